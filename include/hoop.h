@@ -1,0 +1,474 @@
+/*
+ * hoop: collective operations for processes that train models together.
+ *
+ * This header is the whole public API and its manual. It needs no CUDA header and compiles as C11
+ * and as C++. The API is NCCL's in snake case, with the same argument order and meaning, so that
+ * a port is mechanical (ncclAllReduce -> hoop_all_reduce). Results 0-7, datatypes and operations
+ * have NCCL's numeric values.
+ *
+ * The loop every program writes (examples/hello_allreduce.c is this, compiled):
+ *
+ *     hoop_comm_t comm;
+ *     hoop_comm_init_env(&comm, NULL);                    // RANK, WORLD_SIZE, ... from hooprun
+ *     float *grad;
+ *     hoop_mem_alloc((void **)&grad, bytes, HOOP_MEM_HOST);   // memory that peers may map
+ *     for (each step) {
+ *         ...
+ *         hoop_all_reduce(grad, grad, count, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+ *     }
+ *     hoop_mem_free(grad);
+ *     hoop_comm_destroy(comm);
+ *
+ * Words. A *comm* is a communicator: n *ranks* that agreed on each other. A rank is a process, or
+ * a thread where one process holds several. Counts are elements, never bytes, unless the name
+ * says bytes.
+ *
+ * Buffers and streams.
+ *
+ *     buffers  stream         meaning
+ *     host     NULL           returns when the result is there (in a group: at group end)
+ *     host     host stream    queued; operations of one stream run in order
+ *     host     CUDA stream    ordered on that stream
+ *     device   NULL or CUDA   asynchronous, ordered on it (NULL: the legacy default stream)
+ *     device   host stream    HOOP_INVALID_USAGE
+ *
+ * This version moves host buffers with a NULL stream. Every function and combination that this
+ * version does not do returns HOOP_UNSUPPORTED, leaves a sentence in hoop_get_last_error() and
+ * changes nothing; each such function says so below.
+ *
+ * Errors. Every function that can fail returns hoop_result_t. Outputs are written only on
+ * success. HOOP_INVALID_ARGUMENT, HOOP_INVALID_USAGE and HOOP_UNSUPPORTED are the caller's
+ * mistakes: nothing happened, the comm is as it was. Any other failure of an operation is final
+ * for its comm: the first error wins, it reaches every rank, all pending and future work on the
+ * comm returns it, and only hoop_comm_abort() or hoop_comm_destroy() remain to be called. After
+ * a failed operation no other rank writes to its buffers any more. Nothing hangs: every wait has
+ * a deadline.
+ *
+ * Threads. Functions may be called from any thread. Calls on one comm from several threads are
+ * served one at a time, in an order that the caller must make the same on all ranks.
+ * hoop_comm_abort() may be called while another thread is inside an operation.
+ *
+ * fork. A forked child must not call hoop; it may exec, or exit by _exit().
+ */
+#ifndef HOOP_H
+#define HOOP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HOOP_MAJOR 0
+#define HOOP_MINOR 1
+#define HOOP_PATCH 0
+#define HOOP_VERSION(x, y, z) ((x)*10000 + (y)*100 + (z))
+#define HOOP_VERSION_CODE HOOP_VERSION(HOOP_MAJOR, HOOP_MINOR, HOOP_PATCH)
+
+#if defined(__GNUC__)
+#define HOOP_API __attribute__((visibility("default")))
+#else
+#define HOOP_API
+#endif
+
+/* ---- Results ------------------------------------------------------------------------------ */
+
+/*
+ * X(name, value, text). 0-7 are NCCL's; hoop's own start at 64.
+ */
+#define HOOP_RESULTS(X)                                                                            \
+    X(HOOP_OK, 0, "no error")                                                                      \
+    X(HOOP_CUDA_ERROR, 1, "a CUDA call failed")                                                    \
+    X(HOOP_SYSTEM_ERROR, 2, "a system call failed")                                                \
+    X(HOOP_INTERNAL_ERROR, 3, "internal error: a bug in hoop")                                     \
+    X(HOOP_INVALID_ARGUMENT, 4, "invalid argument")                                                \
+    X(HOOP_INVALID_USAGE, 5, "invalid usage")                                                      \
+    X(HOOP_REMOTE_ERROR, 6, "another rank failed or left")                                         \
+    X(HOOP_IN_PROGRESS, 7, "in progress")                                                          \
+    X(HOOP_TIMEOUT, 64, "a deadline passed")                                                       \
+    X(HOOP_UNSUPPORTED, 65, "not supported by this version or build")                              \
+    X(HOOP_MISMATCH, 66, "ranks called different operations")                                      \
+    X(HOOP_ABORTED, 67, "the communicator was aborted")                                            \
+    X(HOOP_NOT_AUTHENTICATED, 68, "a peer could not prove that it belongs to the job")             \
+    X(HOOP_OUT_OF_MEMORY, 69, "out of memory")
+
+typedef enum {
+#define HOOP_RESULT_ENUM(name, value, text) name = (value),
+    HOOP_RESULTS(HOOP_RESULT_ENUM)
+#undef HOOP_RESULT_ENUM
+} hoop_result_t;
+
+/* ---- Types -------------------------------------------------------------------------------- */
+
+typedef struct hoop_comm *hoop_comm_t;
+#define HOOP_COMM_NULL ((hoop_comm_t)0)
+
+/*
+ * The same C type as cudaStream_t, declared and not included. NULL and CUDA's own handles are
+ * passed through; host streams come from hoop_stream_create().
+ */
+struct CUstream_st;
+typedef struct CUstream_st *hoop_stream_t;
+
+/*
+ * What the ranks of a new comm need to find and to trust each other: an address and a secret.
+ * Plain bytes, to be carried by any private means. Whoever holds it can join the job: do not
+ * print it and do not put it on a command line.
+ */
+#define HOOP_UNIQUE_ID_BYTES 128
+typedef struct {
+    char internal[HOOP_UNIQUE_ID_BYTES];
+} hoop_unique_id_t;
+
+/* X(name, value, bytes per element, nccl-tests' name) */
+#define HOOP_DATATYPES(X)                                                                          \
+    X(HOOP_INT8, 0, 1, "int8")                                                                     \
+    X(HOOP_UINT8, 1, 1, "uint8")                                                                   \
+    X(HOOP_INT32, 2, 4, "int32")                                                                   \
+    X(HOOP_UINT32, 3, 4, "uint32")                                                                 \
+    X(HOOP_INT64, 4, 8, "int64")                                                                   \
+    X(HOOP_UINT64, 5, 8, "uint64")                                                                 \
+    X(HOOP_FLOAT16, 6, 2, "half")                                                                  \
+    X(HOOP_FLOAT32, 7, 4, "float")                                                                 \
+    X(HOOP_FLOAT64, 8, 8, "double")                                                                \
+    X(HOOP_BFLOAT16, 9, 2, "bfloat16")                                                             \
+    X(HOOP_FLOAT8E4M3, 10, 1, "f8e4m3")                                                            \
+    X(HOOP_FLOAT8E5M2, 11, 1, "f8e5m2")
+
+typedef enum {
+#define HOOP_DATATYPE_ENUM(name, value, bytes, text) name = (value),
+    HOOP_DATATYPES(HOOP_DATATYPE_ENUM)
+#undef HOOP_DATATYPE_ENUM
+        HOOP_CHAR = HOOP_INT8,
+    HOOP_INT = HOOP_INT32,
+    HOOP_HALF = HOOP_FLOAT16,
+    HOOP_FLOAT = HOOP_FLOAT32,
+    HOOP_DOUBLE = HOOP_FLOAT64
+} hoop_datatype_t;
+#define HOOP_NUM_DATATYPES 12
+
+/*
+ * Numbers. fp16, bf16 and fp8 are added, multiplied and averaged in fp32 and rounded once (to
+ * nearest, ties to even) per reduction that a rank performs. Integers wrap. avg is the sum in
+ * fp32 (fp64 for double) times 1/n, then rounded; for integers the wrapped sum divided by n,
+ * truncated. min and max are IEEE 754-2019 minimum and maximum: a NaN operand gives NaN, and
+ * -0 < +0. A NaN result is one canonical quiet NaN. fp8 overflow: see docs/numbers.md. In every
+ * addition the lower rank is the left operand where the order is the rank order; the order of
+ * every algorithm is in docs/numbers.md. All ranks always end with the same bits.
+ */
+typedef enum {
+    HOOP_SUM = 0,
+    HOOP_PROD = 1,
+    HOOP_MAX = 2,
+    HOOP_MIN = 3,
+    HOOP_AVG = 4,
+    HOOP_RED_OP_LIMIT = 0x7fffffff /* values from 5 up are made by hoop_red_op_create_* */
+} hoop_red_op_t;
+#define HOOP_NUM_OPS 5
+
+typedef enum { HOOP_SCALAR_DEVICE = 0, HOOP_SCALAR_HOST_IMMEDIATE = 1 } hoop_scalar_residence_t;
+
+typedef enum {
+    HOOP_MEM_HOST = 0,  /* pages that ranks on this machine can map */
+    HOOP_MEM_DEVICE = 1 /* memory of the current CUDA device that ranks can map */
+} hoop_mem_kind_t;
+
+typedef enum {
+    HOOP_LOG_NONE = 0,
+    HOOP_LOG_ERROR = 1,
+    HOOP_LOG_WARN = 2,
+    HOOP_LOG_INFO = 3,
+    HOOP_LOG_TRACE = 4
+} hoop_log_level_t;
+
+/* ---- Version, errors, log ----------------------------------------------------------------- */
+
+/* Writes HOOP_VERSION_CODE of the library (of the header: the macro). */
+HOOP_API hoop_result_t hoop_get_version(int *version);
+
+/* The fixed text of a result; "unknown result" for a number that is none. Static, never NULL. */
+HOOP_API const char *hoop_get_error_string(hoop_result_t result);
+
+/* The result's name, such as "HOOP_TIMEOUT". Static, never NULL. */
+HOOP_API const char *hoop_get_error_name(hoop_result_t result);
+
+/*
+ * The sentence about a failure, naming rank, host, phase and bytes where they are known. Of comm:
+ * the failure that ended it. comm NULL, or a comm that did not fail: the calling thread's last
+ * failing call. "" when there was none. Owned by hoop; valid until the calling thread's next call
+ * of hoop or the comm's destruction. Never NULL.
+ */
+HOOP_API const char *hoop_get_last_error(hoop_comm_t comm);
+
+/*
+ * HOOP_OK, HOOP_IN_PROGRESS while a non-blocking init runs, or the failure that ended the comm.
+ * Does not block.
+ */
+HOOP_API hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_error);
+
+/*
+ * Where log lines go from now on: to fn, in the thread that logs, one line without newline each.
+ * fn must not call hoop. NULL: to stderr again. What is logged is set by HOOP_DEBUG.
+ */
+typedef void (*hoop_log_fn_t)(void *arg, hoop_log_level_t level, const char *subsystem,
+                              const char *line);
+HOOP_API hoop_result_t hoop_set_log_callback(hoop_log_fn_t fn, void *arg);
+
+/* ---- Birth and death of a comm ------------------------------------------------------------ */
+
+/*
+ * Options of a comm. Begin with HOOP_CONFIG_INITIALIZER; a field left at its undefined value
+ * takes the HOOP_* variable or the default (`hoopinfo --settings` lists both). The first three
+ * fields let an older program pass a shorter struct.
+ */
+typedef struct {
+    size_t size;           /* set by the initializer */
+    uint32_t magic;        /* set by the initializer */
+    uint32_t version;      /* set by the initializer */
+    int blocking;          /* 1 (default). 0: HOOP_UNSUPPORTED in this version */
+    int init_timeout_ms;   /* all ranks must have arrived by then; default 60000 */
+    int op_timeout_ms;     /* an operation fails after this; 0 = never; default 600000 */
+    int dead_after_ms;     /* a stopped process counts as dead after this; default 5000 */
+    const char *algo;      /* "auto", "oneshot", "direct", "slab" or "ring"; all ranks the same */
+    const char *comm_name; /* appears in messages; copied; up to 31 characters */
+} hoop_config_t;
+
+#define HOOP_CONFIG_MAGIC 0x686f6f70u /* "hoop" */
+#define HOOP_CONFIG_UNDEF_INT (-2147483647 - 1)
+#define HOOP_CONFIG_INITIALIZER                                                                    \
+    {                                                                                              \
+        sizeof(hoop_config_t), HOOP_CONFIG_MAGIC, HOOP_VERSION_CODE, HOOP_CONFIG_UNDEF_INT,        \
+            HOOP_CONFIG_UNDEF_INT, HOOP_CONFIG_UNDEF_INT, HOOP_CONFIG_UNDEF_INT, NULL, NULL        \
+    }
+
+/*
+ * Makes the token that the ranks of one new comm share, and a rendezvous that this process serves
+ * until the comm exists or the process ends. The ranks must be on this machine, under this user.
+ * Every comm needs a token of its own.
+ */
+HOOP_API hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id);
+
+/*
+ * Joins a new comm as rank of nranks. Collective: returns when all ranks have joined, at the
+ * latest after init_timeout_ms, when the failure names the ranks that never arrived. One process
+ * may hold several ranks, each joined by a thread of its own.
+ */
+HOOP_API hoop_result_t hoop_comm_init_rank(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
+                                           int rank);
+
+/* The same, with options. config is read before the call returns; NULL means all defaults. */
+HOOP_API hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks,
+                                                  hoop_unique_id_t id, int rank,
+                                                  const hoop_config_t *config);
+
+/*
+ * Joins the job that the launcher describes in RANK, WORLD_SIZE and HOOP_SECRET (hooprun sets
+ * them). Without RANK and WORLD_SIZE: a comm of one rank. Without HOOP_SECRET (another launcher):
+ * ranks of the same user on this machine find each other by MASTER_PORT; the kernel vouches for
+ * the user. May be called repeatedly: the k-th call of every rank meets in the k-th comm.
+ * config may be NULL.
+ */
+HOOP_API hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config);
+
+/*
+ * Makes ndev comms of one clique inside this process: comms[i] is rank i, to be used by a thread
+ * each, or by one thread inside a group. devlist NULL: host ranks; device numbers are
+ * HOOP_UNSUPPORTED in this version.
+ */
+HOOP_API hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlist);
+
+/* hoop_comm_init_rank_config with several tokens. HOOP_UNSUPPORTED unless n_id is 1. */
+HOOP_API hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank,
+                                                    int n_id, hoop_unique_id_t *ids,
+                                                    const hoop_config_t *config);
+
+/*
+ * Says goodbye: flushes what this rank still owes the others. After it no operation may be
+ * called; hoop_comm_destroy() remains. Does not wait for other ranks.
+ */
+HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
+
+/*
+ * Finalizes if that was not done, then frees. No operation of this rank may be running.
+ * NULL is allowed. The other ranks need not call it at the same time.
+ */
+HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
+
+/*
+ * Ends the comm at once: on all ranks running and future operations fail, saying which rank
+ * aborted. May be called while other threads are inside operations on comm: they return
+ * HOOP_ABORTED, and the comm is freed when the last of them has left; afterwards nobody may use
+ * it. NULL is allowed. Needs no co-operation from peers.
+ */
+HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
+
+/* HOOP_UNSUPPORTED in this version: revoke, split, shrink, grow and its token. */
+#define HOOP_SPLIT_NOCOLOR (-1)
+#define HOOP_SHRINK_DEFAULT 0x00
+#define HOOP_SHRINK_ABORT 0x01
+#define HOOP_REVOKE_DEFAULT 0x00
+HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
+HOOP_API hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t *newcomm,
+                                       const hoop_config_t *config);
+HOOP_API hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude_count,
+                                        hoop_comm_t *newcomm, const hoop_config_t *config,
+                                        int flags);
+HOOP_API hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_t *id);
+HOOP_API hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_t *id,
+                                      int rank, hoop_comm_t *newcomm, const hoop_config_t *config);
+
+HOOP_API hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count);
+HOOP_API hoop_result_t hoop_comm_user_rank(hoop_comm_t comm, int *rank);
+/* The CUDA device of the comm, -1 for a host rank. */
+HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
+
+/* ---- Collective operations ---------------------------------------------------------------- */
+
+/*
+ * Every rank calls the same operation with the same count, datatype and op; when they differ,
+ * every rank gets HOOP_MISMATCH and a sentence with both sides. Buffers are borrowed until the
+ * operation is complete. Any count is allowed: 0, fewer than ranks, more than 2^32. Pointers
+ * need only the datatype's natural alignment for speed, none for correctness; NULL is allowed
+ * when count is 0. In place: sendbuff == recvbuff; buffers that overlap otherwise are
+ * HOOP_INVALID_ARGUMENT.
+ */
+HOOP_API hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count,
+                                       hoop_datatype_t datatype, hoop_red_op_t op, hoop_comm_t comm,
+                                       hoop_stream_t stream);
+
+/* Returns when every rank has called it. NCCL has none. */
+HOOP_API hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream);
+
+/* HOOP_UNSUPPORTED in this version, down to hoop_recv(). In place as with NCCL. */
+HOOP_API hoop_result_t hoop_reduce(const void *sendbuff, void *recvbuff, size_t count,
+                                   hoop_datatype_t datatype, hoop_red_op_t op, int root,
+                                   hoop_comm_t comm, hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_reduce_scatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                           hoop_datatype_t datatype, hoop_red_op_t op,
+                                           hoop_comm_t comm, hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                                       hoop_datatype_t datatype, hoop_comm_t comm,
+                                       hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_broadcast(const void *sendbuff, void *recvbuff, size_t count,
+                                      hoop_datatype_t datatype, int root, hoop_comm_t comm,
+                                      hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_bcast(void *buff, size_t count, hoop_datatype_t datatype, int root,
+                                  hoop_comm_t comm, hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_alltoall(const void *sendbuff, void *recvbuff, size_t count,
+                                     hoop_datatype_t datatype, hoop_comm_t comm,
+                                     hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_gather(const void *sendbuff, void *recvbuff, size_t count,
+                                   hoop_datatype_t datatype, int root, hoop_comm_t comm,
+                                   hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_scatter(const void *sendbuff, void *recvbuff, size_t count,
+                                    hoop_datatype_t datatype, int root, hoop_comm_t comm,
+                                    hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_send(const void *sendbuff, size_t count, hoop_datatype_t datatype,
+                                 int peer, hoop_comm_t comm, hoop_stream_t stream);
+HOOP_API hoop_result_t hoop_recv(void *recvbuff, size_t count, hoop_datatype_t datatype, int peer,
+                                 hoop_comm_t comm, hoop_stream_t stream);
+
+/* HOOP_UNSUPPORTED in this version: operations with a scalar factor. */
+HOOP_API hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
+                                                      hoop_datatype_t datatype,
+                                                      hoop_scalar_residence_t residence,
+                                                      hoop_comm_t comm);
+HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
+
+/*
+ * Between start and end the calling thread's operations are collected and run at the outermost
+ * end, each comm's in the order of the calls, different comms at the same time: this is how one
+ * thread drives several comms. Groups nest. End returns when all are complete, with the first
+ * failure; with a caller's mistake inside, it returns that and runs nothing.
+ */
+HOOP_API hoop_result_t hoop_group_start(void);
+HOOP_API hoop_result_t hoop_group_end(void);
+
+/* HOOP_UNSUPPORTED in this version. */
+typedef struct {
+    size_t size;
+    uint32_t magic;
+    uint32_t version;
+    float estimated_time; /* seconds */
+} hoop_sim_info_t;
+HOOP_API hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info);
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/*
+ * Memory that ranks on this machine can map: an operation on it moves no byte twice. bytes may be
+ * 0 (then *ptr is NULL). Page aligned, zeroed. Any other memory is allowed in operations too; it
+ * goes through staging. HOOP_MEM_DEVICE is HOOP_UNSUPPORTED in this version. The pages are
+ * shared with forked children (as MAP_SHARED memory is), not copied on write.
+ */
+HOOP_API hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t kind);
+
+/*
+ * Frees what hoop_mem_alloc gave. No operation may be using it. NULL is allowed; any other
+ * pointer is HOOP_INVALID_ARGUMENT.
+ */
+HOOP_API hoop_result_t hoop_mem_free(void *ptr);
+
+/*
+ * Announces that buff will be used often. On one machine this changes nothing (plain memory can
+ * not be mapped by others); it is there so that programs that register run unchanged.
+ * *handle is to be given back to hoop_comm_deregister().
+ */
+HOOP_API hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle);
+HOOP_API hoop_result_t hoop_comm_deregister(hoop_comm_t comm, void *handle);
+
+/* HOOP_UNSUPPORTED in this version: windows. */
+typedef struct hoop_window *hoop_window_t;
+#define HOOP_WIN_DEFAULT 0x00
+#define HOOP_WIN_COLL_SYMMETRIC 0x01
+HOOP_API hoop_result_t hoop_comm_window_register(hoop_comm_t comm, void *buff, size_t size,
+                                                 hoop_window_t *win, int win_flags);
+HOOP_API hoop_result_t hoop_comm_window_deregister(hoop_comm_t comm, hoop_window_t win);
+
+/* ---- Host streams and tickets: HOOP_UNSUPPORTED in this version --------------------------- */
+
+/* A queue of operations on host buffers, run in order by hoop's progress thread. */
+HOOP_API hoop_result_t hoop_stream_create(hoop_stream_t *stream);
+HOOP_API hoop_result_t hoop_stream_destroy(hoop_stream_t stream);
+
+/* The point that a stream has reached; waiting for it waits for all work queued before it. */
+typedef struct {
+    uint64_t opaque[2];
+} hoop_ticket_t;
+HOOP_API hoop_result_t hoop_stream_record(hoop_stream_t stream, hoop_ticket_t *ticket);
+HOOP_API hoop_result_t hoop_ticket_wait(hoop_ticket_t ticket, int timeout_ms);
+HOOP_API hoop_result_t hoop_ticket_query(hoop_ticket_t ticket);
+
+/* ---- Looking inside ------------------------------------------------------------------------ */
+
+/*
+ * State of a comm (comm NULL: of the process) as one JSON object, written to buf with a NUL if
+ * it fits in bytes. *needed gets the bytes it takes, NUL included; HOOP_INVALID_ARGUMENT when
+ * that is more than bytes. buf may be NULL with bytes 0, to ask. Does not block.
+ */
+HOOP_API hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *needed);
+
+/* The plan that an all_reduce with these arguments on hoop_mem_alloc memory would use; as above. */
+HOOP_API hoop_result_t hoop_explain_json(hoop_comm_t comm, size_t count, hoop_datatype_t datatype,
+                                         hoop_red_op_t op, char *buf, size_t bytes, size_t *needed);
+
+/*
+ * Walks the table of settings: begin with *cursor 0, repeat while it returns HOOP_OK;
+ * HOOP_INVALID_ARGUMENT past the last. The strings are owned by hoop and static but for value,
+ * which is valid until the calling thread's next call.
+ */
+typedef struct {
+    const char *name;   /* HOOP_... */
+    const char *text;   /* what it does, a sentence */
+    const char *range;  /* allowed values, as text */
+    const char *preset; /* the default, as text */
+    const char *value;  /* what is in force in this process */
+    const char *origin; /* "default" or "environment" */
+} hoop_setting_t;
+HOOP_API hoop_result_t hoop_setting_next(size_t *cursor, hoop_setting_t *setting);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

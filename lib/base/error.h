@@ -1,0 +1,61 @@
+/*
+ * Errors: one result type from the public API to the last static function, and one sentence.
+ *
+ * The first function that knows which error it is records the sentence, in a struct hoop_failure
+ * of the object that failed (a comm, a job), or for the calling thread. Everybody above only
+ * passes the code on. The first failure recorded in a struct stays: later ones are dropped.
+ */
+#ifndef HOOP_BASE_ERROR_H
+#define HOOP_BASE_ERROR_H
+
+#include "hoop.h"
+#include <stdarg.h>
+
+/*
+ * Internal: "not now". A call that returned it changed nothing; it never leaves the library.
+ */
+#define HOOP_AGAIN ((hoop_result_t)1000)
+
+#define HOOP_FAILURE_TEXT_BYTES 368
+
+/* What failed, and whose doing it was. Plain data of fixed size: it also lives in shared memory. */
+struct hoop_failure {
+    hoop_result_t code; /* HOOP_OK: nothing failed yet */
+    int32_t rank;       /* the rank at fault, -1 when it is nobody's or unknown */
+    char text[HOOP_FAILURE_TEXT_BYTES];
+};
+
+#define HOOP_PRINTF(string, first) __attribute__((format(printf, string, first)))
+
+/*
+ * Records code and the sentence in f unless f holds a failure already, and returns the code that
+ * f holds now. Not synchronised: f has one writer. f NULL: hoop_error(). A sentence that is too
+ * long is cut between characters and ends in "...". code is a failure, or HOOP_OK: then f stays
+ * as it is.
+ */
+hoop_result_t hoop_failure_set(struct hoop_failure *f, hoop_result_t code, int rank,
+                               const char *format, ...) HOOP_PRINTF(4, 5);
+
+/*
+ * Records the sentence for the calling thread (hoop_get_last_error(NULL)) and returns code. The
+ * arguments may include hoop_thread_error(). HOOP_OK: forgets the sentence.
+ */
+hoop_result_t hoop_error(hoop_result_t code, const char *format, ...) HOOP_PRINTF(2, 3);
+
+/* The calling thread's sentence; "" when there is none. Valid until its next hoop_error(). */
+const char *hoop_thread_error(void);
+
+/* ENOMEM and friends to HOOP_OUT_OF_MEMORY, ETIMEDOUT to HOOP_TIMEOUT, else HOOP_SYSTEM_ERROR. */
+hoop_result_t hoop_from_errno(int err);
+
+/* The symbolic name of an errno ("ECONNREFUSED"), for sentences. Static. */
+const char *hoop_errno_name(int err);
+
+/*
+ * vsnprintf() that never cuts inside a UTF-8 character; a text that was cut ends in "...".
+ * Returns the length of what is in buf. bytes is at least 4.
+ */
+size_t hoop_text_format(char *buf, size_t bytes, const char *format, va_list args)
+    HOOP_PRINTF(3, 0);
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * The one table of settings. Name, default, range and text of every HOOP_* variable stand here
+ * once; the parser, hoop_setting_next(), `hoopinfo --settings` and the README's table come from it.
+ *
+ * The environment is read once, at the first call of hoop_settings(). A value that does not parse
+ * or is out of range is reported (HOOP_LOG_WARN, naming variable, value and what was expected)
+ * and the default used; a HOOP_* variable that no line below names is reported with the nearest
+ * known name. HOOP_TEST_* belongs to the tests and is not reported. An empty STRING is unset. The
+ * value of a SECRET, or of a variable that is unknown, is never written anywhere.
+ */
+#ifndef HOOP_BASE_SETTINGS_H
+#define HOOP_BASE_SETTINGS_H
+
+#include "base/error.h"
+
+enum hoop_algo {
+    HOOP_ALGO_AUTO,
+    HOOP_ALGO_ONESHOT,
+    HOOP_ALGO_DIRECT,
+    HOOP_ALGO_SLAB,
+    HOOP_ALGO_RING,
+    HOOP_ALGO_COUNT
+};
+enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
+
+/*
+ * NUMBER(field, variable, default, least, most, text)           uint64_t; suffixes K M G for _bytes
+ * CHOICE(field, variable, default index, "a b c", text)         int: the index
+ * STRING(field, variable, text)                                 const char *, NULL when unset
+ * SECRET(field, variable, text)                                 the same, shown as "(set)"
+ */
+#define HOOP_SETTINGS(NUMBER, CHOICE, STRING, SECRET)                                              \
+    CHOICE(debug, "HOOP_DEBUG", HOOP_LOG_WARN, "none error warn info trace", "what is logged")     \
+    STRING(debug_subsys, "HOOP_DEBUG_SUBSYS",                                                      \
+           "comma list of the subsystems that log below warn: init comm net mem plan env; "        \
+           "unset: all")                                                                           \
+    STRING(debug_file, "HOOP_DEBUG_FILE", "log file; %h is the host name, %p the process id")      \
+    CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO, "auto oneshot direct slab ring",                     \
+           "algorithm of all_reduce; the same on all ranks")                                       \
+    CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
+           "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
+           "same on all ranks")                                                                    \
+    NUMBER(lanes, "HOOP_LANES", 2, 1, 16, "lanes of the ring; the same on all ranks")              \
+    NUMBER(chunk_bytes, "HOOP_CHUNK_BYTES", 131072, 4096, 67108864,                                \
+           "largest chunk of the ring; the same on all ranks")                                     \
+    NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 16384, 0, 65536,                                   \
+           "largest all_reduce done in one step by everyone; the same on all ranks")               \
+    NUMBER(init_timeout_ms, "HOOP_INIT_TIMEOUT_MS", 60000, 1, 86400000,                            \
+           "all ranks must have joined by then")                                                   \
+    NUMBER(op_timeout_ms, "HOOP_OP_TIMEOUT_MS", 600000, 0, 86400000,                               \
+           "an operation fails after this; 0: never")                                              \
+    NUMBER(dead_after_ms, "HOOP_DEAD_AFTER_MS", 5000, 100, 86400000,                               \
+           "a process that gives no sign of life for this long counts as dead")                    \
+    NUMBER(spin_us, "HOOP_SPIN_US", 50, 0, 1000000,                                                \
+           "how long a wait spins before it yields, where the ranks fit the CPUs")                 \
+    NUMBER(sleep_after_us, "HOOP_SLEEP_AFTER_US", 1000, 0, 1000000000,                             \
+           "how long a wait spins and yields before it sleeps in the kernel")                      \
+    SECRET(secret, "HOOP_SECRET", "the job's secret, 64 hexadecimal digits; set by hooprun")       \
+    STRING(local_size, "HOOP_LOCAL_SIZE", "ranks on this machine; set by hooprun")
+
+struct hoop_settings {
+#define HOOP_SETTING_NUMBER(field, variable, preset, least, most, text) uint64_t field;
+#define HOOP_SETTING_CHOICE(field, variable, preset, choices, text) int field;
+#define HOOP_SETTING_STRING(field, variable, text) const char *field;
+    HOOP_SETTINGS(HOOP_SETTING_NUMBER, HOOP_SETTING_CHOICE, HOOP_SETTING_STRING,
+                  HOOP_SETTING_STRING)
+#undef HOOP_SETTING_NUMBER
+#undef HOOP_SETTING_CHOICE
+#undef HOOP_SETTING_STRING
+    uint64_t from_environment; /* bit i: line i of the table was set there, and rightly */
+};
+
+/* What is in force in this process; read-only, valid for ever. Thread-safe. */
+const struct hoop_settings *hoop_settings(void);
+
+/* Takes one line about one variable; line is borrowed until it returns. */
+typedef void (*hoop_settings_report_fn_t)(void *arg, const char *line);
+
+/*
+ * Fills *ret_settings from env, an array like environ (NULL at its end; of two entries with one
+ * name the first counts), and reports what is wrong in it. Pure: reads and changes nothing else.
+ * Strings are copied; hoop_settings_finish() frees them. Thread-safe.
+ */
+void hoop_settings_parse(char *const *env, struct hoop_settings *ret_settings,
+                         hoop_settings_report_fn_t report, void *arg);
+void hoop_settings_finish(struct hoop_settings *settings);
+
+/* The name of an algorithm ("ring"), and the algorithm of a name; HOOP_ALGO_COUNT: none such. */
+const char *hoop_algo_name(enum hoop_algo algo);
+enum hoop_algo hoop_algo_parse(const char *name);
+
+/* hoop_setting_next(): the walk over the table. Both arguments must be given. */
+hoop_result_t hoop_settings_next(size_t *cursor, hoop_setting_t *ret_setting);
+
+#endif
