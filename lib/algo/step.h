@@ -1,0 +1,148 @@
+/*
+ * Steps: what an algorithm is made of.
+ *
+ * An algorithm is a pure function (plan, lane, k) -> step. It does no I/O, owns no memory, reads no
+ * clock and keeps no state: the same arguments give the same step for ever. Two executors carry
+ * steps out: lib/engine.c over links, lib/board.c over memory that the ranks share. A third, in
+ * tests/interpreter.c, checks every algorithm by symbols.
+ *
+ * Rules
+ * - Lanes are independent: they run concurrently and share no link.
+ * - Steps of one lane are strictly serial: all parts of step k are posted together, the step is
+ *   done when all are, only then step k+1 is asked for.
+ * - A send's bytes may be read at any time until the step is done.
+ * - The k-th send of a lane on a link meets the k-th receive of that lane on its other end; both
+ *   have the same count.
+ *
+ *            send ----> link to peer
+ *   step k   recv <---- link from peer, copied or folded into `to`
+ *            local      a part without links: barriers, folds and copies over shared memory
+ *
+ * Barriers. An operation on shared memory consists of phases that all ranks pass together:
+ * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
+ * as often as I have. The first ARRIVE/AWAIT of an operation is its announcement (docs: announce).
+ */
+#ifndef HOOP_ALGO_STEP_H
+#define HOOP_ALGO_STEP_H
+
+#include "base/settings.h"
+#include <stdbool.h>
+
+/* Where the elements of a ref lie. Offsets are elements from the space's start. */
+enum hoop_space {
+    HOOP_SPACE_IN,      /* a rank's send buffer; never written */
+    HOOP_SPACE_OUT,     /* a rank's receive buffer; the same memory as IN when in place */
+    HOOP_SPACE_SCRATCH, /* private memory of a rank, HOOP_SCRATCH_BYTES of it */
+    HOOP_SPACE_ONESHOT, /* a rank's published copy of its input: HOOP_ONESHOT_MAX_BYTES */
+    HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
+};
+
+#define HOOP_SCRATCH_BYTES 16384
+#define HOOP_ONESHOT_MAX_BYTES 65536
+
+/* member: a rank of the comm; HOOP_EVERY: one vector for each rank, in rank order. */
+#define HOOP_EVERY UINT32_MAX
+
+struct hoop_ref {
+    uint8_t space; /* enum hoop_space */
+    uint32_t member;
+    uint64_t off;   /* elements */
+    uint64_t count; /* elements */
+};
+
+enum hoop_recv_mode {
+    HOOP_RECV_COPY,       /* to := received */
+    HOOP_RECV_REDUCE,     /* to := received op own, own being IN at `to`'s offset (right operand) */
+    HOOP_RECV_REDUCE_LAST /* the same, and the last fold of these elements: avg divides here */
+};
+
+enum hoop_local_op {
+    HOOP_LOCAL_NONE,
+    HOOP_LOCAL_ARRIVE,
+    HOOP_LOCAL_AWAIT,
+    HOOP_LOCAL_COPY,   /* dst (mine) := src (one member's) */
+    HOOP_LOCAL_REDUCE, /* dst (mine) := fold of every member's src in rank order, avg divides */
+    HOOP_LOCAL_SPREAD  /* every member's dst := the same fold */
+};
+
+struct hoop_step {
+    struct {
+        int32_t peer; /* < 0: no send */
+        struct hoop_ref from;
+    } send;
+    struct {
+        int32_t peer; /* < 0: no receive */
+        uint8_t mode; /* enum hoop_recv_mode */
+        struct hoop_ref to;
+    } recv;
+    struct {
+        uint8_t op; /* enum hoop_local_op */
+        struct hoop_ref dst, src;
+    } local;
+};
+
+/*
+ * The algorithm chosen for one operation, with its parameters: the same on all ranks but for `me`
+ * and in_place. Everything an algorithm may know.
+ */
+struct hoop_plan {
+    enum hoop_algo algo;
+    uint32_t me, n;
+    uint32_t lanes;      /* >= 1 */
+    uint32_t type_bytes; /* 1, 2, 4 or 8 */
+    bool in_place;       /* of this rank; no algorithm may need to know the others' */
+    uint64_t count;      /* elements of the vector */
+    uint64_t chunk;      /* elements: ring: largest chunk; slab: elements of one slab; direct:
+                            largest slice that is written at once */
+    uint64_t head, tail; /* direct: elements at either end that no peer may write */
+};
+
+/*
+ * Writes step k (0, 1, ...) of a lane to *ret and returns true; false: the lane is finished.
+ * k beyond the end gives false too. *ret is wholly written.
+ */
+typedef bool hoop_step_fn(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret);
+
+/*
+ * ring: scatter-reduce, then allgather, 2(n-1) steps per chunk column (Patarasuk and Yuan 2009).
+ * Rank r finishes shard r; shard s is summed in the order s+1, s+2, ..., s (mod n). Over links.
+ */
+hoop_step_fn hoop_ring_step;
+
+/*
+ * Where the ring cuts: shard s is hoop_shard(count, n, s, hoop_ring_align(plan)). Elements of 64
+ * bytes, or one element where that would leave the shards uneven.
+ */
+uint64_t hoop_ring_align(const struct hoop_plan *plan);
+
+/* oneshot: everyone publishes its input, everyone folds all of them. count*type_bytes <=
+ * HOOP_ONESHOT_MAX_BYTES. Two phases in one: the announcement carries the data. */
+hoop_step_fn hoop_oneshot_step;
+
+/*
+ * direct: all buffers are mapped by all. Rank r reads shard r of all inputs once and writes the
+ * result to all outputs. The first `head` and last `tail` elements are folded by every rank for
+ * itself, through SCRATCH, because peers write whole pages only.
+ */
+hoop_step_fn hoop_direct_step;
+
+/* slab: the same over staging memory, chunk by chunk, two slabs in turn: for plain memory. */
+hoop_step_fn hoop_slab_step;
+
+/* The function of an algorithm; NULL for HOOP_ALGO_AUTO. */
+hoop_step_fn *hoop_algo_steps(enum hoop_algo algo);
+
+/* A step that does nothing, to be filled in. */
+static inline struct hoop_step hoop_step_none(void)
+{
+    return (struct hoop_step){.send = {.peer = -1}, .recv = {.peer = -1}};
+}
+
+/* The part of total elements that falls to `index` of `parts`, cut at multiples of align. */
+struct hoop_range {
+    uint64_t off, count;
+};
+struct hoop_range hoop_shard(uint64_t total, uint64_t parts, uint64_t index, uint64_t align);
+
+#endif

@@ -1,0 +1,109 @@
+/*
+ * The inside of the interpreter: what its three files share.
+ *
+ *   world -- ranks -- lanes -- one step each -- three parts: send, recv, local
+ *         -- queues: the link (src, dst, lane), with its slots
+ *         -- cells: every element of every space of every rank
+ */
+#ifndef HOOP_TESTS_INTERPRETER_WORLD_H
+#define HOOP_TESTS_INTERPRETER_WORLD_H
+
+#include "interpreter.h"
+
+#define HOOP_NOBODY UINT8_MAX
+#define HOOP_UNDEFINED UINT64_C(0xbadbadbadbadbad)
+
+enum hoop_part_state { HOOP_PART_DONE, HOOP_PART_POSTED, HOOP_PART_MOVED };
+enum hoop_part_kind { HOOP_PART_SEND, HOOP_PART_RECV, HOOP_PART_LOCAL, HOOP_PART_KINDS };
+
+struct hoop_read {
+    uint32_t clock;
+    uint8_t rank;
+};
+
+struct hoop_cell {
+    uint64_t value;
+    uint32_t write_clock;
+    uint8_t writer;
+    struct hoop_read reads[2]; /* the latest, and the latest of the other ranks */
+};
+
+struct hoop_slot {
+    uint64_t *values;
+    uint64_t room, count;
+    uint32_t op;
+};
+
+struct hoop_queue {
+    struct hoop_slot *slots;
+    uint32_t first, used;
+};
+
+struct hoop_lane {
+    struct hoop_step step;
+    uint64_t k, moved[HOOP_PART_KINDS];
+    uint8_t state[HOOP_PART_KINDS];
+    bool finished;
+};
+
+struct hoop_rank {
+    struct hoop_lane *lanes;
+    uint32_t op, running; /* running: lanes not finished; 0: between two operations */
+    uint32_t arrivals, awaited, op_arrivals;
+};
+
+struct hoop_action {
+    uint64_t key; /* its place in the order */
+    uint8_t rank, lane, part;
+};
+
+struct hoop_world {
+    const struct hoop_interpreter_case *c;
+    uint32_t n, lanes, actions;
+    uint32_t busy;            /* ranks that have operations to do */
+    uint64_t room, slab_room; /* elements */
+    uint64_t random;
+    bool failed;
+    char *text;
+    size_t text_bytes;
+    struct hoop_rank ranks[HOOP_INTERPRETER_MAX_RANKS];
+    struct hoop_queue *links;
+    struct hoop_cell *buffers, *others, *scratch, *oneshot, *slab; /* each: rank by rank */
+    uint64_t **expected;                                           /* [op][element] */
+    uint32_t *barriers; /* [op]: arrivals of its first end */
+    struct hoop_action *order;
+};
+
+/* Records the first failure. */
+void hoop_world_fail(struct hoop_world *w, const char *format, ...) HOOP_PRINTF(2, 3);
+uint64_t hoop_world_draw(struct hoop_world *w, uint64_t below);
+/* The operation that a rank is in. */
+const struct hoop_interpreter_op *hoop_world_op(const struct hoop_world *w, uint32_t rank);
+
+/* Symbols: hashes of expressions. */
+uint64_t hoop_mix(uint64_t x);
+uint64_t hoop_symbol_input(uint64_t op, uint64_t rank, uint64_t i);
+uint64_t hoop_symbol_fold(uint64_t left, uint64_t right);
+uint64_t hoop_symbol_divide(const struct hoop_world *w, uint64_t x);
+/* The documented result of an operation, one value per element; to be freed. NULL: no memory. */
+uint64_t *hoop_expected(const struct hoop_world *w, uint32_t op);
+
+/* Cells. `rank` is who asks: the operation it is in says which buffers are meant. */
+struct hoop_cell *hoop_cells_create(uint64_t count);
+struct hoop_cell *hoop_space_start(const struct hoop_world *w, uint32_t rank, uint8_t space,
+                                   uint32_t member);
+uint64_t hoop_space_size(const struct hoop_world *w, uint32_t rank, uint8_t space);
+uint64_t hoop_cell_read(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell);
+void hoop_cell_write(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell, uint64_t value);
+/* The user of a rank fills both buffers: next input, or nothing in particular. */
+void hoop_user_writes(struct hoop_world *w, uint32_t rank);
+
+/* Asks for step k, twice and with another question between. False: finished. */
+bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t k,
+                    struct hoop_step *ret);
+/* What one step may say, and what lanes may do at the same time. */
+void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
+void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
+void hoop_check_overlap(struct hoop_world *w, uint32_t rank, uint32_t index);
+
+#endif
