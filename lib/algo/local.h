@@ -6,10 +6,7 @@
 #define HOOP_ALGO_LOCAL_H
 
 #include "algo/step.h"
-
-/* Two ranks should not write to one of these. */
-#define HOOP_LINE_BYTES 64
-#define HOOP_PAGE_BYTES 4096
+#include "base/sizes.h"
 
 static inline struct hoop_ref hoop_ref_of(enum hoop_space space, uint32_t member, uint64_t off,
                                           uint64_t count)

@@ -20,7 +20,8 @@
  *
  * Barriers. An operation on shared memory consists of phases that all ranks pass together:
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
- * as often as I have. The first ARRIVE/AWAIT of an operation is its announcement (docs: announce).
+ * as often as I have. Where step 0 is ARRIVE, it and the AWAIT behind it are the announcement, which
+ * is made and seen before the plan is chosen.
  */
 #ifndef HOOP_ALGO_STEP_H
 #define HOOP_ALGO_STEP_H
