@@ -1,0 +1,78 @@
+/*
+ * Both ends of a link in one process, for the tests of transports. For transports over shared
+ * memory the receiver's region is exported and mapped a second time, under another process's name,
+ * so that the two ends see it at different addresses as two processes would. The first import of a
+ * region is HOOP_AGAIN.
+ *
+ * Nothing here asserts: it may run on any thread.
+ */
+#ifndef LINK_PAIR_H
+#define LINK_PAIR_H
+
+#include "transports/transport.h"
+
+#define PAIR_SENDER 0u
+#define PAIR_RECEIVER 1u
+#define PAIR_LANE 2u
+#define PAIR_COMM 0x1122334455667788ull
+#define PAIR_OTHER_PROCESS 77u /* owns what the sender's end maps */
+
+struct pair {
+    const struct hoop_transport *transport;
+    uint32_t slots;
+    uint64_t chunk_bytes;
+    struct hoop_link *sender, *receiver;
+    struct hoop_blob sender_blob, receiver_blob;
+    struct hoop_failure failure; /* of create */
+    unsigned wakes[2];           /* how often each rank was woken */
+    uint64_t region;             /* what pair_import() holds for the sender; 0: nothing */
+    uint32_t generation;
+};
+
+/* One posted xfer and what became of it. */
+struct item {
+    struct hoop_xfer xfer;
+    unsigned done; /* times */
+    hoop_result_t result;
+    unsigned turn; /* the how-manieth `done` of all since item_turns was cleared */
+};
+extern _Thread_local unsigned item_turns;
+
+/* The transport that argv names ("inproc", "shm", and "faulty" after it); NULL: none such. */
+const struct hoop_transport *pair_transport(int argc, char **argv);
+
+/* pair is borrowed until both ends are closed. */
+struct hoop_link_params pair_params(struct pair *pair, bool sending);
+
+/* Makes both ends, binds neither. */
+hoop_result_t pair_create(struct pair *pair, const struct hoop_transport *transport, uint32_t slots,
+                          uint64_t chunk_bytes);
+/* Makes and binds both. */
+hoop_result_t pair_open(struct pair *pair, const struct hoop_transport *transport, uint32_t slots,
+                        uint64_t chunk_bytes);
+void pair_close(struct pair *pair);
+
+/* hoop_link_bind() until it is not HOOP_AGAIN; HOOP_TIMEOUT after too many. */
+hoop_result_t pair_bind(struct hoop_link *link, const struct hoop_blob *blob);
+
+/* Posts, with progress on that end while it is HOOP_AGAIN; HOOP_AGAIN after too many. */
+hoop_result_t pair_send(struct pair *pair, struct item *item, const void *data, size_t bytes,
+                        uint32_t number);
+hoop_result_t pair_recv(struct pair *pair, struct item *item, void *data, size_t bytes,
+                        uint32_t number);
+void item_fill(struct item *item, void *data, size_t bytes, uint32_t number);
+hoop_xfer_done_fn item_done;
+
+/* Progresses both ends until item is done; false: it never was. */
+bool pair_until_done(struct pair *pair, const struct item *item);
+/* Progresses both ends a while. */
+void pair_settle(struct pair *pair);
+
+/* Payload number n, and is it what lies there? */
+void pattern_fill(void *data, size_t bytes, uint64_t number);
+bool pattern_is(const void *data, size_t bytes, uint64_t number);
+
+/* Are all regions and imports gone? */
+bool pair_nothing_left(void);
+
+#endif

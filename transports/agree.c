@@ -1,0 +1,100 @@
+/* See agree.h. */
+#include "transports/agree.h"
+#include "memory.h"
+#include <assert.h>
+#include <string.h>
+
+void hoop_blob_fill(struct hoop_blob *ret_blob, const void *data, size_t bytes)
+{
+    assert(bytes <= HOOP_BLOB_BYTES);
+    *ret_blob = (struct hoop_blob){.bytes = (uint32_t)bytes};
+    memcpy(ret_blob->data, data, bytes);
+}
+
+struct hoop_blob_head hoop_blob_head(const struct hoop_link_params *params, uint32_t magic)
+{
+    return (struct hoop_blob_head){
+        .magic = magic,
+        .epoch = params->epoch,
+        .process = hoop_process_id(),
+        .comm_id = params->comm_id,
+        .me = params->me,
+        .peer = params->peer,
+        .lane = params->lane,
+        .sending = params->sending,
+        .slots = params->slots,
+        .chunk_bytes = params->chunk_bytes,
+    };
+}
+
+hoop_result_t hoop_blob_open(struct hoop_link *link, const struct hoop_blob *blob, uint32_t magic,
+                             void *ret_data, size_t bytes)
+{
+    const struct hoop_link_params *mine = &link->params;
+    struct hoop_blob_head head = {0};
+    if (blob->bytes == bytes) {
+        memcpy(&head, blob->data, sizeof(head));
+    }
+    if (head.magic != magic) {
+        return hoop_failure_set(&link->failure, HOOP_INVALID_ARGUMENT, (int)mine->peer,
+                                "rank %u sent a blob of %u bytes that is not one of %s (%zu bytes)",
+                                mine->peer, blob->bytes, link->transport->name, bytes);
+    }
+    if (head.comm_id != mine->comm_id || head.epoch != mine->epoch || head.me != mine->peer ||
+        head.peer != mine->me || head.lane != mine->lane || head.sending != !mine->sending ||
+        head.process == 0 || head.reserved != 0) {
+        return hoop_failure_set(
+            &link->failure, HOOP_REMOTE_ERROR, (int)mine->peer,
+            "rank %u sent the blob of another link: its rank %u %s rank %u in lane %u, epoch %u; "
+            "expected rank %u, rank %u, lane %u, epoch %u of the same comm",
+            mine->peer, head.me, head.sending != 0 ? "to" : "from", head.peer, head.lane,
+            head.epoch, mine->peer, mine->me, mine->lane, mine->epoch);
+    }
+    if (head.chunk_bytes != mine->chunk_bytes || head.slots != mine->slots) {
+        return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
+                                "rank %u made a link of %u slots of %llu bytes, rank %u one of %u "
+                                "slots of %llu bytes",
+                                mine->peer, head.slots, (unsigned long long)head.chunk_bytes,
+                                mine->me, mine->slots, (unsigned long long)mine->chunk_bytes);
+    }
+    memcpy(ret_data, blob->data, bytes);
+    return HOOP_OK;
+}
+
+struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
+                                           const struct hoop_xfer *xfer)
+{
+    return (struct hoop_chunk_header){
+        .comm_id = link->params.comm_id,
+        .op = xfer->op,
+        .epoch = (uint16_t)link->params.epoch,
+        .lane = (uint16_t)link->params.lane,
+        .chunk = xfer->chunk,
+        .bytes = xfer->bytes,
+    };
+}
+
+hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
+                                      const struct hoop_chunk_header *header,
+                                      const struct hoop_xfer *xfer)
+{
+    const struct hoop_link_params *mine = &link->params;
+    if (header->comm_id != mine->comm_id || header->epoch != (uint16_t)mine->epoch ||
+        header->lane != (uint16_t)mine->lane) {
+        return hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)mine->peer,
+                                "rank %u sent a chunk of another link: comm %llx, epoch %u, lane "
+                                "%u; rank %u expected comm %llx, epoch %u, lane %u",
+                                mine->peer, (unsigned long long)header->comm_id, header->epoch,
+                                header->lane, mine->me, (unsigned long long)mine->comm_id,
+                                mine->epoch, mine->lane);
+    }
+    if (header->op != xfer->op || header->chunk != xfer->chunk || header->bytes != xfer->bytes) {
+        return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
+                                "rank %u sent chunk %llu of operation %u, %llu bytes, but rank %u "
+                                "expected chunk %llu of operation %u, %zu bytes (lane %u)",
+                                mine->peer, (unsigned long long)header->chunk, header->op,
+                                (unsigned long long)header->bytes, mine->me,
+                                (unsigned long long)xfer->chunk, xfer->op, xfer->bytes, mine->lane);
+    }
+    return HOOP_OK;
+}

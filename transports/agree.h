@@ -1,0 +1,48 @@
+/*
+ * What the two ends of a link must agree on, the same for every transport: which link it is (the
+ * head of every blob) and which chunk comes next (the header of every payload). Both come from the
+ * peer and are checked as hostile.
+ */
+#ifndef HOOP_AGREE_H
+#define HOOP_AGREE_H
+
+#include "transports/transport.h"
+
+/* The first bytes of every transport's blob. */
+struct hoop_blob_head {
+    uint32_t magic; /* of the transport */
+    uint32_t epoch;
+    uint64_t process;
+    uint64_t comm_id;
+    uint32_t me, peer; /* as the blob's maker sees it */
+    uint32_t lane;
+    uint32_t sending;
+    uint32_t slots;
+    uint32_t reserved; /* 0 */
+    uint64_t chunk_bytes;
+};
+
+/* Makes a blob of bytes (at most HOOP_BLOB_BYTES) that begin with a head. */
+void hoop_blob_fill(struct hoop_blob *ret_blob, const void *data, size_t bytes);
+struct hoop_blob_head hoop_blob_head(const struct hoop_link_params *params, uint32_t magic);
+
+/*
+ * Copies a peer's blob of exactly bytes to ret_data if its head belongs to the other end of link.
+ * HOOP_INVALID_ARGUMENT: of another transport. HOOP_REMOTE_ERROR: of another link. HOOP_MISMATCH:
+ * other chunks or slots.
+ */
+hoop_result_t hoop_blob_open(struct hoop_link *link, const struct hoop_blob *blob, uint32_t magic,
+                             void *ret_data, size_t bytes);
+
+struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
+                                           const struct hoop_xfer *xfer);
+
+/*
+ * Does what came belong to what was posted? HOOP_MISMATCH: another operation, chunk or size;
+ * HOOP_REMOTE_ERROR: not this link's at all. header is private memory: the peer can't change it.
+ */
+hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
+                                      const struct hoop_chunk_header *header,
+                                      const struct hoop_xfer *xfer);
+
+#endif

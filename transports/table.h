@@ -1,0 +1,10 @@
+/* The transports of this build; for transport.c and the files that define them. */
+#ifndef HOOP_TRANSPORT_TABLE_H
+#define HOOP_TRANSPORT_TABLE_H
+
+#include "transports/transport.h"
+
+extern const struct hoop_transport hoop_transport_inproc;
+extern const struct hoop_transport hoop_transport_shm;
+
+#endif

@@ -1,0 +1,124 @@
+/* The table of transports, and the contract's checks that are the same for all of them. */
+#include "transports/transport.h"
+#include "transports/table.h"
+#include <assert.h>
+#include <stddef.h>
+
+const struct hoop_transport *const hoop_transports[] = {
+    &hoop_transport_inproc,
+    &hoop_transport_shm,
+    NULL,
+};
+
+const struct hoop_transport *(*hoop_transport_decorate)(const struct hoop_transport *);
+
+const struct hoop_transport *hoop_transport_for(bool same_process, bool same_machine)
+{
+    const struct hoop_transport *const *at = hoop_transports;
+    while (*at != NULL && !(*at)->reaches(same_process, same_machine)) {
+        at++;
+    }
+    return *at != NULL && hoop_transport_decorate != NULL ? hoop_transport_decorate(*at) : *at;
+}
+
+hoop_result_t hoop_link_create(const struct hoop_transport *transport,
+                               const struct hoop_link_params *params, struct hoop_link **ret_link,
+                               struct hoop_blob *ret_blob, struct hoop_failure *failure)
+{
+    assert(transport != NULL && params != NULL && ret_link != NULL && ret_blob != NULL);
+    struct hoop_link_params wanted = *params;
+    if (wanted.slots == 0) {
+        wanted.slots = 1;
+    }
+    struct hoop_link *link = NULL;
+    struct hoop_blob blob = {0};
+    const hoop_result_t result = transport->create(&wanted, &link, &blob, failure);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    assert(link != NULL && blob.bytes <= HOOP_BLOB_BYTES);
+    link->transport = transport;
+    link->params = wanted;
+    *ret_link = link;
+    *ret_blob = blob;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_link_bind(struct hoop_link *link, const struct hoop_blob *peer)
+{
+    assert(link != NULL && peer != NULL && !link->bound);
+    if (link->failure.code != HOOP_OK) {
+        return link->failure.code;
+    }
+    if (peer->bytes > HOOP_BLOB_BYTES) {
+        return hoop_failure_set(&link->failure, HOOP_INVALID_ARGUMENT, (int)link->params.peer,
+                                "rank %u sent a blob of %u bytes, expected at most %u",
+                                link->params.peer, peer->bytes, (unsigned)HOOP_BLOB_BYTES);
+    }
+    const hoop_result_t result = link->transport->bind(link, peer);
+    assert(result == HOOP_OK || result == HOOP_AGAIN || result == link->failure.code);
+    link->bound = result == HOOP_OK;
+    return result;
+}
+
+static void transport_check_xfer(const struct hoop_link *link, const struct hoop_xfer *xfer)
+{
+    assert(link != NULL && xfer != NULL && xfer->done != NULL);
+    assert(link->bound || link->failure.code != HOOP_OK);
+    assert(xfer->bytes <= link->params.chunk_bytes);
+    assert(!xfer->lent);
+    (void)link;
+    (void)xfer;
+}
+
+hoop_result_t hoop_link_send(struct hoop_link *link, struct hoop_xfer *xfer)
+{
+    transport_check_xfer(link, xfer);
+    assert(link->params.sending && (xfer->data != NULL || xfer->bytes == 0));
+    if (link->failure.code != HOOP_OK) {
+        return link->failure.code;
+    }
+    return link->transport->send(link, xfer);
+}
+
+hoop_result_t hoop_link_recv(struct hoop_link *link, struct hoop_xfer *xfer)
+{
+    transport_check_xfer(link, xfer);
+    assert(!link->params.sending);
+    if (link->failure.code != HOOP_OK) {
+        return link->failure.code;
+    }
+    return link->transport->recv(link, xfer);
+}
+
+void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer)
+{
+    assert(link != NULL && xfer != NULL && xfer->lent && !link->params.sending);
+    link->transport->release(link, xfer);
+    xfer->lent = false;
+    xfer->data = NULL;
+}
+
+bool hoop_link_progress(struct hoop_link *link)
+{
+    assert(link != NULL);
+    return link->bound && link->transport->progress(link);
+}
+
+int hoop_link_watch_fd(struct hoop_link *link)
+{
+    assert(link != NULL);
+    return link->bound && link->transport->watch_fd != NULL ? link->transport->watch_fd(link) : -1;
+}
+
+/* The failure comes first: a `done` that posts again is refused. */
+void hoop_link_destroy(struct hoop_link *link)
+{
+    if (link == NULL) {
+        return;
+    }
+    if (link->failure.code == HOOP_OK) {
+        link->failure.code = HOOP_ABORTED;
+    }
+    link->transport->destroy(link);
+}

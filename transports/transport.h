@@ -1,0 +1,156 @@
+/*
+ * The transport contract.
+ *
+ * A transport makes links. A link is a one-way, ordered connection from one rank (its sender) to
+ * another (its receiver) for one lane of one comm. Each rank holds its own end:
+ *
+ *      sender's end                                receiver's end
+ *      create(sending) -> blob  -----control---->  bind(blob)
+ *      bind(blob)       <----control-------------  blob <- create(receiving)
+ *      send(xfer) ...                              recv(xfer) ...
+ *
+ * Blobs travel over the authenticated control connection, never by the transport itself.
+ *
+ * Data moves in xfers. An xfer is embedded in its poster's struct, filled in by the poster and
+ * borrowed by the link from a successful post until `done` has run. Nothing is allocated between
+ * post and done. The k-th receive gets the k-th send; their headers must agree and so must their
+ * bytes, or the receive fails with HOOP_MISMATCH.
+ *
+ * Rules for every implementation
+ * - send and recv never block. HOOP_AGAIN: no room now, nothing changed, post again after
+ *   progress.
+ * - `done` runs exactly once for every accepted xfer, in order per link, from inside progress() or
+ *   destroy(), never from inside send() or recv(). It may post; it may not destroy.
+ * - A send's data may be read until its `done`; it is never written.
+ * - A recv with data == NULL is lent the link's own memory: from `done` until release() the
+ *   payload lies at xfer->data, readable. Lent xfers are released in any order. A link with no
+ *   memory of its own (inproc) lends the sender's.
+ * - destroy() takes NULL and half-built links, runs `done` with HOOP_ABORTED for what is pending,
+ *   and cannot fail. Afterwards no memory of any xfer is touched, by this end or by the peer.
+ * - One thread at a time uses an end; the two ends may be used by two threads at the same time.
+ * - A failure is recorded in link->failure by the function that saw it first; every later call
+ *   returns its code. The link stays failed.
+ *
+ * The non-static functions below are the only way to call a transport: they check the contract
+ * once, for all implementations.
+ */
+#ifndef HOOP_TRANSPORT_H
+#define HOOP_TRANSPORT_H
+
+#include "base/error.h"
+#include "transports/blob.h"
+#include <stdbool.h>
+
+/* Travels with every payload and is checked by the receiver. 32 bytes, little-endian. */
+struct hoop_chunk_header {
+    uint64_t comm_id;
+    uint32_t op; /* operation sequence number of the comm, low half */
+    uint16_t epoch;
+    uint16_t lane;
+    uint64_t chunk; /* step number within the lane */
+    uint64_t bytes; /* payload bytes that follow */
+};
+
+struct hoop_link;
+struct hoop_xfer;
+typedef void hoop_xfer_done_fn(struct hoop_xfer *xfer, hoop_result_t result);
+
+struct hoop_xfer {
+    /* filled in by the poster */
+    void *data; /* send: payload. recv: destination, or NULL to be lent the link's memory */
+    size_t bytes;
+    uint32_t op; /* goes into, or is expected in, the header */
+    uint64_t chunk;
+    hoop_xfer_done_fn *done;
+    /* the link's, between post and release */
+    struct hoop_xfer *next;
+    uint64_t position;
+    bool lent; /* data is the link's until release() */
+};
+
+/* What a link is for. Copied by create. */
+struct hoop_link_params {
+    uint64_t comm_id;
+    uint32_t epoch;
+    uint32_t me, peer; /* ranks */
+    uint32_t lane;
+    bool sending;
+    uint32_t slots;       /* staging buffers wanted; a transport without slots ignores it */
+    uint64_t chunk_bytes; /* no xfer will be larger */
+    /* Brings a peer's exported region into this process; for transports over shared memory.
+     * Given by the comm. May return HOOP_AGAIN from bind: call bind again later. */
+    hoop_result_t (*import)(void *arg, uint32_t peer, uint64_t region_id, uint32_t generation,
+                            void **ret_base, uint64_t *ret_bytes);
+    /* Tells the rank at the other end that there is something to look at. May be NULL. */
+    void (*wake)(void *arg, uint32_t peer);
+    void *arg;
+};
+
+/* The slots of one implementation. Each does for its link what the function of the same name
+ * below promises; the wrapper has checked arguments and state. */
+struct hoop_transport {
+    const char *name;
+    /* Can a link between these two processes be made by this transport? */
+    bool (*reaches)(bool same_process, bool same_machine);
+    hoop_result_t (*create)(const struct hoop_link_params *params, struct hoop_link **ret_link,
+                            struct hoop_blob *ret_blob, struct hoop_failure *failure);
+    hoop_result_t (*bind)(struct hoop_link *link, const struct hoop_blob *peer);
+    hoop_result_t (*send)(struct hoop_link *link, struct hoop_xfer *xfer);
+    hoop_result_t (*recv)(struct hoop_link *link, struct hoop_xfer *xfer);
+    void (*release)(struct hoop_link *link, struct hoop_xfer *xfer);
+    bool (*progress)(struct hoop_link *link);
+    int (*watch_fd)(struct hoop_link *link); /* optional */
+    void (*destroy)(struct hoop_link *link);
+};
+
+/* Embedded first in every implementation's link. Touched by the thread that uses the end. */
+struct hoop_link {
+    const struct hoop_transport *transport;
+    struct hoop_link_params params;
+    struct hoop_failure failure; /* code HOOP_OK while the link works */
+    bool bound;
+};
+
+/* All transports in order of preference, NULL at the end: inproc, shm. */
+extern const struct hoop_transport *const hoop_transports[];
+
+/* The first transport in the table that reaches; NULL: none. */
+const struct hoop_transport *hoop_transport_for(bool same_process, bool same_machine);
+
+/*
+ * Tests set this to wrap every transport (fault injection): the result is used in place of the
+ * argument. NULL in normal life. Set before the first link is made.
+ */
+extern const struct hoop_transport *(*hoop_transport_decorate)(const struct hoop_transport *);
+
+/*
+ * Makes this rank's end and the blob that the peer's bind needs. On failure *ret_link is
+ * untouched and the sentence is in *failure.
+ */
+hoop_result_t hoop_link_create(const struct hoop_transport *transport,
+                               const struct hoop_link_params *params, struct hoop_link **ret_link,
+                               struct hoop_blob *ret_blob, struct hoop_failure *failure);
+
+/*
+ * Completes the link with the peer's blob (copied). HOOP_AGAIN: something it needs is under way,
+ * call again. HOOP_INVALID_ARGUMENT: the blob is not one of this transport's.
+ */
+hoop_result_t hoop_link_bind(struct hoop_link *link, const struct hoop_blob *peer);
+
+/* Posts a send (a receive) on a bound link; see the rules above. bytes may be 0. */
+hoop_result_t hoop_link_send(struct hoop_link *link, struct hoop_xfer *xfer);
+hoop_result_t hoop_link_recv(struct hoop_link *link, struct hoop_xfer *xfer);
+
+/* Gives back what a done receive was lent. */
+void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer);
+
+/* Moves what can be moved now; runs `done` of what completed. True: something moved. */
+bool hoop_link_progress(struct hoop_link *link);
+
+/* A descriptor that becomes readable when progress would move something; -1: wake() is called. */
+int hoop_link_watch_fd(struct hoop_link *link);
+
+/* See the rules. The caller's pointer is dead afterwards. */
+void hoop_link_destroy(struct hoop_link *link);
+
+#endif
