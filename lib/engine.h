@@ -1,0 +1,79 @@
+/*
+ * The engine: carries out the steps of a plan over links, all lanes concurrently.
+ *
+ * It never waits and reads no clock: hoop_engine_poll() moves what can be moved and says how it
+ * went; lib/wait.c decides what to do meanwhile. It allocates nothing between start and done
+ * (lanes live in the engine, xfers in the lanes).
+ *
+ *      per lane:   ask(k) -> post send, post recv -> both done -> fold -> k+1 -> ... -> finished
+ *
+ * A receive that reduces is lent the link's memory, folded from there into its place, and the slot
+ * given back at once: the sum is the next thing this lane sends, while it is hot.
+ *
+ * One thread at a time, the one that drives the comm.
+ */
+#ifndef HOOP_ENGINE_H
+#define HOOP_ENGINE_H
+
+#include "algo/step.h"
+#include "reduce.h"
+#include "transports/transport.h"
+
+#define HOOP_MAX_LANES 16
+
+/* What a poll did. */
+enum hoop_poll {
+    HOOP_POLL_DONE, /* finished: the result is in the failure (code HOOP_OK: well) */
+    HOOP_POLL_BUSY, /* something moved: poll again at once */
+    HOOP_POLL_IDLE  /* nothing to do until a peer does something */
+};
+
+/* One lane's place in its steps. */
+struct hoop_engine_lane {
+    struct hoop_engine *engine;
+    struct hoop_step step;
+    uint64_t k;
+    uint32_t index;
+    uint8_t state; /* see engine.c */
+    struct hoop_link *send_link, *recv_link;
+    struct hoop_xfer send, recv;
+};
+
+/* What an operation gives the engine. */
+struct hoop_engine_op {
+    const struct hoop_plan *plan;
+    hoop_step_fn *steps;
+    struct hoop_reduction reduction; /* divisor for the last fold */
+    const void *in;
+    void *out;
+    uint32_t sequence; /* of the operation in its comm: goes into every header */
+    /*
+     * The link with a peer for a lane. HOOP_AGAIN: being made, ask at the next poll. The engine
+     * does not own it.
+     */
+    hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                          struct hoop_link **ret_link);
+    void *arg;
+};
+
+struct hoop_engine {
+    struct hoop_engine_op op;
+    struct hoop_failure *failure; /* the comm's: first error wins */
+    uint32_t running;             /* lanes not finished */
+    struct hoop_engine_lane lanes[HOOP_MAX_LANES];
+};
+
+/* Begins an operation; plan, buffers and failure are borrowed until a poll says done. */
+void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *op,
+                       struct hoop_failure *failure);
+
+/*
+ * After DONE with a failure, xfers may still be posted: the caller destroys the links before it
+ * gives the buffers back.
+ */
+enum hoop_poll hoop_engine_poll(struct hoop_engine *engine);
+
+/* Which peers the engine waits for now, as a sentence part: "rank 3 (lane 0, step 5, recv)". */
+void hoop_engine_describe(const struct hoop_engine *engine, char *buf, size_t bytes);
+
+#endif
