@@ -1,0 +1,410 @@
+/*
+ * A member's way into a comm and out of it; see bootstrap.h. All but the functions of that header
+ * runs on the service thread.
+ *
+ *      SEEKING --proven--> JOINING --roster complete--> READY --GO--> IN
+ *         \__________________\___________________________\--> FAILED     (the job has the reason)
+ *
+ * The rendezvous normally ends a join that cannot succeed, because it knows who is missing; a
+ * member's own deadline is a little later than what it told the rendezvous.
+ */
+#include "bootstrap.h"
+#include "base/clock.h"
+#include "member.h"
+#include "memory.h"
+#include "rendezvous.h"
+#include "wait.h"
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEMBER_BACKOFF_MAX_MS 20u
+#define MEMBER_GRACE_MS 1000u /* for the rendezvous to say who is missing */
+
+struct hoop_member *hoop_members;
+
+/* ---- What others ask ---------------------------------------------------------------------- */
+
+struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
+{
+    for (struct hoop_member *member = hoop_members; member != NULL; member = member->next) {
+        const bool told = member->state == HOOP_MEMBER_READY || member->state == HOOP_MEMBER_IN;
+        if (told && member->roster.comm_id == comm_id && member->join.rank == rank) {
+            return member;
+        }
+    }
+    return NULL;
+}
+
+void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char *ret_text,
+                          size_t bytes)
+{
+    if (!hoop_roster_is_complete(member)) {
+        (void)snprintf(ret_text, bytes, "rank %u", rank);
+        return;
+    }
+    const struct hoop_peer *peer = &member->roster.peers[rank];
+    (void)snprintf(ret_text, bytes, "rank %u (pid %d, host %s)", rank, peer->pid, peer->host);
+}
+
+const struct hoop_roster *hoop_member_roster(const struct hoop_member *member)
+{
+    return &member->roster;
+}
+
+/* ---- Ends of a join ----------------------------------------------------------------------- */
+
+static void member_complete(struct hoop_member *member, const struct hoop_failure *failure)
+{
+    struct hoop_job *job = member->job;
+    member->job = NULL;
+    if (job != NULL) {
+        hoop_job_complete(job, failure);
+    }
+}
+
+/* Gives back all that a member holds but itself; also half of it. */
+static void member_release(struct hoop_member *member)
+{
+    hoop_visitor_finish(member);
+    hoop_contact_finish(member);
+    hoop_vigil_finish(member);
+    hoop_control_destroy(member->control);
+    member->control = NULL;
+    hoop_timer_destroy(member->timer);
+    member->timer = NULL;
+    hoop_roster_finish(member);
+    if (member->listening) {
+        hoop_visitor_unlisten();
+        member->listening = false;
+    }
+}
+
+static void member_fail(struct hoop_member *member, hoop_result_t code, int rank,
+                        const char *format, ...) HOOP_PRINTF(4, 5);
+
+static void member_fail(struct hoop_member *member, hoop_result_t code, int rank,
+                        const char *format, ...)
+{
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    char text[HOOP_FAILURE_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)hoop_failure_set(&failure, code, rank, "%s", text);
+    member->state = HOOP_MEMBER_FAILED;
+    member_release(member);
+    member_complete(member, &failure);
+}
+
+void hoop_member_enter(struct hoop_member *member)
+{
+    if (member->state != HOOP_MEMBER_READY) {
+        return;
+    }
+    member->state = HOOP_MEMBER_IN;
+    hoop_timer_stop(member->timer);
+    member_complete(member, NULL);
+    hoop_vigil_start(member);
+}
+
+/* ---- Seeking the rendezvous --------------------------------------------------------------- */
+
+static void member_say_join(struct hoop_member *member)
+{
+    const struct hoop_join *join = &member->join;
+    const uint64_t now = hoop_now_ns();
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_JOIN);
+    struct hoop_frame_join *m = &frame.join;
+    m->rank = join->rank;
+    m->n = join->n;
+    m->process = hoop_process_id();
+    m->pid = (int32_t)getpid();
+    m->start_time = hoop_process_start_time(m->pid);
+    m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
+    m->timeout_ms = join->timeout_ms;
+    m->left_ms = now < member->deadline_ns ? (member->deadline_ns - now) / HOOP_NS_PER_MS : 0;
+    m->dead_after_ms = join->dead_after_ms;
+    m->segment_bytes = join->segment_bytes;
+    m->algo = join->agreement.algo;
+    m->order = join->agreement.order;
+    m->lanes = join->agreement.lanes;
+    m->chunk_bytes = join->agreement.chunk_bytes;
+    m->oneshot_bytes = join->agreement.oneshot_bytes;
+    if (gethostname(m->host, sizeof(m->host) - 1) != 0) {
+        (void)snprintf(m->host, sizeof(m->host), "unknown");
+    }
+    (void)snprintf(m->listener, sizeof(m->listener), "%s", hoop_visitor_listener());
+    memcpy(m->comm_name, join->comm_name, sizeof(m->comm_name));
+    hoop_control_send(member->control, &frame.header, &join->wake_fd, 1);
+}
+
+static void member_opened(void *arg, struct hoop_control *control)
+{
+    struct hoop_member *member = arg;
+    const uint64_t now = hoop_now_ns();
+    const uint64_t left =
+        now < member->deadline_ns ? (member->deadline_ns - now) / HOOP_NS_PER_MS : 0;
+    member->state = HOOP_MEMBER_JOINING;
+    member->secret = *hoop_control_secret(control);
+    hoop_timer_start(member->timer, left + MEMBER_GRACE_MS, 0);
+    member_say_join(member);
+}
+
+static void member_message(void *arg, struct hoop_control *control, const union hoop_frame *frame,
+                           int *fds);
+static void member_closed(void *arg, struct hoop_control *control, const struct hoop_failure *why);
+
+static const struct hoop_control_owner member_owner = {
+    .opened = member_opened,
+    .message = member_message,
+    .closed = member_closed,
+};
+
+/* Starts an attempt, or fails when the time is over. */
+static void member_seek(struct hoop_member *member)
+{
+    const struct hoop_meeting *meeting = &member->join.meeting;
+    union hoop_frame hello;
+    if (hoop_now_ns() >= member->deadline_ns) {
+        member_fail(member, HOOP_TIMEOUT, -1,
+                    "nobody serves the rendezvous %s: rank %u of %u looked for it for %llu ms",
+                    meeting->name, member->join.rank, member->join.n,
+                    (unsigned long long)member->join.timeout_ms);
+        return;
+    }
+    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
+    hello.hello.kind = HOOP_HELLO_JOIN;
+    hello.hello.from = member->join.rank;
+    (void)snprintf(hello.hello.meeting, sizeof(hello.hello.meeting), "%s", meeting->name);
+    const hoop_result_t result = hoop_control_connect(meeting->name, &hello.hello,
+                                                      meeting->has_secret ? &meeting->secret : NULL,
+                                                      &member_owner, member, &member->control);
+    if (result == HOOP_AGAIN) {
+        hoop_timer_start(member->timer, member->backoff_ms, 0);
+        member->backoff_ms = member->backoff_ms * 2 < MEMBER_BACKOFF_MAX_MS ? member->backoff_ms * 2
+                                                                            : MEMBER_BACKOFF_MAX_MS;
+    } else if (result != HOOP_OK) {
+        char text[HOOP_FAILURE_TEXT_BYTES];
+        (void)snprintf(text, sizeof(text), "%s", hoop_thread_error());
+        member_fail(member, result, -1, "the rendezvous %s: %s", meeting->name, text);
+    } else {
+        const uint64_t now = hoop_now_ns();
+        hoop_timer_start(
+            member->timer,
+            now < member->deadline_ns ? (member->deadline_ns - now) / HOOP_NS_PER_MS + 1 : 1, 0);
+    }
+}
+
+static void member_due(void *arg)
+{
+    struct hoop_member *member = arg;
+    if (member->control == NULL) {
+        member_seek(member);
+        return;
+    }
+    const int pid = (int)hoop_control_pid(member->control);
+    if (member->state == HOOP_MEMBER_SEEKING) {
+        member_fail(member, HOOP_TIMEOUT, -1,
+                    "the rendezvous %s (pid %d) did not answer within %llu ms: is it stopped?",
+                    member->join.meeting.name, pid, (unsigned long long)member->join.timeout_ms);
+    } else {
+        member_fail(member, HOOP_TIMEOUT, -1,
+                    "the rendezvous (pid %d) took rank %u of %u in, but did not complete the join "
+                    "within %llu ms: is it stopped?",
+                    pid, member->join.rank, member->join.n,
+                    (unsigned long long)member->join.timeout_ms);
+    }
+}
+
+/* ---- The rendezvous speaks ---------------------------------------------------------------- */
+
+static void member_refuse_roster(struct hoop_member *member, hoop_result_t code)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_REJECT);
+    frame.reject.code = (int32_t)code;
+    frame.reject.rank = (int32_t)member->join.rank;
+    (void)snprintf(frame.reject.text, sizeof(frame.reject.text), "%s", hoop_thread_error());
+    hoop_control_send(member->control, &frame.header, NULL, 0);
+    member_fail(member, code, -1, "%s", frame.reject.text);
+}
+
+static void member_take_roster(struct hoop_member *member, const union hoop_frame *frame, int *fds)
+{
+    hoop_result_t result = frame->header.type == HOOP_FRAME_ROSTER
+                               ? hoop_roster_begin(member, &frame->roster, fds)
+                               : hoop_roster_add(member, &frame->part, fds);
+    const bool complete = result == HOOP_OK && hoop_roster_is_complete(member);
+    if (complete) {
+        result = hoop_vigil_begin(member);
+    }
+    if (result != HOOP_OK) {
+        member_refuse_roster(member, result);
+    } else if (complete) {
+        union hoop_frame ready;
+        hoop_frame_init(&ready, HOOP_FRAME_READY);
+        member->state = HOOP_MEMBER_READY;
+        hoop_control_send(member->control, &ready.header, NULL, 0);
+    }
+}
+
+static void member_message(void *arg, struct hoop_control *control, const union hoop_frame *frame,
+                           int *fds)
+{
+    struct hoop_member *member = arg;
+    const uint32_t type = frame->header.type;
+    const bool joining = member->state == HOOP_MEMBER_JOINING;
+    const bool ready = member->state == HOOP_MEMBER_READY;
+    if (joining && (type == HOOP_FRAME_ROSTER || type == HOOP_FRAME_ROSTER_PART)) {
+        member_take_roster(member, frame, fds);
+    } else if ((joining || ready) && type == HOOP_FRAME_REJECT) {
+        member_fail(member, (hoop_result_t)frame->reject.code, frame->reject.rank, "%s",
+                    frame->reject.text);
+    } else if ((ready || member->state == HOOP_MEMBER_IN) && type == HOOP_FRAME_GO) {
+        hoop_member_enter(member);
+    } else if (member->state == HOOP_MEMBER_IN && type == HOOP_FRAME_LOST &&
+               frame->lost.rank < member->roster.n) {
+        hoop_vigil_lose_connection(member, frame->lost.rank);
+    } else {
+        hoop_control_refuse(control, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
+                            hoop_frame_name(type));
+    }
+}
+
+static void member_closed(void *arg, struct hoop_control *control, const struct hoop_failure *why)
+{
+    struct hoop_member *member = arg;
+    const int pid = (int)hoop_control_pid(control);
+    hoop_control_destroy(control);
+    member->control = NULL;
+    if (member->state == HOOP_MEMBER_IN) {
+        hoop_vigil_lose_server(member);
+    } else if (member->state == HOOP_MEMBER_SEEKING && why->code == HOOP_REMOTE_ERROR) {
+        hoop_timer_start(member->timer, member->backoff_ms, 0); /* one of too many: again */
+    } else if (member->state == HOOP_MEMBER_SEEKING) {
+        member_fail(member, why->code, -1, "the rendezvous %s (pid %d): %s",
+                    member->join.meeting.name, pid, why->text);
+    } else {
+        member_fail(member, why->code, -1,
+                    "the process that serves the rendezvous (pid %d) ended during the join: %s",
+                    pid, why->text);
+    }
+}
+
+/* ---- Birth and death ---------------------------------------------------------------------- */
+
+struct member_start {
+    struct hoop_member *member;
+    hoop_result_t result;
+    struct hoop_failure failure;
+};
+
+static void member_start(void *arg)
+{
+    struct member_start *start = arg;
+    struct hoop_member *member = start->member;
+    start->result = hoop_visitor_listen(&start->failure);
+    member->listening = start->result == HOOP_OK;
+    if (start->result == HOOP_OK && member->join.serve) {
+        start->result = hoop_rendezvous_serve(&member->join.meeting, &start->failure);
+    }
+    if (start->result == HOOP_OK) {
+        start->result = hoop_timer_create(member_due, member, &member->timer);
+        if (start->result != HOOP_OK) {
+            (void)hoop_failure_set(&start->failure, start->result, -1, "%s", hoop_thread_error());
+        }
+    }
+    if (start->result != HOOP_OK) {
+        member_release(member);
+        return;
+    }
+    member->next = hoop_members;
+    hoop_members = member;
+    member_seek(member);
+}
+
+static uint64_t member_clamp_ms(uint64_t ms)
+{
+    return ms < HOOP_FRAME_MAX_MS ? ms : HOOP_FRAME_MAX_MS;
+}
+
+static hoop_result_t member_check(const struct hoop_join *join)
+{
+    if (join->n == 0 || join->n > HOOP_FRAME_MAX_RANKS || join->rank >= join->n) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "rank %u of %u: expected a rank below a number of ranks of at most %u",
+                          join->rank, join->n, HOOP_FRAME_MAX_RANKS);
+    }
+    const size_t bytes = strnlen(join->meeting.name, sizeof(join->meeting.name));
+    if (bytes == 0 || bytes == sizeof(join->meeting.name)) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "a meeting without a name");
+    }
+    assert(join->timeout_ms > 0 && join->dead_after_ms > 0 && join->segment_bytes > 0);
+    assert(join->segment_bytes <= HOOP_FRAME_MAX_SEGMENT_BYTES);
+    assert(memchr(join->comm_name, 0, sizeof(join->comm_name)) != NULL);
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_member_create(const struct hoop_join *join,
+                                 const struct hoop_member_events *events, struct hoop_job *job,
+                                 struct hoop_member **ret_member)
+{
+    hoop_result_t result = member_check(join);
+    if (result == HOOP_OK) {
+        result = hoop_service_start();
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    struct hoop_member *member = calloc(1, sizeof(*member));
+    if (member == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a member");
+    }
+    member->join = *join;
+    member->join.timeout_ms = member_clamp_ms(join->timeout_ms);
+    member->join.dead_after_ms = member_clamp_ms(join->dead_after_ms);
+    member->events = *events;
+    member->job = job;
+    member->backoff_ms = 1;
+    member->deadline_ns = hoop_deadline_ns(member->join.timeout_ms);
+    struct member_start start = {.member = member, .failure = {.rank = -1}};
+    hoop_service_run(member_start, &start);
+    if (start.result != HOOP_OK) {
+        hoop_secret_wipe(member, sizeof(*member));
+        free(member);
+        return hoop_error(start.result, "%s", start.failure.text);
+    }
+    *ret_member = member;
+    return HOOP_OK;
+}
+
+static void member_stop(void *arg)
+{
+    struct hoop_member *member = arg;
+    struct hoop_failure aborted = {.code = HOOP_OK, .rank = -1};
+    struct hoop_member **at = &hoop_members;
+    while (*at != member) {
+        at = &(*at)->next;
+    }
+    *at = member->next;
+    member_release(member);
+    (void)hoop_failure_set(&aborted, HOOP_ABORTED, (int)member->join.rank,
+                           "rank %u gave up joining", member->join.rank);
+    member_complete(member, &aborted);
+}
+
+void hoop_member_destroy(struct hoop_member *member)
+{
+    if (member == NULL) {
+        return;
+    }
+    hoop_service_run(member_stop, member);
+    hoop_secret_wipe(member, sizeof(*member)); /* it holds the meeting's secret, twice */
+    free(member);
+}
