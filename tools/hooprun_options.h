@@ -1,0 +1,32 @@
+/* hooprun's command line. Names, defaults and ranges stand here and nowhere else. */
+#ifndef HOOPRUN_OPTIONS_H
+#define HOOPRUN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HOOPRUN_RANKS_MOST 4096
+
+/* Exit codes of hooprun's own making; the rest are a rank's, or 128 + a signal. */
+#define HOOPRUN_EXIT_USAGE 2
+#define HOOPRUN_EXIT_TIMEOUT 124
+#define HOOPRUN_EXIT_LAUNCHER 125
+#define HOOPRUN_EXIT_NOT_EXECUTABLE 126
+#define HOOPRUN_EXIT_NOT_FOUND 127
+
+struct hooprun_options {
+    int rank_count;
+    bool tag_output;
+    bool kill_on_failure;
+    int64_t grace_ms;
+    int64_t timeout_ms; /* 0: none */
+    char **command;     /* argv of the program, borrowed from main's */
+};
+
+/*
+ * Returns true to go on. False: there is nothing to run (help, version, or a mistake that was
+ * reported on stderr), and *ret_code is the exit code.
+ */
+bool hooprun_options_parse(char **argv, struct hooprun_options *ret_options, int *ret_code);
+
+#endif
