@@ -1,0 +1,47 @@
+/*
+ * A writer of JSON, just enough for the results file. All functions do nothing on a closed
+ * writer, so callers need not ask whether there is a file.
+ */
+#ifndef PERF_JSON_H
+#define PERF_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define PERF_JSON_DEPTH 16
+
+struct perf_json {
+    FILE *file; /* NULL: closed */
+    int depth;
+    bool filled[PERF_JSON_DEPTH]; /* the object or list at that depth has a member already */
+    char closer[PERF_JSON_DEPTH];
+    bool after_key;
+};
+
+/*
+ * Opens path, or path.1, path.2, ... when that exists already: no result is ever overwritten.
+ * out hears which one it became, or why there is none.
+ */
+void perf_json_open(struct perf_json *json, const char *path, FILE *out);
+
+/* Writes to a file that is open already, and is closed with the writer. */
+void perf_json_attach(struct perf_json *json, FILE *file);
+
+/* Closes what is open, objects, lists and file. False when something could not be written. */
+bool perf_json_close(struct perf_json *json);
+
+void perf_json_key(struct perf_json *json, const char *key);
+void perf_json_begin(struct perf_json *json, char bracket); /* '{' or '[' */
+void perf_json_end(struct perf_json *json);
+
+/* Values: after a key in an object, or in a list. */
+void perf_json_string(struct perf_json *json, const char *text); /* NULL: null */
+void perf_json_bool(struct perf_json *json, bool value); /* the strings "true" and "false" */
+void perf_json_integer(struct perf_json *json, int64_t value);
+void perf_json_size(struct perf_json *json, size_t value);
+void perf_json_double(struct perf_json *json, double value); /* null when it is not finite */
+void perf_json_null(struct perf_json *json);
+
+#endif

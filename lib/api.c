@@ -1,0 +1,460 @@
+/*
+ * Every exported function that is not a table look-up: check, translate, forward. Nothing here
+ * does the work itself. (Groups: group.c. Information: info.c. Error texts: base/error.c.)
+ */
+#include "base/log.h"
+#include "comm.h"
+#include "group.h"
+#include "memory.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Small things --------------------------------------------------------------------------- */
+
+static hoop_result_t api_null(const char *function, const char *what)
+{
+    return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function, what);
+}
+
+hoop_result_t hoop_get_version(int *version)
+{
+    if (version == NULL) {
+        return api_null("hoop_get_version", "version");
+    }
+    *version = HOOP_VERSION_CODE;
+    return HOOP_OK;
+}
+
+const char *hoop_get_last_error(hoop_comm_t comm)
+{
+    static _Thread_local struct hoop_failure failure;
+    if (comm != NULL && hoop_comm_state(comm, &failure) != HOOP_OK) {
+        return failure.text;
+    }
+    return hoop_thread_error();
+}
+
+hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_error)
+{
+    if (comm == NULL || async_error == NULL) {
+        return api_null("hoop_comm_get_async_error", comm == NULL ? "comm" : "async_error");
+    }
+    *async_error = hoop_comm_state(comm, NULL);
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_set_log_callback(hoop_log_fn_t fn, void *arg)
+{
+    hoop_log_set_callback(fn, arg);
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_setting_next(size_t *cursor, hoop_setting_t *setting)
+{
+    if (cursor == NULL || setting == NULL) {
+        return api_null("hoop_setting_next", cursor == NULL ? "cursor" : "setting");
+    }
+    return hoop_settings_next(cursor, setting);
+}
+
+/* ---- Birth and death ------------------------------------------------------------------------ */
+
+static hoop_result_t api_milliseconds(const char *field, int value, uint64_t preset, int least,
+                                      uint64_t *ret)
+{
+    *ret = preset;
+    if (value == HOOP_CONFIG_UNDEF_INT) {
+        return HOOP_OK;
+    }
+    if (value < least) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "config.%s is %d, expected at least %d", field,
+                          value, least);
+    }
+    *ret = (uint64_t)value;
+    return HOOP_OK;
+}
+
+/* A copy of the caller's struct, older and shorter ones completed with defaults. */
+static hoop_result_t api_config(const hoop_config_t *config, hoop_config_t *ret)
+{
+    hoop_config_t full = HOOP_CONFIG_INITIALIZER;
+    if (config != NULL) {
+        if (config->magic != HOOP_CONFIG_MAGIC ||
+            config->size < offsetof(hoop_config_t, blocking)) {
+            return hoop_error(HOOP_INVALID_ARGUMENT,
+                              "config was not made with HOOP_CONFIG_INITIALIZER (magic 0x%08x, "
+                              "size %zu)",
+                              config->magic, config->size);
+        }
+        memcpy(&full, config, config->size < sizeof(full) ? config->size : sizeof(full));
+    }
+    if (full.blocking == 0) {
+        return hoop_error(HOOP_UNSUPPORTED, "config.blocking 0 is not supported by this version");
+    }
+    if (full.blocking != 1 && full.blocking != HOOP_CONFIG_UNDEF_INT) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "config.blocking is %d, expected 0 or 1",
+                          full.blocking);
+    }
+    *ret = full;
+    return HOOP_OK;
+}
+
+static hoop_result_t api_options(const hoop_config_t *config, int nranks, int rank,
+                                 struct hoop_comm_options *ret)
+{
+    const struct hoop_settings *settings = hoop_settings();
+    hoop_config_t full = HOOP_CONFIG_INITIALIZER;
+    hoop_result_t result = api_config(config, &full);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (nranks < 1 || nranks > (int)HOOP_BOARD_MAX_RANKS) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "nranks is %d, expected 1 to %u", nranks,
+                          HOOP_BOARD_MAX_RANKS);
+    }
+    if (rank < 0 || rank >= nranks) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "rank is %d, expected 0 to %d", rank, nranks - 1);
+    }
+    ret->n = (uint32_t)nranks;
+    ret->rank = (uint32_t)rank;
+    ret->agreed = (struct hoop_agreement){
+        .algo = (uint32_t)settings->algo,
+        .order = (uint32_t)settings->order,
+        .lanes = (uint32_t)settings->lanes,
+        .chunk_bytes = settings->chunk_bytes,
+        .oneshot_bytes = settings->oneshot_bytes,
+    };
+    if (full.algo != NULL) {
+        ret->agreed.algo = hoop_algo_parse(full.algo);
+        if (ret->agreed.algo == HOOP_ALGO_COUNT) {
+            return hoop_error(HOOP_INVALID_ARGUMENT,
+                              "config.algo is '%s', expected auto, oneshot, direct, slab or ring",
+                              full.algo);
+        }
+    }
+    if (full.comm_name != NULL) {
+        strncpy(ret->name, full.comm_name, sizeof(ret->name) - 1);
+    }
+    result = api_milliseconds("init_timeout_ms", full.init_timeout_ms, settings->init_timeout_ms, 1,
+                              &ret->init_timeout_ms);
+    if (result == HOOP_OK) {
+        result = api_milliseconds("op_timeout_ms", full.op_timeout_ms, settings->op_timeout_ms, 0,
+                                  &ret->op_timeout_ms);
+    }
+    if (result == HOOP_OK) {
+        result = api_milliseconds("dead_after_ms", full.dead_after_ms, settings->dead_after_ms, 100,
+                                  &ret->dead_after_ms);
+    }
+    return result;
+}
+
+/* Joins now, or at the end of the calling thread's group. */
+static hoop_result_t api_join(const struct hoop_comm_options *options, hoop_comm_t *comm)
+{
+    struct hoop_comm *born = NULL;
+    hoop_result_t result = hoop_comm_begin(options, &born);
+    if (result != HOOP_OK) {
+        return hoop_group_spoil(result);
+    }
+    if (hoop_group_open()) {
+        return hoop_group_add_birth(born, comm);
+    }
+    result = hoop_comm_complete(born);
+    if (result == HOOP_OK) {
+        *comm = born;
+    }
+    return result;
+}
+
+hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id)
+{
+    if (id == NULL) {
+        return api_null("hoop_get_unique_id", "id");
+    }
+    const hoop_result_t result = hoop_service_start();
+    return result == HOOP_OK ? hoop_meeting_create(id) : result;
+}
+
+hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
+                                         int rank, const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = false};
+    if (comm == NULL) {
+        return hoop_group_spoil(api_null("hoop_comm_init_rank_config", "comm"));
+    }
+    hoop_result_t result = api_options(config, nranks, rank, &options);
+    if (result == HOOP_OK) {
+        result = hoop_meeting_from_id(&id, &options.meeting);
+    }
+    result = result == HOOP_OK ? api_join(&options, comm) : hoop_group_spoil(result);
+    hoop_secret_wipe(&options.meeting.secret, sizeof(options.meeting.secret));
+    return result;
+}
+
+hoop_result_t hoop_comm_init_rank(hoop_comm_t *comm, int nranks, hoop_unique_id_t id, int rank)
+{
+    return hoop_comm_init_rank_config(comm, nranks, id, rank, NULL);
+}
+
+hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank, int n_id,
+                                           hoop_unique_id_t *ids, const hoop_config_t *config)
+{
+    if (ids == NULL || n_id < 1) {
+        return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT,
+                                           "n_id is %d and ids %p, expected 1 and an id", n_id,
+                                           (void *)ids));
+    }
+    if (n_id > 1) {
+        return hoop_group_spoil(
+            hoop_error(HOOP_UNSUPPORTED, "%d unique ids: this version joins by exactly one", n_id));
+    }
+    return hoop_comm_init_rank_config(comm, nranks, ids[0], rank, config);
+}
+
+hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = false};
+    uint32_t n = 0, rank = 0;
+    if (comm == NULL) {
+        return hoop_group_spoil(api_null("hoop_comm_init_env", "comm"));
+    }
+    hoop_result_t result = hoop_meeting_from_env(&options.meeting, &n, &rank);
+    if (result == HOOP_OK) {
+        result = api_options(config, n > INT_MAX ? INT_MAX : (int)n,
+                             rank > INT_MAX ? INT_MAX : (int)rank, &options);
+    }
+    options.serve = rank == 0;
+    result = result == HOOP_OK ? api_join(&options, comm) : hoop_group_spoil(result);
+    hoop_secret_wipe(&options.meeting.secret, sizeof(options.meeting.secret));
+    return result;
+}
+
+hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlist)
+{
+    hoop_unique_id_t id;
+    if (comms == NULL) {
+        return hoop_group_spoil(api_null("hoop_comm_init_all", "comms"));
+    }
+    if (ndev < 1 || ndev > (int)HOOP_BOARD_MAX_RANKS) {
+        return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT, "ndev is %d, expected 1 to %u",
+                                           ndev, HOOP_BOARD_MAX_RANKS));
+    }
+    if (devlist != NULL) {
+        return hoop_group_spoil(
+            hoop_error(HOOP_UNSUPPORTED, "devices: this version has host ranks only; pass NULL"));
+    }
+    hoop_result_t result = hoop_get_unique_id(&id);
+    if (result != HOOP_OK) {
+        return hoop_group_spoil(result);
+    }
+    hoop_group_start();
+    for (int rank = 0; rank < ndev; rank++) {
+        hoop_comm_init_rank(&comms[rank], ndev, id, rank); /* a failure spoils the group */
+    }
+    result = hoop_group_end();
+    hoop_secret_wipe(&id, sizeof(id));
+    return result;
+}
+
+hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
+{
+    if (comm == NULL) {
+        return api_null("hoop_comm_finalize", "comm");
+    }
+    struct hoop_failure failure;
+    hoop_comm_enter(comm);
+    /* Every operation is complete when its call returns: nothing is left to flush. */
+    hoop_result_t result = hoop_comm_state(comm, &failure);
+    if (result == HOOP_OK && comm->finalized) {
+        result = HOOP_INVALID_USAGE;
+        strcpy(failure.text, "the communicator was finalized before");
+    }
+    if (result == HOOP_OK) {
+        comm->finalized = true;
+        hoop_board_leave(&comm->board);
+    }
+    hoop_comm_leave(comm);
+    return result == HOOP_OK ? result : hoop_error(result, "%s", failure.text);
+}
+
+hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
+{
+    hoop_comm_end(comm);
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_abort(hoop_comm_t comm)
+{
+    if (comm != NULL) {
+        hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u aborted the communicator",
+                        comm->rank);
+        hoop_comm_end(comm);
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count)
+{
+    if (comm == NULL || count == NULL) {
+        return api_null("hoop_comm_count", comm == NULL ? "comm" : "count");
+    }
+    *count = (int)comm->n;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_user_rank(hoop_comm_t comm, int *rank)
+{
+    if (comm == NULL || rank == NULL) {
+        return api_null("hoop_comm_user_rank", comm == NULL ? "comm" : "rank");
+    }
+    *rank = (int)comm->rank;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device)
+{
+    if (comm == NULL || device == NULL) {
+        return api_null("hoop_comm_cu_device", comm == NULL ? "comm" : "device");
+    }
+    *device = -1;
+    return HOOP_OK;
+}
+
+/* ---- Operations ----------------------------------------------------------------------------- */
+
+static hoop_result_t api_submit(struct hoop_comm *comm, const struct hoop_request *request)
+{
+    return __builtin_expect(hoop_group_open(), 0) ? hoop_group_add(comm, request)
+                                                  : hoop_comm_submit(comm, request);
+}
+
+/* The slow half of the checks: something is wrong, say what. */
+static hoop_result_t api_bad_reduction(const char *function, const void *in, const void *out,
+                                       size_t count, hoop_datatype_t type, hoop_red_op_t op,
+                                       const void *comm, hoop_stream_t stream)
+{
+    const size_t type_bytes = hoop_datatype_bytes(type);
+    if (comm == NULL) {
+        return api_null(function, "comm");
+    }
+    if (stream != NULL) {
+        return hoop_error(HOOP_UNSUPPORTED,
+                          "%s: streams are not supported by this version; pass NULL", function);
+    }
+    if (type_bytes == 0) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
+                          (int)type, HOOP_NUM_DATATYPES - 1);
+    }
+    if ((int)op < 0 || (int)op >= HOOP_NUM_OPS) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: op is %d, expected 0 to %d", function,
+                          (int)op, HOOP_NUM_OPS - 1);
+    }
+    if (count > SIZE_MAX / 2 / type_bytes) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "%s: count is %zu, more than the address space holds", function, count);
+    }
+    if (in == NULL || out == NULL) {
+        return api_null(function, in == NULL ? "sendbuff" : "recvbuff");
+    }
+    return hoop_error(HOOP_INVALID_ARGUMENT,
+                      "%s: sendbuff %p and recvbuff %p overlap in part; expected the same or "
+                      "apart by %zu bytes",
+                      function, in, out, count * type_bytes);
+}
+
+static bool api_overlap(const void *in, const void *out, size_t bytes)
+{
+    const uintptr_t a = (uintptr_t)in, b = (uintptr_t)out;
+    return a != b && (a < b ? b - a : a - b) < bytes;
+}
+
+hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count,
+                              hoop_datatype_t datatype, hoop_red_op_t op, hoop_comm_t comm,
+                              hoop_stream_t stream)
+{
+    const size_t type_bytes = hoop_datatype_bytes(datatype);
+    if (__builtin_expect(comm == NULL || stream != NULL || type_bytes == 0 || (int)op < 0 ||
+                             (int)op >= HOOP_NUM_OPS || count > SIZE_MAX / 2 / type_bytes ||
+                             ((sendbuff == NULL || recvbuff == NULL) && count > 0) ||
+                             api_overlap(sendbuff, recvbuff, count * type_bytes),
+                         0)) {
+        return hoop_group_spoil(api_bad_reduction("hoop_all_reduce", sendbuff, recvbuff, count,
+                                                  datatype, op, comm, stream));
+    }
+    const struct hoop_request request = {
+        .signature = {.collective = HOOP_COLL_ALL_REDUCE,
+                      .type = (uint32_t)datatype,
+                      .op = (uint32_t)op,
+                      .root = -1,
+                      .count = count},
+        .in = sendbuff,
+        .out = recvbuff,
+    };
+    return api_submit(comm, &request);
+}
+
+hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream)
+{
+    if (comm == NULL) {
+        return hoop_group_spoil(api_null("hoop_barrier", "comm"));
+    }
+    if (stream != NULL) {
+        return hoop_group_spoil(
+            hoop_error(HOOP_UNSUPPORTED,
+                       "hoop_barrier: streams are not supported by this version; pass NULL"));
+    }
+    const struct hoop_request request = {
+        .signature = {.collective = HOOP_COLL_BARRIER, .type = HOOP_UINT8, .root = -1},
+    };
+    return api_submit(comm, &request);
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t kind)
+{
+    if (ptr == NULL) {
+        return api_null("hoop_mem_alloc", "ptr");
+    }
+    if (kind != HOOP_MEM_HOST && kind != HOOP_MEM_DEVICE) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_mem_alloc: kind is %d, expected 0 or 1",
+                          (int)kind);
+    }
+    if (bytes == 0) {
+        *ptr = NULL;
+        return HOOP_OK;
+    }
+    return hoop_region_alloc(bytes, kind, ptr);
+}
+
+hoop_result_t hoop_mem_free(void *ptr)
+{
+    return ptr == NULL ? HOOP_OK : hoop_region_free(ptr);
+}
+
+hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle)
+{
+    if (comm == NULL || handle == NULL || (buff == NULL && size > 0)) {
+        return api_null("hoop_comm_register", comm == NULL     ? "comm"
+                                              : handle == NULL ? "handle"
+                                                               : "buff");
+    }
+    /* A handle of its own, so that a double deregister is found by the allocator's checkers. */
+    void *made = malloc(1);
+    if (made == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "hoop_comm_register: no memory for a handle");
+    }
+    *handle = made;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_deregister(hoop_comm_t comm, void *handle)
+{
+    if (comm == NULL || handle == NULL) {
+        return api_null("hoop_comm_deregister", comm == NULL ? "comm" : "handle");
+    }
+    free(handle);
+    return HOOP_OK;
+}

@@ -1,0 +1,577 @@
+/* Birth and death of a comm, its turn, its operations (see comm.h). Its links: comm_links.c. */
+#include "comm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm_links.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static _Atomic uint64_t comm_ids;
+
+/* ---- Failure -------------------------------------------------------------------------------- */
+
+void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const char *format, ...)
+{
+    struct hoop_failure failure = {.code = code, .rank = rank};
+    va_list args;
+    va_start(args, format);
+    hoop_text_format(failure.text, sizeof(failure.text), format, args);
+    va_end(args);
+    pthread_mutex_lock(&comm->inbox_lock);
+    const bool ready = comm->board_ready;
+    if (!ready && comm->early.code == HOOP_OK) {
+        comm->early = failure;
+    }
+    pthread_mutex_unlock(&comm->inbox_lock);
+    if (ready) {
+        hoop_board_fail(&comm->board, &failure);
+    }
+}
+
+hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret)
+{
+    const int code = atomic_load_explicit(&comm->failed, memory_order_acquire);
+    if (code == HOOP_OK) {
+        return hoop_board_failed(&comm->board, ret);
+    }
+    if (ret != NULL) {
+        *ret = comm->failure;
+    }
+    return (hoop_result_t)code;
+}
+
+/* Ends the running operation and the comm, with the first failure of any rank. */
+static void comm_fail(struct hoop_comm *comm)
+{
+    struct hoop_operation *operation = &comm->operation;
+    struct hoop_failure cause;
+    char what[256];
+    hoop_operation_describe(operation, what, sizeof(what));
+    if (operation->failure.code != HOOP_OK) {
+        hoop_board_fail(&comm->board, &operation->failure);
+    }
+    hoop_board_failed(&comm->board, &cause);
+    if (operation->failure.code == HOOP_MISMATCH || operation->failure.code == HOOP_TIMEOUT) {
+        cause = operation->failure; /* my own view says more to my user than another's */
+    }
+    hoop_comm_links_finish(comm);
+    hoop_operation_cancel(operation);
+    hoop_failure_set(&comm->failure, cause.code, cause.rank, "rank %u: %s: %s", comm->rank, what,
+                     cause.text);
+    atomic_store_explicit(&comm->failed, comm->failure.code, memory_order_release);
+    hoop_log(HOOP_LOG_ERROR, HOOP_LOG_COMM, "%s", comm->failure.text);
+}
+
+static hoop_result_t comm_refuse(struct hoop_comm *comm)
+{
+    struct hoop_failure failure;
+    const hoop_result_t state = hoop_comm_state(comm, &failure);
+    if (state != HOOP_OK) {
+        return hoop_error(state, "the communicator has failed: %s", failure.text);
+    }
+    if (comm->finalized) {
+        return hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized");
+    }
+    return HOOP_OK;
+}
+
+/* ---- Turns ---------------------------------------------------------------------------------- */
+
+struct comm_turn {
+    struct hoop_comm *comm;
+    uint32_t ticket;
+};
+
+static enum hoop_poll comm_turn_poll(void *arg)
+{
+    const struct comm_turn *turn = arg;
+    return atomic_load_explicit(&turn->comm->serving, memory_order_acquire) == turn->ticket
+               ? HOOP_POLL_DONE
+               : HOOP_POLL_IDLE;
+}
+
+void hoop_comm_enter(struct hoop_comm *comm)
+{
+    struct comm_turn turn = {
+        .comm = comm,
+        .ticket = atomic_fetch_add_explicit(&comm->next, 1, memory_order_relaxed),
+    };
+    if (comm_turn_poll(&turn) == HOOP_POLL_DONE) {
+        return;
+    }
+    /* Who is inside has a deadline, so this wait needs none. */
+    const struct hoop_wait wait = {.poll = comm_turn_poll, .arg = &turn};
+    hoop_wait(&wait);
+}
+
+void hoop_comm_leave(struct hoop_comm *comm)
+{
+    const uint32_t ticket = atomic_load_explicit(&comm->serving, memory_order_relaxed);
+    atomic_store_explicit(&comm->serving, ticket + 1, memory_order_release);
+}
+
+/* ---- Operations ----------------------------------------------------------------------------- */
+
+/* The awaited rank said goodbye: what it has not delivered will never come. */
+static bool comm_awaits_the_left(struct hoop_comm *comm)
+{
+    uint32_t awaited[2];
+    const uint32_t n = hoop_operation_awaited(&comm->operation, awaited);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct hoop_board_rank *rank = hoop_board_rank(&comm->board, awaited[i]);
+        if (atomic_load_explicit(&rank->left, memory_order_acquire) != 0 &&
+            hoop_operation_poll(&comm->operation) == HOOP_POLL_IDLE) {
+            hoop_failure_set(&comm->operation.failure, HOOP_REMOTE_ERROR, (int)awaited[i],
+                             "rank %u has left the communicator", awaited[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Moves the running operation; ends it when the comm has failed and nothing moves any more. */
+static enum hoop_poll comm_poll(void *arg)
+{
+    struct hoop_comm *comm = arg;
+    const enum hoop_poll polled = hoop_operation_poll(&comm->operation);
+    if (polled != HOOP_POLL_IDLE) {
+        return polled;
+    }
+    const bool failed = atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
+    if (!failed && !comm_awaits_the_left(comm)) {
+        return HOOP_POLL_IDLE;
+    }
+    /* What was delivered before the failure is here now: use it. */
+    enum hoop_poll again = HOOP_POLL_BUSY;
+    while (again == HOOP_POLL_BUSY) {
+        again = hoop_operation_poll(&comm->operation);
+    }
+    if (again == HOOP_POLL_IDLE && comm->operation.failure.code == HOOP_OK) {
+        struct hoop_failure cause;
+        hoop_board_failed(&comm->board, &cause);
+        comm->operation.failure = cause;
+    }
+    return HOOP_POLL_DONE;
+}
+
+static void comm_begin_operation(struct hoop_comm *comm, const struct hoop_request *request)
+{
+    atomic_store_explicit(&comm->waiting, 1, memory_order_relaxed);
+    hoop_operation_start(&comm->operation, request);
+    struct hoop_comm_past *past = &comm->history[comm->board.sequence % HOOP_HISTORY];
+    past->sequence = comm->board.sequence;
+    past->signature = request->signature;
+    past->result = HOOP_IN_PROGRESS;
+}
+
+static hoop_result_t comm_end_operation(struct hoop_comm *comm, hoop_result_t waited)
+{
+    struct hoop_operation *operation = &comm->operation;
+    atomic_store_explicit(&comm->waiting, 0, memory_order_relaxed);
+    if (waited == HOOP_TIMEOUT) {
+        hoop_failure_set(&operation->failure, HOOP_TIMEOUT, -1,
+                         "not complete after %llu ms (HOOP_OP_TIMEOUT_MS)",
+                         (unsigned long long)comm->op_timeout_ms);
+    }
+    hoop_result_t result = HOOP_OK;
+    if (__builtin_expect(operation->failure.code != HOOP_OK, 0)) {
+        comm_fail(comm);
+        result = hoop_error(comm->failure.code, "%s", comm->failure.text);
+    }
+    comm->history[comm->board.sequence % HOOP_HISTORY].result = result;
+    return result;
+}
+
+hoop_result_t hoop_comm_submit(struct hoop_comm *comm, const struct hoop_request *request)
+{
+    hoop_comm_enter(comm);
+    hoop_result_t result = HOOP_OK;
+    if (__builtin_expect(
+            comm->finalized || comm->failed != HOOP_OK ||
+                atomic_load_explicit(&comm->board.head->failed, memory_order_relaxed) != 0,
+            0)) {
+        result = comm_refuse(comm);
+    } else {
+        struct hoop_sleeper *sleeper = &comm->sleeper;
+        const struct hoop_wait wait = {
+            .poll = comm_poll,
+            .arg = comm,
+            .sleepers = &sleeper,
+            .n_sleepers = 1,
+            .spin_ns = comm->spin_ns != 0 ? &comm->spin_ns : NULL,
+            .timeout_ms = comm->op_timeout_ms,
+        };
+        comm_begin_operation(comm, request);
+        result = comm_end_operation(comm, hoop_wait(&wait));
+    }
+    hoop_comm_leave(comm);
+    return result;
+}
+
+/* ---- Groups: several comms at once ---------------------------------------------------------- */
+
+struct comm_batch {
+    struct hoop_comm_work *work;
+    size_t count;
+    size_t *running; /* [comms] index of the work that runs on each; count: none left */
+    struct hoop_comm **comms;
+    uint32_t n_comms;
+    hoop_result_t result; /* first failure */
+};
+
+/* Starts the next piece of work of comm c at or behind index `from`. */
+static void batch_next(struct comm_batch *batch, uint32_t c, size_t from)
+{
+    struct hoop_comm *comm = batch->comms[c];
+    size_t i = from;
+    while (i < batch->count && batch->work[i].comm != comm) {
+        i++;
+    }
+    if (i < batch->count) {
+        const hoop_result_t refused = comm_refuse(comm);
+        if (refused == HOOP_OK) {
+            comm_begin_operation(comm, &batch->work[i].request);
+        } else {
+            batch->result = batch->result == HOOP_OK ? refused : batch->result;
+            i = batch->count;
+        }
+    }
+    batch->running[c] = i;
+}
+
+static void batch_finish_one(struct comm_batch *batch, uint32_t c, hoop_result_t waited)
+{
+    const hoop_result_t result = comm_end_operation(batch->comms[c], waited);
+    if (result != HOOP_OK) {
+        batch->result = batch->result == HOOP_OK ? result : batch->result;
+        batch->running[c] = batch->count;
+    } else {
+        batch_next(batch, c, batch->running[c] + 1);
+    }
+}
+
+static enum hoop_poll batch_poll(void *arg)
+{
+    struct comm_batch *batch = arg;
+    bool busy = false, left = false;
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        if (batch->running[c] == batch->count) {
+            continue;
+        }
+        const enum hoop_poll polled = comm_poll(batch->comms[c]);
+        if (polled == HOOP_POLL_DONE) {
+            batch_finish_one(batch, c, HOOP_OK);
+        }
+        busy |= polled != HOOP_POLL_IDLE;
+        left |= batch->running[c] != batch->count;
+    }
+    return !left ? HOOP_POLL_DONE : busy ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
+}
+
+static int comm_by_id(const void *a, const void *b)
+{
+    const struct hoop_comm *left = *(struct hoop_comm *const *)a;
+    const struct hoop_comm *right = *(struct hoop_comm *const *)b;
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+/* The comms of the work, each once, by id. */
+static void batch_collect(struct comm_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->comms[i] = batch->work[i].comm;
+    }
+    qsort(batch->comms, batch->count, sizeof(*batch->comms), comm_by_id);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->n_comms == 0 || batch->comms[batch->n_comms - 1] != batch->comms[i]) {
+            batch->comms[batch->n_comms++] = batch->comms[i];
+        }
+    }
+}
+
+static void batch_run(struct comm_batch *batch, struct hoop_sleeper **sleepers)
+{
+    uint64_t spin_ns = UINT64_MAX, timeout_ms = 0;
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        struct hoop_comm *comm = batch->comms[c];
+        hoop_comm_enter(comm);
+        sleepers[c] = &comm->sleeper;
+        spin_ns = comm->spin_ns < spin_ns ? comm->spin_ns : spin_ns;
+        timeout_ms = comm->op_timeout_ms > timeout_ms ? comm->op_timeout_ms : timeout_ms;
+        batch_next(batch, c, 0);
+    }
+    const struct hoop_wait wait = {
+        .poll = batch_poll,
+        .arg = batch,
+        .sleepers = sleepers,
+        .n_sleepers = batch->n_comms,
+        .spin_ns = spin_ns != 0 ? &spin_ns : NULL,
+        .timeout_ms = timeout_ms,
+    };
+    const hoop_result_t waited = hoop_wait(&wait);
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        while (waited != HOOP_OK && batch->running[c] != batch->count) {
+            batch_finish_one(batch, c, waited);
+        }
+        hoop_comm_leave(batch->comms[c]);
+    }
+}
+
+hoop_result_t hoop_comm_submit_all(struct hoop_comm_work *work, size_t count)
+{
+    if (count == 0) {
+        return HOOP_OK;
+    }
+    struct comm_batch batch = {.work = work, .count = count};
+    batch.comms = calloc(count, sizeof(*batch.comms));
+    batch.running = calloc(count, sizeof(*batch.running));
+    struct hoop_sleeper **sleepers = calloc(count, sizeof(struct hoop_sleeper *));
+    if (batch.comms == NULL || batch.running == NULL || sleepers == NULL) {
+        batch.result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", count);
+    } else {
+        batch_collect(&batch);
+        batch_run(&batch, sleepers);
+    }
+    free(batch.comms);
+    free(batch.running);
+    free(sleepers);
+    return batch.result;
+}
+
+/* ---- What the service thread tells ---------------------------------------------------------- */
+
+static void comm_on_lost(void *arg, uint32_t rank, const char *why)
+{
+    hoop_comm_raise(arg, HOOP_REMOTE_ERROR, (int)rank, "rank %u %s", rank, why);
+}
+
+static void comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
+                            const struct hoop_failure *failure)
+{
+    struct hoop_comm *comm = arg;
+    (void)region_id;
+    (void)generation;
+    if (failure != NULL && failure->code != HOOP_OK) {
+        hoop_comm_raise(comm, failure->code, (int)rank, "memory of rank %u: %s", rank,
+                        failure->text);
+    }
+    const uint64_t one = 1;
+    ssize_t ignored = write(comm->sleeper.wake_fd, &one, sizeof(one));
+    (void)ignored;
+}
+
+static bool comm_ready(struct hoop_comm *comm)
+{
+    pthread_mutex_lock(&comm->inbox_lock);
+    const bool ready = comm->board_ready;
+    pthread_mutex_unlock(&comm->inbox_lock);
+    return ready;
+}
+
+static void comm_on_beat(void *arg)
+{
+    struct hoop_comm *comm = arg;
+    if (comm_ready(comm)) {
+        atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
+                                  memory_order_relaxed);
+    }
+}
+
+static uint64_t comm_pulse(void *arg, uint32_t rank)
+{
+    struct hoop_comm *comm = arg;
+    return comm_ready(comm) ? atomic_load_explicit(&hoop_board_rank(&comm->board, rank)->pulse,
+                                                   memory_order_relaxed)
+                            : 0;
+}
+
+static bool comm_left(void *arg, uint32_t rank)
+{
+    struct hoop_comm *comm = arg;
+    return comm_ready(comm) && atomic_load_explicit(&hoop_board_rank(&comm->board, rank)->left,
+                                                    memory_order_acquire) != 0;
+}
+
+static bool comm_waiting(void *arg)
+{
+    struct hoop_comm *comm = arg;
+    return atomic_load_explicit(&comm->waiting, memory_order_relaxed) != 0;
+}
+
+/* ---- Birth ---------------------------------------------------------------------------------- */
+
+static hoop_result_t comm_open_descriptors(struct hoop_comm *comm)
+{
+    comm->sleeper.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    comm->sleeper.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (comm->sleeper.wake_fd < 0 || comm->sleeper.epoll_fd < 0 ||
+        epoll_ctl(comm->sleeper.epoll_fd, EPOLL_CTL_ADD, comm->sleeper.wake_fd, &event) != 0) {
+        const int err = errno;
+        return hoop_error(hoop_from_errno(err),
+                          "cannot open the descriptors of a communicator: %s%s",
+                          hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct hoop_comm **ret)
+{
+    struct hoop_comm *comm = aligned_alloc(HOOP_LINE_BYTES, (sizeof(*comm) + HOOP_LINE_BYTES - 1) /
+                                                                HOOP_LINE_BYTES * HOOP_LINE_BYTES);
+    if (comm == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a communicator");
+    }
+    memset(comm, 0, sizeof(*comm));
+    comm->id = atomic_fetch_add(&comm_ids, 1) + 1;
+    comm->rank = options->rank;
+    comm->n = options->n;
+    comm->agreed = options->agreed;
+    comm->op_timeout_ms = options->op_timeout_ms;
+    comm->init_timeout_ms = options->init_timeout_ms;
+    comm->sleeper.wake_fd = comm->sleeper.epoll_fd = -1;
+    memcpy(comm->name, options->name, sizeof(comm->name));
+    pthread_mutex_init(&comm->inbox_lock, NULL);
+    hoop_job_init(&comm->job);
+    const struct hoop_member_events events = {
+        .lost = comm_on_lost,
+        .blob = hoop_comm_on_blob,
+        .fetched = comm_on_fetched,
+        .beat = comm_on_beat,
+        .pulse = comm_pulse,
+        .left = comm_left,
+        .waiting = comm_waiting,
+        .arg = comm,
+    };
+    struct hoop_join join = {
+        .meeting = options->meeting,
+        .serve = options->serve,
+        .n = options->n,
+        .rank = options->rank,
+        .timeout_ms = options->init_timeout_ms,
+        .dead_after_ms = options->dead_after_ms,
+        .segment_bytes = hoop_board_bytes(options->n),
+        .agreement = options->agreed,
+    };
+    memcpy(join.comm_name, options->name, sizeof(join.comm_name));
+    hoop_result_t result = comm_open_descriptors(comm);
+    if (result == HOOP_OK) {
+        join.wake_fd = comm->sleeper.wake_fd;
+        result = hoop_service_start();
+    }
+    if (result == HOOP_OK) {
+        result = hoop_member_create(&join, &events, &comm->job, &comm->member);
+    }
+    if (result != HOOP_OK) {
+        hoop_comm_end(comm);
+        return result;
+    }
+    *ret = comm;
+    return HOOP_OK;
+}
+
+/* Ranks on this machine, as far as can be known: this comm's, or the launcher's word for more. */
+static uint32_t comm_local_ranks(const struct hoop_comm *comm)
+{
+    const char *text = hoop_settings()->local_size;
+    text = text != NULL ? text : getenv("LOCAL_WORLD_SIZE");
+    const unsigned long told = text != NULL ? strtoul(text, NULL, 10) : 0;
+    return told > comm->n && told <= HOOP_BOARD_MAX_RANKS ? (uint32_t)told : comm->n;
+}
+
+static hoop_result_t comm_lay_out(struct hoop_comm *comm)
+{
+    const struct hoop_roster *roster = hoop_member_roster(comm->member);
+    hoop_result_t result = hoop_board_init(&comm->board, roster, comm->rank);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    struct hoop_operation_env env = {
+        .board = &comm->board,
+        .engine = &comm->engine,
+        .member = comm->member,
+        .agreed = &comm->agreed,
+        .one_process = true,
+        .link = hoop_comm_link,
+        .arg = comm,
+    };
+    for (uint32_t rank = 0; rank < comm->n; rank++) {
+        env.one_process &= roster->peers[rank].same_process;
+    }
+    result = hoop_operation_init(&comm->operation, &env);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    comm->sleeper.sleeping = &comm->board.head->sleeping[comm->rank];
+    comm->spin_ns =
+        comm_local_ranks(comm) <= hoop_usable_cpus() ? hoop_settings()->spin_us * 1000 : 0;
+    pthread_mutex_lock(&comm->inbox_lock);
+    comm->board_ready = true;
+    const struct hoop_failure early = comm->early;
+    pthread_mutex_unlock(&comm->inbox_lock);
+    if (early.code != HOOP_OK) {
+        hoop_board_fail(&comm->board, &early);
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
+{
+    struct hoop_failure failure = {.code = HOOP_OK};
+    /* The join keeps its own, better informed deadline; this one is for a service thread that
+     * does not answer at all. */
+    const uint64_t deadline = hoop_deadline_ns(comm->init_timeout_ms + 10000);
+    hoop_result_t result = hoop_job_wait(&comm->job, deadline, &failure);
+    if (result == HOOP_OK) {
+        result = comm_lay_out(comm);
+    } else if (failure.code != HOOP_OK) {
+        hoop_error(result, "%s", failure.text);
+    } else {
+        hoop_error(result, "the service thread did not answer within %llu ms",
+                   (unsigned long long)comm->init_timeout_ms + 10000);
+    }
+    if (result != HOOP_OK) {
+        hoop_log(HOOP_LOG_ERROR, HOOP_LOG_INIT, "rank %u of %u: %s", comm->rank, comm->n,
+                 hoop_thread_error());
+        hoop_comm_end(comm);
+        return result;
+    }
+    hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u of %u is in%s%s; %u usable CPUs, %s",
+             comm->rank, comm->n, comm->name[0] != '\0' ? " " : "", comm->name, hoop_usable_cpus(),
+             comm->spin_ns != 0 ? "spinning" : "yielding");
+    return HOOP_OK;
+}
+
+void hoop_comm_end(struct hoop_comm *comm)
+{
+    if (comm == NULL) {
+        return;
+    }
+    hoop_comm_enter(comm);
+    if (comm->board_ready) {
+        hoop_board_leave(&comm->board);
+    }
+    hoop_comm_links_finish(comm);
+    hoop_member_destroy(comm->member);
+    hoop_operation_finish(&comm->operation);
+    hoop_board_finish(&comm->board);
+    hoop_comm_inbox_finish(comm);
+    if (comm->sleeper.epoll_fd >= 0) {
+        close(comm->sleeper.epoll_fd);
+    }
+    if (comm->sleeper.wake_fd >= 0) {
+        close(comm->sleeper.wake_fd);
+    }
+    hoop_job_finish(&comm->job);
+    pthread_mutex_destroy(&comm->inbox_lock);
+    free(comm);
+}

@@ -1,0 +1,216 @@
+/* The links of a comm (see comm_links.h). */
+#include "comm_links.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Staging buffers of a link: one being filled, one being read, two on the way. */
+#define COMM_LINK_SLOTS 4u
+
+void hoop_comm_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
+                       const struct hoop_blob *blob)
+{
+    struct hoop_comm *comm = arg;
+    struct hoop_comm_blob *item = malloc(sizeof(*item));
+    if (item == NULL) {
+        hoop_comm_raise(comm, HOOP_OUT_OF_MEMORY, (int)comm->rank,
+                        "rank %u has no memory for a link", comm->rank);
+        return;
+    }
+    *item = (struct hoop_comm_blob){
+        .from = from, .lane = lane, .from_sends = from_sends, .blob = *blob};
+    pthread_mutex_lock(&comm->inbox_lock);
+    item->next = comm->inbox;
+    comm->inbox = item;
+    pthread_mutex_unlock(&comm->inbox_lock);
+    const uint64_t one = 1;
+    ssize_t ignored = write(comm->sleeper.wake_fd, &one, sizeof(one));
+    (void)ignored;
+}
+
+void hoop_comm_inbox_finish(struct hoop_comm *comm)
+{
+    while (comm->inbox != NULL) {
+        struct hoop_comm_blob *item = comm->inbox;
+        comm->inbox = item->next;
+        free(item);
+    }
+}
+
+/* The blob of the other end of a link; it stays in the inbox until the comm ends. */
+static bool links_find_blob(struct hoop_comm *comm, const struct hoop_comm_link *mine,
+                            struct hoop_blob *ret)
+{
+    bool found = false;
+    pthread_mutex_lock(&comm->inbox_lock);
+    for (const struct hoop_comm_blob *item = comm->inbox; item != NULL && !found;
+         item = item->next) {
+        if (item->from == mine->peer && item->lane == mine->lane &&
+            item->from_sends != mine->sending) {
+            *ret = item->blob;
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&comm->inbox_lock);
+    return found;
+}
+
+static struct hoop_comm_import *links_import_of(struct hoop_comm *comm, uint32_t peer,
+                                                uint64_t region, uint32_t generation)
+{
+    for (uint32_t i = 0; i < comm->n_imports; i++) {
+        struct hoop_comm_import *import = &comm->imports[i];
+        if (import->peer == peer && import->region == region && import->generation == generation) {
+            return import;
+        }
+    }
+    struct hoop_comm_import *grown = realloc(comm->imports, (comm->n_imports + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        return NULL;
+    }
+    comm->imports = grown;
+    grown[comm->n_imports] =
+        (struct hoop_comm_import){.peer = peer, .region = region, .generation = generation};
+    hoop_member_fetch(comm->member, peer, region, generation);
+    return &comm->imports[comm->n_imports++];
+}
+
+/* hoop_link_params.import: maps the region that a link lives in, once. */
+static hoop_result_t links_import(void *arg, uint32_t peer, uint64_t region, uint32_t generation,
+                                  void **ret_base, uint64_t *ret_bytes)
+{
+    struct hoop_comm *comm = arg;
+    const uint64_t process = comm->board.peers[peer].process;
+    hoop_result_t result = hoop_region_use(process, region, generation, ret_base, ret_bytes);
+    if (result != HOOP_OK && result != HOOP_AGAIN) {
+        return result;
+    }
+    struct hoop_comm_import *import = links_import_of(comm, peer, region, generation);
+    if (import == NULL) {
+        if (result == HOOP_OK) {
+            hoop_region_unuse(process, region, generation);
+        }
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a link with rank %u", peer);
+    }
+    if (result == HOOP_OK) {
+        if (import->used) {
+            hoop_region_unuse(process, region, generation); /* one use is enough */
+        }
+        import->used = true;
+    }
+    return result;
+}
+
+static void links_wake(void *arg, uint32_t peer)
+{
+    struct hoop_comm *comm = arg;
+    hoop_board_notify(&comm->board, peer);
+}
+
+static hoop_result_t links_create(struct hoop_comm *comm, struct hoop_comm_link *link)
+{
+    const struct hoop_peer *peer = &comm->board.peers[link->peer];
+    const struct hoop_link_params params = {
+        .comm_id = hoop_member_roster(comm->member)->comm_id,
+        .epoch = hoop_member_roster(comm->member)->epoch,
+        .me = comm->rank,
+        .peer = link->peer,
+        .lane = link->lane,
+        .sending = link->sending,
+        .slots = COMM_LINK_SLOTS,
+        .chunk_bytes = comm->agreed.chunk_bytes,
+        .import = links_import,
+        .wake = links_wake,
+        .arg = comm,
+    };
+    struct hoop_blob blob;
+    const struct hoop_transport *transport = hoop_transport_for(peer->same_process, true);
+    struct hoop_failure *failure = &comm->operation.failure;
+    if (transport == NULL) {
+        return hoop_failure_set(failure, HOOP_INTERNAL_ERROR, (int)link->peer,
+                                "no transport reaches rank %u", link->peer);
+    }
+    const hoop_result_t result = hoop_link_create(transport, &params, &link->link, &blob, failure);
+    if (result == HOOP_OK) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: lane %u %s rank %u over %s", comm->rank,
+                 link->lane, link->sending ? "to" : "from", link->peer, transport->name);
+        hoop_member_send_blob(comm->member, link->peer, link->lane, link->sending, &blob);
+    }
+    return result;
+}
+
+/* The comm's link of these properties, created if there is none; NULL: see the operation's failure.
+ */
+static struct hoop_comm_link *links_get(struct hoop_comm *comm, uint32_t peer, uint32_t lane,
+                                        bool sending)
+{
+    for (uint32_t i = 0; i < comm->n_links; i++) {
+        struct hoop_comm_link *link = &comm->links[i];
+        if (link->peer == peer && link->lane == lane && link->sending == sending) {
+            return link;
+        }
+    }
+    struct hoop_comm_link *grown = realloc(comm->links, (comm->n_links + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        hoop_failure_set(&comm->operation.failure, HOOP_OUT_OF_MEMORY, (int)comm->rank,
+                         "rank %u has no memory for a link", comm->rank);
+        return NULL;
+    }
+    comm->links = grown;
+    struct hoop_comm_link *link = &grown[comm->n_links];
+    *link = (struct hoop_comm_link){.peer = peer, .lane = lane, .sending = sending};
+    if (links_create(comm, link) != HOOP_OK) {
+        return NULL;
+    }
+    comm->n_links++;
+    return link;
+}
+
+hoop_result_t hoop_comm_link(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                             struct hoop_link **ret_link)
+{
+    struct hoop_comm *comm = arg;
+    struct hoop_comm_link *link = links_get(comm, peer, lane, sending);
+    if (link == NULL) {
+        return comm->operation.failure.code;
+    }
+    if (!link->link->bound) {
+        struct hoop_blob blob;
+        if (!links_find_blob(comm, link, &blob)) {
+            return HOOP_AGAIN;
+        }
+        const hoop_result_t bound = hoop_link_bind(link->link, &blob);
+        if (bound == HOOP_AGAIN) {
+            return HOOP_AGAIN;
+        }
+        if (bound != HOOP_OK) {
+            const bool told = link->link->failure.code != HOOP_OK;
+            return hoop_failure_set(&comm->operation.failure, bound, (int)peer,
+                                    "the link with rank %u (lane %u): %s", peer, lane,
+                                    told ? link->link->failure.text : hoop_thread_error());
+        }
+    }
+    *ret_link = link->link;
+    return HOOP_OK;
+}
+
+void hoop_comm_links_finish(struct hoop_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->n_links; i++) {
+        hoop_link_destroy(comm->links[i].link);
+    }
+    for (uint32_t i = 0; i < comm->n_imports; i++) {
+        const struct hoop_comm_import *import = &comm->imports[i];
+        if (import->used) {
+            hoop_region_unuse(comm->board.peers[import->peer].process, import->region,
+                              import->generation);
+        }
+    }
+    free(comm->links);
+    free(comm->imports);
+    comm->links = NULL;
+    comm->imports = NULL;
+    comm->n_links = comm->n_imports = 0;
+}

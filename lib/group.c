@@ -1,0 +1,111 @@
+/* Groups (see group.h). The state is the thread's own; nothing is shared. */
+#include "group.h"
+
+#include <stdlib.h>
+
+struct group_birth {
+    struct hoop_comm *comm;
+    hoop_comm_t *ret;
+};
+
+struct group {
+    uint32_t depth;
+    hoop_result_t spoiled;
+    struct hoop_comm_work *work;
+    size_t count, room;
+    struct group_birth *births;
+    size_t n_births;
+};
+
+static _Thread_local struct group group;
+
+bool hoop_group_open(void)
+{
+    return group.depth > 0;
+}
+
+hoop_result_t hoop_group_spoil(hoop_result_t code)
+{
+    if (group.depth > 0 && group.spoiled == HOOP_OK) {
+        group.spoiled = code;
+    }
+    return code;
+}
+
+hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request)
+{
+    if (group.count == group.room) {
+        const size_t room = group.room == 0 ? 16 : group.room * 2;
+        struct hoop_comm_work *grown = realloc(group.work, room * sizeof(*grown));
+        if (grown == NULL) {
+            return hoop_group_spoil(
+                hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", room));
+        }
+        group.work = grown;
+        group.room = room;
+    }
+    group.work[group.count++] = (struct hoop_comm_work){.comm = comm, .request = *request};
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret)
+{
+    struct group_birth *grown = realloc(group.births, (group.n_births + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        hoop_comm_end(comm);
+        return hoop_group_spoil(
+            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu communicators", group.n_births + 1));
+    }
+    group.births = grown;
+    grown[group.n_births++] = (struct group_birth){.comm = comm, .ret = ret};
+    return HOOP_OK;
+}
+
+/* All comms or none: where one fails, the others are ended. */
+static hoop_result_t group_deliver(hoop_result_t result)
+{
+    for (size_t i = 0; i < group.n_births; i++) {
+        if (result == HOOP_OK) {
+            result = hoop_comm_complete(group.births[i].comm);
+            group.births[i].comm = result == HOOP_OK ? group.births[i].comm : NULL;
+        }
+    }
+    for (size_t i = 0; i < group.n_births; i++) {
+        if (result == HOOP_OK) {
+            *group.births[i].ret = group.births[i].comm;
+        } else {
+            hoop_comm_end(group.births[i].comm);
+        }
+    }
+    return result;
+}
+
+hoop_result_t hoop_group_start(void)
+{
+    if (group.depth == UINT32_MAX) {
+        return hoop_error(HOOP_INVALID_USAGE, "groups are nested too deep");
+    }
+    group.depth++;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_group_end(void)
+{
+    if (group.depth == 0) {
+        return hoop_error(HOOP_INVALID_USAGE, "hoop_group_end() without hoop_group_start()");
+    }
+    if (--group.depth > 0) {
+        return HOOP_OK;
+    }
+    /* The state is reset before the work runs: a callback or a signal handler sees no group. */
+    hoop_result_t result = group_deliver(group.spoiled);
+    struct hoop_comm_work *work = group.work;
+    const size_t count = group.count;
+    free(group.births);
+    group = (struct group){0};
+    if (result == HOOP_OK) {
+        result = hoop_comm_submit_all(work, count);
+    }
+    free(work);
+    return result;
+}

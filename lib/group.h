@@ -1,0 +1,20 @@
+/* Groups: the calls that a thread collects between hoop_group_start() and hoop_group_end(). */
+#ifndef HOOP_GROUP_H
+#define HOOP_GROUP_H
+
+#include "comm.h"
+
+/* True between start and end in the calling thread. */
+bool hoop_group_open(void);
+
+/*
+ * Adds a call to the calling thread's group; the comm's birth: the comm goes to *ret at the end.
+ * A failure spoils the group: its end returns it and runs nothing.
+ */
+hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request);
+hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret);
+
+/* Remembers a caller's mistake inside a group. Returns code. */
+hoop_result_t hoop_group_spoil(hoop_result_t code);
+
+#endif

@@ -1,0 +1,421 @@
+/* One operation, from its announcement to its end (see operation.h for the states). */
+#include "operation.h"
+
+#include "device.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OP_GATHER, OP_ANNOUNCED, OP_RESOLVE, OP_RUN, OP_DONE };
+
+hoop_result_t hoop_operation_init(struct hoop_operation *operation,
+                                  const struct hoop_operation_env *env)
+{
+    const uint32_t n = env->board->n;
+    memset(operation, 0, sizeof(*operation));
+    operation->env = *env;
+    operation->state = OP_DONE;
+    operation->ins = calloc(n, sizeof(*operation->ins));
+    operation->outs = calloc(n, sizeof(*operation->outs));
+    operation->in_use = calloc(n, sizeof(*operation->in_use));
+    operation->out_use = calloc(n, sizeof(*operation->out_use));
+    if (!operation->ins || !operation->outs || !operation->in_use || !operation->out_use) {
+        hoop_operation_finish(operation);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the operations of %u ranks", n);
+    }
+    return HOOP_OK;
+}
+
+void hoop_operation_finish(struct hoop_operation *operation)
+{
+    free(operation->ins);
+    free(operation->outs);
+    free(operation->in_use);
+    free(operation->out_use);
+    memset(operation, 0, sizeof(*operation));
+}
+
+static size_t operation_type_bytes(const struct hoop_operation *operation)
+{
+    return hoop_datatype_bytes((hoop_datatype_t)operation->request.signature.type);
+}
+
+/* ---- Oneshot: the data travel with the announcement ---------------------------------------- */
+
+static void operation_publish(struct hoop_operation *operation)
+{
+    struct hoop_board *board = operation->env.board;
+    const size_t bytes = operation->bytes;
+    if (bytes <= HOOP_CELLS_MAX_BYTES) {
+        hoop_board_post(board, operation->request.in, bytes);
+    } else {
+        memcpy(hoop_board_oneshot(board, board->me), operation->request.in, bytes);
+        hoop_board_post(board, NULL, 0);
+    }
+    operation->cursor = 0;
+    operation->state = OP_GATHER;
+}
+
+/* Folds one run of elements that lies at `off` in every rank's published copy. */
+static void operation_fold_published(struct hoop_operation *operation, size_t cell, size_t off,
+                                     size_t bytes, bool cells)
+{
+    struct hoop_board *board = operation->env.board;
+    void *dst = (uint8_t *)operation->request.out + off;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        board->src[rank] =
+            cells ? hoop_board_cell(board, rank, cell) : hoop_board_oneshot(board, rank);
+    }
+    /* My own input lies at hand. */
+    board->src[board->me] = (const uint8_t *)operation->request.in + off;
+    hoop_fold(&operation->steps.reduction, &dst, 1, board->src, board->n,
+              bytes / operation_type_bytes(operation));
+}
+
+/*
+ * The oneshot's four steps (lib/algo/oneshot.c) carried out without asking for them one by one:
+ * at these sizes an operation is one exchange of cache lines.
+ */
+static enum hoop_poll operation_gather(struct hoop_operation *operation)
+{
+    struct hoop_board *board = operation->env.board;
+    const size_t bytes = operation->bytes;
+    const bool cells = bytes <= HOOP_CELLS_MAX_BYTES;
+    for (; operation->cursor < board->n; operation->cursor++) {
+        const hoop_result_t seen =
+            hoop_board_seen(board, operation->cursor, cells ? bytes : 0, &operation->failure);
+        if (seen == HOOP_AGAIN) {
+            return HOOP_POLL_IDLE;
+        }
+        if (seen != HOOP_OK) {
+            break;
+        }
+    }
+    if (operation->failure.code == HOOP_OK) {
+        if (!cells) {
+            operation_fold_published(operation, 0, 0, bytes, false);
+        }
+        for (size_t off = 0; cells && off < bytes; off += HOOP_CELL_DATA_BYTES) {
+            const size_t left = bytes - off;
+            operation_fold_published(operation, off / HOOP_CELL_DATA_BYTES, off,
+                                     left < HOOP_CELL_DATA_BYTES ? left : HOOP_CELL_DATA_BYTES,
+                                     true);
+        }
+    }
+    operation->state = OP_DONE;
+    return HOOP_POLL_DONE;
+}
+
+/* ---- Everything larger: announce, choose, run ----------------------------------------------- */
+
+static void operation_announce(struct hoop_operation *operation)
+{
+    struct hoop_announce announce = {0};
+    struct hoop_region_ref ref;
+    const struct hoop_request *request = &operation->request;
+    operation->mapped = hoop_region_find(request->out, operation->bytes, &ref);
+    if (operation->mapped) {
+        announce.out_region = ref.id;
+        announce.out_generation = ref.generation;
+        announce.out_offset = ref.offset;
+    } else {
+        announce.out_offset = (uintptr_t)request->out;
+    }
+    if (hoop_region_find(request->in, operation->bytes, &ref)) {
+        announce.in_region = ref.id;
+        announce.in_generation = ref.generation;
+        announce.in_offset = ref.offset;
+    } else {
+        announce.in_offset = (uintptr_t)request->in;
+    }
+    hoop_board_post(operation->env.board, &announce, sizeof(announce));
+    operation->cursor = 0;
+    operation->state = OP_ANNOUNCED;
+}
+
+static const struct hoop_announce *operation_announced(const struct hoop_operation *operation,
+                                                       uint32_t rank)
+{
+    return hoop_board_cell(operation->env.board, rank, 0);
+}
+
+/* Bytes of a buffer before its first whole page, and after its last. Offsets in regions count from
+ * a page, and so do addresses. */
+static void operation_edges(const struct hoop_announce *announce, uint64_t bytes,
+                            struct hoop_reach *reach)
+{
+    const uint64_t start = announce->out_offset, end = start + bytes;
+    const uint64_t head = (HOOP_PAGE_BYTES - start % HOOP_PAGE_BYTES) % HOOP_PAGE_BYTES;
+    const uint64_t tail = end % HOOP_PAGE_BYTES;
+    reach->head_bytes = head > reach->head_bytes ? head : reach->head_bytes;
+    reach->tail_bytes = tail > reach->tail_bytes ? tail : reach->tail_bytes;
+}
+
+static void operation_choose(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_request *request = &operation->request;
+    struct hoop_reach reach = {.mapped = true};
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const struct hoop_announce *announce = operation_announced(operation, rank);
+        reach.mapped &=
+            operation->env.one_process || (announce->in_region != 0 && announce->out_region != 0);
+        operation_edges(announce, operation->bytes, &reach);
+    }
+    hoop_plan_choose(operation->env.agreed, &reach, board->me, board->n, request->signature.count,
+                     (uint32_t)operation_type_bytes(operation), request->in == request->out,
+                     &operation->plan);
+    operation->steps.steps = hoop_algo_steps(operation->plan.algo);
+    operation->cursor = 0;
+    operation->state = operation->plan.algo == HOOP_ALGO_DIRECT ? OP_RESOLVE : OP_RUN;
+}
+
+static void operation_start_links(struct hoop_operation *operation)
+{
+    const struct hoop_engine_op op = {
+        .plan = &operation->plan,
+        .steps = operation->steps.steps,
+        .reduction = operation->steps.reduction,
+        .in = operation->request.in,
+        .out = operation->request.out,
+        .sequence = operation->env.board->sequence,
+        .link = operation->env.link,
+        .arg = operation->env.arg,
+    };
+    hoop_engine_start(operation->env.engine, &op, &operation->failure);
+}
+
+static enum hoop_poll operation_await_announcements(struct hoop_operation *operation)
+{
+    struct hoop_board *board = operation->env.board;
+    for (; operation->cursor < board->n; operation->cursor++) {
+        const hoop_result_t seen =
+            hoop_board_seen(board, operation->cursor, 0, &operation->failure);
+        if (seen == HOOP_AGAIN) {
+            return HOOP_POLL_IDLE;
+        }
+        if (seen != HOOP_OK) {
+            operation->state = OP_DONE;
+            return HOOP_POLL_DONE;
+        }
+    }
+    operation_choose(operation);
+    if (operation->plan.algo == HOOP_ALGO_RING) {
+        operation_start_links(operation);
+    }
+    return HOOP_POLL_BUSY;
+}
+
+/* One buffer of one peer. */
+static hoop_result_t operation_use(struct hoop_operation *operation, uint32_t rank, uint64_t region,
+                                   uint32_t generation, uint64_t offset,
+                                   struct hoop_operation_use *use, void **ret)
+{
+    const struct hoop_board *board = operation->env.board;
+    if (region == 0) {
+        *ret = (void *)(uintptr_t)offset; /* plain memory of this very process */
+        return HOOP_OK;
+    }
+    if (use->region != 0) {
+        return HOOP_OK; /* at an earlier poll */
+    }
+    void *base = NULL;
+    uint64_t bytes = 0;
+    const uint64_t process = board->peers[rank].process;
+    const hoop_result_t result = hoop_region_use(process, region, generation, &base, &bytes);
+    if (result == HOOP_AGAIN) {
+        if (!use->asked) {
+            use->asked = true;
+            hoop_member_fetch(operation->env.member, rank, region, generation);
+        }
+        return HOOP_AGAIN;
+    }
+    if (result != HOOP_OK) {
+        return hoop_failure_set(&operation->failure, result, (int)rank,
+                                "the buffer of rank %u cannot be mapped: %s", rank,
+                                hoop_thread_error());
+    }
+    use->region = region;
+    use->generation = generation;
+    if (offset > bytes || operation->bytes > bytes - offset) {
+        return hoop_failure_set(&operation->failure, HOOP_REMOTE_ERROR, (int)rank,
+                                "rank %u announced %llu bytes at %llu of a region of %llu", rank,
+                                (unsigned long long)operation->bytes, (unsigned long long)offset,
+                                (unsigned long long)bytes);
+    }
+    *ret = (uint8_t *)base + offset;
+    return HOOP_OK;
+}
+
+static enum hoop_poll operation_resolve(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    bool waiting = false;
+    for (uint32_t rank = 0; rank < board->n && operation->failure.code == HOOP_OK; rank++) {
+        const struct hoop_announce *a = operation_announced(operation, rank);
+        void *in = (void *)(uintptr_t)operation->ins[rank];
+        if (rank == board->me) {
+            operation->ins[rank] = operation->request.in;
+            operation->outs[rank] = operation->request.out;
+            continue;
+        }
+        const hoop_result_t got_out =
+            operation_use(operation, rank, a->out_region, a->out_generation, a->out_offset,
+                          &operation->out_use[rank], &operation->outs[rank]);
+        hoop_result_t got_in = HOOP_AGAIN;
+        if (a->in_region == a->out_region && a->in_offset == a->out_offset) {
+            got_in = got_out; /* in place */
+            in = operation->outs[rank];
+        } else if (got_out == HOOP_OK) {
+            got_in = operation_use(operation, rank, a->in_region, a->in_generation, a->in_offset,
+                                   &operation->in_use[rank], &in);
+        }
+        operation->ins[rank] = in;
+        waiting |= got_out == HOOP_AGAIN || got_in == HOOP_AGAIN;
+    }
+    if (operation->failure.code != HOOP_OK) {
+        operation->state = OP_DONE;
+        return HOOP_POLL_DONE;
+    }
+    operation->state = waiting ? OP_RESOLVE : OP_RUN;
+    return waiting ? HOOP_POLL_IDLE : HOOP_POLL_BUSY;
+}
+
+static void operation_unuse(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        struct hoop_operation_use *uses[] = {&operation->in_use[rank], &operation->out_use[rank]};
+        for (unsigned i = 0; i < 2; i++) {
+            if (uses[i]->region != 0) {
+                hoop_region_unuse(board->peers[rank].process, uses[i]->region, uses[i]->generation);
+            }
+            *uses[i] = (struct hoop_operation_use){0};
+        }
+    }
+}
+
+static enum hoop_poll operation_run(struct hoop_operation *operation)
+{
+    const enum hoop_poll polled =
+        operation->plan.algo == HOOP_ALGO_RING
+            ? hoop_engine_poll(operation->env.engine)
+            : hoop_board_poll(operation->env.board, &operation->steps, &operation->failure);
+    if (polled == HOOP_POLL_DONE) {
+        operation->state = OP_DONE;
+        if (operation->plan.algo == HOOP_ALGO_DIRECT && operation->failure.code == HOOP_OK) {
+            operation_unuse(operation);
+        }
+    }
+    return polled;
+}
+
+/* ---- The whole ------------------------------------------------------------------------------ */
+
+void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
+{
+    const struct hoop_signature *s = &request->signature;
+    struct hoop_board *board = operation->env.board;
+    const size_t type_bytes = hoop_datatype_bytes((hoop_datatype_t)s->type);
+    operation->request = *request;
+    operation->failure.code = HOOP_OK;
+    operation->bytes = s->count * type_bytes;
+    operation->plan.algo = HOOP_ALGO_ONESHOT;
+    operation->steps = (struct hoop_board_op){
+        .plan = &operation->plan,
+        .reduction = {.type = (hoop_datatype_t)s->type,
+                      .op = (hoop_red_op_t)s->op,
+                      .divisor = s->op == HOOP_AVG ? board->n : 0},
+        .in = request->in,
+        .out = request->out,
+        .ins = operation->ins,
+        .outs = operation->outs,
+    };
+    hoop_board_begin(board, s);
+    if (board->n == 1) {
+        const void *src = request->in;
+        void *dst = request->out;
+        hoop_fold(&operation->steps.reduction, &dst, 1, &src, 1, s->count);
+        operation->state = OP_DONE;
+    } else if (hoop_plan_is_oneshot(operation->env.agreed, board->n, operation->bytes)) {
+        operation_publish(operation);
+    } else {
+        operation_announce(operation);
+    }
+}
+
+enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
+{
+    switch (operation->state) {
+    case OP_GATHER:
+        return operation_gather(operation);
+    case OP_ANNOUNCED:
+        return operation_await_announcements(operation);
+    case OP_RESOLVE:
+        return operation_resolve(operation);
+    case OP_RUN:
+        return operation_run(operation);
+    default:
+        return HOOP_POLL_DONE;
+    }
+}
+
+void hoop_operation_cancel(struct hoop_operation *operation)
+{
+    if (operation->plan.algo == HOOP_ALGO_DIRECT) {
+        hoop_board_fence(operation->env.board, &operation->steps, operation->mapped);
+        operation_unuse(operation);
+    }
+    operation->state = OP_DONE;
+}
+
+void hoop_operation_explain(const struct hoop_operation *operation, uint64_t count,
+                            uint32_t type_bytes, struct hoop_plan *ret)
+{
+    const struct hoop_reach reach = {.mapped = true};
+    const struct hoop_board *board = operation->env.board;
+    if (hoop_plan_is_oneshot(operation->env.agreed, board->n, count * type_bytes)) {
+        hoop_plan_oneshot(board->me, board->n, count, type_bytes, true, ret);
+    } else {
+        hoop_plan_choose(operation->env.agreed, &reach, board->me, board->n, count, type_bytes,
+                         true, ret);
+    }
+}
+
+uint32_t hoop_operation_awaited(const struct hoop_operation *operation, uint32_t ret_ranks[2])
+{
+    const struct hoop_board *board = operation->env.board;
+    if (operation->state == OP_DONE) {
+        return 0;
+    }
+    if (operation->state == OP_RUN && operation->plan.algo == HOOP_ALGO_RING) {
+        ret_ranks[0] = (board->me + board->n - 1) % board->n;
+        ret_ranks[1] = (board->me + 1) % board->n;
+        return 2;
+    }
+    const bool running = operation->state == OP_RUN;
+    ret_ranks[0] = running ? operation->steps.cursor : operation->cursor;
+    return ret_ranks[0] < board->n ? 1 : 0;
+}
+
+void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes)
+{
+    static const char *const doing[] = {"for the data", "for the announcement", "for the memory"};
+    char what[96], lanes[128] = "", whom[144] = "";
+    const struct hoop_board *board = operation->env.board;
+    hoop_signature_describe(&operation->request.signature, what, sizeof(what));
+    if (operation->state == OP_RUN && operation->plan.algo == HOOP_ALGO_RING) {
+        hoop_engine_describe(operation->env.engine, lanes, sizeof(lanes));
+        snprintf(whom, sizeof(whom), "for %s", lanes);
+    } else if (operation->state != OP_DONE) {
+        uint32_t ranks[2] = {board->n - 1};
+        hoop_operation_awaited(operation, ranks);
+        snprintf(whom, sizeof(whom), "%s of rank %u",
+                 operation->state == OP_RUN ? "for the arrival" : doing[operation->state],
+                 ranks[0]);
+    }
+    snprintf(buf, bytes, "operation %u (%s), waiting %s", board->sequence, what,
+             whom[0] != '\0' ? whom : "for nobody");
+}

@@ -1,0 +1,87 @@
+/*
+ * One operation, from its announcement to its end.
+ *
+ *   state      what happens                                          next
+ *   START      sequence, signature; announce (with data if oneshot)  GATHER or ANNOUNCED; DONE if n
+ * is 1 GATHER     fold everyone's published input                       DONE ANNOUNCED  see
+ * everyone's announcement; choose the plan          RESOLVE or RUN RESOLVE    bring the peers'
+ * regions into this process            RUN RUN        steps, by the board or by the engine DONE
+ *   DONE       the result is in `failure`
+ *
+ * hoop_operation_poll() never waits. One thread at a time, the one that drives the comm.
+ */
+#ifndef HOOP_OPERATION_H
+#define HOOP_OPERATION_H
+
+#include "board.h"
+#include "engine.h"
+#include "plan.h"
+
+/* What the caller asked for; arguments are checked. */
+struct hoop_request {
+    struct hoop_signature signature;
+    const void *in;
+    void *out;
+};
+
+/* What an operation needs of its comm. */
+struct hoop_operation_env {
+    struct hoop_board *board;
+    struct hoop_engine *engine;
+    struct hoop_member *member;
+    const struct hoop_agreement *agreed;
+    bool one_process; /* all ranks are threads of this process */
+    hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                          struct hoop_link **ret_link);
+    void *arg;
+};
+
+/* A peer's buffer in use by the running operation. */
+struct hoop_operation_use {
+    uint64_t region; /* 0: nothing to give back */
+    uint32_t generation;
+    bool asked; /* for its descriptor */
+};
+
+struct hoop_operation {
+    struct hoop_operation_env env;
+    struct hoop_request request;
+    struct hoop_plan plan;
+    struct hoop_board_op steps;
+    struct hoop_failure failure;
+    uint8_t state;
+    bool mapped; /* my out lies in a region */
+    uint32_t cursor;
+    uint64_t bytes;
+    /* [n] each, allocated with the comm */
+    const void **ins;
+    void **outs;
+    struct hoop_operation_use *in_use, *out_use;
+};
+
+/* Prepares the storage of operations of one comm; init and finish are the comm's. */
+hoop_result_t hoop_operation_init(struct hoop_operation *operation,
+                                  const struct hoop_operation_env *env);
+void hoop_operation_finish(struct hoop_operation *operation);
+
+/* Begins; buffers are borrowed until a poll says DONE or hoop_operation_cancel() returned. */
+void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request);
+enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
+
+/*
+ * Gives up a started operation after a failure: when it returns nobody writes to its buffers any
+ * more. The comm's links must be destroyed already. Also for operations that failed by themselves.
+ */
+void hoop_operation_cancel(struct hoop_operation *operation);
+
+/* What it is and whom it waits for, for sentences. */
+void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes);
+
+/* The ranks without which it cannot move now: their number, 0 to 2. */
+uint32_t hoop_operation_awaited(const struct hoop_operation *operation, uint32_t ret_ranks[2]);
+
+/* The plan that these arguments would get on mapped memory. */
+void hoop_operation_explain(const struct hoop_operation *operation, uint64_t count,
+                            uint32_t type_bytes, struct hoop_plan *ret);
+
+#endif

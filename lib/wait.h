@@ -1,0 +1,58 @@
+/*
+ * Waiting: the only place that does. (Everything else polls.)
+ *
+ *   tier     how                                        when
+ *   spin     poll, pause                                ranks fit the CPUs: at most HOOP_SPIN_US
+ *   yield    poll, sched_yield                          then; at once where they do not fit
+ *   sleep    poll(2) on the comm's descriptor           after HOOP_SLEEP_AFTER_US
+ *
+ * The spin adapts: ranks may fit the CPUs by number, and yet share one with each other or with
+ * strangers. A spin that was in vain, ended by the first yields, halves the next; one that met its
+ * event doubles it again.
+ *
+ * The sleeper pays for the race: it sets `sleeping`, runs membarrier, and looks once more;
+ * publishers only load. Where membarrier is missing, publishers fence (hoop_roster.need_fence).
+ */
+#ifndef HOOP_WAIT_H
+#define HOOP_WAIT_H
+
+#include "engine.h"
+#include "service.h"
+#include <stdatomic.h>
+
+/* Moves what can be moved; never waits. DONE: stop waiting. */
+typedef enum hoop_poll hoop_poll_fn(void *arg);
+
+/* How one comm is put to sleep and woken. */
+struct hoop_sleeper {
+    int epoll_fd;              /* readable when there is something to poll for */
+    int wake_fd;               /* the eventfd in that set; drained by the waiter */
+    _Atomic uint8_t *sleeping; /* 1 while asleep: seen by publishers */
+};
+
+struct hoop_wait {
+    hoop_poll_fn *poll;
+    void *arg;
+    struct hoop_sleeper *const *sleepers; /* [n_sleepers]; none: yields instead of sleeping */
+    uint32_t n_sleepers;
+    uint64_t *spin_ns;   /* how long to spin, adapted by each wait; NULL: not at all */
+    uint64_t timeout_ms; /* 0: none. The clock starts when the spinning ends */
+};
+
+/* Polls until DONE (HOOP_OK) or the deadline (HOOP_TIMEOUT). */
+hoop_result_t hoop_wait(const struct hoop_wait *wait);
+
+/* Waits for a job; its result, with the sentence in *ret (may be NULL). HOOP_TIMEOUT: the deadline
+ * passed and the job is still borrowed. */
+hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct hoop_failure *ret);
+
+/* Lets a moment pass, for a rank that must give another process time to leave. */
+void hoop_wait_briefly(void);
+
+/* CPUs this process may use: affinity, cut by the cgroup's quota, at least 1. */
+uint32_t hoop_usable_cpus(void);
+
+/* True if membarrier works here; registers this process for it. Any thread, cheap after once. */
+bool hoop_membarrier_ready(void);
+
+#endif

@@ -1,0 +1,506 @@
+/*
+ * Ranks as processes: results, deaths, stops, departures, mismatches. Each test forks its ranks,
+ * which report to the parent through pipes; the parent alone asserts. The parent never calls hoop.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "hoop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_RANKS 8
+#define PATIENCE_MS 60000
+
+/* What a rank tells its parent. */
+struct report {
+    int result;     /* hoop_result_t, or a line number below zero: an expectation failed there */
+    double time_s;  /* CLOCK_MONOTONIC when it was known */
+    char text[400]; /* hoop_get_last_error() */
+};
+
+struct family {
+    int n;
+    pid_t pids[MAX_RANKS];
+    int from[MAX_RANKS], to[MAX_RANKS]; /* pipes, the parent's ends */
+};
+
+/* A rank's side of the pipes. */
+struct self {
+    int rank, n;
+    int read_fd, write_fd;
+};
+typedef void rank_fn(struct self *self);
+
+static double now_s(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void tell(struct self *self, int result)
+{
+    struct report report = {.result = result, .time_s = now_s()};
+    strncpy(report.text, hoop_get_last_error(NULL), sizeof(report.text) - 1);
+    if (write(self->write_fd, &report, sizeof(report)) != sizeof(report)) {
+        _exit(3);
+    }
+}
+
+/* In a rank: ends it when something unexpected is seen. */
+#define EXPECT(self, condition)                                                                    \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            tell(self, -__LINE__);                                                                 \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static void listen_to_parent(struct self *self)
+{
+    char byte;
+    EXPECT(self, read(self->read_fd, &byte, 1) == 1);
+}
+
+static void family_start(struct family *family, int n, rank_fn *fn)
+{
+    static unsigned serial;
+    char secret[65], text[16];
+    *family = (struct family){.n = n};
+    snprintf(secret, sizeof(secret), "%032x%016lx%016x", (unsigned)getpid(),
+             (unsigned long)time(NULL), ++serial);
+    for (int r = 0; r < n; r++) {
+        int up[2], down[2];
+        assert_int_equal(pipe(up), 0);
+        assert_int_equal(pipe(down), 0);
+        family->pids[r] = fork();
+        assert_true(family->pids[r] >= 0);
+        if (family->pids[r] == 0) {
+            struct self self = {.rank = r, .n = n, .read_fd = down[0], .write_fd = up[1]};
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            close(up[0]);
+            close(down[1]);
+            for (int i = 0; i < r; i++) {
+                close(family->from[i]);
+                close(family->to[i]);
+            }
+            setenv("HOOP_SECRET", secret, 1);
+            snprintf(text, sizeof(text), "%d", r);
+            setenv("RANK", text, 1);
+            snprintf(text, sizeof(text), "%d", n);
+            setenv("WORLD_SIZE", text, 1);
+            setenv("HOOP_DEBUG", "none", 0);
+            fn(&self);
+            _exit(0);
+        }
+        close(up[1]);
+        close(down[0]);
+        family->from[r] = up[0];
+        family->to[r] = down[1];
+    }
+}
+
+static void family_kill(struct family *family)
+{
+    for (int r = 0; r < family->n; r++) {
+        if (family->pids[r] > 0) {
+            kill(family->pids[r], SIGKILL);
+            waitpid(family->pids[r], NULL, 0);
+        }
+    }
+}
+
+static struct report family_hear(struct family *family, int rank)
+{
+    struct report report = {.result = -1};
+    struct pollfd fd = {.fd = family->from[rank], .events = POLLIN};
+    const int ready = poll(&fd, 1, PATIENCE_MS);
+    if (ready != 1 || read(fd.fd, &report, sizeof(report)) != sizeof(report)) {
+        family_kill(family);
+        fail_msg("rank %d of %d said nothing (%s)", rank, family->n,
+                 ready == 0 ? "in time" : "and ended");
+    }
+    if (report.result < 0) {
+        family_kill(family);
+        fail_msg("rank %d of %d: expectation in line %d failed: %s", rank, family->n,
+                 -report.result, report.text);
+    }
+    return report;
+}
+
+static void family_tell(struct family *family, int rank)
+{
+    assert_int_equal(write(family->to[rank], "x", 1), 1);
+}
+
+static void family_end(struct family *family)
+{
+    for (int r = 0; r < family->n; r++) {
+        int status = 0;
+        if (family->pids[r] > 0) {
+            assert_int_equal(waitpid(family->pids[r], &status, 0), family->pids[r]);
+            assert_true(WIFEXITED(status));
+            assert_int_equal(WEXITSTATUS(status), 0);
+        }
+        close(family->from[r]);
+        close(family->to[r]);
+    }
+}
+
+static hoop_comm_t join(struct self *self, const char *algo, int op_timeout_ms)
+{
+    hoop_comm_t comm = NULL;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.algo = algo;
+    config.op_timeout_ms = op_timeout_ms;
+    config.dead_after_ms = op_timeout_ms;
+    EXPECT(self, hoop_comm_init_env(&comm, &config) == HOOP_OK);
+    return comm;
+}
+
+/* ---- Results -------------------------------------------------------------------------------- */
+
+static const char *const algos[] = {"auto", "oneshot", "direct", "slab", "ring"};
+static const char *algo_now;
+
+static void sum_everything(struct self *self)
+{
+    static const size_t counts[] = {0, 1, 3, 14, 15, 100, 1000, 4097, 16000, 300001};
+    hoop_comm_t comm = join(self, algo_now, 30000);
+    for (unsigned mapped = 0; mapped < 2; mapped++) {
+        void *block = NULL;
+        const size_t most = 300001 + 1;
+        EXPECT(self, mapped ? hoop_mem_alloc(&block, most * 4, HOOP_MEM_HOST) == HOOP_OK
+                            : (block = malloc(most * 4)) != NULL);
+        for (unsigned c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+            int32_t *x = (int32_t *)block + (c & 1);
+            if (strcmp(algo_now, "oneshot") == 0 && counts[c] > 16000) {
+                continue;
+            }
+            for (size_t i = 0; i < counts[c]; i++) {
+                x[i] = (int32_t)i * (self->rank + 1);
+            }
+            EXPECT(self,
+                   hoop_all_reduce(x, x, counts[c], HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_OK);
+            for (size_t i = 0; i < counts[c]; i++) {
+                EXPECT(self, x[i] == (int32_t)i * self->n * (self->n + 1) / 2);
+            }
+        }
+        EXPECT(self, (mapped ? (int)hoop_mem_free(block) : (free(block), 0)) == HOOP_OK);
+    }
+    EXPECT(self, hoop_barrier(comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    for (unsigned a = 0; a < sizeof(algos) / sizeof(algos[0]); a++) {
+        for (int n = 1; n <= 5; n += 2) {
+            struct family family;
+            algo_now = algos[a];
+            family_start(&family, n, sum_everything);
+            for (int r = 0; r < n; r++) {
+                assert_int_equal(family_hear(&family, r).result, HOOP_OK);
+            }
+            family_end(&family);
+        }
+    }
+}
+
+/* ---- Deaths --------------------------------------------------------------------------------- */
+
+static bool with_child;
+
+/* Operates for ever; reports the failure that ends it. */
+static void work_until_failure(struct self *self)
+{
+    hoop_comm_t comm = join(self, algo_now, 30000);
+    float *x = NULL;
+    const size_t count = 100000;
+    EXPECT(self, hoop_mem_alloc((void **)&x, count * 4, HOOP_MEM_HOST) == HOOP_OK);
+    if (with_child && self->rank == self->n / 2) {
+        /* A child that lives on when its parent is killed, with all that it inherited. */
+        if (fork() == 0) {
+            sleep(20);
+            _exit(0);
+        }
+    }
+    tell(self, HOOP_OK);
+    hoop_result_t result = HOOP_OK;
+    for (unsigned i = 0; result == HOOP_OK; i++) {
+        result = hoop_all_reduce(x, x, i % 2 == 0 ? count : 3, HOOP_FLOAT32, HOOP_MAX, comm, NULL);
+    }
+    tell(self, result);
+    EXPECT(self, hoop_all_reduce(x, x, 1, HOOP_FLOAT32, HOOP_MAX, comm, NULL) == result);
+    hoop_result_t async = HOOP_OK;
+    EXPECT(self, hoop_comm_get_async_error(comm, &async) == HOOP_OK && async == result);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void pause_ms(long ms)
+{
+    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+static void kill_one(int n, long after_ms)
+{
+    struct family family;
+    const int victim = n / 2;
+    char name[32];
+    snprintf(name, sizeof(name), "rank %d ", victim);
+    family_start(&family, n, work_until_failure);
+    for (int r = 0; r < n; r++) {
+        family_hear(&family, r);
+    }
+    pause_ms(after_ms); /* any moment of a running sweep will do */
+    const double killed = now_s();
+    kill(family.pids[victim], SIGKILL);
+    waitpid(family.pids[victim], NULL, 0);
+    family.pids[victim] = 0;
+    for (int r = 0; r < n; r++) {
+        if (r != victim) {
+            const struct report report = family_hear(&family, r);
+            assert_int_equal(report.result, HOOP_REMOTE_ERROR);
+            if (strstr(report.text, name) == NULL) {
+                fail_msg("rank %d does not name rank %d: %s", r, victim, report.text);
+            }
+            if (report.time_s - killed > 5) {
+                fail_msg("rank %d took %.3f s to see it", r, report.time_s - killed);
+            }
+            assert_int_equal(family_hear(&family, r).result, HOOP_OK);
+        }
+    }
+    family_end(&family);
+}
+
+static void test_kill(void **state)
+{
+    (void)state;
+    with_child = false;
+    for (unsigned a = 0; a < sizeof(algos) / sizeof(algos[0]); a++) {
+        algo_now = strcmp(algos[a], "oneshot") == 0 ? "auto" : algos[a];
+        kill_one(4, 20 + 7 * (long)a);
+        kill_one(2, 3 + 5 * (long)a);
+    }
+}
+
+static void test_kill_with_a_living_child(void **state)
+{
+    (void)state;
+    with_child = true;
+    algo_now = "auto";
+    kill_one(4, 30);
+    with_child = false;
+}
+
+/* ---- A stopped writer ----------------------------------------------------------------------- */
+
+#define STOP_COUNT ((size_t)2 << 20)
+
+/* Sums until one rank is stopped, takes its buffer back, and watches it while that rank goes on. */
+static void reuse_after_stop(struct self *self)
+{
+    hoop_comm_t comm = join(self, "direct", 700);
+    uint32_t *x = NULL;
+    EXPECT(self, hoop_mem_alloc((void **)&x, STOP_COUNT * 4 + 64, HOOP_MEM_HOST) == HOOP_OK);
+    tell(self, HOOP_OK);
+    hoop_result_t result = HOOP_OK;
+    while (result == HOOP_OK) {
+        result = hoop_all_reduce(x + 5, x + 5, STOP_COUNT, HOOP_UINT32, HOOP_SUM, comm, NULL);
+    }
+    for (size_t i = 0; i < STOP_COUNT + 16; i++) {
+        x[i] = (uint32_t)i ^ 0x5aa5c33cu;
+    }
+    tell(self, result);
+    listen_to_parent(self); /* the stopped rank has gone on and ended by now */
+    for (size_t i = 0; i < STOP_COUNT + 16; i++) {
+        EXPECT(self, x[i] == ((uint32_t)i ^ 0x5aa5c33cu));
+    }
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void stop_one(int n, int victim, long after_ms)
+{
+    struct family family;
+    family_start(&family, n, reuse_after_stop);
+    for (int r = 0; r < n; r++) {
+        family_hear(&family, r);
+    }
+    pause_ms(after_ms);
+    kill(family.pids[victim], SIGSTOP);
+    for (int r = 0; r < n; r++) {
+        if (r != victim) {
+            const struct report report = family_hear(&family, r);
+            assert_true(report.result == HOOP_TIMEOUT || report.result == HOOP_REMOTE_ERROR);
+        }
+    }
+    kill(family.pids[victim], SIGCONT);
+    const int result = family_hear(&family, victim).result;
+    assert_true(result == HOOP_TIMEOUT || result == HOOP_REMOTE_ERROR);
+    for (int r = 0; r < n; r++) {
+        family_tell(&family, r);
+        assert_int_equal(family_hear(&family, r).result, HOOP_OK);
+    }
+    family_end(&family);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    for (long i = 0; i < 6; i++) {
+        stop_one(2 + (int)(i % 3), (int)(i % 2), 10 + 13 * i);
+    }
+}
+
+/* ---- Departures and mismatches -------------------------------------------------------------- */
+
+/* The last operation's data are all delivered when the others go: nobody may see a failure. */
+static void leave_early(struct self *self)
+{
+    hoop_comm_t comm = join(self, algo_now, 30000);
+    int32_t *x = NULL;
+    const size_t count = 50000;
+    EXPECT(self, hoop_mem_alloc((void **)&x, count * 4, HOOP_MEM_HOST) == HOOP_OK);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = self->rank;
+    }
+    EXPECT(self, hoop_all_reduce(x, x, count, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_OK);
+    EXPECT(self, x[count - 1] == self->n * (self->n - 1) / 2);
+    if (self->rank == 0) {
+        pause_ms(30); /* the others have gone by then */
+        EXPECT(self,
+               hoop_all_reduce(x, x, 1, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_REMOTE_ERROR);
+        EXPECT(self, strstr(hoop_get_last_error(comm), "has left") != NULL);
+    }
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_leave(void **state)
+{
+    (void)state;
+    for (unsigned a = 0; a < sizeof(algos) / sizeof(algos[0]); a++) {
+        struct family family;
+        algo_now = strcmp(algos[a], "oneshot") == 0 ? "auto" : algos[a];
+        family_start(&family, 3, leave_early);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(family_hear(&family, r).result, HOOP_OK);
+        }
+        family_end(&family);
+    }
+}
+
+static int mismatch_kind;
+
+static void call_differently(struct self *self)
+{
+    hoop_comm_t comm = join(self, "auto", 10000);
+    static float x[100000];
+    const bool odd = self->rank == 1;
+    hoop_result_t result = HOOP_OK;
+    switch (mismatch_kind) {
+    case 0:
+        result = hoop_all_reduce(x, x, odd ? 7 : 8, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+        break;
+    case 1:
+        result =
+            hoop_all_reduce(x, x, 100000, odd ? HOOP_INT32 : HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+        break;
+    case 2:
+        result = hoop_all_reduce(x, x, 5, HOOP_FLOAT32, odd ? HOOP_MAX : HOOP_SUM, comm, NULL);
+        break;
+    default:
+        result = odd ? hoop_barrier(comm, NULL)
+                     : hoop_all_reduce(x, x, 100000, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+    }
+    tell(self, result);
+    listen_to_parent(self);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    for (mismatch_kind = 0; mismatch_kind < 4; mismatch_kind++) {
+        struct family family;
+        family_start(&family, 3, call_differently);
+        for (int r = 0; r < 3; r++) {
+            const struct report report = family_hear(&family, r);
+            assert_int_equal(report.result, HOOP_MISMATCH);
+            if (strstr(report.text, "rank 1 called") == NULL ||
+                (strstr(report.text, "rank 0 called") == NULL &&
+                 strstr(report.text, "rank 2 called") == NULL)) {
+                fail_msg("rank %d does not name both sides: %s", r, report.text);
+            }
+        }
+        for (int r = 0; r < 3; r++) {
+            family_tell(&family, r);
+        }
+        family_end(&family);
+    }
+}
+
+static void abort_it(struct self *self)
+{
+    hoop_comm_t comm = join(self, "auto", 30000);
+    if (self->rank == 1) {
+        pause_ms(20);
+        EXPECT(self, hoop_comm_abort(comm) == HOOP_OK);
+        tell(self, HOOP_OK);
+        return;
+    }
+    float x = 1;
+    const hoop_result_t result = hoop_all_reduce(&x, &x, 1, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+    EXPECT(self, result == HOOP_ABORTED);
+    EXPECT(self, strstr(hoop_get_last_error(comm), "rank 1 aborted") != NULL);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    struct family family;
+    family_start(&family, 3, abort_it);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(family_hear(&family, r).result, HOOP_OK);
+    }
+    family_end(&family);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_kill_with_a_living_child),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_abort),
+    };
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
