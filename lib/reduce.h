@@ -35,8 +35,16 @@ struct hoop_reduction {
 void hoop_fold(const struct hoop_reduction *reduction, void *const *dst, unsigned n_dst,
                const void *const *src, unsigned n_src, size_t count);
 
-/* Bytes per element, 0 for a number that is no datatype. */
-size_t hoop_datatype_bytes(hoop_datatype_t type);
+/* Bytes per element, 0 for a number that is no datatype. In the header: every call asks. */
+static inline size_t hoop_datatype_bytes(hoop_datatype_t type)
+{
+    static const uint8_t sizes[] = {
+#define HOOP_DATATYPE_SIZE(name, value, bytes, text) [value] = (bytes),
+        HOOP_DATATYPES(HOOP_DATATYPE_SIZE)
+#undef HOOP_DATATYPE_SIZE
+    };
+    return (unsigned)type < sizeof(sizes) ? sizes[type] : 0;
+}
 /* "float", "sum", ... ; "unknown" otherwise. Static. */
 const char *hoop_datatype_name(hoop_datatype_t type);
 const char *hoop_op_name(hoop_red_op_t op);

@@ -5,6 +5,8 @@
  */
 #include "reduce_cpu.h"
 
+#include "reduce_few.h"
+
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -17,14 +19,6 @@
 #endif
 
 /* ---- Names ---- */
-
-size_t hoop_datatype_bytes(hoop_datatype_t type)
-{
-#define DATATYPE_BYTES(name, value, bytes, text) [name] = (bytes),
-    static const uint8_t datatype_bytes[HOOP_NUM_DATATYPES] = {HOOP_DATATYPES(DATATYPE_BYTES)};
-#undef DATATYPE_BYTES
-    return (unsigned)type < HOOP_NUM_DATATYPES ? datatype_bytes[type] : 0;
-}
 
 const char *hoop_datatype_name(hoop_datatype_t type)
 {
@@ -229,9 +223,22 @@ static inline void fold_with(const struct hoop_fold_kernels *kernels,
     env_leave(saved);
 }
 
+static bool fold_is_few(const struct hoop_reduction *reduction, unsigned n_dst, unsigned n_src,
+                        size_t count)
+{
+    return count <= HOOP_FOLD_FEW && n_dst == 1 && n_src > 1 && reduction->op < HOOP_FOLD_OPS &&
+           reduction->divisor == 0 && hoop_fold_few[reduction->type][reduction->op] != NULL;
+}
+
 void hoop_fold(const struct hoop_reduction *reduction, void *const *dst, unsigned n_dst,
                const void *const *src, unsigned n_src, size_t count)
 {
+    if (fold_is_few(reduction, n_dst, n_src, count)) {
+        const fold_env_t saved = env_enter();
+        hoop_fold_few[reduction->type][reduction->op](dst[0], src, n_src, count);
+        env_leave(saved);
+        return;
+    }
     fold_with(isa_kernels_in_use(), reduction, dst, n_dst, src, n_src, count);
 }
 

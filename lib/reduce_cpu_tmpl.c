@@ -164,7 +164,7 @@ static INLINE void fold_vecs(hoop_datatype_t type, hoop_red_op_t op, const struc
 static INLINE void fold_part(hoop_datatype_t type, hoop_red_op_t op, const struct job *job,
                              size_t at, size_t bytes)
 {
-    unsigned char rounded[VEC_BYTES];
+    unsigned char rounded[VEC_BYTES] = {0};
     vec x = load_part(type, job_src(job, 0, at), bytes);
     for (unsigned s = 1; s < job->n_src; s++) {
         x = fold_pair(type, op, x, load_part(type, job_src(job, s, at), bytes));

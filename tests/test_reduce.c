@@ -391,6 +391,39 @@ static void test_exact_data(void **state)
     }
 }
 
+/* hoop_fold() itself takes another way for a few elements: the same bits, all seeds. */
+static void few_check(hoop_datatype_t type, hoop_red_op_t op, unsigned n_src, uint64_t seed)
+{
+    enum { MOST = 6, SOURCES = 5 };
+    unsigned char data[SOURCES][MOST * 8], want[MOST * 8];
+    const void *src[SOURCES];
+    const struct hoop_reduction reduction = {type, op, 0};
+    for (unsigned s = 0; s < n_src; s++) {
+        reference_fill(type, data[s], MOST, seed + s);
+        src[s] = data[s];
+    }
+    for (size_t count = 0; count <= MOST; count++) {
+        unsigned char got[MOST * 8];
+        void *dst = got;
+        memset(got, 0x5a, sizeof(got));
+        memset(want, 0x5a, sizeof(want));
+        reference_fold(type, op, 0, src, n_src, count, want);
+        hoop_fold(&reduction, &dst, 1, src, n_src, count);
+        assert_memory_equal(got, want, sizeof(got));
+    }
+}
+
+static void test_few(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < HOOP_NUM_DATATYPES * HOOP_NUM_OPS; i++) {
+        for (uint64_t seed = 0; seed < 200; seed++) {
+            few_check(types[i / HOOP_NUM_OPS], ops[i % HOOP_NUM_OPS], 2 + (unsigned)seed % 4,
+                      seed * 10);
+        }
+    }
+}
+
 static void *fold_in_thread(void *arg)
 {
     const float *one = arg;
@@ -455,6 +488,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_exact_data),
+        cmocka_unit_test(test_few),
     };
     const int failed = cmocka_run_group_tests_name("reduce", tests, trial_setup, trial_teardown);
     return failed +
