@@ -31,9 +31,9 @@ END
 chmod +x "$work/rank"
 export CPU_FIRST="$first" CPU_SECOND="$second"
 
-# The n-th time in the JSON file, in ns: 1 out of place, 2 in place.
+# The times of the JSON file in ns, out of place (odd) or in place (even).
 json_ns() {
-    grep -o '"time": [0-9.e+-]*' "$1" | sed -n "$2p" | awk '{print $2 * 1000}'
+    grep -o '"time": [0-9.e+-]*' "$1" | awk -v half="$2" 'NR % 2 == half % 2 {print $2 * 1000}'
 }
 
 for round in $(seq "$rounds"); do
@@ -43,12 +43,12 @@ for round in $(seq "$rounds"); do
     "$build/bench/exchange_bare" -c "$first,$second" |
         awk '/ns per exchange/{print $1}' >>"$work/bare"
     "$build/tools/hooprun" -n 2 "$work/rank" "$build/bench/all_reduce_perf" -b 8 -e 8 -R 2 \
-        -n 100000 -w 10000 -c 0 --no-bound -J "$work/$round.json" >"$work/out" || {
+        -N 101 -n 2000 -w 2000 -c 0 --no-bound -J "$work/$round.json" >"$work/out" || {
         cat "$work/out" >&2
         exit 1
     }
-    json_ns "$work/$round.json" 1 >>"$work/apart"
-    json_ns "$work/$round.json" 2 >>"$work/in_place"
+    json_ns "$work/$round.json" 1 | quiet_median >>"$work/apart"
+    json_ns "$work/$round.json" 2 | quiet_median >>"$work/in_place"
 done
 
 touch "$work/bare" "$work/apart" "$work/in_place"

@@ -39,7 +39,12 @@ static size_t board_align(size_t bytes, size_t to)
 
 static size_t board_rank_stride(uint32_t n)
 {
-    return board_align(sizeof(struct hoop_board_rank) + n * sizeof(uint64_t), HOOP_PAGE_BYTES);
+    return board_align(sizeof(struct hoop_board_rank) + n * sizeof(uint64_t), HOOP_APART_BYTES);
+}
+
+static size_t board_ranks_bytes(uint32_t n)
+{
+    return board_align(n * board_rank_stride(n), HOOP_PAGE_BYTES);
 }
 
 static size_t board_head_bytes(void)
@@ -66,7 +71,7 @@ hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster
     board->head = roster->segment;
     board->ranks = (uint8_t *)roster->segment + board_head_bytes();
     board->rank_stride = board_rank_stride(n);
-    board->oneshots = board->ranks + n * board->rank_stride;
+    board->oneshots = board->ranks + board_ranks_bytes(n);
     board->slabs = board->oneshots + (size_t)n * 2 * HOOP_ONESHOT_MAX_BYTES;
     board->scratch = malloc(HOOP_SCRATCH_BYTES);
     board->src = calloc(n, sizeof(*board->src));
@@ -220,9 +225,15 @@ void hoop_signature_describe(const struct hoop_signature *s, char *buf, size_t b
 
 void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature)
 {
+    struct hoop_signature *now = &hoop_board_rank(board, board->me)->now;
     board->sequence++;
-    board->signature = board_hash(signature);
-    hoop_board_rank(board, board->me)->now = *signature;
+    /* Most operations are the one before, again. */
+    if (board->sequence == 1 || now->count != signature->count || now->type != signature->type ||
+        now->op != signature->op || now->collective != signature->collective ||
+        now->root != signature->root) {
+        *now = *signature;
+        board->signature = board_hash(signature);
+    }
 }
 
 static uint64_t board_tag(const struct hoop_board *board)

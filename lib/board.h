@@ -33,6 +33,7 @@
 #define HOOP_BOARD_H
 
 #include "algo/step.h"
+#include "base/clock.h"
 #include "base/sizes.h"
 #include "bootstrap.h"
 #include "engine.h"
@@ -40,10 +41,10 @@
 #include "reduce.h"
 #include <stdatomic.h>
 
-#define HOOP_CELL_DATA_BYTES 56
+#define HOOP_CELL_DATA_BYTES ((size_t)56)
 #define HOOP_BOARD_CELLS 8
 #define HOOP_CELLS_MAX_BYTES (HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES)
-#define HOOP_SLAB_BYTES 262144u
+#define HOOP_SLAB_BYTES ((size_t)262144)
 #define HOOP_BOARD_MAX_RANKS 1024u
 
 struct hoop_cell {
@@ -68,13 +69,20 @@ struct hoop_announce {
     uint64_t reserved[2];
 };
 
+/*
+ * Two lines apart: cores fetch lines in pairs, and a peer that polls a cell would drag along the
+ * line beside it. If that is one that its rank writes in every operation (`now`), each write
+ * waits until the line is taken back, and the cell's tag waits behind it.
+ */
+#define HOOP_APART_BYTES (2 * HOOP_LINE_BYTES)
+
 struct hoop_board_rank {
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t arrived;  /* ARRIVEs of this rank, ever */
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t pulse;    /* heartbeat, by the service thread */
-    _Atomic uint32_t left;                               /* said goodbye */
-    _Alignas(HOOP_LINE_BYTES) struct hoop_signature now; /* valid while its cell is current */
-    _Alignas(HOOP_LINE_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t gates[]; /* [n]: to each rank */
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t arrived;  /* ARRIVEs of this rank, ever */
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;    /* heartbeat, by the service thread */
+    _Atomic uint32_t left;                                /* said goodbye */
+    _Alignas(HOOP_APART_BYTES) struct hoop_signature now; /* valid while its cell is current */
+    _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[]; /* [n]: to each rank */
 };
 
 /* First failure of the comm, seen by all: 0 none, 1 being written, 2 written. */
@@ -139,6 +147,20 @@ void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);
  */
 hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank, size_t bytes,
                               struct hoop_failure *failure);
+
+/*
+ * Looks for rank's announcement up to `looks` times. Nothing but loads: a spin that goes through
+ * the layers above fills the store buffer with return addresses behind the line that this rank has
+ * just published, and the next publication then waits behind them.
+ */
+static inline void hoop_board_stare(const struct hoop_board *board, uint32_t rank, uint32_t looks)
+{
+    const _Atomic uint64_t *tag = &hoop_board_rank(board, rank)->cells[board->sequence & 1][0].tag;
+    while (looks-- > 0 &&
+           atomic_load_explicit(tag, memory_order_relaxed) >> 32 != board->sequence) {
+        hoop_cpu_relax();
+    }
+}
 
 /* Data of rank's c-th cell of this operation, after hoop_board_seen() said HOOP_OK. */
 static inline const void *hoop_board_cell(const struct hoop_board *board, uint32_t rank, size_t c)

@@ -127,6 +127,7 @@ static void member_say_join(struct hoop_member *member)
     m->pid = (int32_t)getpid();
     m->start_time = hoop_process_start_time(m->pid);
     m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
+    m->crowded = join->crowded ? 1 : 0;
     m->timeout_ms = join->timeout_ms;
     m->left_ms = now < member->deadline_ns ? (member->deadline_ns - now) / HOOP_NS_PER_MS : 0;
     m->dead_after_ms = join->dead_after_ms;

@@ -55,7 +55,8 @@ hoop_result_t hoop_meeting_from_env(struct hoop_meeting *ret, uint32_t *ret_n, u
 /* What all ranks must have set alike; a difference fails the join of all, naming rank, setting
  * and both values. */
 struct hoop_agreement {
-    uint32_t algo, order, lanes, reserved;
+    uint32_t algo, order, lanes;
+    uint32_t crowded; /* not compared: the roster's, once the comm is there */
     uint64_t chunk_bytes, oneshot_bytes;
 };
 
@@ -88,7 +89,8 @@ struct hoop_join {
     uint64_t dead_after_ms;
     uint64_t segment_bytes; /* of the comm's shared memory; the same from all ranks */
     struct hoop_agreement agreement;
-    int wake_fd; /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
+    bool crowded; /* I see fewer CPUs than ranks on this machine */
+    int wake_fd;  /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
     char comm_name[HOOP_COMM_NAME_BYTES];
 };
 
@@ -106,6 +108,7 @@ struct hoop_roster {
     uint32_t epoch;
     uint32_t n;
     bool need_fence; /* some process has no membarrier: publishers fence themselves */
+    bool crowded;    /* some rank sees fewer CPUs than ranks on this machine */
     void *segment;   /* the shared memory, mapped, zeroed at birth, not inherited by fork */
     uint64_t segment_bytes;
     struct hoop_peer *peers; /* [n], by rank; mine included */

@@ -15,6 +15,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Looks at an announcement in one poll, where there is a CPU for every rank: about 1 us. */
+#define COMM_LOOKS 32
+
 static _Atomic uint64_t comm_ids;
 
 /* ---- Failure -------------------------------------------------------------------------------- */
@@ -91,32 +94,73 @@ struct comm_turn {
     uint32_t ticket;
 };
 
-static enum hoop_poll comm_turn_poll(void *arg)
+static enum hoop_poll comm_turn_poll(void *arg, bool look)
 {
     const struct comm_turn *turn = arg;
+    (void)look;
     return atomic_load_explicit(&turn->comm->serving, memory_order_acquire) == turn->ticket
                ? HOOP_POLL_DONE
                : HOOP_POLL_IDLE;
 }
 
-void hoop_comm_enter(struct hoop_comm *comm)
+static enum hoop_poll comm_owner_out_poll(void *arg, bool look)
+{
+    struct hoop_comm *comm = arg;
+    (void)look;
+    return atomic_load_explicit(&comm->inside, memory_order_acquire) == 0 ? HOOP_POLL_DONE
+                                                                          : HOOP_POLL_IDLE;
+}
+
+/* Who is inside has a deadline, so the waits for it need none. */
+static void comm_take_ticket(struct hoop_comm *comm)
 {
     struct comm_turn turn = {
         .comm = comm,
         .ticket = atomic_fetch_add_explicit(&comm->next, 1, memory_order_relaxed),
     };
-    if (comm_turn_poll(&turn) == HOOP_POLL_DONE) {
-        return;
+    hoop_wait(&(struct hoop_wait){.poll = comm_turn_poll, .arg = &turn});
+    if (atomic_load_explicit(&comm->revoked, memory_order_relaxed) == 0) {
+        /* Pairs with the owner's store of `inside` before its load of `revoked`. */
+        atomic_store(&comm->revoked, 1);
+        hoop_membarrier();
+        hoop_wait(&(struct hoop_wait){.poll = comm_owner_out_poll, .arg = comm});
     }
-    /* Who is inside has a deadline, so this wait needs none. */
-    const struct hoop_wait wait = {.poll = comm_turn_poll, .arg = &turn};
-    hoop_wait(&wait);
+}
+
+static uintptr_t comm_self(void)
+{
+    static _Thread_local char mark __attribute__((tls_model("initial-exec")));
+    return (uintptr_t)&mark;
+}
+
+void hoop_comm_enter(struct hoop_comm *comm)
+{
+    const uintptr_t self = comm_self();
+    uintptr_t owner = atomic_load_explicit(&comm->owner, memory_order_relaxed);
+    if (owner == 0 && hoop_membarrier_ready() &&
+        atomic_compare_exchange_strong(&comm->owner, &owner, self)) {
+        owner = self;
+    }
+    if (owner == self) {
+        atomic_store_explicit(&comm->inside, 1, memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst);
+        if (atomic_load_explicit(&comm->revoked, memory_order_relaxed) == 0) {
+            return;
+        }
+        atomic_store_explicit(&comm->inside, 0, memory_order_release);
+    }
+    comm_take_ticket(comm);
 }
 
 void hoop_comm_leave(struct hoop_comm *comm)
 {
-    const uint32_t ticket = atomic_load_explicit(&comm->serving, memory_order_relaxed);
-    atomic_store_explicit(&comm->serving, ticket + 1, memory_order_release);
+    if (atomic_load_explicit(&comm->inside, memory_order_relaxed) != 0 &&
+        atomic_load_explicit(&comm->owner, memory_order_relaxed) == comm_self()) {
+        atomic_store_explicit(&comm->inside, 0, memory_order_release);
+    } else {
+        const uint32_t ticket = atomic_load_explicit(&comm->serving, memory_order_relaxed);
+        atomic_store_explicit(&comm->serving, ticket + 1, memory_order_release);
+    }
 }
 
 /* ---- Operations ----------------------------------------------------------------------------- */
@@ -139,11 +183,11 @@ static bool comm_awaits_the_left(struct hoop_comm *comm)
 }
 
 /* Moves the running operation; ends it when the comm has failed and nothing moves any more. */
-static enum hoop_poll comm_poll(void *arg)
+static enum hoop_poll comm_poll(void *arg, bool look)
 {
     struct hoop_comm *comm = arg;
     const enum hoop_poll polled = hoop_operation_poll(&comm->operation);
-    if (polled != HOOP_POLL_IDLE) {
+    if (polled != HOOP_POLL_IDLE || !look) {
         return polled;
     }
     const bool failed = atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
@@ -259,7 +303,7 @@ static void batch_finish_one(struct comm_batch *batch, uint32_t c, hoop_result_t
     }
 }
 
-static enum hoop_poll batch_poll(void *arg)
+static enum hoop_poll batch_poll(void *arg, bool look)
 {
     struct comm_batch *batch = arg;
     bool busy = false, left = false;
@@ -267,7 +311,7 @@ static enum hoop_poll batch_poll(void *arg)
         if (batch->running[c] == batch->count) {
             continue;
         }
-        const enum hoop_poll polled = comm_poll(batch->comms[c]);
+        const enum hoop_poll polled = comm_poll(batch->comms[c], look);
         if (polled == HOOP_POLL_DONE) {
             batch_finish_one(batch, c, HOOP_OK);
         }
@@ -290,7 +334,7 @@ static void batch_collect(struct comm_batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         batch->comms[i] = batch->work[i].comm;
     }
-    qsort(batch->comms, batch->count, sizeof(*batch->comms), comm_by_id);
+    qsort(batch->comms, batch->count, sizeof(void *), comm_by_id);
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->n_comms == 0 || batch->comms[batch->n_comms - 1] != batch->comms[i]) {
             batch->comms[batch->n_comms++] = batch->comms[i];
@@ -332,9 +376,9 @@ hoop_result_t hoop_comm_submit_all(struct hoop_comm_work *work, size_t count)
         return HOOP_OK;
     }
     struct comm_batch batch = {.work = work, .count = count};
-    batch.comms = calloc(count, sizeof(*batch.comms));
+    batch.comms = calloc(count, sizeof(void *));
     batch.running = calloc(count, sizeof(*batch.running));
-    struct hoop_sleeper **sleepers = calloc(count, sizeof(struct hoop_sleeper *));
+    struct hoop_sleeper **sleepers = calloc(count, sizeof(void *));
     if (batch.comms == NULL || batch.running == NULL || sleepers == NULL) {
         batch.result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", count);
     } else {
@@ -348,11 +392,6 @@ hoop_result_t hoop_comm_submit_all(struct hoop_comm_work *work, size_t count)
 }
 
 /* ---- What the service thread tells ---------------------------------------------------------- */
-
-static void comm_on_lost(void *arg, uint32_t rank, const char *why)
-{
-    hoop_comm_raise(arg, HOOP_REMOTE_ERROR, (int)rank, "rank %u %s", rank, why);
-}
 
 static void comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
                             const struct hoop_failure *failure)
@@ -375,6 +414,18 @@ static bool comm_ready(struct hoop_comm *comm)
     const bool ready = comm->board_ready;
     pthread_mutex_unlock(&comm->inbox_lock);
     return ready;
+}
+
+static void comm_on_lost(void *arg, uint32_t rank, const char *why)
+{
+    struct hoop_comm *comm = arg;
+    if (comm_ready(comm)) {
+        const struct hoop_peer *peer = &comm->board.peers[rank];
+        hoop_comm_raise(comm, HOOP_REMOTE_ERROR, (int)rank, "rank %u (pid %d, host %s) %s", rank,
+                        peer->pid, peer->host, why);
+    } else {
+        hoop_comm_raise(comm, HOOP_REMOTE_ERROR, (int)rank, "rank %u %s", rank, why);
+    }
 }
 
 static void comm_on_beat(void *arg)
@@ -424,6 +475,15 @@ static hoop_result_t comm_open_descriptors(struct hoop_comm *comm)
     return HOOP_OK;
 }
 
+/* Ranks on this machine, as far as can be known: this comm's, or the launcher's word for more. */
+static uint32_t comm_local_ranks(uint32_t n)
+{
+    const char *text = hoop_settings()->local_size;
+    text = text != NULL ? text : getenv("LOCAL_WORLD_SIZE");
+    const unsigned long told = text != NULL ? strtoul(text, NULL, 10) : 0;
+    return told > n && told <= HOOP_BOARD_MAX_RANKS ? (uint32_t)told : n;
+}
+
 hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct hoop_comm **ret)
 {
     struct hoop_comm *comm = aligned_alloc(HOOP_LINE_BYTES, (sizeof(*comm) + HOOP_LINE_BYTES - 1) /
@@ -461,6 +521,7 @@ hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct ho
         .dead_after_ms = options->dead_after_ms,
         .segment_bytes = hoop_board_bytes(options->n),
         .agreement = options->agreed,
+        .crowded = comm_local_ranks(options->n) > hoop_usable_cpus(),
     };
     memcpy(join.comm_name, options->name, sizeof(join.comm_name));
     hoop_result_t result = comm_open_descriptors(comm);
@@ -479,15 +540,6 @@ hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct ho
     return HOOP_OK;
 }
 
-/* Ranks on this machine, as far as can be known: this comm's, or the launcher's word for more. */
-static uint32_t comm_local_ranks(const struct hoop_comm *comm)
-{
-    const char *text = hoop_settings()->local_size;
-    text = text != NULL ? text : getenv("LOCAL_WORLD_SIZE");
-    const unsigned long told = text != NULL ? strtoul(text, NULL, 10) : 0;
-    return told > comm->n && told <= HOOP_BOARD_MAX_RANKS ? (uint32_t)told : comm->n;
-}
-
 static hoop_result_t comm_lay_out(struct hoop_comm *comm)
 {
     const struct hoop_roster *roster = hoop_member_roster(comm->member);
@@ -495,8 +547,11 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
     if (result != HOOP_OK) {
         return result;
     }
+    comm->agreed.crowded = roster->crowded;
+    comm->spin_ns = roster->crowded ? 0 : hoop_settings()->spin_us * 1000;
     struct hoop_operation_env env = {
         .board = &comm->board,
+        .looks = comm->spin_ns != 0 ? COMM_LOOKS : 0,
         .engine = &comm->engine,
         .member = comm->member,
         .agreed = &comm->agreed,
@@ -512,8 +567,6 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
         return result;
     }
     comm->sleeper.sleeping = &comm->board.head->sleeping[comm->rank];
-    comm->spin_ns =
-        comm_local_ranks(comm) <= hoop_usable_cpus() ? hoop_settings()->spin_us * 1000 : 0;
     pthread_mutex_lock(&comm->inbox_lock);
     comm->board_ready = true;
     const struct hoop_failure early = comm->early;

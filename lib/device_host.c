@@ -135,7 +135,7 @@ static hoop_result_t host_replace(void *ptr, uint64_t bytes)
         return result;
     }
     result = host_mmap(fd, bytes, NULL, &fresh);
-    if (result == HOOP_OK) {
+    if (fresh != NULL) {
         memcpy(fresh, ptr, bytes);
         host_unmap(fresh, bytes);
         void *same = NULL;

@@ -25,10 +25,12 @@ enum hoop_member_state {
     HOOP_MEMBER_FAILED
 };
 
-/* The wake descriptors of a comm, shared by the ranks of one process. */
-struct hoop_wakes {
-    struct hoop_wakes *next;
+/* What the ranks of one process share of a comm: its segment, and the wake descriptors. */
+struct hoop_commons {
+    struct hoop_commons *next;
     uint64_t comm_id;
+    void *segment;
+    uint64_t segment_bytes;
     uint32_t refs, n;
     int fds[]; /* [n], -1: not told yet */
 };
@@ -72,7 +74,7 @@ struct hoop_member {
     uint64_t server;  /* the process of the rendezvous */
     uint32_t told;    /* entries of the roster so far */
     uint64_t beat_ms; /* how often */
-    struct hoop_wakes *wakes;
+    struct hoop_commons *commons;
     struct hoop_fellow *fellows;       /* [n] */
     struct hoop_neighbour *neighbours; /* [neighbour_count], room for n */
     uint32_t neighbour_count;

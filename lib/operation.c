@@ -37,11 +37,6 @@ void hoop_operation_finish(struct hoop_operation *operation)
     memset(operation, 0, sizeof(*operation));
 }
 
-static size_t operation_type_bytes(const struct hoop_operation *operation)
-{
-    return hoop_datatype_bytes((hoop_datatype_t)operation->request.signature.type);
-}
-
 /* ---- Oneshot: the data travel with the announcement ---------------------------------------- */
 
 static void operation_publish(struct hoop_operation *operation)
@@ -71,7 +66,7 @@ static void operation_fold_published(struct hoop_operation *operation, size_t ce
     /* My own input lies at hand. */
     board->src[board->me] = (const uint8_t *)operation->request.in + off;
     hoop_fold(&operation->steps.reduction, &dst, 1, board->src, board->n,
-              bytes / operation_type_bytes(operation));
+              bytes / operation->type_bytes);
 }
 
 /*
@@ -165,8 +160,7 @@ static void operation_choose(struct hoop_operation *operation)
         operation_edges(announce, operation->bytes, &reach);
     }
     hoop_plan_choose(operation->env.agreed, &reach, board->me, board->n, request->signature.count,
-                     (uint32_t)operation_type_bytes(operation), request->in == request->out,
-                     &operation->plan);
+                     operation->type_bytes, request->in == request->out, &operation->plan);
     operation->steps.steps = hoop_algo_steps(operation->plan.algo);
     operation->cursor = 0;
     operation->state = operation->plan.algo == HOOP_ALGO_DIRECT ? OP_RESOLVE : OP_RUN;
@@ -314,35 +308,51 @@ static enum hoop_poll operation_run(struct hoop_operation *operation)
 
 /* ---- The whole ------------------------------------------------------------------------------ */
 
-void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
+/* What the executors need. Not needed to announce, and announcing comes first. */
+static void operation_prepare(struct hoop_operation *operation, const struct hoop_request *request)
 {
     const struct hoop_signature *s = &request->signature;
-    struct hoop_board *board = operation->env.board;
-    const size_t type_bytes = hoop_datatype_bytes((hoop_datatype_t)s->type);
-    operation->request = *request;
-    operation->failure.code = HOOP_OK;
-    operation->bytes = s->count * type_bytes;
-    operation->plan.algo = HOOP_ALGO_ONESHOT;
-    operation->steps = (struct hoop_board_op){
-        .plan = &operation->plan,
-        .reduction = {.type = (hoop_datatype_t)s->type,
-                      .op = (hoop_red_op_t)s->op,
-                      .divisor = s->op == HOOP_AVG ? board->n : 0},
-        .in = request->in,
-        .out = request->out,
-        .ins = operation->ins,
-        .outs = operation->outs,
+    operation->steps.plan = &operation->plan;
+    operation->steps.reduction = (struct hoop_reduction){
+        .type = (hoop_datatype_t)s->type,
+        .op = (hoop_red_op_t)s->op,
+        .divisor = s->op == HOOP_AVG ? operation->env.board->n : 0,
     };
-    hoop_board_begin(board, s);
+    operation->steps.in = request->in;
+    operation->steps.out = request->out;
+    operation->steps.ins = operation->ins;
+    operation->steps.outs = operation->outs;
+    operation->steps.k = 0;
+    operation->steps.cursor = 0;
+}
+
+static void operation_alone(struct hoop_operation *operation)
+{
+    const void *src = operation->request.in;
+    void *dst = operation->request.out;
+    hoop_fold(&operation->steps.reduction, &dst, 1, &src, 1, operation->request.signature.count);
+    operation->state = OP_DONE;
+}
+
+void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
+{
+    struct hoop_board *board = operation->env.board;
+    const hoop_datatype_t type = (hoop_datatype_t)request->signature.type;
+    operation->type_bytes = (uint32_t)hoop_datatype_bytes(type);
+    operation->bytes = request->signature.count * operation->type_bytes;
+    operation->failure.code = HOOP_OK;
+    operation->plan.algo = HOOP_ALGO_ONESHOT;
+    operation->request = *request;
+    hoop_board_begin(board, &request->signature);
     if (board->n == 1) {
-        const void *src = request->in;
-        void *dst = request->out;
-        hoop_fold(&operation->steps.reduction, &dst, 1, &src, 1, s->count);
-        operation->state = OP_DONE;
+        operation_prepare(operation, request);
+        operation_alone(operation);
     } else if (hoop_plan_is_oneshot(operation->env.agreed, board->n, operation->bytes)) {
         operation_publish(operation);
+        operation_prepare(operation, request);
     } else {
         operation_announce(operation);
+        operation_prepare(operation, request);
     }
 }
 

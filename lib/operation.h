@@ -1,11 +1,13 @@
 /*
  * One operation, from its announcement to its end.
  *
- *   state      what happens                                          next
- *   START      sequence, signature; announce (with data if oneshot)  GATHER or ANNOUNCED; DONE if n
- * is 1 GATHER     fold everyone's published input                       DONE ANNOUNCED  see
- * everyone's announcement; choose the plan          RESOLVE or RUN RESOLVE    bring the peers'
- * regions into this process            RUN RUN        steps, by the board or by the engine DONE
+ *   state      what happens                               next
+ *   (start)    sequence and signature; announce, with     GATHER, ANNOUNCED; DONE if n is 1
+ *              the data if oneshot
+ *   GATHER     fold everyone's published input            DONE
+ *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN
+ *   RESOLVE    map the peers' regions                     RUN
+ *   RUN        steps, by the board or by the engine       DONE
  *   DONE       the result is in `failure`
  *
  * hoop_operation_poll() never waits. One thread at a time, the one that drives the comm.
@@ -31,6 +33,7 @@ struct hoop_operation_env {
     struct hoop_member *member;
     const struct hoop_agreement *agreed;
     bool one_process; /* all ranks are threads of this process */
+    uint32_t looks;   /* at an announcement in one poll: 0 where ranks outnumber CPUs */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;
@@ -53,6 +56,7 @@ struct hoop_operation {
     bool mapped; /* my out lies in a region */
     uint32_t cursor;
     uint64_t bytes;
+    uint32_t type_bytes;
     /* [n] each, allocated with the comm */
     const void **ins;
     void **outs;

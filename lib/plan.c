@@ -6,6 +6,8 @@
 /* Least elements that make a slice or chunk of its own: below, its cost is all overhead. */
 #define PLAN_SLICE_BYTES 262144u
 #define PLAN_CHUNK_LEAST_BYTES 4096u
+/* How many times larger a oneshot may be where ranks outnumber CPUs. */
+#define PLAN_CROWDED 16u
 
 bool hoop_plan_is_oneshot(const struct hoop_agreement *agreed, uint32_t n, uint64_t bytes)
 {
@@ -15,8 +17,10 @@ bool hoop_plan_is_oneshot(const struct hoop_agreement *agreed, uint32_t n, uint6
     if (agreed->algo == HOOP_ALGO_ONESHOT || bytes == 0) {
         return true;
     }
-    /* Everyone reads everything: what counts is all that a rank reads of the others. */
-    return agreed->algo == HOOP_ALGO_AUTO && bytes * (n - 1) <= agreed->oneshot_bytes;
+    /* Everyone reads everything: what counts is all that a rank reads of the others. Where ranks
+     * outnumber CPUs, a barrier more costs changes of context, worth reading a lot more. */
+    const uint64_t most = agreed->oneshot_bytes * (agreed->crowded ? PLAN_CROWDED : 1);
+    return agreed->algo == HOOP_ALGO_AUTO && bytes * (n - 1) <= most;
 }
 
 void hoop_plan_oneshot(uint32_t me, uint32_t n, uint64_t count, uint32_t type_bytes, bool in_place,

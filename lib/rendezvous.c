@@ -311,6 +311,7 @@ static void rendezvous_bind(struct hoop_rendezvous *rendezvous)
         assert(rendezvous->ranks[rank] != NULL);
         const struct hoop_frame_join *join = &rendezvous->ranks[rank]->join;
         roster->need_fence |= join->no_membarrier;
+        roster->crowded |= join->crowded;
         if (join->dead_after_ms < roster->dead_after_ms) {
             roster->dead_after_ms = join->dead_after_ms;
         }

@@ -1,7 +1,7 @@
 /*
- * The roster of a member: takes what the rendezvous sends and makes it usable. Each member maps
- * the segment itself; wake descriptors are shared by the ranks of a process, which would else
- * hold n x n of them.
+ * The roster of a member: takes what the rendezvous sends and makes it usable. The ranks of a
+ * process share one mapping of the segment, and the wake descriptors, of which they would else
+ * hold n x n.
  */
 #include "member.h"
 #include "memory.h"
@@ -17,56 +17,63 @@
 
 #define ROSTER_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-static struct hoop_wakes *roster_wakes;
+static struct hoop_commons *roster_commons;
 
-/* ---- Wake descriptors --------------------------------------------------------------------- */
+/* ---- What the ranks of one process share -------------------------------------------------- */
 
-static struct hoop_wakes *wakes_ref(uint64_t comm_id, uint32_t n)
+static struct hoop_commons *commons_ref(uint64_t comm_id, uint32_t n)
 {
-    for (struct hoop_wakes *wakes = roster_wakes; wakes != NULL; wakes = wakes->next) {
-        if (wakes->comm_id == comm_id && wakes->n == n) {
-            wakes->refs++;
-            return wakes;
+    for (struct hoop_commons *commons = roster_commons; commons != NULL; commons = commons->next) {
+        if (commons->comm_id == comm_id && commons->n == n) {
+            commons->refs++;
+            return commons;
         }
     }
-    struct hoop_wakes *wakes = calloc(1, sizeof(*wakes) + n * sizeof(int));
-    if (wakes == NULL) {
+    struct hoop_commons *commons = calloc(1, sizeof(*commons) + n * sizeof(int));
+    if (commons == NULL) {
         return NULL;
     }
-    wakes->comm_id = comm_id;
-    wakes->refs = 1;
-    wakes->n = n;
+    commons->comm_id = comm_id;
+    commons->refs = 1;
+    commons->n = n;
     for (uint32_t rank = 0; rank < n; rank++) {
-        wakes->fds[rank] = -1;
+        commons->fds[rank] = -1;
     }
-    wakes->next = roster_wakes;
-    roster_wakes = wakes;
-    return wakes;
+    commons->next = roster_commons;
+    roster_commons = commons;
+    return commons;
 }
 
-static void wakes_unref(struct hoop_wakes *wakes)
+static void commons_unref(struct hoop_commons *commons)
 {
-    if (wakes == NULL || --wakes->refs > 0) {
+    if (commons == NULL || --commons->refs > 0) {
         return;
     }
-    struct hoop_wakes **at = &roster_wakes;
-    while (*at != wakes) {
+    struct hoop_commons **at = &roster_commons;
+    while (*at != commons) {
         at = &(*at)->next;
     }
-    *at = wakes->next;
-    for (uint32_t rank = 0; rank < wakes->n; rank++) {
-        if (wakes->fds[rank] >= 0) {
-            close(wakes->fds[rank]);
+    *at = commons->next;
+    for (uint32_t rank = 0; rank < commons->n; rank++) {
+        if (commons->fds[rank] >= 0) {
+            close(commons->fds[rank]);
         }
     }
-    free(wakes);
+    if (commons->segment != NULL) {
+        munmap(commons->segment, commons->segment_bytes);
+    }
+    free(commons);
 }
 
 /* ---- The segment -------------------------------------------------------------------------- */
 
-static hoop_result_t roster_map(struct hoop_roster *roster, int fd)
+static hoop_result_t roster_map(struct hoop_roster *roster, struct hoop_commons *commons, int fd)
 {
     struct stat status;
+    if (commons->segment != NULL && commons->segment_bytes == roster->segment_bytes) {
+        roster->segment = commons->segment;
+        return HOOP_OK;
+    }
     const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & ROSTER_SEALS) != ROSTER_SEALS || fstat(fd, &status) != 0 ||
         (uint64_t)status.st_size != roster->segment_bytes) {
@@ -85,7 +92,8 @@ static hoop_result_t roster_map(struct hoop_roster *roster, int fd)
         munmap(at, roster->segment_bytes);
         return hoop_error(hoop_from_errno(err), "MADV_DONTFORK: %s", hoop_errno_name(err));
     }
-    roster->segment = at;
+    roster->segment = commons->segment = at;
+    commons->segment_bytes = roster->segment_bytes;
     return HOOP_OK;
 }
 
@@ -103,18 +111,19 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     roster->epoch = frame->epoch;
     roster->n = frame->n;
     roster->need_fence = frame->need_fence != 0;
+    roster->crowded = frame->crowded != 0;
     roster->segment_bytes = frame->segment_bytes;
     member->server = frame->server;
     member->beat_ms = frame->dead_after_ms / 5;
     roster->peers = calloc(roster->n, sizeof(*roster->peers));
     member->fellows = calloc(roster->n, sizeof(*member->fellows));
     member->neighbours = calloc(roster->n, sizeof(*member->neighbours));
-    member->wakes = wakes_ref(roster->comm_id, roster->n);
+    member->commons = commons_ref(roster->comm_id, roster->n);
     if (roster->peers == NULL || member->fellows == NULL || member->neighbours == NULL ||
-        member->wakes == NULL) {
+        member->commons == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", roster->n);
     }
-    const hoop_result_t result = roster_map(roster, fds[0]);
+    const hoop_result_t result = roster_map(roster, member->commons, fds[0]);
     close(fds[0]);
     fds[0] = -1;
     return result;
@@ -150,11 +159,11 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     if (!peer->same_process) {
         fellow->neighbour = roster_neighbour(member, entry);
     }
-    if (member->wakes->fds[rank] < 0) {
-        member->wakes->fds[rank] = *fd;
+    if (member->commons->fds[rank] < 0) {
+        member->commons->fds[rank] = *fd;
         *fd = -1;
     }
-    peer->wake_fd = member->wakes->fds[rank];
+    peer->wake_fd = member->commons->fds[rank];
 }
 
 hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_frame_roster_part *part,
@@ -189,14 +198,11 @@ bool hoop_roster_is_complete(const struct hoop_member *member)
 void hoop_roster_finish(struct hoop_member *member)
 {
     struct hoop_roster *roster = &member->roster;
-    if (roster->segment != NULL) {
-        munmap(roster->segment, roster->segment_bytes);
-    }
-    wakes_unref(member->wakes);
+    commons_unref(member->commons);
     free(member->neighbours);
     free(member->fellows);
     free(roster->peers);
-    member->wakes = NULL;
+    member->commons = NULL;
     member->neighbours = NULL;
     member->neighbour_count = 0;
     member->fellows = NULL;

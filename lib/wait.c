@@ -44,6 +44,14 @@ bool hoop_membarrier_ready(void)
     return membarrier_works;
 }
 
+void hoop_membarrier(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (hoop_membarrier_ready()) {
+        wait_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    }
+}
+
 /* Quota of this process's own cgroup in CPUs, rounded up; 0: none. */
 static uint32_t wait_cgroup_cpus(void)
 {
@@ -128,12 +136,8 @@ static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
     for (uint32_t i = 0; i < wait->n_sleepers; i++) {
         atomic_store_explicit(wait->sleepers[i]->sleeping, 1, memory_order_seq_cst);
     }
-    if (hoop_membarrier_ready()) {
-        wait_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
-    } else {
-        atomic_thread_fence(memory_order_seq_cst);
-    }
-    const enum hoop_poll last = wait->poll(wait->arg);
+    hoop_membarrier();
+    const enum hoop_poll last = wait->poll(wait->arg, true);
     if (last == HOOP_POLL_IDLE) {
         for (uint32_t i = 0; i < n; i++) {
             fds[i] = (struct pollfd){.fd = wait->sleepers[i]->epoll_fd, .events = POLLIN};
@@ -180,12 +184,12 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
         const uint64_t idle_ns = now - idle_since;
         if (idle_ns < spin_ns) {
             for (uint32_t i = 0; i < WAIT_SPINS_PER_LOOK && polled == HOOP_POLL_IDLE; i++) {
-                polled = wait->poll(wait->arg);
+                polled = wait->poll(wait->arg, i == 0);
                 hoop_cpu_relax();
             }
         } else if (idle_ns < sleep_ns || wait->n_sleepers == 0) {
             sched_yield();
-            polled = wait->poll(wait->arg);
+            polled = wait->poll(wait->arg, true);
         } else {
             const uint64_t left_ms = (deadline - now) / HOOP_NS_PER_MS + 1;
             polled = wait_sleep(wait, left_ms < WAIT_SLICE_MS ? (int)left_ms : WAIT_SLICE_MS);
@@ -211,7 +215,7 @@ hoop_result_t hoop_wait(const struct hoop_wait *wait)
     /* Where ranks outnumber CPUs a spin only keeps the awaited rank from running. */
     const uint32_t eager = wait->spin_ns != NULL ? WAIT_EAGER_POLLS : 1;
     for (uint32_t idle = 0; idle < eager;) {
-        switch (wait->poll(wait->arg)) {
+        switch (wait->poll(wait->arg, false)) {
         case HOOP_POLL_DONE:
             return HOOP_OK;
         case HOOP_POLL_BUSY:

@@ -20,8 +20,11 @@
 #include "service.h"
 #include <stdatomic.h>
 
-/* Moves what can be moved; never waits. DONE: stop waiting. */
-typedef enum hoop_poll hoop_poll_fn(void *arg);
+/*
+ * Moves what can be moved; never waits. DONE: stop waiting. look: see also whether there is still
+ * something to wait for; asked for now and then, so that spinning is quick.
+ */
+typedef enum hoop_poll hoop_poll_fn(void *arg, bool look);
 
 /* How one comm is put to sleep and woken. */
 struct hoop_sleeper {
@@ -51,6 +54,10 @@ void hoop_wait_briefly(void);
 
 /* CPUs this process may use: affinity, cut by the cgroup's quota, at least 1. */
 uint32_t hoop_usable_cpus(void);
+
+/* A full barrier on every running thread of every process that registered; where membarrier does
+ * not work, on the caller only. */
+void hoop_membarrier(void);
 
 /* True if membarrier works here; registers this process for it. Any thread, cheap after once. */
 bool hoop_membarrier_ready(void);

@@ -4,7 +4,7 @@
 #include "memory.h"
 #include <string.h>
 
-#define PAIR_TRIES 100000
+#define PAIR_TRIES 2000
 
 _Thread_local unsigned item_turns;
 

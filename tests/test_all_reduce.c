@@ -24,7 +24,7 @@
 #include <string.h>
 
 #define MAX_RANKS 8
-#define GUARD_BYTES 64
+#define GUARD_BYTES ((size_t)64)
 #define GUARD 0xa5
 
 static const char *algo = "auto";
@@ -80,9 +80,9 @@ static struct buffer buffer_make(size_t bytes, bool mapped, unsigned misalign)
 
 static void buffer_check_and_free(struct buffer *b)
 {
-    for (unsigned i = 0; i < GUARD_BYTES; i++) {
-        assert_int_equal(b->data[-1 - (int)i], GUARD);
-        assert_int_equal(b->data[b->bytes + i], GUARD);
+    for (int i = 0; i < (int)GUARD_BYTES; i++) {
+        assert_int_equal(b->data[-1 - i], GUARD);
+        assert_int_equal(b->data[b->bytes + (size_t)i], GUARD);
     }
     if (b->mapped) {
         assert_int_equal(hoop_mem_free(b->block), HOOP_OK);
@@ -234,24 +234,21 @@ static void matrix(int n)
     struct world world;
     assert_int_equal(world_make(&world, n), HOOP_OK);
     unsigned turn = (unsigned)n;
-    for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
-        for (int op = 0; op < HOOP_NUM_OPS; op++) {
-            for (size_t c = 0; c < N_COUNTS; c++, turn++) {
-                const unsigned size = (unsigned)hoop_datatype_bytes((hoop_datatype_t)type);
-                const struct shape shape = {
-                    .type = (hoop_datatype_t)type,
-                    .op = (hoop_red_op_t)op,
-                    .count = counts[c],
-                    .in_place = turn & 1,
-                    .mapped = turn & 2,
-                    .misalign = turn % 3 == 0   ? size % 64
-                                : turn % 5 == 0 ? 1
-                                                : 0,
-                };
-                if (!skip_size(&shape)) {
-                    one(&world, &shape, false);
-                }
-            }
+    for (size_t i = 0; i < N_COUNTS * HOOP_NUM_OPS * HOOP_NUM_DATATYPES; i++, turn++) {
+        const hoop_datatype_t type = (hoop_datatype_t)(i / N_COUNTS / HOOP_NUM_OPS);
+        const unsigned size = (unsigned)hoop_datatype_bytes(type);
+        const struct shape shape = {
+            .type = type,
+            .op = (hoop_red_op_t)(i / N_COUNTS % HOOP_NUM_OPS),
+            .count = counts[i % N_COUNTS],
+            .in_place = turn & 1,
+            .mapped = turn & 2,
+            .misalign = turn % 3 == 0   ? size % 64
+                        : turn % 5 == 0 ? 1
+                                        : 0,
+        };
+        if (!skip_size(&shape)) {
+            one(&world, &shape, false);
         }
     }
     world_end(&world);

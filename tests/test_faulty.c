@@ -67,7 +67,7 @@ static hoop_result_t play_all(void)
 {
     static struct play play;
     memset(&play, 0, sizeof(play));
-    play.data = malloc(2u * ITEMS * CHUNK);
+    play.data = malloc((size_t)2 * ITEMS * CHUNK);
     assert_non_null(play.data);
     play_note(&play, pair_open(&play.pair, transport, SLOTS, CHUNK));
     if (play.first == HOOP_OK) {

@@ -242,6 +242,8 @@ static void test_wrong_fields(void **state)
     REJECTS(HOOP_FRAME_JOIN, f.join.listener[0] = 0);
     REJECTS(HOOP_FRAME_ROSTER, f.roster.n = 0);
     REJECTS(HOOP_FRAME_ROSTER, f.roster.need_fence = 2);
+    REJECTS(HOOP_FRAME_ROSTER, f.roster.crowded = 2);
+    REJECTS(HOOP_FRAME_JOIN, f.join.crowded = 2);
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.first = HOOP_FRAME_MAX_RANKS - 2);
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.first = UINT32_MAX);
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.count = UINT32_MAX);

@@ -23,6 +23,8 @@ static const struct hoop_transport *transport;
 static void check_blob(bool to_sender, const struct hoop_blob *forged, struct pair *pair)
 {
     struct hoop_link *link = to_sender ? pair->sender : pair->receiver;
+    uint8_t data[8] = {0};
+    struct item item; /* may be pending until the pair is closed */
     const hoop_result_t result = pair_bind(link, forged);
     assert_int_not_equal(result, HOOP_TIMEOUT);
     assert_int_equal(link->bound, result == HOOP_OK);
@@ -32,8 +34,6 @@ static void check_blob(bool to_sender, const struct hoop_blob *forged, struct pa
         assert_int_equal(link->failure.rank, to_sender ? PAIR_RECEIVER : PAIR_SENDER);
         assert_int_equal(hoop_link_bind(link, forged), result); /* stays so */
     } else {
-        uint8_t data[8] = {0};
-        struct item item;
         if (to_sender) {
             (void)pair_send(pair, &item, data, sizeof(data), 1);
         } else {
@@ -106,6 +106,14 @@ static void test_blobs_of_others(void **state)
     pair_close(&pair);
     pair_close(&other);
 
+    if (strcmp(transport->name, "inproc") == 0) { /* a second sender for one receiver */
+        assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
+        assert_int_equal(pair_create(&other, transport, SLOTS, CHUNK), HOOP_OK);
+        assert_int_equal(pair_bind(other.sender, &pair.receiver_blob), HOOP_REMOTE_ERROR);
+        pair_close(&pair);
+        pair_close(&other);
+    }
+
     const struct hoop_transport *const strange =
         strcmp(transport->name, "shm") == 0 ? hoop_transports[0] : hoop_transports[1];
     assert_int_equal(pair_create(&pair, transport, SLOTS, CHUNK), HOOP_OK);
@@ -138,12 +146,14 @@ static struct fifo *fifo_of(struct pair *pair)
     return base;
 }
 
-static void check_receiver_fails(struct pair *pair, struct item *item, hoop_result_t code)
+static void check_receiver_fails(struct pair *pair, struct item *item, hoop_result_t code,
+                                 const char *words)
 {
     assert_true(pair_until_done(pair, item));
     assert_int_equal(item->result, code);
     assert_int_equal(pair->receiver->failure.code, code);
     assert_int_equal(pair->receiver->failure.rank, PAIR_SENDER);
+    assert_non_null(strstr(pair->receiver->failure.text, words));
     pair_close(pair);
 }
 
@@ -161,7 +171,7 @@ static void test_hostile_counters(void **state)
         assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
         assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), 0), HOOP_OK);
         atomic_store(&fifo_of(&pair)->head, heads[i]);
-        check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR);
+        check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as head");
     }
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
     for (uint32_t i = 0; i < 2; i++) {
@@ -171,7 +181,7 @@ static void test_hostile_counters(void **state)
     }
     assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), 2), HOOP_OK);
     atomic_store(&fifo_of(&pair)->head, 1); /* backwards */
-    check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR);
+    check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as head");
 
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
     for (uint32_t i = 0; i < SLOTS; i++) {
@@ -205,7 +215,8 @@ static void test_hostile_headers(void **state)
         header->chunk ^= field == 4 ? 1ull << 40 : 0;
         header->bytes = field == 5 ? UINT64_MAX : header->bytes;
         assert_int_equal(pair_recv(&pair, &recv, NULL, sizeof(data), 0), HOOP_OK);
-        check_receiver_fails(&pair, &recv, field < 3 ? HOOP_REMOTE_ERROR : HOOP_MISMATCH);
+        check_receiver_fails(&pair, &recv, field < 3 ? HOOP_REMOTE_ERROR : HOOP_MISMATCH,
+                             "rank 0 sent");
     }
 }
 

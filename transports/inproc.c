@@ -34,19 +34,20 @@ struct inproc_entry {
     const void *data;
 };
 
+/* First what the sender writes, then what the receiver writes; what neither does lies between. */
 struct inproc_shared {
+    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t head; /* entries published */
+    struct inproc_entry entries[INPROC_ENTRIES];
     /* under inproc_registry.lock */
     struct inproc_shared *next;
     uint64_t cookie;
-    bool claimed;  /* a sender's end is bound */
     uint32_t ends; /* that hold it */
-    struct hoop_link_params made_for;
+    bool claimed;  /* a sender's end is bound */
     /* under copying */
-    pthread_mutex_t copying;
     bool gone;                                       /* the sender, with its memory */
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t head; /* sender: entries published */
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t tail; /* receiver: entries copied */
-    _Alignas(HOOP_LINE_BYTES) struct inproc_entry entries[INPROC_ENTRIES];
+    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t tail; /* entries copied */
+    pthread_mutex_t copying;
+    struct hoop_link_params made_for;
 };
 
 struct inproc_blob {

@@ -23,8 +23,8 @@
  *   destroy(), never from inside send() or recv(). It may post; it may not destroy.
  * - A send's data may be read until its `done`; it is never written.
  * - A recv with data == NULL is lent the link's own memory: from `done` until release() the
- *   payload lies at xfer->data, readable. Lent xfers are released in any order. A link with no
- *   memory of its own (inproc) lends the sender's.
+ *   payload lies at xfer->data, readable. Lent xfers are released in any order. What is lent is
+ * never the sender's own buffer: that one may go away at any time with the sender's end.
  * - destroy() takes NULL and half-built links, runs `done` with HOOP_ABORTED for what is pending,
  *   and cannot fail. Afterwards no memory of any xfer is touched, by this end or by the peer.
  * - One thread at a time uses an end; the two ends may be used by two threads at the same time.

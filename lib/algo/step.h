@@ -20,8 +20,8 @@
  *
  * Barriers. An operation on shared memory consists of phases that all ranks pass together:
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
- * as often as I have. Where step 0 is ARRIVE, it and the AWAIT behind it are the announcement, which
- * is made and seen before the plan is chosen.
+ * as often as I have. Where step 0 is ARRIVE, it and the AWAIT behind it are the announcement,
+ * which is made and seen before the plan is chosen.
  */
 #ifndef HOOP_ALGO_STEP_H
 #define HOOP_ALGO_STEP_H
@@ -38,8 +38,8 @@ enum hoop_space {
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
 
-#define HOOP_SCRATCH_BYTES 16384
-#define HOOP_ONESHOT_MAX_BYTES 65536
+#define HOOP_SCRATCH_BYTES ((size_t)16384)
+#define HOOP_ONESHOT_MAX_BYTES ((size_t)65536)
 
 /* member: a rank of the comm; HOOP_EVERY: one vector for each rank, in rank order. */
 #define HOOP_EVERY UINT32_MAX

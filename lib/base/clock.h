@@ -1,4 +1,4 @@
-/* Time, and the two ways a thread gives way without sleeping. */
+/* Time, and the hint that a loop spins. */
 #ifndef HOOP_BASE_CLOCK_H
 #define HOOP_BASE_CLOCK_H
 

@@ -93,6 +93,9 @@ static const char *frame_check_join(const union hoop_frame *frame)
     if (m->no_membarrier > 1) {
         return "no_membarrier";
     }
+    if (m->crowded > 1) {
+        return "crowded";
+    }
     if (m->timeout_ms == 0 || m->left_ms > m->timeout_ms || m->dead_after_ms == 0 ||
         m->timeout_ms > HOOP_FRAME_MAX_MS || m->dead_after_ms > HOOP_FRAME_MAX_MS) {
         return "time";
@@ -118,6 +121,9 @@ static const char *frame_check_roster(const union hoop_frame *frame)
     }
     if (m->need_fence > 1) {
         return "need_fence";
+    }
+    if (m->crowded > 1) {
+        return "crowded";
     }
     if (m->segment_bytes == 0 || m->segment_bytes > HOOP_FRAME_MAX_SEGMENT_BYTES) {
         return "segment_bytes";

@@ -109,7 +109,8 @@ struct hoop_frame_join { /* with the rank's wake descriptor */
     uint64_t left_ms; /* of it */
     uint64_t dead_after_ms;
     uint64_t segment_bytes;
-    uint32_t algo, order, lanes, reserved;
+    uint32_t algo, order, lanes;
+    uint32_t crowded; /* this rank sees fewer CPUs than ranks */
     uint64_t chunk_bytes, oneshot_bytes;
     char host[HOOP_FRAME_NAME_BYTES];
     char listener[HOOP_FRAME_NAME_BYTES];
@@ -121,7 +122,7 @@ struct hoop_frame_roster { /* with the segment's descriptor */
     uint64_t comm_id;
     uint32_t epoch, n;
     uint32_t need_fence;
-    uint32_t reserved;
+    uint32_t crowded; /* some rank does */
     uint64_t segment_bytes;
     uint64_t server;        /* hoop_process_id() where the rendezvous is */
     uint64_t dead_after_ms; /* the smallest of all ranks: how often to give a sign of life */

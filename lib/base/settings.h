@@ -43,8 +43,9 @@ enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
     NUMBER(lanes, "HOOP_LANES", 2, 1, 16, "lanes of the ring; the same on all ranks")              \
     NUMBER(chunk_bytes, "HOOP_CHUNK_BYTES", 131072, 4096, 67108864,                                \
            "largest chunk of the ring; the same on all ranks")                                     \
-    NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 16384, 0, 65536,                                   \
-           "largest all_reduce done in one step by everyone; the same on all ranks")               \
+    NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 2048, 0, 65536,                                    \
+           "what a rank may read of all others together for an all_reduce to be done in one "      \
+           "step by everyone; 16 times that where ranks outnumber CPUs; the same on all ranks")    \
     NUMBER(init_timeout_ms, "HOOP_INIT_TIMEOUT_MS", 60000, 1, 86400000,                            \
            "all ranks must have joined by then")                                                   \
     NUMBER(op_timeout_ms, "HOOP_OP_TIMEOUT_MS", 600000, 0, 86400000,                               \
