@@ -5,8 +5,8 @@
  * Invariants
  * - A rank's lines are written by that rank only; peers' values are read with acquire and checked
  *   before they are used as anything but numbers to compare.
- * - The executor never waits and reads no clock; only hoop_board_fence(), on the way out of a
- *   failed operation, gives a writer time to leave.
+ * - The executor never waits and reads no clock; only hoop_board_close_gates(), on the way out
+ *   of a failed operation, gives a writer time to leave.
  */
 #include "board.h"
 
@@ -76,7 +76,8 @@ hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster
     board->scratch = malloc(HOOP_SCRATCH_BYTES);
     board->src = calloc(n, sizeof(*board->src));
     board->dst = calloc(n, sizeof(*board->dst));
-    if (!board->scratch || !board->src || !board->dst) {
+    board->stuck = calloc(n, sizeof(*board->stuck));
+    if (!board->scratch || !board->src || !board->dst || !board->stuck) {
         hoop_board_finish(board);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the board of %u ranks", n);
     }
@@ -88,6 +89,7 @@ void hoop_board_finish(struct hoop_board *board)
     free(board->scratch);
     free(board->src);
     free(board->dst);
+    free(board->stuck);
     memset(board, 0, sizeof(*board));
 }
 
@@ -501,17 +503,26 @@ static uint64_t board_close_gate(struct hoop_board *board, uint32_t writer, uint
     return GATE_OPEN;
 }
 
-void hoop_board_fence(struct hoop_board *board, const struct hoop_board_op *op, bool mapped)
+bool hoop_board_close_gates(struct hoop_board *board)
+{
+    bool stuck = false;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const bool own = board->peers[rank].same_process;
+        board->stuck[rank] = GATE_OPEN;
+        if (rank != board->me) {
+            board->stuck[rank] =
+                board_close_gate(board, rank, own ? GATE_PATIENCE_OWN_NS : GATE_PATIENCE_NS);
+        }
+        stuck |= (board->stuck[rank] & 3) == GATE_WRITING;
+    }
+    return stuck;
+}
+
+void hoop_board_fence(const struct hoop_board *board, const struct hoop_board_op *op)
 {
     for (uint32_t rank = 0; rank < board->n; rank++) {
-        if (rank == board->me) {
-            continue;
-        }
-        const bool own = board->peers[rank].same_process;
-        const uint64_t word =
-            board_close_gate(board, rank, own ? GATE_PATIENCE_OWN_NS : GATE_PATIENCE_NS);
-        if ((word & 3) == GATE_WRITING && mapped) {
-            board_replace(op, rank, word >> 2);
+        if ((board->stuck[rank] & 3) == GATE_WRITING) {
+            board_replace(op, rank, board->stuck[rank] >> 2);
         }
     }
 }

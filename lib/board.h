@@ -106,6 +106,7 @@ struct hoop_board {
     uint8_t *scratch; /* HOOP_SCRATCH_BYTES, private */
     const void **src; /* [n], for folds */
     void **dst;       /* [n] */
+    uint64_t *stuck;  /* [n] gates that were found closed on a writer */
 };
 
 /* Bytes of the segment for n ranks. */
@@ -199,10 +200,14 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
                                struct hoop_failure *failure);
 
 /*
- * Ends every peer's write access to my buffer of a failed operation; returns when it is certain.
- * mapped: out lies in a region (else it is this process's plain memory, whose writers are
- * waited for).
+ * Ends every peer's write access to my buffers, for ever: when it returns no slice will be begun.
+ * True: a peer is stuck in one that it had begun; fence next. (A thread of this very process is
+ * waited for instead.)
  */
-void hoop_board_fence(struct hoop_board *board, const struct hoop_board_op *op, bool mapped);
+bool hoop_board_close_gates(struct hoop_board *board);
+
+/* Puts fresh pages under the slices of op that stuck peers are in. op's plan is chosen, and its
+ * output lies in a region. */
+void hoop_board_fence(const struct hoop_board *board, const struct hoop_board_op *op);
 
 #endif

@@ -127,6 +127,7 @@ static void operation_announce(struct hoop_operation *operation)
     }
     hoop_board_post(operation->env.board, &announce, sizeof(announce));
     operation->cursor = 0;
+    operation->announced = true;
     operation->state = OP_ANNOUNCED;
 }
 
@@ -341,6 +342,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     operation->type_bytes = (uint32_t)hoop_datatype_bytes(type);
     operation->bytes = request->signature.count * operation->type_bytes;
     operation->failure.code = HOOP_OK;
+    operation->announced = false;
     operation->plan.algo = HOOP_ALGO_ONESHOT;
     operation->request = *request;
     hoop_board_begin(board, &request->signature);
@@ -374,10 +376,17 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
 
 void hoop_operation_cancel(struct hoop_operation *operation)
 {
-    if (operation->plan.algo == HOOP_ALGO_DIRECT) {
-        hoop_board_fence(operation->env.board, &operation->steps, operation->mapped);
-        operation_unuse(operation);
+    struct hoop_board *board = operation->env.board;
+    if (operation->announced && hoop_board_close_gates(board) && operation->mapped) {
+        /* Who writes has seen all announcements: if I had not yet, they are here now. */
+        if (operation->state == OP_ANNOUNCED) {
+            operation_await_announcements(operation);
+        }
+        if (operation->plan.algo == HOOP_ALGO_DIRECT) {
+            hoop_board_fence(board, &operation->steps);
+        }
     }
+    operation_unuse(operation);
     operation->state = OP_DONE;
 }
 

@@ -53,7 +53,8 @@ struct hoop_operation {
     struct hoop_board_op steps;
     struct hoop_failure failure;
     uint8_t state;
-    bool mapped; /* my out lies in a region */
+    bool announced; /* peers know where my buffers are */
+    bool mapped;    /* my out lies in a region */
     uint32_t cursor;
     uint64_t bytes;
     uint32_t type_bytes;

@@ -194,7 +194,7 @@ static void test_settings_numbers(void **state)
         struct hoop_settings s;
         snprintf(entry, sizeof(entry), "HOOP_ONESHOT_BYTES=%s", cases[i].value);
         const struct reports reports = parse_one(entry, &s);
-        assert_int_equal(s.oneshot_bytes, cases[i].good ? cases[i].expected : 16384);
+        assert_int_equal(s.oneshot_bytes, cases[i].good ? cases[i].expected : 2048);
         assert_int_equal(reports.count, cases[i].good ? 0 : 1);
         assert_int_equal(s.from_environment != 0, cases[i].good);
         if (!cases[i].good) {
