@@ -198,7 +198,7 @@ static void test_settings_numbers(void **state)
         assert_int_equal(reports.count, cases[i].good ? 0 : 1);
         assert_int_equal(s.from_environment != 0, cases[i].good);
         if (!cases[i].good) {
-            snprintf(entry, sizeof(entry), "using 16384 in place of \"%s\"", cases[i].value);
+            snprintf(entry, sizeof(entry), "using 2048 in place of \"%s\"", cases[i].value);
             assert_non_null(strstr(reports.last, entry));
             assert_non_null(strstr(reports.last, "HOOP_ONESHOT_BYTES: "));
             assert_non_null(strstr(reports.last, "0 to 65536"));
