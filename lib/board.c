@@ -503,16 +503,16 @@ static uint64_t board_close_gate(struct hoop_board *board, uint32_t writer, uint
     return GATE_OPEN;
 }
 
-bool hoop_board_close_gates(struct hoop_board *board)
+bool hoop_board_close_gates(struct hoop_board *board, int culprit)
 {
     bool stuck = false;
     for (uint32_t rank = 0; rank < board->n; rank++) {
         const bool own = board->peers[rank].same_process;
-        board->stuck[rank] = GATE_OPEN;
-        if (rank != board->me) {
-            board->stuck[rank] =
-                board_close_gate(board, rank, own ? GATE_PATIENCE_OWN_NS : GATE_PATIENCE_NS);
-        }
+        const uint64_t patience = own                    ? GATE_PATIENCE_OWN_NS
+                                  : (int)rank == culprit ? 0
+                                                         : GATE_PATIENCE_NS;
+        board->stuck[rank] =
+            rank == board->me ? GATE_OPEN : board_close_gate(board, rank, patience);
         stuck |= (board->stuck[rank] & 3) == GATE_WRITING;
     }
     return stuck;

@@ -202,9 +202,9 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
 /*
  * Ends every peer's write access to my buffers, for ever: when it returns no slice will be begun.
  * True: a peer is stuck in one that it had begun; fence next. (A thread of this very process is
- * waited for instead.)
+ * waited for instead.) culprit: a rank known to be dead or stopped, to be given no time; or -1.
  */
-bool hoop_board_close_gates(struct hoop_board *board);
+bool hoop_board_close_gates(struct hoop_board *board, int culprit);
 
 /* Puts fresh pages under the slices of op that stuck peers are in. op's plan is chosen, and its
  * output lies in a region. */

@@ -67,7 +67,7 @@ static void comm_fail(struct hoop_comm *comm)
         cause = operation->failure; /* my own view says more to my user than another's */
     }
     hoop_comm_links_finish(comm);
-    hoop_operation_cancel(operation);
+    hoop_operation_cancel(operation, cause.code == HOOP_REMOTE_ERROR ? cause.rank : -1);
     hoop_failure_set(&comm->failure, cause.code, cause.rank, "rank %u: %s: %s", comm->rank, what,
                      cause.text);
     atomic_store_explicit(&comm->failed, comm->failure.code, memory_order_release);

@@ -374,10 +374,10 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
     }
 }
 
-void hoop_operation_cancel(struct hoop_operation *operation)
+void hoop_operation_cancel(struct hoop_operation *operation, int culprit)
 {
     struct hoop_board *board = operation->env.board;
-    if (operation->announced && hoop_board_close_gates(board) && operation->mapped) {
+    if (operation->announced && hoop_board_close_gates(board, culprit) && operation->mapped) {
         /* Who writes has seen all announcements: if I had not yet, they are here now. */
         if (operation->state == OP_ANNOUNCED) {
             operation_await_announcements(operation);

@@ -76,8 +76,9 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
 /*
  * Gives up a started operation after a failure: when it returns nobody writes to its buffers any
  * more. The comm's links must be destroyed already. Also for operations that failed by themselves.
+ * culprit: the rank at fault, which is given no time to finish what it writes; -1: none.
  */
-void hoop_operation_cancel(struct hoop_operation *operation);
+void hoop_operation_cancel(struct hoop_operation *operation, int culprit);
 
 /* What it is and whom it waits for, for sentences. */
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes);
