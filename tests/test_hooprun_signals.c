@@ -4,10 +4,12 @@
  */
 #include "hooprun_harness.h"
 
+#include <errno.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ---- Signals -------------------------------------------------------------------------------- */
@@ -64,7 +66,11 @@ static void test_terminal(void **state)
     (void)state;
     int terminal = -1;
     const pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
-    assert_true(pid >= 0);
+    if (pid < 0) {
+        print_message("skipped: no terminal can be made here (is /dev/pts mounted?): %s\n",
+                      strerror(errno));
+        skip();
+    }
     if (pid == 0) {
         hoop_run_signals_default();
         execl(hoop_run_program, hoop_run_program, "-n", "3", "sh", "-c",
