@@ -54,8 +54,8 @@ static size_t board_head_bytes(void)
 
 uint64_t hoop_board_bytes(uint32_t n)
 {
-    return board_head_bytes() +
-           (uint64_t)n * (board_rank_stride(n) + 2 * HOOP_ONESHOT_MAX_BYTES + 2 * HOOP_SLAB_BYTES);
+    return board_head_bytes() + board_ranks_bytes(n) +
+           n * (2 * HOOP_ONESHOT_MAX_BYTES + 2 * HOOP_SLAB_BYTES);
 }
 
 hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster *roster,
@@ -248,23 +248,12 @@ void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
     struct hoop_cell *cells = hoop_board_rank(board, board->me)->cells[board->sequence & 1];
     const uint64_t tag = board_tag(board);
     assert(bytes <= HOOP_CELLS_MAX_BYTES);
-    if (bytes == sizeof(uint64_t)) {
-        /* The smallest calls are latency and nothing else: one store. */
-        memcpy(cells[0].data, data, sizeof(uint64_t));
-        atomic_store_explicit(&cells[0].tag, tag, memory_order_release);
-    } else {
-        size_t done = 0, c = 0;
-        do {
-            const size_t part =
-                bytes - done < HOOP_CELL_DATA_BYTES ? bytes - done : HOOP_CELL_DATA_BYTES;
-            if (part > 0) {
-                memcpy(cells[c].data, (const uint8_t *)data + done, part);
-            }
-            atomic_store_explicit(&cells[c].tag, tag, memory_order_release);
-            done += part;
-            c++;
-        } while (done < bytes);
+    for (size_t done = 0, c = 0; done < bytes; done += HOOP_CELL_DATA_BYTES, c++) {
+        const size_t left = bytes - done;
+        memcpy(cells[c].data, (const uint8_t *)data + done,
+               left < HOOP_CELL_DATA_BYTES ? left : HOOP_CELL_DATA_BYTES);
     }
+    atomic_store_explicit(&cells[0].tag, tag, memory_order_release);
     board_wake_sleepers(board);
 }
 
@@ -280,20 +269,15 @@ static hoop_result_t board_mismatch(const struct hoop_board *board, uint32_t ran
                             board->sequence, board->me, mine, rank, theirs);
 }
 
-hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank, size_t bytes,
+hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
                               struct hoop_failure *failure)
 {
-    const struct hoop_cell *cells = hoop_board_rank(board, rank)->cells[board->sequence & 1];
-    const uint64_t want = board_tag(board);
-    size_t c = 0;
-    do {
-        const uint64_t tag = atomic_load_explicit(&cells[c].tag, memory_order_acquire);
-        if (tag != want) {
-            return tag >> 32 == board->sequence ? board_mismatch(board, rank, failure) : HOOP_AGAIN;
-        }
-        c++;
-    } while (c * HOOP_CELL_DATA_BYTES < bytes);
-    return HOOP_OK;
+    const struct hoop_cell *cell = hoop_board_rank(board, rank)->cells[board->sequence & 1];
+    const uint64_t tag = atomic_load_explicit(&cell->tag, memory_order_acquire);
+    if (tag == board_tag(board)) {
+        return HOOP_OK;
+    }
+    return tag >> 32 == board->sequence ? board_mismatch(board, rank, failure) : HOOP_AGAIN;
 }
 
 /* ---- Steps --------------------------------------------------------------------------------- */
@@ -357,7 +341,9 @@ static hoop_result_t board_fold(struct hoop_board *board, const struct hoop_boar
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
     const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
-    const bool gated = spread && dst->space == HOOP_SPACE_OUT;
+    /* Whoever gives up waits until nobody is in its buffers: neither writes nor, where they are
+     * plain memory of one process that may be freed at once, reads. */
+    const bool gated = src->space == HOOP_SPACE_IN;
     uint32_t n_dst = 0;
     for (uint32_t rank = 0; rank < board->n; rank++) {
         board->src[rank] = board_at(board, op, src->space, rank) + src->off * size;

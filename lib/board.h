@@ -13,11 +13,11 @@
  * Every line has one writer, the rank it belongs to (the failure record: whoever claims it first),
  * so no atomic read-modify-write is needed but for gates.
  *
- * Cells. A cell is a line: 56 bytes of data, 8 of tag: sequence (32) | signature (32). The data are
- * stored first, the tag last with release; who reads the expected sequence with acquire has the
- * data. Operation k uses the cells k mod 2. They are free again: a rank that completed operation
- * k-1 has seen everybody's cells of k-1, written after everybody completed k-2. So no closing
- * barrier is needed; the same holds for the oneshot areas.
+ * Cells. A cell is a line: 56 bytes of data, 8 of tag: sequence (32) | signature (32). The data of
+ * all cells are stored first, the tag of the first cell last with release; who reads the expected
+ * sequence there with acquire has the data. Operation k uses the cells k mod 2. They are free
+ * again: a rank that completed operation k-1 has seen everybody's cells of k-1, written after
+ * everybody completed k-2. So no closing barrier is needed; the same holds for the oneshot areas.
  *
  * Gates. Before rank w writes a slice to the buffer of rank v it opens gate[w][v]:
  *
@@ -143,10 +143,10 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);
 
 /*
- * HOOP_OK: rank's announcement of this operation with `bytes` of data is there. HOOP_AGAIN: not
- * yet. HOOP_MISMATCH: it announced another operation (the sentence names both).
+ * HOOP_OK: rank's announcement of this operation is there, with its data. HOOP_AGAIN: not yet.
+ * HOOP_MISMATCH: it announced another operation (the sentence names both).
  */
-hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank, size_t bytes,
+hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
                               struct hoop_failure *failure);
 
 /*

@@ -90,43 +90,44 @@ static hoop_result_t comm_refuse(struct hoop_comm *comm)
 /* ---- Operations ----------------------------------------------------------------------------- */
 
 /* The awaited rank said goodbye: what it has not delivered will never come. */
-static bool comm_awaits_the_left(struct hoop_comm *comm)
+static bool comm_awaits_the_left(struct hoop_comm *comm, uint32_t *ret_rank)
 {
-    uint32_t awaited[2];
-    const uint32_t n = hoop_operation_awaited(&comm->operation, awaited);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct hoop_board_rank *rank = hoop_board_rank(&comm->board, awaited[i]);
-        if (atomic_load_explicit(&rank->left, memory_order_acquire) != 0 &&
-            hoop_operation_poll(&comm->operation) == HOOP_POLL_IDLE) {
-            hoop_failure_set(&comm->operation.failure, HOOP_REMOTE_ERROR, (int)awaited[i],
-                             "rank %u has left the communicator", awaited[i]);
-            return true;
-        }
-    }
-    return false;
+    return hoop_operation_awaited(&comm->operation, ret_rank) &&
+           atomic_load_explicit(&hoop_board_rank(&comm->board, *ret_rank)->left,
+                                memory_order_acquire) != 0;
 }
 
-/* Moves the running operation; ends it when the comm has failed and nothing moves any more. */
+/*
+ * Moves the running operation. look: and ends it when the comm has failed, or the awaited rank has
+ * left, and nothing moves any more.
+ */
 static enum hoop_poll comm_poll(void *arg, bool look)
 {
     struct hoop_comm *comm = arg;
-    const enum hoop_poll polled = hoop_operation_poll(&comm->operation);
+    struct hoop_operation *operation = &comm->operation;
+    enum hoop_poll polled = hoop_operation_poll(operation);
     if (polled != HOOP_POLL_IDLE || !look) {
         return polled;
     }
+    uint32_t rank = 0;
     const bool failed = atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
-    if (!failed && !comm_awaits_the_left(comm)) {
+    const bool left = !failed && comm_awaits_the_left(comm, &rank);
+    if (!failed && !left) {
         return HOOP_POLL_IDLE;
     }
-    /* What was delivered before the failure is here now: use it. */
-    enum hoop_poll again = HOOP_POLL_BUSY;
-    while (again == HOOP_POLL_BUSY) {
-        again = hoop_operation_poll(&comm->operation);
+    /* What was delivered before is here now: use it. */
+    polled = hoop_operation_poll(operation);
+    if (polled != HOOP_POLL_IDLE) {
+        return polled;
     }
-    if (again == HOOP_POLL_IDLE && comm->operation.failure.code == HOOP_OK) {
-        struct hoop_failure cause;
-        hoop_board_failed(&comm->board, &cause);
-        comm->operation.failure = cause;
+    uint32_t still = comm->n;
+    if (failed) {
+        hoop_board_failed(&comm->board, &operation->failure);
+    } else if (comm_awaits_the_left(comm, &still) && still == rank) {
+        hoop_failure_set(&operation->failure, HOOP_REMOTE_ERROR, (int)rank,
+                         "rank %u has left the communicator", rank);
+    } else {
+        return HOOP_POLL_IDLE;
     }
     return HOOP_POLL_DONE;
 }
@@ -207,6 +208,7 @@ static void batch_next(struct comm_batch *batch, uint32_t c, size_t from)
     if (i < batch->count) {
         const hoop_result_t refused = comm_refuse(comm);
         if (refused == HOOP_OK) {
+            comm->deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
             comm_begin_operation(comm, &batch->work[i].request);
         } else {
             batch->result = batch->result == HOOP_OK ? refused : batch->result;
@@ -238,6 +240,8 @@ static enum hoop_poll batch_poll(void *arg, bool look)
         const enum hoop_poll polled = comm_poll(batch->comms[c], look);
         if (polled == HOOP_POLL_DONE) {
             batch_finish_one(batch, c, HOOP_OK);
+        } else if (look && hoop_now_ns() >= batch->comms[c]->deadline_ns) {
+            batch_finish_one(batch, c, HOOP_TIMEOUT);
         }
         busy |= polled != HOOP_POLL_IDLE;
         left |= batch->running[c] != batch->count;
@@ -268,13 +272,12 @@ static void batch_collect(struct comm_batch *batch)
 
 static void batch_run(struct comm_batch *batch, struct hoop_sleeper **sleepers)
 {
-    uint64_t spin_ns = UINT64_MAX, timeout_ms = 0;
+    uint64_t spin_ns = UINT64_MAX;
     for (uint32_t c = 0; c < batch->n_comms; c++) {
         struct hoop_comm *comm = batch->comms[c];
         hoop_comm_enter(comm);
         sleepers[c] = &comm->sleeper;
         spin_ns = comm->spin_ns < spin_ns ? comm->spin_ns : spin_ns;
-        timeout_ms = comm->op_timeout_ms > timeout_ms ? comm->op_timeout_ms : timeout_ms;
         batch_next(batch, c, 0);
     }
     const struct hoop_wait wait = {
@@ -283,13 +286,9 @@ static void batch_run(struct comm_batch *batch, struct hoop_sleeper **sleepers)
         .sleepers = sleepers,
         .n_sleepers = batch->n_comms,
         .spin_ns = spin_ns != 0 ? &spin_ns : NULL,
-        .timeout_ms = timeout_ms,
     };
-    const hoop_result_t waited = hoop_wait(&wait);
+    hoop_wait(&wait); /* every piece of work has a deadline of its own */
     for (uint32_t c = 0; c < batch->n_comms; c++) {
-        while (waited != HOOP_OK && batch->running[c] != batch->count) {
-            batch_finish_one(batch, c, waited);
-        }
         hoop_comm_leave(batch->comms[c]);
     }
 }
@@ -316,21 +315,6 @@ hoop_result_t hoop_comm_submit_all(struct hoop_comm_work *work, size_t count)
 }
 
 /* ---- What the service thread tells ---------------------------------------------------------- */
-
-static void comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
-                            const struct hoop_failure *failure)
-{
-    struct hoop_comm *comm = arg;
-    (void)region_id;
-    (void)generation;
-    if (failure != NULL && failure->code != HOOP_OK) {
-        hoop_comm_raise(comm, failure->code, (int)rank, "memory of rank %u: %s", rank,
-                        failure->text);
-    }
-    const uint64_t one = 1;
-    ssize_t ignored = write(comm->sleeper.wake_fd, &one, sizeof(one));
-    (void)ignored;
-}
 
 static bool comm_ready(struct hoop_comm *comm)
 {
@@ -429,7 +413,7 @@ hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct ho
     const struct hoop_member_events events = {
         .lost = comm_on_lost,
         .blob = hoop_comm_on_blob,
-        .fetched = comm_on_fetched,
+        .fetched = hoop_comm_on_fetched,
         .beat = comm_on_beat,
         .pulse = comm_pulse,
         .left = comm_left,
@@ -481,6 +465,7 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
         .agreed = &comm->agreed,
         .one_process = true,
         .link = hoop_comm_link,
+        .answered = hoop_comm_fetch_answered,
         .arg = comm,
     };
     for (uint32_t rank = 0; rank < comm->n; rank++) {
@@ -493,6 +478,8 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
     comm->sleeper.sleeping = &comm->board.head->sleeping[comm->rank];
     pthread_mutex_lock(&comm->inbox_lock);
     comm->board_ready = true;
+    atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
+                              memory_order_relaxed);
     const struct hoop_failure early = comm->early;
     pthread_mutex_unlock(&comm->inbox_lock);
     if (early.code != HOOP_OK) {

@@ -41,6 +41,15 @@ struct hoop_comm_blob {
     struct hoop_blob blob;
 };
 
+/* How a region that was asked for was answered. Whoever still needs it looks; a late answer to what
+ * another rank of this process brought in meanwhile is nobody's. */
+struct hoop_comm_answer {
+    struct hoop_comm_answer *next;
+    uint32_t peer, generation;
+    uint64_t region;
+    struct hoop_failure failure; /* code HOOP_OK: it came */
+};
+
 /* A region of a peer that a link lives in. */
 struct hoop_comm_import {
     uint32_t peer, generation;
@@ -74,6 +83,7 @@ struct hoop_comm {
     bool finalized;
     uint64_t spin_ns; /* see struct hoop_wait; 0: ranks outnumber CPUs */
     uint64_t op_timeout_ms;
+    uint64_t deadline_ns; /* of the running operation, in a group */
     struct hoop_agreement agreed;
     struct hoop_sleeper sleeper;
     struct hoop_comm_link *links;
@@ -89,6 +99,7 @@ struct hoop_comm {
     /* the service thread and the driver, under inbox_lock */
     pthread_mutex_t inbox_lock;
     struct hoop_comm_blob *inbox;
+    struct hoop_comm_answer *answers;
     bool board_ready;
     struct hoop_failure early; /* a loss before the board was laid out */
 };

@@ -30,8 +30,60 @@ void hoop_comm_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
     (void)ignored;
 }
 
+void hoop_comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
+                          const struct hoop_failure *failure)
+{
+    struct hoop_comm *comm = arg;
+    struct hoop_comm_answer *item = calloc(1, sizeof(*item));
+    if (item == NULL) {
+        hoop_comm_raise(comm, HOOP_OUT_OF_MEMORY, (int)comm->rank,
+                        "rank %u has no memory for an answer", comm->rank);
+        return;
+    }
+    item->peer = rank;
+    item->region = region_id;
+    item->generation = generation;
+    if (failure != NULL) {
+        item->failure = *failure;
+    }
+    pthread_mutex_lock(&comm->inbox_lock);
+    item->next = comm->answers;
+    comm->answers = item;
+    pthread_mutex_unlock(&comm->inbox_lock);
+    const uint64_t one = 1;
+    ssize_t ignored = write(comm->sleeper.wake_fd, &one, sizeof(one));
+    (void)ignored;
+}
+
+bool hoop_comm_fetch_answered(void *arg, uint32_t peer, uint64_t region, uint32_t generation,
+                              struct hoop_failure *ret)
+{
+    struct hoop_comm *comm = arg;
+    bool found = false;
+    pthread_mutex_lock(&comm->inbox_lock);
+    struct hoop_comm_answer **at = &comm->answers;
+    while (*at != NULL && !found) {
+        struct hoop_comm_answer *item = *at;
+        found = item->peer == peer && item->region == region && item->generation == generation;
+        if (found) {
+            *ret = item->failure;
+            *at = item->next;
+            free(item);
+        } else {
+            at = &item->next;
+        }
+    }
+    pthread_mutex_unlock(&comm->inbox_lock);
+    return found;
+}
+
 void hoop_comm_inbox_finish(struct hoop_comm *comm)
 {
+    while (comm->answers != NULL) {
+        struct hoop_comm_answer *item = comm->answers;
+        comm->answers = item->next;
+        free(item);
+    }
     while (comm->inbox != NULL) {
         struct hoop_comm_blob *item = comm->inbox;
         comm->inbox = item->next;
@@ -99,6 +151,13 @@ static hoop_result_t links_import(void *arg, uint32_t peer, uint64_t region, uin
             hoop_region_unuse(process, region, generation); /* one use is enough */
         }
         import->used = true;
+    }
+    struct hoop_failure answer;
+    if (result == HOOP_AGAIN && hoop_comm_fetch_answered(comm, peer, region, generation, &answer)) {
+        if (answer.code != HOOP_OK) {
+            return hoop_error(answer.code, "memory of rank %u: %s", peer, answer.text);
+        }
+        hoop_member_fetch(comm->member, peer, region, generation); /* came, and was forgotten */
     }
     return result;
 }

@@ -79,8 +79,7 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
     const size_t bytes = operation->bytes;
     const bool cells = bytes <= HOOP_CELLS_MAX_BYTES;
     for (; operation->cursor < board->n; operation->cursor++) {
-        const hoop_result_t seen =
-            hoop_board_seen(board, operation->cursor, cells ? bytes : 0, &operation->failure);
+        const hoop_result_t seen = hoop_board_seen(board, operation->cursor, &operation->failure);
         if (seen == HOOP_AGAIN) {
             return HOOP_POLL_IDLE;
         }
@@ -186,8 +185,7 @@ static enum hoop_poll operation_await_announcements(struct hoop_operation *opera
 {
     struct hoop_board *board = operation->env.board;
     for (; operation->cursor < board->n; operation->cursor++) {
-        const hoop_result_t seen =
-            hoop_board_seen(board, operation->cursor, 0, &operation->failure);
+        const hoop_result_t seen = hoop_board_seen(board, operation->cursor, &operation->failure);
         if (seen == HOOP_AGAIN) {
             return HOOP_POLL_IDLE;
         }
@@ -221,6 +219,15 @@ static hoop_result_t operation_use(struct hoop_operation *operation, uint32_t ra
     const uint64_t process = board->peers[rank].process;
     const hoop_result_t result = hoop_region_use(process, region, generation, &base, &bytes);
     if (result == HOOP_AGAIN) {
+        struct hoop_failure answer;
+        if (use->asked &&
+            operation->env.answered(operation->env.arg, rank, region, generation, &answer)) {
+            if (answer.code != HOOP_OK) {
+                return hoop_failure_set(&operation->failure, answer.code, (int)rank,
+                                        "memory of rank %u: %s", rank, answer.text);
+            }
+            use->asked = false; /* it came, and was forgotten before it was used */
+        }
         if (!use->asked) {
             use->asked = true;
             hoop_member_fetch(operation->env.member, rank, region, generation);
@@ -231,6 +238,10 @@ static hoop_result_t operation_use(struct hoop_operation *operation, uint32_t ra
         return hoop_failure_set(&operation->failure, result, (int)rank,
                                 "the buffer of rank %u cannot be mapped: %s", rank,
                                 hoop_thread_error());
+    }
+    if (use->asked) {
+        struct hoop_failure ignored; /* the answer, which is of no use any more */
+        operation->env.answered(operation->env.arg, rank, region, generation, &ignored);
     }
     use->region = region;
     use->generation = generation;
@@ -403,20 +414,20 @@ void hoop_operation_explain(const struct hoop_operation *operation, uint64_t cou
     }
 }
 
-uint32_t hoop_operation_awaited(const struct hoop_operation *operation, uint32_t ret_ranks[2])
+bool hoop_operation_awaited(const struct hoop_operation *operation, uint32_t *ret_rank)
 {
     const struct hoop_board *board = operation->env.board;
     if (operation->state == OP_DONE) {
-        return 0;
+        return false;
     }
     if (operation->state == OP_RUN && operation->plan.algo == HOOP_ALGO_RING) {
-        ret_ranks[0] = (board->me + board->n - 1) % board->n;
-        ret_ranks[1] = (board->me + 1) % board->n;
-        return 2;
+        /* All have announced it, so a rank that has left has completed it: what it still owed is
+         * in the links. */
+        return false;
     }
     const bool running = operation->state == OP_RUN;
-    ret_ranks[0] = running ? operation->steps.cursor : operation->cursor;
-    return ret_ranks[0] < board->n ? 1 : 0;
+    *ret_rank = running ? operation->steps.cursor : operation->cursor;
+    return *ret_rank < board->n;
 }
 
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes)
@@ -429,11 +440,10 @@ void hoop_operation_describe(const struct hoop_operation *operation, char *buf, 
         hoop_engine_describe(operation->env.engine, lanes, sizeof(lanes));
         snprintf(whom, sizeof(whom), "for %s", lanes);
     } else if (operation->state != OP_DONE) {
-        uint32_t ranks[2] = {board->n - 1};
-        hoop_operation_awaited(operation, ranks);
+        uint32_t rank = board->n - 1;
+        hoop_operation_awaited(operation, &rank);
         snprintf(whom, sizeof(whom), "%s of rank %u",
-                 operation->state == OP_RUN ? "for the arrival" : doing[operation->state],
-                 ranks[0]);
+                 operation->state == OP_RUN ? "for the arrival" : doing[operation->state], rank);
     }
     snprintf(buf, bytes, "operation %u (%s), waiting %s", board->sequence, what,
              whom[0] != '\0' ? whom : "for nobody");

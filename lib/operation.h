@@ -36,6 +36,9 @@ struct hoop_operation_env {
     uint32_t looks;   /* at an announcement in one poll: 0 where ranks outnumber CPUs */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
+    /* Has a region that was asked for been answered? Then how (code HOOP_OK: it came), once. */
+    bool (*answered)(void *arg, uint32_t peer, uint64_t region, uint32_t generation,
+                     struct hoop_failure *ret);
     void *arg;
 };
 
@@ -83,8 +86,8 @@ void hoop_operation_cancel(struct hoop_operation *operation, int culprit);
 /* What it is and whom it waits for, for sentences. */
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes);
 
-/* The ranks without which it cannot move now: their number, 0 to 2. */
-uint32_t hoop_operation_awaited(const struct hoop_operation *operation, uint32_t ret_ranks[2]);
+/* True: it cannot move before *ret_rank does something. */
+bool hoop_operation_awaited(const struct hoop_operation *operation, uint32_t *ret_rank);
 
 /* The plan that these arguments would get on mapped memory. */
 void hoop_operation_explain(const struct hoop_operation *operation, uint64_t count,

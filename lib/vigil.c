@@ -200,7 +200,9 @@ static void vigil_look_at(struct hoop_member *member, uint32_t rank, uint64_t no
 {
     struct hoop_fellow *fellow = &member->fellows[rank];
     const uint64_t pulse = member->events.pulse(member->events.arg, rank);
-    if (pulse != fellow->pulse) {
+    /* 0: its process has joined, its caller has not come back from waiting for something else (in a
+     * group, another comm). */
+    if (pulse != fellow->pulse || pulse == 0) {
         fellow->pulse = pulse;
         fellow->changed_ns = now;
         return;

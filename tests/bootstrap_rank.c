@@ -146,6 +146,9 @@ hoop_result_t rank_join(struct rank *rank)
     const hoop_result_t result = hoop_job_wait(&rank->job, hoop_deadline_ns(30000), &failure);
     (void)snprintf(rank->line, sizeof(rank->line), "%s", failure.text);
     rank->inside = result == HOOP_OK;
+    if (rank->inside) {
+        rank_words(rank)[rank->join.rank]++; /* from now on silence counts */
+    }
     return result;
 }
 

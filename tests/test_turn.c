@@ -92,12 +92,54 @@ static void test_turn_changes_hands(void **state)
     assert_int_equal(hoop_comm_abort(NULL), HOOP_OK);
 }
 
+static void *sum_and_leave(void *arg)
+{
+    struct caller *caller = arg;
+    static float in[5][20000], out[5][20000];
+    const int rank = caller->calls;
+    caller->result =
+        hoop_all_reduce(in[rank], out[rank], 20000, HOOP_FLOAT32, HOOP_SUM, caller->comm, NULL);
+    if (hoop_comm_destroy(caller->comm) != HOOP_OK && caller->result == HOOP_OK) {
+        caller->result = HOOP_INTERNAL_ERROR;
+    }
+    return NULL;
+}
+
+/* Who has finished may go at once, however far its neighbours in the ring are. */
+static void test_leave_at_once(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        hoop_unique_id_t id;
+        hoop_comm_t comms[5];
+        struct caller callers[5];
+        hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+        config.algo = "ring";
+        assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+        hoop_group_start();
+        for (int r = 0; r < 5; r++) {
+            hoop_comm_init_rank_config(&comms[r], 5, id, r, &config);
+        }
+        assert_int_equal(hoop_group_end(), HOOP_OK);
+        for (int r = 0; r < 5; r++) {
+            callers[r] = (struct caller){.comm = comms[r], .calls = r};
+            assert_int_equal(pthread_create(&callers[r].thread, NULL, sum_and_leave, &callers[r]),
+                             0);
+        }
+        for (int r = 0; r < 5; r++) {
+            pthread_join(callers[r].thread, NULL);
+            assert_int_equal(callers[r].result, HOOP_OK);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_abort_inside),
         cmocka_unit_test(test_turn_changes_hands),
+        cmocka_unit_test(test_leave_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
