@@ -8,8 +8,8 @@
  *
  *     enter: t = next++ ; wait until serving == t         leave: serving = t + 1
  *
- * The owner's way matters: a locked instruction keeps the core from overlapping one small
- * operation's end with the next one's beginning, a sixth of its time. Abort and destroy take their
+ * The owner's way is there because a locked instruction keeps the core from overlapping one small
+ * operation's end with the next one's beginning (docs/performance.md). Abort and destroy take their
  * turn too: so they wait until the last call has left before they free.
  *
  * Failure. The first failure of any rank goes to the board, where everybody sees it; each rank's

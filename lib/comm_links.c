@@ -9,6 +9,14 @@
 /* Staging buffers of a link: one being filled, one being read, two on the way. */
 #define COMM_LINK_SLOTS 4u
 
+/* Something for the driver lies in the comm: it looks again. */
+static void links_wake_driver(const struct hoop_comm *comm)
+{
+    const uint64_t one = 1;
+    ssize_t ignored = write(comm->sleeper.wake_fd, &one, sizeof(one));
+    (void)ignored;
+}
+
 void hoop_comm_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
                        const struct hoop_blob *blob)
 {
@@ -25,9 +33,7 @@ void hoop_comm_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
     item->next = comm->inbox;
     comm->inbox = item;
     pthread_mutex_unlock(&comm->inbox_lock);
-    const uint64_t one = 1;
-    ssize_t ignored = write(comm->sleeper.wake_fd, &one, sizeof(one));
-    (void)ignored;
+    links_wake_driver(comm);
 }
 
 void hoop_comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
@@ -50,9 +56,7 @@ void hoop_comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t
     item->next = comm->answers;
     comm->answers = item;
     pthread_mutex_unlock(&comm->inbox_lock);
-    const uint64_t one = 1;
-    ssize_t ignored = write(comm->sleeper.wake_fd, &one, sizeof(one));
-    (void)ignored;
+    links_wake_driver(comm);
 }
 
 bool hoop_comm_fetch_answered(void *arg, uint32_t peer, uint64_t region, uint32_t generation,

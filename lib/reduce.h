@@ -15,7 +15,7 @@
  * written by nobody during the call, unless the result will be thrown away.
  *
  * Pure: no allocation, no I/O, thread-safe. The floating-point environment of the caller (rounding
- * mode, flush to zero) neither matters nor changes.
+ * mode, flush to zero) neither matters nor changes; exception flags may be left raised.
  */
 #ifndef HOOP_REDUCE_H
 #define HOOP_REDUCE_H
