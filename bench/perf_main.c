@@ -128,5 +128,10 @@ int perf_main(int argc, char **argv, const struct perf_collective *collective)
                           job.min_bus, failed ? "the run failed: see the error output" : NULL);
     }
     perf_ranks_destroy(&job, code);
+    /* A table that a full disk has swallowed is no success. */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == PERF_SUCCESS) {
+        (void)fprintf(stderr, "%s: the output could not be written\n", argv[0]);
+        code = PERF_INTERNAL;
+    }
     return code;
 }

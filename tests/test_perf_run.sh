@@ -93,5 +93,13 @@ has '^# Avg bus bandwidth    : .* FAILED$'
 NCCL_TESTS_MIN_BW=0 run 0 -t 2 -b 8 -e 8 -n 2
 has '^# Avg bus bandwidth    : .* OK$'
 
+# A disk that is full is noticed.
+if [ -w /dev/full ]; then
+    "$perf" -b 8 -e 8 -n 1 >/dev/full 2>"$work/err"
+    got=$?
+    [ "$got" = 1 ] || fail "a full disk returned $got, expected 1"
+    grep -q 'could not be written' "$work/err" || fail "a full disk was not named"
+fi
+
 [ "$failures" = 0 ] || exit 1
 echo "all runs were as expected"
