@@ -60,10 +60,9 @@ static void test_second_interrupt_kills(void **state)
     hoop_run_finish(&run);
 }
 
-/* Rank 0 may read the terminal; when it does not need it, Ctrl-C reaches the ranks by hooprun. */
-static void test_terminal(void **state)
+/* Starts hooprun in the foreground of a new terminal, or skips the test; returns the other end. */
+static int terminal_start(struct hoop_run *run, const char *const *words)
 {
-    (void)state;
     int terminal = -1;
     const pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
     if (pid < 0) {
@@ -73,24 +72,60 @@ static void test_terminal(void **state)
     }
     if (pid == 0) {
         hoop_run_signals_default();
-        execl(hoop_run_program, hoop_run_program, "-n", "3", "sh", "-c",
-              "trap 'echo got; exit 0' INT; if test $RANK = 0; then read w; echo \"<$w>\"; exit 0; "
-              "fi; echo ready; while :; do sleep 0.01; done",
-              (char *)NULL);
+        execv(hoop_run_program, (char *const *)words);
         _exit(99);
     }
-    struct hoop_run run = {.pid = pid, .out = {.fd = terminal}, .err = {.fd = -1}};
-    assert_int_equal(write(terminal, "word\n", 5), 5);
-    hoop_run_read(&run, "ready\r\n", 2);
-    hoop_run_read(&run, "<word>\r\n", 1);
+    *run = (struct hoop_run){.pid = pid, .out = {.fd = terminal}, .err = {.fd = -1}};
+    return terminal;
+}
+
+/* Waits until hooprun has its terminal, or a rank has it. */
+static void terminal_wait(const struct hoop_run *run, bool own)
+{
     const int64_t deadline = hoop_run_now_ms() + HOOP_RUN_DEADLINE_MS;
-    while (tcgetpgrp(terminal) != pid) {
+    while ((tcgetpgrp(run->out.fd) == run->pid) != own) {
         assert_true(hoop_run_now_ms() < deadline);
         hoop_run_pause();
     }
+}
+
+/* Rank 0 may read the terminal; when it does not need it, Ctrl-C reaches the ranks by hooprun. */
+static void test_terminal(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    static const char script[] =
+        "trap 'echo got; exit 0' INT; if test $RANK = 0; then read w; echo \"<$w>\"; exit 0; "
+        "fi; echo ready; while :; do sleep 0.01; done";
+    const int terminal = terminal_start(
+        &run, (const char *const[]){hoop_run_program, "-n", "3", "sh", "-c", script, NULL});
+    assert_int_equal(write(terminal, "word\n", 5), 5);
+    hoop_run_read(&run, "ready\r\n", 2);
+    hoop_run_read(&run, "<word>\r\n", 1);
+    terminal_wait(&run, true);
     assert_int_equal(write(terminal, "\003", 1), 1);
     assert_int_equal(hoop_run_end(&run), 130);
     assert_int_equal(hoop_text_count(&run.out, "got\r\n"), 2);
+    hoop_run_finish(&run);
+}
+
+/* A rank 0 that is started again gets the terminal again; Ctrl-C there ends the job. */
+static void test_terminal_restart(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    static const char script[] = "echo ready; read word; echo \"<$word>\"; exit 3";
+    const int terminal =
+        terminal_start(&run, (const char *const[]){hoop_run_program, "--max-restarts", "9", "sh",
+                                                   "-c", script, NULL});
+    assert_int_equal(write(terminal, "word\n", 5), 5);
+    hoop_run_read(&run, "<word>\r\n", 1);
+    hoop_run_read(&run, "ready\r\n", 2);
+    terminal_wait(&run, false);
+    assert_int_equal(write(terminal, "\003", 1), 1);
+    assert_int_equal(hoop_run_end(&run), 128 + SIGINT);
+    assert_says(run.out, "hooprun: starting all ranks again (1 of 9)\r\n");
+    assert_int_equal(hoop_text_count(&run.out, "starting"), 1);
     hoop_run_finish(&run);
 }
 
@@ -156,8 +191,9 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_signals_forwarded), cmocka_unit_test(test_second_interrupt_kills),
-        cmocka_unit_test(test_terminal),          cmocka_unit_test(test_hooprun_killed),
-        cmocka_unit_test(test_keeper_killed),     cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_terminal),          cmocka_unit_test(test_terminal_restart),
+        cmocka_unit_test(test_hooprun_killed),    cmocka_unit_test(test_keeper_killed),
+        cmocka_unit_test(test_leftovers),
     };
     return cmocka_run_group_tests_name("hooprun signals", tests, NULL, NULL);
 }

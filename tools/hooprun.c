@@ -1,5 +1,6 @@
 /*
- * hooprun: runs a program as N ranks on one machine.
+ * hooprun: runs a program as N ranks on this machine, and cleans up after them. Of a job over
+ * several machines each has a hooprun of its own; they do not talk to each other.
  *
  *     hooprun (front)  the process the user sees: passes signals on, returns the exit code
  *       |  ^ alive pipe

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define HOOPRUN_RANKS_MOST 4096
+#define HOOPRUN_RESTARTS_MOST 1000000
 
 /* Exit codes of hooprun's own making; the rest are a rank's, or 128 + a signal. */
 #define HOOPRUN_EXIT_USAGE 2
@@ -15,7 +16,16 @@
 #define HOOPRUN_EXIT_NOT_FOUND 127
 
 struct hooprun_options {
-    int rank_count;
+    int rank_count; /* on this machine, and on every other */
+    int node_count; /* machines */
+    int node_rank;
+    int world_size;          /* ranks on all machines */
+    int first_rank;          /* this machine has this one and those that follow it */
+    const char *master_addr; /* borrowed from argv */
+    int master_port;         /* 0: a random one for every attempt */
+    const char *secret_file; /* borrowed from argv; NULL: see own_secret */
+    bool own_secret;         /* hooprun makes the job's secret; else the ranks inherit one */
+    int restarts_most;
     bool tag_output;
     bool kill_on_failure;
     int64_t grace_ms;

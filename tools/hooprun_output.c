@@ -23,7 +23,8 @@ struct buffer {
 };
 
 struct source {
-    int fd; /* -1: closed */
+    int fd;   /* -1: closed */
+    int slot; /* where it stands among the descriptors that are waited for, -1: nowhere */
     int rank;
     struct sink *sink;
     struct buffer line;
@@ -81,7 +82,7 @@ static bool same_file(int a, int b)
            of_a.st_ino == of_b.st_ino;
 }
 
-struct hooprun_output *hooprun_output_create(int rank_count, bool tagged)
+struct hooprun_output *hooprun_output_create(int rank_count, int first_rank, bool tagged)
 {
     struct hooprun_output *output = calloc(1, sizeof(*output));
     if (output == NULL) {
@@ -102,7 +103,8 @@ struct hooprun_output *hooprun_output_create(int rank_count, bool tagged)
     }
     for (int i = 0; i < count; i++) {
         output->sources[i].fd = -1;
-        output->sources[i].rank = i / 2;
+        output->sources[i].slot = -1;
+        output->sources[i].rank = first_rank + i / 2;
         output->sources[i].sink = i % 2 == 0 ? &output->sinks[0] : output->error;
     }
     output->source_count = count;
@@ -143,7 +145,7 @@ void hooprun_output_close(int streams[2])
     }
 }
 
-bool hooprun_output_open(struct hooprun_output *output, int rank, int ret_streams[2])
+bool hooprun_output_open(struct hooprun_output *output, int local_rank, int ret_streams[2])
 {
     ret_streams[0] = -1;
     ret_streams[1] = -1;
@@ -160,7 +162,11 @@ bool hooprun_output_open(struct hooprun_output *output, int rank, int ret_stream
         }
         /* Only this end: the other belongs to the program, which expects a blocking stream. */
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
-        output->sources[2 * rank + i].fd = ends[0];
+        struct source *source = &output->sources[2 * local_rank + i];
+        source->fd = ends[0];
+        if (source->sink->broken) {
+            source_close(source);
+        }
         ret_streams[i] = ends[1];
     }
     return true;
@@ -290,25 +296,33 @@ size_t hooprun_output_poll_most(const struct hooprun_output *output)
     return 2 + (size_t)output->source_count;
 }
 
+/* Only what is open: poll() refuses more entries than this process may have files. */
 size_t hooprun_output_prepare(struct hooprun_output *output, struct pollfd *fds)
 {
+    int count = 0;
     for (int i = 0; i < 2; i++) {
         const struct sink *sink = &output->sinks[i];
-        fds[i] = (struct pollfd){.fd = sink->pending.used > 0 ? sink->fd : -1, .events = POLLOUT};
+        if (sink->pending.used > 0) {
+            fds[count++] = (struct pollfd){.fd = sink->fd, .events = POLLOUT};
+        }
     }
     for (int i = 0; i < output->source_count; i++) {
-        const struct source *source = &output->sources[i];
+        struct source *source = &output->sources[i];
         const bool room = source->sink->pending.used - source->sink->written < SINK_HIGH;
-        fds[2 + i] = (struct pollfd){.fd = room ? source->fd : -1, .events = POLLIN};
+        source->slot = -1;
+        if (source->fd >= 0 && room) {
+            source->slot = count;
+            fds[count++] = (struct pollfd){.fd = source->fd, .events = POLLIN};
+        }
     }
-    return hooprun_output_poll_most(output);
+    return (size_t)count;
 }
 
 void hooprun_output_handle(struct hooprun_output *output, const struct pollfd *fds)
 {
     for (int i = 0; i < output->source_count; i++) {
         struct source *source = &output->sources[i];
-        if (fds[2 + i].revents != 0 && source->fd >= 0) {
+        if (source->slot >= 0 && fds[source->slot].revents != 0 && source->fd >= 0) {
             source_read(source, output->scratch);
         }
     }

@@ -27,15 +27,19 @@
 
 struct hooprun_output;
 
-/* NULL when out of memory. tagged false: there are no sources, the ranks inherit. */
-struct hooprun_output *hooprun_output_create(int rank_count, bool tagged);
+/*
+ * NULL when out of memory. tagged false: there are no sources, the ranks inherit. Ranks are given
+ * by their number on this machine; tags begin with first_rank.
+ */
+struct hooprun_output *hooprun_output_create(int rank_count, int first_rank, bool tagged);
 void hooprun_output_destroy(struct hooprun_output *output);
 
 /*
  * Makes the pipes of a rank; ret_streams gets the ends for its stdout and stderr, to be closed
  * with hooprun_output_close() once it is started, or {-1, -1} when not tagged. False with errno.
+ * Again for the next attempt, after hooprun_output_finish().
  */
-bool hooprun_output_open(struct hooprun_output *output, int rank, int ret_streams[2]);
+bool hooprun_output_open(struct hooprun_output *output, int local_rank, int ret_streams[2]);
 void hooprun_output_close(int streams[2]);
 
 /* Queues one line for standard error; format has no newline. */

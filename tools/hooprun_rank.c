@@ -42,18 +42,30 @@ static void hex_write(const uint8_t *bytes, size_t count, char *ret_text)
     ret_text[2 * count] = '\0';
 }
 
+bool hooprun_run_id_make(bool alone, char ret_run_id[HOOPRUN_RUN_ID_BYTES])
+{
+    uint8_t seed[(HOOPRUN_RUN_ID_BYTES - 1) / 2];
+    if (!alone) {
+        memcpy(ret_run_id, "none", sizeof("none"));
+        return true;
+    }
+    if (!random_fill(seed, sizeof(seed))) {
+        return false;
+    }
+    hex_write(seed, sizeof(seed), ret_run_id);
+    return true;
+}
+
 bool hooprun_identity_make(struct hooprun_identity *ret_identity)
 {
     struct {
         uint8_t secret[32];
-        uint8_t run_id[16];
         uint16_t port;
     } seed;
     if (!random_fill(&seed, sizeof(seed))) {
         return false;
     }
     hex_write(seed.secret, sizeof(seed.secret), ret_identity->secret);
-    hex_write(seed.run_id, sizeof(seed.run_id), ret_identity->run_id);
     ret_identity->port = PORT_FIRST + seed.port % PORT_COUNT;
     explicit_bzero(&seed, sizeof(seed));
     return true;
@@ -66,25 +78,62 @@ static bool set_number(const char *name, int value)
     return setenv(name, text, 1) == 0;
 }
 
-static bool environment_set(const struct hooprun_setup *setup, int rank)
+static bool numbers_set(const struct hooprun_setup *setup, int local_rank)
 {
-    const struct hooprun_identity *identity = setup->identity;
-    const int count = setup->options->rank_count;
-    return set_number("RANK", rank) && set_number("LOCAL_RANK", rank) &&
-           set_number("ROLE_RANK", rank) && set_number("WORLD_SIZE", count) &&
-           set_number("LOCAL_WORLD_SIZE", count) && set_number("ROLE_WORLD_SIZE", count) &&
-           set_number("GROUP_RANK", 0) && set_number("GROUP_WORLD_SIZE", 1) &&
-           setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 &&
-           set_number("MASTER_PORT", identity->port) &&
-           setenv("TORCHELASTIC_RUN_ID", identity->run_id, 1) == 0 &&
-           set_number("TORCHELASTIC_RESTART_COUNT", 0) &&
-           set_number("TORCHELASTIC_MAX_RESTARTS", 0) &&
-           setenv("HOOP_SECRET", identity->secret, 1) == 0 && set_number("HOOP_LOCAL_SIZE", count);
+    const struct hooprun_options *options = setup->options;
+    const int rank = options->first_rank + local_rank;
+    const int port = options->master_port != 0 ? options->master_port : setup->identity->port;
+    const struct {
+        const char *name;
+        int value;
+    } numbers[] = {
+        {"RANK", rank},
+        {"LOCAL_RANK", local_rank},
+        {"ROLE_RANK", rank},
+        {"WORLD_SIZE", options->world_size},
+        {"LOCAL_WORLD_SIZE", options->rank_count},
+        {"ROLE_WORLD_SIZE", options->world_size},
+        {"GROUP_RANK", options->node_rank},
+        {"GROUP_WORLD_SIZE", options->node_count},
+        {"NODE_RANK", options->node_rank},
+        {"MASTER_PORT", port},
+        {"TORCHELASTIC_RESTART_COUNT", setup->attempt},
+        {"TORCHELASTIC_MAX_RESTARTS", options->restarts_most},
+        {"HOOP_LOCAL_SIZE", options->rank_count},
+        {"HOOP_RESTART_COUNT", setup->attempt},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (!set_number(numbers[i].name, numbers[i].value)) {
+            return false;
+        }
+    }
+    return true;
 }
 
-static bool streams_set(const struct hooprun_setup *setup, int rank, const int streams[2])
+/* One secret, from one place: the other variable could only contradict. */
+static bool secret_set(const struct hooprun_setup *setup)
 {
-    if (rank != 0 && dup2(setup->null_fd, STDIN_FILENO) < 0) {
+    const struct hooprun_options *options = setup->options;
+    if (options->own_secret) {
+        return setenv("HOOP_SECRET", setup->identity->secret, 1) == 0 &&
+               unsetenv("HOOP_SECRET_FILE") == 0;
+    }
+    return options->secret_file == NULL ||
+           (setenv("HOOP_SECRET_FILE", options->secret_file, 1) == 0 &&
+            unsetenv("HOOP_SECRET") == 0);
+}
+
+static bool environment_set(const struct hooprun_setup *setup, int local_rank)
+{
+    return numbers_set(setup, local_rank) && secret_set(setup) &&
+           setenv("MASTER_ADDR", setup->options->master_addr, 1) == 0 &&
+           setenv("TORCHELASTIC_RUN_ID", setup->run_id, 1) == 0;
+}
+
+static bool streams_set(const struct hooprun_setup *setup, int local_rank, const int streams[2])
+{
+    const bool first = setup->options->first_rank + local_rank == 0;
+    if (!first && dup2(setup->null_fd, STDIN_FILENO) < 0) {
         return false;
     }
     for (int i = 0; i < 2; i++) {
@@ -96,15 +145,15 @@ static bool streams_set(const struct hooprun_setup *setup, int rank, const int s
 }
 
 /* In the child. Signals stay blocked up to exec: one that arrives earlier acts on the program. */
-static _Noreturn void rank_become(const struct hooprun_setup *setup, int rank, const int streams[2],
-                                  pid_t parent)
+static _Noreturn void rank_become(const struct hooprun_setup *setup, int local_rank,
+                                  const int streams[2], pid_t parent)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
         _exit(HOOPRUN_EXIT_LAUNCHER);
     }
-    if (streams_set(setup, rank, streams) && environment_set(setup, rank) &&
+    if (streams_set(setup, local_rank, streams) && environment_set(setup, local_rank) &&
         setrlimit(RLIMIT_NOFILE, &setup->files_limit) == 0 &&
         sigprocmask(SIG_SETMASK, &setup->mask, NULL) == 0) {
         execvp(setup->options->command[0], setup->options->command);
@@ -115,12 +164,12 @@ static _Noreturn void rank_become(const struct hooprun_setup *setup, int rank, c
     _exit(refusal == ENOENT ? HOOPRUN_EXIT_NOT_FOUND : HOOPRUN_EXIT_NOT_EXECUTABLE);
 }
 
-pid_t hooprun_rank_start(const struct hooprun_setup *setup, int rank, const int streams[2])
+pid_t hooprun_rank_start(const struct hooprun_setup *setup, int local_rank, const int streams[2])
 {
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid == 0) {
-        rank_become(setup, rank, streams, parent);
+        rank_become(setup, local_rank, streams, parent);
     }
     if (pid > 0) {
         /* Here too: the group must exist before this process first signals it. */
