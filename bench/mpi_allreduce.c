@@ -1,6 +1,6 @@
 /*
  * The same measurement with MPI_Allreduce: what all_reduce_perf is compared with by
- * compare_mpi.sh, which builds it where there is an MPI. Float sums, out of place and in place,
+ * compare.sh, which builds it where there is an MPI. Float sums, out of place and in place,
  * rows in the columns of all_reduce_perf (but times with three decimals), nothing checked.
  *
  *     mpi_allreduce [-b min] [-e max] [-f factor] [-n iterations] [-w warm-up]

@@ -24,17 +24,33 @@ static bool ranks_number(const char *name, const char *text, int low, int high, 
     return true;
 }
 
+/* Who is who, in the words of the launchers that hoop_comm_init_env() understands. */
+static const struct {
+    const char *processes, *process, *only_with;
+} ranks_launchers[] = {
+    {"WORLD_SIZE", "RANK", NULL},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", NULL},
+    {"PMI_SIZE", "PMI_RANK", NULL},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_ID"},
+    {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_STEP_ID"},
+};
+
 bool perf_ranks_environment(int *ret_process, int *ret_processes)
 {
     *ret_process = 0;
     *ret_processes = 1;
-    const char *processes = getenv("WORLD_SIZE");
-    const char *process = getenv("RANK");
-    if (!processes || !process) {
-        return true;
+    for (size_t i = 0; i < sizeof ranks_launchers / sizeof ranks_launchers[0]; i++) {
+        const char *only_with = ranks_launchers[i].only_with;
+        const char *processes = getenv(ranks_launchers[i].processes);
+        const char *process = getenv(ranks_launchers[i].process);
+        if (processes && process && (!only_with || getenv(only_with))) {
+            return ranks_number(ranks_launchers[i].processes, processes, 1, 1 << 20,
+                                ret_processes) &&
+                   ranks_number(ranks_launchers[i].process, process, 0, *ret_processes - 1,
+                                ret_process);
+        }
     }
-    return ranks_number("WORLD_SIZE", processes, 1, 1 << 20, ret_processes) &&
-           ranks_number("RANK", process, 0, *ret_processes - 1, ret_process);
+    return true;
 }
 
 /* A thread that joins one rank: init blocks, so ranks of one process need one each. */

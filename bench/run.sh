@@ -34,7 +34,7 @@ figure "2 ranks, 8 bytes, against a bare exchange" "$here/latency_ratio.sh" "$bu
 
 if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
     figure "2 ranks, memory from hoop_mem_alloc, against MPI" \
-        "$here/compare_mpi.sh" "$build" -n 2 -r 2 -R 2 8 64K 1M 64M
+        "$here/compare.sh" mpi "$build" -n 2 -r 2 -R 2 8 64K 1M 64M
 else
     printf '\n## 2 ranks, against MPI\n\n'
     echo "left out: there is no mpicc and mpirun (Debian: openmpi-bin libopenmpi-dev)"
