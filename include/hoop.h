@@ -244,8 +244,10 @@ typedef struct {
 
 /*
  * Makes the token that the ranks of one new comm share, and a rendezvous that this process serves
- * until the comm exists or the process ends. The ranks must be on this machine, under this user.
- * Every comm needs a token of its own.
+ * until the comm exists or the process ends. The token holds a secret: hand it to the ranks on a
+ * way that nobody else reads. Unless the launcher says that all ranks are on this machine, a TCP
+ * port is open at one interface (HOOP_SOCKET_IFNAME, HOOP_PORT_RANGE) until the comm exists. Every
+ * comm needs a token of its own.
  */
 HOOP_API hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id);
 
@@ -263,13 +265,26 @@ HOOP_API hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks,
                                                   const hoop_config_t *config);
 
 /*
- * Joins the job that the launcher describes in RANK, WORLD_SIZE and HOOP_SECRET (hooprun sets
- * them). Without RANK and WORLD_SIZE: a comm of one rank. Without HOOP_SECRET (another launcher):
- * ranks of the same user on this machine find each other by MASTER_PORT; the kernel vouches for
- * the user. May be called repeatedly: the k-th call of every rank meets in the k-th comm.
- * config may be NULL.
+ * Joins the job that the launcher describes: hooprun, torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT), Open MPI's mpirun, Slurm's srun, or PMI; docs/launchers.md has the variables.
+ * Without any: a comm of one rank. Ranks of one user on one machine need nothing else: the kernel
+ * vouches for the user. Ranks on several machines need a secret, which hooprun or the user puts
+ * into HOOP_SECRET_FILE or HOOP_SECRET. HOOP_INIT may name another place to meet (see below). May
+ * be called repeatedly: the k-th call of every rank meets in the k-th comm. config may be NULL.
  */
 HOOP_API hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config);
+
+/*
+ * Joins as rank of nranks at a place that all ranks name alike:
+ *      tcp://host:port     where rank 0 will listen; the secret as above
+ *      file:///path        a path that all ranks can reach, where they may make the directory
+ *                          path.hoop; the secret is kept in there, for its owner alone. It may be
+ *                          used again and again, and is removed when all are in
+ *      env://              as hoop_comm_init_env(), but nranks and rank are these
+ * The k-th call with one url meets in the k-th comm. config may be NULL.
+ */
+HOOP_API hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks, int rank,
+                                          const hoop_config_t *config);
 
 /*
  * Makes ndev comms of one clique inside this process: comms[i] is rank i, to be used by a thread

@@ -25,6 +25,20 @@ static const char *agreement_order(uint64_t order)
     return order <= HOOP_ORDER_RANK ? names[order] : NULL;
 }
 
+static const char *agreement_transport(uint64_t transport)
+{
+    static const char *const names[] = {
+        [HOOP_TRANSPORT_AUTO] = "auto", [HOOP_TRANSPORT_TCP] = "tcp"};
+    return transport <= HOOP_TRANSPORT_TCP ? names[transport] : NULL;
+}
+
+static const char *agreement_check(uint64_t check)
+{
+    static const char *const names[] = {
+        [HOOP_CHECK_SUM] = "sum", [HOOP_CHECK_CRC32C] = "crc32c", [HOOP_CHECK_OFF] = "off"};
+    return check <= HOOP_CHECK_OFF ? names[check] : NULL;
+}
+
 bool hoop_agreement_differs(const struct hoop_frame_join *a, const struct hoop_frame_join *b,
                             struct hoop_difference *ret)
 {
@@ -37,6 +51,9 @@ bool hoop_agreement_differs(const struct hoop_frame_join *a, const struct hoop_f
         {"HOOP_ORDER", a->order, b->order, agreement_order},
         {"HOOP_LANES", a->lanes, b->lanes, NULL},
         {"HOOP_CHUNK_BYTES", a->chunk_bytes, b->chunk_bytes, NULL},
+        {"HOOP_BRUCK_BYTES", a->bruck_bytes, b->bruck_bytes, NULL},
+        {"HOOP_TRANSPORT", a->transport, b->transport, agreement_transport},
+        {"HOOP_CHECK", a->check, b->check, agreement_check},
         {"HOOP_ONESHOT_BYTES", a->oneshot_bytes, b->oneshot_bytes, NULL},
         {"the size of the shared memory", a->segment_bytes, b->segment_bytes, NULL},
     };

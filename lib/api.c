@@ -125,12 +125,16 @@ static hoop_result_t api_options(const hoop_config_t *config, int nranks, int ra
         .lanes = (uint32_t)settings->lanes,
         .chunk_bytes = settings->chunk_bytes,
         .oneshot_bytes = settings->oneshot_bytes,
+        .bruck_bytes = settings->bruck_bytes,
+        .transport = (uint32_t)settings->transport,
+        .check = (uint32_t)settings->check,
     };
     if (full.algo != NULL) {
         ret->agreed.algo = hoop_algo_parse(full.algo);
         if (ret->agreed.algo == HOOP_ALGO_COUNT) {
             return hoop_error(HOOP_INVALID_ARGUMENT,
-                              "config.algo is '%s', expected auto, oneshot, direct, slab or ring",
+                              "config.algo is '%s', expected auto, oneshot, direct, slab, ring, "
+                              "bruck or pairwise",
                               full.algo);
         }
     }
@@ -189,7 +193,7 @@ hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_uni
         result = hoop_meeting_from_id(&id, &options.meeting);
     }
     result = result == HOOP_OK ? api_join(&options, comm) : hoop_group_spoil(result);
-    hoop_secret_wipe(&options.meeting.secret, sizeof(options.meeting.secret));
+    hoop_meeting_finish(&options.meeting);
     return result;
 }
 
@@ -220,14 +224,35 @@ hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
     if (comm == NULL) {
         return hoop_group_spoil(api_null("hoop_comm_init_env", "comm"));
     }
-    hoop_result_t result = hoop_meeting_from_env(&options.meeting, &n, &rank);
+    /* First what needs no n, and how long may be waited. */
+    hoop_result_t result = api_options(config, 1, 0, &options);
+    if (result == HOOP_OK) {
+        result = hoop_meeting_from_env(options.init_timeout_ms, &options.meeting, &n, &rank);
+    }
     if (result == HOOP_OK) {
         result = api_options(config, n > INT_MAX ? INT_MAX : (int)n,
                              rank > INT_MAX ? INT_MAX : (int)rank, &options);
     }
     options.serve = rank == 0;
     result = result == HOOP_OK ? api_join(&options, comm) : hoop_group_spoil(result);
-    hoop_secret_wipe(&options.meeting.secret, sizeof(options.meeting.secret));
+    hoop_meeting_finish(&options.meeting);
+    return result;
+}
+
+hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks, int rank,
+                                 const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = rank == 0};
+    if (comm == NULL || url == NULL) {
+        return hoop_group_spoil(api_null("hoop_comm_init_url", comm == NULL ? "comm" : "url"));
+    }
+    hoop_result_t result = api_options(config, nranks, rank, &options);
+    if (result == HOOP_OK) {
+        result = hoop_meeting_from_url(url, options.n, options.rank, options.init_timeout_ms,
+                                       &options.meeting);
+    }
+    result = result == HOOP_OK ? api_join(&options, comm) : hoop_group_spoil(result);
+    hoop_meeting_finish(&options.meeting);
     return result;
 }
 
@@ -245,7 +270,10 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
         return hoop_group_spoil(
             hoop_error(HOOP_UNSUPPORTED, "devices: this version has host ranks only; pass NULL"));
     }
-    hoop_result_t result = hoop_get_unique_id(&id);
+    hoop_result_t result = hoop_service_start();
+    if (result == HOOP_OK) {
+        result = hoop_meeting_create_here(&id);
+    }
     if (result != HOOP_OK) {
         return hoop_group_spoil(result);
     }
@@ -273,7 +301,7 @@ hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
     }
     if (result == HOOP_OK) {
         comm->finalized = true;
-        hoop_board_leave(&comm->board);
+        hoop_board_leave(&comm->board, comm->rank);
     }
     hoop_comm_leave(comm);
     return result == HOOP_OK ? result : hoop_error(result, "%s", failure.text);

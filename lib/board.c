@@ -98,6 +98,9 @@ void hoop_board_finish(struct hoop_board *board)
 void hoop_board_wake(const struct hoop_board *board, uint32_t rank)
 {
     const uint64_t one = 1;
+    if (board->peers[rank].wake_fd < 0) {
+        return; /* on another machine */
+    }
     /* EAGAIN: the counter is full, so the rank will wake anyway. */
     ssize_t ignored = write(board->peers[rank].wake_fd, &one, sizeof(one));
     (void)ignored;
@@ -110,16 +113,17 @@ void hoop_board_wake_all(const struct hoop_board *board)
     }
 }
 
-void hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure)
+bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure)
 {
     uint32_t none = FAILED_NOT;
     assert(failure->code != HOOP_OK);
     if (!atomic_compare_exchange_strong(&board->head->failed, &none, FAILED_CLAIMED)) {
-        return;
+        return false;
     }
     board->head->failure = *failure;
     atomic_store_explicit(&board->head->failed, FAILED_WRITTEN, memory_order_release);
     hoop_board_wake_all(board);
+    return true;
 }
 
 hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret)
@@ -153,9 +157,9 @@ hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_fail
     return failure.code;
 }
 
-void hoop_board_leave(struct hoop_board *board)
+void hoop_board_leave(const struct hoop_board *board, uint32_t rank)
 {
-    atomic_store_explicit(&hoop_board_rank(board, board->me)->left, 1, memory_order_release);
+    atomic_store_explicit(&hoop_board_rank(board, rank)->left, 1, memory_order_release);
     hoop_board_wake_all(board);
 }
 
@@ -215,24 +219,12 @@ static uint32_t board_hash(const struct hoop_signature *s)
     return (uint32_t)(h >> 32);
 }
 
-void hoop_signature_describe(const struct hoop_signature *s, char *buf, size_t bytes)
-{
-    if (s->collective == HOOP_COLL_BARRIER) {
-        snprintf(buf, bytes, "barrier");
-    } else {
-        snprintf(buf, bytes, "all_reduce of %llu %s %s", (unsigned long long)s->count,
-                 hoop_datatype_name((hoop_datatype_t)s->type), hoop_op_name((hoop_red_op_t)s->op));
-    }
-}
-
 void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature)
 {
     struct hoop_signature *now = &hoop_board_rank(board, board->me)->now;
     board->sequence++;
     /* Most operations are the one before, again. */
-    if (board->sequence == 1 || now->count != signature->count || now->type != signature->type ||
-        now->op != signature->op || now->collective != signature->collective ||
-        now->root != signature->root) {
+    if (board->sequence == 1 || !hoop_signature_equal(now, signature)) {
         *now = *signature;
         board->signature = board_hash(signature);
     }

@@ -1,6 +1,8 @@
 /*
  * The board: the memory that all ranks of a comm on one machine share, and the executor of steps
- * over it.
+ * over it. It has a place for every rank of the comm, also for those of other machines: the failure
+ * record and `left` are kept for these by what is heard of them, the rest of their places is
+ * unused.
  *
  *   segment (one memfd per comm, mapped by every rank, zero at birth)
  *   +--------------------------------------------------------------------------------------+
@@ -39,6 +41,7 @@
 #include "engine.h"
 #include "memory.h"
 #include "reduce.h"
+#include "signature.h"
 #include <stdatomic.h>
 
 #define HOOP_CELL_DATA_BYTES ((size_t)56)
@@ -51,15 +54,6 @@ struct hoop_cell {
     _Alignas(HOOP_LINE_BYTES) uint8_t data[HOOP_CELL_DATA_BYTES];
     _Atomic uint64_t tag;
 };
-
-/* What an operation is: equal on all ranks, or HOOP_MISMATCH. */
-struct hoop_signature {
-    uint32_t collective; /* enum hoop_collective */
-    uint32_t type, op;
-    int32_t root; /* -1: none */
-    uint64_t count;
-};
-enum hoop_collective { HOOP_COLL_ALL_REDUCE, HOOP_COLL_BARRIER };
 
 /* The announcement: in the first cell of every operation that does not carry its data there. */
 struct hoop_announce {
@@ -124,15 +118,17 @@ static inline struct hoop_board_rank *hoop_board_rank(const struct hoop_board *b
 
 /* ---- Failure and waking: any thread -------------------------------------------------------- */
 
-/* Records the comm's failure for all ranks, unless there is one, and wakes everybody. */
-void hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure);
+/* Records the comm's failure for all ranks of this machine, unless there is one (false), and wakes
+ * everybody. */
+bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure);
 /* HOOP_OK, or the comm's failure copied to *ret (may be NULL). */
 hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret);
 void hoop_board_wake(const struct hoop_board *board, uint32_t rank);
 /* The same, if the rank sleeps: after something was published for it alone. */
 void hoop_board_notify(const struct hoop_board *board, uint32_t rank);
 void hoop_board_wake_all(const struct hoop_board *board);
-void hoop_board_leave(struct hoop_board *board);
+/* rank says goodbye: me, or one of another machine, which said so there. */
+void hoop_board_leave(const struct hoop_board *board, uint32_t rank);
 
 /* ---- One operation ------------------------------------------------------------------------- */
 
@@ -174,9 +170,6 @@ static inline uint8_t *hoop_board_oneshot(const struct hoop_board *board, uint32
 {
     return board->oneshots + ((size_t)rank * 2 + (board->sequence & 1)) * HOOP_ONESHOT_MAX_BYTES;
 }
-
-/* "all_reduce of 12 float sum" */
-void hoop_signature_describe(const struct hoop_signature *signature, char *buf, size_t bytes);
 
 /* An operation's steps on the board. */
 struct hoop_board_op {

@@ -10,9 +10,13 @@
  */
 #include "bootstrap.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "dock.h"
+#include "hub.h"
 #include "member.h"
 #include "memory.h"
 #include "rendezvous.h"
+#include "tree.h"
 #include "wait.h"
 #include <assert.h>
 #include <stdarg.h>
@@ -22,7 +26,8 @@
 #include <unistd.h>
 
 #define MEMBER_BACKOFF_MAX_MS 20u
-#define MEMBER_GRACE_MS 1000u /* for the rendezvous to say who is missing */
+#define MEMBER_GRACE_MS 1000u  /* for the rendezvous to say who is missing */
+#define MEMBER_LINGER_MS 5000u /* for ranks elsewhere that are a little behind */
 
 struct hoop_member *hoop_members;
 
@@ -69,6 +74,7 @@ static void member_complete(struct hoop_member *member, const struct hoop_failur
 /* Gives back all that a member holds but itself; also half of it. */
 static void member_release(struct hoop_member *member)
 {
+    hoop_dock_finish(member);
     hoop_visitor_finish(member);
     hoop_contact_finish(member);
     hoop_vigil_finish(member);
@@ -101,6 +107,38 @@ static void member_fail(struct hoop_member *member, hoop_result_t code, int rank
     member_complete(member, &failure);
 }
 
+/* ---- The end of the process --------------------------------------------------------------- */
+
+/* Only a process that has left all its comms waits: another is lost, the sooner the better. */
+static void member_await_idle(void *arg)
+{
+    if (hoop_members == NULL) {
+        hoop_tree_on_idle(arg);
+    } else {
+        hoop_job_complete(arg, NULL);
+    }
+}
+
+/*
+ * At exit. This process may be what connects its machine with the others, and machines with each
+ * other: if it ended now, ranks that have not left yet could not tell each other anything more.
+ */
+static void member_linger(void)
+{
+    static struct hoop_job job;
+    if (hoop_service_start() == HOOP_OK) { /* not in a forked child */
+        hoop_job_init(&job);
+        hoop_service_run(member_await_idle, &job);
+        (void)hoop_job_wait(&job, hoop_deadline_ns(MEMBER_LINGER_MS), NULL);
+    }
+}
+
+static void member_span(void)
+{
+    static bool lingers;
+    lingers = lingers || atexit(member_linger) == 0;
+}
+
 void hoop_member_enter(struct hoop_member *member)
 {
     if (member->state != HOOP_MEMBER_READY) {
@@ -108,6 +146,12 @@ void hoop_member_enter(struct hoop_member *member)
     }
     member->state = HOOP_MEMBER_IN;
     hoop_timer_stop(member->timer);
+    if (member->join.serve) {
+        hoop_hub_retire(member->join.meeting.name); /* it has done its work, or was not needed */
+    }
+    if (member->roster.machines > 1) {
+        member_span();
+    }
     member_complete(member, NULL);
     hoop_vigil_start(member);
 }
@@ -137,6 +181,9 @@ static void member_say_join(struct hoop_member *member)
     m->lanes = join->agreement.lanes;
     m->chunk_bytes = join->agreement.chunk_bytes;
     m->oneshot_bytes = join->agreement.oneshot_bytes;
+    m->bruck_bytes = join->agreement.bruck_bytes;
+    m->transport = join->agreement.transport;
+    m->check = join->agreement.check;
     if (gethostname(m->host, sizeof(m->host) - 1) != 0) {
         (void)snprintf(m->host, sizeof(m->host), "unknown");
     }
@@ -167,25 +214,45 @@ static const struct hoop_control_owner member_owner = {
     .closed = member_closed,
 };
 
-/* Starts an attempt, or fails when the time is over. */
-static void member_seek(struct hoop_member *member)
+static hoop_result_t member_connect(struct hoop_member *member)
 {
     const struct hoop_meeting *meeting = &member->join.meeting;
     union hoop_frame hello;
-    if (hoop_now_ns() >= member->deadline_ns) {
-        member_fail(member, HOOP_TIMEOUT, -1,
-                    "nobody serves the rendezvous %s: rank %u of %u looked for it for %llu ms",
-                    meeting->name, member->join.rank, member->join.n,
-                    (unsigned long long)member->join.timeout_ms);
-        return;
-    }
     hoop_frame_init(&hello, HOOP_FRAME_HELLO);
     hello.hello.kind = HOOP_HELLO_JOIN;
     hello.hello.from = member->join.rank;
     (void)snprintf(hello.hello.meeting, sizeof(hello.hello.meeting), "%s", meeting->name);
-    const hoop_result_t result = hoop_control_connect(meeting->name, &hello.hello,
-                                                      meeting->has_secret ? &meeting->secret : NULL,
-                                                      &member_owner, member, &member->control);
+    return hoop_control_connect(&member->place, NULL, &hello.hello,
+                                meeting->has_secret ? &meeting->secret : NULL, &member_owner,
+                                member, &member->control);
+}
+
+/* Where there may be several machines, each has a rendezvous: whoever is the first there. */
+static hoop_result_t member_serve(struct hoop_member *member)
+{
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    const hoop_result_t result = hoop_rendezvous_serve(&member->join.meeting, &failure);
+    if (result == HOOP_INVALID_USAGE) {
+        return HOOP_AGAIN; /* somebody was faster, and will answer in a moment */
+    }
+    return result == HOOP_OK ? member_connect(member) : hoop_error(result, "%s", failure.text);
+}
+
+/* Starts an attempt, or fails when the time is over. */
+static void member_seek(struct hoop_member *member)
+{
+    const struct hoop_meeting *meeting = &member->join.meeting;
+    if (hoop_now_ns() >= member->deadline_ns) {
+        member_fail(member, HOOP_TIMEOUT, -1,
+                    "nobody serves the rendezvous %s: rank %u of %u looked for it for %llu ms",
+                    member->place.name, member->join.rank, member->join.n,
+                    (unsigned long long)member->join.timeout_ms);
+        return;
+    }
+    hoop_result_t result = member_connect(member);
+    if (result == HOOP_AGAIN && meeting->address_count > 0) {
+        result = member_serve(member);
+    }
     if (result == HOOP_AGAIN) {
         hoop_timer_start(member->timer, member->backoff_ms, 0);
         member->backoff_ms = member->backoff_ms * 2 < MEMBER_BACKOFF_MAX_MS ? member->backoff_ms * 2
@@ -193,7 +260,7 @@ static void member_seek(struct hoop_member *member)
     } else if (result != HOOP_OK) {
         char text[HOOP_FAILURE_TEXT_BYTES];
         (void)snprintf(text, sizeof(text), "%s", hoop_thread_error());
-        member_fail(member, result, -1, "the rendezvous %s: %s", meeting->name, text);
+        member_fail(member, result, -1, "the rendezvous %s: %s", member->place.name, text);
     } else {
         const uint64_t now = hoop_now_ns();
         hoop_timer_start(
@@ -213,7 +280,7 @@ static void member_due(void *arg)
     if (member->state == HOOP_MEMBER_SEEKING) {
         member_fail(member, HOOP_TIMEOUT, -1,
                     "the rendezvous %s (pid %d) did not answer within %llu ms: is it stopped?",
-                    member->join.meeting.name, pid, (unsigned long long)member->join.timeout_ms);
+                    member->place.name, pid, (unsigned long long)member->join.timeout_ms);
     } else {
         member_fail(member, HOOP_TIMEOUT, -1,
                     "the rendezvous (pid %d) took rank %u of %u in, but did not complete the join "
@@ -255,6 +322,59 @@ static void member_take_roster(struct hoop_member *member, const union hoop_fram
     }
 }
 
+/* A link's blob, from a rank of another machine. */
+static bool member_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame)
+{
+    struct hoop_blob blob = {.bytes = frame->bytes};
+    if (frame->to != member->join.rank || frame->from >= member->roster.n ||
+        member->roster.peers[frame->from].same_machine) {
+        return false;
+    }
+    memcpy(blob.data, frame->data, frame->bytes);
+    member->events.blob(member->events.arg, frame->from, frame->lane, frame->sending != 0, &blob);
+    return true;
+}
+
+static bool member_take_lost(struct hoop_member *member, const struct hoop_frame_lost *lost)
+{
+    if (lost->rank >= member->roster.n) {
+        return false;
+    }
+    if (lost->certain != 0) {
+        hoop_vigil_lose(member, lost->rank, lost->why);
+    } else {
+        hoop_vigil_lose_connection(member, lost->rank);
+    }
+    return true;
+}
+
+/* When all are in. False: it does not belong here. */
+static bool member_take_late(struct hoop_member *member, const union hoop_frame *frame)
+{
+    const struct hoop_member_events *events = &member->events;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    switch (frame->header.type) {
+    case HOOP_FRAME_LOST:
+        return member_take_lost(member, &frame->lost);
+    case HOOP_FRAME_BLOB:
+        return member_take_blob(member, &frame->blob);
+    case HOOP_FRAME_GONE:
+        if (frame->gone.rank >= member->roster.n || frame->gone.rank == member->join.rank) {
+            return false;
+        }
+        events->gone(events->arg, frame->gone.rank);
+        return true;
+    case HOOP_FRAME_FAIL:
+        failure.code = (hoop_result_t)frame->reject.code;
+        failure.rank = frame->reject.rank < (int32_t)member->roster.n ? frame->reject.rank : -1;
+        memcpy(failure.text, frame->reject.text, sizeof(failure.text));
+        events->failed(events->arg, &failure);
+        return true;
+    default:
+        return frame->header.type == HOOP_FRAME_GO;
+    }
+}
+
 static void member_message(void *arg, struct hoop_control *control, const union hoop_frame *frame,
                            int *fds)
 {
@@ -267,14 +387,22 @@ static void member_message(void *arg, struct hoop_control *control, const union 
     } else if ((joining || ready) && type == HOOP_FRAME_REJECT) {
         member_fail(member, (hoop_result_t)frame->reject.code, frame->reject.rank, "%s",
                     frame->reject.text);
-    } else if ((ready || member->state == HOOP_MEMBER_IN) && type == HOOP_FRAME_GO) {
+    } else if (ready && type == HOOP_FRAME_GO) {
         hoop_member_enter(member);
-    } else if (member->state == HOOP_MEMBER_IN && type == HOOP_FRAME_LOST &&
-               frame->lost.rank < member->roster.n) {
-        hoop_vigil_lose_connection(member, frame->lost.rank);
-    } else {
+    } else if (member->state != HOOP_MEMBER_IN || !member_take_late(member, frame)) {
         hoop_control_refuse(control, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
                             hoop_frame_name(type));
+    }
+}
+
+/* The process of the rendezvous has ended, with its ranks; if it had none, nobody need miss it. */
+static void member_lose_server(struct hoop_member *member, int pid)
+{
+    if (!hoop_vigil_lose_server(member) && member->roster.machines > 1) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
+                 "the process that speaks for this machine's ranks (pid %d) has ended; it had no "
+                 "rank, but ranks of other machines cannot be told anything any more",
+                 pid);
     }
 }
 
@@ -284,13 +412,14 @@ static void member_closed(void *arg, struct hoop_control *control, const struct 
     const int pid = (int)hoop_control_pid(control);
     hoop_control_destroy(control);
     member->control = NULL;
+    const bool again = why->code == HOOP_REMOTE_ERROR || why->code == HOOP_AGAIN;
     if (member->state == HOOP_MEMBER_IN) {
-        hoop_vigil_lose_server(member);
-    } else if (member->state == HOOP_MEMBER_SEEKING && why->code == HOOP_REMOTE_ERROR) {
-        hoop_timer_start(member->timer, member->backoff_ms, 0); /* one of too many: again */
+        member_lose_server(member, pid);
+    } else if (member->state == HOOP_MEMBER_SEEKING && again) {
+        hoop_timer_start(member->timer, member->backoff_ms, 0); /* one of too many, or it ended */
     } else if (member->state == HOOP_MEMBER_SEEKING) {
-        member_fail(member, why->code, -1, "the rendezvous %s (pid %d): %s",
-                    member->join.meeting.name, pid, why->text);
+        member_fail(member, why->code, -1, "the rendezvous %s (pid %d): %s", member->place.name,
+                    pid, why->text);
     } else {
         member_fail(member, why->code, -1,
                     "the process that serves the rendezvous (pid %d) ended during the join: %s",
@@ -306,21 +435,33 @@ struct member_start {
     struct hoop_failure failure;
 };
 
+/* Everything that can fail before it is known whether anybody is there. */
+static hoop_result_t member_prepare(struct hoop_member *member, struct hoop_failure *failure)
+{
+    const struct hoop_meeting *meeting = &member->join.meeting;
+    hoop_result_t result = hoop_visitor_listen(failure);
+    member->listening = result == HOOP_OK;
+    if (result == HOOP_OK && member->join.serve) {
+        result = meeting->address_count > 0 ? hoop_hub_serve(meeting, NULL, failure)
+                                            : hoop_rendezvous_serve(meeting, failure);
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = hoop_rendezvous_place(meeting, &member->place);
+    if (result == HOOP_OK) {
+        result = hoop_timer_create(member_due, member, &member->timer);
+    }
+    return result == HOOP_OK ? result
+                             : hoop_failure_set(failure, result, -1, "%s", hoop_thread_error());
+}
+
 static void member_start(void *arg)
 {
     struct member_start *start = arg;
     struct hoop_member *member = start->member;
-    start->result = hoop_visitor_listen(&start->failure);
-    member->listening = start->result == HOOP_OK;
-    if (start->result == HOOP_OK && member->join.serve) {
-        start->result = hoop_rendezvous_serve(&member->join.meeting, &start->failure);
-    }
-    if (start->result == HOOP_OK) {
-        start->result = hoop_timer_create(member_due, member, &member->timer);
-        if (start->result != HOOP_OK) {
-            (void)hoop_failure_set(&start->failure, start->result, -1, "%s", hoop_thread_error());
-        }
-    }
+    start->result = member_prepare(member, &start->failure);
+    member->join.meeting.file = NULL; /* the caller's */
     if (start->result != HOOP_OK) {
         member_release(member);
         return;
@@ -346,6 +487,13 @@ static hoop_result_t member_check(const struct hoop_join *join)
     if (bytes == 0 || bytes == sizeof(join->meeting.name)) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "a meeting without a name");
     }
+    if (join->meeting.address_count > 0 && !join->meeting.has_secret) {
+        return hoop_error(
+            HOOP_INVALID_ARGUMENT,
+            "a meeting of several machines without a secret: they could not tell each "
+            "other from strangers");
+    }
+    assert(join->meeting.address_count <= HOOP_MEETING_ADDRESSES);
     assert(join->timeout_ms > 0 && join->dead_after_ms > 0 && join->segment_bytes > 0);
     assert(join->segment_bytes <= HOOP_FRAME_MAX_SEGMENT_BYTES);
     assert(memchr(join->comm_name, 0, sizeof(join->comm_name)) != NULL);
@@ -385,6 +533,20 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
     return HOOP_OK;
 }
 
+/* Ranks of this machine read of my goodbye in the segment. */
+static void member_say_gone(struct hoop_member *member)
+{
+    const uint32_t me = member->join.rank;
+    union hoop_frame frame;
+    if (member->state != HOOP_MEMBER_IN || member->roster.machines == 1 ||
+        member->control == NULL || !member->events.left(member->events.arg, me)) {
+        return;
+    }
+    hoop_frame_init(&frame, HOOP_FRAME_GONE);
+    frame.gone.rank = me;
+    hoop_control_send(member->control, &frame.header, NULL, 0);
+}
+
 static void member_stop(void *arg)
 {
     struct hoop_member *member = arg;
@@ -394,6 +556,8 @@ static void member_stop(void *arg)
         at = &(*at)->next;
     }
     *at = member->next;
+    member_say_gone(member);
+    hoop_rendezvous_hear(&member->join.meeting, member->join.rank);
     member_release(member);
     (void)hoop_failure_set(&aborted, HOOP_ABORTED, (int)member->join.rank,
                            "rank %u gave up joining", member->join.rank);

@@ -1,33 +1,40 @@
 /*
- * Bootstrap: how the ranks of a new comm find and trust each other on one machine, and what keeps
- * them informed of each other afterwards.
+ * Bootstrap: how the ranks of a new comm find and trust each other, and what keeps them informed of
+ * each other afterwards.
  *
- *      rank ---- join ----> rendezvous (a listener of one process: whoever made the unique id,
- *      rank ---- join ---->             or rank 0 of an environment job)
- *      rank ---- join ---->    waits for all n, makes the comm's shared segment, then
- *           <--- roster ---    sends everyone the roster: comm id, segment, a wake descriptor of
- *           ---- ready --->    every rank, and the address of every process; when all are
- *           <--- go -------    ready: go.
+ *      rank ---- join ----> rendezvous (a listener in one process of each machine)
+ *      rank ---- join ---->    |  waits for all n, makes the machine's shared segment, then
+ *           <--- roster ---    |  sends its ranks the roster: comm id, segment, a wake descriptor
+ *           ---- ready --->    |  of every rank here, and who and where all others are; when all
+ *           <--- go -------    |  are ready: go.
+ *                              |
+ *      only with several machines: each machine's rendezvous joins its ranks at the hub, a TCP port
+ *      at the meeting's address. The hub arranges the machines as a tree of TCP connections; down
+ *      it travel roster and go, up it ready, and along it, for the life of the comm, everything
+ *      that all must hear (losses, goodbyes, failures) and what links tell each other (blobs).
  *
- * Every connection is an abstract Unix socket (SOCK_SEQPACKET, nothing in the file system) whose
- * peer must have this process's uid (SO_PEERCRED), and begins with the challenge and response of
- * base/auth.h. Messages are fixed-size structs, checked field by field (base/frame.h).
+ * On a machine, every connection is an abstract Unix socket (SOCK_SEQPACKET, nothing in the file
+ * system) whose peer must have this process's uid (SO_PEERCRED). Every connection, these and TCP,
+ * begins with the challenge and response of base/auth.h. Messages are fixed-size structs, checked
+ * field by field (base/frame.h).
  *
- * The join connections stay open: with a pidfd of every process, end of file there tells of a
- * death at once. Pairs of processes connect when they first need something of each other: the
- * descriptor of a region, a link's blob.
+ * The join connections stay open: with a pidfd of every process of the machine, end of file there
+ * tells of a death at once. Pairs of processes of a machine connect when they first need something
+ * of each other: the descriptor of a region, a link's blob.
  *
  * Functions may be called from any thread but the service thread, unless said otherwise.
  */
 #ifndef HOOP_BOOTSTRAP_H
 #define HOOP_BOOTSTRAP_H
 
+#include "base/address.h"
 #include "base/auth.h"
 #include "base/settings.h"
 #include "service.h"
 #include "transports/blob.h"
 
 #define HOOP_MEETING_NAME_BYTES 64
+#define HOOP_MEETING_ADDRESSES 16
 #define HOOP_COMM_NAME_BYTES 32
 
 /* Where the ranks of one comm meet, and with what they prove that they belong. */
@@ -35,29 +42,54 @@ struct hoop_meeting {
     char name[HOOP_MEETING_NAME_BYTES]; /* abstract socket name, a C string */
     bool has_secret; /* false: the rendezvous hands one to every process of its uid */
     struct hoop_secret secret;
+    /*
+     * Several machines: where the hub may be, in the order in which to try them; the process that
+     * serves opens it at the first that it can. 0: one machine. Needs has_secret.
+     */
+    uint32_t address_count;
+    struct hoop_address addresses[HOOP_MEETING_ADDRESSES];
+    /* Where others learn of the hub's address (lib/meeting_file.h), in the process that serves a
+     * meeting at a file; else NULL. Owned: hoop_meeting_finish(). */
+    char *file;
+    const char *hint; /* ends the sentence that somebody did not come; NULL: none. Static */
 };
+
+/* Wipes the secret, frees. */
+void hoop_meeting_finish(struct hoop_meeting *meeting);
 
 /*
  * hoop_get_unique_id(): a new meeting with a fresh name and secret; this process serves its
  * rendezvous from now on until the comm exists.
  */
 hoop_result_t hoop_meeting_create(hoop_unique_id_t *ret_id);
+/* The same for ranks that are all on this machine: no port is opened. */
+hoop_result_t hoop_meeting_create_here(hoop_unique_id_t *ret_id);
 /* HOOP_INVALID_ARGUMENT: the bytes are no unique id of this version. */
 hoop_result_t hoop_meeting_from_id(const hoop_unique_id_t *id, struct hoop_meeting *ret);
 /*
  * The next meeting of the launcher's job (see hoop_comm_init_env): the k-th call of a process
  * gives the k-th meeting. *ret_n and *ret_rank from WORLD_SIZE and RANK (also Open MPI's, Slurm's
- * and PMI's names); 1 and 0 without them. Bad or contradictory values: HOOP_INVALID_USAGE naming
- * variable and value.
+ * and PMI's names); 1 and 0 without them. HOOP_INIT says where. Bad or contradictory values:
+ * HOOP_INVALID_USAGE naming variable and value. timeout_ms: a name may be looked up, or a file
+ * awaited, for that long. To be finished.
  */
-hoop_result_t hoop_meeting_from_env(struct hoop_meeting *ret, uint32_t *ret_n, uint32_t *ret_rank);
+hoop_result_t hoop_meeting_from_env(uint64_t timeout_ms, struct hoop_meeting *ret, uint32_t *ret_n,
+                                    uint32_t *ret_rank);
+
+/*
+ * The k-th meeting at a url of this process: env://, tcp://host:port, file:///path, with n and rank
+ * from the caller. HOOP_INVALID_ARGUMENT quotes the url and says what is expected.
+ */
+hoop_result_t hoop_meeting_from_url(const char *url, uint32_t n, uint32_t rank, uint64_t timeout_ms,
+                                    struct hoop_meeting *ret);
 
 /* What all ranks must have set alike; a difference fails the join of all, naming rank, setting
  * and both values. */
 struct hoop_agreement {
     uint32_t algo, order, lanes;
     uint32_t crowded; /* not compared: the roster's, once the comm is there */
-    uint64_t chunk_bytes, oneshot_bytes;
+    uint64_t chunk_bytes, oneshot_bytes, bruck_bytes;
+    uint32_t transport, check; /* enum hoop_transport_choice, hoop_check */
 };
 
 /* What the comm wants to hear. Called on the service thread, while the member exists; must not
@@ -77,6 +109,17 @@ struct hoop_member_events {
     uint64_t (*pulse)(void *arg, uint32_t rank);
     /* has this rank said goodbye? Its end is no loss then */
     bool (*left)(void *arg, uint32_t rank);
+    /* rank, on another machine, said goodbye: from now on left() is true of it */
+    void (*gone)(void *arg, uint32_t rank);
+    /* a rank of another machine has failed, and with it the comm */
+    void (*failed)(void *arg, const struct hoop_failure *failure);
+    /*
+     * The data connection of a link with rank: the one that hoop_member_dial() asked for (sending),
+     * or one that rank made to me. fd is moved: close with hoop_fork_close(). Or it can't be had:
+     * fd -1, and the failure says why.
+     */
+    void (*stream)(void *arg, uint32_t rank, uint32_t lane, bool sending, int fd,
+                   const struct hoop_failure *failure);
     /* is an operation of mine waiting for others? Silence counts only then */
     bool (*waiting)(void *arg);
     void *arg;
@@ -99,8 +142,9 @@ struct hoop_join {
 struct hoop_peer {
     uint64_t process; /* hoop_process_id() there */
     int32_t pid;      /* as seen here; 0 when it cannot be seen */
-    int wake_fd;      /* write 8 bytes to wake the rank; owned by the roster */
-    bool same_process;
+    int wake_fd;      /* write 8 bytes to wake the rank; owned by the roster; -1: elsewhere */
+    uint32_t machine; /* its number, by the lowest rank on each */
+    bool same_process, same_machine;
     char host[64];
 };
 
@@ -108,9 +152,12 @@ struct hoop_roster {
     uint64_t comm_id; /* random, the same on all ranks */
     uint32_t epoch;
     uint32_t n;
-    bool need_fence; /* some process has no membarrier: publishers fence themselves */
-    bool crowded;    /* some rank sees fewer CPUs than ranks on this machine */
-    void *segment;   /* the shared memory, mapped, zeroed at birth, not inherited by fork */
+    uint32_t machines; /* how many */
+    uint32_t here;     /* how many of the ranks are on this one */
+    bool need_fence;   /* some process has no membarrier: publishers fence themselves */
+    bool crowded;      /* some rank sees fewer CPUs than ranks on this machine */
+    void
+        *segment; /* this machine's shared memory, mapped, zeroed at birth, not inherited by fork */
     uint64_t segment_bytes;
     struct hoop_peer *peers; /* [n], by rank; mine included */
 };
@@ -144,6 +191,19 @@ void hoop_member_destroy(struct hoop_member *member);
  */
 void hoop_member_fetch(struct hoop_member *member, uint32_t rank, uint64_t region_id,
                        uint32_t generation);
+
+/* Tells all ranks of other machines that the comm has failed, once. Copied. Non-blocking. */
+void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *failure);
+
+/*
+ * Where this process takes in data connections for this member, opening a door if need be: on the
+ * interface that reaches the other machines, or loopback if there are none. Blocks shortly.
+ */
+hoop_result_t hoop_member_dock(struct hoop_member *member, struct hoop_address *ret);
+
+/* Connects to rank's dock for the link in this lane that sends to it; `stream` follows, always. */
+void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
+                      const struct hoop_address *address);
 
 /* Sends my end's blob of a link to the rank at its other end. Copied. Non-blocking. */
 void hoop_member_send_blob(struct hoop_member *member, uint32_t rank, uint32_t lane, bool sending,

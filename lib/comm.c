@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm_dump.h"
 #include "comm_links.h"
 
 #include <assert.h>
@@ -22,6 +23,26 @@ static _Atomic uint64_t comm_ids;
 
 /* ---- Failure -------------------------------------------------------------------------------- */
 
+/* For all ranks of this machine, and if nobody was first, of the others. */
+static void comm_publish(struct hoop_comm *comm, const struct hoop_failure *failure)
+{
+    if (hoop_board_fail(&comm->board, failure) && comm->spans) {
+        hoop_member_raise(comm->member, failure);
+    }
+}
+
+/* Keeps a failure for when the board is laid out, if it is not yet (true). */
+static bool comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure)
+{
+    pthread_mutex_lock(&comm->inbox_lock);
+    const bool ready = comm->board_ready;
+    if (!ready && comm->early.code == HOOP_OK) {
+        comm->early = *failure;
+    }
+    pthread_mutex_unlock(&comm->inbox_lock);
+    return !ready;
+}
+
 void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const char *format, ...)
 {
     struct hoop_failure failure = {.code = code, .rank = rank};
@@ -29,14 +50,8 @@ void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const
     va_start(args, format);
     hoop_text_format(failure.text, sizeof(failure.text), format, args);
     va_end(args);
-    pthread_mutex_lock(&comm->inbox_lock);
-    const bool ready = comm->board_ready;
-    if (!ready && comm->early.code == HOOP_OK) {
-        comm->early = failure;
-    }
-    pthread_mutex_unlock(&comm->inbox_lock);
-    if (ready) {
-        hoop_board_fail(&comm->board, &failure);
+    if (!comm_fails_early(comm, &failure)) {
+        comm_publish(comm, &failure);
     }
 }
 
@@ -60,18 +75,19 @@ static void comm_fail(struct hoop_comm *comm)
     char what[256];
     hoop_operation_describe(operation, what, sizeof(what));
     if (operation->failure.code != HOOP_OK) {
-        hoop_board_fail(&comm->board, &operation->failure);
+        comm_publish(comm, &operation->failure);
     }
     hoop_board_failed(&comm->board, &cause);
     if (operation->failure.code == HOOP_MISMATCH || operation->failure.code == HOOP_TIMEOUT) {
         cause = operation->failure; /* my own view says more to my user than another's */
     }
-    hoop_comm_links_finish(comm);
+    hoop_comm_links_finish(comm, true);
     hoop_operation_cancel(operation, cause.code == HOOP_REMOTE_ERROR ? cause.rank : -1);
     hoop_failure_set(&comm->failure, cause.code, cause.rank, "rank %u: %s: %s", comm->rank, what,
                      cause.text);
     atomic_store_explicit(&comm->failed, comm->failure.code, memory_order_release);
     hoop_log(HOOP_LOG_ERROR, HOOP_LOG_COMM, "%s", comm->failure.text);
+    hoop_comm_dump_all(comm);
 }
 
 static hoop_result_t comm_refuse(struct hoop_comm *comm)
@@ -89,12 +105,12 @@ static hoop_result_t comm_refuse(struct hoop_comm *comm)
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 
-/* The awaited rank said goodbye: what it has not delivered will never come. */
+static bool comm_left(void *arg, uint32_t rank);
+
+/* An awaited rank said goodbye: what it has not delivered will never come. */
 static bool comm_awaits_the_left(struct hoop_comm *comm, uint32_t *ret_rank)
 {
-    return hoop_operation_awaited(&comm->operation, ret_rank) &&
-           atomic_load_explicit(&hoop_board_rank(&comm->board, *ret_rank)->left,
-                                memory_order_acquire) != 0;
+    return hoop_operation_awaits(&comm->operation, comm_left, comm, ret_rank);
 }
 
 /*
@@ -110,6 +126,7 @@ static enum hoop_poll comm_poll(void *arg, bool look)
         return polled;
     }
     uint32_t rank = 0;
+    hoop_comm_dump_if_asked(comm);
     const bool failed = atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
     const bool left = !failed && comm_awaits_the_left(comm, &rank);
     if (!failed && !left) {
@@ -345,6 +362,27 @@ static void comm_on_beat(void *arg)
     }
 }
 
+static void comm_on_gone(void *arg, uint32_t rank)
+{
+    struct hoop_comm *comm = arg;
+    pthread_mutex_lock(&comm->inbox_lock);
+    const bool ready = comm->board_ready;
+    comm->early_gone[rank] = 1;
+    pthread_mutex_unlock(&comm->inbox_lock);
+    if (ready) {
+        hoop_board_leave(&comm->board, rank);
+    }
+}
+
+/* Of another machine: it has told everybody else itself. */
+static void comm_on_failed(void *arg, const struct hoop_failure *failure)
+{
+    struct hoop_comm *comm = arg;
+    if (!comm_fails_early(comm, failure)) {
+        (void)hoop_board_fail(&comm->board, failure);
+    }
+}
+
 static uint64_t comm_pulse(void *arg, uint32_t rank)
 {
     struct hoop_comm *comm = arg;
@@ -383,13 +421,13 @@ static hoop_result_t comm_open_descriptors(struct hoop_comm *comm)
     return HOOP_OK;
 }
 
-/* Ranks on this machine, as far as can be known: this comm's, or the launcher's word for more. */
-static uint32_t comm_local_ranks(uint32_t n)
+/* Ranks on this machine: `here` of this comm, or the launcher's word for more. */
+static uint32_t comm_local_ranks(uint32_t here)
 {
     const char *text = hoop_settings()->local_size;
     text = text != NULL ? text : getenv("LOCAL_WORLD_SIZE");
     const unsigned long told = text != NULL ? strtoul(text, NULL, 10) : 0;
-    return told > n && told <= HOOP_BOARD_MAX_RANKS ? (uint32_t)told : n;
+    return told > here && told <= HOOP_BOARD_MAX_RANKS ? (uint32_t)told : here;
 }
 
 hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct hoop_comm **ret)
@@ -408,6 +446,7 @@ hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct ho
     comm->init_timeout_ms = options->init_timeout_ms;
     comm->sleeper.wake_fd = comm->sleeper.epoll_fd = -1;
     memcpy(comm->name, options->name, sizeof(comm->name));
+    comm->early_gone = calloc(comm->n, sizeof(*comm->early_gone));
     pthread_mutex_init(&comm->inbox_lock, NULL);
     hoop_job_init(&comm->job);
     const struct hoop_member_events events = {
@@ -417,6 +456,9 @@ hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct ho
         .beat = comm_on_beat,
         .pulse = comm_pulse,
         .left = comm_left,
+        .gone = comm_on_gone,
+        .failed = comm_on_failed,
+        .stream = hoop_comm_on_stream,
         .waiting = comm_waiting,
         .arg = comm,
     };
@@ -433,6 +475,9 @@ hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct ho
     };
     memcpy(join.comm_name, options->name, sizeof(join.comm_name));
     hoop_result_t result = comm_open_descriptors(comm);
+    if (result == HOOP_OK && comm->early_gone == NULL) {
+        result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", comm->n);
+    }
     if (result == HOOP_OK) {
         join.wake_fd = comm->sleeper.wake_fd;
         result = hoop_service_start();
@@ -455,8 +500,13 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
     if (result != HOOP_OK) {
         return result;
     }
-    comm->agreed.crowded = roster->crowded;
-    comm->spin_ns = roster->crowded ? 0 : hoop_settings()->spin_us * 1000;
+    /* Where all are on one machine they agree on it: the choice of algorithm follows from it. */
+    const bool crowded = roster->machines > 1 ? comm_local_ranks(roster->here) > hoop_usable_cpus()
+                                              : roster->crowded;
+    comm->spans = roster->machines > 1;
+    hoop_comm_dump_init(comm);
+    comm->agreed.crowded = crowded;
+    comm->spin_ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
     struct hoop_operation_env env = {
         .board = &comm->board,
         .looks = comm->spin_ns != 0 ? COMM_LOOKS : 0,
@@ -464,6 +514,7 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
         .member = comm->member,
         .agreed = &comm->agreed,
         .one_process = true,
+        .over_links = comm->spans || comm->agreed.transport != HOOP_TRANSPORT_AUTO,
         .link = hoop_comm_link,
         .answered = hoop_comm_fetch_answered,
         .arg = comm,
@@ -480,10 +531,15 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
     comm->board_ready = true;
     atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
                               memory_order_relaxed);
+    for (uint32_t rank = 0; rank < comm->n; rank++) {
+        if (comm->early_gone[rank] != 0) {
+            hoop_board_leave(&comm->board, rank);
+        }
+    }
     const struct hoop_failure early = comm->early;
     pthread_mutex_unlock(&comm->inbox_lock);
     if (early.code != HOOP_OK) {
-        hoop_board_fail(&comm->board, &early);
+        comm_publish(comm, &early);
     }
     return HOOP_OK;
 }
@@ -522,9 +578,9 @@ void hoop_comm_end(struct hoop_comm *comm)
     }
     hoop_comm_enter(comm);
     if (comm->board_ready) {
-        hoop_board_leave(&comm->board);
+        hoop_board_leave(&comm->board, comm->rank);
     }
-    hoop_comm_links_finish(comm);
+    hoop_comm_links_finish(comm, comm->board_ready && hoop_comm_state(comm, NULL) != HOOP_OK);
     hoop_member_destroy(comm->member);
     hoop_operation_finish(&comm->operation);
     hoop_board_finish(&comm->board);
@@ -535,6 +591,7 @@ void hoop_comm_end(struct hoop_comm *comm)
     if (comm->sleeper.wake_fd >= 0) {
         close(comm->sleeper.wake_fd);
     }
+    free(comm->early_gone);
     hoop_job_finish(&comm->job);
     pthread_mutex_destroy(&comm->inbox_lock);
     free(comm);

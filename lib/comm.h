@@ -15,7 +15,8 @@
  * Failure. The first failure of any rank goes to the board, where everybody sees it; each rank's
  * driver then ends its operation, takes write access away from its peers, and keeps its own
  * sentence. What a dead rank had already delivered is used first: an operation fails only when it
- * cannot move.
+ * cannot move. Each machine has a board of its own: whoever claims the failure record of his tells
+ * the other machines.
  */
 #ifndef HOOP_COMM_H
 #define HOOP_COMM_H
@@ -31,6 +32,16 @@ struct hoop_comm_link {
     struct hoop_link *link;
     uint32_t peer, lane;
     bool sending;
+    bool dialled; /* its data connection was asked for */
+};
+
+/* The data connection of a link, or why there is none. */
+struct hoop_comm_stream {
+    struct hoop_comm_stream *next;
+    uint32_t peer, lane;
+    bool sending;
+    int fd; /* owned; -1: see the failure */
+    struct hoop_failure failure;
 };
 
 /* A peer's blob that came before its link was asked for. */
@@ -81,7 +92,9 @@ struct hoop_comm {
     struct hoop_operation operation;
     struct hoop_comm_past history[HOOP_HISTORY];
     bool finalized;
-    uint64_t spin_ns; /* see struct hoop_wait; 0: ranks outnumber CPUs */
+    bool spans;          /* several machines: others hear of failures by control connections only */
+    uint32_t dumps_seen; /* see comm_dump.h */
+    uint64_t spin_ns;    /* see struct hoop_wait; 0: ranks outnumber CPUs */
     uint64_t op_timeout_ms;
     uint64_t deadline_ns; /* of the running operation, in a group */
     struct hoop_agreement agreed;
@@ -100,8 +113,10 @@ struct hoop_comm {
     pthread_mutex_t inbox_lock;
     struct hoop_comm_blob *inbox;
     struct hoop_comm_answer *answers;
+    struct hoop_comm_stream *streams;
     bool board_ready;
     struct hoop_failure early; /* a loss before the board was laid out */
+    uint8_t *early_gone;       /* [n] goodbyes before that */
 };
 
 /* Options after defaults, settings and config have been merged. */

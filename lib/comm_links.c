@@ -2,8 +2,11 @@
 #include "comm_links.h"
 
 #include "base/log.h"
+#include "watch.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 /* Staging buffers of a link: one being filled, one being read, two on the way. */
@@ -59,6 +62,28 @@ void hoop_comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t
     links_wake_driver(comm);
 }
 
+void hoop_comm_on_stream(void *arg, uint32_t rank, uint32_t lane, bool sending, int fd,
+                         const struct hoop_failure *failure)
+{
+    struct hoop_comm *comm = arg;
+    struct hoop_comm_stream *item = calloc(1, sizeof(*item));
+    if (item == NULL) {
+        hoop_fork_close(fd);
+        hoop_comm_raise(comm, HOOP_OUT_OF_MEMORY, (int)comm->rank,
+                        "rank %u has no memory for a link", comm->rank);
+        return;
+    }
+    *item = (struct hoop_comm_stream){.peer = rank, .lane = lane, .sending = sending, .fd = fd};
+    if (failure != NULL) {
+        item->failure = *failure;
+    }
+    pthread_mutex_lock(&comm->inbox_lock);
+    item->next = comm->streams;
+    comm->streams = item;
+    pthread_mutex_unlock(&comm->inbox_lock);
+    links_wake_driver(comm);
+}
+
 bool hoop_comm_fetch_answered(void *arg, uint32_t peer, uint64_t region, uint32_t generation,
                               struct hoop_failure *ret)
 {
@@ -91,6 +116,12 @@ void hoop_comm_inbox_finish(struct hoop_comm *comm)
     while (comm->inbox != NULL) {
         struct hoop_comm_blob *item = comm->inbox;
         comm->inbox = item->next;
+        free(item);
+    }
+    while (comm->streams != NULL) {
+        struct hoop_comm_stream *item = comm->streams;
+        comm->streams = item->next;
+        hoop_fork_close(item->fd);
         free(item);
     }
 }
@@ -166,6 +197,67 @@ static hoop_result_t links_import(void *arg, uint32_t peer, uint64_t region, uin
     return result;
 }
 
+/* hoop_link_params.dock */
+static hoop_result_t links_dock(void *arg, struct hoop_address *ret)
+{
+    const struct hoop_comm *comm = arg;
+    return hoop_member_dock(comm->member, ret);
+}
+
+/* The connection of a link, moved out of the inbox; NULL: not there. The caller frees it. */
+static struct hoop_comm_stream *links_take_stream(struct hoop_comm *comm, uint32_t peer,
+                                                  uint32_t lane, bool sending)
+{
+    pthread_mutex_lock(&comm->inbox_lock);
+    struct hoop_comm_stream **at = &comm->streams;
+    while (*at != NULL &&
+           ((*at)->peer != peer || (*at)->lane != lane || (*at)->sending != sending)) {
+        at = &(*at)->next;
+    }
+    struct hoop_comm_stream *item = *at;
+    if (item != NULL) {
+        *at = item->next;
+    }
+    pthread_mutex_unlock(&comm->inbox_lock);
+    return item;
+}
+
+static struct hoop_comm_link *links_find(const struct hoop_comm *comm, uint32_t peer, uint32_t lane,
+                                         bool sending)
+{
+    for (uint32_t i = 0; i < comm->n_links; i++) {
+        struct hoop_comm_link *link = &comm->links[i];
+        if (link->peer == peer && link->lane == lane && link->sending == sending) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+/* hoop_link_params.stream: the sender dials, once. */
+static hoop_result_t links_stream(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                                  const struct hoop_address *address, int *ret_fd)
+{
+    struct hoop_comm *comm = arg;
+    struct hoop_comm_link *link = links_find(comm, peer, lane, sending);
+    if (link != NULL && sending && !link->dialled) {
+        link->dialled = true;
+        hoop_member_dial(comm->member, peer, lane, address);
+    }
+    struct hoop_comm_stream *item = links_take_stream(comm, peer, lane, sending);
+    if (item == NULL) {
+        return HOOP_AGAIN;
+    }
+    hoop_result_t result = HOOP_OK;
+    if (item->fd < 0) {
+        result = hoop_error(item->failure.code, "%s", item->failure.text);
+    } else {
+        *ret_fd = item->fd;
+    }
+    free(item);
+    return result;
+}
+
 static void links_wake(void *arg, uint32_t peer)
 {
     struct hoop_comm *comm = arg;
@@ -184,12 +276,19 @@ static hoop_result_t links_create(struct hoop_comm *comm, struct hoop_comm_link 
         .sending = link->sending,
         .slots = COMM_LINK_SLOTS,
         .chunk_bytes = comm->agreed.chunk_bytes,
+        .check = comm->agreed.check,
+        .buffer_bytes = hoop_settings()->socket_buffer_bytes,
+        .dock = links_dock,
+        .stream = links_stream,
         .import = links_import,
         .wake = links_wake,
         .arg = comm,
     };
     struct hoop_blob blob;
-    const struct hoop_transport *transport = hoop_transport_for(peer->same_process, true);
+    const struct hoop_transport *transport =
+        comm->agreed.transport == HOOP_TRANSPORT_TCP
+            ? hoop_transport_named("tcp")
+            : hoop_transport_for(peer->same_process, peer->same_machine);
     struct hoop_failure *failure = &comm->operation.failure;
     if (transport == NULL) {
         return hoop_failure_set(failure, HOOP_INTERNAL_ERROR, (int)link->peer,
@@ -209,11 +308,9 @@ static hoop_result_t links_create(struct hoop_comm *comm, struct hoop_comm_link 
 static struct hoop_comm_link *links_get(struct hoop_comm *comm, uint32_t peer, uint32_t lane,
                                         bool sending)
 {
-    for (uint32_t i = 0; i < comm->n_links; i++) {
-        struct hoop_comm_link *link = &comm->links[i];
-        if (link->peer == peer && link->lane == lane && link->sending == sending) {
-            return link;
-        }
+    struct hoop_comm_link *known = links_find(comm, peer, lane, sending);
+    if (known != NULL) {
+        return known;
     }
     struct hoop_comm_link *grown = realloc(comm->links, (comm->n_links + 1) * sizeof(*grown));
     if (grown == NULL) {
@@ -231,6 +328,22 @@ static struct hoop_comm_link *links_get(struct hoop_comm *comm, uint32_t peer, u
     return link;
 }
 
+/* Its socket, if it has one, wakes the driver from now on. */
+static hoop_result_t links_watch(struct hoop_comm *comm, struct hoop_link *link)
+{
+    const int fd = hoop_link_watch_fd(link);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET};
+    if (fd < 0) {
+        return HOOP_OK;
+    }
+    comm->sleeper.has_sockets = true;
+    if (epoll_ctl(comm->sleeper.epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        const int err = errno;
+        return hoop_error(hoop_from_errno(err), "epoll_ctl: %s", hoop_errno_name(err));
+    }
+    return HOOP_OK;
+}
+
 hoop_result_t hoop_comm_link(void *arg, uint32_t peer, uint32_t lane, bool sending,
                              struct hoop_link **ret_link)
 {
@@ -244,10 +357,11 @@ hoop_result_t hoop_comm_link(void *arg, uint32_t peer, uint32_t lane, bool sendi
         if (!links_find_blob(comm, link, &blob)) {
             return HOOP_AGAIN;
         }
-        const hoop_result_t bound = hoop_link_bind(link->link, &blob);
+        hoop_result_t bound = hoop_link_bind(link->link, &blob);
         if (bound == HOOP_AGAIN) {
             return HOOP_AGAIN;
         }
+        bound = bound == HOOP_OK ? links_watch(comm, link->link) : bound;
         if (bound != HOOP_OK) {
             const bool told = link->link->failure.code != HOOP_OK;
             return hoop_failure_set(&comm->operation.failure, bound, (int)peer,
@@ -259,10 +373,14 @@ hoop_result_t hoop_comm_link(void *arg, uint32_t peer, uint32_t lane, bool sendi
     return HOOP_OK;
 }
 
-void hoop_comm_links_finish(struct hoop_comm *comm)
+void hoop_comm_links_finish(struct hoop_comm *comm, bool failed)
 {
     for (uint32_t i = 0; i < comm->n_links; i++) {
-        hoop_link_destroy(comm->links[i].link);
+        if (failed) {
+            hoop_link_abandon(comm->links[i].link);
+        } else {
+            hoop_link_destroy(comm->links[i].link);
+        }
     }
     for (uint32_t i = 0; i < comm->n_imports; i++) {
         const struct hoop_comm_import *import = &comm->imports[i];

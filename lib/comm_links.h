@@ -12,6 +12,10 @@ hoop_result_t hoop_comm_link(void *arg, uint32_t peer, uint32_t lane, bool sendi
 void hoop_comm_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
                        const struct hoop_blob *blob);
 
+/* A data connection is there, or can't be had; arg is the comm. Service thread. */
+void hoop_comm_on_stream(void *arg, uint32_t rank, uint32_t lane, bool sending, int fd,
+                         const struct hoop_failure *failure);
+
 /* A region that was asked for is here, or can't be had; arg is the comm. Service thread. */
 void hoop_comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
                           const struct hoop_failure *failure);
@@ -20,10 +24,11 @@ void hoop_comm_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t
 bool hoop_comm_fetch_answered(void *arg, uint32_t peer, uint64_t region, uint32_t generation,
                               struct hoop_failure *ret);
 
-/* Destroys all links: no peer touches a buffer through them afterwards. Driver only. */
-void hoop_comm_links_finish(struct hoop_comm *comm);
+/* Destroys all links, with a goodbye unless the comm has failed: no peer touches a buffer through
+ * them afterwards. Driver only. */
+void hoop_comm_links_finish(struct hoop_comm *comm, bool failed);
 
-/* Frees blobs and answers that nobody asked for. */
+/* Frees blobs, answers and connections that nobody asked for. */
 void hoop_comm_inbox_finish(struct hoop_comm *comm);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * Contacts: what two ranks of different processes need of each other besides the data: the
- * descriptor of a region, the blob of a link. A rank asks over the connection that it made itself
- * (its contact) and answers over those that others made to it (visitor.c), so that two ranks
- * that call each other at the same moment need not agree on one connection.
+ * Contacts: what two ranks of different processes of a machine need of each other besides the data:
+ * the descriptor of a region, the blob of a link. A rank asks over the connection that it made
+ * itself (its contact) and answers over those that others made to it (visitor.c), so that two ranks
+ * that call each other at the same moment need not agree on one connection. What is for a rank of
+ * another machine goes by way of the rendezvous.
  *
  *      errand: queued --contact open--> sent --answer--> done        (a blob is done when sent)
  */
@@ -181,16 +182,17 @@ static void contact_connect(void *arg)
         hoop_vigil_lose(member, rank, "does not answer a control connection");
         return;
     }
+    struct hoop_place place = {.name = ""};
     union hoop_frame hello;
+    memcpy(place.name, member->fellows[rank].listener, sizeof(place.name));
     hoop_frame_init(&hello, HOOP_FRAME_HELLO);
     hello.hello.kind = HOOP_HELLO_PEER;
     hello.hello.comm_id = member->roster.comm_id;
     hello.hello.from = member->join.rank;
     hello.hello.to = rank;
     hello.hello.epoch = member->roster.epoch;
-    const hoop_result_t result =
-        hoop_control_connect(member->fellows[rank].listener, &hello.hello, &member->secret,
-                             &contact_owner, contact, &contact->control);
+    const hoop_result_t result = hoop_control_connect(&place, NULL, &hello.hello, &member->secret,
+                                                      &contact_owner, contact, &contact->control);
     if (result == HOOP_OK) {
         hoop_timer_start(contact->timer, CONTACT_PATIENCE_MS, 0);
     } else if (result == HOOP_AGAIN && hoop_now_ns() < contact->deadline_ns) {
@@ -285,15 +287,43 @@ static void contact_do_here(struct hoop_member *member, uint32_t rank,
     }
 }
 
+/* A rank of another machine: blobs only. False: nobody would pass it on. */
+static bool contact_do_far(struct hoop_member *member, const union contact_want *want)
+{
+    const bool can = member->control != NULL && want->header.type == HOOP_FRAME_BLOB;
+    if (can) {
+        hoop_control_send(member->control, &want->header, NULL, 0);
+    }
+    return can;
+}
+
+/* Have the ranks of the process that speaks for this machine said goodbye? */
+static bool contact_spokesman_left(const struct hoop_member *member)
+{
+    bool left = true;
+    for (uint32_t rank = 0; rank < member->roster.n; rank++) {
+        if (member->roster.peers[rank].process == member->server) {
+            left = left && member->events.left(member->events.arg, rank);
+        }
+    }
+    return left;
+}
+
 static void contact_run(void *arg)
 {
     struct contact_call *call = arg;
     struct hoop_member *member = call->member;
     const uint32_t rank = call->rank;
-    if (member->state == HOOP_MEMBER_IN && member->roster.peers[rank].same_process) {
+    const bool in = member->state == HOOP_MEMBER_IN;
+    bool done = false;
+    if (in && member->roster.peers[rank].same_process) {
         contact_do_here(member, rank, &call->want);
-    } else if (member->state != HOOP_MEMBER_IN || member->fellows[rank].lost ||
-               !contact_do(member, rank, &call->want)) {
+        done = true;
+    } else if (in && !member->fellows[rank].lost) {
+        done = member->roster.peers[rank].same_machine ? contact_do(member, rank, &call->want)
+                                                       : contact_do_far(member, &call->want);
+    }
+    if (!done) {
         struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
         char who[160];
         hoop_member_describe(member, rank, who, sizeof(who));
@@ -301,8 +331,15 @@ static void contact_run(void *arg)
         if (call->want.header.type == HOOP_FRAME_REGION_GET) {
             member->events.fetched(member->events.arg, rank, call->want.region.id,
                                    call->want.region.generation, &failure);
-        } else if (member->state == HOOP_MEMBER_IN) {
-            hoop_vigil_lose(member, rank, "cannot be sent a link's blob");
+        } else if (in && !member->roster.peers[rank].same_machine &&
+                   !contact_spokesman_left(member)) {
+            (void)hoop_vigil_lose_server(member); /* its end is the cause, and not rank */
+        } else if (in) {
+            hoop_vigil_lose(member, rank,
+                            member->roster.peers[rank].same_machine
+                                ? "cannot be sent a link's blob"
+                                : "cannot be reached: the process that spoke for this machine has "
+                                  "left");
         }
     }
     if (call->posted) {
@@ -349,12 +386,58 @@ void hoop_member_send_blob(struct hoop_member *member, uint32_t rank, uint32_t l
     _Static_assert(HOOP_BLOB_BYTES == HOOP_FRAME_BLOB_BYTES, "a blob is what a frame carries");
     struct contact_call call = {.member = member, .rank = rank};
     contact_want_init(&call.want, HOOP_FRAME_BLOB);
+    call.want.blob.from = member->join.rank;
+    call.want.blob.to = rank;
     call.want.blob.lane = lane;
     call.want.blob.sending = sending;
     call.want.blob.bytes = blob->bytes;
     memcpy(call.want.blob.data, blob->data, blob->bytes);
     contact_post(&call);
 }
+
+/* ---- Telling the other machines ----------------------------------------------------------- */
+
+struct contact_alarm {
+    struct hoop_member *member;
+    bool posted; /* allocated */
+    struct hoop_failure failure;
+};
+
+static void contact_raise(void *arg)
+{
+    struct contact_alarm *alarm = arg;
+    struct hoop_member *member = alarm->member;
+    const struct hoop_failure *failure = &alarm->failure;
+    const bool spans = member->state == HOOP_MEMBER_IN && member->roster.machines > 1;
+    if (spans && member->control != NULL && !member->raised) {
+        union hoop_frame frame;
+        hoop_frame_init(&frame, HOOP_FRAME_FAIL);
+        frame.reject.code = (int32_t)failure->code;
+        frame.reject.rank = failure->rank;
+        memcpy(frame.reject.text, failure->text, sizeof(frame.reject.text));
+        member->raised = true;
+        hoop_control_send(member->control, &frame.header, NULL, 0);
+    }
+    if (alarm->posted) {
+        free(alarm);
+    }
+}
+
+void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *failure)
+{
+    assert(failure->code != HOOP_OK && failure->code != HOOP_IN_PROGRESS);
+    struct contact_alarm alarm = {.member = member, .failure = *failure};
+    struct contact_alarm *copy = malloc(sizeof(*copy));
+    if (copy == NULL) {
+        hoop_service_run(contact_raise, &alarm); /* late, but done */
+        return;
+    }
+    *copy = alarm;
+    copy->posted = true;
+    hoop_service_post(contact_raise, copy);
+}
+
+/* ---- The end of a contact ----------------------------------------------------------------- */
 
 void hoop_contact_drop(struct hoop_member *member, uint32_t rank, const char *why)
 {

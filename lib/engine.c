@@ -5,8 +5,8 @@
  *
  *      in state         what happened                        then
  *      ---------------  -----------------------------------  -------------------------------------
- *      (nothing)        asked: a step with parts             those parts WANTED, local copy made
- *                       asked: a step without parts          (nothing): the next turn asks again
+ *      (nothing)        asked: a step with parts             local part done; the others WANTED
+ *                       asked: no send, no receive           (nothing): the next turn asks again
  *                       asked: no more steps                 FINISHED, for good
  *      x_WANTED         no link yet, or the link says AGAIN  stays; the next turn tries again
  *                       posted                               x_POSTED
@@ -16,6 +16,9 @@
  *
  * A turn of a lane is: progress of its links, then at most one new step, then posting. So a poll
  * does at most one step in each lane, and no lane waits for another.
+ *
+ * A lane keeps the two links of its latest send and receive. Where its peers change, the link
+ * before gets no more progress from it: a send that is done needs none to arrive.
  *
  * A link fails the engine only while the lane wants something of it: a neighbour that has all its
  * data may be gone while this rank still waits for the other one.
@@ -44,13 +47,20 @@ enum {
     LANE_RECV = LANE_RECV_WANTED | LANE_RECV_POSTED,
 };
 
-/* Where a ref of this rank lies. NULL stays NULL: a buffer without elements need not exist. */
-static void *engine_at(const struct hoop_engine_op *op, const struct hoop_ref *ref)
+/*
+ * Where a ref of this rank lies, for HOOP_EVERY the first vector. NULL stays NULL: a buffer without
+ * elements need not exist.
+ */
+static void *lane_at(const struct hoop_engine_lane *lane, const struct hoop_ref *ref)
 {
-    assert(ref->space == HOOP_SPACE_IN || ref->space == HOOP_SPACE_OUT);
-    assert(ref->member == op->plan->me);
-    char *base = ref->space == HOOP_SPACE_IN ? (char *)op->in : (char *)op->out;
-    return base == NULL ? NULL : base + ref->off * op->plan->type_bytes;
+    const struct hoop_engine_op *op = &lane->engine->op;
+    const struct hoop_plan *plan = op->plan;
+    const bool scratch = ref->space == HOOP_SPACE_SCRATCH;
+    assert(scratch || ref->space == HOOP_SPACE_IN || ref->space == HOOP_SPACE_OUT);
+    assert(ref->member == plan->me || (scratch && ref->member == HOOP_EVERY));
+    char *base = scratch ? op->scratch : ref->space == HOOP_SPACE_IN ? (char *)op->in : op->out;
+    const uint64_t before = scratch ? plan->chunk * plan->n * lane->index : 0;
+    return base == NULL ? NULL : base + (before + ref->off) * plan->type_bytes;
 }
 
 static size_t engine_bytes(const struct hoop_engine_op *op, const struct hoop_ref *ref)
@@ -110,8 +120,8 @@ static void lane_fold(const struct hoop_engine_lane *lane)
     if (lane->step.recv.mode != HOOP_RECV_REDUCE_LAST) {
         reduction.divisor = 0;
     }
-    void *const dst = engine_at(op, to);
-    const void *const src[] = {lane->recv.data, engine_at(op, &own)};
+    void *const dst = lane_at(lane, to);
+    const void *const src[] = {lane->recv.data, lane_at(lane, &own)};
     hoop_fold(&reduction, &dst, 1, src, 2, (size_t)to->count);
 }
 
@@ -168,25 +178,57 @@ static bool lane_check(struct hoop_engine_lane *lane)
     return false;
 }
 
-static void lane_local(struct hoop_engine_lane *lane)
+static void lane_copy(const struct hoop_engine_lane *lane)
+{
+    const struct hoop_ref *from = &lane->step.local.src, *to = &lane->step.local.dst;
+    const void *src = lane_at(lane, from);
+    void *dst = lane_at(lane, to);
+    assert(to->space != HOOP_SPACE_IN && to->count == from->count);
+    if (dst != src && to->count > 0) {
+        memmove(dst, src, engine_bytes(&lane->engine->op, to));
+    }
+}
+
+/* Everybody's vectors lie in SCRATCH by their distance before me. */
+static void lane_reduce(const struct hoop_engine_lane *lane)
 {
     const struct hoop_engine_op *op = &lane->engine->op;
-    const struct hoop_step *step = &lane->step;
-    if (step->local.op != HOOP_LOCAL_COPY) {
-        hoop_failure_set(lane->engine->failure, HOOP_INTERNAL_ERROR, -1,
-                         "lane %" PRIu32 ", step %" PRIu64 ": local part %u cannot be carried out "
-                         "over links (expected %d, none, or %d, copy)",
-                         lane->index, lane->send.chunk, (unsigned)step->local.op, HOOP_LOCAL_NONE,
-                         HOOP_LOCAL_COPY);
+    const struct hoop_ref *from = &lane->step.local.src, *to = &lane->step.local.dst;
+    const size_t n = op->plan->n, bytes = engine_bytes(op, from);
+    const char *own = lane_at(lane, from);
+    void *const dst = lane_at(lane, to);
+    assert(from->space == HOOP_SPACE_SCRATCH && from->member == HOOP_EVERY);
+    assert(to->space != HOOP_SPACE_IN && to->count == from->count);
+    if (from->count == 0) {
         return;
     }
-    assert(step->local.dst.space == HOOP_SPACE_OUT);
-    assert(step->local.dst.count == step->local.src.count);
-    void *dst = engine_at(op, &step->local.dst);
-    const void *src = engine_at(op, &step->local.src);
-    if (dst != src && step->local.dst.count > 0) {
-        memmove(dst, src, engine_bytes(op, &step->local.dst));
+    for (size_t rank = 0; rank < n; rank++) {
+        op->src[rank] = own + (op->plan->me + n - rank) % n * bytes;
     }
+    hoop_fold(&op->reduction, &dst, 1, op->src, (unsigned)n, (size_t)from->count);
+}
+
+static void lane_local(struct hoop_engine_lane *lane)
+{
+    const struct hoop_step *step = &lane->step;
+    if (step->local.op == HOOP_LOCAL_COPY) {
+        lane_copy(lane);
+    } else if (step->local.op == HOOP_LOCAL_REDUCE) {
+        lane_reduce(lane);
+    } else if (step->local.op != HOOP_LOCAL_NONE) {
+        hoop_failure_set(lane->engine->failure, HOOP_INTERNAL_ERROR, -1,
+                         "lane %" PRIu32 ", step %" PRIu64 ": local part %u cannot be carried out "
+                         "over links (expected %d, copy, or %d, reduce)",
+                         lane->index, lane->send.chunk, (unsigned)step->local.op, HOOP_LOCAL_COPY,
+                         HOOP_LOCAL_REDUCE);
+    }
+}
+
+static struct hoop_xfer lane_xfer(const struct hoop_engine_lane *lane, hoop_xfer_done_fn *done)
+{
+    const struct hoop_engine_op *op = &lane->engine->op;
+    return (struct hoop_xfer){
+        .op = op->sequence, .chunk = lane->k, .signature = op->signature, .done = done};
 }
 
 /* Asks for the next step and fills in its xfers. */
@@ -199,23 +241,23 @@ static void lane_ask(struct hoop_engine_lane *lane)
         lane->engine->running--;
         return;
     }
-    lane->send = (struct hoop_xfer){.op = op->sequence, .chunk = lane->k, .done = engine_send_done};
-    lane->recv = (struct hoop_xfer){.op = op->sequence, .chunk = lane->k, .done = engine_recv_done};
+    lane->send = lane_xfer(lane, engine_send_done);
+    lane->recv = lane_xfer(lane, engine_recv_done);
     lane->k++;
     if (step->send.peer >= 0) {
         lane->state |= LANE_SEND_WANTED;
-        lane->send.data = engine_at(op, &step->send.from);
+        lane->send.data = lane_at(lane, &step->send.from);
         lane->send.bytes = engine_bytes(op, &step->send.from);
     }
     if (step->recv.peer >= 0) {
-        assert(step->recv.to.space == HOOP_SPACE_OUT);
+        const bool copied = step->recv.mode == HOOP_RECV_COPY;
+        assert(step->recv.to.space == HOOP_SPACE_OUT ||
+               (copied && step->recv.to.space == HOOP_SPACE_SCRATCH));
         lane->state |= LANE_RECV_WANTED;
-        lane->recv.data = step->recv.mode == HOOP_RECV_COPY ? engine_at(op, &step->recv.to) : NULL;
+        lane->recv.data = copied ? lane_at(lane, &step->recv.to) : NULL;
         lane->recv.bytes = engine_bytes(op, &step->recv.to);
     }
-    if (step->local.op != HOOP_LOCAL_NONE) {
-        lane_local(lane);
-    }
+    lane_local(lane);
 }
 
 /* Posts a part that is wanted, with the link of its step before if the peer is the same. */
@@ -298,6 +340,22 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine)
         return HOOP_POLL_DONE;
     }
     return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
+}
+
+bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *lane, uint32_t *ret_rank,
+                         const struct hoop_transport **ret_transport)
+{
+    const uint32_t lanes = engine->running > 0 ? engine->op.plan->lanes : 0;
+    while (*lane < lanes) {
+        const struct hoop_engine_lane *at = &engine->lanes[(*lane)++];
+        if ((at->state & LANE_RECV) != 0) {
+            const struct hoop_link *link = lane_link(at, false);
+            *ret_rank = (uint32_t)lane_peer(at, false);
+            *ret_transport = link != NULL ? link->transport : NULL;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* One part of a lane, if it is outstanding; returns the new length of the text. */

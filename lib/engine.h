@@ -5,7 +5,7 @@
  * went; lib/wait.c decides what to do meanwhile. It allocates nothing between start and done
  * (lanes live in the engine, xfers in the lanes).
  *
- *      per lane:   ask(k) -> post send, post recv -> both done -> fold -> k+1 -> ... -> finished
+ *   per lane:   ask(k) -> local part -> post recv and send -> both done -> k+1 -> ... -> finished
  *
  * A receive that reduces is lent the link's memory, folded from there into its place, and the slot
  * given back at once: the sum is the next thing this lane sends, while it is hot.
@@ -46,7 +46,12 @@ struct hoop_engine_op {
     struct hoop_reduction reduction; /* divisor for the last fold */
     const void *in;
     void *out;
-    uint32_t sequence; /* of the operation in its comm: goes into every header */
+    /* HOOP_SPACE_SCRATCH: n * plan->chunk elements for each lane, one lane's behind the other's.
+     * NULL with algorithms that use none, and where there are no elements. */
+    void *scratch;
+    const void **src; /* [n], room for the sources of a fold of SCRATCH; NULL with scratch */
+    struct hoop_signature signature; /* goes into every header, like sequence */
+    uint32_t sequence;               /* of the operation in its comm */
     /*
      * The link with a peer for a lane. HOOP_AGAIN: being made, ask at the next poll. The engine
      * does not own it.
@@ -72,6 +77,14 @@ void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *
  * gives the buffers back.
  */
 enum hoop_poll hoop_engine_poll(struct hoop_engine *engine);
+
+/*
+ * True: a lane waits for *ret_rank to send something, over a link of *ret_transport, NULL while
+ * there is none. Begin with *lane = 0 and ask until false: *lane is moved behind the lane that was
+ * found.
+ */
+bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *lane, uint32_t *ret_rank,
+                         const struct hoop_transport **ret_transport);
 
 /* Which peers the engine waits for now, as a sentence part: "rank 3 (lane 0, step 5, recv)". */
 void hoop_engine_describe(const struct hoop_engine *engine, char *buf, size_t bytes);

@@ -1,13 +1,18 @@
 /*
- * Accepting control connections: of this uid, at most LISTENER_WAITING unproven at once, each for
- * LISTENER_PATIENCE_MS. A newcomer over the limit takes the place of the one that has waited
- * longest: a proof takes well under a millisecond, so that crowds of strangers starve nobody. An
- * honest process that was closed so tries again.
+ * Accepting control connections: on this machine of this uid, at most LISTENER_WAITING unproven at
+ * once, each for LISTENER_PATIENCE_MS. A newcomer over the limit takes the place of the one that
+ * has waited longest: a proof takes three times the way to the other end and back, so that crowds
+ * of strangers starve nobody. An honest process that was closed so tries again.
+ *
+ * On TCP anybody may come. There LISTENER_ACCEPTS newcomers are followed by a rest, so that a flood
+ * costs the service thread little, and a newcomer keeps its place for LISTENER_REST_MS at the
+ * least: long enough for a proof in a machine room. The others wait in the kernel's queue.
  */
 #include "base/clock.h"
 #include "base/log.h"
 #include "control.h"
 #include "packet.h"
+#include "stream.h"
 #include "watch.h"
 #include <assert.h>
 #include <stdio.h>
@@ -18,6 +23,7 @@
 #define LISTENER_PATIENCE_MS 5000u
 #define LISTENER_LOOK_MS 500u
 #define LISTENER_ACCEPTS 32 /* at once, then the others have their turn */
+#define LISTENER_REST_MS 5u
 
 /* An accepted connection that has not proved itself yet. Oldest first. */
 struct listener_guest {
@@ -32,20 +38,43 @@ struct hoop_listener {
     void *arg;
     int fd;
     struct hoop_watch *watch;
-    struct hoop_timer *timer; /* looks for the impatient; also after accept failed */
+    struct hoop_timer *timer; /* looks for those who take too long; also after accept failed */
+    struct hoop_timer *rest;
+    uint64_t round_ns; /* TCP: when the newcomers before the next rest began to come */
+    uint32_t round;    /* how many they are */
     struct listener_guest *guests;
     uint32_t guest_count;
     bool told; /* strangers are logged once */
-    char name[HOOP_FRAME_NAME_BYTES];
+    bool warned;
+    struct hoop_place place;
+    char text[HOOP_ADDRESS_TEXT_BYTES]; /* of the place */
 };
+
+void hoop_place_format(const struct hoop_place *place, char *ret_text, size_t bytes)
+{
+    if (place->address.family == 0) {
+        (void)snprintf(ret_text, bytes, "%s", place->name);
+    } else {
+        hoop_address_format(&place->address, ret_text, bytes);
+    }
+}
 
 static void listener_tell(struct hoop_listener *listener, const char *why)
 {
     if (!listener->told) {
         listener->told = true;
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT,
-                 "%s: a connection was refused: %s (later ones are not mentioned)", listener->name,
+                 "%s: a connection was refused: %s (later ones are not mentioned)", listener->text,
                  why);
+    }
+}
+
+/* Not a stranger's doing: those who wait outside cannot know. */
+static void listener_warn(struct hoop_listener *listener, const char *why)
+{
+    if (!listener->warned) {
+        listener->warned = true;
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s", listener->text, why);
     }
 }
 
@@ -98,7 +127,9 @@ static void guest_closed(void *arg, struct hoop_control *control, const struct h
 {
     struct listener_guest *guest = arg;
     (void)control;
-    listener_tell(guest->listener, why->text);
+    if (why->code != HOOP_AGAIN) {
+        listener_tell(guest->listener, why->text);
+    }
     listener_dismiss(guest->listener, guest);
 }
 
@@ -140,6 +171,17 @@ static void listener_welcome(struct hoop_listener *listener, int fd)
     }
 }
 
+/* Is it time for a rest? */
+static bool listener_is_tired(struct hoop_listener *listener)
+{
+    const uint64_t now = hoop_now_ns();
+    if (now - listener->round_ns > LISTENER_REST_MS * HOOP_NS_PER_MS) {
+        listener->round_ns = now;
+        listener->round = 0;
+    }
+    return listener->place.address.family != 0 && ++listener->round >= LISTENER_ACCEPTS;
+}
+
 static void listener_ready(void *arg, unsigned events)
 {
     struct hoop_listener *listener = arg;
@@ -152,13 +194,25 @@ static void listener_ready(void *arg, unsigned events)
         }
         if (result != HOOP_OK) {
             /* out of descriptors: the connection stays queued, so look away for a while */
-            listener_tell(listener, hoop_thread_error());
+            listener_warn(listener, hoop_thread_error());
             hoop_watch_want(listener->watch, 0);
             hoop_timer_start(listener->timer, LISTENER_LOOK_MS, LISTENER_LOOK_MS);
             return;
         }
         listener_welcome(listener, fd);
+        if (listener_is_tired(listener)) {
+            hoop_watch_want(listener->watch, 0);
+            hoop_timer_start(listener->rest, LISTENER_REST_MS, 0);
+            return;
+        }
     }
+}
+
+static void listener_rested(void *arg)
+{
+    struct hoop_listener *listener = arg;
+    listener->round = 0;
+    hoop_watch_want(listener->watch, HOOP_WATCH_READ);
 }
 
 static void listener_look(void *arg)
@@ -176,8 +230,29 @@ static void listener_look(void *arg)
     }
 }
 
-hoop_result_t hoop_listener_create(const char *name, const struct hoop_listener_owner *owner,
-                                   void *arg, struct hoop_listener **ret_listener,
+static hoop_result_t listener_open(struct hoop_listener *listener, const struct hoop_ports *ports)
+{
+    struct hoop_address *address = &listener->place.address;
+    hoop_result_t result = address->family == 0
+                               ? hoop_packet_listen(listener->place.name, &listener->fd)
+                               : hoop_stream_listen(address, ports, &listener->fd, address);
+    if (result == HOOP_OK) {
+        hoop_place_format(&listener->place, listener->text, sizeof(listener->text));
+        result = hoop_timer_create(listener_look, listener, &listener->timer);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_timer_create(listener_rested, listener, &listener->rest);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_watch_create(listener->fd, HOOP_WATCH_READ, listener_ready, listener,
+                                   &listener->watch);
+    }
+    return result;
+}
+
+hoop_result_t hoop_listener_create(const struct hoop_place *place, const struct hoop_ports *ports,
+                                   const struct hoop_listener_owner *owner, void *arg,
+                                   struct hoop_listener **ret_listener,
                                    struct hoop_failure *failure)
 {
     struct hoop_listener *listener = calloc(1, sizeof(*listener));
@@ -187,21 +262,19 @@ hoop_result_t hoop_listener_create(const char *name, const struct hoop_listener_
     listener->fd = -1;
     listener->owner = owner;
     listener->arg = arg;
-    (void)snprintf(listener->name, sizeof(listener->name), "%s", name);
-    hoop_result_t result = hoop_packet_listen(name, &listener->fd);
-    if (result == HOOP_OK) {
-        result = hoop_timer_create(listener_look, listener, &listener->timer);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_watch_create(listener->fd, HOOP_WATCH_READ, listener_ready, listener,
-                                   &listener->watch);
-    }
+    listener->place = *place;
+    const hoop_result_t result = listener_open(listener, ports);
     if (result != HOOP_OK) {
         hoop_listener_destroy(listener);
         return hoop_failure_set(failure, result, -1, "%s", hoop_thread_error());
     }
     *ret_listener = listener;
     return HOOP_OK;
+}
+
+const struct hoop_address *hoop_listener_address(const struct hoop_listener *listener)
+{
+    return &listener->place.address;
 }
 
 void hoop_listener_destroy(struct hoop_listener *listener)
@@ -212,6 +285,7 @@ void hoop_listener_destroy(struct hoop_listener *listener)
     while (listener->guests != NULL) {
         listener_dismiss(listener, listener->guests);
     }
+    hoop_timer_destroy(listener->rest);
     hoop_timer_destroy(listener->timer);
     hoop_watch_destroy(listener->watch);
     hoop_fork_close(listener->fd);

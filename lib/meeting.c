@@ -1,52 +1,62 @@
 /*
- * Meetings: where the ranks of one comm find each other, from a unique id or from what a launcher
- * left in the environment.
+ * Meetings: where the ranks of one comm find each other, from a unique id, a url, or what a
+ * launcher left in the environment.
  *
- * With HOOP_SECRET, name and secret of the k-th meeting are derived from it: nobody without it can
- * guess the name or pass the handshake. Without it the name is made of what all ranks of a job
- * share (a port, a job id), so that others can guess it, and the kernel vouches for the uid.
+ *   by            one machine                             several machines
+ *   unique id     name and secret: random, in the id      and the hub's address, in the id
+ *   env://        name: from the secret, or from what     name and secret: from the job's secret;
+ *                 tells the job from others               address: MASTER_ADDR
+ *   tcp://        the same, and from the url              the same, with the url's address
+ *   file://       the same, and from the url              random, in the file
+ *
+ * Where a secret is, name and secret of the k-th meeting are derived from it and from all that
+ * tells jobs and attempts apart: nobody without it can guess the name or pass the handshake, and
+ * jobs that share a secret do not meet. Without one, on one machine, others can guess the name, and
+ * the kernel vouches for the uid.
+ *
+ * A host that is a loopback address means one machine: nobody else could come. Only HOOP_HOSTID
+ * makes several machines of one; then they meet there.
  */
-#include "bootstrap.h"
-#include "control.h"
-#include "rendezvous.h"
+#include "meeting.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "door.h"
+#include "interface.h"
+#include "meeting_file.h"
+#include "secret.h"
+#include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Unique ids --------------------------------------------------------------------------- */
+#define MEETING_LOOKUP_PAUSE_MS 250u
 
-#define MEETING_ID_MAGIC "hoop-id"
-#define MEETING_ID_VERSION 1u
-
-/* What a unique id holds; the check tells a damaged one from a wrong secret. */
-struct meeting_id {
-    char magic[8];
-    uint32_t version;
-    uint32_t reserved;
-    char name[HOOP_MEETING_NAME_BYTES];
-    uint8_t secret[HOOP_SECRET_BYTES];
-    uint8_t check[16];
-};
-_Static_assert(sizeof(struct meeting_id) == HOOP_UNIQUE_ID_BYTES, "an id is plain bytes");
-_Static_assert(HOOP_MEETING_NAME_BYTES == HOOP_FRAME_NAME_BYTES, "names travel in frames");
-
-static hoop_result_t meeting_check(const struct meeting_id *id, uint8_t ret_mac[HOOP_MAC_BYTES])
+void hoop_meeting_finish(struct hoop_meeting *meeting)
 {
-    struct hoop_secret secret;
-    memcpy(secret.bytes, id->secret, sizeof(secret.bytes));
-    const hoop_result_t result = hoop_hmac(&secret, "hoop unique id", id->name, sizeof(id->name),
-                                           &id->version, sizeof(id->version), ret_mac);
-    hoop_secret_wipe(&secret, sizeof(secret));
-    return result;
+    free(meeting->file);
+    meeting->file = NULL;
+    hoop_secret_wipe(meeting, sizeof(*meeting));
+}
+
+void hoop_meeting_name(const char *prefix, const uint8_t bytes[HOOP_MEETING_NAME_RANDOM],
+                       char ret_name[HOOP_MEETING_NAME_BYTES])
+{
+    size_t at = (size_t)snprintf(ret_name, HOOP_MEETING_NAME_BYTES, "%s", prefix);
+    for (size_t i = 0; i < HOOP_MEETING_NAME_RANDOM; i++) {
+        at += (size_t)snprintf(ret_name + at, HOOP_MEETING_NAME_BYTES - at, "%02x", bytes[i]);
+    }
 }
 
 static hoop_result_t meeting_random(struct hoop_meeting *ret)
 {
     struct hoop_meeting meeting = {.has_secret = true};
-    hoop_result_t result = hoop_listener_name(meeting.name);
+    uint8_t name[HOOP_MEETING_NAME_RANDOM];
+    hoop_result_t result = hoop_random(name, sizeof(name));
     if (result == HOOP_OK) {
+        hoop_meeting_name("hoop-", name, meeting.name);
         result = hoop_random(&meeting.secret, sizeof(meeting.secret));
     }
     if (result == HOOP_OK) {
@@ -56,261 +66,451 @@ static hoop_result_t meeting_random(struct hoop_meeting *ret)
     return result;
 }
 
-struct meeting_serve {
-    struct hoop_meeting meeting;
-    hoop_result_t result;
-    struct hoop_failure failure;
+/* ---- Calls -------------------------------------------------------------------------------- */
+
+enum meeting_scheme { MEETING_ENV, MEETING_TCP, MEETING_FILE };
+
+#define MEETING_URL_BYTES 1024
+#define MEETING_JOB_BYTES (HOOP_LAUNCHER_JOB_BYTES + MEETING_URL_BYTES + 64)
+
+/* What one call knows. */
+struct meeting_call {
+    char url[MEETING_URL_BYTES];
+    enum meeting_scheme scheme;
+    struct hoop_launcher launcher; /* host and ports: the url's, if it has any */
+    uint64_t timeout_ms;
+    uint64_t number; /* of this call among those of this url and rank */
+    char job[MEETING_JOB_BYTES];
+    bool named; /* job tells this job from others */
+    bool has_secret;
+    struct hoop_secret secret; /* the job's, not a meeting's */
 };
 
-static void meeting_serve(void *arg)
+/* How many calls there were of a url by a rank: a process may hold several. */
+struct meeting_count {
+    struct meeting_count *next;
+    uint64_t calls;
+    uint32_t rank;
+    char url[MEETING_URL_BYTES];
+};
+
+static pthread_mutex_t meeting_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct meeting_count *meeting_counts; /* under meeting_lock; kept for ever */
+
+static hoop_result_t meeting_take_number(struct meeting_call *call)
 {
-    struct meeting_serve *serve = arg;
-    serve->result = hoop_rendezvous_serve(&serve->meeting, &serve->failure);
+    pthread_mutex_lock(&meeting_lock);
+    struct meeting_count *count = meeting_counts;
+    while (count != NULL &&
+           (count->rank != call->launcher.rank || strcmp(count->url, call->url) != 0)) {
+        count = count->next;
+    }
+    if (count == NULL && (count = calloc(1, sizeof(*count))) != NULL) {
+        count->rank = call->launcher.rank;
+        memcpy(count->url, call->url, sizeof(count->url));
+        count->next = meeting_counts;
+        meeting_counts = count;
+    }
+    call->number = count != NULL ? count->calls++ : 0;
+    pthread_mutex_unlock(&meeting_lock);
+    return count != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
 }
 
-hoop_result_t hoop_meeting_create(hoop_unique_id_t *ret_id)
+/* HOOP_SECRET, or what HOOP_SECRET_FILE holds; or there is none. */
+static hoop_result_t meeting_find_secret(struct meeting_call *call)
 {
-    struct meeting_serve serve = {.failure = {.rank = -1}};
-    struct meeting_id id = {.magic = MEETING_ID_MAGIC, .version = MEETING_ID_VERSION};
-    uint8_t mac[HOOP_MAC_BYTES];
-    hoop_result_t result = hoop_service_start();
-    if (result == HOOP_OK) {
-        result = meeting_random(&serve.meeting);
-    }
-    if (result != HOOP_OK) {
-        return result;
-    }
-    memcpy(id.name, serve.meeting.name, sizeof(id.name));
-    memcpy(id.secret, serve.meeting.secret.bytes, sizeof(id.secret));
-    result = meeting_check(&id, mac);
-    if (result == HOOP_OK) {
-        memcpy(id.check, mac, sizeof(id.check));
-        hoop_service_run(meeting_serve, &serve);
-        result = serve.result;
-        if (result != HOOP_OK) {
-            (void)hoop_error(result, "%s", serve.failure.text);
+    const struct hoop_settings *settings = hoop_settings();
+    hoop_result_t result = HOOP_OK;
+    if (settings->secret != NULL) {
+        result = hoop_secret_parse(settings->secret, &call->secret);
+        if (result == HOOP_INVALID_ARGUMENT) {
+            result = hoop_error(HOOP_INVALID_USAGE, "HOOP_SECRET: expected 64 hexadecimal digits");
         }
+    } else if (settings->secret_file != NULL) {
+        result = hoop_secret_read(settings->secret_file, &call->secret);
+        if (result == HOOP_INVALID_USAGE) {
+            result = hoop_error(result, "HOOP_SECRET_FILE: %s", hoop_thread_error());
+        }
+    } else {
+        return HOOP_OK;
     }
-    if (result == HOOP_OK) {
-        memcpy(ret_id->internal, &id, sizeof(id));
-    }
-    hoop_secret_wipe(&serve.meeting, sizeof(serve.meeting));
-    hoop_secret_wipe(&id, sizeof(id));
+    call->has_secret = result == HOOP_OK;
     return result;
 }
 
-hoop_result_t hoop_meeting_from_id(const hoop_unique_id_t *id, struct hoop_meeting *ret)
+static void meeting_name_job(struct meeting_call *call)
 {
-    struct meeting_id bytes;
-    uint8_t mac[HOOP_MAC_BYTES];
-    memcpy(&bytes, id->internal, sizeof(bytes));
-    bool good = memcmp(bytes.magic, MEETING_ID_MAGIC, sizeof(MEETING_ID_MAGIC)) == 0 &&
-                bytes.version == MEETING_ID_VERSION && bytes.name[0] != 0 &&
-                memchr(bytes.name, 0, sizeof(bytes.name)) != NULL;
-    if (good) {
-        const hoop_result_t result = meeting_check(&bytes, mac);
-        if (result != HOOP_OK) {
-            return result;
-        }
-        good = memcmp(bytes.check, mac, sizeof(bytes.check)) == 0;
-    }
-    if (good) {
-        *ret = (struct hoop_meeting){.has_secret = true};
-        memcpy(ret->name, bytes.name, sizeof(ret->name));
-        memcpy(ret->secret.bytes, bytes.secret, sizeof(ret->secret.bytes));
-    }
-    hoop_secret_wipe(&bytes, sizeof(bytes));
-    if (!good) {
-        return hoop_error(HOOP_INVALID_ARGUMENT,
-                          "this is no unique id of hoop %d.%d: expected the %d bytes that "
-                          "hoop_get_unique_id() wrote",
-                          HOOP_MAJOR, HOOP_MINOR, HOOP_UNIQUE_ID_BYTES);
-    }
-    return HOOP_OK;
+    const bool in_url = call->scheme != MEETING_ENV;
+    (void)snprintf(call->job, sizeof(call->job), "%sHOOP_RESTART_COUNT=%llu\n%s%s\n",
+                   call->launcher.job, (unsigned long long)hoop_settings()->restart_count,
+                   in_url ? "HOOP_INIT=" : "", in_url ? call->url : "");
+    call->named = call->launcher.named || in_url;
 }
 
-/* ---- The environment ---------------------------------------------------------------------- */
-
-/* How launchers say who is who; the first whose size and rank are set counts. */
-static const struct meeting_launcher {
-    const char *size, *rank;
-    const char *local; /* ranks on this machine, NULL: not said */
-    const char *only_with;
-} meeting_launchers[] = {
-    {"WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", NULL},
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
-    /* outside srun Slurm sets the size too, for one process that is no task */
-    {"SLURM_NTASKS", "SLURM_PROCID", NULL, "SLURM_STEP_ID"},
-    {"PMI_SIZE", "PMI_RANK", NULL, NULL},
-};
-
-/* What the ranks of a job share, and other jobs of the user do not. */
-static const char *const meeting_job_variables[] = {
-    "MASTER_PORT",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "PMIX_NAMESPACE",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "PMI_JOBID",
-    "OMPI_MCA_ess_base_jobid",
-};
-
-static hoop_result_t meeting_number(const char *variable, const char *text, uint32_t least,
-                                    uint32_t *ret_number)
+/* Bytes that follow from key, label, job and number of the call alone. */
+static hoop_result_t meeting_derive(const struct meeting_call *call, const struct hoop_secret *key,
+                                    const char *label, uint8_t ret_mac[HOOP_MAC_BYTES])
 {
-    const size_t digits = strspn(text, "0123456789");
-    const unsigned long number = digits > 0 && digits < 10 ? strtoul(text, NULL, 10) : 0;
-    if (digits == 0 || digits >= 10 || text[digits] != 0 || number < least ||
-        number > HOOP_FRAME_MAX_RANKS) {
-        return hoop_error(HOOP_INVALID_USAGE, "%s is \"%.64s\": expected a number from %u to %u",
-                          variable, text, least, HOOP_FRAME_MAX_RANKS);
-    }
-    *ret_number = (uint32_t)number;
-    return HOOP_OK;
+    return hoop_hmac(key, label, call->job, strlen(call->job), &call->number, sizeof(call->number),
+                     ret_mac);
 }
 
-static bool meeting_applies(const struct meeting_launcher *launcher)
+/* ---- Names and secrets -------------------------------------------------------------------- */
+
+static const struct hoop_secret meeting_no_secret; /* for a hash, which is no proof */
+
+static hoop_result_t meeting_unnamed(void)
 {
-    return (getenv(launcher->size) != NULL || getenv(launcher->rank) != NULL) &&
-           (launcher->only_with == NULL || getenv(launcher->only_with) != NULL);
+    return hoop_error(
+        HOOP_INVALID_USAGE,
+        "nothing tells where this job's ranks meet: start them with hooprun, or set "
+        "MASTER_PORT, or HOOP_SECRET (64 hexadecimal digits), the same for all ranks");
 }
 
-static hoop_result_t meeting_who(const struct meeting_launcher *launcher, uint32_t *ret_n,
-                                 uint32_t *ret_rank)
-{
-    uint32_t n = 0;
-    uint32_t rank = 0;
-    uint32_t local = 0;
-    const char *size_text = getenv(launcher->size);
-    const char *rank_text = getenv(launcher->rank);
-    const char *local_text = launcher->local != NULL ? getenv(launcher->local) : NULL;
-    if (size_text == NULL || rank_text == NULL) {
-        const bool has_size = size_text != NULL;
-        return hoop_error(HOOP_INVALID_USAGE, "%s is \"%.64s\" but %s is not set",
-                          has_size ? launcher->size : launcher->rank,
-                          has_size ? size_text : rank_text,
-                          has_size ? launcher->rank : launcher->size);
-    }
-    hoop_result_t result = meeting_number(launcher->size, size_text, 1, &n);
-    if (result == HOOP_OK) {
-        result = meeting_number(launcher->rank, rank_text, 0, &rank);
-    }
-    if (result == HOOP_OK && local_text != NULL) {
-        result = meeting_number(launcher->local, local_text, 1, &local);
-    }
-    if (result != HOOP_OK) {
-        return result;
-    }
-    if (rank >= n) {
-        return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected less than %s, which is %u",
-                          launcher->rank, rank, launcher->size, n);
-    }
-    if (local != 0 && local != n) {
-        return hoop_error(HOOP_UNSUPPORTED,
-                          "%s is %u and %s is %u: this version joins ranks of one machine",
-                          launcher->size, n, launcher->local, local);
-    }
-    *ret_n = n;
-    *ret_rank = rank;
-    return HOOP_OK;
-}
-
-/* Bytes that follow from key, label and counter alone. */
-static hoop_result_t meeting_derive(const struct hoop_secret *key, const char *label,
-                                    const char *job, uint64_t counter,
-                                    uint8_t ret_mac[HOOP_MAC_BYTES])
-{
-    return hoop_hmac(key, label, job, strlen(job), &counter, sizeof(counter), ret_mac);
-}
-
-static void meeting_name(const char *prefix, const uint8_t mac[HOOP_MAC_BYTES],
-                         char ret_name[HOOP_MEETING_NAME_BYTES])
-{
-    size_t at = (size_t)snprintf(ret_name, HOOP_MEETING_NAME_BYTES, "%s", prefix);
-    for (size_t i = 0; i < 16; i++) {
-        at += (size_t)snprintf(ret_name + at, HOOP_MEETING_NAME_BYTES - at, "%02x", mac[i]);
-    }
-}
-
-static hoop_result_t meeting_by_secret(const char *hex, uint64_t counter, struct hoop_meeting *ret)
+static hoop_result_t meeting_by_secret(const struct meeting_call *call,
+                                       const struct hoop_secret *key, struct hoop_meeting *ret)
 {
     struct hoop_meeting meeting = {.has_secret = true};
-    struct hoop_secret secret;
     uint8_t mac[HOOP_MAC_BYTES];
-    if (hoop_secret_parse(hex, &secret) != HOOP_OK) {
-        return hoop_error(HOOP_INVALID_USAGE, "HOOP_SECRET: expected 64 hexadecimal digits");
-    }
-    hoop_result_t result = meeting_derive(&secret, "hoop meeting", "", counter, mac);
+    hoop_result_t result = meeting_derive(call, key, "hoop meeting", mac);
     if (result == HOOP_OK) {
-        meeting_name("hoop-", mac, meeting.name);
-        result = meeting_derive(&secret, "hoop job", "", counter, meeting.secret.bytes);
+        hoop_meeting_name("hoop-", mac, meeting.name);
+        result = meeting_derive(call, key, "hoop job", meeting.secret.bytes);
     }
     if (result == HOOP_OK) {
         *ret = meeting;
     }
-    hoop_secret_wipe(&secret, sizeof(secret));
     hoop_secret_wipe(&meeting, sizeof(meeting));
     return result;
 }
 
-static hoop_result_t meeting_by_job(uint64_t counter, struct hoop_meeting *ret)
+/* On one machine: by the secret if there is one, else by the job's name. */
+static hoop_result_t meeting_here(const struct meeting_call *call, struct hoop_meeting *ret)
 {
-    const struct hoop_secret none = {.bytes = {0}}; /* a hash is wanted, not a proof */
     struct hoop_meeting meeting = {.has_secret = false};
     uint8_t mac[HOOP_MAC_BYTES];
     char prefix[32];
-    char job[1024] = "";
-    size_t at = 0;
-    for (size_t i = 0; i < sizeof(meeting_job_variables) / sizeof(char *); i++) {
-        const char *value = getenv(meeting_job_variables[i]);
-        if (value != NULL) {
-            at += (size_t)snprintf(job + at, sizeof(job) - at, "%s=%.64s\n",
-                                   meeting_job_variables[i], value);
-        }
+    if (call->has_secret) {
+        return meeting_by_secret(call, &call->secret, ret);
     }
-    if (at == 0) {
-        return hoop_error(HOOP_INVALID_USAGE,
-                          "nothing tells where this job's ranks meet: start them with hooprun, or "
-                          "set HOOP_SECRET (64 hexadecimal digits) or MASTER_PORT, the same for "
-                          "all ranks");
+    if (!call->named) {
+        return meeting_unnamed();
     }
-    const hoop_result_t result = meeting_derive(&none, "hoop meeting", job, counter, mac);
+    const hoop_result_t result = meeting_derive(call, &meeting_no_secret, "hoop meeting", mac);
     if (result == HOOP_OK) {
         (void)snprintf(prefix, sizeof(prefix), "hoop-%u-", (unsigned)geteuid());
-        meeting_name(prefix, mac, meeting.name);
+        hoop_meeting_name(prefix, mac, meeting.name);
         *ret = meeting;
     }
     return result;
 }
 
-hoop_result_t hoop_meeting_from_env(struct hoop_meeting *ret, uint32_t *ret_n, uint32_t *ret_rank)
+static hoop_result_t meeting_without_secret(const struct meeting_call *call,
+                                            struct hoop_meeting *ret)
 {
-    static _Atomic uint64_t calls;
-    uint32_t n = 1;
-    uint32_t rank = 0;
-    hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < sizeof(meeting_launchers) / sizeof(meeting_launchers[0]); i++) {
-        if (meeting_applies(&meeting_launchers[i])) {
-            result = meeting_who(&meeting_launchers[i], &n, &rank);
-            break;
-        }
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    if (hoop_settings()->insecure == 0) {
+        return hoop_error(
+            HOOP_INVALID_USAGE,
+            "the %u ranks of this job may be on several machines, and they have no secret to know "
+            "each other by: make one with (umask 077; openssl rand -hex 32 > hoop.secret), copy it "
+            "to every machine, mode 0600, and set HOOP_SECRET_FILE to its path for all ranks",
+            call->launcher.n);
     }
+    if (!call->named) {
+        return meeting_unnamed();
+    }
+    if (!atomic_flag_test_and_set(&warned)) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT,
+                 "HOOP_INSECURE: whoever reaches this job's ports and knows its name can join it");
+    }
+    return meeting_by_secret(call, &meeting_no_secret, ret);
+}
+
+/* ---- Addresses ---------------------------------------------------------------------------- */
+
+/* A name may be known a moment later: the other machine may be about to start. */
+static hoop_result_t meeting_look_up(const struct meeting_call *call,
+                                     struct hoop_address ret[HOOP_RESOLVE_MAX], uint32_t *ret_count)
+{
+    const char *host = call->launcher.host;
+    const uint64_t deadline = hoop_deadline_ns(call->timeout_ms);
+    hoop_result_t result = hoop_resolve(host, 0, ret, ret_count);
+    if (result == HOOP_INVALID_USAGE) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s; trying again for %llu ms", hoop_thread_error(),
+                 (unsigned long long)call->timeout_ms);
+    }
+    while (result == HOOP_INVALID_USAGE && hoop_now_ns() < deadline) {
+        hoop_meeting_pause(MEETING_LOOKUP_PAUSE_MS);
+        result = hoop_resolve(host, 0, ret, ret_count);
+    }
+    return result;
+}
+
+/*
+ * What the host stands for, without loopback. A host's own name often stands for a loopback address
+ * on that very host; so whoever finds nothing else is on rank 0's machine, and takes the address
+ * that others have for it.
+ */
+static hoop_result_t meeting_hosts(const struct meeting_call *call,
+                                   struct hoop_address ret[HOOP_RESOLVE_MAX], uint32_t *ret_count)
+{
+    struct hoop_address found[HOOP_RESOLVE_MAX];
+    uint32_t count = 0;
+    uint32_t kept = 0;
+    const bool loopback = hoop_host_is_loopback(call->launcher.host);
+    const hoop_result_t result = meeting_look_up(call, found, &count);
     if (result != HOOP_OK) {
         return result;
     }
-    const uint64_t counter = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
-    const char *secret = hoop_settings()->secret;
-    if (n == 1) {
-        result = meeting_random(ret); /* nobody else comes */
-    } else if (secret != NULL) {
-        result = meeting_by_secret(secret, counter, ret);
-    } else {
-        result = meeting_by_job(counter, ret);
+    for (uint32_t i = 0; i < count; i++) {
+        if (loopback || !hoop_address_is_loopback(&found[i])) {
+            ret[kept++] = found[i];
+        }
     }
+    *ret_count = kept > 0 ? kept : 1;
+    return kept > 0 ? HOOP_OK : hoop_interface_choose(&ret[0]);
+}
+
+/* Every port at every address, as many as fit. */
+static hoop_result_t meeting_addresses(const struct meeting_call *call, struct hoop_meeting *ret)
+{
+    const struct hoop_ports *ports = &call->launcher.ports;
+    struct hoop_address hosts[HOOP_RESOLVE_MAX];
+    uint32_t count = 0;
+    const hoop_result_t result = meeting_hosts(call, hosts, &count);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    for (uint32_t port = ports->first; port <= ports->last; port++) {
+        for (uint32_t i = 0; i < count && ret->address_count < HOOP_MEETING_ADDRESSES; i++) {
+            struct hoop_address *address = &ret->addresses[ret->address_count++];
+            *address = hosts[i];
+            address->port = (uint16_t)port;
+        }
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t meeting_apart(const struct meeting_call *call, struct hoop_meeting *ret)
+{
+    struct hoop_meeting meeting;
+    const struct hoop_launcher *launcher = &call->launcher;
+    if (launcher->host[0] == 0 || launcher->ports.first == 0) {
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "the %u ranks of this job are on several machines: set %s, the same for "
+                          "all of them",
+                          launcher->n,
+                          launcher->host[0] == 0
+                              ? "MASTER_ADDR to a name or address of rank 0's machine, and "
+                                "MASTER_PORT to a port that is free there"
+                              : "MASTER_PORT to a port that is free on rank 0's machine");
+    }
+    hoop_result_t result = call->has_secret ? meeting_by_secret(call, &call->secret, &meeting)
+                                            : meeting_without_secret(call, &meeting);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = meeting_addresses(call, &meeting);
     if (result == HOOP_OK) {
-        *ret_n = n;
-        *ret_rank = rank;
+        *ret = meeting;
+    }
+    hoop_secret_wipe(&meeting, sizeof(meeting));
+    return result;
+}
+
+/* ---- One machine or several? -------------------------------------------------------------- */
+
+/* Where ranks have different host ids, the launcher may have counted wrongly. */
+enum hoop_spread hoop_meeting_spread(const struct hoop_launcher *launcher)
+{
+    const enum hoop_spread spread = hoop_launcher_spread(launcher);
+    const bool doubtful = hoop_settings()->host_id != NULL && launcher->n > 1;
+    return spread == HOOP_SPREAD_ONE && doubtful ? HOOP_SPREAD_UNKNOWN : spread;
+}
+
+/* env:// and tcp:// */
+static hoop_result_t meeting_at_address(const struct meeting_call *call, struct hoop_meeting *ret)
+{
+    static const char *const hints[] = {
+        "the address where they meet is a loopback address, so all were expected on one machine",
+        "nothing says how many ranks are on this machine, and there is no secret, so all were "
+        "expected here: ranks on several machines need HOOP_SECRET_FILE",
+    };
+    const struct hoop_launcher *launcher = &call->launcher;
+    const enum hoop_spread spread = hoop_meeting_spread(launcher);
+    const bool loopback = launcher->host[0] != 0 && hoop_host_is_loopback(launcher->host);
+    const bool may_meet = launcher->host[0] != 0 && launcher->ports.first != 0;
+    const bool may_trust = call->has_secret || hoop_settings()->insecure != 0;
+    const char *hint = NULL;
+    if (spread == HOOP_SPREAD_ONE) {
+        return meeting_here(call, ret);
+    }
+    if (loopback && hoop_settings()->host_id == NULL) {
+        hint = hints[0];
+    } else if (spread == HOOP_SPREAD_SEVERAL || (may_meet && may_trust) ||
+               (call->scheme == MEETING_TCP && !loopback)) {
+        return meeting_apart(call, ret);
+    } else if (may_meet) {
+        hint = hints[1];
+    }
+    const hoop_result_t result = meeting_here(call, ret);
+    if (result == HOOP_OK) {
+        ret->hint = hint;
     }
     return result;
+}
+
+static hoop_result_t meeting_at_file(const struct meeting_call *call, struct hoop_meeting *ret)
+{
+    struct hoop_meeting meeting = {.has_secret = false};
+    char key[HOOP_MEETING_NAME_BYTES] = "";
+    uint8_t mac[HOOP_MAC_BYTES];
+    char *file = NULL;
+    if (hoop_meeting_spread(&call->launcher) == HOOP_SPREAD_ONE) {
+        return meeting_here(call, ret);
+    }
+    hoop_result_t result = meeting_derive(call, &meeting_no_secret, "hoop file", mac);
+    if (result == HOOP_OK) {
+        hoop_meeting_name("", mac, key);
+        result = hoop_meeting_file_create(call->url + strlen("file://"), key, &file);
+    }
+    if (result == HOOP_OK && call->launcher.rank != 0) {
+        result = hoop_meeting_file_await(file, call->timeout_ms, &meeting);
+    } else if (result == HOOP_OK) {
+        result = meeting_random(&meeting);
+        meeting.address_count = 1;
+        meeting.file = file;
+        file = NULL;
+        if (result == HOOP_OK) {
+            result = hoop_interface_choose(&meeting.addresses[0]);
+        }
+    }
+    free(file);
+    if (result == HOOP_OK) {
+        *ret = meeting;
+        meeting.file = NULL;
+    }
+    hoop_meeting_finish(&meeting);
+    return result;
+}
+
+/* ---- Urls --------------------------------------------------------------------------------- */
+
+static hoop_result_t meeting_refuse_url(const char *url)
+{
+    return hoop_error(HOOP_INVALID_ARGUMENT,
+                      "\"%.160s\": expected env://, tcp://host:port or file:///path, of at most %d "
+                      "characters",
+                      url, MEETING_URL_BYTES - 1);
+}
+
+/* Fills in url, scheme, and for tcp:// host and ports. */
+static hoop_result_t meeting_parse_url(const char *url, struct meeting_call *call)
+{
+    struct hoop_launcher *launcher = &call->launcher;
+    uint16_t port = 0;
+    if (strlen(url) >= sizeof(call->url)) {
+        return meeting_refuse_url(url);
+    }
+    (void)snprintf(call->url, sizeof(call->url), "%s", url);
+    if (strcmp(url, "env://") == 0) {
+        const struct hoop_ports ports = hoop_door_ports();
+        call->scheme = MEETING_ENV;
+        launcher->ports = ports.first != 0 ? ports : launcher->ports;
+        return HOOP_OK;
+    }
+    if (strncmp(url, "file:///", strlen("file:///")) == 0) {
+        call->scheme = MEETING_FILE;
+        return HOOP_OK;
+    }
+    if (strncmp(url, "tcp://", strlen("tcp://")) != 0 ||
+        hoop_host_port_parse(url + strlen("tcp://"), launcher->host, sizeof(launcher->host),
+                             &port) != HOOP_OK ||
+        port == 0) {
+        return meeting_refuse_url(url);
+    }
+    call->scheme = MEETING_TCP;
+    launcher->ports = (struct hoop_ports){port, port};
+    return HOOP_OK;
+}
+
+static hoop_result_t meeting_at(struct meeting_call *call, struct hoop_meeting *ret)
+{
+    hoop_result_t result = meeting_take_number(call);
+    if (result == HOOP_OK && call->launcher.n == 1) {
+        return meeting_random(ret); /* nobody else comes */
+    }
+    meeting_name_job(call);
+    if (result == HOOP_OK) {
+        result = meeting_find_secret(call);
+    }
+    if (result == HOOP_OK) {
+        result = call->scheme == MEETING_FILE ? meeting_at_file(call, ret)
+                                              : meeting_at_address(call, ret);
+    }
+    hoop_secret_wipe(&call->secret, sizeof(call->secret));
+    return result;
+}
+
+static const char *meeting_getenv(void *arg, const char *variable)
+{
+    (void)arg;
+    return getenv(variable);
+}
+
+hoop_result_t hoop_meeting_launcher(struct hoop_launcher *ret)
+{
+    return hoop_launcher_read(meeting_getenv, NULL, ret);
+}
+
+hoop_result_t hoop_meeting_from_env(uint64_t timeout_ms, struct hoop_meeting *ret, uint32_t *ret_n,
+                                    uint32_t *ret_rank)
+{
+    const char *url = hoop_settings()->init;
+    struct meeting_call call = {.timeout_ms = timeout_ms};
+    hoop_result_t result = hoop_meeting_launcher(&call.launcher);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = meeting_parse_url(url != NULL ? url : "env://", &call);
+    if (result != HOOP_OK) {
+        return hoop_error(HOOP_INVALID_USAGE, "HOOP_INIT: %s", hoop_thread_error());
+    }
+    result = meeting_at(&call, ret);
+    if (result == HOOP_OK) {
+        *ret_n = call.launcher.n;
+        *ret_rank = call.launcher.rank;
+    }
+    return result;
+}
+
+/*
+ * The launcher's job is this one if it has as many ranks; else what it says of them is about
+ * others, and it stands for no more than the place that env:// is.
+ */
+static void meeting_take_over(struct hoop_launcher *launcher, uint32_t n, uint32_t rank)
+{
+    if (launcher->family == NULL || launcher->n != n) {
+        launcher->local_n = launcher->machines = 0;
+    }
+    launcher->n = n;
+    launcher->rank = rank;
+}
+
+hoop_result_t hoop_meeting_from_url(const char *url, uint32_t n, uint32_t rank, uint64_t timeout_ms,
+                                    struct hoop_meeting *ret)
+{
+    struct meeting_call call = {.timeout_ms = timeout_ms};
+    assert(rank < n);
+    hoop_result_t result = hoop_meeting_launcher(&call.launcher);
+    if (result != HOOP_OK && strcmp(url, "env://") == 0) {
+        return result;
+    }
+    if (result != HOOP_OK) {
+        call.launcher = (struct hoop_launcher){.n = 1};
+    }
+    meeting_take_over(&call.launcher, n, rank);
+    result = meeting_parse_url(url, &call);
+    return result == HOOP_OK ? meeting_at(&call, ret) : result;
 }

@@ -1,11 +1,12 @@
 /*
- * What a membership consists of; shared by the five files that make it, and private to them.
+ * What a membership consists of; shared by the six files that make it, and private to them.
  *
- *      bootstrap.c   joins and leaves
+ *      bootstrap.c   joins and leaves; what comes from the rendezvous
  *      roster.c      what the rendezvous told: segment, wake descriptors, processes
  *      vigil.c       who is alive
  *      contact.c     what I want of other ranks: regions, and that they know my links' blobs
- *      visitor.c     what other ranks want of me
+ *      visitor.c     what other ranks of this machine want of me
+ *      dock.c        the data connections of my links
  *
  * Everything here belongs to the service thread. Exception: `roster`, which anybody may read from
  * the join's completion until hoop_member_destroy().
@@ -35,7 +36,7 @@ struct hoop_commons {
     int fds[]; /* [n], -1: not told yet */
 };
 
-/* A process with ranks of this comm; never this one. */
+/* A process of this machine with ranks of this comm; never this one. */
 struct hoop_neighbour {
     struct hoop_member *member;
     uint64_t process;
@@ -47,7 +48,7 @@ struct hoop_neighbour {
 
 /* What I know of a rank beyond struct hoop_peer. */
 struct hoop_fellow {
-    struct hoop_neighbour *neighbour; /* NULL: this process */
+    struct hoop_neighbour *neighbour; /* NULL: this process, or another machine's */
     char listener[HOOP_FRAME_NAME_BYTES];
     bool suspect; /* a connection of its ended; is it dead? */
     bool lost;    /* and said so */
@@ -61,6 +62,7 @@ struct hoop_member {
     struct hoop_member_events events;
     struct hoop_job *job; /* until complete */
     enum hoop_member_state state;
+    struct hoop_place place;      /* of the rendezvous */
     bool listening;               /* holds the process's listener */
     struct hoop_control *control; /* to the rendezvous */
     struct hoop_timer *timer;     /* retry and deadline of the join */
@@ -71,16 +73,19 @@ struct hoop_member {
     struct hoop_secret secret; /* proved to and by the rendezvous */
 
     struct hoop_roster roster;
-    uint64_t server;  /* the process of the rendezvous */
-    uint32_t told;    /* entries of the roster so far */
-    uint64_t beat_ms; /* how often */
+    struct hoop_address address; /* of this machine, port 0; family 0: there is no other */
+    uint64_t server;             /* the process of the rendezvous */
+    uint32_t told;               /* entries of the roster so far */
+    uint64_t beat_ms;            /* how often */
     struct hoop_commons *commons;
     struct hoop_fellow *fellows;       /* [n] */
     struct hoop_neighbour *neighbours; /* [neighbour_count], room for n */
     uint32_t neighbour_count;
 
     uint64_t beat_ns, waiting_ns; /* last beat; since when I wait, HOOP_NEVER: I don't */
+    bool raised;                  /* hoop_member_raise() was here */
     struct hoop_visitor *visitors;
+    struct hoop_dock *dock; /* made at first use */
 };
 
 extern struct hoop_member *hoop_members; /* all of this process */
@@ -120,8 +125,8 @@ void hoop_vigil_finish(struct hoop_member *member);
 void hoop_vigil_lose(struct hoop_member *member, uint32_t rank, const char *why);
 /* The same, when its connection ended: in a moment, if it takes one to see that it is dead. */
 void hoop_vigil_lose_connection(struct hoop_member *member, uint32_t rank);
-/* The process of the rendezvous is gone, with its ranks. */
-void hoop_vigil_lose_server(struct hoop_member *member);
+/* The process of the rendezvous is gone, with its ranks. False: it had none. */
+bool hoop_vigil_lose_server(struct hoop_member *member);
 
 /* ---- contact.c: what I want of others ----------------------------------------------------- */
 

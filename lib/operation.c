@@ -1,6 +1,7 @@
 /* One operation, from its announcement to its end (see operation.h for the states). */
 #include "operation.h"
 
+#include "base/sizes.h"
 #include "device.h"
 
 #include <assert.h>
@@ -34,6 +35,7 @@ void hoop_operation_finish(struct hoop_operation *operation)
     free(operation->outs);
     free(operation->in_use);
     free(operation->out_use);
+    free(operation->scratch);
     memset(operation, 0, sizeof(*operation));
 }
 
@@ -166,19 +168,69 @@ static void operation_choose(struct hoop_operation *operation)
     operation->state = operation->plan.algo == HOOP_ALGO_DIRECT ? OP_RESOLVE : OP_RUN;
 }
 
+/* ---- Over links ----------------------------------------------------------------------------- */
+
+/* Scratch for every lane, if the plan's algorithm has any. */
+static hoop_result_t operation_make_scratch(struct hoop_operation *operation)
+{
+    const struct hoop_plan *plan = &operation->plan;
+    if (plan->algo == HOOP_ALGO_RING) {
+        return HOOP_OK;
+    }
+    size_t bytes = (size_t)plan->lanes * plan->n;
+    if (__builtin_mul_overflow(bytes, plan->chunk * plan->type_bytes, &bytes) ||
+        bytes > SIZE_MAX - HOOP_PAGE_BYTES) {
+        bytes = SIZE_MAX - HOOP_PAGE_BYTES;
+    }
+    bytes = (bytes + HOOP_PAGE_BYTES - 1) / HOOP_PAGE_BYTES * HOOP_PAGE_BYTES;
+    if (bytes <= operation->scratch_bytes) {
+        return HOOP_OK;
+    }
+    free(operation->scratch);
+    operation->scratch = aligned_alloc(HOOP_PAGE_BYTES, bytes);
+    operation->scratch_bytes = operation->scratch != NULL ? bytes : 0;
+    if (operation->scratch == NULL) {
+        return hoop_failure_set(&operation->failure, HOOP_OUT_OF_MEMORY,
+                                (int)operation->env.board->me,
+                                "rank %u has no %zu bytes to gather "
+                                "what others send",
+                                operation->env.board->me, bytes);
+    }
+    return HOOP_OK;
+}
+
 static void operation_start_links(struct hoop_operation *operation)
 {
+    struct hoop_board *board = operation->env.board;
     const struct hoop_engine_op op = {
         .plan = &operation->plan,
         .steps = operation->steps.steps,
         .reduction = operation->steps.reduction,
         .in = operation->request.in,
         .out = operation->request.out,
-        .sequence = operation->env.board->sequence,
+        .scratch = operation->scratch,
+        .src = board->src,
+        .signature = operation->request.signature,
+        .sequence = board->sequence,
         .link = operation->env.link,
         .arg = operation->env.arg,
     };
     hoop_engine_start(operation->env.engine, &op, &operation->failure);
+}
+
+/* After the plan was chosen. A failure ends the operation at the next poll. */
+static void operation_enter_links(struct hoop_operation *operation)
+{
+    operation->state = OP_DONE;
+    if (operation_make_scratch(operation) == HOOP_OK) {
+        operation->state = OP_RUN;
+        operation_start_links(operation);
+    }
+}
+
+static bool operation_runs_over_links(const struct hoop_operation *operation)
+{
+    return operation->state == OP_RUN && hoop_plan_is_over_links(operation->plan.algo);
 }
 
 static enum hoop_poll operation_await_announcements(struct hoop_operation *operation)
@@ -195,8 +247,8 @@ static enum hoop_poll operation_await_announcements(struct hoop_operation *opera
         }
     }
     operation_choose(operation);
-    if (operation->plan.algo == HOOP_ALGO_RING) {
-        operation_start_links(operation);
+    if (hoop_plan_is_over_links(operation->plan.algo)) {
+        operation_enter_links(operation);
     }
     return HOOP_POLL_BUSY;
 }
@@ -306,7 +358,7 @@ static void operation_unuse(struct hoop_operation *operation)
 static enum hoop_poll operation_run(struct hoop_operation *operation)
 {
     const enum hoop_poll polled =
-        operation->plan.algo == HOOP_ALGO_RING
+        operation_runs_over_links(operation)
             ? hoop_engine_poll(operation->env.engine)
             : hoop_board_poll(operation->env.board, &operation->steps, &operation->failure);
     if (polled == HOOP_POLL_DONE) {
@@ -346,6 +398,16 @@ static void operation_alone(struct hoop_operation *operation)
     operation->state = OP_DONE;
 }
 
+static void operation_far(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_request *request = &operation->request;
+    hoop_plan_links(operation->env.agreed, board->me, board->n, request->signature.count,
+                    operation->type_bytes, request->in == request->out, &operation->plan);
+    operation->steps.steps = hoop_algo_steps(operation->plan.algo);
+    operation_enter_links(operation);
+}
+
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
 {
     struct hoop_board *board = operation->env.board;
@@ -360,6 +422,9 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     if (board->n == 1) {
         operation_prepare(operation, request);
         operation_alone(operation);
+    } else if (operation->env.over_links) {
+        operation_prepare(operation, request);
+        operation_far(operation);
     } else if (hoop_plan_is_oneshot(operation->env.agreed, board->n, operation->bytes)) {
         operation_publish(operation);
         operation_prepare(operation, request);
@@ -406,7 +471,9 @@ void hoop_operation_explain(const struct hoop_operation *operation, uint64_t cou
 {
     const struct hoop_reach reach = {.mapped = true};
     const struct hoop_board *board = operation->env.board;
-    if (hoop_plan_is_oneshot(operation->env.agreed, board->n, count * type_bytes)) {
+    if (operation->env.over_links) {
+        hoop_plan_links(operation->env.agreed, board->me, board->n, count, type_bytes, true, ret);
+    } else if (hoop_plan_is_oneshot(operation->env.agreed, board->n, count * type_bytes)) {
         hoop_plan_oneshot(board->me, board->n, count, type_bytes, true, ret);
     } else {
         hoop_plan_choose(operation->env.agreed, &reach, board->me, board->n, count, type_bytes,
@@ -414,20 +481,40 @@ void hoop_operation_explain(const struct hoop_operation *operation, uint64_t cou
     }
 }
 
-bool hoop_operation_awaited(const struct hoop_operation *operation, uint32_t *ret_rank)
+/*
+ * Where all have announced the operation, a rank that has left has completed it: what it still owed
+ * is in the links. Else it may have left before.
+ */
+static bool operation_awaits_on_links(const struct hoop_operation *operation,
+                                      bool (*left)(void *arg, uint32_t rank), void *arg,
+                                      uint32_t *ret_rank)
+{
+    const struct hoop_transport *transport = NULL;
+    uint32_t lane = 0, rank = 0;
+    while (operation->env.over_links &&
+           hoop_engine_awaited(operation->env.engine, &lane, &rank, &transport)) {
+        const bool notices = transport != NULL && transport->watch_fd != NULL;
+        if (!notices && left(arg, rank)) {
+            *ret_rank = rank;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool hoop_operation_awaits(const struct hoop_operation *operation,
+                           bool (*left)(void *arg, uint32_t rank), void *arg, uint32_t *ret_rank)
 {
     const struct hoop_board *board = operation->env.board;
     if (operation->state == OP_DONE) {
         return false;
     }
-    if (operation->state == OP_RUN && operation->plan.algo == HOOP_ALGO_RING) {
-        /* All have announced it, so a rank that has left has completed it: what it still owed is
-         * in the links. */
-        return false;
+    if (operation_runs_over_links(operation)) {
+        return operation_awaits_on_links(operation, left, arg, ret_rank);
     }
     const bool running = operation->state == OP_RUN;
     *ret_rank = running ? operation->steps.cursor : operation->cursor;
-    return *ret_rank < board->n;
+    return *ret_rank < board->n && left(arg, *ret_rank);
 }
 
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes)
@@ -436,12 +523,13 @@ void hoop_operation_describe(const struct hoop_operation *operation, char *buf, 
     char what[96], lanes[128] = "", whom[144] = "";
     const struct hoop_board *board = operation->env.board;
     hoop_signature_describe(&operation->request.signature, what, sizeof(what));
-    if (operation->state == OP_RUN && operation->plan.algo == HOOP_ALGO_RING) {
+    if (operation_runs_over_links(operation)) {
         hoop_engine_describe(operation->env.engine, lanes, sizeof(lanes));
         snprintf(whom, sizeof(whom), "for %s", lanes);
     } else if (operation->state != OP_DONE) {
-        uint32_t rank = board->n - 1;
-        hoop_operation_awaited(operation, &rank);
+        const uint32_t cursor =
+            operation->state == OP_RUN ? operation->steps.cursor : operation->cursor;
+        const uint32_t rank = cursor < board->n ? cursor : board->n - 1;
         snprintf(whom, sizeof(whom), "%s of rank %u",
                  operation->state == OP_RUN ? "for the arrival" : doing[operation->state], rank);
     }

@@ -3,7 +3,8 @@
  *
  *   state      what happens                               next
  *   (start)    sequence and signature; announce, with     GATHER, ANNOUNCED; DONE if n is 1
- *              the data if oneshot
+ *              the data if oneshot; where all go over     RUN
+ *              links, the first chunk announces it
  *   GATHER     fold everyone's published input            DONE
  *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN
  *   RESOLVE    map the peers' regions                     RUN
@@ -33,6 +34,7 @@ struct hoop_operation_env {
     struct hoop_member *member;
     const struct hoop_agreement *agreed;
     bool one_process; /* all ranks are threads of this process */
+    bool over_links;  /* every operation goes over links: the ranks do not all share memory */
     uint32_t looks;   /* at an announcement in one poll: 0 where ranks outnumber CPUs */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
@@ -65,6 +67,8 @@ struct hoop_operation {
     const void **ins;
     void **outs;
     struct hoop_operation_use *in_use, *out_use;
+    void *scratch; /* for algorithms over links; grows */
+    size_t scratch_bytes;
 };
 
 /* Prepares the storage of operations of one comm; init and finish are the comm's. */
@@ -86,8 +90,12 @@ void hoop_operation_cancel(struct hoop_operation *operation, int culprit);
 /* What it is and whom it waits for, for sentences. */
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes);
 
-/* True: it cannot move before *ret_rank does something. */
-bool hoop_operation_awaited(const struct hoop_operation *operation, uint32_t *ret_rank);
+/*
+ * True: it cannot move before *ret_rank, for which left() is true, does something. A link that
+ * notices by itself how its peer leaves is not asked.
+ */
+bool hoop_operation_awaits(const struct hoop_operation *operation,
+                           bool (*left)(void *arg, uint32_t rank), void *arg, uint32_t *ret_rank);
 
 /* The plan that these arguments would get on mapped memory. */
 void hoop_operation_explain(const struct hoop_operation *operation, uint64_t count,

@@ -19,10 +19,10 @@ static socklen_t packet_address(const char *name, struct sockaddr_un *ret_addres
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-static hoop_result_t packet_socket(int *ret_fd)
+hoop_result_t hoop_packet_socket(int domain, int type, int *ret_fd)
 {
     hoop_fork_hold();
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int err = errno;
     const hoop_result_t kept = fd >= 0 ? hoop_fork_keep(fd) : HOOP_OK;
     hoop_fork_release();
@@ -40,7 +40,7 @@ hoop_result_t hoop_packet_connect(const char *name, int *ret_fd)
     struct sockaddr_un address;
     const socklen_t bytes = packet_address(name, &address);
     int fd = -1;
-    const hoop_result_t result = packet_socket(&fd);
+    const hoop_result_t result = hoop_packet_socket(AF_UNIX, SOCK_SEQPACKET, &fd);
     if (result != HOOP_OK) {
         return result;
     }
@@ -62,7 +62,7 @@ hoop_result_t hoop_packet_listen(const char *name, int *ret_fd)
     struct sockaddr_un address;
     const socklen_t bytes = packet_address(name, &address);
     int fd = -1;
-    const hoop_result_t result = packet_socket(&fd);
+    const hoop_result_t result = hoop_packet_socket(AF_UNIX, SOCK_SEQPACKET, &fd);
     if (result != HOOP_OK) {
         return result;
     }
@@ -83,6 +83,28 @@ hoop_result_t hoop_packet_listen(const char *name, int *ret_fd)
     return HOOP_OK;
 }
 
+/* Nobody waits, or who did is gone: TCP reports what the network said of that connection. */
+static bool packet_is_passing(int err)
+{
+    switch (err) {
+    case EAGAIN:
+    case EINTR:
+    case ECONNABORTED:
+    case EPROTO:
+    case ENOPROTOOPT:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ENONET:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case EOPNOTSUPP:
+    case ETIMEDOUT:
+        return true;
+    default:
+        return false;
+    }
+}
+
 hoop_result_t hoop_packet_accept(int listen_fd, int *ret_fd)
 {
     hoop_fork_hold();
@@ -90,12 +112,12 @@ hoop_result_t hoop_packet_accept(int listen_fd, int *ret_fd)
     const int err = errno;
     const hoop_result_t kept = fd >= 0 ? hoop_fork_keep(fd) : HOOP_OK;
     hoop_fork_release();
-    if (fd < 0 && (err == EAGAIN || err == ECONNABORTED || err == EINTR)) {
+    if (fd < 0 && packet_is_passing(err)) {
         return HOOP_AGAIN;
     }
     if (fd < 0) {
-        return hoop_error(hoop_from_errno(err), "cannot accept a connection: %s",
-                          hoop_errno_name(err));
+        return hoop_error(hoop_from_errno(err), "cannot accept a connection: %s%s",
+                          hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
     }
     if (kept == HOOP_OK) {
         *ret_fd = fd;

@@ -10,17 +10,20 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/* A socket of any kind with these properties. */
+hoop_result_t hoop_packet_socket(int domain, int type, int *ret_fd);
+
 /* HOOP_AGAIN: nobody listens there, or its queue is full. */
 hoop_result_t hoop_packet_connect(const char *name, int *ret_fd);
 /* HOOP_INVALID_USAGE: the name is taken. */
 hoop_result_t hoop_packet_listen(const char *name, int *ret_fd);
-/* HOOP_AGAIN: nobody waits. */
+/* From any listening socket. HOOP_AGAIN: nobody waits. */
 hoop_result_t hoop_packet_accept(int listen_fd, int *ret_fd);
 
 /* Who the kernel says is at the other end; HOOP_NOT_AUTHENTICATED: a process of another uid. */
 hoop_result_t hoop_packet_peer(int fd, pid_t *ret_pid);
 
-/* Bytes sent, or minus errno. fds are borrowed. */
+/* To any connected socket: bytes sent, or minus errno. fds, Unix sockets only, are borrowed. */
 ssize_t hoop_packet_send(int fd, const void *data, size_t bytes, const int *fds, uint32_t fd_count);
 
 struct hoop_packet {

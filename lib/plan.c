@@ -3,11 +3,16 @@
 
 #include "board.h"
 
+#include <assert.h>
+
 /* Least elements that make a slice or chunk of its own: below, its cost is all overhead. */
 #define PLAN_SLICE_BYTES 262144u
 #define PLAN_CHUNK_LEAST_BYTES 4096u
 /* How many times larger a oneshot may be where ranks outnumber CPUs. */
 #define PLAN_CROWDED 16u
+/* What pairwise may take for its scratch, all lanes together, unless that makes senseless chunks.
+ */
+#define PLAN_SCRATCH_BYTES 4194304u
 
 bool hoop_plan_is_oneshot(const struct hoop_agreement *agreed, uint32_t n, uint64_t bytes)
 {
@@ -43,16 +48,81 @@ static uint64_t plan_ceil(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
-static void plan_ring(const struct hoop_agreement *agreed, struct hoop_plan *plan)
+/* Enough chunks that every lane has one, none larger than most, none senselessly small. */
+static void plan_lanes(const struct hoop_agreement *agreed, uint64_t most_bytes,
+                       struct hoop_plan *plan)
 {
-    const uint64_t most = agreed->chunk_bytes / plan->type_bytes;
+    const uint64_t most = most_bytes / plan->type_bytes;
     const uint64_t least = PLAN_CHUNK_LEAST_BYTES / plan->type_bytes;
     const uint64_t shard = plan_ceil(plan->count, plan->n);
-    /* Enough chunks that every lane has one, none larger than agreed, none senselessly small. */
     uint64_t chunk = plan_ceil(shard, agreed->lanes);
     chunk = chunk < least ? least : chunk;
     plan->chunk = chunk > most ? most : chunk;
     plan->lanes = agreed->lanes;
+}
+
+static uint64_t plan_pairwise_chunk_bytes(const struct hoop_agreement *agreed, uint32_t n)
+{
+    assert(n > 0 && agreed->lanes > 0);
+    const uint64_t fitting = PLAN_SCRATCH_BYTES / agreed->lanes / n;
+    const uint64_t chunk =
+        fitting < PLAN_CHUNK_LEAST_BYTES ? PLAN_CHUNK_LEAST_BYTES : fitting / 64 * 64;
+    return chunk < agreed->chunk_bytes ? chunk : agreed->chunk_bytes;
+}
+
+/* In bruck's last step a rank sends up to half of everybody's vectors at once. */
+static bool plan_bruck_fits(const struct hoop_agreement *agreed, uint32_t n, uint64_t bytes)
+{
+    return bytes <= agreed->chunk_bytes / (n > 1 ? n - n / 2 : 1);
+}
+
+/* The ring's sums do not follow the rank order, so it never is the one answer. */
+static enum hoop_algo plan_asked(const struct hoop_agreement *agreed)
+{
+    const enum hoop_algo algo = (enum hoop_algo)agreed->algo;
+    const bool refused = algo == HOOP_ALGO_RING && agreed->order == HOOP_ORDER_RANK;
+    return refused ? HOOP_ALGO_AUTO : algo;
+}
+
+bool hoop_plan_is_over_links(enum hoop_algo algo)
+{
+    return algo == HOOP_ALGO_RING || algo == HOOP_ALGO_BRUCK || algo == HOOP_ALGO_PAIRWISE;
+}
+
+void hoop_plan_links(const struct hoop_agreement *agreed, uint32_t me, uint32_t n, uint64_t count,
+                     uint32_t type_bytes, bool in_place, struct hoop_plan *ret)
+{
+    struct hoop_plan plan = {
+        .algo = plan_asked(agreed),
+        .me = me,
+        .n = n,
+        .lanes = 1,
+        .type_bytes = type_bytes,
+        .in_place = in_place,
+        .count = count,
+        .chunk = count > 0 ? count : 1,
+    };
+    const uint64_t bytes = count * type_bytes;
+    const bool fits = plan_bruck_fits(agreed, n, bytes);
+    if (!hoop_plan_is_over_links(plan.algo)) {
+        const bool small = bytes <= agreed->bruck_bytes && fits;
+        const bool ordered = agreed->order == HOOP_ORDER_RANK;
+        plan.algo = small ? HOOP_ALGO_BRUCK : ordered ? HOOP_ALGO_PAIRWISE : HOOP_ALGO_RING;
+    }
+    /* With fewer elements than ranks the ring's first step is empty on some: nothing announces the
+     * operation. Without any, bruck alone hears of all. */
+    if (count == 0 || (plan.algo == HOOP_ALGO_RING && count < n)) {
+        plan.algo = HOOP_ALGO_BRUCK;
+    }
+    if (plan.algo == HOOP_ALGO_BRUCK && !fits) {
+        plan.algo = HOOP_ALGO_PAIRWISE;
+    }
+    if (plan.algo == HOOP_ALGO_RING) {
+        plan_lanes(agreed, agreed->chunk_bytes, &plan);
+    } else if (plan.algo == HOOP_ALGO_PAIRWISE) {
+        plan_lanes(agreed, plan_pairwise_chunk_bytes(agreed, n), &plan);
+    }
+    *ret = plan;
 }
 
 static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
@@ -82,11 +152,8 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
         .count = count,
         .chunk = HOOP_SLAB_BYTES / type_bytes,
     };
-    /* The ring's sums do not follow the rank order, so it never is the one answer. */
-    const bool ring = agreed->algo == HOOP_ALGO_RING && agreed->order != HOOP_ORDER_RANK;
-    if (ring) {
-        plan.algo = HOOP_ALGO_RING;
-        plan_ring(agreed, &plan);
+    if (hoop_plan_is_over_links(plan_asked(agreed))) {
+        hoop_plan_links(agreed, me, n, count, type_bytes, in_place, &plan);
     } else if (reach->mapped && agreed->algo != HOOP_ALGO_SLAB) {
         plan.algo = HOOP_ALGO_DIRECT;
         plan_direct(reach, &plan);

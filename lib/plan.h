@@ -28,6 +28,16 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
                       uint32_t me, uint32_t n, uint64_t count, uint32_t type_bytes, bool in_place,
                       struct hoop_plan *ret);
 
+/* Does this algorithm send over links? */
+bool hoop_plan_is_over_links(enum hoop_algo algo);
+
+/*
+ * The plan of an operation over links, without announcements: they are in the first chunk. count 0
+ * is a barrier.
+ */
+void hoop_plan_links(const struct hoop_agreement *agreed, uint32_t me, uint32_t n, uint64_t count,
+                     uint32_t type_bytes, bool in_place, struct hoop_plan *ret);
+
 /* The plan of one whose data travel with the announcement. */
 void hoop_plan_oneshot(uint32_t me, uint32_t n, uint64_t count, uint32_t type_bytes, bool in_place,
                        struct hoop_plan *ret);

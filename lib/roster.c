@@ -3,6 +3,7 @@
  * process share one mapping of the segment, and the wake descriptors, of which they would else
  * hold n x n.
  */
+#include "life.h"
 #include "member.h"
 #include "memory.h"
 #include <assert.h>
@@ -114,7 +115,9 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     roster->crowded = frame->crowded != 0;
     roster->segment_bytes = frame->segment_bytes;
     member->server = frame->server;
-    member->beat_ms = frame->dead_after_ms / 5;
+    roster->machines = frame->machines;
+    member->address = frame->address;
+    member->beat_ms = hoop_life_beat_ms(frame->dead_after_ms);
     roster->peers = calloc(roster->n, sizeof(*roster->peers));
     member->fellows = calloc(roster->n, sizeof(*member->fellows));
     member->neighbours = calloc(roster->n, sizeof(*member->neighbours));
@@ -145,17 +148,25 @@ static struct hoop_neighbour *roster_neighbour(struct hoop_member *member,
     return neighbour;
 }
 
+/* fd: the wake descriptor; NULL: the rank is on another machine. */
 static void roster_take(struct hoop_member *member, uint32_t rank,
                         const struct hoop_frame_entry *entry, int *fd)
 {
     struct hoop_peer *peer = &member->roster.peers[rank];
     struct hoop_fellow *fellow = &member->fellows[rank];
     peer->process = entry->process;
-    peer->same_process = entry->process == hoop_process_id();
+    peer->machine = entry->machine;
+    peer->same_machine = fd != NULL;
+    peer->same_process = peer->same_machine && entry->process == hoop_process_id();
     peer->pid = entry->pid;
+    peer->wake_fd = -1;
     _Static_assert(sizeof(peer->host) == sizeof(entry->host), "host names fit");
     memcpy(peer->host, entry->host, sizeof(peer->host));
     memcpy(fellow->listener, entry->listener, sizeof(fellow->listener));
+    if (fd == NULL) {
+        return;
+    }
+    member->roster.here++;
     if (!peer->same_process) {
         fellow->neighbour = roster_neighbour(member, entry);
     }
@@ -166,9 +177,23 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     peer->wake_fd = member->commons->fds[rank];
 }
 
+/* Those on my machine, and only they, must be those whose descriptors came. */
+static hoop_result_t roster_check(const struct hoop_member *member)
+{
+    const struct hoop_peer *me = &member->roster.peers[member->join.rank];
+    bool fits = me->same_process;
+    for (uint32_t rank = 0; fits && rank < member->roster.n; rank++) {
+        const struct hoop_peer *peer = &member->roster.peers[rank];
+        fits = peer->same_machine == (peer->machine == me->machine);
+    }
+    return fits ? HOOP_OK
+                : hoop_error(HOOP_REMOTE_ERROR, "the rendezvous takes me for another process");
+}
+
 hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_frame_roster_part *part,
                               int *fds)
 {
+    uint32_t next_fd = 0;
     if (member->roster.peers == NULL || part->first != member->told ||
         part->count > member->roster.n - member->told) {
         return hoop_error(HOOP_REMOTE_ERROR, "the rendezvous sent a roster that does not fit");
@@ -181,13 +206,13 @@ hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_fram
                               "other, or both from a third, after it had used hoop",
                               member->join.rank, (int)getpid(), part->first + i, entry->pid);
         }
-        roster_take(member, part->first + i, entry, &fds[i]);
+        if (entry->machine >= member->roster.machines) {
+            return hoop_error(HOOP_REMOTE_ERROR, "the rendezvous sent a roster that does not fit");
+        }
+        roster_take(member, part->first + i, entry, entry->has_fd != 0 ? &fds[next_fd++] : NULL);
     }
     member->told += part->count;
-    if (hoop_roster_is_complete(member) && !member->roster.peers[member->join.rank].same_process) {
-        return hoop_error(HOOP_REMOTE_ERROR, "the rendezvous takes me for another process");
-    }
-    return HOOP_OK;
+    return hoop_roster_is_complete(member) ? roster_check(member) : HOOP_OK;
 }
 
 bool hoop_roster_is_complete(const struct hoop_member *member)

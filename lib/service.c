@@ -15,8 +15,12 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include <uv.h>
+
+/* What the loop opens: epoll, wake-up, and pipes for signals. */
+#define SERVICE_DESCRIPTORS 8
 
 /* A call that waits for its turn; in the caller's frame if `job` is set, else allocated. */
 struct service_call {
@@ -236,9 +240,32 @@ static hoop_result_t service_spawn(void)
     return HOOP_OK;
 }
 
+/* libuv aborts the process when it is short of descriptors, so they are counted before. */
+static hoop_result_t service_check_descriptors(void)
+{
+    int fds[SERVICE_DESCRIPTORS];
+    int err = 0, count = 0;
+    while (count < SERVICE_DESCRIPTORS && err == 0) {
+        fds[count] = eventfd(0, EFD_CLOEXEC);
+        err = fds[count] < 0 ? errno : 0;
+        count += err == 0;
+    }
+    while (count > 0) {
+        close(fds[--count]);
+    }
+    return err == 0 ? HOOP_OK
+                    : hoop_error(hoop_from_errno(err),
+                                 "the service thread needs %d descriptors: %s (raise ulimit -n)",
+                                 SERVICE_DESCRIPTORS, hoop_errno_name(err));
+}
+
 static hoop_result_t service_start_locked(void)
 {
     static bool handlers; /* atfork handlers cannot be taken back: set them once */
+    const hoop_result_t room = service_check_descriptors();
+    if (room != HOOP_OK) {
+        return room;
+    }
     int err = uv_loop_init(&service.loop);
     if (err != 0) {
         return hoop_error(HOOP_SYSTEM_ERROR, "cannot make the service thread's loop: %s",

@@ -1,25 +1,17 @@
 /*
- * Who is alive. Three witnesses: the pidfd of every process (dies at once), the rendezvous (its
- * connection to a rank ended, also where the pid is not visible from here), and the heartbeat
- * (stopped, or the machine does not run it).
- *
- * Silence counts only while an operation waits, and only while I was running myself: after a beat
- * that came much too late, everybody gets a fresh start.
+ * Who is alive. Three witnesses: the pidfd of every process of this machine (dies at once), the
+ * rendezvous (its connection to a rank ended, also where the pid is not visible from here), and the
+ * heartbeat (stopped, or the machine does not run it). Of ranks of other machines the rendezvous
+ * alone knows; it gets a beat of mine for them.
  */
 #include "base/clock.h"
+#include "life.h"
 #include "member.h"
 #include "memory.h"
 #include <errno.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define VIGIL_BEAT_MIN_MS 20u
-#define VIGIL_BEAT_MAX_MS 1000u
-#define VIGIL_LATE 3u /* beats: I was stopped myself */
-/* a dying process closes its sockets a little before its pidfd tells */
-#define VIGIL_VERDICT_MS 20u
-#define VIGIL_CLOSED "closed its connection without a goodbye"
 
 /* ---- Losses ------------------------------------------------------------------------------- */
 
@@ -42,10 +34,10 @@ void hoop_vigil_lose_connection(struct hoop_member *member, uint32_t rank)
     const struct hoop_neighbour *neighbour = fellow->neighbour;
     if (neighbour == NULL || neighbour->pid_fd < 0 || neighbour->dead) {
         const bool dead = neighbour != NULL && neighbour->dead;
-        hoop_vigil_lose(member, rank, dead ? "died" : VIGIL_CLOSED);
+        hoop_vigil_lose(member, rank, dead ? "died" : HOOP_LIFE_CLOSED);
     } else if (!fellow->suspect) {
         fellow->suspect = true;
-        hoop_timer_start(member->verdict, VIGIL_VERDICT_MS, 0);
+        hoop_timer_start(member->verdict, HOOP_LIFE_VERDICT_MS, 0);
     }
 }
 
@@ -56,18 +48,21 @@ static void vigil_verdict(void *arg)
     for (uint32_t rank = 0; rank < member->roster.n; rank++) {
         if (member->fellows[rank].suspect) {
             member->fellows[rank].suspect = false;
-            hoop_vigil_lose(member, rank, VIGIL_CLOSED);
+            hoop_vigil_lose(member, rank, HOOP_LIFE_CLOSED);
         }
     }
 }
 
-void hoop_vigil_lose_server(struct hoop_member *member)
+bool hoop_vigil_lose_server(struct hoop_member *member)
 {
+    bool any = false;
     for (uint32_t rank = 0; rank < member->roster.n; rank++) {
         if (member->roster.peers[rank].process == member->server) {
+            any = true;
             hoop_vigil_lose_connection(member, rank);
         }
     }
+    return any;
 }
 
 static void vigil_lose_neighbour(struct hoop_member *member, const struct hoop_neighbour *neighbour)
@@ -207,17 +202,25 @@ static void vigil_look_at(struct hoop_member *member, uint32_t rank, uint64_t no
         fellow->changed_ns = now;
         return;
     }
-    if (member->waiting_ns == HOOP_NEVER) {
-        return;
-    }
-    const uint64_t since =
-        fellow->changed_ns > member->waiting_ns ? fellow->changed_ns : member->waiting_ns;
-    if (now - since > member->join.dead_after_ms * HOOP_NS_PER_MS) {
+    const uint64_t ms = hoop_life_silence_ms(fellow->changed_ns, member->waiting_ns, now,
+                                             member->join.dead_after_ms);
+    if (ms != 0) {
         char why[128];
         (void)snprintf(why, sizeof(why),
                        "gave no sign of life for %llu ms (is it stopped, or starved of CPU?)",
-                       (unsigned long long)((now - since) / HOOP_NS_PER_MS));
+                       (unsigned long long)ms);
         hoop_vigil_lose(member, rank, why);
+    }
+}
+
+/* For the other machines, by way of the rendezvous. */
+static void vigil_say_beat(const struct hoop_member *member)
+{
+    union hoop_frame frame;
+    if (member->roster.machines > 1 && member->control != NULL) {
+        hoop_frame_init(&frame, HOOP_FRAME_BEAT);
+        frame.beat.waiting = member->waiting_ns != HOOP_NEVER ? 1 : 0;
+        hoop_control_send(member->control, &frame.header, NULL, 0);
     }
 }
 
@@ -225,10 +228,11 @@ static void vigil_beat(void *arg)
 {
     struct hoop_member *member = arg;
     const uint64_t now = hoop_now_ns();
-    const bool late = now - member->beat_ns > VIGIL_LATE * member->beat_ms * HOOP_NS_PER_MS;
+    const bool late = hoop_life_was_late(member->beat_ns, now, member->beat_ms);
     member->beat_ns = now;
     member->events.beat(member->events.arg);
     vigil_look_waiting(member, now);
+    vigil_say_beat(member);
     for (uint32_t rank = 0; rank < member->roster.n; rank++) {
         struct hoop_fellow *fellow = &member->fellows[rank];
         if (fellow->neighbour == NULL || fellow->lost) {
@@ -246,11 +250,6 @@ void hoop_vigil_start(struct hoop_member *member)
     const uint64_t now = hoop_now_ns();
     member->beat_ns = now;
     member->waiting_ns = HOOP_NEVER;
-    if (member->beat_ms < VIGIL_BEAT_MIN_MS) {
-        member->beat_ms = VIGIL_BEAT_MIN_MS;
-    } else if (member->beat_ms > VIGIL_BEAT_MAX_MS) {
-        member->beat_ms = VIGIL_BEAT_MAX_MS;
-    }
     for (uint32_t rank = 0; rank < member->roster.n; rank++) {
         member->fellows[rank].changed_ns = now;
     }

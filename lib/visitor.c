@@ -241,7 +241,9 @@ hoop_result_t hoop_visitor_listen(struct hoop_failure *failure)
         if (result != HOOP_OK) {
             return hoop_failure_set(failure, result, -1, "%s", hoop_thread_error());
         }
-        result = hoop_listener_create(visitor.name, &visitor_listener_owner, NULL,
+        struct hoop_place place = {.name = ""};
+        memcpy(place.name, visitor.name, sizeof(place.name));
+        result = hoop_listener_create(&place, NULL, &visitor_listener_owner, NULL,
                                       &visitor.listener, failure);
         if (result != HOOP_OK) {
             return result;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -128,6 +129,17 @@ static void wait_drain(int wake_fd)
     (void)ignored;
 }
 
+/*
+ * Forgets the edges of sockets that were seen before: the last look comes after it and sees what
+ * they stood for, and any later one ends the sleep. The eventfd in the set stays readable.
+ */
+static void wait_forget_edges(int epoll_fd)
+{
+    struct epoll_event events[64];
+    while (epoll_wait(epoll_fd, events, 64, 0) == 64) {
+    }
+}
+
 /* Sleeps until something may have changed or timeout_ms passed. Polls once after saying so. */
 static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
 {
@@ -137,6 +149,11 @@ static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
         atomic_store_explicit(wait->sleepers[i]->sleeping, 1, memory_order_seq_cst);
     }
     hoop_membarrier();
+    for (uint32_t i = 0; i < n; i++) {
+        if (wait->sleepers[i]->has_sockets) {
+            wait_forget_edges(wait->sleepers[i]->epoll_fd);
+        }
+    }
     const enum hoop_poll last = wait->poll(wait->arg, true);
     if (last == HOOP_POLL_IDLE) {
         for (uint32_t i = 0; i < n; i++) {

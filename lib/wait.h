@@ -30,6 +30,7 @@ typedef enum hoop_poll hoop_poll_fn(void *arg, bool look);
 struct hoop_sleeper {
     int epoll_fd;              /* readable when there is something to poll for */
     int wake_fd;               /* the eventfd in that set; drained by the waiter */
+    bool has_sockets;          /* there are others in it, edge-triggered */
     _Atomic uint8_t *sleeping; /* 1 while asleep: seen by publishers */
 };
 

@@ -1,8 +1,10 @@
-/* A rank of test_bootstrap; see bootstrap_rank.h. */
+/* A rank of test_bootstrap and test_machines; see bootstrap_rank.h. */
 #include "bootstrap_rank.h"
 #include "base/clock.h"
+#include "member.h"
 #include "memory.h"
 #include "wait.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -77,7 +79,21 @@ static uint64_t rank_pulse(void *arg, uint32_t peer)
 static bool rank_left(void *arg, uint32_t peer)
 {
     struct rank *rank = arg;
-    return rank->inside && rank_words(rank)[RANK_WORDS + peer] != 0;
+    return (rank->gone >> peer & 1) != 0 ||
+           (rank->inside && rank_words(rank)[RANK_WORDS + peer] != 0);
+}
+
+static void rank_gone(void *arg, uint32_t peer)
+{
+    struct rank *rank = arg;
+    rank->gone |= 1ull << peer;
+    dprintf(rank->out, "gone %u\n", peer);
+}
+
+static void rank_failed(void *arg, const struct hoop_failure *failure)
+{
+    const struct rank *rank = arg;
+    dprintf(rank->out, "raised %d %d %s\n", failure->rank, (int)failure->code, failure->text);
 }
 
 static bool rank_waiting(void *arg)
@@ -129,6 +145,8 @@ hoop_result_t rank_start(struct rank *rank)
         .beat = rank_beat,
         .pulse = rank_pulse,
         .left = rank_left,
+        .gone = rank_gone,
+        .failed = rank_failed,
         .waiting = rank_waiting,
         .arg = rank,
     };
@@ -167,6 +185,23 @@ void rank_finish(struct rank *rank)
 
 /* ---- A rank in a process of its own ------------------------------------------------------- */
 
+/* This process's, and the host id. Freed by the caller, but for the strings. */
+static char **rank_environment(const char *host_id)
+{
+    static char variable[32];
+    size_t count = 0;
+    while (environ[count] != NULL) {
+        count++;
+    }
+    char **copy = calloc(count + 2, sizeof(char *));
+    if (copy != NULL) {
+        memcpy(copy, environ, count * sizeof(char *));
+        (void)snprintf(variable, sizeof(variable), "HOOP_HOSTID=%s", host_id);
+        copy[count] = host_id[0] != 0 ? variable : NULL;
+    }
+    return copy;
+}
+
 int rank_spawn(struct rank *rank, const char *const *environment)
 {
     int lines[2];
@@ -188,11 +223,10 @@ int rank_spawn(struct rank *rank, const char *const *environment)
     char mode[8];
     (void)snprintf(mode, sizeof(mode), "%s", environment != NULL ? "env" : "rank");
     char *argv[] = {name, mode, join, NULL};
-    char *const *env = environ;
-    if (environment != NULL) {
-        env = (char *const *)environment;
-    }
+    char **own = rank_environment(rank->host_id);
+    char *const *env = environment != NULL ? (char *const *)environment : own;
     const int err = posix_spawn(&rank->pid, "/proc/self/exe", &actions, NULL, argv, env);
+    free(own);
     posix_spawn_file_actions_destroy(&actions);
     close(lines[1]);
     close(orders[0]);
@@ -245,10 +279,14 @@ static bool rank_next_line(struct rank *rank, uint64_t deadline_ns)
     }
 }
 
+bool rank_any_line(struct rank *rank, int timeout_ms)
+{
+    return rank_next_line(rank, hoop_now_ns() + (uint64_t)timeout_ms * HOOP_NS_PER_MS);
+}
+
 bool rank_line(struct rank *rank, const char *begin, int timeout_ms)
 {
-    const uint64_t deadline = hoop_now_ns() + (uint64_t)timeout_ms * HOOP_NS_PER_MS;
-    const bool got = rank_next_line(rank, deadline);
+    const bool got = rank_any_line(rank, timeout_ms);
     if (got && strncmp(rank->line, begin, strlen(begin)) == 0) {
         return true;
     }
@@ -259,7 +297,32 @@ bool rank_line(struct rank *rank, const char *begin, int timeout_ms)
 
 bool rank_is_silent(struct rank *rank, int timeout_ms)
 {
-    return !rank_next_line(rank, hoop_now_ns() + (uint64_t)timeout_ms * HOOP_NS_PER_MS);
+    return !rank_any_line(rank, timeout_ms);
+}
+
+/* ---- This process ------------------------------------------------------------------------- */
+
+int rank_count_fds(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+    if (dir == NULL) {
+        return -1;
+    }
+    while (readdir(dir) != NULL) {
+        count++;
+    }
+    (void)closedir(dir);
+    return count;
+}
+
+bool rank_await_fds(int count, int timeout_ms)
+{
+    const uint64_t deadline = hoop_now_ns() + (uint64_t)timeout_ms * HOOP_NS_PER_MS;
+    while (rank_count_fds() != count && hoop_now_ns() < deadline) {
+        hoop_wait_briefly();
+    }
+    return rank_count_fds() == count;
 }
 
 /* ---- That process ------------------------------------------------------------------------- */
@@ -272,6 +335,27 @@ static void rank_share(const struct rank *rank, const char *text, void **ret_mem
         hoop_region_find(*ret_memory, 1, &ref);
     }
     dprintf(rank->out, "region %" PRIu64 " %u\n", ref.id, ref.generation);
+}
+
+static void rank_say_roster(const struct rank *rank)
+{
+    const struct hoop_roster *roster = hoop_member_roster(rank->member);
+    char line[512] = "";
+    size_t at = 0;
+    for (uint32_t peer = 0; peer < roster->n && at < sizeof(line); peer++) {
+        const struct hoop_peer *it = &roster->peers[peer];
+        const bool fits = it->same_machine == (it->wake_fd >= 0) && it->pid > 0;
+        at += (size_t)snprintf(line + at, sizeof(line) - at, "%s%s%u", peer == 0 ? "" : ",",
+                               fits ? "" : "?", it->machine);
+    }
+    dprintf(rank->out, "roster %u %u %s\n", roster->machines, roster->here, line);
+}
+
+static void rank_raise(const struct rank *rank, unsigned culprit, const char *text)
+{
+    struct hoop_failure failure = {.rank = -1};
+    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)culprit, "%s", text);
+    hoop_member_raise(rank->member, &failure);
 }
 
 /* A child that lives on, and says whether hoop refuses to work there. */
@@ -321,6 +405,12 @@ static bool rank_obey(struct rank *rank, const char *order, void **memory)
         rank_say_left(rank);
     } else if (strncmp(order, "fork", 4) == 0) {
         rank_fork(rank);
+    } else if (strncmp(order, "roster", 6) == 0) {
+        rank_say_roster(rank);
+    } else if (strncmp(order, "gate", 4) == 0) {
+        dprintf(rank->out, "gate %d\n", rank->member->server == hoop_process_id());
+    } else if (sscanf(order, "raise %u %63s", &a, text) == 2) {
+        rank_raise(rank, a, text);
     } else {
         return false;
     }
@@ -342,7 +432,7 @@ int rank_main(int argc, char **argv)
     }
     if (strcmp(argv[1], "env") == 0) {
         const hoop_result_t result =
-            hoop_meeting_from_env(&rank.join.meeting, &rank.join.n, &rank.join.rank);
+            hoop_meeting_from_env(10000, &rank.join.meeting, &rank.join.n, &rank.join.rank);
         if (result != HOOP_OK) {
             dprintf(1, "failed %d %s\n", (int)result, hoop_thread_error());
             return 1;
@@ -355,6 +445,7 @@ int rank_main(int argc, char **argv)
     }
     if (result != HOOP_OK) {
         dprintf(1, "failed %d %s\n", (int)result, rank.line);
+        (void)fgets(order, sizeof(order), stdin); /* what it serves goes on */
         return 1;
     }
     dprintf(1, "joined\n");

@@ -1,10 +1,11 @@
 /*
- * One rank of test_bootstrap: a member whose events come out as lines of text, in this process or
- * in one that the test starts anew and commands by lines. Text, so that a test waits for any event
- * of any rank in the same way: with a deadline.
+ * One rank of test_bootstrap or test_machines: a member whose events come out as lines of text, in
+ * this process or in one that the test starts anew and commands by lines. Text, so that a test
+ * waits for any event of any rank in the same way: with a deadline.
  *
  *      joined | failed CODE SENTENCE | lost RANK WHY | blob FROM LANE SENDS TEXT
  *      fetched RANK ID GENERATION CODE CONTENT | region ID GENERATION | imports COUNT | forked
+ *      gone RANK | raised RANK CODE SENTENCE | gate 0-or-1 | roster MACHINES HERE 0,1,0,...
  */
 #ifndef BOOTSTRAP_RANK_H
 #define BOOTSTRAP_RANK_H
@@ -16,6 +17,7 @@
 
 struct rank {
     struct hoop_join join;
+    char host_id[16]; /* of a process: HOOP_HOSTID, "" for none */
     struct hoop_member *member;
     struct hoop_job job;
     int out;   /* lines are written here, */
@@ -23,8 +25,9 @@ struct rank {
     int order; /* of a process: commands */
     pid_t pid; /* of a process, else 0 */
     _Atomic bool waiting;
-    _Atomic bool inside; /* beats may use the segment */
-    char line[600];      /* the last one that rank_line() read */
+    _Atomic bool inside;   /* beats may use the segment */
+    _Atomic uint64_t gone; /* a bit for every rank of another machine that said goodbye */
+    char line[600];        /* the last one that rank_line() read */
     char rest[4096];
     size_t rest_bytes;
 };
@@ -46,10 +49,17 @@ void rank_command(const struct rank *rank, const char *format, ...)
 /* Kills, if need be, and reaps. */
 void rank_reap(struct rank *rank);
 
+/* Waits for a line; false: none in time, or the last one was read. */
+bool rank_any_line(struct rank *rank, int timeout_ms);
 /* Waits for a line that begins so; false: other lines, or none in time. */
 bool rank_line(struct rank *rank, const char *begin, int timeout_ms);
 /* No line has come and none comes in this time. */
 bool rank_is_silent(struct rank *rank, int timeout_ms);
+
+/* Of this process: descriptors, and whether they are as many in time: they are closed on the
+ * service thread, the last ones just after a join's end. */
+int rank_count_fds(void);
+bool rank_await_fds(int count, int timeout_ms);
 
 /* main() of a spawned rank. */
 int rank_main(int argc, char **argv);

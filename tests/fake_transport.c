@@ -267,7 +267,8 @@ static hoop_result_t fake_deliver(struct fake_link *link, const struct hoop_xfer
                                   struct hoop_xfer *xfer)
 {
     struct fake_pipe *pipe = link->pipe;
-    if (sent->op != xfer->op || sent->chunk != xfer->chunk || sent->bytes != xfer->bytes) {
+    if (sent->op != xfer->op || sent->chunk != xfer->chunk || sent->bytes != xfer->bytes ||
+        !hoop_signature_equal(&sent->signature, &xfer->signature)) {
         return fake_fail(link, HOOP_MISMATCH, "the peer sent something else");
     }
     xfer->position = pipe->taken++;

@@ -199,6 +199,7 @@ static hoop_result_t faulty_post(struct faulty_link *faulty, enum faulty_call ca
                                       .bytes = xfer->bytes,
                                       .op = xfer->op,
                                       .chunk = xfer->chunk,
+                                      .signature = xfer->signature,
                                       .done = faulty_hold};
     faulty->idle = node->next;
     node->outside = xfer;
@@ -333,7 +334,11 @@ static int faulty_watch_fd(struct hoop_link *link)
 static void faulty_destroy(struct hoop_link *link)
 {
     struct faulty_link *faulty = faulty_from(link);
-    hoop_link_destroy(faulty->inside);
+    if (link->failure.code == HOOP_ABORTED) {
+        hoop_link_destroy(faulty->inside);
+    } else {
+        hoop_link_abandon(faulty->inside);
+    }
     faulty->inside = NULL;
     while (faulty->held_first != NULL) {
         faulty->held_first->result = HOOP_ABORTED;

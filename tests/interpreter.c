@@ -18,7 +18,8 @@ static void finish_op(struct hoop_world *w, uint32_t rank)
 {
     struct hoop_rank *r = &w->ranks[rank];
     const struct hoop_plan *plan = &hoop_world_op(w, rank)->plan;
-    struct hoop_cell *out = hoop_space_start(w, rank, HOOP_SPACE_OUT, rank);
+    const struct hoop_ref all = {HOOP_SPACE_OUT, rank, 0, plan->count};
+    struct hoop_cell *out = hoop_ref_start(w, rank, 0, &all, rank);
     for (uint64_t i = 0; !w->failed && i < plan->count; i++) {
         uint64_t value = hoop_cell_read(w, rank, &out[i]);
         if (value != w->expected[r->op][i]) {
@@ -36,7 +37,7 @@ static void finish_op(struct hoop_world *w, uint32_t rank)
     if (w->barriers[r->op] != r->op_arrivals || r->awaited != r->arrivals) {
         hoop_world_fail(w, "rank %" PRIu32 " passed %" PRIu32 " barriers, another %" PRIu32, rank,
                         r->op_arrivals, w->barriers[r->op]);
-    } else if (plan->algo != HOOP_ALGO_RING && r->op_arrivals == 0) {
+    } else if (!hoop_world_over_links(w, rank) && r->op_arrivals == 0) {
         hoop_world_fail(w, "rank %" PRIu32 " did not announce the operation", rank);
     }
     r->op++;
@@ -53,7 +54,11 @@ static void post(struct hoop_world *w, uint32_t rank, uint32_t index)
     struct hoop_lane *lane = &r->lanes[index];
     struct hoop_step *step = &lane->step;
     for (bool posted = false; !posted && !w->failed; lane->k++) {
-        if (!hoop_world_ask(w, rank, index, lane->k, step)) {
+        bool some = hoop_world_ask(w, rank, index, lane->k, step);
+        if (index == 0 && lane->k == 0) {
+            hoop_check_first(w, rank, some ? step : NULL);
+        }
+        if (!some) {
             lane->finished = true;
             if (--r->running == 0) {
                 finish_op(w, rank);
@@ -135,7 +140,7 @@ static bool send_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
         return true;
     }
     uint64_t end = lane->moved[HOOP_PART_SEND] + piece(w, lane->moved[HOOP_PART_SEND], from->count);
-    struct hoop_cell *start = hoop_space_start(w, rank, from->space, rank) + from->off;
+    struct hoop_cell *start = hoop_ref_start(w, rank, index, from, rank);
     for (uint64_t i = lane->moved[HOOP_PART_SEND]; i < end; i++) {
         slot->values[i] = hoop_cell_read(w, rank, &start[i]);
     }
@@ -143,31 +148,34 @@ static bool send_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
     if (end == from->count) {
         slot->count = end;
         slot->op = w->ranks[rank].op;
+        slot->k = lane->k;
         link->used++;
         lane->state[HOOP_PART_SEND] = HOOP_PART_MOVED;
     }
     return true;
 }
 
-static void receive_one(struct hoop_world *w, uint32_t rank, const struct hoop_step *step,
-                        uint64_t i, uint64_t value)
+static void receive_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint64_t i,
+                        uint64_t value)
 {
-    uint64_t at = step->recv.to.off + i;
+    const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
+    const struct hoop_ref *to = &step->recv.to;
     if (step->recv.mode != HOOP_RECV_COPY) {
-        struct hoop_cell *own = hoop_space_start(w, rank, HOOP_SPACE_IN, rank) + at;
-        value = hoop_symbol_fold(value, hoop_cell_read(w, rank, own));
+        const struct hoop_ref own = {HOOP_SPACE_IN, rank, to->off, to->count};
+        struct hoop_cell *start = hoop_ref_start(w, rank, index, &own, rank);
+        value = hoop_symbol_fold(value, hoop_cell_read(w, rank, &start[i]));
     }
     if (step->recv.mode == HOOP_RECV_REDUCE_LAST) {
         value = hoop_symbol_divide(w, value);
     }
-    hoop_cell_write(w, rank, hoop_space_start(w, rank, step->recv.to.space, rank) + at, value);
+    hoop_cell_write(w, rank, hoop_ref_start(w, rank, index, to, rank) + i, value);
 }
 
 /* What a posted receive meets: a full slot, or (no slots) the lane that sends. False: nothing. */
 struct met {
     struct hoop_slot *slot;
     struct hoop_lane *sender;
-    uint64_t count;
+    uint64_t count, k;
     uint32_t op;
 };
 
@@ -177,12 +185,14 @@ static bool recv_meets(struct hoop_world *w, uint32_t rank, uint32_t index, stru
     if (w->c->slots > 0) {
         struct hoop_queue *link = link_of(w, peer, rank, index);
         struct hoop_slot *slot = &link->slots[link->first];
-        *ret = (struct met){.slot = slot, .count = slot->count, .op = slot->op};
+        *ret = (struct met){.slot = slot, .count = slot->count, .k = slot->k, .op = slot->op};
         return link->used > 0;
     }
     struct hoop_lane *sender = &w->ranks[peer].lanes[index];
-    *ret = (struct met){
-        .sender = sender, .count = sender->step.send.from.count, .op = w->ranks[peer].op};
+    *ret = (struct met){.sender = sender,
+                        .count = sender->step.send.from.count,
+                        .k = sender->k,
+                        .op = w->ranks[peer].op};
     return w->ranks[peer].running > 0 && !sender->finished &&
            sender->state[HOOP_PART_SEND] == HOOP_PART_POSTED &&
            sender->step.send.peer == (int32_t)rank;
@@ -201,20 +211,20 @@ static bool recv_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
     if (!recv_meets(w, rank, index, &met)) {
         return false;
     }
-    if (met.count != step->recv.to.count || met.op != w->ranks[rank].op) {
-        hoop_world_fail(
-            w, "rank %" PRIu32 " receives %" PRIu64 " where rank %" PRIu32 " sends %" PRIu64, rank,
-            step->recv.to.count, peer, met.count);
+    if (met.count != step->recv.to.count || met.k != lane->k || met.op != w->ranks[rank].op) {
+        hoop_world_fail(w,
+                        "rank %" PRIu32 " receives %" PRIu64 " in step %" PRIu64
+                        " where rank %" PRIu32 " sends %" PRIu64 " in step %" PRIu64,
+                        rank, step->recv.to.count, lane->k - 1, peer, met.count, met.k - 1);
         return true;
     }
     uint64_t end = lane->moved[HOOP_PART_RECV] + piece(w, lane->moved[HOOP_PART_RECV], met.count);
     for (uint64_t i = lane->moved[HOOP_PART_RECV]; i < end; i++) {
         const struct hoop_ref *from = met.sender ? &met.sender->step.send.from : NULL;
         uint64_t value =
-            from ? hoop_cell_read(w, peer,
-                                  hoop_space_start(w, peer, from->space, peer) + from->off + i)
+            from ? hoop_cell_read(w, peer, hoop_ref_start(w, peer, index, from, peer) + i)
                  : met.slot->values[i];
-        receive_one(w, rank, step, i, value);
+        receive_one(w, rank, index, i, value);
     }
     lane->moved[HOOP_PART_RECV] = end;
     if (end == met.count) {
@@ -231,23 +241,22 @@ static bool recv_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
 }
 
 /* One element of a copy, reduce or spread. */
-static void local_one(struct hoop_world *w, uint32_t rank, const struct hoop_step *step, uint64_t i)
+static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint64_t i)
 {
+    const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
     bool copy = step->local.op == HOOP_LOCAL_COPY;
     bool spread = step->local.op == HOOP_LOCAL_SPREAD;
-    uint32_t first = copy ? src->member : 0;
-    uint64_t x =
-        hoop_cell_read(w, rank, hoop_space_start(w, rank, src->space, first) + src->off + i);
+    uint64_t x = hoop_cell_read(w, rank, hoop_ref_start(w, rank, index, src, 0) + i);
     for (uint32_t m = 1; !copy && m < w->n; m++) {
-        struct hoop_cell *cell = hoop_space_start(w, rank, src->space, m) + src->off + i;
+        struct hoop_cell *cell = hoop_ref_start(w, rank, index, src, m) + i;
         x = hoop_symbol_fold(x, hoop_cell_read(w, rank, cell));
     }
     if (!copy) {
         x = hoop_symbol_divide(w, x);
     }
     for (uint32_t m = spread ? 0 : rank; m <= (spread ? w->n - 1 : rank); m++) {
-        hoop_cell_write(w, rank, hoop_space_start(w, rank, dst->space, m) + dst->off + i, x);
+        hoop_cell_write(w, rank, hoop_ref_start(w, rank, index, dst, m) + i, x);
     }
 }
 
@@ -274,7 +283,7 @@ static bool local_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
     uint64_t count = lane->step.local.dst.count;
     uint64_t end = lane->moved[HOOP_PART_LOCAL] + piece(w, lane->moved[HOOP_PART_LOCAL], count);
     for (uint64_t i = lane->moved[HOOP_PART_LOCAL]; i < end && !w->failed; i++) {
-        local_one(w, rank, &lane->step, i);
+        local_one(w, rank, index, i);
     }
     lane->moved[HOOP_PART_LOCAL] = end;
     if (end == count) {
@@ -384,24 +393,25 @@ static void run_world(struct hoop_world *w)
 /* Sizes, from what the operations name. Spaces that none of them uses get no cells. */
 static bool world_memory(struct hoop_world *w)
 {
-    bool algos[HOOP_ALGO_COUNT] = {false};
+    bool oneshots = false;
     for (uint32_t i = 0; i < w->c->op_count; i++) {
         const struct hoop_plan *plan = &w->c->ops[i].plan;
-        algos[plan->algo] = true;
+        oneshots = oneshots || plan->algo == HOOP_ALGO_ONESHOT;
         w->room = plan->count > w->room ? plan->count : w->room;
         w->lanes = plan->lanes > w->lanes ? plan->lanes : w->lanes;
+        uint64_t scratch = hoop_scratch_size(plan);
+        w->scratch_room = scratch > w->scratch_room ? scratch : w->scratch_room;
         if (plan->algo == HOOP_ALGO_SLAB && 2 * plan->chunk > w->slab_room) {
             w->slab_room = 2 * plan->chunk;
         }
     }
-    uint64_t oneshot = algos[HOOP_ALGO_ONESHOT] ? w->n * w->room * w->c->oneshot_buffers : 0;
+    uint64_t oneshot = oneshots ? w->n * w->room * w->c->oneshot_buffers : 0;
     w->buffers = hoop_cells_create(w->n * w->room);
     w->others = hoop_cells_create(w->n * w->room);
     w->oneshot = hoop_cells_create(oneshot);
     w->slab = hoop_cells_create(w->n * w->slab_room);
-    w->scratch = algos[HOOP_ALGO_DIRECT] ? hoop_cells_create(w->n * w->room) : NULL;
-    return w->buffers && w->others && w->oneshot && w->slab &&
-           (w->scratch || !algos[HOOP_ALGO_DIRECT]);
+    w->scratch = hoop_cells_create(w->scratch_room * w->lanes * w->n);
+    return w->buffers && w->others && w->oneshot && w->slab && w->scratch;
 }
 
 static bool world_runtime(struct hoop_world *w)

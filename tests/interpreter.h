@@ -9,18 +9,20 @@
  * What it proves of one case
  * - Every element of every rank ends as the documented fold: each contribution once, in order, and
  *   one division at the very end. Values are hashes of expressions, so the order counts.
- * - No deadlock; sends and receives of a link pair off with equal counts, none is left over.
+ * - No deadlock; sends and receives of a link pair off, of the same step and with equal counts,
+ * none is left over. The first step is the one that announces the operation (lib/algo/step.h).
  * - A send's elements are read piece by piece, as late as the seed likes; two parts of one rank
- *   that run at the same time never overlap where one of them writes.
+ *   that run at the same time, local parts among them, never overlap where one of them writes.
  * - Shared memory: two accesses to an element from different ranks, one a write, always have a
  *   barrier between them, whether or not this seed made them meet. A rank's user writes its
  *   buffers as soon as an operation returned, and counts as an access of that rank.
  * - All ranks pass the same barriers; memory algorithms have at least one (the announcement).
- * - Nothing outside its space is touched, nothing is written to IN.
+ * - Nothing outside its space is touched, nothing is written to IN; over links nothing of another
+ *   rank.
  * - The step function is pure and stays finished.
  *
  * The operations of a case follow each other without a barrier in between, on the same user
- * buffers. The ring and memory algorithms cannot be mixed in one case: the detector knows
+ * buffers. Algorithms over links and over memory cannot be mixed in one case: the detector knows
  * barriers, not messages.
  */
 #ifndef HOOP_TESTS_INTERPRETER_H

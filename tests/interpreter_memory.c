@@ -8,6 +8,7 @@
  * same rank needs no order.
  */
 #include "interpreter_world.h"
+#include "plan.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ static uint32_t first_of(const struct hoop_plan *plan, uint64_t i)
         return 0;
     }
     for (uint32_t s = 0; s < plan->n; s++) {
-        struct hoop_range shard = hoop_shard(plan->count, plan->n, s, hoop_ring_align(plan));
+        struct hoop_range shard = hoop_shard_of(plan, s);
         if (i - shard.off < shard.count) {
             return (s + 1) % plan->n;
         }
@@ -100,9 +101,14 @@ const struct hoop_interpreter_op *hoop_world_op(const struct hoop_world *w, uint
     return &w->c->ops[w->ranks[rank].op];
 }
 
-/* The first cell of a space of `member`, in the operation that `rank` is in. */
-struct hoop_cell *hoop_space_start(const struct hoop_world *w, uint32_t rank, uint8_t space,
-                                   uint32_t member)
+bool hoop_world_over_links(const struct hoop_world *w, uint32_t rank)
+{
+    return hoop_plan_is_over_links(hoop_world_op(w, rank)->plan.algo);
+}
+
+/* The first cell of a space of `member`, in the operation and lane that `rank` is in. */
+static struct hoop_cell *space_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
+                                     uint8_t space, uint32_t member)
 {
     const struct hoop_interpreter_op *op = hoop_world_op(w, rank);
     uint32_t buffer = w->ranks[rank].op % w->c->oneshot_buffers;
@@ -112,11 +118,40 @@ struct hoop_cell *hoop_space_start(const struct hoop_world *w, uint32_t rank, ui
     case HOOP_SPACE_OUT:
         return ((op->in_place >> member & 1) ? w->buffers : w->others) + member * w->room;
     case HOOP_SPACE_SCRATCH:
-        return w->scratch + member * w->room;
+        return w->scratch + (member * w->lanes + lane) * w->scratch_room;
     case HOOP_SPACE_ONESHOT:
         return w->oneshot + (buffer * w->n + member) * w->room;
     default:
         return w->slab + member * w->slab_room;
+    }
+}
+
+/* Everybody's vectors in SCRATCH are the rank's own cells, by the distance of their owners. */
+struct hoop_cell *hoop_ref_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
+                                 const struct hoop_ref *ref, uint32_t member)
+{
+    if (ref->member != HOOP_EVERY) {
+        return space_start(w, rank, lane, ref->space, ref->member) + ref->off;
+    }
+    if (ref->space != HOOP_SPACE_SCRATCH) {
+        return space_start(w, rank, lane, ref->space, member) + ref->off;
+    }
+    uint64_t distance = (rank + w->n - member) % w->n;
+    return space_start(w, rank, lane, ref->space, rank) + ref->off + distance * ref->count;
+}
+
+uint64_t hoop_scratch_size(const struct hoop_plan *plan)
+{
+    switch (plan->algo) {
+    case HOOP_ALGO_DIRECT: {
+        uint64_t most = HOOP_SCRATCH_BYTES / plan->type_bytes;
+        return plan->count < most ? plan->count : most;
+    }
+    case HOOP_ALGO_BRUCK:
+    case HOOP_ALGO_PAIRWISE:
+        return plan->n * (plan->count < plan->chunk ? plan->count : plan->chunk);
+    default:
+        return 0;
     }
 }
 
@@ -125,8 +160,9 @@ uint64_t hoop_space_size(const struct hoop_world *w, uint32_t rank, uint8_t spac
     const struct hoop_plan *plan = &hoop_world_op(w, rank)->plan;
     uint64_t limit = plan->count;
     if (space == HOOP_SPACE_SCRATCH) {
-        limit = HOOP_SCRATCH_BYTES / plan->type_bytes;
-    } else if (space == HOOP_SPACE_ONESHOT) {
+        return hoop_scratch_size(plan);
+    }
+    if (space == HOOP_SPACE_ONESHOT) {
         limit = HOOP_ONESHOT_MAX_BYTES / plan->type_bytes;
     } else if (space == HOOP_SPACE_SLAB) {
         return 2 * plan->chunk;
@@ -181,7 +217,8 @@ void hoop_cell_write(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell
     cell->value = value;
 }
 
-/* The user of a rank fills both buffers: next input, or nothing in particular. */
+/* The user of a rank fills both buffers: next input, or nothing in particular. SCRATCH keeps
+ * nothing from one operation to the next. */
 void hoop_user_writes(struct hoop_world *w, uint32_t rank)
 {
     uint32_t op = w->ranks[rank].op;
@@ -191,9 +228,10 @@ void hoop_user_writes(struct hoop_world *w, uint32_t rank)
             more && i < w->c->ops[op].plan.count ? hoop_symbol_input(op, rank, i) : HOOP_UNDEFINED;
         hoop_cell_write(w, rank, &w->buffers[rank * w->room + i], input);
         hoop_cell_write(w, rank, &w->others[rank * w->room + i], HOOP_UNDEFINED);
-        if (w->scratch) {
-            hoop_cell_write(w, rank, &w->scratch[rank * w->room + i], HOOP_UNDEFINED);
-        }
+    }
+    uint64_t scratch = w->lanes * w->scratch_room;
+    for (uint64_t i = 0; i < scratch; i++) {
+        hoop_cell_write(w, rank, &w->scratch[rank * scratch + i], HOOP_UNDEFINED);
     }
 }
 

@@ -50,14 +50,23 @@ bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t
     return some;
 }
 
+/* Elements from a ref's start on; everybody's vectors in SCRATCH lie behind each other. */
+static uint64_t extent_of(const struct hoop_world *w, const struct hoop_ref *ref)
+{
+    bool row = ref->space == HOOP_SPACE_SCRATCH && ref->member == HOOP_EVERY;
+    return row ? ref->count * w->n : ref->count;
+}
+
 static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref *ref, bool every,
                       bool written)
 {
-    uint64_t size = hoop_space_size(w, rank, ref->space);
-    if (ref->space > HOOP_SPACE_SLAB || ref->off > size || ref->count > size - ref->off) {
+    uint64_t size = hoop_space_size(w, rank, ref->space), count = extent_of(w, ref);
+    bool links = hoop_world_over_links(w, rank);
+    bool row = links && every && ref->space == HOOP_SPACE_SCRATCH;
+    if (ref->space > HOOP_SPACE_SLAB || ref->off > size || count > size - ref->off) {
         hoop_world_fail(w,
                         "rank %" PRIu32 ": [%" PRIu64 ", +%" PRIu64 ") leaves space %d of %" PRIu64,
-                        rank, ref->off, ref->count, ref->space, size);
+                        rank, ref->off, count, ref->space, size);
     } else if (every ? ref->member != HOOP_EVERY : ref->member >= w->n) {
         hoop_world_fail(w, "rank %" PRIu32 ": member %" PRIu32 " in a part that cannot take it",
                         rank, ref->member);
@@ -65,8 +74,27 @@ static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref
         hoop_world_fail(w, "rank %" PRIu32 " writes to IN", rank);
     } else if (written && !every && ref->member != rank) {
         hoop_world_fail(w, "rank %" PRIu32 " writes to memory of %" PRIu32, rank, ref->member);
-    } else if (ref->space == HOOP_SPACE_SCRATCH && ref->member != rank) {
+    } else if (ref->space == HOOP_SPACE_SCRATCH && ref->member != rank && !row) {
         hoop_world_fail(w, "rank %" PRIu32 " uses SCRATCH of another rank", rank);
+    } else if (links && (ref->space > HOOP_SPACE_SCRATCH || (ref->member != rank && !row))) {
+        hoop_world_fail(w, "rank %" PRIu32 " touches memory of other ranks over links", rank);
+    }
+}
+
+/* step NULL: there is none. */
+void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+{
+    const struct hoop_plan *plan = &hoop_world_op(w, rank)->plan;
+    bool excused = plan->algo == HOOP_ALGO_RING && plan->count < w->n;
+    if (w->n == 1 || !hoop_world_over_links(w, rank) || excused) {
+        return;
+    }
+    if (step == NULL || step->send.peer != (int32_t)((rank + 1) % w->n) ||
+        step->recv.peer != (int32_t)((rank + w->n - 1) % w->n)) {
+        hoop_world_fail(w,
+                        "rank %" PRIu32 " does not begin with a send to the rank behind it and "
+                        "a receive from the one before it",
+                        rank);
     }
 }
 
@@ -74,20 +102,21 @@ void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_ste
 {
     const int32_t peers[] = {step->send.peer, step->recv.peer};
     for (int i = 0; i < 2; i++) {
-        if (peers[i] >= 0 && ((uint32_t)peers[i] >= w->n || (uint32_t)peers[i] == rank)) {
+        if (peers[i] >= 0 && !hoop_world_over_links(w, rank)) {
+            hoop_world_fail(w, "rank %" PRIu32 ": a link over shared memory", rank);
+        } else if (peers[i] >= 0 && ((uint32_t)peers[i] >= w->n || (uint32_t)peers[i] == rank)) {
             hoop_world_fail(w, "rank %" PRIu32 ": a link to %" PRId32, rank, peers[i]);
         }
     }
     if (step->send.peer >= 0) {
         check_ref(w, rank, &step->send.from, false, false);
-        if (step->send.from.member != rank || step->send.from.space > HOOP_SPACE_OUT) {
-            hoop_world_fail(w, "rank %" PRIu32 " sends what is not in its own buffers", rank);
-        }
     }
     if (step->recv.peer >= 0) {
+        bool copied = step->recv.mode == HOOP_RECV_COPY;
         check_ref(w, rank, &step->recv.to, false, true);
-        if (step->recv.to.space != HOOP_SPACE_OUT || step->recv.mode > HOOP_RECV_REDUCE_LAST) {
-            hoop_world_fail(w, "rank %" PRIu32 " receives in mode %d to space %d, not OUT", rank,
+        if (step->recv.mode > HOOP_RECV_REDUCE_LAST ||
+            (!copied && step->recv.to.space != HOOP_SPACE_OUT)) {
+            hoop_world_fail(w, "rank %" PRIu32 " receives in mode %d to space %d", rank,
                             step->recv.mode, step->recv.to.space);
         }
     }
@@ -96,7 +125,10 @@ void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_ste
 void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
 {
     uint8_t op = step->local.op;
-    if (op > HOOP_LOCAL_SPREAD) {
+    bool links = hoop_world_over_links(w, rank);
+    bool known = links ? op == HOOP_LOCAL_NONE || op == HOOP_LOCAL_COPY || op == HOOP_LOCAL_REDUCE
+                       : op <= HOOP_LOCAL_SPREAD;
+    if (!known) {
         hoop_world_fail(w, "rank %" PRIu32 ": local part %d", rank, op);
     } else if (op >= HOOP_LOCAL_COPY) {
         check_ref(w, rank, &step->local.dst, op == HOOP_LOCAL_SPREAD, true);
@@ -108,28 +140,42 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     }
 }
 
-/* What the link parts of a lane read and write while they run. */
+/* What the parts of a lane read and write while they run, over links. */
+#define MAX_EXTENTS 5
+
 struct extent {
     const struct hoop_cell *start;
     uint64_t count;
+    enum hoop_part_kind part;
     bool written;
 };
 
-static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, const struct hoop_lane *lane,
+static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t index,
                            struct extent *ret)
 {
-    const struct hoop_ref *from = &lane->step.send.from, *to = &lane->step.recv.to;
+    const struct hoop_lane *lane = &w->ranks[rank].lanes[index];
+    const struct hoop_step *step = &lane->step;
+    const struct hoop_ref *to = &step->recv.to;
+    const struct hoop_ref own = {HOOP_SPACE_IN, rank, to->off, to->count};
+    const struct {
+        const struct hoop_ref *ref;
+        enum hoop_part_kind part;
+        bool written;
+    } all[MAX_EXTENTS] = {
+        {&step->send.from, HOOP_PART_SEND, false},
+        {to, HOOP_PART_RECV, true},
+        {&own, HOOP_PART_RECV, false},
+        {&step->local.dst, HOOP_PART_LOCAL, true},
+        {&step->local.src, HOOP_PART_LOCAL, false},
+    };
     uint32_t n = 0;
-    if (lane->state[HOOP_PART_SEND] != HOOP_PART_DONE) {
-        struct hoop_cell *start = hoop_space_start(w, rank, from->space, rank) + from->off;
-        ret[n++] = (struct extent){start, from->count, false};
-    }
-    if (lane->state[HOOP_PART_RECV] != HOOP_PART_DONE) {
-        struct hoop_cell *start = hoop_space_start(w, rank, to->space, rank) + to->off;
-        ret[n++] = (struct extent){start, to->count, true};
-        if (lane->step.recv.mode != HOOP_RECV_COPY) {
-            start = hoop_space_start(w, rank, HOOP_SPACE_IN, rank) + to->off;
-            ret[n++] = (struct extent){start, to->count, false};
+    for (uint32_t i = 0; i < MAX_EXTENTS; i++) {
+        bool unused = all[i].ref == &own && step->recv.mode == HOOP_RECV_COPY;
+        if (lane->state[all[i].part] != HOOP_PART_DONE && !unused) {
+            /* The first of everybody's vectors is the own one. */
+            const struct hoop_cell *start = hoop_ref_start(w, rank, index, all[i].ref, rank);
+            ret[n++] =
+                (struct extent){start, extent_of(w, all[i].ref), all[i].part, all[i].written};
         }
     }
     return n;
@@ -141,22 +187,21 @@ static bool overlap(const struct extent *a, const struct extent *b)
            b->start < a->start + a->count;
 }
 
-/* A receive may read its own operand where it writes; anything else must keep apart. */
+/* One part may read where it writes; anything else must keep apart. */
 void hoop_check_overlap(struct hoop_world *w, uint32_t rank, uint32_t index)
 {
-    struct extent mine[HOOP_PART_KINDS], theirs[HOOP_PART_KINDS];
-    const struct hoop_lane *lane = &w->ranks[rank].lanes[index];
-    uint32_t count = extents_of(w, rank, lane, mine);
-    bool sends = lane->state[HOOP_PART_SEND] != HOOP_PART_DONE;
-    for (uint32_t i = 1; sends && i < count; i++) {
-        if (overlap(&mine[0], &mine[i])) {
-            hoop_world_fail(w, "rank %" PRIu32 " receives where it sends from", rank);
-        }
+    struct extent mine[MAX_EXTENTS], theirs[MAX_EXTENTS];
+    if (!hoop_world_over_links(w, rank)) {
+        return;
     }
+    uint32_t count = extents_of(w, rank, index, mine);
     for (uint32_t l = 0; l < w->lanes; l++) {
-        uint32_t others = l == index ? 0 : extents_of(w, rank, &w->ranks[rank].lanes[l], theirs);
+        uint32_t others = extents_of(w, rank, l, theirs);
         for (uint32_t i = 0; i < count * others; i++) {
-            if (overlap(&mine[i / others], &theirs[i % others])) {
+            const struct extent *a = &mine[i / others], *b = &theirs[i % others];
+            if (l == index && a->part != b->part && overlap(a, b)) {
+                hoop_world_fail(w, "rank %" PRIu32 ": parts of one step meet in memory", rank);
+            } else if (l != index && overlap(a, b)) {
                 hoop_world_fail(
                     w, "rank %" PRIu32 ": lanes %" PRIu32 " and %" PRIu32 " meet in memory", rank,
                     index, l);

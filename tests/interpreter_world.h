@@ -30,7 +30,7 @@ struct hoop_cell {
 
 struct hoop_slot {
     uint64_t *values;
-    uint64_t room, count;
+    uint64_t room, count, k;
     uint32_t op;
 };
 
@@ -41,7 +41,7 @@ struct hoop_queue {
 
 struct hoop_lane {
     struct hoop_step step;
-    uint64_t k, moved[HOOP_PART_KINDS];
+    uint64_t k, moved[HOOP_PART_KINDS]; /* k: of the next step */
     uint8_t state[HOOP_PART_KINDS];
     bool finished;
 };
@@ -62,15 +62,17 @@ struct hoop_world {
     uint32_t n, lanes, actions;
     uint32_t busy;            /* ranks that have operations to do */
     uint64_t room, slab_room; /* elements */
+    uint64_t scratch_room;    /* elements, of one lane */
     uint64_t random;
     bool failed;
     char *text;
     size_t text_bytes;
     struct hoop_rank ranks[HOOP_INTERPRETER_MAX_RANKS];
     struct hoop_queue *links;
-    struct hoop_cell *buffers, *others, *scratch, *oneshot, *slab; /* each: rank by rank */
-    uint64_t **expected;                                           /* [op][element] */
-    uint32_t *barriers; /* [op]: arrivals of its first end */
+    struct hoop_cell *buffers, *others, *oneshot, *slab; /* each: rank by rank */
+    struct hoop_cell *scratch;                           /* rank by rank, lane by lane */
+    uint64_t **expected;                                 /* [op][element] */
+    uint32_t *barriers;                                  /* [op]: arrivals of its first end */
     struct hoop_action *order;
 };
 
@@ -79,6 +81,7 @@ void hoop_world_fail(struct hoop_world *w, const char *format, ...) HOOP_PRINTF(
 uint64_t hoop_world_draw(struct hoop_world *w, uint64_t below);
 /* The operation that a rank is in. */
 const struct hoop_interpreter_op *hoop_world_op(const struct hoop_world *w, uint32_t rank);
+bool hoop_world_over_links(const struct hoop_world *w, uint32_t rank);
 
 /* Symbols: hashes of expressions. */
 uint64_t hoop_mix(uint64_t x);
@@ -88,11 +91,15 @@ uint64_t hoop_symbol_divide(const struct hoop_world *w, uint64_t x);
 /* The documented result of an operation, one value per element; to be freed. NULL: no memory. */
 uint64_t *hoop_expected(const struct hoop_world *w, uint32_t op);
 
-/* Cells. `rank` is who asks: the operation it is in says which buffers are meant. */
+/* Cells. `rank`, in one of its lanes, is who asks: the operation it is in says which buffers are
+ * meant. */
 struct hoop_cell *hoop_cells_create(uint64_t count);
-struct hoop_cell *hoop_space_start(const struct hoop_world *w, uint32_t rank, uint8_t space,
-                                   uint32_t member);
+/* The first cell of a ref; `member`: whose vector, if it is of everybody. */
+struct hoop_cell *hoop_ref_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
+                                 const struct hoop_ref *ref, uint32_t member);
 uint64_t hoop_space_size(const struct hoop_world *w, uint32_t rank, uint8_t space);
+/* Elements of SCRATCH that an operation can need, of one lane. */
+uint64_t hoop_scratch_size(const struct hoop_plan *plan);
 uint64_t hoop_cell_read(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell);
 void hoop_cell_write(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell, uint64_t value);
 /* The user of a rank fills both buffers: next input, or nothing in particular. */
@@ -101,7 +108,8 @@ void hoop_user_writes(struct hoop_world *w, uint32_t rank);
 /* Asks for step k, twice and with another question between. False: finished. */
 bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t k,
                     struct hoop_step *ret);
-/* What one step may say, and what lanes may do at the same time. */
+/* What one step may say, and what parts and lanes may do at the same time. */
+void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 void hoop_check_overlap(struct hoop_world *w, uint32_t rank, uint32_t index);

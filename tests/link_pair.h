@@ -1,8 +1,9 @@
 /*
  * Both ends of a link in one process, for the tests of transports. For transports over shared
  * memory the receiver's region is exported and mapped a second time, under another process's name,
- * so that the two ends see it at different addresses as two processes would. The first import of a
- * region is HOOP_AGAIN.
+ * so that the two ends see it at different addresses as two processes would. For transports over a
+ * network there is a connection over the loopback interface, with the smallest buffers that the
+ * kernel makes, so that they are full now and then. What may be HOOP_AGAIN is so at first.
  *
  * Nothing here asserts: it may run on any thread.
  */
@@ -20,13 +21,17 @@
 struct pair {
     const struct hoop_transport *transport;
     uint32_t slots;
-    uint64_t chunk_bytes;
+    uint32_t check; /* of a network transport; so is buffer_bytes */
+    uint64_t chunk_bytes, buffer_bytes;
     struct hoop_link *sender, *receiver;
     struct hoop_blob sender_blob, receiver_blob;
     struct hoop_failure failure; /* of create */
     unsigned wakes[2];           /* how often each rank was woken */
     uint64_t region;             /* what pair_import() holds for the sender; 0: nothing */
     uint32_t generation;
+    bool connected;
+    int sockets[2];    /* of the ranks; made when first asked for. -1: a link has it, or none yet */
+    unsigned asked[2]; /* how often each rank asked for its socket */
 };
 
 /* One posted xfer and what became of it. */
@@ -38,15 +43,27 @@ struct item {
 };
 extern _Thread_local unsigned item_turns;
 
-/* The transport that argv names ("inproc", "shm", and "faulty" after it); NULL: none such. */
+/* The transport that argv names ("inproc", "shm", "tcp", and "faulty" after it); NULL: none such.
+ */
 const struct hoop_transport *pair_transport(int argc, char **argv);
 
 /* pair is borrowed until both ends are closed. */
 struct hoop_link_params pair_params(struct pair *pair, bool sending);
 
+/* Is it a transport over a network? Such have their descriptors watched, and nobody woken. */
+bool pair_is_network(const struct pair *pair);
+
+/* Two ends of a TCP connection over the loopback interface, non-blocking and in the fork handler's
+ * list. False: there is none. */
+bool pair_connect(int *ret_sockets);
+
+/* Makes both ends of a pair whose transport, sizes and options are set, and the rest zero. */
+hoop_result_t pair_make(struct pair *pair);
 /* Makes both ends, binds neither. */
 hoop_result_t pair_create(struct pair *pair, const struct hoop_transport *transport, uint32_t slots,
                           uint64_t chunk_bytes);
+/* Binds both. */
+hoop_result_t pair_join(struct pair *pair);
 /* Makes and binds both. */
 hoop_result_t pair_open(struct pair *pair, const struct hoop_transport *transport, uint32_t slots,
                         uint64_t chunk_bytes);
@@ -65,7 +82,7 @@ hoop_xfer_done_fn item_done;
 
 /* Progresses both ends until item is done; false: it never was. */
 bool pair_until_done(struct pair *pair, const struct item *item);
-/* Progresses both ends a while. */
+/* Progresses both ends a while, until nothing is on the way between them. */
 void pair_settle(struct pair *pair);
 
 /* Payload number n, and is it what lies there? */

@@ -18,9 +18,9 @@
 /* One end's work. */
 struct stream {
     struct pair *pair;
-    uint32_t count;
     uint64_t seed;
     _Atomic bool *stop; /* ends the work with HOOP_TIMEOUT; may be NULL */
+    uint32_t count;
     hoop_result_t result;
     struct item items[STREAM_WINDOW];
     uint8_t *data; /* [STREAM_DATA_BYTES] from malloc, the caller frees it */

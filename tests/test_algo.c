@@ -6,6 +6,7 @@
  * drawn. The sequence begins at 1, or at the number in the first argument.
  */
 #include "interpreter.h"
+#include "plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,18 +83,29 @@ static uint32_t in_place_of(uint64_t i)
     return i % 4 == 0 ? UINT32_MAX : i % 4 == 1 ? 0 : (uint32_t)draw(1ull << 32);
 }
 
-static void test_ring(void **state)
+static struct hoop_interpreter_op link_op(enum hoop_algo algo, uint32_t n, uint64_t count,
+                                          uint64_t chunk, uint32_t lanes)
 {
-    (void)state;
-    const uint32_t chunks = COUNT_OF(small_chunks), slots = 3;
+    struct hoop_interpreter_op op = op_of(algo, n, count, chunk);
+    op.plan.lanes = lanes;
+    if (algo == HOOP_ALGO_BRUCK) {
+        op.plan.chunk = count + draw(2);
+    }
+    return op;
+}
+
+static void test_links(void **state)
+{
+    enum hoop_algo algo = *(const enum hoop_algo *)*state;
+    const uint32_t chunks = algo == HOOP_ALGO_BRUCK ? 1 : COUNT_OF(small_chunks), slots = 3;
     uint32_t at = 0;
     for (uint32_t n = 1; n <= FEW_RANKS; n++) {
         for (uint32_t i = 0; awkward_count(n, i) != UINT64_MAX; i++) {
             for (uint32_t j = 0; j < 2 * chunks * slots; j++) {
-                struct hoop_interpreter_op op =
-                    op_of(HOOP_ALGO_RING, n, awkward_count(n, i), small_chunks[j % chunks]);
                 /* Two of four lane counts each time, others with the next count. */
-                op.plan.lanes = 1 + (j / chunks / slots * 2 + i) % 4;
+                struct hoop_interpreter_op op =
+                    link_op(algo, n, awkward_count(n, i), small_chunks[j % chunks],
+                            1 + (j / chunks / slots * 2 + i) % 4);
                 op.in_place = in_place_of(at++);
                 run_case(&op, 1, j / chunks % slots);
             }
@@ -101,32 +113,81 @@ static void test_ring(void **state)
     }
 }
 
-static void test_ring_many(void **state)
+static void test_links_many(void **state)
 {
-    (void)state;
+    enum hoop_algo algo = *(const enum hoop_algo *)*state;
     for (uint32_t n = FEW_RANKS + 1; n <= MANY_RANKS; n++) {
         for (uint32_t i = 0; i < 12; i++) {
-            struct hoop_interpreter_op op =
-                op_of(HOOP_ALGO_RING, n, awkward_count(n, (uint32_t)draw(79)), draw_chunk());
-            op.plan.lanes = 1 + (uint32_t)draw(4);
+            struct hoop_interpreter_op op = link_op(algo, n, awkward_count(n, (uint32_t)draw(79)),
+                                                    draw_chunk(), 1 + (uint32_t)draw(4));
+            run_case(&op, 1, (uint32_t)draw(3));
+        }
+        for (uint64_t count = 0; count < 3; count++) {
+            struct hoop_interpreter_op op = link_op(algo, n, count, 1, 2);
             run_case(&op, 1, (uint32_t)draw(3));
         }
     }
 }
 
-static void test_ring_sequences(void **state)
+static const enum hoop_algo link_algos[] = {HOOP_ALGO_RING, HOOP_ALGO_BRUCK, HOOP_ALGO_PAIRWISE};
+
+static void test_link_sequences(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 300; i++) {
+    for (uint32_t i = 0; i < 500; i++) {
         struct hoop_interpreter_op ops[3];
         uint32_t n = 1 + (uint32_t)draw(FEW_RANKS), lanes = 1 + (uint32_t)draw(4);
         for (size_t j = 0; j < COUNT_OF(ops); j++) {
-            ops[j] = op_of(HOOP_ALGO_RING, n, draw(100), draw_chunk());
-            ops[j].plan.lanes = lanes;
+            enum hoop_algo algo = link_algos[draw(COUNT_OF(link_algos))];
+            ops[j] = link_op(algo, n, draw(100), draw_chunk(), lanes);
+            ops[j].plan.type_bytes = ops[0].plan.type_bytes;
         }
         run_case(ops, COUNT_OF(ops), (uint32_t)draw(3));
     }
 }
+
+/* ---- Ranks in different operations over links ---------------------------------------------- */
+
+static struct hoop_plan any_link_plan(uint32_t me, uint32_t n)
+{
+    const enum hoop_algo algo = link_algos[draw(COUNT_OF(link_algos))];
+    uint64_t count = draw(3) ? draw(UINT64_C(3) * n) : draw(1ull << 40);
+    /* Fewer elements than ranks are never given to the ring. */
+    count += algo == HOOP_ALGO_RING && count < n ? n : 0;
+    return (struct hoop_plan){.algo = algo,
+                              .me = me,
+                              .n = n,
+                              .lanes = 1 + (uint32_t)draw(4),
+                              .type_bytes = 1u << draw(4),
+                              .in_place = draw(2),
+                              .count = count,
+                              .chunk = algo == HOOP_ALGO_BRUCK ? count : 1 + draw(10000)};
+}
+
+/*
+ * Where neighbours are in different operations, the first thing either does on the link between
+ * them, in lane 0, meets the first thing the other does, and nothing comes before it that could
+ * keep them from it. So the header of that chunk tells the receiver of both.
+ */
+static void test_first_meeting(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= MANY_RANKS; n++) {
+        for (uint32_t i = 0; i < 1000; i++) {
+            uint32_t me = (uint32_t)draw(n), next = (me + 1) % n;
+            struct hoop_plan mine = any_link_plan(me, n), theirs = any_link_plan(next, n);
+            struct hoop_step send, recv;
+            assert_true(hoop_algo_steps(mine.algo)(&mine, 0, 0, &send));
+            assert_true(hoop_algo_steps(theirs.algo)(&theirs, 0, 0, &recv));
+            assert_int_equal(send.send.peer, next);
+            assert_int_equal(recv.recv.peer, me);
+            assert_true(send.local.op == HOOP_LOCAL_NONE || send.local.op == HOOP_LOCAL_COPY);
+            assert_true(recv.local.op == HOOP_LOCAL_NONE || recv.local.op == HOOP_LOCAL_COPY);
+        }
+    }
+}
+
+/* ---- Over shared memory -------------------------------------------------------------------- */
 
 /* Head and tail: none, some, all, more than there is; never more than SCRATCH holds. */
 static void draw_edges(struct hoop_plan *plan)
@@ -281,12 +342,20 @@ static uint64_t steps_of(const struct hoop_plan *plan, uint32_t lane)
     return low;
 }
 
+static uint64_t scratch_of(const struct hoop_plan *plan)
+{
+    return hoop_plan_is_over_links(plan->algo) ? plan->n * plan->chunk
+                                               : HOOP_SCRATCH_BYTES / plan->type_bytes;
+}
+
 static void check_ref(const struct hoop_plan *plan, const struct hoop_ref *ref)
 {
-    uint64_t size = ref->space == HOOP_SPACE_SCRATCH ? HOOP_SCRATCH_BYTES / plan->type_bytes
-                    : ref->space == HOOP_SPACE_SLAB  ? 2 * plan->chunk
-                                                     : plan->count;
-    assert_true(ref->off <= size && ref->count <= size - ref->off);
+    const bool scratch = ref->space == HOOP_SPACE_SCRATCH;
+    uint64_t count = ref->count * (scratch && ref->member == HOOP_EVERY ? plan->n : 1);
+    uint64_t size = scratch                         ? scratch_of(plan)
+                    : ref->space == HOOP_SPACE_SLAB ? 2 * plan->chunk
+                                                    : plan->count;
+    assert_true(ref->off <= size && count <= size - ref->off);
 }
 
 static void check_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k)
@@ -297,7 +366,7 @@ static void check_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k)
     check_ref(plan, &step.recv.to);
     check_ref(plan, &step.local.dst);
     check_ref(plan, &step.local.src);
-    assert_true(plan->algo != HOOP_ALGO_RING || step.send.from.count <= plan->chunk);
+    assert_true(step.send.from.count <= plan->chunk && step.recv.to.count <= plan->chunk);
     assert_true(step.local.dst.count == step.local.src.count);
 }
 
@@ -318,9 +387,11 @@ static void check_huge(struct hoop_plan *plan)
         }
         all += steps;
     }
-    uint64_t largest = hoop_shard(plan->count, plan->n, 0, hoop_ring_align(plan)).count;
+    uint64_t columns = ceil_div(hoop_shard_of(plan, 0).count, plan->chunk);
     if (plan->algo == HOOP_ALGO_RING && plan->n > 1) {
-        assert_int_equal(all, ceil_div(largest, plan->chunk) * 2 * (plan->n - 1));
+        assert_int_equal(all, columns * 2 * (plan->n - 1));
+    } else if (plan->algo == HOOP_ALGO_PAIRWISE && plan->n > 1) {
+        assert_int_equal(all, columns * (2 * plan->n - 1));
     } else if (plan->algo == HOOP_ALGO_SLAB) {
         assert_int_equal(all, (ceil_div(plan->count, plan->chunk) + 1) * 5);
     }
@@ -329,7 +400,8 @@ static void check_huge(struct hoop_plan *plan)
 static void test_huge(void **state)
 {
     (void)state;
-    static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_DIRECT, HOOP_ALGO_SLAB};
+    static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_PAIRWISE, HOOP_ALGO_DIRECT,
+                                           HOOP_ALGO_SLAB};
     const uint64_t counts[] = {(1ull << 32) + 1, 1ull << 40, (1ull << 40) - 1, (1ull << 56) + 3};
     const uint32_t ranks[] = {1, 2, 3, 32, 4096};
     for (size_t i = 0; i < COUNT_OF(algos) * COUNT_OF(counts) * COUNT_OF(ranks); i++) {
@@ -372,6 +444,30 @@ static void test_direct_huge_interior(void **state)
     assert_int_equal(end, plan.count - plan.tail);
 }
 
+/* Any number of ranks: so many exchanges, n-1 vectors each way, none of them more than n/2. */
+static void test_bruck_traffic(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 2000; n++) {
+        const struct hoop_plan plan = {
+            .algo = HOOP_ALGO_BRUCK, .me = n / 3, .n = n, .lanes = 1, .count = 3, .chunk = 3};
+        struct hoop_step step;
+        uint64_t k = 0, sent = 0, received = 0;
+        for (; hoop_bruck_step(&plan, 0, k, &step) && step.send.peer >= 0; k++) {
+            assert_true(step.send.from.count <= n / 2 * plan.count);
+            assert_int_equal((plan.me + (1u << k)) % n, step.send.peer);
+            assert_int_equal(step.recv.to.off, received + plan.count);
+            sent += step.send.from.count;
+            received += step.recv.to.count;
+        }
+        assert_int_equal(sent, (n - 1) * plan.count);
+        assert_int_equal(received, sent);
+        assert_true(1ull << k >= n && 1ull << (k - 1) < n);
+        assert_int_equal(step.local.op, HOOP_LOCAL_REDUCE);
+        assert_false(hoop_bruck_step(&plan, 0, k + 1, &step));
+    }
+}
+
 static void test_table(void **state)
 {
     (void)state;
@@ -380,12 +476,15 @@ static void test_table(void **state)
     assert_true(hoop_algo_steps(HOOP_ALGO_ONESHOT) == hoop_oneshot_step);
     assert_true(hoop_algo_steps(HOOP_ALGO_DIRECT) == hoop_direct_step);
     assert_true(hoop_algo_steps(HOOP_ALGO_SLAB) == hoop_slab_step);
+    assert_true(hoop_algo_steps(HOOP_ALGO_BRUCK) == hoop_bruck_step);
+    assert_true(hoop_algo_steps(HOOP_ALGO_PAIRWISE) == hoop_pairwise_step);
 }
 
 int main(int argc, char **argv)
 {
-    static enum hoop_algo oneshot = HOOP_ALGO_ONESHOT, direct = HOOP_ALGO_DIRECT,
-                          slab = HOOP_ALGO_SLAB;
+    static enum hoop_algo ring = HOOP_ALGO_RING, bruck = HOOP_ALGO_BRUCK,
+                          pairwise = HOOP_ALGO_PAIRWISE, oneshot = HOOP_ALGO_ONESHOT,
+                          direct = HOOP_ALGO_DIRECT, slab = HOOP_ALGO_SLAB;
     if (argc > 1) {
         seed = strtoull(argv[1], NULL, 0);
     }
@@ -394,9 +493,15 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_huge),
         cmocka_unit_test(test_direct_huge_interior),
-        cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_ring_many),
-        cmocka_unit_test(test_ring_sequences),
+        cmocka_unit_test(test_bruck_traffic),
+        {"test_ring", test_links, NULL, NULL, &ring},
+        {"test_bruck", test_links, NULL, NULL, &bruck},
+        {"test_pairwise", test_links, NULL, NULL, &pairwise},
+        {"test_ring_many", test_links_many, NULL, NULL, &ring},
+        {"test_bruck_many", test_links_many, NULL, NULL, &bruck},
+        {"test_pairwise_many", test_links_many, NULL, NULL, &pairwise},
+        cmocka_unit_test(test_link_sequences),
+        cmocka_unit_test(test_first_meeting),
         {"test_oneshot", test_memory, NULL, NULL, &oneshot},
         {"test_direct", test_memory, NULL, NULL, &direct},
         {"test_slab", test_memory, NULL, NULL, &slab},

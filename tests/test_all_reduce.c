@@ -138,7 +138,7 @@ static void prepare(struct world *world, const struct shape *shape, bool ring, v
     }
     struct hoop_plan plan = {.n = n, .count = shape->count, .type_bytes = (uint32_t)size};
     for (uint32_t s = 0; s < n; s++) {
-        const struct hoop_range shard = hoop_shard(shape->count, n, s, hoop_ring_align(&plan));
+        const struct hoop_range shard = hoop_shard_of(&plan, s);
         uint8_t *sum = (uint8_t *)expected + shard.off * size;
         memcpy(sum, (const uint8_t *)src[s + 1] + shard.off * size, shard.count * size);
         for (uint32_t hop = 2; hop <= n; hop++) {
@@ -194,10 +194,21 @@ static void run(struct world *world, const struct shape *shape, bool threads)
     }
 }
 
+/* Is the sum in the order of the ring, and not of the ranks? */
+static bool in_ring_order(struct world *world, const struct shape *shape)
+{
+    char json[512];
+    size_t needed = 0;
+    assert_int_equal(hoop_explain_json(world->ranks[0].comm, shape->count, shape->type, shape->op,
+                                       json, sizeof(json), &needed),
+                     HOOP_OK);
+    return world->n > 1 && strstr(json, "\"order\":\"ring\"") != NULL;
+}
+
 static void one(struct world *world, const struct shape *shape, bool threads)
 {
     const size_t bytes = shape->count * hoop_datatype_bytes(shape->type);
-    const bool ring = strcmp(algo, "ring") == 0 && world->n > 1;
+    const bool ring = in_ring_order(world, shape);
     void *expected = malloc(bytes + 1);
     assert_non_null(expected);
     prepare(world, shape, ring, expected);

@@ -8,7 +8,6 @@
 #include "control.h"
 #include "memory.h"
 #include "wait.h"
-#include <dirent.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -59,30 +58,6 @@ static void finish_all(struct rank *ranks, uint32_t n)
     }
 }
 
-static int count_fds(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-    if (dir == NULL) {
-        return -1;
-    }
-    while (readdir(dir) != NULL) {
-        count++;
-    }
-    (void)closedir(dir);
-    return count;
-}
-
-/* Descriptors are closed on the service thread, the last ones just after a join's end. */
-static void await_fds(int count)
-{
-    const uint64_t deadline = hoop_deadline_ns(LONG_MS);
-    while (count_fds() != count && hoop_now_ns() < deadline) {
-        hoop_wait_briefly();
-    }
-    assert_int_equal(count_fds(), count);
-}
-
 /* ---- Ranks of one process ----------------------------------------------------------------- */
 
 static void check_roster(const struct rank *ranks, uint32_t n, uint32_t me)
@@ -113,7 +88,7 @@ static void test_join(void **state)
     static struct rank ranks[40];
     (void)state;
     assert_int_equal(hoop_service_start(), HOOP_OK);
-    const int fds = count_fds();
+    const int fds = rank_count_fds();
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         const struct hoop_meeting meeting = a_meeting();
         join_all(ranks, counts[i], &meeting);
@@ -121,7 +96,7 @@ static void test_join(void **state)
             check_roster(ranks, counts[i], me);
         }
         finish_all(ranks, counts[i]);
-        await_fds(fds);
+        assert_true(rank_await_fds(fds, LONG_MS));
     }
 }
 

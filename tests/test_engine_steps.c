@@ -1,6 +1,6 @@
 /*
- * The engine with steps that the ring does not have, and with links that make it wait: peers that
- * change, parts alone, lanes that stand still, neighbours that leave, and what it says meanwhile.
+ * The engine with steps that no algorithm has, and with links that make it wait: peers that change,
+ * parts alone, lanes that stand still, neighbours that leave, and what it says meanwhile.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,18 +18,22 @@
 /* Ranks that all have links with each other, and steps from a table. */
 #define MESH_RANKS 3
 #define MESH_LANES 2
+#define MESH_CHUNK 4
 
 struct mesh_rank {
     struct mesh *mesh;
     struct hoop_plan plan;
     struct hoop_engine engine;
     struct hoop_failure failure;
+    uint8_t scratch[MESH_LANES][MESH_RANKS * MESH_CHUNK]; /* as the engine cuts it with all ranks */
+    const void *src[MESH_RANKS];
     struct hoop_link *links[MESH_RANKS][MESH_LANES][2];
 };
 
 struct mesh {
     uint32_t n;
-    unsigned no_links; /* bits: 1 << sending: such a link is still being made, at rank 0 */
+    unsigned no_links;  /* bits: 1 << sending: such a link is still being made, at rank 0 */
+    uint32_t strangers; /* a bit per rank: another signature */
     struct mesh_rank ranks[MESH_RANKS];
 };
 
@@ -105,12 +109,15 @@ static void mesh_start(struct mesh *mesh, uint32_t r, hoop_step_fn *steps, uint6
                                     .lanes = MESH_LANES,
                                     .type_bytes = 1,
                                     .count = count,
-                                    .chunk = 4};
+                                    .chunk = MESH_CHUNK};
     const struct hoop_engine_op op = {.plan = &rank->plan,
                                       .steps = steps,
                                       .reduction = {HOOP_UINT8, HOOP_AVG, 2},
                                       .in = in,
                                       .out = out,
+                                      .scratch = rank->scratch,
+                                      .src = rank->src,
+                                      .signature = {.root = (int32_t)(mesh->strangers >> r & 1)},
                                       .sequence = 9,
                                       .link = mesh_link,
                                       .arg = rank};
@@ -237,6 +244,57 @@ static void test_no_buffers(void **state)
     }
     assert_int_equal(mesh_poll(mesh), 2);
     mesh_destroy(mesh);
+}
+
+/* Each lane has SCRATCH of its own, where the others' vectors lie by their distance. */
+static void test_scratch(void **state)
+{
+    (void)state;
+    enum { SHARD = 12, COUNT = MESH_RANKS * SHARD };
+    const uint32_t columns[MESH_LANES] = {2, 1}; /* the last of each lane */
+    uint8_t in[MESH_RANKS][COUNT], out[MESH_RANKS][COUNT];
+    const struct fake_script script = {.seed = 5, .late_percent = 30};
+    struct mesh *mesh = mesh_create(MESH_RANKS, &script);
+    for (uint32_t me = 0; me < MESH_RANKS; me++) {
+        for (unsigned i = 0; i < COUNT; i++) {
+            in[me][i] = (uint8_t)(20 * me + i);
+        }
+        mesh_start(mesh, me, hoop_pairwise_step, COUNT, in[me], out[me]);
+    }
+    assert_int_equal(mesh_poll(mesh), MESH_RANKS);
+    for (uint32_t i = 0; i < MESH_RANKS * MESH_LANES * MESH_RANKS; i++) {
+        const uint32_t me = i / MESH_LANES / MESH_RANKS, lane = i / MESH_RANKS % MESH_LANES;
+        const size_t distance = i % MESH_RANKS, owner = (me + MESH_RANKS - distance) % MESH_RANKS;
+        const size_t chunk = me * (size_t)SHARD + columns[lane] * (size_t)MESH_CHUNK;
+        assert_memory_equal(mesh->ranks[me].scratch[lane] + distance * MESH_CHUNK,
+                            in[owner] + chunk, MESH_CHUNK);
+    }
+    for (unsigned i = 0; i < MESH_RANKS * COUNT; i++) {
+        const unsigned at = i % COUNT;
+        assert_int_equal(out[i / COUNT][at], (in[0][at] + in[1][at] + in[2][at]) / 2);
+    }
+    mesh_destroy(mesh);
+}
+
+/* A receive of another operation under the same number. */
+static void test_signature(void **state)
+{
+    (void)state;
+    const struct fake_script script = {.slots = 1};
+    uint8_t in[2][8] = {{1}}, out[2][8];
+    for (uint32_t strangers = 0; strangers < 4; strangers++) {
+        struct mesh *mesh = mesh_create(2, &script);
+        const bool differ = strangers == 1 || strangers == 2;
+        mesh->strangers = strangers;
+        for (uint32_t me = 0; me < 2; me++) {
+            mesh_start(mesh, me, hoop_ring_step, sizeof(in[me]), in[me], out[me]);
+        }
+        (void)mesh_poll(mesh);
+        for (uint32_t me = 0; me < 2; me++) {
+            assert_int_equal(mesh->ranks[me].failure.code, differ ? HOOP_MISMATCH : HOOP_OK);
+        }
+        mesh_destroy(mesh);
+    }
 }
 
 /* What is for the board only is refused, not left out. */
@@ -398,6 +456,54 @@ static void test_describe(void **state)
     mesh_destroy(mesh);
 }
 
+/* The lanes that wait for a rank, as a number of two digits each: rank + 1, then 5 if there is a
+ * link. */
+static unsigned awaited(const struct hoop_engine *engine)
+{
+    const struct hoop_transport *transport = NULL;
+    uint32_t lane = 0, rank = 0;
+    unsigned ret = 0;
+    while (hoop_engine_awaited(engine, &lane, &rank, &transport)) {
+        assert_true(lane <= MESH_LANES);
+        assert_true(transport == NULL || transport == &fake_transport);
+        ret = ret * 100 + (rank + 1) * 10 + (transport != NULL ? 5 : 0);
+    }
+    assert_false(hoop_engine_awaited(engine, &lane, &rank, &transport));
+    return ret;
+}
+
+static void test_awaited(void **state)
+{
+    (void)state;
+    uint8_t in[MESH_RANKS][64] = {{0}}, out[MESH_RANKS][64];
+    const struct fake_script script = {.slots = 1};
+    struct mesh *mesh = mesh_create(MESH_RANKS, &script);
+    const struct hoop_engine *engine = &mesh->ranks[0].engine;
+    mesh->no_links = 3;
+    mesh_start(mesh, 0, hoop_pairwise_step, sizeof(in[0]), in[0], out[0]);
+    assert_int_equal(awaited(engine), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        (void)hoop_engine_poll(&mesh->ranks[0].engine);
+    }
+    assert_int_equal(awaited(engine), 3030);
+    mesh->no_links = 0;
+    (void)hoop_engine_poll(&mesh->ranks[0].engine);
+    assert_int_equal(awaited(engine), 3535);
+
+    /* From rank 2 comes what it owes to the first step; rank 1 says nothing. */
+    mesh_start(mesh, 2, hoop_pairwise_step, sizeof(in[2]), in[2], out[2]);
+    for (unsigned i = 0; i < 20; i++) {
+        (void)hoop_engine_poll(&mesh->ranks[2].engine);
+        (void)hoop_engine_poll(&mesh->ranks[0].engine);
+    }
+    assert_int_equal(awaited(engine), 2525);
+    assert_int_equal(awaited(&mesh->ranks[2].engine), 2525);
+    mesh_start(mesh, 1, hoop_pairwise_step, sizeof(in[1]), in[1], out[1]);
+    assert_int_equal(mesh_poll(mesh), MESH_RANKS);
+    assert_int_equal(awaited(engine), 0);
+    mesh_destroy(mesh);
+}
+
 /* A lane that gets nowhere holds no other up. */
 static void test_lanes_are_independent(void **state)
 {
@@ -425,11 +531,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_steps),
         cmocka_unit_test(test_no_buffers),
+        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_signature),
         cmocka_unit_test(test_steps_of_the_board),
         cmocka_unit_test(test_far_offsets),
         cmocka_unit_test(test_parts_are_independent),
         cmocka_unit_test(test_leaving_neighbour),
         cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_awaited),
         cmocka_unit_test(test_lanes_are_independent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

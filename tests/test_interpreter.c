@@ -142,14 +142,14 @@ static bool ring_divides_early(const struct hoop_plan *plan, uint32_t lane, uint
     return some;
 }
 
-/* Half steps: first the send, or first the receive, of each step. */
+/* Half steps: first the send, or first the receive, of each step behind the first. */
 static bool ring_halved(const struct hoop_plan *plan, uint32_t lane, uint64_t k, bool send,
                         struct hoop_step *ret)
 {
-    bool some = hoop_ring_step(plan, lane, k / 2, ret);
-    if (send) {
+    bool some = hoop_ring_step(plan, lane, k / 2 + k % 2, ret);
+    if (k > 0 && send) {
         ret->recv.peer = -1;
-    } else {
+    } else if (k > 0) {
         ret->send.peer = -1;
     }
     return some;
@@ -158,20 +158,20 @@ static bool ring_halved(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
 static bool ring_send_first(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                             struct hoop_step *ret)
 {
-    return ring_halved(plan, lane, k, k % 2 == 0, ret);
+    return ring_halved(plan, lane, k, k % 2 == 1, ret);
 }
 
 static bool ring_receive_first(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                struct hoop_step *ret)
 {
-    return ring_halved(plan, lane, k, k % 2 == 1, ret);
+    return ring_halved(plan, lane, k, k % 2 == 0, ret);
 }
 
 static bool ring_one_way_skip(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                               struct hoop_step *ret)
 {
     bool some = hoop_ring_step(plan, lane, k, ret);
-    if (k == 0 && plan->me == 1) {
+    if (k == 1 && plan->me == 1) {
         ret->recv.peer = -1;
     }
     return some;
@@ -210,6 +210,141 @@ static bool ring_impure(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     return some;
 }
 
+/* Folds where it still receives. */
+static bool bruck_early_fold(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                             struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    struct hoop_step fold;
+    if (k == 1 && hoop_bruck_step(plan, lane, 2, &fold)) {
+        ret->local = fold.local;
+    }
+    return some && k < 2;
+}
+
+static bool bruck_no_copy(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->local.op = ret->local.op == HOOP_LOCAL_COPY ? HOOP_LOCAL_NONE : ret->local.op;
+    return some;
+}
+
+/* The other way round the ring: the right vectors in the wrong order. */
+static bool bruck_backwards(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                            struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    int32_t peer = ret->send.peer;
+    ret->send.peer = ret->recv.peer;
+    ret->recv.peer = peer;
+    return some;
+}
+
+/* In the place of the vector before, which is the own one. */
+static bool bruck_wrong_place(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                              struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->recv.to.off -= ret->recv.to.off < plan->count ? 0 : plan->count;
+    return some;
+}
+
+static bool bruck_far(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                      struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->recv.to.off += plan->count;
+    return some;
+}
+
+/* As over shared memory. */
+static bool bruck_folds_inputs(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    if (ret->local.op == HOOP_LOCAL_REDUCE) {
+        ret->local.src.space = HOOP_SPACE_IN;
+    }
+    return some;
+}
+
+static bool bruck_barrier(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->local.op = HOOP_LOCAL_ARRIVE;
+    return some;
+}
+
+/* Begins with the exchange that should come second. */
+static bool bruck_second_first(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    return hoop_bruck_step(plan, lane, k < 2 ? 1 - k : k, ret);
+}
+
+static bool bruck_nothing(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret)
+{
+    (void)hoop_bruck_step(plan, lane, k, ret);
+    return false;
+}
+
+/* Hands out before it has sent all that this overwrites in place. Wants n = 3. */
+static bool pairwise_early_result(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                  struct hoop_step *ret)
+{
+    const uint64_t order[] = {0, 3, 2, 1, 4};
+    bool some = hoop_pairwise_step(plan, lane, k / 5 * 5 + order[k % 5], ret);
+    if (some && k % 5 == 2 && ret->local.op == HOOP_LOCAL_REDUCE) {
+        ret->local.op = HOOP_LOCAL_NONE;
+    }
+    return some;
+}
+
+static bool pairwise_fold_with_last(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                    struct hoop_step *ret)
+{
+    bool some = hoop_pairwise_step(plan, lane, k, ret);
+    struct hoop_step fold;
+    if (k % 5 == 1 && hoop_pairwise_step(plan, lane, k + 1, &fold)) {
+        ret->local = fold.local;
+    }
+    return some;
+}
+
+/* Each lane as if it were the only one. */
+static bool pairwise_lanes_meet(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                struct hoop_step *ret)
+{
+    (void)lane;
+    return hoop_pairwise_step(plan, 0, k, ret);
+}
+
+/* The first step that has something to do comes first. */
+static bool pairwise_skips(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                           struct hoop_step *ret)
+{
+    bool some = hoop_pairwise_step(plan, lane, k, ret);
+    if (k == 0) {
+        *ret = hoop_step_none();
+    }
+    return some;
+}
+
+/* One rank takes an empty step more than the others. */
+static bool pairwise_out_of_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                 struct hoop_step *ret)
+{
+    const bool late = plan->me == 0 && k > 0;
+    bool some = hoop_pairwise_step(plan, lane, late ? k - 1 : k, ret);
+    if (late && k == 1) {
+        *ret = hoop_step_none();
+    }
+    return some;
+}
+
 struct wrong {
     const char *name;
     hoop_step_fn *steps;
@@ -235,18 +370,38 @@ static const struct wrong wrongs[] = {
     {"ring_divides_early", ring_divides_early, "another expression", HOOP_ALGO_RING, 1, 1, 0,
      false},
     {"ring_send_first", ring_send_first, "deadlock", HOOP_ALGO_RING, 1, 0, 0, false},
+    {"ring_send_first, one slot", ring_send_first, "in step", HOOP_ALGO_RING, 1, 1, 0, false},
     {"ring_receive_first", ring_receive_first, "deadlock", HOOP_ALGO_RING, 1, 2, 0, false},
     {"ring_one_way_skip", ring_one_way_skip, "", HOOP_ALGO_RING, 1, 2, 0, false},
-    {"ring_same_shard", ring_same_shard, "where it sends from", HOOP_ALGO_RING, 1, 1, 0, false},
+    {"ring_same_shard", ring_same_shard, "parts of one step meet", HOOP_ALGO_RING, 1, 1, 0, false},
     {"ring_lanes_meet", ring_lanes_meet, "meet in memory", HOOP_ALGO_RING, 2, 1, 0, false},
     {"ring_writes_input", ring_writes_input, "writes to IN", HOOP_ALGO_RING, 1, 1, 0, false},
     {"ring_impure", ring_impure, "impure", HOOP_ALGO_RING, 1, 1, 0, false},
+    {"bruck_early_fold", bruck_early_fold, "parts of one step meet", HOOP_ALGO_BRUCK, 1, 1, 0,
+     false},
+    {"bruck_no_copy", bruck_no_copy, "another expression", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_backwards", bruck_backwards, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_wrong_place", bruck_wrong_place, "parts of one step meet", HOOP_ALGO_BRUCK, 1, 1, 0,
+     false},
+    {"bruck_far", bruck_far, "leaves space", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_folds_inputs", bruck_folds_inputs, "of other ranks", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_barrier", bruck_barrier, "local part 1", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_second_first", bruck_second_first, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_nothing", bruck_nothing, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"pairwise_early_result", pairwise_early_result, "", HOOP_ALGO_PAIRWISE, 1, 1, 0, true},
+    {"pairwise_fold_with_last", pairwise_fold_with_last, "parts of one step meet",
+     HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
+    {"pairwise_lanes_meet", pairwise_lanes_meet, "meet in memory", HOOP_ALGO_PAIRWISE, 2, 1, 0,
+     false},
+    {"pairwise_skips", pairwise_skips, "does not begin", HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
+    {"pairwise_out_of_step", pairwise_out_of_step, "in step", HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
 };
 
 /* True: the interpreter said what it should; ret_text is what it said. */
 static bool is_caught(const struct wrong *wrong, uint64_t seed, char *ret_text, size_t text_bytes)
 {
-    struct hoop_interpreter_op op = op_of(wrong->algo, 3, 50, 12);
+    struct hoop_interpreter_op op =
+        op_of(wrong->algo, 3, 50, wrong->algo == HOOP_ALGO_BRUCK ? 50 : 12);
     op.plan.lanes = wrong->lanes;
     op.plan.head = wrong->head;
     op.steps = wrong->steps;
@@ -275,20 +430,6 @@ static void test_wrong_algorithms(void **state)
     }
 }
 
-/* The same steps pass where the links have room: what one slot holds, a rendezvous does not. */
-static void test_slots_matter(void **state)
-{
-    (void)state;
-    struct hoop_interpreter_op op = op_of(HOOP_ALGO_RING, 3, 50, 1000);
-    op.steps = ring_send_first;
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        const struct hoop_interpreter_case c = {
-            .ops = &op, .op_count = 1, .slots = 1, .oneshot_buffers = 2, .seed = seed};
-        char text[256];
-        assert_true(hoop_interpret(&c, text, sizeof(text)));
-    }
-}
-
 /* One buffer is not enough without a closing barrier. That two are is test_algo's to show. */
 static void test_oneshot_needs_two_buffers(void **state)
 {
@@ -309,7 +450,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_algorithms),
-        cmocka_unit_test(test_slots_matter),
         cmocka_unit_test(test_oneshot_needs_two_buffers),
     };
     return cmocka_run_group_tests_name("interpreter", tests, NULL, NULL);

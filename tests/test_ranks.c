@@ -1,6 +1,9 @@
 /*
  * Ranks as processes: results, deaths, stops, departures, mismatches. Each test forks its ranks,
  * which report to the parent through pipes; the parent alone asserts. The parent never calls hoop.
+ *
+ *     test_ranks [machines]     the ranks count as on that many machines, in turn; HOOP_TRANSPORT
+ *                               counts too
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +13,9 @@
 
 #include "hoop.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -18,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -45,6 +51,8 @@ struct self {
     int read_fd, write_fd;
 };
 typedef void rank_fn(struct self *self);
+
+static int machines = 1;
 
 static double now_s(void)
 {
@@ -77,10 +85,45 @@ static void listen_to_parent(struct self *self)
     EXPECT(self, read(self->read_fd, &byte, 1) == 1);
 }
 
+/* One that nobody uses now. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", number);
+    setenv(name, text, 1);
+}
+
+static void set_environment(int rank, int n, int port, const char *secret)
+{
+    setenv("HOOP_SECRET", secret, 1);
+    setenv("HOOP_DEBUG", "none", 0);
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", n);
+    if (machines > 1 && n > 1) {
+        set_number("HOOP_HOSTID", rank % machines);
+        set_number("LOCAL_WORLD_SIZE", 1);
+        set_number("MASTER_PORT", port);
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+    }
+}
+
 static void family_start(struct family *family, int n, rank_fn *fn)
 {
     static unsigned serial;
-    char secret[65], text[16];
+    char secret[65];
+    const int port = free_port();
     *family = (struct family){.n = n};
     snprintf(secret, sizeof(secret), "%032x%016lx%016x", (unsigned)getpid(),
              (unsigned long)time(NULL), ++serial);
@@ -99,12 +142,7 @@ static void family_start(struct family *family, int n, rank_fn *fn)
                 close(family->from[i]);
                 close(family->to[i]);
             }
-            setenv("HOOP_SECRET", secret, 1);
-            snprintf(text, sizeof(text), "%d", r);
-            setenv("RANK", text, 1);
-            snprintf(text, sizeof(text), "%d", n);
-            setenv("WORLD_SIZE", text, 1);
-            setenv("HOOP_DEBUG", "none", 0);
+            set_environment(r, n, port, secret);
             fn(&self);
             _exit(0);
         }
@@ -175,7 +213,8 @@ static hoop_comm_t join(struct self *self, const char *algo, int op_timeout_ms)
 
 /* ---- Results -------------------------------------------------------------------------------- */
 
-static const char *const algos[] = {"auto", "oneshot", "direct", "slab", "ring"};
+static const char *const algos[] = {"auto", "oneshot", "direct",  "slab",
+                                    "ring", "bruck",   "pairwise"};
 static const char *algo_now;
 
 /* One sum of count numbers at x. */
@@ -508,7 +547,7 @@ static void test_abort(void **state)
     family_end(&family);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
@@ -519,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_abort),
     };
+    machines = argc > 1 ? atoi(argv[1]) : 1;
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /*
- * The contract of transports/transport.h, on one thread: `test_transport inproc|shm [faulty]`.
+ * The contract of transports/transport.h, on one thread: `test_transport inproc|shm|tcp [faulty]`.
  * With "faulty" the decorator refuses and delays at random, and every promise still holds.
  * Threads and processes are in test_transport_ends.c, hostile peers in test_transport_hostile.c.
  */
+#include "base/clock.h"
 #include "faulty.h"
 #include "link_pair.h"
 #include "memory.h"
@@ -10,11 +11,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #define CHUNK 4096u
 #define SLOTS 4u
+#define DEADLINE_MS 20000
 
 static const struct hoop_transport *transport;
 
@@ -46,7 +50,8 @@ static void test_birth_in_any_order(void **state)
             assert_int_equal(pair_bind(pair.receiver, &pair.sender_blob), HOOP_OK);
             assert_int_equal(pair_bind(pair.sender, &pair.receiver_blob), HOOP_OK);
         }
-        assert_int_equal(hoop_link_watch_fd(pair.sender), -1);
+        assert_int_equal(hoop_link_watch_fd(pair.sender) >= 0, pair_is_network(&pair));
+        assert_int_equal(hoop_link_watch_fd(pair.receiver) >= 0, pair_is_network(&pair));
         if (order / 2 == 0) {
             hoop_link_destroy(pair.receiver);
             pair.receiver = NULL;
@@ -160,7 +165,8 @@ static void test_more_than_slots(void **state)
         (void)hoop_link_progress(pair->sender);
     }
     assert_in_range(sent, SLOTS, MANY - 1);
-    for (int round = 0; round < 100000 && recv[MANY - 1].done == 0; round++) {
+    const uint64_t deadline = hoop_deadline_ns(DEADLINE_MS); /* a full socket waits for a timer */
+    while (recv[MANY - 1].done == 0 && hoop_now_ns() < deadline) {
         if (sent < MANY) {
             sent += hoop_link_send(pair->sender, &send[sent].xfer) == HOOP_OK;
         }
@@ -437,16 +443,53 @@ static void test_mismatch(void **state)
     }
 }
 
+/* Another operation is told by its signature, whatever else agrees. */
+static void test_mismatch_of_operations(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct item send, recv;
+    uint8_t data[8] = {0};
+    assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
+    item_fill(&send, data, sizeof(data), 7);
+    item_fill(&recv, NULL, sizeof(data), 7);
+    send.xfer.signature = (struct hoop_signature){
+        .collective = HOOP_COLL_ALL_REDUCE, .type = HOOP_FLOAT32, .root = -1, .count = 12};
+    recv.xfer.signature = (struct hoop_signature){.collective = HOOP_COLL_BARRIER, .root = -1};
+    for (int tries = 0; tries < 100 && hoop_link_send(pair.sender, &send.xfer) != HOOP_OK;) {
+        tries++;
+    }
+    for (int tries = 0; tries < 100 && hoop_link_recv(pair.receiver, &recv.xfer) != HOOP_OK;) {
+        tries++;
+    }
+    assert_true(pair_until_done(&pair, &recv));
+    assert_int_equal(recv.result, HOOP_MISMATCH);
+    assert_int_equal(pair.receiver->failure.rank, PAIR_SENDER);
+    assert_non_null(strstr(pair.receiver->failure.text, "rank 1 called barrier"));
+    assert_non_null(strstr(pair.receiver->failure.text, "rank 0 called all_reduce of 12"));
+    pair_close(&pair);
+}
+
 static void test_choice(void **state)
 {
     (void)state;
     assert_string_equal(hoop_transport_for(true, true)->name, "inproc");
     assert_string_equal(hoop_transport_for(false, true)->name, "shm");
-    assert_null(hoop_transport_for(false, false));
+    assert_string_equal(hoop_transport_for(false, false)->name, "tcp");
+    assert_ptr_equal(hoop_transport_named("shm"), hoop_transports[1]);
+    assert_null(hoop_transport_named("sh"));
     hoop_transport_decorate = faulty_decorate;
     assert_ptr_equal(hoop_transport_for(false, true), faulty_decorate(hoop_transports[1]));
-    assert_null(hoop_transport_for(false, false));
+    assert_ptr_equal(hoop_transport_named("tcp"), faulty_decorate(hoop_transports[2]));
+    assert_null(hoop_transport_named(""));
     hoop_transport_decorate = NULL;
+}
+
+/* Does the descriptor say, at once or soon, that there is something to do? It said all before. */
+static bool is_told(int epoll_fd)
+{
+    struct epoll_event event;
+    return epoll_wait(epoll_fd, &event, 1, 10000) == 1 && (event.events & EPOLLIN) != 0;
 }
 
 /* Whoever has news for the other end says so; nobody wakes himself. */
@@ -455,26 +498,35 @@ static void test_wakes(void **state)
     (void)state;
     struct pair pair;
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
+    const bool network = pair_is_network(&pair);
+    const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET};
+    if (network) {
+        const int fd = hoop_link_watch_fd(pair.receiver);
+        assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event), 0);
+        assert_int_equal(epoll_wait(epoll_fd, &event, 1, 0), 1); /* it could write */
+    }
     struct item send, recv;
     uint8_t from = 5, to = 0;
     assert_int_equal(pair_send(&pair, &send, &from, 1, 0), HOOP_OK);
-    assert_int_equal(pair.wakes[PAIR_RECEIVER], 1);
+    assert_true(network ? is_told(epoll_fd) : pair.wakes[PAIR_RECEIVER] == 1);
     assert_int_equal(pair.wakes[PAIR_SENDER], 0);
     assert_int_equal(pair_recv(&pair, &recv, &to, 1, 0), HOOP_OK);
     assert_true(pair_until_done(&pair, &recv) && pair_until_done(&pair, &send));
-    assert_int_equal(pair.wakes[PAIR_RECEIVER], 1);
-    assert_int_equal(pair.wakes[PAIR_SENDER], 1);
+    assert_int_equal(pair.wakes[PAIR_RECEIVER], !network);
+    assert_int_equal(pair.wakes[PAIR_SENDER], !network);
     pair_settle(&pair);
     assert_false(hoop_link_progress(pair.sender));
     assert_false(hoop_link_progress(pair.receiver));
     pair_close(&pair);
+    close(epoll_fd);
 }
 
 int main(int argc, char **argv)
 {
     transport = pair_transport(argc, argv);
     if (transport == NULL) {
-        (void)fprintf(stderr, "usage: test_transport inproc|shm [faulty]\n");
+        (void)fprintf(stderr, "usage: test_transport inproc|shm|tcp [faulty]\n");
         return 2;
     }
     if (argc == 3) {
@@ -496,6 +548,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_destroy_with_pending),
         cmocka_unit_test(test_post_while_destroyed),
         cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_mismatch_of_operations),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_wakes),
     };

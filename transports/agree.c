@@ -71,6 +71,7 @@ struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
         .lane = (uint16_t)link->params.lane,
         .chunk = xfer->chunk,
         .bytes = xfer->bytes,
+        .signature = xfer->signature,
     };
 }
 
@@ -87,6 +88,14 @@ hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
                                 mine->peer, (unsigned long long)header->comm_id, header->epoch,
                                 header->lane, mine->me, (unsigned long long)mine->comm_id,
                                 mine->epoch, mine->lane);
+    }
+    if (!hoop_signature_equal(&header->signature, &xfer->signature)) {
+        char theirs[96], ours[96];
+        hoop_signature_describe(&header->signature, theirs, sizeof(theirs));
+        hoop_signature_describe(&xfer->signature, ours, sizeof(ours));
+        return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
+                                "operation %u differs: rank %u called %s, rank %u called %s",
+                                xfer->op, mine->me, ours, mine->peer, theirs);
     }
     if (header->op != xfer->op || header->chunk != xfer->chunk || header->bytes != xfer->bytes) {
         return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,

@@ -6,5 +6,6 @@
 
 extern const struct hoop_transport hoop_transport_inproc;
 extern const struct hoop_transport hoop_transport_shm;
+extern const struct hoop_transport hoop_transport_tcp;
 
 #endif

@@ -3,14 +3,22 @@
 #include "transports/table.h"
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 const struct hoop_transport *const hoop_transports[] = {
     &hoop_transport_inproc,
     &hoop_transport_shm,
+    &hoop_transport_tcp,
     NULL,
 };
 
 const struct hoop_transport *(*hoop_transport_decorate)(const struct hoop_transport *);
+
+static const struct hoop_transport *transport_decorated(const struct hoop_transport *transport)
+{
+    const bool decorate = transport != NULL && hoop_transport_decorate != NULL;
+    return decorate ? hoop_transport_decorate(transport) : transport;
+}
 
 const struct hoop_transport *hoop_transport_for(bool same_process, bool same_machine)
 {
@@ -18,7 +26,16 @@ const struct hoop_transport *hoop_transport_for(bool same_process, bool same_mac
     while (*at != NULL && !(*at)->reaches(same_process, same_machine)) {
         at++;
     }
-    return *at != NULL && hoop_transport_decorate != NULL ? hoop_transport_decorate(*at) : *at;
+    return transport_decorated(*at);
+}
+
+const struct hoop_transport *hoop_transport_named(const char *name)
+{
+    const struct hoop_transport *const *at = hoop_transports;
+    while (*at != NULL && strcmp((*at)->name, name) != 0) {
+        at++;
+    }
+    return transport_decorated(*at);
 }
 
 hoop_result_t hoop_link_create(const struct hoop_transport *transport,
@@ -121,4 +138,12 @@ void hoop_link_destroy(struct hoop_link *link)
         link->failure.code = HOOP_ABORTED;
     }
     link->transport->destroy(link);
+}
+
+void hoop_link_abandon(struct hoop_link *link)
+{
+    if (link != NULL && link->failure.code == HOOP_OK) {
+        link->failure.code = HOOP_REMOTE_ERROR;
+    }
+    hoop_link_destroy(link);
 }

@@ -27,6 +27,7 @@
  * never the sender's own buffer: that one may go away at any time with the sender's end.
  * - destroy() takes NULL and half-built links, runs `done` with HOOP_ABORTED for what is pending,
  *   and cannot fail. Afterwards no memory of any xfer is touched, by this end or by the peer.
+ *   Over a network it says goodbye, unless the link has failed or is abandoned.
  * - One thread at a time uses an end; the two ends may be used by two threads at the same time.
  * - A failure is recorded in link->failure by the function that saw it first; every later call
  *   returns its code. The link stays failed.
@@ -37,18 +38,21 @@
 #ifndef HOOP_TRANSPORT_H
 #define HOOP_TRANSPORT_H
 
+#include "base/address.h"
 #include "base/error.h"
+#include "signature.h"
 #include "transports/blob.h"
 #include <stdbool.h>
 
-/* Travels with every payload and is checked by the receiver. 32 bytes, little-endian. */
+/* Travels with every payload and is checked by the receiver. 56 bytes, little-endian. */
 struct hoop_chunk_header {
     uint64_t comm_id;
     uint32_t op; /* operation sequence number of the comm, low half */
     uint16_t epoch;
     uint16_t lane;
-    uint64_t chunk; /* step number within the lane */
-    uint64_t bytes; /* payload bytes that follow */
+    uint64_t chunk;                  /* step number within the lane */
+    uint64_t bytes;                  /* payload bytes that follow */
+    struct hoop_signature signature; /* of the operation */
 };
 
 struct hoop_link;
@@ -61,6 +65,7 @@ struct hoop_xfer {
     size_t bytes;
     uint32_t op; /* goes into, or is expected in, the header */
     uint64_t chunk;
+    struct hoop_signature signature; /* so does this; all zero is a signature too */
     hoop_xfer_done_fn *done;
     /* the link's, between post and release */
     struct hoop_xfer *next;
@@ -75,14 +80,26 @@ struct hoop_link_params {
     uint32_t me, peer; /* ranks */
     uint32_t lane;
     bool sending;
-    uint32_t slots;       /* staging buffers wanted; a transport without slots ignores it */
-    uint64_t chunk_bytes; /* no xfer will be larger */
+    uint32_t slots;        /* staging buffers wanted; a transport without slots ignores it */
+    uint64_t chunk_bytes;  /* no xfer will be larger */
+    uint32_t check;        /* enum hoop_check: how payload over a network is checked */
+    uint64_t buffer_bytes; /* of a socket, either way; 0: the kernel's choice */
     /* Brings a peer's exported region into this process; for transports over shared memory.
      * Given by the comm. May return HOOP_AGAIN from bind: call bind again later. */
     hoop_result_t (*import)(void *arg, uint32_t peer, uint64_t region_id, uint32_t generation,
                             void **ret_base, uint64_t *ret_bytes);
     /* Tells the rank at the other end that there is something to look at. May be NULL. */
     void (*wake)(void *arg, uint32_t peer);
+    /*
+     * For transports over a network; given by the comm. dock: where this process takes in data
+     * connections (for the receiver's blob); opens the door if need be. stream: the authenticated,
+     * connected, non-blocking TCP socket of this link, which becomes the link's: closed with
+     * hoop_fork_close(). The sender gives the address to connect to, the receiver NULL. HOOP_AGAIN:
+     * it is not there yet, ask again; else the sentence is the thread's (hoop_thread_error()).
+     */
+    hoop_result_t (*dock)(void *arg, struct hoop_address *ret);
+    hoop_result_t (*stream)(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                            const struct hoop_address *address, int *ret_fd);
     void *arg;
 };
 
@@ -111,11 +128,14 @@ struct hoop_link {
     bool bound;
 };
 
-/* All transports in order of preference, NULL at the end: inproc, shm. */
+/* All transports in order of preference, NULL at the end: inproc, shm, tcp. */
 extern const struct hoop_transport *const hoop_transports[];
 
 /* The first transport in the table that reaches; NULL: none. */
 const struct hoop_transport *hoop_transport_for(bool same_process, bool same_machine);
+
+/* By name; NULL: there is none of that name. */
+const struct hoop_transport *hoop_transport_named(const char *name);
 
 /*
  * Tests set this to wrap every transport (fault injection): the result is used in place of the
@@ -147,10 +167,20 @@ void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer);
 /* Moves what can be moved now; runs `done` of what completed. True: something moved. */
 bool hoop_link_progress(struct hoop_link *link);
 
-/* A descriptor that becomes readable when progress would move something; -1: wake() is called. */
+/*
+ * A descriptor to be watched, edge-triggered, for reading and writing: an event there says that
+ * progress may move something. It changes no more once the link is bound. -1: wake() is called
+ * instead.
+ */
 int hoop_link_watch_fd(struct hoop_link *link);
 
 /* See the rules. The caller's pointer is dead afterwards. */
 void hoop_link_destroy(struct hoop_link *link);
+
+/*
+ * The same for a link whose comm has failed: without a goodbye, which would tell the peer that all
+ * is well. Why it ended the peer hears from elsewhere.
+ */
+void hoop_link_abandon(struct hoop_link *link);
 
 #endif

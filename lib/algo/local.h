@@ -1,6 +1,6 @@
 /*
- * What the algorithms over shared memory have in common: how a local step is written down, and how
- * the number of a step is turned into its place. These algorithms use lane 0 only.
+ * What the algorithms have in common: how a local step is written down, and how the number of a
+ * step is turned into its place. The algorithms over shared memory use lane 0 only.
  */
 #ifndef HOOP_ALGO_LOCAL_H
 #define HOOP_ALGO_LOCAL_H
@@ -69,6 +69,50 @@ static inline struct hoop_range hoop_part(struct hoop_range range, uint64_t part
     }
     uint64_t rest = range.count - i * part;
     return (struct hoop_range){range.off + i * part, rest < part ? rest : part};
+}
+
+/* ---- Over links ---- */
+
+/* One rank has nobody to talk to. */
+static inline bool hoop_step_alone(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                   struct hoop_step *ret)
+{
+    if (lane > 0 || k > 0 || plan->in_place || plan->count == 0) {
+        return false;
+    }
+    *ret = hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_OUT, 0, 0, plan->count),
+                           hoop_ref_of(HOOP_SPACE_IN, 0, 0, plan->count));
+    return true;
+}
+
+/* How many columns there are: shard 0 is the largest. */
+static inline uint64_t hoop_columns(const struct hoop_plan *plan)
+{
+    return hoop_parts(hoop_shard_of(plan, 0).count, plan->chunk);
+}
+
+/*
+ * Lane l runs columns l, l + lanes, ... one after the other, each so many steps long. True: step *k
+ * of the lane is in column *ret, and *k is its number there; false: the lane is finished.
+ */
+static inline bool hoop_in_column(const struct hoop_plan *plan, uint32_t lane, uint64_t columns,
+                                  uint64_t steps, uint64_t *k, uint64_t *ret)
+{
+    uint64_t round = *k / steps;
+    if (lane >= plan->lanes || lane >= columns || round > (columns - 1 - lane) / plan->lanes) {
+        return false;
+    }
+    *k %= steps;
+    *ret = lane + round * plan->lanes;
+    return true;
+}
+
+/* The column's chunk of a shard in this rank's memory; may be empty. */
+static inline struct hoop_ref hoop_column_chunk(const struct hoop_plan *plan, enum hoop_space space,
+                                                uint64_t shard, uint64_t column)
+{
+    struct hoop_range chunk = hoop_part(hoop_shard_of(plan, shard), plan->chunk, column);
+    return hoop_ref_of(space, plan->me, chunk.off, chunk.count);
 }
 
 #endif

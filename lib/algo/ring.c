@@ -15,41 +15,11 @@
  * So shard s is ((x_{s+1} + x_{s+2}) + ...) + x_s, whatever the chunks and lanes are.
  *
  * Where a chunk of a shard is empty, neither end makes a part for it: both know the cut, so the
- * order of sends and of receives on a link still agrees. Such a step may be wholly empty.
+ * order of sends and of receives on a link still agrees. Such a step may be wholly empty; step 0 of
+ * lane 0 is whole where there are as many elements as ranks.
  */
 #include "algo/local.h"
 #include <assert.h>
-
-/* With fewer bytes than this for each rank, a cut at whole lines would be felt as uneven. */
-#define RING_EVEN_BYTES 1024
-
-uint64_t hoop_ring_align(const struct hoop_plan *plan)
-{
-    uint64_t each = plan->count / plan->n;
-    bool large = each >= RING_EVEN_BYTES / plan->type_bytes;
-    return large ? HOOP_LINE_BYTES / plan->type_bytes : 1;
-}
-
-/* The column's chunk of a shard in this rank's memory. */
-static struct hoop_ref ring_chunk(const struct hoop_plan *plan, enum hoop_space space,
-                                  uint64_t shard, uint64_t column)
-{
-    struct hoop_range all = hoop_shard(plan->count, plan->n, shard, hoop_ring_align(plan));
-    struct hoop_range chunk = hoop_part(all, plan->chunk, column);
-    return hoop_ref_of(space, plan->me, chunk.off, chunk.count);
-}
-
-/* One rank has nobody to talk to. */
-static bool ring_alone(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
-                       struct hoop_step *ret)
-{
-    if (lane > 0 || k > 0 || plan->in_place || plan->count == 0) {
-        return false;
-    }
-    *ret = hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, plan->count),
-                           hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, plan->count));
-    return true;
-}
 
 bool hoop_ring_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
@@ -57,21 +27,17 @@ bool hoop_ring_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, str
     *ret = hoop_step_none();
     const uint64_t n = plan->n;
     if (n == 1) {
-        return ring_alone(plan, lane, k, ret);
+        return hoop_step_alone(plan, lane, k, ret);
     }
-    /* Shard 0 is the largest. */
-    uint64_t largest = hoop_shard(plan->count, n, 0, hoop_ring_align(plan)).count;
-    uint64_t columns = hoop_parts(largest, plan->chunk);
-    uint64_t round = k / (2 * (n - 1)), t = k % (2 * (n - 1));
-    if (lane >= plan->lanes || lane >= columns || round > (columns - 1 - lane) / plan->lanes) {
+    uint64_t t = k, column = 0;
+    if (!hoop_in_column(plan, lane, hoop_columns(plan), 2 * (n - 1), &t, &column)) {
         return false;
     }
-    uint64_t column = lane + round * plan->lanes;
-
     uint64_t sent = (plan->me + 2 * n - 1 - t) % n;
     uint64_t received = (sent + n - 1) % n;
-    struct hoop_ref from = ring_chunk(plan, t == 0 ? HOOP_SPACE_IN : HOOP_SPACE_OUT, sent, column);
-    struct hoop_ref to = ring_chunk(plan, HOOP_SPACE_OUT, received, column);
+    enum hoop_space space = t == 0 ? HOOP_SPACE_IN : HOOP_SPACE_OUT;
+    struct hoop_ref from = hoop_column_chunk(plan, space, sent, column);
+    struct hoop_ref to = hoop_column_chunk(plan, HOOP_SPACE_OUT, received, column);
     if (from.count > 0) {
         ret->send.peer = (int32_t)((plan->me + 1) % n);
         ret->send.from = from;

@@ -2,7 +2,11 @@
  * What all algorithms share: the cut into shards, and the table of step functions.
  */
 #include "algo/step.h"
+#include "base/sizes.h"
 #include <assert.h>
+
+/* With fewer bytes than this for each rank, a cut at whole lines would be felt as uneven. */
+#define STEP_EVEN_BYTES 1024
 
 /*
  * Whole units of `align` are dealt out, the first shards taking one more where they do not come out
@@ -21,13 +25,19 @@ struct hoop_range hoop_shard(uint64_t total, uint64_t parts, uint64_t index, uin
     return (struct hoop_range){off, end - off};
 }
 
+struct hoop_range hoop_shard_of(const struct hoop_plan *plan, uint64_t index)
+{
+    bool large = plan->count / plan->n >= STEP_EVEN_BYTES / plan->type_bytes;
+    uint64_t align = large ? HOOP_LINE_BYTES / plan->type_bytes : 1;
+    return hoop_shard(plan->count, plan->n, index, align);
+}
+
 hoop_step_fn *hoop_algo_steps(enum hoop_algo algo)
 {
     static hoop_step_fn *const table[HOOP_ALGO_COUNT] = {
-        [HOOP_ALGO_ONESHOT] = hoop_oneshot_step,
-        [HOOP_ALGO_DIRECT] = hoop_direct_step,
-        [HOOP_ALGO_SLAB] = hoop_slab_step,
-        [HOOP_ALGO_RING] = hoop_ring_step,
+        [HOOP_ALGO_ONESHOT] = hoop_oneshot_step, [HOOP_ALGO_DIRECT] = hoop_direct_step,
+        [HOOP_ALGO_SLAB] = hoop_slab_step,       [HOOP_ALGO_RING] = hoop_ring_step,
+        [HOOP_ALGO_BRUCK] = hoop_bruck_step,     [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
     };
     assert((unsigned)algo < HOOP_ALGO_COUNT);
     return table[algo];

@@ -12,11 +12,23 @@
  *   done when all are, only then step k+1 is asked for.
  * - A send's bytes may be read at any time until the step is done.
  * - The k-th send of a lane on a link meets the k-th receive of that lane on its other end; both
- *   have the same count.
+ *   have the same count, which may be 0, and the same number of step (so that ranks never wait for
+ *   each other in a circle).
+ * - No part of a step writes what another part of it reads or writes: a local part may be done
+ *   before the others are posted (the engine does so) or behind them. So what was received in a
+ *   step is folded in another.
  *
  *            send ----> link to peer
  *   step k   recv <---- link from peer, copied or folded into `to`
- *            local      a part without links: barriers, folds and copies over shared memory
+ *            local      a part without links: barriers, folds, copies
+ *
+ * Over shared memory a step is a local part only. Over links there are no barriers, a rank touches
+ * no memory but its own, and a local part is COPY, or REDUCE of SCRATCH.
+ *
+ * The first step. An operation over links announces itself by its first chunks: in lane 0, step 0
+ * sends to rank me+1 and receives from me-1 (mod n), even where that is nothing. So two neighbours
+ * in different operations meet, whatever these are, and the header of the chunk tells each of the
+ * other's. The ring does so where count >= n.
  *
  * Barriers. An operation on shared memory consists of phases that all ranks pass together:
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
@@ -33,7 +45,8 @@
 enum hoop_space {
     HOOP_SPACE_IN,      /* a rank's send buffer; never written */
     HOOP_SPACE_OUT,     /* a rank's receive buffer; the same memory as IN when in place */
-    HOOP_SPACE_SCRATCH, /* private memory of a rank, HOOP_SCRATCH_BYTES of it */
+    HOOP_SPACE_SCRATCH, /* private memory of a rank: HOOP_SCRATCH_BYTES of it; over links each
+                           lane's own n * plan.chunk elements */
     HOOP_SPACE_ONESHOT, /* a rank's published copy of its input: HOOP_ONESHOT_MAX_BYTES */
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
@@ -41,7 +54,11 @@ enum hoop_space {
 #define HOOP_SCRATCH_BYTES ((size_t)16384)
 #define HOOP_ONESHOT_MAX_BYTES ((size_t)65536)
 
-/* member: a rank of the comm; HOOP_EVERY: one vector for each rank, in rank order. */
+/*
+ * member: a rank of the comm; HOOP_EVERY: one vector for each rank, in rank order. In SCRATCH these
+ * vectors of `count` elements follow each other without a gap, the own one first, then that of the
+ * rank before it: rank r's is number (me - r) mod n, which is how they come in over links.
+ */
 #define HOOP_EVERY UINT32_MAX
 
 struct hoop_ref {
@@ -93,8 +110,8 @@ struct hoop_plan {
     uint32_t type_bytes; /* 1, 2, 4 or 8 */
     bool in_place;       /* of this rank; no algorithm may need to know the others' */
     uint64_t count;      /* elements of the vector */
-    uint64_t chunk;      /* elements: ring: largest chunk; slab: elements of one slab; direct:
-                            largest slice that is written at once */
+    uint64_t chunk;      /* elements: ring, pairwise: largest chunk; bruck: at least count; slab:
+                            elements of one slab; direct: largest slice that is written at once */
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
 };
 
@@ -111,12 +128,6 @@ typedef bool hoop_step_fn(const struct hoop_plan *plan, uint32_t lane, uint64_t 
  */
 hoop_step_fn hoop_ring_step;
 
-/*
- * Where the ring cuts: shard s is hoop_shard(count, n, s, hoop_ring_align(plan)). Elements of 64
- * bytes, or one element where that would leave the shards uneven.
- */
-uint64_t hoop_ring_align(const struct hoop_plan *plan);
-
 /* oneshot: everyone publishes its input, everyone folds all of them. count*type_bytes <=
  * HOOP_ONESHOT_MAX_BYTES. Two phases in one: the announcement carries the data. */
 hoop_step_fn hoop_oneshot_step;
@@ -130,6 +141,21 @@ hoop_step_fn hoop_direct_step;
 
 /* slab: the same over staging memory, chunk by chunk, two slabs in turn: for plain memory. */
 hoop_step_fn hoop_slab_step;
+
+/*
+ * bruck: every rank gathers everybody's vector in ceil(log2 n) steps, doubling what it has (Bruck
+ * and others 1997), and folds them in rank order. Over links, for vectors that are latency; with no
+ * elements it is a barrier. Lane 0 only; plan.chunk >= count, and a send takes up to n/2 vectors.
+ */
+hoop_step_fn hoop_bruck_step;
+
+/*
+ * pairwise: rank r gathers everybody's part of shard r from its owner, folds them in rank order,
+ * and hands the result to everybody: the bytes of the ring, n-1 links each way, and the one answer.
+ * Columns of at most plan.chunk elements of every shard, lane l runs columns l, l+lanes, ... Over
+ * links.
+ */
+hoop_step_fn hoop_pairwise_step;
 
 /* The function of an algorithm; NULL for HOOP_ALGO_AUTO. */
 hoop_step_fn *hoop_algo_steps(enum hoop_algo algo);
@@ -145,5 +171,11 @@ struct hoop_range {
     uint64_t off, count;
 };
 struct hoop_range hoop_shard(uint64_t total, uint64_t parts, uint64_t index, uint64_t align);
+
+/*
+ * Where ring and pairwise cut: shard `index` of a plan's vector, at multiples of 64 bytes, or of
+ * one element where that would leave the shards uneven. None is empty if count >= n.
+ */
+struct hoop_range hoop_shard_of(const struct hoop_plan *plan, uint64_t index);
 
 #endif

@@ -19,9 +19,13 @@ enum hoop_algo {
     HOOP_ALGO_DIRECT,
     HOOP_ALGO_SLAB,
     HOOP_ALGO_RING,
+    HOOP_ALGO_BRUCK,
+    HOOP_ALGO_PAIRWISE,
     HOOP_ALGO_COUNT
 };
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
+enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP };
+enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
 
 /*
  * NUMBER(field, variable, default, least, most, text)           uint64_t; suffixes K M G for _bytes
@@ -35,7 +39,7 @@ enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
            "comma list of the subsystems that log below warn: init comm net mem plan env; "        \
            "unset: all")                                                                           \
     STRING(debug_file, "HOOP_DEBUG_FILE", "log file; %h is the host name, %p the process id")      \
-    CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO, "auto oneshot direct slab ring",                     \
+    CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO, "auto oneshot direct slab ring bruck pairwise",      \
            "algorithm of all_reduce; the same on all ranks")                                       \
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
            "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
@@ -46,6 +50,15 @@ enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
     NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 2048, 0, 65536,                                    \
            "what a rank may read of all others together for an all_reduce to be done in one "      \
            "step by everyone; 16 times that where ranks outnumber CPUs; the same on all ranks")    \
+    NUMBER(                                                                                        \
+        bruck_bytes, "HOOP_BRUCK_BYTES", 32768, 0, 1048576,                                        \
+        "over links, the largest vector of which every rank sends every other a copy; the same "   \
+        "on all ranks")                                                                            \
+    CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp",                           \
+           "tcp: all data go over TCP, also between ranks that share a machine; the same on all "  \
+           "ranks")                                                                                \
+    CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off",                                  \
+           "how the receiver of a chunk over TCP checks its bytes; the same on all ranks")         \
     NUMBER(init_timeout_ms, "HOOP_INIT_TIMEOUT_MS", 60000, 1, 86400000,                            \
            "all ranks must have joined by then")                                                   \
     NUMBER(op_timeout_ms, "HOOP_OP_TIMEOUT_MS", 600000, 0, 86400000,                               \
@@ -56,8 +69,31 @@ enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
            "how long a wait spins before it yields, where the ranks fit the CPUs")                 \
     NUMBER(sleep_after_us, "HOOP_SLEEP_AFTER_US", 1000, 0, 1000000000,                             \
            "how long a wait spins and yields before it sleeps in the kernel")                      \
+    STRING(init, "HOOP_INIT",                                                                      \
+           "where hoop_comm_init_env() meets: env://, tcp://host:port or file:///path; unset: "    \
+           "env://")                                                                               \
     SECRET(secret, "HOOP_SECRET", "the job's secret, 64 hexadecimal digits; set by hooprun")       \
-    STRING(local_size, "HOOP_LOCAL_SIZE", "ranks on this machine; set by hooprun")
+    STRING(secret_file, "HOOP_SECRET_FILE",                                                        \
+           "a file that holds the job's secret and that only its owner can read (mode 0600)")      \
+    CHOICE(                                                                                        \
+        insecure, "HOOP_INSECURE", 0, "0 1",                                                       \
+        "1: join ranks of several machines without a secret: anybody who reaches a port is let "   \
+        "in")                                                                                      \
+    STRING(socket_ifname, "HOOP_SOCKET_IFNAME",                                                    \
+           "network interfaces that may be used: comma list of prefixes; ^ before the list: all "  \
+           "but these; = : whole names")                                                           \
+    CHOICE(socket_family, "HOOP_SOCKET_FAMILY", 0, "any AF_INET AF_INET6",                         \
+           "the kind of addresses that may be used")                                               \
+    STRING(port_range, "HOOP_PORT_RANGE",                                                          \
+           "first-last: the only ports that are listened at; unset: MASTER_PORT for the "          \
+           "rendezvous, else any that is free")                                                    \
+    NUMBER(socket_buffer_bytes, "HOOP_SOCKET_BUFFER_BYTES", 0, 0, 268435456,                       \
+           "send and receive buffer of a data connection; 0: as the kernel sees fit")              \
+    STRING(host_id, "HOOP_HOSTID",                                                                 \
+           "ranks with different ones count as on different machines; unset: as they are")         \
+    STRING(local_size, "HOOP_LOCAL_SIZE", "ranks on this machine; set by hooprun")                 \
+    NUMBER(restart_count, "HOOP_RESTART_COUNT", 0, 0, 1000000,                                     \
+           "how often the job was started again; set by hooprun")
 
 struct hoop_settings {
 #define HOOP_SETTING_NUMBER(field, variable, preset, least, most, text) uint64_t field;

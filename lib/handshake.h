@@ -1,0 +1,69 @@
+/*
+ * The handshake of a control connection: messages in, messages out, no I/O. Both ends show that
+ * they know the secret, for this hello and these nonces; labels keep one's answer from serving as
+ * the other's.
+ *
+ *      client  GREETING --CHALLENGE is right: PROOF--> PROVING --WELCOME--> DONE
+ *              (SECRET comes before it, to a client without)
+ *      server  WAITING --HELLO, admitted: CHALLENGE--> CHALLENGED --PROOF is right: WELCOME--> DONE
+ *
+ * Private to control.c. Service thread only.
+ */
+#ifndef HOOP_HANDSHAKE_H
+#define HOOP_HANDSHAKE_H
+
+#include "base/frame.h"
+#include <stdbool.h>
+
+struct hoop_admission;
+
+enum hoop_handshake_state {
+    HOOP_HANDSHAKE_WAITING,
+    HOOP_HANDSHAKE_CHALLENGED,
+    HOOP_HANDSHAKE_GREETING,
+    HOOP_HANDSHAKE_PROVING,
+    HOOP_HANDSHAKE_DONE
+};
+
+struct hoop_handshake_owner {
+    /* As struct hoop_control_owner has it. */
+    bool (*admit)(void *arg, const struct hoop_frame_hello *hello, struct hoop_admission *ret,
+                  struct hoop_failure *ret_failure);
+    /* The next message to the other end. Copied. */
+    void (*say)(void *arg, const struct hoop_frame_header *frame);
+};
+
+struct hoop_handshake {
+    enum hoop_handshake_state state;
+    const struct hoop_handshake_owner *owner;
+    void *arg;
+    const char *peer; /* for sentences; borrowed */
+    bool has_secret;
+    struct hoop_secret secret;
+    struct hoop_frame_hello hello;
+    struct hoop_frame_challenge challenge;
+};
+
+/* A client's: says hello, with a nonce of its own. secret NULL: to be told. */
+hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
+                                   const struct hoop_frame_hello *hello,
+                                   const struct hoop_secret *secret);
+
+/* Is it a message of this type that may come now? */
+bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type);
+
+/*
+ * Takes a checked message of an expected type. HOOP_OK: go on, DONE or not; else it has failed, and
+ * the reason is in *failure: HOOP_NOT_AUTHENTICATED, or HOOP_AGAIN where the server asks to come
+ * back later.
+ */
+hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
+                                  struct hoop_failure *failure);
+
+/* The message that tells of a failure. */
+void hoop_handshake_reject(const struct hoop_failure *failure, union hoop_frame *ret_frame);
+
+/* Wipes the secret. */
+void hoop_handshake_finish(struct hoop_handshake *handshake);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * Times of events, and how they are spread: log-spaced buckets, median, 99th percentile, largest.
+ * Every sample is kept. One thread.
+ */
+#ifndef HOOP_TESTS_HISTOGRAM_H
+#define HOOP_TESTS_HISTOGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct histogram {
+    double *ms;
+    size_t count, room;
+};
+
+/* False: no memory. */
+bool histogram_add(struct histogram *histogram, double ms);
+void histogram_finish(struct histogram *histogram);
+
+/* The value that a share of all samples, 0 to 1, does not exceed; 0 without samples. */
+double histogram_quantile(struct histogram *histogram, double share);
+
+/* A line for every bucket from the first to the last that holds any. */
+void histogram_print(struct histogram *histogram, FILE *to);
+
+#endif
