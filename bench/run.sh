@@ -3,7 +3,7 @@
 #
 #     run.sh BUILD_DIR
 #
-# Returns 1 when one of them could not be measured; without an MPI that comparison is left out.
+# Returns 1 when one of them could not be measured; without an MPI, or Gloo, that comparison is left out.
 set -u
 
 build=${1:?usage: run.sh BUILD_DIR}
@@ -20,7 +20,8 @@ figure() {
     failures=$((failures + 1))
 }
 
-for program in tools/hooprun bench/all_reduce_perf bench/exchange_bare; do
+for program in tools/hooprun bench/all_reduce_perf bench/exchange_bare bench/stream_bare \
+    bench/init_cost; do
     if [ ! -x "$build/$program" ]; then
         echo "run.sh: there is no $build/$program; ./dev bench builds it" >&2
         exit 1
@@ -39,6 +40,26 @@ else
     printf '\n## 2 ranks, against MPI\n\n'
     echo "left out: there is no mpicc and mpirun (Debian: openmpi-bin libopenmpi-dev)"
 fi
+
+for bytes in 65536 1048576 67108864; do
+    figure "TCP over loopback allows" "$build/bench/stream_bare" -b "$bytes"
+done
+if [ -e /usr/include/gloo/allreduce.h ]; then
+    export HOOP_TRANSPORT=tcp
+    figure "2 ranks over TCP loopback, against Gloo" \
+        "$here/compare.sh" gloo "$build" -n 2 -r 2 -R 2 64K 1M 16M 64M
+    unset HOOP_TRANSPORT
+else
+    printf '\n## 2 ranks over TCP loopback, against Gloo\n\n'
+    echo "left out: there is no Gloo (Debian: libgloo-dev)"
+fi
+
+for ranks in 8 64; do
+    START_NS=$(date +%s%N)
+    export START_NS
+    figure "$ranks ranks: init and what it costs" "$build/tools/hooprun" -n "$ranks" \
+        "$build/bench/init_cost" 10
+done
 
 for ranks in 4 8; do
     figure "$ranks ranks, 8 bytes" "$build/tools/hooprun" -n "$ranks" \

@@ -230,7 +230,7 @@ typedef struct {
     int init_timeout_ms;   /* all ranks must have arrived by then; default 60000 */
     int op_timeout_ms;     /* an operation fails after this; 0 = never; default 600000 */
     int dead_after_ms;     /* a stopped process counts as dead after this; default 5000 */
-    const char *algo;      /* "auto", "oneshot", "direct", "slab" or "ring"; all ranks the same */
+    const char *algo;      /* as HOOP_ALGO: "auto", "direct", "ring", ...; all ranks the same */
     const char *comm_name; /* appears in messages; copied; up to 31 characters */
 } hoop_config_t;
 
@@ -306,7 +306,8 @@ HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
 
 /*
  * Finalizes if that was not done, then frees. No operation of this rank may be running.
- * NULL is allowed. The other ranks need not call it at the same time.
+ * NULL is allowed. The other ranks need not call it at the same time. A process that speaks for its
+ * machine may wait at exit(), for up to 5 s, until the others need it no more; _exit() cannot.
  */
 HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
 

@@ -244,9 +244,10 @@ static void member_seek(struct hoop_member *member)
     const struct hoop_meeting *meeting = &member->join.meeting;
     if (hoop_now_ns() >= member->deadline_ns) {
         member_fail(member, HOOP_TIMEOUT, -1,
-                    "nobody serves the rendezvous %s: rank %u of %u looked for it for %llu ms",
+                    "nobody serves the rendezvous %s: rank %u of %u looked for it for %llu ms%s%s",
                     member->place.name, member->join.rank, member->join.n,
-                    (unsigned long long)member->join.timeout_ms);
+                    (unsigned long long)member->join.timeout_ms, meeting->hint != NULL ? "; " : "",
+                    meeting->hint != NULL ? meeting->hint : "");
         return;
     }
     hoop_result_t result = member_connect(member);
@@ -438,11 +439,13 @@ struct member_start {
 /* Everything that can fail before it is known whether anybody is there. */
 static hoop_result_t member_prepare(struct hoop_member *member, struct hoop_failure *failure)
 {
-    const struct hoop_meeting *meeting = &member->join.meeting;
+    struct hoop_meeting *meeting = &member->join.meeting;
+    /* a meeting at a file has no port before the hub is open */
+    struct hoop_address *opened = meeting->file != NULL ? &meeting->addresses[0] : NULL;
     hoop_result_t result = hoop_visitor_listen(failure);
     member->listening = result == HOOP_OK;
     if (result == HOOP_OK && member->join.serve) {
-        result = meeting->address_count > 0 ? hoop_hub_serve(meeting, NULL, failure)
+        result = meeting->address_count > 0 ? hoop_hub_serve(meeting, opened, failure)
                                             : hoop_rendezvous_serve(meeting, failure);
     }
     if (result != HOOP_OK) {

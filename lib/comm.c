@@ -129,7 +129,8 @@ static enum hoop_poll comm_poll(void *arg, bool look)
     hoop_comm_dump_if_asked(comm);
     const bool failed = atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
     const bool left = !failed && comm_awaits_the_left(comm, &rank);
-    if (!failed && !left) {
+    if (!failed && (!left || hoop_comm_link_may_come(comm))) {
+        comm->left_ns = left ? comm->left_ns : 0;
         return HOOP_POLL_IDLE;
     }
     /* What was delivered before is here now: use it. */
@@ -152,6 +153,7 @@ static enum hoop_poll comm_poll(void *arg, bool look)
 static void comm_begin_operation(struct hoop_comm *comm, const struct hoop_request *request)
 {
     atomic_store_explicit(&comm->waiting, 1, memory_order_relaxed);
+    comm->left_ns = 0;
     hoop_operation_start(&comm->operation, request);
     struct hoop_comm_past *past = &comm->history[comm->board.sequence % HOOP_HISTORY];
     past->sequence = comm->board.sequence;

@@ -97,6 +97,7 @@ struct hoop_comm {
     uint64_t spin_ns;    /* see struct hoop_wait; 0: ranks outnumber CPUs */
     uint64_t op_timeout_ms;
     uint64_t deadline_ns; /* of the running operation, in a group */
+    uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */
     struct hoop_agreement agreed;
     struct hoop_sleeper sleeper;
     struct hoop_comm_link *links;

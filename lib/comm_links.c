@@ -1,6 +1,7 @@
 /* The links of a comm (see comm_links.h). */
 #include "comm_links.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "watch.h"
 
@@ -11,6 +12,8 @@
 
 /* Staging buffers of a link: one being filled, one being read, two on the way. */
 #define COMM_LINK_SLOTS 4u
+/* So long a link of a rank that has left may take to show up. */
+#define COMM_LEFT_PATIENCE_NS HOOP_NS_PER_S
 
 /* Something for the driver lies in the comm: it looks again. */
 static void links_wake_driver(const struct hoop_comm *comm)
@@ -371,6 +374,13 @@ hoop_result_t hoop_comm_link(void *arg, uint32_t peer, uint32_t lane, bool sendi
     }
     *ret_link = link->link;
     return HOOP_OK;
+}
+
+bool hoop_comm_link_may_come(struct hoop_comm *comm)
+{
+    const uint64_t now = hoop_now_ns();
+    comm->left_ns = comm->left_ns != 0 ? comm->left_ns : now;
+    return comm->operation.env.over_links && now - comm->left_ns < COMM_LEFT_PATIENCE_NS;
 }
 
 void hoop_comm_links_finish(struct hoop_comm *comm, bool failed)

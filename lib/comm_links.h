@@ -8,6 +8,12 @@
 hoop_result_t hoop_comm_link(void *arg, uint32_t peer, uint32_t lane, bool sending,
                              struct hoop_link **ret_link);
 
+/*
+ * The driver waits for a rank that has left: may it be for a link only? A goodbye overtakes the
+ * blob and the connection of a link whose data are all sent already. Driver only.
+ */
+bool hoop_comm_link_may_come(struct hoop_comm *comm);
+
 /* A peer's blob arrived; arg is the comm. Service thread. */
 void hoop_comm_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
                        const struct hoop_blob *blob);

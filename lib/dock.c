@@ -197,6 +197,10 @@ static void dock_dial(void *arg)
         dial->rank = call->rank;
         dial->lane = call->lane;
         dial->place.address = *address;
+        if (address->scope != 0 && member->address.scope != 0) {
+            /* an interface has its own number on each machine */
+            dial->place.address.scope = member->address.scope;
+        }
         dial->deadline_ns = hoop_deadline_ns(DOCK_PATIENCE_MS);
         dial->backoff_ms = 1;
         dial->next = member->dock->dials;

@@ -366,12 +366,16 @@ static size_t lane_describe(const struct hoop_engine_lane *lane, bool sending, c
     if ((lane->state & outstanding) == 0 || length >= bytes) {
         return length;
     }
-    const int added = snprintf(buf + length, bytes - length,
-                               "%srank %" PRId32 " (lane %" PRIu32 ", step %" PRIu64 ", %s%s)",
-                               length > 0 ? ", " : "", lane_peer(lane, sending), lane->index,
-                               lane->send.chunk, sending ? "send" : "recv",
-                               lane_link(lane, sending) == NULL ? ", no link yet" : "");
-    return added < 0 ? length : length + (size_t)added;
+    char part[96];
+    const int added = snprintf(
+        part, sizeof(part), "%srank %" PRId32 " (lane %" PRIu32 ", step %" PRIu64 ", %s%s)",
+        length > 0 ? ", " : "", lane_peer(lane, sending), lane->index, lane->send.chunk,
+        sending ? "send" : "recv", lane_link(lane, sending) == NULL ? ", no link yet" : "");
+    if (added < 0 || length + (size_t)added >= bytes) {
+        return bytes; /* whole parts only, and none behind the first that is left out */
+    }
+    memcpy(buf + length, part, (size_t)added + 1);
+    return length + (size_t)added;
 }
 
 void hoop_engine_describe(const struct hoop_engine *engine, char *buf, size_t bytes)

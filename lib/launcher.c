@@ -345,7 +345,8 @@ static hoop_result_t launcher_local(const struct launcher_family *family,
         return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected at most %s, which is %u",
                           family->local_size, local_n, launcher_first(env, family->size), ret->n);
     }
-    result = launcher_number(env, family->local_rank, 0, HOOP_FRAME_MAX_RANKS, &ret->local_rank);
+    result =
+        launcher_number(env, family->local_rank, 0, HOOP_FRAME_MAX_RANKS - 1, &ret->local_rank);
     if (result == HOOP_OK && ret->local_rank >= local_n) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected less than %s, which is %u",
                           family->local_rank, ret->local_rank, family->local_size, local_n);
@@ -373,7 +374,7 @@ static hoop_result_t launcher_family(const struct launcher_family *family,
     ret->family = family->name;
     hoop_result_t result = launcher_number(env, size, 1, HOOP_FRAME_MAX_RANKS, &ret->n);
     if (result == HOOP_OK) {
-        result = launcher_number(env, family->rank, 0, HOOP_FRAME_MAX_RANKS, &ret->rank);
+        result = launcher_number(env, family->rank, 0, HOOP_FRAME_MAX_RANKS - 1, &ret->rank);
     }
     if (result == HOOP_OK && ret->rank >= ret->n) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected less than %s, which is %u",

@@ -167,7 +167,11 @@ static void rendezvous_fail_late(struct hoop_rendezvous *rendezvous)
     char text[HOOP_FAILURE_TEXT_BYTES];
     char ranks[128];
     if (rendezvous->state == HOOP_RENDEZVOUS_GATHERING) {
-        hoop_gathering_describe_missing(&rendezvous->gathering, text, sizeof(text));
+        const char *hint = rendezvous->meeting.hint;
+        char missing[HOOP_FAILURE_TEXT_BYTES / 2];
+        hoop_gathering_describe_missing(&rendezvous->gathering, missing, sizeof(missing));
+        (void)snprintf(text, sizeof(text), "%s%s%s", missing, hint != NULL ? "; " : "",
+                       hint != NULL ? hint : "");
     } else {
         hoop_gathering_list(rendezvous->n, rendezvous_is_unready, rendezvous, ranks, sizeof(ranks));
         (void)snprintf(text, sizeof(text), "%s of %u arrived, but did not get ready within %llu ms",

@@ -151,12 +151,14 @@ static hoop_result_t stream_no_port(const struct hoop_address *at, const struct 
         return hoop_error(HOOP_INVALID_USAGE, "every port of %s is taken: %s", text,
                           hoop_errno_name(err));
     }
+    /* of a range: several processes of a job may want one */
+    const char *range = at->port == 0 ? " (HOOP_PORT_RANGE: a port for each process)" : "";
     if (tried->first == tried->last) {
-        return hoop_error(HOOP_INVALID_USAGE, "cannot have port %u of %s: %s", tried->first, text,
-                          hoop_errno_name(err));
+        return hoop_error(HOOP_INVALID_USAGE, "cannot have port %u of %s: %s%s", tried->first, text,
+                          hoop_errno_name(err), range);
     }
-    return hoop_error(HOOP_INVALID_USAGE, "cannot have any port from %u to %u of %s: %s",
-                      tried->first, tried->last, text, hoop_errno_name(err));
+    return hoop_error(HOOP_INVALID_USAGE, "cannot have any port from %u to %u of %s: %s%s",
+                      tried->first, tried->last, text, hoop_errno_name(err), range);
 }
 
 hoop_result_t hoop_stream_listen(const struct hoop_address *at, const struct hoop_ports *ports,

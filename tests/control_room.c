@@ -103,7 +103,7 @@ void party_detach(struct party *party)
 
 void party_fill(union hoop_frame *frame, uint32_t number)
 {
-    const uint32_t count = number % (HOOP_FRAME_MAX_FDS + 1);
+    const uint32_t count = 1 + number % HOOP_FRAME_MAX_FDS;
     hoop_frame_init(frame, HOOP_FRAME_ROSTER_PART);
     hoop_frame_set_count(frame, number % 1000, count);
     for (uint32_t i = 0; i < count; i++) {

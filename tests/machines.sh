@@ -211,6 +211,28 @@ case_right_interface() {
     all_well 60
 }
 
+# The places of HOOP_INIT; a file is used twice, and nothing of it stays.
+case_tcp_url() {
+    hosts a b
+    job_env=(HOOP_INIT=tcp://10.77.1.1:"$job_port")
+    job 10.77.1.1 2 a b -- -- "${table[@]}"
+    all_well 60
+}
+
+case_file_url() {
+    local round
+    hosts a b
+    mkdir "$work/meet"
+    for round in 1 2; do
+        pids=() files=()
+        job_env=(HOOP_INIT=file://"$work/meet/here")
+        job 10.77.1.1 2 a b -- -- "${table[@]}"
+        all_well 60
+        [ -z "$(ls -A "$work/meet")" ] || complain "round $round left $(ls -A "$work/meet")"
+    done
+    rm -rf "$work/meet"
+}
+
 # ---- Cases: joins that fail ----------------------------------------------------------------------
 
 # swallow HOST PORTS: what HOST answers from its ports vanishes, as if a firewall dropped what came.

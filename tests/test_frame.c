@@ -361,6 +361,7 @@ static void test_wrong_fields(void **state)
     REJECTS(HOOP_FRAME_JOIN, f.join.crowded = 2);
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.first = HOOP_FRAME_MAX_RANKS - 2);
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.first = UINT32_MAX);
+    REJECTS(HOOP_FRAME_ROSTER_PART, hoop_frame_set_count(&f, 7, 0));
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.count = UINT32_MAX);
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.count += 1u << 29); /* the product wraps around */
     REJECTS(HOOP_FRAME_ROSTER_PART, f.part.entries[2].pid = -1);

@@ -283,6 +283,10 @@ static void test_nonsense(void **state)
             machine_say_place(&other, 2);
         }
         hoop_frame_init(&frame, types[i / 2]);
+        if (types[i / 2] == HOOP_FRAME_ROSTER_PART) {
+            hoop_frame_set_count(&frame, 0, 1);
+            frame.part.entries[0].process = 1;
+        }
         expect_unexpected(&other, &frame);
     }
     machine_enter(&other, &meeting, &address); /* a rank of a machine that nobody knows */

@@ -215,7 +215,7 @@ static const struct bad {
     {{"WORLD_SIZE= 2", "RANK=0"}, "WORLD_SIZE is \" 2\": expected"},
     {{"WORLD_SIZE=2 ", "RANK=0"}, "WORLD_SIZE is \"2 \": expected"},
     {{"WORLD_SIZE=0x2", "RANK=0"}, "WORLD_SIZE is \"0x2\": expected"},
-    {{"WORLD_SIZE=2", "RANK=-1"}, "RANK is \"-1\": expected a number from 0 to 4096"},
+    {{"WORLD_SIZE=2", "RANK=-1"}, "RANK is \"-1\": expected a number from 0 to 4095"},
     {{"WORLD_SIZE=2", "RANK=2"}, "RANK is 2: expected less than WORLD_SIZE, which is 2"},
     {{"WORLD_SIZE=2", "RANK=1", "LOCAL_WORLD_SIZE=x"}, "LOCAL_WORLD_SIZE is \"x\": expected"},
     {{"WORLD_SIZE=2", "RANK=1", "LOCAL_WORLD_SIZE=0"}, "LOCAL_WORLD_SIZE is \"0\": expected"},

@@ -173,6 +173,9 @@ static const char *frame_check_part(const union hoop_frame *frame)
     if (m->first >= HOOP_FRAME_MAX_RANKS || m->count > HOOP_FRAME_MAX_RANKS - m->first) {
         return "first";
     }
+    if (m->count == 0) { /* after the last one, it would complete a roster again and again */
+        return "count";
+    }
     for (uint32_t i = 0; i < m->count; i++) {
         const struct hoop_frame_entry *entry = &m->entries[i];
         if (entry->process == 0 || entry->pid < 0 || entry->has_fd > 1) {

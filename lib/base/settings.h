@@ -72,7 +72,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
     STRING(init, "HOOP_INIT",                                                                      \
            "where hoop_comm_init_env() meets: env://, tcp://host:port or file:///path; unset: "    \
            "env://")                                                                               \
-    SECRET(secret, "HOOP_SECRET", "the job's secret, 64 hexadecimal digits; set by hooprun")       \
+    SECRET(secret, "HOOP_SECRET",                                                                  \
+           "the job's secret, 64 hexadecimal digits; hooprun sets it on one machine")              \
     STRING(secret_file, "HOOP_SECRET_FILE",                                                        \
            "a file that holds the job's secret and that only its owner can read (mode 0600)")      \
     CHOICE(                                                                                        \
@@ -85,8 +86,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
     CHOICE(socket_family, "HOOP_SOCKET_FAMILY", 0, "any AF_INET AF_INET6",                         \
            "the kind of addresses that may be used")                                               \
     STRING(port_range, "HOOP_PORT_RANGE",                                                          \
-           "first-last: the only ports that are listened at; unset: MASTER_PORT for the "          \
-           "rendezvous, else any that is free")                                                    \
+           "first-last, or one: the only ports that are listened at, but for that of a tcp:// "    \
+           "url; unset: MASTER_PORT for the hub, else any that is free")                           \
     NUMBER(socket_buffer_bytes, "HOOP_SOCKET_BUFFER_BYTES", 0, 0, 268435456,                       \
            "send and receive buffer of a data connection; 0: as the kernel sees fit")              \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
