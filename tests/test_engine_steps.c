@@ -442,7 +442,10 @@ static void test_describe(void **state)
         memset(cut, '#', sizeof(cut));
         hoop_engine_describe(engine, cut, bytes);
         assert_int_equal(cut[bytes], '#');
-        assert_true(bytes == 0 || strncmp(cut, text, bytes - 1) == 0);
+        /* whole parts, as many as fit */
+        static const char one[] = "rank 1 (lane 0, step 0, recv)";
+        const char *fits = bytes > strlen(text) ? text : bytes > strlen(one) ? one : "";
+        assert_true(bytes == 0 || strcmp(cut, fits) == 0);
     }
 
     /* The comm's news end it. */
