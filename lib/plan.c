@@ -5,9 +5,11 @@
 
 #include <assert.h>
 
-/* Least elements that make a slice or chunk of its own: below, its cost is all overhead. */
-#define PLAN_SLICE_BYTES 262144u
-#define PLAN_CHUNK_LEAST_BYTES 4096u
+#define PLAN_SLICE_BYTES 262144u /* direct: what is written at once */
+/* Over links: a chunk is cut no smaller only to give every lane one. */
+#define PLAN_CHUNK_LEAST_BYTES 65536u
+/* pairwise, where its scratch is short: a smaller chunk is all overhead. */
+#define PLAN_CHUNK_SCRATCH_LEAST_BYTES 4096u
 /* How many times larger a oneshot may be where ranks outnumber CPUs. */
 #define PLAN_CROWDED 16u
 /* What pairwise may take for its scratch, all lanes together, unless that makes senseless chunks.
@@ -65,8 +67,8 @@ static uint64_t plan_pairwise_chunk_bytes(const struct hoop_agreement *agreed, u
 {
     assert(n > 0 && agreed->lanes > 0);
     const uint64_t fitting = PLAN_SCRATCH_BYTES / agreed->lanes / n;
-    const uint64_t chunk =
-        fitting < PLAN_CHUNK_LEAST_BYTES ? PLAN_CHUNK_LEAST_BYTES : fitting / 64 * 64;
+    const uint64_t chunk = fitting < PLAN_CHUNK_SCRATCH_LEAST_BYTES ? PLAN_CHUNK_SCRATCH_LEAST_BYTES
+                                                                    : fitting / 64 * 64;
     return chunk < agreed->chunk_bytes ? chunk : agreed->chunk_bytes;
 }
 

@@ -54,7 +54,7 @@ right 1
 
 # A bit of one received chunk flips, in one of the operations that are checked.
 run 7 env HOOP_ALGO=ring HOOP_TEST_FAULT=flip:15 "$hooprun" -n 2 "$faulty" \
-    -b 64K -e 64K -n 1 -w 0 -c 3
+    -b 1M -e 1M -n 1 -w 0 -c 3
 if ! awk '$1 ~ /^[0-9]+$/ && $9 + $13 > 0 { found = 1 } END { exit !found }' "$out"; then
     cat "$out"
     echo "FAILED: no row counts wrong elements"

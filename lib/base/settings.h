@@ -51,7 +51,7 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
            "what a rank may read of all others together for an all_reduce to be done in one "      \
            "step by everyone; 16 times that where ranks outnumber CPUs; the same on all ranks")    \
     NUMBER(                                                                                        \
-        bruck_bytes, "HOOP_BRUCK_BYTES", 32768, 0, 1048576,                                        \
+        bruck_bytes, "HOOP_BRUCK_BYTES", 65536, 0, 1048576,                                        \
         "over links, the largest vector of which every rank sends every other a copy; the same "   \
         "on all ranks")                                                                            \
     CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp",                           \
