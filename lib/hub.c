@@ -11,11 +11,13 @@
 #include "gathering.h"
 #include "interface.h"
 #include "meeting_file.h"
+#include "memory.h"
 #include "watch.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define HUB_MACHINES (HOOP_FRAME_MAX_RANKS + 64u)
 #define HUB_NAMED_MACHINES 3u /* in a sentence */
@@ -471,6 +473,12 @@ void hoop_hub_opened(struct hoop_control *control)
     hub->machines = machine;
     hub->machine_count++;
     hoop_control_adopt(control, &hub_machine_owner, machine);
+    /* who ends here, if the join does not get so far that all are known */
+    union hoop_frame gate;
+    hoop_frame_init(&gate, HOOP_FRAME_GATE);
+    gate.gate.pid = (int32_t)getpid();
+    gate.gate.process = hoop_process_id();
+    hoop_control_send(control, &gate.header, NULL, 0);
 }
 
 /* ---- Serving ------------------------------------------------------------------------------ */

@@ -306,6 +306,7 @@ static void tree_due(void *arg)
     struct hoop_tree *tree = arg;
     const struct hoop_failure failure = tree->failure;
     const unsigned long long ms = tree->timeout_ms;
+    char hub[HOOP_TREE_HUB_BYTES] = "nowhere";
     switch (tree->state) {
     case HOOP_TREE_OVER:
         hoop_timer_destroy(tree->timer);
@@ -327,10 +328,13 @@ static void tree_due(void *arg)
         }
         break;
     default:
+        if (tree->hub != NULL) {
+            hoop_tree_describe_hub(tree, hub);
+        }
         hoop_tree_fail(tree, HOOP_TIMEOUT,
-                       "the process at %s that gathers the ranks did not complete the join within "
+                       "the process %s that gathers the ranks did not complete the join within "
                        "%llu ms: is it stopped?",
-                       tree->hub != NULL ? hoop_control_peer(tree->hub) : "nowhere", ms);
+                       hub, ms);
         break;
     }
 }

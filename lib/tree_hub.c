@@ -12,6 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
+void hoop_tree_describe_hub(const struct hoop_tree *tree, char ret_text[HOOP_TREE_HUB_BYTES])
+{
+    const char *peer = hoop_control_peer(tree->hub);
+    if (tree->hub_pid != 0) {
+        (void)snprintf(ret_text, HOOP_TREE_HUB_BYTES, "(pid %d) at %s", tree->hub_pid, peer);
+    } else {
+        (void)snprintf(ret_text, HOOP_TREE_HUB_BYTES, "at %s", peer);
+    }
+}
+
 _Static_assert(HOOP_MEETING_ADDRESSES <= HOOP_SEARCH_ADDRESSES, "a search takes all addresses");
 
 void hoop_tree_say_join(struct hoop_tree *tree, const struct hoop_tree_join *join)
@@ -57,7 +67,9 @@ static void hub_message(void *arg, struct hoop_control *control, const union hoo
     const uint32_t type = frame->header.type;
     const bool first = tree->state == HOOP_TREE_BRANCHING && tree->machine == 0;
     (void)fds;
-    if (type == HOOP_FRAME_REJECT && tree->state == HOOP_TREE_REJECTING) {
+    if (type == HOOP_FRAME_GATE && tree->hub_pid == 0) {
+        tree->hub_pid = frame->gate.pid;
+    } else if (type == HOOP_FRAME_REJECT && tree->state == HOOP_TREE_REJECTING) {
         hoop_tree_destroy(tree); /* the hub tells everybody */
     } else if (type == HOOP_FRAME_REJECT && tree->state != HOOP_TREE_RUNNING) {
         const struct hoop_frame_reject *m = &frame->reject;
@@ -82,8 +94,8 @@ static void hub_message(void *arg, struct hoop_control *control, const union hoo
 static void hub_closed(void *arg, struct hoop_control *control, const struct hoop_failure *why)
 {
     struct hoop_tree *tree = arg;
-    char peer[HOOP_ADDRESS_TEXT_BYTES];
-    (void)snprintf(peer, sizeof(peer), "%s", hoop_control_peer(control));
+    char peer[HOOP_TREE_HUB_BYTES];
+    hoop_tree_describe_hub(tree, peer);
     hoop_control_destroy(control);
     tree->hub = NULL;
     if (tree->state == HOOP_TREE_REJECTING) {
@@ -94,8 +106,8 @@ static void hub_closed(void *arg, struct hoop_control *control, const struct hoo
         }
     } else {
         hoop_tree_fail(tree, why->code,
-                       "the process at %s that gathers the ranks ended during the join: %.160s",
-                       peer, why->text);
+                       "the process %s that gathers the ranks ended during the join: %.160s", peer,
+                       why->text);
     }
 }
 

@@ -67,6 +67,7 @@ struct hoop_tree {
     struct hoop_search *search; /* for the hub, then for the parent */
     struct hoop_control *hub;   /* NULL: not found yet, or ended */
     bool found;                 /* there was a hub */
+    int32_t hub_pid;            /* of its process, on its machine; 0: it has not said so */
     struct hoop_door *door;
     struct hoop_address address;      /* port 0 */
     uint64_t timeout_ms, deadline_ns; /* HOOP_NEVER: nobody has joined */
@@ -95,6 +96,10 @@ extern struct hoop_tree *hoop_trees; /* of this process, but those that are over
 /* "machine 3 (host h, pid 7)" */
 void hoop_tree_describe(const struct hoop_tree *tree, const struct hoop_branch *branch,
                         char *ret_text, size_t bytes);
+
+/* "(pid 7) at 10.0.0.1:29500", or without the pid if it did not say. There is a hub. */
+#define HOOP_TREE_HUB_BYTES (HOOP_ADDRESS_TEXT_BYTES + 24)
+void hoop_tree_describe_hub(const struct hoop_tree *tree, char ret_text[HOOP_TREE_HUB_BYTES]);
 
 /* "ranks 1, 3 of 8 (host h)": those of this machine that have joined. Before GO. */
 void hoop_tree_describe_here(const struct hoop_tree *tree, char *ret_text, size_t bytes);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -138,6 +139,9 @@ static void machine_message(void *arg, struct hoop_control *control, const union
     struct machine_event event = {.kind = MACHINE_MESSAGE};
     (void)control;
     (void)fds;
+    if (frame->header.type == HOOP_FRAME_GATE && frame->gate.pid == (int32_t)getpid()) {
+        return; /* the hub says who it is: this process */
+    }
     memcpy(&event.frame, frame, frame->header.bytes);
     machine_hear(arg, &event);
 }

@@ -192,8 +192,7 @@ static bool fuzz_blames_joining(const char *text, const struct fuzz_event *event
     (void)snprintf(process, sizeof(process), "(pid %d)", (int)pid);
     return fuzz_blames(text, event->victim) || strstr(text, process) != NULL ||
            (event->victim == 0 && (strstr(text, "nobody serves") != NULL ||
-                                   strstr(text, "did not find the hub") != NULL ||
-                                   strstr(text, "that gathers the ranks ended") != NULL));
+                                   strstr(text, "did not find the hub") != NULL));
 }
 
 /* Reads a rank's reports up to its failure. */

@@ -9,7 +9,7 @@
  *
  * Between machines the same messages travel without descriptors, as a stream:
  *
- *      machine: HELLO ... WELCOME, MACHINE ->, JOIN -> ..., <- TREE, to one: <- ROSTER,
+ *      machine: HELLO ... WELCOME, <- GATE, MACHINE ->, JOIN -> ..., <- TREE, to one: <- ROSTER,
  *             <- ROSTER_PART ...; <- REJECT instead of anything, once; REJECT ->; READY -> from one
  *      branch:  HELLO ... WELCOME, GATE both ways, <- ROSTER, <- ROSTER_PART ..., READY ->, <- GO,
  *             then BLOB, LOST, GONE, FAIL and BEAT both ways
