@@ -31,14 +31,14 @@ done
 cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
 echo "# $(uname -srm), $(nproc) usable CPUs: ${cpu:-unknown}"
 
-figure "2 ranks, 8 bytes, against a bare exchange" "$here/latency_ratio.sh" "$build"
+figure "2 ranks, 8 bytes, against a bare exchange" "$here/peers/latency_ratio.sh" "$build"
 
 if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
     figure "2 ranks, memory from hoop_mem_alloc, against MPI" \
-        "$here/compare.sh" mpi "$build" -n 2 -r 2 -R 2 8 64K 1M 64M
+        "$here/peers/compare.sh" mpi "$build" -n 2 -r 2 -R 2 8 64K 1M 64M
 else
     printf '\n## 2 ranks, against MPI\n\n'
-    echo "left out: there is no mpicc and mpirun (Debian: openmpi-bin libopenmpi-dev)"
+    echo "left out: there is no mpicc and mpirun (bench/peers/make-mpi-env.sh DIR gets them)"
 fi
 
 for bytes in 65536 1048576 67108864; do
@@ -47,7 +47,7 @@ done
 if [ -e /usr/include/gloo/allreduce.h ]; then
     export HOOP_TRANSPORT=tcp
     figure "2 ranks over TCP loopback, against Gloo" \
-        "$here/compare.sh" gloo "$build" -n 2 -r 2 -R 2 64K 1M 16M 64M
+        "$here/peers/compare.sh" gloo "$build" -n 2 -r 2 -R 2 64K 1M 16M 64M
     unset HOOP_TRANSPORT
 else
     printf '\n## 2 ranks over TCP loopback, against Gloo\n\n'

@@ -40,15 +40,31 @@
  * success. HOOP_INVALID_ARGUMENT, HOOP_INVALID_USAGE and HOOP_UNSUPPORTED are the caller's
  * mistakes: nothing happened, the comm is as it was. Any other failure of an operation is final
  * for its comm: the first error wins, it reaches every rank, all pending and future work on the
- * comm returns it, and only hoop_comm_abort() or hoop_comm_destroy() remain to be called. After
- * a failed operation no other rank writes to its buffers any more. Nothing hangs: every wait has
- * a deadline.
+ * comm returns it, and only hoop_comm_abort() and hoop_comm_destroy() remain to be called. After
+ * a failed operation no other rank writes to its buffers any more; where one cannot be kept out (a
+ * stopped thread of this process, no memory for other pages) it is waited for, for as long as an
+ * operation may take, and then named. Nothing hangs: every wait has a deadline.
  *
  * Threads. Functions may be called from any thread. Calls on one comm from several threads are
- * served one at a time, in an order that the caller must make the same on all ranks.
- * hoop_comm_abort() may be called while another thread is inside an operation.
+ * served one at a time, first come, first served, in an order that the caller must make the same
+ * on all ranks. Who waits for its turn sleeps, and gets HOOP_TIMEOUT when a call before it is still
+ * inside a minute after its own deadline. hoop_comm_abort() and hoop_comm_revoke() may be called by
+ * any thread at any time before hoop_comm_destroy(), whatever other threads do with the comm; only
+ * for hoop_comm_destroy() the caller must see to it that no other call on the comm runs or begins.
  *
- * fork. A forked child must not call hoop; it may exec, or exit by _exit().
+ * Cancellation. No function is a cancellation point: a thread that is cancelled inside leaves when
+ * the call returns. To get it out sooner, abort the comm first. Asynchronous cancellation
+ * (PTHREAD_CANCEL_ASYNCHRONOUS) must be off.
+ *
+ * fork. A child that was forked while hoop was in use can't use it; it may exec, or exit. What it
+ * inherited can be let go: hoop_comm_destroy(), hoop_comm_abort() and hoop_mem_free() do nothing
+ * and return HOOP_OK, so destructors may run. Everything else that would do something returns
+ * HOOP_INVALID_USAGE. A child that was forked before the first use of hoop is a process like any
+ * other.
+ *
+ * exit. A process may call exit() while other threads of it are inside hoop, and handlers of
+ * atexit() and destructors of static objects may end comms. The library can't be unloaded:
+ * dlclose() leaves it where it is, with its thread.
  */
 #ifndef HOOP_H
 #define HOOP_H
@@ -203,7 +219,8 @@ HOOP_API const char *hoop_get_last_error(hoop_comm_t comm);
 
 /*
  * HOOP_OK, HOOP_IN_PROGRESS while a non-blocking init runs, or the failure that ended the comm.
- * Does not block.
+ * Does not block: a failure that a rank is writing down at this moment counts from the next call
+ * on.
  */
 HOOP_API hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_error);
 
@@ -243,7 +260,7 @@ typedef struct {
     }
 
 /*
- * Makes the token that the ranks of one new comm share, and a rendezvous that this process serves
+ * Makes the token that the ranks of one new comm share, and a leader that this process serves
  * until the comm exists or the process ends. The token holds a secret: hand it to the ranks on a
  * way that nobody else reads. Unless the launcher says that all ranks are on this machine, a TCP
  * port is open at one interface (HOOP_SOCKET_IFNAME, HOOP_PORT_RANGE) until the comm exists. Every
@@ -305,26 +322,37 @@ HOOP_API hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nrank
 HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
 
 /*
- * Finalizes if that was not done, then frees. No operation of this rank may be running.
- * NULL is allowed. The other ranks need not call it at the same time. A process that speaks for its
- * machine may wait at exit(), for up to 5 s, until the others need it no more; _exit() cannot.
+ * Finalizes if that was not done, then frees; also what hoop_comm_abort() left. The handle is dead
+ * afterwards. No call of this rank on comm may be running, or begin. NULL is allowed. The other
+ * ranks need not call it at the same time. HOOP_INVALID_USAGE, and nothing happened: the calling
+ * thread has calls on comm in an open group. A process that speaks for its machine may wait at
+ * exit(), for up to 5 s, until the others need it no more; _exit() cannot.
  */
 HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
 
 /*
  * Ends the comm at once: on all ranks running and future operations fail, saying which rank
- * aborted. May be called while other threads are inside operations on comm: they return
- * HOOP_ABORTED, and the comm is freed when the last of them has left; afterwards nobody may use
- * it. NULL is allowed. Needs no co-operation from peers.
+ * aborted. Operations of this rank that other threads are inside of return HOOP_ABORTED; when the
+ * last of them has left, everything that the comm holds is given back, but for the handle (less
+ * than 4 KiB). That one answers: a thread that is about to call gets HOOP_ABORTED (or, where the
+ * comm had failed before, that failure), hoop_comm_get_async_error() and hoop_get_last_error() say
+ * why, until hoop_comm_destroy() frees it, which a program need not call. May be repeated. Needs no
+ * co-operation from peers. NULL is allowed. HOOP_TIMEOUT: a thread that is inside did not leave
+ * within a minute (stopped in a debugger, or in a log callback), and nothing was given back.
  */
 HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
 
-/* HOOP_UNSUPPORTED in this version: revoke, split, shrink, grow and its token. */
+/*
+ * The first half of it: ends the comm as hoop_comm_abort() does, and returns at once. Everything
+ * else stays as it is, until hoop_comm_abort() or hoop_comm_destroy(). flags: HOOP_REVOKE_DEFAULT.
+ */
+#define HOOP_REVOKE_DEFAULT 0x00
+HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
+
+/* HOOP_UNSUPPORTED in this version: split, shrink, grow and its token. */
 #define HOOP_SPLIT_NOCOLOR (-1)
 #define HOOP_SHRINK_DEFAULT 0x00
 #define HOOP_SHRINK_ABORT 0x01
-#define HOOP_REVOKE_DEFAULT 0x00
-HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
 HOOP_API hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t *newcomm,
                                        const hoop_config_t *config);
 HOOP_API hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude_count,
@@ -342,13 +370,27 @@ HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
 /* ---- Collective operations ---------------------------------------------------------------- */
 
 /*
- * Every rank calls the same operation with the same count, datatype and op; when they differ,
+ * Every rank calls the same operation with the same count, datatype, op and root; when they differ,
  * every rank gets HOOP_MISMATCH and a sentence with both sides. Buffers are borrowed until the
  * operation is complete. Any count is allowed: 0, fewer than ranks, more than 2^32. Pointers
  * need only the datatype's natural alignment for speed, none for correctness; NULL is allowed
- * when count is 0. In place: sendbuff == recvbuff; buffers that overlap otherwise are
- * HOOP_INVALID_ARGUMENT.
+ * when count is 0, and for a buffer that the rank has no use for.
+ *
+ *     n ranks, rank r     sendbuff           recvbuff           in place
+ *     all_reduce          count              count              sendbuff == recvbuff
+ *     reduce              count              count, root only   sendbuff == recvbuff
+ *     reduce_scatter      n * count          count              recvbuff == sendbuff + r * count
+ *     all_gather          count              n * count          sendbuff == recvbuff + r * count
+ *     broadcast           count, root only   count              sendbuff == recvbuff
+ *     gather              count              n * count, root    sendbuff == recvbuff + root * count
+ *     scatter             n * count, root    count              recvbuff == sendbuff + root * count
+ *     alltoall            n * count          n * count          not possible
+ *
+ * Buffers that overlap in another way are HOOP_INVALID_ARGUMENT. A rank may return from an
+ * operation with a root when its own part is done; hoop_barrier() waits for everybody.
  */
+
+/* The reduction of everybody's sendbuff, to everybody. */
 HOOP_API hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count,
                                        hoop_datatype_t datatype, hoop_red_op_t op, hoop_comm_t comm,
                                        hoop_stream_t stream);
@@ -356,36 +398,61 @@ HOOP_API hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, siz
 /* Returns when every rank has called it. NCCL has none. */
 HOOP_API hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream);
 
-/* HOOP_UNSUPPORTED in this version, down to hoop_recv(). In place as with NCCL. */
+/* The same, to the root only. */
 HOOP_API hoop_result_t hoop_reduce(const void *sendbuff, void *recvbuff, size_t count,
                                    hoop_datatype_t datatype, hoop_red_op_t op, int root,
                                    hoop_comm_t comm, hoop_stream_t stream);
+
+/* Block r of the reduction, to rank r. */
 HOOP_API hoop_result_t hoop_reduce_scatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                            hoop_datatype_t datatype, hoop_red_op_t op,
                                            hoop_comm_t comm, hoop_stream_t stream);
+
+/* Everybody's block, one behind the other by rank, to everybody. */
 HOOP_API hoop_result_t hoop_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
                                        hoop_datatype_t datatype, hoop_comm_t comm,
                                        hoop_stream_t stream);
+
+/* The root's block, to everybody. hoop_bcast() is the same in place. */
 HOOP_API hoop_result_t hoop_broadcast(const void *sendbuff, void *recvbuff, size_t count,
                                       hoop_datatype_t datatype, int root, hoop_comm_t comm,
                                       hoop_stream_t stream);
 HOOP_API hoop_result_t hoop_bcast(void *buff, size_t count, hoop_datatype_t datatype, int root,
                                   hoop_comm_t comm, hoop_stream_t stream);
+
+/* Block q of rank r's sendbuff becomes block r of rank q's recvbuff. */
 HOOP_API hoop_result_t hoop_alltoall(const void *sendbuff, void *recvbuff, size_t count,
                                      hoop_datatype_t datatype, hoop_comm_t comm,
                                      hoop_stream_t stream);
+
+/* Everybody's block, one behind the other by rank, to the root. */
 HOOP_API hoop_result_t hoop_gather(const void *sendbuff, void *recvbuff, size_t count,
                                    hoop_datatype_t datatype, int root, hoop_comm_t comm,
                                    hoop_stream_t stream);
+
+/* Block r of the root's sendbuff, to rank r. */
 HOOP_API hoop_result_t hoop_scatter(const void *sendbuff, void *recvbuff, size_t count,
                                     hoop_datatype_t datatype, int root, hoop_comm_t comm,
                                     hoop_stream_t stream);
+
+/*
+ * From one rank to another: the k-th send of a rank to a peer meets the k-th receive of that peer
+ * from it, of the same count and datatype; what differs is HOOP_MISMATCH. A send returns when its
+ * buffer may be used again, which may be before the receive is called, and may not be until then.
+ * So ranks that send to each other do it in a group: there all sends and receives of a comm run at
+ * the same time, and before the group's collectives. With itself a rank exchanges in a group only.
+ */
 HOOP_API hoop_result_t hoop_send(const void *sendbuff, size_t count, hoop_datatype_t datatype,
                                  int peer, hoop_comm_t comm, hoop_stream_t stream);
 HOOP_API hoop_result_t hoop_recv(void *recvbuff, size_t count, hoop_datatype_t datatype, int peer,
                                  hoop_comm_t comm, hoop_stream_t stream);
 
-/* HOOP_UNSUPPORTED in this version: operations with a scalar factor. */
+/*
+ * Makes an operation of comm for one datatype: the sum of every rank's input times a factor of its
+ * own, *scalar as it is now. The product is rounded to the datatype before the sum. A scalar on a
+ * device is HOOP_UNSUPPORTED in this version. hoop_red_op_destroy() may follow at once on the calls
+ * that use it.
+ */
 HOOP_API hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
                                                       hoop_datatype_t datatype,
                                                       hoop_scalar_residence_t residence,
@@ -396,7 +463,15 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * Between start and end the calling thread's operations are collected and run at the outermost
  * end, each comm's in the order of the calls, different comms at the same time: this is how one
  * thread drives several comms. Groups nest. End returns when all are complete, with the first
- * failure; with a caller's mistake inside, it returns that and runs nothing.
+ * failure. A comm is free for other threads as soon as its own calls are complete.
+ *
+ * With a caller's mistake inside, end returns that and runs nothing: the other ranks, which know
+ * nothing of it, wait until op_timeout_ms, unless this one aborts the comms.
+ *
+ * Only operations and births are collected. Finalize, destroy, abort and revoke act at once, also
+ * inside a group; calls that it holds on a comm that was aborted return HOOP_ABORTED at its end.
+ * A thread that leaves a group open, on its way out of an error, collects for ever: its later calls
+ * return HOOP_OK and do nothing. End the group, whatever it returns.
  */
 HOOP_API hoop_result_t hoop_group_start(void);
 HOOP_API hoop_result_t hoop_group_end(void);
@@ -417,6 +492,10 @@ HOOP_API hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info);
  * 0 (then *ptr is NULL). Page aligned, zeroed. Any other memory is allowed in operations too; it
  * goes through staging. HOOP_MEM_DEVICE is HOOP_UNSUPPORTED in this version. The pages are
  * shared with forked children (as MAP_SHARED memory is), not copied on write.
+ *
+ * A block takes a descriptor until it is freed: a few large blocks are better than many. Its pages
+ * appear when they are touched, so success reserves nothing; HOOP_OUT_OF_MEMORY: no address space,
+ * no descriptor, or more bytes than the machine has.
  */
 HOOP_API hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t kind);
 
@@ -465,9 +544,14 @@ HOOP_API hoop_result_t hoop_ticket_query(hoop_ticket_t ticket);
  */
 HOOP_API hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *needed);
 
-/* The plan that an all_reduce with these arguments on hoop_mem_alloc memory would use; as above. */
-HOOP_API hoop_result_t hoop_explain_json(hoop_comm_t comm, size_t count, hoop_datatype_t datatype,
-                                         hoop_red_op_t op, char *buf, size_t bytes, size_t *needed);
+/*
+ * How a collective ("all_reduce", "broadcast", ... as in the functions' names) with these arguments
+ * on hoop_mem_alloc memory would be done, and which other ways there are with the time that the
+ * cost model gives each; as above.
+ */
+HOOP_API hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
+                                         hoop_datatype_t datatype, hoop_red_op_t op, char *buf,
+                                         size_t bytes, size_t *needed);
 
 /*
  * Walks the table of settings: begin with *cursor 0, repeat while it returns HOOP_OK;

@@ -1,6 +1,7 @@
 /* See agree.h. */
 #include "transports/agree.h"
-#include "memory.h"
+#include "memory/region.h"
+#include "runtime/process.h"
 #include <assert.h>
 #include <string.h>
 

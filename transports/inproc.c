@@ -1,5 +1,5 @@
 /*
- * Links inside one process. Rendezvous: the sender publishes where its data lie, the receiver
+ * Links inside one process. Leader: the sender publishes where its data lie, the receiver
  * copies them straight into the destination, and only then is the send done. No slot lies between.
  *
  *      sender                 shared, made by the receiver's end          receiver
@@ -16,9 +16,11 @@
  * a number that is looked up, never by an address.
  */
 #include "base/sizes.h"
-#include "memory.h"
+#include "memory/region.h"
+#include "runtime/process.h"
 #include "transports/agree.h"
 #include "transports/table.h"
+#include "transports/transport.h"
 #include "transports/xfer_queue.h"
 #include <assert.h>
 #include <pthread.h>

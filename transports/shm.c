@@ -22,9 +22,10 @@
  * is ever read back.
  */
 #include "base/sizes.h"
-#include "memory.h"
+#include "memory/region.h"
 #include "transports/agree.h"
 #include "transports/table.h"
+#include "transports/transport.h"
 #include "transports/xfer_queue.h"
 #include <assert.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 #ifndef HOOP_TRANSPORT_TABLE_H
 #define HOOP_TRANSPORT_TABLE_H
 
-#include "transports/transport.h"
+struct hoop_transport;
 
 extern const struct hoop_transport hoop_transport_inproc;
 extern const struct hoop_transport hoop_transport_shm;

@@ -38,10 +38,11 @@
 #ifndef HOOP_TRANSPORT_H
 #define HOOP_TRANSPORT_H
 
-#include "base/address.h"
+#include "base/crypto.h"
 #include "base/error.h"
-#include "signature.h"
+#include "net/address.h"
 #include "transports/blob.h"
+#include "transports/signature.h"
 #include <stdbool.h>
 
 /* Travels with every payload and is checked by the receiver. 56 bytes, little-endian. */
@@ -91,15 +92,19 @@ struct hoop_link_params {
     /* Tells the rank at the other end that there is something to look at. May be NULL. */
     void (*wake)(void *arg, uint32_t peer);
     /*
-     * For transports over a network; given by the comm. dock: where this process takes in data
-     * connections (for the receiver's blob); opens the door if need be. stream: the authenticated,
-     * connected, non-blocking TCP socket of this link, which becomes the link's: closed with
-     * hoop_fork_close(). The sender gives the address to connect to, the receiver NULL. HOOP_AGAIN:
-     * it is not there yet, ask again; else the sentence is the thread's (hoop_thread_error()).
+     * For transports over a network; given by the comm. data_address: where this process takes in
+     * the peer's data connection (for the receiver's blob), which is expected from then on; opens
+     * the endpoint if need be. stream: the authenticated, connected, non-blocking TCP socket of
+     * this link, which becomes the link's: closed with hoop_fork_close(); and a key that only its
+     * two ends have. The sender gives the address to connect to, the receiver NULL.
+     * HOOP_AGAIN: it is not there yet, ask again; else the sentence is the thread's
+     * (hoop_thread_error()).
      */
-    hoop_result_t (*dock)(void *arg, struct hoop_address *ret);
+    hoop_result_t (*data_address)(void *arg, uint32_t peer, uint32_t lane,
+                                  struct hoop_address *ret);
     hoop_result_t (*stream)(void *arg, uint32_t peer, uint32_t lane, bool sending,
-                            const struct hoop_address *address, int *ret_fd);
+                            const struct hoop_address *address, int *ret_fd,
+                            struct hoop_secret *ret_key);
     void *arg;
 };
 

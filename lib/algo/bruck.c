@@ -1,11 +1,9 @@
 /*
- * Bruck's allgather, then a fold: every rank ends with everybody's vector after ceil(log2 n)
- * exchanges, and folds them for itself.
+ * Bruck's allgather: everybody has everybody's block after ceil(log2 n) exchanges. For all_reduce
+ * the blocks are whole vectors, and every rank folds them for itself.
  *
- * Vectors lie in SCRATCH in the order of distance: the own one, then that of rank me-1, me-2, ...
- * (mod n). Whoever holds the first `have` of them sends them to rank me+have, for which they are
- * vectors have, have+1, ...; so what is sent and what is received never has a gap. n = 5, vectors a
- * to e of ranks 0 to 4:
+ * Whoever holds the blocks of the 2^t ranks up to its own sends them to rank me + 2^t, as many as
+ * are missing there. n = 5, blocks a to e of ranks 0 to 4:
  *
  *     step   rank 0 has   sends to   receives from   rank 0 has then
  *      0     a            1          4               a e
@@ -13,46 +11,82 @@
  *      2     a e d c      4: a       1: b            a e d c b
  *      3                                             folds a + b + c + d + e
  *
- * Step 0 sends the input itself, which nobody writes before the fold, and copies it to its place.
+ * all_reduce keeps them in SCRATCH in the order of distance, the own one first, then that of rank
+ * me-1, me-2, ... (mod n): so what is sent and what is received never has a gap. Step 0 sends the
+ * input itself, which nobody writes before the fold, and copies it to its place.
  *
- * With no elements the exchanges are a barrier: what comes in step t says that the sender has
- * heard, if at second hand, from the 2^t - 1 ranks before it.
+ * all_gather keeps them in OUT, each at its place. What is sent may go round from block n-1 to 0:
+ * then in two pieces. So an exchange is two steps, the second of which is empty where there is
+ * no second piece; both ends know.
+ *
+ * With no elements the exchanges are a barrier, whatever the collective is: what comes in step t
+ * says that the sender has heard, if at second hand, from the 2^t - 1 ranks before it.
  */
-#include "algo/local.h"
+#include "algo/parts.h"
 #include <assert.h>
 
-/* Exchange t, in which this rank goes from 2^t vectors to at most twice as many. */
-static struct hoop_step bruck_exchange(const struct hoop_plan *plan, uint64_t t)
+/* Blocks that exchange t moves. */
+static uint64_t bruck_moved(const struct hoop_plan *plan, uint64_t t)
 {
-    const uint64_t n = plan->n, me = plan->me, count = plan->count;
     const uint64_t have = UINT64_C(1) << t;
-    const uint64_t moved = (have < n - have ? have : n - have) * count;
+    return have < plan->n - have ? have : plan->n - have;
+}
+
+/* Exchange t by distance, in which this rank goes from 2^t vectors to at most twice as many. */
+static struct hoop_step bruck_by_distance(const struct hoop_plan *plan, uint64_t t)
+{
+    const uint64_t count = plan->count;
+    const uint64_t have = UINT64_C(1) << t;
+    const uint64_t moved = bruck_moved(plan, t) * count;
     const struct hoop_ref input = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count);
     struct hoop_step ret = hoop_step_none();
     if (t == 0 && count > 0) {
         ret = hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, count),
                               input);
     }
-    ret.send.peer = (int32_t)((me + have) % n);
-    ret.send.from = t == 0 ? input : hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, moved);
-    ret.recv.peer = (int32_t)((me + n - have) % n);
-    ret.recv.mode = HOOP_RECV_COPY;
-    ret.recv.to = hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, have * count, moved);
+    hoop_step_send(&ret, hoop_rank_after(plan, have),
+                   t == 0 ? input : hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, moved), true);
+    hoop_step_recv(&ret, hoop_rank_before(plan, have),
+                   hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, have * count, moved), true);
     return ret;
 }
 
-static uint64_t bruck_exchanges(uint64_t n)
+/* Piece 0 or 1, in OUT, of the blocks up to rank `last` that exchange t moves. */
+static struct hoop_ref bruck_piece(const struct hoop_plan *plan, uint32_t last, uint64_t t,
+                                   uint64_t piece)
 {
-    uint64_t ret = 0;
-    while (UINT64_C(1) << ret < n) {
-        ret++;
+    const uint64_t moved = bruck_moved(plan, t);
+    const uint64_t wrapped = moved > last + 1u ? moved - (last + 1u) : 0; /* at the end of OUT */
+    uint64_t first = last + 1u - (moved - wrapped), blocks = moved - wrapped;
+    if (wrapped > 0 && piece == 0) {
+        first = plan->n - wrapped;
+        blocks = wrapped;
+    } else if (wrapped == 0 && piece == 1) {
+        blocks = 0;
     }
+    return hoop_ref_of(HOOP_SPACE_OUT, plan->me, first * plan->count, blocks * plan->count);
+}
+
+/* A piece of exchange t, everything in its place. */
+static struct hoop_step bruck_in_place(const struct hoop_plan *plan, uint64_t t, uint64_t piece)
+{
+    const uint64_t have = UINT64_C(1) << t;
+    const uint32_t before = hoop_rank_before(plan, have);
+    struct hoop_step ret = hoop_step_none();
+    struct hoop_ref from = bruck_piece(plan, plan->me, t, piece);
+    if (t == 0 && piece == 0) {
+        from = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, plan->count);
+        hoop_step_keep(plan, &ret, plan->me, 0);
+    }
+    hoop_step_send(&ret, hoop_rank_after(plan, have), from, false);
+    hoop_step_recv(&ret, before, bruck_piece(plan, before, t, piece), false);
     return ret;
 }
 
 bool hoop_bruck_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
-    assert(plan->me < plan->n && plan->chunk >= plan->count);
+    assert(plan->n > 0 && plan->me < plan->n && plan->chunk >= plan->count);
+    const uint64_t exchanges = hoop_log2(plan->n);
     *ret = hoop_step_none();
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
@@ -60,8 +94,14 @@ bool hoop_bruck_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, st
     if (lane > 0) {
         return false;
     }
-    if (hoop_in_phase(&k, bruck_exchanges(plan->n))) {
-        *ret = bruck_exchange(plan, k);
+    if (plan->collective == HOOP_COLL_ALL_GATHER && plan->count > 0) {
+        if (k < 2 * exchanges) {
+            *ret = bruck_in_place(plan, k / 2, k % 2);
+        }
+        return k < 2 * exchanges;
+    }
+    if (hoop_in_phase(&k, exchanges)) {
+        *ret = bruck_by_distance(plan, k);
         return true;
     }
     if (hoop_in_phase(&k, plan->count > 0)) {

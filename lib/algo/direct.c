@@ -1,7 +1,12 @@
 /*
- * Direct: every rank has mapped everybody's buffers. Rank r reads shard r of all inputs once, in
- * rank order, and writes the result to all outputs: no copy, and each byte crosses the memory
- * once in and once out.
+ * Direct: every rank has mapped the buffers that it touches. No copy, and each byte crosses the
+ * memory once in and once out.
+ *
+ * Most collectives: a rank takes what it needs from its peers' inputs, slice by slice, and writes
+ * its own output only. Behind it ranks wait for those who took of their input.
+ *
+ * all_reduce and reduce share the folding: rank r reads shard r of all inputs once, in rank order,
+ * and writes the result to all outputs, or to the root's.
  *
  *     elements   0 .. head | shard 0 | shard 1 | ... | shard n-1 | tail
  *                every rank  '------- the interior: whole pages -------'  every rank
@@ -11,7 +16,7 @@
  * are folded by everyone. The results wait in SCRATCH until the closing barrier: in place,
  * writing them earlier would change what others still read.
  */
-#include "algo/local.h"
+#include "algo/taking.h"
 #include <assert.h>
 
 /* With fewer pages than this for each rank, a cut at whole pages would be felt as uneven. */
@@ -50,16 +55,88 @@ static struct hoop_step direct_edge(const struct hoop_plan *plan, bool fetch, ui
                            hoop_ref_of(HOOP_SPACE_IN, HOOP_EVERY, off, count));
 }
 
+/* Does this rank write elements at the edges? Whoever has an output does so for itself. */
+static uint64_t direct_has(const struct hoop_plan *plan, uint64_t edge)
+{
+    return edge > 0 && hoop_out_count(plan, plan->me) > 0;
+}
+
 /* The steps at both ends: head, then tail, each if there is one. */
 static bool direct_edges(const struct hoop_plan *plan, const struct direct_cut *cut, bool fetch,
                          uint64_t *k, struct hoop_step *ret)
 {
-    if (hoop_in_phase(k, cut->head > 0)) {
+    if (hoop_in_phase(k, direct_has(plan, cut->head))) {
         *ret = direct_edge(plan, fetch, 0, cut->head, 0);
         return true;
     }
-    if (hoop_in_phase(k, cut->tail > 0)) {
+    if (hoop_in_phase(k, direct_has(plan, cut->tail))) {
         *ret = direct_edge(plan, fetch, plan->count - cut->tail, cut->tail, cut->head);
+        return true;
+    }
+    return false;
+}
+
+/* A slice of my shard, folded to all outputs or the root's. */
+static struct hoop_step direct_share(const struct hoop_plan *plan, struct hoop_range slice)
+{
+    const bool rooted = plan->collective == HOOP_COLL_REDUCE;
+    return hoop_step_local(
+        rooted ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_SPREAD,
+        hoop_ref_of(HOOP_SPACE_OUT, rooted ? plan->root : HOOP_EVERY, slice.off, slice.count),
+        hoop_ref_of(HOOP_SPACE_IN, HOOP_EVERY, slice.off, slice.count));
+}
+
+static bool direct_share_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    struct direct_cut cut = direct_cut(plan);
+    assert(cut.head + cut.tail <= HOOP_SCRATCH_BYTES / plan->type_bytes);
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    if (direct_edges(plan, &cut, false, &k, ret)) {
+        return true;
+    }
+    if (hoop_in_phase(&k, hoop_parts(cut.mine.count, plan->chunk))) {
+        *ret = direct_share(plan, hoop_part(cut.mine, plan->chunk, k));
+        return true;
+    }
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    return direct_edges(plan, &cut, true, &k, ret);
+}
+
+/* Slice k of what this rank takes, source by source. */
+static struct hoop_step direct_take(const struct hoop_plan *plan, uint64_t slices, uint64_t k)
+{
+    struct hoop_range slice =
+        hoop_part((struct hoop_range){0, plan->count}, plan->chunk, k % slices);
+    const uint64_t off = hoop_taken_off(plan) + slice.off;
+    if (hoop_row_of(plan)->folds) {
+        return hoop_step_local(HOOP_LOCAL_REDUCE,
+                               hoop_ref_of(HOOP_SPACE_OUT, plan->me, slice.off, slice.count),
+                               hoop_ref_of(HOOP_SPACE_IN, HOOP_EVERY, off, slice.count));
+    }
+    const uint32_t source = hoop_source(plan, k / slices);
+    const uint64_t placed = hoop_placed_off(plan, source) + slice.off;
+    return hoop_step_local(HOOP_LOCAL_COPY,
+                           hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed, slice.count),
+                           hoop_ref_of(HOOP_SPACE_IN, source, off, slice.count));
+}
+
+static bool direct_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    const uint64_t slices = hoop_parts(plan->count, plan->chunk);
+    const uint64_t sources = hoop_row_of(plan)->folds ? 1 : hoop_sources(plan);
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    if (hoop_in_phase(&k, sources * slices)) {
+        *ret = direct_take(plan, slices, k);
+        return true;
+    }
+    if (hoop_in_phase(&k, 2)) {
+        *ret = k == 0 ? hoop_step_barrier(HOOP_LOCAL_ARRIVE) : hoop_step_await(hoop_needing(plan));
         return true;
     }
     return false;
@@ -73,23 +150,6 @@ bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     if (lane > 0) {
         return false;
     }
-    struct direct_cut cut = direct_cut(plan);
-    assert(cut.head + cut.tail <= HOOP_SCRATCH_BYTES / plan->type_bytes);
-    if (hoop_in_barrier(&k, ret)) {
-        return true;
-    }
-    if (direct_edges(plan, &cut, false, &k, ret)) {
-        return true;
-    }
-    if (hoop_in_phase(&k, hoop_parts(cut.mine.count, plan->chunk))) {
-        struct hoop_range slice = hoop_part(cut.mine, plan->chunk, k);
-        *ret = hoop_step_local(HOOP_LOCAL_SPREAD,
-                               hoop_ref_of(HOOP_SPACE_OUT, HOOP_EVERY, slice.off, slice.count),
-                               hoop_ref_of(HOOP_SPACE_IN, HOOP_EVERY, slice.off, slice.count));
-        return true;
-    }
-    if (hoop_in_barrier(&k, ret)) {
-        return true;
-    }
-    return direct_edges(plan, &cut, true, &k, ret);
+    const bool shares = hoop_row_of(plan)->folds && !hoop_collective_is_blocked(plan->collective);
+    return shares ? direct_share_step(plan, k, ret) : direct_take_step(plan, k, ret);
 }

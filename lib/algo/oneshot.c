@@ -1,33 +1,56 @@
 /*
- * One-shot: everyone publishes its input with the announcement, then folds all of them in rank
- * order for itself. One barrier and no closing one: the next operation publishes into another
- * buffer, and before this one is used again every rank has arrived at an operation after this, so
- * it has folded. An operation without a barrier in between does not count for that.
+ * One-shot: everyone who brings something publishes it with the announcement, then everyone takes
+ * what it needs, folding in rank order or copying.
+ *
+ * A rank waits only for those whose data it needs. So that the memory where it publishes is free
+ * when it comes back to it, the operation after this begins by waiting for all: who has begun
+ * operation k+1 has seen everybody arrive in k, and there are two buffers. A rank that publishes
+ * in k+2 has so seen everybody in k+1, who have all done with k.
  */
-#include "algo/local.h"
+#include "algo/taking.h"
 #include <assert.h>
+
+/* Block i of what this rank takes, or the fold. */
+static struct hoop_step oneshot_take(const struct hoop_plan *plan, uint64_t i)
+{
+    const uint64_t off = hoop_taken_off(plan), count = plan->count;
+    if (hoop_row_of(plan)->folds) {
+        return hoop_step_local(HOOP_LOCAL_REDUCE, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, count),
+                               hoop_ref_of(HOOP_SPACE_ONESHOT, HOOP_EVERY, off, count));
+    }
+    const uint32_t source = hoop_source(plan, i);
+    const uint64_t placed = hoop_placed_off(plan, source);
+    return hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed, count),
+                           hoop_ref_of(HOOP_SPACE_ONESHOT, source, off, count));
+}
 
 bool hoop_oneshot_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                        struct hoop_step *ret)
 {
-    const uint64_t count = plan->count;
-    const uint64_t some = count > 0;
-    assert(plan->me < plan->n && count <= HOOP_ONESHOT_MAX_BYTES / plan->type_bytes);
+    const uint64_t brought = hoop_in_count(plan, plan->me);
+    const bool folds = hoop_row_of(plan)->folds;
+    const uint64_t takes = folds ? hoop_out_count(plan, plan->me) > 0 : hoop_sources(plan);
+    assert(plan->me < plan->n && brought <= HOOP_ONESHOT_MAX_BYTES / plan->type_bytes);
     *ret = hoop_step_none();
     if (lane > 0) {
         return false;
     }
-    if (hoop_in_phase(&k, some)) {
-        *ret = hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_ONESHOT, plan->me, 0, count),
-                               hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count));
+    if (hoop_in_phase(&k, 1)) {
+        *ret = hoop_step_await(HOOP_EVERY);
         return true;
     }
-    if (hoop_in_barrier(&k, ret)) {
+    if (hoop_in_phase(&k, brought > 0)) {
+        *ret =
+            hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_ONESHOT, plan->me, 0, brought),
+                            hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, brought));
         return true;
     }
-    if (hoop_in_phase(&k, some)) {
-        *ret = hoop_step_local(HOOP_LOCAL_REDUCE, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, count),
-                               hoop_ref_of(HOOP_SPACE_ONESHOT, HOOP_EVERY, 0, count));
+    if (hoop_in_phase(&k, 2)) {
+        *ret = k == 0 ? hoop_step_barrier(HOOP_LOCAL_ARRIVE) : hoop_step_await(hoop_needed(plan));
+        return true;
+    }
+    if (hoop_in_phase(&k, plan->count > 0 ? takes : 0)) {
+        *ret = oneshot_take(plan, k);
         return true;
     }
     return false;

@@ -1,11 +1,17 @@
 /*
- * Pairwise: a scatter-reduce and an allgather in which everybody exchanges with everybody, for the
- * one answer at the ring's cost in bytes.
+ * Pairwise: everybody exchanges with everybody, at the distances 1, 2, ..., n-1.
  *
- * Rank r finishes shard r. The shards are cut into chunks; column c is chunk c of every shard, and
- * lane l runs columns l, l+lanes, ... one after the other. A column takes 2(n-1) exchanges with the
- * ranks at distance 1, 2, ..., n-1 and a fold between. n = 3, inputs a, b, c of ranks 0, 1, 2, the
- * shard as index:
+ * The parts (shards of the vector, or blocks) are cut into chunks; column c is chunk c of every
+ * part, and lane l runs columns l, l+lanes, ... one after the other. Blocks take one phase, sums up
+ * to three:
+ *
+ *     blocks   n-1 exchanges   my block for the rank at each distance, straight from IN to its OUT
+ *     sums     n-1 exchanges   its part of my input to the rank at each distance, into its SCRATCH
+ *              1 fold          of my part, in rank order
+ *              n-1 exchanges   my part of the result to the rank at each distance that wants it:
+ *                              all for all_reduce, the root for reduce, nobody for reduce_scatter
+ *
+ * all_reduce, n = 3, inputs a, b, c of ranks 0, 1, 2, the part as index:
  *
  *     step   rank 0 sends   receives   SCRATCH then
  *      0     a1 to 1        c0 from 2  a0 c0            the own chunk is copied there
@@ -14,86 +20,138 @@
  *      3     OUT0 to 1      OUT2 from 2
  *      4     OUT0 to 2      OUT1 from 1
  *
- * In place, a column's chunks of IN are overwritten from step n-1 on, when all that is to be sent
- * of them has been sent; other columns touch other elements.
+ * So sums cost the ring's bytes and give the one answer. In place, a column's chunks of IN are
+ * overwritten from the fold on, when all that is to be sent of them has been sent; other columns
+ * touch other elements.
  *
- * Where a chunk is empty neither end makes a part for it: both know the cut. Only the very first
- * step is always whole, since it announces the operation; so there is a column 0 even of nothing.
+ * Where a rank has nothing for a distance neither end makes a part for it: both know the cut. Only
+ * the very first step is always whole, since it announces the operation; so there is a column 0
+ * even of nothing.
  */
-#include "algo/local.h"
+#include "algo/parts.h"
 #include <assert.h>
+
+/* Is the result of a part needed by rank? */
+static bool pairwise_wants(const struct hoop_plan *plan, uint32_t rank)
+{
+    return plan->collective != HOOP_COLL_REDUCE || rank == plan->root;
+}
+
+static struct hoop_ref pairwise_nothing(const struct hoop_plan *plan, enum hoop_space space)
+{
+    return hoop_ref_of(space, plan->me, 0, 0);
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------- */
+
+/* My block for the rank at this distance to it, and that of the one as far before me for me. */
+static struct hoop_step pairwise_move(const struct hoop_plan *plan, uint64_t column,
+                                      uint64_t distance)
+{
+    const uint32_t next = hoop_rank_after(plan, distance),
+                   before = hoop_rank_before(plan, distance);
+    const enum hoop_collective what = plan->collective;
+    const bool sends = what == HOOP_COLL_GATHER    ? next == plan->root
+                       : what == HOOP_COLL_SCATTER ? plan->me == plan->root
+                                                   : true;
+    const bool receives = what == HOOP_COLL_GATHER    ? plan->me == plan->root
+                          : what == HOOP_COLL_SCATTER ? before == plan->root
+                                                      : true;
+    const bool whole = column == 0 && distance == 1;
+    struct hoop_step ret = hoop_step_none();
+    hoop_step_send(&ret, next,
+                   sends ? hoop_column_chunk(plan, HOOP_SPACE_IN, next, column)
+                         : pairwise_nothing(plan, HOOP_SPACE_IN),
+                   whole);
+    hoop_step_recv(&ret, before,
+                   receives ? hoop_column_chunk(plan, HOOP_SPACE_OUT, before, column)
+                            : pairwise_nothing(plan, HOOP_SPACE_OUT),
+                   whole);
+    /* the own block: where there is one both to bring and to get */
+    if (distance == 1 && (!hoop_collective_is_rooted(what) || plan->me == plan->root)) {
+        hoop_step_keep(plan, &ret, plan->me, column);
+    }
+    return ret;
+}
+
+/* ---- Sums --------------------------------------------------------------------------------- */
 
 /* Rank me's part of the chunk to its owner at this distance, and one more of mine. */
 static struct hoop_step pairwise_gather(const struct hoop_plan *plan, uint64_t column,
                                         uint64_t distance)
 {
-    const uint64_t n = plan->n, to = (plan->me + distance) % n;
+    const uint32_t next = hoop_rank_after(plan, distance);
     const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_IN, plan->me, column);
-    const struct hoop_ref theirs = hoop_column_chunk(plan, HOOP_SPACE_IN, to, column);
-    const bool first = column == 0 && distance == 1;
+    const bool whole = column == 0 && distance == 1;
     struct hoop_step ret = hoop_step_none();
     if (distance == 1 && own.count > 0) {
         ret = hoop_step_local(HOOP_LOCAL_COPY,
                               hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, own.count), own);
     }
-    if (theirs.count > 0 || first) {
-        ret.send.peer = (int32_t)to;
-        ret.send.from = theirs;
-    }
-    if (own.count > 0 || first) {
-        ret.recv.peer = (int32_t)((plan->me + n - distance) % n);
-        ret.recv.mode = HOOP_RECV_COPY;
-        ret.recv.to = hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, distance * own.count, own.count);
-    }
+    hoop_step_send(&ret, next, hoop_column_chunk(plan, HOOP_SPACE_IN, next, column), whole);
+    hoop_step_recv(&ret, hoop_rank_before(plan, distance),
+                   hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, distance * own.count, own.count),
+                   whole);
     return ret;
+}
+
+/* Where the own part's result lies; who has no OUT has one chunk more of SCRATCH. */
+static struct hoop_ref pairwise_result(const struct hoop_plan *plan, uint64_t column)
+{
+    if (pairwise_wants(plan, plan->me)) {
+        return hoop_column_chunk(plan, HOOP_SPACE_OUT, plan->me, column);
+    }
+    const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_IN, plan->me, column);
+    return hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, plan->n * plan->chunk, own.count);
 }
 
 static struct hoop_step pairwise_fold(const struct hoop_plan *plan, uint64_t column)
 {
-    const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_OUT, plan->me, column);
-    if (own.count == 0) {
+    const struct hoop_ref result = pairwise_result(plan, column);
+    if (result.count == 0) {
         return hoop_step_none();
     }
-    return hoop_step_local(HOOP_LOCAL_REDUCE, own,
-                           hoop_ref_of(HOOP_SPACE_SCRATCH, HOOP_EVERY, 0, own.count));
+    return hoop_step_local(HOOP_LOCAL_REDUCE, result,
+                           hoop_ref_of(HOOP_SPACE_SCRATCH, HOOP_EVERY, 0, result.count));
 }
 
 /* My result to the rank at this distance, and that of the one as far before me. */
 static struct hoop_step pairwise_hand_out(const struct hoop_plan *plan, uint64_t column,
                                           uint64_t distance)
 {
-    const uint64_t n = plan->n, from = (plan->me + n - distance) % n;
-    const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_OUT, plan->me, column);
-    const struct hoop_ref theirs = hoop_column_chunk(plan, HOOP_SPACE_OUT, from, column);
+    const uint32_t next = hoop_rank_after(plan, distance),
+                   before = hoop_rank_before(plan, distance);
     struct hoop_step ret = hoop_step_none();
-    if (own.count > 0) {
-        ret.send.peer = (int32_t)((plan->me + distance) % n);
-        ret.send.from = own;
+    if (pairwise_wants(plan, next)) {
+        hoop_step_send(&ret, next, pairwise_result(plan, column), false);
     }
-    if (theirs.count > 0) {
-        ret.recv.peer = (int32_t)from;
-        ret.recv.mode = HOOP_RECV_COPY;
-        ret.recv.to = theirs;
+    if (pairwise_wants(plan, plan->me)) {
+        hoop_step_recv(&ret, before, hoop_column_chunk(plan, HOOP_SPACE_OUT, before, column),
+                       false);
     }
     return ret;
 }
 
+/* ---- All of it ---------------------------------------------------------------------------- */
+
 bool hoop_pairwise_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                         struct hoop_step *ret)
 {
-    assert(plan->me < plan->n && plan->lanes > 0 && plan->chunk > 0);
+    assert(plan->n > 0 && plan->me < plan->n && plan->lanes > 0 && plan->chunk > 0);
     *ret = hoop_step_none();
-    const uint64_t n = plan->n;
-    if (n == 1) {
+    if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }
+    const bool folds = hoop_collectives[plan->collective].folds;
+    const uint64_t phase = plan->n - 1;
+    const uint64_t handing = folds && plan->collective != HOOP_COLL_REDUCE_SCATTER ? phase : 0;
     const uint64_t filled = hoop_columns(plan), columns = filled > 0 ? filled : 1;
     uint64_t column = 0;
-    if (!hoop_in_column(plan, lane, columns, 2 * n - 1, &k, &column)) {
+    if (!hoop_in_column(plan, lane, columns, phase + folds + handing, &k, &column)) {
         return false;
     }
-    if (hoop_in_phase(&k, n - 1)) {
-        *ret = pairwise_gather(plan, column, k + 1);
+    if (hoop_in_phase(&k, phase)) {
+        *ret = folds ? pairwise_gather(plan, column, k + 1) : pairwise_move(plan, column, k + 1);
     } else if (hoop_in_phase(&k, 1)) {
         *ret = pairwise_fold(plan, column);
     } else {

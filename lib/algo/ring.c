@@ -1,53 +1,93 @@
 /*
- * The ring: scatter-reduce, then allgather, over links from rank r to r+1.
+ * The ring over links from rank r to r+1, in two phases of n-1 steps: scatter-reduce, after which
+ * rank r has finished part r, and allgather, after which everybody has all parts. all_reduce is
+ * both (Patarasuk and Yuan 2009), reduce_scatter the first, all_gather the second.
  *
- * Rank r finishes shard r. The shards are cut into chunks; column c is chunk c of every shard, and
- * lane l runs columns l, l+lanes, ... one after the other. A column takes 2(n-1) steps. In its
- * step t, rank r sends shard r-1-t and receives shard r-2-t (mod n): what it received before is
- * what it sends next. n = 3, contributions a, b, c of ranks 0, 1, 2:
+ * The parts (shards of the vector, or blocks) are cut into chunks; column c is chunk c of every
+ * part, and lane l runs columns l, l+lanes, ... one after the other. In step t of a phase rank r
+ * sends what it received in the step before. n = 3, contributions a, b, c of ranks 0, 1, 2:
  *
  *     step   rank 0 sends     rank 1 sends     rank 2 sends
- *      0     shard 2: a       shard 0: b       shard 1: c         receivers fold
- *      1     shard 1: c+a     shard 2: a+b     shard 0: b+c       and the last fold divides
- *      2     shard 0: b+c+a   shard 1: c+a+b   shard 2: a+b+c     receivers copy
- *      3     shard 2          shard 0          shard 1
+ *      0     part 2: a        part 0: b        part 1: c          receivers fold
+ *      1     part 1: c+a      part 2: a+b      part 0: b+c        and the last fold divides
+ *      2     part 0: b+c+a    part 1: c+a+b    part 2: a+b+c      receivers copy
+ *      3     part 2           part 0           part 1
  *
- * So shard s is ((x_{s+1} + x_{s+2}) + ...) + x_s, whatever the chunks and lanes are.
+ * So part s is ((x_{s+1} + x_{s+2}) + ...) + x_s, whatever the chunks and lanes are. Where OUT has
+ * room for one part only, what is not finished yet waits in SCRATCH, in two chunks in turn.
  *
- * Where a chunk of a shard is empty, neither end makes a part for it: both know the cut, so the
+ * Where a chunk of a part is empty, neither end makes a part for it: both know the cut, so the
  * order of sends and of receives on a link still agrees. Such a step may be wholly empty; step 0 of
- * lane 0 is whole where there are as many elements as ranks.
+ * lane 0 is whole where there are as many elements as ranks, or blocks.
  */
-#include "algo/local.h"
+#include "algo/parts.h"
 #include <assert.h>
+
+/* Where the sum of a part's chunk lies between two of its folds. */
+static struct hoop_ref ring_partial(const struct hoop_plan *plan, uint64_t index, uint64_t column,
+                                    uint64_t t)
+{
+    if (plan->collective == HOOP_COLL_ALL_REDUCE) {
+        return hoop_column_chunk(plan, HOOP_SPACE_OUT, index, column);
+    }
+    const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_IN, index, column);
+    return hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, t % 2 * plan->chunk, own.count);
+}
+
+/* Step t of the first phase. */
+static void ring_scatter_reduce(const struct hoop_plan *plan, uint64_t column, uint64_t t,
+                                struct hoop_step *ret)
+{
+    const uint32_t sent = hoop_rank_before(plan, 1 + t);
+    const uint32_t received = hoop_rank_before(plan, (2 + t) % plan->n);
+    const bool last = t + 2 == plan->n;
+    const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_IN, received, column);
+    hoop_step_send(ret, hoop_rank_after(plan, 1),
+                   t == 0 ? hoop_column_chunk(plan, HOOP_SPACE_IN, sent, column)
+                          : ring_partial(plan, sent, column, t - 1),
+                   false);
+    hoop_step_recv(ret, hoop_rank_before(plan, 1),
+                   last ? hoop_column_chunk(plan, HOOP_SPACE_OUT, received, column)
+                        : ring_partial(plan, received, column, t),
+                   false);
+    ret->recv.mode = last ? HOOP_RECV_REDUCE_LAST : HOOP_RECV_REDUCE;
+    ret->recv.own_off = own.off;
+}
+
+/* Step t of the second. The own part is still in IN if there was no first. */
+static void ring_allgather(const struct hoop_plan *plan, uint64_t column, uint64_t t,
+                           struct hoop_step *ret)
+{
+    const bool first = t == 0 && plan->collective == HOOP_COLL_ALL_GATHER;
+    const enum hoop_space space = first ? HOOP_SPACE_IN : HOOP_SPACE_OUT;
+    hoop_step_send(ret, hoop_rank_after(plan, 1),
+                   hoop_column_chunk(plan, space, hoop_rank_before(plan, t), column), false);
+    hoop_step_recv(ret, hoop_rank_before(plan, 1),
+                   hoop_column_chunk(plan, HOOP_SPACE_OUT, hoop_rank_before(plan, 1 + t), column),
+                   false);
+    if (first) {
+        hoop_step_keep(plan, ret, plan->me, column);
+    }
+}
 
 bool hoop_ring_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
-    assert(plan->me < plan->n && plan->lanes > 0 && plan->chunk > 0);
+    assert(plan->n > 0 && plan->me < plan->n && plan->lanes > 0 && plan->chunk > 0);
     *ret = hoop_step_none();
-    const uint64_t n = plan->n;
-    if (n == 1) {
+    if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }
-    uint64_t t = k, column = 0;
-    if (!hoop_in_column(plan, lane, hoop_columns(plan), 2 * (n - 1), &t, &column)) {
+    const uint64_t phase = plan->n - 1;
+    const uint64_t folding = plan->collective == HOOP_COLL_ALL_GATHER ? 0 : phase;
+    const uint64_t copying = plan->collective == HOOP_COLL_REDUCE_SCATTER ? 0 : phase;
+    uint64_t column = 0;
+    if (!hoop_in_column(plan, lane, hoop_columns(plan), folding + copying, &k, &column)) {
         return false;
     }
-    uint64_t sent = (plan->me + 2 * n - 1 - t) % n;
-    uint64_t received = (sent + n - 1) % n;
-    enum hoop_space space = t == 0 ? HOOP_SPACE_IN : HOOP_SPACE_OUT;
-    struct hoop_ref from = hoop_column_chunk(plan, space, sent, column);
-    struct hoop_ref to = hoop_column_chunk(plan, HOOP_SPACE_OUT, received, column);
-    if (from.count > 0) {
-        ret->send.peer = (int32_t)((plan->me + 1) % n);
-        ret->send.from = from;
-    }
-    if (to.count > 0) {
-        ret->recv.peer = (int32_t)((plan->me + n - 1) % n);
-        ret->recv.to = to;
-        ret->recv.mode = t + 2 < n    ? HOOP_RECV_REDUCE
-                         : t + 2 == n ? HOOP_RECV_REDUCE_LAST
-                                      : HOOP_RECV_COPY;
+    if (hoop_in_phase(&k, folding)) {
+        ring_scatter_reduce(plan, column, k, ret);
+    } else {
+        ring_allgather(plan, column, k, ret);
     }
     return true;
 }

@@ -1,31 +1,111 @@
 /*
- * Slab: direct's idea for memory that nobody can map. Inputs go chunk by chunk through staging
- * memory, where rank r folds shard r of the chunk and writes the result to all slabs.
+ * Slab: direct's idea for memory that nobody can map. What ranks bring goes chunk by chunk through
+ * staging memory, two slabs in turn: chunk c lies in slab c mod 2 of every rank.
  *
- * Two slabs in turn: chunk c lies in slab c mod 2 of every rank. One barrier per chunk is enough,
- * because copying out and in touches only a rank's own other slab:
+ * Most collectives: whoever brings something copies it in, everyone takes what it needs.
  *
- *     round c:  copy in chunk c | ARRIVE AWAIT | spread chunk c | copy out chunk c-1
+ *     barrier | round c:  copy in chunk c | ARRIVE AWAIT | take chunk c
  *
- * - The spread of c comes after everybody's copy in of c: barrier c lies between.
- * - The copy out of c-1 comes after everybody's spread of c-1, which they did before barrier c.
- * - The copy in of c+1 takes the slab of c-1: its owner has just copied it out, and the others
- *   were done with it at barrier c.
- * - The next operation copies in before its first barrier: all spreads of this one lie before the
- *   last barrier, and what comes after touches only own slabs.
+ * all_reduce and reduce share the folding: rank r folds shard r of the chunk and writes the result
+ * to all slabs, or the root's, and one round later whoever has an output copies it out.
  *
- * The last round only passes its barrier and copies out.
+ *     barrier | round c:  copy in chunk c | ARRIVE AWAIT | fold chunk c | copy out chunk c-1
+ *
+ * One barrier per chunk is enough:
+ * - What is done with chunk c behind barrier c comes after everybody's copy in of c.
+ * - The copy out of c-1 comes after everybody's fold of c-1, which they did before barrier c.
+ * - The copy in of c+1, behind barrier c, takes the slab of c-1: what the others did with it they
+ *   did before barrier c, and its owner has copied it out.
+ * - The barrier at the beginning is the announcement: whoever has seen it of all knows that nobody
+ *   is in the operation before.
+ *
+ * Where ranks bring a block for each of the others, a chunk is a piece of every block, one behind
+ * the other.
  */
-#include "algo/local.h"
+#include "algo/taking.h"
 #include <assert.h>
 
-enum slab_part { SLAB_IN, SLAB_ARRIVE, SLAB_AWAIT, SLAB_SPREAD, SLAB_OUT, SLAB_PARTS };
+/* ---- Taking --------------------------------------------------------------------------------- */
+
+struct slab_cut {
+    uint64_t pieces; /* of a chunk: blocks that each rank brings, if it brings any */
+    uint64_t piece;  /* elements of a whole one */
+    uint64_t chunks;
+    uint64_t copies; /* steps of this rank's copy in */
+    uint64_t takes;  /* steps of its taking */
+};
+
+static struct slab_cut slab_cut(const struct hoop_plan *plan)
+{
+    const struct hoop_collective_row *row = hoop_row_of(plan);
+    const bool brings = hoop_in_count(plan, plan->me) > 0;
+    struct slab_cut ret = {.pieces = hoop_extent_blocks(row->in, plan->n, true)};
+    ret.piece = ret.pieces > 0 ? plan->chunk / ret.pieces : plan->chunk;
+    assert(ret.piece > 0);
+    if (ret.piece >= plan->count && plan->count > 0) {
+        /* All in one chunk, which lies there as it does in the input: one copy. */
+        ret.piece = plan->count;
+        ret.copies = brings;
+    } else {
+        ret.copies = brings ? ret.pieces : 0;
+    }
+    ret.chunks = hoop_parts(plan->count, ret.piece);
+    ret.takes = row->folds ? 1 : hoop_sources(plan);
+    return ret;
+}
 
 static struct hoop_ref slab_ref(const struct hoop_plan *plan, uint32_t member, uint64_t chunk,
                                 uint64_t off, uint64_t count)
 {
     return hoop_ref_of(HOOP_SPACE_SLAB, member, (chunk & 1) * plan->chunk + off, count);
 }
+
+static struct hoop_step slab_bring(const struct hoop_plan *plan, const struct slab_cut *cut,
+                                   struct hoop_range range, uint64_t chunk, uint64_t i)
+{
+    const uint64_t count = cut->copies == 1 ? cut->pieces * range.count : range.count;
+    return hoop_step_local(
+        HOOP_LOCAL_COPY, slab_ref(plan, plan->me, chunk, i * cut->piece, count),
+        hoop_ref_of(HOOP_SPACE_IN, plan->me, i * plan->count + range.off, count));
+}
+
+static struct hoop_step slab_take(const struct hoop_plan *plan, const struct slab_cut *cut,
+                                  struct hoop_range range, uint64_t chunk, uint64_t i)
+{
+    const struct hoop_collective_row *row = hoop_row_of(plan);
+    const uint64_t off = hoop_extent_is_each(row->in) ? plan->me * cut->piece : 0;
+    const uint32_t source = row->folds ? HOOP_EVERY : hoop_source(plan, i);
+    const uint64_t placed = row->folds ? 0 : hoop_placed_off(plan, source);
+    return hoop_step_local(row->folds ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_COPY,
+                           hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed + range.off, range.count),
+                           slab_ref(plan, source, chunk, off, range.count));
+}
+
+static bool slab_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    const struct slab_cut cut = slab_cut(plan);
+    const uint64_t steps = cut.copies + 2 + cut.takes;
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    const uint64_t chunk = k / steps;
+    if (chunk >= cut.chunks) {
+        return false;
+    }
+    k %= steps;
+    const struct hoop_range range =
+        hoop_part((struct hoop_range){0, plan->count}, cut.piece, chunk);
+    if (hoop_in_phase(&k, cut.copies)) {
+        *ret = slab_bring(plan, &cut, range, chunk, k);
+    } else if (!hoop_in_barrier(&k, ret)) {
+        *ret = slab_take(plan, &cut, range, chunk, k);
+    }
+    return true;
+}
+
+/* ---- Sharing the folding -------------------------------------------------------------------- */
+
+enum slab_part { SLAB_IN, SLAB_ARRIVE, SLAB_AWAIT, SLAB_FOLD, SLAB_OUT, SLAB_PARTS };
 
 static struct hoop_range slab_chunk(const struct hoop_plan *plan, uint64_t chunk)
 {
@@ -47,33 +127,55 @@ static struct hoop_step slab_copy_out(const struct hoop_plan *plan, uint64_t chu
                            slab_ref(plan, plan->me, chunk, 0, range.count));
 }
 
-static struct hoop_step slab_spread(const struct hoop_plan *plan, uint64_t chunk)
+static struct hoop_step slab_fold(const struct hoop_plan *plan, uint64_t chunk)
 {
+    const bool rooted = plan->collective == HOOP_COLL_REDUCE;
     uint64_t line = HOOP_LINE_BYTES / plan->type_bytes;
     struct hoop_range mine = hoop_shard(slab_chunk(plan, chunk).count, plan->n, plan->me, line);
+    if (mine.count == 0) {
+        return hoop_step_none();
+    }
     struct hoop_ref all = slab_ref(plan, HOOP_EVERY, chunk, mine.off, mine.count);
-    return mine.count > 0 ? hoop_step_local(HOOP_LOCAL_SPREAD, all, all) : hoop_step_none();
+    struct hoop_ref to = all;
+    to.member = rooted ? plan->root : HOOP_EVERY;
+    return hoop_step_local(rooted ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_SPREAD, to, all);
 }
 
-/* Parts that a round has not (the first, the last, a short chunk) stay as empty steps. */
-bool hoop_slab_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
+/*
+ * Parts that a round has not (the first, the last, a short chunk) stay as empty steps. The last
+ * round has no chunk: only its barrier, which is for whoever copies out.
+ */
+static bool slab_share_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
 {
-    assert(plan->me < plan->n && plan->chunk > 0);
-    *ret = hoop_step_none();
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
     const uint64_t chunks = hoop_parts(plan->count, plan->chunk);
     const uint64_t round = k / SLAB_PARTS;
-    if (lane > 0 || round > chunks) {
+    const bool out = hoop_out_count(plan, plan->me) > 0;
+    if (round > chunks || chunks == 0) {
         return false;
     }
     enum slab_part part = (enum slab_part)(k % SLAB_PARTS);
     if (part == SLAB_IN && round < chunks) {
         *ret = slab_copy_in(plan, round);
-    } else if (part == SLAB_ARRIVE || part == SLAB_AWAIT) {
+    } else if (part == SLAB_ARRIVE || (part == SLAB_AWAIT && (out || round < chunks))) {
         *ret = hoop_step_barrier(part == SLAB_ARRIVE ? HOOP_LOCAL_ARRIVE : HOOP_LOCAL_AWAIT);
-    } else if (part == SLAB_SPREAD && round < chunks) {
-        *ret = slab_spread(plan, round);
-    } else if (part == SLAB_OUT && round > 0) {
+    } else if (part == SLAB_FOLD && round < chunks) {
+        *ret = slab_fold(plan, round);
+    } else if (part == SLAB_OUT && round > 0 && out) {
         *ret = slab_copy_out(plan, round - 1);
     }
     return true;
+}
+
+bool hoop_slab_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
+{
+    assert(plan->me < plan->n && plan->chunk > 0);
+    *ret = hoop_step_none();
+    if (lane > 0) {
+        return false;
+    }
+    const bool shares = hoop_row_of(plan)->folds && !hoop_collective_is_blocked(plan->collective);
+    return shares ? slab_share_step(plan, k, ret) : slab_take_step(plan, k, ret);
 }

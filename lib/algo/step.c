@@ -5,6 +5,11 @@
 #include "base/sizes.h"
 #include <assert.h>
 
+/* What every collective with data can do where the ranks share memory. */
+#define STEP_OVER_MEMORY                                                                           \
+    [HOOP_ALGO_ONESHOT] = hoop_oneshot_step, [HOOP_ALGO_DIRECT] = hoop_direct_step,                \
+    [HOOP_ALGO_SLAB] = hoop_slab_step
+
 /* With fewer bytes than this for each rank, a cut at whole lines would be felt as uneven. */
 #define STEP_EVEN_BYTES 1024
 
@@ -32,13 +37,70 @@ struct hoop_range hoop_shard_of(const struct hoop_plan *plan, uint64_t index)
     return hoop_shard(plan->count, plan->n, index, align);
 }
 
-hoop_step_fn *hoop_algo_steps(enum hoop_algo algo)
+/* Where a buffer of this extent has part `index`. */
+static struct hoop_range step_part(const struct hoop_plan *plan, uint8_t extent, uint64_t index)
 {
-    static hoop_step_fn *const table[HOOP_ALGO_COUNT] = {
-        [HOOP_ALGO_ONESHOT] = hoop_oneshot_step, [HOOP_ALGO_DIRECT] = hoop_direct_step,
-        [HOOP_ALGO_SLAB] = hoop_slab_step,       [HOOP_ALGO_RING] = hoop_ring_step,
-        [HOOP_ALGO_BRUCK] = hoop_bruck_step,     [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
+    if (!hoop_collective_is_blocked(plan->collective)) {
+        return hoop_shard_of(plan, index);
+    }
+    return (struct hoop_range){hoop_extent_is_each(extent) ? index * plan->count : 0, plan->count};
+}
+
+struct hoop_range hoop_part_in(const struct hoop_plan *plan, uint64_t index)
+{
+    return step_part(plan, hoop_collectives[plan->collective].in, index);
+}
+
+struct hoop_range hoop_part_out(const struct hoop_plan *plan, uint64_t index)
+{
+    return step_part(plan, hoop_collectives[plan->collective].out, index);
+}
+
+hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo algo)
+{
+    static hoop_step_fn *const table[HOOP_COLL_COUNT][HOOP_ALGO_COUNT] = {
+        [HOOP_COLL_ALL_REDUCE] =
+            {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
+             [HOOP_ALGO_BRUCK] = hoop_bruck_step, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step},
+        [HOOP_COLL_BARRIER] =
+            {[HOOP_ALGO_ONESHOT] = hoop_oneshot_step, [HOOP_ALGO_BRUCK] = hoop_bruck_step},
+        [HOOP_COLL_REDUCE_SCATTER] = {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
+                                      [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step},
+        [HOOP_COLL_ALL_GATHER] =
+            {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
+             [HOOP_ALGO_BRUCK] = hoop_bruck_step, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step},
+        [HOOP_COLL_BROADCAST] = {STEP_OVER_MEMORY, [HOOP_ALGO_CHAIN] = hoop_chain_step,
+                                 [HOOP_ALGO_BINOMIAL] = hoop_binomial_step},
+        [HOOP_COLL_REDUCE] =
+            {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
+             [HOOP_ALGO_CHAIN] = hoop_chain_step, [HOOP_ALGO_BINOMIAL] = hoop_binomial_step},
+        [HOOP_COLL_GATHER] = {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
+                              [HOOP_ALGO_BINOMIAL] = hoop_binomial_step},
+        [HOOP_COLL_SCATTER] = {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
+                               [HOOP_ALGO_BINOMIAL] = hoop_binomial_step},
+        [HOOP_COLL_ALLTOALL] = {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step},
     };
-    assert((unsigned)algo < HOOP_ALGO_COUNT);
-    return table[algo];
+    assert((unsigned)collective < HOOP_COLL_COUNT && (unsigned)algo < HOOP_ALGO_COUNT);
+    return table[collective][algo];
+}
+
+uint64_t hoop_algo_scratch(const struct hoop_plan *plan)
+{
+    const uint64_t n = plan->n;
+    switch (plan->algo) {
+    case HOOP_ALGO_RING:
+        return plan->collective == HOOP_COLL_REDUCE_SCATTER ? 2 * plan->chunk : 0;
+    case HOOP_ALGO_CHAIN:
+        return plan->collective == HOOP_COLL_REDUCE ? 2 * plan->chunk : 0;
+    case HOOP_ALGO_BRUCK:
+        return plan->collective == HOOP_COLL_ALL_REDUCE ? n * plan->count : 0;
+    case HOOP_ALGO_BINOMIAL:
+        return plan->collective == HOOP_COLL_BROADCAST ? 0 : n * plan->count;
+    case HOOP_ALGO_PAIRWISE:
+        return hoop_collectives[plan->collective].folds
+                   ? (n + (plan->collective == HOOP_COLL_REDUCE)) * plan->chunk
+                   : 0;
+    default:
+        return 0;
+    }
 }

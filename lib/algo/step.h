@@ -3,8 +3,8 @@
  *
  * An algorithm is a pure function (plan, lane, k) -> step. It does no I/O, owns no memory, reads no
  * clock and keeps no state: the same arguments give the same step for ever. Two executors carry
- * steps out: lib/engine.c over links, lib/board.c over memory that the ranks share. A third, in
- * tests/interpreter.c, checks every algorithm by symbols.
+ * steps out: lib/exec/engine.c over links, lib/exec/board_steps.c over memory that ranks share. A
+ * third, in tests/fakes/interpreter.c, checks every algorithm by symbols.
  *
  * Rules
  * - Lanes are independent: they run concurrently and share no link.
@@ -38,20 +38,27 @@
 #ifndef HOOP_ALGO_STEP_H
 #define HOOP_ALGO_STEP_H
 
+#include "base/collective.h"
 #include "base/settings.h"
+#include "base/sizes.h"
 #include <stdbool.h>
 
-/* Where the elements of a ref lie. Offsets are elements from the space's start. */
+/*
+ * Where the elements of a ref lie. Offsets are elements from the space's start. How large IN and
+ * OUT are says the table of collectives: hoop_in_count(), hoop_out_count(). In place, the smaller
+ * is block `rank` of the larger, or both are the same memory.
+ */
 enum hoop_space {
-    HOOP_SPACE_IN,      /* a rank's send buffer; never written */
-    HOOP_SPACE_OUT,     /* a rank's receive buffer; the same memory as IN when in place */
+    HOOP_SPACE_IN,      /* a rank's send buffer; never written but as OUT in place */
+    HOOP_SPACE_OUT,     /* a rank's receive buffer */
     HOOP_SPACE_SCRATCH, /* private memory of a rank: HOOP_SCRATCH_BYTES of it; over links each
-                           lane's own n * plan.chunk elements */
+                           lane's own plan.scratch elements */
     HOOP_SPACE_ONESHOT, /* a rank's published copy of its input: HOOP_ONESHOT_MAX_BYTES */
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
 
-#define HOOP_SCRATCH_BYTES ((size_t)16384)
+/* Room for what lies before the first whole page of a buffer and after its last. */
+#define HOOP_SCRATCH_BYTES (2 * HOOP_PAGE_MOST_BYTES)
 #define HOOP_ONESHOT_MAX_BYTES ((size_t)65536)
 
 /*
@@ -70,16 +77,17 @@ struct hoop_ref {
 
 enum hoop_recv_mode {
     HOOP_RECV_COPY,       /* to := received */
-    HOOP_RECV_REDUCE,     /* to := received op own, own being IN at `to`'s offset (right operand) */
+    HOOP_RECV_REDUCE,     /* to := received op own; own, of IN, is the right operand */
     HOOP_RECV_REDUCE_LAST /* the same, and the last fold of these elements: avg divides here */
 };
 
 enum hoop_local_op {
     HOOP_LOCAL_NONE,
     HOOP_LOCAL_ARRIVE,
-    HOOP_LOCAL_AWAIT,
+    HOOP_LOCAL_AWAIT,  /* of src.member: HOOP_EVERY, or one rank */
     HOOP_LOCAL_COPY,   /* dst (mine) := src (one member's) */
-    HOOP_LOCAL_REDUCE, /* dst (mine) := fold of every member's src in rank order, avg divides */
+    HOOP_LOCAL_REDUCE, /* dst (one member's) := fold of every member's src in rank order, avg
+                          divides */
     HOOP_LOCAL_SPREAD  /* every member's dst := the same fold */
 };
 
@@ -92,6 +100,7 @@ struct hoop_step {
         int32_t peer; /* < 0: no receive */
         uint8_t mode; /* enum hoop_recv_mode */
         struct hoop_ref to;
+        uint64_t own_off; /* REDUCE: where in IN the right operand lies, to.count elements */
     } recv;
     struct {
         uint8_t op; /* enum hoop_local_op */
@@ -104,16 +113,31 @@ struct hoop_step {
  * and in_place. Everything an algorithm may know.
  */
 struct hoop_plan {
+    enum hoop_collective collective;
     enum hoop_algo algo;
-    uint32_t me, n;
-    uint32_t lanes;      /* >= 1 */
-    uint32_t type_bytes; /* 1, 2, 4 or 8 */
-    bool in_place;       /* of this rank; no algorithm may need to know the others' */
-    uint64_t count;      /* elements of the vector */
-    uint64_t chunk;      /* elements: ring, pairwise: largest chunk; bruck: at least count; slab:
-                            elements of one slab; direct: largest slice that is written at once */
+    uint32_t me, n, root; /* root: 0 where there is none */
+    uint32_t lanes;       /* >= 1 */
+    uint32_t type_bytes;  /* 1, 2, 4 or 8 */
+    bool in_place;        /* of this rank; no algorithm may need to know the others' */
+    uint64_t count;       /* elements of a block (base/collective.h): as the caller says it */
+    uint64_t chunk;   /* elements: ring, chain, pairwise: largest chunk; bruck, binomial: at least
+                         count; slab: elements of one slab; direct: largest slice at once */
+    uint64_t scratch; /* elements of a lane's SCRATCH over links: hoop_algo_scratch() */
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
 };
+
+/* Elements of rank's IN and OUT. */
+static inline uint64_t hoop_in_count(const struct hoop_plan *plan, uint32_t rank)
+{
+    const uint8_t extent = hoop_collectives[plan->collective].in;
+    return hoop_extent_blocks(extent, plan->n, rank == plan->root) * plan->count;
+}
+
+static inline uint64_t hoop_out_count(const struct hoop_plan *plan, uint32_t rank)
+{
+    const uint8_t extent = hoop_collectives[plan->collective].out;
+    return hoop_extent_blocks(extent, plan->n, rank == plan->root) * plan->count;
+}
 
 /*
  * Writes step k (0, 1, ...) of a lane to *ret and returns true; false: the lane is finished.
@@ -157,8 +181,23 @@ hoop_step_fn hoop_bruck_step;
  */
 hoop_step_fn hoop_pairwise_step;
 
-/* The function of an algorithm; NULL for HOOP_ALGO_AUTO. */
-hoop_step_fn *hoop_algo_steps(enum hoop_algo algo);
+/*
+ * chain: over links, large rooted vectors in one direction: rank root, root+1, ... (broadcast), or
+ * root+1, root+2, ..., root (reduce, in this order of additions), chunk behind chunk.
+ */
+hoop_step_fn hoop_chain_step;
+
+/*
+ * binomial: over links, small rooted vectors in ceil(log2 n) steps along a binomial tree; reduce
+ * gathers, and the root folds in rank order.
+ */
+hoop_step_fn hoop_binomial_step;
+
+/* The function of an algorithm for a collective; NULL: it cannot do it. */
+hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo algo);
+
+/* Elements of SCRATCH that each lane of the plan needs, over links. */
+uint64_t hoop_algo_scratch(const struct hoop_plan *plan);
 
 /* A step that does nothing, to be filled in. */
 static inline struct hoop_step hoop_step_none(void)
@@ -177,5 +216,13 @@ struct hoop_range hoop_shard(uint64_t total, uint64_t parts, uint64_t index, uin
  * one element where that would leave the shards uneven. None is empty if count >= n.
  */
 struct hoop_range hoop_shard_of(const struct hoop_plan *plan, uint64_t index);
+
+/*
+ * The part of the whole vector that is rank index's: a block of a blocked collective, else a shard.
+ * In IN and in OUT: the same range where the buffer holds all parts, and at 0 where it holds one
+ * block, which is then the rank's own.
+ */
+struct hoop_range hoop_part_in(const struct hoop_plan *plan, uint64_t index);
+struct hoop_range hoop_part_out(const struct hoop_plan *plan, uint64_t index);
 
 #endif

@@ -25,6 +25,13 @@ static inline uint64_t hoop_deadline_ns(uint64_t timeout_ms)
     return timeout_ms == 0 ? HOOP_NEVER : hoop_now_ns() + timeout_ms * HOOP_NS_PER_MS;
 }
 
+/* The milliseconds until a deadline, rounded up; 0: it is over. */
+static inline uint64_t hoop_left_ms(uint64_t deadline_ns)
+{
+    const uint64_t now = hoop_now_ns();
+    return now < deadline_ns ? (deadline_ns - now - 1) / HOOP_NS_PER_MS + 1 : 0;
+}
+
 /* Tells the core that this is a spin loop. */
 static inline void hoop_cpu_relax(void)
 {

@@ -36,6 +36,45 @@ const char *hoop_get_error_name(hoop_result_t result)
     }
 }
 
+/* The bytes of the character at a place, 1 where it is not whole; is it a control character? */
+static size_t error_text_character(const unsigned char *at, bool *ret_control)
+{
+    const size_t whole = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : at[0] >= 0xc0 ? 2 : 1;
+    size_t bytes = 1;
+    while (bytes < whole && (at[bytes] & 0xc0) == 0x80) {
+        bytes++;
+    }
+    if (bytes < whole || whole == 1) { /* by itself, 0x80 to 0x9f is C1 in Latin-1 */
+        *ret_control = at[0] < 0x20 || (at[0] >= 0x7f && at[0] < 0xa0);
+        return 1;
+    }
+    /* U+0080 to U+009F, and what is longer than it need be: some decoders find an ESC in it */
+    *ret_control = at[0] < 0xc2 || (at[0] == 0xc2 && at[1] < 0xa0) ||
+                   (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
+    return bytes;
+}
+
+bool hoop_text_has_control(const char *text)
+{
+    bool control = false;
+    for (const unsigned char *at = (const unsigned char *)text; *at != 0 && !control;) {
+        at += error_text_character(at, &control);
+    }
+    return control;
+}
+
+void hoop_text_clean(char *text)
+{
+    while (*text != '\0') {
+        bool control;
+        const size_t bytes = error_text_character((const unsigned char *)text, &control);
+        if (control) {
+            memset(text, ' ', bytes);
+        }
+        text += bytes;
+    }
+}
+
 size_t hoop_text_format(char *buf, size_t bytes, const char *format, va_list args)
 {
     static const char ellipsis[] = "...";
@@ -106,6 +145,11 @@ hoop_result_t hoop_error(hoop_result_t code, const char *format, ...)
 const char *hoop_thread_error(void)
 {
     return error_sentence;
+}
+
+hoop_result_t hoop_failure_take(struct hoop_failure *f, hoop_result_t code, int rank)
+{
+    return hoop_failure_set(f, code, rank, "%s", hoop_thread_error());
 }
 
 hoop_result_t hoop_from_errno(int err)

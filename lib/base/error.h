@@ -10,6 +10,7 @@
 
 #include "hoop.h"
 #include <stdarg.h>
+#include <stdbool.h>
 
 /*
  * Internal: "not now". A call that returned it changed nothing; it never leaves the library.
@@ -45,11 +46,22 @@ hoop_result_t hoop_error(hoop_result_t code, const char *format, ...) HOOP_PRINT
 /* The calling thread's sentence; "" when there is none. Valid until its next hoop_error(). */
 const char *hoop_thread_error(void);
 
+/*
+ * The calling thread's sentence, which came with code, into a failure: as hoop_failure_set().
+ * Returns the code that *f holds now.
+ */
+hoop_result_t hoop_failure_take(struct hoop_failure *f, hoop_result_t code, int rank);
+
 /* ENOMEM and friends to HOOP_OUT_OF_MEMORY, ETIMEDOUT to HOOP_TIMEOUT, else HOOP_SYSTEM_ERROR. */
 hoop_result_t hoop_from_errno(int err);
 
 /* The symbolic name of an errno ("ECONNREFUSED"), for sentences. Static. */
 const char *hoop_errno_name(int err);
+
+/* Does a text hold what could disturb a log or a terminal: C0, DEL, C1, also in UTF-8? */
+bool hoop_text_has_control(const char *text);
+/* Puts a space in its place. */
+void hoop_text_clean(char *text);
 
 /*
  * vsnprintf() that never cuts inside a UTF-8 character; a text that was cut ends in "...".

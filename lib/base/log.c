@@ -8,10 +8,8 @@
  * take it in one go (PIPE_BUF). Text from outside can not forge a line: control characters become
  * spaces.
  *
- * Getting ready. The log needs settings, and reading settings may have something to log. So
- * log_ready() first calls hoop_settings(), outside of log_once: that parses, without logging,
- * then logs what it found through hoop_log(), whose own log_ready() finds the settings parsed and
- * prepares the log. log_prepare() itself must not call hoop_log().
+ * The settings know nothing of the log: what was wrong in them is fetched and written by the first
+ * use of the log, once it is prepared. log_prepare() itself must not call hoop_log().
  */
 #include "base/log.h"
 #include "base/settings.h"
@@ -24,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_LINE_BYTES 2048
@@ -106,11 +105,7 @@ static void log_deliver(hoop_log_level_t level, enum hoop_log_subsystem subsyste
     char *text = line + head;
     errno = saved_errno; /* for %m */
     const size_t length = hoop_text_format(text, sizeof(line) - head - 1, format, args);
-    for (size_t i = 0; i < length; i++) {
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) {
-            text[i] = ' ';
-        }
-    }
+    hoop_text_clean(text);
     pthread_rwlock_rdlock(&log_callback_lock);
     const bool called = log_callback != NULL;
     if (called) {
@@ -182,6 +177,23 @@ static bool log_expand(const char *pattern, char *ret_path, size_t bytes)
     return true;
 }
 
+/*
+ * Its name can be guessed, and its directory may be everybody's: it must not lead elsewhere by a
+ * link, and a pipe in its place must not hold this process up: lines that it does not take are
+ * lost. What /dev/stderr and its like lead to is this process's own.
+ */
+static int log_open_file(const char *path)
+{
+    const int follow = strncmp(path, "/dev/", strlen("/dev/")) == 0 ? 0 : O_NOFOLLOW;
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    const int fd = open(path, flags | follow, 0600);
+    struct stat about;
+    if (fd >= 0 && fstat(fd, &about) == 0 && !S_ISFIFO(about.st_mode)) {
+        (void)fcntl(fd, F_SETFL, O_APPEND);
+    }
+    return fd;
+}
+
 static void log_open(const char *pattern, int level)
 {
     char path[PATH_MAX];
@@ -192,7 +204,7 @@ static void log_open(const char *pattern, int level)
                      sizeof(path) - 1);
         return;
     }
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int fd = log_open_file(path);
     if (fd < 0) {
         log_complain(level, "HOOP_DEBUG_FILE: cannot open %s: %s; the log stays on stderr", path,
                      hoop_errno_name(errno));
@@ -252,21 +264,28 @@ static void log_prepare(void)
         const bool quiet = (named & 1u << i) == 0 && level > HOOP_LOG_WARN;
         levels |= (unsigned)(quiet ? HOOP_LOG_WARN : level) << (i * LOG_LEVEL_BITS);
     }
-    atomic_store_explicit(&log_levels, levels, memory_order_relaxed);
+    /* pairs with the acquire in hoop_log_enabled(): with it all of this is there */
+    atomic_store_explicit(&log_levels, levels, memory_order_release);
 }
 
-static void log_ready(void)
+static void log_note(void *arg, const char *line)
 {
-    (void)hoop_settings(); /* see the top: outside of log_once */
+    (void)arg;
+    hoop_log(HOOP_LOG_WARN, HOOP_LOG_ENV, "%s", line);
+}
+
+void hoop_log_settings(void)
+{
     pthread_once(&log_once, log_prepare);
+    hoop_settings_take_notes(log_note, NULL);
 }
 
 bool hoop_log_enabled(hoop_log_level_t level, enum hoop_log_subsystem subsystem)
 {
-    unsigned levels = atomic_load_explicit(&log_levels, memory_order_relaxed);
+    unsigned levels = atomic_load_explicit(&log_levels, memory_order_acquire);
     if ((levels & LOG_VALID) == 0) {
-        log_ready();
-        levels = atomic_load_explicit(&log_levels, memory_order_relaxed);
+        hoop_log_settings();
+        levels = atomic_load_explicit(&log_levels, memory_order_acquire);
     }
     const unsigned most = levels >> ((unsigned)subsystem * LOG_LEVEL_BITS) & LOG_LEVEL_MASK;
     return level > HOOP_LOG_NONE && (unsigned)level <= most;
@@ -276,12 +295,14 @@ void hoop_log(hoop_log_level_t level, enum hoop_log_subsystem subsystem, const c
 {
     const int saved_errno = errno;
     if (hoop_log_enabled(level, subsystem)) {
-        log_ready();
+        int cancel = 0;
         va_list args;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* locks are held inside */
         va_start(args, format);
         errno = saved_errno;
         log_deliver(level, subsystem, format, args);
         va_end(args);
+        pthread_setcancelstate(cancel, &cancel);
     }
     errno = saved_errno;
 }

@@ -31,6 +31,9 @@ bool hoop_log_enabled(hoop_log_level_t level, enum hoop_log_subsystem subsystem)
 void hoop_log(hoop_log_level_t level, enum hoop_log_subsystem subsystem, const char *format, ...)
     HOOP_PRINTF(3, 4);
 
+/* Writes what was wrong in the settings, once; so does the first line of the log. */
+void hoop_log_settings(void);
+
 /* See hoop_set_log_callback(). */
 void hoop_log_set_callback(hoop_log_fn_t fn, void *arg);
 

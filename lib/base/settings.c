@@ -7,12 +7,10 @@
  * everything is in place.
  */
 #include "base/settings.h"
-#include "base/log.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +57,8 @@ static const char *const settings_algo_names[HOOP_ALGO_COUNT] = {
     [HOOP_ALGO_AUTO] = "auto",         [HOOP_ALGO_ONESHOT] = "oneshot",
     [HOOP_ALGO_DIRECT] = "direct",     [HOOP_ALGO_SLAB] = "slab",
     [HOOP_ALGO_RING] = "ring",         [HOOP_ALGO_BRUCK] = "bruck",
-    [HOOP_ALGO_PAIRWISE] = "pairwise",
+    [HOOP_ALGO_PAIRWISE] = "pairwise", [HOOP_ALGO_CHAIN] = "chain",
+    [HOOP_ALGO_BINOMIAL] = "binomial",
 };
 
 /* A line that waits to be logged. */
@@ -412,16 +411,17 @@ static void settings_load(void)
             snprintf(settings_presets[i], SETTINGS_WORD_BYTES, "%s", s->number);
         }
     }
-    atomic_store_explicit(&settings_notes, list.first, memory_order_relaxed);
+    atomic_store_explicit(&settings_notes, list.first, memory_order_release);
 }
 
-static void settings_log_notes(void)
+void hoop_settings_take_notes(hoop_settings_report_fn_t report, void *arg)
 {
+    (void)hoop_settings();
     struct settings_note *note =
-        atomic_exchange_explicit(&settings_notes, NULL, memory_order_relaxed);
+        atomic_exchange_explicit(&settings_notes, NULL, memory_order_acquire);
     while (note != NULL) {
         struct settings_note *next = note->next;
-        hoop_log(HOOP_LOG_WARN, HOOP_LOG_ENV, "%s", note->line);
+        report(arg, note->line);
         free(note);
         note = next;
     }
@@ -430,9 +430,6 @@ static void settings_log_notes(void)
 const struct hoop_settings *hoop_settings(void)
 {
     pthread_once(&settings_once, settings_load);
-    if (atomic_load_explicit(&settings_notes, memory_order_relaxed) != NULL) {
-        settings_log_notes();
-    }
     return &settings_in_force;
 }
 
@@ -478,6 +475,57 @@ hoop_result_t hoop_settings_next(size_t *cursor, hoop_setting_t *ret_setting)
     };
     *cursor = i + 1;
     return HOOP_OK;
+}
+
+/* ---- What all ranks have alike ------------------------------------------------------------ */
+
+#define AGREED_NUMBER(field, variable, preset, least, most, text)                                  \
+    {variable, "", offsetof(struct hoop_agreement, field)},
+#define AGREED_CHOICE(field, variable, preset, choices, text)                                      \
+    {variable, choices, offsetof(struct hoop_agreement, field)},
+
+static const struct agreed {
+    const char *name, *choices; /* of a number: "" */
+    size_t offset;
+} settings_agreed[] = {HOOP_SETTINGS_AGREED(AGREED_NUMBER, AGREED_CHOICE)};
+
+struct hoop_agreement hoop_settings_agreement(const struct hoop_settings *settings)
+{
+#define AGREED_TAKE(field, ...) .field = (uint64_t)settings->field,
+    return (struct hoop_agreement){HOOP_SETTINGS_AGREED(AGREED_TAKE, AGREED_TAKE)};
+#undef AGREED_TAKE
+}
+
+static uint64_t agreed_value(const struct agreed *of, const struct hoop_agreement *agreement)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)agreement + of->offset, sizeof(value));
+    return value;
+}
+
+/* A choice's word; else, also where a stranger sent what is none, the number. */
+static void agreed_show(const struct agreed *of, uint64_t value, char ret[SETTINGS_WORD_BYTES])
+{
+    settings_choice_word(of->choices, value, ret);
+    if (ret[0] == '\0') {
+        snprintf(ret, SETTINGS_WORD_BYTES, "%" PRIu64, value);
+    }
+}
+
+bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_agreement *b,
+                            struct hoop_difference *ret)
+{
+    static_assert(sizeof(ret->a) == SETTINGS_WORD_BYTES, "a difference has room for any word");
+    for (size_t i = 0; i < sizeof(settings_agreed) / sizeof(settings_agreed[0]); i++) {
+        const struct agreed *of = &settings_agreed[i];
+        if (agreed_value(of, a) != agreed_value(of, b)) {
+            ret->name = of->name;
+            agreed_show(of, agreed_value(of, a), ret->a);
+            agreed_show(of, agreed_value(of, b), ret->b);
+            return true;
+        }
+    }
+    return false;
 }
 
 const char *hoop_algo_name(enum hoop_algo algo)

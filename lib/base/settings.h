@@ -12,6 +12,8 @@
 #define HOOP_BASE_SETTINGS_H
 
 #include "base/error.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 enum hoop_algo {
     HOOP_ALGO_AUTO,
@@ -21,35 +23,36 @@ enum hoop_algo {
     HOOP_ALGO_RING,
     HOOP_ALGO_BRUCK,
     HOOP_ALGO_PAIRWISE,
+    HOOP_ALGO_CHAIN,
+    HOOP_ALGO_BINOMIAL,
     HOOP_ALGO_COUNT
 };
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
 enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP };
-enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
+enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_MAC };
 
 /*
  * NUMBER(field, variable, default, least, most, text)           uint64_t; suffixes K M G for _bytes
  * CHOICE(field, variable, default index, "a b c", text)         int: the index
  * STRING(field, variable, text)                                 const char *, NULL when unset
  * SECRET(field, variable, text)                                 the same, shown as "(set)"
+ *
+ * HOOP_SETTINGS_AGREED: the lines that must have the same value on all ranks. They are what struct
+ * hoop_agreement consists of.
  */
-#define HOOP_SETTINGS(NUMBER, CHOICE, STRING, SECRET)                                              \
-    CHOICE(debug, "HOOP_DEBUG", HOOP_LOG_WARN, "none error warn info trace", "what is logged")     \
-    STRING(debug_subsys, "HOOP_DEBUG_SUBSYS",                                                      \
-           "comma list of the subsystems that log below warn: init comm net mem plan env; "        \
-           "unset: all")                                                                           \
-    STRING(debug_file, "HOOP_DEBUG_FILE", "log file; %h is the host name, %p the process id")      \
-    CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO, "auto oneshot direct slab ring bruck pairwise",      \
-           "algorithm of all_reduce; the same on all ranks")                                       \
+#define HOOP_SETTINGS_AGREED(NUMBER, CHOICE)                                                       \
+    CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO,                                                      \
+           "auto oneshot direct slab ring bruck pairwise chain binomial",                          \
+           "algorithm of the collectives that it can do; the same on all ranks")                   \
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
            "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
            "same on all ranks")                                                                    \
     NUMBER(lanes, "HOOP_LANES", 2, 1, 16, "lanes of the ring; the same on all ranks")              \
     NUMBER(chunk_bytes, "HOOP_CHUNK_BYTES", 131072, 4096, 67108864,                                \
            "largest chunk of the ring; the same on all ranks")                                     \
-    NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 2048, 0, 65536,                                    \
-           "what a rank may read of all others together for an all_reduce to be done in one "      \
-           "step by everyone; 16 times that where ranks outnumber CPUs; the same on all ranks")    \
+    NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 65536, 0, 65536,                                   \
+           "on one machine, the most that a rank may publish for all to take at once, where the "  \
+           "cost model finds that cheaper; the same on all ranks")                                 \
     NUMBER(                                                                                        \
         bruck_bytes, "HOOP_BRUCK_BYTES", 65536, 0, 1048576,                                        \
         "over links, the largest vector of which every rank sends every other a copy; the same "   \
@@ -57,8 +60,17 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
     CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp",                           \
            "tcp: all data go over TCP, also between ranks that share a machine; the same on all "  \
            "ranks")                                                                                \
-    CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off",                                  \
-           "how the receiver of a chunk over TCP checks its bytes; the same on all ranks")         \
+    CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off mac",                              \
+           "how the receiver of a chunk over TCP checks its bytes: the first two find accidents, " \
+           "mac forgers too; the same on all ranks")
+
+#define HOOP_SETTINGS(NUMBER, CHOICE, STRING, SECRET)                                              \
+    CHOICE(debug, "HOOP_DEBUG", HOOP_LOG_WARN, "none error warn info trace", "what is logged")     \
+    STRING(debug_subsys, "HOOP_DEBUG_SUBSYS",                                                      \
+           "comma list of the subsystems that log below warn: init comm net mem plan env; "        \
+           "unset: all")                                                                           \
+    STRING(debug_file, "HOOP_DEBUG_FILE", "log file; %h is the host name, %p the process id")      \
+    HOOP_SETTINGS_AGREED(NUMBER, CHOICE)                                                           \
     NUMBER(init_timeout_ms, "HOOP_INIT_TIMEOUT_MS", 60000, 1, 86400000,                            \
            "all ranks must have joined by then")                                                   \
     NUMBER(op_timeout_ms, "HOOP_OP_TIMEOUT_MS", 600000, 0, 86400000,                               \
@@ -80,6 +92,9 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
         insecure, "HOOP_INSECURE", 0, "0 1",                                                       \
         "1: join ranks of several machines without a secret: anybody who reaches a port is let "   \
         "in")                                                                                      \
+    CHOICE(nat, "HOOP_NAT", 0, "0 1",                                                              \
+           "1: addresses between the machines are translated: connections are taken in that were " \
+           "dialled at another address")                                                           \
     STRING(socket_ifname, "HOOP_SOCKET_IFNAME",                                                    \
            "network interfaces that may be used: comma list of prefixes; ^ before the list: all "  \
            "but these; = : whole names")                                                           \
@@ -87,7 +102,7 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF };
            "the kind of addresses that may be used")                                               \
     STRING(port_range, "HOOP_PORT_RANGE",                                                          \
            "first-last, or one: the only ports that are listened at, but for that of a tcp:// "    \
-           "url; unset: MASTER_PORT for the hub, else any that is free")                           \
+           "url; unset: MASTER_PORT for the root, else any that is free")                          \
     NUMBER(socket_buffer_bytes, "HOOP_SOCKET_BUFFER_BYTES", 0, 0, 268435456,                       \
            "send and receive buffer of a data connection; 0: as the kernel sees fit")              \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
@@ -108,6 +123,29 @@ struct hoop_settings {
     uint64_t from_environment; /* bit i: line i of the table was set there, and rightly */
 };
 
+/*
+ * What the ranks of a comm must have alike, as every rank brings it to the join: a difference
+ * fails the join of all. It is made of the table, and so is the comparison.
+ */
+struct hoop_agreement {
+#define HOOP_AGREED(field, ...) uint64_t field;
+    HOOP_SETTINGS_AGREED(HOOP_AGREED, HOOP_AGREED)
+#undef HOOP_AGREED
+    /* not compared: does a rank see fewer CPUs than ranks? Once the comm is there: does any? */
+    uint64_t oversubscribed;
+};
+
+/* The first setting in which two ranks differ, and its value on each, as text. */
+struct hoop_difference {
+    const char *name;
+    char a[24], b[24];
+};
+
+struct hoop_agreement hoop_settings_agreement(const struct hoop_settings *settings);
+/* False: they agree, and *ret is untouched. */
+bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_agreement *b,
+                            struct hoop_difference *ret);
+
 /* What is in force in this process; read-only, valid for ever. Thread-safe. */
 const struct hoop_settings *hoop_settings(void);
 
@@ -122,6 +160,12 @@ typedef void (*hoop_settings_report_fn_t)(void *arg, const char *line);
 void hoop_settings_parse(char *const *env, struct hoop_settings *ret_settings,
                          hoop_settings_report_fn_t report, void *arg);
 void hoop_settings_finish(struct hoop_settings *settings);
+
+/*
+ * Reports what was wrong in this process's environment: each line once, to the first who asks,
+ * which is hoop_log_settings(). Thread-safe.
+ */
+void hoop_settings_take_notes(hoop_settings_report_fn_t report, void *arg);
 
 /* The name of an algorithm ("ring"), and the algorithm of a name; HOOP_ALGO_COUNT: none such. */
 const char *hoop_algo_name(enum hoop_algo algo);

@@ -1,13 +1,27 @@
-/* The two sizes of the machine that layouts and cuts follow. */
+/* The sizes of the machine that layouts and cuts follow, and the limits that all share. */
 #ifndef HOOP_BASE_SIZES_H
 #define HOOP_BASE_SIZES_H
 
 #include <stddef.h>
+#include <unistd.h>
 
 /* Two ranks should not write to one of these. */
 #define HOOP_LINE_BYTES ((size_t)64)
 
-/* What can be mapped, and replaced, by itself. */
+/* A usual page: where memory is cut. */
 #define HOOP_PAGE_BYTES ((size_t)4096)
+/* What can be mapped, and replaced, by itself: on kernels for ARM and POWER 16 or 64 KiB, too. */
+#define HOOP_PAGE_MOST_BYTES ((size_t)65536)
+static inline size_t hoop_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Most ranks of a job. */
+#define HOOP_MAX_RANKS 4096u
+/* Names of hosts, sockets and rendezvous: C strings. */
+#define HOOP_NAME_BYTES 64
+/* Descriptors that travel with one message. */
+#define HOOP_MAX_FDS 32u
 
 #endif

@@ -1,0 +1,126 @@
+/*
+ * What many communicators of the same ranks cost a rank: descriptors and memory.
+ *
+ *     hooprun -n 8 comm_cost 100
+ *
+ * Makes so many communicators, uses each twice (memory of its own that peers map, and a small
+ * call), and rank 0 prints the least and the most of all ranks, what they had before taken off.
+ */
+#include <dirent.h>
+#include <hoop.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT ((size_t)65536)
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        const hoop_result_t result_ = (call);                                                      \
+        if (result_ != HOOP_OK) {                                                                  \
+            fprintf(stderr, "comm_cost: %s: %s\n", #call, hoop_get_last_error(NULL));              \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* What a rank has: its descriptors, and KiB of memory. */
+struct cost {
+    double descriptors, anonymous, shared;
+};
+
+static double count_descriptors(void)
+{
+    double count = -1; /* the directory's own */
+    DIR *directory = opendir("/proc/self/fd");
+    const struct dirent *entry = NULL;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        count += entry->d_name[0] != '.';
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+    return count;
+}
+
+static struct cost cost_now(void)
+{
+    struct cost cost = {.descriptors = count_descriptors()};
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        (void)sscanf(line, "RssAnon: %lf", &cost.anonymous);
+        (void)sscanf(line, "RssShmem: %lf", &cost.shared);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return cost;
+}
+
+/* A communicator of the same ranks; rank 0 tells the others where to meet. */
+static hoop_comm_t make(hoop_comm_t world, int rank, int ranks)
+{
+    hoop_unique_id_t id;
+    hoop_comm_t comm = HOOP_COMM_NULL;
+    memset(&id, 0, sizeof(id));
+    if (rank == 0) {
+        CHECK(hoop_get_unique_id(&id));
+    }
+    CHECK(hoop_all_reduce(&id, &id, sizeof(id), HOOP_UINT8, HOOP_SUM, world, NULL));
+    CHECK(hoop_comm_init_rank(&comm, ranks, id, rank));
+    return comm;
+}
+
+static void use(hoop_comm_t comm)
+{
+    float *values = NULL;
+    CHECK(hoop_mem_alloc((void **)&values, COUNT * sizeof(*values), HOOP_MEM_HOST));
+    CHECK(hoop_all_reduce(values, values, COUNT, HOOP_FLOAT32, HOOP_MAX, comm, NULL));
+    CHECK(hoop_barrier(comm, NULL));
+    CHECK(hoop_mem_free(values));
+}
+
+static void report(hoop_comm_t world, int rank, int ranks, int comms, struct cost before)
+{
+    struct cost most = cost_now();
+    most.descriptors -= before.descriptors;
+    most.anonymous -= before.anonymous;
+    most.shared -= before.shared;
+    struct cost least = most;
+    CHECK(hoop_all_reduce(&most, &most, 3, HOOP_FLOAT64, HOOP_MAX, world, NULL));
+    CHECK(hoop_all_reduce(&least, &least, 3, HOOP_FLOAT64, HOOP_MIN, world, NULL));
+    if (rank == 0) {
+        printf("%d comms of %d ranks, a rank: %.0f to %.0f descriptors, %.0f to %.0f KiB "
+               "anonymous, %.0f to %.0f KiB shared\n",
+               comms, ranks, least.descriptors, most.descriptors, least.anonymous, most.anonymous,
+               least.shared, most.shared);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const int count = argc > 1 ? atoi(argv[1]) : 100;
+    hoop_comm_t world = HOOP_COMM_NULL;
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): a handle is a pointer */
+    hoop_comm_t *comms = calloc(count > 0 ? (size_t)count : 1, sizeof(*comms));
+    int rank = 0, ranks = 0;
+    const struct cost before = cost_now();
+    CHECK(hoop_comm_init_env(&world, NULL));
+    CHECK(hoop_comm_user_rank(world, &rank));
+    CHECK(hoop_comm_count(world, &ranks));
+    if (comms == NULL) {
+        fprintf(stderr, "comm_cost: no memory for %d communicators\n", count);
+        return 1;
+    }
+    for (int i = 0; i < count; i++) {
+        comms[i] = make(world, rank, ranks);
+        use(comms[i]);
+    }
+    report(world, rank, ranks, count, before);
+    for (int i = 0; i < count; i++) {
+        CHECK(hoop_comm_destroy(comms[i]));
+    }
+    CHECK(hoop_comm_destroy(world));
+    free(comms);
+    return 0;
+}

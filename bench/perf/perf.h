@@ -1,0 +1,113 @@
+/*
+ * The engine of the benchmarks, in the dialect of nccl-tests.
+ *
+ * A benchmark is one struct perf_collective and a main() that hands it to perf_main(); the engine
+ * does everything else: options, ranks, buffers, timing, checking, reports. It uses nothing but
+ * the public header hoop.h, so it measures what any program would see.
+ *
+ *     perf_main.c      the order of things             perf_run.c      sweep, timing, checking
+ *     perf_options.c   the command line                perf_data.c     inputs, expected results
+ *     perf_ranks.c     birth and death of the comms    perf_buffer.c   memory with guard bytes
+ *     perf_report.c    text on stdout                  perf_bound.c    the machine's memory speed
+ *     perf_json.c      the JSON file                   perf_watch.c    -T, the watchdog
+ *     perf_failure.c   messages about failures         perf_progress.c  where it is, on a terminal
+ *     perf_shape.c     sizes and origins that several collectives share
+ */
+#ifndef PERF_H
+#define PERF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "hoop.h"
+#include "perf/perf_data.h"
+
+/* What the process returns; the numbers are the dialect's. */
+enum perf_exit {
+    PERF_SUCCESS = 0,
+    PERF_INTERNAL = 1,
+    PERF_HOOP = 3, /* a call of hoop failed */
+    PERF_TIMED_OUT = 4,
+    PERF_NOT_IMPLEMENTED = 5,
+    PERF_USAGE = 6,
+    PERF_WRONG = 7, /* wrong data, or too slow for NCCL_TESTS_MIN_BW */
+    PERF_BAD_ARGUMENT = 255
+};
+
+/*
+ * How a size turns into counts of elements, for one rank. No buffer is larger than the size column.
+ * In place, one buffer holds both what is sent and what is received.
+ */
+struct perf_shape {
+    size_t bytes;      /* the size column */
+    size_t count;      /* the count column, and the argument of the call */
+    size_t send_count; /* elements that this rank sends; 0 where its send buffer is not read */
+    size_t recv_count; /* elements that it receives; 0 where nothing may be written */
+    size_t in_place_send_at; /* in place: where in the buffer the sent elements begin */
+    size_t in_place_recv_at; /* in place: where the received ones do */
+};
+
+/* One call of the collective on one comm. */
+struct perf_call {
+    const char *send;
+    char *recv;
+    size_t count;
+    hoop_datatype_t type;
+    hoop_red_op_t op;
+    int root;
+    hoop_comm_t comm;
+    int rank, nranks;
+};
+
+struct perf_collective {
+    const char *program; /* "all_reduce_perf" */
+    bool has_op;         /* takes an operation; otherwise the column says none */
+    bool has_root;       /* takes a root; otherwise the column says -1 */
+    bool not_in_place;   /* has no form in place: that half is not measured and says N/A */
+    bool grouped;        /* start() makes several calls: they need a group */
+
+    /* The largest shape with at most bytes of the size column; root 0 where there is none. */
+    void (*shape)(size_t bytes, size_t type_bytes, int nranks, int rank, int root,
+                  struct perf_shape *ret);
+
+    /* Bus bandwidth over algorithm bandwidth: what the best ring moves past a rank. */
+    double (*bus_factor)(int nranks);
+
+    /* Bytes that all ranks together must read and write, for each byte of the size column. */
+    double (*traffic)(int nranks);
+
+    /*
+     * A rank receives blocks of count elements. Whose input is a block, and from which element on?
+     * With an operation: of which elements is it the reduction, whoever's they are?
+     */
+    struct perf_origin (*origin)(const struct perf_case *data, size_t count, int rank, int block);
+
+    hoop_result_t (*start)(const struct perf_call *call);
+};
+
+/* ---- What several collectives have in common ---------------------------------------------- */
+
+/* count elements of the type, as many as fit. */
+size_t perf_count_whole(size_t bytes, size_t type_bytes);
+/*
+ * Elements of each of nranks equal parts of the size; whole units of 16 bytes, as the dialect has
+ * it, so that small sizes become 0.
+ */
+size_t perf_count_part(size_t bytes, size_t type_bytes, int nranks);
+
+/* Bus factors: 1, (n-1)/n. */
+double perf_bus_once(int nranks);
+double perf_bus_others(int nranks);
+
+/* Origins: the same elements as here, or their reduction; block b from rank b; from the root. */
+struct perf_origin perf_origin_same(const struct perf_case *data, size_t count, int rank,
+                                    int block);
+struct perf_origin perf_origin_ranks(const struct perf_case *data, size_t count, int rank,
+                                     int block);
+struct perf_origin perf_origin_root(const struct perf_case *data, size_t count, int rank,
+                                    int block);
+
+/* The whole program: returns what main() must return. */
+int perf_main(int argc, char **argv, const struct perf_collective *collective);
+
+#endif

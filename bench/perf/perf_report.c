@@ -1,0 +1,540 @@
+/* See perf_report.h. */
+#include "perf/perf_report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "perf/perf_ranks.h"
+
+#define TIME_FORMAT "%Y-%m-%d %H:%M:%S"
+#define JSON_SCHEMA 3
+
+static const char *const half_keys[2] = {"out_of_place", "in_place"};
+static const char *const iteration_keys[2] = {"out_of_place_per_iter", "in_place_per_iter"};
+
+/* ---- Numbers ------------------------------------------------------------------------------ */
+
+void perf_report_number(double value, int width, char ret_text[PERF_NUMBER_BYTES])
+{
+    static const char *const formats[] = {"%*.2f", "%*.1f", "%*.0f", "%*.1e", "%*.0e"};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        int length = snprintf(ret_text, PERF_NUMBER_BYTES, formats[i], width, value);
+#pragma GCC diagnostic pop
+        if (length <= width) {
+            return;
+        }
+    }
+}
+
+static int report_compare(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Nearest rank: the smallest value that percent of all values do not exceed. */
+static double report_percentile(const double *sorted, size_t n, size_t percent)
+{
+    size_t rank = (n * percent + 99) / 100;
+    return sorted[rank > 0 ? rank - 1 : 0];
+}
+
+void perf_report_stats(double *values, size_t n, struct perf_stats *ret_stats)
+{
+    qsort(values, n, sizeof *values, report_compare);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += values[i];
+    }
+    double mean = sum / (double)n;
+    double squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        squares += (values[i] - mean) * (values[i] - mean);
+    }
+    *ret_stats = (struct perf_stats){
+        .min = values[0],
+        .max = values[n - 1],
+        .mean = mean,
+        .p50 = report_percentile(values, n, 50),
+        .p95 = report_percentile(values, n, 95),
+        .p99 = report_percentile(values, n, 99),
+        .deviation = sqrt(squares / (double)n),
+    };
+}
+
+static double report_variation(const struct perf_stats *stats)
+{
+    return stats->mean > 0 ? stats->deviation / stats->mean * 100 : 0;
+}
+
+static void report_now(char *text, size_t bytes)
+{
+    time_t now = time(NULL);
+    struct tm parts;
+    if (!localtime_r(&now, &parts) || strftime(text, bytes, TIME_FORMAT, &parts) == 0) {
+        text[0] = '\0';
+    }
+}
+
+/* ---- Head --------------------------------------------------------------------------------- */
+
+extern char **environ;
+
+/* Only names that say something about the run, and never a secret. */
+static void report_json_environment(struct perf_json *json)
+{
+    perf_json_key(json, "env");
+    perf_json_begin(json, '[');
+    for (char **entry = environ; *entry; entry++) {
+        bool ours = strncmp(*entry, "HOOP_", 5) == 0 || strncmp(*entry, "NCCL_TESTS_", 11) == 0;
+        if (ours && !strstr(*entry, "SECRET")) {
+            perf_json_string(json, *entry);
+        }
+    }
+    perf_json_end(json);
+}
+
+static void report_json_open(struct perf_json *json, int argc, char **argv)
+{
+    char now[32];
+    report_now(now, sizeof now);
+    perf_json_begin(json, '{');
+    perf_json_key(json, "version");
+    perf_json_integer(json, JSON_SCHEMA);
+    perf_json_key(json, "start_time");
+    perf_json_string(json, now);
+    perf_json_key(json, "args");
+    perf_json_begin(json, '[');
+    for (int i = 0; i < argc; i++) {
+        perf_json_string(json, argv[i]);
+    }
+    perf_json_end(json);
+    report_json_environment(json);
+    int version = 0;
+    hoop_get_version(&version);
+    perf_json_key(json, "library");
+    perf_json_string(json, "hoop");
+    perf_json_key(json, "nccl_version"); /* the dialect's key for the version of the library */
+    perf_json_integer(json, version);
+}
+
+static void report_banner(FILE *out, const struct perf_options *options, const char *program)
+{
+    bool multiplied = options->step_factor > 1;
+    int library = 0;
+    hoop_get_version(&library);
+    fprintf(out, "# hoop version %d.%d.%d hoop-headers=%d hoop-library=%d\n", HOOP_MAJOR,
+            HOOP_MINOR, HOOP_PATCH, HOOP_VERSION_CODE, library);
+    fprintf(out, "# Collective test starting: %s\n", program);
+    fprintf(out,
+            "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d "
+            "iters: %d agg iters: %d validation: %d graph: %d unalign: %zu\n",
+            options->threads, options->gpus, options->min_bytes, options->max_bytes,
+            multiplied ? options->step_factor : options->step_bytes,
+            multiplied ? "factor" : "bytes", options->warmup_iters, options->iters,
+            options->agg_iters, options->checks, options->graph, options->unalign);
+    if (options->blocking == PERF_BLOCKING_BARRIER) {
+        fprintf(out, "# Blocking Enabled: barrier after each collective\n");
+    } else if (options->blocking == PERF_BLOCKING_WAIT) {
+        fprintf(out,
+                "# Blocking Enabled: wait for completion after each collective (no barrier)\n");
+    } else if (options->blocking == PERF_BLOCKING_OUTER) {
+        fprintf(out, "# Blocking Enabled: barrier after each iteration\n");
+    }
+    if (options->per_iter) {
+        fprintf(out, "# Per-Iteration Report: i_* are of the slowest rank in each iteration\n");
+    }
+    if (options->parallel_init) {
+        fprintf(out, "# Parallel Init Enabled: ranks of a process initialise concurrently\n");
+    }
+    perf_options_notes(options, out);
+    fprintf(out, "#\n");
+}
+
+void perf_report_open(struct perf_report *report, const struct perf_collective *collective,
+                      int argc, char **argv)
+{
+    if (report->options->json_path) {
+        perf_json_open(&report->json, report->options->json_path, report->out);
+    }
+    report_json_open(&report->json, argc, argv);
+    report_banner(report->out, report->options, collective->program);
+}
+
+static void report_json_config(struct perf_json *json, const struct perf_options *options)
+{
+    bool multiplied = options->step_factor > 1;
+    perf_json_key(json, "nthreads");
+    perf_json_integer(json, options->threads);
+    perf_json_key(json, "ngpus");
+    perf_json_integer(json, options->gpus);
+    perf_json_key(json, "minimum_bytes");
+    perf_json_size(json, options->min_bytes);
+    perf_json_key(json, "maximum_bytes");
+    perf_json_size(json, options->max_bytes);
+    perf_json_key(json, multiplied ? "step_factor" : "step_bytes");
+    perf_json_size(json, multiplied ? options->step_factor : options->step_bytes);
+    perf_json_key(json, "warmup_iters");
+    perf_json_integer(json, options->warmup_iters);
+    perf_json_key(json, "iterations");
+    perf_json_integer(json, options->iters);
+    perf_json_key(json, "aggregated_iterations");
+    perf_json_integer(json, options->agg_iters);
+    perf_json_key(json, "validation");
+    perf_json_integer(json, options->checks);
+    perf_json_key(json, "graph");
+    perf_json_integer(json, options->graph);
+    perf_json_key(json, "blocking_collectives");
+    perf_json_bool(json, options->blocking != PERF_BLOCKING_OFF);
+    perf_json_key(json, "per_iter_timing");
+    perf_json_bool(json, options->per_iter != 0);
+    perf_json_key(json, "parallel_init");
+    perf_json_bool(json, options->parallel_init != 0);
+}
+
+void perf_report_places(struct perf_report *report, const struct perf_place *places, int nranks)
+{
+    struct perf_json *json = &report->json;
+    perf_json_key(json, "config");
+    perf_json_begin(json, '{');
+    report_json_config(json, report->options);
+    perf_json_key(json, "devices");
+    perf_json_begin(json, '[');
+    fprintf(report->out, "# Using devices\n");
+    for (int rank = 0; rank < nranks; rank++) {
+        const struct perf_place *place = &places[rank];
+        fprintf(report->out, "#  Rank %2d Group %2d Pid %6d on %10s device host [cpus %s]\n", rank,
+                0, (int)place->pid, place->host, place->cpus);
+        perf_json_begin(json, '{');
+        perf_json_key(json, "rank");
+        perf_json_integer(json, rank);
+        perf_json_key(json, "group");
+        perf_json_integer(json, 0);
+        perf_json_key(json, "pid");
+        perf_json_integer(json, place->pid);
+        perf_json_key(json, "hostname");
+        perf_json_string(json, place->host);
+        perf_json_key(json, "device");
+        perf_json_integer(json, -1);
+        perf_json_key(json, "device_hex");
+        perf_json_string(json, "host");
+        perf_json_key(json, "device_info");
+        perf_json_string(json, place->cpus);
+        perf_json_end(json);
+    }
+    perf_json_end(json);
+    perf_json_end(json);
+}
+
+/* ---- Table -------------------------------------------------------------------------------- */
+
+/* One line of the head: the same columns twice, each with the four of -I behind it. */
+static void report_head_line(const struct perf_report *report, const char *const first[3],
+                             const char *const half[4], const char *const iteration[4],
+                             const char *stamp)
+{
+    FILE *out = report->out;
+    bool both = first[2][0] != '\0';
+    fprintf(out, "# %10s  %12s  %8s  %6s  %6s", first[0], first[1], first[2], both ? "redop" : "",
+            both ? "root" : "");
+    for (int i = 0; i < 2; i++) {
+        fprintf(out, "  %7s  %6s  %6s  %6s", half[0], half[1], half[2], half[3]);
+        if (report->options->per_iter) {
+            fprintf(out, "  %7s  %7s  %7s  %7s", iteration[0], iteration[1], iteration[2],
+                    iteration[3]);
+        }
+    }
+    if (report->options->timestamps) {
+        fprintf(out, " %19s\n", stamp);
+    } else {
+        fprintf(out, " \n");
+    }
+}
+
+void perf_report_head(struct perf_report *report)
+{
+    static const char *const names[3] = {"size", "count", "type"};
+    static const char *const units[3] = {"(B)", "(elements)", ""};
+    static const char *const half_units[4] = {"(us)", "(GB/s)", "(GB/s)", ""};
+    static const char *const iteration_names[4] = {"i_min", "i_max", "i_p99", "i_cv%"};
+    static const char *const iteration_units[4] = {"(us)", "(us)", "(us)", "(%)"};
+    const char *const half_names[4] = {report->options->cpu_time ? "cputime" : "time", "algbw",
+                                       "busbw", "#wrong"};
+    fprintf(report->out, "#\n");
+    fprintf(report->out, "# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");
+    if (report->options->per_iter) {
+        fprintf(report->out, "%14s%-53s%-21s%s\n", "", "out-of-place (+ per-iteration)", "",
+                "in-place (+ per-iteration)");
+    } else {
+        fprintf(report->out, "%11s%-35s%-18s\n", "", "out-of-place", "in-place");
+    }
+    report_head_line(report, names, half_names, iteration_names, "timestamp");
+    report_head_line(report, units, half_units, iteration_units, TIME_FORMAT);
+    perf_json_key(&report->json, "results");
+    perf_json_begin(&report->json, '[');
+    fflush(report->out);
+}
+
+void perf_report_row_begin(struct perf_report *report, const struct perf_row *row)
+{
+    struct perf_json *json = &report->json;
+    char root[16];
+    snprintf(root, sizeof root, "%d", row->root);
+    report->progress.row++;
+    fprintf(report->out, "%12zu  %12zu  %8s  %6s  %6s", row->bytes, row->count, row->type, row->op,
+            root);
+    fflush(report->out); /* who waits for a slow row sees which one it is */
+    perf_json_begin(json, '{');
+    perf_json_key(json, "size");
+    perf_json_size(json, row->bytes);
+    perf_json_key(json, "count");
+    perf_json_size(json, row->count);
+    perf_json_key(json, "type");
+    perf_json_string(json, row->type);
+    perf_json_key(json, "redop");
+    perf_json_string(json, row->op);
+    perf_json_key(json, "root");
+    perf_json_integer(json, row->root);
+}
+
+static void report_json_iterations(struct perf_json *json, const struct perf_half *half,
+                                   int in_place)
+{
+    const struct perf_stats *stats = &half->stats;
+    const char *const keys[] = {"min_us", "max_us", "avg_us",  "p50_us",
+                                "p95_us", "p99_us", "stdev_us"};
+    const double seconds[] = {stats->min, stats->max, stats->mean,     stats->p50,
+                              stats->p95, stats->p99, stats->deviation};
+    perf_json_key(json, iteration_keys[in_place]);
+    perf_json_begin(json, '{');
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        perf_json_key(json, keys[i]);
+        perf_json_double(json, seconds[i] * 1e6);
+    }
+    perf_json_key(json, "cv_pct");
+    perf_json_double(json, report_variation(stats));
+    perf_json_key(json, "times_us");
+    perf_json_begin(json, '[');
+    for (size_t i = 0; i < half->n_times; i++) {
+        perf_json_double(json, half->times[i] * 1e6);
+    }
+    perf_json_end(json);
+    perf_json_end(json);
+}
+
+static void report_json_half(struct perf_report *report, const struct perf_half *half, int in_place)
+{
+    struct perf_json *json = &report->json;
+    bool cpu = report->options->cpu_time != 0;
+    perf_json_key(json, half_keys[in_place]);
+    if (half->none) {
+        perf_json_null(json);
+        return;
+    }
+    perf_json_begin(json, '{');
+    perf_json_key(json, cpu ? "cpu_time" : "time");
+    perf_json_double(json, (cpu ? half->cpu_seconds : half->seconds) * 1e6);
+    perf_json_key(json, "alg_bw");
+    perf_json_double(json, half->alg);
+    perf_json_key(json, "bus_bw");
+    perf_json_double(json, half->bus);
+    perf_json_key(json, "nwrong");
+    if (half->checked) {
+        perf_json_integer(json, half->wrong);
+    } else {
+        perf_json_null(json);
+    }
+    if (report->bound.alg > 0) {
+        perf_json_key(json, "bound_share");
+        perf_json_double(json, half->alg / report->bound.alg);
+    }
+    perf_json_end(json);
+    if (half->n_times > 0) {
+        report_json_iterations(json, half, in_place);
+    }
+}
+
+/* The number, or N/A where there is none. */
+static void report_column(const struct perf_report *report, const struct perf_half *half,
+                          double value, int width)
+{
+    char text[PERF_NUMBER_BYTES] = "N/A";
+    if (!half->none) {
+        perf_report_number(value, width, text);
+    }
+    fprintf(report->out, "  %*s", width, text);
+}
+
+void perf_report_half(struct perf_report *report, const struct perf_row *row, int in_place)
+{
+    const struct perf_half *half = &row->half[in_place];
+    double seconds = report->options->cpu_time ? half->cpu_seconds : half->seconds;
+    perf_progress_clear(&report->progress);
+    report_column(report, half, seconds * 1e6, 7);
+    report_column(report, half, half->alg, 6);
+    report_column(report, half, half->bus, 6);
+    if (half->checked) {
+        fprintf(report->out, "  %6g", (double)half->wrong);
+    } else {
+        fprintf(report->out, "    N/A"); /* one column short, as in the dialect */
+    }
+    if (report->options->per_iter) {
+        report_column(report, half, half->stats.min * 1e6, 7);
+        report_column(report, half, half->stats.max * 1e6, 7);
+        report_column(report, half, half->stats.p99 * 1e6, 7);
+        report_column(report, half, report_variation(&half->stats), 7);
+    }
+    fflush(report->out);
+    report_json_half(report, half, in_place);
+}
+
+static void report_remember(struct perf_report *report, const struct perf_row *row)
+{
+    if (report->n_shares == report->room_shares) {
+        size_t room = report->room_shares > 0 ? 2 * report->room_shares : 64;
+        struct perf_share *shares = realloc(report->shares, room * sizeof *shares);
+        if (!shares) {
+            return; /* the rows themselves are printed; what is lost is a comment on them */
+        }
+        report->shares = shares;
+        report->room_shares = room;
+    }
+    report->shares[report->n_shares++] = (struct perf_share){
+        .bytes = row->bytes,
+        .type = row->type,
+        .op = row->op,
+        .alg = {row->half[0].alg, row->half[1].none ? NAN : row->half[1].alg},
+    };
+}
+
+void perf_report_row_end(struct perf_report *report, const struct perf_row *row)
+{
+    if (report->options->timestamps) {
+        char now[32];
+        report_now(now, sizeof now);
+        fprintf(report->out, "%21s", now);
+    }
+    fprintf(report->out, "\n");
+    int64_t damage = row->half[0].damage + row->half[1].damage;
+    if (damage > 0) {
+        fprintf(report->out, "# %lld bytes outside the receive buffers were written\n",
+                (long long)damage);
+    }
+    fflush(report->out);
+    if (report->bound.alg > 0 && row->bytes >= PERF_BOUND_FROM_BYTES) {
+        report_remember(report, row);
+    }
+    perf_json_end(&report->json);
+}
+
+/* ---- Foot --------------------------------------------------------------------------------- */
+
+void perf_report_bound(struct perf_report *report, int nranks)
+{
+    if (report->bound.alg <= 0) {
+        return;
+    }
+    fprintf(report->out,
+            "# bound: memory moves %.2f GB/s (read + written) when all %d ranks run a += b over "
+            "two buffers of %zu bytes each;\n"
+            "# bound: what must be read and written at least then allows algbw %.2f GB/s; "
+            "sizes that fit the caches can exceed it\n",
+            report->bound.bytes_per_second / 1e9, nranks, report->bound.bytes, report->bound.alg);
+    for (size_t i = 0; i < report->n_shares; i++) {
+        const struct perf_share *share = &report->shares[i];
+        fprintf(report->out, "# bound %12zu  %8s  %6s  out-of-place %6.1f %%", share->bytes,
+                share->type, share->op, share->alg[0] / report->bound.alg * 100);
+        if (!isnan(share->alg[1])) {
+            fprintf(report->out, "  in-place %6.1f %%", share->alg[1] / report->bound.alg * 100);
+        }
+        fprintf(report->out, " of algbw %.2f GB/s\n", report->bound.alg);
+    }
+    report->n_shares = 0;
+    fflush(report->out);
+}
+
+double perf_report_mean_bus(const struct perf_tally *tally)
+{
+    return tally->halves > 0 ? tally->bus_sum / (double)tally->halves : 0;
+}
+
+bool perf_report_fast_enough(const struct perf_tally *tally, double min_bus)
+{
+    return min_bus < 0 || perf_report_mean_bus(tally) >= 0.9 * min_bus;
+}
+
+static void report_json_close(struct perf_report *report, const struct perf_tally *tally,
+                              double min_bus, const char *failure)
+{
+    struct perf_json *json = &report->json;
+    char now[32];
+    while (json->file && json->depth > 1) {
+        perf_json_end(json); /* the list of results, and a row that was cut short */
+    }
+    if (report->bound.alg > 0) {
+        perf_json_key(json, "bound");
+        perf_json_begin(json, '{');
+        perf_json_key(json, "memory_bw");
+        perf_json_double(json, report->bound.bytes_per_second / 1e9);
+        perf_json_key(json, "alg_bw");
+        perf_json_double(json, report->bound.alg);
+        perf_json_end(json);
+    }
+    perf_json_key(json, "out_of_bounds");
+    perf_json_begin(json, '{');
+    perf_json_key(json, "count");
+    perf_json_integer(json, tally->errors);
+    perf_json_key(json, "okay");
+    perf_json_bool(json, tally->errors == 0);
+    perf_json_end(json);
+    perf_json_key(json, "average_bus_bandwidth");
+    perf_json_begin(json, '{');
+    perf_json_key(json, "bandwidth");
+    perf_json_double(json, perf_report_mean_bus(tally));
+    perf_json_key(json, "okay");
+    if (min_bus < 0) {
+        perf_json_string(json, "unchecked");
+    } else {
+        perf_json_bool(json, perf_report_fast_enough(tally, min_bus));
+    }
+    perf_json_end(json);
+    perf_json_key(json, "errors");
+    perf_json_begin(json, '[');
+    if (failure) {
+        perf_json_string(json, failure);
+    }
+    perf_json_end(json);
+    report_now(now, sizeof now);
+    perf_json_key(json, "end_time");
+    perf_json_string(json, now);
+    if (!perf_json_close(json)) {
+        fprintf(report->out, "# the JSON output could not be written completely\n");
+    }
+}
+
+void perf_report_close(struct perf_report *report, const struct perf_collective *collective,
+                       const struct perf_tally *tally, double min_bus, const char *failure)
+{
+    if (!failure) {
+        const char *verdict = min_bus < 0 ? "" : "FAILED";
+        if (min_bus >= 0 && perf_report_fast_enough(tally, min_bus)) {
+            verdict = "OK";
+        }
+        fprintf(report->out, "# %-20s : %lld %s\n", "Out of bounds values",
+                (long long)tally->errors, tally->errors == 0 ? "OK" : "FAILED");
+        fprintf(report->out, "# %-20s : %g %s\n", "Avg bus bandwidth", perf_report_mean_bus(tally),
+                verdict);
+        fprintf(report->out, "#\n# Collective test concluded: %s\n#\n", collective->program);
+    } else {
+        fprintf(report->out, "\n# %s\n", failure);
+    }
+    fflush(report->out);
+    report_json_close(report, tally, min_bus, failure);
+    free(report->shares);
+    report->shares = NULL;
+}

@@ -1,0 +1,662 @@
+/*
+ * See perf_run.h. All threads of all processes walk through the same cases and sizes; whatever
+ * decides where they go is computed from the options or agreed on.
+ *
+ * Within the timed iterations the window moves through the buffer, so that small sizes do not
+ * live from data left over by the iteration before.
+ */
+#include "perf/perf_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf/perf_bound.h"
+#include "perf/perf_clock.h"
+#include "perf/perf_failure.h"
+#include "perf/perf_memory.h"
+
+#define CHECK_ELEMENTS 1024
+
+/* One local rank in the running half. */
+struct part {
+    struct perf_rank *rank;
+    struct perf_shape shape;
+    struct perf_call call; /* the window in use */
+    char *send;            /* the first window: what is sent, */
+    char *recv;            /* what is received, */
+    char *area;            /* and in place the buffer that holds both */
+};
+
+/* A thread's work; lives as long as the thread does. */
+struct sweep {
+    struct perf_thread *thread;
+    const struct perf_options *options;
+    const struct perf_collective *collective;
+    struct perf_case data;
+    struct part *parts; /* one for each of the thread's ranks */
+    size_t room;        /* bytes of a buffer that windows may use */
+    size_t stride;      /* bytes from a window to the next */
+    size_t windows;     /* how many fit, at least 1 */
+    size_t window;      /* the next one to use */
+    double *times;      /* of each iteration, with -I */
+    double *sorted;
+    struct perf_row row;
+};
+
+/* ---- Operations --------------------------------------------------------------------------- */
+
+static void sweep_aim(struct sweep *sweep, size_t window)
+{
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        struct part *part = &sweep->parts[i];
+        part->call.send = part->send + window * sweep->stride;
+        part->call.recv = part->recv + window * sweep->stride;
+    }
+}
+
+/* The same operation on all of the thread's ranks. */
+static hoop_result_t sweep_start(struct sweep *sweep)
+{
+    hoop_result_t result = HOOP_OK;
+    for (int i = 0; i < sweep->options->gpus && result == HOOP_OK; i++) {
+        result = sweep->collective->start(&sweep->parts[i].call);
+    }
+    if (sweep->options->blocking == PERF_BLOCKING_BARRIER) {
+        for (int i = 0; i < sweep->options->gpus && result == HOOP_OK; i++) {
+            result = hoop_barrier(sweep->parts[i].rank->comm, NULL);
+        }
+    }
+    return result;
+}
+
+static hoop_result_t sweep_grouped(struct sweep *sweep, int operations)
+{
+    bool group = operations > 1 || sweep->options->gpus > 1 || sweep->collective->grouped;
+    hoop_result_t result = group ? hoop_group_start() : HOOP_OK;
+    for (int i = 0; i < operations && result == HOOP_OK; i++) {
+        if (sweep->windows > 1) {
+            sweep_aim(sweep, sweep->window);
+            sweep->window = sweep->window + 1 < sweep->windows ? sweep->window + 1 : 0;
+        }
+        result = sweep_start(sweep);
+    }
+    hoop_result_t ended = group ? hoop_group_end() : HOOP_OK;
+    return result == HOOP_OK ? ended : result;
+}
+
+static int sweep_iterate(struct sweep *sweep, int operations)
+{
+    perf_ranks_enter(sweep->thread);
+    hoop_result_t result = sweep_grouped(sweep, operations);
+    perf_ranks_leave(sweep->thread);
+    if (result == HOOP_UNSUPPORTED) {
+        return perf_failure_other(PERF_NOT_IMPLEMENTED, hoop_get_last_error(HOOP_COMM_NULL),
+                                  __FILE__, __LINE__);
+    }
+    PERF_HOOP_TRY(result, sweep->parts[0].rank->comm);
+    return PERF_SUCCESS;
+}
+
+/* Tells who watches; between what is timed. */
+static void sweep_show(const struct sweep *sweep, const char *phase)
+{
+    if (sweep->thread->report) {
+        perf_progress_show(&sweep->thread->report->progress, phase);
+    }
+}
+
+/* ---- Timing ------------------------------------------------------------------------------- */
+
+/* Right inputs in every window that the timed iterations will use. */
+static void sweep_fill(struct sweep *sweep)
+{
+    size_t type_bytes = perf_type_bytes(sweep->data.type);
+    size_t used = (size_t)sweep->options->iters + (size_t)sweep->options->warmup_iters;
+    used = used > sweep->windows / (size_t)sweep->options->agg_iters
+               ? sweep->windows
+               : used * (size_t)sweep->options->agg_iters;
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        struct part *part = &sweep->parts[i];
+        size_t bytes = part->shape.send_count * type_bytes;
+        perf_data_input(&sweep->data, part->rank->rank, 0, part->shape.send_count, part->send);
+        for (size_t window = 1; window < used; window++) {
+            memcpy(part->send + window * sweep->stride, part->send, bytes);
+        }
+    }
+}
+
+static int sweep_iterate_outer(struct sweep *sweep)
+{
+    PERF_TRY(sweep_iterate(sweep, sweep->options->agg_iters));
+    if (sweep->options->blocking == PERF_BLOCKING_OUTER) {
+        PERF_TRY(perf_ranks_barrier(sweep->thread));
+    }
+    return PERF_SUCCESS;
+}
+
+static int sweep_timed(struct sweep *sweep, struct perf_half *half)
+{
+    int iters = sweep->options->iters;
+    double operations = (double)iters * sweep->options->agg_iters;
+    double cpu = perf_clock_cpu_seconds();
+    double start = perf_clock_seconds();
+    double before = start;
+    for (int i = 0; i < iters; i++) {
+        PERF_TRY(sweep_iterate_outer(sweep));
+        if (sweep->times) {
+            double now = perf_clock_seconds();
+            sweep->times[i] = (now - before) / sweep->options->agg_iters;
+            before = now;
+        }
+    }
+    half->seconds = iters > 0 ? (perf_clock_seconds() - start) / operations : 0;
+    half->cpu_seconds = iters > 0 ? (perf_clock_cpu_seconds() - cpu) / operations : 0;
+    return PERF_SUCCESS;
+}
+
+/* One time for all ranks, as -a says. */
+static int sweep_average(struct sweep *sweep, struct perf_half *half)
+{
+    double share = (double)sweep->options->gpus / sweep->thread->job->nranks;
+    double seconds[2] = {half->seconds, half->cpu_seconds};
+    hoop_red_op_t op = HOOP_SUM;
+    switch (sweep->options->average) {
+    case PERF_AVERAGE_RANK0:
+        share = sweep->thread->ranks[0].rank == 0 ? 1 : 0;
+        break;
+    case PERF_AVERAGE_MIN:
+        share = 1;
+        op = HOOP_MIN;
+        break;
+    case PERF_AVERAGE_MAX:
+        share = 1;
+        op = HOOP_MAX;
+        break;
+    default:
+        break;
+    }
+    seconds[0] *= share;
+    seconds[1] *= share;
+    PERF_TRY(perf_ranks_agree(sweep->thread, seconds, 2, HOOP_FLOAT64, op));
+    half->seconds = seconds[0];
+    half->cpu_seconds = seconds[1];
+    return PERF_SUCCESS;
+}
+
+static int sweep_iteration_stats(struct sweep *sweep, struct perf_half *half)
+{
+    size_t n = (size_t)sweep->options->iters;
+    if (!sweep->times || n == 0) {
+        return PERF_SUCCESS;
+    }
+    PERF_TRY(perf_ranks_agree(sweep->thread, sweep->times, n, HOOP_FLOAT64, HOOP_MAX));
+    size_t skip = (size_t)sweep->options->per_iter_skip;
+    skip = skip < n ? skip : n - 1; /* something must remain to speak about */
+    memcpy(sweep->sorted, sweep->times + skip, (n - skip) * sizeof(double));
+    perf_report_stats(sweep->sorted, n - skip, &half->stats);
+    half->times = sweep->times;
+    half->n_times = n;
+    return PERF_SUCCESS;
+}
+
+static int sweep_time(struct sweep *sweep, struct perf_half *half)
+{
+    sweep_show(sweep, "warming up");
+    sweep_fill(sweep);
+    sweep->window = 0;
+    for (int i = 0; i < sweep->options->warmup_iters; i++) {
+        PERF_TRY(sweep_iterate(sweep, sweep->options->agg_iters));
+    }
+    sweep_show(sweep, "timing");
+    PERF_TRY(perf_ranks_barrier(sweep->thread));
+    PERF_TRY(sweep_timed(sweep, half));
+    PERF_TRY(sweep_average(sweep, half));
+    PERF_TRY(sweep_iteration_stats(sweep, half));
+    half->alg = half->seconds > 0 ? (double)sweep->row.bytes / half->seconds / 1e9 : 0;
+    half->bus = half->alg * sweep->collective->bus_factor(sweep->data.nranks);
+    return PERF_SUCCESS;
+}
+
+/* ---- Checking ----------------------------------------------------------------------------- */
+
+/* Elements of the buffer that holds both what is sent and what is received. */
+static size_t shape_in_place(const struct perf_shape *shape)
+{
+    size_t send_end = shape->in_place_send_at + shape->send_count;
+    size_t recv_end = shape->in_place_recv_at + shape->recv_count;
+    return send_end > recv_end ? send_end : recv_end;
+}
+
+/* Where the window in use begins in the buffer that holds both. */
+static char *part_area(const struct part *part)
+{
+    return part->area + (part->call.recv - part->recv);
+}
+
+/* Fresh inputs, poison where results are to come, paint around both. */
+static void part_prepare(const struct part *part, const struct perf_case *data, bool in_place)
+{
+    size_t type_bytes = perf_type_bytes(data->type);
+    size_t send_bytes = part->shape.send_count * type_bytes;
+    size_t recv_bytes = part->shape.recv_count * type_bytes;
+    char *input = part->send + (part->call.recv - part->recv);
+    memset(part->call.recv, 0xa5, recv_bytes);
+    if (in_place) {
+        perf_buffer_guard(part_area(part), shape_in_place(&part->shape) * type_bytes);
+    } else {
+        perf_buffer_guard(part->call.recv, recv_bytes);
+        perf_buffer_guard(input, send_bytes);
+    }
+    perf_data_input(data, part->rank->rank, 0, part->shape.send_count, input);
+}
+
+/* What n elements of the receive buffer from first on must be. */
+static void part_expect(const struct part *part, const struct perf_collective *collective,
+                        const struct perf_case *data, size_t first, size_t n, char *want)
+{
+    size_t block_count = part->shape.count;
+    while (n > 0) {
+        size_t within = first % block_count;
+        size_t piece = block_count - within < n ? block_count - within : n;
+        struct perf_origin origin =
+            collective->origin(data, block_count, part->rank->rank, (int)(first / block_count));
+        if (collective->has_op) {
+            perf_data_reduced(data, origin.at + within, piece, want);
+        } else {
+            perf_data_input(data, origin.rank, origin.at + within, piece, want);
+        }
+        first += piece;
+        n -= piece;
+        want += piece * perf_type_bytes(data->type);
+    }
+}
+
+/* Elements of the receive buffer that are wrong. */
+static size_t part_wrong(const struct part *part, const struct perf_collective *collective,
+                         const struct perf_case *data)
+{
+    char want[CHECK_ELEMENTS * 8];
+    size_t type_bytes = perf_type_bytes(data->type);
+    size_t wrong = 0;
+    for (size_t first = 0; first < part->shape.recv_count; first += CHECK_ELEMENTS) {
+        size_t rest = part->shape.recv_count - first;
+        size_t n = rest < CHECK_ELEMENTS ? rest : CHECK_ELEMENTS;
+        part_expect(part, collective, data, first, n, want);
+        wrong += perf_data_wrong(data, part->call.recv + first * type_bytes, want, n);
+    }
+    return wrong;
+}
+
+/* Bytes of the inputs from element first up to end that are not what they were. */
+static size_t part_changed(const struct part *part, const struct perf_case *data, size_t first,
+                           size_t end)
+{
+    char want[CHECK_ELEMENTS * 8];
+    size_t type_bytes = perf_type_bytes(data->type);
+    size_t changed = 0;
+    for (; first < end; first += CHECK_ELEMENTS) {
+        size_t n = end - first < CHECK_ELEMENTS ? end - first : CHECK_ELEMENTS;
+        const char *got = part->call.send + first * type_bytes;
+        perf_data_input(data, part->rank->rank, first, n, want);
+        for (size_t i = 0; memcmp(got, want, n * type_bytes) != 0 && i < n * type_bytes; i++) {
+            changed += got[i] != want[i];
+        }
+    }
+    return changed;
+}
+
+/*
+ * Bytes that changed although nobody may write there: around the windows, and in the inputs. In
+ * place the inputs before and behind what is received must be as they were.
+ */
+static size_t part_damage(const struct part *part, const struct perf_case *data, bool in_place)
+{
+    const struct perf_shape *shape = &part->shape;
+    size_t type_bytes = perf_type_bytes(data->type);
+    if (!in_place) {
+        return perf_buffer_damage(part->call.recv, shape->recv_count * type_bytes) +
+               perf_buffer_damage(part->call.send, shape->send_count * type_bytes) +
+               part_changed(part, data, 0, shape->send_count);
+    }
+    size_t send_end = shape->in_place_send_at + shape->send_count;
+    size_t recv_end = shape->in_place_recv_at + shape->recv_count;
+    size_t before = shape->in_place_recv_at < send_end ? shape->in_place_recv_at : send_end;
+    size_t behind = recv_end > shape->in_place_send_at ? recv_end : shape->in_place_send_at;
+    size_t first = shape->in_place_send_at;
+    return perf_buffer_damage(part_area(part), shape_in_place(shape) * type_bytes) +
+           part_changed(part, data, 0, before > first ? before - first : 0) +
+           part_changed(part, data, behind - first, shape->send_count);
+}
+
+static int sweep_check(struct sweep *sweep, bool in_place, struct perf_half *half)
+{
+    int64_t found[2] = {0, 0};
+    sweep_show(sweep, "checking");
+    for (int check = 0; check < sweep->options->checks; check++) {
+        struct perf_case data = sweep->data;
+        data.repetition = (uint64_t)check + 1;
+        sweep->window = (size_t)check % sweep->windows;
+        sweep_aim(sweep, sweep->window);
+        for (int i = 0; i < sweep->options->gpus; i++) {
+            part_prepare(&sweep->parts[i], &data, in_place);
+        }
+        PERF_TRY(sweep_iterate(sweep, 1));
+        for (int i = 0; i < sweep->options->gpus; i++) {
+            found[0] += (int64_t)part_wrong(&sweep->parts[i], sweep->collective, &data);
+            found[1] += (int64_t)part_damage(&sweep->parts[i], &data, in_place);
+        }
+    }
+    if (sweep->options->checks > 0) {
+        PERF_TRY(perf_ranks_agree(sweep->thread, found, 2, HOOP_INT64, HOOP_SUM));
+        half->checked = true;
+    }
+    half->wrong = found[0];
+    half->damage = found[1];
+    return PERF_SUCCESS;
+}
+
+/* ---- Sweep -------------------------------------------------------------------------------- */
+
+/* Where the first window of a half is, in each rank's buffers. */
+static void sweep_lay(struct sweep *sweep, bool in_place)
+{
+    size_t type_bytes = perf_type_bytes(sweep->data.type);
+    size_t offset = sweep->options->unalign * type_bytes;
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        struct part *part = &sweep->parts[i];
+        part->area = perf_buffer_at(&part->rank->recv, offset);
+        part->recv = part->area;
+        part->send = perf_buffer_at(&part->rank->send, offset);
+        if (in_place) {
+            part->recv = part->area + part->shape.in_place_recv_at * type_bytes;
+            part->send = part->area + part->shape.in_place_send_at * type_bytes;
+        }
+    }
+    sweep_aim(sweep, 0);
+}
+
+static int sweep_measure(struct sweep *sweep, bool in_place, struct perf_half *half)
+{
+    sweep_lay(sweep, in_place);
+    PERF_TRY(sweep_time(sweep, half));
+    PERF_TRY(sweep_check(sweep, in_place, half));
+    struct perf_tally *tally = &sweep->thread->tally;
+    tally->bus_sum += half->bus;
+    tally->halves++;
+    tally->errors += half->wrong > 0 || half->damage > 0;
+    return PERF_SUCCESS;
+}
+
+static int sweep_half(struct sweep *sweep, bool in_place)
+{
+    struct perf_half *half = &sweep->row.half[in_place];
+    *half = (struct perf_half){.none = in_place && sweep->collective->not_in_place};
+    if (!half->none) {
+        PERF_TRY(sweep_measure(sweep, in_place, half));
+    }
+    if (sweep->thread->report) {
+        perf_report_half(sweep->thread->report, &sweep->row, in_place);
+    }
+    return PERF_SUCCESS;
+}
+
+static void sweep_shape(struct sweep *sweep, size_t bytes)
+{
+    size_t type_bytes = perf_type_bytes(sweep->data.type);
+    size_t largest = 0;
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        struct part *part = &sweep->parts[i];
+        part->rank = &sweep->thread->ranks[i];
+        sweep->collective->shape(bytes, type_bytes, sweep->data.nranks, part->rank->rank,
+                                 sweep->data.root, &part->shape);
+        part->call = (struct perf_call){.count = part->shape.count,
+                                        .type = sweep->data.type,
+                                        .op = part->rank->op,
+                                        .root = sweep->data.root,
+                                        .comm = part->rank->comm,
+                                        .rank = part->rank->rank,
+                                        .nranks = sweep->data.nranks};
+        size_t elements = shape_in_place(&part->shape);
+        largest = elements * type_bytes > largest ? elements * type_bytes : largest;
+    }
+    sweep->stride = largest;
+    sweep->windows = largest > 0 && sweep->room / largest > 1 ? sweep->room / largest : 1;
+}
+
+static int sweep_size(struct sweep *sweep, size_t bytes)
+{
+    struct perf_report *report = sweep->thread->report;
+    sweep_shape(sweep, bytes);
+    sweep->row = (struct perf_row){
+        .bytes = sweep->parts[0].shape.bytes,
+        .count = sweep->parts[0].shape.count,
+        .type = perf_type_name(sweep->data.type),
+        .op = sweep->collective->has_op ? perf_op_name(sweep->data.op) : "none",
+        .root = sweep->collective->has_root ? sweep->data.root : -1,
+    };
+    if (report) {
+        perf_report_row_begin(report, &sweep->row);
+    }
+    PERF_TRY(sweep_half(sweep, false));
+    PERF_TRY(sweep_half(sweep, true));
+    if (report) {
+        perf_report_row_end(report, &sweep->row);
+    }
+    return PERF_SUCCESS;
+}
+
+static int sweep_sizes(struct sweep *sweep)
+{
+    size_t bytes = sweep->options->min_bytes;
+    do {
+        PERF_TRY(sweep_size(sweep, bytes));
+    } while (perf_options_next_size(sweep->options, bytes, &bytes));
+    return PERF_SUCCESS;
+}
+
+/* ---- Cases -------------------------------------------------------------------------------- */
+
+/* Makes the handles of mulsum; *ret_skip when "all" asked for it and hoop has no such thing. */
+static int sweep_make_ops(struct sweep *sweep, bool *ret_skip)
+{
+    *ret_skip = false;
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        struct perf_rank *rank = &sweep->thread->ranks[i];
+        rank->op = (hoop_red_op_t)sweep->data.op;
+        if (sweep->data.op != PERF_MULSUM) {
+            continue;
+        }
+        int64_t factor = perf_mulsum_factor(rank->rank);
+        char scalar[8];
+        perf_data_store(sweep->data.type, &factor, 1, scalar);
+        hoop_result_t result = hoop_red_op_create_pre_mul_sum(
+            &rank->op, scalar, sweep->data.type, HOOP_SCALAR_HOST_IMMEDIATE, rank->comm);
+        if (result == HOOP_UNSUPPORTED && sweep->options->op == PERF_ALL) {
+            *ret_skip = true;
+            return PERF_SUCCESS;
+        }
+        if (result == HOOP_UNSUPPORTED) {
+            return perf_failure_other(PERF_NOT_IMPLEMENTED, hoop_get_last_error(HOOP_COMM_NULL),
+                                      __FILE__, __LINE__);
+        }
+        PERF_HOOP_TRY(result, rank->comm);
+    }
+    return PERF_SUCCESS;
+}
+
+static int sweep_free_ops(struct sweep *sweep)
+{
+    for (int i = 0; sweep->data.op == PERF_MULSUM && i < sweep->options->gpus; i++) {
+        struct perf_rank *rank = &sweep->thread->ranks[i];
+        PERF_HOOP_TRY(hoop_red_op_destroy(rank->op, rank->comm), rank->comm);
+    }
+    return PERF_SUCCESS;
+}
+
+static int sweep_case(struct sweep *sweep)
+{
+    bool skip = false;
+    PERF_TRY(sweep_make_ops(sweep, &skip));
+    if (skip && sweep->thread->report) {
+        sweep->thread->report->progress.row += perf_options_sizes(sweep->options);
+        fprintf(sweep->thread->report->out, "# %s %s is left out: %s\n",
+                perf_type_name(sweep->data.type), perf_op_name(sweep->data.op),
+                hoop_get_last_error(HOOP_COMM_NULL));
+    }
+    if (skip) {
+        return PERF_SUCCESS;
+    }
+    PERF_TRY(sweep_sizes(sweep));
+    PERF_TRY(sweep_free_ops(sweep));
+    return PERF_SUCCESS;
+}
+
+/* The values that an option stands for: one, or all n of them. */
+static void sweep_range(int chosen, int n, int *ret_first, int *ret_end)
+{
+    *ret_first = chosen == PERF_ALL ? 0 : chosen;
+    *ret_end = chosen == PERF_ALL ? n : chosen + 1;
+}
+
+static int sweep_roots(struct sweep *sweep)
+{
+    int root;
+    int end;
+    sweep_range(sweep->collective->has_root ? sweep->options->root : 0, sweep->data.nranks, &root,
+                &end);
+    for (; root < end; root++) {
+        sweep->data.root = root;
+        PERF_TRY(sweep_case(sweep));
+    }
+    return PERF_SUCCESS;
+}
+
+static int sweep_ops(struct sweep *sweep)
+{
+    int op;
+    int end;
+    /* without an operation nothing limits the inputs, as it is with max */
+    sweep_range(sweep->collective->has_op ? sweep->options->op : HOOP_MAX, PERF_NUM_OPS, &op, &end);
+    for (; op < end; op++) {
+        sweep->data.op = op;
+        PERF_TRY(sweep_roots(sweep));
+    }
+    return PERF_SUCCESS;
+}
+
+static int sweep_types(struct sweep *sweep)
+{
+    int type;
+    int end;
+    sweep_range(sweep->options->type, HOOP_NUM_DATATYPES, &type, &end);
+    for (; type < end; type++) {
+        sweep->data.type = (hoop_datatype_t)type;
+        PERF_TRY(sweep_ops(sweep));
+    }
+    return PERF_SUCCESS;
+}
+
+/* ---- The thread --------------------------------------------------------------------------- */
+
+static int run_allocate(struct perf_thread *thread, struct sweep *sweep)
+{
+    const struct perf_options *options = thread->job->options;
+    size_t gpus = (size_t)options->gpus;
+    size_t iters = options->iters > 0 ? (size_t)options->iters : 1;
+    *sweep = (struct sweep){.thread = thread,
+                            .options = options,
+                            .collective = thread->job->collective,
+                            .room = options->max_bytes,
+                            .data = {.nranks = thread->job->nranks}};
+    sweep->parts = calloc(gpus, sizeof *sweep->parts);
+    sweep->times = options->per_iter ? calloc(iters, sizeof(double)) : NULL;
+    sweep->sorted = options->per_iter ? calloc(iters, sizeof(double)) : NULL;
+    if (!sweep->parts || (options->per_iter && (!sweep->times || !sweep->sorted))) {
+        return perf_failure_other(PERF_INTERNAL, "out of memory", __FILE__, __LINE__);
+    }
+    for (size_t i = 0; i < gpus; i++) {
+        struct perf_rank *rank = &thread->ranks[i];
+        PERF_HOOP_TRY(perf_buffer_init(&rank->send, rank->comm, options->memory, sweep->room,
+                                       options->unalign * 8),
+                      HOOP_COMM_NULL);
+        PERF_HOOP_TRY(perf_buffer_init(&rank->recv, rank->comm, options->memory, sweep->room,
+                                       options->unalign * 8),
+                      HOOP_COMM_NULL);
+    }
+    return PERF_SUCCESS;
+}
+
+static void run_free(struct perf_thread *thread, struct sweep *sweep)
+{
+    for (int i = 0; i < thread->job->options->gpus; i++) {
+        struct perf_rank *rank = &thread->ranks[i];
+        perf_buffer_finish(&rank->send, rank->comm);
+        perf_buffer_finish(&rank->recv, rank->comm);
+    }
+    free(sweep->parts);
+    free(sweep->times);
+    free(sweep->sorted);
+}
+
+/* What rank 0 says before the table, for which it needs the others. */
+static int run_introduce(struct perf_thread *thread)
+{
+    struct perf_place *places = NULL;
+    PERF_TRY(perf_ranks_places(thread, &places));
+    if (thread->report) {
+        perf_report_places(thread->report, places, thread->job->nranks);
+    }
+    free(places);
+    PERF_TRY(perf_memory_report(thread, "with comms"));
+    return PERF_SUCCESS;
+}
+
+/* How many rows the table will have; 0: nobody knows. */
+static size_t run_rows(const struct perf_job *job)
+{
+    const struct perf_options *options = job->options;
+    const struct perf_collective *collective = job->collective;
+    size_t rows = perf_options_sizes(options) * (size_t)options->cycles;
+    rows *= options->type == PERF_ALL ? HOOP_NUM_DATATYPES : 1;
+    rows *= collective->has_op && options->op == PERF_ALL ? PERF_NUM_OPS : 1;
+    return rows * (collective->has_root && options->root == PERF_ALL ? (size_t)job->nranks : 1);
+}
+
+static int run_all(struct perf_thread *thread, struct sweep *sweep)
+{
+    struct perf_bound bound;
+    PERF_TRY(run_introduce(thread));
+    PERF_TRY(run_allocate(thread, sweep));
+    PERF_TRY(perf_bound_measure(thread, &bound));
+    PERF_TRY(perf_memory_report(thread, "with buffers"));
+    if (thread->report) {
+        thread->report->bound = bound;
+        perf_progress_init(&thread->report->progress, thread->report->out, stderr,
+                           run_rows(thread->job));
+        perf_report_head(thread->report);
+    }
+    int cycles = thread->job->options->cycles;
+    for (int cycle = 0; cycles == 0 || cycle < cycles; cycle++) {
+        PERF_TRY(sweep_types(sweep));
+        if (thread->report) {
+            perf_report_bound(thread->report, thread->job->nranks);
+        }
+    }
+    PERF_TRY(perf_memory_report(thread, "at the end"));
+    return PERF_SUCCESS;
+}
+
+void *perf_run_thread(void *arg)
+{
+    struct perf_thread *thread = arg;
+    struct sweep sweep = {0};
+    thread->exit_code = run_all(thread, &sweep);
+    if (thread->exit_code != PERF_SUCCESS) {
+        perf_ranks_abort(thread);
+    } else if (thread->tally.errors > 0 ||
+               !perf_report_fast_enough(&thread->tally, thread->job->min_bus)) {
+        thread->exit_code = PERF_WRONG;
+    }
+    run_free(thread, &sweep);
+    return NULL;
+}

@@ -1,0 +1,224 @@
+/*
+ * Binomial trees: rooted collectives in ceil(log2 n) exchanges, for what is latency.
+ *
+ *     broadcast    who has it passes it on, to distance 1, 2, 4, ... behind it
+ *     reduce       who has gathered from 2^t - 1 ranks before it passes all of them on, to 2^t
+ *     gather       behind it; the root folds in rank order, or puts the blocks in their places
+ *     scatter      who has blocks for 2^(t+1) ranks passes the farther half on, to 2^t behind it
+ *
+ * With the ranks counted from the root (broadcast, scatter: behind it; reduce, gather: before it),
+ * n = 6:
+ *
+ *     broadcast    0 -> 1       0, 1 -> 2, 3         0, 1 -> 4, 5
+ *     reduce       1, 3, 5 -> 0, 2, 4                2 -> 0 (2 and 3)     4 -> 0 (4 and 5)
+ *     scatter      0 -> 4 (4 and 5)                  0 -> 2 (2 and 3)     0, 2, 4 -> 1, 3, 5
+ *
+ * What was gathered lies in SCRATCH by distance, the own vector first: that of the rank before is
+ * next. What is to be scattered lies there in the order of the ranks behind; the root sends from
+ * IN, where it may go round from block n-1 to 0, so that an exchange is two steps, the second empty
+ * where there is no second piece. A block for one rank alone goes straight to its OUT.
+ *
+ * The first step is whole: a scatter among more than two has one of nothing for that.
+ */
+#include "algo/parts.h"
+#include <assert.h>
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- Broadcast ---------------------------------------------------------------------------- */
+
+static void binomial_broadcast(const struct hoop_plan *plan, uint64_t t, struct hoop_step *ret)
+{
+    const uint64_t behind = (plan->me + plan->n - plan->root) % plan->n;
+    const uint64_t far = UINT64_C(1) << t;
+    const bool sends = behind < far && far < plan->n - behind;
+    const bool receives = behind >= far && behind < 2 * far;
+    const struct hoop_ref out = hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, plan->count);
+    const struct hoop_ref in = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, plan->count);
+    const struct hoop_ref nothing = hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, 0);
+    hoop_step_send(ret, hoop_rank_after(plan, far),
+                   !sends        ? nothing
+                   : behind == 0 ? in
+                                 : out,
+                   t == 0);
+    hoop_step_recv(ret, hoop_rank_before(plan, far), receives ? out : nothing, t == 0);
+    if (t == 0 && behind == 0 && !plan->in_place) {
+        ret->local.op = HOOP_LOCAL_COPY;
+        ret->local.dst = out;
+        ret->local.src = in;
+    }
+}
+
+/* ---- Reduce and gather -------------------------------------------------------------------- */
+
+/* Vectors that the rank so far before the root passes on in exchange t. */
+static uint64_t binomial_passed(const struct hoop_plan *plan, uint64_t before, uint64_t t)
+{
+    const uint64_t bit = UINT64_C(1) << t;
+    return (before & (2 * bit - 1)) == bit ? least(bit, plan->n - before) : 0;
+}
+
+static void binomial_collect(const struct hoop_plan *plan, uint64_t t, struct hoop_step *ret)
+{
+    const uint64_t before = (plan->root + plan->n - plan->me) % plan->n;
+    const uint64_t far = UINT64_C(1) << t, count = plan->count;
+    const uint64_t sent = binomial_passed(plan, before, t);
+    const uint64_t received = far < plan->n - before ? binomial_passed(plan, before + far, t) : 0;
+    const struct hoop_ref in = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, sent * count);
+    const struct hoop_ref kept = hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, sent * count);
+    hoop_step_send(ret, hoop_rank_after(plan, far), t == 0 ? in : kept, t == 0);
+    hoop_step_recv(ret, hoop_rank_before(plan, far),
+                   hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, far * count, received * count),
+                   t == 0);
+    if (t == 0) {
+        ret->local.op = HOOP_LOCAL_COPY;
+        ret->local.dst = hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, count);
+        ret->local.src = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count);
+    }
+}
+
+/* At the root, when it has everything. False: nothing is left to do. */
+static bool binomial_conclude(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    const uint64_t count = plan->count;
+    if (plan->me != plan->root) {
+        return false;
+    }
+    if (plan->collective == HOOP_COLL_REDUCE) {
+        *ret = hoop_step_local(HOOP_LOCAL_REDUCE, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, count),
+                               hoop_ref_of(HOOP_SPACE_SCRATCH, HOOP_EVERY, 0, count));
+        return k == 0;
+    }
+    if (k >= plan->n) {
+        return false;
+    }
+    if (k > 0 || !plan->in_place) {
+        *ret = hoop_step_local(
+            HOOP_LOCAL_COPY,
+            hoop_ref_of(HOOP_SPACE_OUT, plan->me, hoop_rank_before(plan, k) * count, count),
+            hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, k * count, count));
+    }
+    return true;
+}
+
+/* ---- Scatter ------------------------------------------------------------------------------ */
+
+/* Blocks that the rank so far behind the root passes on to the one `far` behind itself. */
+static uint64_t binomial_handed(const struct hoop_plan *plan, uint64_t behind, uint64_t far)
+{
+    const bool has = behind % (2 * far) == 0 && far < plan->n - behind;
+    return has ? least(far, plan->n - behind - far) : 0;
+}
+
+/* Piece 0 or 1 of `blocks` blocks from `first` (mod n) on: what of them lies before the end of the
+ * root's IN, and behind it. *ret_first is where it begins there. */
+static uint64_t binomial_piece(const struct hoop_plan *plan, uint64_t first, uint64_t blocks,
+                               uint64_t piece, uint64_t *ret_first)
+{
+    const uint64_t before_end = least(blocks, plan->n - first);
+    *ret_first = piece == 0 ? first : 0;
+    return piece == 0 ? before_end : blocks - before_end;
+}
+
+/* What the rank so far behind the root has for the one `far` behind itself, and where in its
+ * memory it lies; all of it in piece 0 unless it is the root. */
+static struct hoop_ref binomial_share(const struct hoop_plan *plan, uint64_t behind, uint64_t far,
+                                      uint64_t piece)
+{
+    const uint64_t blocks = binomial_handed(plan, behind, far);
+    uint64_t first = far;
+    if (behind > 0) {
+        return hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, far * plan->count,
+                           (piece == 0 ? blocks : 0) * plan->count);
+    }
+    const uint64_t some = binomial_piece(plan, (plan->root + far) % plan->n, blocks, piece, &first);
+    return hoop_ref_of(HOOP_SPACE_IN, plan->me, first * plan->count, some * plan->count);
+}
+
+static void binomial_hand(const struct hoop_plan *plan, uint64_t far, uint64_t piece, bool whole,
+                          struct hoop_step *ret)
+{
+    const uint64_t behind = (plan->me + plan->n - plan->root) % plan->n;
+    struct hoop_ref to = hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, 0);
+    if (behind >= far) {
+        const uint64_t blocks = binomial_handed(plan, behind - far, far);
+        to.space = blocks > 1 ? HOOP_SPACE_SCRATCH : HOOP_SPACE_OUT;
+        to.count = binomial_share(plan, behind - far, far, piece).count;
+        to.off = piece == 0 ? 0 : blocks * plan->count - to.count;
+    }
+    hoop_step_send(ret, hoop_rank_after(plan, far), binomial_share(plan, behind, far, piece),
+                   whole);
+    hoop_step_recv(ret, hoop_rank_before(plan, far), to, whole);
+}
+
+/* The own block, by who did not receive it straight. */
+static void binomial_keep(const struct hoop_plan *plan, struct hoop_step *ret)
+{
+    const uint64_t behind = (plan->me + plan->n - plan->root) % plan->n;
+    if (behind == 0) {
+        if (!plan->in_place) {
+            *ret = hoop_step_local(
+                HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, plan->count),
+                hoop_ref_of(HOOP_SPACE_IN, plan->me, plan->me * plan->count, plan->count));
+        }
+        return;
+    }
+    const uint64_t far = behind & (~behind + 1); /* from whom it came: the lowest bit */
+    if (binomial_handed(plan, behind - far, far) > 1) {
+        *ret =
+            hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, plan->count),
+                            hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, plan->count));
+    }
+}
+
+static bool binomial_scatter(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    const uint64_t exchanges = hoop_log2(plan->n);
+    const struct hoop_ref nothing = hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, 0);
+    if (hoop_in_phase(&k, plan->n > 2)) {
+        hoop_step_send(ret, hoop_rank_after(plan, 1), nothing, true);
+        hoop_step_recv(ret, hoop_rank_before(plan, 1), nothing, true);
+        return true;
+    }
+    if (hoop_in_phase(&k, 2 * exchanges)) {
+        const bool first = plan->n == 2 && k == 0;
+        binomial_hand(plan, UINT64_C(1) << (exchanges - 1 - k / 2), k % 2, first, ret);
+        return true;
+    }
+    if (hoop_in_phase(&k, 1)) {
+        binomial_keep(plan, ret);
+        return true;
+    }
+    return false;
+}
+
+/* ---- All of it ---------------------------------------------------------------------------- */
+
+bool hoop_binomial_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                        struct hoop_step *ret)
+{
+    assert(plan->n > 0 && plan->me < plan->n && plan->count > 0 && plan->chunk >= plan->count);
+    const uint64_t exchanges = hoop_log2(plan->n);
+    *ret = hoop_step_none();
+    if (plan->n == 1) {
+        return hoop_step_alone(plan, lane, k, ret);
+    }
+    if (lane > 0) {
+        return false;
+    }
+    if (plan->collective == HOOP_COLL_SCATTER) {
+        return binomial_scatter(plan, k, ret);
+    }
+    if (!hoop_in_phase(&k, exchanges)) {
+        return plan->collective != HOOP_COLL_BROADCAST && binomial_conclude(plan, k, ret);
+    }
+    if (plan->collective == HOOP_COLL_BROADCAST) {
+        binomial_broadcast(plan, k, ret);
+    } else {
+        binomial_collect(plan, k, ret);
+    }
+    return true;
+}

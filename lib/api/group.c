@@ -1,0 +1,199 @@
+/* Groups (see group.h). The state is the thread's own; nothing is shared. */
+#include "api/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct group_birth {
+    struct hoop_comm *comm;
+    hoop_comm_t *ret;
+};
+
+struct group {
+    uint32_t depth;
+    hoop_result_t spoiled;
+    struct hoop_comm_work *work;
+    size_t count, room;
+    struct group_birth *births;
+    size_t n_births;
+};
+
+/* Looked at by every call: not worth a call of its own, as the default model in a library is. */
+static _Thread_local struct group group __attribute__((tls_model("initial-exec")));
+
+bool hoop_group_open(void)
+{
+    return group.depth > 0;
+}
+
+bool hoop_group_holds(const struct hoop_comm *comm)
+{
+    for (size_t i = 0; i < group.count; i++) {
+        if (group.work[i].comm == comm) {
+            return true;
+        }
+    }
+    return false;
+}
+
+hoop_result_t hoop_group_spoil(hoop_result_t code)
+{
+    if (group.depth > 0 && group.spoiled == HOOP_OK) {
+        group.spoiled = code;
+    }
+    return code;
+}
+
+hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request)
+{
+    if (group.count == group.room) {
+        const size_t room = group.room == 0 ? 16 : group.room * 2;
+        struct hoop_comm_work *grown = realloc(group.work, room * sizeof(*grown));
+        if (grown == NULL) {
+            return hoop_group_spoil(
+                hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", room));
+        }
+        group.work = grown;
+        group.room = room;
+    }
+    group.work[group.count++] = (struct hoop_comm_work){.comm = comm, .request = *request};
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_transfer *transfer)
+{
+    struct hoop_transfer *copy = malloc(sizeof(*copy));
+    if (copy == NULL) {
+        return hoop_group_spoil(hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer"));
+    }
+    *copy = *transfer;
+    for (size_t i = 0; i < group.count; i++) {
+        struct hoop_request *request = &group.work[i].request;
+        if (group.work[i].comm == comm && request->signature.collective == HOOP_TRANSFER) {
+            struct hoop_transfer *last = (void *)(uintptr_t)request->in;
+            last->next = copy;
+            request->in = copy;
+            return HOOP_OK; /* NOLINT(clang-analyzer-unix.Malloc): the list has it */
+        }
+    }
+    /* out: the first of them; in: the last, to append to. */
+    const struct hoop_request request = {.signature = transfer->signature, .in = copy, .out = copy};
+    const hoop_result_t result = hoop_group_add(comm, &request);
+    if (result != HOOP_OK) {
+        free(copy);
+    }
+    return result; /* NOLINT(clang-analyzer-unix.Malloc): the request has it */
+}
+
+/*
+ * Transfers first: whatever the order of a rank's calls in a group, no rank waits in a collective
+ * for one that waits for its transfers.
+ */
+static void group_transfers_first(struct hoop_comm_work *work, size_t count)
+{
+    size_t first = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct hoop_comm_work moved = work[i];
+        if (moved.request.signature.collective == HOOP_TRANSFER) {
+            memmove(&work[first + 1], &work[first], (i - first) * sizeof(*work));
+            work[first++] = moved;
+        }
+    }
+}
+
+static hoop_result_t group_check_transfers(const struct hoop_comm_work *work, size_t count)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        if (work[i].request.signature.collective == HOOP_TRANSFER) {
+            result = hoop_exchange_check(work[i].request.out, work[i].comm->rank);
+        }
+    }
+    return result;
+}
+
+static void group_free_transfers(struct hoop_comm_work *work, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const bool transfers = work[i].request.signature.collective == HOOP_TRANSFER;
+        struct hoop_transfer *at = transfers ? work[i].request.out : NULL;
+        while (at != NULL) {
+            struct hoop_transfer *next = at->next;
+            free(at);
+            at = next;
+        }
+    }
+}
+
+hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret)
+{
+    struct group_birth *grown = realloc(group.births, (group.n_births + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        (void)hoop_comm_end(comm);
+        return hoop_group_spoil(
+            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu communicators", group.n_births + 1));
+    }
+    group.births = grown;
+    grown[group.n_births++] = (struct group_birth){.comm = comm, .ret = ret};
+    return HOOP_OK;
+}
+
+/* All comms or none: where one fails, the others are ended. */
+static hoop_result_t group_deliver(hoop_result_t result)
+{
+    for (size_t i = 0; i < group.n_births; i++) {
+        if (result == HOOP_OK) {
+            result = hoop_comm_complete(group.births[i].comm);
+            group.births[i].comm = result == HOOP_OK ? group.births[i].comm : NULL;
+        }
+    }
+    for (size_t i = 0; i < group.n_births; i++) {
+        if (result == HOOP_OK) {
+            *group.births[i].ret = group.births[i].comm;
+        } else {
+            (void)hoop_comm_end(group.births[i].comm);
+        }
+    }
+    return result;
+}
+
+hoop_result_t hoop_group_start(void)
+{
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    if (group.depth == UINT32_MAX) {
+        return hoop_error(HOOP_INVALID_USAGE, "groups are nested too deep");
+    }
+    group.depth++;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_group_end(void)
+{
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    if (group.depth == 0) {
+        return hoop_error(HOOP_INVALID_USAGE, "hoop_group_end() without hoop_group_start()");
+    }
+    if (--group.depth > 0) {
+        return HOOP_OK;
+    }
+    /* The state is reset before the work runs: a callback or a signal handler sees no group. */
+    hoop_result_t result = group_deliver(group.spoiled);
+    struct hoop_comm_work *work = group.work;
+    const size_t count = group.count;
+    free(group.births);
+    group = (struct group){0};
+    if (result == HOOP_OK) {
+        result = group_check_transfers(work, count);
+    }
+    if (result == HOOP_OK) {
+        group_transfers_first(work, count);
+        result = hoop_comm_submit_all(work, count);
+    }
+    group_free_transfers(work, count);
+    free(work);
+    return result;
+}

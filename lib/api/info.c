@@ -1,0 +1,218 @@
+/* hoop_info_json() and hoop_explain_json(): what can be seen from outside. */
+#include "api/json.h"
+#include "comm/comm.h"
+#include "memory/region.h"
+#include <assert.h>
+
+#include <string.h>
+#include <unistd.h>
+
+static void info_process(struct hoop_json *json)
+{
+    struct hoop_region_stats stats;
+    hoop_region_stats(&stats);
+    hoop_json_key(json, "version");
+    hoop_json_int(json, HOOP_VERSION_CODE);
+    hoop_json_key(json, "pid");
+    hoop_json_int(json, getpid());
+    hoop_json_key(json, "kernels");
+    hoop_json_string(json, hoop_reduce_isa());
+    hoop_json_key(json, "usable_cpus");
+    hoop_json_uint(json, hoop_usable_cpus());
+    hoop_json_key(json, "regions");
+    hoop_json_uint(json, stats.regions);
+    hoop_json_key(json, "region_bytes");
+    hoop_json_uint(json, stats.region_bytes);
+    hoop_json_key(json, "imports");
+    hoop_json_uint(json, stats.imports);
+    hoop_json_key(json, "import_bytes");
+    hoop_json_uint(json, stats.import_bytes);
+}
+
+/* The last operations, oldest first. Read while the driver may write: a line may be of two. */
+static void info_history(struct hoop_json *json, const struct hoop_comm *comm)
+{
+    hoop_json_key(json, "operations");
+    hoop_json_array(json);
+    for (uint32_t i = 0; i < HOOP_HISTORY_LENGTH; i++) {
+        const struct hoop_past *past = hoop_history_at(&comm->history, i);
+        if (past != NULL) {
+            char what[96];
+            hoop_signature_describe(&past->signature, what, sizeof(what));
+            hoop_json_object(json);
+            hoop_json_key(json, "sequence");
+            hoop_json_uint(json, past->sequence);
+            hoop_json_key(json, "what");
+            hoop_json_string(json, what);
+            hoop_json_key(json, "result");
+            hoop_json_string(json, hoop_get_error_name(past->result));
+            hoop_json_object_end(json);
+        }
+    }
+    hoop_json_array_end(json);
+}
+
+/* None of an aborted comm. */
+static void info_peers(struct hoop_json *json, struct hoop_comm *comm)
+{
+    pthread_mutex_lock(&comm->look_lock);
+    hoop_json_key(json, "peers");
+    hoop_json_array(json);
+    for (uint32_t rank = 0; rank < comm->n && !comm->over; rank++) {
+        const struct hoop_peer *peer = &comm->board.peers[rank];
+        hoop_json_object(json);
+        hoop_json_key(json, "rank");
+        hoop_json_uint(json, rank);
+        hoop_json_key(json, "pid");
+        hoop_json_int(json, peer->pid);
+        hoop_json_key(json, "host");
+        hoop_json_string(json, peer->host);
+        hoop_json_object_end(json);
+    }
+    hoop_json_array_end(json);
+    pthread_mutex_unlock(&comm->look_lock);
+}
+
+static void info_comm(struct hoop_json *json, struct hoop_comm *comm)
+{
+    struct hoop_failure failure = {.text = ""};
+    const hoop_result_t state = hoop_comm_state(comm, &failure);
+    hoop_json_key(json, "name");
+    hoop_json_string(json, comm->name);
+    hoop_json_key(json, "rank");
+    hoop_json_uint(json, comm->rank);
+    hoop_json_key(json, "ranks");
+    hoop_json_uint(json, comm->n);
+    hoop_json_key(json, "algo");
+    hoop_json_string(json, hoop_algo_name((enum hoop_algo)comm->agreed.algo));
+    hoop_json_key(json, "waiting_policy");
+    hoop_json_string(json, comm->spin_ns != 0 ? "spin" : "yield");
+    hoop_json_key(json, "state");
+    hoop_json_string(json, hoop_get_error_name(state));
+    hoop_json_key(json, "failure");
+    hoop_json_string(json, failure.text);
+    info_peers(json, comm);
+    info_history(json, comm);
+}
+
+static hoop_result_t info_check(const char *buf, size_t bytes, const size_t *needed)
+{
+    if (needed == NULL || (buf == NULL && bytes > 0)) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s is NULL", needed == NULL ? "needed" : "buf");
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *needed)
+{
+    const hoop_result_t checked = info_check(buf, bytes, needed);
+    if (checked != HOOP_OK || hoop_is_forked()) {
+        return checked != HOOP_OK ? checked : hoop_forked_error();
+    }
+    struct hoop_json json;
+    hoop_json_init(&json, buf, bytes);
+    hoop_json_object(&json);
+    if (comm == NULL) {
+        info_process(&json);
+    } else {
+        info_comm(&json, comm);
+    }
+    hoop_json_object_end(&json);
+    return hoop_json_finish(&json, needed);
+}
+
+/* The row of this name; HOOP_COLL_COUNT: there is none. */
+static enum hoop_collective info_collective(const char *name)
+{
+    int i = 0;
+    while (i < HOOP_COLL_COUNT && (name == NULL || strcmp(name, hoop_collectives[i].name) != 0)) {
+        i++;
+    }
+    return (enum hoop_collective)i;
+}
+
+/* What else there was to choose from, and what the model says it would take. */
+static void info_candidates(struct hoop_json *json, const uint64_t ns[HOOP_ALGO_COUNT])
+{
+    hoop_json_key(json, "candidates");
+    hoop_json_array(json);
+    for (int i = 0; i < HOOP_ALGO_COUNT; i++) {
+        if (ns[i] != 0) {
+            hoop_json_object(json);
+            hoop_json_key(json, "algo");
+            hoop_json_string(json, hoop_algo_name((enum hoop_algo)i));
+            hoop_json_key(json, "estimated_ns");
+            hoop_json_uint(json, ns[i]);
+            hoop_json_object_end(json);
+        }
+    }
+    hoop_json_array_end(json);
+}
+
+static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
+{
+    const bool round = hoop_collectives[plan->collective].folds &&
+                       (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_CHAIN);
+    hoop_json_key(json, "collective");
+    hoop_json_string(json, hoop_collectives[plan->collective].name);
+    hoop_json_key(json, "algo");
+    hoop_json_string(json, hoop_algo_name(plan->algo));
+    hoop_json_key(json, "ranks");
+    hoop_json_uint(json, plan->n);
+    hoop_json_key(json, "bytes");
+    hoop_json_uint(json, plan->count * plan->type_bytes);
+    hoop_json_key(json, "lanes");
+    hoop_json_uint(json, plan->lanes);
+    hoop_json_key(json, "chunk_bytes");
+    hoop_json_uint(json, plan->chunk * plan->type_bytes);
+    hoop_json_key(json, "order");
+    hoop_json_string(json, round ? "ring" : "rank");
+}
+
+hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
+                                hoop_datatype_t datatype, hoop_red_op_t op, char *buf, size_t bytes,
+                                size_t *needed)
+{
+    const size_t type_bytes = hoop_datatype_bytes(datatype);
+    const enum hoop_collective which = info_collective(collective);
+    hoop_result_t checked = info_check(buf, bytes, needed);
+    if (checked == HOOP_OK && which == HOOP_COLL_COUNT) {
+        checked = hoop_error(HOOP_INVALID_ARGUMENT,
+                             "collective is '%s', expected a name such as all_reduce",
+                             collective != NULL ? collective : "(NULL)");
+    }
+    if (checked == HOOP_OK && (comm == NULL || type_bytes == 0 || (int)op < 0 ||
+                               (int)op >= HOOP_NUM_OPS || count > SIZE_MAX / 2 / type_bytes)) {
+        checked = hoop_error(HOOP_INVALID_ARGUMENT,
+                             "comm %p, datatype %d, op %d, count %zu: one of them is invalid",
+                             (void *)comm, (int)datatype, (int)op, count);
+    }
+    if (checked != HOOP_OK) {
+        return checked;
+    }
+    const struct hoop_signature signature = {
+        .collective = which, .type = (uint32_t)datatype, .op = (uint32_t)op, .count = count};
+    struct hoop_plan plan = {.collective = which};
+    uint64_t ns[HOOP_ALGO_COUNT] = {0};
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    assert(comm != NULL);
+    pthread_mutex_lock(&comm->look_lock);
+    if (!comm->over) {
+        hoop_operation_explain(&comm->operation, &signature, &plan, ns);
+    } else {
+        checked = hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing");
+    }
+    pthread_mutex_unlock(&comm->look_lock);
+    if (checked != HOOP_OK) {
+        return checked;
+    }
+    struct hoop_json json;
+    hoop_json_init(&json, buf, bytes);
+    hoop_json_object(&json);
+    info_plan(&json, &plan);
+    info_candidates(&json, ns);
+    hoop_json_object_end(&json);
+    return hoop_json_finish(&json, needed);
+}

@@ -1,0 +1,77 @@
+/* Point-to-point: checks, a transfer, the comm. */
+#include "api/group.h"
+#include "comm/comm.h"
+#include "comm/driver.h"
+
+static hoop_result_t transfer_check(const char *function, const void *buffer, size_t count,
+                                    hoop_datatype_t type, int peer, const struct hoop_comm *comm,
+                                    hoop_stream_t stream)
+{
+    const size_t type_bytes = hoop_datatype_bytes(type);
+    if (comm == NULL) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
+    }
+    if (stream != NULL) {
+        return hoop_error(HOOP_UNSUPPORTED,
+                          "%s: streams are not supported by this version; pass NULL", function);
+    }
+    if (type_bytes == 0) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
+                          (int)type, HOOP_NUM_DATATYPES - 1);
+    }
+    if (peer < 0 || (uint32_t)peer >= comm->n) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: peer is %d, expected 0 to %u", function, peer,
+                          comm->n - 1);
+    }
+    if (count > SIZE_MAX / 2 / type_bytes) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "%s: count is %zu, more than the address space holds", function, count);
+    }
+    if (buffer == NULL && count > 0) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the buffer is NULL", function);
+    }
+    if ((uint32_t)peer == comm->rank && !hoop_group_open()) {
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "%s: rank %d with itself: a send and a receive in one group", function,
+                          peer);
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t transfer_call(const char *function, void *buffer, size_t count,
+                                   hoop_datatype_t type, int peer, bool sending,
+                                   struct hoop_comm *comm, hoop_stream_t stream)
+{
+    const hoop_result_t checked = transfer_check(function, buffer, count, type, peer, comm, stream);
+    if (checked != HOOP_OK) {
+        return hoop_group_spoil(checked);
+    }
+    struct hoop_transfer transfer = {
+        .data = buffer,
+        .bytes = count * hoop_datatype_bytes(type),
+        .peer = (uint32_t)peer,
+        .sending = sending,
+        .signature = {.collective = HOOP_TRANSFER,
+                      .type = (uint32_t)type,
+                      .root = -1,
+                      .count = count},
+    };
+    if (hoop_group_open()) {
+        return hoop_group_add_transfer(comm, &transfer);
+    }
+    const struct hoop_request request = {.signature = transfer.signature, .out = &transfer};
+    return hoop_comm_submit(comm, &request);
+}
+
+hoop_result_t hoop_send(const void *sendbuff, size_t count, hoop_datatype_t datatype, int peer,
+                        hoop_comm_t comm, hoop_stream_t stream)
+{
+    return transfer_call("hoop_send", (void *)(uintptr_t)sendbuff, count, datatype, peer, true,
+                         comm, stream);
+}
+
+hoop_result_t hoop_recv(void *recvbuff, size_t count, hoop_datatype_t datatype, int peer,
+                        hoop_comm_t comm, hoop_stream_t stream)
+{
+    return transfer_call("hoop_recv", recvbuff, count, datatype, peer, false, comm, stream);
+}

@@ -1,0 +1,32 @@
+/*
+ * The part of the API that this version does not do (hoop.h says so at each). Every one refuses
+ * with a sentence and changes nothing.
+ */
+#include "api/group.h"
+#include "base/error.h"
+
+#define UNSUPPORTED(name, ...)                                                                     \
+    hoop_result_t name(__VA_ARGS__)                                                                \
+    {                                                                                              \
+        return hoop_group_spoil(                                                                   \
+            hoop_error(HOOP_UNSUPPORTED, "%s() is not supported by this version", #name));         \
+    }
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+UNSUPPORTED(hoop_comm_split, hoop_comm_t comm, int color, int key, hoop_comm_t *newcomm,
+            const hoop_config_t *config)
+UNSUPPORTED(hoop_comm_shrink, hoop_comm_t comm, int *exclude_ranks, int exclude_count,
+            hoop_comm_t *newcomm, const hoop_config_t *config, int flags)
+UNSUPPORTED(hoop_comm_get_unique_id, hoop_comm_t comm, hoop_unique_id_t *id)
+UNSUPPORTED(hoop_comm_grow, hoop_comm_t comm, int nranks, const hoop_unique_id_t *id, int rank,
+            hoop_comm_t *newcomm, const hoop_config_t *config)
+UNSUPPORTED(hoop_group_simulate_end, hoop_sim_info_t *sim_info)
+UNSUPPORTED(hoop_comm_window_register, hoop_comm_t comm, void *buff, size_t size,
+            hoop_window_t *win, int win_flags)
+UNSUPPORTED(hoop_comm_window_deregister, hoop_comm_t comm, hoop_window_t win)
+UNSUPPORTED(hoop_stream_create, hoop_stream_t *stream)
+UNSUPPORTED(hoop_stream_destroy, hoop_stream_t stream)
+UNSUPPORTED(hoop_stream_record, hoop_stream_t stream, hoop_ticket_t *ticket)
+UNSUPPORTED(hoop_ticket_wait, hoop_ticket_t ticket, int timeout_ms)
+UNSUPPORTED(hoop_ticket_query, hoop_ticket_t ticket)

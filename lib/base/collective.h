@@ -1,0 +1,106 @@
+/*
+ * The one table of collectives: what each is called, how much every rank brings and gets, and what
+ * that says of it. Argument checks, sentences, plans, the algorithms' cuts and the tests come from
+ * it: a new collective is a line here, its step functions (lib/algo/step.h) and its entry point.
+ *
+ * Sizes are in blocks of `count` elements, count as the caller says it:
+ *
+ *     NONE       nothing
+ *     ONE        a block on every rank
+ *     EACH       n blocks on every rank, block r of or for rank r
+ *     ROOT_ONE   a block on the root, nothing elsewhere
+ *     ROOT_EACH  n blocks on the root, nothing elsewhere
+ *
+ * In place. Where both buffers have as many blocks they are the same memory. Where one is larger,
+ * the smaller is block `rank` of it. With EACH both ways there is no place that serves both.
+ */
+#ifndef HOOP_COLLECTIVE_H
+#define HOOP_COLLECTIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(NAME, name, in, out, folds) */
+#define HOOP_COLLECTIVES(X)                                                                        \
+    X(ALL_REDUCE, "all_reduce", ONE, ONE, true)                                                    \
+    X(BARRIER, "barrier", NONE, NONE, false)                                                       \
+    X(REDUCE_SCATTER, "reduce_scatter", EACH, ONE, true)                                           \
+    X(ALL_GATHER, "all_gather", ONE, EACH, false)                                                  \
+    X(BROADCAST, "broadcast", ROOT_ONE, ONE, false)                                                \
+    X(REDUCE, "reduce", ONE, ROOT_ONE, true)                                                       \
+    X(GATHER, "gather", ONE, ROOT_EACH, false)                                                     \
+    X(SCATTER, "scatter", ROOT_EACH, ONE, false)                                                   \
+    X(ALLTOALL, "alltoall", EACH, EACH, false)
+
+/* The numbers travel. */
+enum hoop_collective {
+#define HOOP_COLLECTIVE_ENUM(NAME, name, in, out, folds) HOOP_COLL_##NAME,
+    HOOP_COLLECTIVES(HOOP_COLLECTIVE_ENUM)
+#undef HOOP_COLLECTIVE_ENUM
+        HOOP_COLL_COUNT,
+    HOOP_TRANSFER = HOOP_COLL_COUNT /* no collective: what one rank sends another */
+};
+
+enum hoop_extent {
+    HOOP_EXTENT_NONE,
+    HOOP_EXTENT_ONE,
+    HOOP_EXTENT_EACH,
+    HOOP_EXTENT_ROOT_ONE,
+    HOOP_EXTENT_ROOT_EACH,
+};
+
+struct hoop_collective_row {
+    const char *name;
+    uint8_t in, out; /* enum hoop_extent */
+    bool folds;      /* has an op */
+};
+
+static const struct hoop_collective_row hoop_collectives[HOOP_COLL_COUNT] = {
+#define HOOP_COLLECTIVE_ROW(NAME, name, in, out, folds)                                            \
+    [HOOP_COLL_##NAME] = {name, HOOP_EXTENT_##in, HOOP_EXTENT_##out, folds},
+    HOOP_COLLECTIVES(HOOP_COLLECTIVE_ROW)
+#undef HOOP_COLLECTIVE_ROW
+};
+
+/* Is there a root? */
+static inline bool hoop_collective_is_rooted(enum hoop_collective collective)
+{
+    return hoop_collectives[collective].in >= HOOP_EXTENT_ROOT_ONE ||
+           hoop_collectives[collective].out >= HOOP_EXTENT_ROOT_ONE;
+}
+
+/* Blocks of an extent among n ranks, on the root or elsewhere. */
+static inline uint64_t hoop_extent_blocks(uint8_t extent, uint64_t n, bool root)
+{
+    switch ((enum hoop_extent)extent) {
+    case HOOP_EXTENT_ONE:
+        return 1;
+    case HOOP_EXTENT_EACH:
+        return n;
+    case HOOP_EXTENT_ROOT_ONE:
+        return root ? 1 : 0;
+    case HOOP_EXTENT_ROOT_EACH:
+        return root ? n : 0;
+    case HOOP_EXTENT_NONE:
+        break;
+    }
+    return 0;
+}
+
+static inline bool hoop_extent_is_each(uint8_t extent)
+{
+    return extent == HOOP_EXTENT_EACH || extent == HOOP_EXTENT_ROOT_EACH;
+}
+
+/*
+ * True: the vector is made of one block per rank; where one side has a block only, it is the
+ * rank's own. False: every rank has to do with the whole vector of `count`, which algorithms cut
+ * into shards.
+ */
+static inline bool hoop_collective_is_blocked(enum hoop_collective collective)
+{
+    return hoop_extent_is_each(hoop_collectives[collective].in) ||
+           hoop_extent_is_each(hoop_collectives[collective].out);
+}
+
+#endif

@@ -1,0 +1,84 @@
+/*
+ * Doubly linked lists whose nodes are embedded in what they link. A list is a node too: it stands
+ * before the first and after the last. A node that is in no list is zeroed.
+ *
+ *      struct thing { struct hoop_list_node node; ... };
+ *      HOOP_LIST_FOR_EACH(at, &things) {
+ *          struct thing *thing = HOOP_CONTAINER_OF(at, struct thing, node);
+ *          ...
+ *      }
+ */
+#ifndef HOOP_BASE_LIST_H
+#define HOOP_BASE_LIST_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct hoop_list_node {
+    struct hoop_list_node *next, *prev;
+};
+
+/* A list at rest: static struct hoop_list_node things = HOOP_LIST_EMPTY(things); */
+#define HOOP_LIST_EMPTY(list)                                                                      \
+    {                                                                                              \
+        &(list), &(list)                                                                           \
+    }
+
+#define HOOP_CONTAINER_OF(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
+
+/* In order. The body may remove the node that it is at, and no other.
+ * NOLINTBEGIN(bugprone-macro-parentheses): `at` is a name. */
+#define HOOP_LIST_FOR_EACH(at, list)                                                               \
+    for (struct hoop_list_node *at = (list)->next, *at##_next = at->next; at != (list);            \
+         at = at##_next, at##_next = at->next)
+/* NOLINTEND(bugprone-macro-parentheses) */
+
+static inline void hoop_list_init(struct hoop_list_node *list)
+{
+    list->next = list->prev = list;
+}
+
+static inline bool hoop_list_is_empty(const struct hoop_list_node *list)
+{
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
+    return list->next == list;
+}
+
+/* NULL: the list is empty. */
+static inline struct hoop_list_node *hoop_list_first(const struct hoop_list_node *list)
+{
+    return hoop_list_is_empty(list) ? NULL : list->next;
+}
+
+/* Before another node; before the list itself is at its end. */
+static inline void hoop_list_insert(struct hoop_list_node *before, struct hoop_list_node *node)
+{
+    assert(node->next == NULL);
+    node->next = before;
+    node->prev = before->prev;
+    before->prev->next = node;
+    before->prev = node;
+}
+
+static inline void hoop_list_push_back(struct hoop_list_node *list, struct hoop_list_node *node)
+{
+    hoop_list_insert(list, node);
+}
+
+static inline bool hoop_list_is_linked(const struct hoop_list_node *node)
+{
+    return node->next != NULL;
+}
+
+/* Does nothing to a node that is in no list. */
+static inline void hoop_list_remove(struct hoop_list_node *node)
+{
+    if (hoop_list_is_linked(node)) {
+        node->prev->next = node->next;
+        node->next->prev = node->prev;
+        node->next = node->prev = NULL;
+    }
+}
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * A comm: its birth, its death, its failure. (Who drives it: driver.h. Whose turn it is: turn.h.)
+ *
+ * Death comes in two steps, each by whoever has the turn:
+ *
+ *      state       what there is                     next
+ *      (birth)     a join; nobody has the handle     living, or destroyed
+ *      living      everything                        tombstone, by abort or destroy
+ *      tombstone   the handle: turn, failure, name   freed, by destroy
+ *
+ * So a thread that is about to call meets a handle that answers, whatever another one aborts. Who
+ * looks in without the turn (state, inspection, abort's alarm) holds `look_lock`, under which a
+ * living comm becomes a tombstone.
+ *
+ * Failure. The first failure of any rank goes to the board, where everybody sees it; each rank's
+ * driver then ends its operation, takes write access away from its peers, and keeps its own
+ * sentence. What a dead rank had already delivered is used first: an operation fails only when it
+ * cannot move. Each machine has a board of its own: whoever claims the failure record of his tells
+ * the other machines.
+ */
+#ifndef HOOP_COMM_H
+#define HOOP_COMM_H
+
+#include "comm/events.h"
+#include "comm/links.h"
+#include "comm/turn.h"
+#include "exec/board.h"
+#include "exec/engine.h"
+#include "membership/membership.h"
+#include "operation/history.h"
+#include "operation/operation.h"
+#include "runtime/wait.h"
+
+struct hoop_comm {
+    /* any thread */
+    struct hoop_turn turn;
+    _Atomic uint32_t waiting; /* an operation runs */
+    _Atomic int failed;       /* the code in `failure`, which was written before */
+    struct hoop_failure failure;
+    pthread_mutex_t look_lock;
+    struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */
+    uint32_t n_ops;
+    bool over; /* a tombstone; written by who has the turn, under look_lock. `failed` is set */
+    struct hoop_list_node tombstone; /* in the list of these */
+    uint64_t id;                     /* in this process: the order in which groups enter */
+    uint32_t rank, n;
+    char name[HOOP_COMM_NAME_BYTES];
+    struct hoop_events events;
+    /* the driver */
+    struct hoop_board board;
+    struct hoop_engine *engine;
+    struct hoop_operation operation;
+    struct hoop_links links;
+    struct hoop_history history;
+    bool finalized;
+    bool spans;       /* several machines: others hear of failures by control connections only */
+    uint64_t spin_ns; /* see struct hoop_wait; 0: ranks outnumber CPUs */
+    uint64_t small_count; /* an all_reduce of fewer elements calls the system only in hoop_wait() */
+    uint64_t op_timeout_ms, dead_after_ms;
+    uint64_t deadline_ns; /* of the running operation, in a group */
+    uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */
+    struct hoop_agreement agreed;
+    struct hoop_sleeper sleeper;
+    /* birth */
+    struct hoop_member *member;
+    struct hoop_job job;
+    uint64_t init_timeout_ms;
+    _Atomic bool ready;         /* the board is laid out */
+    pthread_mutex_t birth_lock; /* what the service thread hears before: */
+    struct comm_early *early;
+};
+
+/* Options after defaults, settings and config have been merged. */
+struct hoop_comm_options {
+    struct hoop_rendezvous rendezvous;
+    bool serve;
+    uint32_t n, rank;
+    uint64_t init_timeout_ms, op_timeout_ms, dead_after_ms;
+    struct hoop_agreement agreed;
+    char name[HOOP_COMM_NAME_BYTES];
+};
+
+/* Begins a birth: the rank joins in the background. *ret is to be finished or destroyed. */
+hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct hoop_comm **ret);
+/* Waits until all ranks are in. On failure the comm is destroyed. */
+hoop_result_t hoop_comm_complete(struct hoop_comm *comm);
+
+/* No operation comes after it. HOOP_INVALID_USAGE: it was said before. */
+hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm);
+
+/*
+ * In a forked child the two below do nothing; everything else here and in driver.h is refused.
+ *
+ * Makes a tombstone of it: waits for calls that are inside, says goodbye, gives back all but the
+ * handle. HOOP_TIMEOUT: a call stays inside, for more than patience_ms (0: it is waited for).
+ */
+hoop_result_t hoop_comm_release(struct hoop_comm *comm, uint64_t patience_ms);
+/* The same, and frees. Takes NULL and half-born ones. */
+hoop_result_t hoop_comm_end(struct hoop_comm *comm);
+
+/* How long somebody may be inside before he is taken for stuck; 0: for ever. */
+uint64_t hoop_comm_patience_ms(const struct hoop_comm *comm);
+
+/* Fails the comm on all ranks, unless it has failed. Any thread, any time before the end. */
+void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const char *format, ...)
+    HOOP_PRINTF(4, 5);
+
+/* The same. Only the driver, or the service thread: while the comm can't become a tombstone. */
+void hoop_comm_publish(struct hoop_comm *comm, const struct hoop_failure *failure);
+
+/* HOOP_OK or the failure that ended the comm, with its sentence in *ret (may be NULL). Any thread;
+ * does not wait. */
+hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret);
+
+/* Has rank said goodbye? arg is the comm. Driver, or service thread. */
+bool hoop_comm_left(void *arg, uint32_t rank);
+
+#endif

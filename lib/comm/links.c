@@ -1,0 +1,335 @@
+/*
+ * The links of a comm (see links.h). They stand in a table by peer, lane and direction, a peer's
+ * part of it made with the first link to it: the engine asks for one at every step.
+ */
+#include "comm/links.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "exec/engine.h"
+#include "net/flight.h"
+#include <assert.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+/* Staging buffers of a link: one being filled, one being read, two on the way. */
+#define LINKS_SLOTS 4u
+/* The collectives', and that of sends and receives. */
+#define LINKS_LANES (HOOP_TRANSFER_LANE + 1u)
+#define LINKS_LOOKS 10u     /* at the sockets, in dead_after */
+#define LINKS_LOOKS_LATE 3u /* of them: I was stopped myself */
+
+/* One link, from the first wish for it. */
+struct links_entry {
+    struct hoop_links *links;
+    struct hoop_link *link;      /* NULL: not made yet */
+    struct hoop_event *blob;     /* of the other end, until the link is bound */
+    struct hoop_mapping mapping; /* what it lives in, where a peer has made that */
+    bool dialled;                /* its data connection was asked for */
+    uint64_t landed_bytes;       /* the peer had acknowledged by then: */
+    uint64_t landed_ns;
+};
+
+struct links_row {
+    struct links_entry entries[LINKS_LANES][2]; /* by lane; receiving, sending */
+};
+
+hoop_result_t hoop_links_init(struct hoop_links *links, const struct hoop_links_env *env)
+{
+    const uint32_t n = env->board->n;
+    links->env = *env;
+    links->rows = calloc(n, sizeof(struct links_row *));
+    return links->rows != NULL ? HOOP_OK
+                               : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u peers", n);
+}
+
+static void links_finish_entry(struct links_entry *entry, bool failed)
+{
+    if (failed) {
+        hoop_link_abandon(entry->link);
+    } else {
+        hoop_link_destroy(entry->link);
+    }
+    hoop_mapping_finish(&entry->mapping);
+    free(entry->blob);
+}
+
+void hoop_links_finish(struct hoop_links *links, bool failed)
+{
+    for (uint32_t rank = 0; links->rows != NULL && rank < links->env.board->n; rank++) {
+        struct links_row *row = links->rows[rank];
+        for (uint32_t i = 0; row != NULL && i < 2 * LINKS_LANES; i++) {
+            links_finish_entry(&row->entries[i / 2][i % 2], failed);
+        }
+        free(row);
+    }
+    free(links->rows);
+    links->rows = NULL;
+}
+
+/* ---- What a transport asks for; arg is the entry -------------------------------------------- */
+
+bool hoop_links_answered(void *arg, uint32_t rank, uint64_t region, uint32_t generation,
+                         struct hoop_failure *ret)
+{
+    struct hoop_events *events = arg;
+    const struct hoop_event key = {
+        .kind = HOOP_EVENT_ANSWER, .rank = rank, .id = region, .part = generation};
+    if (ret == NULL) {
+        hoop_events_drop(events, &key);
+        return true;
+    }
+    struct hoop_event *answer = hoop_events_take(events, &key);
+    if (answer == NULL) {
+        return false;
+    }
+    *ret = answer->failure;
+    free(answer);
+    return true;
+}
+
+/* hoop_link_params.import: maps the region that the link lives in. */
+static hoop_result_t links_import(void *arg, uint32_t peer, uint64_t region, uint32_t generation,
+                                  void **ret_base, uint64_t *ret_bytes)
+{
+    struct links_entry *entry = arg;
+    const struct hoop_links_env *env = &entry->links->env;
+    const struct hoop_mapping_env maps = {.member = env->member,
+                                          .peers = env->board->peers,
+                                          .answered = hoop_links_answered,
+                                          .arg = env->events};
+    return hoop_mapping_poll(&maps, &entry->mapping, peer, region, generation, ret_base, ret_bytes);
+}
+
+/* hoop_link_params.data_address */
+static hoop_result_t links_data_address(void *arg, uint32_t peer, uint32_t lane,
+                                        struct hoop_address *ret)
+{
+    const struct links_entry *entry = arg;
+    return hoop_member_data_address(entry->links->env.member, peer, lane, ret);
+}
+
+/* hoop_link_params.stream: the sender dials, once. */
+static hoop_result_t links_stream(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                                  const struct hoop_address *address, int *ret_fd,
+                                  struct hoop_secret *ret_key)
+{
+    struct links_entry *entry = arg;
+    const struct hoop_links_env *env = &entry->links->env;
+    const struct hoop_event key = {
+        .kind = HOOP_EVENT_SOCKET, .rank = peer, .id = lane, .part = sending};
+    if (sending && !entry->dialled) {
+        entry->dialled = true;
+        hoop_member_dial(env->member, peer, lane, address);
+    }
+    struct hoop_event *event = hoop_events_take(env->events, &key);
+    if (event == NULL) {
+        return HOOP_AGAIN;
+    }
+    hoop_result_t result = HOOP_OK;
+    if (event->fd < 0) {
+        result = hoop_error(event->failure.code, "%s", event->failure.text);
+    } else {
+        *ret_fd = event->fd;
+        *ret_key = event->key;
+    }
+    hoop_secret_wipe(&event->key, sizeof(event->key));
+    free(event);
+    return result;
+}
+
+/* hoop_link_params.wake */
+static void links_wake(void *arg, uint32_t peer)
+{
+    const struct links_entry *entry = arg;
+    hoop_board_notify(entry->links->env.board, peer);
+}
+
+/* ---- Making one ----------------------------------------------------------------------------- */
+
+/* NULL: no memory. */
+static struct links_entry *links_entry(struct hoop_links *links, uint32_t peer, uint32_t lane,
+                                       bool sending)
+{
+    if (links->rows[peer] == NULL) {
+        links->rows[peer] = calloc(1, sizeof(struct links_row));
+        if (links->rows[peer] == NULL) {
+            return NULL;
+        }
+    }
+    struct links_entry *entry = &links->rows[peer]->entries[lane][sending];
+    entry->links = links;
+    return entry;
+}
+
+static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint32_t lane,
+                                  bool sending)
+{
+    const struct hoop_links_env *env = &entry->links->env;
+    const struct hoop_roster *roster = hoop_member_roster(env->member);
+    const struct hoop_peer *other = &env->board->peers[peer];
+    const struct hoop_link_params params = {
+        .comm_id = roster->comm_id,
+        .epoch = roster->epoch,
+        .me = env->board->me,
+        .peer = peer,
+        .lane = lane,
+        .sending = sending,
+        .slots = LINKS_SLOTS,
+        .chunk_bytes = env->agreed->chunk_bytes,
+        .check = env->agreed->check,
+        .buffer_bytes = hoop_settings()->socket_buffer_bytes,
+        .data_address = links_data_address,
+        .stream = links_stream,
+        .import = links_import,
+        .wake = links_wake,
+        .arg = entry,
+    };
+    struct hoop_blob blob;
+    const struct hoop_transport *transport =
+        env->agreed->transport == HOOP_TRANSPORT_TCP
+            ? hoop_transport_named("tcp")
+            : hoop_transport_for(other->same_process, other->same_machine);
+    if (transport == NULL) {
+        return hoop_failure_set(env->failure, HOOP_INTERNAL_ERROR, (int)peer,
+                                "no transport reaches rank %u", peer);
+    }
+    const hoop_result_t result =
+        hoop_link_create(transport, &params, &entry->link, &blob, env->failure);
+    if (result == HOOP_OK) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: lane %u %s rank %u over %s", params.me,
+                 lane, sending ? "to" : "from", peer, transport->name);
+        hoop_member_send_blob(env->member, peer, lane, sending, &blob);
+    }
+    return result;
+}
+
+/* Its socket, if it has one, wakes the driver from now on. */
+static hoop_result_t links_watch(struct hoop_sleeper *sleeper, struct hoop_link *link)
+{
+    const int fd = hoop_link_watch_fd(link);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET};
+    if (fd < 0) {
+        return HOOP_OK;
+    }
+    sleeper->has_sockets = true;
+    if (epoll_ctl(sleeper->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        const int err = errno;
+        return hoop_error(hoop_from_errno(err), "epoll_ctl: %s", hoop_errno_name(err));
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t links_bind(struct links_entry *entry, uint32_t peer, uint32_t lane,
+                                bool sending)
+{
+    const struct hoop_links_env *env = &entry->links->env;
+    const struct hoop_event key = {
+        .kind = HOOP_EVENT_BLOB, .rank = peer, .id = lane, .part = sending};
+    if (entry->blob == NULL) {
+        entry->blob = hoop_events_take(env->events, &key);
+    }
+    if (entry->blob == NULL) {
+        return HOOP_AGAIN;
+    }
+    hoop_result_t bound = hoop_link_bind(entry->link, &entry->blob->blob);
+    if (bound == HOOP_AGAIN) {
+        return HOOP_AGAIN;
+    }
+    free(entry->blob);
+    entry->blob = NULL;
+    bound = bound == HOOP_OK ? links_watch(env->sleeper, entry->link) : bound;
+    if (bound != HOOP_OK) {
+        const bool told = entry->link->failure.code != HOOP_OK;
+        hoop_failure_set(env->failure, bound, (int)peer, "the link with rank %u (lane %u): %s",
+                         peer, lane, told ? entry->link->failure.text : hoop_thread_error());
+    }
+    return bound;
+}
+
+hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                             struct hoop_link **ret_link)
+{
+    struct hoop_links *links = arg;
+    struct links_entry *entry = links_entry(links, peer, lane, sending);
+    if (entry == NULL) {
+        return hoop_failure_set(links->env.failure, HOOP_OUT_OF_MEMORY, (int)links->env.board->me,
+                                "rank %u has no memory for a link", links->env.board->me);
+    }
+    hoop_result_t result = entry->link != NULL ? HOOP_OK : links_create(entry, peer, lane, sending);
+    assert(result != HOOP_OK || entry->link != NULL);
+    if (result == HOOP_OK && !entry->link->bound) {
+        result = links_bind(entry, peer, lane, sending);
+    }
+    if (result == HOOP_OK) {
+        *ret_link = entry->link;
+    }
+    return result;
+}
+
+/* ---- Packets that vanish -------------------------------------------------------------------- */
+
+void hoop_links_begin_wait(struct hoop_links *links)
+{
+    links->looked_ns = 0;
+}
+
+/* For how long, in this wait, nothing of what was sent has been acknowledged; 0: all is well. */
+static uint64_t links_stuck_ns(struct links_entry *entry, uint64_t now, uint64_t *ret_bytes)
+{
+    const int fd = hoop_link_watch_fd(entry->link);
+    struct hoop_flight flight = {0};
+    const bool flies = fd >= 0 && hoop_flight_look(fd, &flight) && flight.bytes > 0;
+    if (!flies || flight.landed_bytes != entry->landed_bytes || entry->landed_ns == 0) {
+        entry->landed_bytes = flight.landed_bytes;
+        entry->landed_ns = now;
+        return 0;
+    }
+    const uint64_t waited = entry->links->waited_ns;
+    *ret_bytes = flight.bytes;
+    return now - (entry->landed_ns > waited ? entry->landed_ns : waited);
+}
+
+static bool links_is_stuck(struct links_entry *entry, uint32_t rank, uint64_t now,
+                           uint64_t dead_after_ms, struct hoop_failure *ret)
+{
+    uint64_t bytes = 0;
+    const uint64_t ms =
+        entry->link != NULL ? links_stuck_ns(entry, now, &bytes) / HOOP_NS_PER_MS : 0;
+    if (ms <= dead_after_ms) {
+        return false;
+    }
+    const struct hoop_peer *peer = &entry->links->env.board->peers[rank];
+    hoop_failure_set(ret, HOOP_REMOTE_ERROR, (int)rank,
+                     "rank %u (pid %d, host %s) has acknowledged nothing for %llu ms, %llu bytes "
+                     "are on the way to it: does the network lose packets, or only large ones (an "
+                     "MTU that is too large for the path)?",
+                     rank, peer->pid, peer->host, (unsigned long long)ms,
+                     (unsigned long long)bytes);
+    return true;
+}
+
+bool hoop_links_are_stuck(struct hoop_links *links, uint64_t dead_after_ms,
+                          struct hoop_failure *ret)
+{
+    const uint64_t now = hoop_now_ns();
+    const uint64_t pause = dead_after_ms * HOOP_NS_PER_MS / LINKS_LOOKS;
+    if (now - links->looked_ns < pause) {
+        return false;
+    }
+    if (now - links->looked_ns > LINKS_LOOKS_LATE * pause) {
+        links->waited_ns = now;
+    }
+    links->looked_ns = now;
+    bool stuck = false;
+    for (uint32_t rank = 0; rank < links->env.board->n && !stuck; rank++) {
+        struct links_row *row = links->rows[rank];
+        for (uint32_t lane = 0; row != NULL && lane < LINKS_LANES && !stuck; lane++) {
+            stuck = links_is_stuck(&row->entries[lane][true], rank, now, dead_after_ms, ret);
+        }
+    }
+    return stuck;
+}

@@ -1,0 +1,21 @@
+/*
+ * The operations that a comm's user made: a sum of what every rank multiplies with a scalar of its
+ * own first. Any thread; the scalar is read when the operation is made, and again by each call.
+ */
+#ifndef HOOP_OPS_H
+#define HOOP_OPS_H
+
+#include "comm/comm.h"
+
+/* Makes one; *ret is its handle, HOOP_NUM_OPS or more. scalar: the bytes of one element. */
+hoop_result_t hoop_ops_add(struct hoop_comm *comm, hoop_datatype_t type, const void *scalar,
+                           hoop_red_op_t *ret);
+
+/* HOOP_OK: there is such an operation for this type, and *ret is its scalar. */
+hoop_result_t hoop_ops_find(struct hoop_comm *comm, hoop_red_op_t op, hoop_datatype_t type,
+                            uint64_t *ret);
+
+/* Forgets it. Calls that were made with it have their copy of the scalar. */
+hoop_result_t hoop_ops_remove(struct hoop_comm *comm, hoop_red_op_t op);
+
+#endif

@@ -1,0 +1,192 @@
+/*
+ * Whose turn it is (see turn.h): the owner's by a plain store, others' in line after one of them
+ * took that right away from the owner.
+ *
+ *   owner comes                            another, first in line
+ *   inside = 1                             revoked = 1
+ *   (compiler barrier)                     membarrier: a full barrier on every running thread
+ *   revoked? then inside = 0, in line      inside == 0? then it is his turn
+ *
+ *   owner leaves
+ *   inside = 0
+ *   (compiler barrier)
+ *   revoked? then wakes the first in line
+ *
+ * Either the owner sees `revoked` or the other sees what the owner stored: the membarrier falls
+ * before the owner's store, and then its load is late enough, or after it, and then the store is
+ * seen.
+ */
+#include "comm/turn.h"
+
+#include "base/clock.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+void hoop_turn_init(struct hoop_turn *turn)
+{
+    pthread_mutex_init(&turn->lock, NULL);
+    hoop_list_init(&turn->line);
+}
+
+void hoop_turn_finish(struct hoop_turn *turn)
+{
+    pthread_mutex_destroy(&turn->lock);
+}
+
+static uintptr_t turn_self(void)
+{
+    static _Thread_local char mark __attribute__((tls_model("initial-exec")));
+    return (uintptr_t)&mark;
+}
+
+bool hoop_turn_take(struct hoop_turn *turn)
+{
+    const uintptr_t self = turn_self();
+    uintptr_t owner = atomic_load_explicit(&turn->owner, memory_order_relaxed);
+    if (owner == 0 && hoop_membarrier_ready() &&
+        atomic_compare_exchange_strong(&turn->owner, &owner, self)) {
+        owner = self;
+    }
+    if (owner != self) {
+        return false;
+    }
+    atomic_store_explicit(&turn->inside, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0) {
+        return true;
+    }
+    hoop_turn_leave(turn);
+    return false;
+}
+
+/* Under the lock. */
+static void turn_wake_first(struct hoop_turn *turn)
+{
+    struct hoop_list_node *first = hoop_list_first(&turn->line);
+    if (first != NULL && !turn->held) {
+        const struct hoop_turn_place *place =
+            HOOP_CONTAINER_OF(first, struct hoop_turn_place, node);
+        if (atomic_load_explicit(&place->sleeping, memory_order_relaxed) != 0) {
+            hoop_wake(place->sleeper.wake_fd);
+        }
+    }
+}
+
+void hoop_turn_leave(struct hoop_turn *turn)
+{
+    const bool owned = atomic_load_explicit(&turn->inside, memory_order_relaxed) != 0 &&
+                       atomic_load_explicit(&turn->owner, memory_order_relaxed) == turn_self();
+    if (owned) {
+        atomic_store_explicit(&turn->inside, 0, memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst);
+        if (__builtin_expect(atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0, 1)) {
+            return;
+        }
+    }
+    pthread_mutex_lock(&turn->lock);
+    if (!owned) {
+        turn->held = false;
+    }
+    turn->moves++;
+    turn_wake_first(turn);
+    pthread_mutex_unlock(&turn->lock);
+}
+
+void hoop_turn_move(struct hoop_turn *turn)
+{
+    pthread_mutex_lock(&turn->lock);
+    turn->moves++;
+    pthread_mutex_unlock(&turn->lock);
+}
+
+/* ---- In line -------------------------------------------------------------------------------- */
+
+void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint64_t patience_ms)
+{
+    /* Without a descriptor its sleeps are short ones. */
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    *place = (struct hoop_turn_place){
+        .turn = turn,
+        .sleeper = {.epoll_fd = fd, .wake_fd = fd, .sleeping = &place->sleeping},
+        .since_ns = hoop_now_ns(),
+        .patience_ns = patience_ms == 0 ? HOOP_NEVER : patience_ms * HOOP_NS_PER_MS,
+    };
+    pthread_mutex_lock(&turn->lock);
+    place->moves = turn->moves;
+    hoop_list_push_back(&turn->line, &place->node);
+    pthread_mutex_unlock(&turn->lock);
+}
+
+/* Nobody is inside by the owner's way, and nobody comes in by it any more. Under the lock. */
+static bool turn_owner_is_out(struct hoop_turn *turn)
+{
+    if (atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0) {
+        /* Pairs with the owner's store of `inside` before its load of `revoked`. */
+        atomic_store(&turn->revoked, 1);
+        hoop_membarrier();
+    }
+    return atomic_load_explicit(&turn->inside, memory_order_acquire) == 0;
+}
+
+/* Under the lock. */
+static bool turn_is_stuck(struct hoop_turn_place *place)
+{
+    const uint64_t now = hoop_now_ns();
+    if (place->moves != place->turn->moves) {
+        place->moves = place->turn->moves;
+        place->since_ns = now;
+    }
+    return now - place->since_ns >= place->patience_ns;
+}
+
+hoop_result_t hoop_turn_poll(struct hoop_turn_place *place)
+{
+    struct hoop_turn *turn = place->turn;
+    hoop_result_t result = HOOP_AGAIN;
+    pthread_mutex_lock(&turn->lock);
+    if (hoop_list_first(&turn->line) == &place->node && !turn->held && turn_owner_is_out(turn)) {
+        turn->held = true;
+        turn->moves++;
+        result = HOOP_OK;
+    } else if (turn_is_stuck(place)) {
+        result = HOOP_TIMEOUT;
+    }
+    if (result != HOOP_AGAIN) {
+        hoop_list_remove(&place->node);
+        turn_wake_first(turn);
+    }
+    pthread_mutex_unlock(&turn->lock);
+    if (result != HOOP_AGAIN && place->sleeper.wake_fd >= 0) {
+        close(place->sleeper.wake_fd);
+    }
+    return result;
+}
+
+struct turn_wait {
+    struct hoop_turn_place place;
+    hoop_result_t result;
+};
+
+static enum hoop_poll turn_wait_poll(void *arg, bool look)
+{
+    struct turn_wait *wait = arg;
+    (void)look;
+    wait->result = hoop_turn_poll(&wait->place);
+    return wait->result == HOOP_AGAIN ? HOOP_POLL_IDLE : HOOP_POLL_DONE;
+}
+
+hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms)
+{
+    if (hoop_turn_take(turn)) {
+        return HOOP_OK;
+    }
+    struct turn_wait wait = {.result = HOOP_AGAIN};
+    struct hoop_sleeper *sleeper = &wait.place.sleeper;
+    const int before = hoop_cancel_off();
+    hoop_turn_queue(turn, &wait.place, patience_ms);
+    hoop_wait(&(struct hoop_wait){
+        .poll = turn_wait_poll, .arg = &wait, .sleepers = &sleeper, .n_sleepers = 1});
+    hoop_cancel_restore(before);
+    return wait.result;
+}

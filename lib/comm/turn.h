@@ -1,0 +1,57 @@
+/*
+ * Whose turn it is: exactly one thread at a time drives a comm. The first thread that calls owns
+ * the turn: it says `inside` with a plain store. Any other thread takes the turn away from it for
+ * good (`revoked`, then membarrier, then it waits until the owner is not inside), and from then on
+ * all stand in line, first come, first served.
+ *
+ * The owner's way is there because a locked instruction keeps the core from overlapping one small
+ * operation's end with the next one's beginning (docs/performance.md).
+ */
+#ifndef HOOP_TURN_H
+#define HOOP_TURN_H
+
+#include "base/error.h"
+#include "base/list.h"
+#include "runtime/wait.h"
+
+struct hoop_turn {
+    _Atomic uintptr_t owner; /* who need not stand in line; 0: nobody's yet */
+    _Atomic uint32_t inside, revoked;
+    pthread_mutex_t lock; /* over the rest */
+    struct hoop_list_node line;
+    bool held;      /* by one who stood in line */
+    uint64_t moves; /* how often it changed hands, or who has it moved on */
+};
+
+/* Somebody's place in the line; his own until he has the turn. */
+struct hoop_turn_place {
+    struct hoop_list_node node;
+    struct hoop_turn *turn;
+    struct hoop_sleeper sleeper; /* its descriptor is there while he waits */
+    _Atomic uint8_t sleeping;
+    uint64_t moves, since_ns, patience_ns;
+};
+
+void hoop_turn_init(struct hoop_turn *turn);
+/* Nobody has it, and nobody stands in line. */
+void hoop_turn_finish(struct hoop_turn *turn);
+
+/* The owner's way; also makes the first who comes the owner. True: it is my turn. */
+bool hoop_turn_take(struct hoop_turn *turn);
+
+/*
+ * Everybody else's: gets in line, and polls until HOOP_OK, it is my turn; or HOOP_TIMEOUT, who has
+ * it has not moved for patience_ms (0: that takes for ever). Either way the place is free again.
+ */
+void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint64_t patience_ms);
+hoop_result_t hoop_turn_poll(struct hoop_turn_place *place);
+
+/* Both ways in one; waits. HOOP_OK or HOOP_TIMEOUT, as above. */
+hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms);
+
+/* Who has it has not been idle: the others' patience begins again. */
+void hoop_turn_move(struct hoop_turn *turn);
+
+void hoop_turn_leave(struct hoop_turn *turn);
+
+#endif

@@ -1,0 +1,681 @@
+/*
+ * One control connection: messages to and from a socket, and when it ends. What it is for is in
+ * connection.h; the proof is in handshake.c, frames in and out of the socket in frame_io.c; who
+ * listens is in endpoint.c.
+ *
+ *      CONNECTING (TCP clients) --> SHAKING --> WELCOMING (servers) --> OPEN --> CLOSED
+ *
+ * Three things about Unix sockets shape this file. An end that closes with messages unread gives
+ * the other ECONNRESET once, before what is still queued there: so that error is read past. A send
+ * to an end that has closed fails, but what it said before is still to be read: so only end of
+ * file closes. And descriptors in flight are limited per user (ETOOMANYREFS): so a send that meets
+ * the limit is tried again a little later.
+ *
+ * TCP differs: what ends a connection here need not end it there, so after a failure nothing more
+ * is waited for; and the socket may be handed on (hoop_connection_detach()), so that nothing beyond
+ * the last message is read (frame_io.c).
+ *
+ * An owner may destroy the connection in any callback: the descriptor goes at once, the memory
+ * later (hoop_free_later()), so that whoever is on the stack sees that it is CLOSED.
+ */
+#include "control/connection.h"
+#include "base/settings.h"
+#include "control/frame_io.h"
+#include "runtime/watch.h"
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CONNECTION_READS 16         /* at once, then other connections have their turn */
+#define CONNECTION_RETRY_MS 1u      /* after ETOOMANYREFS */
+#define CONNECTION_CONNECT_MS 5000u /* for TCP to find the other end */
+
+enum connection_state {
+    CONNECTION_CONNECTING, /* TCP does not know yet whether somebody is there */
+    CONNECTION_SHAKING,
+    CONNECTION_WELCOMING, /* until the welcome has gone: an open connection has nothing of it queued
+                           */
+    CONNECTION_OPEN,
+    CONNECTION_CLOSED
+};
+
+struct hoop_connection {
+    const struct hoop_connection_owner *owner;
+    void *arg;
+    int fd;
+    struct hoop_watch *watch;
+    struct hoop_timer *timer; /* made when first needed: to try again, or to give up connecting */
+    bool retrying;
+    enum connection_state state;
+    bool destroyed;
+    bool broken; /* say no more, read to the end */
+    bool proven; /* has been open */
+    bool is_server;
+    pid_t pid;
+    struct hoop_address local; /* with its port; family 0: a Unix socket, or not connected yet */
+    char peer[HOOP_ADDRESS_TEXT_BYTES];
+    struct hoop_handshake handshake;
+    struct hoop_failure failure; /* why I end it */
+    struct hoop_frame_queue queue;
+    struct hoop_frame_reader *reader; /* NULL: a Unix socket */
+    struct hoop_frame_seal in, out;   /* when open; used on TCP */
+    struct hoop_secret data_key;
+};
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+void hoop_connection_destroy(struct hoop_connection *connection)
+{
+    if (connection == NULL || connection->destroyed) {
+        return;
+    }
+    connection->destroyed = true;
+    connection->state = CONNECTION_CLOSED;
+    hoop_timer_destroy(connection->timer);
+    hoop_watch_destroy(connection->watch);
+    if (connection->reader != NULL && connection->fd >= 0) {
+        hoop_socket_drain(connection->fd);
+    }
+    hoop_fork_close(connection->fd);
+    hoop_frame_queue_finish(&connection->queue);
+    hoop_handshake_finish(&connection->handshake);
+    hoop_secret_wipe(&connection->in, sizeof(connection->in));
+    hoop_secret_wipe(&connection->out, sizeof(connection->out));
+    hoop_secret_wipe(&connection->data_key, sizeof(connection->data_key));
+    hoop_free_later(connection->reader);
+    hoop_free_later(connection);
+}
+
+int hoop_connection_detach(struct hoop_connection *connection)
+{
+    const int fd = connection->fd;
+    assert(connection->state == CONNECTION_OPEN && connection->reader != NULL);
+    assert(connection->reader->got == connection->reader->bytes);
+    assert(!hoop_frame_queue_has(&connection->queue, true));
+    hoop_socket_be_patient(fd);
+    connection->fd = -1;
+    hoop_connection_destroy(connection);
+    return fd;
+}
+
+void hoop_connection_adopt(struct hoop_connection *connection,
+                           const struct hoop_connection_owner *owner, void *arg)
+{
+    connection->owner = owner;
+    connection->arg = arg;
+}
+
+const struct hoop_frame_hello *hoop_connection_hello(const struct hoop_connection *connection)
+{
+    return &connection->handshake.hello;
+}
+
+pid_t hoop_connection_pid(const struct hoop_connection *connection)
+{
+    return connection->pid;
+}
+
+bool hoop_connection_is_proven(const struct hoop_connection *connection)
+{
+    return connection->proven;
+}
+
+const struct hoop_secret *hoop_connection_secret(const struct hoop_connection *connection)
+{
+    return &connection->handshake.secret;
+}
+
+struct hoop_address hoop_connection_local(const struct hoop_connection *connection)
+{
+    struct hoop_address local = connection->local;
+    local.port = 0;
+    return local;
+}
+
+void hoop_connection_session_key(const struct hoop_connection *connection,
+                                 struct hoop_secret *ret_key)
+{
+    *ret_key = connection->data_key;
+}
+
+const char *hoop_connection_peer(const struct hoop_connection *connection)
+{
+    return connection->peer;
+}
+
+/* ---- The end ------------------------------------------------------------------------------ */
+
+/* What messages of an open connection are sealed with; NULL: the kernel vouches for them. */
+static struct hoop_frame_seal *connection_seal(struct hoop_connection *connection)
+{
+    return connection->reader != NULL ? &connection->out : NULL;
+}
+
+/* Gives the other end the reason, if it takes one now. */
+static void connection_say_reject(struct hoop_connection *connection)
+{
+    const bool open = connection->state == CONNECTION_OPEN;
+    union hoop_frame frame;
+    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &connection->failure);
+    hoop_frame_queue_drop(&connection->queue);
+    if (hoop_frame_queue_put(&connection->queue, &frame.header, NULL, 0, !open) == HOOP_OK) {
+        (void)hoop_frame_queue_send(&connection->queue, connection->fd, open,
+                                    connection_seal(connection));
+    }
+}
+
+/* Ends the connection; the first reason counts. tell: the other end hears it. */
+static void connection_end(struct hoop_connection *connection, bool tell,
+                           const struct hoop_failure *failure)
+{
+    if (connection->state == CONNECTION_CLOSED) {
+        return;
+    }
+    if (connection->failure.code == HOOP_OK) {
+        connection->failure = *failure;
+    }
+    if (tell && !connection->broken) {
+        connection_say_reject(connection);
+    }
+    connection->broken = true;
+    hoop_frame_queue_finish(&connection->queue);
+    /* wakes the reader, which sees the end and closes: not here, inside a call of the owner's */
+    if (connection->state == CONNECTION_CONNECTING) {
+        hoop_watch_want(connection->watch, 0);
+        hoop_timer_start(connection->timer, 0, 0);
+    } else {
+        hoop_watch_want(connection->watch, HOOP_WATCH_READ);
+        (void)shutdown(connection->fd, SHUT_RDWR);
+    }
+}
+
+void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
+                            const char *format, ...)
+{
+    struct hoop_failure failure = {.code = code, .rank = -1};
+    va_list args;
+    va_start(args, format);
+    (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
+    va_end(args);
+    connection_end(connection, connection->state == CONNECTION_OPEN,
+                   &failure); /* it may be glad to know */
+}
+
+/* Tells the owner that it is over. `why` is used where this end has no reason of its own. */
+static void connection_close(struct hoop_connection *connection, const char *why)
+{
+    if (connection->state == CONNECTION_CLOSED) {
+        return;
+    }
+    connection->state = CONNECTION_CLOSED;
+    hoop_watch_want(connection->watch, 0);
+    if (connection->timer != NULL) {
+        hoop_timer_stop(connection->timer);
+    }
+    (void)hoop_failure_set(&connection->failure, HOOP_REMOTE_ERROR, -1, "%s", why);
+    const struct hoop_failure failure = connection->failure;
+    connection->owner->closed(connection->arg, connection, &failure);
+}
+
+/* ---- Sending ------------------------------------------------------------------------------ */
+
+static void connection_due(void *arg);
+
+static hoop_result_t connection_need_timer(struct hoop_connection *connection)
+{
+    return connection->timer != NULL
+               ? HOOP_OK
+               : hoop_timer_create(connection_due, connection, &connection->timer);
+}
+
+/* What is worth waking up for. */
+static void connection_watch(const struct hoop_connection *connection)
+{
+    unsigned events = HOOP_WATCH_READ;
+    if (connection->state == CONNECTION_CLOSED || connection->broken) {
+        return;
+    }
+    if (connection->state == CONNECTION_CONNECTING || connection->state == CONNECTION_WELCOMING) {
+        events = HOOP_WATCH_WRITE; /* what the other end says is for later */
+    } else if (!connection->retrying &&
+               hoop_frame_queue_has(&connection->queue, connection->state == CONNECTION_OPEN)) {
+        events = HOOP_WATCH_READ | HOOP_WATCH_WRITE;
+    }
+    hoop_watch_want(connection->watch, events);
+}
+
+/* After a send that did not go: try again later (true), or never. */
+static bool connection_send_later(struct hoop_connection *connection, int err)
+{
+    if (err == EAGAIN || err == ENOBUFS) {
+        return true;
+    }
+    if (err == ETOOMANYREFS && connection_need_timer(connection) == HOOP_OK) {
+        hoop_timer_start(connection->timer, CONNECTION_RETRY_MS, 0);
+        connection->retrying = true;
+        return true;
+    }
+    if (err == EPIPE || err == ECONNRESET) {
+        connection->broken = true; /* its last words may be unread: the reader closes */
+        hoop_frame_queue_finish(&connection->queue);
+        hoop_watch_want(connection->watch, HOOP_WATCH_READ);
+        return false;
+    }
+    hoop_connection_refuse(connection,
+                           connection->reader != NULL ? HOOP_REMOTE_ERROR : hoop_from_errno(err),
+                           "sending to %s failed: %s", connection->peer, hoop_errno_name(err));
+    return false;
+}
+
+static void connection_flush(struct hoop_connection *connection)
+{
+    const enum connection_state state = connection->state;
+    if (state != CONNECTION_CONNECTING && state != CONNECTION_CLOSED && !connection->broken &&
+        !connection->retrying) {
+        const int err =
+            hoop_frame_queue_send(&connection->queue, connection->fd, state == CONNECTION_OPEN,
+                                  connection_seal(connection));
+        if (err != 0) {
+            (void)connection_send_later(connection, err);
+        }
+    }
+    connection_watch(connection);
+}
+
+static void connection_put(struct hoop_connection *connection,
+                           const struct hoop_frame_header *frame, const int *fds, uint32_t fd_count,
+                           bool early)
+{
+    const hoop_result_t result =
+        hoop_frame_queue_put(&connection->queue, frame, fds, fd_count, early);
+    if (result != HOOP_OK) {
+        hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
+    }
+    connection_flush(connection);
+}
+
+void hoop_connection_send(struct hoop_connection *connection, const struct hoop_frame_header *frame,
+                          const int *fds, uint32_t fd_count)
+{
+    const bool near = connection->reader == NULL;
+    assert(fd_count <= HOOP_MAX_FDS && frame->bytes <= sizeof(union hoop_frame));
+    assert(fd_count == 0 || near);
+    if (connection->state == CONNECTION_CLOSED || connection->broken) {
+        return;
+    }
+    if (near && connection->state == CONNECTION_OPEN &&
+        !hoop_frame_queue_has(&connection->queue, true)) {
+        /* a packet goes as a whole or not at all: then without a copy, and without duplicates */
+        const ssize_t sent = hoop_socket_send(connection->fd, frame, frame->bytes, fds, fd_count);
+        if (sent >= 0 || !connection_send_later(connection, (int)-sent)) {
+            return;
+        }
+    }
+    connection_put(connection, frame, fds, fd_count, false);
+}
+
+/* ---- Handshake ---------------------------------------------------------------------------- */
+
+/*
+ * A hello that was for another port than this came here by a detour: somebody listens there and
+ * passes on what he hears. The proof covers what the hello says, so he cannot mend it.
+ */
+static bool connection_was_dialled(const struct hoop_connection *connection,
+                                   const struct hoop_frame_hello *hello,
+                                   struct hoop_failure *ret_failure)
+{
+    const struct hoop_address *here = &connection->local;
+    char dialled[HOOP_ADDRESS_TEXT_BYTES];
+    char reached[HOOP_ADDRESS_TEXT_BYTES];
+    if (connection->reader == NULL || hoop_settings()->nat != 0 ||
+        (hoop_address_same_ip(&hello->dialled, here) && hello->dialled.port == here->port)) {
+        return true;
+    }
+    hoop_address_format(&hello->dialled, dialled, sizeof(dialled));
+    hoop_address_format(here, reached, sizeof(reached));
+    (void)hoop_failure_set(ret_failure, HOOP_NOT_AUTHENTICATED, -1,
+                           "who dialled %s came out at %s: a relay stands between, or addresses "
+                           "are translated (then set HOOP_NAT=1)",
+                           dialled, reached);
+    return false;
+}
+
+static bool connection_admit(void *arg, const struct hoop_frame_hello *hello,
+                             struct hoop_admission *ret, struct hoop_failure *ret_failure)
+{
+    const struct hoop_connection *connection = arg;
+    return connection_was_dialled(connection, hello, ret_failure) &&
+           connection->owner->admit(connection->arg, hello, ret, ret_failure);
+}
+
+static void connection_say(void *arg, const struct hoop_frame_header *frame)
+{
+    struct hoop_connection *connection = arg;
+    if (connection->state != CONNECTION_CLOSED && !connection->broken) {
+        connection_put(connection, frame, NULL, 0, true);
+    }
+}
+
+static const struct hoop_handshake_owner connection_handshake_owner = {
+    .admit = connection_admit,
+    .say = connection_say,
+};
+
+/* The handshake is over: what it leaves to the messages that follow. */
+static hoop_result_t connection_take_keys(struct hoop_connection *connection)
+{
+    const struct hoop_handshake *handshake = &connection->handshake;
+    const bool server = connection->is_server;
+    hoop_result_t result = hoop_handshake_derive(
+        handshake, HOOP_HANDSHAKE_KEY_CLIENT, server ? &connection->in.key : &connection->out.key);
+    if (result == HOOP_OK) {
+        result = hoop_handshake_derive(handshake, HOOP_HANDSHAKE_KEY_SERVER,
+                                       server ? &connection->out.key : &connection->in.key);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_handshake_derive(handshake, HOOP_HANDSHAKE_KEY_DATA, &connection->data_key);
+    }
+    return result;
+}
+
+/* Opens the connection, once nothing of the handshake is left to say. */
+static void connection_open(struct hoop_connection *connection)
+{
+    if (connection->broken || hoop_frame_queue_has(&connection->queue, false)) {
+        return;
+    }
+    connection->state = CONNECTION_OPEN;
+    connection->proven = true;
+    connection->owner->opened(connection->arg, connection);
+    connection_flush(connection);
+}
+
+/* A message before the connection is open. */
+static void connection_shake(struct hoop_connection *connection, const union hoop_frame *frame)
+{
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    if (hoop_handshake_take(&connection->handshake, frame, &failure) != HOOP_OK) {
+        connection_end(connection, false, &failure);
+    } else if (connection->handshake.state == HOOP_HANDSHAKE_DONE &&
+               connection->state != CONNECTION_CLOSED) {
+        const hoop_result_t result = connection_take_keys(connection);
+        if (result != HOOP_OK) {
+            hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
+            return;
+        }
+        connection->state = CONNECTION_WELCOMING;
+        connection_watch(connection);
+        connection_open(connection);
+    }
+}
+
+/* ---- Receiving ---------------------------------------------------------------------------- */
+
+/* A checked message, of an expected type. */
+static void connection_take(struct hoop_connection *connection, const union hoop_frame *frame,
+                            int *fds)
+{
+    const bool reject = frame->header.type == HOOP_FRAME_REJECT;
+    if (connection->state != CONNECTION_OPEN) {
+        connection_shake(connection, frame);
+    } else if (reject && frame->reject.code == HOOP_IN_PROGRESS) {
+        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR,
+                               "it asks to come back later, after its welcome");
+    } else {
+        connection->owner->message(connection->arg, connection, frame, fds);
+    }
+}
+
+static bool connection_expects(const void *handshake, uint32_t type)
+{
+    return hoop_handshake_expects(handshake, type);
+}
+
+static hoop_result_t connection_receive(struct hoop_connection *connection,
+                                        struct hoop_frame_reader *reader,
+                                        struct hoop_failure *failure)
+{
+    const bool open = connection->state == CONNECTION_OPEN;
+    const struct hoop_frame_filter filter = {
+        .expects = open ? NULL : connection_expects,
+        .arg = &connection->handshake,
+    };
+    return connection->reader == NULL
+               ? hoop_frame_read_packet(reader, connection->fd, &filter, failure)
+               : hoop_frame_read_stream(reader, connection->fd, &filter,
+                                        open ? &connection->in : NULL, failure);
+}
+
+/* False: there is nothing more to read now. */
+static bool connection_read_one(struct hoop_connection *connection)
+{
+    struct hoop_frame_reader packet;
+    struct hoop_frame_reader *reader = connection->reader;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    const bool open = connection->state == CONNECTION_OPEN;
+    if (reader == NULL) {
+        reader = &packet;
+        hoop_frame_reader_init(reader);
+    }
+    const hoop_result_t result = connection_receive(connection, reader, &failure);
+    if (result == HOOP_AGAIN || result == HOOP_IN_PROGRESS) {
+        return result == HOOP_IN_PROGRESS;
+    }
+    if (result == HOOP_REMOTE_ERROR) {
+        connection_close(connection, failure.text);
+        return false;
+    }
+    if (result != HOOP_OK) {
+        /* a client of another version is told ours */
+        const bool waiting = !open && connection->handshake.state == HOOP_HANDSHAKE_WAITING;
+        connection_end(connection, open || (waiting && result == HOOP_MISMATCH), &failure);
+    } else if (connection->failure.code == HOOP_OK) { /* else only the end is of interest */
+        connection_take(connection, &reader->frame, reader->extras.fds);
+    }
+    hoop_frame_reader_clear(reader);
+    return true;
+}
+
+static void connection_read(struct hoop_connection *connection)
+{
+    if (connection->reader != NULL && connection->failure.code != HOOP_OK) {
+        hoop_socket_drain(connection->fd);
+        connection_close(connection, ""); /* who goes on sending does not keep it */
+        return;
+    }
+    bool more = true;
+    for (int reads = 0; reads < CONNECTION_READS && more; reads++) {
+        more = connection_read_one(connection) && connection->state != CONNECTION_CLOSED &&
+               connection->state != CONNECTION_WELCOMING &&
+               (connection->reader == NULL || connection->failure.code == HOOP_OK);
+    }
+}
+
+/* ---- Connecting --------------------------------------------------------------------------- */
+
+/* err: of the attempt to connect. */
+static void connection_connected(struct hoop_connection *connection, int err)
+{
+    if (err == EINPROGRESS) {
+        return;
+    }
+    if (err == 0) {
+        connection->state = CONNECTION_SHAKING;
+        hoop_timer_stop(connection->timer);
+        (void)hoop_socket_local(connection->fd, &connection->local);
+        connection_flush(connection);
+        return;
+    }
+    hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "cannot connect to %s: %s",
+                           connection->peer, hoop_errno_name(err));
+}
+
+static void connection_due(void *arg)
+{
+    struct hoop_connection *connection = arg;
+    connection->retrying = false;
+    if (connection->state == CONNECTION_CONNECTING) {
+        char why[HOOP_ADDRESS_TEXT_BYTES + 64];
+        (void)snprintf(why, sizeof(why), "cannot connect to %s: no answer within %u ms",
+                       connection->peer, CONNECTION_CONNECT_MS);
+        connection_close(connection, why);
+    } else {
+        connection_flush(connection);
+    }
+}
+
+static void connection_ready(void *arg, unsigned events)
+{
+    struct hoop_connection *connection = arg;
+    if (connection->state == CONNECTION_CONNECTING) {
+        connection_connected(connection, hoop_socket_connected(connection->fd));
+        events = 0;
+    }
+    if ((events & HOOP_WATCH_WRITE) != 0) {
+        connection_flush(connection);
+    }
+    if (connection->state == CONNECTION_WELCOMING) {
+        connection_open(connection);
+    }
+    if ((events & HOOP_WATCH_READ) != 0 && connection->state != CONNECTION_CLOSED) {
+        connection_read(connection);
+    }
+}
+
+/* ---- Birth -------------------------------------------------------------------------------- */
+
+static hoop_result_t connection_know_peer(struct hoop_connection *connection,
+                                          const struct hoop_address *address)
+{
+    if (address != NULL) {
+        hoop_address_format(address, connection->peer, sizeof(connection->peer));
+        connection->reader = malloc(sizeof(*connection->reader));
+        if (connection->reader == NULL) {
+            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for messages");
+        }
+        hoop_frame_reader_init(connection->reader);
+        return HOOP_OK;
+    }
+    const hoop_result_t result = hoop_socket_vouch(connection->fd, &connection->pid);
+    (void)snprintf(connection->peer, sizeof(connection->peer), "pid %d", (int)connection->pid);
+    return result;
+}
+
+/* peer: NULL: a Unix socket. fd is moved. */
+static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
+                                       const struct hoop_connection_owner *owner, void *arg,
+                                       struct hoop_connection **ret_connection)
+{
+    struct hoop_connection *connection = calloc(1, sizeof(*connection));
+    if (connection == NULL) {
+        hoop_fork_close(fd);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a control connection");
+    }
+    connection->fd = fd;
+    connection->owner = owner;
+    connection->arg = arg;
+    connection->state = CONNECTION_SHAKING;
+    connection->failure.rank = -1;
+    connection->handshake.owner = &connection_handshake_owner;
+    connection->handshake.arg = connection;
+    connection->handshake.peer = connection->peer;
+    hoop_frame_queue_init(&connection->queue);
+    hoop_result_t result = connection_know_peer(connection, peer);
+    if (result == HOOP_OK) {
+        result = hoop_watch_create(fd, HOOP_WATCH_READ, connection_ready, connection,
+                                   &connection->watch);
+    }
+    if (result != HOOP_OK) {
+        hoop_connection_destroy(connection);
+        return result;
+    }
+    *ret_connection = connection;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner *owner, void *arg,
+                                     struct hoop_connection **ret_connection)
+{
+    struct hoop_address local;
+    struct hoop_address peer;
+    const bool far = hoop_socket_local(fd, &local);
+    if (far && !hoop_socket_peer(fd, &peer)) {
+        hoop_fork_close(fd);
+        return hoop_error(HOOP_REMOTE_ERROR, "the other end closed the connection");
+    }
+    const hoop_result_t result =
+        connection_create(fd, far ? &peer : NULL, owner, arg, ret_connection);
+    if (result == HOOP_OK) {
+        (*ret_connection)->is_server = true;
+    }
+    if (result == HOOP_OK && far) {
+        (*ret_connection)->local = local;
+    }
+    return result;
+}
+
+/* Says hello as soon as somebody is there. err: of the attempt to connect. */
+static hoop_result_t connection_greet(struct hoop_connection *connection,
+                                      const struct hoop_address *dialled,
+                                      const struct hoop_frame_hello *hello,
+                                      const struct hoop_secret *secret, int err)
+{
+    struct hoop_frame_hello greeting = *hello;
+    hoop_result_t result = HOOP_OK;
+    assert(connection != NULL);
+    greeting.dialled = (struct hoop_address){.family = 0};
+    if (dialled != NULL) {
+        greeting.dialled = *dialled;
+        greeting.dialled.scope = 0; /* an interface has its own number on each machine */
+        connection->state = CONNECTION_CONNECTING;
+        result = connection_need_timer(connection);
+    }
+    if (result == HOOP_OK) {
+        /* waits in the queue while the connection is being made */
+        result = hoop_handshake_greet(&connection->handshake, &greeting, secret);
+    }
+    if (result == HOOP_OK && dialled != NULL && !connection->broken) {
+        hoop_timer_start(connection->timer, CONNECTION_CONNECT_MS, 0);
+        connection_connected(connection, err);
+    }
+    return result;
+}
+
+hoop_result_t hoop_connection_connect(const struct hoop_place *place,
+                                      const struct hoop_address *from,
+                                      const struct hoop_frame_hello *hello,
+                                      const struct hoop_secret *secret,
+                                      const struct hoop_connection_owner *owner, void *arg,
+                                      struct hoop_connection **ret_connection)
+{
+    const struct hoop_address *address = place->address.family != 0 ? &place->address : NULL;
+    struct hoop_connection *connection = NULL;
+    int fd = -1;
+    int err = 0;
+    assert(address == NULL || secret != NULL);
+    hoop_result_t result = hoop_socket_connect(place, from, &fd, &err);
+    if (result == HOOP_OK && address == NULL && err != 0) {
+        hoop_fork_close(fd);
+        return err == ECONNREFUSED || err == EAGAIN || err == EINTR
+                   ? HOOP_AGAIN
+                   : hoop_error(hoop_from_errno(err), "cannot connect to %s: %s", place->name,
+                                hoop_errno_name(err));
+    }
+    if (result == HOOP_OK) {
+        result = connection_create(fd, address, owner, arg, &connection);
+    }
+    if (result == HOOP_OK) {
+        result = connection_greet(connection, address, hello, secret, err);
+    }
+    if (result != HOOP_OK) {
+        hoop_connection_destroy(connection);
+        return result;
+    }
+    *ret_connection = connection;
+    return HOOP_OK;
+}

@@ -1,0 +1,110 @@
+/*
+ * One control connection: a non-blocking socket whose other end has proved that it knows the
+ * secret (handshake.h), and which then carries frames (control/frame.h) both ways. On one machine
+ * an abstract SOCK_SEQPACKET socket, whose other end must be of this uid too; between machines TCP,
+ * without descriptors and without handing out secrets.
+ *
+ * Between machines each frame after the proof carries a MAC: who sits on the way can read, delay
+ * and end, and no more. A hello says what address was dialled, and the server compares it with its
+ * own: so nobody can pass a connection on from one port to another.
+ *
+ * A wrong proof ends the connection. The owner gets `opened` once, then `message`s, then `closed`
+ * once, unless it destroys the connection before; it may do so in any of them. All on the service
+ * thread.
+ */
+#ifndef HOOP_CONTROL_CONNECTION_H
+#define HOOP_CONTROL_CONNECTION_H
+
+#include "control/handshake.h"
+#include "net/socket.h"
+
+struct hoop_connection;
+
+struct hoop_connection_owner {
+    /*
+     * Server only: which secret? False: refused, with the reason in *ret_failure. Code HOOP_AGAIN,
+     * which hoop_failure_set() does not take: the client may come back later.
+     */
+    bool (*admit)(void *arg, const struct hoop_frame_hello *hello, struct hoop_admission *ret,
+                  struct hoop_failure *ret_failure);
+    /* Both ends have proved themselves: messages flow. */
+    void (*opened)(void *arg, struct hoop_connection *connection);
+    /*
+     * frame is checked. A descriptor is moved by setting its place to -1; others are closed. Over
+     * TCP all are -1.
+     */
+    void (*message)(void *arg, struct hoop_connection *connection, const union hoop_frame *frame,
+                    int *fds);
+    /*
+     * The connection is over. HOOP_REMOTE_ERROR: the other end closed it, or nobody was there
+     * (TCP); HOOP_NOT_AUTHENTICATED: it proved nothing; HOOP_AGAIN: it asks to come back later;
+     * other codes: why not. The owner destroys the connection.
+     */
+    void (*closed)(void *arg, struct hoop_connection *connection, const struct hoop_failure *why);
+};
+
+/*
+ * Connects to a place and says hello. owner and arg: borrowed until destroyed; place, from, hello
+ * and secret: copied; secret NULL: to be told (on this machine only). from: the address of this
+ * machine to connect from, NULL or family 0: any. HOOP_AGAIN: nobody is there, or its queue is
+ * full. Over TCP that is only known later: within 5 s `closed` says it, with address and reason. A
+ * server that is there and says nothing is the owner's to wait for.
+ */
+hoop_result_t hoop_connection_connect(const struct hoop_place *place,
+                                      const struct hoop_address *from,
+                                      const struct hoop_frame_hello *hello,
+                                      const struct hoop_secret *secret,
+                                      const struct hoop_connection_owner *owner, void *arg,
+                                      struct hoop_connection **ret_connection);
+
+/* The server's side of an accepted socket; fd is moved, kept by hoop_fork_keep() before. */
+hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner *owner, void *arg,
+                                     struct hoop_connection **ret_connection);
+
+/* Somebody else's from now on. */
+void hoop_connection_adopt(struct hoop_connection *connection,
+                           const struct hoop_connection_owner *owner, void *arg);
+
+/*
+ * Sends the frame that begins with this header when the connection can, at the earliest when it is
+ * open. frame and fds are copied (the descriptors duplicated where they must wait). It cannot fail:
+ * a connection that breaks, or takes too little, says so by `closed`.
+ */
+void hoop_connection_send(struct hoop_connection *connection, const struct hoop_frame_header *frame,
+                          const int *fds, uint32_t fd_count);
+
+/* Ends the connection for what the other end did: `closed` follows, with this sentence. */
+void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
+                            const char *format, ...) HOOP_PRINTF(3, 4);
+
+/*
+ * TCP: the address of this end, which others on its network can reach, port 0. Family 0: none yet,
+ * or not TCP.
+ */
+struct hoop_address hoop_connection_local(const struct hoop_connection *connection);
+
+/* "pid 7" or "10.0.0.1:4000": who is at the other end, for sentences. Valid until destroyed. */
+const char *hoop_connection_peer(const struct hoop_connection *connection);
+
+/*
+ * An open TCP connection that has carried no message yet: its descriptor, non-blocking, kept by
+ * hoop_fork_keep(), is the caller's from now on, and the connection is destroyed without a word.
+ * Callable in `opened`. Nothing that the other end sent after the handshake has been read.
+ */
+int hoop_connection_detach(struct hoop_connection *connection);
+
+/* What the client said; the peer's pid as this process sees it, 0 if it cannot; was it ever open;
+ * the secret. */
+const struct hoop_frame_hello *hoop_connection_hello(const struct hoop_connection *connection);
+pid_t hoop_connection_pid(const struct hoop_connection *connection);
+bool hoop_connection_is_proven(const struct hoop_connection *connection);
+const struct hoop_secret *hoop_connection_secret(const struct hoop_connection *connection);
+
+/* A key that both ends of an open connection have, and nobody else: for what is not a frame. */
+void hoop_connection_session_key(const struct hoop_connection *connection,
+                                 struct hoop_secret *ret_key);
+
+/* Closes without a word; what the socket has taken is still delivered. NULL is allowed. */
+void hoop_connection_destroy(struct hoop_connection *connection);
+
+#endif

@@ -1,0 +1,301 @@
+/*
+ * The messages of control connections, as they lie on the wire, and their checks.
+ *
+ *      all:   HELLO -> [<- SECRET] <- CHALLENGE, PROOF ->, <- WELCOME, or <- REJECT and the end
+ *      child: a rank of its leader; a leader of the root, and of its parent in the tree:
+ *             INFO both ways (leaders), JOIN -> ...; <- PLACE (of the root), <- ROSTER,
+ *             <- ROSTER_PART ..., READY ->, <- GO; REJECT instead of anything, once;
+ *             then DEAD, LEFT, FAIL, BLOB and BEAT both ways
+ *      peer:  a process of another of its machine: REGION_GET -> <- REGION_IS, <- REGION_DEAD,
+ *             BLOB ->
+ *      data:  a rank of a rank: from here on what the transport says
+ *
+ * One message is one packet: a header and the fixed fields of its type, little-endian, naturally
+ * aligned, no padding. Between machines the same messages travel without descriptors, as a stream,
+ * and after the WELCOME each carries a MAC (frame_io.h).
+ *
+ * hoop_frame_check() is pure: what it lets through has the length that its type says, exactly the
+ * descriptors that belong to it, every index below its limit and every string ended, without
+ * control characters. What needs a comm to judge (is this rank below n?) the reader of the field
+ * checks. No message is larger than union hoop_frame.
+ */
+#ifndef HOOP_CONTROL_FRAME_H
+#define HOOP_CONTROL_FRAME_H
+
+#include "base/crypto.h"
+#include "base/error.h"
+#include "base/settings.h"
+#include "base/sizes.h"
+#include "net/address.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
+#define HOOP_FRAME_VERSION 3u
+#define HOOP_FRAME_MAX_LANES 64u
+#define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
+#define HOOP_FRAME_MAX_MS 86400000ull /* a day */
+#define HOOP_FRAME_COMM_NAME_BYTES 32
+#define HOOP_FRAME_BLOB_BYTES 128
+#define HOOP_FRAME_WHY_BYTES 160
+
+enum hoop_frame_type {
+    HOOP_FRAME_HELLO = 1,
+    HOOP_FRAME_SECRET,
+    HOOP_FRAME_CHALLENGE,
+    HOOP_FRAME_PROOF,
+    HOOP_FRAME_WELCOME,
+    HOOP_FRAME_REJECT,
+    HOOP_FRAME_INFO,
+    HOOP_FRAME_JOIN,
+    HOOP_FRAME_PLACE,
+    HOOP_FRAME_ROSTER,
+    HOOP_FRAME_ROSTER_PART,
+    HOOP_FRAME_READY,
+    HOOP_FRAME_GO,
+    HOOP_FRAME_DEAD,
+    HOOP_FRAME_LEFT,
+    HOOP_FRAME_FAIL,
+    HOOP_FRAME_BEAT,
+    HOOP_FRAME_BLOB,
+    HOOP_FRAME_REGION_GET,
+    HOOP_FRAME_REGION_IS,
+    HOOP_FRAME_REGION_DEAD,
+    HOOP_FRAME_TYPE_COUNT
+};
+
+struct hoop_frame_header {
+    uint32_t magic;
+    uint16_t type;
+    uint16_t version;
+    uint32_t bytes; /* of the whole message */
+    uint32_t reserved;
+    uint64_t mac; /* over a network, once the connection is open; else 0 */
+};
+
+enum hoop_hello_kind {
+    HOOP_HELLO_CHILD = 1, /* a rank, to its leader; a leader, to the root or to its parent */
+    HOOP_HELLO_PEER,      /* a process, to one of its machine */
+    HOOP_HELLO_DATA,      /* a rank, to a rank: the connection becomes a link's */
+    HOOP_HELLO_KINDS
+};
+
+enum hoop_hello_role {
+    HOOP_ROLE_NONE, /* of a peer, of a data connection */
+    HOOP_ROLE_RANK, /* of a child: who wants to be whose */
+    HOOP_ROLE_LEADER_TO_ROOT,
+    HOOP_ROLE_LEADER_TO_PARENT,
+    HOOP_ROLES
+};
+
+struct hoop_frame_hello {
+    struct hoop_frame_header header;
+    uint32_t kind, role;
+    uint64_t comm_id;  /* peer, data */
+    uint32_t from, to; /* ranks; to a parent: machines. A rank to its leader: to is 0 */
+    uint32_t epoch;
+    uint32_t lane;               /* data; else 0 */
+    struct hoop_address dialled; /* where the client believes it is; family 0: a Unix socket */
+    uint32_t want_secret;        /* 1: I have none, tell me (the kernel vouches for both of us) */
+    uint32_t reserved;
+    char rendezvous[HOOP_NAME_BYTES]; /* child */
+    uint8_t nonce[HOOP_NONCE_BYTES];
+};
+
+struct hoop_frame_secret {
+    struct hoop_frame_header header;
+    uint8_t secret[HOOP_SECRET_BYTES];
+};
+
+struct hoop_frame_challenge {
+    struct hoop_frame_header header;
+    uint8_t nonce[HOOP_NONCE_BYTES];
+    uint8_t mac[HOOP_MAC_BYTES]; /* of the hello and the nonce */
+};
+
+struct hoop_frame_proof {
+    struct hoop_frame_header header;
+    uint8_t mac[HOOP_MAC_BYTES]; /* of the hello and the challenge */
+};
+
+/* REJECT, FAIL. rank -1: nobody's fault. HOOP_IN_PROGRESS in a REJECT: come back later. */
+struct hoop_frame_failure {
+    struct hoop_frame_header header;
+    int32_t code;
+    int32_t rank;
+    char text[HOOP_FAILURE_TEXT_BYTES];
+};
+
+struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
+    struct hoop_frame_header header;
+    uint32_t rank, n;
+    uint64_t process;
+    uint64_t start_time; /* of the process, in ticks since boot: tells a reused pid */
+    int32_t pid;
+    uint32_t no_membarrier;
+    uint64_t timeout_ms;
+    uint64_t left_ms; /* of it */
+    uint64_t dead_after_ms;
+    uint64_t segment_bytes;
+    struct hoop_agreement agreed;
+    char host[HOOP_NAME_BYTES];
+    char listener[HOOP_NAME_BYTES];
+    char comm_name[HOOP_FRAME_COMM_NAME_BYTES];
+};
+
+struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
+    struct hoop_frame_header header;
+    uint64_t comm_id;
+    uint32_t epoch, n;
+    uint32_t need_fence;
+    uint32_t oversubscribed; /* some rank does */
+    uint64_t segment_bytes;
+    uint64_t server;        /* hoop_process_id() where the leader is */
+    uint64_t dead_after_ms; /* the smallest of all ranks: how often to give a sign of life */
+    uint32_t machines;      /* how many the ranks are on */
+    uint32_t reserved;
+    struct hoop_address address; /* of the receiver's machine, port 0: how the others reach it */
+};
+
+struct hoop_frame_entry {
+    uint64_t process;
+    uint64_t start_time;
+    int32_t pid;
+    uint16_t machine; /* number of its machine, by the lowest rank on each */
+    uint16_t has_fd;  /* 1: its wake descriptor comes along: it is on the receiver's machine */
+    char host[HOOP_NAME_BYTES];
+    char listener[HOOP_NAME_BYTES];
+};
+
+struct hoop_frame_roster_part { /* with the wake descriptors that the entries say, in order */
+    struct hoop_frame_header header;
+    uint32_t first, count;
+    struct hoop_frame_entry entries[HOOP_MAX_FDS]; /* only count are sent */
+};
+
+struct hoop_frame_plain { /* WELCOME, READY, GO */
+    struct hoop_frame_header header;
+};
+
+struct hoop_frame_dead {
+    struct hoop_frame_header header;
+    uint32_t rank;
+    uint32_t certain; /* 0: its connection ended, who can see its process knows better */
+    char why[HOOP_FRAME_WHY_BYTES]; /* completes "rank 3 (...)"; may be empty if not certain */
+};
+
+struct hoop_frame_left { /* it said goodbye */
+    struct hoop_frame_header header;
+    uint32_t rank; /* where struct hoop_frame_dead has it */
+    uint32_t reserved;
+};
+
+struct hoop_frame_beat { /* a sign of life */
+    struct hoop_frame_header header;
+    uint32_t waiting; /* 1, from a rank: an operation of mine waits for others */
+    uint32_t reserved;
+};
+
+struct hoop_frame_info { /* who is at this end */
+    struct hoop_frame_header header;
+    struct hoop_address address; /* where my children in the tree may reach me; none: nowhere */
+    uint64_t process;
+    int32_t pid;
+    uint32_t machine; /* my number; 0 before there is one */
+    char host[HOOP_NAME_BYTES];
+};
+
+struct hoop_frame_place { /* of the receiver in the tree */
+    struct hoop_frame_header header;
+    uint32_t machine, machines; /* which one you are, of how many */
+    struct hoop_address parent; /* of machine (i - 1) / 2; none for machine 0 */
+};
+
+struct hoop_frame_region { /* REGION_GET, REGION_DEAD */
+    struct hoop_frame_header header;
+    uint64_t comm_id; /* that of who asks; of what is dead 0 */
+    uint64_t id;
+    uint32_t generation;
+    uint32_t reserved;
+};
+
+struct hoop_frame_region_is { /* with the region's descriptor, if code is HOOP_OK */
+    struct hoop_frame_header header;
+    uint64_t comm_id;
+    uint64_t id;
+    uint32_t generation;
+    uint32_t kind;
+    uint64_t bytes;
+    int32_t code;
+    uint32_t reserved;
+};
+
+struct hoop_frame_blob {
+    struct hoop_frame_header header;
+    uint64_t comm_id;
+    uint32_t from, to; /* ranks */
+    uint32_t lane;
+    uint32_t sending; /* 1: from the sender's end of the link */
+    uint32_t bytes;
+    uint32_t reserved;
+    uint8_t data[HOOP_FRAME_BLOB_BYTES];
+};
+
+union hoop_frame {
+    struct hoop_frame_header header;
+    struct hoop_frame_hello hello;
+    struct hoop_frame_secret secret;
+    struct hoop_frame_challenge challenge;
+    struct hoop_frame_proof proof;
+    struct hoop_frame_failure reject, fail;
+    struct hoop_frame_join join;
+    struct hoop_frame_roster roster;
+    struct hoop_frame_roster_part part;
+    struct hoop_frame_plain plain;
+    struct hoop_frame_dead dead;
+    struct hoop_frame_left left;
+    struct hoop_frame_beat beat;
+    struct hoop_frame_info info;
+    struct hoop_frame_place place;
+    struct hoop_frame_region region;
+    struct hoop_frame_region_is region_is;
+    struct hoop_frame_blob blob;
+};
+
+/* Clears a frame and fills in its header: the size is that of its type (an empty roster part). */
+void hoop_frame_init(union hoop_frame *frame, enum hoop_frame_type type);
+
+/* Sets the size of a roster part to hold count entries. */
+void hoop_frame_set_count(union hoop_frame *frame, uint32_t first, uint32_t count);
+
+/* A whole REJECT or FAIL out of a failure (HOOP_AGAIN: come back later), and the other way. */
+void hoop_frame_from_failure(union hoop_frame *frame, enum hoop_frame_type type,
+                             const struct hoop_failure *failure);
+struct hoop_failure hoop_frame_to_failure(const struct hoop_frame_failure *frame);
+
+/*
+ * How many descriptors come with a checked message on a Unix socket; over a network, none do.
+ */
+uint32_t hoop_frame_fd_count(const union hoop_frame *frame);
+
+/*
+ * Of a stream, when only the header of a message is there: how many bytes it has in all, at most
+ * sizeof(union hoop_frame). Else as hoop_frame_check().
+ */
+hoop_result_t hoop_frame_stream_bytes(const struct hoop_frame_header *header, size_t *ret_bytes,
+                                      char *ret_text, size_t text_bytes);
+
+/*
+ * Is this, of `bytes` bytes and with fd_count descriptors, a message? HOOP_MISMATCH: of another
+ * version; HOOP_INVALID_ARGUMENT: no. text gets a part of a sentence ("has 7 bytes, ...").
+ */
+hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count,
+                               char *ret_text, size_t text_bytes);
+/* The same for one that came over a network: without descriptors, secrets and requests for them. */
+hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes, char *ret_text,
+                                   size_t text_bytes);
+
+/* "HELLO"; "unknown" for a number that is no type. Static. */
+const char *hoop_frame_name(uint32_t type);
+
+#endif

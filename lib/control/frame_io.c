@@ -1,0 +1,337 @@
+/* Frames in and out of a socket. See frame_io.h. */
+#include "control/frame_io.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FRAME_TEXT_BYTES 160
+#define QUEUE_COUNT 16384u /* messages that wait for the other end to read */
+
+/* ---- Sealing ------------------------------------------------------------------------------ */
+
+/* Of the next message, its own mac cleared first. */
+static hoop_result_t seal_compute(const struct hoop_frame_seal *seal,
+                                  struct hoop_frame_header *frame, uint64_t *ret_mac)
+{
+    uint8_t mac[HOOP_MAC_BYTES];
+    frame->mac = 0;
+    const hoop_result_t result = hoop_hmac(&seal->key, "hoop frame", &seal->number,
+                                           sizeof(seal->number), frame, frame->bytes, mac);
+    memcpy(ret_mac, mac, sizeof(*ret_mac));
+    return result;
+}
+
+/* Of a message that came: is it the next one of who has the key? */
+static hoop_result_t seal_check(struct hoop_frame_seal *seal, union hoop_frame *frame,
+                                struct hoop_failure *failure)
+{
+    uint64_t mac = 0;
+    const uint64_t said = frame->header.mac;
+    const hoop_result_t result = seal_compute(seal, &frame->header, &mac);
+    if (result != HOOP_OK) {
+        return hoop_failure_take(failure, result, -1);
+    }
+    seal->number++;
+    if (mac != said) {
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "a %s was changed on the way, or is not of this connection",
+                                hoop_frame_name(frame->header.type));
+    }
+    return HOOP_OK;
+}
+
+/* ---- In ----------------------------------------------------------------------------------- */
+
+void hoop_frame_reader_init(struct hoop_frame_reader *reader)
+{
+    reader->got = reader->bytes = 0;
+    reader->frame.header = (struct hoop_frame_header){.magic = 0};
+    reader->extras.fd_count = 0;
+    memset(reader->extras.fds, -1, sizeof(reader->extras.fds));
+}
+
+void hoop_frame_reader_clear(struct hoop_frame_reader *reader)
+{
+    struct hoop_socket_extras *extras = &reader->extras;
+    for (uint32_t i = 0; i < extras->fd_count; i++) {
+        if (extras->fds[i] >= 0) {
+            close(extras->fds[i]);
+        }
+    }
+    if (reader->frame.header.type == HOOP_FRAME_SECRET) {
+        hoop_secret_wipe(&reader->frame, sizeof(reader->frame.secret));
+    }
+    reader->got = reader->bytes = 0;
+    extras->fd_count = 0;
+}
+
+/* The end, or an error that means it. */
+static hoop_result_t reader_over(ssize_t got, struct hoop_failure *failure)
+{
+    return got == 0 ? hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
+                                       "the other end closed the connection")
+                    : hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1, "the connection broke: %s",
+                                       hoop_errno_name((int)-got));
+}
+
+/* result: of a check, with its text. */
+static hoop_result_t reader_judge(hoop_result_t result, const char *text,
+                                  struct hoop_failure *failure)
+{
+    if (result == HOOP_OK) {
+        return HOOP_OK;
+    }
+    return hoop_failure_set(failure,
+                            result == HOOP_MISMATCH ? HOOP_MISMATCH : HOOP_NOT_AUTHENTICATED, -1,
+                            "a message %s", text);
+}
+
+static hoop_result_t reader_expect(const struct hoop_frame_filter *filter, uint32_t type,
+                                   struct hoop_failure *failure)
+{
+    if (filter->expects == NULL || filter->expects(filter->arg, type)) {
+        return HOOP_OK;
+    }
+    return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1, "it sent %s before any proof",
+                            hoop_frame_name(type));
+}
+
+static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader, size_t bytes,
+                                         const struct hoop_frame_filter *filter,
+                                         struct hoop_failure *failure)
+{
+    const struct hoop_socket_extras *extras = &reader->extras;
+    char text[FRAME_TEXT_BYTES] = "";
+    if (extras->fds_missing) {
+        return hoop_failure_set(
+            failure, HOOP_SYSTEM_ERROR, -1,
+            "descriptors were lost: the limit of open files is low (raise ulimit -n)");
+    }
+    if (extras->truncated) {
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1, "it sent no message of hoop");
+    }
+    const hoop_result_t result =
+        hoop_frame_check(&reader->frame, bytes, extras->fd_count, text, sizeof(text));
+    return result == HOOP_OK ? reader_expect(filter, reader->frame.header.type, failure)
+                             : reader_judge(result, text, failure);
+}
+
+hoop_result_t hoop_frame_read_packet(struct hoop_frame_reader *reader, int fd,
+                                     const struct hoop_frame_filter *filter,
+                                     struct hoop_failure *failure)
+{
+    /* strangers' descriptors stay out */
+    const ssize_t got = hoop_socket_receive_packet(fd, &reader->frame, sizeof(reader->frame),
+                                                   filter->expects == NULL, &reader->extras);
+    if (got == -EAGAIN) {
+        return HOOP_AGAIN;
+    }
+    if (got == -ECONNRESET) {
+        return HOOP_IN_PROGRESS; /* reported once; messages may be queued behind it */
+    }
+    if (got <= 0) {
+        return reader_over(got, failure);
+    }
+    const hoop_result_t result = reader_check_packet(reader, (size_t)got, filter, failure);
+    if (result != HOOP_OK) {
+        hoop_frame_reader_clear(reader);
+    }
+    return result;
+}
+
+/* The header is complete: is it worth while to read on? */
+static hoop_result_t reader_take_header(struct hoop_frame_reader *reader,
+                                        const struct hoop_frame_filter *filter,
+                                        struct hoop_failure *failure)
+{
+    char text[FRAME_TEXT_BYTES] = "";
+    const struct hoop_frame_header *header = &reader->frame.header;
+    const hoop_result_t result =
+        hoop_frame_stream_bytes(header, &reader->bytes, text, sizeof(text));
+    return result == HOOP_OK ? reader_expect(filter, header->type, failure)
+                             : reader_judge(result, text, failure);
+}
+
+hoop_result_t hoop_frame_read_stream(struct hoop_frame_reader *reader, int fd,
+                                     const struct hoop_frame_filter *filter,
+                                     struct hoop_frame_seal *seal, struct hoop_failure *failure)
+{
+    char text[FRAME_TEXT_BYTES] = "";
+    union hoop_frame *frame = &reader->frame;
+    const size_t want = reader->bytes == 0 ? sizeof(frame->header) : reader->bytes;
+    const ssize_t got = hoop_socket_receive(fd, (uint8_t *)frame + reader->got, want - reader->got);
+    if (got == -EAGAIN) {
+        return HOOP_AGAIN;
+    }
+    if (got <= 0) {
+        return reader_over(got, failure);
+    }
+    reader->got += (size_t)got;
+    hoop_result_t result = HOOP_OK;
+    if (reader->bytes == 0 && reader->got == want) {
+        result = reader_take_header(reader, filter, failure);
+    }
+    if (result == HOOP_OK && reader->got != reader->bytes) {
+        return HOOP_IN_PROGRESS;
+    }
+    if (result == HOOP_OK && seal != NULL) {
+        result = seal_check(seal, frame, failure);
+    }
+    return result != HOOP_OK
+               ? result
+               : reader_judge(hoop_frame_check_far(frame, reader->bytes, text, sizeof(text)), text,
+                              failure);
+}
+
+/* ---- Out ---------------------------------------------------------------------------------- */
+
+/* A message that waits. */
+struct queue_letter {
+    struct hoop_list_node node;
+    uint32_t bytes, sent;
+    uint32_t fd_count;
+    bool early;
+    int fds[HOOP_MAX_FDS]; /* duplicates, owned */
+    _Alignas(struct hoop_frame_header) uint8_t data[];
+};
+
+static struct queue_letter *queue_letter(struct hoop_list_node *node)
+{
+    return HOOP_CONTAINER_OF(node, struct queue_letter, node);
+}
+
+void hoop_frame_queue_init(struct hoop_frame_queue *queue)
+{
+    hoop_list_init(&queue->waiting);
+    queue->count = 0;
+}
+
+static void queue_free(struct queue_letter *letter)
+{
+    for (uint32_t i = 0; i < letter->fd_count; i++) {
+        close(letter->fds[i]);
+    }
+    hoop_secret_wipe(letter->data, letter->bytes); /* there is one that tells the secret */
+    free(letter);
+}
+
+static void queue_remove(struct hoop_frame_queue *queue, struct queue_letter *letter)
+{
+    hoop_list_remove(&letter->node);
+    queue->count--;
+    queue_free(letter);
+}
+
+void hoop_frame_queue_finish(struct hoop_frame_queue *queue)
+{
+    HOOP_LIST_FOR_EACH(at, &queue->waiting) {
+        queue_remove(queue, queue_letter(at));
+    }
+}
+
+void hoop_frame_queue_drop(struct hoop_frame_queue *queue)
+{
+    HOOP_LIST_FOR_EACH(at, &queue->waiting) {
+        if (queue_letter(at)->sent == 0) {
+            queue_remove(queue, queue_letter(at));
+        }
+    }
+}
+
+static bool queue_duplicate(struct queue_letter *letter, const int *fds, uint32_t fd_count)
+{
+    for (uint32_t i = 0; i < fd_count; i++) {
+        const int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        if (fd < 0) {
+            return false;
+        }
+        letter->fds[letter->fd_count++] = fd;
+    }
+    return true;
+}
+
+static void queue_link(struct hoop_frame_queue *queue, struct queue_letter *letter)
+{
+    struct hoop_list_node *before = &queue->waiting;
+    if (letter->early) {
+        before = queue->waiting.next;
+        while (before != &queue->waiting && queue_letter(before)->early) {
+            before = before->next;
+        }
+        assert(before == &queue->waiting || queue_letter(before)->sent == 0);
+    }
+    hoop_list_insert(before, &letter->node);
+    queue->count++;
+}
+
+hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
+                                   const struct hoop_frame_header *frame, const int *fds,
+                                   uint32_t fd_count, bool early)
+{
+    if (queue->count >= QUEUE_COUNT) {
+        return hoop_error(HOOP_REMOTE_ERROR, "it leaves %u messages unread", queue->count);
+    }
+    struct queue_letter *letter = malloc(sizeof(*letter) + frame->bytes);
+    if (letter == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a message");
+    }
+    letter->node = (struct hoop_list_node){.next = NULL};
+    letter->bytes = frame->bytes;
+    letter->sent = 0;
+    letter->early = early;
+    letter->fd_count = 0;
+    memcpy(letter->data, frame, frame->bytes);
+    if (!queue_duplicate(letter, fds, fd_count)) {
+        const int err = errno;
+        queue_free(letter);
+        return hoop_error(HOOP_SYSTEM_ERROR, "cannot duplicate a descriptor: %s (raise ulimit -n)",
+                          hoop_errno_name(err));
+    }
+    queue_link(queue, letter);
+    return HOOP_OK;
+}
+
+bool hoop_frame_queue_has(const struct hoop_frame_queue *queue, bool open)
+{
+    return !hoop_list_is_empty(&queue->waiting) &&
+           /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
+           (open || queue_letter(queue->waiting.next)->early);
+}
+
+/* 0, or errno. */
+static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal)
+{
+    struct queue_letter *letter = queue_letter(queue->waiting.next);
+    struct hoop_frame_header *header = (struct hoop_frame_header *)(void *)letter->data;
+    const bool sealed = seal != NULL && letter->sent == 0 && !letter->early;
+    if (sealed && seal_compute(seal, header, &header->mac) != HOOP_OK) {
+        return ENOMEM;
+    }
+    const ssize_t sent =
+        hoop_socket_send(fd, letter->data + letter->sent, letter->bytes - letter->sent, letter->fds,
+                         letter->fd_count);
+    if (sent < 0) {
+        return (int)-sent;
+    }
+    if (sealed) { /* not before: a message that has not begun may still be dropped */
+        seal->number++;
+    }
+    letter->sent += (uint32_t)sent;
+    if (letter->sent == letter->bytes) {
+        queue_remove(queue, letter);
+    }
+    return 0;
+}
+
+int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, bool open,
+                          struct hoop_frame_seal *seal)
+{
+    int err = 0;
+    while (err == 0 && hoop_frame_queue_has(queue, open)) {
+        err = queue_send_first(queue, fd, seal);
+    }
+    return err;
+}

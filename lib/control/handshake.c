@@ -1,0 +1,208 @@
+/* The handshake of a control connection. See handshake.h. */
+#include "control/handshake.h"
+#include <assert.h>
+#include <string.h>
+
+#define HANDSHAKE_LABEL_SERVER "hoop server"
+#define HANDSHAKE_LABEL_CLIENT "hoop client"
+
+static hoop_result_t handshake_mac(const struct hoop_handshake *handshake, const char *label,
+                                   const void *data, size_t bytes, uint8_t ret_mac[HOOP_MAC_BYTES])
+{
+    return hoop_hmac(&handshake->secret, label, &handshake->hello, sizeof(handshake->hello), data,
+                     bytes, ret_mac);
+}
+
+static void handshake_say(const struct hoop_handshake *handshake, const union hoop_frame *frame)
+{
+    handshake->owner->say(handshake->arg, &frame->header);
+}
+
+hoop_result_t hoop_handshake_derive(const struct hoop_handshake *handshake,
+                                    enum hoop_handshake_key which, struct hoop_secret *ret_key)
+{
+    static const char *const labels[] = {
+        [HOOP_HANDSHAKE_KEY_CLIENT] = "hoop key client",
+        [HOOP_HANDSHAKE_KEY_SERVER] = "hoop key server",
+        [HOOP_HANDSHAKE_KEY_DATA] = "hoop key data",
+    };
+    assert(handshake->state == HOOP_HANDSHAKE_DONE);
+    return handshake_mac(handshake, labels[which], &handshake->challenge,
+                         sizeof(handshake->challenge), ret_key->bytes);
+}
+
+/* ---- The server's side -------------------------------------------------------------------- */
+
+/* False: refused, and said so. */
+static bool handshake_admit(struct hoop_handshake *handshake, struct hoop_failure *failure)
+{
+    const struct hoop_frame_hello *hello = &handshake->hello;
+    struct hoop_admission admission = {.hand_out = false};
+    bool admitted = handshake->owner->admit(handshake->arg, hello, &admission, failure);
+    if (admitted && hello->want_secret != 0 && !admission.hand_out) {
+        admitted = false;
+        (void)hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                               "the leader asks for a secret that this process was not given "
+                               "(HOOP_SECRET, or the unique id)");
+    }
+    handshake->has_secret = admitted;
+    if (admitted) {
+        handshake->secret = *admission.secret;
+        return true;
+    }
+    union hoop_frame reject;
+    hoop_frame_from_failure(&reject, HOOP_FRAME_REJECT, failure);
+    handshake_say(handshake, &reject);
+    return false;
+}
+
+static hoop_result_t handshake_take_hello(struct hoop_handshake *handshake,
+                                          const struct hoop_frame_hello *hello,
+                                          struct hoop_failure *failure)
+{
+    union hoop_frame frame;
+    handshake->hello = *hello;
+    if (!handshake_admit(handshake, failure)) {
+        return failure->code;
+    }
+    if (hello->want_secret != 0) {
+        hoop_frame_init(&frame, HOOP_FRAME_SECRET);
+        memcpy(frame.secret.secret, handshake->secret.bytes, HOOP_SECRET_BYTES);
+        handshake_say(handshake, &frame);
+        hoop_secret_wipe(&frame, sizeof(frame.secret));
+    }
+    hoop_frame_init(&frame, HOOP_FRAME_CHALLENGE);
+    hoop_result_t result = hoop_random(frame.challenge.nonce, HOOP_NONCE_BYTES);
+    if (result == HOOP_OK) {
+        result = handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, frame.challenge.nonce,
+                               HOOP_NONCE_BYTES, frame.challenge.mac);
+    }
+    if (result != HOOP_OK) {
+        return hoop_failure_take(failure, result, -1);
+    }
+    handshake->challenge = frame.challenge;
+    handshake->state = HOOP_HANDSHAKE_CHALLENGED;
+    handshake_say(handshake, &frame);
+    return HOOP_OK;
+}
+
+static hoop_result_t handshake_take_proof(struct hoop_handshake *handshake,
+                                          const struct hoop_frame_proof *proof,
+                                          struct hoop_failure *failure)
+{
+    uint8_t mac[HOOP_MAC_BYTES];
+    const struct hoop_frame_challenge *challenge = &handshake->challenge;
+    if (handshake_mac(handshake, HANDSHAKE_LABEL_CLIENT, challenge, sizeof(*challenge), mac) !=
+            HOOP_OK ||
+        !hoop_mac_equal(mac, proof->mac)) {
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "its proof of the secret is wrong");
+    }
+    union hoop_frame welcome;
+    hoop_frame_init(&welcome, HOOP_FRAME_WELCOME);
+    handshake->state = HOOP_HANDSHAKE_DONE;
+    handshake_say(handshake, &welcome);
+    return HOOP_OK;
+}
+
+/* ---- The client's side -------------------------------------------------------------------- */
+
+hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
+                                   const struct hoop_frame_hello *hello,
+                                   const struct hoop_secret *secret)
+{
+    handshake->state = HOOP_HANDSHAKE_GREETING;
+    handshake->hello = *hello;
+    handshake->hello.want_secret = secret == NULL;
+    handshake->has_secret = secret != NULL;
+    if (secret != NULL) {
+        handshake->secret = *secret;
+    }
+    const hoop_result_t result = hoop_random(handshake->hello.nonce, HOOP_NONCE_BYTES);
+    if (result == HOOP_OK) {
+        handshake->owner->say(handshake->arg, &handshake->hello.header);
+    }
+    return result;
+}
+
+static hoop_result_t handshake_take_challenge(struct hoop_handshake *handshake,
+                                              const struct hoop_frame_challenge *challenge,
+                                              struct hoop_failure *failure)
+{
+    uint8_t mac[HOOP_MAC_BYTES];
+    if (!handshake->has_secret ||
+        handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, challenge->nonce, HOOP_NONCE_BYTES, mac) !=
+            HOOP_OK ||
+        !hoop_mac_equal(mac, challenge->mac)) {
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "%s could not prove that it knows this job's secret",
+                                handshake->peer);
+    }
+    union hoop_frame proof;
+    hoop_frame_init(&proof, HOOP_FRAME_PROOF);
+    if (handshake_mac(handshake, HANDSHAKE_LABEL_CLIENT, challenge, sizeof(*challenge),
+                      proof.proof.mac) != HOOP_OK) {
+        return hoop_failure_take(failure, HOOP_SYSTEM_ERROR, -1);
+    }
+    handshake->challenge = *challenge;
+    handshake->state = HOOP_HANDSHAKE_PROVING;
+    handshake_say(handshake, &proof);
+    return HOOP_OK;
+}
+
+/* It has proved nothing: a reason, and never a success. */
+static hoop_result_t handshake_take_reject(const struct hoop_frame_failure *reject,
+                                           struct hoop_failure *failure)
+{
+    *failure = hoop_frame_to_failure(reject);
+    failure->code = failure->code == HOOP_AGAIN ? HOOP_AGAIN : HOOP_NOT_AUTHENTICATED;
+    failure->rank = -1;
+    return failure->code;
+}
+
+/* ---- Both --------------------------------------------------------------------------------- */
+
+bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type)
+{
+    switch (handshake->state) {
+    case HOOP_HANDSHAKE_WAITING:
+        return type == HOOP_FRAME_HELLO;
+    case HOOP_HANDSHAKE_CHALLENGED:
+        return type == HOOP_FRAME_PROOF;
+    case HOOP_HANDSHAKE_GREETING:
+        return type == HOOP_FRAME_CHALLENGE || type == HOOP_FRAME_REJECT ||
+               (type == HOOP_FRAME_SECRET && !handshake->has_secret);
+    case HOOP_HANDSHAKE_PROVING:
+        return type == HOOP_FRAME_WELCOME;
+    default:
+        return false;
+    }
+}
+
+hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
+                                  struct hoop_failure *failure)
+{
+    assert(hoop_handshake_expects(handshake, frame->header.type));
+    switch (frame->header.type) {
+    case HOOP_FRAME_HELLO:
+        return handshake_take_hello(handshake, &frame->hello, failure);
+    case HOOP_FRAME_SECRET:
+        memcpy(handshake->secret.bytes, frame->secret.secret, HOOP_SECRET_BYTES);
+        handshake->has_secret = true;
+        return HOOP_OK;
+    case HOOP_FRAME_CHALLENGE:
+        return handshake_take_challenge(handshake, &frame->challenge, failure);
+    case HOOP_FRAME_PROOF:
+        return handshake_take_proof(handshake, &frame->proof, failure);
+    case HOOP_FRAME_REJECT:
+        return handshake_take_reject(&frame->reject, failure);
+    default: /* WELCOME */
+        handshake->state = HOOP_HANDSHAKE_DONE;
+        return HOOP_OK;
+    }
+}
+
+void hoop_handshake_finish(struct hoop_handshake *handshake)
+{
+    hoop_secret_wipe(&handshake->secret, sizeof(handshake->secret));
+}

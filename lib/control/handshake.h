@@ -1,0 +1,79 @@
+/*
+ * The handshake of a control connection: messages in, messages out, no I/O. Both ends show that
+ * they know the secret, for this hello and these nonces; labels keep one's answer from serving as
+ * the other's.
+ *
+ *      client  GREETING --CHALLENGE is right: PROOF--> PROVING --WELCOME--> DONE
+ *              (SECRET comes before it, to a client without)
+ *      server  WAITING --HELLO, admitted: CHALLENGE--> CHALLENGED --PROOF is right: WELCOME--> DONE
+ *
+ * Private to connection.c. Service thread only.
+ */
+#ifndef HOOP_CONTROL_HANDSHAKE_H
+#define HOOP_CONTROL_HANDSHAKE_H
+
+#include "control/frame.h"
+#include <stdbool.h>
+
+/* What a server thinks of a hello. */
+struct hoop_admission {
+    const struct hoop_secret *secret; /* borrowed until it is admitted */
+    bool hand_out;                    /* tell the secret to who asks */
+};
+
+enum hoop_handshake_state {
+    HOOP_HANDSHAKE_WAITING,
+    HOOP_HANDSHAKE_CHALLENGED,
+    HOOP_HANDSHAKE_GREETING,
+    HOOP_HANDSHAKE_PROVING,
+    HOOP_HANDSHAKE_DONE
+};
+
+struct hoop_handshake_owner {
+    /* A server's: as struct hoop_connection_owner has it. */
+    bool (*admit)(void *arg, const struct hoop_frame_hello *hello, struct hoop_admission *ret,
+                  struct hoop_failure *ret_failure);
+    /* The next message to the other end. Copied. */
+    void (*say)(void *arg, const struct hoop_frame_header *frame);
+};
+
+struct hoop_handshake {
+    enum hoop_handshake_state state;
+    const struct hoop_handshake_owner *owner;
+    void *arg;
+    const char *peer; /* for sentences; borrowed */
+    bool has_secret;
+    struct hoop_secret secret;
+    struct hoop_frame_hello hello;
+    struct hoop_frame_challenge challenge;
+};
+
+/* A client's: says hello, with a nonce of its own. secret NULL: to be told. */
+hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
+                                   const struct hoop_frame_hello *hello,
+                                   const struct hoop_secret *secret);
+
+/* Is it a message of this type that may come now? */
+bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type);
+
+/*
+ * Takes a checked message of an expected type. HOOP_OK: go on, DONE or not; else it has failed, and
+ * the reason is in *failure: HOOP_NOT_AUTHENTICATED, or HOOP_AGAIN where the server asks to come
+ * back later.
+ */
+hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
+                                  struct hoop_failure *failure);
+
+/* The keys that a finished handshake leaves, made of the secret, the hello and both nonces. */
+enum hoop_handshake_key {
+    HOOP_HANDSHAKE_KEY_CLIENT, /* of what the client says */
+    HOOP_HANDSHAKE_KEY_SERVER,
+    HOOP_HANDSHAKE_KEY_DATA /* of what follows that is no frame */
+};
+hoop_result_t hoop_handshake_derive(const struct hoop_handshake *handshake,
+                                    enum hoop_handshake_key which, struct hoop_secret *ret_key);
+
+/* Wipes the secret. */
+void hoop_handshake_finish(struct hoop_handshake *handshake);
+
+#endif

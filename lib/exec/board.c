@@ -1,0 +1,291 @@
+/*
+ * The board (see board.h): layout, failure record, waking, announcements.
+ *
+ * A rank's lines are written by that rank only; peers' values are read with acquire and checked
+ * before they are used as anything but numbers to compare.
+ */
+#include "exec/board.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(struct hoop_cell) == HOOP_LINE_BYTES, "a cell is a line");
+_Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced in one cell");
+
+/*
+ * A tag, from its lowest bit: count (17 bits, one more for the larger ones), root (12), op (3),
+ * type (4), collective (4), sequence (23).
+ */
+#define TAG_COUNTS (UINT64_C(1) << 17)
+#define TAG_ROOT_SHIFT 18
+#define TAG_OP_SHIFT 30
+#define TAG_TYPE_SHIFT 33
+#define TAG_COLLECTIVE_SHIFT 37
+#define TAG_SEQUENCE_SHIFT 41
+_Static_assert(HOOP_ONESHOT_MAX_BYTES < TAG_COUNTS, "what is published is compared exactly");
+_Static_assert(HOOP_MAX_RANKS <= 1 << 12, "a root has 12 bits");
+_Static_assert(HOOP_NUM_OPS < 1 << 3 && HOOP_NUM_DATATYPES <= 1 << 4, "an op has 3, a type 4");
+_Static_assert(HOOP_COLL_COUNT <= 1 << 4, "a collective has 4");
+
+enum { FAILED_NOT, FAILED_CLAIMED, FAILED_WRITTEN };
+
+static size_t board_align(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static size_t board_rank_stride(uint32_t n)
+{
+    return board_align(sizeof(struct hoop_board_rank) + n * sizeof(uint64_t), HOOP_APART_BYTES);
+}
+
+static size_t board_ranks_bytes(uint32_t n)
+{
+    return board_align(n * board_rank_stride(n), HOOP_PAGE_BYTES);
+}
+
+static size_t board_head_bytes(void)
+{
+    return board_align(sizeof(struct hoop_board_head), HOOP_PAGE_BYTES);
+}
+
+uint64_t hoop_board_bytes(uint32_t n)
+{
+    return board_head_bytes() + board_ranks_bytes(n) +
+           n * (2 * HOOP_ONESHOT_MAX_BYTES + 2 * HOOP_SLAB_BYTES);
+}
+
+hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster *roster,
+                              uint32_t me)
+{
+    const uint32_t n = roster->n;
+    memset(board, 0, sizeof(*board));
+    assert(n <= HOOP_MAX_RANKS && roster->segment_bytes >= hoop_board_bytes(n));
+    board->me = me;
+    board->n = n;
+    board->need_fence = roster->need_fence;
+    board->peers = roster->peers;
+    board->head = roster->segment;
+    board->ranks = (uint8_t *)roster->segment + board_head_bytes();
+    board->rank_stride = board_rank_stride(n);
+    board->oneshots = board->ranks + board_ranks_bytes(n);
+    board->slabs = board->oneshots + (size_t)n * 2 * HOOP_ONESHOT_MAX_BYTES;
+    board->scratch = malloc(HOOP_SCRATCH_BYTES);
+    board->src = calloc(n, sizeof(*board->src));
+    board->dst = calloc(n, sizeof(*board->dst));
+    board->stuck = calloc(n, sizeof(*board->stuck));
+    if (!board->scratch || !board->src || !board->dst || !board->stuck) {
+        hoop_board_finish(board);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the board of %u ranks", n);
+    }
+    return HOOP_OK;
+}
+
+void hoop_board_finish(struct hoop_board *board)
+{
+    free(board->scratch);
+    free(board->src);
+    free(board->dst);
+    free(board->stuck);
+    memset(board, 0, sizeof(*board));
+}
+
+/* ---- Failure and waking -------------------------------------------------------------------- */
+
+void hoop_board_wake(const struct hoop_board *board, uint32_t rank)
+{
+    if (board->peers[rank].wake_fd >= 0) { /* else on another machine */
+        hoop_wake(board->peers[rank].wake_fd);
+    }
+}
+
+void hoop_board_wake_all(const struct hoop_board *board)
+{
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        hoop_board_wake(board, rank);
+    }
+}
+
+bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure)
+{
+    uint32_t none = FAILED_NOT;
+    assert(failure->code != HOOP_OK);
+    if (!atomic_compare_exchange_strong(&board->head->failed, &none, FAILED_CLAIMED)) {
+        return false;
+    }
+    board->head->failure = *failure;
+    atomic_store_explicit(&board->head->failed, FAILED_WRITTEN, memory_order_release);
+    hoop_board_wake_all(board);
+    return true;
+}
+
+hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_failure *ret)
+{
+    if (atomic_load_explicit(&board->head->failed, memory_order_acquire) != FAILED_WRITTEN) {
+        return HOOP_OK;
+    }
+    struct hoop_failure failure = board->head->failure;
+    failure.text[sizeof(failure.text) - 1] = '\0';
+    if (failure.code == HOOP_OK || failure.code == HOOP_AGAIN) {
+        failure.code = HOOP_REMOTE_ERROR;
+    }
+    if (ret != NULL) {
+        *ret = failure;
+    }
+    return failure.code;
+}
+
+/* Claimed: it is being written right now. Unless its writer died doing so, and then its death
+ * follows and finds the record taken: give it a moment, then go without text. */
+hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret)
+{
+    const uint64_t until = hoop_now_ns() + 50 * HOOP_NS_PER_MS;
+    while (atomic_load_explicit(&board->head->failed, memory_order_acquire) == FAILED_CLAIMED &&
+           hoop_now_ns() < until) {
+        sched_yield();
+    }
+    if (atomic_load_explicit(&board->head->failed, memory_order_acquire) != FAILED_CLAIMED) {
+        return hoop_board_failure(board, ret);
+    }
+    if (ret != NULL) {
+        *ret = (struct hoop_failure){.code = HOOP_REMOTE_ERROR, .rank = -1};
+        strcpy(ret->text, "a rank died while it reported a failure");
+    }
+    return HOOP_REMOTE_ERROR;
+}
+
+void hoop_board_leave(const struct hoop_board *board, uint32_t rank)
+{
+    atomic_store_explicit(&hoop_board_rank(board, rank)->left, 1, memory_order_release);
+    hoop_board_wake_all(board);
+}
+
+/*
+ * Wakes the ranks that sleep, after something was published. Pairs with the membarrier between
+ * the sleeper's store of `sleeping` and its last look (wait.c).
+ */
+static void board_publish_fence(const struct hoop_board *board)
+{
+    if (board->need_fence) {
+        atomic_thread_fence(memory_order_seq_cst);
+    } else {
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+}
+
+void hoop_board_notify(const struct hoop_board *board, uint32_t rank)
+{
+    board_publish_fence(board);
+    if (atomic_load_explicit(&board->head->sleeping[rank], memory_order_relaxed) != 0) {
+        hoop_board_wake(board, rank);
+    }
+}
+
+void hoop_board_wake_sleepers(const struct hoop_board *board)
+{
+    board_publish_fence(board);
+    const uint8_t *flags = (const uint8_t *)board->head->sleeping;
+    for (uint32_t rank = 0; rank < board->n; rank += 8) {
+        /* Eight ranks at a time: this is on every operation's way. */
+        const uint64_t eight =
+            __atomic_load_n((const uint64_t *)(const void *)(flags + rank), __ATOMIC_RELAXED);
+        if (__builtin_expect(eight == 0, 1)) {
+            continue;
+        }
+        for (uint32_t i = rank; i < rank + 8 && i < board->n; i++) {
+            if (i != board->me &&
+                atomic_load_explicit(&board->head->sleeping[i], memory_order_relaxed) != 0) {
+                hoop_board_wake(board, i);
+            }
+        }
+    }
+}
+
+/* ---- Announcements ------------------------------------------------------------------------- */
+
+/*
+ * The tag's lower part. Exact where the count fits; that is so for everything whose data travel in
+ * the cells or the oneshot area. Larger counts are in the announcement as well, and compared there.
+ */
+static uint64_t board_signature(const struct hoop_signature *s)
+{
+    const uint64_t count = s->count < TAG_COUNTS ? s->count : TAG_COUNTS | s->count % TAG_COUNTS;
+    const uint64_t root = s->root < 0 ? 0 : (uint64_t)s->root;
+    return count | root << TAG_ROOT_SHIFT | (uint64_t)s->op << TAG_OP_SHIFT |
+           (uint64_t)s->type << TAG_TYPE_SHIFT | (uint64_t)s->collective << TAG_COLLECTIVE_SHIFT;
+}
+
+void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature)
+{
+    board->sequence++;
+    struct hoop_signature *now = &hoop_board_rank(board, board->me)->now[board->sequence & 1];
+    /* Most operations are like the one before. */
+    if (board->sequence <= 2 || !hoop_signature_equal(now, signature)) {
+        *now = *signature;
+    }
+    board->tag = board_signature(now) | (uint64_t)board->sequence << TAG_SEQUENCE_SHIFT;
+}
+
+void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
+{
+    struct hoop_cell *cells = hoop_board_rank(board, board->me)->cells[board->sequence & 1];
+    assert(bytes <= HOOP_CELLS_MAX_BYTES);
+    for (size_t done = 0, c = 0; done < bytes; done += HOOP_CELL_DATA_BYTES, c++) {
+        const size_t left = bytes - done;
+        memcpy(cells[c].data, (const uint8_t *)data + done,
+               left < HOOP_CELL_DATA_BYTES ? left : HOOP_CELL_DATA_BYTES);
+    }
+    atomic_store_explicit(&cells[0].tag, board->tag, memory_order_release);
+    hoop_board_wake_sleepers(board);
+}
+
+/* Of operation `sequence`: this one, or the one before. */
+static hoop_result_t board_mismatch(const struct hoop_board *board, uint32_t sequence,
+                                    uint32_t rank, struct hoop_failure *failure)
+{
+    char mine[96], theirs[96];
+    const unsigned turn = sequence & 1;
+    hoop_signature_describe(&hoop_board_rank(board, board->me)->now[turn], mine, sizeof(mine));
+    const struct hoop_signature now = hoop_board_rank(board, rank)->now[turn];
+    hoop_signature_describe(&now, theirs, sizeof(theirs));
+    return hoop_failure_set(failure, HOOP_MISMATCH, (int)rank,
+                            "operation %u differs: rank %u called %s, rank %u called %s", sequence,
+                            board->me, mine, rank, theirs);
+}
+
+hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,
+                                  struct hoop_failure *failure)
+{
+    return board_mismatch(board, board->sequence, rank, failure);
+}
+
+static inline hoop_result_t board_seen(const struct hoop_board *board, uint32_t sequence,
+                                       uint64_t expected, uint32_t rank,
+                                       struct hoop_failure *failure)
+{
+    const struct hoop_cell *cell = hoop_board_rank(board, rank)->cells[sequence & 1];
+    const uint64_t tag = atomic_load_explicit(&cell->tag, memory_order_acquire);
+    if (tag == expected) {
+        return HOOP_OK;
+    }
+    return (tag ^ expected) >> TAG_SEQUENCE_SHIFT == 0
+               ? board_mismatch(board, sequence, rank, failure)
+               : HOOP_AGAIN;
+}
+
+hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
+                              struct hoop_failure *failure)
+{
+    return board_seen(board, board->sequence, board->tag, rank, failure);
+}
+
+hoop_result_t hoop_board_owed_seen(const struct hoop_board *board, uint32_t rank,
+                                   struct hoop_failure *failure)
+{
+    return board_seen(board, board->sequence - 1, board->owed, rank, failure);
+}

@@ -1,0 +1,185 @@
+/*
+ * The board: the memory that all ranks of a comm on one machine share. Its layout, the failure
+ * record, waking, and the cells in which operations are announced; who writes to whose buffers is
+ * gate.h's, steps are board_steps.h's. It has a place for every rank of the comm, also for those of
+ * other machines: the failure record and `left` are kept for these by what is heard of them, the
+ * rest of their places is unused.
+ *
+ *   segment (one memfd per comm, mapped by every rank, zero at birth)
+ *   +--------------------------------------------------------------------------------------+
+ *   | head: failure record | sleeping[n]                                                   |
+ *   | rank 0: arrived | pulse, left | current operation | gates[n] | cells 2 x 8           |
+ *   | rank 1: ...                                                                          |
+ *   | oneshot: n x 2 x 64 KiB   | slabs: n x 2 x 256 KiB          (pages appear when used) |
+ *   +--------------------------------------------------------------------------------------+
+ *
+ * Every line has one writer, the rank it belongs to (the failure record: whoever claims it first),
+ * so no atomic read-modify-write is needed but for gates.
+ *
+ * Cells. A cell is a line: 56 bytes of data, 8 of tag: what is called, and the low bits of the
+ * operation's sequence, which tell it from the one two before that used the cell. The data of
+ * all cells are stored first, the tag of the first cell last with release; who reads the expected
+ * sequence there with acquire has the data. Operation k uses the cells k mod 2. They are free
+ * again: a rank that completed operation k-1 has seen everybody's cells of k-1, written after
+ * everybody completed k-2. So no closing barrier is needed; the same holds for the oneshot areas.
+ *
+ * Order of memory, by C11 alone (gates: gate.h; checked models: tests/models).
+ *   tag, arrived, left   stored with release, loaded with acquire: what a rank stored before, in
+ *                        cells, areas, slabs and mapped buffers, happens before what others do
+ *                        behind that load. What it read before does, too, so that nothing is
+ *                        overwritten that somebody still reads.
+ *   failed               claimed by compare-and-swap, WRITTEN with release, loaded with acquire
+ *                        before the record is read.
+ *   sleeping             a fence lies between each side's store and its load of the other's, so
+ *                        one of the two sees the other. The publisher's is membarrier's, which
+ *                        C11 does not know, by the sleeper; with need_fence its own.
+ *   pulse                relaxed: it only changes, and orders nothing.
+ */
+#ifndef HOOP_BOARD_H
+#define HOOP_BOARD_H
+
+#include "algo/step.h"
+#include "base/clock.h"
+#include "base/sizes.h"
+#include "membership/membership.h"
+#include "transports/signature.h"
+#include <stdatomic.h>
+
+#define HOOP_CELL_DATA_BYTES ((size_t)56)
+#define HOOP_BOARD_CELLS 8
+#define HOOP_CELLS_MAX_BYTES (HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES)
+#define HOOP_SLAB_BYTES ((size_t)262144)
+
+struct hoop_cell {
+    _Alignas(HOOP_LINE_BYTES) uint8_t data[HOOP_CELL_DATA_BYTES];
+    _Atomic uint64_t tag;
+};
+
+/* The announcement: in the first cell of every operation that does not carry its data there. */
+struct hoop_announce {
+    uint64_t in_region, in_offset; /* region id 0: plain memory; in one process: see base */
+    uint64_t out_region, out_offset;
+    uint32_t in_generation, out_generation;
+    uint64_t count; /* of the operation: its tag has not all of it where it is large */
+    uint64_t reserved;
+};
+
+/*
+ * Two lines apart, as a precaution: cores may fetch lines in pairs, and a peer that polls a cell
+ * would then drag along a line that its rank writes in every operation (`now`). No difference was
+ * measured on the machine of docs/performance.md.
+ */
+#define HOOP_APART_BYTES (2 * HOOP_LINE_BYTES)
+
+struct hoop_board_rank {
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t arrived;     /* ARRIVEs of this rank, ever */
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;       /* heartbeat, by the service thread */
+    _Atomic uint32_t left;                                   /* said goodbye */
+    _Alignas(HOOP_APART_BYTES) struct hoop_signature now[2]; /* of operation k: k mod 2 */
+    _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[]; /* [n]: to each rank */
+};
+
+/* First failure of the comm, seen by all: 0 none, 1 being written, 2 written. */
+struct hoop_board_head {
+    _Alignas(HOOP_LINE_BYTES) _Atomic uint32_t failed;
+    _Alignas(HOOP_LINE_BYTES) struct hoop_failure failure;
+    _Alignas(HOOP_LINE_BYTES) _Atomic uint8_t sleeping[HOOP_MAX_RANKS];
+};
+
+/* A rank's view of the board. Driven by one thread at a time; failing and waking: any thread. */
+struct hoop_board {
+    uint32_t me, n;
+    uint32_t sequence; /* of the operation that runs or ran last */
+    uint64_t tag;      /* of its first cell */
+    uint64_t owed;     /* tag of an operation not seen of everybody; 0: none */
+    uint64_t arrivals; /* my ARRIVEs, ever */
+    bool need_fence;
+    const struct hoop_peer *peers;
+    struct hoop_board_head *head;
+    uint8_t *ranks, *oneshots, *slabs;
+    size_t rank_stride;
+    uint8_t *scratch; /* HOOP_SCRATCH_BYTES, private */
+    const void **src; /* [n], for folds */
+    void **dst;       /* [n] */
+    uint64_t *stuck;  /* [n] gates that were found closed on a writer */
+};
+
+/* Bytes of the segment for n ranks. */
+uint64_t hoop_board_bytes(uint32_t n);
+
+/* Lays the view over a mapped segment. The roster is borrowed until finish. */
+hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster *roster,
+                              uint32_t me);
+void hoop_board_finish(struct hoop_board *board);
+
+static inline struct hoop_board_rank *hoop_board_rank(const struct hoop_board *board, uint32_t rank)
+{
+    return (struct hoop_board_rank *)(void *)(board->ranks + rank * board->rank_stride);
+}
+
+/* ---- Failure and waking: any thread -------------------------------------------------------- */
+
+/* Records the comm's failure for all ranks of this machine, unless there is one (false), and wakes
+ * everybody. */
+bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure);
+/* HOOP_OK, or the comm's failure copied to *ret (may be NULL); a moment later than it was claimed.
+ */
+hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_failure *ret);
+/* The same, and waits for one that is being written. */
+hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret);
+void hoop_board_wake(const struct hoop_board *board, uint32_t rank);
+/* The same, if the rank sleeps: after something was published for it alone. */
+void hoop_board_notify(const struct hoop_board *board, uint32_t rank);
+void hoop_board_wake_all(const struct hoop_board *board);
+/* The same for every other rank that sleeps: after something was published for all. */
+void hoop_board_wake_sleepers(const struct hoop_board *board);
+/* rank says goodbye: me, or one of another machine, which said so there. */
+void hoop_board_leave(const struct hoop_board *board, uint32_t rank);
+
+/* ---- One operation ------------------------------------------------------------------------- */
+
+/* Begins the next operation: sequence and signature. Nothing is published yet. */
+void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature);
+
+/* Publishes bytes (at most HOOP_CELLS_MAX_BYTES) in my cells: the announcement. */
+void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);
+
+/*
+ * HOOP_OK: rank's announcement of this operation is there, with its data. HOOP_AGAIN: not yet.
+ * HOOP_MISMATCH: it announced another operation (the sentence names both).
+ */
+hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
+                              struct hoop_failure *failure);
+
+/*
+ * A rank that completes an operation without having seen everybody's announcement owes it: before
+ * it publishes in the next one it sees those of the one before. So all that is said of cells above
+ * stays true, whatever operations follow each other.
+ */
+static inline void hoop_board_owe(struct hoop_board *board)
+{
+    board->owed = board->tag;
+}
+
+/* hoop_board_seen() of the operation before the one that has begun. */
+hoop_result_t hoop_board_owed_seen(const struct hoop_board *board, uint32_t rank,
+                                   struct hoop_failure *failure);
+
+/* The failure of two that called different operations, by what each says it called. */
+hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,
+                                  struct hoop_failure *failure);
+
+/* Data of rank's c-th cell of this operation, after hoop_board_seen() said HOOP_OK. */
+static inline const void *hoop_board_cell(const struct hoop_board *board, uint32_t rank, size_t c)
+{
+    return hoop_board_rank(board, rank)->cells[board->sequence & 1][c].data;
+}
+
+/* Where rank publishes its input in this operation, beyond what fits its cells. */
+static inline uint8_t *hoop_board_oneshot(const struct hoop_board *board, uint32_t rank)
+{
+    return board->oneshots + ((size_t)rank * 2 + (board->sequence & 1)) * HOOP_ONESHOT_MAX_BYTES;
+}
+
+#endif

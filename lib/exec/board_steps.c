@@ -1,0 +1,161 @@
+/* The executor of steps over shared memory (see board_steps.h). */
+#include "exec/board_steps.h"
+
+#include "exec/gate.h"
+
+#include <assert.h>
+#include <string.h>
+
+static uint8_t *board_at(const struct hoop_board *board, const struct hoop_board_op *op,
+                         enum hoop_space space, uint32_t member)
+{
+    const bool mine = member == board->me;
+    switch (space) {
+    case HOOP_SPACE_IN:
+        return (uint8_t *)(uintptr_t)(mine ? op->in : op->ins[member]);
+    case HOOP_SPACE_OUT:
+        return mine ? op->out : op->outs[member];
+    case HOOP_SPACE_SCRATCH:
+        assert(mine);
+        return board->scratch;
+    case HOOP_SPACE_ONESHOT:
+        return hoop_board_oneshot(board, member);
+    case HOOP_SPACE_SLAB:
+        return board->slabs + (size_t)member * 2 * HOOP_SLAB_BYTES;
+    }
+    return NULL;
+}
+
+static void board_fold(struct hoop_board *board, const struct hoop_board_op *op,
+                       const struct hoop_step *step)
+{
+    const size_t size = op->plan->type_bytes;
+    const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
+    const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
+    uint32_t n_dst = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        board->src[rank] = board_at(board, op, src->space, rank) + src->off * size;
+        if (spread || rank == dst->member) {
+            board->dst[n_dst++] = board_at(board, op, dst->space, rank) + dst->off * size;
+        }
+    }
+    hoop_fold(&op->reduction, board->dst, n_dst, board->src, board->n, src->count);
+}
+
+static void board_copy(const struct hoop_board *board, const struct hoop_board_op *op,
+                       const struct hoop_step *step)
+{
+    const size_t size = op->plan->type_bytes;
+    const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
+    void *to = board_at(board, op, dst->space, board->me) + dst->off * size;
+    const void *from = board_at(board, op, src->space, src->member) + src->off * size;
+    if (to != from && src->count > 0) {
+        memcpy(to, from, src->count * size);
+    }
+}
+
+/*
+ * Whose buffers a step is in: a rank's, everybody's, or mine only, which needs no gate. Whoever
+ * gives up waits until nobody is in its buffers: neither writes nor, where they are plain memory of
+ * one process that may be freed at once, reads.
+ */
+static uint32_t board_visits(const struct hoop_board *board, const struct hoop_step *step)
+{
+    if (step->local.src.space != HOOP_SPACE_IN) {
+        return board->me;
+    }
+    return step->local.op == HOOP_LOCAL_COPY ? step->local.src.member : HOOP_EVERY;
+}
+
+static hoop_result_t board_work(struct hoop_board *board, const struct hoop_board_op *op,
+                                const struct hoop_step *step, struct hoop_failure *failure)
+{
+    const uint32_t whom = board_visits(board, step);
+    if (whom != board->me && !hoop_gates_enter(board, whom, op->k)) {
+        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
+                                "another rank has given up operation %u", board->sequence);
+    }
+    if (step->local.op == HOOP_LOCAL_COPY) {
+        board_copy(board, op, step);
+    } else {
+        board_fold(board, op, step);
+    }
+    if (whom != board->me && !hoop_gates_leave(board, whom, op->k)) {
+        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
+                                "another rank gave up operation %u while this one was in its "
+                                "buffers",
+                                board->sequence);
+    }
+    return HOOP_OK;
+}
+
+/* An ARRIVE that nothing precedes is the announcement: made and seen before the steps began. An
+ * ARRIVE behind other steps is a barrier like any other. */
+#define BOARD_ANNOUNCED_ARRIVE 0
+#define BOARD_ANNOUNCED_AWAIT 1
+
+static void board_arrive(struct hoop_board *board, const struct hoop_board_op *op)
+{
+    if (op->k != BOARD_ANNOUNCED_ARRIVE) {
+        board->arrivals++;
+        atomic_store_explicit(&hoop_board_rank(board, board->me)->arrived, board->arrivals,
+                              memory_order_release);
+        hoop_board_wake_sleepers(board);
+    }
+}
+
+/* HOOP_OK when all, or one, have arrived as often as I have. Remembers how far it saw. */
+static hoop_result_t board_await(const struct hoop_board *board, struct hoop_board_op *op,
+                                 uint32_t member)
+{
+    const uint32_t end = member == HOOP_EVERY ? board->n : member + 1;
+    if (op->k == BOARD_ANNOUNCED_AWAIT) {
+        return HOOP_OK;
+    }
+    if (member != HOOP_EVERY && op->cursor < member) {
+        op->cursor = member;
+    }
+    for (; op->cursor < end; op->cursor++) {
+        if (op->cursor != board->me &&
+            atomic_load_explicit(&hoop_board_rank(board, op->cursor)->arrived,
+                                 memory_order_acquire) < board->arrivals) {
+            return HOOP_AGAIN;
+        }
+    }
+    op->cursor = 0;
+    return HOOP_OK;
+}
+
+enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *op,
+                               struct hoop_failure *failure)
+{
+    struct hoop_step step;
+    if (!op->steps(op->plan, 0, op->k, &step)) {
+        return HOOP_POLL_DONE;
+    }
+    assert(step.send.peer < 0 && step.recv.peer < 0);
+    hoop_result_t result = HOOP_OK;
+    switch ((enum hoop_local_op)step.local.op) {
+    case HOOP_LOCAL_NONE:
+        break;
+    case HOOP_LOCAL_ARRIVE:
+        board_arrive(board, op);
+        break;
+    case HOOP_LOCAL_AWAIT:
+        result = board_await(board, op, step.local.src.member);
+        break;
+    case HOOP_LOCAL_COPY:
+    case HOOP_LOCAL_REDUCE:
+    case HOOP_LOCAL_SPREAD:
+        result = board_work(board, op, &step, failure);
+        break;
+    }
+    if (result == HOOP_AGAIN) {
+        return HOOP_POLL_IDLE;
+    }
+    if (result != HOOP_OK) {
+        return HOOP_POLL_DONE;
+    }
+    op->k++;
+    return HOOP_POLL_BUSY;
+}

@@ -1,0 +1,86 @@
+/*
+ * The engine: carries out the steps of a plan over links, all lanes concurrently.
+ *
+ * It never waits and reads no clock: hoop_engine_poll() moves what can be moved and says how it
+ * went; lib/runtime/wait.c decides what to do meanwhile. It allocates nothing between start and
+ * done (lanes live in the engine, xfers in the lanes).
+ *
+ *   per lane:   ask(k) -> local part -> post recv and send -> both done -> k+1 -> ... -> finished
+ *
+ * A receive that reduces is lent the link's memory, folded from there into its place, and the slot
+ * given back at once: the sum is the next thing this lane sends, while it is hot.
+ *
+ * One thread at a time, the one that drives the comm.
+ */
+#ifndef HOOP_ENGINE_H
+#define HOOP_ENGINE_H
+
+#include "algo/step.h"
+#include "reduce/reduce.h"
+#include "runtime/wait.h"
+#include "transports/transport.h"
+
+#define HOOP_MAX_LANES 16
+
+/* One lane's place in its steps. */
+struct hoop_engine_lane {
+    struct hoop_engine *engine;
+    struct hoop_step step;
+    uint64_t k;
+    uint32_t index;
+    uint8_t state; /* see engine.c */
+    struct hoop_link *send_link, *recv_link;
+    struct hoop_xfer send, recv;
+};
+
+/* What an operation gives the engine. */
+struct hoop_engine_op {
+    const struct hoop_plan *plan;
+    hoop_step_fn *steps;
+    struct hoop_reduction reduction; /* divisor for the last fold */
+    const void *in;
+    void *out;
+    /* HOOP_SPACE_SCRATCH: plan->scratch elements for each lane, one lane's behind the other's. NULL
+     * with algorithms that use none, and where there are no elements. */
+    void *scratch;
+    const void **src; /* [n], room for the sources of a fold of SCRATCH; NULL with scratch */
+    struct hoop_signature signature; /* goes into every header, like sequence */
+    uint32_t sequence;               /* of the operation in its comm */
+    /*
+     * The link with a peer for a lane. HOOP_AGAIN: being made, ask at the next poll. The engine
+     * does not own it.
+     */
+    hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                          struct hoop_link **ret_link);
+    void *arg;
+};
+
+struct hoop_engine {
+    struct hoop_engine_op op;
+    struct hoop_failure *failure; /* the comm's: first error wins */
+    uint32_t running;             /* lanes not finished */
+    struct hoop_engine_lane lanes[HOOP_MAX_LANES];
+};
+
+/* Begins an operation; plan, buffers and failure are borrowed until a poll says done. */
+void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *op,
+                       struct hoop_failure *failure);
+
+/*
+ * After DONE with a failure, xfers may still be posted: the caller destroys the links before it
+ * gives the buffers back.
+ */
+enum hoop_poll hoop_engine_poll(struct hoop_engine *engine);
+
+/*
+ * True: a lane waits for *ret_rank to send something, over a link of *ret_transport, NULL while
+ * there is none. Begin with *lane = 0 and ask until false: *lane is moved behind the lane that was
+ * found.
+ */
+bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *lane, uint32_t *ret_rank,
+                         const struct hoop_transport **ret_transport);
+
+/* Which peers the engine waits for now, as a sentence part: "rank 3 (lane 0, step 5, recv)". */
+void hoop_engine_describe(const struct hoop_engine *engine, char *buf, size_t bytes);
+
+#endif

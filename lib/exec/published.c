@@ -1,0 +1,98 @@
+/* Oneshot carried out (see published.h). */
+#include "exec/published.h"
+
+#include "algo/taking.h"
+
+#include <string.h>
+
+void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes)
+{
+    if (bytes <= HOOP_CELLS_MAX_BYTES) {
+        hoop_board_post(board, in, bytes);
+    } else {
+        memcpy(hoop_board_oneshot(board, board->me), in, bytes);
+        hoop_board_post(board, NULL, 0);
+    }
+}
+
+void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uint32_t *ret_end)
+{
+    const uint32_t needed = hoop_needed(plan);
+    const bool every = needed == HOOP_EVERY;
+    *ret_first = every || needed == plan->me ? 0 : needed;
+    *ret_end = every ? plan->n : needed == plan->me ? 0 : needed + 1;
+}
+
+/* In cells, as many bytes as lie in one piece from `off` on; in the area, all. */
+static size_t published_run(bool cells, size_t off, size_t bytes)
+{
+    const size_t whole = HOOP_CELL_DATA_BYTES - off % HOOP_CELL_DATA_BYTES;
+    return cells && bytes > whole ? whole : bytes;
+}
+
+static const uint8_t *published_at(const struct hoop_board *board, bool cells, uint32_t rank,
+                                   size_t off)
+{
+    if (!cells) {
+        return hoop_board_oneshot(board, rank) + off;
+    }
+    const uint8_t *cell = hoop_board_cell(board, rank, off / HOOP_CELL_DATA_BYTES);
+    return cell + off % HOOP_CELL_DATA_BYTES;
+}
+
+/* The fold of everybody's bytes [off, +bytes) to the output. No element lies in two cells. */
+static void published_fold(struct hoop_board *board, const struct hoop_board_op *op, bool cells,
+                           size_t off, size_t bytes)
+{
+    size_t run = 0;
+    for (size_t done = 0; done < bytes; done += run) {
+        void *dst = (uint8_t *)op->out + done;
+        run = published_run(cells, off + done, bytes - done);
+        for (uint32_t rank = 0; rank < board->n; rank++) {
+            board->src[rank] = published_at(board, cells, rank, off + done);
+        }
+        /* My own input lies at hand. */
+        board->src[board->me] = (const uint8_t *)op->in + off + done;
+        hoop_fold(&op->reduction, &dst, 1, board->src, board->n, run / op->plan->type_bytes);
+    }
+}
+
+/* rank's bytes [off, +bytes) to a place in the output. */
+static void published_copy(const struct hoop_board *board, const struct hoop_board_op *op,
+                           bool cells, uint32_t rank, size_t off, uint8_t *dst, size_t bytes)
+{
+    if (rank == board->me) {
+        const uint8_t *own = (const uint8_t *)op->in + off;
+        if (dst != own) {
+            memcpy(dst, own, bytes);
+        }
+        return;
+    }
+    size_t run = 0;
+    for (size_t done = 0; done < bytes; done += run) {
+        run = published_run(cells, off + done, bytes - done);
+        memcpy(dst + done, published_at(board, cells, rank, off + done), run);
+    }
+}
+
+void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op)
+{
+    const struct hoop_plan *plan = op->plan;
+    const struct hoop_collective_row *row = hoop_row_of(plan);
+    const size_t size = plan->type_bytes, block = plan->count * size;
+    /* Where it lies in everybody's input, and whether that is in the cells: all know it alike. */
+    const size_t off = hoop_taken_off(plan) * size;
+    const bool cells = hoop_extent_blocks(row->in, plan->n, true) * block <= HOOP_CELLS_MAX_BYTES;
+    if (hoop_out_count(plan, plan->me) == 0) {
+        return;
+    }
+    if (row->folds) {
+        published_fold(board, op, cells, off, block);
+        return;
+    }
+    for (uint32_t i = 0; i < hoop_sources(plan); i++) {
+        const uint32_t rank = hoop_source(plan, i);
+        uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(plan, rank) * size;
+        published_copy(board, op, cells, rank, off, dst, block);
+    }
+}

@@ -1,0 +1,27 @@
+/*
+ * Oneshot carried out: the data travel with the announcement, in the cells or in the oneshot area,
+ * and whoever needs them takes them from there. What lib/algo/oneshot.c says in steps, done at
+ * once: at these sizes an operation is one exchange of cache lines.
+ *
+ *     post    what this rank brings, then its tag
+ *     seen    the tags of those whose data this rank needs: everybody, the root, or nobody
+ *     take    folds, or copies, to the output
+ *
+ * Whoever did not need to see everybody owes it: see hoop_board_owe().
+ */
+#ifndef HOOP_PUBLISHED_H
+#define HOOP_PUBLISHED_H
+
+#include "exec/board.h"
+#include "exec/board_steps.h"
+
+/* Publishes `bytes` of in for the operation that has begun; at most HOOP_ONESHOT_MAX_BYTES. */
+void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes);
+
+/* The ranks [*ret_first, *ret_end) whose data this rank needs. */
+void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uint32_t *ret_end);
+
+/* Makes this rank's output of what it needs, all of which was seen. */
+void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op);
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * The data connections of a member's links. A link's receiver says where it is to be found, and
+ * expects that one sender for that lane (hoop_member_data_address()); the sender dials it there
+ * (hoop_member_dial()). Both ends prove the comm's secret on the service thread; then the bare
+ * socket is the link's (events.stream).
+ *
+ * A rank of this machine is dialled for as long as the detector thinks it alive; one of another for
+ * dead_after, in which an answer must come.
+ *
+ * All but the two functions of membership.h runs on the service thread.
+ */
+#include "base/clock.h"
+#include "control/dialer.h"
+#include "membership/membership_inside.h"
+#include "net/interface.h"
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* This end of a link, while it has no connection. */
+struct data_link {
+    struct hoop_list_node node; /* of the member */
+    struct hoop_member *member;
+    uint32_t rank, lane;
+    struct hoop_expectation expectation; /* a receiver's */
+    struct hoop_dialer *dialer;          /* a sender's */
+    struct hoop_address address;         /* that it dials */
+};
+
+static struct data_link *data_link_create(struct hoop_member *member, uint32_t rank, uint32_t lane)
+{
+    struct data_link *link = calloc(1, sizeof(*link));
+    if (link == NULL) {
+        (void)hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a link's connection");
+        return NULL;
+    }
+    link->member = member;
+    link->rank = rank;
+    link->lane = lane;
+    if (member->data_links.next == NULL) {
+        hoop_list_init(&member->data_links);
+    }
+    hoop_list_push_back(&member->data_links, &link->node);
+    return link;
+}
+
+static void data_link_destroy(struct data_link *link)
+{
+    hoop_list_remove(&link->node);
+    hoop_endpoint_expect_no_more(&link->expectation);
+    hoop_dialer_destroy(link->dialer);
+    free(link);
+}
+
+void hoop_data_connection_finish(struct hoop_member *member)
+{
+    while (member->data_links.next != NULL && !hoop_list_is_empty(&member->data_links)) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): who was destroyed has left the list */
+        data_link_destroy(HOOP_CONTAINER_OF(member->data_links.next, struct data_link, node));
+    }
+    hoop_endpoint_close(member->data_endpoint);
+    member->data_endpoint = NULL;
+}
+
+/* The bare socket is the link's, with a key that its two ends have. That was it, once. */
+static void data_hand_over(struct data_link *link, bool sending, struct hoop_connection *connection)
+{
+    const struct hoop_member_events *events = &link->member->events;
+    const uint32_t rank = link->rank;
+    const uint32_t lane = link->lane;
+    struct hoop_secret key;
+    hoop_connection_session_key(connection, &key);
+    const int fd = hoop_connection_detach(connection);
+    data_link_destroy(link);
+    events->stream(events->arg, rank, lane, sending, fd, &key, NULL);
+    hoop_secret_wipe(&key, sizeof(key));
+}
+
+/* ---- Dialling ----------------------------------------------------------------------------- */
+
+static void data_tell_failure(struct data_link *link, hoop_result_t code, const char *why)
+{
+    const struct hoop_member_events *events = &link->member->events;
+    const bool mine = code == HOOP_SYSTEM_ERROR || code == HOOP_OUT_OF_MEMORY;
+    const uint32_t me = link->member->join.rank;
+    char who[160];
+    char where[HOOP_ADDRESS_TEXT_BYTES];
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    hoop_member_describe(link->member, link->rank, who, sizeof(who));
+    hoop_address_format(&link->address, where, sizeof(where));
+    if (mine) {
+        (void)hoop_failure_set(&failure, code, (int)me, "rank %u cannot connect to %s: %s", me, who,
+                               why);
+    } else {
+        (void)hoop_failure_set(&failure, code, (int)link->rank,
+                               "%s cannot be reached at %s for data: %s", who, where, why);
+    }
+    events->stream(events->arg, link->rank, link->lane, true, -1, NULL, &failure);
+}
+
+static void data_found(void *arg, struct hoop_connection *connection)
+{
+    data_hand_over(arg, true, connection);
+}
+
+static void data_not_found(void *arg, hoop_result_t code, const char *why)
+{
+    struct data_link *link = arg;
+    data_tell_failure(link, code == HOOP_TIMEOUT ? HOOP_REMOTE_ERROR : code, why);
+    data_link_destroy(link);
+}
+
+static const struct hoop_dialer_owner data_dialer_owner = {
+    .found = data_found,
+    .failed = data_not_found,
+};
+
+static hoop_result_t data_link_dial(struct data_link *link)
+{
+    const struct hoop_member *member = link->member;
+    const bool same_family = member->address.family == link->address.family;
+    const struct hoop_place place = {.address = link->address};
+    union hoop_frame hello;
+    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
+    hello.hello.kind = HOOP_HELLO_DATA;
+    hello.hello.comm_id = member->roster.comm_id;
+    hello.hello.epoch = member->roster.epoch;
+    hello.hello.from = member->join.rank;
+    hello.hello.to = link->rank;
+    hello.hello.lane = link->lane;
+    const struct hoop_dialer_order order = {
+        .places = &place,
+        .count = 1,
+        .from = same_family ? &member->address : NULL,
+        .hello = &hello.hello,
+        .secret = &member->secret,
+        .deadline_ns = member->roster.peers[link->rank].same_machine
+                           ? HOOP_NEVER
+                           : hoop_deadline_ns(member->roster.dead_after_ms),
+    };
+    return hoop_dialer_create(&order, &data_dialer_owner, link, &link->dialer);
+}
+
+struct data_dial {
+    struct hoop_member *member;
+    uint32_t rank, lane;
+    struct hoop_address address;
+};
+
+static void data_dial(void *arg)
+{
+    const struct data_dial *dial = arg;
+    const struct hoop_address *address = &dial->address;
+    struct hoop_member *member = dial->member;
+    struct data_link *link = data_link_create(member, dial->rank, dial->lane);
+    if (link == NULL) {
+        struct data_link none = {.member = member, .rank = dial->rank, .lane = dial->lane};
+        data_tell_failure(&none, HOOP_OUT_OF_MEMORY, hoop_thread_error());
+        return;
+    }
+    if (!hoop_address_is_valid(address) || address->family == 0 || address->port == 0) {
+        data_not_found(link, HOOP_REMOTE_ERROR, "it told no valid address");
+        return;
+    }
+    link->address = *address;
+    if (address->scope != 0 && member->address.scope != 0) {
+        /* an interface has its own number on each machine */
+        link->address.scope = member->address.scope;
+    }
+    const hoop_result_t result = data_link_dial(link);
+    if (result != HOOP_OK) {
+        data_not_found(link, result, hoop_thread_error());
+    }
+}
+
+void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
+                      const struct hoop_address *address)
+{
+    assert(rank < member->join.n && rank != member->join.rank && lane < HOOP_FRAME_MAX_LANES);
+    struct data_dial dial = {.member = member, .rank = rank, .lane = lane, .address = *address};
+    hoop_service_post(data_dial, &dial, sizeof(dial));
+}
+
+/* ---- Expecting ---------------------------------------------------------------------------- */
+
+static void data_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+{
+    data_hand_over(HOOP_CONTAINER_OF(expectation, struct data_link, expectation), false,
+                   connection);
+}
+
+/* Where the others reach this machine; if there are no others, loopback will do. */
+static hoop_result_t data_where(const struct hoop_member *member, struct hoop_address *ret)
+{
+    *ret = member->address;
+    ret->port = 0;
+    if (member->address.family != 0) {
+        return HOOP_OK;
+    }
+    if (hoop_settings()->socket_ifname != NULL) {
+        return hoop_interface_choose(ret);
+    }
+    *ret = (struct hoop_address){.family = 4, .ip = {127, 0, 0, 1}};
+    return HOOP_OK;
+}
+
+struct data_expect {
+    struct hoop_member *member;
+    uint32_t rank, lane;
+    struct hoop_place place; /* in: where; out: with its port */
+    struct hoop_failure failure;
+};
+
+static void data_expect(void *arg)
+{
+    struct data_expect *expect = arg;
+    struct hoop_member *member = expect->member;
+    const struct hoop_ports ports = hoop_port_range();
+    if (member->data_endpoint == NULL &&
+        hoop_endpoint_open(&expect->place, &ports, &member->data_endpoint, &expect->failure) !=
+            HOOP_OK) {
+        return;
+    }
+    expect->place.address = *hoop_endpoint_address(member->data_endpoint);
+    struct data_link *link = data_link_create(member, expect->rank, expect->lane);
+    if (link == NULL) {
+        (void)hoop_failure_take(&expect->failure, HOOP_OUT_OF_MEMORY, (int)member->join.rank);
+        return;
+    }
+    link->expectation = (struct hoop_expectation){
+        .key = {.kind = HOOP_HELLO_DATA,
+                .comm_id = member->roster.comm_id,
+                .epoch = member->roster.epoch,
+                .from = link->rank,
+                .to = member->join.rank,
+                .lane = link->lane},
+        .secret = &member->secret,
+        .opened = data_opened,
+    };
+    hoop_endpoint_expect(member->data_endpoint, &link->expectation);
+}
+
+hoop_result_t hoop_member_data_address(struct hoop_member *member, uint32_t rank, uint32_t lane,
+                                       struct hoop_address *ret)
+{
+    assert(rank < member->join.n && rank != member->join.rank && lane < HOOP_FRAME_MAX_LANES);
+    struct data_expect expect = {
+        .member = member, .rank = rank, .lane = lane, .failure = {.rank = -1}};
+    const hoop_result_t result = data_where(member, &expect.place.address);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    hoop_service_run(data_expect, &expect);
+    if (expect.failure.code != HOOP_OK) {
+        return hoop_error(expect.failure.code, "%s", expect.failure.text);
+    }
+    *ret = expect.place.address;
+    return HOOP_OK;
+}

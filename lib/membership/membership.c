@@ -1,0 +1,588 @@
+/*
+ * A member's way into a comm and out of it; see membership.h. All but the functions of that header
+ * runs on the service thread.
+ *
+ *      SEEKING --proven--> JOINING --roster complete--> READY --GO--> IN
+ *         \__________________\___________________________\--> FAILED     (the job has the reason)
+ *
+ * The leader normally ends a join that cannot succeed, because it knows who is missing; a
+ * member's own deadline is a little later than what it told the leader.
+ */
+#include "membership/membership.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "control/dialer.h"
+#include "membership/membership_inside.h"
+#include "runtime/process.h"
+#include "runtime/wait.h"
+#include "tree/leader.h"
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEMBER_LINGER_MS 5000u /* for ranks elsewhere that are a little behind */
+
+struct hoop_member *hoop_members;
+
+/* ---- What others ask ---------------------------------------------------------------------- */
+
+struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
+{
+    for (struct hoop_member *member = hoop_members; member != NULL; member = member->next) {
+        const bool told = member->state == HOOP_MEMBER_READY || member->state == HOOP_MEMBER_IN;
+        if (told && member->roster.comm_id == comm_id && member->join.rank == rank) {
+            return member;
+        }
+    }
+    return NULL;
+}
+
+void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char *ret_text,
+                          size_t bytes)
+{
+    if (!hoop_roster_is_complete(member)) {
+        (void)snprintf(ret_text, bytes, "rank %u", rank);
+        return;
+    }
+    const struct hoop_peer *peer = &member->roster.peers[rank];
+    (void)snprintf(ret_text, bytes, "rank %u (pid %d, host %s)", rank, peer->pid, peer->host);
+}
+
+const struct hoop_roster *hoop_member_roster(const struct hoop_member *member)
+{
+    return &member->roster;
+}
+
+/* ---- Ends of a join ----------------------------------------------------------------------- */
+
+static void member_complete(struct hoop_member *member, const struct hoop_failure *failure)
+{
+    struct hoop_job *job = member->job;
+    member->job = NULL;
+    if (job != NULL) {
+        hoop_job_complete(job, failure);
+    }
+}
+
+/* Gives back all that a member holds but itself; also half of it. */
+static void member_release(struct hoop_member *member)
+{
+    hoop_data_connection_finish(member);
+    hoop_peer_finish(member);
+    hoop_liveness_finish(member);
+    hoop_dialer_destroy(member->dialer);
+    member->dialer = NULL;
+    hoop_connection_destroy(member->connection);
+    member->connection = NULL;
+    hoop_timer_destroy(member->timer);
+    member->timer = NULL;
+    hoop_roster_finish(member);
+}
+
+static void member_fail(struct hoop_member *member, hoop_result_t code, int rank,
+                        const char *format, ...) HOOP_PRINTF(4, 5);
+
+static void member_fail(struct hoop_member *member, hoop_result_t code, int rank,
+                        const char *format, ...)
+{
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    char text[HOOP_FAILURE_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)hoop_failure_set(&failure, code, rank, "%s", text);
+    member->state = HOOP_MEMBER_FAILED;
+    member_release(member);
+    member_complete(member, &failure);
+}
+
+/* ---- The end of the process --------------------------------------------------------------- */
+
+/* Only a process that has left all its comms waits: another is lost, the sooner the better. */
+static void member_await_idle(void *arg)
+{
+    if (hoop_members == NULL) {
+        hoop_tree_on_idle(arg);
+    } else {
+        hoop_job_complete(arg, NULL);
+    }
+}
+
+/*
+ * At exit. This process may be what connects its machine with the others, and machines with each
+ * other: if it ended now, ranks that have not left yet could not tell each other anything more.
+ */
+static void member_linger(void)
+{
+    static struct hoop_job job;
+    if (hoop_service_start() == HOOP_OK) { /* not in a forked child */
+        hoop_job_init(&job);
+        hoop_service_run(member_await_idle, &job);
+        (void)hoop_job_wait(&job, hoop_deadline_ns(MEMBER_LINGER_MS), NULL);
+    }
+}
+
+static void member_span(void)
+{
+    static bool lingers;
+    lingers = lingers || atexit(member_linger) == 0;
+}
+
+void hoop_member_enter(struct hoop_member *member)
+{
+    if (member->state != HOOP_MEMBER_READY) {
+        return;
+    }
+    member->state = HOOP_MEMBER_IN;
+    hoop_timer_stop(member->timer);
+    if (member->join.serve) {
+        hoop_root_retire(
+            member->join.rendezvous.name); /* it has done its work, or was not needed */
+    }
+    if (member->roster.machines > 1) {
+        member_span();
+    }
+    member_complete(member, NULL);
+    hoop_liveness_start(member);
+}
+
+/* ---- Seeking the leader --------------------------------------------------------------- */
+
+static void member_say_join(struct hoop_member *member)
+{
+    const struct hoop_join *join = &member->join;
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_JOIN);
+    struct hoop_frame_join *m = &frame.join;
+    m->rank = join->rank;
+    m->n = join->n;
+    m->process = hoop_process_id();
+    m->pid = (int32_t)getpid();
+    m->start_time = hoop_process_start_time(m->pid);
+    m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
+    m->timeout_ms = join->timeout_ms;
+    m->left_ms = hoop_left_ms(member->deadline_ns);
+    m->dead_after_ms = join->dead_after_ms;
+    m->segment_bytes = join->segment_bytes;
+    m->agreed = join->agreement;
+    m->agreed.oversubscribed = join->oversubscribed ? 1 : 0;
+    if (gethostname(m->host, sizeof(m->host) - 1) != 0) {
+        (void)snprintf(m->host, sizeof(m->host), "unknown");
+    }
+    (void)snprintf(m->listener, sizeof(m->listener), "%s", hoop_peer_listener());
+    memcpy(m->comm_name, join->comm_name, sizeof(m->comm_name));
+    hoop_connection_send(member->connection, &frame.header, &join->wake_fd, 1);
+}
+
+static void member_message(void *arg, struct hoop_connection *connection,
+                           const union hoop_frame *frame, int *fds);
+static void member_closed(void *arg, struct hoop_connection *connection,
+                          const struct hoop_failure *why);
+
+static const struct hoop_connection_owner member_owner = {
+    .message = member_message,
+    .closed = member_closed,
+};
+
+static void member_stop_seeking(struct hoop_member *member)
+{
+    hoop_dialer_destroy(member->dialer);
+    member->dialer = NULL;
+}
+
+static void member_found(void *arg, struct hoop_connection *connection)
+{
+    struct hoop_member *member = arg;
+    member_stop_seeking(member);
+    hoop_connection_adopt(connection, &member_owner, member);
+    member->connection = connection;
+    member->state = HOOP_MEMBER_JOINING;
+    member->secret = *hoop_connection_secret(connection);
+    hoop_timer_start(member->timer, hoop_left_ms(member->deadline_ns) + HOOP_RANK_GRACE_MS, 0);
+    member_say_join(member);
+}
+
+static void member_not_found(void *arg, hoop_result_t code, const char *why)
+{
+    struct hoop_member *member = arg;
+    const char *hint = member->join.rendezvous.hint;
+    if (code != HOOP_TIMEOUT) {
+        member_fail(member, code, -1, "the leader: %s", why);
+        return;
+    }
+    member_fail(member, HOOP_TIMEOUT, -1, "nobody serves the leader: rank %u of %u %s%s%s",
+                member->join.rank, member->join.n, why, hint != NULL ? "; " : "",
+                hint != NULL ? hint : "");
+}
+
+/* Nobody is there. Where there may be several machines, each has a leader: whoever is the first
+ * there; if somebody was faster, it will answer in a moment. */
+static void member_serve(void *arg)
+{
+    struct hoop_member *member = arg;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    if (member->join.rendezvous.address_count == 0) {
+        return;
+    }
+    const hoop_result_t result = hoop_leader_serve(&member->join.rendezvous, &failure);
+    if (result != HOOP_OK && result != HOOP_INVALID_USAGE) {
+        member_fail(member, result, -1, "the leader %s: %s", member->place.name, failure.text);
+    }
+}
+
+static const struct hoop_dialer_owner member_dialer_owner = {
+    .found = member_found,
+    .failed = member_not_found,
+    .round = member_serve,
+};
+
+static hoop_result_t member_seek(struct hoop_member *member)
+{
+    const struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
+    union hoop_frame hello;
+    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
+    hello.hello.kind = HOOP_HELLO_CHILD;
+    hello.hello.role = HOOP_ROLE_RANK;
+    hello.hello.from = member->join.rank;
+    (void)snprintf(hello.hello.rendezvous, sizeof(hello.hello.rendezvous), "%s", rendezvous->name);
+    const struct hoop_dialer_order order = {
+        .places = &member->place,
+        .count = 1,
+        .hello = &hello.hello,
+        .secret = rendezvous->has_secret ? &rendezvous->secret : NULL,
+        .deadline_ns = member->deadline_ns,
+    };
+    return hoop_dialer_create(&order, &member_dialer_owner, member, &member->dialer);
+}
+
+/* The leader knows more, and speaks first, unless it cannot. */
+static void member_due(void *arg)
+{
+    struct hoop_member *member = arg;
+    member_fail(member, HOOP_TIMEOUT, -1,
+                "the leader (pid %d) took rank %u of %u in, but did not complete the join "
+                "within %llu ms: is it stopped?",
+                (int)hoop_connection_pid(member->connection), member->join.rank, member->join.n,
+                (unsigned long long)member->join.timeout_ms);
+}
+
+/* ---- The leader speaks ---------------------------------------------------------------- */
+
+static void member_refuse_roster(struct hoop_member *member, hoop_result_t code)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_REJECT);
+    frame.reject.code = (int32_t)code;
+    frame.reject.rank = (int32_t)member->join.rank;
+    (void)snprintf(frame.reject.text, sizeof(frame.reject.text), "%s", hoop_thread_error());
+    hoop_connection_send(member->connection, &frame.header, NULL, 0);
+    member_fail(member, code, -1, "%s", frame.reject.text);
+}
+
+static void member_take_roster(struct hoop_member *member, const union hoop_frame *frame, int *fds)
+{
+    hoop_result_t result = frame->header.type == HOOP_FRAME_ROSTER
+                               ? hoop_roster_begin(member, &frame->roster, fds)
+                               : hoop_roster_add(member, &frame->part, fds);
+    const bool complete = result == HOOP_OK && hoop_roster_is_complete(member);
+    if (complete) {
+        result = hoop_liveness_begin(member);
+    }
+    if (result == HOOP_OK && complete) {
+        result = hoop_peer_begin(member);
+    }
+    if (result != HOOP_OK) {
+        member_refuse_roster(member, result);
+    } else if (complete) {
+        union hoop_frame ready;
+        hoop_frame_init(&ready, HOOP_FRAME_READY);
+        member->state = HOOP_MEMBER_READY;
+        hoop_connection_send(member->connection, &ready.header, NULL, 0);
+    }
+}
+
+/* A link's blob, from a rank of another machine. */
+static bool member_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame)
+{
+    struct hoop_blob blob = {.bytes = frame->bytes};
+    if (frame->to != member->join.rank || frame->from >= member->roster.n ||
+        member->roster.peers[frame->from].same_machine) {
+        return false;
+    }
+    memcpy(blob.data, frame->data, frame->bytes);
+    member->events.blob(member->events.arg, frame->from, frame->lane, frame->sending != 0, &blob);
+    return true;
+}
+
+static bool member_take_lost(struct hoop_member *member, const struct hoop_frame_dead *lost)
+{
+    if (lost->rank >= member->roster.n) {
+        return false;
+    }
+    if (lost->certain != 0) {
+        hoop_liveness_lose(member, lost->rank, lost->why);
+    } else {
+        hoop_liveness_closed(member, lost->rank);
+    }
+    return true;
+}
+
+/* When all are in. False: it does not belong here. */
+static bool member_take_late(struct hoop_member *member, const union hoop_frame *frame)
+{
+    const struct hoop_member_events *events = &member->events;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    switch (frame->header.type) {
+    case HOOP_FRAME_DEAD:
+        return member_take_lost(member, &frame->dead);
+    case HOOP_FRAME_BLOB:
+        return member_take_blob(member, &frame->blob);
+    case HOOP_FRAME_LEFT:
+        if (frame->left.rank >= member->roster.n || frame->left.rank == member->join.rank) {
+            return false;
+        }
+        events->gone(events->arg, frame->left.rank);
+        return true;
+    case HOOP_FRAME_FAIL:
+        failure.code = (hoop_result_t)frame->reject.code;
+        failure.rank = frame->reject.rank < (int32_t)member->roster.n ? frame->reject.rank : -1;
+        memcpy(failure.text, frame->reject.text, sizeof(failure.text));
+        events->failed(events->arg, &failure);
+        return true;
+    default:
+        return frame->header.type == HOOP_FRAME_GO;
+    }
+}
+
+static void member_message(void *arg, struct hoop_connection *connection,
+                           const union hoop_frame *frame, int *fds)
+{
+    struct hoop_member *member = arg;
+    const uint32_t type = frame->header.type;
+    const bool joining = member->state == HOOP_MEMBER_JOINING;
+    const bool ready = member->state == HOOP_MEMBER_READY;
+    if (joining && (type == HOOP_FRAME_ROSTER || type == HOOP_FRAME_ROSTER_PART)) {
+        member_take_roster(member, frame, fds);
+    } else if ((joining || ready) && type == HOOP_FRAME_REJECT) {
+        member_fail(member, (hoop_result_t)frame->reject.code, frame->reject.rank, "%s",
+                    frame->reject.text);
+    } else if (ready && type == HOOP_FRAME_GO) {
+        hoop_member_enter(member);
+    } else if (member->state != HOOP_MEMBER_IN || !member_take_late(member, frame)) {
+        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
+                               hoop_frame_name(type));
+    }
+}
+
+/* The process of the leader has ended, with its ranks; if it had none, nobody need miss it. */
+static void member_lose_server(struct hoop_member *member, int pid)
+{
+    if (!hoop_liveness_closed_server(member) && member->roster.machines > 1) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
+                 "the process that speaks for this machine's ranks (pid %d) has ended; it had no "
+                 "rank, but ranks of other machines cannot be told anything any more",
+                 pid);
+    }
+}
+
+static void member_closed(void *arg, struct hoop_connection *connection,
+                          const struct hoop_failure *why)
+{
+    struct hoop_member *member = arg;
+    const int pid = (int)hoop_connection_pid(connection);
+    hoop_connection_destroy(connection);
+    member->connection = NULL;
+    if (member->state == HOOP_MEMBER_IN) {
+        member_lose_server(member, pid);
+    } else {
+        member_fail(member, why->code, -1,
+                    "the process that serves the leader (pid %d) ended during the join: %s", pid,
+                    why->text);
+    }
+}
+
+/* ---- Telling the other machines ----------------------------------------------------------- */
+
+struct member_alarm {
+    struct hoop_member *member;
+    struct hoop_failure failure;
+};
+
+static void member_raise(void *arg)
+{
+    struct member_alarm *alarm = arg;
+    struct hoop_member *member = alarm->member;
+    const struct hoop_failure *failure = &alarm->failure;
+    const bool spans = member->state == HOOP_MEMBER_IN && member->roster.machines > 1;
+    if (spans && member->connection != NULL && !member->raised) {
+        union hoop_frame frame;
+        hoop_frame_from_failure(&frame, HOOP_FRAME_FAIL, failure);
+        member->raised = true;
+        hoop_connection_send(member->connection, &frame.header, NULL, 0);
+    }
+}
+
+void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *failure)
+{
+    assert(failure->code != HOOP_OK && failure->code != HOOP_IN_PROGRESS);
+    struct member_alarm alarm = {.member = member, .failure = *failure};
+    hoop_service_post(member_raise, &alarm, sizeof(alarm));
+}
+
+/* ---- Birth and death ---------------------------------------------------------------------- */
+
+struct member_start {
+    struct hoop_member *member;
+    hoop_result_t result;
+    struct hoop_failure failure;
+};
+
+/* Everything that can fail before it is known whether anybody is there. */
+static hoop_result_t member_prepare(struct hoop_member *member, struct hoop_failure *failure)
+{
+    struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
+    /* a rendezvous at a file has no port before the root is open */
+    struct hoop_address *opened = rendezvous->file != NULL ? &rendezvous->addresses[0] : NULL;
+    hoop_result_t result = hoop_peer_listen(member, failure);
+    if (result == HOOP_OK && member->join.serve) {
+        result = rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, opened, failure)
+                                               : hoop_leader_serve(rendezvous, failure);
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = hoop_leader_place(rendezvous, &member->place);
+    if (result == HOOP_OK) {
+        result = hoop_timer_create(member_due, member, &member->timer);
+    }
+    if (result == HOOP_OK) {
+        result = member_seek(member);
+    }
+    return result == HOOP_OK ? result
+                             : hoop_failure_set(failure, result, -1, "%s", hoop_thread_error());
+}
+
+static void member_start(void *arg)
+{
+    struct member_start *start = arg;
+    struct hoop_member *member = start->member;
+    start->result = member_prepare(member, &start->failure);
+    member->join.rendezvous.file = NULL; /* the caller's */
+    if (start->result != HOOP_OK) {
+        member_release(member);
+        return;
+    }
+    member->next = hoop_members;
+    hoop_members = member;
+}
+
+static uint64_t member_clamp_ms(uint64_t ms)
+{
+    return ms < HOOP_FRAME_MAX_MS ? ms : HOOP_FRAME_MAX_MS;
+}
+
+static hoop_result_t member_check(const struct hoop_join *join)
+{
+    if (join->n == 0 || join->n > HOOP_MAX_RANKS || join->rank >= join->n) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "rank %u of %u: expected a rank below a number of ranks of at most %u",
+                          join->rank, join->n, HOOP_MAX_RANKS);
+    }
+    const size_t bytes = strnlen(join->rendezvous.name, sizeof(join->rendezvous.name));
+    if (bytes == 0 || bytes == sizeof(join->rendezvous.name)) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "a rendezvous without a name");
+    }
+    if (join->rendezvous.address_count > 0 && !join->rendezvous.has_secret) {
+        return hoop_error(
+            HOOP_INVALID_ARGUMENT,
+            "a rendezvous of several machines without a secret: they could not tell each "
+            "other from strangers");
+    }
+    assert(join->rendezvous.address_count <= HOOP_RENDEZVOUS_ADDRESSES);
+    assert(join->timeout_ms > 0 && join->dead_after_ms > 0 && join->segment_bytes > 0);
+    assert(join->segment_bytes <= HOOP_FRAME_MAX_SEGMENT_BYTES);
+    assert(memchr(join->comm_name, 0, sizeof(join->comm_name)) != NULL);
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_member_create(const struct hoop_join *join,
+                                 const struct hoop_member_events *events, struct hoop_job *job,
+                                 struct hoop_member **ret_member)
+{
+    hoop_result_t result = member_check(join);
+    if (result == HOOP_OK) {
+        result = hoop_service_start();
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    struct hoop_member *member = calloc(1, sizeof(*member));
+    if (member == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a member");
+    }
+    member->join = *join;
+    member->join.timeout_ms = member_clamp_ms(join->timeout_ms);
+    member->join.dead_after_ms = member_clamp_ms(join->dead_after_ms);
+    member->events = *events;
+    member->job = job;
+    member->deadline_ns = hoop_deadline_ns(member->join.timeout_ms);
+    struct member_start start = {.member = member, .failure = {.rank = -1}};
+    hoop_service_run(member_start, &start);
+    if (start.result != HOOP_OK) {
+        hoop_secret_wipe(member, sizeof(*member));
+        free(member);
+        return hoop_error(start.result, "%s", start.failure.text);
+    }
+    *ret_member = member;
+    return HOOP_OK;
+}
+
+/* Ranks of this machine read of my goodbye in the segment. */
+static void member_say_gone(struct hoop_member *member)
+{
+    const uint32_t me = member->join.rank;
+    union hoop_frame frame;
+    if (member->state != HOOP_MEMBER_IN || member->roster.machines == 1 ||
+        member->connection == NULL || !member->events.left(member->events.arg, me)) {
+        return;
+    }
+    hoop_frame_init(&frame, HOOP_FRAME_LEFT);
+    frame.left.rank = me;
+    hoop_connection_send(member->connection, &frame.header, NULL, 0);
+}
+
+static void member_stop(void *arg)
+{
+    struct hoop_member *member = arg;
+    struct hoop_failure aborted = {.code = HOOP_OK, .rank = -1};
+    struct hoop_member **at = &hoop_members;
+    while (*at != member) {
+        at = &(*at)->next;
+    }
+    *at = member->next;
+    member_say_gone(member);
+    member_release(member);
+    (void)hoop_failure_set(&aborted, HOOP_ABORTED, (int)member->join.rank,
+                           "rank %u gave up joining", member->join.rank);
+    member_complete(member, &aborted);
+}
+
+void hoop_member_destroy(struct hoop_member *member)
+{
+    if (member == NULL) {
+        return;
+    }
+    const bool spans = member->roster.machines > 1;
+    hoop_service_run(member_stop, member);
+    if (spans) {
+        /* the leader may be in this process, which may end as soon as this returns: that the others
+         * hear of the goodbye, it must have been read */
+        hoop_service_drain();
+    }
+    hoop_secret_wipe(member, sizeof(*member)); /* it holds the rendezvous's secret, twice */
+    free(member);
+}

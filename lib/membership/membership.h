@@ -1,0 +1,158 @@
+/*
+ * Bootstrap: how the ranks of a new comm find and trust each other, and what keeps them informed of
+ * each other afterwards.
+ *
+ *      rank ---- join ----> leader (a listener in one process of each machine)
+ *      rank ---- join ---->    |  waits for all n, makes the machine's shared segment, then
+ *           <--- roster ---    |  sends its ranks the roster: comm id, segment, a wake descriptor
+ *           ---- ready --->    |  of every rank here, and who and where all others are; when all
+ *           <--- go -------    |  are ready: go.
+ *                              |
+ *      only with several machines: each machine's leader joins its ranks at the root, a TCP port
+ *      at the rendezvous's address. The root arranges the machines as a tree of TCP connections;
+ * down it travel roster and go, up it ready, and along it, for the life of the comm, everything
+ *      that all must hear (losses, goodbyes, failures) and what links tell each other (blobs).
+ *
+ * On a machine, every connection is an abstract Unix socket (SOCK_SEQPACKET, nothing in the file
+ * system) whose peer must have this process's uid (SO_PEERCRED). Every connection, these and TCP,
+ * begins with the challenge and response of base/crypto.h. Messages are fixed-size structs, checked
+ * field by field (control/frame.h).
+ *
+ * The join connections stay open: with a pidfd of every process of the machine, end of file there
+ * tells of a death at once. Pairs of processes of a machine connect when they first need something
+ * of each other: the descriptor of a region, a link's blob.
+ *
+ * Functions may be called from any thread but the service thread, unless said otherwise.
+ */
+#ifndef HOOP_MEMBERSHIP_H
+#define HOOP_MEMBERSHIP_H
+
+#include "base/settings.h"
+#include "rendezvous/rendezvous.h"
+#include "runtime/service.h"
+#include "transports/blob.h"
+
+#define HOOP_COMM_NAME_BYTES 32
+
+/* What the comm wants to hear. Called on the service thread, while the member exists; must not
+ * block and not call back into bootstrap. */
+struct hoop_member_events {
+    /* rank's process is dead, unreachable or silent. why completes "rank 3 (pid 7, host h) ..." */
+    void (*lost)(void *arg, uint32_t rank, const char *why);
+    /* a peer's end of a link: hoop_member_send_blob() of rank `from`, for my link with it */
+    void (*blob)(void *arg, uint32_t from, uint32_t lane, bool from_sends,
+                 const struct hoop_blob *blob);
+    /* a region asked for by hoop_member_fetch() can now be used; or can't (failure) */
+    void (*fetched)(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
+                    const struct hoop_failure *failure);
+    /* heartbeat, every min(1 s, dead_after / 5): advance my pulse; read rank's, 0 while its caller
+     * has not begun to use the comm: that is no silence */
+    void (*beat)(void *arg);
+    uint64_t (*pulse)(void *arg, uint32_t rank);
+    /* has this rank said goodbye? Its end is no loss then */
+    bool (*left)(void *arg, uint32_t rank);
+    /* rank, on another machine, said goodbye: from now on left() is true of it */
+    void (*gone)(void *arg, uint32_t rank);
+    /* a rank of another machine has failed, and with it the comm */
+    void (*failed)(void *arg, const struct hoop_failure *failure);
+    /*
+     * The data connection of a link with rank: the one that hoop_member_dial() asked for (sending),
+     * or one that rank made to me. fd is moved: close with hoop_fork_close(). key: only
+     * its two ends have it. Or it can't be had: fd -1, and the failure says why.
+     */
+    void (*stream)(void *arg, uint32_t rank, uint32_t lane, bool sending, int fd,
+                   const struct hoop_secret *key, const struct hoop_failure *failure);
+    /* is an operation of mine waiting for others? Silence counts only then */
+    bool (*waiting)(void *arg);
+    void *arg;
+};
+
+struct hoop_join {
+    struct hoop_rendezvous rendezvous;
+    bool serve; /* make the leader here if this process does not serve it yet */
+    uint32_t n, rank;
+    uint64_t timeout_ms; /* > 0 */
+    uint64_t dead_after_ms;
+    uint64_t segment_bytes; /* of the comm's shared memory; the same from all ranks */
+    struct hoop_agreement agreement;
+    bool oversubscribed; /* I see fewer CPUs than ranks on this machine */
+    int wake_fd; /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
+    char comm_name[HOOP_COMM_NAME_BYTES];
+};
+
+/* What a rank knows of another after the join. */
+struct hoop_peer {
+    uint64_t process; /* hoop_process_id() there */
+    int32_t pid;      /* as seen here; 0 when it cannot be seen */
+    int wake_fd;      /* write 8 bytes to wake the rank; owned by the roster; -1: elsewhere */
+    uint32_t machine; /* its number, by the lowest rank on each */
+    bool same_process, same_machine;
+    char host[64];
+};
+
+struct hoop_roster {
+    uint64_t comm_id; /* random, the same on all ranks */
+    uint32_t epoch;
+    uint32_t n;
+    uint32_t machines;      /* how many */
+    uint32_t here;          /* how many of the ranks are on this one */
+    uint64_t dead_after_ms; /* the smallest of all ranks */
+    bool need_fence;        /* some process has no membarrier: publishers fence themselves */
+    bool oversubscribed;    /* some rank sees fewer CPUs than ranks on this machine */
+    void
+        *segment; /* this machine's shared memory, mapped, zeroed at birth, not inherited by fork */
+    uint64_t segment_bytes;
+    struct hoop_peer *peers; /* [n], by rank; mine included */
+};
+
+/* A rank's membership in a comm, owned by the service thread from start to destroy. */
+struct hoop_member;
+
+/*
+ * Begins to join; returns at once. job is completed when all ranks are in, with events flowing
+ * from then on, or with a failure: HOOP_TIMEOUT naming the ranks that never arrived,
+ * HOOP_NOT_AUTHENTICATED, HOOP_MISMATCH (nranks or settings differ), HOOP_INVALID_USAGE (a rank
+ * came twice), ... join and events are copied, job is borrowed until complete. On failure of this
+ * call itself nothing was started.
+ */
+hoop_result_t hoop_member_create(const struct hoop_join *join,
+                                 const struct hoop_member_events *events, struct hoop_job *job,
+                                 struct hoop_member **ret_member);
+
+/* After the job completed well: the roster, owned by the member. */
+const struct hoop_roster *hoop_member_roster(const struct hoop_member *member);
+
+/*
+ * Ends the membership, joined or not: no event comes after it returns. Cancels a join under way
+ * (its job completes with HOOP_ABORTED). Unmaps the segment. NULL is allowed.
+ */
+void hoop_member_destroy(struct hoop_member *member);
+
+/*
+ * Asks rank's process for a region; `fetched` follows, always. Non-blocking, callable while
+ * driving the comm; the caller asks once per region.
+ */
+void hoop_member_fetch(struct hoop_member *member, uint32_t rank, uint64_t region_id,
+                       uint32_t generation);
+
+/* Tells all ranks of other machines that the comm has failed, once. Copied. Non-blocking. */
+void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *failure);
+
+/*
+ * Expects rank's data connection of that lane, once. Where: at an endpoint that is opened if need
+ * be, on the interface that reaches the other machines, or loopback if there are none. Blocks
+ * shortly.
+ */
+hoop_result_t hoop_member_data_address(struct hoop_member *member, uint32_t rank, uint32_t lane,
+                                       struct hoop_address *ret);
+
+/* Connects to rank's data_connection for the link in this lane that sends to it; `stream` follows,
+ * always. */
+void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
+                      const struct hoop_address *address);
+
+/* Sends my end's blob of a link to the rank at its other end. Copied. Non-blocking. */
+void hoop_member_send_blob(struct hoop_member *member, uint32_t rank, uint32_t lane, bool sending,
+                           const struct hoop_blob *blob);
+
+#endif

@@ -1,0 +1,479 @@
+/*
+ * Peers: the processes of this machine that have ranks in comms of this one. Two of them have one
+ * connection, made when it is first needed, for all their comms and both ways: it carries the
+ * descriptors of regions, the news that a region is dead, and the blobs of links. What is for a
+ * rank of another machine goes by way of the leader.
+ *
+ *      request: waits --connection open--> sent --answer--> done       (a blob is done when sent)
+ *
+ * Of two processes the one with the smaller number dials at once, the other gives it a moment to
+ * come. If both dial all the same, both connections stay.
+ *
+ * Trust. A connection is proven with the secret of one comm, by a process that the kernel names. It
+ * serves another comm of the two only if that comm's roster has the same process, by number and by
+ * pid. A process whose pid cannot be seen from here is a peer of its own in every comm.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "control/dialer.h"
+#include "membership/membership_inside.h"
+#include "memory/region.h"
+#include "runtime/process.h"
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PEER_MOMENT_MS 10u /* for the other one to come first */
+
+static struct hoop_list_node peer_processes = HOOP_LIST_EMPTY(peer_processes);
+static char peer_name[HOOP_NAME_BYTES];
+
+/* ---- Who is who --------------------------------------------------------------------------- */
+
+/* Is this rank of the comm in that very process? */
+static bool peer_has(const struct hoop_peer_process *process, const struct hoop_member *member,
+                     uint32_t rank)
+{
+    return rank < member->roster.n && member->others[rank].process == process;
+}
+
+/* A member here of a comm with ranks in that process; NULL: there is none. */
+static struct hoop_member *peer_member(const struct hoop_peer_process *process, uint64_t comm_id)
+{
+    for (struct hoop_member *member = hoop_members; member != NULL; member = member->next) {
+        for (uint32_t rank = 0; member->roster.comm_id == comm_id && rank < member->roster.n;
+             rank++) {
+            if (peer_has(process, member, rank)) {
+                return member;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Does the kernel say so, too? It cannot of a process of another pid namespace. */
+static bool peer_is_at(const struct hoop_peer_process *process,
+                       const struct hoop_connection *connection)
+{
+    return process->pid == 0 || process->pid == (int)hoop_connection_pid(connection);
+}
+
+/* ---- The connection ----------------------------------------------------------------------- */
+
+static void peer_seek(struct hoop_peer_process *process);
+
+/* Sends what waits; blobs are done then, questions stay until they are answered. */
+void hoop_peer_flush(struct hoop_peer_process *process)
+{
+    struct hoop_connection *connection =
+        process->dialled != NULL ? process->dialled : process->accepted;
+    if (connection == NULL) {
+        peer_seek(process);
+        return;
+    }
+    HOOP_LIST_FOR_EACH(at, &process->requests) {
+        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+        if (request->via != NULL) {
+            continue;
+        }
+        hoop_connection_send(connection, &request->want.header, NULL, 0);
+        request->via = connection;
+        if (request->want.header.type == HOOP_FRAME_BLOB) {
+            hoop_request_destroy(process, request);
+        }
+    }
+}
+
+/* Ends it, if there is one: what was sent there and not answered waits for another. */
+static void peer_hang_up(struct hoop_peer_process *process, struct hoop_connection **connection)
+{
+    HOOP_LIST_FOR_EACH(at, &process->requests) {
+        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+        request->via = request->via == *connection ? NULL : request->via;
+    }
+    hoop_connection_destroy(*connection);
+    *connection = NULL;
+    if (process->dialled == NULL && process->accepted == NULL) {
+        hoop_region_forget_process(process->id); /* nobody would tell any more which are dead */
+    }
+}
+
+/* Of a process that can be seen its pidfd tells more: it may only have left other comms. */
+static void peer_tell_closed(const struct hoop_peer_process *process)
+{
+    for (struct hoop_member *member = hoop_members; process->pid == 0 && member != NULL;
+         member = member->next) {
+        for (uint32_t rank = 0; rank < member->roster.n; rank++) {
+            if (peer_has(process, member, rank)) {
+                hoop_liveness_closed(member, rank);
+            }
+        }
+    }
+}
+
+static void peer_closed(void *arg, struct hoop_connection *connection,
+                        const struct hoop_failure *why)
+{
+    struct hoop_peer_process *process = arg;
+    hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "the connection with the process %s has ended: %s",
+             hoop_connection_peer(connection), why->text);
+    peer_hang_up(process, connection == process->dialled ? &process->dialled : &process->accepted);
+    peer_tell_closed(process);
+    hoop_peer_flush(process);
+}
+
+static void peer_message(void *arg, struct hoop_connection *connection,
+                         const union hoop_frame *frame, int *fds);
+
+static const struct hoop_connection_owner peer_owner = {
+    .message = peer_message,
+    .closed = peer_closed,
+};
+
+/* ---- Dialling ----------------------------------------------------------------------------- */
+
+static void peer_stop_dialling(struct hoop_peer_process *process)
+{
+    hoop_dialer_destroy(process->dialer);
+    process->dialer = NULL;
+    process->dials_for = NULL;
+}
+
+static void peer_found(void *arg, struct hoop_connection *connection)
+{
+    struct hoop_peer_process *process = arg;
+    peer_stop_dialling(process);
+    if (!peer_is_at(process, connection)) {
+        hoop_connection_destroy(connection); /* somebody else has its name: it is dead, then */
+        return;
+    }
+    hoop_connection_adopt(connection, &peer_owner, process);
+    process->dialled = connection;
+    hoop_peer_flush(process);
+}
+
+static void peer_not_found(void *arg, hoop_result_t code, const char *why)
+{
+    struct hoop_peer_process *process = arg;
+    const bool here = code == HOOP_SYSTEM_ERROR || code == HOOP_OUT_OF_MEMORY;
+    char text[HOOP_FAILURE_TEXT_BYTES];
+    (void)snprintf(text, sizeof(text), "%s%.300s", here ? "" : "cannot be reached: ", why);
+    peer_stop_dialling(process);
+    while (!hoop_list_is_empty(&process->requests)) {
+        struct hoop_peer_request *first =
+            HOOP_CONTAINER_OF(process->requests.next, struct hoop_peer_request, node);
+        struct hoop_member *member = first->member;
+        const uint32_t rank = first->rank;
+        if (here) {
+            hoop_request_fail_here(process, first, code, text);
+        } else {
+            hoop_liveness_lose(member, rank, text);
+            hoop_peer_drop(member, rank, text);
+        }
+    }
+}
+
+static const struct hoop_dialer_owner peer_dialer_owner = {
+    .found = peer_found,
+    .failed = peer_not_found,
+};
+
+/* For as long as it takes: whether the process is alive is the detector's to say, and drops what is
+ * asked of it. */
+static void peer_dial(void *arg)
+{
+    struct hoop_peer_process *process = arg;
+    const struct hoop_list_node *at = hoop_list_first(&process->requests);
+    if (at == NULL || process->dialer != NULL) {
+        return;
+    }
+    const struct hoop_peer_request *first = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+    const struct hoop_member *member = first->member;
+    struct hoop_place place = {.name = ""};
+    union hoop_frame hello;
+    memcpy(place.name, process->listener, sizeof(place.name));
+    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
+    hello.hello.kind = HOOP_HELLO_PEER;
+    hello.hello.comm_id = member->roster.comm_id;
+    hello.hello.from = member->join.rank;
+    hello.hello.to = first->rank;
+    hello.hello.epoch = member->roster.epoch;
+    const struct hoop_dialer_order order = {.places = &place,
+                                            .count = 1,
+                                            .hello = &hello.hello,
+                                            .secret = &member->secret,
+                                            .deadline_ns = HOOP_NEVER};
+    const hoop_result_t result =
+        hoop_dialer_create(&order, &peer_dialer_owner, process, &process->dialer);
+    process->dials_for = member;
+    if (result != HOOP_OK) {
+        peer_not_found(process, result, hoop_thread_error());
+    }
+}
+
+static void peer_seek(struct hoop_peer_process *process)
+{
+    if (hoop_list_is_empty(&process->requests) || process->dialer != NULL) {
+        return;
+    }
+    if (hoop_process_id() < process->id) {
+        peer_dial(process);
+    } else {
+        hoop_timer_start(process->moment, PEER_MOMENT_MS, 0);
+    }
+}
+
+/* ---- What a peer wants -------------------------------------------------------------------- */
+
+static hoop_result_t peer_export(const struct hoop_peer_process *process,
+                                 const struct hoop_frame_region *question,
+                                 struct hoop_frame_region_is *answer, int *ret_fd)
+{
+    struct hoop_member *member = peer_member(process, question->comm_id);
+    if (member == NULL) {
+        return HOOP_REMOTE_ERROR; /* my ranks have left, or the comm has not that process */
+    }
+    hoop_member_enter(member); /* whoever asks is in, so all are ready, and my GO is only late */
+    return hoop_region_export(question->id, question->generation, ret_fd, &answer->bytes,
+                              &answer->kind);
+}
+
+static void peer_answer(struct hoop_peer_process *process, struct hoop_connection *connection,
+                        const struct hoop_frame_region *question)
+{
+    union hoop_frame answer;
+    int fd = -1;
+    hoop_frame_init(&answer, HOOP_FRAME_REGION_IS);
+    answer.region_is.comm_id = question->comm_id;
+    answer.region_is.id = question->id;
+    answer.region_is.generation = question->generation;
+    const hoop_result_t result = peer_export(process, question, &answer.region_is, &fd);
+    answer.region_is.code = (int32_t)result;
+    hoop_connection_send(connection, &answer.header, &fd, result == HOOP_OK ? 1 : 0);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void peer_take_blob(const struct hoop_peer_process *process,
+                           const struct hoop_frame_blob *frame)
+{
+    struct hoop_member *member = hoop_member_find(frame->comm_id, frame->to);
+    struct hoop_blob blob = {.bytes = frame->bytes};
+    if (member == NULL || !peer_has(process, member, frame->from)) {
+        return; /* my rank has left; or the comm has not that process */
+    }
+    memcpy(blob.data, frame->data, frame->bytes);
+    hoop_member_enter(member);
+    member->events.blob(member->events.arg, frame->from, frame->lane, frame->sending != 0, &blob);
+}
+
+static void peer_message(void *arg, struct hoop_connection *connection,
+                         const union hoop_frame *frame, int *fds)
+{
+    struct hoop_peer_process *process = arg;
+    switch (frame->header.type) {
+    case HOOP_FRAME_REGION_GET:
+        peer_answer(process, connection, &frame->region);
+        break;
+    case HOOP_FRAME_REGION_IS:
+        hoop_request_answered(process, connection, &frame->region_is, fds);
+        break;
+    case HOOP_FRAME_REGION_DEAD:
+        hoop_region_forget(process->id, frame->region.id, frame->region.generation);
+        break;
+    case HOOP_FRAME_BLOB:
+        peer_take_blob(process, &frame->blob);
+        break;
+    default:
+        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
+                               hoop_frame_name(frame->header.type));
+    }
+}
+
+static void peer_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+{
+    struct hoop_member *member = HOOP_CONTAINER_OF(expectation, struct hoop_member, peers_expected);
+    const uint32_t rank = hoop_connection_hello(connection)->from;
+    struct hoop_peer_process *process =
+        rank < member->roster.n ? member->others[rank].process : NULL;
+    if (process == NULL || !peer_is_at(process, connection)) {
+        hoop_connection_destroy(connection);
+        return;
+    }
+    peer_hang_up(process, &process->accepted); /* it makes one at a time: the old one is stale */
+    hoop_connection_adopt(connection, &peer_owner, process);
+    process->accepted = connection;
+    hoop_timer_stop(process->moment);
+    hoop_member_enter(member);
+    hoop_peer_flush(process);
+}
+
+/* ---- Deaths of own regions ---------------------------------------------------------------- */
+
+struct peer_death {
+    uint64_t id;
+    uint32_t generation;
+};
+
+static void peer_send(struct hoop_connection *connection, const union hoop_frame *frame)
+{
+    if (connection != NULL) {
+        hoop_connection_send(connection, &frame->header, NULL, 0);
+    }
+}
+
+/* Everybody who may have fetched it, and after the answer: on all connections. */
+static void peer_tell_death(void *arg)
+{
+    const struct peer_death *death = arg;
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_REGION_DEAD);
+    frame.region.id = death->id;
+    frame.region.generation = death->generation;
+    HOOP_LIST_FOR_EACH(at, &peer_processes) {
+        const struct hoop_peer_process *process =
+            HOOP_CONTAINER_OF(at, struct hoop_peer_process, node);
+        peer_send(process->dialled, &frame);
+        peer_send(process->accepted, &frame);
+    }
+}
+
+static void peer_region_died(uint64_t id, uint32_t generation)
+{
+    struct peer_death death = {.id = id, .generation = generation};
+    hoop_service_post(peer_tell_death, &death, sizeof(death));
+}
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+hoop_result_t hoop_peer_listen(struct hoop_member *member, struct hoop_failure *failure)
+{
+    struct hoop_place place = {.name = ""};
+    if (peer_name[0] == 0) {
+        const hoop_result_t named = hoop_endpoint_name(peer_name);
+        if (named != HOOP_OK) {
+            return hoop_failure_take(failure, named, -1);
+        }
+        hoop_region_on_death(peer_region_died);
+    }
+    memcpy(place.name, peer_name, sizeof(place.name));
+    return hoop_endpoint_open(&place, NULL, &member->peers_endpoint, failure);
+}
+
+const char *hoop_peer_listener(void)
+{
+    return peer_name;
+}
+
+static void process_destroy(struct hoop_peer_process *process)
+{
+    hoop_list_remove(&process->node);
+    peer_stop_dialling(process);
+    hoop_timer_destroy(process->moment);
+    peer_hang_up(process, &process->dialled);
+    peer_hang_up(process, &process->accepted);
+    free(process);
+}
+
+static struct hoop_peer_process *process_find(uint64_t id, int pid, uint64_t comm_id)
+{
+    HOOP_LIST_FOR_EACH(at, &peer_processes) {
+        struct hoop_peer_process *process = HOOP_CONTAINER_OF(at, struct hoop_peer_process, node);
+        if (process->id == id && process->pid == pid && process->comm_id == comm_id) {
+            return process;
+        }
+    }
+    return NULL;
+}
+
+static hoop_result_t process_create(uint64_t id, int pid, uint64_t comm_id, const char *listener,
+                                    struct hoop_peer_process **ret_process)
+{
+    struct hoop_peer_process *process = calloc(1, sizeof(*process));
+    if (process == NULL || hoop_timer_create(peer_dial, process, &process->moment) != HOOP_OK) {
+        free(process);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for another process");
+    }
+    process->id = id;
+    process->pid = pid;
+    process->comm_id = comm_id;
+    memcpy(process->listener, listener, sizeof(process->listener));
+    hoop_list_init(&process->requests);
+    hoop_list_push_back(&peer_processes, &process->node);
+    *ret_process = process;
+    return HOOP_OK;
+}
+
+static hoop_result_t peer_know(struct hoop_member *member, uint32_t rank)
+{
+    const struct hoop_peer *peer = &member->roster.peers[rank];
+    struct hoop_peer_state *other = &member->others[rank];
+    const uint64_t comm_id = peer->pid == 0 ? member->roster.comm_id : 0;
+    struct hoop_peer_process *process = process_find(peer->process, peer->pid, comm_id);
+    if (process == NULL) {
+        const hoop_result_t result =
+            process_create(peer->process, peer->pid, comm_id, other->listener, &process);
+        if (result != HOOP_OK) {
+            return result;
+        }
+    }
+    process->users++;
+    other->process = process;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_peer_begin(struct hoop_member *member)
+{
+    for (uint32_t rank = 0; rank < member->roster.n; rank++) {
+        const struct hoop_peer *peer = &member->roster.peers[rank];
+        const hoop_result_t result =
+            peer->same_machine && !peer->same_process ? peer_know(member, rank) : HOOP_OK;
+        if (result != HOOP_OK) {
+            return result;
+        }
+    }
+    member->peers_expected = (struct hoop_expectation){
+        .key = {.kind = HOOP_HELLO_PEER,
+                .comm_id = member->roster.comm_id,
+                .epoch = member->roster.epoch},
+        .secret = &member->secret,
+        .opened = peer_opened,
+    };
+    hoop_endpoint_expect(member->peers_endpoint, &member->peers_expected);
+    return HOOP_OK;
+}
+
+/* What the member asked is dropped; what others ask needs another one's hello now. */
+static void peer_leave(struct hoop_member *member, struct hoop_peer_process *process)
+{
+    HOOP_LIST_FOR_EACH(at, &process->requests) {
+        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+        if (request->member == member) {
+            hoop_request_destroy(process, request);
+        }
+    }
+    if (process->dials_for == member) {
+        peer_stop_dialling(process);
+        hoop_peer_flush(process);
+    }
+    if (--process->users == 0) {
+        process_destroy(process);
+    }
+}
+
+void hoop_peer_finish(struct hoop_member *member)
+{
+    hoop_endpoint_expect_no_more(&member->peers_expected);
+    for (uint32_t rank = 0; member->others != NULL && rank < member->roster.n; rank++) {
+        struct hoop_peer_process *process = member->others[rank].process;
+        member->others[rank].process = NULL;
+        if (process != NULL) {
+            peer_leave(member, process);
+        }
+    }
+    hoop_endpoint_close(member->peers_endpoint);
+    member->peers_endpoint = NULL;
+}

@@ -1,0 +1,261 @@
+/*
+ * What a rank wants of another: a region, or that it knows the blob of a link. Of one of this
+ * process it is done here, of one of this machine by the peer connection, of one elsewhere by way
+ * of the leader.
+ */
+#include "membership/membership_inside.h"
+#include "memory/region.h"
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUESTS_MAX 16384u /* that wait, for one process */
+
+/* ---- To a peer ----------------------------------------------------------------------------- */
+
+void hoop_request_destroy(struct hoop_peer_process *process, struct hoop_peer_request *request)
+{
+    hoop_list_remove(&request->node);
+    process->request_count--;
+    free(request);
+}
+
+static void request_fail(const struct hoop_peer_request *request,
+                         const struct hoop_failure *failure)
+{
+    const struct hoop_member_events *events = &request->member->events;
+    if (request->want.header.type == HOOP_FRAME_REGION_GET) {
+        events->fetched(events->arg, request->rank, request->want.region.id,
+                        request->want.region.generation, failure);
+    }
+}
+
+void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
+{
+    struct hoop_peer_process *process = member->others[rank].process;
+    char who[160];
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    if (process == NULL) {
+        return;
+    }
+    hoop_member_describe(member, rank, who, sizeof(who));
+    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
+    HOOP_LIST_FOR_EACH(at, &process->requests) {
+        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+        if (request->member == member && request->rank == rank) {
+            request_fail(request, &failure);
+            hoop_request_destroy(process, request);
+        }
+    }
+}
+
+/* This process has not enough of something: that is nobody else's fault. */
+void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_request *request,
+                            hoop_result_t code, const char *why)
+{
+    const struct hoop_member *member = request->member;
+    const struct hoop_member_events *events = &member->events;
+    char who[160];
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    hoop_member_describe(member, request->rank, who, sizeof(who));
+    (void)hoop_failure_set(&failure, code, (int)member->join.rank, "rank %u cannot reach %s: %s",
+                           member->join.rank, who, why);
+    request_fail(request, &failure);
+    hoop_request_destroy(process, request);
+    events->failed(events->arg, &failure);
+}
+
+static struct hoop_peer_request *request_find(struct hoop_peer_process *process,
+                                              const struct hoop_connection *connection,
+                                              const struct hoop_frame_region_is *answer)
+{
+    HOOP_LIST_FOR_EACH(at, &process->requests) {
+        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+        const struct hoop_frame_region *question = &request->want.region;
+        if (request->via == connection && question->header.type == HOOP_FRAME_REGION_GET &&
+            question->comm_id == answer->comm_id && question->id == answer->id &&
+            question->generation == answer->generation) {
+            return request;
+        }
+    }
+    return NULL;
+}
+
+/* The region is here, or why it is not. */
+static void request_import(const struct hoop_peer_request *request, uint64_t process,
+                           const struct hoop_frame_region_is *answer, int *fds,
+                           struct hoop_failure *ret)
+{
+    char who[160];
+    if (answer->code != 0) {
+        hoop_member_describe(request->member, request->rank, who, sizeof(who));
+        /* its mistake or its lack, whatever it calls it: here, nobody passed a bad argument */
+        (void)hoop_failure_set(ret, HOOP_REMOTE_ERROR, (int)request->rank,
+                               "%s cannot share region %llu.%u: %s", who,
+                               (unsigned long long)answer->id, answer->generation,
+                               hoop_get_error_string((hoop_result_t)answer->code));
+        return;
+    }
+    const int fd = fds[0];
+    fds[0] = -1;
+    const hoop_result_t result = hoop_region_import(process, answer->id, answer->generation,
+                                                    answer->kind, answer->bytes, fd);
+    if (result != HOOP_OK) {
+        (void)hoop_failure_take(ret, result, (int)request->rank);
+    }
+}
+
+void hoop_request_answered(struct hoop_peer_process *process, struct hoop_connection *connection,
+                           const struct hoop_frame_region_is *answer, int *fds)
+{
+    struct hoop_peer_request *request = request_find(process, connection, answer);
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    if (request == NULL) {
+        return; /* whoever asked has left meanwhile */
+    }
+    const struct hoop_member_events *events = &request->member->events;
+    const uint32_t rank = request->rank;
+    request_import(request, process->id, answer, fds, &failure);
+    hoop_request_destroy(process, request);
+    events->fetched(events->arg, rank, answer->id, answer->generation,
+                    failure.code == HOOP_OK ? NULL : &failure);
+}
+
+/* Sends it, now or as soon as there is a connection. False: no memory, or too much waits. */
+static bool request_send(struct hoop_member *member, uint32_t rank,
+                         const union hoop_peer_want *want)
+{
+    struct hoop_peer_process *process = member->others[rank].process;
+    struct hoop_peer_request *request =
+        process->request_count < REQUESTS_MAX ? malloc(sizeof(*request)) : NULL;
+    if (request == NULL) {
+        return false;
+    }
+    *request = (struct hoop_peer_request){.member = member, .rank = rank, .want = *want};
+    hoop_list_push_back(&process->requests, &request->node);
+    process->request_count++;
+    hoop_peer_flush(process);
+    return true;
+}
+
+/* ---- To whom ------------------------------------------------------------------------------ */
+
+/* A rank of this process: no connection, and its regions need no fetching. */
+static void request_here(struct hoop_member *member, uint32_t rank,
+                         const union hoop_peer_want *want)
+{
+    if (want->header.type == HOOP_FRAME_REGION_GET) {
+        member->events.fetched(member->events.arg, rank, want->region.id, want->region.generation,
+                               NULL);
+        return;
+    }
+    struct hoop_member *other = hoop_member_find(member->roster.comm_id, rank);
+    if (other != NULL) { /* else it has left, or its loss is on its way */
+        struct hoop_blob blob = {.bytes = want->blob.bytes};
+        memcpy(blob.data, want->blob.data, sizeof(blob.data));
+        hoop_member_enter(other);
+        other->events.blob(other->events.arg, member->join.rank, want->blob.lane,
+                           want->blob.sending != 0, &blob);
+    }
+}
+
+/* Have the ranks of the process that speaks for this machine said goodbye? */
+static bool request_spokesman_left(const struct hoop_member *member)
+{
+    bool left = true;
+    for (uint32_t rank = 0; rank < member->roster.n; rank++) {
+        if (member->roster.peers[rank].process == member->server) {
+            left = left && member->events.left(member->events.arg, rank);
+        }
+    }
+    return left;
+}
+
+/* A rank of another machine, by way of the leader: blobs only. */
+static void request_far(struct hoop_member *member, uint32_t rank, const union hoop_peer_want *want)
+{
+    if (member->connection != NULL) {
+        hoop_connection_send(member->connection, &want->header, NULL, 0);
+    } else if (!request_spokesman_left(member)) {
+        (void)hoop_liveness_closed_server(member); /* its end is the cause, and not rank */
+    } else {
+        hoop_liveness_lose(member, rank,
+                           "cannot be reached: the process that spoke for this machine has left");
+    }
+}
+
+struct request {
+    struct hoop_member *member;
+    uint32_t rank;
+    union hoop_peer_want want;
+};
+
+static void request_refuse(const struct request *call)
+{
+    const struct hoop_member_events *events = &call->member->events;
+    char who[160];
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    hoop_member_describe(call->member, call->rank, who, sizeof(who));
+    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)call->rank, "%s cannot be asked", who);
+    if (call->want.header.type == HOOP_FRAME_REGION_GET) {
+        events->fetched(events->arg, call->rank, call->want.region.id, call->want.region.generation,
+                        &failure);
+    }
+}
+
+static void request_run(void *arg)
+{
+    const struct request *call = arg;
+    struct hoop_member *member = call->member;
+    const bool in = member->state == HOOP_MEMBER_IN;
+    const struct hoop_peer *peer = in ? &member->roster.peers[call->rank] : NULL;
+    if (!in || member->others[call->rank].lost) {
+        request_refuse(call);
+    } else if (peer->same_process) {
+        request_here(member, call->rank, &call->want);
+    } else if (!peer->same_machine) {
+        request_far(member, call->rank, &call->want);
+    } else if (!request_send(member, call->rank, &call->want)) {
+        request_refuse(call);
+        hoop_liveness_lose(member, call->rank, "cannot be asked: too much waits, or no memory");
+    }
+}
+
+static void request_init(union hoop_peer_want *want, enum hoop_frame_type type)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, type);
+    memset(want, 0, sizeof(*want));
+    want->header = frame.header;
+}
+
+void hoop_member_fetch(struct hoop_member *member, uint32_t rank, uint64_t region_id,
+                       uint32_t generation)
+{
+    assert(rank < member->join.n && region_id != 0);
+    struct request call = {.member = member, .rank = rank};
+    request_init(&call.want, HOOP_FRAME_REGION_GET);
+    call.want.region.comm_id = member->roster.comm_id;
+    call.want.region.id = region_id;
+    call.want.region.generation = generation;
+    hoop_service_post(request_run, &call, sizeof(call));
+}
+
+void hoop_member_send_blob(struct hoop_member *member, uint32_t rank, uint32_t lane, bool sending,
+                           const struct hoop_blob *blob)
+{
+    assert(rank < member->join.n && lane < HOOP_FRAME_MAX_LANES);
+    assert(blob->bytes <= HOOP_BLOB_BYTES);
+    _Static_assert(HOOP_BLOB_BYTES == HOOP_FRAME_BLOB_BYTES, "a blob is what a frame carries");
+    struct request call = {.member = member, .rank = rank};
+    request_init(&call.want, HOOP_FRAME_BLOB);
+    call.want.blob.comm_id = member->roster.comm_id;
+    call.want.blob.from = member->join.rank;
+    call.want.blob.to = rank;
+    call.want.blob.lane = lane;
+    call.want.blob.sending = sending;
+    call.want.blob.bytes = blob->bytes;
+    memcpy(call.want.blob.data, blob->data, blob->bytes);
+    hoop_service_post(request_run, &call, sizeof(call));
+}

@@ -1,0 +1,204 @@
+/*
+ * The roster of a member: takes what the leader sends and makes it usable. The ranks of a
+ * process share one mapping of the segment, and the wake descriptors, of which they would else
+ * hold n x n.
+ */
+#include "membership/membership_inside.h"
+#include "memory/memfd.h"
+#include "runtime/process.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct hoop_shared *roster_shared;
+
+/* ---- What the ranks of one process share -------------------------------------------------- */
+
+static struct hoop_shared *shared_ref(uint64_t comm_id, uint32_t n)
+{
+    for (struct hoop_shared *shared = roster_shared; shared != NULL; shared = shared->next) {
+        if (shared->comm_id == comm_id && shared->n == n) {
+            shared->refs++;
+            return shared;
+        }
+    }
+    struct hoop_shared *shared = calloc(1, sizeof(*shared) + n * sizeof(int));
+    if (shared == NULL) {
+        return NULL;
+    }
+    shared->comm_id = comm_id;
+    shared->refs = 1;
+    shared->n = n;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        shared->fds[rank] = -1;
+    }
+    shared->next = roster_shared;
+    roster_shared = shared;
+    return shared;
+}
+
+static void shared_unref(struct hoop_shared *shared)
+{
+    if (shared == NULL || --shared->refs > 0) {
+        return;
+    }
+    struct hoop_shared **at = &roster_shared;
+    while (*at != shared) {
+        at = &(*at)->next;
+    }
+    *at = shared->next;
+    for (uint32_t rank = 0; rank < shared->n; rank++) {
+        if (shared->fds[rank] >= 0) {
+            close(shared->fds[rank]);
+        }
+    }
+    if (shared->segment != NULL) {
+        munmap(shared->segment, shared->segment_bytes);
+    }
+    free(shared);
+}
+
+/* ---- The segment -------------------------------------------------------------------------- */
+
+static hoop_result_t roster_map(struct hoop_roster *roster, struct hoop_shared *shared, int fd)
+{
+    if (shared->segment != NULL && shared->segment_bytes == roster->segment_bytes) {
+        roster->segment = shared->segment;
+        return HOOP_OK;
+    }
+    void *at = NULL;
+    hoop_result_t result = hoop_memfd_check(fd, roster->segment_bytes);
+    if (result == HOOP_OK) {
+        result = hoop_memfd_map(fd, roster->segment_bytes, &at);
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (madvise(at, roster->segment_bytes, MADV_DONTFORK) != 0) {
+        const int err = errno;
+        munmap(at, roster->segment_bytes);
+        return hoop_error(hoop_from_errno(err), "MADV_DONTFORK: %s", hoop_errno_name(err));
+    }
+    roster->segment = shared->segment = at;
+    shared->segment_bytes = roster->segment_bytes;
+    return HOOP_OK;
+}
+
+/* ---- Taking it in ------------------------------------------------------------------------- */
+
+hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_frame_roster *frame,
+                                int *fds)
+{
+    struct hoop_roster *roster = &member->roster;
+    if (frame->n != member->join.n || frame->segment_bytes != member->join.segment_bytes ||
+        roster->peers != NULL) {
+        return hoop_error(HOOP_REMOTE_ERROR, "the leader sent a roster that does not fit");
+    }
+    roster->comm_id = frame->comm_id;
+    roster->epoch = frame->epoch;
+    roster->n = frame->n;
+    roster->need_fence = frame->need_fence != 0;
+    roster->oversubscribed = frame->oversubscribed != 0;
+    roster->segment_bytes = frame->segment_bytes;
+    member->server = frame->server;
+    roster->machines = frame->machines;
+    member->address = frame->address;
+    roster->dead_after_ms = frame->dead_after_ms;
+    roster->peers = calloc(roster->n, sizeof(*roster->peers));
+    member->others = calloc(roster->n, sizeof(*member->others));
+    member->shared = shared_ref(roster->comm_id, roster->n);
+    if (roster->peers == NULL || member->others == NULL || member->shared == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", roster->n);
+    }
+    const hoop_result_t result = roster_map(roster, member->shared, fds[0]);
+    close(fds[0]);
+    fds[0] = -1;
+    return result;
+}
+
+/* fd: the wake descriptor; NULL: the rank is on another machine. */
+static void roster_take(struct hoop_member *member, uint32_t rank,
+                        const struct hoop_frame_entry *entry, int *fd)
+{
+    struct hoop_peer *peer = &member->roster.peers[rank];
+    struct hoop_peer_state *other = &member->others[rank];
+    peer->process = entry->process;
+    peer->machine = entry->machine;
+    peer->same_machine = fd != NULL;
+    peer->same_process = peer->same_machine && entry->process == hoop_process_id();
+    peer->pid = entry->pid;
+    peer->wake_fd = -1;
+    _Static_assert(sizeof(peer->host) == sizeof(entry->host), "host names fit");
+    memcpy(peer->host, entry->host, sizeof(peer->host));
+    other->start_time = entry->start_time;
+    memcpy(other->listener, entry->listener, sizeof(other->listener));
+    if (fd == NULL) {
+        return;
+    }
+    member->roster.here++;
+    if (member->shared->fds[rank] < 0) {
+        member->shared->fds[rank] = *fd;
+        *fd = -1;
+    }
+    peer->wake_fd = member->shared->fds[rank];
+}
+
+/* Those on my machine, and only they, must be those whose descriptors came. */
+static hoop_result_t roster_check(const struct hoop_member *member)
+{
+    const struct hoop_peer *me = &member->roster.peers[member->join.rank];
+    bool fits = me->same_process;
+    for (uint32_t rank = 0; fits && rank < member->roster.n; rank++) {
+        const struct hoop_peer *peer = &member->roster.peers[rank];
+        fits = peer->same_machine == (peer->machine == me->machine);
+    }
+    return fits ? HOOP_OK
+                : hoop_error(HOOP_REMOTE_ERROR, "the leader takes me for another process");
+}
+
+hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_frame_roster_part *part,
+                              int *fds)
+{
+    uint32_t next_fd = 0;
+    if (member->roster.peers == NULL || part->first != member->told ||
+        part->count > member->roster.n - member->told) {
+        return hoop_error(HOOP_REMOTE_ERROR, "the leader sent a roster that does not fit");
+    }
+    for (uint32_t i = 0; i < part->count; i++) {
+        const struct hoop_frame_entry *entry = &part->entries[i];
+        if (entry->process == hoop_process_id() && entry->pid != (int32_t)getpid()) {
+            return hoop_error(HOOP_INVALID_USAGE,
+                              "rank %u is pid %d, rank %u is pid %d, and one was forked from the "
+                              "other, or both from a third, after it had used hoop",
+                              member->join.rank, (int)getpid(), part->first + i, entry->pid);
+        }
+        if (entry->machine >= member->roster.machines) {
+            return hoop_error(HOOP_REMOTE_ERROR, "the leader sent a roster that does not fit");
+        }
+        roster_take(member, part->first + i, entry, entry->has_fd != 0 ? &fds[next_fd++] : NULL);
+    }
+    member->told += part->count;
+    return hoop_roster_is_complete(member) ? roster_check(member) : HOOP_OK;
+}
+
+bool hoop_roster_is_complete(const struct hoop_member *member)
+{
+    return member->roster.peers != NULL && member->told == member->roster.n;
+}
+
+void hoop_roster_finish(struct hoop_member *member)
+{
+    struct hoop_roster *roster = &member->roster;
+    shared_unref(member->shared);
+    free(member->others);
+    free(roster->peers);
+    member->shared = NULL;
+    member->others = NULL;
+    member->told = 0;
+    *roster = (struct hoop_roster){.n = 0};
+}

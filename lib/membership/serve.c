@@ -1,0 +1,89 @@
+/* Making a rendezvous, which this process then serves; see serve.h. */
+#include "membership/serve.h"
+#include "base/settings.h"
+#include "net/interface.h"
+#include "rendezvous/rendezvous.h"
+#include "runtime/service.h"
+#include "tree/leader.h"
+
+struct serve_job {
+    struct hoop_rendezvous rendezvous;
+    hoop_result_t result;
+    struct hoop_failure failure;
+};
+
+/* Where others may come, the ranks of each machine serve themselves: this process may have none,
+ * and end when all are in. */
+static void serve_run(void *arg)
+{
+    struct serve_job *serve = arg;
+    struct hoop_rendezvous *rendezvous = &serve->rendezvous;
+    serve->result = rendezvous->address_count > 0
+                        ? hoop_root_serve(rendezvous, &rendezvous->addresses[0], &serve->failure)
+                        : hoop_leader_serve(rendezvous, &serve->failure);
+}
+
+/*
+ * The interface at which others may come, unless none can. Without a network there is no address,
+ * which is fine, unless the user named an interface that is not there.
+ */
+static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
+{
+    struct hoop_launcher launcher;
+    struct hoop_address address;
+    const bool told = hoop_rendezvous_launcher(&launcher) == HOOP_OK && launcher.family != NULL;
+    if (told && hoop_rendezvous_spread(&launcher) == HOOP_SPREAD_ONE) {
+        return HOOP_OK;
+    }
+    const hoop_result_t result = hoop_interface_choose(&address);
+    if (result != HOOP_OK) {
+        return hoop_settings()->socket_ifname != NULL ? result : HOOP_OK;
+    }
+    const bool alone = hoop_address_is_loopback(&address) && hoop_settings()->host_id == NULL;
+    if (!alone) {
+        rendezvous->address_count = 1;
+        rendezvous->addresses[0] = address;
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t serve_create(bool here, hoop_unique_id_t *ret_id)
+{
+    struct serve_job serve = {.failure = {.rank = -1}};
+    struct hoop_secret *secret = &serve.rendezvous.secret;
+    uint8_t name[HOOP_RENDEZVOUS_NAME_RANDOM];
+    hoop_result_t result = hoop_service_start();
+    if (result == HOOP_OK) {
+        result = hoop_random(name, sizeof(name));
+    }
+    if (result == HOOP_OK) {
+        result = hoop_random(secret->bytes, sizeof(secret->bytes));
+    }
+    if (result == HOOP_OK) {
+        hoop_rendezvous_name("hoop-", name, serve.rendezvous.name);
+        serve.rendezvous.has_secret = true;
+        result = here ? HOOP_OK : serve_invite(&serve.rendezvous);
+    }
+    if (result == HOOP_OK) {
+        hoop_service_run(serve_run, &serve);
+        result = serve.result;
+        if (result != HOOP_OK) {
+            (void)hoop_error(result, "%s", serve.failure.text);
+        }
+    }
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_to_id(&serve.rendezvous, name, ret_id);
+    }
+    hoop_rendezvous_finish(&serve.rendezvous);
+    return result;
+}
+
+hoop_result_t hoop_rendezvous_create(hoop_unique_id_t *ret_id)
+{
+    return serve_create(false, ret_id);
+}
+
+hoop_result_t hoop_rendezvous_create_here(hoop_unique_id_t *ret_id)
+{
+    return serve_create(true, ret_id);
+}

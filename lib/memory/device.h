@@ -1,0 +1,41 @@
+/*
+ * Kinds of memory. Everything that differs between host pages and device memory when it is
+ * allocated, shown to another process or taken away from it is behind this table, one entry per
+ * hoop_mem_kind_t. lib/memory/region.c is the only caller.
+ *
+ * An exported block travels as a file descriptor and its size; the importing side treats both as
+ * hostile: a descriptor that is not what this kind exports (host: a memfd sealed against
+ * shrinking, at least bytes long) is refused, so that no peer can make this process fault.
+ */
+#ifndef HOOP_DEVICE_H
+#define HOOP_DEVICE_H
+
+#include "base/error.h"
+#include "base/sizes.h"
+
+struct hoop_device {
+    const char *name;
+
+    /*
+     * Allocates bytes (> 0, a multiple of the page) of zeroed memory mapped at *ret_ptr, that can
+     * be exported through *ret_fd (owned by the caller, close-on-exec).
+     */
+    hoop_result_t (*alloc)(uint64_t bytes, void **ret_ptr, int *ret_fd);
+    void (*free)(void *ptr, uint64_t bytes, int fd);
+
+    /* Maps a peer's block. fd stays the caller's. */
+    hoop_result_t (*map)(int fd, uint64_t bytes, void **ret_ptr);
+    void (*unmap)(void *ptr, uint64_t bytes);
+
+    /*
+     * Puts fresh pages with the same contents at [ptr, ptr+bytes) (whole pages): whoever mapped
+     * the old ones can no longer change what this process sees.
+     */
+    hoop_result_t (*replace)(void *ptr, uint64_t bytes);
+};
+
+/* Never NULL: a kind that this build lacks has a table whose alloc and map return
+ * HOOP_UNSUPPORTED with a sentence. */
+const struct hoop_device *hoop_device(hoop_mem_kind_t kind);
+
+#endif

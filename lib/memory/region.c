@@ -1,0 +1,462 @@
+/*
+ * Regions and imports (see region.h).
+ *
+ * One rwlock guards two lists: the regions of this process, in an array sorted by address, and the
+ * mappings of other processes' regions. Neither is on the way of small messages. Mapping, copying
+ * and unmapping, which can take long, happen outside the lock; what the lists hold is always whole.
+ *
+ * What is freed or forgotten while somebody uses it is dead: nobody finds it any more, and the last
+ * use takes it down. An import that is gone counts as never made; its exporter knows better.
+ */
+#include "memory/region.h"
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "memory/device.h"
+#include "runtime/process.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct region {
+    uint8_t *base;
+    uint64_t bytes, id;
+    uint32_t generation;
+    hoop_mem_kind_t kind;
+    int fd;
+    uint32_t users; /* ranks of this process, while they work on it */
+    bool exported;  /* a peer may have it */
+    bool dead;
+    uint64_t torn, torn_end; /* offsets between which pages were replaced; equal: nowhere */
+};
+
+struct import {
+    uint64_t process, id, bytes;
+    uint32_t generation;
+    hoop_mem_kind_t kind;
+    void *base;
+    uint32_t users;
+    bool dead;
+};
+
+static pthread_rwlock_t memory_lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct region *regions; /* sorted by base */
+static size_t n_regions, room_regions;
+static struct import *imports;
+static size_t n_imports, room_imports;
+static uint64_t last_id;
+static void (*on_death)(uint64_t id, uint32_t generation);
+
+/* Makes room for one more element; false: no memory, nothing changed. */
+static bool memory_grow(void *list, size_t count, size_t *room, size_t element_bytes)
+{
+    void **array = list;
+    if (count < *room) {
+        return true;
+    }
+    const size_t larger = *room == 0 ? 16 : *room * 2;
+    void *grown = realloc(*array, larger * element_bytes);
+    if (grown == NULL) {
+        return false;
+    }
+    *array = grown;
+    *room = larger;
+    return true;
+}
+
+/* ---- Own regions ---------------------------------------------------------------------------- */
+
+/* Index of the last region that starts at or before ptr; n_regions: none. Lock held. */
+static size_t region_before(const void *ptr)
+{
+    size_t low = 0, high = n_regions;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if ((uintptr_t)regions[middle].base <= (uintptr_t)ptr) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low == 0 ? n_regions : low - 1;
+}
+
+static struct region *region_around(const void *ptr, uint64_t bytes)
+{
+    const size_t i = region_before(ptr);
+    if (i == n_regions) {
+        return NULL;
+    }
+    const uint64_t offset = (uint64_t)((uintptr_t)ptr - (uintptr_t)regions[i].base);
+    const bool inside = offset < regions[i].bytes && bytes <= regions[i].bytes - offset;
+    return inside && !regions[i].dead ? &regions[i] : NULL;
+}
+
+/* Out of the array: what is to be unmapped when the lock is free. Lock held for writing. */
+static struct region region_take(size_t i)
+{
+    const struct region region = regions[i];
+    n_regions--;
+    memmove(&regions[i], &regions[i + 1], (n_regions - i) * sizeof(*regions));
+    return region;
+}
+
+static void region_unmap(const struct region *region)
+{
+    hoop_device(region->kind)->free(region->base, region->bytes, region->fd);
+}
+
+/* Dead ones too. */
+static struct region *region_of_id(uint64_t id, uint32_t generation)
+{
+    for (size_t i = 0; i < n_regions; i++) {
+        if (regions[i].id == id && regions[i].generation == generation) {
+            return &regions[i];
+        }
+    }
+    return NULL;
+}
+
+hoop_result_t hoop_region_alloc(uint64_t bytes, hoop_mem_kind_t kind, void **ret_ptr)
+{
+    struct region region = {.kind = kind, .generation = 1, .fd = -1};
+    const uint64_t page = hoop_page_bytes();
+    if (bytes > INT64_MAX - page) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory is %llu bytes large",
+                          (unsigned long long)bytes);
+    }
+    region.bytes = (bytes + page - 1) / page * page;
+    void *ptr = NULL;
+    const hoop_result_t result = hoop_device(kind)->alloc(region.bytes, &ptr, &region.fd);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    region.base = ptr;
+    pthread_rwlock_wrlock(&memory_lock);
+    const bool room = memory_grow(&regions, n_regions, &room_regions, sizeof(*regions));
+    if (room) {
+        const size_t before = region_before(ptr);
+        const size_t at = before == n_regions ? 0 : before + 1;
+        memmove(&regions[at + 1], &regions[at], (n_regions - at) * sizeof(*regions));
+        region.id = ++last_id;
+        regions[at] = region;
+        n_regions++;
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    if (!room) {
+        region_unmap(&region);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to remember a region");
+    }
+    *ret_ptr = ptr;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_region_free(void *ptr)
+{
+    pthread_rwlock_wrlock(&memory_lock);
+    const size_t i = region_before(ptr);
+    if (i == n_regions || regions[i].base != ptr || regions[i].dead) {
+        pthread_rwlock_unlock(&memory_lock);
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%p is not an address that hoop_mem_alloc() gave",
+                          ptr);
+    }
+    regions[i].dead = true;
+    const struct region region = regions[i].users == 0 ? region_take(i) : regions[i];
+    void (*tell)(uint64_t, uint32_t) = on_death;
+    pthread_rwlock_unlock(&memory_lock);
+    if (tell != NULL && region.exported) {
+        tell(region.id, region.generation);
+    }
+    if (region.users == 0) {
+        region_unmap(&region);
+    }
+    return HOOP_OK;
+}
+
+bool hoop_region_find(const void *ptr, uint64_t bytes, struct hoop_region_ref *ret)
+{
+    *ret = (struct hoop_region_ref){0};
+    pthread_rwlock_rdlock(&memory_lock);
+    const struct region *region = region_around(ptr, bytes);
+    const uint64_t offset =
+        region != NULL ? (uint64_t)((uintptr_t)ptr - (uintptr_t)region->base) : 0;
+    const bool found =
+        region != NULL && (offset >= region->torn_end || offset + bytes <= region->torn);
+    if (found) {
+        ret->id = region->id;
+        ret->generation = region->generation;
+        ret->kind = region->kind;
+        ret->offset = offset;
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    return found;
+}
+
+hoop_result_t hoop_region_export(uint64_t id, uint32_t generation, int *ret_fd, uint64_t *ret_bytes,
+                                 uint32_t *ret_kind)
+{
+    hoop_result_t result = HOOP_INVALID_ARGUMENT;
+    int err = 0;
+    pthread_rwlock_wrlock(&memory_lock);
+    struct region *region = region_of_id(id, generation);
+    if (region != NULL && !region->dead) {
+        const int fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 0);
+        err = errno;
+        if (fd >= 0) {
+            region->exported = true;
+            *ret_fd = fd;
+            *ret_bytes = region->bytes;
+            *ret_kind = region->kind;
+            result = HOOP_OK;
+        } else {
+            result = hoop_from_errno(err);
+        }
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    if (result == HOOP_INVALID_ARGUMENT) {
+        hoop_error(result, "region %llu generation %u does not exist (any more)",
+                   (unsigned long long)id, generation);
+    } else if (result != HOOP_OK) {
+        hoop_error(result, "cannot duplicate a region's descriptor: %s%s", hoop_errno_name(err),
+                   err == EMFILE ? "; raise ulimit -n" : "");
+    }
+    return result;
+}
+
+static void region_unuse_own(uint64_t id, uint32_t generation)
+{
+    struct region last = {.users = 1};
+    pthread_rwlock_wrlock(&memory_lock);
+    struct region *region = region_of_id(id, generation);
+    assert(region != NULL && region->users > 0);
+    if (region != NULL && --region->users == 0 && region->dead) {
+        last = region_take((size_t)(region - regions));
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    if (last.users == 0) {
+        region_unmap(&last);
+    }
+}
+
+/* Nobody is to announce [ptr, ptr+bytes) any more; and a use of the region around it. */
+static bool region_tear(const void *ptr, uint64_t bytes, struct region *ret)
+{
+    pthread_rwlock_wrlock(&memory_lock);
+    struct region *region = region_around(ptr, bytes);
+    if (region != NULL) {
+        const uint64_t from = (uint64_t)((uintptr_t)ptr - (uintptr_t)region->base);
+        const bool first = region->torn == region->torn_end;
+        region->torn = first || from < region->torn ? from : region->torn;
+        region->torn_end = from + bytes > region->torn_end ? from + bytes : region->torn_end;
+        region->users++;
+        *ret = *region;
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    return region != NULL;
+}
+
+hoop_result_t hoop_region_fence(void *ptr, uint64_t bytes)
+{
+    struct region region;
+    if (!region_tear(ptr, bytes, &region)) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "[%p, +%llu) is not inside a region", ptr,
+                          (unsigned long long)bytes);
+    }
+    const hoop_result_t result = hoop_device(region.kind)->replace(ptr, bytes);
+    region_unuse_own(region.id, region.generation);
+    return result;
+}
+
+void hoop_region_on_death(void (*fn)(uint64_t id, uint32_t generation))
+{
+    pthread_rwlock_wrlock(&memory_lock);
+    on_death = fn;
+    pthread_rwlock_unlock(&memory_lock);
+}
+
+/* ---- Other processes' regions --------------------------------------------------------------- */
+
+static struct import *import_of(uint64_t process, uint64_t id, uint32_t generation)
+{
+    for (size_t i = 0; i < n_imports; i++) {
+        if (imports[i].process == process && imports[i].id == id &&
+            imports[i].generation == generation) {
+            return &imports[i];
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Takes a dead import that nobody uses out of the list: what is to be unmapped when the lock is
+ * free. Else, and with NULL, base is NULL. Lock held for writing.
+ */
+static struct import import_take(struct import *import)
+{
+    struct import taken = {.base = NULL};
+    if (import != NULL && import->dead && import->users == 0) {
+        taken = *import;
+        *import = imports[--n_imports];
+    }
+    return taken;
+}
+
+static void import_unmap(const struct import *import)
+{
+    if (import->base != NULL) {
+        hoop_device(import->kind)->unmap(import->base, import->bytes);
+    }
+}
+
+/* What is torn is still the memory itself for the ranks of this process. */
+static hoop_result_t region_use_own(uint64_t id, uint32_t generation, void **ret_base,
+                                    uint64_t *ret_bytes)
+{
+    pthread_rwlock_wrlock(&memory_lock);
+    struct region *region = region_of_id(id, generation);
+    const bool there = region != NULL && !region->dead;
+    if (there) {
+        region->users++;
+        *ret_base = region->base;
+        *ret_bytes = region->bytes;
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    return there ? HOOP_OK
+                 : hoop_error(HOOP_REMOTE_ERROR, "region %llu of this process was freed",
+                              (unsigned long long)id);
+}
+
+hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation, void **ret_base,
+                              uint64_t *ret_bytes)
+{
+    if (process == hoop_process_id()) {
+        return region_use_own(id, generation, ret_base, ret_bytes);
+    }
+    pthread_rwlock_wrlock(&memory_lock);
+    struct import *import = import_of(process, id, generation);
+    const bool known = import != NULL && !import->dead;
+    if (known) {
+        import->users++;
+        *ret_base = import->base;
+        *ret_bytes = import->bytes;
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    return known ? HOOP_OK : HOOP_AGAIN;
+}
+
+void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation)
+{
+    if (process == hoop_process_id()) {
+        region_unuse_own(id, generation);
+        return;
+    }
+    pthread_rwlock_wrlock(&memory_lock);
+    struct import *import = import_of(process, id, generation);
+    assert(import != NULL && import->users > 0);
+    import->users--;
+    const struct import last = import_take(import);
+    pthread_rwlock_unlock(&memory_lock);
+    import_unmap(&last);
+}
+
+/* Into the list. What is there already stays, and is known again: ids are never used twice, so it
+ * is the same memory. False: no memory. */
+static bool import_keep(struct import *import)
+{
+    pthread_rwlock_wrlock(&memory_lock);
+    struct import *there = import_of(import->process, import->id, import->generation);
+    const bool keep =
+        there != NULL || memory_grow(&imports, n_imports, &room_imports, sizeof(*imports));
+    if (there != NULL) {
+        there->dead = false;
+    } else if (keep) {
+        imports[n_imports++] = *import;
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    if (there != NULL) {
+        import_unmap(import);
+    }
+    return keep;
+}
+
+hoop_result_t hoop_region_import(uint64_t process, uint64_t id, uint32_t generation, uint32_t kind,
+                                 uint64_t bytes, int fd)
+{
+    struct import import = {.process = process,
+                            .id = id,
+                            .generation = generation,
+                            .kind = (hoop_mem_kind_t)kind,
+                            .bytes = bytes};
+    hoop_result_t result = HOOP_REMOTE_ERROR;
+    if (kind != HOOP_MEM_HOST && kind != HOOP_MEM_DEVICE) {
+        hoop_error(result, "a peer sent memory of kind %u, expected 0 or 1", kind);
+    } else {
+        result = hoop_device(import.kind)->map(fd, bytes, &import.base);
+    }
+    close(fd);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (import_keep(&import)) {
+        return HOOP_OK;
+    }
+    import_unmap(&import);
+    return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to remember a peer's region");
+}
+
+void hoop_region_forget(uint64_t process, uint64_t id, uint32_t generation)
+{
+    pthread_rwlock_wrlock(&memory_lock);
+    struct import *import = import_of(process, id, generation);
+    if (import != NULL) {
+        import->dead = true;
+    }
+    const struct import unused = import_take(import);
+    pthread_rwlock_unlock(&memory_lock);
+    import_unmap(&unused);
+}
+
+/* One import of the process that is not dead yet: it is now, and taken if unused. False: none. */
+static bool import_forget_one(uint64_t process)
+{
+    struct import unused = {.base = NULL};
+    size_t i = 0;
+    pthread_rwlock_wrlock(&memory_lock);
+    while (i < n_imports && (imports[i].process != process || imports[i].dead)) {
+        i++;
+    }
+    const bool found = i < n_imports;
+    if (found) {
+        imports[i].dead = true;
+        unused = import_take(&imports[i]);
+    }
+    pthread_rwlock_unlock(&memory_lock);
+    import_unmap(&unused);
+    return found;
+}
+
+void hoop_region_forget_process(uint64_t process)
+{
+    while (import_forget_one(process)) {
+    }
+}
+
+void hoop_region_stats(struct hoop_region_stats *ret)
+{
+    *ret = (struct hoop_region_stats){0};
+    pthread_rwlock_rdlock(&memory_lock);
+    ret->regions = n_regions;
+    for (size_t i = 0; i < n_regions; i++) {
+        ret->region_bytes += regions[i].bytes;
+    }
+    ret->imports = n_imports;
+    for (size_t i = 0; i < n_imports; i++) {
+        ret->import_bytes += imports[i].bytes;
+    }
+    pthread_rwlock_unlock(&memory_lock);
+}

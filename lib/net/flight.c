@@ -1,0 +1,25 @@
+/* See flight.h. */
+#include "net/flight.h"
+#include <linux/sockios.h>
+#include <linux/tcp.h> /* netinet/tcp.h knows an older struct tcp_info */
+#include <netinet/in.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+bool hoop_flight_look(int fd, struct hoop_flight *ret)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+    int queued = 0;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        bytes < offsetof(struct tcp_info, tcpi_bytes_received) ||
+        ioctl(fd, SIOCOUTQ, &queued) != 0) {
+        return false;
+    }
+    ret->landed_bytes = info.tcpi_bytes_acked;
+    /* without a packet on the way what is queued waits for room at the receiver, which is no loss
+     */
+    ret->bytes = info.tcpi_unacked > 0 && queued > 0 ? (uint64_t)queued : 0;
+    return true;
+}

@@ -1,0 +1,346 @@
+/*
+ * Which of this machine's addresses to use, and what a host name stands for. See interface.h.
+ *
+ * Among the addresses that the settings allow, the best is on an interface of the best kind, then
+ * of the best kind itself, then the first as the kernel lists them.
+ */
+#include "net/interface.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "net/socket.h"
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define INTERFACE_LIST_BYTES 256 /* of a sentence */
+#define INTERFACE_UNUSABLE UINT32_MAX
+
+/* The order of the choices of HOOP_SOCKET_FAMILY. */
+enum interface_family { INTERFACE_ANY, INTERFACE_IP4, INTERFACE_IP6 };
+
+/* Bridges that machines make for their own containers: others do not reach their addresses. */
+static const char *const interface_bridges[] = {
+    "docker", "br-", "virbr", "lxcbr", "lxdbr", "podman", "cni", "cbr", "flannel", "cali", "kube",
+};
+
+/* ---- Rules -------------------------------------------------------------------------------- */
+
+static bool interface_in_list(const char *list, const char *name, bool whole)
+{
+    while (*list != 0) {
+        list += strspn(list, ", ");
+        const size_t length = strcspn(list, ", ");
+        if (length > 0 && strncmp(list, name, length) == 0 && (!whole || name[length] == 0)) {
+            return true;
+        }
+        list += length;
+    }
+    return false;
+}
+
+bool hoop_interface_allowed(const char *rule, const char *name)
+{
+    if (rule == NULL) {
+        return true;
+    }
+    const bool exclude = rule[0] == '^';
+    const char *list = exclude ? rule + 1 : rule;
+    const bool whole = list[0] == '=';
+    list = whole ? list + 1 : list;
+    if (strspn(list, ", ") == strlen(list)) {
+        return true; /* no list is no rule */
+    }
+    return interface_in_list(list, name, whole) != exclude;
+}
+
+static bool interface_family_allowed(const struct hoop_address *address)
+{
+    switch (hoop_settings()->socket_family) {
+    case INTERFACE_IP4:
+        return address->family == 4;
+    case INTERFACE_IP6:
+        return address->family == 6;
+    default:
+        return true;
+    }
+}
+
+/* ---- Choosing ----------------------------------------------------------------------------- */
+
+/* An address of an interface that is up; at->ifa_addr may be NULL. */
+static bool interface_address(const struct ifaddrs *at, struct hoop_address *ret)
+{
+    const unsigned up = IFF_UP | IFF_RUNNING;
+    return at->ifa_addr != NULL && (at->ifa_flags & up) == up &&
+           hoop_address_from_sockaddr(at->ifa_addr, ret);
+}
+
+/* 0: what machines reach each other by; then bridges of containers; loopback last. */
+static uint32_t interface_kind(const struct ifaddrs *at)
+{
+    if ((at->ifa_flags & IFF_LOOPBACK) != 0) {
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof(interface_bridges) / sizeof(interface_bridges[0]); i++) {
+        if (strncmp(at->ifa_name, interface_bridges[i], strlen(interface_bridges[i])) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* IPv4 before IPv6; those that a machine gives itself where nobody else did (169.254.0.0/16,
+ * fe80::/10) after both. */
+static uint32_t interface_address_kind(const struct hoop_address *address)
+{
+    if (address->family == 4) {
+        return address->ip[0] == 169 && address->ip[1] == 254 ? 2 : 0;
+    }
+    return address->ip[0] == 0xfe && (address->ip[1] & 0xc0) == 0x80 ? 3 : 1;
+}
+
+/* The less, the better. family 0: any. */
+static uint32_t interface_rank(const struct ifaddrs *at, uint16_t family, struct hoop_address *ret)
+{
+    if (!interface_address(at, ret) ||
+        !hoop_interface_allowed(hoop_settings()->socket_ifname, at->ifa_name) ||
+        (family != 0 ? ret->family != family : !interface_family_allowed(ret))) {
+        return INTERFACE_UNUSABLE;
+    }
+    return interface_kind(at) * 4 + interface_address_kind(ret);
+}
+
+/* "lo (127.0.0.1), eth0 (10.0.0.1)": what there is. */
+static void interface_describe(const struct ifaddrs *all, char *ret_text, size_t bytes)
+{
+    size_t length = 0;
+    ret_text[0] = 0;
+    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
+        struct hoop_address address;
+        char text[HOOP_ADDRESS_TEXT_BYTES];
+        if (!interface_address(at, &address)) {
+            continue;
+        }
+        hoop_address_format(&address, text, sizeof(text));
+        const int more = snprintf(ret_text + length, bytes - length, "%s%s (%s)",
+                                  length > 0 ? ", " : "", at->ifa_name, text);
+        if (more < 0 || (size_t)more >= bytes - length) {
+            return;
+        }
+        length += (size_t)more;
+    }
+}
+
+static hoop_result_t interface_none(const struct ifaddrs *all, uint16_t family)
+{
+    const struct hoop_settings *settings = hoop_settings();
+    const uint32_t asked = family == 4   ? INTERFACE_IP4
+                           : family == 6 ? INTERFACE_IP6
+                                         : (uint32_t)settings->socket_family;
+    const char *kind = asked == INTERFACE_IP4 ? "IPv4 " : asked == INTERFACE_IP6 ? "IPv6 " : "";
+    char list[INTERFACE_LIST_BYTES];
+    interface_describe(all, list, sizeof(list));
+    if (settings->socket_ifname == NULL) {
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "no network interface that is up has an %saddress; there are: %s", kind,
+                          list);
+    }
+    return hoop_error(HOOP_INVALID_USAGE,
+                      "HOOP_SOCKET_IFNAME=%s allows no network interface that is up and has an "
+                      "%saddress; there are: %s",
+                      settings->socket_ifname, kind, list);
+}
+
+static hoop_result_t interface_list(struct ifaddrs **ret_all)
+{
+    if (getifaddrs(ret_all) == 0) {
+        return HOOP_OK;
+    }
+    const int err = errno;
+    return hoop_error(hoop_from_errno(err), "cannot list the network interfaces: %s",
+                      hoop_errno_name(err));
+}
+
+/* The best of this family; 0: of what the settings allow. */
+static hoop_result_t interface_choose(uint16_t family, struct hoop_address *ret)
+{
+    struct ifaddrs *all = NULL;
+    uint32_t best = INTERFACE_UNUSABLE;
+    hoop_result_t result = interface_list(&all);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
+        struct hoop_address address;
+        const uint32_t rank = interface_rank(at, family, &address);
+        if (rank < best) {
+            best = rank;
+            *ret = address;
+        }
+    }
+    if (best == INTERFACE_UNUSABLE) {
+        result = interface_none(all, family);
+    }
+    freeifaddrs(all);
+    return result;
+}
+
+hoop_result_t hoop_interface_choose(struct hoop_address *ret)
+{
+    return interface_choose(0, ret);
+}
+
+/* ---- Routes ------------------------------------------------------------------------------- */
+
+/* Connecting a datagram socket sends nothing: the kernel looks up the route and no more. */
+static hoop_result_t interface_route(const struct hoop_address *to, struct hoop_address *ret)
+{
+    struct sockaddr_storage address;
+    struct hoop_address target = *to;
+    target.port = to->port != 0 ? to->port : 9; /* any will do, 0 is none */
+    const socklen_t bytes = hoop_address_to_sockaddr(&target, &address);
+    const int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int err = fd < 0 || connect(fd, (const struct sockaddr *)&address, bytes) != 0 ? errno : 0;
+    if (err == 0 && !hoop_socket_local(fd, ret)) {
+        err = EADDRNOTAVAIL;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    ret->port = 0;
+    if (err != 0) {
+        char text[HOOP_ADDRESS_TEXT_BYTES];
+        hoop_address_format(to, text, sizeof(text));
+        return hoop_error(hoop_from_errno(err), "this machine has no way to %s: %s", text,
+                          hoop_errno_name(err));
+    }
+    return HOOP_OK;
+}
+
+/* Is it an address of an interface that HOOP_SOCKET_IFNAME allows (any_of: of any)? */
+static bool interface_has(const struct hoop_address *address, bool any_of)
+{
+    const char *rule = any_of ? NULL : hoop_settings()->socket_ifname;
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (interface_list(&all) != HOOP_OK) {
+        return false;
+    }
+    for (const struct ifaddrs *at = all; at != NULL && !found; at = at->ifa_next) {
+        struct hoop_address mine;
+        found = at->ifa_addr != NULL && hoop_address_from_sockaddr(at->ifa_addr, &mine) &&
+                hoop_address_same_ip(&mine, address) && hoop_interface_allowed(rule, at->ifa_name);
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+hoop_result_t hoop_interface_towards(const struct hoop_address *to, struct hoop_address *ret)
+{
+    struct hoop_address routed = {.family = 0};
+    const hoop_result_t result = interface_route(to, &routed);
+    if (hoop_settings()->socket_ifname != NULL &&
+        (result != HOOP_OK || !interface_has(&routed, false))) {
+        return interface_choose(to->family, ret);
+    }
+    if (result == HOOP_OK) {
+        *ret = routed;
+    }
+    return result;
+}
+
+bool hoop_interface_is_mine(const struct hoop_address *address)
+{
+    /* all of 127.0.0.0/8 is, whatever the interfaces say */
+    return hoop_address_is_loopback(address) || interface_has(address, true);
+}
+
+/* ---- Names -------------------------------------------------------------------------------- */
+
+static hoop_result_t resolve_numeric(const char *host, struct hoop_address *address, uint16_t port,
+                                     struct hoop_address *ret, uint32_t *ret_count)
+{
+    if (!interface_family_allowed(address)) {
+        return hoop_error(HOOP_INVALID_USAGE, "HOOP_SOCKET_FAMILY does not allow the address %s",
+                          host);
+    }
+    address->port = port;
+    *ret = *address;
+    *ret_count = 1;
+    return HOOP_OK;
+}
+
+/* Adds an address that is not there yet. */
+static void resolve_add(const struct sockaddr *from, uint16_t port, struct hoop_address *ret,
+                        uint32_t *count)
+{
+    struct hoop_address address;
+    if (*count == HOOP_RESOLVE_MAX || !hoop_address_from_sockaddr(from, &address) ||
+        !interface_family_allowed(&address)) {
+        return;
+    }
+    for (uint32_t i = 0; i < *count; i++) {
+        if (hoop_address_same_ip(&ret[i], &address)) {
+            return;
+        }
+    }
+    address.port = port;
+    ret[(*count)++] = address;
+}
+
+hoop_result_t hoop_resolve(const char *host, uint16_t port,
+                           struct hoop_address ret[HOOP_RESOLVE_MAX], uint32_t *ret_count)
+{
+    static const int families[] = {AF_UNSPEC, AF_INET, AF_INET6};
+    const struct addrinfo hints = {
+        .ai_family = families[hoop_settings()->socket_family],
+        .ai_socktype = SOCK_STREAM,
+    };
+    struct addrinfo *all = NULL;
+    struct hoop_address numeric;
+    uint32_t count = 0;
+    if (hoop_address_parse(host, &numeric) == HOOP_OK && numeric.port == 0) {
+        return resolve_numeric(host, &numeric, port, ret, ret_count);
+    }
+    const int err = getaddrinfo(host, NULL, &hints, &all);
+    const char *why = err == EAI_SYSTEM ? hoop_errno_name(errno) : gai_strerror(err);
+    if (err == 0) {
+        for (const struct addrinfo *at = all; at != NULL; at = at->ai_next) {
+            resolve_add(at->ai_addr, port, ret, &count);
+        }
+        freeaddrinfo(all);
+        why = "it has no address that can be used";
+    }
+    if (count == 0) {
+        return hoop_error(HOOP_INVALID_USAGE, "cannot look up the host %s: %s", host, why);
+    }
+    *ret_count = count;
+    return HOOP_OK;
+}
+
+/* ---- Ports -------------------------------------------------------------------------------- */
+
+static struct hoop_ports interface_ports; /* written once, by interface_read_ports() */
+
+static void interface_read_ports(void)
+{
+    const char *range = hoop_settings()->port_range;
+    if (range != NULL && hoop_ports_parse(range, &interface_ports) != HOOP_OK) {
+        interface_ports = (struct hoop_ports){.first = 0};
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_ENV, "HOOP_PORT_RANGE: %s; any port is used",
+                 hoop_thread_error());
+    }
+}
+
+struct hoop_ports hoop_port_range(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, interface_read_ports);
+    return interface_ports;
+}

@@ -1,0 +1,218 @@
+/* The buffers of an operation on shared memory (see buffers.h). */
+#include "operation/buffers.h"
+
+#include "memory/device.h"
+#include "memory/region.h"
+
+#include <stdlib.h>
+
+hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers)
+{
+    const uint32_t n = buffers->board->n;
+    buffers->ins = calloc(n, sizeof(*buffers->ins));
+    buffers->outs = calloc(n, sizeof(*buffers->outs));
+    buffers->in_use = calloc(n, sizeof(*buffers->in_use));
+    buffers->out_use = calloc(n, sizeof(*buffers->out_use));
+    if (!buffers->ins || !buffers->outs || !buffers->in_use || !buffers->out_use) {
+        hoop_buffers_finish(buffers);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the operations of %u ranks", n);
+    }
+    return HOOP_OK;
+}
+
+void hoop_buffers_finish(struct hoop_buffers *buffers)
+{
+    free(buffers->ins);
+    free(buffers->outs);
+    free(buffers->in_use);
+    free(buffers->out_use);
+    *buffers = (struct hoop_buffers){0};
+}
+
+/* ---- Announcing ----------------------------------------------------------------------------- */
+
+/* True: it lies in a region. Else its address is announced, which says where its pages begin. */
+static bool buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_region,
+                         uint32_t *ret_generation, uint64_t *ret_offset)
+{
+    struct hoop_region_ref ref;
+    *ret_offset = (uintptr_t)buffer;
+    if (bytes == 0 || !hoop_region_find(buffer, bytes, &ref)) {
+        return false;
+    }
+    *ret_region = ref.id;
+    *ret_generation = ref.generation;
+    *ret_offset = ref.offset;
+    return true;
+}
+
+void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                           const void *in, void *out)
+{
+    struct hoop_announce announce = {.count = plan->count};
+    const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
+    const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
+    buffers->out_mapped = buffers_find(out, out_bytes, &announce.out_region,
+                                       &announce.out_generation, &announce.out_offset);
+    buffers_find(in, in_bytes, &announce.in_region, &announce.in_generation, &announce.in_offset);
+    hoop_board_post(buffers->board, &announce, sizeof(announce));
+}
+
+static const struct hoop_announce *buffers_announced(const struct hoop_buffers *buffers,
+                                                     uint32_t rank)
+{
+    return hoop_board_cell(buffers->board, rank, 0);
+}
+
+hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,
+                                 struct hoop_failure *failure)
+{
+    return buffers_announced(buffers, rank)->count == count
+               ? HOOP_OK
+               : hoop_board_mismatch(buffers->board, rank, failure);
+}
+
+/* ---- What the others' steps touch ----------------------------------------------------------- */
+
+/* Is rank's input read by others? */
+static bool buffers_reads(const struct hoop_plan *plan, uint32_t rank)
+{
+    return hoop_in_count(plan, rank) > 0;
+}
+
+/* Is rank's output written by others? Only where they share the folding of one vector. */
+static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
+{
+    return hoop_collectives[plan->collective].folds &&
+           !hoop_collective_is_blocked(plan->collective) && hoop_out_count(plan, rank) > 0;
+}
+
+/* Bytes of an output before its first whole page, and after its last. Offsets in regions count from
+ * a page, and so do addresses. */
+static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
+                          struct hoop_reach *reach)
+{
+    const uint64_t start = announce->out_offset, end = start + bytes, page = hoop_page_bytes();
+    const uint64_t head = (page - start % page) % page;
+    const uint64_t tail = end % page;
+    reach->head_bytes = head > reach->head_bytes ? head : reach->head_bytes;
+    reach->tail_bytes = tail > reach->tail_bytes ? tail : reach->tail_bytes;
+}
+
+struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
+                                     const struct hoop_plan *plan)
+{
+    struct hoop_reach reach = {.mapped = true};
+    for (uint32_t rank = 0; rank < plan->n; rank++) {
+        const struct hoop_announce *announce = buffers_announced(buffers, rank);
+        const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);
+        reach.mapped &= buffers->one_process || ((!reads || announce->in_region != 0) &&
+                                                 (!writes || announce->out_region != 0));
+        if (writes) {
+            buffers_edges(announce, hoop_out_count(plan, rank) * plan->type_bytes, &reach);
+        }
+    }
+    return reach;
+}
+
+/* ---- Mapping -------------------------------------------------------------------------------- */
+
+/* One buffer of one peer, as it was announced, and how much of it is touched. */
+struct buffers_place {
+    uint64_t region, offset, bytes;
+    uint32_t generation;
+};
+
+static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
+                                 const struct buffers_place *place, struct hoop_mapping *use,
+                                 void **ret, struct hoop_failure *failure)
+{
+    const uint64_t offset = place->offset;
+    if (place->region == 0) {
+        *ret = (void *)(uintptr_t)offset; /* plain memory of this very process */
+        return HOOP_OK;
+    }
+    if (use->used) {
+        return HOOP_OK; /* at an earlier poll */
+    }
+    void *base = NULL;
+    uint64_t bytes = 0;
+    const hoop_result_t result = hoop_mapping_poll(&buffers->maps, use, rank, place->region,
+                                                   place->generation, &base, &bytes);
+    if (result == HOOP_AGAIN) {
+        return HOOP_AGAIN;
+    }
+    if (result != HOOP_OK) {
+        return hoop_failure_set(failure, result, (int)rank,
+                                "the buffer of rank %u cannot be mapped: %s", rank,
+                                hoop_thread_error());
+    }
+    if (offset > bytes || place->bytes > bytes - offset) {
+        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
+                                "rank %u announced %llu bytes at %llu of a region of %llu", rank,
+                                (unsigned long long)place->bytes, (unsigned long long)offset,
+                                (unsigned long long)bytes);
+    }
+    *ret = (uint8_t *)base + offset;
+    return HOOP_OK;
+}
+
+/* Both buffers of a peer, as far as they are touched. */
+static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                  uint32_t rank, struct hoop_failure *failure)
+{
+    const struct hoop_announce *a = buffers_announced(buffers, rank);
+    const bool writes = buffers_writes(plan, rank);
+    hoop_result_t result = HOOP_OK;
+    if (writes) {
+        const struct buffers_place out = {.region = a->out_region,
+                                          .offset = a->out_offset,
+                                          .bytes = hoop_out_count(plan, rank) * plan->type_bytes,
+                                          .generation = a->out_generation};
+        result = buffers_use(buffers, rank, &out, &buffers->out_use[rank], &buffers->outs[rank],
+                             failure);
+    }
+    if (result != HOOP_OK || !buffers_reads(plan, rank)) {
+        return result;
+    }
+    if (writes && a->in_region == a->out_region && a->in_offset == a->out_offset) {
+        buffers->ins[rank] = buffers->outs[rank]; /* in place */
+        return HOOP_OK;
+    }
+    void *in = (void *)(uintptr_t)buffers->ins[rank];
+    const struct buffers_place place = {.region = a->in_region,
+                                        .offset = a->in_offset,
+                                        .bytes = hoop_in_count(plan, rank) * plan->type_bytes,
+                                        .generation = a->in_generation};
+    result = buffers_use(buffers, rank, &place, &buffers->in_use[rank], &in, failure);
+    buffers->ins[rank] = in;
+    return result;
+}
+
+hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                   const void *in, void *out, struct hoop_failure *failure)
+{
+    hoop_result_t all = HOOP_OK;
+    /* Whoever gets nothing and folds nothing touches nobody's buffers. */
+    const bool touches =
+        hoop_out_count(plan, plan->me) > 0 || hoop_collectives[plan->collective].folds;
+    for (uint32_t rank = 0; rank < plan->n && touches; rank++) {
+        const hoop_result_t result =
+            rank == plan->me ? HOOP_OK : buffers_peer(buffers, plan, rank, failure);
+        if (result != HOOP_OK && result != HOOP_AGAIN) {
+            return result;
+        }
+        all = result == HOOP_AGAIN ? HOOP_AGAIN : all;
+    }
+    buffers->ins[plan->me] = in;
+    buffers->outs[plan->me] = out;
+    return all;
+}
+
+void hoop_buffers_release(struct hoop_buffers *buffers)
+{
+    for (uint32_t rank = 0; rank < buffers->board->n; rank++) {
+        hoop_mapping_finish(&buffers->in_use[rank]);
+        hoop_mapping_finish(&buffers->out_use[rank]);
+    }
+}

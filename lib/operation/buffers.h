@@ -1,0 +1,47 @@
+/*
+ * The buffers of an operation on shared memory: each rank announces where its own lie, and maps
+ * those of its peers that the steps will touch. One thread at a time, the one that drives the comm.
+ */
+#ifndef HOOP_BUFFERS_H
+#define HOOP_BUFFERS_H
+
+#include "exec/board.h"
+#include "operation/mapping.h"
+#include "operation/plan.h"
+
+struct hoop_buffers {
+    struct hoop_board *board;
+    struct hoop_mapping_env maps;
+    bool one_process; /* all ranks are threads of this process */
+    bool out_mapped;  /* my own output lies in a region: others may have write access to it */
+    /* [n] each */
+    const void **ins;
+    void **outs;
+    struct hoop_mapping *in_use, *out_use;
+};
+
+/* Allocates what n ranks need; board, maps and one_process are filled in. */
+hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
+void hoop_buffers_finish(struct hoop_buffers *buffers);
+
+/* Announces the buffers of an operation that has begun; plan: begun, too. */
+void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                           const void *in, void *out);
+
+/* Is rank's announcement, which was seen, of the same count? Else the failure says so. */
+hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,
+                                 struct hoop_failure *failure);
+
+/* What all announcements together say of the reach of the plan's buffers. */
+struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
+                                     const struct hoop_plan *plan);
+
+/* Fills in ins and outs of whomever the plan's steps touch. HOOP_AGAIN: some are being asked for.
+ */
+hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                   const void *in, void *out, struct hoop_failure *failure);
+
+/* Gives back what resolve mapped. */
+void hoop_buffers_release(struct hoop_buffers *buffers);
+
+#endif

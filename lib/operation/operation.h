@@ -1,0 +1,104 @@
+/*
+ * One operation, from its announcement to its end.
+ *
+ *   state      what happens                               next
+ *   (start)    sequence and signature; announce, with     GATHER, ANNOUNCED; DONE if n is 1
+ *              the data if oneshot; where all go over     RUN
+ *              links, the first chunk announces it
+ *   OWED       see whom the one before did not need       as from start
+ *   GATHER     take what is needed of what is published   DONE
+ *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN
+ *   RESOLVE    map the peers' regions                     RUN
+ *   RUN        steps, by the board or by the engine       DONE
+ *   EXCHANGE   sends and receives; from start             DONE
+ *   DONE       the result is in `failure`
+ *
+ * hoop_operation_poll() never waits. One thread at a time, the one that drives the comm.
+ */
+#ifndef HOOP_OPERATION_H
+#define HOOP_OPERATION_H
+
+#include "exec/board_steps.h"
+#include "exec/engine.h"
+#include "exec/exchange.h"
+#include "operation/buffers.h"
+#include "operation/plan.h"
+
+/* What the caller asked for; arguments are checked. */
+struct hoop_request {
+    struct hoop_signature signature; /* of HOOP_TRANSFER: the first's; out is the first transfer */
+    const void *in;
+    void *out;
+    uint64_t scalar; /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
+};
+
+/* An op on the wire: the sum of the inputs, each times a factor of its rank's own. */
+#define HOOP_OP_PRE_MUL_SUM ((uint32_t)HOOP_NUM_OPS)
+
+/* What an operation needs of its comm. */
+struct hoop_operation_env {
+    struct hoop_board *board;
+    struct hoop_engine *engine;
+    struct hoop_mapping_env maps;
+    const struct hoop_agreement *agreed;
+    bool one_process; /* all ranks are threads of this process */
+    bool over_links;  /* every operation goes over links: the ranks do not all share memory */
+    hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                          struct hoop_link **ret_link);
+    void *arg; /* of link */
+};
+
+struct hoop_operation {
+    struct hoop_operation_env env;
+    struct hoop_request request;
+    struct hoop_plan plan;
+    struct hoop_board_op steps;
+    struct hoop_failure failure;
+    uint8_t state;
+    bool announced; /* peers know where my buffers are */
+    bool owes;      /* it does not need to see everybody */
+    uint32_t cursor, until;
+    uint64_t oneshot_most[HOOP_COLL_COUNT]; /* bytes of a block */
+    struct hoop_buffers buffers;
+    struct hoop_exchange exchange;
+    void *scratch; /* for algorithms over links; grows */
+    void *scaled;  /* the input times its factor; grows */
+    size_t scaled_bytes;
+    size_t scratch_bytes;
+};
+
+/* Prepares the storage of operations of one comm; init and finish are the comm's. */
+hoop_result_t hoop_operation_init(struct hoop_operation *operation,
+                                  const struct hoop_operation_env *env);
+void hoop_operation_finish(struct hoop_operation *operation);
+
+/* Begins; buffers are borrowed until a poll says DONE or hoop_operation_cancel() returned. */
+void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request);
+enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
+
+/*
+ * Gives up a started operation after a failure: when it returns HOOP_OK nobody writes to its
+ * buffers any more. The comm's links must be destroyed already. Also for operations that failed by
+ * themselves. culprit: the rank at fault, which is given no time to finish what it writes; -1:
+ * none. HOOP_TIMEOUT: a rank that is stuck in the buffers cannot be kept out, see the sentence; 0:
+ * that is waited for as long as it takes.
+ */
+hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culprit,
+                                    uint64_t timeout_ms);
+
+/* What it is and whom it waits for, for sentences. */
+void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes);
+
+/*
+ * True: it cannot move before *ret_rank, for which left() is true, does something. A link that
+ * notices by itself how its peer leaves is not asked.
+ */
+bool hoop_operation_awaits(const struct hoop_operation *operation,
+                           bool (*left)(void *arg, uint32_t rank), void *arg, uint32_t *ret_rank);
+
+/* The plan that such an operation would get on mapped memory, and hoop_plan_costs() of it. */
+void hoop_operation_explain(const struct hoop_operation *operation,
+                            const struct hoop_signature *signature, struct hoop_plan *ret,
+                            uint64_t ret_ns[HOOP_ALGO_COUNT]);
+
+#endif

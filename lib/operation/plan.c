@@ -1,0 +1,268 @@
+/* The choice of algorithm (see plan.h). docs/performance.md has the measurements behind it. */
+#include "operation/plan.h"
+
+#include "exec/board.h"
+#include "reduce/reduce.h"
+
+#include <assert.h>
+
+#define PLAN_SLICE_BYTES 262144u /* direct: what is written at once */
+/* Over links: a chunk is cut no smaller only to give every lane one. */
+#define PLAN_CHUNK_LEAST_BYTES 65536u
+/* pairwise, where its scratch is short: a smaller chunk is all overhead. */
+#define PLAN_CHUNK_SCRATCH_LEAST_BYTES 4096u
+/* What pairwise may take for its scratch, all lanes together, unless that makes senseless chunks.
+ */
+#define PLAN_SCRATCH_BYTES 4194304u
+
+struct hoop_plan hoop_plan_begin(const struct hoop_signature *signature, uint32_t me, uint32_t n,
+                                 bool in_place)
+{
+    return (struct hoop_plan){
+        .collective = (enum hoop_collective)signature->collective,
+        .me = me,
+        .n = n,
+        .root = signature->root < 0 ? 0 : (uint32_t)signature->root,
+        .lanes = 1,
+        .type_bytes = (uint32_t)hoop_datatype_bytes((hoop_datatype_t)signature->type),
+        .in_place = in_place,
+        .count = signature->count,
+    };
+}
+
+static uint64_t plan_ceil(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static enum hoop_cost_class plan_class(const struct hoop_agreement *agreed)
+{
+    return agreed->oversubscribed ? HOOP_COST_OVERSUBSCRIBED : HOOP_COST_MEMORY;
+}
+
+/* What was asked for, if it is an algorithm that this collective has and that may be chosen. The
+ * sums of ring and chain do not follow the rank order, so they never are the one answer. */
+static bool plan_may(const struct hoop_agreement *agreed, enum hoop_collective collective,
+                     enum hoop_algo algo)
+{
+    const bool unordered =
+        hoop_collectives[collective].folds && (algo == HOOP_ALGO_RING || algo == HOOP_ALGO_CHAIN);
+    return hoop_algo_steps(collective, algo) != NULL &&
+           !(unordered && agreed->order == HOOP_ORDER_RANK);
+}
+
+static enum hoop_algo plan_asked(const struct hoop_agreement *agreed,
+                                 enum hoop_collective collective)
+{
+    const enum hoop_algo algo = (enum hoop_algo)agreed->algo;
+    return plan_may(agreed, collective, algo) ? algo : HOOP_ALGO_AUTO;
+}
+
+bool hoop_plan_is_over_links(enum hoop_algo algo)
+{
+    return algo >= HOOP_ALGO_RING;
+}
+
+/* ---- Oneshot -------------------------------------------------------------------------------- */
+
+void hoop_plan_oneshot(struct hoop_plan *plan)
+{
+    plan->algo = HOOP_ALGO_ONESHOT;
+    plan->chunk = plan->count;
+}
+
+/* Is it worth it? Against slab, since it is not known what is mapped. */
+static bool plan_oneshot_wins(const struct hoop_agreement *agreed, uint32_t n,
+                              enum hoop_collective collective, uint64_t block)
+{
+    struct hoop_plan plan = {.collective = collective,
+                             .algo = HOOP_ALGO_ONESHOT,
+                             .n = n,
+                             .type_bytes = 1,
+                             .count = block,
+                             .chunk = HOOP_SLAB_BYTES};
+    const uint64_t oneshot = hoop_cost(plan_class(agreed), &plan, 0);
+    plan.algo = HOOP_ALGO_SLAB;
+    return oneshot <= hoop_cost(plan_class(agreed), &plan, 0);
+}
+
+uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
+                                enum hoop_collective collective)
+{
+    const enum hoop_algo asked = plan_asked(agreed, collective);
+    const uint64_t blocks = hoop_extent_blocks(hoop_collectives[collective].in, n, true);
+    const uint64_t room = HOOP_ONESHOT_MAX_BYTES / (blocks > 0 ? blocks : 1);
+    uint64_t most = agreed->oneshot_bytes / (blocks > 0 ? blocks : 1);
+    most = most < room ? most : room;
+    if (asked == HOOP_ALGO_ONESHOT || asked != HOOP_ALGO_AUTO) {
+        return asked == HOOP_ALGO_ONESHOT ? room : 0;
+    }
+    uint64_t least = 0;
+    while (least < most) {
+        const uint64_t middle = least + (most - least + 1) / 2;
+        if (plan_oneshot_wins(agreed, n, collective, middle)) {
+            least = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    return least;
+}
+
+/* ---- Links ---------------------------------------------------------------------------------- */
+
+/* Enough chunks that every lane has one, none larger than most, none senselessly small. */
+static void plan_lanes(const struct hoop_agreement *agreed, uint64_t most_bytes,
+                       struct hoop_plan *plan)
+{
+    const bool cut = !hoop_collective_is_blocked(plan->collective) && plan->algo != HOOP_ALGO_CHAIN;
+    const uint64_t most = most_bytes / plan->type_bytes;
+    const uint64_t least = PLAN_CHUNK_LEAST_BYTES / plan->type_bytes;
+    const uint64_t part = cut ? plan_ceil(plan->count, plan->n) : plan->count;
+    uint64_t chunk = plan_ceil(part, agreed->lanes);
+    chunk = chunk < least ? least : chunk;
+    plan->chunk = chunk > most ? most : chunk;
+    plan->lanes = agreed->lanes;
+}
+
+static uint64_t plan_pairwise_chunk_bytes(const struct hoop_agreement *agreed, uint32_t n)
+{
+    assert(n > 0 && agreed->lanes > 0);
+    const uint64_t fitting = PLAN_SCRATCH_BYTES / agreed->lanes / n;
+    const uint64_t chunk = fitting < PLAN_CHUNK_SCRATCH_LEAST_BYTES ? PLAN_CHUNK_SCRATCH_LEAST_BYTES
+                                                                    : fitting / 64 * 64;
+    return chunk < agreed->chunk_bytes ? chunk : agreed->chunk_bytes;
+}
+
+/* In the last step of bruck and binomial a rank sends up to half of everybody's blocks at once. */
+static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_plan *plan)
+{
+    const uint64_t n = plan->n, bytes = plan->count * plan->type_bytes;
+    const uint64_t blocks = plan->collective == HOOP_COLL_BROADCAST ? 1 : n > 1 ? n - n / 2 : 1;
+    return bytes <= agreed->chunk_bytes / blocks;
+}
+
+/* With fewer elements than ranks the ring's first step is empty on some: nothing announces the
+ * operation. */
+static bool plan_ring_can(const struct hoop_plan *plan)
+{
+    return hoop_collective_is_blocked(plan->collective) || plan->count >= plan->n;
+}
+
+/* Can algo carry this out? With no elements bruck alone hears of all. */
+static bool plan_links_can(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
+                           enum hoop_algo algo)
+{
+    if (!hoop_plan_is_over_links(algo) || !plan_may(agreed, plan->collective, algo)) {
+        return false;
+    }
+    if (algo == HOOP_ALGO_BRUCK || algo == HOOP_ALGO_BINOMIAL) {
+        return plan_fits(agreed, plan);
+    }
+    return algo != HOOP_ALGO_RING || plan_ring_can(plan);
+}
+
+static uint64_t plan_links_cost(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
+                                enum hoop_algo algo)
+{
+    struct hoop_plan with = *plan;
+    with.algo = algo;
+    return hoop_cost(HOOP_COST_LINKS, &with, agreed->chunk_bytes);
+}
+
+/* Beyond HOOP_BRUCK_BYTES nobody sends everybody a copy, as long as there is another way. */
+static bool plan_is_large(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
+                          enum hoop_algo algo)
+{
+    return (algo == HOOP_ALGO_BRUCK || algo == HOOP_ALGO_BINOMIAL) &&
+           plan->count * plan->type_bytes > agreed->bruck_bytes;
+}
+
+static enum hoop_algo plan_cheapest(const struct hoop_agreement *agreed,
+                                    const struct hoop_plan *plan)
+{
+    enum hoop_algo best = HOOP_ALGO_AUTO;
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < HOOP_ALGO_COUNT; i++) {
+        const enum hoop_algo algo = (enum hoop_algo)i;
+        if (!plan_links_can(agreed, plan, algo)) {
+            continue;
+        }
+        uint64_t cost = plan_links_cost(agreed, plan, algo);
+        cost = plan_is_large(agreed, plan, algo) ? UINT64_MAX - 1 : cost;
+        if (cost < least) {
+            best = algo;
+            least = cost;
+        }
+    }
+    return best;
+}
+
+void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan)
+{
+    const enum hoop_algo asked = plan_asked(agreed, plan->collective);
+    plan->chunk = plan->count > 0 ? plan->count : 1;
+    if (plan->count == 0) {
+        plan->algo = HOOP_ALGO_BRUCK;
+    } else if (plan_links_can(agreed, plan, asked)) {
+        plan->algo = asked;
+    } else {
+        plan->algo = plan_cheapest(agreed, plan);
+    }
+    if (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_CHAIN) {
+        plan_lanes(agreed, agreed->chunk_bytes, plan);
+    } else if (plan->algo == HOOP_ALGO_PAIRWISE) {
+        plan_lanes(agreed, plan_pairwise_chunk_bytes(agreed, plan->n), plan);
+    }
+    plan->scratch = hoop_algo_scratch(plan);
+}
+
+/* ---- Shared memory -------------------------------------------------------------------------- */
+
+static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
+{
+    plan->head = plan_ceil(reach->head_bytes, plan->type_bytes);
+    plan->tail = plan_ceil(reach->tail_bytes, plan->type_bytes);
+    if (plan->head >= plan->count) {
+        plan->head = plan->count;
+        plan->tail = 0;
+    } else if (plan->tail > plan->count - plan->head) {
+        plan->tail = plan->count - plan->head;
+    }
+    plan->chunk = PLAN_SLICE_BYTES / plan->type_bytes;
+}
+
+void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,
+                      struct hoop_plan *plan)
+{
+    const enum hoop_algo asked = plan_asked(agreed, plan->collective);
+    if (hoop_plan_is_over_links(asked)) {
+        hoop_plan_links(agreed, plan);
+    } else if (reach->mapped && asked != HOOP_ALGO_SLAB) {
+        plan->algo = HOOP_ALGO_DIRECT;
+        plan_direct(reach, plan);
+    } else {
+        plan->algo = HOOP_ALGO_SLAB;
+        plan->chunk = HOOP_SLAB_BYTES / plan->type_bytes;
+    }
+}
+
+/* ---- What is seen from outside -------------------------------------------------------------- */
+
+void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
+                     const struct hoop_plan *plan, uint64_t ret_ns[HOOP_ALGO_COUNT])
+{
+    for (int i = 0; i < HOOP_ALGO_COUNT; i++) {
+        const enum hoop_algo algo = (enum hoop_algo)i;
+        struct hoop_plan with = *plan;
+        with.algo = algo;
+        with.chunk = HOOP_SLAB_BYTES / plan->type_bytes;
+        ret_ns[i] = 0;
+        if (over_links && plan_links_can(agreed, plan, algo)) {
+            ret_ns[i] = plan_links_cost(agreed, plan, algo);
+        } else if (!over_links && !hoop_plan_is_over_links(algo) &&
+                   plan_may(agreed, plan->collective, algo)) {
+            ret_ns[i] = hoop_cost(plan_class(agreed), &with, agreed->chunk_bytes);
+        }
+    }
+}

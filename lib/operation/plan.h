@@ -1,0 +1,57 @@
+/*
+ * Plans: which algorithm an operation uses, with which parameters. The cost model (cost.h) over a
+ * fixed list of candidates, the same on every rank and in every run, so that two runs agree; every
+ * input of the choice is one that all ranks know to be equal (the signature, the settings agreed at
+ * init, the announcements of all ranks).
+ */
+#ifndef HOOP_PLAN_H
+#define HOOP_PLAN_H
+
+#include "algo/step.h"
+#include "membership/membership.h"
+#include "operation/cost.h"
+#include "transports/signature.h"
+
+/* What is known of an operation before the choice: a plan without an algorithm. */
+struct hoop_plan hoop_plan_begin(const struct hoop_signature *signature, uint32_t me, uint32_t n,
+                                 bool in_place);
+
+/* How all ranks' buffers can be reached, from the announcements. */
+struct hoop_reach {
+    bool mapped;         /* every rank's buffers can be mapped by whoever touches them */
+    uint64_t head_bytes; /* the most that lies before the first whole page of an output that others
+                            write to */
+    uint64_t tail_bytes; /* and after the last */
+};
+
+/*
+ * The largest block, in bytes, whose data travel with the announcement (oneshot). That choice is
+ * made before anything is known of the others.
+ */
+uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
+                                enum hoop_collective collective);
+
+/* Completes the plan of one whose data travel with the announcement. */
+void hoop_plan_oneshot(struct hoop_plan *plan);
+
+/* Completes a plan that was begun, the announcements being known. */
+void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,
+                      struct hoop_plan *plan);
+
+/* Does this algorithm send over links? */
+bool hoop_plan_is_over_links(enum hoop_algo algo);
+
+/*
+ * Completes the plan of an operation over links, without announcements: they are in the first
+ * chunk. With count 0 it is a barrier, whatever the collective.
+ */
+void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan);
+
+/*
+ * What the model says of every algorithm that could be chosen for a plan that was begun, among
+ * those over links or over memory: ns, 0 for the others.
+ */
+void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
+                     const struct hoop_plan *plan, uint64_t ret_ns[HOOP_ALGO_COUNT]);
+
+#endif

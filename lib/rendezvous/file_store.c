@@ -1,0 +1,499 @@
+/*
+ * Rendezvous at a file; see file_store.h.
+ *
+ * What a file says may be long over: a job that was killed leaves its own behind, and nothing in it
+ * tells that nobody lives there any more. So a file is believed when somebody at its address proves
+ * the secret in it, and read again all the time until then. That needs no clock, no lock and no
+ * order of arrival, and holds on any file system that shows a directory's changes to other machines
+ * sooner or later. NFS does that late, from caches, unless the directory is changed from here:
+ * whoever looks makes and removes a file now and then.
+ *
+ * KEY is written to another name and renamed, so that nobody reads half of it. It is not synced to
+ * disk: it is of use only while its writer lives. Everything lies in a directory of mode 0700 that
+ * is this user's: others can at most be in the way.
+ */
+#include "rendezvous/file_store.h"
+#include "base/clock.h"
+#include "base/crypto.h"
+#include "base/log.h"
+#include "rendezvous/private_file.h"
+#include "rendezvous/probe.h"
+#include "runtime/wait.h"
+#include "runtime/worker.h"
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_MAGIC "hoop-at"
+#define FILE_VERSION 2u
+#define FILE_PATH_BYTES 2048
+#define FILE_NAME_BYTES (HOOP_RENDEZVOUS_KEY_BYTES + sizeof(".stir0123456789abcdef"))
+#define FILE_LOOK_FIRST_MS 2u
+#define FILE_LOOK_LAST_MS 50u
+#define FILE_STIR_MS 1000u
+#define FILE_POST_MS 250u
+#define FILE_SETTLE_MS 500u
+
+struct file_page {
+    char magic[8];
+    uint32_t version;
+    uint32_t reserved;
+    char name[HOOP_NAME_BYTES];
+    uint8_t secret[HOOP_SECRET_BYTES];
+    struct hoop_address address;
+};
+_Static_assert(sizeof(struct file_page) == 8 + 8 + 64 + 32 + 24, "file layout");
+
+enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_PAGE };
+
+/* What a worker does with a file. */
+struct file_task {
+    struct hoop_worker worker; /* first */
+    struct file_task *next;    /* under file_lock: of those that publish */
+    char *file;
+    char stir[FILE_NAME_BYTES]; /* a name that nobody else makes */
+    bool withdrawn;             /* under file_lock, as the next two */
+    enum file_found found;
+    struct file_page page; /* publishing: what is written; else what was found, if FILE_PAGE */
+};
+
+static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct file_task *file_posts; /* under file_lock; until their threads have ended */
+
+void hoop_rendezvous_pause(uint64_t ms)
+{
+    struct hoop_job never;
+    assert(ms > 0);
+    hoop_job_init(&never);
+    (void)hoop_job_wait(&never, hoop_deadline_ns(ms), NULL);
+    hoop_job_finish(&never);
+}
+
+/* ---- The file ----------------------------------------------------------------------------- */
+
+static const char *file_key(const char *file)
+{
+    return strrchr(file, '/') + 1;
+}
+
+static void file_directory(const char *file, char ret[FILE_PATH_BYTES])
+{
+    (void)snprintf(ret, FILE_PATH_BYTES, "%.*s", (int)(file_key(file) - 1 - file), file);
+}
+
+static hoop_result_t file_enter(const char *file, int *ret_fd)
+{
+    char directory[FILE_PATH_BYTES];
+    file_directory(file, directory);
+    return hoop_private_enter(directory, ret_fd);
+}
+
+static void file_clear_directory(const char *file)
+{
+    char directory[FILE_PATH_BYTES];
+    file_directory(file, directory);
+    (void)rmdir(directory); /* if nothing is in it */
+}
+
+hoop_result_t hoop_file_store_name(const char *path, const char key[HOOP_RENDEZVOUS_KEY_BYTES],
+                                   char **ret_file)
+{
+    char file[FILE_PATH_BYTES];
+    const size_t most = sizeof(file) - FILE_NAME_BYTES - sizeof(".hoop/");
+    const char *base = strrchr(path, '/');
+    if (path[0] != '/' || base[1] == 0 || strcmp(base, "/.") == 0 || strcmp(base, "/..") == 0 ||
+        strlen(path) > most) {
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "\"%.200s\" is not the absolute path of a file, shorter than %zu", path,
+                          most);
+    }
+    (void)snprintf(file, sizeof(file), "%s.hoop/%s", path, key);
+    *ret_file = strdup(file);
+    return *ret_file != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a path");
+}
+
+static enum file_found page_read(int directory, const char *key, struct file_page *ret_page)
+{
+    struct file_page page[2]; /* more than fits would be damage, too */
+    const ssize_t bytes = hoop_private_read(directory, key, page, sizeof(page));
+    const struct file_page *one = &page[0];
+    const bool good =
+        bytes == sizeof(*one) && memcmp(one->magic, FILE_MAGIC, sizeof(one->magic)) == 0 &&
+        one->version == FILE_VERSION && one->name[0] != 0 &&
+        memchr(one->name, 0, sizeof(one->name)) != NULL && hoop_address_is_valid(&one->address) &&
+        one->address.family != 0 && one->address.port != 0;
+    if (good) {
+        *ret_page = *one;
+    }
+    hoop_secret_wipe(page, sizeof(page));
+    return good ? FILE_PAGE : bytes < 0 ? FILE_NOTHING : FILE_DAMAGED;
+}
+
+/* ---- Tasks -------------------------------------------------------------------------------- */
+
+static void task_destroy(struct hoop_worker *worker)
+{
+    struct file_task *task = (struct file_task *)worker;
+    hoop_secret_wipe(&task->page, sizeof(task->page));
+    free(task->file);
+    free(task);
+}
+
+/* Held by its worker and by the caller. */
+static hoop_result_t task_start(const char *file, const struct file_page *page,
+                                hoop_result_t (*run)(struct hoop_worker *worker),
+                                struct file_task **ret_task)
+{
+    struct file_task *task = calloc(1, sizeof(*task));
+    uint8_t random[8];
+    char digits[2 * sizeof(random) + 1];
+    if (task == NULL || (task->file = strdup(file)) == NULL ||
+        hoop_random(random, sizeof(random)) != HOOP_OK) {
+        if (task != NULL) {
+            task_destroy(&task->worker);
+        }
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a rendezvous's file");
+    }
+    hoop_hex_format(random, sizeof(random), digits);
+    (void)snprintf(task->stir, sizeof(task->stir), "%s.stir%s", file_key(file), digits);
+    if (page != NULL) {
+        task->page = *page;
+    }
+    const hoop_result_t result = hoop_worker_start(&task->worker, run, task_destroy);
+    if (result != HOOP_OK) {
+        task_destroy(&task->worker);
+        return result;
+    }
+    *ret_task = task;
+    return HOOP_OK;
+}
+
+/* The directory, fit to be used; HOOP_AGAIN: not at this moment. */
+static hoop_result_t file_open(const char *file, int *ret_fd)
+{
+    char directory[FILE_PATH_BYTES];
+    file_directory(file, directory);
+    const hoop_result_t result = hoop_private_check_place(directory);
+    return result == HOOP_OK ? hoop_private_enter(directory, ret_fd) : result;
+}
+
+/* ---- Rank 0 before it serves -------------------------------------------------------------- */
+
+static hoop_result_t prepare_run(struct hoop_worker *worker)
+{
+    const struct file_task *task = (struct file_task *)worker;
+    int directory = -1;
+    const hoop_result_t result = file_open(task->file, &directory);
+    if (result == HOOP_OK) {
+        close(directory);
+    }
+    return result == HOOP_AGAIN ? HOOP_OK : result;
+}
+
+hoop_result_t hoop_file_store_prepare(const char *file, uint64_t timeout_ms)
+{
+    struct file_task *task = NULL;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    hoop_result_t result = task_start(file, NULL, prepare_run, &task);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = hoop_worker_wait(&task->worker, hoop_deadline_ns(timeout_ms), &failure);
+    hoop_worker_release(&task->worker);
+    if (result == HOOP_TIMEOUT) {
+        return hoop_error(result, "the file system of %.200s did not answer within %llu ms", file,
+                          (unsigned long long)timeout_ms);
+    }
+    return result == HOOP_OK ? result : hoop_error(result, "%s", failure.text);
+}
+
+/* ---- Waiting for rank 0 ------------------------------------------------------------------- */
+
+static hoop_result_t look_once(struct file_task *task, bool stir)
+{
+    struct file_page page = {.version = 0};
+    int directory = -1;
+    const hoop_result_t result = file_open(task->file, &directory);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (stir) {
+        hoop_private_stir(directory, task->stir);
+    }
+    const enum file_found found = page_read(directory, file_key(task->file), &page);
+    close(directory);
+    pthread_mutex_lock(&file_lock);
+    task->found = found;
+    task->page = page;
+    pthread_mutex_unlock(&file_lock);
+    hoop_secret_wipe(&page, sizeof(page));
+    return HOOP_OK;
+}
+
+static uint64_t look_later(uint64_t ms)
+{
+    return ms * 2 < FILE_LOOK_LAST_MS ? ms * 2 : FILE_LOOK_LAST_MS;
+}
+
+static hoop_result_t look_run(struct hoop_worker *worker)
+{
+    struct file_task *task = (struct file_task *)worker;
+    uint64_t look_ms = FILE_LOOK_FIRST_MS;
+    uint64_t stir_at = hoop_deadline_ns(FILE_STIR_MS);
+    hoop_result_t result = HOOP_OK;
+    do {
+        const bool stir = hoop_now_ns() >= stir_at;
+        stir_at = stir ? hoop_deadline_ns(FILE_STIR_MS) : stir_at;
+        result = look_once(task, stir);
+        look_ms = look_later(look_ms);
+    } while ((result == HOOP_OK || result == HOOP_AGAIN) && hoop_worker_pause(worker, look_ms));
+    if (result != HOOP_OK && result != HOOP_AGAIN) {
+        return result;
+    }
+    file_clear_directory(task->file);
+    return HOOP_OK;
+}
+
+/* What a caller knows who awaits rank 0. */
+struct await {
+    struct hoop_rendezvous rendezvous; /* what the file said last; name "": nothing to dial */
+    struct hoop_probe probe;           /* of that */
+    enum file_found found;
+    uint64_t deadline_ns;
+};
+
+/* What was found; true: a page that the rendezvous is not. Then it is. */
+static bool await_take(struct file_task *task, struct hoop_rendezvous *rendezvous,
+                       enum file_found *ret_found)
+{
+    assert(task != NULL);
+    pthread_mutex_lock(&file_lock);
+    const struct file_page *page = &task->page;
+    const bool fresh =
+        task->found == FILE_PAGE &&
+        (strcmp(page->name, rendezvous->name) != 0 ||
+         memcmp(page->secret, rendezvous->secret.bytes, HOOP_SECRET_BYTES) != 0 ||
+         memcmp(&page->address, &rendezvous->addresses[0], sizeof(page->address)) != 0);
+    if (fresh) {
+        memcpy(rendezvous->name, page->name, sizeof(rendezvous->name));
+        memcpy(rendezvous->secret.bytes, page->secret, HOOP_SECRET_BYTES);
+        rendezvous->addresses[0] = page->address;
+        rendezvous->address_count = 1;
+        rendezvous->has_secret = true;
+    }
+    *ret_found = task->found;
+    pthread_mutex_unlock(&file_lock);
+    return fresh;
+}
+
+static hoop_result_t await_fail(const char *file, uint64_t timeout_ms, enum file_found found,
+                                const struct hoop_rendezvous *rendezvous)
+{
+    char directory[FILE_PATH_BYTES];
+    char address[HOOP_ADDRESS_TEXT_BYTES];
+    char end[160] = "";
+    file_directory(file, directory);
+    if (found == FILE_PAGE) {
+        hoop_address_format(&rendezvous->addresses[0], address, sizeof(address));
+        (void)snprintf(end, sizeof(end),
+                       ": the file there says %s, where nobody of this job "
+                       "answers; does rank 0 still run?",
+                       address);
+    } else if (found == FILE_DAMAGED) {
+        (void)snprintf(end, sizeof(end), ": the file there is damaged");
+    }
+    return hoop_error(HOOP_TIMEOUT,
+                      "rank 0 did not say within %llu ms in %.160s where it is%s (all ranks must "
+                      "name the same path, on a file system that they share)",
+                      (unsigned long long)timeout_ms, directory, end);
+}
+
+/* For a moment. True: somebody proves what the file says. */
+static bool await_look(struct file_task *task, struct await *await, uint64_t ms)
+{
+    if (await_take(task, &await->rendezvous, &await->found)) {
+        hoop_probe_stop(&await->probe);
+        hoop_probe_start(&await->probe, &await->rendezvous, await->deadline_ns);
+    }
+    if (!await->probe.running) {
+        hoop_rendezvous_pause(ms);
+        return false;
+    }
+    const hoop_result_t result = hoop_probe_wait(&await->probe, hoop_deadline_ns(ms), NULL);
+    if (result != HOOP_OK && result != HOOP_TIMEOUT) { /* refused by whoever is there: again */
+        hoop_probe_stop(&await->probe);
+        await->rendezvous.name[0] = 0;
+        hoop_rendezvous_pause(ms);
+    }
+    return result == HOOP_OK;
+}
+
+hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
+                                    struct hoop_rendezvous *ret)
+{
+    struct await await = {.deadline_ns = hoop_deadline_ns(timeout_ms)};
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    uint64_t look_ms = FILE_LOOK_FIRST_MS;
+    struct file_task *task = NULL;
+    bool here = false;
+    assert(timeout_ms > 0);
+    hoop_result_t result = task_start(file, NULL, look_run, &task);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    while (!here && failure.code == HOOP_OK && hoop_now_ns() < await.deadline_ns) {
+        here = await_look(task, &await, look_ms);
+        look_ms = look_later(look_ms);
+        (void)hoop_worker_wait(&task->worker, 0, &failure);
+    }
+    hoop_probe_stop(&await.probe);
+    hoop_worker_hold(&task->worker);
+    hoop_worker_stop(&task->worker);
+    /* a moment to clear up: the process may end next */
+    (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS), NULL);
+    hoop_worker_release(&task->worker);
+    if (here) {
+        *ret = await.rendezvous;
+    } else if (failure.code != HOOP_OK) {
+        result = hoop_error(failure.code, "%s", failure.text);
+    } else {
+        result = await_fail(file, timeout_ms, await.found, &await.rendezvous);
+    }
+    hoop_secret_wipe(&await, sizeof(await));
+    return result;
+}
+
+/* ---- Publishing --------------------------------------------------------------------------- */
+
+/* Whose page is there? FILE_DAMAGED: another rendezvous's. */
+static enum file_found post_find(const struct file_task *task, int directory)
+{
+    struct file_page page;
+    const enum file_found found = page_read(directory, file_key(task->file), &page);
+    if (found == FILE_PAGE) {
+        const bool mine = strcmp(page.name, task->page.name) == 0;
+        hoop_secret_wipe(&page, sizeof(page));
+        return mine ? FILE_PAGE : FILE_DAMAGED;
+    }
+    return FILE_NOTHING;
+}
+
+/* Sees to it that the page is there. Who came later has it: it is not taken back. */
+static hoop_result_t post_once(struct file_task *task, bool first)
+{
+    const char *key = file_key(task->file);
+    char temporary[FILE_NAME_BYTES];
+    int directory = -1;
+    hoop_result_t result = file_open(task->file, &directory);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    const enum file_found found = post_find(task, directory);
+    if (found == FILE_NOTHING || first) {
+        (void)snprintf(temporary, sizeof(temporary), "%s.new", key);
+        result = hoop_private_replace(directory, key, temporary, &task->page, sizeof(task->page));
+    } else if (found == FILE_DAMAGED) {
+        result = hoop_error(HOOP_INVALID_USAGE,
+                            "another job meets at %.200s: this one is not found there any more",
+                            task->file);
+    }
+    close(directory);
+    return result;
+}
+
+static void post_remove(const struct file_task *task)
+{
+    int directory = -1;
+    if (file_enter(task->file, &directory) == HOOP_OK) {
+        if (post_find(task, directory) == FILE_PAGE) {
+            (void)unlinkat(directory, file_key(task->file), 0);
+        }
+        close(directory);
+    }
+    file_clear_directory(task->file);
+}
+
+static void post_unlist(const struct file_task *task)
+{
+    pthread_mutex_lock(&file_lock);
+    struct file_task **at = &file_posts;
+    while (*at != task) {
+        at = &(*at)->next;
+    }
+    *at = task->next;
+    pthread_mutex_unlock(&file_lock);
+}
+
+static hoop_result_t post_run(struct hoop_worker *worker)
+{
+    struct file_task *task = (struct file_task *)worker;
+    bool complained = false;
+    bool first = true;
+    do {
+        const hoop_result_t result = post_once(task, first);
+        first = first && result != HOOP_OK;
+        if (result != HOOP_OK && result != HOOP_AGAIN && !complained) {
+            hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s", hoop_thread_error());
+            complained = true;
+        }
+    } while (hoop_worker_pause(worker, FILE_POST_MS));
+    post_remove(task);
+    post_unlist(task);
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
+                                      const struct hoop_address *address,
+                                      struct hoop_failure *failure)
+{
+    struct file_page page = {.magic = FILE_MAGIC, .version = FILE_VERSION, .address = *address};
+    struct file_task *task = NULL;
+    assert(rendezvous->file != NULL && rendezvous->has_secret);
+    memcpy(page.name, rendezvous->name, sizeof(page.name));
+    memcpy(page.secret, rendezvous->secret.bytes, sizeof(page.secret));
+    const hoop_result_t result = task_start(rendezvous->file, &page, post_run, &task);
+    assert(result != HOOP_OK || task != NULL);
+    if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
+        pthread_mutex_lock(&file_lock);
+        task->next = file_posts;
+        file_posts = task;
+        pthread_mutex_unlock(&file_lock);
+    }
+    hoop_secret_wipe(&page, sizeof(page));
+    return result == HOOP_OK ? result : hoop_failure_take(failure, result, -1);
+}
+
+void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous)
+{
+    pthread_mutex_lock(&file_lock);
+    struct file_task *task = file_posts;
+    while (task != NULL && (task->withdrawn || strcmp(task->page.name, rendezvous->name) != 0)) {
+        task = task->next;
+    }
+    if (task != NULL) {
+        task->withdrawn = true;
+    }
+    pthread_mutex_unlock(&file_lock);
+    if (task != NULL) {
+        hoop_worker_stop(&task->worker);
+    }
+}
+
+void hoop_file_store_settle(const char *file)
+{
+    pthread_mutex_lock(&file_lock);
+    struct file_task *task = file != NULL ? file_posts : NULL;
+    while (task != NULL && (!task->withdrawn || strcmp(task->file, file) != 0)) {
+        task = task->next;
+    }
+    if (task != NULL) {
+        hoop_worker_hold(&task->worker);
+    }
+    pthread_mutex_unlock(&file_lock);
+    if (task != NULL) {
+        (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS), NULL);
+        hoop_worker_release(&task->worker);
+    }
+}

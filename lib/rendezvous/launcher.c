@@ -1,0 +1,546 @@
+/* The environment of launchers; see launcher.h. */
+#include "rendezvous/launcher.h"
+#include "base/sizes.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define LAUNCHER_VALUE_BYTES 255u /* of what names a job; PMIx has no longer names */
+/* How many ports are tried where the port is not the user's choice. */
+#define LAUNCHER_PORTS 8u
+/* Below the range that Linux gives to outgoing connections. */
+#define LAUNCHER_PORT_FIRST 20000u
+#define LAUNCHER_PORT_COUNT 10000u
+
+static const struct launcher_family {
+    const char *name;
+    const char *size[2]; /* the first that is set counts */
+    const char *rank;
+    const char *local_size, *local_rank; /* NULL: not said */
+    const char *machines[2];
+    const char *only_with;
+    const char *jobs[2]; /* what tells this job from others */
+    const char *attempt; /* how often it was started again */
+} launcher_families[] = {
+    {
+        .name = "torchrun",
+        .size = {"WORLD_SIZE"},
+        .rank = "RANK",
+        .local_size = "LOCAL_WORLD_SIZE",
+        .local_rank = "LOCAL_RANK",
+        .jobs = {"TORCHELASTIC_RUN_ID"},
+        .attempt = "TORCHELASTIC_RESTART_COUNT",
+    },
+    {
+        .name = "Open MPI",
+        .size = {"OMPI_COMM_WORLD_SIZE"},
+        .rank = "OMPI_COMM_WORLD_RANK",
+        .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+        .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+        .jobs = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+    },
+    {
+        .name = "PMI",
+        .size = {"PMI_SIZE"},
+        .rank = "PMI_RANK",
+        .local_size = "MPI_LOCALNRANKS",
+        .local_rank = "MPI_LOCALRANKID",
+        .jobs = {"PMI_JOBID"},
+    },
+    {
+        .name = "Slurm",
+        .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, /* the job's may be more */
+        .rank = "SLURM_PROCID",
+        .machines = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+        /* outside srun Slurm sets the size too, for one process that is no task */
+        .only_with = "SLURM_STEP_ID",
+        .jobs = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+        .attempt = "SLURM_RESTART_COUNT",
+    },
+};
+
+/* ---- Variables ---------------------------------------------------------------------------- */
+
+struct launcher_env {
+    hoop_launcher_get_fn *get;
+    void *arg;
+};
+
+static const char *launcher_get(const struct launcher_env *env, const char *variable)
+{
+    const char *value = variable != NULL ? env->get(env->arg, variable) : NULL;
+    return value != NULL && value[0] != 0 ? value : NULL;
+}
+
+/* The first of two variables that is set; the first, if none is. */
+static const char *launcher_first(const struct launcher_env *env, const char *const variables[2])
+{
+    const bool second = launcher_get(env, variables[0]) == NULL && variables[1] != NULL &&
+                        launcher_get(env, variables[1]) != NULL;
+    return variables[second ? 1 : 0];
+}
+
+/* At most 9 digits, so that nothing overflows. */
+static bool launcher_digits(const char **at, uint32_t *ret_number)
+{
+    const size_t digits = strspn(*at, "0123456789");
+    if (digits == 0 || digits > 9) {
+        return false;
+    }
+    *ret_number = (uint32_t)strtoul(*at, NULL, 10);
+    *at += digits;
+    return true;
+}
+
+/* Unset: *ret_number stays as it is. */
+static hoop_result_t launcher_number(const struct launcher_env *env, const char *variable,
+                                     uint32_t least, uint32_t most, uint32_t *ret_number)
+{
+    const char *text = launcher_get(env, variable);
+    const char *end = text;
+    uint32_t number = 0;
+    if (text == NULL) {
+        return HOOP_OK;
+    }
+    if (!launcher_digits(&end, &number) || *end != 0 || number < least || number > most) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s is \"%.64s\": expected a number from %u to %u",
+                          variable, text, least, most);
+    }
+    *ret_number = number;
+    return HOOP_OK;
+}
+
+static hoop_result_t launcher_add_name(const struct launcher_env *env, const char *variable,
+                                       struct hoop_launcher *ret)
+{
+    const char *value = launcher_get(env, variable);
+    const size_t used = strlen(ret->job);
+    if (value == NULL) {
+        return HOOP_OK;
+    }
+    if (strlen(value) > LAUNCHER_VALUE_BYTES) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s has %zu characters: expected at most %u",
+                          variable, strlen(value), LAUNCHER_VALUE_BYTES);
+    }
+    (void)snprintf(ret->job + used, sizeof(ret->job) - used, "%s=%s\n", variable, value);
+    return HOOP_OK;
+}
+
+/* ---- Host lists --------------------------------------------------------------------------- */
+
+/*
+ * The ranges of a bracket, from behind '[' on: how many numbers they have, and the wanted one, with
+ * the leading zeros of its range's beginning. Returns what follows ']'; NULL: no such ranges.
+ */
+static const char *hostlist_ranges(const char *at, uint64_t wanted, uint64_t *ret_count,
+                                   char ret_digits[16])
+{
+    uint64_t count = 0;
+    for (;; at++) {
+        const char *begin = at;
+        uint32_t low = 0;
+        if (!launcher_digits(&at, &low)) {
+            return NULL;
+        }
+        const int width = (int)(at - begin);
+        uint32_t high = low;
+        if (*at == '-' && (at++, !launcher_digits(&at, &high) || high < low)) {
+            return NULL;
+        }
+        if (wanted >= count && wanted - count <= high - low) {
+            (void)snprintf(ret_digits, 16, "%0*u", width, low + (uint32_t)(wanted - count));
+        }
+        count += (uint64_t)high - low + 1;
+        if (count > HOOP_LAUNCHER_HOSTS_MAX || (*at != ',' && *at != ']')) {
+            return NULL;
+        }
+        if (*at == ']') {
+            *ret_count = count;
+            return at + 1;
+        }
+    }
+}
+
+/* Up to the comma that ends this item of the list, or the end; NULL: malformed. */
+static const char *hostlist_count(const char *at, uint64_t *ret_count)
+{
+    const char *begin = at;
+    uint64_t count = 1;
+    while (at != NULL && *at != 0 && *at != ',') {
+        uint64_t numbers = 1;
+        char digits[16];
+        if (*at == '[') {
+            at = hostlist_ranges(at + 1, 0, &numbers, digits);
+        } else {
+            const bool good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') ||
+                              (*at >= 'A' && *at <= 'Z') || strchr("-._", *at) != NULL;
+            at = good ? at + 1 : NULL;
+        }
+        count *= numbers;
+        if (count > HOOP_LAUNCHER_HOSTS_MAX) {
+            return NULL;
+        }
+    }
+    *ret_count = count;
+    return at == begin ? NULL : at;
+}
+
+/* The host at an index below the item's count; of several brackets the last runs fastest. */
+static bool hostlist_write(const char *at, uint64_t count, uint64_t index,
+                           char ret_host[HOOP_LAUNCHER_HOST_BYTES])
+{
+    size_t length = 0;
+    while (*at != 0 && *at != ',' && length < HOOP_LAUNCHER_HOST_BYTES) {
+        uint64_t numbers = 1;
+        char digits[16] = "";
+        if (*at != '[') {
+            ret_host[length++] = *at++;
+            continue;
+        }
+        (void)hostlist_ranges(at + 1, 0, &numbers, digits);
+        count /= numbers;
+        at = hostlist_ranges(at + 1, index / count, &numbers, digits);
+        index %= count;
+        length +=
+            (size_t)snprintf(ret_host + length, HOOP_LAUNCHER_HOST_BYTES - length, "%s", digits);
+    }
+    if (length >= HOOP_LAUNCHER_HOST_BYTES) {
+        return false;
+    }
+    ret_host[length] = 0;
+    return true;
+}
+
+hoop_result_t hoop_hostlist_get(const char *list, uint32_t index,
+                                char ret_host[HOOP_LAUNCHER_HOST_BYTES], uint32_t *ret_count)
+{
+    char host[HOOP_LAUNCHER_HOST_BYTES] = "";
+    const char *at = list;
+    uint64_t total = 0;
+    bool good = true;
+    for (;;) {
+        uint64_t count = 0;
+        const char *end = hostlist_count(at, &count);
+        if (end != NULL && index >= total && index - total < count) {
+            good = hostlist_write(at, count, index - total, host);
+        }
+        total += count;
+        good = good && end != NULL && total <= HOOP_LAUNCHER_HOSTS_MAX;
+        if (!good || *end == 0) {
+            break;
+        }
+        at = end + 1;
+    }
+    if (!good || host[0] == 0) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "\"%.128s\" is no list of at most %u hosts, like node[01-03,7],gpu5, "
+                          "with one at index %u",
+                          list, HOOP_LAUNCHER_HOSTS_MAX, index);
+    }
+    memcpy(ret_host, host, sizeof(host));
+    if (ret_count != NULL) {
+        *ret_count = (uint32_t)total;
+    }
+    return HOOP_OK;
+}
+
+/* ---- Slurm -------------------------------------------------------------------------------- */
+
+/* "2(x3),1": how many on this node, and on all. False: it is nothing like that. */
+static bool launcher_tasks(const char *at, uint32_t node, uint32_t *ret_here, uint64_t *ret_all)
+{
+    uint64_t nodes = 0;
+    uint64_t all = 0;
+    for (;; at++) {
+        uint32_t tasks = 0;
+        uint32_t times = 1;
+        if (!launcher_digits(&at, &tasks)) {
+            return false;
+        }
+        if (strncmp(at, "(x", 2) == 0 &&
+            (at += 2, !launcher_digits(&at, &times) || times == 0 || *at++ != ')')) {
+            return false;
+        }
+        if (node >= nodes && node - nodes < times) {
+            *ret_here = tasks;
+        }
+        nodes += times;
+        all += (uint64_t)tasks * times;
+        if (*at == 0) {
+            *ret_all = all;
+            return true;
+        }
+        if (*at != ',') {
+            return false;
+        }
+    }
+}
+
+/* How many ranks are here, if the variable is about this step and not about a larger job. */
+static hoop_result_t launcher_slurm_local(const struct launcher_env *env, struct hoop_launcher *ret)
+{
+    static const char *const variables[2] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"};
+    const char *variable = launcher_first(env, variables);
+    const char *text = launcher_get(env, variable);
+    uint32_t node = HOOP_LAUNCHER_HOSTS_MAX;
+    uint32_t here = 0;
+    uint64_t all = 0;
+    const hoop_result_t result =
+        launcher_number(env, "SLURM_NODEID", 0, HOOP_LAUNCHER_HOSTS_MAX - 1, &node);
+    if (result != HOOP_OK || text == NULL) {
+        return result;
+    }
+    if (!launcher_tasks(text, node, &here, &all)) {
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "%s is \"%.64s\": expected the tasks of each node, like 2(x3),1",
+                          variable, text);
+    }
+    if (all != ret->n || here == 0) {
+        return HOOP_OK;
+    }
+    ret->local_n = here;
+    return launcher_number(env, "SLURM_LOCALID", 0, here - 1, &ret->local_rank);
+}
+
+/* The same on all ranks, and hardly that of another job. */
+static struct hoop_ports launcher_slurm_ports(const struct launcher_env *env)
+{
+    const char *const texts[] = {launcher_get(env, "SLURM_JOB_ID"), ".",
+                                 launcher_get(env, "SLURM_STEP_ID")};
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        for (const char *at = texts[i]; at != NULL && *at != 0; at++) {
+            hash = (hash ^ (uint8_t)*at) * 16777619u;
+        }
+    }
+    const uint32_t first = LAUNCHER_PORT_FIRST + hash % (LAUNCHER_PORT_COUNT - LAUNCHER_PORTS);
+    return (struct hoop_ports){(uint16_t)first, (uint16_t)(first + LAUNCHER_PORTS - 1)};
+}
+
+static hoop_result_t launcher_slurm(const struct launcher_env *env, struct hoop_launcher *ret)
+{
+    static const char *const variables[2] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"};
+    const char *variable = launcher_first(env, variables);
+    const char *list = launcher_get(env, variable);
+    ret->ports = launcher_slurm_ports(env);
+    if (list != NULL && hoop_hostlist_get(list, 0, ret->host, NULL) != HOOP_OK) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s: %s", variable, hoop_thread_error());
+    }
+    return launcher_slurm_local(env, ret);
+}
+
+/* ---- Families ----------------------------------------------------------------------------- */
+
+static hoop_result_t launcher_local(const struct launcher_family *family,
+                                    const struct launcher_env *env, struct hoop_launcher *ret)
+{
+    uint32_t local_n = 0;
+    hoop_result_t result = launcher_number(env, family->local_size, 1, HOOP_MAX_RANKS, &local_n);
+    if (result != HOOP_OK || local_n == 0) {
+        return result;
+    }
+    if (local_n > ret->n) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected at most %s, which is %u",
+                          family->local_size, local_n, launcher_first(env, family->size), ret->n);
+    }
+    result = launcher_number(env, family->local_rank, 0, HOOP_MAX_RANKS - 1, &ret->local_rank);
+    if (result == HOOP_OK && ret->local_rank >= local_n) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected less than %s, which is %u",
+                          family->local_rank, ret->local_rank, family->local_size, local_n);
+    }
+    ret->local_n = local_n;
+    return result;
+}
+
+static hoop_result_t launcher_names(const struct launcher_family *family,
+                                    const struct launcher_env *env, struct hoop_launcher *ret)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < 2 && result == HOOP_OK; i++) {
+        result = launcher_add_name(env, family->jobs[i], ret);
+    }
+    ret->named = ret->job[0] != 0;
+    return result == HOOP_OK ? launcher_add_name(env, family->attempt, ret) : result;
+}
+
+/* What a family whose n and rank are set says. */
+static hoop_result_t launcher_family(const struct launcher_family *family,
+                                     const struct launcher_env *env, struct hoop_launcher *ret)
+{
+    const char *size = launcher_first(env, family->size);
+    ret->family = family->name;
+    hoop_result_t result = launcher_number(env, size, 1, HOOP_MAX_RANKS, &ret->n);
+    if (result == HOOP_OK) {
+        result = launcher_number(env, family->rank, 0, HOOP_MAX_RANKS - 1, &ret->rank);
+    }
+    if (result == HOOP_OK && ret->rank >= ret->n) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected less than %s, which is %u",
+                          family->rank, ret->rank, size, ret->n);
+    }
+    if (result == HOOP_OK) {
+        result = launcher_local(family, env, ret);
+    }
+    if (result == HOOP_OK) {
+        result = launcher_number(env, launcher_first(env, family->machines), 1,
+                                 HOOP_LAUNCHER_HOSTS_MAX, &ret->machines);
+    }
+    if (result == HOOP_OK && strcmp(family->name, "Slurm") == 0) {
+        result = launcher_slurm(env, ret);
+    }
+    return result == HOOP_OK ? launcher_names(family, env, ret) : result;
+}
+
+/* What one family left open, from another that is about as many ranks. named: by MASTER_PORT. */
+static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_launcher *other,
+                              bool named)
+{
+    if (launcher->local_n == 0) {
+        launcher->local_n = other->local_n;
+        launcher->local_rank = other->local_rank;
+        launcher->machines = other->machines;
+    }
+    if (launcher->host[0] == 0) {
+        memcpy(launcher->host, other->host, sizeof(launcher->host));
+        launcher->ports = other->ports;
+    }
+    if (!launcher->named && !named) {
+        memcpy(launcher->job, other->job, sizeof(launcher->job));
+        launcher->named = other->named;
+    }
+}
+
+/* Of a family only one of n and rank is set. It may be of no use, but not be about another job. */
+static hoop_result_t launcher_half(const struct launcher_family *family,
+                                   const struct launcher_env *env,
+                                   const struct hoop_launcher *chosen)
+{
+    const char *size = launcher_first(env, family->size);
+    const char *size_text = launcher_get(env, size);
+    const char *set = size_text != NULL ? size : family->rank;
+    const char *unset = size_text != NULL ? family->rank : size;
+    uint32_t n = chosen->n;
+    if (chosen->family == NULL) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s is \"%.64s\" but %s is not set", set,
+                          launcher_get(env, set), unset);
+    }
+    const hoop_result_t result = launcher_number(env, size, 1, HOOP_MAX_RANKS, &n);
+    if (result == HOOP_OK && n != chosen->n) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s is %u but %s started %u ranks, and %s is not set",
+                          size, n, chosen->family, chosen->n, family->rank);
+    }
+    return result;
+}
+
+/* ---- Where rank 0 is ---------------------------------------------------------------------- */
+
+static bool launcher_is_true(const char *text)
+{
+    return text != NULL && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
+}
+
+/*
+ * MASTER_ADDR and MASTER_PORT. torchrun keeps a store of its own at MASTER_PORT if it says so: then
+ * the ports that follow it are rank 0's, or at the end of all ports those before it.
+ */
+static hoop_result_t launcher_master(const struct launcher_env *env, struct hoop_launcher *ret)
+{
+    const char *host = launcher_get(env, "MASTER_ADDR");
+    uint32_t port = 0;
+    if (host != NULL && strlen(host) >= sizeof(ret->host)) {
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "MASTER_ADDR has %zu characters: expected a name or "
+                          "address of at most %zu",
+                          strlen(host), sizeof(ret->host) - 1);
+    }
+    const hoop_result_t result = launcher_number(env, "MASTER_PORT", 1, UINT16_MAX, &port);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (host != NULL) {
+        (void)snprintf(ret->host, sizeof(ret->host), "%s", host);
+    }
+    if (port == 0) {
+        return HOOP_OK;
+    }
+    ret->named = true;
+    ret->ports = (struct hoop_ports){(uint16_t)port, (uint16_t)port};
+    if (launcher_is_true(launcher_get(env, "TORCHELASTIC_USE_AGENT_STORE"))) {
+        const uint32_t first =
+            port + LAUNCHER_PORTS <= UINT16_MAX ? port + 1 : port - LAUNCHER_PORTS;
+        ret->ports = (struct hoop_ports){(uint16_t)first, (uint16_t)(first + LAUNCHER_PORTS - 1)};
+    }
+    return launcher_add_name(env, "MASTER_PORT", ret);
+}
+
+/* A family whose n and rank are set: the first one counts, others may complete it. */
+static hoop_result_t launcher_take(const struct launcher_family *family,
+                                   const struct launcher_env *env, struct hoop_launcher *chosen)
+{
+    struct hoop_launcher said = {.family = NULL};
+    const bool first = chosen->family == NULL;
+    const hoop_result_t result = launcher_family(family, env, &said);
+    if (first && result == HOOP_OK) {
+        *chosen = said;
+    } else if (!first && result == HOOP_OK && said.n == chosen->n) {
+        launcher_complete(chosen, &said, launcher_get(env, "MASTER_PORT") != NULL);
+    }
+    return first ? result : HOOP_OK;
+}
+
+hoop_result_t hoop_launcher_read(hoop_launcher_get_fn *get, void *arg, struct hoop_launcher *ret)
+{
+    const struct launcher_env env = {get, arg};
+    const struct launcher_family *half = NULL;
+    struct hoop_launcher chosen = {.n = 1};
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < sizeof(launcher_families) / sizeof(launcher_families[0]); i++) {
+        const struct launcher_family *family = &launcher_families[i];
+        const bool there =
+            family->only_with == NULL || launcher_get(&env, family->only_with) != NULL;
+        const bool sized = launcher_get(&env, launcher_first(&env, family->size)) != NULL;
+        const bool ranked = launcher_get(&env, family->rank) != NULL;
+        if (there && sized && ranked) {
+            result = launcher_take(family, &env, &chosen);
+        } else if (there && (sized || ranked) && half == NULL) {
+            half = family;
+        }
+        if (result != HOOP_OK) {
+            return result;
+        }
+    }
+    result = half != NULL ? launcher_half(half, &env, &chosen) : HOOP_OK;
+    if (result == HOOP_OK) {
+        result = launcher_master(&env, &chosen);
+    }
+    if (result == HOOP_OK) {
+        *ret = chosen;
+    }
+    return result;
+}
+
+/* ---- One machine? ------------------------------------------------------------------------- */
+
+enum hoop_spread hoop_launcher_spread(const struct hoop_launcher *launcher)
+{
+    if (launcher->n == 1 || launcher->local_n == launcher->n || launcher->machines == 1) {
+        return HOOP_SPREAD_ONE;
+    }
+    return launcher->local_n != 0 || launcher->machines != 0 ? HOOP_SPREAD_SEVERAL
+                                                             : HOOP_SPREAD_UNKNOWN;
+}
+
+bool hoop_host_is_loopback(const char *host)
+{
+    static const char suffix[] = ".localhost";
+    const size_t length = strlen(host);
+    struct hoop_address address;
+    if (strcasecmp(host, "localhost") == 0 || strcasecmp(host, "localhost.localdomain") == 0 ||
+        strcasecmp(host, "ip6-localhost") == 0 || strcasecmp(host, "ip6-loopback") == 0) {
+        return true;
+    }
+    if (length >= sizeof(suffix) && strcasecmp(host + length - (sizeof(suffix) - 1), suffix) == 0) {
+        return true;
+    }
+    return hoop_address_parse(host, &address) == HOOP_OK && hoop_address_is_loopback(&address);
+}

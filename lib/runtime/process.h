@@ -1,0 +1,14 @@
+/* Who this process is, to others. */
+#ifndef HOOP_PROCESS_H
+#define HOOP_PROCESS_H
+
+#include <stdint.h>
+
+/* Random, made at first use, never 0: pids are used again, and differ between pid namespaces. */
+uint64_t hoop_process_id(void);
+
+/* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
+ */
+uint64_t hoop_process_start_time(int pid);
+
+#endif

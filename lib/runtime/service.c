@@ -1,0 +1,534 @@
+/*
+ * The service thread: a libuv loop in one pthread with all signals blocked, and a queue of calls
+ * for it. libuv gives the loop, its wake-up, timers and the watching of descriptors; sockets are
+ * our own, because libuv's pipes cannot pass arbitrary descriptors.
+ *
+ * The thread ends with the process. A fork stops it in the child: there only the atfork handler
+ * runs, which closes what hoop_fork_keep() has listed and marks the process. It takes no lock but
+ * the one that the prepare handler took before, and allocates nothing.
+ */
+#include "runtime/service.h"
+#include "base/clock.h"
+#include "base/crypto.h"
+#include "base/log.h"
+#include "runtime/watch.h"
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <uv.h>
+
+/* What the loop opens: epoll, wake-up, and pipes for signals. */
+#define SERVICE_DESCRIPTORS 8
+#define SERVICE_FILES_MOST ((rlim_t)1048576)
+#define SERVICE_DRAIN_TURNS 64
+
+/* How long exit() waits for the service thread to come to rest. */
+#define SERVICE_PARK_MS 2000u
+
+/* A call that waits for its turn; in the caller's frame if `job` is set, else allocated. */
+struct service_call {
+    struct service_call *next;
+    void (*fn)(void *arg);
+    void *arg;
+    struct hoop_job *job; /* NULL: posted, allocated */
+    _Alignas(max_align_t) unsigned char copy[];
+};
+
+static struct {
+    pthread_mutex_t start_lock;
+    bool running;       /* under start_lock */
+    _Atomic bool ended; /* written once, at exit() */
+    uv_loop_t loop;     /* the service thread's */
+    uv_async_t wake;
+    uint64_t events; /* that watches were called for; the service thread's */
+    uv_idle_t sweep; /* runs while something is to be freed */
+    void **freed;    /* the service thread's */
+    size_t freed_count, freed_size;
+
+    pthread_mutex_t queue_lock;
+    struct service_call *first, **last; /* under queue_lock */
+
+    pthread_mutex_t fork_lock; /* held over every fork */
+    int *kept;                 /* under fork_lock */
+    size_t kept_count, kept_size;
+} service = {
+    .start_lock = PTHREAD_MUTEX_INITIALIZER,
+    .queue_lock = PTHREAD_MUTEX_INITIALIZER,
+    .fork_lock = PTHREAD_MUTEX_INITIALIZER,
+    .last = &service.first,
+};
+
+_Atomic bool hoop_service_forked; /* written once, by the child's handler */
+
+static _Thread_local bool service_is_me; /* this is the service thread */
+
+/* ---- The queue ---------------------------------------------------------------------------- */
+
+static void service_run_calls(uv_async_t *wake)
+{
+    (void)wake;
+    pthread_mutex_lock(&service.queue_lock);
+    struct service_call *call = service.first;
+    service.first = NULL;
+    service.last = &service.first;
+    pthread_mutex_unlock(&service.queue_lock);
+    while (call != NULL) {
+        struct service_call *next = call->next;
+        struct hoop_job *job = call->job;
+        call->fn(call->arg);
+        if (job != NULL) {
+            hoop_job_complete(job, NULL);
+        } else {
+            free(call);
+        }
+        call = next;
+    }
+}
+
+static void service_enqueue(struct service_call *call)
+{
+    call->next = NULL;
+    pthread_mutex_lock(&service.queue_lock);
+    const bool was_empty = service.first == NULL;
+    *service.last = call;
+    service.last = &call->next;
+    pthread_mutex_unlock(&service.queue_lock);
+    if (was_empty) { /* else the wake-up of the first call is on its way */
+        const int before = hoop_cancel_off();
+        uv_async_send(&service.wake);
+        hoop_cancel_restore(before);
+    }
+}
+
+/* There is nobody to run anything: in a forked child, and at the end of exit(). */
+static bool service_is_gone(void)
+{
+    return hoop_is_forked() || atomic_load_explicit(&service.ended, memory_order_relaxed);
+}
+
+void hoop_service_post(void (*fn)(void *arg), void *arg, size_t bytes)
+{
+    if (service_is_gone()) {
+        return;
+    }
+    struct service_call *call = malloc(sizeof(*call) + bytes);
+    if (call == NULL) {
+        /* a post cannot fail: be late instead */
+        hoop_service_run(fn, arg);
+        return;
+    }
+    *call = (struct service_call){.fn = fn, .arg = call->copy};
+    memcpy(call->copy, arg, bytes);
+    service_enqueue(call);
+}
+
+void hoop_service_run(void (*fn)(void *arg), void *arg)
+{
+    if (service_is_gone()) {
+        return;
+    }
+    if (service_is_me) {
+        fn(arg);
+        return;
+    }
+    struct hoop_job job;
+    hoop_job_init(&job);
+    struct service_call call = {.fn = fn, .arg = arg, .job = &job};
+    service_enqueue(&call);
+    (void)hoop_job_wait(&job, HOOP_NEVER, NULL);
+    hoop_job_finish(&job);
+}
+
+/* ---- Coming to rest ---------------------------------------------------------------------------
+ */
+
+static void service_count_events(void *arg)
+{
+    *(uint64_t *)arg = service.events;
+}
+
+void hoop_service_drain(void)
+{
+    uint64_t before = UINT64_MAX;
+    uint64_t now = 0;
+    /* between two calls the loop has asked the kernel, and served everybody who was ready */
+    for (int turn = 0; turn < SERVICE_DRAIN_TURNS && now != before; turn++) {
+        before = now;
+        hoop_service_run(service_count_events, &now);
+    }
+}
+
+/* ---- Freeing later ------------------------------------------------------------------------ */
+
+/* Idle handles run between callbacks, never inside one; and while one does, the loop does not
+ * sleep. */
+static void service_sweep(uv_idle_t *sweep)
+{
+    for (size_t i = 0; i < service.freed_count; i++) {
+        free(service.freed[i]);
+    }
+    service.freed_count = 0;
+    uv_idle_stop(sweep);
+}
+
+void hoop_free_later(void *memory)
+{
+    assert(service_is_me);
+    if (memory == NULL) {
+        return;
+    }
+    if (service.freed_count == service.freed_size) {
+        const size_t size = service.freed_size == 0 ? 16 : service.freed_size * 2;
+        void **freed = realloc(service.freed, size * sizeof(*freed));
+        if (freed == NULL) {
+            return; /* lost: who may be using it is not known */
+        }
+        service.freed = freed;
+        service.freed_size = size;
+    }
+    service.freed[service.freed_count++] = memory;
+    uv_idle_start(&service.sweep, service_sweep);
+}
+
+/* ---- fork --------------------------------------------------------------------------------- */
+
+void hoop_fork_hold(void)
+{
+    pthread_mutex_lock(&service.fork_lock);
+}
+
+void hoop_fork_release(void)
+{
+    pthread_mutex_unlock(&service.fork_lock);
+}
+
+hoop_result_t hoop_fork_keep(int fd)
+{
+    if (service.kept_count == service.kept_size) {
+        const size_t size = service.kept_size == 0 ? 64 : service.kept_size * 2;
+        int *kept = realloc(service.kept, size * sizeof(*kept));
+        if (kept == NULL) {
+            close(fd);
+            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to keep a descriptor");
+        }
+        service.kept = kept;
+        service.kept_size = size;
+    }
+    service.kept[service.kept_count++] = fd;
+    return HOOP_OK;
+}
+
+void hoop_fork_close(int fd)
+{
+    if (fd < 0) {
+        return;
+    }
+    pthread_mutex_lock(&service.fork_lock);
+    for (size_t i = 0; i < service.kept_count; i++) {
+        if (service.kept[i] == fd) {
+            service.kept[i] = service.kept[--service.kept_count];
+            break;
+        }
+    }
+    close(fd);
+    pthread_mutex_unlock(&service.fork_lock);
+}
+
+static void service_child(void)
+{
+    for (size_t i = 0; i < service.kept_count; i++) {
+        close(service.kept[i]);
+    }
+    service.kept_count = 0;
+    atomic_store_explicit(&hoop_service_forked, true, memory_order_relaxed);
+    pthread_mutex_unlock(&service.fork_lock);
+}
+
+/* ---- Start -------------------------------------------------------------------------------- */
+
+static void *service_main(void *arg)
+{
+    (void)arg;
+    service_is_me = true;
+    pthread_setname_np(pthread_self(), "hoop-service");
+    uv_run(&service.loop, UV_RUN_DEFAULT); /* the wake handle keeps it running for ever */
+    return NULL;
+}
+
+static hoop_result_t service_spawn(void)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int err = pthread_create(&thread, &attributes, service_main, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (err != 0) {
+        return hoop_error(HOOP_SYSTEM_ERROR, "cannot start the service thread: %s",
+                          hoop_errno_name(err));
+    }
+    return HOOP_OK;
+}
+
+/* libuv aborts the process when it is short of descriptors, so they are counted before. */
+static hoop_result_t service_check_descriptors(void)
+{
+    int fds[SERVICE_DESCRIPTORS];
+    int err = 0, count = 0;
+    while (count < SERVICE_DESCRIPTORS && err == 0) {
+        fds[count] = eventfd(0, EFD_CLOEXEC);
+        err = fds[count] < 0 ? errno : 0;
+        count += err == 0;
+    }
+    while (count > 0) {
+        close(fds[--count]);
+    }
+    return err == 0 ? HOOP_OK
+                    : hoop_error(hoop_from_errno(err),
+                                 "the service thread needs %d descriptors: %s (raise ulimit -n)",
+                                 SERVICE_DESCRIPTORS, hoop_errno_name(err));
+}
+
+/*
+ * Ranks of one machine need descriptors of each other, and the usual soft limit is for programs
+ * that select(). No further than a million: some programs close all that they might have.
+ */
+static void service_raise_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return;
+    }
+    const rlim_t before = limit.rlim_cur;
+    const rlim_t most = limit.rlim_max < SERVICE_FILES_MOST ? limit.rlim_max : SERVICE_FILES_MOST;
+    if (before < most) {
+        limit.rlim_cur = most;
+        if (setrlimit(RLIMIT_NOFILE, &limit) == 0) {
+            hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT,
+                     "limit of open files (ulimit -n) raised from %llu to %llu",
+                     (unsigned long long)before, (unsigned long long)most);
+        }
+    }
+}
+
+static hoop_result_t service_start_locked(void)
+{
+    static bool handlers; /* atfork handlers cannot be taken back: set them once */
+    const hoop_result_t room = service_check_descriptors();
+    if (room != HOOP_OK) {
+        return room;
+    }
+    int err = uv_loop_init(&service.loop);
+    if (err != 0) {
+        return hoop_error(HOOP_SYSTEM_ERROR, "cannot make the service thread's loop: %s",
+                          uv_err_name(err));
+    }
+    err = uv_async_init(&service.loop, &service.wake, service_run_calls);
+    if (err != 0) {
+        (void)uv_loop_close(&service.loop);
+        return hoop_error(HOOP_SYSTEM_ERROR, "cannot make the service thread's wake-up: %s",
+                          uv_err_name(err));
+    }
+    uv_idle_init(&service.loop, &service.sweep);
+    if (!handlers && pthread_atfork(hoop_fork_hold, hoop_fork_release, service_child) != 0) {
+        err = UV_ENOMEM;
+    }
+    handlers = err == 0;
+    const hoop_result_t result =
+        err == 0 ? service_spawn() : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for fork handlers");
+    if (result != HOOP_OK) {
+        uv_close((uv_handle_t *)&service.wake, NULL);
+        uv_close((uv_handle_t *)&service.sweep, NULL);
+        uv_run(&service.loop, UV_RUN_DEFAULT);
+        (void)uv_loop_close(&service.loop);
+    }
+    return result;
+}
+
+hoop_result_t hoop_forked_error(void)
+{
+    return hoop_error(HOOP_INVALID_USAGE,
+                      "hoop was in use when this process was forked: a forked child must not call "
+                      "it, but may exec");
+}
+
+hoop_result_t hoop_service_start(void)
+{
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    if (atomic_load(&service.ended)) {
+        return hoop_error(HOOP_INVALID_USAGE, "the process is at its exit()");
+    }
+    pthread_mutex_lock(&service.start_lock);
+    hoop_result_t result = HOOP_OK;
+    if (!service.running) {
+        hoop_log_settings();
+        service_raise_files();
+        result = service_start_locked();
+        service.running = result == HOOP_OK;
+    }
+    pthread_mutex_unlock(&service.start_lock);
+    return result;
+}
+
+/* ---- The end of the process ----------------------------------------------------------------- */
+
+static void service_park(void *arg)
+{
+    hoop_job_complete(arg, NULL);
+    for (;;) {
+        pause();
+    }
+}
+
+/*
+ * exit() takes down, on the thread that calls it, what the service thread is using: OpenSSL, libuv.
+ * So that one stops first, wherever other threads are. A log callback may hold it up: not for ever.
+ */
+static void service_at_exit(void)
+{
+    static struct hoop_job job;
+    static struct service_call call = {.fn = service_park, .arg = &job};
+    pthread_mutex_lock(&service.start_lock);
+    const bool running = service.running && !hoop_is_forked() && !service_is_me;
+    pthread_mutex_unlock(&service.start_lock);
+    if (running) {
+        hoop_job_init(&job);
+        service_enqueue(&call);
+        (void)hoop_job_wait(&job, hoop_deadline_ns(SERVICE_PARK_MS), NULL);
+        atomic_store(&service.ended, true);
+    }
+    if (!hoop_is_forked()) {
+        hoop_crypto_finish(); /* other threads may be joining */
+    }
+}
+
+/* Before anything of the program, so that it comes behind all that is of the program at exit(),
+ * such as a destructor that ends a comm: just before OpenSSL's own end. */
+__attribute__((constructor(101))) static void service_prepare_exit(void)
+{
+    hoop_crypto_prepare();
+    (void)atexit(service_at_exit);
+}
+
+/* ---- Watches and timers ------------------------------------------------------------------- */
+
+struct hoop_watch {
+    uv_poll_t poll; /* first: its close frees the whole */
+    hoop_watch_fn *fn;
+    void *arg;
+    int wanted;
+};
+
+struct hoop_timer {
+    uv_timer_t timer; /* first, as above */
+    hoop_timer_fn *fn;
+    void *arg;
+};
+
+static void service_free(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+static void watch_ready(uv_poll_t *poll, int status, int events)
+{
+    struct hoop_watch *watch = (struct hoop_watch *)poll;
+    service.events++;
+    unsigned ready = (events & UV_WRITABLE) != 0 ? HOOP_WATCH_WRITE : 0;
+    if (status < 0) {
+        /* libuv has stopped the handle, but an error of a socket passes when it is read */
+        (void)uv_poll_start(poll, watch->wanted, watch_ready);
+        ready |= HOOP_WATCH_READ;
+    }
+    if ((events & UV_READABLE) != 0) {
+        ready |= HOOP_WATCH_READ;
+    }
+    watch->fn(watch->arg, ready);
+}
+
+void hoop_watch_want(struct hoop_watch *watch, unsigned events)
+{
+    const int wanted = ((events & HOOP_WATCH_READ) != 0 ? UV_READABLE : 0) |
+                       ((events & HOOP_WATCH_WRITE) != 0 ? UV_WRITABLE : 0);
+    if (wanted != watch->wanted) {
+        watch->wanted = wanted;
+        (void)uv_poll_start(&watch->poll, wanted, watch_ready);
+    }
+}
+
+hoop_result_t hoop_watch_create(int fd, unsigned events, hoop_watch_fn *fn, void *arg,
+                                struct hoop_watch **ret_watch)
+{
+    struct hoop_watch *watch = calloc(1, sizeof(*watch));
+    if (watch == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to watch a descriptor");
+    }
+    const int err = uv_poll_init(&service.loop, &watch->poll, fd);
+    if (err != 0) {
+        free(watch);
+        return hoop_error(HOOP_SYSTEM_ERROR, "cannot watch a descriptor: %s", uv_err_name(err));
+    }
+    watch->fn = fn;
+    watch->arg = arg;
+    hoop_watch_want(watch, events);
+    *ret_watch = watch;
+    return HOOP_OK;
+}
+
+void hoop_watch_destroy(struct hoop_watch *watch)
+{
+    if (watch != NULL) {
+        uv_close((uv_handle_t *)&watch->poll, service_free);
+    }
+}
+
+static void timer_due(uv_timer_t *handle)
+{
+    struct hoop_timer *timer = (struct hoop_timer *)handle;
+    timer->fn(timer->arg);
+}
+
+hoop_result_t hoop_timer_create(hoop_timer_fn *fn, void *arg, struct hoop_timer **ret_timer)
+{
+    struct hoop_timer *timer = calloc(1, sizeof(*timer));
+    if (timer == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a timer");
+    }
+    timer->fn = fn;
+    timer->arg = arg;
+    uv_timer_init(&service.loop, &timer->timer);
+    *ret_timer = timer;
+    return HOOP_OK;
+}
+
+void hoop_timer_start(struct hoop_timer *timer, uint64_t first_ms, uint64_t repeat_ms)
+{
+    /* libuv counts from the time that its loop has cached: that may be long ago */
+    uv_update_time(&service.loop);
+    uv_timer_start(&timer->timer, timer_due, first_ms, repeat_ms);
+}
+
+void hoop_timer_stop(struct hoop_timer *timer)
+{
+    uv_timer_stop(&timer->timer);
+}
+
+void hoop_timer_destroy(struct hoop_timer *timer)
+{
+    if (timer != NULL) {
+        uv_close((uv_handle_t *)&timer->timer, service_free);
+    }
+}

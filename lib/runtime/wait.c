@@ -1,0 +1,381 @@
+/*
+ * Waiting (see wait.h). Nothing else in the library sleeps, yields or blocks, but for the event
+ * loop of the service thread.
+ */
+#include "runtime/wait.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Polls without a pause first: a peer on time is seen without the pause's 50-odd ns. */
+#define WAIT_EAGER_POLLS 64u
+/* Polls between two looks at the clock while spinning. */
+#define WAIT_SPINS_PER_LOOK 32u
+/* The shortest spin that adapting leaves: about one exchange of cache lines. */
+#define WAIT_SPIN_LEAST_NS 500u
+/* Most descriptors that a sleep watches; with more it is short. */
+#define WAIT_MAX_FDS 64u
+/* Longest sleep: a lost wake-up, which should not happen, costs this much and no more. */
+#define WAIT_SLICE_MS 100
+
+static int wait_membarrier(int command)
+{
+    return (int)syscall(SYS_membarrier, command, 0, 0);
+}
+
+/* ---- membarrier ----------------------------------------------------------------------------- */
+
+static pthread_once_t membarrier_once = PTHREAD_ONCE_INIT;
+static _Atomic bool membarrier_works, membarrier_lost;
+
+static void membarrier_register(void)
+{
+    membarrier_works = wait_membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+}
+
+bool hoop_membarrier_ready(void)
+{
+    pthread_once(&membarrier_once, membarrier_register);
+    return atomic_load_explicit(&membarrier_works, memory_order_relaxed);
+}
+
+/* It worked once, and others rely on it: a filter of system calls came later. */
+static void membarrier_lose(int err)
+{
+    atomic_store(&membarrier_works, false);
+    if (!atomic_exchange(&membarrier_lost, true)) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT,
+                 "membarrier() worked and now fails: %s (a seccomp filter?); from now on every "
+                 "sleep and every change of threads waits 0.1 ms instead",
+                 hoop_errno_name(err));
+    }
+}
+
+void hoop_membarrier(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (hoop_membarrier_ready() && wait_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0) {
+        membarrier_lose(errno);
+    }
+    if (atomic_load_explicit(&membarrier_lost, memory_order_relaxed)) {
+        /* No core keeps a store to itself for as long as that. */
+        hoop_wait_briefly();
+    }
+}
+
+/* ---- CPUs ----------------------------------------------------------------------------------- */
+
+/* Quota of this process's own cgroup in CPUs, rounded up; 0: none. */
+static uint32_t wait_cgroup_cpus(void)
+{
+    char line[256], path[512] = "/sys/fs/cgroup/cpu.max";
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "0::/", 4) == 0) {
+            line[strcspn(line, "\n")] = '\0';
+            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", line + 3);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    file = fopen(path, "re");
+    if (file == NULL) {
+        file = fopen("/sys/fs/cgroup/cpu.max", "re");
+    }
+    uint32_t cpus = 0;
+    if (file != NULL) {
+        if (fgets(line, sizeof(line), file) != NULL) {
+            char *end = NULL;
+            const unsigned long quota = strtoul(line, &end, 10);
+            const unsigned long period = strtoul(end, NULL, 10);
+            if (end != line && quota > 0 && period > 0) {
+                cpus = (uint32_t)((quota + period - 1) / period);
+            }
+        }
+        fclose(file);
+    }
+    return cpus;
+}
+
+static pthread_once_t cgroup_once = PTHREAD_ONCE_INIT;
+static uint32_t cgroup_cpus;
+
+static void cgroup_read(void)
+{
+    cgroup_cpus = wait_cgroup_cpus();
+}
+
+uint32_t hoop_usable_cpus(void)
+{
+    cpu_set_t set;
+    uint32_t cpus = 1;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+        cpus = (uint32_t)CPU_COUNT(&set);
+    } else {
+        const long online = sysconf(_SC_NPROCESSORS_ONLN);
+        cpus = online > 0 ? (uint32_t)online : 1;
+    }
+    if (cpus == 1) {
+        /* Bound to one CPU by a launcher: then so are the others, to CPUs of their own. */
+        const long online = sysconf(_SC_NPROCESSORS_ONLN);
+        cpus = online > 0 ? (uint32_t)online : 1;
+    }
+    pthread_once(&cgroup_once, cgroup_read);
+    if (cgroup_cpus > 0 && cgroup_cpus < cpus) {
+        cpus = cgroup_cpus;
+    }
+    return cpus > 0 ? cpus : 1;
+}
+
+/* ---- Waiting -------------------------------------------------------------------------------- */
+
+int hoop_cancel_off(void)
+{
+    int before = PTHREAD_CANCEL_ENABLE;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+void hoop_cancel_restore(int before)
+{
+    pthread_setcancelstate(before, &before);
+}
+
+void hoop_wake(int wake_fd)
+{
+    const uint64_t one = 1;
+    /* write() would be a cancellation point. EAGAIN: it is full, so the sleeper wakes anyway. */
+    (void)syscall(SYS_write, wake_fd, &one, sizeof(one));
+}
+
+void hoop_wait_briefly(void)
+{
+    const struct timespec moment = {.tv_nsec = 100000};
+    nanosleep(&moment, NULL);
+}
+
+static void wait_drain(int wake_fd)
+{
+    uint64_t count;
+    ssize_t ignored = read(wake_fd, &count, sizeof(count));
+    (void)ignored;
+}
+
+/*
+ * Forgets the edges of sockets that were seen before: the last look comes after it and sees what
+ * they stood for, and any later one ends the sleep. The eventfd in the set stays readable.
+ */
+static void wait_forget_edges(int epoll_fd)
+{
+    struct epoll_event events[64];
+    while (epoll_wait(epoll_fd, events, 64, 0) == 64) {
+    }
+}
+
+/* They sleep now, all of them, or are awake again. */
+static void wait_say(const struct hoop_wait *wait, bool sleeping)
+{
+    for (uint32_t i = 0; i < wait->n_sleepers; i++) {
+        if (wait->sleepers[i] != NULL) {
+            atomic_store_explicit(wait->sleepers[i]->sleeping, sleeping, memory_order_seq_cst);
+        }
+    }
+}
+
+/* poll(2) over the sleepers; those that woke it are drained. */
+static void wait_for_any(const struct hoop_wait *wait, int timeout_ms)
+{
+    struct pollfd fds[WAIT_MAX_FDS];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < wait->n_sleepers; i++) {
+        const struct hoop_sleeper *sleeper = wait->sleepers[i];
+        if (sleeper != NULL && sleeper->epoll_fd >= 0 && count < WAIT_MAX_FDS) {
+            fds[count++] = (struct pollfd){.fd = sleeper->epoll_fd, .events = POLLIN};
+        } else if (sleeper != NULL) {
+            timeout_ms = 1; /* do not oversleep what is not listed */
+        }
+    }
+    if (poll(fds, count, timeout_ms) > 0) {
+        for (uint32_t i = 0; i < wait->n_sleepers; i++) {
+            if (wait->sleepers[i] != NULL) {
+                wait_drain(wait->sleepers[i]->wake_fd);
+            }
+        }
+    }
+}
+
+/* Sleeps until something may have changed or timeout_ms passed. Polls once after saying so. */
+static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
+{
+    wait_say(wait, true);
+    hoop_membarrier();
+    for (uint32_t i = 0; i < wait->n_sleepers; i++) {
+        if (wait->sleepers[i] != NULL && wait->sleepers[i]->has_sockets) {
+            wait_forget_edges(wait->sleepers[i]->epoll_fd);
+        }
+    }
+    const enum hoop_poll last = wait->poll(wait->arg, true);
+    if (last == HOOP_POLL_IDLE) {
+        wait_for_any(wait, timeout_ms);
+    }
+    wait_say(wait, false);
+    return last;
+}
+
+/* What ended a wait, for the next one's spin. */
+static void wait_adapt(const struct hoop_wait *wait, bool spun_in_vain)
+{
+    const uint64_t most = hoop_settings()->spin_us * 1000;
+    if (wait->spin_ns == NULL) {
+        return;
+    }
+    if (spun_in_vain) {
+        *wait->spin_ns =
+            *wait->spin_ns / 2 > WAIT_SPIN_LEAST_NS ? *wait->spin_ns / 2 : WAIT_SPIN_LEAST_NS;
+    } else {
+        *wait->spin_ns = *wait->spin_ns * 2 < most ? *wait->spin_ns * 2 : most;
+    }
+}
+
+enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg)
+{
+    enum hoop_poll polled = HOOP_POLL_BUSY;
+    while (polled == HOOP_POLL_BUSY) {
+        polled = poll_fn(arg, true);
+    }
+    return polled;
+}
+
+/* The tiers after the eager polls: the clock runs. */
+static hoop_result_t wait_slowly(const struct hoop_wait *wait)
+{
+    const uint64_t start = hoop_now_ns();
+    const uint64_t deadline =
+        wait->timeout_ms == 0 ? HOOP_NEVER : start + wait->timeout_ms * HOOP_NS_PER_MS;
+    const uint64_t spin_ns = wait->spin_ns != NULL ? *wait->spin_ns : 0;
+    const uint64_t sleep_ns = hoop_settings()->sleep_after_us * 1000;
+    uint64_t idle_since = start, now = start;
+    for (;;) {
+        enum hoop_poll polled = HOOP_POLL_IDLE;
+        const uint64_t idle_ns = now - idle_since;
+        if (idle_ns < spin_ns) {
+            for (uint32_t i = 0; i < WAIT_SPINS_PER_LOOK && polled == HOOP_POLL_IDLE; i++) {
+                polled = wait->poll(wait->arg, i == 0);
+                hoop_cpu_relax();
+            }
+        } else if (idle_ns < sleep_ns || wait->n_sleepers == 0) {
+            sched_yield();
+            polled = wait->poll(wait->arg, true);
+        } else {
+            const uint64_t left_ms = (deadline - now) / HOOP_NS_PER_MS + 1;
+            polled = wait_sleep(wait, left_ms < WAIT_SLICE_MS ? (int)left_ms : WAIT_SLICE_MS);
+        }
+        if (polled != HOOP_POLL_IDLE && idle_ns < sleep_ns) {
+            wait_adapt(wait, idle_ns >= spin_ns);
+        }
+        if (polled == HOOP_POLL_DONE) {
+            return HOOP_OK;
+        }
+        now = hoop_now_ns();
+        if (polled == HOOP_POLL_BUSY) {
+            idle_since = now;
+        }
+        if (now >= deadline) {
+            /* This process may have been stopped meanwhile: what came then is used. */
+            return hoop_poll_out(wait->poll, wait->arg) == HOOP_POLL_DONE ? HOOP_OK : HOOP_TIMEOUT;
+        }
+    }
+}
+
+hoop_result_t hoop_wait(const struct hoop_wait *wait)
+{
+    /* Where ranks outnumber CPUs a spin only keeps the awaited rank from running. */
+    const uint32_t eager = wait->spin_ns != NULL ? WAIT_EAGER_POLLS : 1;
+    for (uint32_t idle = 0; idle < eager;) {
+        switch (wait->poll(wait->arg, false)) {
+        case HOOP_POLL_DONE:
+            return HOOP_OK;
+        case HOOP_POLL_BUSY:
+            idle = 0;
+            break;
+        case HOOP_POLL_IDLE:
+            idle++;
+            break;
+        }
+    }
+    const int before = hoop_cancel_off();
+    const hoop_result_t result = wait_slowly(wait);
+    hoop_cancel_restore(before);
+    return result;
+}
+
+/* ---- Jobs ----------------------------------------------------------------------------------- */
+
+void hoop_job_init(struct hoop_job *job)
+{
+    pthread_condattr_t attributes;
+    *job = (struct hoop_job){.failure = {.rank = -1}};
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&job->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void hoop_job_finish(struct hoop_job *job)
+{
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->lock);
+}
+
+void hoop_job_complete(struct hoop_job *job, const struct hoop_failure *failure)
+{
+    pthread_mutex_lock(&job->lock);
+    assert(!job->complete);
+    if (failure != NULL) {
+        job->failure = *failure;
+    }
+    job->complete = true;
+    /* inside the lock: the waiter cannot take the job down before this is over */
+    pthread_cond_broadcast(&job->changed);
+    pthread_mutex_unlock(&job->lock);
+}
+
+hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct hoop_failure *ret)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / HOOP_NS_PER_S),
+                                   .tv_nsec = (long)(deadline_ns % HOOP_NS_PER_S)};
+    hoop_result_t result = HOOP_TIMEOUT;
+    const int before = hoop_cancel_off();
+    pthread_mutex_lock(&job->lock);
+    while (!job->complete) {
+        const int err = deadline_ns == HOOP_NEVER
+                            ? pthread_cond_wait(&job->changed, &job->lock)
+                            : pthread_cond_timedwait(&job->changed, &job->lock, &until);
+        if (err == ETIMEDOUT) {
+            break;
+        }
+    }
+    if (job->complete) {
+        result = job->failure.code;
+        if (ret != NULL) {
+            *ret = job->failure;
+        }
+    }
+    pthread_mutex_unlock(&job->lock);
+    hoop_cancel_restore(before);
+    return result;
+}

@@ -1,0 +1,102 @@
+/*
+ * Waiting: the only place that does. (Everything else polls.)
+ *
+ *   tier     how                                        when
+ *   spin     poll, pause                                ranks fit the CPUs: at most HOOP_SPIN_US
+ *   yield    poll, sched_yield                          then; at once where they do not fit
+ *   sleep    poll(2) on the comm's descriptor           after HOOP_SLEEP_AFTER_US
+ *
+ * The spin adapts: ranks may fit the CPUs by number, and yet share one with each other or with
+ * strangers. A spin that was in vain, ended by the first yields, halves the next; one that met its
+ * event doubles it again.
+ *
+ * The sleeper pays for the race: it sets `sleeping`, runs membarrier, and looks once more;
+ * publishers only load. Where membarrier is missing, publishers fence (hoop_roster.need_fence);
+ * where it goes missing later, the sleeper waits a moment instead, which is logged.
+ */
+#ifndef HOOP_WAIT_H
+#define HOOP_WAIT_H
+
+#include "base/error.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a poll did. */
+enum hoop_poll {
+    HOOP_POLL_DONE, /* finished: the result is in the failure (code HOOP_OK: well) */
+    HOOP_POLL_BUSY, /* something moved: poll again at once */
+    HOOP_POLL_IDLE  /* nothing to do until a peer does something */
+};
+
+/*
+ * Moves what can be moved; never waits. DONE: stop waiting. look: see also whether there is still
+ * something to wait for; asked for now and then, so that spinning is quick.
+ */
+typedef enum hoop_poll hoop_poll_fn(void *arg, bool look);
+
+/* How one comm is put to sleep and woken. */
+struct hoop_sleeper {
+    int epoll_fd;              /* readable when there is something to poll for */
+    int wake_fd;               /* the eventfd in that set; drained by the waiter */
+    bool has_sockets;          /* there are others in it, edge-triggered */
+    _Atomic uint8_t *sleeping; /* 1 while asleep: seen by publishers */
+};
+
+struct hoop_wait {
+    hoop_poll_fn *poll;
+    void *arg;
+    /* [n_sleepers]; none: yields instead of sleeping. A poll may change them: NULL is nobody, a
+     * negative epoll_fd somebody whom nothing wakes. */
+    struct hoop_sleeper *const *sleepers;
+    uint32_t n_sleepers;
+    uint64_t *spin_ns;   /* how long to spin, adapted by each wait; NULL: not at all */
+    uint64_t timeout_ms; /* 0: none. The clock starts when the spinning ends */
+};
+
+/* Polls until DONE (HOOP_OK) or the deadline (HOOP_TIMEOUT): then once more until nothing moves. */
+hoop_result_t hoop_wait(const struct hoop_wait *wait);
+
+/* Polls, with look, until nothing moves: DONE or IDLE. */
+enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg);
+
+/* A result that one thread waits for and another delivers, once. */
+struct hoop_job {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* CLOCK_MONOTONIC */
+    bool complete;
+    struct hoop_failure failure; /* code HOOP_OK: it worked */
+};
+void hoop_job_init(struct hoop_job *job);
+void hoop_job_finish(struct hoop_job *job);
+/* failure NULL: it worked. Copied. The job may be gone when this returns. */
+void hoop_job_complete(struct hoop_job *job, const struct hoop_failure *failure);
+/* Waits for a job; its result, with the sentence in *ret (may be NULL). HOOP_TIMEOUT: the deadline
+ * passed and the job is still borrowed. */
+hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct hoop_failure *ret);
+
+/* Lets a moment pass, for a rank that must give another process time to leave. */
+void hoop_wait_briefly(void);
+
+/* Wakes whoever sleeps on this eventfd. Any thread, never a cancellation point. */
+void hoop_wake(int wake_fd);
+
+/*
+ * No function of the library is a cancellation point: a thread that went away inside would leave
+ * what it holds behind. hoop_wait() and hoop_job_wait() see to it themselves.
+ */
+int hoop_cancel_off(void);
+void hoop_cancel_restore(int before);
+
+/* CPUs this process may use: affinity, cut by the cgroup's quota, at least 1. */
+uint32_t hoop_usable_cpus(void);
+
+/* A full barrier on every running thread of every process that registered; where membarrier does
+ * not work, on the caller only. */
+void hoop_membarrier(void);
+
+/* True if membarrier works here; registers this process for it. Any thread, cheap after once. */
+bool hoop_membarrier_ready(void);
+
+#endif

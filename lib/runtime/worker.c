@@ -1,0 +1,75 @@
+/* Threads for what may block; see worker.h. */
+#include "runtime/worker.h"
+#include "base/clock.h"
+#include "runtime/wait.h"
+#include <pthread.h>
+#include <signal.h>
+
+void hoop_worker_hold(struct hoop_worker *worker)
+{
+    atomic_fetch_add(&worker->holders, 1);
+}
+
+void hoop_worker_release(struct hoop_worker *worker)
+{
+    if (atomic_fetch_sub(&worker->holders, 1) == 1) {
+        hoop_job_finish(&worker->stop);
+        hoop_job_finish(&worker->done);
+        worker->destroy(worker);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    struct hoop_worker *worker = arg;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    const hoop_result_t result = worker->run(worker);
+    if (result != HOOP_OK) {
+        (void)hoop_failure_take(&failure, result, -1);
+    }
+    hoop_job_complete(&worker->done, &failure);
+    hoop_worker_release(worker);
+    return NULL;
+}
+
+hoop_result_t hoop_worker_start(struct hoop_worker *worker,
+                                hoop_result_t (*run)(struct hoop_worker *worker),
+                                void (*destroy)(struct hoop_worker *worker))
+{
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    worker->run = run;
+    worker->destroy = destroy;
+    hoop_job_init(&worker->stop);
+    hoop_job_init(&worker->done);
+    atomic_init(&worker->holders, 2);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's */
+    const int err = pthread_create(&thread, NULL, worker_main, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err == 0) {
+        (void)pthread_detach(thread);
+        return HOOP_OK;
+    }
+    hoop_job_finish(&worker->stop);
+    hoop_job_finish(&worker->done);
+    return hoop_error(HOOP_SYSTEM_ERROR, "cannot start a thread: %s", hoop_errno_name(err));
+}
+
+bool hoop_worker_pause(struct hoop_worker *worker, uint64_t ms)
+{
+    return hoop_job_wait(&worker->stop, hoop_deadline_ns(ms), NULL) == HOOP_TIMEOUT;
+}
+
+void hoop_worker_stop(struct hoop_worker *worker)
+{
+    hoop_job_complete(&worker->stop, NULL);
+    hoop_worker_release(worker);
+}
+
+hoop_result_t hoop_worker_wait(struct hoop_worker *worker, uint64_t deadline_ns,
+                               struct hoop_failure *ret_failure)
+{
+    return hoop_job_wait(&worker->done, deadline_ns, ret_failure);
+}

@@ -1,0 +1,360 @@
+/* See detector.h. */
+#include "tree/detector.h"
+#include "base/clock.h"
+#include "runtime/process.h"
+#include "runtime/watch.h"
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define DETECTOR_BEAT_MIN_MS 20u
+#define DETECTOR_BEAT_MAX_MS 1000u
+#define DETECTOR_BEATS 5u /* in dead_after */
+#define DETECTOR_LATE 3u  /* beats: I was stopped myself */
+/* A dying process closes its sockets a little before its pidfd tells. */
+#define DETECTOR_SUSPECT_NS (20 * HOOP_NS_PER_MS)
+
+/* A process of this machine that somebody watches. */
+struct hoop_process {
+    struct hoop_list_node node;
+    struct hoop_list_node watched; /* those who live in it */
+    int pid, pid_fd;
+    uint64_t start_time;
+    struct hoop_watch *watch; /* NULL: it is dead */
+};
+
+static struct {
+    struct hoop_list_node processes;
+    struct hoop_list_node watchers; /* that beat */
+    struct hoop_list_node suspects; /* the earliest first */
+    struct hoop_list_node verdicts; /* to be told */
+    struct hoop_timer *timer;
+} detector = {
+    .processes = HOOP_LIST_EMPTY(detector.processes),
+    .watchers = HOOP_LIST_EMPTY(detector.watchers),
+    .suspects = HOOP_LIST_EMPTY(detector.suspects),
+    .verdicts = HOOP_LIST_EMPTY(detector.verdicts),
+};
+
+/* ---- Verdicts ----------------------------------------------------------------------------- */
+
+static bool watched_is_told(const struct hoop_watched *watched)
+{
+    return hoop_list_is_linked(&watched->watcher->node) && !watched->lost;
+}
+
+static void watched_convict(struct hoop_watched *watched)
+{
+    hoop_list_remove(&watched->suspect);
+    if (watched_is_told(watched)) {
+        watched->lost = true;
+        hoop_list_push_back(&detector.verdicts, &watched->verdict);
+    }
+}
+
+bool hoop_watched_is_dead(const struct hoop_watched *watched)
+{
+    return watched->process != NULL && watched->process->watch == NULL;
+}
+
+static void watched_explain(const struct hoop_watched *watched, char *ret_why, size_t bytes)
+{
+    const bool near = watched->process != NULL || watched->watcher->owner->pulse != NULL;
+    if (hoop_watched_is_dead(watched)) {
+        (void)snprintf(ret_why, bytes, "died");
+    } else if (watched->silent_ms == 0) {
+        (void)snprintf(ret_why, bytes, "closed its connection without a goodbye");
+    } else {
+        (void)snprintf(ret_why, bytes, "gave no sign of life for %llu ms (is it stopped, or %s?)",
+                       (unsigned long long)watched->silent_ms,
+                       near ? "starved of CPU" : "cannot its machine be reached");
+    }
+}
+
+/* One by one from the front: whoever is told may finish any of the others. */
+static void detector_tell(void)
+{
+    while (!hoop_list_is_empty(&detector.verdicts)) {
+        struct hoop_watched *watched =
+            HOOP_CONTAINER_OF(detector.verdicts.next, struct hoop_watched, verdict);
+        char why[128];
+        watched_explain(watched, why, sizeof(why));
+        hoop_list_remove(&watched->verdict);
+        watched->watcher->owner->lost(watched, why);
+    }
+}
+
+/* ---- The timer ---------------------------------------------------------------------------- */
+
+static void detector_due(void *arg)
+{
+    (void)arg;
+    hoop_detector_look(hoop_now_ns());
+}
+
+static void detector_arm(void)
+{
+    uint64_t due = HOOP_NEVER;
+    HOOP_LIST_FOR_EACH(at, &detector.watchers) {
+        const struct hoop_watcher *watcher = HOOP_CONTAINER_OF(at, struct hoop_watcher, node);
+        due = watcher->due_ns < due ? watcher->due_ns : due;
+    }
+    if (!hoop_list_is_empty(&detector.suspects)) {
+        const struct hoop_watched *first =
+            HOOP_CONTAINER_OF(detector.suspects.next, struct hoop_watched, suspect);
+        due = first->suspect_until_ns < due ? first->suspect_until_ns : due;
+    }
+    if (due == HOOP_NEVER) {
+        hoop_timer_stop(detector.timer);
+    } else {
+        hoop_timer_start(detector.timer, hoop_left_ms(due), 0);
+    }
+}
+
+/* ---- Processes ---------------------------------------------------------------------------- */
+
+static void process_ended(void *arg, unsigned events)
+{
+    struct hoop_process *process = arg;
+    (void)events;
+    hoop_watch_destroy(process->watch);
+    process->watch = NULL;
+    HOOP_LIST_FOR_EACH(at, &process->watched) {
+        watched_convict(HOOP_CONTAINER_OF(at, struct hoop_watched, of_process));
+    }
+    detector_tell();
+}
+
+static struct hoop_process *process_find(int pid, uint64_t start_time)
+{
+    HOOP_LIST_FOR_EACH(at, &detector.processes) {
+        struct hoop_process *process = HOOP_CONTAINER_OF(at, struct hoop_process, node);
+        if (process->pid == pid && process->start_time == start_time) {
+            return process;
+        }
+    }
+    return NULL;
+}
+
+static void process_destroy(struct hoop_process *process)
+{
+    hoop_list_remove(&process->node);
+    hoop_watch_destroy(process->watch);
+    close(process->pid_fd);
+    free(process);
+}
+
+/* pid_fd is moved. */
+static hoop_result_t process_create(int pid, uint64_t start_time, int pid_fd,
+                                    struct hoop_process **ret_process)
+{
+    struct hoop_process *process = calloc(1, sizeof(*process));
+    if (process == NULL) {
+        close(pid_fd);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to watch pid %d", pid);
+    }
+    process->pid = pid;
+    process->start_time = start_time;
+    process->pid_fd = pid_fd;
+    hoop_list_init(&process->watched);
+    const hoop_result_t result =
+        hoop_watch_create(pid_fd, HOOP_WATCH_READ, process_ended, process, &process->watch);
+    if (result != HOOP_OK) {
+        process_destroy(process);
+        return result;
+    }
+    hoop_list_push_back(&detector.processes, &process->node);
+    *ret_process = process;
+    return HOOP_OK;
+}
+
+/* *ret_process NULL: it cannot be seen. */
+static hoop_result_t process_see(int pid, uint64_t start_time, struct hoop_process **ret_process)
+{
+    *ret_process = process_find(pid, start_time);
+    if (*ret_process != NULL || pid <= 0 || start_time == 0) {
+        return HOOP_OK;
+    }
+    const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+        const int err = errno;
+        return hoop_error(hoop_from_errno(err), "cannot watch pid %d: %s%s", pid,
+                          hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
+    }
+    if (fd >= 0 && hoop_process_start_time(pid) != start_time) {
+        close(fd); /* a namesake */
+        return HOOP_OK;
+    }
+    return fd < 0 ? HOOP_OK : process_create(pid, start_time, fd, ret_process);
+}
+
+/* ---- Watched ------------------------------------------------------------------------------ */
+
+void hoop_watched_init(struct hoop_watched *watched, struct hoop_watcher *watcher)
+{
+    *watched = (struct hoop_watched){.watcher = watcher, .heard_ns = hoop_now_ns()};
+    hoop_list_push_back(&watcher->watched, &watched->node);
+}
+
+hoop_result_t hoop_watched_process(struct hoop_watched *watched, int pid, uint64_t start_time)
+{
+    assert(watched->process == NULL);
+    const hoop_result_t result = process_see(pid, start_time, &watched->process);
+    if (watched->process != NULL) {
+        hoop_list_push_back(&watched->process->watched, &watched->of_process);
+    }
+    if (hoop_watched_is_dead(watched)) {
+        watched_convict(watched);
+        detector_tell();
+    }
+    return result;
+}
+
+void hoop_watched_heard(struct hoop_watched *watched)
+{
+    watched->heard_ns = hoop_now_ns();
+}
+
+void hoop_watched_closed(struct hoop_watched *watched)
+{
+    if (!watched_is_told(watched) || hoop_list_is_linked(&watched->suspect)) {
+        return;
+    }
+    if (watched->process != NULL && !hoop_watched_is_dead(watched)) {
+        watched->suspect_until_ns = hoop_now_ns() + DETECTOR_SUSPECT_NS;
+        hoop_list_push_back(&detector.suspects, &watched->suspect);
+        detector_arm();
+        return;
+    }
+    watched_convict(watched);
+    detector_tell();
+}
+
+void hoop_watched_finish(struct hoop_watched *watched)
+{
+    struct hoop_process *process = watched->process;
+    hoop_list_remove(&watched->node);
+    hoop_list_remove(&watched->of_process);
+    hoop_list_remove(&watched->suspect);
+    hoop_list_remove(&watched->verdict);
+    watched->process = NULL;
+    if (process != NULL && hoop_list_is_empty(&process->watched)) {
+        process_destroy(process);
+    }
+}
+
+/* ---- Watchers ----------------------------------------------------------------------------- */
+
+static uint64_t watcher_beat_ms(uint64_t dead_after_ms)
+{
+    const uint64_t part = dead_after_ms / DETECTOR_BEATS;
+    if (part < DETECTOR_BEAT_MIN_MS) {
+        return DETECTOR_BEAT_MIN_MS;
+    }
+    return part < DETECTOR_BEAT_MAX_MS ? part : DETECTOR_BEAT_MAX_MS;
+}
+
+hoop_result_t hoop_watcher_init(struct hoop_watcher *watcher,
+                                const struct hoop_watcher_owner *owner, uint64_t dead_after_ms)
+{
+    assert(dead_after_ms > 0);
+    *watcher = (struct hoop_watcher){
+        .owner = owner, .dead_after_ms = dead_after_ms, .beat_ms = watcher_beat_ms(dead_after_ms)};
+    hoop_list_init(&watcher->watched);
+    return detector.timer != NULL ? HOOP_OK
+                                  : hoop_timer_create(detector_due, NULL, &detector.timer);
+}
+
+/* Watchers that beat equally often beat together: a process with many of them wakes up once. */
+static void watcher_plan(struct hoop_watcher *watcher, uint64_t now)
+{
+    const uint64_t beat = watcher->beat_ms * HOOP_NS_PER_MS;
+    watcher->beat_ns = now;
+    watcher->due_ns = (now / beat + 1) * beat;
+    hoop_list_remove(&watcher->node);
+    hoop_list_push_back(&detector.watchers, &watcher->node);
+}
+
+void hoop_watcher_start(struct hoop_watcher *watcher)
+{
+    const uint64_t now = hoop_now_ns();
+    watcher_plan(watcher, now);
+    detector_arm();
+    HOOP_LIST_FOR_EACH(at, &watcher->watched) {
+        struct hoop_watched *watched = HOOP_CONTAINER_OF(at, struct hoop_watched, node);
+        watched->heard_ns = now;
+        if (hoop_watched_is_dead(watched)) {
+            watched_convict(watched);
+        }
+    }
+    watcher->owner->beat(watcher);
+    detector_tell();
+}
+
+void hoop_watcher_finish(struct hoop_watcher *watcher)
+{
+    hoop_list_remove(&watcher->node);
+    while (watcher->watched.next != NULL && !hoop_list_is_empty(&watcher->watched)) {
+        hoop_watched_finish(HOOP_CONTAINER_OF(watcher->watched.next, struct hoop_watched, node));
+    }
+}
+
+/* Its counter has moved; or does not count yet. */
+static bool watched_pulses(struct hoop_watched *watched)
+{
+    const uint64_t before = watched->pulse;
+    watched->pulse = watched->watcher->owner->pulse(watched);
+    return watched->pulse == 0 || watched->pulse != before;
+}
+
+static void watcher_look_at(struct hoop_watched *watched, uint64_t now)
+{
+    const struct hoop_watcher *watcher = watched->watcher;
+    if (watcher->owner->pulse != NULL && watched_pulses(watched)) {
+        watched->heard_ns = now;
+        return;
+    }
+    const uint64_t waiting = watcher->owner->waiting_since(watched);
+    const uint64_t since = watched->heard_ns > waiting ? watched->heard_ns : waiting;
+    if (waiting != HOOP_NEVER && now > since &&
+        now - since > watcher->dead_after_ms * HOOP_NS_PER_MS) {
+        watched->silent_ms = (now - since) / HOOP_NS_PER_MS;
+        watched_convict(watched);
+    }
+}
+
+static void watcher_look(struct hoop_watcher *watcher, uint64_t now)
+{
+    const bool late = now - watcher->beat_ns > DETECTOR_LATE * watcher->beat_ms * HOOP_NS_PER_MS;
+    watcher_plan(watcher, now);
+    watcher->owner->beat(watcher);
+    HOOP_LIST_FOR_EACH(at, &watcher->watched) {
+        struct hoop_watched *watched = HOOP_CONTAINER_OF(at, struct hoop_watched, node);
+        if (late) {
+            watched->heard_ns = now;
+        } else if (!watched->lost) {
+            watcher_look_at(watched, now);
+        }
+    }
+}
+
+void hoop_detector_look(uint64_t now_ns)
+{
+    HOOP_LIST_FOR_EACH(at, &detector.watchers) {
+        struct hoop_watcher *watcher = HOOP_CONTAINER_OF(at, struct hoop_watcher, node);
+        if (now_ns >= watcher->due_ns) {
+            watcher_look(watcher, now_ns);
+        }
+    }
+    HOOP_LIST_FOR_EACH(at, &detector.suspects) {
+        struct hoop_watched *watched = HOOP_CONTAINER_OF(at, struct hoop_watched, suspect);
+        if (now_ns >= watched->suspect_until_ns) {
+            watched_convict(watched);
+        }
+    }
+    detector_tell();
+    detector_arm();
+}

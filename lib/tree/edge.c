@@ -1,0 +1,291 @@
+/*
+ * A leader's connections: who is at the other end, and what may come from there when; see
+ * leader_inside.h.
+ *
+ * Whoever is at the other end has proved that it knows the secret. It is still not believed: what
+ * comes is checked against the state, n, and the number of machines.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/process.h"
+#include "tree/leader_inside.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EDGE_CHILDREN (HOOP_MAX_RANKS + 64u)
+
+/* ---- Saying ------------------------------------------------------------------------------- */
+
+bool hoop_edge_is_open(const struct hoop_edge *edge)
+{
+    return edge->connection != NULL;
+}
+
+void hoop_edge_send(const struct hoop_edge *edge, const union hoop_frame *frame)
+{
+    if (hoop_edge_is_open(edge)) {
+        hoop_connection_send(edge->connection, &frame->header, NULL, 0);
+    }
+}
+
+void hoop_edge_send_plain(const struct hoop_edge *edge, enum hoop_frame_type type)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, type);
+    hoop_edge_send(edge, &frame);
+}
+
+void hoop_edge_say_info(const struct hoop_edge *edge)
+{
+    const struct hoop_tree *tree = &edge->leader->tree;
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_INFO);
+    if (edge->kind == HOOP_EDGE_ROOT && tree->endpoint != NULL) {
+        frame.info.address = *hoop_endpoint_address(tree->endpoint);
+    }
+    frame.info.process = hoop_process_id();
+    frame.info.pid = (int32_t)getpid();
+    frame.info.machine = tree->machine;
+    if (gethostname(frame.info.host, sizeof(frame.info.host) - 1) != 0) {
+        (void)snprintf(frame.info.host, sizeof(frame.info.host), "unknown");
+    }
+    hoop_edge_send(edge, &frame);
+}
+
+void hoop_edge_describe(const struct hoop_edge *edge, char *ret_text, size_t bytes)
+{
+    const struct hoop_frame_info *info = &edge->info;
+    if (edge->kind != HOOP_EDGE_ROOT) {
+        (void)snprintf(ret_text, bytes, "machine %u (host %s, pid %d)", edge->number,
+                       info->host[0] != 0 ? info->host : "unknown", info->pid);
+    } else if (info->process != 0) {
+        (void)snprintf(ret_text, bytes, "(pid %d) at %s", info->pid,
+                       hoop_connection_peer(edge->connection));
+    } else {
+        (void)snprintf(ret_text, bytes, "at %s", hoop_connection_peer(edge->connection));
+    }
+}
+
+/* ---- The end of one ----------------------------------------------------------------------- */
+
+void hoop_edge_end(struct hoop_edge *edge)
+{
+    hoop_connection_destroy(edge->connection);
+    edge->connection = NULL;
+}
+
+void hoop_edge_destroy(struct hoop_edge *edge)
+{
+    struct hoop_leader *leader = edge->leader;
+    hoop_list_remove(&edge->node);
+    leader->child_count--;
+    for (uint32_t rank = 0; edge->joined > 0 && rank < leader->n; rank++) {
+        leader->via[rank] = leader->via[rank] != edge ? leader->via[rank] : NULL;
+    }
+    hoop_watched_finish(&edge->watched);
+    hoop_edge_end(edge);
+    if (edge->wake_fd >= 0) {
+        close(edge->wake_fd);
+    }
+    hoop_free_later(edge);
+}
+
+static void edge_lose_root(struct hoop_edge *edge, const char *who, const struct hoop_failure *why)
+{
+    struct hoop_leader *leader = edge->leader;
+    if (leader->state == HOOP_LEADER_FAILED) {
+        hoop_tree_reject(leader); /* it ended before it had heard of it */
+        hoop_leader_settle(leader);
+    } else if (leader->state == HOOP_LEADER_RUNNING || leader->tree.sent_ready) {
+        if (leader->tree.feared.code != HOOP_OK) {
+            hoop_timer_start(leader->moment, 0, 0);
+        }
+    } else {
+        hoop_leader_fail_with(leader, why->code, -1,
+                              "the process %s that gathers the ranks ended during the join: %.160s",
+                              who, why->text);
+    }
+}
+
+static void edge_lose_neighbour(struct hoop_edge *edge, const char *who,
+                                const struct hoop_failure *why)
+{
+    struct hoop_leader *leader = edge->leader;
+    hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "%s: the connection with %s ended: %s",
+             leader->rendezvous.name, who, why->text);
+    if (leader->state == HOOP_LEADER_RUNNING) {
+        hoop_flood_lose_neighbour(edge);
+    } else if (leader->state < HOOP_LEADER_RUNNING && leader->tree.machines > 0) {
+        hoop_leader_fear(leader, "the leader of %s ended during the join: %.160s", who, why->text);
+    }
+}
+
+static void edge_closed(void *arg, struct hoop_connection *connection,
+                        const struct hoop_failure *why)
+{
+    struct hoop_edge *edge = arg;
+    char who[160];
+    (void)connection;
+    hoop_edge_describe(edge, who, sizeof(who));
+    hoop_edge_end(edge);
+    switch (edge->kind) {
+    case HOOP_EDGE_RANK:
+        hoop_leader_lose_rank(edge, why);
+        break;
+    case HOOP_EDGE_MACHINE:
+        hoop_root_lose_machine(edge, why);
+        break;
+    case HOOP_EDGE_ROOT:
+        edge_lose_root(edge, who, why);
+        break;
+    case HOOP_EDGE_PARENT:
+    case HOOP_EDGE_CHILD:
+        edge_lose_neighbour(edge, who, why);
+        break;
+    }
+}
+
+/* ---- What comes --------------------------------------------------------------------------- */
+
+static bool edge_ignore(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    (void)edge;
+    (void)frame;
+    (void)fds;
+    return true;
+}
+
+/* A neighbour in the tree must be who it said that it is. */
+static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    const bool neighbour = (edge->kind & (HOOP_EDGE_PARENT | HOOP_EDGE_CHILD)) != 0;
+    (void)fds;
+    if (edge->info.process != 0 || (neighbour && frame->info.machine != edge->number)) {
+        return false;
+    }
+    edge->info = frame->info;
+    return true;
+}
+
+/* Another machine has failed, and everybody hears of it. */
+static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
+    (void)fds;
+    if (edge->kind != HOOP_EDGE_ROOT) { /* the root is gone: the tree tells */
+        hoop_tree_send(&leader->tree, frame, edge);
+    }
+    hoop_leader_fail(leader, &failure, true);
+    return true;
+}
+
+/* The root knows what this machine told it, and tells all. */
+static bool edge_take_echo(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    (void)frame;
+    (void)fds;
+    hoop_tree_close(&leader->tree);
+    hoop_leader_settle(leader);
+    return true;
+}
+
+#define EDGE_NEIGHBOUR (HOOP_EDGE_PARENT | HOOP_EDGE_CHILD)
+#define EDGE_ABOVE (HOOP_EDGE_ROOT | HOOP_EDGE_PARENT)
+#define EDGE_EARLY (HOOP_LEADER_GATHERING | HOOP_LEADER_HANDING)
+#define EDGE_ANY 0u
+
+/* What may come, from whom, and when: the first line that fits. */
+static const struct edge_rule {
+    uint32_t type;
+    unsigned kinds, states;
+    hoop_edge_take *take;
+} edge_rules[] = {
+    {HOOP_FRAME_JOIN, HOOP_EDGE_RANK | HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_leader_take_join},
+    {HOOP_FRAME_JOIN, HOOP_EDGE_RANK, HOOP_LEADER_FAILED, hoop_leader_take_late},
+    {EDGE_ANY, HOOP_EDGE_MACHINE, HOOP_LEADER_FAILED, hoop_leader_take_late},
+    {HOOP_FRAME_INFO, HOOP_EDGE_MACHINE | HOOP_EDGE_ROOT | EDGE_NEIGHBOUR, EDGE_EARLY,
+     edge_take_info},
+    {HOOP_FRAME_PLACE, HOOP_EDGE_ROOT, HOOP_LEADER_GATHERING, hoop_tree_take_place},
+    {HOOP_FRAME_ROSTER, EDGE_ABOVE, HOOP_LEADER_GATHERING, hoop_handout_take_roster},
+    {HOOP_FRAME_ROSTER_PART, EDGE_ABOVE, HOOP_LEADER_HANDING, hoop_handout_take_part},
+    {HOOP_FRAME_READY, HOOP_EDGE_RANK | HOOP_EDGE_CHILD, HOOP_LEADER_HANDING,
+     hoop_handout_take_ready},
+    {HOOP_FRAME_READY, HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_root_take_ready},
+    {HOOP_FRAME_GO, HOOP_EDGE_PARENT, HOOP_LEADER_HANDING, hoop_handout_take_go},
+    {HOOP_FRAME_REJECT, HOOP_EDGE_RANK, HOOP_LEADER_HANDING, hoop_leader_take_reject},
+    {HOOP_FRAME_REJECT, HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_leader_take_reject},
+    {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT | EDGE_NEIGHBOUR, EDGE_EARLY, edge_take_reject},
+    {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT, HOOP_LEADER_FAILED, edge_take_echo},
+    {HOOP_FRAME_REJECT, EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING, hoop_flood_take_reject},
+    {EDGE_ANY, HOOP_EDGE_RANK | EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING, hoop_flood_take},
+    /* it did not know yet */
+    {EDGE_ANY, HOOP_EDGE_ROOT, HOOP_LEADER_RUNNING | HOOP_LEADER_FAILED, edge_ignore},
+    {EDGE_ANY, EDGE_NEIGHBOUR, HOOP_LEADER_FAILED, edge_ignore},
+};
+
+static bool edge_take(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    for (size_t i = 0; i < sizeof(edge_rules) / sizeof(edge_rules[0]); i++) {
+        const struct edge_rule *rule = &edge_rules[i];
+        if ((rule->type == EDGE_ANY || rule->type == frame->header.type) &&
+            (rule->kinds & edge->kind) != 0 && (rule->states & edge->leader->state) != 0) {
+            return rule->take(edge, frame, fds);
+        }
+    }
+    return false;
+}
+
+static void edge_message(void *arg, struct hoop_connection *connection,
+                         const union hoop_frame *frame, int *fds)
+{
+    struct hoop_edge *edge = arg;
+    hoop_watched_heard(&edge->watched);
+    if (!edge_take(edge, frame, fds)) {
+        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
+                               hoop_frame_name(frame->header.type));
+    }
+}
+
+static const struct hoop_connection_owner edge_owner = {
+    .message = edge_message,
+    .closed = edge_closed,
+};
+
+/* ---- Children ----------------------------------------------------------------------------- */
+
+void hoop_edge_init(struct hoop_edge *edge, struct hoop_leader *leader, enum hoop_edge_kind kind)
+{
+    edge->leader = leader;
+    edge->kind = kind;
+    edge->number = HOOP_NOBODY;
+    edge->wake_fd = -1;
+    edge->waiting_ns = HOOP_NEVER;
+}
+
+void hoop_edge_adopt(struct hoop_edge *edge, struct hoop_connection *connection)
+{
+    edge->connection = connection;
+    memset(&edge->info, 0, sizeof(edge->info));
+    hoop_connection_adopt(connection, &edge_owner, edge);
+}
+
+void hoop_edge_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+{
+    struct hoop_leader *leader = HOOP_CONTAINER_OF(expectation, struct hoop_leader, expectation);
+    struct hoop_edge *edge = leader->child_count < EDGE_CHILDREN ? calloc(1, sizeof(*edge)) : NULL;
+    if (edge == NULL) {
+        hoop_connection_destroy(connection); /* one too many: it tries again */
+        return;
+    }
+    hoop_edge_init(edge, leader, leader->is_root ? HOOP_EDGE_MACHINE : HOOP_EDGE_RANK);
+    hoop_list_push_back(&leader->children, &edge->node);
+    leader->child_count++;
+    hoop_edge_adopt(edge, connection);
+    if (leader->is_root) { /* who ends here, if the join does not get so far that all are known */
+        hoop_edge_say_info(edge);
+    }
+}

@@ -1,0 +1,389 @@
+/*
+ * What goes along a leader's edges once all are in; see leader_inside.h.
+ *
+ *      DEAD LEFT FAIL   to all machines: each tells its other neighbours what is news to it, so
+ * that nothing goes round. To the ranks of a machine only what comes from others: among themselves
+ * they share memory, and see each other's processes BLOB             along the tree to the machine
+ * of its target, and to that rank BEAT             one edge far; it says whether anybody on that
+ * side waits: a machine whose own ranks wait for nothing may be the only one that sees a stopped
+ * neighbour
+ *
+ * A neighbour is as alive as the process at its other end. When that ends, the ranks in it are
+ * lost, and only they: others of that machine may live on, though nobody hears of them any more.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/process.h"
+#include "tree/leader.h"
+#include "tree/leader_inside.h"
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct hoop_job *flood_idle_job;
+
+/* ---- Who waits for whom ------------------------------------------------------------------- */
+
+static bool flood_spans(const struct hoop_leader *leader)
+{
+    return leader->tree.machines > 1;
+}
+
+static bool flood_is_any_needed(void)
+{
+    HOOP_LIST_FOR_EACH(at, &hoop_leaders) {
+        const struct hoop_leader *leader = HOOP_CONTAINER_OF(at, struct hoop_leader, node);
+        if (leader->state == HOOP_LEADER_RUNNING && flood_spans(leader) &&
+            !leader->tree.comm_failed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void hoop_flood_tell_idle(void)
+{
+    struct hoop_job *job = flood_idle_job;
+    if (job != NULL && !flood_is_any_needed()) {
+        flood_idle_job = NULL;
+        hoop_job_complete(job, NULL);
+    }
+}
+
+void hoop_tree_on_idle(struct hoop_job *job)
+{
+    assert(flood_idle_job == NULL);
+    flood_idle_job = job;
+    hoop_flood_tell_idle();
+}
+
+bool hoop_flood_is_over(const struct hoop_leader *leader)
+{
+    for (uint32_t rank = 0; flood_spans(leader) && rank < leader->n; rank++) {
+        if (!leader->tree.ranks[rank].left && !leader->tree.ranks[rank].dead) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- To all ------------------------------------------------------------------------------- */
+
+_Static_assert(offsetof(struct hoop_frame_dead, rank) == offsetof(struct hoop_frame_left, rank),
+               "both begin with a rank");
+
+/* Marks what is in it as known. False: it was known before. */
+static bool flood_mark(struct hoop_tree *tree, const union hoop_frame *frame)
+{
+    bool *known = &tree->raised;
+    if (frame->header.type != HOOP_FRAME_FAIL) {
+        struct hoop_tree_rank *rank = &tree->ranks[frame->dead.rank];
+        const bool dead = frame->header.type == HOOP_FRAME_DEAD;
+        known = dead && !rank->left ? &rank->dead : &rank->left; /* who has left is not lost */
+    }
+    const bool news = !*known;
+    *known = true;
+    return news;
+}
+
+static void flood_tell_ranks(const struct hoop_leader *leader, const union hoop_frame *frame)
+{
+    for (uint32_t rank = 0; rank < leader->n; rank++) {
+        if (leader->via[rank] != NULL) {
+            hoop_edge_send(leader->via[rank], frame);
+        }
+    }
+}
+
+/* to_ranks: also to those of this machine. */
+static void flood(struct hoop_leader *leader, const union hoop_frame *frame,
+                  const struct hoop_edge *from, bool to_ranks)
+{
+    struct hoop_tree *tree = &leader->tree;
+    if (!flood_mark(tree, frame)) {
+        return;
+    }
+    hoop_tree_send(tree, frame, from);
+    if (to_ranks) {
+        flood_tell_ranks(leader, frame);
+    }
+    if (frame->header.type != HOOP_FRAME_LEFT) {
+        tree->comm_failed = true;
+        hoop_flood_tell_idle();
+    }
+    hoop_leader_settle(leader);
+}
+
+static union hoop_frame flood_dead(uint32_t rank, const char *why)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_DEAD);
+    frame.dead.rank = rank;
+    frame.dead.certain = why != NULL ? 1 : 0;
+    (void)snprintf(frame.dead.why, sizeof(frame.dead.why), "%s", why != NULL ? why : "");
+    return frame;
+}
+
+/* ---- Losses ------------------------------------------------------------------------------- */
+
+void hoop_flood_lose_rank(struct hoop_edge *edge)
+{
+    struct hoop_leader *leader = edge->leader;
+    const union hoop_frame frame = flood_dead(edge->number, NULL);
+    flood_tell_ranks(leader, &frame); /* they can see its process themselves */
+    if (flood_spans(leader) && !edge->left && !edge->watched.lost) {
+        hoop_watched_closed(&edge->watched); /* the others cannot: flood_lost() */
+        return;
+    }
+    hoop_edge_destroy(edge);
+    hoop_leader_settle(leader);
+}
+
+/* The process at a neighbour's other end is lost, with its ranks. */
+static void flood_lose_process(struct hoop_edge *edge, const char *why)
+{
+    struct hoop_leader *leader = edge->leader;
+    uint32_t count = 0;
+    for (uint32_t rank = 0; leader->state == HOOP_LEADER_RUNNING && rank < leader->n; rank++) {
+        const struct hoop_tree_rank *at = &leader->tree.ranks[rank];
+        if (at->machine == edge->number && at->process == edge->info.process) {
+            const union hoop_frame frame = flood_dead(rank, why);
+            count++;
+            if (!at->left) {
+                flood(leader, &frame, edge, true);
+            }
+        }
+    }
+    if (count == 0) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
+                 "the process that speaks for machine %u (pid %d) %s; it has no rank, but the "
+                 "ranks beyond it cannot be told anything any more",
+                 edge->number, edge->info.pid, why);
+    }
+}
+
+void hoop_flood_lose_neighbour(struct hoop_edge *edge)
+{
+    static const char died[] = "died, or its machine cannot be reached";
+    struct hoop_leader *leader = edge->leader;
+    hoop_watched_finish(&edge->watched);
+    if (!edge->watched.lost) {
+        flood_lose_process(edge, died);
+    }
+    hoop_leader_settle(leader);
+}
+
+/* ---- Signs of life ------------------------------------------------------------------------ */
+
+static bool flood_take_beat(struct hoop_edge *edge, const struct hoop_frame_beat *beat)
+{
+    if (beat->waiting == 0) {
+        edge->waiting_ns = HOOP_NEVER;
+    } else if (edge->waiting_ns == HOOP_NEVER) {
+        edge->waiting_ns = hoop_now_ns();
+    }
+    return true;
+}
+
+static uint64_t flood_earlier(const struct hoop_edge *edge, uint64_t since)
+{
+    const bool counts = edge != NULL && hoop_edge_is_open(edge) && !edge->left;
+    return counts && edge->waiting_ns < since ? edge->waiting_ns : since;
+}
+
+/* Since when anybody here, or beyond a neighbour but this one, has been waiting. */
+static uint64_t flood_waiting_since(const struct hoop_leader *leader, const struct hoop_edge *but)
+{
+    uint64_t since = HOOP_NEVER;
+    for (uint32_t rank = 0; rank < leader->n; rank++) {
+        since = flood_earlier(leader->via[rank], since);
+    }
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        const struct hoop_edge *edge = &leader->tree.neighbours[i];
+        since = edge != but ? flood_earlier(edge, since) : since;
+    }
+    return since;
+}
+
+static void flood_beat(struct hoop_watcher *watcher)
+{
+    const struct hoop_tree *tree = HOOP_CONTAINER_OF(watcher, struct hoop_tree, watcher);
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        const struct hoop_edge *edge = &tree->neighbours[i];
+        union hoop_frame frame;
+        hoop_frame_init(&frame, HOOP_FRAME_BEAT);
+        frame.beat.waiting = flood_waiting_since(edge->leader, edge) != HOOP_NEVER ? 1 : 0;
+        hoop_edge_send(edge, &frame);
+    }
+}
+
+static uint64_t flood_is_awaited_since(struct hoop_watched *watched)
+{
+    const struct hoop_edge *edge = HOOP_CONTAINER_OF(watched, struct hoop_edge, watched);
+    return edge->left
+               ? HOOP_NEVER
+               : flood_waiting_since(edge->leader, edge->kind == HOOP_EDGE_RANK ? NULL : edge);
+}
+
+static void flood_lost(struct hoop_watched *watched, const char *why)
+{
+    struct hoop_edge *edge = HOOP_CONTAINER_OF(watched, struct hoop_edge, watched);
+    struct hoop_leader *leader = edge->leader;
+    if (edge->kind != HOOP_EDGE_RANK) {
+        flood_lose_process(edge, why);
+        return;
+    }
+    const union hoop_frame frame = flood_dead(edge->number, why);
+    const bool open = hoop_edge_is_open(edge);
+    const bool left = edge->left;
+    if (!open) {
+        hoop_edge_destroy(edge);
+    }
+    if (!left) {
+        flood(leader, &frame, NULL, open);
+    }
+    hoop_leader_settle(leader);
+}
+
+static const struct hoop_watcher_owner flood_watcher_owner = {
+    .beat = flood_beat,
+    .waiting_since = flood_is_awaited_since,
+    .lost = flood_lost,
+};
+
+hoop_result_t hoop_flood_prepare(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    tree->ranks = calloc(leader->n, sizeof(*tree->ranks));
+    if (tree->ranks == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", leader->n);
+    }
+    return hoop_watcher_init(&tree->watcher, &flood_watcher_owner, leader->roster.dead_after_ms);
+}
+
+static void flood_watch(struct hoop_leader *leader)
+{
+    struct hoop_watcher *watcher = &leader->tree.watcher;
+    for (uint32_t rank = 0; rank < leader->n; rank++) {
+        struct hoop_edge *edge = leader->via[rank];
+        if (edge != NULL) {
+            const int pid = (int)hoop_connection_pid(edge->connection);
+            hoop_watched_init(&edge->watched, watcher);
+            /* without a descriptor for it there is still its connection */
+            (void)hoop_watched_process(&edge->watched, pid, hoop_process_start_time(pid));
+        }
+    }
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        struct hoop_edge *edge = &leader->tree.neighbours[i];
+        if (hoop_edge_is_open(edge)) {
+            hoop_watched_init(&edge->watched, watcher);
+        }
+    }
+}
+
+void hoop_flood_start(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    if (!flood_spans(leader)) {
+        return;
+    }
+    flood_watch(leader);
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        struct hoop_edge *edge = &tree->neighbours[i];
+        if (!hoop_edge_is_open(edge) && edge->info.process != 0) { /* between its READY and GO */
+            hoop_flood_lose_neighbour(edge);
+        }
+    }
+    if (leader->state == HOOP_LEADER_RUNNING) {
+        hoop_watcher_start(&tree->watcher);
+    }
+}
+
+/* ---- What comes --------------------------------------------------------------------------- */
+
+static struct hoop_edge *flood_towards(struct hoop_tree *tree, uint32_t machine)
+{
+    uint32_t at = machine;
+    while (at != 0 && (at - 1) / 2 != tree->machine) {
+        at = (at - 1) / 2;
+    }
+    return &tree->neighbours[at == 0 ? 0 : 2 - at % 2];
+}
+
+static bool flood_take_blob(struct hoop_edge *edge, const union hoop_frame *frame)
+{
+    struct hoop_leader *leader = edge->leader;
+    struct hoop_tree *tree = &leader->tree;
+    const uint32_t to = frame->blob.to;
+    const bool rank = edge->kind == HOOP_EDGE_RANK;
+    if (frame->blob.from >= leader->n || to >= leader->n ||
+        (rank && frame->blob.from != edge->number)) {
+        return false;
+    }
+    const uint32_t machine = tree->ranks[to].machine;
+    if (machine == tree->machine) {
+        if (!rank && leader->via[to] != NULL) { /* else it has left, or its loss is known */
+            hoop_edge_send(leader->via[to], frame);
+        }
+        return true;
+    }
+    const struct hoop_edge *next = flood_towards(tree, machine);
+    if (next != edge && hoop_edge_is_open(next)) {
+        hoop_edge_send(next, frame);
+    } else if (next != edge) {
+        const union hoop_frame dead =
+            flood_dead(to, "cannot be reached: the process that spoke for its machine has ended");
+        flood(leader, &dead, NULL, true);
+    }
+    return true;
+}
+
+/* Of itself a rank says that it leaves; of others only those who stand for their machine. */
+static bool flood_take_event(struct hoop_edge *edge, const union hoop_frame *frame)
+{
+    const bool rank = edge->kind == HOOP_EDGE_RANK;
+    const bool failed = frame->header.type == HOOP_FRAME_FAIL;
+    if (!failed && frame->dead.rank >= edge->leader->n) {
+        return false;
+    }
+    if (rank && !failed) {
+        if (frame->header.type == HOOP_FRAME_DEAD || frame->left.rank != edge->number) {
+            return false;
+        }
+        edge->left = true;
+    }
+    flood(edge->leader, frame, edge, !rank);
+    return true;
+}
+
+bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    (void)fds;
+    if (!flood_spans(edge->leader) || edge->number == HOOP_NOBODY) {
+        return false;
+    }
+    switch (frame->header.type) {
+    case HOOP_FRAME_DEAD:
+    case HOOP_FRAME_LEFT:
+    case HOOP_FRAME_FAIL:
+        return flood_take_event(edge, frame);
+    case HOOP_FRAME_BLOB:
+        return flood_take_blob(edge, frame);
+    case HOOP_FRAME_BEAT:
+        return flood_take_beat(edge, &frame->beat);
+    default:
+        return false;
+    }
+}
+
+/* Its join failed when ours had succeeded already: so the comm has. */
+bool hoop_flood_take_reject(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
+    union hoop_frame fail;
+    (void)fds;
+    hoop_frame_from_failure(&fail, HOOP_FRAME_FAIL, &failure);
+    flood(edge->leader, &fail, edge, true);
+    return true;
+}

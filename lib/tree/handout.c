@@ -1,0 +1,325 @@
+/*
+ * The roster's way down, READY's way up, and GO; see leader_inside.h.
+ *
+ * The roster is made where the joins of all are, and goes from machine to machine along the tree,
+ * piece by piece as it comes. To the ranks of a machine it goes when it is whole, with the
+ * machine's segment and the wake descriptors of the ranks there.
+ */
+#include "base/log.h"
+#include "memory/memfd.h"
+#include "runtime/process.h"
+#include "tree/leader_inside.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define HANDOUT_IN_FLIGHT_MOST 8192u /* descriptors: they wait in memory, too */
+
+/* ---- Made here ---------------------------------------------------------------------------- */
+
+static bool handout_make_room(struct hoop_leader *leader)
+{
+    leader->entries = calloc(leader->n, sizeof(*leader->entries));
+    if (leader->entries == NULL) {
+        hoop_leader_fail_with(leader, HOOP_OUT_OF_MEMORY, -1, "no memory for a roster of %u ranks",
+                              leader->n);
+    }
+    return leader->entries != NULL;
+}
+
+bool hoop_handout_make(struct hoop_leader *leader, uint32_t machines,
+                       uint32_t (*machine_of)(const struct hoop_leader *leader, uint32_t rank))
+{
+    const hoop_result_t result = hoop_gather_roster(&leader->gather, machines, &leader->roster);
+    if (result != HOOP_OK) {
+        hoop_leader_fail_by(leader, result);
+        return false;
+    }
+    if (!handout_make_room(leader)) {
+        return false;
+    }
+    for (uint32_t rank = 0; rank < leader->n; rank++) {
+        hoop_gather_entry(&leader->gather, rank, machine_of(leader, rank), &leader->entries[rank]);
+    }
+    leader->known = leader->n;
+    leader->state = HOOP_LEADER_HANDING;
+    return true;
+}
+
+/* ---- Handed out --------------------------------------------------------------------------- */
+
+/* To a rank: the entries of this machine with their wake descriptors. */
+static uint32_t handout_add_fds(const struct hoop_leader *leader,
+                                struct hoop_frame_roster_part *part, int *ret_fds)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < part->count; i++) {
+        const struct hoop_edge *rank = leader->via[part->first + i];
+        if (rank != NULL) {
+            part->entries[i].has_fd = 1;
+            ret_fds[count++] = rank->wake_fd;
+        }
+    }
+    return count;
+}
+
+static void handout_send_parts(const struct hoop_leader *leader, const struct hoop_edge *edge)
+{
+    union hoop_frame frame;
+    int fds[HOOP_MAX_FDS];
+    for (uint32_t first = 0; first < leader->known; first += HOOP_MAX_FDS) {
+        const uint32_t left = leader->known - first;
+        const uint32_t count = left < HOOP_MAX_FDS ? left : HOOP_MAX_FDS;
+        hoop_frame_init(&frame, HOOP_FRAME_ROSTER_PART);
+        hoop_frame_set_count(&frame, first, count);
+        memcpy(frame.part.entries, &leader->entries[first], count * sizeof(leader->entries[0]));
+        const uint32_t fd_count =
+            edge->kind == HOOP_EDGE_RANK ? handout_add_fds(leader, &frame.part, fds) : 0;
+        hoop_connection_send(edge->connection, &frame.header, fds, fd_count);
+    }
+}
+
+void hoop_handout_send(const struct hoop_leader *leader, const struct hoop_edge *edge)
+{
+    union hoop_frame frame;
+    if (leader->roster.n == 0 || !hoop_edge_is_open(edge)) {
+        return;
+    }
+    frame.roster = leader->roster;
+    if (edge->kind == HOOP_EDGE_RANK) {
+        frame.roster.server = hoop_process_id();
+        if (leader->roster.machines > 1) {
+            frame.roster.address = leader->tree.address;
+        }
+        hoop_connection_send(edge->connection, &frame.header, &leader->segment, 1);
+    } else {
+        hoop_edge_send(edge, &frame);
+    }
+    handout_send_parts(leader, edge);
+}
+
+/*
+ * How many ranks may hold the roster unread at once: the kernel limits the descriptors that a user
+ * has in flight to what it lets a process have open, and each roster carries one of every rank
+ * here.
+ */
+static uint32_t handout_window(uint32_t here)
+{
+    struct rlimit limit;
+    uint64_t fds = HANDOUT_IN_FLIGHT_MOST;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 2 < fds) {
+        fds = limit.rlim_cur / 2;
+    }
+    const uint32_t window = (uint32_t)fds / (here + 1);
+    return window > 0 ? window : 1;
+}
+
+static void handout_tell_ranks(struct hoop_leader *leader)
+{
+    const uint32_t here = leader->gather.arrived;
+    const uint32_t window = handout_window(here);
+    while (leader->handed < here && leader->handed - leader->ready < window) {
+        struct hoop_edge *rank = leader->via[leader->next_rank++];
+        if (rank != NULL) {
+            rank->handed = true;
+            leader->handed++;
+            hoop_handout_send(leader, rank);
+        }
+    }
+}
+
+void hoop_handout_begin(struct hoop_leader *leader)
+{
+    const hoop_result_t result =
+        hoop_memfd_create("hoop-comm", leader->roster.segment_bytes, &leader->segment);
+    if (result != HOOP_OK) {
+        hoop_leader_fail_by(leader, result);
+        return;
+    }
+    handout_tell_ranks(leader);
+}
+
+/* ---- From above --------------------------------------------------------------------------- */
+
+static void handout_refuse(struct hoop_leader *leader)
+{
+    hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, -1,
+                          "this machine was sent a roster that does not fit");
+}
+
+/* Only who stands above me sends one: the root to machine 0, a parent that said who it is. */
+static bool handout_comes_from(const struct hoop_edge *edge)
+{
+    const struct hoop_tree *tree = &edge->leader->tree;
+    return tree->machines > 0 && edge->info.process != 0 &&
+           (edge->kind == HOOP_EDGE_ROOT) == (tree->machine == 0);
+}
+
+bool hoop_handout_take_roster(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    struct hoop_tree *tree = &leader->tree;
+    (void)fds;
+    if (!handout_comes_from(edge)) {
+        return false;
+    }
+    if (frame->roster.n != leader->n || frame->roster.machines != tree->machines) {
+        handout_refuse(leader);
+        return true;
+    }
+    leader->roster = frame->roster;
+    const hoop_result_t result = hoop_flood_prepare(leader);
+    if (result != HOOP_OK) {
+        hoop_leader_fail_by(leader, result);
+    } else if (handout_make_room(leader)) {
+        leader->state = HOOP_LEADER_HANDING;
+        hoop_tree_send_down(tree, frame);
+    }
+    return true;
+}
+
+/* A rank that is here, and that the roster has elsewhere, or the other way round; n: none. */
+static uint32_t handout_misplaced(const struct hoop_leader *leader)
+{
+    uint32_t rank = 0;
+    while (rank < leader->n) {
+        const struct hoop_frame_entry *entry = &leader->entries[rank];
+        const struct hoop_edge *edge = leader->via[rank];
+        if ((edge != NULL) != (entry->machine == leader->tree.machine) ||
+            (edge != NULL && edge->info.process != entry->process)) {
+            break;
+        }
+        rank++;
+    }
+    return rank;
+}
+
+static bool handout_fits(const struct hoop_leader *leader,
+                         const struct hoop_frame_roster_part *part)
+{
+    bool fits = part->first == leader->known && part->count <= leader->n - leader->known;
+    for (uint32_t i = 0; fits && i < part->count; i++) {
+        fits = part->entries[i].machine < leader->tree.machines && part->entries[i].has_fd == 0;
+    }
+    return fits;
+}
+
+static void handout_keep(struct hoop_leader *leader, const struct hoop_frame_roster_part *part)
+{
+    memcpy(&leader->entries[part->first], part->entries, part->count * sizeof(leader->entries[0]));
+    for (uint32_t i = 0; i < part->count; i++) {
+        leader->tree.ranks[part->first + i].process = part->entries[i].process;
+        leader->tree.ranks[part->first + i].machine = part->entries[i].machine;
+    }
+    leader->known += part->count;
+}
+
+bool hoop_handout_take_part(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    (void)fds;
+    if (!handout_comes_from(edge)) {
+        return false;
+    }
+    if (!handout_fits(leader, &frame->part)) {
+        handout_refuse(leader);
+        return true;
+    }
+    handout_keep(leader, &frame->part);
+    hoop_tree_send_down(&leader->tree, frame);
+    if (leader->known < leader->n) {
+        return true;
+    }
+    const uint32_t rank = handout_misplaced(leader);
+    if (rank == leader->n) {
+        hoop_handout_begin(leader);
+    } else {
+        hoop_leader_fail_with(
+            leader, HOOP_REMOTE_ERROR, -1,
+            "the roster has rank %u on host %s, pid %d: that is not so on this machine", rank,
+            leader->entries[rank].host, leader->entries[rank].pid);
+    }
+    return true;
+}
+
+/* ---- READY and GO ------------------------------------------------------------------------- */
+
+/* All are in; what has ended in between is lost. */
+static void handout_go(struct hoop_leader *leader)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_GO);
+    hoop_tree_send_down(&leader->tree, &frame);
+    leader->state = HOOP_LEADER_RUNNING;
+    close(leader->segment);
+    leader->segment = -1;
+    hoop_timer_stop(leader->deadline);
+    hoop_timer_stop(leader->moment);
+    hoop_endpoint_expect_no_more(&leader->expectation);
+    hoop_endpoint_close(leader->endpoint);
+    leader->endpoint = NULL;
+    hoop_tree_shut(&leader->tree);
+    for (uint32_t rank = 0; rank < leader->n; rank++) {
+        struct hoop_edge *edge = leader->via[rank];
+        if (edge != NULL) {
+            hoop_edge_send(edge, &frame);
+            close(edge->wake_fd);
+            edge->wake_fd = -1;
+        }
+    }
+    hoop_gather_finish(&leader->gather);
+    free(leader->entries);
+    leader->entries = NULL;
+    hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "%s: all %u ranks are in", leader->rendezvous.name,
+             leader->n);
+    hoop_flood_start(leader);
+}
+
+void hoop_handout_try_ready(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    if (leader->ready < leader->gather.arrived || tree->feared.code != HOOP_OK ||
+        !hoop_tree_is_ready(tree)) {
+        return;
+    }
+    if (tree->machine != 0) {
+        hoop_edge_send_plain(&tree->neighbours[0], HOOP_FRAME_READY);
+        tree->sent_ready = true;
+        return;
+    }
+    if (tree->machines > 0) {
+        hoop_edge_send_plain(&tree->root, HOOP_FRAME_READY);
+    }
+    tree->sent_ready = true;
+    handout_go(leader);
+}
+
+bool hoop_handout_take_ready(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    const bool rank = edge->kind == HOOP_EDGE_RANK;
+    (void)frame;
+    (void)fds;
+    if (edge->ready || (rank ? !edge->handed : edge->info.process == 0)) {
+        return false;
+    }
+    edge->ready = true;
+    if (rank) {
+        leader->ready++;
+        handout_tell_ranks(leader);
+    }
+    hoop_handout_try_ready(leader);
+    return true;
+}
+
+bool hoop_handout_take_go(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    (void)frame;
+    (void)fds;
+    if (!edge->leader->tree.sent_ready) {
+        return false;
+    }
+    handout_go(edge->leader);
+    return true;
+}

@@ -1,0 +1,547 @@
+/* A leader's life, the joins, and their failure; see leader.h and leader_inside.h. */
+#include "tree/leader.h"
+#include "base/clock.h"
+#include "base/settings.h"
+#include "rendezvous/file_store.h"
+#include "tree/leader_inside.h"
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct hoop_list_node hoop_leaders = HOOP_LIST_EMPTY(hoop_leaders);
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+bool hoop_leader_spans(const struct hoop_leader *leader)
+{
+    return !leader->is_root && leader->rendezvous.address_count > 0;
+}
+
+struct hoop_leader *hoop_leader_find(const char *name, bool is_root)
+{
+    HOOP_LIST_FOR_EACH(at, &hoop_leaders) {
+        struct hoop_leader *leader = HOOP_CONTAINER_OF(at, struct hoop_leader, node);
+        if (leader->is_root == is_root && leader->endpoint != NULL &&
+            strcmp(leader->rendezvous.name, name) == 0) {
+            return leader;
+        }
+    }
+    return NULL;
+}
+
+void hoop_leader_destroy(struct hoop_leader *leader)
+{
+    if (leader == NULL || leader->state == HOOP_LEADER_OVER) {
+        return;
+    }
+    leader->state = HOOP_LEADER_OVER;
+    hoop_list_remove(&leader->node);
+    hoop_endpoint_expect_no_more(&leader->expectation);
+    if (leader->published) {
+        hoop_file_store_withdraw(&leader->rendezvous);
+    }
+    HOOP_LIST_FOR_EACH(at, &leader->children) {
+        hoop_edge_destroy(HOOP_CONTAINER_OF(at, struct hoop_edge, node));
+    }
+    hoop_tree_close(&leader->tree);
+    hoop_watcher_finish(&leader->tree.watcher);
+    hoop_endpoint_close(leader->endpoint);
+    hoop_timer_destroy(leader->deadline);
+    hoop_timer_destroy(leader->moment);
+    if (leader->segment >= 0) {
+        close(leader->segment);
+    }
+    hoop_gather_finish(&leader->gather);
+    free(leader->via);
+    free(leader->entries);
+    free(leader->by_number);
+    free(leader->tree.ranks);
+    hoop_secret_wipe(&leader->secret, sizeof(leader->secret));
+    hoop_rendezvous_finish(&leader->rendezvous);
+    hoop_free_later(leader);
+    hoop_flood_tell_idle();
+}
+
+static bool leader_has_ranks(const struct hoop_leader *leader)
+{
+    HOOP_LIST_FOR_EACH(at, &leader->children) {
+        if (HOOP_CONTAINER_OF(at, struct hoop_edge, node)->number != HOOP_NOBODY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void hoop_leader_settle(struct hoop_leader *leader)
+{
+    const struct hoop_tree *tree = &leader->tree;
+    bool over = false;
+    if (leader->state == HOOP_LEADER_FAILED) {
+        const bool all_know = leader->expected > 0 && leader->told >= leader->expected;
+        over = all_know && hoop_tree_is_closed(tree) &&
+               (!leader->is_root || hoop_list_is_empty(&leader->children));
+    } else if (leader->state == HOOP_LEADER_RUNNING) {
+        const bool between = hoop_tree_open_count(tree) > 1 && !hoop_flood_is_over(leader);
+        over = !between && tree->dialer == NULL && !leader_has_ranks(leader);
+    }
+    if (over) {
+        hoop_leader_destroy(leader);
+    }
+}
+
+/* ---- Failing ------------------------------------------------------------------------------ */
+
+/* This rank, one of n that may come, knows, or needs to know nothing any more. */
+static void leader_mark_told(struct hoop_leader *leader, uint32_t rank, uint32_t n)
+{
+    const uint8_t bit = (uint8_t)(1u << (rank % 8));
+    leader->expected = n > leader->expected ? n : leader->expected;
+    if ((leader->told_bits[rank / 8] & bit) == 0) {
+        leader->told_bits[rank / 8] |= bit;
+        leader->told++;
+    }
+}
+
+/* A machine closes its connection when it has read this; until then its joins may be coming. */
+static void leader_reject(struct hoop_edge *edge)
+{
+    union hoop_frame frame;
+    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &edge->leader->failure);
+    hoop_edge_send(edge, &frame);
+    edge->told = true;
+    if (edge->kind == HOOP_EDGE_RANK) {
+        leader_mark_told(edge->leader, edge->number, edge->n);
+        hoop_edge_destroy(edge);
+    }
+}
+
+static void leader_reject_all(struct hoop_leader *leader)
+{
+    const struct hoop_gather *gather = &leader->gather;
+    for (uint32_t rank = 0; leader->is_root && rank < gather->n; rank++) {
+        if (gather->joins[rank] != NULL) {
+            leader_mark_told(leader, rank, gather->n);
+        }
+    }
+    HOOP_LIST_FOR_EACH(at, &leader->children) {
+        struct hoop_edge *edge = HOOP_CONTAINER_OF(at, struct hoop_edge, node);
+        if (leader->is_root ? edge->info.process != 0 : edge->number != HOOP_NOBODY) {
+            leader_reject(edge);
+        }
+    }
+}
+
+/* It stays for those who come late, so that they learn the reason and do not wait for nobody. */
+void hoop_leader_fail(struct hoop_leader *leader, const struct hoop_failure *failure, bool told)
+{
+    assert(failure->code != HOOP_OK);
+    if (leader->state > HOOP_LEADER_HANDING) {
+        return;
+    }
+    leader->failure = *failure;
+    leader->state = HOOP_LEADER_FAILED;
+    leader_reject_all(leader);
+    if (told) {
+        hoop_tree_close(&leader->tree);
+    } else if (hoop_leader_spans(leader)) {
+        hoop_tree_reject(leader);
+    }
+    hoop_timer_start(leader->deadline,
+                     leader->gather.arrived > 0 ? leader->gather.timeout_ms
+                                                : hoop_settings()->init_timeout_ms,
+                     0);
+    hoop_leader_settle(leader);
+}
+
+void hoop_leader_fail_with(struct hoop_leader *leader, hoop_result_t code, int rank,
+                           const char *format, ...)
+{
+    struct hoop_failure failure = {.code = code, .rank = rank};
+    va_list args;
+    va_start(args, format);
+    (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
+    va_end(args);
+    hoop_leader_fail(leader, &failure, false);
+}
+
+void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code)
+{
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    (void)hoop_failure_take(&failure, code, -1);
+    hoop_leader_fail(leader, &failure, false);
+}
+
+void hoop_leader_fear(struct hoop_leader *leader, const char *format, ...)
+{
+    struct hoop_failure *feared = &leader->tree.feared;
+    va_list args;
+    *feared = (struct hoop_failure){.code = HOOP_REMOTE_ERROR, .rank = -1};
+    va_start(args, format);
+    (void)hoop_text_format(feared->text, sizeof(feared->text), format, args);
+    va_end(args);
+    hoop_timer_start(leader->moment, hoop_edge_is_open(&leader->tree.root) ? HOOP_MOMENT_MS : 0, 0);
+}
+
+static void leader_moment(void *arg)
+{
+    struct hoop_leader *leader = arg;
+    if (leader->state == HOOP_LEADER_FAILED) {
+        hoop_tree_close(&leader->tree);
+        hoop_leader_settle(leader);
+    } else if (leader->state < HOOP_LEADER_RUNNING) {
+        const struct hoop_failure feared = leader->tree.feared;
+        hoop_leader_fail(leader, &feared, false);
+    }
+}
+
+/* ---- Deadlines ---------------------------------------------------------------------------- */
+
+static void leader_fail_missing(struct hoop_leader *leader)
+{
+    const char *hint = leader->rendezvous.hint;
+    char missing[HOOP_FAILURE_TEXT_BYTES];
+    hoop_gather_describe_missing(&leader->gather, missing, sizeof(missing));
+    hoop_leader_fail_with(leader, HOOP_TIMEOUT, -1, "%s%s%s", missing, hint != NULL ? "; " : "",
+                          hint != NULL ? hint : "");
+}
+
+static bool leader_is_unready(const void *arg, uint32_t rank)
+{
+    const struct hoop_leader *leader = arg;
+    return leader->via[rank] != NULL && !leader->via[rank]->ready;
+}
+
+static void leader_fail_unready(struct hoop_leader *leader)
+{
+    char ranks[128];
+    hoop_gather_list(leader->n, leader_is_unready, leader, ranks, sizeof(ranks));
+    hoop_leader_fail_with(leader, HOOP_TIMEOUT, -1,
+                          "%s of %u arrived, but did not get ready within %llu ms", ranks,
+                          leader->n, (unsigned long long)leader->gather.timeout_ms);
+}
+
+/* The root should have spoken by now. */
+static void leader_fail_unheard(struct hoop_leader *leader)
+{
+    const struct hoop_edge *root = &leader->tree.root;
+    const unsigned long long ms = leader->gather.timeout_ms;
+    char who[HOOP_ADDRESS_TEXT_BYTES + 32] = "nowhere";
+    if (leader->tree.machines > 0) {
+        hoop_leader_fail_with(
+            leader, HOOP_TIMEOUT, -1,
+            "all ranks arrived, but their machines did not get ready within %llu ms", ms);
+        return;
+    }
+    if (hoop_edge_is_open(root)) {
+        hoop_edge_describe(root, who, sizeof(who));
+    }
+    hoop_leader_fail_with(leader, HOOP_TIMEOUT, -1,
+                          "the process %s that gathers the ranks did not complete the join within "
+                          "%llu ms: is it stopped?",
+                          who, ms);
+}
+
+static void leader_due(void *arg)
+{
+    struct hoop_leader *leader = arg;
+    const uint64_t grace_ns = HOOP_LEADER_GRACE_MS * HOOP_NS_PER_MS;
+    const bool unready = leader->state == HOOP_LEADER_HANDING && leader->known == leader->n &&
+                         leader->ready < leader->gather.arrived;
+    if (leader->state == HOOP_LEADER_FAILED) {
+        hoop_leader_destroy(leader);
+    } else if (leader->is_root) {
+        hoop_root_due(leader);
+    } else if (unready) {
+        leader_fail_unready(leader);
+    } else if (!hoop_leader_spans(leader)) {
+        leader_fail_missing(leader);
+    } else if (hoop_now_ns() < leader->gather.deadline_ns + grace_ns) {
+        hoop_timer_start(leader->deadline, HOOP_LEADER_GRACE_MS, 0);
+    } else {
+        leader_fail_unheard(leader);
+    }
+}
+
+/* ---- Joins -------------------------------------------------------------------------------- */
+
+static bool leader_is_here(const void *arg, uint32_t rank)
+{
+    const struct hoop_leader *leader = arg;
+    return leader->gather.joins[rank] != NULL;
+}
+
+void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text, size_t bytes)
+{
+    char ranks[96];
+    uint32_t rank = 0;
+    while (rank < leader->n && leader->gather.joins[rank] == NULL) {
+        rank++;
+    }
+    assert(rank < leader->n); /* nobody looks for a root before somebody has joined */
+    hoop_gather_list(leader->n, leader_is_here, leader, ranks, sizeof(ranks));
+    (void)snprintf(ret_text, bytes, "%s of %u (host %s)", ranks, leader->n,
+                   leader->gather.joins[rank]->host);
+}
+
+static uint32_t leader_machine_zero(const struct hoop_leader *leader, uint32_t rank)
+{
+    (void)leader;
+    (void)rank;
+    return 0;
+}
+
+/* All n have come to this machine, and belong here as far as the launcher says. */
+static void leader_complete(struct hoop_leader *leader)
+{
+    if (!hoop_handout_make(leader, 1, leader_machine_zero)) {
+        return;
+    }
+    if (hoop_leader_spans(leader)) {
+        hoop_tree_excuse(leader);
+    }
+    hoop_handout_begin(leader);
+}
+
+/* The first JOIN says how many ranks there are. Does this one agree with those before it? */
+static hoop_result_t leader_add(struct hoop_leader *leader, const struct hoop_frame_join *join,
+                                struct hoop_failure *failure)
+{
+    if (leader->via == NULL) {
+        leader->via = calloc(join->n, sizeof(struct hoop_edge *));
+        leader->n = leader->via != NULL ? join->n : 0;
+    }
+    if (leader->via == NULL) {
+        return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, -1, "no memory for %u ranks", join->n);
+    }
+    const hoop_result_t result = hoop_gather_add(&leader->gather, join, failure);
+    if (result != HOOP_OK || leader->state == HOOP_LEADER_GATHERING) {
+        return result;
+    }
+    return hoop_failure_set(failure, HOOP_INVALID_USAGE, (int)join->rank,
+                            "rank %u came twice: the second time as pid %d on host %s", join->rank,
+                            join->pid, join->host);
+}
+
+/* A join that agrees with those before it. */
+static void leader_welcome(struct hoop_edge *edge, const struct hoop_frame_join *join)
+{
+    struct hoop_leader *leader = edge->leader;
+    const bool complete = hoop_gather_is_complete(&leader->gather);
+    leader->via[join->rank] = edge;
+    edge->joined++;
+    hoop_timer_start(leader->deadline, hoop_left_ms(leader->gather.deadline_ns), 0);
+    if (complete && leader->is_root) {
+        hoop_root_complete(leader);
+    } else if (complete && hoop_rendezvous_is_whole_here(&leader->rendezvous, leader->n)) {
+        leader_complete(leader);
+    } else if (hoop_leader_spans(leader)) {
+        hoop_tree_join(leader, join);
+    }
+}
+
+/* Takes the rank that an edge of its own is for. */
+static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_join *join, int *fds)
+{
+    const struct hoop_leader *leader = edge->leader;
+    const uint32_t local_n = leader->rendezvous.local_n;
+    if (edge->number != HOOP_NOBODY ||
+        join->rank != hoop_connection_hello(edge->connection)->from) {
+        return false;
+    }
+    edge->number = join->rank;
+    edge->n = hoop_leader_spans(leader) && local_n != 0 ? local_n : join->n;
+    edge->info.process = join->process;
+    edge->wake_fd = fds[0];
+    fds[0] = -1;
+    return true;
+}
+
+bool hoop_leader_take_join(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    const struct hoop_frame_join *join = &frame->join;
+    if (leader->is_root ? edge->info.address.family == 0 : !leader_take_rank(edge, join, fds)) {
+        return false;
+    }
+    if (leader_add(leader, join, &failure) == HOOP_OK) {
+        leader_welcome(edge, join);
+        return true;
+    }
+    if (leader->is_root) {
+        leader_mark_told(leader, join->rank, join->n);
+    }
+    hoop_leader_fail(leader, &failure, false);
+    return true;
+}
+
+bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    const bool join = frame->header.type == HOOP_FRAME_JOIN;
+    if (leader->is_root) { /* its ranks' own leader tells them */
+        if (join) {
+            leader_mark_told(leader, frame->join.rank, frame->join.n);
+        }
+        if (!edge->told) {
+            leader_reject(edge);
+        }
+        return true;
+    }
+    if (!join || !leader_take_rank(edge, &frame->join, fds)) {
+        return false;
+    }
+    leader_reject(edge);
+    hoop_leader_settle(leader);
+    return true;
+}
+
+/* A rank cannot use what it got, or a machine cannot go on: nobody can do without it. */
+bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
+    (void)fds;
+    if (edge->kind == HOOP_EDGE_RANK) {
+        if (edge->number == HOOP_NOBODY) {
+            return false;
+        }
+        const struct hoop_frame_join *join = leader->gather.joins[edge->number];
+        hoop_leader_fail_with(leader, failure.code, (int)edge->number,
+                              "rank %u (pid %d, host %s): %.240s", edge->number, join->pid,
+                              join->host, failure.text);
+        return true;
+    }
+    if (edge->info.process == 0) {
+        return false;
+    }
+    const uint32_t n = leader->n > 0 ? leader->n : HOOP_MAX_RANKS;
+    failure.rank = failure.rank < (int32_t)n ? failure.rank : -1;
+    hoop_leader_fail(leader, &failure, false);
+    return true;
+}
+
+void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *why)
+{
+    struct hoop_leader *leader = edge->leader;
+    const uint32_t rank = edge->number;
+    if (leader->state == HOOP_LEADER_RUNNING && rank != HOOP_NOBODY) {
+        hoop_flood_lose_rank(edge);
+        return;
+    }
+    if (rank != HOOP_NOBODY) {
+        leader_mark_told(leader, rank, edge->n);
+    }
+    hoop_edge_destroy(edge);
+    if (rank != HOOP_NOBODY) {
+        const struct hoop_frame_join *join = leader->gather.joins[rank];
+        hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, (int)rank,
+                              "rank %u (pid %d, host %s) ended during the join: %.200s", rank,
+                              join->pid, join->host, why->text);
+    }
+}
+
+/* ---- Serving ------------------------------------------------------------------------------ */
+
+hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct hoop_place *ret)
+{
+    static const struct hoop_secret none = {.bytes = {0}}; /* a hash is wanted, not a proof */
+    const char *host_id = hoop_settings()->host_id;
+    uint8_t mac[HOOP_MAC_BYTES];
+    uint64_t hash = 0;
+    memset(ret, 0, sizeof(*ret));
+    if (rendezvous->address_count == 0 || host_id == NULL) {
+        (void)snprintf(ret->name, sizeof(ret->name), "%s", rendezvous->name);
+        return HOOP_OK;
+    }
+    const hoop_result_t result = hoop_hmac(&none, "hoop machine", rendezvous->name,
+                                           strlen(rendezvous->name), host_id, strlen(host_id), mac);
+    memcpy(&hash, mac, sizeof(hash));
+    (void)snprintf(ret->name, sizeof(ret->name), "%.46s-%016llx", rendezvous->name,
+                   (unsigned long long)hash);
+    return result;
+}
+
+struct hoop_leader *hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
+                                       struct hoop_failure *failure)
+{
+    struct hoop_leader *leader = calloc(1, sizeof(*leader));
+    if (leader == NULL) {
+        (void)hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, -1, "no memory for a leader");
+        return NULL;
+    }
+    leader->is_root = is_root;
+    leader->rendezvous = *rendezvous;
+    leader->rendezvous.file = NULL;
+    leader->secret = rendezvous->secret;
+    leader->failure.rank = -1;
+    leader->segment = -1;
+    leader->state = HOOP_LEADER_GATHERING;
+    hoop_list_init(&leader->children);
+    hoop_tree_init(leader);
+    hoop_list_push_back(&hoop_leaders, &leader->node);
+    hoop_result_t result = hoop_timer_create(leader_due, leader, &leader->deadline);
+    if (result == HOOP_OK) {
+        result = hoop_timer_create(leader_moment, leader, &leader->moment);
+    }
+    if (result != HOOP_OK) {
+        (void)hoop_failure_take(failure, result, -1);
+        hoop_leader_destroy(leader);
+        return NULL;
+    }
+    return leader;
+}
+
+void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_role role,
+                        struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,
+                        void (*opened)(struct hoop_expectation *expectation,
+                                       struct hoop_connection *connection))
+{
+    expectation->key = (struct hoop_hello_key){.kind = HOOP_HELLO_CHILD, .role = role};
+    memcpy(expectation->key.rendezvous, leader->rendezvous.name, HOOP_NAME_BYTES);
+    expectation->secret = &leader->secret;
+    expectation->opened = opened;
+    hoop_endpoint_expect(endpoint, expectation);
+}
+
+/* Opens its endpoint, and takes ranks in. */
+static hoop_result_t leader_open(struct hoop_leader *leader, struct hoop_failure *failure)
+{
+    hoop_result_t result = HOOP_OK;
+    if (!leader->rendezvous.has_secret) {
+        result = hoop_random(&leader->secret, sizeof(leader->secret));
+    }
+    if (result == HOOP_OK) {
+        result = hoop_leader_place(&leader->rendezvous, &leader->place);
+    }
+    if (result != HOOP_OK) {
+        return hoop_failure_take(failure, result, -1);
+    }
+    result = hoop_endpoint_open(&leader->place, NULL, &leader->endpoint, failure);
+    if (result == HOOP_OK) {
+        leader->expectation.hand_out = !leader->rendezvous.has_secret;
+        hoop_leader_expect(leader, HOOP_ROLE_RANK, leader->endpoint, &leader->expectation,
+                           hoop_edge_opened);
+    }
+    return result;
+}
+
+hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous,
+                                struct hoop_failure *failure)
+{
+    if (hoop_leader_find(rendezvous->name, false) != NULL) {
+        return HOOP_OK;
+    }
+    struct hoop_leader *leader = hoop_leader_create(rendezvous, false, failure);
+    if (leader == NULL) {
+        return failure->code;
+    }
+    const hoop_result_t result = leader_open(leader, failure);
+    if (result != HOOP_OK) {
+        hoop_leader_destroy(leader);
+    }
+    return result;
+}

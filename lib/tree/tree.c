@@ -1,0 +1,404 @@
+/*
+ * A leader's place among those of other machines: the root, and its neighbours in the tree; see
+ * leader_inside.h.
+ *
+ *      leader                                  root
+ *      HELLO {to root} ... WELCOME
+ *      INFO, JOIN ...              ---->
+ *                                  <----       INFO; PLACE
+ *      child                                   parent
+ *      HELLO {to parent} ... WELCOME
+ *      INFO                        ---->
+ *                                  <----       INFO; what it has of the roster, and what comes
+ *      READY, when all below are   ---->
+ *                                  <----       GO
+ *
+ * A child may come before its parent knows its own number: the root tells all at once where to go.
+ * Then the parent's INFO waits for that. The root ends when all are ready, so that its end means
+ * something only until this machine said READY. Until then it also tells everybody why a join
+ * failed; without it the reason goes along the tree.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/interface.h"
+#include "tree/leader.h"
+#include "tree/leader_inside.h"
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert((int)HOOP_RENDEZVOUS_ADDRESSES <= (int)HOOP_DIALER_PLACES, "all can be dialled");
+
+/* ---- Neighbours in the tree --------------------------------------------------------------- */
+
+void hoop_tree_init(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    hoop_edge_init(&tree->root, leader, HOOP_EDGE_ROOT);
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        hoop_edge_init(&tree->neighbours[i], leader, i == 0 ? HOOP_EDGE_PARENT : HOOP_EDGE_CHILD);
+    }
+}
+
+void hoop_tree_send(const struct hoop_tree *tree, const union hoop_frame *frame,
+                    const struct hoop_edge *but)
+{
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        if (&tree->neighbours[i] != but) {
+            hoop_edge_send(&tree->neighbours[i], frame);
+        }
+    }
+}
+
+void hoop_tree_send_down(const struct hoop_tree *tree, const union hoop_frame *frame)
+{
+    hoop_tree_send(tree, frame, &tree->neighbours[0]);
+}
+
+static uint32_t tree_child_number(const struct hoop_tree *tree, uint32_t child)
+{
+    return 2 * tree->machine + child;
+}
+
+static bool tree_wants(const struct hoop_tree *tree, uint32_t child)
+{
+    return tree_child_number(tree, child) < tree->machines;
+}
+
+bool hoop_tree_is_ready(const struct hoop_tree *tree)
+{
+    for (uint32_t child = 1; child < HOOP_NEIGHBOURS; child++) {
+        const struct hoop_edge *edge = &tree->neighbours[child];
+        if (tree_wants(tree, child) && !(hoop_edge_is_open(edge) && edge->ready)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t hoop_tree_open_count(const struct hoop_tree *tree)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        count += hoop_edge_is_open(&tree->neighbours[i]) ? 1 : 0;
+    }
+    return count;
+}
+
+static void tree_end_neighbours(struct hoop_tree *tree)
+{
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        hoop_edge_end(&tree->neighbours[i]);
+    }
+}
+
+/* The place among the children that this hello is for; NULL: there is none, or not any more. */
+static struct hoop_edge *tree_child_for(struct hoop_tree *tree,
+                                        const struct hoop_frame_hello *hello)
+{
+    const uint32_t child = 2 - hello->from % 2;
+    const bool fits =
+        hello->from > 0 && (hello->from - 1) / 2 == hello->to &&
+        (tree->machines == 0 || (tree->machine == hello->to && tree_wants(tree, child)));
+    return fits && !tree->neighbours[child].ready ? &tree->neighbours[child] : NULL;
+}
+
+static void tree_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+{
+    struct hoop_tree *tree = HOOP_CONTAINER_OF(expectation, struct hoop_tree, children);
+    struct hoop_leader *leader = tree->root.leader;
+    const struct hoop_frame_hello *hello = hoop_connection_hello(connection);
+    struct hoop_edge *edge = tree_child_for(tree, hello);
+    if (edge == NULL || leader->state > HOOP_LEADER_HANDING) {
+        hoop_connection_destroy(connection);
+        return;
+    }
+    hoop_edge_end(edge); /* it comes again: the old one is stale */
+    edge->number = hello->from;
+    hoop_edge_adopt(edge, connection);
+    if (tree->feared.code != HOOP_OK) { /* its end was feared for */
+        tree->feared.code = HOOP_OK;
+        hoop_timer_stop(leader->moment);
+    }
+    if (tree->machines > 0) {
+        hoop_edge_say_info(edge);
+        hoop_handout_send(leader, edge);
+    }
+}
+
+/* Children that were faster than my number: those that are mine hear it, the others end. */
+static void tree_greet_children(struct hoop_tree *tree)
+{
+    for (uint32_t child = 1; child < HOOP_NEIGHBOURS; child++) {
+        struct hoop_edge *edge = &tree->neighbours[child];
+        if (!tree_wants(tree, child) || edge->number != tree_child_number(tree, child)) {
+            hoop_edge_end(edge);
+        }
+        hoop_edge_say_info(edge);
+    }
+}
+
+/* ---- Looking for those above -------------------------------------------------------------- */
+
+static void tree_stop_dialling(struct hoop_tree *tree)
+{
+    hoop_lookup_stop(tree->lookup);
+    tree->lookup = NULL;
+    hoop_dialer_destroy(tree->dialer);
+    tree->dialer = NULL;
+}
+
+static void tree_dial(struct hoop_leader *leader, const struct hoop_place *places, uint32_t count,
+                      uint64_t deadline_ns, enum hoop_hello_role role,
+                      const struct hoop_dialer_owner *owner)
+{
+    struct hoop_tree *tree = &leader->tree;
+    union hoop_frame frame;
+    struct hoop_frame_hello *hello = &frame.hello;
+    hoop_frame_init(&frame, HOOP_FRAME_HELLO);
+    hello->kind = HOOP_HELLO_CHILD;
+    hello->role = role;
+    if (role == HOOP_ROLE_LEADER_TO_PARENT) {
+        hello->from = tree->machine;
+        hello->to = tree->neighbours[0].number;
+    }
+    memcpy(hello->rendezvous, leader->rendezvous.name, sizeof(hello->rendezvous));
+    const struct hoop_dialer_order order = {
+        .places = places,
+        .count = count,
+        .hello = hello,
+        .secret = &leader->rendezvous.secret,
+        .deadline_ns = deadline_ns,
+    };
+    const hoop_result_t result = hoop_dialer_create(&order, owner, leader, &tree->dialer);
+    if (result != HOOP_OK && leader->state == HOOP_LEADER_GATHERING) {
+        hoop_leader_fail_by(leader, result);
+    } /* else it needs nobody any more */
+}
+
+static void tree_found_parent(void *arg, struct hoop_connection *connection)
+{
+    struct hoop_leader *leader = arg;
+    tree_stop_dialling(&leader->tree);
+    hoop_edge_adopt(&leader->tree.neighbours[0], connection);
+    hoop_edge_say_info(&leader->tree.neighbours[0]);
+}
+
+static void tree_missed_parent(void *arg, hoop_result_t code, const char *why)
+{
+    struct hoop_leader *leader = arg;
+    char who[192];
+    tree_stop_dialling(&leader->tree);
+    hoop_leader_describe_here(leader, who, sizeof(who));
+    hoop_leader_fail_with(leader, code, -1,
+                          "%s cannot reach the machine that stands between them and the others: %s",
+                          who, why);
+}
+
+static const struct hoop_dialer_owner tree_parent_owner = {
+    .found = tree_found_parent,
+    .failed = tree_missed_parent,
+};
+
+static void tree_seek_parent(struct hoop_leader *leader, const struct hoop_address *parent)
+{
+    struct hoop_tree *tree = &leader->tree;
+    const uint64_t left_ms = hoop_left_ms(leader->gather.deadline_ns);
+    const uint64_t spare_ms =
+        left_ms / 4 < HOOP_PARENT_SPARE_MS ? left_ms / 4 : HOOP_PARENT_SPARE_MS;
+    struct hoop_place place = {.address = *parent};
+    if (place.address.scope != 0) {
+        place.address.scope = tree->address.scope; /* an interface has its own number everywhere */
+    }
+    tree->neighbours[0].number = (tree->machine - 1) / 2;
+    tree_dial(leader, &place, 1, leader->gather.deadline_ns - spare_ms * HOOP_NS_PER_MS,
+              HOOP_ROLE_LEADER_TO_PARENT, &tree_parent_owner);
+}
+
+bool hoop_tree_take_place(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+{
+    struct hoop_leader *leader = edge->leader;
+    struct hoop_tree *tree = &leader->tree;
+    (void)fds;
+    if (tree->machines != 0 || tree->endpoint == NULL) {
+        return false;
+    }
+    tree->machine = frame->place.machine;
+    tree->machines = frame->place.machines;
+    tree_greet_children(tree);
+    if (tree->machine != 0) {
+        tree_seek_parent(leader, &frame->place.parent);
+    }
+    return true;
+}
+
+/* ---- The root ----------------------------------------------------------------------------- */
+
+/* My ranks' patience is that of the least patient. */
+static void tree_say_join(const struct hoop_leader *leader, const struct hoop_frame_join *join)
+{
+    const uint64_t left_ms = hoop_left_ms(leader->gather.deadline_ns);
+    const uint64_t timeout_ms = leader->gather.timeout_ms;
+    union hoop_frame frame;
+    frame.join = *join;
+    frame.join.timeout_ms = timeout_ms;
+    frame.join.left_ms = left_ms < timeout_ms ? left_ms : timeout_ms;
+    hoop_edge_send(&leader->tree.root, &frame);
+}
+
+/* Where children in the tree find this machine. */
+static hoop_result_t tree_listen(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    const struct hoop_ports ports = hoop_port_range();
+    tree->address = hoop_connection_local(tree->root.connection);
+    const struct hoop_place place = {.address = tree->address};
+    if (hoop_endpoint_open(&place, &ports, &tree->endpoint, &failure) != HOOP_OK) {
+        return hoop_error(failure.code, "%s", failure.text);
+    }
+    hoop_leader_expect(leader, HOOP_ROLE_LEADER_TO_PARENT, tree->endpoint, &tree->children,
+                       tree_opened);
+    return HOOP_OK;
+}
+
+static void tree_found_root(void *arg, struct hoop_connection *connection)
+{
+    struct hoop_leader *leader = arg;
+    struct hoop_tree *tree = &leader->tree;
+    tree_stop_dialling(tree);
+    tree->found = true;
+    hoop_edge_adopt(&tree->root, connection);
+    const bool gathering = leader->state == HOOP_LEADER_GATHERING;
+    const hoop_result_t result = gathering ? tree_listen(leader) : HOOP_OK;
+    hoop_edge_say_info(&tree->root);
+    if (result != HOOP_OK) {
+        hoop_leader_fail_by(leader, result);
+    } else if (leader->state == HOOP_LEADER_FAILED) {
+        hoop_tree_reject(leader);
+    } else if (!gathering) {
+        hoop_tree_excuse(leader);
+        hoop_leader_settle(leader);
+    }
+    for (uint32_t rank = 0; gathering && result == HOOP_OK && rank < leader->n; rank++) {
+        if (leader->gather.joins[rank] != NULL) {
+            tree_say_join(leader, leader->gather.joins[rank]);
+        }
+    }
+}
+
+static void tree_missed_root(void *arg, hoop_result_t code, const char *why)
+{
+    struct hoop_leader *leader = arg;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    char who[192];
+    tree_stop_dialling(&leader->tree);
+    if (leader->state != HOOP_LEADER_GATHERING) {
+        hoop_leader_settle(leader);
+        return;
+    }
+    hoop_leader_describe_here(leader, who, sizeof(who));
+    (void)hoop_failure_set(&failure, code, -1, "%s did not find the root: %s", who, why);
+    hoop_leader_fail(leader, &failure, true);
+}
+
+static const struct hoop_dialer_owner tree_root_owner = {
+    .found = tree_found_root,
+    .failed = tree_missed_root,
+};
+
+static void tree_root_places(const struct hoop_address *addresses, uint32_t count,
+                             struct hoop_place ret[HOOP_RENDEZVOUS_ADDRESSES])
+{
+    memset(ret, 0, HOOP_RENDEZVOUS_ADDRESSES * sizeof(*ret));
+    for (uint32_t i = 0; i < count; i++) {
+        ret[i].address = addresses[i];
+    }
+}
+
+/* Its name stands for other addresses now. */
+static void tree_root_moved(void *arg, const struct hoop_address *addresses, uint32_t count)
+{
+    struct hoop_leader *leader = arg;
+    struct hoop_place places[HOOP_RENDEZVOUS_ADDRESSES];
+    tree_root_places(addresses, count, places);
+    hoop_dialer_set_places(leader->tree.dialer, places, count);
+}
+
+static void tree_seek_root(struct hoop_leader *leader)
+{
+    const struct hoop_rendezvous *rendezvous = &leader->rendezvous;
+    struct hoop_tree *tree = &leader->tree;
+    struct hoop_place places[HOOP_RENDEZVOUS_ADDRESSES];
+    tree_root_places(rendezvous->addresses, rendezvous->address_count, places);
+    tree_dial(leader, places, rendezvous->address_count, leader->gather.deadline_ns,
+              HOOP_ROLE_LEADER_TO_ROOT, &tree_root_owner);
+    if (tree->dialer != NULL &&
+        hoop_lookup_start(rendezvous, tree_root_moved, leader, &tree->lookup) != HOOP_OK) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s is not looked up again", hoop_thread_error(),
+                 rendezvous->host);
+    }
+}
+
+void hoop_tree_join(struct hoop_leader *leader, const struct hoop_frame_join *join)
+{
+    struct hoop_tree *tree = &leader->tree;
+    if (hoop_edge_is_open(&tree->root)) {
+        tree_say_join(leader, join);
+    } else if (tree->dialer != NULL) {
+        hoop_dialer_until(tree->dialer, leader->gather.deadline_ns);
+    } else {
+        tree_seek_root(leader);
+    }
+}
+
+void hoop_tree_excuse(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    tree->sent_ready = true;
+    tree_end_neighbours(tree); /* whoever took this machine for its parent */
+    hoop_tree_shut(tree);
+    if (tree->found) {
+        hoop_edge_send_plain(&tree->root, HOOP_FRAME_READY);
+    } else if (tree->dialer == NULL) {
+        tree_seek_root(leader);
+    }
+}
+
+void hoop_tree_reject(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    union hoop_frame frame;
+    if (tree->found) {
+        tree_stop_dialling(tree); /* else the root hears of it when it is found */
+    }
+    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &leader->failure);
+    if (hoop_edge_is_open(&tree->root)) {
+        hoop_edge_send(&tree->root, &frame);
+    } else {
+        hoop_tree_send(tree, &frame, NULL);
+    }
+    if (tree->dialer == NULL) {
+        hoop_timer_start(leader->moment, HOOP_MOMENT_MS, 0);
+    }
+}
+
+bool hoop_tree_is_closed(const struct hoop_tree *tree)
+{
+    return tree->dialer == NULL && !hoop_edge_is_open(&tree->root) &&
+           hoop_tree_open_count(tree) == 0;
+}
+
+void hoop_tree_shut(struct hoop_tree *tree)
+{
+    hoop_endpoint_expect_no_more(&tree->children);
+    hoop_endpoint_close(tree->endpoint);
+    tree->endpoint = NULL;
+}
+
+void hoop_tree_close(struct hoop_tree *tree)
+{
+    tree_stop_dialling(tree);
+    hoop_edge_end(&tree->root);
+    tree_end_neighbours(tree);
+    hoop_tree_shut(tree);
+}

@@ -1,0 +1,515 @@
+/*
+ * The algorithms under the interpreter, and their arithmetic with counts that nobody can run.
+ *
+ * Up to 8 ranks every count is run with every chunk and number of slots, and the lanes take turns;
+ * what is left (element size, who is in place, the schedule) is drawn. Up to 32 ranks all of it is
+ * drawn. The sequence begins at 1, or at the number in the first argument.
+ */
+#include "fakes/interpreter.h"
+#include "operation/plan.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+#define MANY_RANKS HOOP_INTERPRETER_MAX_RANKS
+#define FEW_RANKS 8
+
+static uint64_t seed = 1;
+
+static uint64_t draw(uint64_t below)
+{
+    return hoop_interpreter_random(&seed) % below;
+}
+
+static const uint64_t small_chunks[] = {1, 3, 7, 16, 1000};
+
+static uint64_t draw_chunk(void)
+{
+    return small_chunks[draw(COUNT_OF(small_chunks))];
+}
+
+/* All counts up to 70, and some around what n, lines and chunks make awkward. */
+static uint64_t awkward_count(uint32_t n, uint32_t i)
+{
+    const uint64_t more[] = {3 * n + 1, 16 * n - 1, 64 * n + 1, 127, 128, 129, 257, 1000};
+    return i <= 70 ? i : i - 71 < COUNT_OF(more) ? more[i - 71] : UINT64_MAX;
+}
+
+static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_t count,
+                                        uint64_t chunk)
+{
+    /* Hundreds of chunks show nothing that a hundred do not. */
+    const struct hoop_plan plan = {.algo = algo,
+                                   .n = n,
+                                   .lanes = 1,
+                                   .type_bytes = 1u << draw(4),
+                                   .count = count,
+                                   .chunk = count / chunk > 150 ? count / 100 : chunk};
+    return (struct hoop_interpreter_op){.plan = plan,
+                                        .steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, algo),
+                                        .in_place = (uint32_t)draw(1ull << 32)};
+}
+
+static void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots)
+{
+    const struct hoop_interpreter_case c = {.ops = ops,
+                                            .op_count = op_count,
+                                            .slots = slots,
+                                            .oneshot_buffers = 2,
+                                            .seed = hoop_interpreter_random(&seed)};
+    char text[256];
+    if (!hoop_interpret(&c, text, sizeof(text))) {
+        const struct hoop_plan *p = &ops[0].plan;
+        print_error("algo %d n %u count %llu chunk %llu lanes %u type_bytes %u head %llu tail %llu "
+                    "in_place %x slots %u operations %u seed %llu: %s\n",
+                    p->algo, p->n, (unsigned long long)p->count, (unsigned long long)p->chunk,
+                    p->lanes, p->type_bytes, (unsigned long long)p->head,
+                    (unsigned long long)p->tail, ops[0].in_place, slots, op_count,
+                    (unsigned long long)c.seed, text);
+        fail();
+    }
+}
+
+/* ---- The algorithms ------------------------------------------------------------------------ */
+
+/* A few ranks take every combination once, starting with all of them in place or none. */
+static uint32_t in_place_of(uint64_t i)
+{
+    return i % 4 == 0 ? UINT32_MAX : i % 4 == 1 ? 0 : (uint32_t)draw(1ull << 32);
+}
+
+static struct hoop_interpreter_op link_op(enum hoop_algo algo, uint32_t n, uint64_t count,
+                                          uint64_t chunk, uint32_t lanes)
+{
+    struct hoop_interpreter_op op = op_of(algo, n, count, chunk);
+    op.plan.lanes = lanes;
+    if (algo == HOOP_ALGO_BRUCK) {
+        op.plan.chunk = count + draw(2);
+    }
+    return op;
+}
+
+static void test_links(void **state)
+{
+    enum hoop_algo algo = *(const enum hoop_algo *)*state;
+    const uint32_t chunks = algo == HOOP_ALGO_BRUCK ? 1 : COUNT_OF(small_chunks), slots = 3;
+    uint32_t at = 0;
+    for (uint32_t n = 1; n <= FEW_RANKS; n++) {
+        for (uint32_t i = 0; awkward_count(n, i) != UINT64_MAX; i++) {
+            for (uint32_t j = 0; j < 2 * chunks * slots; j++) {
+                /* Two of four lane counts each time, others with the next count. */
+                struct hoop_interpreter_op op =
+                    link_op(algo, n, awkward_count(n, i), small_chunks[j % chunks],
+                            1 + (j / chunks / slots * 2 + i) % 4);
+                op.in_place = in_place_of(at++);
+                run_case(&op, 1, j / chunks % slots);
+            }
+        }
+    }
+}
+
+static void test_links_many(void **state)
+{
+    enum hoop_algo algo = *(const enum hoop_algo *)*state;
+    for (uint32_t n = FEW_RANKS + 1; n <= MANY_RANKS; n++) {
+        for (uint32_t i = 0; i < 12; i++) {
+            struct hoop_interpreter_op op = link_op(algo, n, awkward_count(n, (uint32_t)draw(79)),
+                                                    draw_chunk(), 1 + (uint32_t)draw(4));
+            run_case(&op, 1, (uint32_t)draw(3));
+        }
+        for (uint64_t count = 0; count < 3; count++) {
+            struct hoop_interpreter_op op = link_op(algo, n, count, 1, 2);
+            run_case(&op, 1, (uint32_t)draw(3));
+        }
+    }
+}
+
+static const enum hoop_algo link_algos[] = {HOOP_ALGO_RING, HOOP_ALGO_BRUCK, HOOP_ALGO_PAIRWISE};
+
+static void test_link_sequences(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 500; i++) {
+        struct hoop_interpreter_op ops[3];
+        uint32_t n = 1 + (uint32_t)draw(FEW_RANKS), lanes = 1 + (uint32_t)draw(4);
+        for (size_t j = 0; j < COUNT_OF(ops); j++) {
+            enum hoop_algo algo = link_algos[draw(COUNT_OF(link_algos))];
+            ops[j] = link_op(algo, n, draw(100), draw_chunk(), lanes);
+            ops[j].plan.type_bytes = ops[0].plan.type_bytes;
+        }
+        run_case(ops, COUNT_OF(ops), (uint32_t)draw(3));
+    }
+}
+
+/* ---- Ranks in different operations over links ---------------------------------------------- */
+
+static struct hoop_plan any_link_plan(uint32_t me, uint32_t n)
+{
+    const enum hoop_algo algo = link_algos[draw(COUNT_OF(link_algos))];
+    uint64_t count = draw(3) ? draw(UINT64_C(3) * n) : draw(1ull << 40);
+    /* Fewer elements than ranks are never given to the ring. */
+    count += algo == HOOP_ALGO_RING && count < n ? n : 0;
+    return (struct hoop_plan){.algo = algo,
+                              .me = me,
+                              .n = n,
+                              .lanes = 1 + (uint32_t)draw(4),
+                              .type_bytes = 1u << draw(4),
+                              .in_place = draw(2),
+                              .count = count,
+                              .chunk = algo == HOOP_ALGO_BRUCK ? count : 1 + draw(10000)};
+}
+
+/*
+ * Where neighbours are in different operations, the first thing either does on the link between
+ * them, in lane 0, meets the first thing the other does, and nothing comes before it that could
+ * keep them from it. So the header of that chunk tells the receiver of both.
+ */
+static void test_first_meeting(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= MANY_RANKS; n++) {
+        for (uint32_t i = 0; i < 1000; i++) {
+            uint32_t me = (uint32_t)draw(n), next = (me + 1) % n;
+            struct hoop_plan mine = any_link_plan(me, n), theirs = any_link_plan(next, n);
+            struct hoop_step send, recv;
+            assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, mine.algo)(&mine, 0, 0, &send));
+            assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, theirs.algo)(&theirs, 0, 0, &recv));
+            assert_int_equal(send.send.peer, next);
+            assert_int_equal(recv.recv.peer, me);
+            assert_true(send.local.op == HOOP_LOCAL_NONE || send.local.op == HOOP_LOCAL_COPY);
+            assert_true(recv.local.op == HOOP_LOCAL_NONE || recv.local.op == HOOP_LOCAL_COPY);
+        }
+    }
+}
+
+/* ---- Over shared memory -------------------------------------------------------------------- */
+
+/* Head and tail: none, some, all, more than there is; never more than SCRATCH holds. */
+static void draw_edges(struct hoop_plan *plan)
+{
+    const uint64_t most = HOOP_SCRATCH_BYTES / plan->type_bytes;
+    const uint64_t some[] = {0, 1, 5, plan->count / 2, plan->count, plan->count + 3};
+    plan->head = some[draw(COUNT_OF(some))];
+    plan->tail = some[draw(COUNT_OF(some))];
+    plan->head = plan->head < most ? plan->head : most;
+    plan->tail = plan->tail < most - plan->head ? plan->tail : most - plan->head;
+}
+
+static void run_memory(enum hoop_algo algo, uint32_t n, uint64_t count, uint64_t chunk,
+                       uint32_t in_place)
+{
+    struct hoop_interpreter_op op = op_of(algo, n, count, chunk);
+    op.in_place = in_place;
+    op.plan.lanes = 1 + (uint32_t)draw(2); /* they use the first only */
+    if (algo == HOOP_ALGO_DIRECT) {
+        draw_edges(&op.plan);
+    }
+    run_case(&op, 1, 0);
+}
+
+static void test_memory(void **state)
+{
+    enum hoop_algo algo = *(const enum hoop_algo *)*state;
+    for (uint32_t n = 1; n <= FEW_RANKS; n++) {
+        for (uint32_t i = 0; awkward_count(n, i) != UINT64_MAX; i++) {
+            for (uint32_t j = 0; j < COUNT_OF(small_chunks) * 4; j++) {
+                run_memory(algo, n, awkward_count(n, i), small_chunks[j / 4], in_place_of(j));
+            }
+        }
+    }
+    for (uint32_t n = FEW_RANKS + 1; n <= MANY_RANKS; n++) {
+        for (uint32_t i = 0; i < 12; i++) {
+            run_memory(algo, n, awkward_count(n, (uint32_t)draw(79)), draw_chunk(), in_place_of(i));
+        }
+    }
+}
+
+/* Every edge with every other, small counts. */
+static void test_direct_edges(void **state)
+{
+    (void)state;
+    for (uint64_t count = 0; count <= 9; count++) {
+        for (uint64_t i = 0; i < (count + 2) * (count + 2); i++) {
+            struct hoop_interpreter_op op = op_of(HOOP_ALGO_DIRECT, 3, count, 2);
+            op.plan.head = i / (count + 2);
+            op.plan.tail = i % (count + 2);
+            run_case(&op, 1, 0);
+        }
+    }
+}
+
+/* Enough elements for shards of whole pages; edges of a page each. */
+static void test_direct_pages(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 3; n++) {
+        struct hoop_interpreter_op op = op_of(HOOP_ALGO_DIRECT, n, 16 * 512 * n + 1100, 3000);
+        op.plan.type_bytes = 8;
+        op.plan.head = 511;
+        op.plan.tail = 13;
+        run_case(&op, 1, 0);
+        op.plan.head = HOOP_SCRATCH_BYTES / 8;
+        op.plan.tail = 0;
+        run_case(&op, 1, 0);
+    }
+}
+
+static void test_oneshot_largest(void **state)
+{
+    (void)state;
+    for (uint32_t type_bytes = 1; type_bytes <= 8; type_bytes *= 2) {
+        struct hoop_interpreter_op op =
+            op_of(HOOP_ALGO_ONESHOT, 2, HOOP_ONESHOT_MAX_BYTES / type_bytes, 1);
+        op.plan.type_bytes = type_bytes;
+        run_case(&op, 1, 0);
+    }
+}
+
+/* Operations of all kinds behind each other, without a barrier between two of them. */
+static void test_memory_sequences(void **state)
+{
+    (void)state;
+    static const enum hoop_algo algos[] = {HOOP_ALGO_ONESHOT, HOOP_ALGO_DIRECT, HOOP_ALGO_SLAB};
+    for (uint32_t i = 0; i < 1500; i++) {
+        struct hoop_interpreter_op ops[5];
+        uint32_t n = 1 + (uint32_t)draw(i % 10 ? FEW_RANKS : MANY_RANKS);
+        uint64_t same = draw(2) ? draw(3) : COUNT_OF(algos);
+        for (size_t j = 0; j < COUNT_OF(ops); j++) {
+            enum hoop_algo algo = algos[same < COUNT_OF(algos) ? same : draw(COUNT_OF(algos))];
+            ops[j] = op_of(algo, n, draw(70), draw_chunk());
+            ops[j].plan.type_bytes = ops[0].plan.type_bytes;
+            if (algo == HOOP_ALGO_DIRECT) {
+                draw_edges(&ops[j].plan);
+            }
+        }
+        run_case(ops, COUNT_OF(ops), 0);
+    }
+}
+
+/* ---- Arithmetic ---------------------------------------------------------------------------- */
+
+static void check_shards(uint64_t total, uint64_t parts, uint64_t align)
+{
+    uint64_t end = 0, first = hoop_shard(total, parts, 0, align).count;
+    for (uint64_t i = 0; i < parts; i++) {
+        struct hoop_range shard = hoop_shard(total, parts, i, align);
+        assert_int_equal(shard.off, end);
+        assert_true(shard.count <= total - end && shard.count <= first);
+        end += shard.count;
+        assert_true(end == total || end % align == 0);
+        /* Even up to one unit, where no shard is short. */
+        assert_true(first - shard.count <= align || end == total);
+    }
+    assert_int_equal(end, total);
+}
+
+static void test_shards(void **state)
+{
+    (void)state;
+    for (uint64_t total = 0; total <= 200; total++) {
+        for (uint64_t parts = 1; parts <= 33; parts++) {
+            for (uint64_t align = 1; align <= 64; align *= 2) {
+                check_shards(total, parts, align);
+            }
+        }
+    }
+    const uint64_t huge[] = {1ull << 32, (1ull << 40) + 7, UINT64_MAX / 8, UINT64_MAX};
+    for (size_t i = 0; i < COUNT_OF(huge); i++) {
+        check_shards(huge[i], 1 + draw(100000), 1ull << draw(13));
+        check_shards(huge[i], 7, 512);
+    }
+}
+
+/* Where a lane ends, by bisection: steps are counted without being run. */
+static uint64_t steps_of(const struct hoop_plan *plan, uint32_t lane)
+{
+    hoop_step_fn *steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, plan->algo);
+    struct hoop_step step;
+    uint64_t low = 0, high = UINT64_MAX;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (steps(plan, lane, middle, &step)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static uint64_t scratch_of(const struct hoop_plan *plan)
+{
+    return hoop_plan_is_over_links(plan->algo) ? plan->n * plan->chunk
+                                               : HOOP_SCRATCH_BYTES / plan->type_bytes;
+}
+
+static void check_ref(const struct hoop_plan *plan, const struct hoop_ref *ref)
+{
+    const bool scratch = ref->space == HOOP_SPACE_SCRATCH;
+    uint64_t count = ref->count * (scratch && ref->member == HOOP_EVERY ? plan->n : 1);
+    uint64_t size = scratch                         ? scratch_of(plan)
+                    : ref->space == HOOP_SPACE_SLAB ? 2 * plan->chunk
+                                                    : plan->count;
+    assert_true(ref->off <= size && count <= size - ref->off);
+}
+
+static void check_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k)
+{
+    struct hoop_step step;
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, plan->algo)(plan, lane, k, &step));
+    check_ref(plan, &step.send.from);
+    check_ref(plan, &step.recv.to);
+    check_ref(plan, &step.local.dst);
+    check_ref(plan, &step.local.src);
+    assert_true(step.send.from.count <= plan->chunk && step.recv.to.count <= plan->chunk);
+    assert_true(step.local.dst.count == step.local.src.count);
+}
+
+static uint64_t ceil_div(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static void check_huge(struct hoop_plan *plan)
+{
+    uint64_t all = 0;
+    for (uint32_t lane = 0; lane < plan->lanes; lane++) {
+        uint64_t steps = steps_of(plan, lane);
+        for (uint64_t i = 0; i < 50 && i < steps; i++) {
+            check_step(plan, lane, i);
+            check_step(plan, lane, steps - 1 - i);
+            check_step(plan, lane, draw(steps));
+        }
+        all += steps;
+    }
+    uint64_t columns = ceil_div(hoop_shard_of(plan, 0).count, plan->chunk);
+    if (plan->algo == HOOP_ALGO_RING && plan->n > 1) {
+        assert_int_equal(all, columns * 2 * (plan->n - 1));
+    } else if (plan->algo == HOOP_ALGO_PAIRWISE && plan->n > 1) {
+        assert_int_equal(all, columns * (2 * plan->n - 1));
+    } else if (plan->algo == HOOP_ALGO_SLAB) {
+        assert_int_equal(all, 2 + (ceil_div(plan->count, plan->chunk) + 1) * 5);
+    }
+}
+
+static void test_huge(void **state)
+{
+    (void)state;
+    static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_PAIRWISE, HOOP_ALGO_DIRECT,
+                                           HOOP_ALGO_SLAB};
+    const uint64_t counts[] = {(1ull << 32) + 1, 1ull << 40, (1ull << 40) - 1, (1ull << 56) + 3};
+    const uint32_t ranks[] = {1, 2, 3, 32, 4096};
+    for (size_t i = 0; i < COUNT_OF(algos) * COUNT_OF(counts) * COUNT_OF(ranks); i++) {
+        struct hoop_plan plan = {.algo = algos[i % COUNT_OF(algos)],
+                                 .n = ranks[i / COUNT_OF(algos) % COUNT_OF(ranks)],
+                                 .lanes = 1 + (uint32_t)draw(4),
+                                 .type_bytes = 1u << draw(4),
+                                 .count = counts[i / COUNT_OF(algos) / COUNT_OF(ranks)],
+                                 .chunk = 1 + draw(1 << 20),
+                                 .head = 700,
+                                 .tail = 9};
+        plan.me = (uint32_t)draw(plan.n);
+        check_huge(&plan);
+    }
+}
+
+/* A connected operation of 2^40 bytes: the shards that the ranks write make up the interior. */
+static void test_direct_huge_interior(void **state)
+{
+    (void)state;
+    struct hoop_plan plan = {.algo = HOOP_ALGO_DIRECT,
+                             .n = 7,
+                             .lanes = 1,
+                             .type_bytes = 2,
+                             .count = (1ull << 40) + 5,
+                             .chunk = 1ull << 37,
+                             .head = 11,
+                             .tail = 3};
+    uint64_t end = plan.head;
+    for (plan.me = 0; plan.me < plan.n; plan.me++) {
+        struct hoop_step step;
+        for (uint64_t k = 0; hoop_direct_step(&plan, 0, k, &step); k++) {
+            if (step.local.op == HOOP_LOCAL_SPREAD) {
+                assert_int_equal(step.local.dst.off, end);
+                assert_true(plan.me == 0 || k > 4 || (end - plan.head) % 2048 == 0);
+                end += step.local.dst.count;
+            }
+        }
+    }
+    assert_int_equal(end, plan.count - plan.tail);
+}
+
+/* Any number of ranks: so many exchanges, n-1 vectors each way, none of them more than n/2. */
+static void test_bruck_traffic(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 2000; n++) {
+        const struct hoop_plan plan = {
+            .algo = HOOP_ALGO_BRUCK, .me = n / 3, .n = n, .lanes = 1, .count = 3, .chunk = 3};
+        struct hoop_step step;
+        uint64_t k = 0, sent = 0, received = 0;
+        for (; hoop_bruck_step(&plan, 0, k, &step) && step.send.peer >= 0; k++) {
+            assert_true(step.send.from.count <= n / 2 * plan.count);
+            assert_int_equal((plan.me + (1u << k)) % n, step.send.peer);
+            assert_int_equal(step.recv.to.off, received + plan.count);
+            sent += step.send.from.count;
+            received += step.recv.to.count;
+        }
+        assert_int_equal(sent, (n - 1) * plan.count);
+        assert_int_equal(received, sent);
+        assert_true(1ull << k >= n && 1ull << (k - 1) < n);
+        assert_int_equal(step.local.op, HOOP_LOCAL_REDUCE);
+        assert_false(hoop_bruck_step(&plan, 0, k + 1, &step));
+    }
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    assert_null(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_AUTO));
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_RING) == hoop_ring_step);
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_ONESHOT) == hoop_oneshot_step);
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_DIRECT) == hoop_direct_step);
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_SLAB) == hoop_slab_step);
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_BRUCK) == hoop_bruck_step);
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_PAIRWISE) == hoop_pairwise_step);
+}
+
+int main(int argc, char **argv)
+{
+    static enum hoop_algo ring = HOOP_ALGO_RING, bruck = HOOP_ALGO_BRUCK,
+                          pairwise = HOOP_ALGO_PAIRWISE, oneshot = HOOP_ALGO_ONESHOT,
+                          direct = HOOP_ALGO_DIRECT, slab = HOOP_ALGO_SLAB;
+    if (argc > 1) {
+        seed = strtoull(argv[1], NULL, 0);
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_direct_huge_interior),
+        cmocka_unit_test(test_bruck_traffic),
+        {"test_ring", test_links, NULL, NULL, &ring},
+        {"test_bruck", test_links, NULL, NULL, &bruck},
+        {"test_pairwise", test_links, NULL, NULL, &pairwise},
+        {"test_ring_many", test_links_many, NULL, NULL, &ring},
+        {"test_bruck_many", test_links_many, NULL, NULL, &bruck},
+        {"test_pairwise_many", test_links_many, NULL, NULL, &pairwise},
+        cmocka_unit_test(test_link_sequences),
+        cmocka_unit_test(test_first_meeting),
+        {"test_oneshot", test_memory, NULL, NULL, &oneshot},
+        {"test_direct", test_memory, NULL, NULL, &direct},
+        {"test_slab", test_memory, NULL, NULL, &slab},
+        cmocka_unit_test(test_direct_edges),
+        cmocka_unit_test(test_direct_pages),
+        cmocka_unit_test(test_oneshot_largest),
+        cmocka_unit_test(test_memory_sequences),
+    };
+    return cmocka_run_group_tests_name("algo", tests, NULL, NULL);
+}

@@ -1,0 +1,300 @@
+/*
+ * Every collective in every algorithm that can do it, under the interpreter: all ranks up to 8 with
+ * every root, up to 32 with every root and the rest drawn; operations of all kinds behind each
+ * other; ranks in different operations; and counts that nobody can run. What all_reduce alone needs
+ * is in test_algo.c.
+ */
+#include "fakes/interpreter.h"
+#include "operation/plan.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+#define FEW_RANKS 8u
+#define MANY_RANKS HOOP_INTERPRETER_MAX_RANKS
+#define LONG_SEQUENCE 5u
+
+static uint64_t seed = 1;
+
+static uint64_t draw(uint64_t below)
+{
+    return hoop_interpreter_random(&seed) % below;
+}
+
+/* ---- Cases -------------------------------------------------------------------------------- */
+
+/* A collective and an algorithm for it. */
+struct pair {
+    enum hoop_collective collective;
+    enum hoop_algo algo;
+};
+
+static bool is_over_links(struct pair pair)
+{
+    return hoop_plan_is_over_links(pair.algo);
+}
+
+/* What oneshot and bruck do without elements, others need not. */
+static bool takes(struct pair pair, uint64_t count, uint32_t n)
+{
+    const bool blocked = hoop_collective_is_blocked(pair.collective);
+    if (count == 0 || pair.collective == HOOP_COLL_BARRIER) {
+        return count == 0 && (pair.algo == HOOP_ALGO_BRUCK || !is_over_links(pair));
+    }
+    return pair.algo != HOOP_ALGO_RING || blocked || count >= n;
+}
+
+static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t root, uint64_t count,
+                                        uint64_t chunk)
+{
+    const bool whole = pair.algo == HOOP_ALGO_BRUCK || pair.algo == HOOP_ALGO_BINOMIAL;
+    const bool lanes = is_over_links(pair) && !whole;
+    /* A slab has room for a piece of every block. */
+    chunk = pair.algo == HOOP_ALGO_SLAB && chunk < n ? n : chunk;
+    const struct hoop_plan plan = {
+        .collective = pair.collective,
+        .algo = pair.algo,
+        .n = n,
+        .root = hoop_collective_is_rooted(pair.collective) ? root : 0,
+        .lanes = lanes ? 1 + (uint32_t)draw(3) : 1,
+        .type_bytes = 1u << draw(4),
+        .count = count,
+        .chunk = whole                ? count + draw(2)
+                 : count / chunk > 60 ? count / 40 + n
+                                      : chunk,
+    };
+    return (struct hoop_interpreter_op){.plan = plan,
+                                        .steps = hoop_algo_steps(pair.collective, pair.algo),
+                                        .in_place = (uint32_t)draw(UINT64_C(1) << 32)};
+}
+
+static void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots)
+{
+    const struct hoop_interpreter_case c = {.ops = ops,
+                                            .op_count = op_count,
+                                            .slots = slots,
+                                            .oneshot_buffers = 2,
+                                            .seed = hoop_interpreter_random(&seed)};
+    char text[256];
+    if (!hoop_interpret(&c, text, sizeof(text))) {
+        for (uint32_t i = 0; i < op_count; i++) {
+            const struct hoop_plan *p = &ops[i].plan;
+            print_error("%s by %s, n %u root %u count %llu chunk %llu lanes %u type_bytes %u "
+                        "in_place %x slots %u\n",
+                        hoop_collectives[p->collective].name, hoop_algo_name(p->algo), p->n,
+                        p->root, (unsigned long long)p->count, (unsigned long long)p->chunk,
+                        p->lanes, p->type_bytes, ops[i].in_place, slots);
+        }
+        print_error("seed %llu: %s\n", (unsigned long long)c.seed, text);
+        fail();
+    }
+}
+
+/* ---- One collective by one algorithm ------------------------------------------------------ */
+
+static void run_all(struct pair pair, uint32_t n, uint32_t root)
+{
+    const uint64_t counts[] = {0, 1, 2, 3, 7, n - 1, n, n + 1, 33};
+    const uint64_t chunks[] = {1, 3, 1000};
+    for (size_t i = 0; i < COUNT_OF(counts) * COUNT_OF(chunks); i++) {
+        const uint64_t count = counts[i / COUNT_OF(chunks)];
+        if (!takes(pair, count, n)) {
+            continue;
+        }
+        struct hoop_interpreter_op op = op_of(pair, n, root, count, chunks[i % COUNT_OF(chunks)]);
+        op.in_place = i % 4 == 0 ? UINT32_MAX : i % 4 == 1 ? 0 : op.in_place;
+        run_case(&op, 1, (uint32_t)draw(3));
+    }
+}
+
+static void run_some(struct pair pair, uint32_t n, uint32_t root)
+{
+    const uint64_t count = draw(4) == 0 ? 0 : 1 + draw(3) * draw(n);
+    if (takes(pair, count, n)) {
+        const struct hoop_interpreter_op op = op_of(pair, n, root, count, 1 + draw(9));
+        run_case(&op, 1, (uint32_t)draw(3));
+    }
+}
+
+static void test_pair(void **state)
+{
+    const struct pair pair = *(const struct pair *)*state;
+    const bool rooted = hoop_collective_is_rooted(pair.collective);
+    for (uint32_t n = 1; n <= MANY_RANKS; n++) {
+        for (uint32_t root = 0; root < (rooted ? n : 1); root++) {
+            if (n <= FEW_RANKS) {
+                run_all(pair, n, root);
+            } else {
+                run_some(pair, n, root);
+            }
+        }
+    }
+}
+
+/* ---- Many operations ---------------------------------------------------------------------- */
+
+static struct pair pairs[HOOP_COLL_COUNT * HOOP_ALGO_COUNT];
+static size_t pair_count;
+
+static void find_pairs(void)
+{
+    for (unsigned c = 0; c < HOOP_COLL_COUNT; c++) {
+        for (unsigned a = 0; a < HOOP_ALGO_COUNT; a++) {
+            if (hoop_algo_steps((enum hoop_collective)c, (enum hoop_algo)a) != NULL) {
+                pairs[pair_count++] = (struct pair){(enum hoop_collective)c, (enum hoop_algo)a};
+            }
+        }
+    }
+}
+
+/* Any pair that can do `count`, over links or not. */
+static struct pair draw_pair(bool links, uint64_t count, uint32_t n)
+{
+    struct pair ret;
+    do {
+        ret = pairs[draw(pair_count)];
+    } while (is_over_links(ret) != links || !takes(ret, count, n));
+    return ret;
+}
+
+static void run_sequence(bool links, uint32_t n)
+{
+    struct hoop_interpreter_op ops[LONG_SEQUENCE];
+    for (size_t i = 0; i < COUNT_OF(ops); i++) {
+        const uint64_t count = draw(5) == 0 ? 0 : n + draw(20);
+        ops[i] = op_of(draw_pair(links, count, n), n, (uint32_t)draw(n), count, 1 + draw(12));
+        ops[i].plan.type_bytes = ops[0].plan.type_bytes;
+    }
+    run_case(ops, COUNT_OF(ops), links ? (uint32_t)draw(3) : 0);
+}
+
+static void test_sequences(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 1500; i++) {
+        run_sequence(true, 1 + (uint32_t)draw(FEW_RANKS));
+        run_sequence(false, 1 + (uint32_t)draw(FEW_RANKS));
+    }
+}
+
+/*
+ * Where neighbours are in different operations over links, the first thing either does on the link
+ * between them, in lane 0, meets the first thing the other does, and nothing comes before it that
+ * could keep them from it. So the header of that chunk tells the receiver of both.
+ */
+static void test_first_meeting(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 20000; i++) {
+        const uint32_t n = 2 + (uint32_t)draw(MANY_RANKS - 1), me = (uint32_t)draw(n);
+        struct hoop_step step[2];
+        for (uint32_t who = 0; who < 2; who++) {
+            const uint64_t count = draw(4) == 0 ? 0 : n + draw(1000000);
+            struct hoop_interpreter_op op =
+                op_of(draw_pair(true, count, n), n, (uint32_t)draw(n), count, 1 + draw(1000));
+            op.plan.me = (me + who) % n;
+            op.plan.scratch = hoop_algo_scratch(&op.plan);
+            assert_true(op.steps(&op.plan, 0, 0, &step[who]));
+            assert_true(step[who].local.op == HOOP_LOCAL_NONE ||
+                        step[who].local.op == HOOP_LOCAL_COPY);
+        }
+        assert_int_equal(step[0].send.peer, (me + 1) % n);
+        assert_int_equal(step[1].recv.peer, me);
+    }
+}
+
+/* ---- Counts that nobody can run ----------------------------------------------------------- */
+
+static uint64_t size_of(const struct hoop_plan *plan, const struct hoop_ref *ref)
+{
+    switch (ref->space) {
+    case HOOP_SPACE_IN:
+        return hoop_in_count(plan, plan->me);
+    case HOOP_SPACE_OUT:
+        return hoop_out_count(plan, plan->me);
+    default:
+        return plan->scratch;
+    }
+}
+
+static void check_ref(const struct hoop_plan *plan, const struct hoop_ref *ref)
+{
+    const uint64_t vectors = ref->member == HOOP_EVERY ? plan->n : 1;
+    const uint64_t size = size_of(plan, ref);
+    assert_true(ref->count * vectors <= size && ref->off <= size - ref->count * vectors);
+}
+
+/* The number of a lane's steps, by bisection. */
+static uint64_t steps_of(const struct hoop_interpreter_op *op, uint32_t lane)
+{
+    struct hoop_step step;
+    uint64_t low = 0, high = UINT64_MAX;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (op->steps(&op->plan, lane, middle, &step)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static void check_huge(struct pair pair)
+{
+    const uint32_t n = 1 + (uint32_t)draw(300);
+    struct hoop_interpreter_op op = op_of(pair, n, (uint32_t)draw(n), 1, 1);
+    struct hoop_plan *plan = &op.plan;
+    plan->count = (UINT64_C(1) << (31 + draw(10))) + draw(1000);
+    plan->chunk = plan->lanes > 1 || pair.algo == HOOP_ALGO_RING || pair.algo == HOOP_ALGO_CHAIN ||
+                          pair.algo == HOOP_ALGO_PAIRWISE
+                      ? 1 + draw(1000000)
+                      : plan->count;
+    plan->me = (uint32_t)draw(n);
+    plan->in_place = draw(2) && pair.collective != HOOP_COLL_ALLTOALL;
+    plan->scratch = hoop_algo_scratch(plan);
+    for (uint32_t lane = 0; lane < plan->lanes; lane++) {
+        const uint64_t steps = steps_of(&op, lane);
+        for (uint32_t i = 0; i < 20 && steps > 0; i++) {
+            struct hoop_step step;
+            assert_true(op.steps(plan, lane, i == 0 ? steps - 1 : draw(steps), &step));
+            check_ref(plan, &step.send.from);
+            check_ref(plan, &step.recv.to);
+            check_ref(plan, &step.local.dst);
+            check_ref(plan, &step.local.src);
+        }
+    }
+}
+
+static void test_huge(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < pair_count; i++) {
+        for (uint32_t j = 0; j < 50 && is_over_links(pairs[i]) && takes(pairs[i], 1000, 300); j++) {
+            check_huge(pairs[i]);
+        }
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(pairs) + 3] = {
+        cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_first_meeting),
+        cmocka_unit_test(test_huge),
+    };
+    static char names[COUNT_OF(pairs)][48];
+    size_t count = 3;
+    find_pairs();
+    for (size_t i = 0; i < pair_count; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "%s by %s",
+                       hoop_collectives[pairs[i].collective].name, hoop_algo_name(pairs[i].algo));
+        tests[count++] = (struct CMUnitTest){names[i], test_pair, NULL, NULL, &pairs[i]};
+    }
+    return _cmocka_run_group_tests("collectives", tests, count, NULL, NULL);
+}

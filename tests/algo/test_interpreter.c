@@ -1,0 +1,457 @@
+/*
+ * The interpreter under algorithms that are wrong: it must say so, and what.
+ */
+#include "fakes/interpreter.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+#define SEEDS 20
+
+static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_t count,
+                                        uint64_t chunk)
+{
+    const struct hoop_plan plan = {
+        .algo = algo, .n = n, .lanes = 1, .type_bytes = 8, .count = count, .chunk = chunk};
+    return (struct hoop_interpreter_op){.plan = plan,
+                                        .steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, algo)};
+}
+
+/* ---- Wrong algorithms: a right one with one thing changed ---------------------------------- */
+
+static bool oneshot_no_await(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                             struct hoop_step *ret)
+{
+    bool some = hoop_oneshot_step(plan, lane, k, ret);
+    if (some && ret->local.op == HOOP_LOCAL_AWAIT) {
+        *ret = hoop_step_none();
+    }
+    return some;
+}
+
+static bool oneshot_no_copy(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                            struct hoop_step *ret)
+{
+    return k < UINT64_MAX && hoop_oneshot_step(plan, lane, k + (k > 0), ret);
+}
+
+static bool oneshot_extra_barrier(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                  struct hoop_step *ret)
+{
+    if (lane == 0 && k == 5 && plan->me == plan->n - 1) {
+        *ret = hoop_step_none();
+        ret->local.op = HOOP_LOCAL_ARRIVE;
+        return true;
+    }
+    return hoop_oneshot_step(plan, lane, k, ret);
+}
+
+static bool oneshot_copies_own(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    bool some = hoop_oneshot_step(plan, lane, k, ret);
+    if (some && ret->local.op == HOOP_LOCAL_REDUCE) {
+        ret->local.op = HOOP_LOCAL_COPY;
+        ret->local.src.member = plan->me;
+    }
+    return some;
+}
+
+static bool oneshot_never_ends(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    return hoop_oneshot_step(plan, lane, k > 100 ? 0 : k, ret);
+}
+
+static bool oneshot_too_long(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                             struct hoop_step *ret)
+{
+    bool some = hoop_oneshot_step(plan, lane, k, ret);
+    ret->local.src.count += ret->local.src.count > 0;
+    ret->local.dst.count += ret->local.dst.count > 0;
+    return some;
+}
+
+/* Folds into its output before the others have read it. */
+static bool direct_early_edge(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                              struct hoop_step *ret)
+{
+    bool some = hoop_direct_step(plan, lane, k, ret);
+    if (some && ret->local.op == HOOP_LOCAL_REDUCE) {
+        ret->local.dst.space = HOOP_SPACE_OUT;
+        ret->local.dst.off = ret->local.src.off;
+    }
+    return some;
+}
+
+/* Steps in the other order: first what comes after the announcement. */
+static bool direct_no_announcement(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                   struct hoop_step *ret)
+{
+    return lane == 0 && k < UINT64_MAX - 2 && hoop_direct_step(plan, lane, k + 2, ret);
+}
+
+static bool direct_no_end(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret)
+{
+    struct hoop_step step;
+    uint64_t spread = 2;
+    while (hoop_direct_step(plan, 0, spread, &step) && step.local.op != HOOP_LOCAL_ARRIVE) {
+        spread++;
+    }
+    return k < spread && hoop_direct_step(plan, lane, k, ret);
+}
+
+/* Copies chunk 2 in before chunk 0, from the same slab, is out. */
+static bool slab_swapped(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                         struct hoop_step *ret)
+{
+    return hoop_slab_step(plan, lane, k == 11 ? 12 : k == 12 ? 11 : k, ret);
+}
+
+static bool slab_single(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                        struct hoop_step *ret)
+{
+    bool some = hoop_slab_step(plan, lane, k, ret);
+    if (ret->local.dst.space == HOOP_SPACE_SLAB) {
+        ret->local.dst.off %= plan->chunk;
+    }
+    if (ret->local.src.space == HOOP_SPACE_SLAB) {
+        ret->local.src.off %= plan->chunk;
+    }
+    return some;
+}
+
+static bool ring_no_division(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                             struct hoop_step *ret)
+{
+    bool some = hoop_ring_step(plan, lane, k, ret);
+    ret->recv.mode -= ret->recv.mode == HOOP_RECV_REDUCE_LAST;
+    return some;
+}
+
+static bool ring_divides_early(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    bool some = hoop_ring_step(plan, lane, k, ret);
+    ret->recv.mode += ret->recv.mode == HOOP_RECV_REDUCE;
+    return some;
+}
+
+/* Half steps: first the send, or first the receive, of each step behind the first. */
+static bool ring_halved(const struct hoop_plan *plan, uint32_t lane, uint64_t k, bool send,
+                        struct hoop_step *ret)
+{
+    bool some = hoop_ring_step(plan, lane, k / 2 + k % 2, ret);
+    if (k > 0 && send) {
+        ret->recv.peer = -1;
+    } else if (k > 0) {
+        ret->send.peer = -1;
+    }
+    return some;
+}
+
+static bool ring_send_first(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                            struct hoop_step *ret)
+{
+    return ring_halved(plan, lane, k, k % 2 == 1, ret);
+}
+
+static bool ring_receive_first(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    return ring_halved(plan, lane, k, k % 2 == 0, ret);
+}
+
+static bool ring_one_way_skip(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                              struct hoop_step *ret)
+{
+    bool some = hoop_ring_step(plan, lane, k, ret);
+    if (k == 1 && plan->me == 1) {
+        ret->recv.peer = -1;
+    }
+    return some;
+}
+
+static bool ring_same_shard(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                            struct hoop_step *ret)
+{
+    bool some = hoop_ring_step(plan, lane, k, ret);
+    ret->recv.to.off = ret->send.from.off;
+    return some;
+}
+
+/* All lanes run all columns. */
+static bool ring_lanes_meet(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                            struct hoop_step *ret)
+{
+    (void)lane;
+    return hoop_ring_step(plan, 0, k, ret);
+}
+
+static bool ring_writes_input(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                              struct hoop_step *ret)
+{
+    bool some = hoop_ring_step(plan, lane, k, ret);
+    ret->recv.to.space = HOOP_SPACE_IN;
+    return some;
+}
+
+static bool ring_impure(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                        struct hoop_step *ret)
+{
+    static uint64_t asked;
+    bool some = hoop_ring_step(plan, lane, k, ret);
+    ret->recv.mode = ++asked % 3 ? HOOP_RECV_COPY : HOOP_RECV_REDUCE;
+    return some;
+}
+
+/* Folds where it still receives. */
+static bool bruck_early_fold(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                             struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    struct hoop_step fold;
+    if (k == 1 && hoop_bruck_step(plan, lane, 2, &fold)) {
+        ret->local = fold.local;
+    }
+    return some && k < 2;
+}
+
+static bool bruck_no_copy(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->local.op = ret->local.op == HOOP_LOCAL_COPY ? HOOP_LOCAL_NONE : ret->local.op;
+    return some;
+}
+
+/* The other way round the ring: the right vectors in the wrong order. */
+static bool bruck_backwards(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                            struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    int32_t peer = ret->send.peer;
+    ret->send.peer = ret->recv.peer;
+    ret->recv.peer = peer;
+    return some;
+}
+
+/* In the place of the vector before, which is the own one. */
+static bool bruck_wrong_place(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                              struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->recv.to.off -= ret->recv.to.off < plan->count ? 0 : plan->count;
+    return some;
+}
+
+static bool bruck_far(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                      struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->recv.to.off += plan->count;
+    return some;
+}
+
+/* As over shared memory. */
+static bool bruck_folds_inputs(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    if (ret->local.op == HOOP_LOCAL_REDUCE) {
+        ret->local.src.space = HOOP_SPACE_IN;
+    }
+    return some;
+}
+
+static bool bruck_barrier(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->local.op = HOOP_LOCAL_ARRIVE;
+    return some;
+}
+
+/* Begins with the exchange that should come second. */
+static bool bruck_second_first(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                               struct hoop_step *ret)
+{
+    return hoop_bruck_step(plan, lane, k < 2 ? 1 - k : k, ret);
+}
+
+static bool bruck_nothing(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                          struct hoop_step *ret)
+{
+    (void)hoop_bruck_step(plan, lane, k, ret);
+    return false;
+}
+
+/* Hands out before it has sent all that this overwrites in place. Wants n = 3. */
+static bool pairwise_early_result(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                  struct hoop_step *ret)
+{
+    const uint64_t order[] = {0, 3, 2, 1, 4};
+    bool some = hoop_pairwise_step(plan, lane, k / 5 * 5 + order[k % 5], ret);
+    if (some && k % 5 == 2 && ret->local.op == HOOP_LOCAL_REDUCE) {
+        ret->local.op = HOOP_LOCAL_NONE;
+    }
+    return some;
+}
+
+static bool pairwise_fold_with_last(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                    struct hoop_step *ret)
+{
+    bool some = hoop_pairwise_step(plan, lane, k, ret);
+    struct hoop_step fold;
+    if (k % 5 == 1 && hoop_pairwise_step(plan, lane, k + 1, &fold)) {
+        ret->local = fold.local;
+    }
+    return some;
+}
+
+/* Each lane as if it were the only one. */
+static bool pairwise_lanes_meet(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                struct hoop_step *ret)
+{
+    (void)lane;
+    return hoop_pairwise_step(plan, 0, k, ret);
+}
+
+/* The first step that has something to do comes first. */
+static bool pairwise_skips(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                           struct hoop_step *ret)
+{
+    bool some = hoop_pairwise_step(plan, lane, k, ret);
+    if (k == 0) {
+        *ret = hoop_step_none();
+    }
+    return some;
+}
+
+/* One rank takes an empty step more than the others. */
+static bool pairwise_out_of_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                 struct hoop_step *ret)
+{
+    const bool late = plan->me == 0 && k > 0;
+    bool some = hoop_pairwise_step(plan, lane, late ? k - 1 : k, ret);
+    if (late && k == 1) {
+        *ret = hoop_step_none();
+    }
+    return some;
+}
+
+struct wrong {
+    const char *name;
+    hoop_step_fn *steps;
+    const char *text; /* part of what the interpreter must say */
+    enum hoop_algo algo;
+    uint32_t lanes, slots, head;
+    bool in_place;
+};
+
+static const struct wrong wrongs[] = {
+    {"oneshot_no_await", oneshot_no_await, "race", HOOP_ALGO_ONESHOT, 1, 0, 0, false},
+    {"oneshot_no_copy", oneshot_no_copy, "another expression", HOOP_ALGO_ONESHOT, 1, 0, 0, false},
+    {"oneshot_extra_barrier", oneshot_extra_barrier, "arrived", HOOP_ALGO_ONESHOT, 1, 0, 0, false},
+    {"oneshot_copies_own", oneshot_copies_own, "its own input", HOOP_ALGO_ONESHOT, 1, 0, 0, false},
+    {"oneshot_never_ends", oneshot_never_ends, "ended at step", HOOP_ALGO_ONESHOT, 1, 0, 0, false},
+    {"oneshot_too_long", oneshot_too_long, "leaves space", HOOP_ALGO_ONESHOT, 1, 0, 0, false},
+    {"direct_early_edge", direct_early_edge, "race", HOOP_ALGO_DIRECT, 1, 0, 5, true},
+    {"direct_no_announcement", direct_no_announcement, "race", HOOP_ALGO_DIRECT, 1, 0, 0, false},
+    {"direct_no_end", direct_no_end, "race", HOOP_ALGO_DIRECT, 1, 0, 0, false},
+    {"slab_swapped", slab_swapped, "not the documented result", HOOP_ALGO_SLAB, 1, 0, 0, false},
+    {"slab_single", slab_single, "race", HOOP_ALGO_SLAB, 1, 0, 0, false},
+    {"ring_no_division", ring_no_division, "another expression", HOOP_ALGO_RING, 1, 1, 0, false},
+    {"ring_divides_early", ring_divides_early, "another expression", HOOP_ALGO_RING, 1, 1, 0,
+     false},
+    {"ring_send_first", ring_send_first, "deadlock", HOOP_ALGO_RING, 1, 0, 0, false},
+    {"ring_send_first, one slot", ring_send_first, "in step", HOOP_ALGO_RING, 1, 1, 0, false},
+    {"ring_receive_first", ring_receive_first, "deadlock", HOOP_ALGO_RING, 1, 2, 0, false},
+    {"ring_one_way_skip", ring_one_way_skip, "", HOOP_ALGO_RING, 1, 2, 0, false},
+    {"ring_same_shard", ring_same_shard, "parts of one step meet", HOOP_ALGO_RING, 1, 1, 0, false},
+    {"ring_lanes_meet", ring_lanes_meet, "meet in memory", HOOP_ALGO_RING, 2, 1, 0, false},
+    {"ring_writes_input", ring_writes_input, "writes to IN", HOOP_ALGO_RING, 1, 1, 0, false},
+    {"ring_impure", ring_impure, "impure", HOOP_ALGO_RING, 1, 1, 0, false},
+    {"bruck_early_fold", bruck_early_fold, "parts of one step meet", HOOP_ALGO_BRUCK, 1, 1, 0,
+     false},
+    {"bruck_no_copy", bruck_no_copy, "another expression", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_backwards", bruck_backwards, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_wrong_place", bruck_wrong_place, "parts of one step meet", HOOP_ALGO_BRUCK, 1, 1, 0,
+     false},
+    {"bruck_far", bruck_far, "leaves space", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_folds_inputs", bruck_folds_inputs, "of other ranks", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_barrier", bruck_barrier, "local part 1", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_second_first", bruck_second_first, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_nothing", bruck_nothing, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"pairwise_early_result", pairwise_early_result, "", HOOP_ALGO_PAIRWISE, 1, 1, 0, true},
+    {"pairwise_fold_with_last", pairwise_fold_with_last, "parts of one step meet",
+     HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
+    {"pairwise_lanes_meet", pairwise_lanes_meet, "meet in memory", HOOP_ALGO_PAIRWISE, 2, 1, 0,
+     false},
+    {"pairwise_skips", pairwise_skips, "does not begin", HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
+    {"pairwise_out_of_step", pairwise_out_of_step, "in step", HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
+};
+
+/* True: the interpreter said what it should; ret_text is what it said. */
+static bool is_caught(const struct wrong *wrong, uint64_t seed, char *ret_text, size_t text_bytes)
+{
+    struct hoop_interpreter_op op =
+        op_of(wrong->algo, 3, 50, wrong->algo == HOOP_ALGO_BRUCK ? 50 : 12);
+    op.plan.lanes = wrong->lanes;
+    op.plan.head = wrong->head;
+    op.steps = wrong->steps;
+    op.in_place = wrong->in_place ? UINT32_MAX : 0;
+    const struct hoop_interpreter_case c = {
+        .ops = &op, .op_count = 1, .slots = wrong->slots, .oneshot_buffers = 2, .seed = seed};
+    if (hoop_interpret(&c, ret_text, text_bytes)) {
+        fail_msg("%s passed with seed %d", wrong->name, (int)seed);
+    }
+    return strstr(ret_text, wrong->text);
+}
+
+/* Every seed must fail; the schedule decides which of several mistakes comes first. */
+static void test_wrong_algorithms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
+        char text[256] = "";
+        bool caught = false;
+        for (uint64_t seed = 0; seed < SEEDS; seed++) {
+            caught = is_caught(&wrongs[i], seed, text, sizeof(text)) || caught;
+        }
+        if (!caught) {
+            fail_msg("%s: expected '%s', but: %s", wrongs[i].name, wrongs[i].text, text);
+        }
+    }
+}
+
+/* One buffer is not enough without a closing barrier. That two are is test_algo's to show. */
+static void test_oneshot_needs_two_buffers(void **state)
+{
+    (void)state;
+    const struct hoop_interpreter_op ops[] = {op_of(HOOP_ALGO_ONESHOT, 4, 9, 1),
+                                              op_of(HOOP_ALGO_ONESHOT, 4, 9, 1)};
+    uint32_t seen = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        const struct hoop_interpreter_case c = {
+            .ops = ops, .op_count = COUNT_OF(ops), .oneshot_buffers = 1, .seed = seed};
+        char text[256];
+        seen += !hoop_interpret(&c, text, sizeof(text)) && strstr(text, "race");
+    }
+    assert_true(seen > SEEDS / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wrong_algorithms),
+        cmocka_unit_test(test_oneshot_needs_two_buffers),
+    };
+    return cmocka_run_group_tests_name("interpreter", tests, NULL, NULL);
+}

@@ -1,0 +1,509 @@
+/*
+ * lib/base: errors, parsing of settings, authentication. What depends on the process (the log,
+ * the settings in force) is in test_log.c.
+ */
+#include "base/crypto.h"
+#include "base/settings.h"
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- error -------------------------------------------------------------------------------- */
+
+static void test_result_texts(void **state)
+{
+    (void)state;
+#define CHECK_RESULT(name, value, text)                                                            \
+    assert_int_equal(name, value);                                                                 \
+    assert_string_equal(hoop_get_error_name(name), #name);                                         \
+    assert_string_equal(hoop_get_error_string(name), text);
+    HOOP_RESULTS(CHECK_RESULT)
+#undef CHECK_RESULT
+    static const int strangers[] = {-1, 8, 63, 70, 1000, 0x7fffffff};
+    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+        assert_string_equal(hoop_get_error_string((hoop_result_t)strangers[i]), "unknown result");
+        assert_string_equal(hoop_get_error_name((hoop_result_t)strangers[i]), "unknown result");
+    }
+}
+
+static void test_first_failure_wins(void **state)
+{
+    (void)state;
+    struct hoop_failure f = {0};
+    assert_int_equal(hoop_failure_set(&f, HOOP_OK, 1, "nothing"), HOOP_OK);
+    assert_string_equal(f.text, "");
+    assert_int_equal(hoop_failure_set(&f, HOOP_TIMEOUT, 3, "rank %d: %s", 3, "late"), HOOP_TIMEOUT);
+    assert_int_equal(hoop_failure_set(&f, HOOP_ABORTED, 5, "aborted"), HOOP_TIMEOUT);
+    assert_int_equal(hoop_failure_set(&f, HOOP_OK, 5, "fine"), HOOP_TIMEOUT);
+    assert_int_equal(f.code, HOOP_TIMEOUT);
+    assert_int_equal(f.rank, 3);
+    assert_string_equal(f.text, "rank 3: late");
+}
+
+static void test_failure_without_home(void **state)
+{
+    (void)state;
+    assert_int_equal(hoop_failure_set(NULL, HOOP_MISMATCH, 2, "count %d", 7), HOOP_MISMATCH);
+    assert_string_equal(hoop_thread_error(), "count 7");
+    assert_int_equal(hoop_error(HOOP_SYSTEM_ERROR, "on the way: %s", hoop_thread_error()),
+                     HOOP_SYSTEM_ERROR);
+    assert_string_equal(hoop_thread_error(), "on the way: count 7");
+    assert_int_equal(hoop_error(HOOP_OK, "%s", "dropped"), HOOP_OK);
+    assert_string_equal(hoop_thread_error(), "");
+}
+
+static void test_long_sentence(void **state)
+{
+    (void)state;
+    enum { ROOM = HOOP_FAILURE_TEXT_BYTES - 1 };
+    static const char penguin[4] = {'\xf0', '\x9f', '\x90', '\xa7'};
+    char text[2 * HOOP_FAILURE_TEXT_BYTES];
+    memset(text, 'a', sizeof(text));
+    for (size_t length = ROOM - 4; length <= ROOM + 4; length++) {
+        struct hoop_failure f = {0};
+        hoop_failure_set(&f, HOOP_TIMEOUT, -1, "%.*s", (int)length, text);
+        assert_int_equal(strlen(f.text), length < ROOM ? length : ROOM);
+        assert_string_equal(f.text + strlen(f.text) - 3, length <= ROOM ? "aaa" : "...");
+    }
+    for (size_t lead = 0; lead < 4; lead++) { /* where in a 4-byte character the cut falls */
+        struct hoop_failure f = {0};
+        for (size_t at = lead; at + 4 < sizeof(text); at += 4) {
+            memcpy(text + at, penguin, sizeof(penguin));
+        }
+        hoop_failure_set(&f, HOOP_TIMEOUT, -1, "%.*s", (int)sizeof(text) - 1, text);
+        const size_t length = strlen(f.text);
+        assert_in_range(length, ROOM - 3, ROOM);
+        assert_int_equal((length - 3 - lead) % 4, 0);
+        assert_string_equal(f.text + length - 3, "...");
+        memset(text, 'a', sizeof(text));
+    }
+}
+
+static void *other_thread_errs(void *arg)
+{
+    *(bool *)arg = hoop_thread_error()[0] == '\0';
+    hoop_error(HOOP_TIMEOUT, "the other thread's");
+    return NULL;
+}
+
+static void test_control_characters(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "", "plain ~", "\xc3\xa4\xc2\xa0", "\xe2\x82\xac", "\xf0\x9f\x90\xa7", "\xff\xa0"};
+    static const char *const bad[] = {"\n",
+                                      "a\x1b[2J",
+                                      "\x7f",
+                                      "\xc2\x9b"
+                                      "2J",
+                                      "\x9b"
+                                      "2J",
+                                      "\xc0\x9b",
+                                      "\xe0\x82\x9b",
+                                      "\xf0\x80\x82\x9b",
+                                      "\xe2\x82",
+                                      "\xe2"
+                                      "ab\x85"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        char text[16];
+        (void)snprintf(text, sizeof(text), "%s", good[i]);
+        assert_false(hoop_text_has_control(text));
+        hoop_text_clean(text);
+        assert_string_equal(text, good[i]);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char text[16];
+        (void)snprintf(text, sizeof(text), "%s", bad[i]);
+        assert_true(hoop_text_has_control(text));
+        hoop_text_clean(text);
+        assert_false(hoop_text_has_control(text));
+        assert_int_equal(strlen(text), strlen(bad[i]));
+    }
+}
+
+static void test_sentence_is_the_threads(void **state)
+{
+    (void)state;
+    bool was_empty = false;
+    pthread_t thread;
+    hoop_error(HOOP_TIMEOUT, "mine");
+    assert_int_equal(pthread_create(&thread, NULL, other_thread_errs, &was_empty), 0);
+    pthread_join(thread, NULL);
+    assert_true(was_empty);
+    assert_string_equal(hoop_thread_error(), "mine");
+}
+
+static void test_errno(void **state)
+{
+    (void)state;
+    assert_int_equal(hoop_from_errno(ENOMEM), HOOP_OUT_OF_MEMORY);
+    assert_int_equal(hoop_from_errno(ENOBUFS), HOOP_OUT_OF_MEMORY);
+    assert_int_equal(hoop_from_errno(ETIMEDOUT), HOOP_TIMEOUT);
+    assert_int_equal(hoop_from_errno(ECONNREFUSED), HOOP_SYSTEM_ERROR);
+    assert_string_equal(hoop_errno_name(ECONNREFUSED), "ECONNREFUSED");
+    assert_string_equal(hoop_errno_name(123456), "unknown errno");
+}
+
+/* ---- settings ----------------------------------------------------------------------------- */
+
+struct reports {
+    int count;
+    char last[1024];
+};
+
+static void keep_report(void *arg, const char *line)
+{
+    struct reports *reports = arg;
+    reports->count++;
+    snprintf(reports->last, sizeof(reports->last), "%s", line);
+}
+
+/* Parses an environment of one entry (NULL: of none). The caller finishes *ret_settings. */
+static struct reports parse_one(char *entry, struct hoop_settings *ret_settings)
+{
+    struct reports reports = {0};
+    char *env[] = {entry, NULL};
+    hoop_settings_parse(env, ret_settings, keep_report, &reports);
+    return reports;
+}
+
+static void test_settings_defaults(void **state)
+{
+    (void)state;
+    struct hoop_settings s;
+    assert_int_equal(parse_one(NULL, &s).count, 0);
+#define CHECK_NUMBER(field, variable, preset, least, most, text)                                   \
+    assert_int_equal(s.field, preset);                                                             \
+    assert_in_range(preset, least, most);
+#define CHECK_CHOICE(field, variable, preset, choices, text) assert_int_equal(s.field, preset);
+#define CHECK_STRING(field, variable, text) assert_null(s.field);
+    HOOP_SETTINGS(CHECK_NUMBER, CHECK_CHOICE, CHECK_STRING, CHECK_STRING)
+    assert_int_equal(s.from_environment, 0);
+    hoop_settings_finish(&s);
+}
+
+struct number_case {
+    const char *value;
+    uint64_t expected; /* of HOOP_ONESHOT_BYTES: 0 to 65536 */
+    bool good;
+};
+
+static void test_settings_numbers(void **state)
+{
+    (void)state;
+    static const struct number_case cases[] = {
+        {"0", 0, true},
+        {"007", 7, true},
+        {"65536", 65536, true},
+        {"1K", 1024, true},
+        {"64k", 65536, true},
+        {"0G", 0, true},
+        {"65537", 0, false},
+        {"65K", 0, false},
+        {"1M", 0, false},
+        {"18446744073709551615", 0, false},
+        {"18446744073709551616", 0, false}, /* 2^64 */
+        {"18014398509481984K", 0, false},   /* 2^64 */
+        {"17179869184G", 0, false},         /* 2^64 */
+        {"99999999999999999999999", 0, false},
+        {"-1", 0, false},
+        {"+1", 0, false},
+        {"1e3", 0, false},
+        {"0x10", 0, false},
+        {" 5", 0, false},
+        {"5 ", 0, false},
+        {"K", 0, false},
+        {"1KB", 0, false},
+        {"1T", 0, false},
+        {"1.5K", 0, false},
+        {"", 0, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char entry[64];
+        struct hoop_settings s;
+        snprintf(entry, sizeof(entry), "HOOP_ONESHOT_BYTES=%s", cases[i].value);
+        const struct reports reports = parse_one(entry, &s);
+        assert_int_equal(s.oneshot_bytes, cases[i].good ? cases[i].expected : 65536);
+        assert_int_equal(reports.count, cases[i].good ? 0 : 1);
+        assert_int_equal(s.from_environment != 0, cases[i].good);
+        if (!cases[i].good) {
+            snprintf(entry, sizeof(entry), "using 65536 in place of \"%s\"", cases[i].value);
+            assert_non_null(strstr(reports.last, entry));
+            assert_non_null(strstr(reports.last, "HOOP_ONESHOT_BYTES: "));
+            assert_non_null(strstr(reports.last, "0 to 65536"));
+        }
+        hoop_settings_finish(&s);
+    }
+}
+
+static void test_settings_suffix_is_for_bytes(void **state)
+{
+    (void)state;
+    struct hoop_settings s;
+    char with_suffix[] = "HOOP_SPIN_US=1K";
+    assert_int_equal(parse_one(with_suffix, &s).count, 1);
+    assert_int_equal(s.spin_us, 50);
+    hoop_settings_finish(&s);
+}
+
+static void test_settings_choices(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",  " ",    "rin", "rings", "RING", "auto oneshot",
+                                      "4", "ring "};
+    struct hoop_settings s;
+    for (int i = 0; i < HOOP_ALGO_COUNT; i++) {
+        char entry[64];
+        snprintf(entry, sizeof(entry), "HOOP_ALGO=%s", hoop_algo_name((enum hoop_algo)i));
+        assert_int_equal(parse_one(entry, &s).count, 0);
+        assert_int_equal(s.algo, i);
+        assert_int_equal(hoop_algo_parse(hoop_algo_name((enum hoop_algo)i)), i);
+        hoop_settings_finish(&s);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char entry[64];
+        snprintf(entry, sizeof(entry), "HOOP_ALGO=%s", bad[i]);
+        const struct reports reports = parse_one(entry, &s);
+        assert_int_equal(reports.count, 1);
+        assert_int_equal(s.algo, HOOP_ALGO_AUTO);
+        assert_non_null(strstr(reports.last, "chain binomial; using auto"));
+        assert_int_equal(hoop_algo_parse(bad[i]), HOOP_ALGO_COUNT);
+        hoop_settings_finish(&s);
+    }
+}
+
+static void test_settings_strings(void **state)
+{
+    (void)state;
+    struct reports reports = {0};
+    struct hoop_settings s;
+    char file[] = "HOOP_DEBUG_FILE=a";
+    char again[] = "HOOP_DEBUG_FILE=b";
+    char subsys[] = "HOOP_DEBUG_SUBSYS=";
+    char secret[] = "HOOP_SECRET=";
+    char no_value[] = "HOOP_NOTHING";
+    char *env[] = {no_value, file, again, subsys, secret, NULL};
+    hoop_settings_parse(env, &s, keep_report, &reports);
+    assert_int_equal(reports.count, 0);
+    memset(file, 'x', sizeof(file) - 1);
+    assert_string_equal(s.debug_file, "a");
+    assert_null(s.debug_subsys);
+    assert_string_equal(s.secret, "");
+    hoop_settings_finish(&s);
+    assert_null(s.debug_file);
+}
+
+static void test_settings_unknown(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"HOOP_LANE=xyzzy", "is HOOP_LANES meant?"},
+        {"HOOP_ALGOS=xyzzy", "is HOOP_ALGO meant?"},
+        {"HOOP_CHUNKBYTE=xyzzy", "is HOOP_CHUNK_BYTES meant?"},
+        {"HOOP_debug=xyzzy", "lists them"},
+        {"HOOP_SOMETHING_ELSE=xyzzy", "HOOP_SOMETHING_ELSE is no setting of hoop; `hoopinfo"},
+        {"HOOP_=xyzzy", "HOOP_ is no setting of hoop"},
+        {"HOOP_TEST_X=xyzzy", NULL},
+        {"HOOPLA=xyzzy", NULL},
+        {"hoop_lanes=xyzzy", NULL},
+    };
+    struct hoop_settings s;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char entry[64];
+        snprintf(entry, sizeof(entry), "%s", cases[i][0]);
+        const struct reports reports = parse_one(entry, &s);
+        assert_int_equal(reports.count, cases[i][1] != NULL);
+        assert_null(strstr(reports.last, "xyzzy"));
+        if (cases[i][1] != NULL) {
+            assert_non_null(strstr(reports.last, cases[i][1]));
+        }
+        hoop_settings_finish(&s);
+    }
+    static char huge[100000] = "HOOP_";
+    memset(huge + 5, 'A', sizeof(huge) - 8);
+    memcpy(huge + sizeof(huge) - 3, "=1", 3);
+    assert_int_equal(parse_one(huge, &s).count, 1);
+    hoop_settings_finish(&s);
+}
+
+static void test_settings_next(void **state)
+{
+    (void)state;
+    size_t cursor = 0;
+    size_t count = 0;
+    hoop_setting_t s;
+    while (hoop_settings_next(&cursor, &s) == HOOP_OK) {
+        count++;
+        assert_int_equal(cursor, count);
+        assert_int_equal(strncmp(s.name, "HOOP_", 5), 0);
+        assert_true(s.text[0] != '\0' && s.range[0] != '\0');
+        assert_string_equal(s.value, s.preset);
+        assert_string_equal(s.origin, "default");
+    }
+#define COUNT_NUMBER(field, variable, preset, least, most, text) count--;
+#define COUNT_CHOICE(field, variable, preset, choices, text) count--;
+#define COUNT_STRING(field, variable, text) count--;
+    HOOP_SETTINGS(COUNT_NUMBER, COUNT_CHOICE, COUNT_STRING, COUNT_STRING)
+    assert_int_equal(count, 0);
+    const size_t end = cursor;
+    assert_int_equal(hoop_settings_next(&cursor, &s), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(cursor, end);
+}
+
+/* ---- auth --------------------------------------------------------------------------------- */
+
+struct hmac_case {
+    const char *key; /* 64 hexadecimal digits */
+    const char *label;
+    const char *a;
+    const char *b;
+    const char *mac;
+};
+
+#define HEX_ZEROS_24 "000000000000000000000000"
+#define DD_25                                                                                      \
+    "\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd"             \
+    "\xdd\xdd\xdd\xdd\xdd"
+#define CD_25                                                                                      \
+    "\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd\xcd"             \
+    "\xcd\xcd\xcd\xcd\xcd"
+
+/*
+ * RFC 4231, cases 1 to 4 and 6, without label. HMAC pads a key with zeros and hashes one that is
+ * longer than a block: so each of these keys has an equal of 32 bytes, which stands here.
+ * The last case has a label: the 32 bytes 0 to 31 over "hoop test\0leftright", computed by
+ * Python's hmac module.
+ */
+static const struct hmac_case hmac_cases[] = {
+    {"0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b" HEX_ZEROS_24, NULL, "Hi ", "There",
+     "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+    {"4a656665" HEX_ZEROS_24 "00000000000000000000000000000000", NULL, "what do ya want ",
+     "for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
+    {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" HEX_ZEROS_24, NULL, DD_25 DD_25, "",
+     "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"},
+    {"0102030405060708090A0B0C0D0E0F10111213141516171819"
+     "00000000000000",
+     NULL, CD_25, CD_25, "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b"},
+    {"45ad4b37c6e2fc0a2cfcc1b5da524132ec707615c2cae1dbbc43c97aa521db81", NULL, "",
+     "Test Using Larger Than Block-Size Key - Hash Key First",
+     "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"},
+    {"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", "hoop test", "left",
+     "right", "4b2b57d6831e0a3a034eef01a15bfc6860359cd80aa2a9f02df713e5cee1b9bf"},
+};
+
+static void test_hmac(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(hmac_cases) / sizeof(hmac_cases[0]); i++) {
+        const struct hmac_case *c = &hmac_cases[i];
+        struct hoop_secret key;
+        struct hoop_secret expected; /* a MAC and a secret are of one size */
+        uint8_t mac[HOOP_MAC_BYTES];
+        assert_int_equal(hoop_secret_parse(c->key, &key), HOOP_OK);
+        assert_int_equal(hoop_secret_parse(c->mac, &expected), HOOP_OK);
+        assert_int_equal(hoop_hmac(&key, c->label, c->a, strlen(c->a), c->b, strlen(c->b), mac),
+                         HOOP_OK);
+        assert_memory_equal(mac, expected.bytes, sizeof(mac));
+        assert_true(hoop_mac_equal(mac, expected.bytes));
+        for (size_t bit = 0; bit < sizeof(mac) * 8; bit++) {
+            mac[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            assert_false(hoop_mac_equal(mac, expected.bytes));
+            mac[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        }
+    }
+}
+
+static void test_hmac_label_separates(void **state)
+{
+    (void)state;
+    const struct hoop_secret key = {{1}};
+    uint8_t one[HOOP_MAC_BYTES];
+    uint8_t two[HOOP_MAC_BYTES];
+    assert_int_equal(hoop_hmac(&key, "ab", NULL, 0, NULL, 0, one), HOOP_OK);
+    assert_int_equal(hoop_hmac(&key, "a", "b", 1, NULL, 0, two), HOOP_OK);
+    assert_false(hoop_mac_equal(one, two));
+    assert_int_equal(hoop_hmac(&key, "a", NULL, 0, "b", 1, one), HOOP_OK);
+    assert_true(hoop_mac_equal(one, two));
+}
+
+static void test_secret_parse(void **state)
+{
+    (void)state;
+    const size_t digits = 2 * sizeof(struct hoop_secret);
+    char hex[2 * HOOP_SECRET_BYTES + 2] = {0};
+    struct hoop_secret secret = {{42}};
+    const struct hoop_secret untouched = secret;
+    assert_int_equal(hoop_secret_parse(NULL, &secret), HOOP_INVALID_ARGUMENT);
+    for (size_t length = 0; length < sizeof(hex); length++) {
+        memset(hex, 'c', length);
+        const bool good = length == digits;
+        struct hoop_secret parsed = untouched;
+        assert_int_equal(hoop_secret_parse(hex, &parsed), good ? HOOP_OK : HOOP_INVALID_ARGUMENT);
+        assert_int_equal(parsed.bytes[31], good ? 0xcc : 0);
+        assert_null(strstr(hoop_thread_error(), "cccc"));
+    }
+    hex[digits] = '\0';
+    static const char bad[] = "g/:@G` -+x\xff";
+    for (size_t i = 0; i < (sizeof(bad) - 1) * digits; i++) {
+        char *at = &hex[i % digits];
+        *at = bad[i / digits];
+        assert_int_equal(hoop_secret_parse(hex, &secret), HOOP_INVALID_ARGUMENT);
+        assert_null(strstr(hoop_thread_error(), "cccc"));
+        *at = 'c';
+    }
+    assert_memory_equal(&secret, &untouched, sizeof(secret));
+    assert_int_equal(hoop_secret_parse(hex, &secret), HOOP_OK);
+    hoop_secret_wipe(&secret, sizeof(secret));
+    static const struct hoop_secret zero;
+    assert_memory_equal(&secret, &zero, sizeof(secret));
+    hoop_secret_wipe(NULL, 0);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    static uint8_t bytes[1000]; /* more than getrandom() gives without interruption */
+    assert_int_equal(hoop_random(bytes, sizeof(bytes) - 1), HOOP_OK);
+    assert_int_equal(bytes[sizeof(bytes) - 1], 0);
+    uint8_t other[HOOP_NONCE_BYTES];
+    assert_int_equal(hoop_random(other, sizeof(other)), HOOP_OK);
+    for (size_t at = 0; at + sizeof(other) < sizeof(bytes); at += sizeof(other)) {
+        assert_memory_not_equal(bytes + at, other, sizeof(other));
+    }
+    assert_int_equal(hoop_random(NULL, 0), HOOP_OK);
+}
+
+int main(void)
+{
+#define CLEAR_NUMBER(field, variable, preset, least, most, text) unsetenv(variable);
+#define CLEAR_CHOICE(field, variable, preset, choices, text) unsetenv(variable);
+#define CLEAR_STRING(field, variable, text) unsetenv(variable);
+    HOOP_SETTINGS(CLEAR_NUMBER, CLEAR_CHOICE, CLEAR_STRING, CLEAR_STRING)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_result_texts),
+        cmocka_unit_test(test_first_failure_wins),
+        cmocka_unit_test(test_failure_without_home),
+        cmocka_unit_test(test_long_sentence),
+        cmocka_unit_test(test_control_characters),
+        cmocka_unit_test(test_sentence_is_the_threads),
+        cmocka_unit_test(test_errno),
+        cmocka_unit_test(test_settings_defaults),
+        cmocka_unit_test(test_settings_numbers),
+        cmocka_unit_test(test_settings_suffix_is_for_bytes),
+        cmocka_unit_test(test_settings_choices),
+        cmocka_unit_test(test_settings_strings),
+        cmocka_unit_test(test_settings_unknown),
+        cmocka_unit_test(test_settings_next),
+        cmocka_unit_test(test_hmac),
+        cmocka_unit_test(test_hmac_label_separates),
+        cmocka_unit_test(test_secret_parse),
+        cmocka_unit_test(test_random),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

@@ -1,0 +1,240 @@
+/*
+ * The end of a comm that others are using: abort and revoke from any thread at any time, and what
+ * the handle answers afterwards.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "hoop.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void make(hoop_comm_t *comms)
+{
+    /* Without a deadline of its own: what ends an operation here is the abort. */
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    hoop_unique_id_t id;
+    config.op_timeout_ms = 0;
+    assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+    hoop_group_start();
+    for (int rank = 0; rank < 2; rank++) {
+        hoop_comm_init_rank_config(&comms[rank], 2, id, rank, &config);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+}
+
+static hoop_result_t sum_one(hoop_comm_t comm)
+{
+    int64_t x = 1;
+    return hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, comm, NULL);
+}
+
+struct caller {
+    pthread_t thread;
+    hoop_comm_t comms[2];
+    hoop_result_t result;
+    char sentence[400];
+};
+
+static void start(struct caller *caller, void *(*body)(void *), hoop_comm_t a, hoop_comm_t b)
+{
+    *caller = (struct caller){.comms = {a, b}};
+    assert_int_equal(pthread_create(&caller->thread, NULL, body, caller), 0);
+}
+
+/* As everybody would: until it fails, and then it asks why. */
+static void *call_until_it_fails(void *arg)
+{
+    struct caller *caller = arg;
+    do {
+        caller->result = sum_one(caller->comms[0]);
+    } while (caller->result == HOOP_OK);
+    usleep(500);
+    strncpy(caller->sentence, hoop_get_last_error(caller->comms[0]), sizeof(caller->sentence) - 1);
+    return NULL;
+}
+
+static void *call_in_group(void *arg)
+{
+    struct caller *caller = arg;
+    static int64_t x[2] = {1, 1};
+    hoop_group_start();
+    for (int i = 0; i < 2; i++) {
+        hoop_all_reduce(&x[i], &x[i], 1, HOOP_INT64, HOOP_SUM, caller->comms[i], NULL);
+    }
+    caller->result = hoop_group_end();
+    return NULL;
+}
+
+/* A rank waits for one that never calls; another thread aborts that. */
+static void test_abort_inside(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    struct caller caller;
+    make(comms);
+    start(&caller, call_until_it_fails, comms[0], NULL);
+    assert_int_equal(hoop_comm_abort(comms[1]), HOOP_OK);
+    pthread_join(caller.thread, NULL);
+    assert_int_equal(caller.result, HOOP_ABORTED);
+    assert_int_equal(sum_one(comms[0]), HOOP_ABORTED);
+    assert_non_null(strstr(caller.sentence, "rank 1 aborted"));
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+}
+
+/* Two threads call all the time and one aborts: it may meet them inside, or about to call. */
+static void test_abort_races_with_calls(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        hoop_comm_t comms[2];
+        struct caller callers[2];
+        make(comms);
+        for (int rank = 0; rank < 2; rank++) {
+            start(&callers[rank], call_until_it_fails, comms[rank], NULL);
+        }
+        usleep((useconds_t)(round % 10) * 100);
+        assert_int_equal(hoop_comm_abort(comms[round % 2]), HOOP_OK);
+        for (int rank = 0; rank < 2; rank++) {
+            pthread_join(callers[rank].thread, NULL);
+            assert_int_equal(callers[rank].result, HOOP_ABORTED);
+            assert_non_null(strstr(callers[rank].sentence, "aborted"));
+            assert_int_equal(hoop_comm_destroy(comms[rank]), HOOP_OK);
+        }
+    }
+}
+
+/* What is left of an aborted comm answers; nothing of it crashes. */
+static void test_tombstone(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    char json[4096];
+    size_t needed = 0;
+    int value = 0;
+    hoop_result_t error = HOOP_OK;
+    make(comms);
+    assert_int_equal(hoop_comm_abort(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_abort(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_revoke(comms[0], HOOP_REVOKE_DEFAULT), HOOP_OK);
+    assert_int_equal(sum_one(comms[0]), HOOP_ABORTED);
+    assert_int_equal(hoop_barrier(comms[0], NULL), HOOP_ABORTED);
+    assert_int_equal(hoop_comm_finalize(comms[0]), HOOP_ABORTED);
+    assert_int_equal(hoop_comm_get_async_error(comms[0], &error), HOOP_OK);
+    assert_int_equal(error, HOOP_ABORTED);
+    assert_string_equal(hoop_get_last_error(comms[0]), "rank 0 aborted the communicator");
+    assert_int_equal(hoop_comm_count(comms[0], &value), HOOP_OK);
+    assert_int_equal(value, 2);
+    assert_int_equal(hoop_info_json(comms[0], json, sizeof(json), &needed), HOOP_OK);
+    assert_non_null(strstr(json, "\"state\":\"HOOP_ABORTED\""));
+    assert_int_equal(hoop_explain_json(comms[0], "all_reduce", 1, HOOP_FLOAT32, HOOP_SUM, json,
+                                       sizeof(json), &needed),
+                     HOOP_INVALID_USAGE);
+    assert_int_equal(hoop_comm_abort(comms[1]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+    assert_int_equal(hoop_comm_abort(NULL), HOOP_OK);
+}
+
+/* Revoke ends the comm on all ranks and leaves it to be destroyed. */
+static void test_revoke(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    struct caller caller;
+    make(comms);
+    start(&caller, call_until_it_fails, comms[0], NULL);
+    assert_int_equal(hoop_comm_revoke(comms[0], 1), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_comm_revoke(NULL, HOOP_REVOKE_DEFAULT), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_comm_revoke(comms[0], HOOP_REVOKE_DEFAULT), HOOP_OK);
+    pthread_join(caller.thread, NULL);
+    assert_int_equal(caller.result, HOOP_ABORTED);
+    assert_non_null(strstr(caller.sentence, "rank 0 revoked"));
+    assert_int_equal(sum_one(comms[1]), HOOP_ABORTED);
+    assert_int_equal(hoop_comm_revoke(comms[1], HOOP_REVOKE_DEFAULT), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+}
+
+/* A watchdog aborts one after the other what somebody's group holds: each returns by itself. */
+static void test_abort_of_a_group(void **state)
+{
+    (void)state;
+    hoop_comm_t a[2], b[2];
+    struct caller caller;
+    make(a);
+    make(b);
+    start(&caller, call_in_group, a[0], b[0]);
+    usleep(50000);
+    assert_int_equal(hoop_comm_abort(a[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_abort(b[0]), HOOP_OK);
+    pthread_join(caller.thread, NULL);
+    assert_int_equal(caller.result, HOOP_ABORTED);
+    for (int i = 0; i < 2; i++) {
+        hoop_comm_destroy(a[i]);
+        hoop_comm_destroy(b[i]);
+    }
+}
+
+/* Calls that wait in a group when their comm goes: destroy refuses, abort does not. */
+static void test_end_inside_own_group(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    int64_t x[2] = {1, 1};
+    make(comms);
+    for (int round = 0; round < 2; round++) {
+        hoop_group_start();
+        for (int rank = 0; rank < 2; rank++) {
+            hoop_all_reduce(&x[rank], &x[rank], 1, HOOP_INT64, HOOP_SUM, comms[rank], NULL);
+        }
+        assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_INVALID_USAGE);
+        assert_non_null(strstr(hoop_get_last_error(NULL), "hoop_group_end"));
+        if (round == 1) {
+            assert_int_equal(hoop_comm_abort(comms[0]), HOOP_OK);
+        }
+        assert_int_equal(hoop_group_end(), round == 0 ? HOOP_OK : HOOP_ABORTED);
+    }
+    assert_int_equal(x[0], 2);
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+}
+
+/* A thread that is cancelled inside leaves when the operation ends, and not in the middle of it. */
+static void test_cancelled_inside(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {1, 100000};
+    static float in[100000], out[100000];
+    for (size_t i = 0; i < 2; i++) {
+        hoop_comm_t comms[2];
+        struct caller caller;
+        make(comms);
+        start(&caller, call_until_it_fails, comms[0], NULL);
+        usleep(20000);
+        assert_int_equal(pthread_cancel(caller.thread), 0);
+        hoop_all_reduce(in, out, counts[i], HOOP_FLOAT32, HOOP_SUM, comms[1], NULL);
+        assert_int_equal(hoop_comm_abort(comms[0]), HOOP_OK);
+        pthread_join(caller.thread, NULL);
+        assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+        assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_abort_inside),     cmocka_unit_test(test_abort_races_with_calls),
+        cmocka_unit_test(test_tombstone),        cmocka_unit_test(test_revoke),
+        cmocka_unit_test(test_abort_of_a_group), cmocka_unit_test(test_end_inside_own_group),
+        cmocka_unit_test(test_cancelled_inside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/*
+ * A room in which control connections are made: a listener, an owner for either end of a connection
+ * that notes what it hears, and raw sockets for those who do not keep to the rules. Over an
+ * abstract name or over TCP on loopback.
+ *
+ * Owners live on the service thread. Their notes are under the room's lock; the main thread waits
+ * for them with room_await() and asserts.
+ */
+#ifndef CONTROL_ROOM_H
+#define CONTROL_ROOM_H
+
+#include "control/endpoint.h"
+#include "runtime/service.h"
+#include <pthread.h>
+
+#define ROOM_PATIENCE_MS 30000u
+
+enum room_kind { ROOM_UNIX, ROOM_TCP4, ROOM_TCP6 };
+struct room;
+struct party;
+typedef void party_fn(struct party *party);
+
+/* One end of a connection. */
+struct party {
+    struct room *room;
+    struct hoop_connection *connection; /* service thread; NULL: none, or destroyed */
+    /* What to do beside taking note, on the service thread. NULL: nothing */
+    party_fn *on_opened, *on_message, *on_closed;
+    uint32_t to_send; /* for party_send_all() */
+    int fd;           /* detached */
+    /* Notes. */
+    uint32_t opened, closed, messages;
+    uint32_t bad; /* messages that are not the next of party_fill() */
+    bool proven;
+    struct hoop_failure why;
+    union hoop_frame last;
+};
+
+struct room {
+    enum room_kind kind;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct hoop_secret secret;
+    struct hoop_place place;
+    struct hoop_endpoint *endpoint;
+    struct hoop_expectation expectation; /* of raw_hello() */
+    struct party server;                 /* takes the connections that open, one at a time */
+    int fds;                             /* open when the room was made */
+    hoop_result_t result;
+};
+
+/* False: this machine has no such addresses. */
+bool room_can(enum room_kind kind);
+void room_open(struct room *room, enum room_kind kind);
+/* Destroys what is left of it. Returns room_fds(). */
+int room_close(struct room *room);
+/* How many descriptors are open that were not before the room was. */
+int room_fds(const struct room *room);
+/* Shuts the endpoint and opens it again at the same place. */
+hoop_result_t room_reopen(struct room *room);
+/* Expects clients from now on, or none; tells them the secret, or does not. */
+void room_expect(struct room *room, bool expect, bool hand_out);
+bool room_is_far(const struct room *room);
+/* What the main thread has set in the room before, the service thread sees afterwards; and what
+ * there was to do there before is done. */
+void room_settle(void);
+
+/* Waits until a note is at least that; false: it took too long. */
+bool room_await(struct room *room, const uint32_t *note, uint32_t least);
+
+/* Connects to the room's endpoint with its secret, or another. From a thread of the test. */
+hoop_result_t party_connect(struct party *party, struct room *room,
+                            const struct hoop_secret *secret);
+/* The same, anywhere; from may be NULL. */
+hoop_result_t party_connect_to(struct party *party, struct room *room,
+                               const struct hoop_place *place, const struct hoop_address *from,
+                               const struct hoop_secret *secret);
+void party_destroy(struct party *party);
+
+/* For on_...() and party_run(). */
+void party_leave(struct party *party);    /* destroys the connection */
+void party_send_all(struct party *party); /* to_send messages */
+void party_detach(struct party *party);
+void party_run(struct party *party, party_fn *fn); /* on the service thread, to its end */
+
+/* Message `number` of a sequence, of one of 33 lengths. */
+void party_fill(union hoop_frame *frame, uint32_t number);
+
+/* ---- Raw sockets: blocking, with a deadline ----------------------------------------------- */
+
+int raw_connect(const struct room *room);
+/* Listens where nobody did; *ret_place says where. */
+int raw_listen(const struct room *room, int backlog, struct hoop_place *ret_place);
+int raw_accept(int listen_fd);
+/* In pieces of at most `step` bytes. False: the other end is gone. */
+bool raw_send(int fd, const void *data, size_t bytes, size_t step);
+/* The next message; false: the end, a timeout, or no message. */
+bool raw_receive(const struct room *room, int fd, union hoop_frame *ret_frame);
+/* Reads to the end; false: it does not come. */
+bool raw_ended(int fd);
+
+void raw_hello(const struct room *room, union hoop_frame *ret_frame);
+/* The proof for a hello and what the server answered. */
+void raw_proof(const struct room *room, const union hoop_frame *hello,
+               const union hoop_frame *challenge, union hoop_frame *ret_proof);
+void raw_challenge(const struct room *room, const union hoop_frame *hello,
+                   union hoop_frame *ret_challenge);
+/* The whole handshake as a client, in pieces of `step` bytes. */
+bool raw_shake(const struct room *room, int fd, size_t step);
+/* As a server, up to the proof; the welcome is the caller's to say. */
+bool raw_serve(const struct room *room, int fd);
+/* Seals the next message of this end of the connection that was made last; nothing near. */
+void raw_seal(const struct room *room, union hoop_frame *frame);
+
+#endif

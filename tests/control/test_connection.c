@@ -1,0 +1,515 @@
+/*
+ * Control connections between honest ends: proof, messages, refusals, hand-over, the end. What
+ * others do is in test_connection_hostile.c. Over abstract names, IPv4 and IPv6.
+ */
+#include "control/control_room.h"
+#include "runtime/watch.h"
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MANY 3000u /* messages of up to 5 KB: more than two sockets hold */
+
+static enum room_kind kind;
+static struct room room;
+
+static int setup(void **state)
+{
+    (void)state;
+    room_open(&room, kind);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return room_close(&room);
+}
+
+static void join(struct party *party)
+{
+    room_settle();
+    assert_int_equal(party_connect(party, &room, &room.secret), HOOP_OK);
+    assert_true(room_await(&room, &party->opened, 1));
+    assert_true(room_await(&room, &room.server.opened, 1));
+}
+
+/* ---- Proof -------------------------------------------------------------------------------- */
+
+struct look {
+    struct party *party;
+    char peer[HOOP_ADDRESS_TEXT_BYTES];
+    struct hoop_address local;
+    struct hoop_frame_hello hello;
+    struct hoop_secret secret;
+    pid_t pid;
+    bool proven;
+};
+
+static void look_at(void *arg)
+{
+    struct look *look = arg;
+    const struct hoop_connection *connection = look->party->connection;
+    (void)snprintf(look->peer, sizeof(look->peer), "%s", hoop_connection_peer(connection));
+    look->local = hoop_connection_local(connection);
+    look->hello = *hoop_connection_hello(connection);
+    look->secret = *hoop_connection_secret(connection);
+    look->pid = hoop_connection_pid(connection);
+    look->proven = hoop_connection_is_proven(connection);
+}
+
+static void check_look(struct look *look)
+{
+    hoop_service_run(look_at, look);
+    assert_true(look->proven);
+    assert_memory_equal(&look->secret, &room.secret, sizeof(room.secret));
+    assert_string_equal(look->hello.rendezvous, "in the room");
+    assert_int_equal(look->hello.from, 3);
+    if (room_is_far(&room)) {
+        struct hoop_address peer;
+        assert_int_equal(look->pid, 0);
+        assert_int_equal(hoop_address_parse(look->peer, &peer), HOOP_OK);
+        assert_true(hoop_address_is_loopback(&peer) && peer.port != 0);
+        assert_true(hoop_address_is_loopback(&look->local) && look->local.port == 0);
+    } else {
+        char text[32];
+        (void)snprintf(text, sizeof(text), "pid %d", (int)getpid());
+        assert_string_equal(look->peer, text);
+        assert_int_equal(look->pid, getpid());
+        assert_int_equal(look->local.family, 0);
+    }
+}
+
+static void test_handshake(void **state)
+{
+    struct party client = {.to_send = 40};
+    struct look here = {.party = &client};
+    struct look there = {.party = &room.server};
+    (void)state;
+    room.server.to_send = 40;
+    join(&client);
+    check_look(&here);
+    check_look(&there);
+    assert_memory_equal(&here.hello, &there.hello, sizeof(here.hello));
+    party_run(&client, party_send_all);
+    party_run(&room.server, party_send_all);
+    assert_true(room_await(&room, &client.messages, 40));
+    assert_true(room_await(&room, &room.server.messages, 40));
+    assert_int_equal(client.bad + room.server.bad, 0);
+    party_destroy(&client);
+    assert_true(room_await(&room, &room.server.closed, 1));
+    assert_int_equal(room.server.why.code, HOOP_REMOTE_ERROR);
+    assert_true(room.server.proven);
+    assert_int_equal(client.closed, 0); /* who destroys hears no more */
+}
+
+static void test_secret(void **state)
+{
+    struct party client = {.room = NULL};
+    const struct hoop_secret wrong = {.bytes = {1, 2, 3}};
+    (void)state;
+    assert_int_equal(party_connect(&client, &room, &wrong), HOOP_OK);
+    assert_true(room_await(&room, &client.closed, 1));
+    assert_int_equal(client.why.code, HOOP_NOT_AUTHENTICATED);
+    assert_non_null(strstr(client.why.text, "could not prove that it knows this job's secret"));
+    assert_non_null(strstr(client.why.text, room_is_far(&room) ? ":" : "pid "));
+    assert_int_equal(client.opened + room.server.opened, 0);
+    if (room_is_far(&room)) {
+        return;
+    }
+    /* on one machine a secret may be asked for */
+    struct party poor = {.room = NULL};
+    assert_int_equal(party_connect(&poor, &room, NULL), HOOP_OK);
+    assert_true(room_await(&room, &poor.closed, 1));
+    assert_int_equal(poor.why.code, HOOP_NOT_AUTHENTICATED);
+    assert_non_null(strstr(poor.why.text, "HOOP_SECRET"));
+    room_expect(&room, true, true);
+    struct party told = {.room = NULL};
+    struct look look = {.party = &told};
+    assert_int_equal(party_connect(&told, &room, NULL), HOOP_OK);
+    assert_true(room_await(&room, &told.opened, 1));
+    check_look(&look);
+    party_destroy(&told);
+}
+
+static void test_refused(void **state)
+{
+    struct party later = {.room = NULL};
+    struct party last = {.room = NULL};
+    (void)state;
+    room_expect(&room, false, false);
+    assert_int_equal(party_connect(&later, &room, &room.secret), HOOP_OK);
+    assert_true(room_await(&room, &later.closed, 1));
+    assert_int_equal(later.why.code, HOOP_AGAIN);
+    assert_non_null(strstr(later.why.text, "nobody expects that here"));
+    room_expect(&room, true, false);
+    join(&last);
+    party_destroy(&last);
+}
+
+/* ---- Messages ----------------------------------------------------------------------------- */
+
+static void check_many(struct party *client)
+{
+    assert_true(room_await(&room, &client->messages, MANY));
+    assert_true(room_await(&room, &room.server.messages, MANY));
+    assert_int_equal(client->bad + room.server.bad, 0);
+    assert_int_equal(client->closed + room.server.closed, 0);
+    party_destroy(client);
+}
+
+static void test_many_messages(void **state)
+{
+    struct party client = {.to_send = MANY};
+    (void)state;
+    room.server.to_send = MANY;
+    join(&client);
+    party_run(&client, party_send_all);
+    party_run(&room.server, party_send_all);
+    check_many(&client);
+}
+
+/* What is sent before the connection is open waits for that. */
+static void test_early_messages(void **state)
+{
+    struct party client = {.to_send = MANY, .on_opened = party_send_all};
+    (void)state;
+    room.server.to_send = MANY;
+    room.server.on_opened = party_send_all;
+    join(&client);
+    check_many(&client);
+    struct party eager = {.to_send = MANY};
+    room.server.messages = room.server.bad = 0;
+    assert_true(room_await(&room, &room.server.closed, 1));
+    room.server.closed = 0;
+    room_settle();
+    assert_int_equal(party_connect(&eager, &room, &room.secret), HOOP_OK);
+    party_run(&eager, party_send_all);
+    check_many(&eager);
+}
+
+/* ---- The end ------------------------------------------------------------------------------ */
+
+static void party_refuse(struct party *party)
+{
+    hoop_connection_refuse(party->connection, HOOP_MISMATCH, "I have heard %u too many", 1u);
+    hoop_connection_refuse(party->connection, HOOP_TIMEOUT, "not the first reason");
+}
+
+static void test_refuse(void **state)
+{
+    struct party client = {.to_send = 1};
+    (void)state;
+    room.server.on_message = party_refuse;
+    join(&client);
+    party_run(&client, party_send_all);
+    assert_true(room_await(&room, &room.server.closed, 1));
+    assert_true(room_await(&room, &client.closed, 1));
+    assert_int_equal(room.server.why.code, HOOP_MISMATCH);
+    assert_string_equal(room.server.why.text, "I have heard 1 too many");
+    assert_int_equal(client.why.code, HOOP_REMOTE_ERROR);
+    assert_int_equal(client.messages, 1); /* it was told why */
+    assert_int_equal(client.last.header.type, HOOP_FRAME_REJECT);
+    assert_int_equal(client.last.reject.code, HOOP_MISMATCH);
+    assert_string_equal(client.last.reject.text, "I have heard 1 too many");
+}
+
+/* A reason finds its way also between two halves of a message. */
+static void test_refuse_full(void **state)
+{
+    struct party client = {.to_send = MANY};
+    (void)state;
+    join(&client);
+    party_run(&client, party_send_all);
+    party_run(&client, party_refuse);
+    assert_true(room_await(&room, &client.closed, 1));
+    assert_true(room_await(&room, &room.server.closed, 1));
+    assert_int_equal(client.why.code, HOOP_MISMATCH);
+    /* all that came was whole: at most the reason is not of the sequence */
+    assert_int_equal(room.server.why.code, HOOP_REMOTE_ERROR);
+    assert_true(room.server.bad <= 1);
+}
+
+static void send_and_leave(struct party *party)
+{
+    party_send_all(party);
+    party_leave(party);
+}
+
+/* Either end is destroyed in every callback in turn. */
+static void test_destroy_anywhere(void **state)
+{
+    (void)state;
+    for (int where = 0; where < 6; where++) {
+        party_fn *fn = send_and_leave;
+        struct party client = {
+            .to_send = 100,
+            .on_opened = where == 0 ? fn : party_send_all,
+            .on_message = where == 1 ? fn : NULL,
+            .on_closed = where == 2 ? fn : NULL,
+        };
+        room.server.to_send = 100;
+        room.server.on_opened = where == 3 ? fn : party_send_all;
+        room.server.on_message = where == 4 ? fn : where == 2 ? party_leave : NULL;
+        room.server.on_closed = where == 5 ? fn : NULL;
+        room.server.opened = room.server.closed = room.server.messages = 0;
+        room_settle();
+        assert_int_equal(party_connect(&client, &room, &room.secret), HOOP_OK);
+        if (where == 0 || where == 1) {
+            assert_true(room_await(&room, where == 0 ? &client.opened : &client.messages, 1));
+            assert_true(room_await(&room, &room.server.closed, 1));
+        } else if (where == 5) {
+            assert_true(room_await(&room, &client.messages, 100));
+            party_destroy(&client);
+            assert_true(room_await(&room, &room.server.closed, 1));
+        } else {
+            assert_true(room_await(&room, &client.closed, 1));
+        }
+        party_destroy(&client);
+        assert_true(client.closed <= 1 && room.server.closed <= 1);
+    }
+}
+
+/* ---- Handing on --------------------------------------------------------------------------- */
+
+static const char raw_words[] = "raw words, right behind the welcome";
+
+static void detach_and_say(struct party *party)
+{
+    party_detach(party);
+    (void)!send(party->fd, raw_words, sizeof(raw_words), MSG_NOSIGNAL);
+}
+
+static void check_words(int fd)
+{
+    char text[sizeof(raw_words)];
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    size_t got = 0;
+    while (got < sizeof(text)) {
+        assert_int_equal(poll(&wait, 1, ROOM_PATIENCE_MS), 1);
+        const ssize_t more = recv(fd, text + got, sizeof(text) - got, 0);
+        assert_true(more > 0);
+        got += (size_t)more;
+    }
+    assert_string_equal(text, raw_words);
+    assert_int_equal(recv(fd, text, 1, 0), -1); /* no more, and non-blocking */
+    assert_int_equal(errno, EAGAIN);
+}
+
+static void test_detach(void **state)
+{
+    (void)state;
+    if (!room_is_far(&room)) {
+        return;
+    }
+    for (int round = 0; round < 20; round++) {
+        struct party client = {.on_opened = detach_and_say};
+        room.server.on_opened = detach_and_say;
+        room.server.opened = 0;
+        join(&client);
+        check_words(client.fd);
+        check_words(room.server.fd);
+        hoop_fork_close(client.fd);
+        hoop_fork_close(room.server.fd);
+    }
+}
+
+/* ---- Places ------------------------------------------------------------------------------- */
+
+static void test_nobody(void **state)
+{
+    struct hoop_place place;
+    struct party client = {.room = NULL};
+    (void)state;
+    const int fd = raw_listen(&room, 1, &place);
+    close(fd);
+    if (!room_is_far(&room)) {
+        assert_int_equal(party_connect_to(&client, &room, &place, NULL, &room.secret), HOOP_AGAIN);
+        return;
+    }
+    char text[HOOP_ADDRESS_TEXT_BYTES];
+    hoop_place_format(&place, text, sizeof(text));
+    assert_int_equal(party_connect_to(&client, &room, &place, NULL, &room.secret), HOOP_OK);
+    assert_true(room_await(&room, &client.closed, 1));
+    assert_int_equal(client.why.code, HOOP_REMOTE_ERROR);
+    assert_non_null(strstr(client.why.text, text));
+    assert_non_null(strstr(client.why.text, "ECONNREFUSED"));
+    /* destroyed, and refused, before the answer */
+    struct party hasty = {.room = NULL};
+    assert_int_equal(party_connect_to(&hasty, &room, &place, NULL, &room.secret), HOOP_OK);
+    party_destroy(&hasty);
+    struct party picky = {.room = NULL};
+    assert_int_equal(party_connect(&picky, &room, &room.secret), HOOP_OK);
+    party_run(&picky, party_refuse);
+    assert_true(room_await(&room, &picky.closed, 1));
+    assert_int_equal(picky.why.code, HOOP_MISMATCH);
+}
+
+static void test_from(void **state)
+{
+    struct hoop_address from;
+    struct party client = {.room = NULL};
+    (void)state;
+    if (!room_is_far(&room)) {
+        return;
+    }
+    assert_int_equal(hoop_address_parse(kind == ROOM_TCP4 ? "127.0.0.2:77" : "::1", &from),
+                     HOOP_OK);
+    room_settle();
+    assert_int_equal(party_connect_to(&client, &room, &room.place, &from, &room.secret), HOOP_OK);
+    assert_true(room_await(&room, &client.opened, 1));
+    assert_true(room_await(&room, &room.server.opened, 1));
+    struct look there = {.party = &room.server};
+    struct hoop_address peer;
+    check_look(&there);
+    assert_int_equal(hoop_address_parse(there.peer, &peer), HOOP_OK);
+    assert_true(hoop_address_same_ip(&peer, &from) && peer.port != 77);
+    party_destroy(&client);
+    /* not ours */
+    assert_int_equal(hoop_address_parse(kind == ROOM_TCP4 ? "198.51.100.7" : "2001:db8::7", &from),
+                     HOOP_OK);
+    assert_int_equal(party_connect_to(&client, &room, &room.place, &from, &room.secret),
+                     HOOP_SYSTEM_ERROR);
+}
+
+struct opening {
+    struct hoop_place place;
+    struct hoop_ports ports;
+    struct hoop_endpoint *endpoint;
+    struct hoop_address address;
+    struct hoop_failure failure;
+    hoop_result_t result;
+};
+
+static void open_place(void *arg)
+{
+    struct opening *opening = arg;
+    opening->failure = (struct hoop_failure){.code = HOOP_OK, .rank = -1};
+    opening->endpoint = NULL;
+    opening->result =
+        hoop_endpoint_open(&opening->place, &opening->ports, &opening->endpoint, &opening->failure);
+    if (opening->result == HOOP_OK) {
+        opening->address = *hoop_endpoint_address(opening->endpoint);
+    }
+}
+
+static void shut_place(void *arg)
+{
+    struct opening *opening = arg;
+    hoop_endpoint_close(opening->endpoint);
+}
+
+static void check_taken(struct opening *opening, const char *words)
+{
+    hoop_service_run(open_place, opening);
+    assert_int_equal(opening->result, HOOP_INVALID_USAGE);
+    assert_non_null(strstr(opening->failure.text, words));
+}
+
+/* An endpoint is shared by all of a process that want its place, and is gone with the last. */
+static void test_shared(void **state)
+{
+    struct opening second = {.place = room.place};
+    struct party client = {.room = NULL};
+    (void)state;
+    hoop_service_run(open_place, &second);
+    assert_int_equal(second.result, HOOP_OK);
+    assert_ptr_equal(second.endpoint, room.endpoint);
+    join(&client);
+    hoop_service_run(shut_place, &second);
+    party_destroy(&client);
+    assert_true(room_await(&room, &room.server.closed, 1));
+    room.server.opened = 0;
+    join(&client);
+    party_destroy(&client);
+}
+
+/* A range of two ports, of which somebody else has the first: whoever comes third has none. */
+static void test_ports(void **state)
+{
+    struct hoop_place taken;
+    struct opening second = {.place = room.place};
+    struct opening third = {.place = room.place};
+    (void)state;
+    const int fd = raw_listen(&room, 5, &taken);
+    if (!room_is_far(&room)) {
+        second.place = taken;
+        check_taken(&second, "is held by another process");
+        close(fd);
+        return;
+    }
+    const uint16_t port = taken.address.port;
+    second.place.address.port = third.place.address.port = 0;
+    second.ports = third.ports = (struct hoop_ports){.first = port, .last = port};
+    check_taken(&second, "cannot have port");
+    second.place.address.port = port; /* a port of its own counts before the range */
+    check_taken(&second, "cannot have port");
+    second.place.address.port = 0;
+    second.ports.last = third.ports.last = port < UINT16_MAX ? port + 1 : port;
+    hoop_service_run(open_place, &second);
+    if (second.result == HOOP_OK) { /* else that one is somebody else's */
+        assert_int_equal(second.address.port, port + 1);
+        assert_true(hoop_address_same_ip(&second.address, &room.place.address));
+        hoop_service_run(shut_place, &second);
+    } else {
+        assert_non_null(strstr(second.failure.text, "EADDRINUSE"));
+    }
+    close(fd);
+    /* every address, or none of ours */
+    memset(third.place.address.ip, 0, sizeof(third.place.address.ip));
+    hoop_service_run(open_place, &third);
+    assert_int_equal(third.result, HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_address_parse(kind == ROOM_TCP4 ? "198.51.100.7" : "2001:db8::7",
+                                        &third.place.address),
+                     HOOP_OK);
+    hoop_service_run(open_place, &third);
+    assert_int_equal(third.result, HOOP_SYSTEM_ERROR);
+    assert_non_null(strstr(third.failure.text, "no address of this machine"));
+}
+
+/* A port is free again at once, though connections linger there. */
+static void test_reopen(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        struct party client = {.room = NULL};
+        assert_int_equal(room_reopen(&room), HOOP_OK);
+        room.server.opened = 0;
+        join(&client);
+        party_destroy(&room.server); /* this end closes first: it is the one that lingers */
+        assert_true(room_await(&room, &client.closed, 1));
+    }
+}
+
+int main(void)
+{
+    static const char *const names[] = {"unix", "tcp4", "tcp6"};
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_handshake),      TEST(test_secret),
+        TEST(test_refused),        TEST(test_many_messages),
+        TEST(test_early_messages), TEST(test_refuse),
+        TEST(test_refuse_full),    TEST(test_destroy_anywhere),
+        TEST(test_detach),         TEST(test_nobody),
+        TEST(test_from),           TEST(test_ports),
+        TEST(test_reopen),         TEST(test_shared),
+    };
+    int failed = 0;
+    for (int i = ROOM_UNIX; i <= ROOM_TCP6; i++) {
+        kind = (enum room_kind)i;
+        if (room_can(kind)) {
+            failed += cmocka_run_group_tests_name(names[i], tests, NULL, NULL);
+        } else {
+            (void)printf("%s: skipped, this machine has no such address\n", names[i]);
+        }
+    }
+    return failed;
+}

@@ -1,0 +1,268 @@
+/*
+ * The dialer: finds who begins to serve late, goes on whatever a stranger says, ends at once for
+ * what lies on this side, and says of every place what came of it.
+ */
+#include "base/clock.h"
+#include "control/control_room.h"
+#include "control/dialer.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SOON_MS 400u
+
+/* A search, and what became of it. Notes under the room's lock. */
+struct search {
+    struct room *room;
+    struct hoop_dialer *dialer;
+    struct hoop_place places[2];
+    uint32_t count;
+    bool wrong_secret;
+    uint64_t deadline_ns;
+    const struct hoop_place *later; /* for the next round */
+    uint32_t found, failed, rounds;
+    hoop_result_t code;
+    char why[HOOP_FAILURE_TEXT_BYTES];
+};
+
+static enum room_kind kind;
+static struct room room;
+
+static int setup(void **state)
+{
+    (void)state;
+    room_open(&room, kind);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return room_close(&room);
+}
+
+static void search_note(struct search *search, uint32_t *note)
+{
+    pthread_mutex_lock(&search->room->lock);
+    ++*note;
+    pthread_cond_broadcast(&search->room->changed);
+    pthread_mutex_unlock(&search->room->lock);
+}
+
+static void search_over(struct search *search)
+{
+    hoop_dialer_destroy(search->dialer);
+    search->dialer = NULL;
+}
+
+static void search_found(void *arg, struct hoop_connection *connection)
+{
+    struct search *search = arg;
+    hoop_connection_destroy(connection);
+    search_over(search);
+    search_note(search, &search->found);
+}
+
+static void search_failed(void *arg, hoop_result_t code, const char *why)
+{
+    struct search *search = arg;
+    search->code = code;
+    (void)snprintf(search->why, sizeof(search->why), "%s", why);
+    search_over(search);
+    search_note(search, &search->failed);
+}
+
+static void search_round(void *arg)
+{
+    struct search *search = arg;
+    if (search->later != NULL) {
+        hoop_dialer_set_places(search->dialer, search->later, 1);
+    }
+    search_note(search, &search->rounds);
+}
+
+static const struct hoop_dialer_owner search_owner = {
+    .found = search_found,
+    .failed = search_failed,
+    .round = search_round,
+};
+
+static void search_start(void *arg)
+{
+    struct search *search = arg;
+    struct hoop_secret secret = search->room->secret;
+    union hoop_frame hello;
+    raw_hello(search->room, &hello);
+    secret.bytes[0] ^= search->wrong_secret ? 1 : 0;
+    const struct hoop_dialer_order order = {
+        .places = search->places,
+        .count = search->count,
+        .hello = &hello.hello,
+        .secret = &secret,
+        .deadline_ns = search->deadline_ns,
+    };
+    (void)hoop_dialer_create(&order, &search_owner, search, &search->dialer);
+}
+
+static void begin(struct search *search, uint64_t timeout_ms)
+{
+    search->room = &room;
+    search->count = search->count == 0 ? 1 : search->count;
+    search->deadline_ns = hoop_deadline_ns(timeout_ms);
+    hoop_service_run(search_start, search);
+}
+
+static struct hoop_place nobodys(void)
+{
+    struct hoop_place place;
+    close(raw_listen(&room, 1, &place));
+    return place;
+}
+
+static void expect_words(const struct search *search, const char *words)
+{
+    if (strstr(search->why, words) == NULL) {
+        fail_msg("\"%s\" has no \"%s\"", search->why, words);
+    }
+}
+
+static void test_found(void **state)
+{
+    struct search search = {.places = {nobodys(), room.place}, .count = 2};
+    (void)state;
+    begin(&search, 20000);
+    assert_true(room_await(&room, &search.found, 1));
+    assert_int_equal(search.failed, 0);
+}
+
+/* Nobody serves there yet; then somebody does, who does not expect it yet; then he does. */
+static void test_late(void **state)
+{
+    struct search search = {.places = {room.place}};
+    (void)state;
+    room_expect(&room, false, false);
+    begin(&search, 20000);
+    assert_true(room_await(&room, &search.rounds, 3));
+    assert_int_equal(search.found + search.failed, 0);
+    room_expect(&room, true, false);
+    assert_true(room_await(&room, &search.found, 1));
+}
+
+static void test_other_places(void **state)
+{
+    struct search search = {.places = {nobodys()}, .later = &room.place};
+    (void)state;
+    begin(&search, 20000);
+    assert_true(room_await(&room, &search.found, 1));
+    assert_true(search.rounds >= 1);
+}
+
+static void test_in_vain(void **state)
+{
+    struct search search = {.places = {nobodys(), nobodys()}, .count = 2};
+    const uint64_t start = hoop_now_ns();
+    char where[HOOP_ADDRESS_TEXT_BYTES];
+    (void)state;
+    begin(&search, SOON_MS);
+    assert_true(room_await(&room, &search.failed, 1));
+    assert_true(hoop_now_ns() - start >= SOON_MS * HOOP_NS_PER_MS);
+    assert_int_equal(search.code, HOOP_TIMEOUT);
+    for (int i = 0; i < 2; i++) {
+        hoop_place_format(&search.places[i], where, sizeof(where));
+        expect_words(&search, where);
+    }
+    expect_words(&search, kind == ROOM_UNIX ? "nobody is there" : "ECONNREFUSED");
+    const char *took = strstr(search.why, " for ");
+    assert_non_null(took); /* the dialer's own clock began a little later than this one's */
+    assert_in_range(strtoull(took + 5, NULL, 10), SOON_MS - SOON_MS / 4, 20 * SOON_MS);
+}
+
+/* Over TCP anybody may be who cannot prove it: the dialer goes on, and says so in the end. On one
+ * machine, where the kernel vouches for him, it ends at once. */
+static void test_unproven(void **state)
+{
+    struct search search = {.places = {room.place}, .wrong_secret = true};
+    const uint64_t start = hoop_now_ns();
+    (void)state;
+    begin(&search, SOON_MS);
+    assert_true(room_await(&room, &search.failed, 1));
+    assert_int_equal(search.code, HOOP_NOT_AUTHENTICATED);
+    expect_words(&search, "could not prove that it knows this job's secret");
+    const bool all_its_time = hoop_now_ns() - start >= SOON_MS * HOOP_NS_PER_MS;
+    assert_true(all_its_time || kind == ROOM_UNIX);
+    assert_true((search.rounds > 1) == (kind != ROOM_UNIX));
+}
+
+/* No descriptor left: that is this side's trouble, and no time mends it. */
+static void test_own_limit(void **state)
+{
+    struct search search = {.places = {room.place}};
+    struct rlimit before;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    begin(&search, 20000);
+    const bool failed = room_await(&room, &search.failed, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(failed);
+    assert_int_equal(search.code, HOOP_SYSTEM_ERROR);
+    expect_words(&search, "raise ulimit -n");
+}
+
+struct until {
+    struct search *search;
+    uint64_t deadline_ns;
+};
+
+static void set_until(void *arg)
+{
+    const struct until *until = arg;
+    hoop_dialer_until(until->search->dialer, until->deadline_ns);
+}
+
+/* A deadline may come nearer while somebody is dialled who says nothing, and go away. */
+static void test_until(void **state)
+{
+    struct search search = {.count = 1};
+    struct until until = {.search = &search};
+    (void)state;
+    const int silent = raw_listen(&room, 5, &search.places[0]);
+    const uint64_t start = hoop_now_ns();
+    begin(&search, 100);
+    until.deadline_ns = hoop_deadline_ns(60000);
+    hoop_service_run(set_until, &until);
+    until.deadline_ns = hoop_deadline_ns(SOON_MS);
+    hoop_service_run(set_until, &until);
+    assert_true(room_await(&room, &search.failed, 1));
+    assert_true(hoop_now_ns() - start >= SOON_MS * HOOP_NS_PER_MS);
+    assert_int_equal(search.code, HOOP_TIMEOUT);
+    expect_words(&search, "no answer");
+    close(silent);
+}
+
+int main(void)
+{
+    static const char *const names[] = {"unix", "tcp4", "tcp6"};
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_found),    TEST(test_late),      TEST(test_other_places), TEST(test_in_vain),
+        TEST(test_unproven), TEST(test_own_limit), TEST(test_until),
+    };
+    int failed = 0;
+    for (int i = ROOM_UNIX; i <= ROOM_TCP6; i++) {
+        kind = (enum room_kind)i;
+        if (room_can(kind)) {
+            failed += cmocka_run_group_tests_name(names[i], tests, NULL, NULL);
+        }
+    }
+    return failed;
+}

@@ -1,0 +1,691 @@
+/*
+ * The checks of control messages: what is right passes; whatever else arrives, on a Unix socket or
+ * on a stream, only what cannot hurt does. Built with -DHOOP_FUZZ and clang's -fsanitize=fuzzer,
+ * the same judges run under libFuzzer; without, over a seeded stream of random and mutated
+ * messages.
+ */
+#include "control/frame.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool ends(const char *text, size_t bytes)
+{
+    return memchr(text, 0, bytes) != NULL;
+}
+
+/* How many descriptors a reader would look for. far: over a network none can come. */
+static uint32_t fds_wanted(const union hoop_frame *f, bool far)
+{
+    uint32_t count = 0;
+    switch (f->header.type) {
+    case HOOP_FRAME_JOIN:
+    case HOOP_FRAME_ROSTER:
+        return far ? 0 : 1;
+    case HOOP_FRAME_REGION_IS:
+        return f->region_is.code == HOOP_OK ? 1 : 0;
+    case HOOP_FRAME_ROSTER_PART:
+        for (uint32_t i = 0; i < f->part.count && i < HOOP_MAX_FDS; i++) {
+            count += f->part.entries[i].has_fd;
+        }
+        return count;
+    default:
+        return 0;
+    }
+}
+
+/* ---- Every string, every index ------------------------------------------------------------ */
+
+/* Roster parts: their first entry, which stands for all. */
+#define STRINGS(X)                                                                                 \
+    X(HELLO, hello.rendezvous)                                                                     \
+    X(REJECT, reject.text)                                                                         \
+    X(FAIL, fail.text)                                                                             \
+    X(INFO, info.host)                                                                             \
+    X(JOIN, join.host)                                                                             \
+    X(JOIN, join.listener)                                                                         \
+    X(JOIN, join.comm_name)                                                                        \
+    X(ROSTER_PART, part.entries[0].host)                                                           \
+    X(ROSTER_PART, part.entries[0].listener)                                                       \
+    X(DEAD, dead.why)
+
+/* X(type, field, the first number that is too large) */
+#define INDEXES(X)                                                                                 \
+    X(HELLO, hello.kind, HOOP_HELLO_KINDS)                                                         \
+    X(HELLO, hello.role, HOOP_ROLES)                                                               \
+    X(HELLO, hello.from, HOOP_MAX_RANKS)                                                           \
+    X(HELLO, hello.to, HOOP_MAX_RANKS)                                                             \
+    X(HELLO, hello.lane, HOOP_FRAME_MAX_LANES)                                                     \
+    X(HELLO, hello.want_secret, 2)                                                                 \
+    X(REJECT, reject.rank, HOOP_MAX_RANKS)                                                         \
+    X(FAIL, fail.rank, HOOP_MAX_RANKS)                                                             \
+    X(INFO, info.machine, HOOP_MAX_RANKS)                                                          \
+    X(JOIN, join.rank, HOOP_MAX_RANKS)                                                             \
+    X(JOIN, join.n, HOOP_MAX_RANKS + 1)                                                            \
+    X(JOIN, join.no_membarrier, 2)                                                                 \
+    X(JOIN, join.agreed.oversubscribed, 2)                                                         \
+    X(PLACE, place.machine, HOOP_MAX_RANKS)                                                        \
+    X(PLACE, place.machines, HOOP_MAX_RANKS + 1)                                                   \
+    X(ROSTER, roster.n, HOOP_MAX_RANKS + 1)                                                        \
+    X(ROSTER, roster.need_fence, 2)                                                                \
+    X(ROSTER, roster.oversubscribed, 2)                                                            \
+    X(ROSTER, roster.machines, HOOP_MAX_RANKS + 1)                                                 \
+    X(ROSTER_PART, part.first, HOOP_MAX_RANKS)                                                     \
+    X(ROSTER_PART, part.count, HOOP_MAX_FDS + 1)                                                   \
+    X(ROSTER_PART, part.entries[0].machine, HOOP_MAX_RANKS)                                        \
+    X(ROSTER_PART, part.entries[0].has_fd, 2)                                                      \
+    X(DEAD, dead.rank, HOOP_MAX_RANKS)                                                             \
+    X(DEAD, dead.certain, 2)                                                                       \
+    X(LEFT, left.rank, HOOP_MAX_RANKS)                                                             \
+    X(BEAT, beat.waiting, 2)                                                                       \
+    X(BLOB, blob.from, HOOP_MAX_RANKS)                                                             \
+    X(BLOB, blob.to, HOOP_MAX_RANKS)                                                               \
+    X(BLOB, blob.lane, HOOP_FRAME_MAX_LANES)                                                       \
+    X(BLOB, blob.sending, 2)                                                                       \
+    X(BLOB, blob.bytes, HOOP_FRAME_BLOB_BYTES + 1)                                                 \
+    X(REGION_IS, region_is.kind, HOOP_MEM_DEVICE + 1)
+
+#define FIELD_BYTES(field) sizeof(((union hoop_frame *)NULL)->field)
+#define STRING_ROW(type, field)                                                                    \
+    {HOOP_FRAME_##type, offsetof(union hoop_frame, field), FIELD_BYTES(field), 0},
+#define INDEX_ROW(type, field, below)                                                              \
+    {HOOP_FRAME_##type, offsetof(union hoop_frame, field), FIELD_BYTES(field), below},
+
+static const struct field {
+    uint32_t type;
+    size_t at, bytes;
+    uint64_t below; /* 0: a string */
+} fields[] = {STRINGS(STRING_ROW) INDEXES(INDEX_ROW)};
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static uint64_t field_number(const struct field *field, const union hoop_frame *f)
+{
+    uint64_t number = 0;
+    memcpy(&number, (const uint8_t *)f + field->at, field->bytes); /* little-endian, as frames */
+    return number;
+}
+
+static bool fields_are_safe(const union hoop_frame *f)
+{
+    for (size_t i = 0; i < FIELDS; i++) {
+        const struct field *field = &fields[i];
+        const uint64_t number = field->below != 0 ? field_number(field, f) : 0;
+        /* a failure's rank may be nobody's; its region is none's kind */
+        const bool none =
+            (f->header.type == HOOP_FRAME_REGION_IS && f->region_is.code != 0) ||
+            ((f->header.type == HOOP_FRAME_REJECT || f->header.type == HOOP_FRAME_FAIL) &&
+             number == UINT32_MAX);
+        if (field->type != f->header.type) {
+            continue;
+        }
+        if (field->below == 0 ? !ends((const char *)f + field->at, field->bytes)
+                              : number >= field->below && !none) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- What is safe ------------------------------------------------------------------------- */
+
+static bool part_is_safe(const struct hoop_frame_roster_part *part, size_t bytes)
+{
+    bool safe =
+        part->count <= HOOP_MAX_FDS && (uint64_t)part->first + part->count <= HOOP_MAX_RANKS;
+    for (uint32_t i = 0; safe && i < part->count; i++) {
+        const struct hoop_frame_entry *entry = &part->entries[i];
+        safe = (size_t)((const char *)(entry + 1) - (const char *)part) <= bytes &&
+               entry->machine < HOOP_MAX_RANKS && ends(entry->host, sizeof(entry->host)) &&
+               ends(entry->listener, sizeof(entry->listener));
+    }
+    return safe;
+}
+
+static bool is_failure(int32_t code)
+{
+    return code != HOOP_OK && code != HOOP_IN_PROGRESS && code != HOOP_AGAIN;
+}
+
+static bool address_is_safe(const struct hoop_address *address, bool must_be)
+{
+    char text[HOOP_ADDRESS_TEXT_BYTES];
+    hoop_address_format(address, text, sizeof(text));
+    return address->family == 4 || address->family == 6 || (!must_be && address->family == 0);
+}
+
+/* What is not a matter of one field. */
+static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
+{
+    switch (f->header.type) {
+    case HOOP_FRAME_HELLO:
+        return address_is_safe(&f->hello.dialled, far) && !(far && f->hello.want_secret != 0);
+    case HOOP_FRAME_SECRET:
+        return !far;
+    case HOOP_FRAME_REJECT:
+        return is_failure(f->reject.code) || f->reject.code == HOOP_IN_PROGRESS;
+    case HOOP_FRAME_FAIL:
+        return is_failure(f->fail.code);
+    case HOOP_FRAME_INFO:
+        return address_is_safe(&f->info.address, false) && f->info.process != 0;
+    case HOOP_FRAME_JOIN:
+        return f->join.rank < f->join.n && f->join.left_ms <= f->join.timeout_ms &&
+               f->join.segment_bytes > 0;
+    case HOOP_FRAME_PLACE:
+        return f->place.machine < f->place.machines &&
+               address_is_safe(&f->place.parent, f->place.machine != 0);
+    case HOOP_FRAME_ROSTER:
+        return f->roster.n > 0 && f->roster.segment_bytes > 0 && f->roster.machines > 0 &&
+               f->roster.machines <= f->roster.n;
+    case HOOP_FRAME_ROSTER_PART:
+        return part_is_safe(&f->part, bytes);
+    case HOOP_FRAME_BLOB:
+        return f->blob.comm_id != 0;
+    default:
+        return true;
+    }
+}
+
+/* Could a reader that trusts the frame come to harm? Written apart from the checks. */
+static bool is_safe(const union hoop_frame *f, size_t bytes, uint32_t fds, bool far)
+{
+    union hoop_frame whole; /* the fields of a short one are looked at by offset */
+    union hoop_frame right;
+    if (bytes < sizeof(f->header) || bytes > sizeof(*f) || f->header.bytes != bytes ||
+        fds != fds_wanted(f, far)) {
+        return false;
+    }
+    hoop_frame_init(&right, (enum hoop_frame_type)f->header.type);
+    if (bytes != right.header.bytes && f->header.type != HOOP_FRAME_ROSTER_PART) {
+        return false;
+    }
+    memset(&whole, 0, sizeof(whole));
+    memcpy(&whole, f, bytes);
+    return fields_are_safe(&whole) && whole_is_safe(f, bytes, far);
+}
+
+/* The data lies in memory of exactly its size, so that ASan sees a read past its end. */
+static void *copy_of(const void *data, size_t bytes)
+{
+    void *copy = malloc(bytes > 0 ? bytes : 1);
+    if (copy == NULL) {
+        abort();
+    }
+    memcpy(copy, data, bytes);
+    return copy;
+}
+
+static bool passes(const uint8_t *data, size_t bytes, uint32_t fds, char *text, size_t text_bytes)
+{
+    union hoop_frame *frame = copy_of(data, bytes);
+    const hoop_result_t result = hoop_frame_check(frame, bytes, fds, text, text_bytes);
+    const bool safe = result != HOOP_OK || is_safe(frame, bytes, fds, false);
+    free(frame);
+    if (!safe) {
+        abort(); /* the finding */
+    }
+    return result == HOOP_OK;
+}
+
+static bool passes_far(const uint8_t *data, size_t bytes, char *text, size_t text_bytes)
+{
+    union hoop_frame *frame = copy_of(data, bytes);
+    const hoop_result_t result = hoop_frame_check_far(frame, bytes, text, text_bytes);
+    const bool safe = result != HOOP_OK || is_safe(frame, bytes, 0, true);
+    free(frame);
+    if (!safe) {
+        abort();
+    }
+    return result == HOOP_OK;
+}
+
+/*
+ * Reads a stream of messages as a connection does: header, then the rest of the message, then the
+ * next. Returns how many it took before the first bad one.
+ */
+static uint32_t read_stream(const uint8_t *data, size_t bytes)
+{
+    char text[160];
+    uint32_t count = 0;
+    while (bytes >= sizeof(struct hoop_frame_header)) {
+        size_t length = 0;
+        struct hoop_frame_header *header = copy_of(data, sizeof(*header));
+        const hoop_result_t result = hoop_frame_stream_bytes(header, &length, text, sizeof(text));
+        if (result == HOOP_OK && (length < sizeof(*header) || length > sizeof(union hoop_frame) ||
+                                  length != header->bytes)) {
+            abort();
+        }
+        free(header);
+        if (result != HOOP_OK || length > bytes || !passes_far(data, length, text, sizeof(text))) {
+            break;
+        }
+        data += length;
+        bytes -= length;
+        count++;
+    }
+    return count;
+}
+
+#ifdef HOOP_FUZZ
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    char text[160];
+    if (bytes >= 1 && bytes - 1 <= sizeof(union hoop_frame)) {
+        (void)passes(data + 1, bytes - 1, data[0] % (HOOP_MAX_FDS + 1), text, sizeof(text));
+        (void)passes_far(data + 1, bytes - 1, text, sizeof(text));
+    }
+    (void)read_stream(data, bytes);
+    return 0;
+}
+
+#else
+
+/* A right message of every type. */
+static void make(union hoop_frame *f, enum hoop_frame_type type)
+{
+    hoop_frame_init(f, type);
+    switch (type) {
+    case HOOP_FRAME_HELLO:
+        f->hello.kind = HOOP_HELLO_PEER;
+        f->hello.from = 3;
+        f->hello.dialled = (struct hoop_address){.family = 4, .port = 29500, .ip = {10, 0, 0, 1}};
+        break;
+    case HOOP_FRAME_REJECT:
+    case HOOP_FRAME_FAIL:
+        f->reject.code = HOOP_TIMEOUT;
+        f->reject.rank = -1;
+        (void)snprintf(f->reject.text, sizeof(f->reject.text), "rank 2 did not arrive");
+        break;
+    case HOOP_FRAME_JOIN:
+        f->join.rank = 4;
+        f->join.n = 5;
+        f->join.process = 77;
+        f->join.pid = 1234;
+        f->join.timeout_ms = f->join.left_ms = f->join.dead_after_ms = 1000;
+        f->join.segment_bytes = 4096;
+        (void)snprintf(f->join.listener, sizeof(f->join.listener), "hoop-1");
+        break;
+    case HOOP_FRAME_ROSTER:
+        f->roster.comm_id = 9;
+        f->roster.n = 5;
+        f->roster.segment_bytes = 4096;
+        f->roster.dead_after_ms = 1000;
+        f->roster.machines = 2;
+        break;
+    case HOOP_FRAME_ROSTER_PART:
+        hoop_frame_set_count(f, 7, 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            f->part.entries[i].process = i + 1;
+            f->part.entries[i].has_fd = i < 2;
+        }
+        break;
+    case HOOP_FRAME_REGION_GET:
+        f->region.comm_id = 9;
+        f->region.id = 5;
+        break;
+    case HOOP_FRAME_REGION_DEAD:
+        f->region.id = 5;
+        break;
+    case HOOP_FRAME_REGION_IS:
+        f->region_is.comm_id = 9;
+        f->region_is.id = 5;
+        f->region_is.bytes = 1;
+        break;
+    case HOOP_FRAME_BLOB:
+        f->blob.comm_id = 9;
+        f->blob.to = 1;
+        break;
+    case HOOP_FRAME_INFO:
+        f->info.address = (struct hoop_address){.family = 4, .port = 29500, .ip = {10, 0, 0, 1}};
+        f->info.process = 77;
+        f->info.pid = 1234;
+        break;
+    case HOOP_FRAME_PLACE:
+        f->place.machine = 1;
+        f->place.machines = 2;
+        f->place.parent = (struct hoop_address){.family = 6, .port = 29500, .ip = {0xfd, 0, 1}};
+        break;
+    default:
+        break;
+    }
+}
+
+static bool frame_passes(const union hoop_frame *f, size_t bytes, uint32_t fds)
+{
+    char text[160] = "";
+    const bool good = passes((const uint8_t *)f, bytes, fds, text, sizeof(text));
+    assert_true(good || text[0] != 0);
+    return good;
+}
+
+static void test_right(void **state)
+{
+    union hoop_frame f;
+    (void)state;
+    for (int type = 1; type < HOOP_FRAME_TYPE_COUNT; type++) {
+        make(&f, (enum hoop_frame_type)type);
+        assert_true(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)));
+        assert_string_not_equal(hoop_frame_name((uint32_t)type), "unknown");
+    }
+    assert_string_equal(hoop_frame_name(0), "unknown");
+    assert_string_equal(hoop_frame_name(HOOP_FRAME_TYPE_COUNT), "unknown");
+}
+
+static void test_wrong_form(void **state)
+{
+    union hoop_frame f;
+    char text[160];
+    (void)state;
+    for (int type = 1; type < HOOP_FRAME_TYPE_COUNT; type++) {
+        make(&f, (enum hoop_frame_type)type);
+        const uint32_t bytes = f.header.bytes;
+        const uint32_t fds = fds_wanted(&f, false);
+        for (size_t length = 0; length < sizeof(f); length++) {
+            assert_true(frame_passes(&f, length, fds) == (length == bytes));
+            f.header.bytes = (uint32_t)length; /* the header lies along */
+            assert_true(frame_passes(&f, length, fds) == (length == bytes));
+            f.header.bytes = bytes;
+        }
+        assert_false(frame_passes(&f, bytes, fds + 1));
+        assert_false(fds > 0 && frame_passes(&f, bytes, fds - 1));
+        f.header.magic ^= 1;
+        assert_false(frame_passes(&f, bytes, fds));
+        f.header.magic ^= 1;
+        f.header.reserved = 1;
+        assert_false(frame_passes(&f, bytes, fds));
+        f.header.reserved = 0;
+        f.header.version++;
+        assert_int_equal(hoop_frame_check(&f, bytes, fds, text, sizeof(text)), HOOP_MISMATCH);
+        assert_non_null(strstr(text, "version 4, this process speaks 3"));
+    }
+    make(&f, HOOP_FRAME_GO);
+    f.header.type = HOOP_FRAME_TYPE_COUNT;
+    assert_false(frame_passes(&f, f.header.bytes, 0));
+}
+
+static void check_refused(const union hoop_frame *right, const struct field *field,
+                          const void *value, size_t bytes)
+{
+    union hoop_frame f = *right;
+    memcpy((uint8_t *)&f + field->at, value, bytes);
+    assert_false(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)));
+}
+
+static void check_string(const union hoop_frame *right, const struct field *field)
+{
+    static const char *const bad[] = {"\n", "\x1b[2J", "\x7f", "\xc2\x9b", "\x9b"};
+    char endless[HOOP_FAILURE_TEXT_BYTES];
+    union hoop_frame f = *right;
+    memset(endless, 'a', sizeof(endless));
+    check_refused(right, field, endless, field->bytes);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        check_refused(right, field, bad[i], strlen(bad[i]) + 1);
+    }
+    memcpy((uint8_t *)&f + field->at, "\xc3\xa4", 3);
+    assert_true(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)));
+}
+
+static void test_every_field(void **state)
+{
+    union hoop_frame f;
+    (void)state;
+    for (size_t i = 0; i < FIELDS; i++) {
+        const struct field *field = &fields[i];
+        make(&f, (enum hoop_frame_type)field->type);
+        if (field->below == 0) {
+            check_string(&f, field);
+            continue;
+        }
+        const bool failure = field->type == HOOP_FRAME_REJECT || field->type == HOOP_FRAME_FAIL;
+        const uint64_t most = failure ? UINT64_MAX - 1 : UINT64_MAX; /* -1: nobody */
+        check_refused(&f, field, &field->below, field->bytes);
+        check_refused(&f, field, &most, field->bytes);
+    }
+}
+
+/* What is between fields, or is no index. */
+static void test_wrong_fields(void **state)
+{
+    union hoop_frame f;
+    (void)state;
+#define REJECTS(type, change)                                                                      \
+    make(&f, HOOP_FRAME_##type);                                                                   \
+    change;                                                                                        \
+    assert_false(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)))
+    REJECTS(HELLO, f.hello.kind = 0);
+    REJECTS(HELLO, f.hello.role = HOOP_ROLE_RANK);
+    REJECTS(HELLO, f.hello.kind = HOOP_HELLO_CHILD);
+    REJECTS(HELLO, f.hello.lane = 1);
+    REJECTS(HELLO, f.hello.want_secret = 1);
+    REJECTS(HELLO, f.hello.to = f.hello.from);
+    REJECTS(HELLO, f.hello.dialled.family = 5);
+    REJECTS(HELLO, f.hello.reserved = 1);
+    REJECTS(REJECT, f.reject.code = HOOP_OK);
+    REJECTS(REJECT, f.reject.code = HOOP_AGAIN);
+    REJECTS(REJECT, f.reject.code = 63); /* no code of ours */
+    REJECTS(REJECT, (f.reject.code = HOOP_IN_PROGRESS, f.reject.rank = 0));
+    REJECTS(FAIL, f.fail.code = HOOP_IN_PROGRESS);
+    REJECTS(FAIL, f.fail.code = HOOP_OK);
+    REJECTS(JOIN, f.join.rank = f.join.n);
+    REJECTS(JOIN, f.join.pid = 0);
+    REJECTS(JOIN, f.join.process = 0);
+    REJECTS(JOIN, f.join.timeout_ms = UINT64_MAX);
+    REJECTS(JOIN, f.join.left_ms = f.join.timeout_ms + 1);
+    REJECTS(JOIN, f.join.segment_bytes = 0);
+    REJECTS(JOIN, f.join.segment_bytes = HOOP_FRAME_MAX_SEGMENT_BYTES + 1);
+    REJECTS(JOIN, f.join.listener[0] = 0);
+    REJECTS(ROSTER, f.roster.n = 0);
+    REJECTS(ROSTER, f.roster.machines = f.roster.n + 1);
+    REJECTS(ROSTER, f.roster.machines = 0);
+    REJECTS(ROSTER_PART, f.part.first = HOOP_MAX_RANKS - 2);
+    REJECTS(ROSTER_PART, hoop_frame_set_count(&f, 7, 0));
+    REJECTS(ROSTER_PART, f.part.count += 1u << 29); /* the product wraps around */
+    REJECTS(ROSTER_PART, f.part.entries[2].pid = -1);
+    REJECTS(ROSTER_PART, f.part.entries[2].has_fd = 2);
+    REJECTS(ROSTER_PART, f.part.entries[2].machine = HOOP_MAX_RANKS);
+    REJECTS(ROSTER_PART, f.part.entries[2].host[0] = '\n');
+    REJECTS(INFO, f.info.address.port = 0);
+    REJECTS(INFO, f.info.address.family = 5);
+    REJECTS(INFO, f.info.process = 0);
+    REJECTS(INFO, f.info.pid = 0);
+    REJECTS(PLACE, f.place.machine = 0);
+    REJECTS(PLACE, f.place.machine = f.place.machines);
+    REJECTS(PLACE, f.place.parent = (struct hoop_address){0});
+    REJECTS(BLOB, f.blob.from = f.blob.to);
+    REJECTS(BLOB, f.blob.comm_id = 0);
+    REJECTS(REGION_GET, f.region.id = 0);
+    REJECTS(REGION_GET, f.region.comm_id = 0);
+    REJECTS(REGION_DEAD, f.region.comm_id = 9);
+    REJECTS(REGION_IS, f.region_is.bytes = 0);
+    REJECTS(REGION_IS, f.region_is.comm_id = 0);
+#undef REJECTS
+}
+
+/* A failure there and back; what came from elsewhere in it does no harm. */
+static void test_failure(void **state)
+{
+    const struct hoop_failure later = {.code = HOOP_AGAIN, .rank = -1, .text = "in a moment"};
+    const struct hoop_failure bad = {.code = HOOP_TIMEOUT, .rank = 3, .text = "a\x1b[2J"};
+    union hoop_frame f;
+    (void)state;
+    hoop_frame_from_failure(&f, HOOP_FRAME_REJECT, &later);
+    assert_true(frame_passes(&f, f.header.bytes, 0));
+    assert_int_equal(f.reject.code, HOOP_IN_PROGRESS);
+    struct hoop_failure back = hoop_frame_to_failure(&f.reject);
+    assert_memory_equal(&back, &later, sizeof(back));
+    hoop_frame_from_failure(&f, HOOP_FRAME_FAIL, &bad);
+    assert_true(frame_passes(&f, f.header.bytes, 0));
+    back = hoop_frame_to_failure(&f.fail);
+    assert_int_equal(back.code, HOOP_TIMEOUT);
+    assert_int_equal(back.rank, 3);
+    assert_string_equal(back.text, "a [2J");
+}
+
+static bool frame_passes_far(const union hoop_frame *f)
+{
+    char text[160] = "";
+    const bool good = passes_far((const uint8_t *)f, f->header.bytes, text, sizeof(text));
+    assert_true(good || text[0] != 0);
+    return good;
+}
+
+/* Over a network the same messages, without descriptors and secrets. */
+static void test_far(void **state)
+{
+    union hoop_frame f;
+    (void)state;
+    for (int type = 1; type < HOOP_FRAME_TYPE_COUNT; type++) {
+        const bool travels = type != HOOP_FRAME_SECRET && type != HOOP_FRAME_ROSTER_PART &&
+                             type != HOOP_FRAME_REGION_IS;
+        make(&f, (enum hoop_frame_type)type);
+        assert_true(frame_passes_far(&f) == travels);
+    }
+    make(&f, HOOP_FRAME_ROSTER_PART);
+    f.part.entries[0].has_fd = f.part.entries[1].has_fd = 0;
+    assert_true(frame_passes_far(&f));
+    make(&f, HOOP_FRAME_REGION_IS);
+    f.region_is.code = HOOP_INVALID_USAGE;
+    assert_true(frame_passes_far(&f));
+    make(&f, HOOP_FRAME_HELLO);
+    f.hello.kind = HOOP_HELLO_CHILD;
+    f.hello.role = HOOP_ROLE_RANK;
+    assert_true(frame_passes_far(&f));
+    f.hello.want_secret = 1;
+    assert_false(frame_passes_far(&f));
+    assert_true(frame_passes(&f, f.header.bytes, 0));
+    make(&f, HOOP_FRAME_REJECT);
+    f.reject.code = HOOP_IN_PROGRESS;
+    assert_true(frame_passes_far(&f) && frame_passes(&f, f.header.bytes, 0));
+}
+
+/* A header alone says how long its message is, or that there will be none. */
+static void test_stream_header(void **state)
+{
+    union hoop_frame f;
+    char text[160];
+    (void)state;
+    for (int type = 1; type < HOOP_FRAME_TYPE_COUNT; type++) {
+        make(&f, (enum hoop_frame_type)type);
+        const uint32_t right = f.header.bytes;
+        const uint32_t empty = offsetof(struct hoop_frame_roster_part, entries);
+        for (uint32_t bytes = 0; bytes < 3 * sizeof(f); bytes++) {
+            size_t length = 77;
+            const bool good = type == HOOP_FRAME_ROSTER_PART
+                                  ? bytes >= empty && bytes <= sizeof(f) &&
+                                        (bytes - empty) % sizeof(struct hoop_frame_entry) == 0
+                                  : bytes == right;
+            f.header.bytes = bytes;
+            const hoop_result_t result =
+                hoop_frame_stream_bytes(&f.header, &length, text, sizeof(text));
+            assert_true((result == HOOP_OK) == good);
+            assert_int_equal(length, good ? bytes : 77);
+        }
+        size_t length = 77;
+        f.header.bytes = UINT32_MAX;
+        assert_int_not_equal(hoop_frame_stream_bytes(&f.header, &length, text, sizeof(text)),
+                             HOOP_OK);
+        f.header.bytes = right;
+        f.header.version++;
+        assert_int_equal(hoop_frame_stream_bytes(&f.header, &length, text, sizeof(text)),
+                         HOOP_MISMATCH);
+        f.header.version--;
+        f.header.magic ^= 0x100;
+        assert_int_equal(hoop_frame_stream_bytes(&f.header, &length, text, sizeof(text)),
+                         HOOP_INVALID_ARGUMENT);
+        assert_int_equal(length, 77);
+    }
+}
+
+static uint64_t next_random(uint64_t *state) /* xorshift64* */
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * 2685821657736338717ull;
+}
+
+/* Up to 5 bytes of a right message changed, now and then its length; returns that. */
+static size_t mutate(union hoop_frame *f, uint64_t *seed)
+{
+    const uint64_t random = next_random(seed);
+    make(f, (enum hoop_frame_type)(1 + random % (HOOP_FRAME_TYPE_COUNT - 1)));
+    uint8_t *bytes = (uint8_t *)f;
+    const size_t length = f->header.bytes;
+    const uint32_t changes = (random >> 16) % 6;
+    for (uint32_t i = 0; i < changes; i++) {
+        const uint64_t r = next_random(seed);
+        bytes[r % length] = (uint8_t)(r >> 40);
+    }
+    return (random >> 24) % 8 == 0 ? (random >> 32) % (sizeof(*f) + 1) : length;
+}
+
+static void test_mutations(void **state)
+{
+    uint64_t seed = 20240229;
+    uint32_t passed = 0;
+    uint32_t passed_far = 0;
+    union hoop_frame f;
+    char text[160];
+    (void)state;
+    for (int round = 0; round < 200000; round++) {
+        const size_t length = mutate(&f, &seed);
+        const uint64_t random = next_random(&seed);
+        uint32_t fds = fds_wanted(&f, false);
+        if (random % 8 == 0) {
+            fds = (random >> 56) % (HOOP_MAX_FDS + 1);
+        }
+        passed += passes((const uint8_t *)&f, length, fds, text, sizeof(text)) ? 1 : 0;
+        passed_far += passes_far((const uint8_t *)&f, length, text, sizeof(text)) ? 1 : 0;
+    }
+    assert_true(passed > 10000 && passed_far > 10000); /* else this looked at refusals only */
+}
+
+/* Streams of messages of which some are wrong, and streams of anything. */
+static void test_stream_mutations(void **state)
+{
+    uint64_t seed = 19700101;
+    uint64_t taken = 0;
+    uint8_t stream[4 * sizeof(union hoop_frame)];
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        size_t length = 0;
+        union hoop_frame f;
+        while (length + sizeof(f) <= sizeof(stream)) {
+            const size_t bytes = mutate(&f, &seed);
+            memcpy(stream + length, &f, bytes);
+            length += bytes;
+        }
+        taken += read_stream(stream, length);
+        for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
+            const uint64_t random = next_random(&seed);
+            memcpy(stream + i, &random, length - i < sizeof(random) ? length - i : sizeof(random));
+        }
+        (void)read_stream(stream, length);
+    }
+    assert_true(taken > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_right),
+        cmocka_unit_test(test_wrong_form),
+        cmocka_unit_test(test_every_field),
+        cmocka_unit_test(test_wrong_fields),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_far),
+        cmocka_unit_test(test_stream_header),
+        cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_stream_mutations),
+    };
+    return cmocka_run_group_tests_name("frame", tests, NULL, NULL);
+}
+
+#endif

@@ -1,0 +1,306 @@
+/*
+ * lib/exec/gate.c over a board of plain memory. The ranks are views of one board in this thread;
+ * what a rank is stuck in is decided by when the test lets it leave.
+ */
+#include "exec/gate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "memory/region.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define N 3u
+#define STEP 5u
+#define NOBODY (-1)
+
+/* Fresh pages cannot be had as long as this is set: see mremap() below. */
+static bool no_pages;
+
+struct world {
+    struct hoop_roster roster;
+    struct hoop_peer peers[N];
+    struct hoop_board board[N]; /* each rank's view */
+};
+
+static int begin(void **state)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    no_pages = false;
+    world->roster.n = N;
+    world->roster.segment_bytes = hoop_board_bytes(N);
+    world->roster.segment = mmap(NULL, world->roster.segment_bytes, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    world->roster.peers = world->peers;
+    for (uint32_t rank = 0; rank < N; rank++) {
+        world->peers[rank] = (struct hoop_peer){.pid = getpid(), .wake_fd = -1};
+        if (hoop_board_init(&world->board[rank], &world->roster, rank) != HOOP_OK) {
+            return -1;
+        }
+    }
+    *state = world;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct world *world = *state;
+    for (uint32_t rank = 0; rank < N; rank++) {
+        hoop_board_finish(&world->board[rank]);
+    }
+    munmap(world->roster.segment, world->roster.segment_bytes);
+    free(world);
+    return 0;
+}
+
+/* ---- The steps that everybody follows -------------------------------------------------------- */
+
+#define SLICE ((uint64_t)10000)
+
+/* Rank r writes elements r * SLICE and on, in every step. */
+static bool write_slice(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                        struct hoop_step *ret)
+{
+    *ret = hoop_step_none();
+    (void)lane;
+    ret->local.op = k == STEP ? HOOP_LOCAL_SPREAD : HOOP_LOCAL_REDUCE;
+    ret->local.dst = (struct hoop_ref){HOOP_SPACE_OUT, k == STEP ? HOOP_EVERY : plan->me,
+                                       plan->me * SLICE, SLICE};
+    return true;
+}
+
+static const struct hoop_plan plan = {.algo = HOOP_ALGO_DIRECT, .n = N, .type_bytes = 4};
+
+static uint32_t *make_out(void)
+{
+    void *out = NULL;
+    assert_int_equal(hoop_region_alloc(N * SLICE * 4, HOOP_MEM_HOST, &out), HOOP_OK);
+    return out;
+}
+
+static bool is_whole(const uint32_t *out, uint64_t first, uint64_t count)
+{
+    struct hoop_region_ref ref;
+    return hoop_region_find(out + first, count * 4, &ref);
+}
+
+/* The linker hands the library's calls to this one (meson.build). */
+void *__real_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to);
+void *__wrap_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to);
+void *__wrap_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to)
+{
+    if (__atomic_load_n(&no_pages, __ATOMIC_RELAXED)) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return __real_mremap(from, old_bytes, bytes, flags, to);
+}
+
+/* ---- Tests ------------------------------------------------------------------------------------
+ */
+
+static void test_open(void **state)
+{
+    struct world *world = *state;
+    for (uint64_t k = 0; k < 3; k++) {
+        for (uint32_t rank = 0; rank < N; rank++) {
+            assert_true(hoop_gates_enter(&world->board[rank], HOOP_EVERY, k));
+        }
+        for (uint32_t rank = 0; rank < N; rank++) {
+            assert_true(hoop_gates_leave(&world->board[rank], HOOP_EVERY, k));
+        }
+    }
+    assert_true(hoop_gates_enter(&world->board[1], 2, STEP));
+    assert_false(hoop_gates_close(&world->board[0], NOBODY)); /* it is not in mine */
+    assert_true(hoop_gates_leave(&world->board[1], 2, STEP));
+}
+
+static void test_closed(void **state)
+{
+    struct world *world = *state;
+    assert_false(hoop_gates_close(&world->board[1], NOBODY));
+    assert_false(hoop_gates_close(&world->board[1], NOBODY)); /* again */
+    assert_false(hoop_gates_enter(&world->board[0], HOOP_EVERY, STEP));
+    assert_false(hoop_gates_enter(&world->board[0], 1, STEP));
+    assert_false(hoop_gates_enter(&world->board[2], HOOP_EVERY, STEP));
+    /* who was refused holds nothing */
+    assert_false(hoop_gates_close(&world->board[0], NOBODY));
+    assert_false(hoop_gates_close(&world->board[2], NOBODY));
+}
+
+/* One that is stuck and then leaves learns that the buffer is not its any more. */
+static void test_leaves_late(void **state)
+{
+    struct world *world = *state;
+    struct hoop_board *me = &world->board[0];
+    uint32_t *out = make_out();
+    no_pages = true;
+    assert_true(hoop_gates_enter(&world->board[1], HOOP_EVERY, STEP));
+    assert_true(hoop_gates_close(me, NOBODY));
+    assert_int_equal(hoop_gates_fence(me, &plan, write_slice, out, 20), HOOP_TIMEOUT);
+    assert_non_null(strstr(hoop_thread_error(), "rank 1 may still write"));
+    assert_non_null(strstr(hoop_thread_error(), "ENOMEM"));
+    assert_false(hoop_gates_leave(&world->board[1], HOOP_EVERY, STEP));
+    assert_int_equal(hoop_gates_fence(me, &plan, write_slice, out, 20), HOOP_OK);
+    assert_false(hoop_gates_enter(&world->board[1], 0, STEP));
+    assert_int_equal(hoop_region_free(out), HOOP_OK);
+}
+
+/* A slice of another process's rank is fenced off, and nothing besides. */
+static void test_fenced(void **state)
+{
+    struct world *world = *state;
+    struct hoop_board *me = &world->board[0];
+    uint32_t *out = make_out();
+    assert_true(hoop_gates_enter(&world->board[2], HOOP_EVERY, STEP));
+    assert_true(hoop_gates_close(me, 2));
+    assert_int_equal(hoop_gates_fence(me, &plan, write_slice, out, 20), HOOP_OK);
+    assert_true(is_whole(out, 0, SLICE));
+    assert_false(is_whole(out, 2 * SLICE, 1));
+    assert_false(hoop_gates_leave(&world->board[2], HOOP_EVERY, STEP));
+    assert_int_equal(hoop_region_free(out), HOOP_OK);
+}
+
+/* Who reads in another process reads its own mapping: nothing to fence, nobody to wait for. */
+static void test_reader(void **state)
+{
+    struct world *world = *state;
+    uint32_t *out = make_out();
+    assert_true(hoop_gates_enter(&world->board[2], HOOP_EVERY, STEP + 1));
+    assert_true(hoop_gates_close(&world->board[0], 2));
+    assert_int_equal(hoop_gates_fence(&world->board[0], &plan, write_slice, out, 20), HOOP_OK);
+    assert_true(is_whole(out, 0, N * SLICE));
+    assert_int_equal(hoop_region_free(out), HOOP_OK);
+}
+
+/* Pages can be had again while it waits. */
+static void *give_pages(void *arg)
+{
+    (void)arg;
+    usleep(20000);
+    __atomic_store_n(&no_pages, false, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void test_pages_come(void **state)
+{
+    struct world *world = *state;
+    uint32_t *out = make_out();
+    pthread_t thread;
+    no_pages = true;
+    assert_true(hoop_gates_enter(&world->board[1], HOOP_EVERY, STEP));
+    assert_true(hoop_gates_close(&world->board[0], 1));
+    assert_int_equal(pthread_create(&thread, NULL, give_pages, NULL), 0);
+    assert_int_equal(hoop_gates_fence(&world->board[0], &plan, write_slice, out, 30000), HOOP_OK);
+    pthread_join(thread, NULL);
+    assert_false(is_whole(out, SLICE, 1));
+    assert_int_equal(hoop_region_free(out), HOOP_OK);
+}
+
+/* A thread of this very process writes through the same address: fresh pages would not help. */
+static void *leave(void *arg)
+{
+    struct world *world = arg;
+    usleep(50000);
+    return hoop_gates_leave(&world->board[1], HOOP_EVERY, STEP) ? NULL : world;
+}
+
+static void test_own_process(void **state)
+{
+    struct world *world = *state;
+    uint32_t *out = make_out();
+    pthread_t thread;
+    void *refused = NULL;
+    world->peers[1].same_process = true;
+    assert_true(hoop_gates_enter(&world->board[1], HOOP_EVERY, STEP));
+    assert_true(hoop_gates_close(&world->board[0], 1));
+    assert_int_equal(hoop_gates_fence(&world->board[0], &plan, write_slice, out, 5), HOOP_TIMEOUT);
+    assert_non_null(strstr(hoop_thread_error(), "rank 1 may still write"));
+    assert_int_equal(pthread_create(&thread, NULL, leave, world), 0);
+    assert_int_equal(hoop_gates_fence(&world->board[0], &plan, write_slice, out, 30000), HOOP_OK);
+    pthread_join(thread, &refused);
+    assert_non_null(refused);
+    assert_true(is_whole(out, 0, N * SLICE));
+    assert_int_equal(hoop_region_free(out), HOOP_OK);
+}
+
+/* The dead write nothing, whatever their gate says. */
+static void test_dead(void **state)
+{
+    struct world *world = *state;
+    uint32_t *out = make_out();
+    const pid_t pid = fork();
+    if (pid == 0) {
+        _exit(hoop_gates_enter(&world->board[1], HOOP_EVERY, STEP) ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    world->peers[1].pid = pid;
+    no_pages = true;
+    assert_true(hoop_gates_close(&world->board[0], 1));
+    assert_int_equal(hoop_gates_fence(&world->board[0], &plan, write_slice, out, 0), HOOP_OK);
+    assert_int_equal(hoop_gates_fence(&world->board[0], NULL, NULL, NULL, 0), HOOP_OK);
+    assert_int_equal(hoop_region_free(out), HOOP_OK);
+}
+
+/* ---- Threads: whatever the order, who was let in was waited for -------------------------------
+ */
+
+#define ROUNDS 2000
+
+static void *visit(void *arg)
+{
+    struct world *world = arg;
+    uint64_t *buffer = (uint64_t *)(void *)world->board[0].scratch;
+    while (hoop_gates_enter(&world->board[1], 0, STEP)) {
+        buffer[0]++; /* not atomic: the gate orders it */
+        if (!hoop_gates_leave(&world->board[1], 0, STEP)) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+static void test_race(void **state)
+{
+    struct world *world = *state;
+    world->peers[1].same_process = true;
+    uint64_t *buffer = (uint64_t *)(void *)world->board[0].scratch;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, visit, world), 0);
+        const bool stuck = hoop_gates_close(&world->board[0], round % 2 == 0 ? 1 : NOBODY);
+        if (stuck) {
+            assert_int_equal(hoop_gates_fence(&world->board[0], NULL, NULL, NULL, 0), HOOP_OK);
+        }
+        const uint64_t seen = buffer[0];
+        pthread_join(thread, NULL);
+        assert_int_equal(buffer[0], seen);
+        memset(hoop_board_rank(&world->board[0], 1), 0, world->board[0].rank_stride);
+    }
+}
+
+int main(void)
+{
+    setenv("HOOP_DEBUG", "none", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_open, begin, end),
+        cmocka_unit_test_setup_teardown(test_closed, begin, end),
+        cmocka_unit_test_setup_teardown(test_leaves_late, begin, end),
+        cmocka_unit_test_setup_teardown(test_fenced, begin, end),
+        cmocka_unit_test_setup_teardown(test_reader, begin, end),
+        cmocka_unit_test_setup_teardown(test_pages_come, begin, end),
+        cmocka_unit_test_setup_teardown(test_own_process, begin, end),
+        cmocka_unit_test_setup_teardown(test_dead, begin, end),
+        cmocka_unit_test_setup_teardown(test_race, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* See engine_case.h. Out of memory ends the program: a test can do nothing else. */
+#include "fakes/engine_case.h"
+
+#include "fakes/reference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CASE_GUARD_BYTES 64
+#define CASE_GUARD 0xa5
+
+uint64_t engine_random(uint64_t *random, uint64_t limit)
+{
+    *random += 0x9e3779b97f4a7c15u;
+    uint64_t z = *random;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (z ^ (z >> 31)) % limit;
+}
+
+void *engine_alloc(size_t bytes)
+{
+    void *p = calloc(1, bytes > 0 ? bytes : 1);
+    if (p == NULL) {
+        perror("engine_case");
+        exit(1);
+    }
+    return p;
+}
+
+/* ---- The operation ---- */
+
+struct hoop_plan engine_case_plan(const struct engine_case *c, uint32_t n, uint32_t me)
+{
+    struct hoop_plan plan = {
+        .algo = c->algo,
+        .me = me,
+        .n = n,
+        .lanes = c->lanes,
+        .type_bytes = (uint32_t)hoop_datatype_bytes(c->type),
+        .in_place = (c->in_place >> me & 1) != 0,
+        .count = c->count,
+        .chunk = c->algo == HOOP_ALGO_BRUCK ? c->count : c->chunk,
+    };
+    plan.scratch = hoop_algo_scratch(&plan);
+    return plan;
+}
+
+struct hoop_signature engine_case_signature(const struct engine_case *c)
+{
+    if (c->algo == HOOP_ALGO_BRUCK && c->count == 0) {
+        return (struct hoop_signature){.collective = HOOP_COLL_BARRIER, .root = -1};
+    }
+    return (struct hoop_signature){.collective = HOOP_COLL_ALL_REDUCE,
+                                   .type = (uint32_t)c->type,
+                                   .op = (uint32_t)c->op,
+                                   .root = -1,
+                                   .count = c->count};
+}
+
+uint64_t engine_case_chunk_bytes(const struct engine_case *c, uint32_t n)
+{
+    const struct hoop_plan plan = engine_case_plan(c, n, 0);
+    const uint64_t longest = plan.chunk < plan.count ? plan.chunk : plan.count;
+    const uint64_t vectors = plan.algo == HOOP_ALGO_BRUCK && n > 1 ? n / 2 : 1;
+    return vectors * longest * plan.type_bytes;
+}
+
+/* ---- Buffers ---- */
+
+/* With no elements there is sometimes no buffer either. */
+static void case_buffer_init(struct case_buffer *buffer, size_t bytes, unsigned skew)
+{
+    if (bytes == 0 && skew % 2 == 0) {
+        return;
+    }
+    const size_t all = CASE_GUARD_BYTES + skew + bytes + CASE_GUARD_BYTES;
+    buffer->block = engine_alloc(all);
+    buffer->data = buffer->block + CASE_GUARD_BYTES + skew;
+    buffer->bytes = bytes;
+    memset(buffer->block, CASE_GUARD, all);
+}
+
+static void case_buffer_finish(struct case_buffer *buffer)
+{
+    free(buffer->block);
+    *buffer = (struct case_buffer){0};
+}
+
+static bool case_buffer_guarded(const struct case_buffer *buffer)
+{
+    bool whole = true;
+    for (const uint8_t *p = buffer->block; p < buffer->data; p++) {
+        whole = whole && *p == CASE_GUARD;
+    }
+    for (size_t i = 0; buffer->data != NULL && i < CASE_GUARD_BYTES; i++) {
+        whole = whole && buffer->data[buffer->bytes + i] == CASE_GUARD;
+    }
+    return whole;
+}
+
+void case_data_init(struct case_data *data, const struct engine_case *c, uint32_t n, uint32_t me)
+{
+    const struct hoop_plan plan = engine_case_plan(c, n, me);
+    const size_t bytes = plan.count * plan.type_bytes;
+    const size_t scratch_bytes = plan.scratch * plan.lanes * plan.type_bytes;
+    if (scratch_bytes > 0) {
+        data->scratch = engine_alloc(scratch_bytes);
+        memset(data->scratch, CASE_GUARD, scratch_bytes);
+    }
+    data->pristine = engine_alloc(bytes);
+    reference_fill(c->type, data->pristine, c->count, c->seed * ENGINE_MAX_RANKS + me);
+    case_buffer_init(&data->out, bytes, c->skew * (me + 1) % 64);
+    if (!plan.in_place) {
+        case_buffer_init(&data->apart, bytes, c->skew * (me + 5) % 64);
+    }
+    data->in = plan.in_place ? data->out.data : data->apart.data;
+    if (bytes > 0) {
+        memcpy(data->in, data->pristine, bytes);
+    }
+}
+
+void case_data_bury(struct case_data *data)
+{
+    case_buffer_finish(&data->apart);
+    case_buffer_finish(&data->out);
+    free(data->scratch);
+    data->in = NULL;
+    data->scratch = NULL;
+}
+
+void case_data_finish(struct case_data *data)
+{
+    case_data_bury(data);
+    free(data->pristine);
+    data->pristine = NULL;
+}
+
+const char *case_data_check(const struct case_data *data, const void *expected)
+{
+    const struct case_buffer *out = &data->out, *apart = &data->apart;
+    if (!case_buffer_guarded(apart) || !case_buffer_guarded(out)) {
+        return "written outside of a buffer";
+    }
+    if (out->bytes > 0 && memcmp(out->data, expected, out->bytes) != 0) {
+        return "a result differs from the serial loop";
+    }
+    if (apart->bytes > 0 && memcmp(apart->data, data->pristine, apart->bytes) != 0) {
+        return "an input was written";
+    }
+    return NULL;
+}
+
+/* ---- What is expected ---- */
+
+/* ((x_{s+1} + x_{s+2}) + ...) + x_s, rounded at every hop; the last fold divides. */
+static void case_expect_ring(const struct engine_case *c, uint32_t n, const void *const *inputs,
+                             uint8_t *ret)
+{
+    const struct hoop_plan plan = engine_case_plan(c, n, 0);
+    for (uint32_t s = 0; s < n; s++) {
+        const struct hoop_range shard = hoop_shard_of(&plan, s);
+        const size_t at = shard.off * plan.type_bytes;
+        const uint8_t *left = (const uint8_t *)inputs[(s + 1) % n] + at;
+        for (uint32_t j = 2; j <= n; j++) {
+            const void *src[] = {left, (const uint8_t *)inputs[(s + j) % n] + at};
+            reference_fold(c->type, c->op, c->op == HOOP_AVG && j == n ? n : 0, src, 2, shard.count,
+                           ret + at);
+            left = ret + at;
+        }
+    }
+}
+
+void engine_case_expect(const struct engine_case *c, uint32_t n, const void *const *inputs,
+                        void *ret)
+{
+    if (n == 1) {
+        memcpy(ret, inputs[0], c->count * hoop_datatype_bytes(c->type));
+    } else if (c->algo == HOOP_ALGO_RING) {
+        case_expect_ring(c, n, inputs, ret);
+    } else {
+        reference_fold(c->type, c->op, c->op == HOOP_AVG ? n : 0, inputs, n, c->count, ret);
+    }
+}
+
+/* ---- Cases by chance ---- */
+
+struct engine_case engine_case_random(uint64_t *random, uint32_t n)
+{
+    static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_BRUCK, HOOP_ALGO_PAIRWISE};
+    const uint64_t counts[] = {0, 1, 2, n - 1, n, n + 1, 2 * n + 1, 63, 64, 65, 255, 1000, 4099};
+    const uint64_t count = counts[engine_random(random, sizeof(counts) / sizeof(counts[0]))];
+    /* Chunks of one element are many steps. */
+    const uint64_t chunks[] = {count / 64 + 1, count / 16 + 7, 64, count / n + 1, 2 * count + 5};
+    return (struct engine_case){
+        .algo = algos[engine_random(random, sizeof(algos) / sizeof(algos[0]))],
+        .type = (hoop_datatype_t)engine_random(random, HOOP_NUM_DATATYPES),
+        .op = (hoop_red_op_t)engine_random(random, HOOP_NUM_OPS),
+        .count = count,
+        .chunk = chunks[engine_random(random, sizeof(chunks) / sizeof(chunks[0]))],
+        .lanes = 1 + (uint32_t)engine_random(random, 4),
+        .in_place = (uint32_t)engine_random(random, 1u << ENGINE_MAX_RANKS),
+        .skew = (unsigned)engine_random(random, 2) * (unsigned)engine_random(random, 64),
+        .seed = engine_random(random, UINT32_MAX),
+    };
+}

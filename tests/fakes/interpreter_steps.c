@@ -1,0 +1,223 @@
+/*
+ * The interpreter's look at single steps: that the function is pure, that a step says only what
+ * lib/algo/step.h allows, that lanes keep apart.
+ */
+#include "fakes/interpreter_world.h"
+#include <inttypes.h>
+#include <string.h>
+
+static bool same_ref(const struct hoop_ref *a, const struct hoop_ref *b)
+{
+    return a->space == b->space && a->member == b->member && a->off == b->off &&
+           a->count == b->count;
+}
+
+static bool same_step(const struct hoop_step *a, const struct hoop_step *b)
+{
+    return a->send.peer == b->send.peer && same_ref(&a->send.from, &b->send.from) &&
+           a->recv.peer == b->recv.peer && a->recv.mode == b->recv.mode &&
+           a->recv.own_off == b->recv.own_off && same_ref(&a->recv.to, &b->recv.to) &&
+           a->local.op == b->local.op && same_ref(&a->local.dst, &b->local.dst) &&
+           same_ref(&a->local.src, &b->local.src);
+}
+
+/* Asks for step k, and again over other bytes and after another question. */
+bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t k,
+                    struct hoop_step *ret)
+{
+    const struct hoop_interpreter_op *op = hoop_world_op(w, rank);
+    struct hoop_plan plan = op->plan;
+    plan.me = rank;
+    plan.in_place = hoop_is_in_place(op, rank);
+    plan.scratch = hoop_algo_scratch(&plan);
+    struct hoop_step again;
+    memset(ret, 0x55, sizeof(*ret));
+    bool some = op->steps(&plan, lane, k, ret);
+    (void)op->steps(&plan, lane, hoop_world_draw(w, k + 8), &again);
+    memset(&again, 0xaa, sizeof(again));
+    bool same = op->steps(&plan, lane, k, &again) == some;
+    if (!same || (some && !same_step(ret, &again))) {
+        hoop_world_fail(w, "impure: rank %" PRIu32 " step %" PRIu64 " differs when asked again",
+                        rank, k);
+    }
+    const uint64_t beyond[] = {k + 1, k + 1 + hoop_world_draw(w, 1000), k + (UINT64_C(1) << 40),
+                               UINT64_MAX};
+    for (size_t i = 0; !some && i < sizeof(beyond) / sizeof(*beyond); i++) {
+        if (op->steps(&plan, lane, beyond[i], &again)) {
+            hoop_world_fail(
+                w, "rank %" PRIu32 " lane %" PRIu32 " ended at step %" PRIu64 ", not at %" PRIu64,
+                rank, lane, k, beyond[i]);
+        }
+    }
+    return some;
+}
+
+/* Elements from a ref's start on; everybody's vectors in SCRATCH lie behind each other. */
+static uint64_t extent_of(const struct hoop_world *w, const struct hoop_ref *ref)
+{
+    bool row = ref->space == HOOP_SPACE_SCRATCH && ref->member == HOOP_EVERY;
+    return row ? ref->count * w->n : ref->count;
+}
+
+/* written: not at all, in the rank's own memory, or in anybody's. */
+enum written { READ_ONLY, WRITTEN_HERE, WRITTEN_ANYWHERE };
+
+static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref *ref, bool every,
+                      enum written written)
+{
+    if (ref->member >= w->n && ref->member != HOOP_EVERY) {
+        hoop_world_fail(w, "rank %" PRIu32 ": there is no member %" PRIu32, rank, ref->member);
+        return;
+    }
+    uint64_t size = hoop_space_size(w, rank, ref->space, ref->member), count = extent_of(w, ref);
+    bool links = hoop_world_over_links(w, rank);
+    bool row = links && every && ref->space == HOOP_SPACE_SCRATCH;
+    if (ref->space > HOOP_SPACE_SLAB || ref->off > size || count > size - ref->off) {
+        hoop_world_fail(w,
+                        "rank %" PRIu32 ": [%" PRIu64 ", +%" PRIu64 ") leaves space %d of %" PRIu64,
+                        rank, ref->off, count, ref->space, size);
+    } else if (every != (ref->member == HOOP_EVERY)) {
+        hoop_world_fail(w, "rank %" PRIu32 ": member %" PRIu32 " in a part that cannot take it",
+                        rank, ref->member);
+    } else if (written != READ_ONLY && ref->space == HOOP_SPACE_IN) {
+        hoop_world_fail(w, "rank %" PRIu32 " writes to IN", rank);
+    } else if (written == WRITTEN_HERE && ref->member != rank) {
+        hoop_world_fail(w, "rank %" PRIu32 " writes to memory of %" PRIu32, rank, ref->member);
+    } else if (ref->space == HOOP_SPACE_SCRATCH && ref->member != rank && !row) {
+        hoop_world_fail(w, "rank %" PRIu32 " uses SCRATCH of another rank", rank);
+    } else if (links && (ref->space > HOOP_SPACE_SCRATCH || (ref->member != rank && !row))) {
+        hoop_world_fail(w, "rank %" PRIu32 " touches memory of other ranks over links", rank);
+    }
+}
+
+/* step NULL: there is none. */
+void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+{
+    const struct hoop_plan *plan = &hoop_world_op(w, rank)->plan;
+    bool excused = plan->algo == HOOP_ALGO_RING && plan->count < w->n &&
+                   !hoop_collective_is_blocked(plan->collective);
+    if (w->n == 1 || !hoop_world_over_links(w, rank) || excused) {
+        return;
+    }
+    if (step == NULL || step->send.peer != (int32_t)((rank + 1) % w->n) ||
+        step->recv.peer != (int32_t)((rank + w->n - 1) % w->n)) {
+        hoop_world_fail(w,
+                        "rank %" PRIu32 " does not begin with a send to the rank behind it and "
+                        "a receive from the one before it",
+                        rank);
+    }
+}
+
+void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+{
+    const int32_t peers[] = {step->send.peer, step->recv.peer};
+    for (int i = 0; i < 2; i++) {
+        if (peers[i] >= 0 && !hoop_world_over_links(w, rank)) {
+            hoop_world_fail(w, "rank %" PRIu32 ": a link over shared memory", rank);
+        } else if (peers[i] >= 0 && ((uint32_t)peers[i] >= w->n || (uint32_t)peers[i] == rank)) {
+            hoop_world_fail(w, "rank %" PRIu32 ": a link to %" PRId32, rank, peers[i]);
+        }
+    }
+    if (step->send.peer >= 0) {
+        check_ref(w, rank, &step->send.from, false, READ_ONLY);
+    }
+    if (step->recv.peer >= 0) {
+        bool copied = step->recv.mode == HOOP_RECV_COPY;
+        check_ref(w, rank, &step->recv.to, false, WRITTEN_HERE);
+        if (step->recv.mode > HOOP_RECV_REDUCE_LAST ||
+            (!copied && step->recv.to.space != HOOP_SPACE_OUT &&
+             step->recv.to.space != HOOP_SPACE_SCRATCH)) {
+            hoop_world_fail(w, "rank %" PRIu32 " receives in mode %d to space %d", rank,
+                            step->recv.mode, step->recv.to.space);
+        }
+    }
+}
+
+void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+{
+    uint8_t op = step->local.op;
+    bool links = hoop_world_over_links(w, rank);
+    bool known = links ? op == HOOP_LOCAL_NONE || op == HOOP_LOCAL_COPY || op == HOOP_LOCAL_REDUCE
+                       : op <= HOOP_LOCAL_SPREAD;
+    if (!known) {
+        hoop_world_fail(w, "rank %" PRIu32 ": local part %d", rank, op);
+    } else if (op >= HOOP_LOCAL_COPY) {
+        check_ref(w, rank, &step->local.dst, op == HOOP_LOCAL_SPREAD,
+                  op == HOOP_LOCAL_COPY ? WRITTEN_HERE : WRITTEN_ANYWHERE);
+        check_ref(w, rank, &step->local.src, op != HOOP_LOCAL_COPY, READ_ONLY);
+        if (step->local.dst.count != step->local.src.count) {
+            hoop_world_fail(w, "rank %" PRIu32 ": %" PRIu64 " elements from %" PRIu64, rank,
+                            step->local.dst.count, step->local.src.count);
+        }
+    }
+}
+
+/* What the parts of a lane read and write while they run, over links. */
+#define MAX_EXTENTS 5
+
+struct extent {
+    const struct hoop_cell *start;
+    uint64_t count;
+    enum hoop_part_kind part;
+    bool written;
+};
+
+static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t index,
+                           struct extent *ret)
+{
+    const struct hoop_lane *lane = &w->ranks[rank].lanes[index];
+    const struct hoop_step *step = &lane->step;
+    const struct hoop_ref *to = &step->recv.to;
+    const struct hoop_ref own = {HOOP_SPACE_IN, rank, step->recv.own_off, to->count};
+    const struct {
+        const struct hoop_ref *ref;
+        enum hoop_part_kind part;
+        bool written;
+    } all[MAX_EXTENTS] = {
+        {&step->send.from, HOOP_PART_SEND, false},
+        {to, HOOP_PART_RECV, true},
+        {&own, HOOP_PART_RECV, false},
+        {&step->local.dst, HOOP_PART_LOCAL, true},
+        {&step->local.src, HOOP_PART_LOCAL, false},
+    };
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < MAX_EXTENTS; i++) {
+        bool unused = all[i].ref == &own && step->recv.mode == HOOP_RECV_COPY;
+        if (lane->state[all[i].part] != HOOP_PART_DONE && !unused) {
+            /* The first of everybody's vectors is the own one. */
+            const struct hoop_cell *start = hoop_ref_start(w, rank, index, all[i].ref, rank);
+            ret[n++] =
+                (struct extent){start, extent_of(w, all[i].ref), all[i].part, all[i].written};
+        }
+    }
+    return n;
+}
+
+static bool overlap(const struct extent *a, const struct extent *b)
+{
+    return (a->written || b->written) && a->start < b->start + b->count &&
+           b->start < a->start + a->count;
+}
+
+/* One part may read where it writes; anything else must keep apart. */
+void hoop_check_overlap(struct hoop_world *w, uint32_t rank, uint32_t index)
+{
+    struct extent mine[MAX_EXTENTS], theirs[MAX_EXTENTS];
+    if (!hoop_world_over_links(w, rank)) {
+        return;
+    }
+    uint32_t count = extents_of(w, rank, index, mine);
+    for (uint32_t l = 0; l < w->lanes; l++) {
+        uint32_t others = extents_of(w, rank, l, theirs);
+        for (uint32_t i = 0; i < count * others; i++) {
+            const struct extent *a = &mine[i / others], *b = &theirs[i % others];
+            if (l == index && a->part != b->part && overlap(a, b)) {
+                hoop_world_fail(w, "rank %" PRIu32 ": parts of one step meet in memory", rank);
+            } else if (l != index && overlap(a, b)) {
+                hoop_world_fail(
+                    w, "rank %" PRIu32 ": lanes %" PRIu32 " and %" PRIu32 " meet in memory", rank,
+                    index, l);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+/*
+ * The inside of the interpreter: what its three files share.
+ *
+ *   world -- ranks -- lanes -- one step each -- three parts: send, recv, local
+ *         -- queues: the link (src, dst, lane), with its slots
+ *         -- cells: every element of every space of every rank
+ */
+#ifndef HOOP_TESTS_INTERPRETER_WORLD_H
+#define HOOP_TESTS_INTERPRETER_WORLD_H
+
+#include "fakes/interpreter.h"
+
+#define HOOP_NOBODY UINT8_MAX
+#define HOOP_UNDEFINED UINT64_C(0xbadbadbadbadbad)
+
+enum hoop_part_state { HOOP_PART_DONE, HOOP_PART_POSTED, HOOP_PART_MOVED };
+enum hoop_part_kind { HOOP_PART_SEND, HOOP_PART_RECV, HOOP_PART_LOCAL, HOOP_PART_KINDS };
+
+struct hoop_cell {
+    uint64_t value;
+    uint32_t *reads;  /* [n]: clock of each reader's latest read; NULL over links */
+    uint32_t readers; /* bits: since the last write */
+    uint32_t write_clock;
+    uint8_t writer;
+};
+
+struct hoop_slot {
+    uint64_t *values;
+    uint64_t room, count, k;
+    uint32_t op;
+};
+
+struct hoop_queue {
+    struct hoop_slot *slots;
+    uint32_t first, used;
+};
+
+struct hoop_lane {
+    struct hoop_step step;
+    uint64_t k, moved[HOOP_PART_KINDS]; /* k: of the next step */
+    uint8_t state[HOOP_PART_KINDS];
+    bool finished;
+};
+
+struct hoop_rank {
+    struct hoop_lane *lanes;
+    uint32_t op, running; /* running: lanes not finished; 0: between two operations */
+    uint32_t arrivals, op_arrivals;
+    uint32_t seen[HOOP_INTERPRETER_MAX_RANKS];    /* arrivals of each rank that this one knows of */
+    uint32_t (*said)[HOOP_INTERPRETER_MAX_RANKS]; /* [arrivals]: `seen` when it arrived */
+};
+
+struct hoop_action {
+    uint64_t key; /* its place in the order */
+    uint8_t rank, lane, part;
+};
+
+struct hoop_world {
+    const struct hoop_interpreter_case *c;
+    uint32_t n, lanes, actions;
+    uint32_t busy;            /* ranks that have operations to do */
+    uint64_t room, slab_room; /* elements */
+    uint64_t scratch_room;    /* elements, of one lane */
+    uint64_t random;
+    bool failed;
+    char *text;
+    size_t text_bytes;
+    struct hoop_rank ranks[HOOP_INTERPRETER_MAX_RANKS];
+    struct hoop_queue *links;
+    struct hoop_cell *buffers, *others, *oneshot, *slab; /* each: rank by rank */
+    struct hoop_cell *scratch;                           /* rank by rank, lane by lane */
+    uint64_t **folds;                                    /* [op][element of IN]: documented */
+    uint32_t *barriers;                                  /* [op]: arrivals of its first end */
+    struct hoop_action *order;
+};
+
+/* Records the first failure. */
+void hoop_world_fail(struct hoop_world *w, const char *format, ...) HOOP_PRINTF(2, 3);
+uint64_t hoop_world_draw(struct hoop_world *w, uint64_t below);
+/* The operation that a rank is in. */
+const struct hoop_interpreter_op *hoop_world_op(const struct hoop_world *w, uint32_t rank);
+bool hoop_world_over_links(const struct hoop_world *w, uint32_t rank);
+
+/* Does this rank use one buffer? An alltoall never does. */
+static inline bool hoop_is_in_place(const struct hoop_interpreter_op *op, uint32_t rank)
+{
+    return (op->in_place >> rank & 1) != 0 && op->plan.collective != HOOP_COLL_ALLTOALL;
+}
+
+/* Symbols: hashes of expressions. */
+uint64_t hoop_mix(uint64_t x);
+uint64_t hoop_symbol_input(uint64_t op, uint64_t rank, uint64_t i);
+uint64_t hoop_symbol_fold(uint64_t left, uint64_t right);
+uint64_t hoop_symbol_divide(const struct hoop_world *w, uint64_t x);
+/* The documented fold of every element of IN; to be freed. NULL: no memory. */
+uint64_t *hoop_folds(const struct hoop_world *w, uint32_t op);
+/* What element i of rank's OUT must be. */
+uint64_t hoop_expected(const struct hoop_world *w, uint32_t op, uint32_t rank, uint64_t i);
+
+/* rank says that it has arrived. False: no memory. */
+bool hoop_clock_arrive(struct hoop_world *w, uint32_t rank);
+/* Has `other` arrived as often as rank? Then rank knows what it knew. */
+bool hoop_clock_await(struct hoop_world *w, uint32_t rank, uint32_t other);
+
+/* Cells. `rank`, in one of its lanes, is who asks: the operation it is in says which buffers are
+ * meant. */
+/* readers: 0, or how many ranks may read. */
+struct hoop_cell *hoop_cells_create(uint64_t count, uint32_t readers);
+/* The first cell of a ref; `member`: whose vector, if it is of everybody. */
+struct hoop_cell *hoop_ref_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
+                                 const struct hoop_ref *ref, uint32_t member);
+/* Of a member, or HOOP_EVERY: of the one that has least. */
+uint64_t hoop_space_size(const struct hoop_world *w, uint32_t rank, uint8_t space, uint32_t member);
+/* Elements of SCRATCH that an operation can need, of one lane. */
+uint64_t hoop_scratch_size(const struct hoop_plan *plan);
+uint64_t hoop_cell_read(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell);
+void hoop_cell_write(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell, uint64_t value);
+/* The user of a rank fills both buffers: next input, or nothing in particular. */
+void hoop_user_writes(struct hoop_world *w, uint32_t rank);
+
+/* Asks for step k, twice and with another question between. False: finished. */
+bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t k,
+                    struct hoop_step *ret);
+/* What one step may say, and what parts and lanes may do at the same time. */
+void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
+void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
+void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
+void hoop_check_overlap(struct hoop_world *w, uint32_t rank, uint32_t index);
+
+#endif

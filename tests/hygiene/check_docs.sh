@@ -1,0 +1,64 @@
+#!/bin/sh
+# Pages that repeat what stands elsewhere are in step with it: the table of docs/settings.md with
+# `hoopinfo --settings`, the program in README.md with examples/, and every link leads to a file.
+#
+#     check_docs.sh HOOPINFO            compares
+#     check_docs.sh HOOPINFO --write    puts the table and the program there
+set -u
+
+hoopinfo=$(readlink -f "${1:?usage: check_docs.sh HOOPINFO [--write]}")
+cd "$(dirname "$0")/../.." || exit 1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# in_step FILE TEXT FIRST LAST: between the lines FIRST and LAST of FILE stands TEXT.
+in_step() {
+    awk -v text="$2" -v first="$3" -v last="$4" '
+        !inside || $0 == last { print; inside = 0 }
+        !done && $0 == first { while ((getline line <text) > 0) print line; inside = done = 1 }
+        END { exit !done }' "$1" >"$work/page" || {
+        echo "FAILED: $1 has no line '$3'"
+        failed=1
+        return
+    }
+    if [ "$mode" = --write ]; then
+        cat "$work/page" >"$1"
+    elif ! diff -u "$1" "$work/page"; then
+        echo "FAILED: $1: to mend it, $0 HOOPINFO --write"
+        failed=1
+    fi
+}
+
+mode=${2:-compare}
+# Two lines a setting: NAME  value  (origin; default PRESET; RANGE), then the text.
+env -i "$hoopinfo" --settings >"$work/settings" || exit 1
+{
+    echo "| variable | default | allowed | meaning |"
+    echo "|---|---|---|---|"
+    # shellcheck disable=SC2016
+    sed -nE '/^HOOP_/ { N
+        s/^(HOOP_[A-Z_]+) .*\([a-z]+; default ([^;]*); ([^\n]*)\)\n +(.*)$/| `\1` | \2 | \3 | \4 |/p
+    }' "$work/settings"
+} >"$work/table"
+want=$(grep -c '^HOOP_' "$work/settings")
+got=$(grep -c '^| `HOOP_' "$work/table")
+if [ "$want" != "$got" ] || [ "$got" = 0 ]; then
+    echo "FAILED: $got of $want settings were understood"
+    failed=1
+fi
+in_step docs/settings.md "$work/table" '<!-- hoopinfo --settings -->' '<!-- end -->'
+# shellcheck disable=SC2016
+in_step README.md examples/hello_allreduce.c '```c' '```'
+
+for page in README.md CONTRIBUTING.md docs/*.md docs/inside/*.md; do
+    grep -oE '\]\([^)#]+' "$page" | cut -c3- | grep -v '^[a-z]*:' | while read -r link; do
+        [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"
+    done
+done >"$work/links"
+[ ! -s "$work/links" ] || {
+    echo "FAILED: these links lead nowhere:"
+    cat "$work/links"
+    failed=1
+}
+exit $failed

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Dependencies point down only, and each outside header has one home (docs/inside/architecture.md).
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+failed=0
+
+# Lines "file:line:header" of every #include in the named folders.
+includes() {
+    find "$@" -name '*.[ch]' -exec grep -HnoE '^ *# *include *[<"][^>"]+[>"]' {} + |
+        sed -E 's/# *include *//'
+}
+
+# refuse WHY: the lines on stdin are not allowed.
+refuse() {
+    found=$(cat)
+    if [ -n "$found" ]; then
+        printf 'FAILED: %s\n%s\n' "$1" "$found"
+        failed=1
+    fi
+}
+
+# home HEADERS FILES: an outside header that matches is included only by files that match.
+home() {
+    includes include lib transports bench examples tools tests | grep -E ":[<\"]($1)" |
+        grep -vE "^($2):" >"$lines"
+    refuse "<$1> has its home in $2" <"$lines"
+}
+
+# only FOLDER HEADERS: of our own headers, the folder's files include none but those that match.
+only() {
+    includes "$1" | grep -E ':"' | grep -vE ":\"($2)\"" >"$lines"
+    refuse "$1 may include $2 only" <"$lines"
+}
+
+# Pairs "file included". A file, its header and its X_inside.h are one: no circle of them, so that
+# each can be read after those below it.
+arrows() {
+    includes "$@" | grep -E ':"' | sed -E 's/^lib\///; s/\.[ch]:[0-9]+:"/ /; s/\.h"$//; s/_inside//g' |
+        sort -u
+}
+
+lines=$(mktemp)
+trap 'rm -f "$lines"' EXIT
+
+home 'uv\.h' 'lib/runtime/service\.c'
+home 'openssl/' 'lib/base/crypto\.c'
+home 'infiniband/' 'transports/rdma/[^/]*\.c'
+home 'cuda' 'lib/(memory|reduce|runtime)/[^/]*cuda[^/]*\.c'
+home 'cmocka\.h' 'tests/.*'
+home 'mpi\.h' 'bench/peers/mpi_[^/]*\.c'
+home 'gloo/' 'bench/peers/gloo_[^/]*\.cc'
+
+# The folders of the library from the ground up: each may use those to its right and itself.
+only include 'nothing of ours'
+only lib/base '(base/[a-z_]+|hoop)\.h'
+only lib/reduce '((reduce|base)/[a-z_]+|hoop)\.h'
+only lib/runtime '(runtime|base)/[a-z_]+\.h'
+only lib/memory '(memory|runtime|base)/[a-z_]+\.h'
+only lib/algo '(algo|base)/[a-z_]+\.h'
+only lib/net '(net|runtime|base)/[a-z_]+\.h'
+only lib/control '(control|net|runtime|base)/[a-z_]+\.h'
+only lib/rendezvous '(rendezvous|control|net|runtime|base)/[a-z_]+\.h'
+only transports '(transports(/tcp)?|memory|net|runtime|reduce|base)/[a-z_]+\.h'
+only lib/tree '(tree|rendezvous|control|net|memory|runtime|base)/[a-z_]+\.h'
+only lib/membership '(membership|tree|rendezvous|control|net|transports|memory|runtime|base)/[a-z_]+\.h'
+only lib/exec '(exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/operation '(operation|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/comm '(comm|operation|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
+only lib/api '(api|comm|operation|exec|membership|rendezvous|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only examples 'hoop\.h'
+only tools '(hoop|hooprun/hooprun_[a-z]+)\.h'
+only bench '(hoop|perf/perf|perf/perf_[a-z]+)\.h'
+includes examples tools bench | grep -E ':<(base|algo|transports|comm|exec)/' >"$lines"
+refuse "a program looks inside the library" <"$lines"
+
+# tsort(1) names the members of every circle that it finds; a pair of the same name twice is none.
+arrows lib transports |
+    tsort 2>&1 >/dev/null | sed 's/^tsort: //' >"$lines"
+refuse "files include each other in a circle" <"$lines"
+
+# An algorithm is pure: no I/O, no memory, no clock, no threads.
+includes lib/algo | grep -E ':<(stdio|stdlib|time|unistd|pthread|stdatomic|sys/.*)' >"$lines"
+refuse "an algorithm is not pure" <"$lines"
+
+# Only runtime/wait.c waits for ranks. board.c waits for one that is writing down a failure, which takes it a
+# few instructions; service.c for its own thread.
+find lib transports -name '*.c' -exec grep -HnE \
+    '(^|[^_a-z])(sched_yield|nanosleep|usleep|sleep|p?poll|epoll_wait|pthread_cond_(timed)?wait) *\(' \
+    {} + | grep -vE '^lib/(runtime/wait|exec/board|runtime/service)\.c:' >"$lines"
+refuse "waiting outside runtime/wait.c" <"$lines"
+exit $failed

@@ -1,0 +1,24 @@
+#!/bin/sh
+# A program outside the tree builds against what is installed, by pkg-config alone, and runs.
+#     check_package.sh BUILD
+set -eu
+build=$1
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+meson install -C "$build" --no-rebuild --destdir "$work/root" >"$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+pc=$(find "$work/root" -name hoop.pc)
+export PKG_CONFIG_PATH="${pc%/*}" PKG_CONFIG_SYSROOT_DIR="$work/root"
+cp "$source/examples/hello_allreduce.c" "$work/hello.c"
+cd "$work"
+if nm -D "$(find root -name 'libhoop.so.0')" | grep -q -e ' U __asan_' -e ' U __tsan_'; then
+    echo "the library was built with a sanitizer: a plain program cannot load it"
+    exit 77
+fi
+# shellcheck disable=SC2046,SC2086
+cc hello.c -o hello $(pkg-config --cflags --libs hoop)
+lib=$(find "$work/root" -name 'libhoop.so.0')
+LD_LIBRARY_PATH="${lib%/*}" timeout 60 ./hello

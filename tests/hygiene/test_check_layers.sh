@@ -1,0 +1,51 @@
+#!/bin/sh
+# The check of the layers itself: the tree passes, and each kind of mistake, made in a copy, fails.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+failures=0
+
+# check WHAT: the copy fails with these words; none: it passes.
+check() {
+    "$copy/tests/hygiene/check_layers.sh" >"$copy/out" 2>&1
+    got=$?
+    if [ -z "$1" ]; then
+        [ "$got" = 0 ] && return
+    else
+        [ "$got" = 1 ] && grep -q "$1" "$copy/out" && return
+    fi
+    echo "FAILED: returned $got, expected ${1:-a pass}:"
+    cat "$copy/out"
+    failures=$((failures + 1))
+}
+
+# add FILE LINE WHAT: the line at the end of the file is a mistake.
+add() {
+    cp "$copy/$1" "$copy/saved"
+    echo "$2" >>"$copy/$1"
+    check "$3"
+    cp "$copy/saved" "$copy/$1"
+}
+
+for folder in include lib transports bench examples tools tests; do
+    cp -R "$root/$folder" "$copy"
+done
+check ''
+add lib/base/clock.h '#include "runtime/service.h"' 'lib/base may include'
+add lib/algo/ring.c '#include "exec/engine.h"' 'lib/algo may include'
+add lib/net/address.c '#include "control/frame.h"' 'lib/net may include'
+add transports/shm.c '#include "membership/membership.h"' 'transports may include'
+add examples/hello_allreduce.c '#include "comm/comm.h"' 'examples may include'
+add bench/perf/perf_main.c '#include "base/clock.h"' 'bench may include'
+add lib/exec/engine.c '#include <openssl/evp.h>' 'has its home in'
+add lib/algo/ring.c '#include <stdio.h>' 'an algorithm is not pure'
+add lib/comm/comm.c 'static void nap(void) { sleep(1); }' 'waiting outside'
+
+# A circle within a folder, where the order of the folders says nothing.
+echo '#include "base/there.h"' >"$copy/lib/base/here.h"
+echo '#include "base/here.h"' >"$copy/lib/base/there.h"
+check 'in a circle'
+rm "$copy/lib/base/here.h" "$copy/lib/base/there.h"
+check ''
+[ "$failures" = 0 ]

@@ -1,0 +1,623 @@
+/*
+ * lib/memory/region.c and the kinds of memory under it. A peer is played by this process itself: it
+ * exports a region, and imports it under the name of another process, which maps the same pages
+ * at a second address.
+ */
+#include "base/clock.h"
+#include "harness/fds.h"
+#include "memory/device.h"
+#include "memory/region.h"
+#include "runtime/process.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PAGE hoop_page_bytes()
+#define PEER 77u
+#define OTHER_PEER 78u
+
+static void *make(uint64_t bytes)
+{
+    void *ptr = NULL;
+    assert_int_equal(hoop_region_alloc(bytes, HOOP_MEM_HOST, &ptr), HOOP_OK);
+    assert_non_null(ptr);
+    return ptr;
+}
+
+static struct hoop_region_ref ref_of(const void *ptr)
+{
+    struct hoop_region_ref ref;
+    assert_true(hoop_region_find(ptr, 1, &ref));
+    return ref;
+}
+
+/* What a peer does with a region: its descriptor, mapped under the name of process. */
+static hoop_result_t bring(uint64_t process, const struct hoop_region_ref *ref)
+{
+    int fd = -1;
+    uint64_t bytes = 0;
+    uint32_t kind = 99;
+    const hoop_result_t result = hoop_region_export(ref->id, ref->generation, &fd, &bytes, &kind);
+    return result != HOOP_OK
+               ? result
+               : hoop_region_import(process, ref->id, ref->generation, kind, bytes, fd);
+}
+
+static unsigned deaths;
+static uint64_t died;
+
+static void note_death(uint64_t id, uint32_t generation)
+{
+    deaths++;
+    died = id;
+    (void)generation;
+}
+
+static int files_before;
+
+static int begin(void **state)
+{
+    (void)state;
+    files_before = fds_count(0);
+    deaths = 0;
+    hoop_region_on_death(NULL);
+    return 0;
+}
+
+/* Every test leaves nothing behind. */
+static int end(void **state)
+{
+    (void)state;
+    struct hoop_region_stats stats;
+    hoop_region_stats(&stats);
+    return stats.regions + stats.imports + stats.region_bytes + stats.import_bytes == 0 &&
+                   fds_count(0) == files_before
+               ? 0
+               : -1;
+}
+
+/* ---- Own regions ----------------------------------------------------------------------------- */
+
+static void test_find(void **state)
+{
+    (void)state;
+    static const struct hoop_region_ref nothing = {0};
+    struct hoop_region_ref ref;
+    uint8_t *const a = make(3 * PAGE), *const b = make(1), *const c = make(PAGE + 1);
+    assert_true(hoop_region_find(a, 3 * PAGE, &ref));
+    assert_int_equal(ref.offset, 0);
+    assert_int_equal(ref.kind, HOOP_MEM_HOST);
+    const uint64_t id = ref.id;
+    assert_true(hoop_region_find(a + 1001, 3 * PAGE - 1001, &ref));
+    assert_int_equal(ref.offset, 1001);
+    assert_int_equal(ref.id, id);
+    assert_true(hoop_region_find(a + 3 * PAGE - 1, 1, &ref));
+    assert_true(hoop_region_find(a + 5, 0, &ref));
+    assert_false(hoop_region_find(a + 1001, 3 * PAGE - 1000, &ref));
+    assert_memory_equal(&ref, &nothing, sizeof(ref));
+    assert_false(hoop_region_find(a + 1, UINT64_MAX, &ref));
+    assert_true(ref_of(b).id != id && ref_of(c).id != id && ref_of(b).id != ref_of(c).id);
+    uint8_t stack[16];
+    uint8_t *const heap = malloc(16);
+    assert_false(hoop_region_find(stack, sizeof(stack), &ref));
+    assert_false(hoop_region_find(heap, 16, &ref));
+    assert_false(hoop_region_find(NULL, 0, &ref));
+    free(heap);
+    for (size_t i = 0; i < 3 * PAGE; i++) {
+        assert_int_equal(a[i], 0);
+    }
+    assert_int_equal(hoop_region_free(a), HOOP_OK);
+    assert_false(hoop_region_find(a, 1, &ref));
+    assert_true(hoop_region_find(b, 1, &ref));
+    assert_int_equal(hoop_region_free(c), HOOP_OK);
+    assert_int_equal(hoop_region_free(b), HOOP_OK);
+}
+
+static void test_many_regions(void **state)
+{
+    (void)state;
+    enum { MANY = 200 };
+    static uint8_t *regions[MANY];
+    static uint64_t ids[MANY];
+    for (unsigned i = 0; i < MANY; i++) {
+        regions[i] = make((i % 3 + 1) * PAGE);
+        ids[i] = ref_of(regions[i]).id;
+    }
+    for (unsigned step = 0; step < MANY; step++) { /* 83 and 200 have no common factor */
+        const unsigned i = step * 83 % MANY;
+        assert_int_equal(ref_of(regions[i] + PAGE - 1).id, ids[i]);
+        assert_int_equal(hoop_region_free(regions[i]), HOOP_OK);
+        struct hoop_region_ref ref;
+        assert_false(hoop_region_find(regions[i], 1, &ref));
+    }
+}
+
+static void test_free_of_strangers(void **state)
+{
+    (void)state;
+    uint8_t *const a = make(2 * PAGE);
+    uint8_t stack = 0;
+    assert_int_equal(hoop_region_free(&stack), HOOP_INVALID_ARGUMENT);
+    assert_true(strlen(hoop_thread_error()) > 0);
+    assert_int_equal(hoop_region_free(NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_region_free(a + 1), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_region_free(a + PAGE), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_region_free(a), HOOP_OK);
+    assert_int_equal(hoop_region_free(a), HOOP_INVALID_ARGUMENT);
+}
+
+/* All that the machine has: nothing of it is there before it is touched. */
+static void test_large(void **state)
+{
+    (void)state;
+    struct sysinfo info;
+    assert_int_equal(sysinfo(&info), 0);
+    const uint64_t bytes = ((uint64_t)info.totalram * info.mem_unit / PAGE - 1) * PAGE;
+    const uint64_t before = hoop_now_ns();
+    uint8_t *const a = make(bytes + 5);
+    a[0] = 1;
+    a[bytes + 4] = 2;
+    struct hoop_region_ref ref;
+    assert_true(hoop_region_find(a + 17, bytes - 17, &ref));
+    assert_int_equal(hoop_region_free(a), HOOP_OK);
+    assert_true(hoop_now_ns() - before < 5 * HOOP_NS_PER_S); /* clearing it would take as long */
+}
+
+static void test_too_large(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {UINT64_MAX, INT64_MAX, 1ull << 60, 1ull << 46};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        void *ptr = &ptr;
+        assert_int_equal(hoop_region_alloc(sizes[i], HOOP_MEM_HOST, &ptr), HOOP_OUT_OF_MEMORY);
+        assert_ptr_equal(ptr, &ptr);
+        assert_non_null(strstr(hoop_thread_error(), "bytes"));
+    }
+}
+
+/* Sets a limit; returns the one before. */
+static rlim_t set_limit(int resource, rlim_t most)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit((__rlimit_resource_t)resource, &limit), 0);
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = most;
+    assert_int_equal(setrlimit((__rlimit_resource_t)resource, &limit), 0);
+    return before;
+}
+
+/* Runs alloc with one limit set to few; the sentence must contain hint. */
+static void check_limit(int resource, rlim_t few, hoop_result_t expected, const char *hint)
+{
+    void *ptr = NULL;
+    const rlim_t usual = set_limit(resource, few);
+    const hoop_result_t result = hoop_region_alloc(5 * PAGE, HOOP_MEM_HOST, &ptr);
+    (void)set_limit(resource, usual);
+    assert_int_equal(result, expected);
+    char size[32];
+    (void)snprintf(size, sizeof(size), "%zu bytes", 5 * PAGE);
+    assert_non_null(strstr(hoop_thread_error(), size));
+    assert_non_null(strstr(hoop_thread_error(), hint));
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    check_limit(RLIMIT_FSIZE, PAGE, HOOP_OUT_OF_MEMORY, "ulimit -f");
+    check_limit(RLIMIT_NOFILE, 0, HOOP_SYSTEM_ERROR, "ulimit -n");
+}
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    void *ptr = NULL;
+    static const int kinds[] = {HOOP_MEM_DEVICE, 77, -1};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        assert_non_null(hoop_device((hoop_mem_kind_t)kinds[i]));
+    }
+    (void)hoop_error(HOOP_OK, "%s", "");
+    assert_int_equal(hoop_region_alloc(PAGE, HOOP_MEM_DEVICE, &ptr), HOOP_UNSUPPORTED);
+    assert_true(strlen(hoop_thread_error()) > 0);
+    assert_null(ptr);
+}
+
+static void export_to_nobody(const void *ptr)
+{
+    const struct hoop_region_ref ref = ref_of(ptr);
+    uint64_t bytes = 0;
+    uint32_t kind = 0;
+    int fd = -1;
+    assert_int_equal(hoop_region_export(ref.id, ref.generation, &fd, &bytes, &kind), HOOP_OK);
+    close(fd);
+}
+
+static void test_death_is_told_once(void **state)
+{
+    (void)state;
+    hoop_region_on_death(note_death);
+    uint8_t *const a = make(PAGE), *const b = make(2 * PAGE);
+    const uint64_t id_a = ref_of(a).id, id_b = ref_of(b).id;
+    uint8_t *const never = make(PAGE);
+    export_to_nobody(a);
+    export_to_nobody(b);
+    assert_int_equal(hoop_region_free(never), HOOP_OK);
+    assert_int_equal(deaths, 0); /* nobody has it */
+    assert_int_equal(hoop_region_free(a), HOOP_OK);
+    assert_int_equal(deaths, 1);
+    assert_int_equal(died, id_a);
+    assert_int_equal(hoop_region_fence(b, PAGE), HOOP_OK);
+    assert_int_equal(deaths, 1); /* the rest of it lives */
+    assert_int_equal(hoop_region_free(b), HOOP_OK);
+    assert_int_equal(deaths, 2);
+    assert_int_equal(died, id_b);
+}
+
+/* ---- Peers ----------------------------------------------------------------------------------- */
+
+static void test_import(void **state)
+{
+    (void)state;
+    uint8_t *const mine = make(2 * PAGE);
+    const struct hoop_region_ref ref = ref_of(mine);
+    void *base = NULL;
+    uint64_t bytes = 0;
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
+    assert_int_equal(bring(PEER, &ref), HOOP_OK);
+    assert_int_equal(bring(PEER, &ref), HOOP_OK); /* two comms asked for it */
+    assert_int_equal(hoop_region_use(OTHER_PEER, ref.id, ref.generation, &base, &bytes),
+                     HOOP_AGAIN);
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation + 1, &base, &bytes), HOOP_AGAIN);
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
+    assert_int_equal(bytes, 2 * PAGE);
+    uint8_t *const theirs = base;
+    assert_ptr_not_equal(theirs, mine);
+    theirs[PAGE + 3] = 7;
+    assert_int_equal(mine[PAGE + 3], 7);
+    mine[1] = 8;
+    assert_int_equal(theirs[1], 8);
+
+    hoop_region_forget(PEER, ref.id, ref.generation);
+    assert_int_equal(theirs[1], 8); /* in use */
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
+    assert_int_equal(bring(PEER, &ref), HOOP_OK); /* another comm asked: the same mapping */
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
+    assert_ptr_equal(base, theirs);
+    hoop_region_forget(PEER, ref.id, ref.generation);
+    hoop_region_unuse(PEER, ref.id, ref.generation);
+    assert_int_equal(theirs[1], 8);
+    hoop_region_unuse(PEER, ref.id, ref.generation);
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
+    hoop_region_forget(PEER, ref.id, ref.generation); /* nothing any more */
+
+    assert_int_equal(bring(PEER, &ref), HOOP_OK);
+    assert_int_equal(hoop_region_free(mine), HOOP_OK); /* the peer's mapping outlives it */
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
+    assert_int_equal(((uint8_t *)base)[1], 8);
+    hoop_region_unuse(PEER, ref.id, ref.generation);
+    hoop_region_forget(PEER, ref.id, ref.generation);
+}
+
+static void test_forget_process(void **state)
+{
+    (void)state;
+    enum { MANY = 9 };
+    uint8_t *regions[MANY];
+    struct hoop_region_ref refs[MANY];
+    void *base = NULL;
+    uint64_t bytes = 0;
+    struct hoop_region_stats stats;
+    for (unsigned i = 0; i < MANY; i++) {
+        regions[i] = make(PAGE);
+        refs[i] = ref_of(regions[i]);
+        assert_int_equal(bring(i % 3 == 0 ? OTHER_PEER : PEER, &refs[i]), HOOP_OK);
+    }
+    assert_int_equal(hoop_region_use(PEER, refs[4].id, refs[4].generation, &base, &bytes), HOOP_OK);
+    hoop_region_forget_process(PEER);
+    hoop_region_stats(&stats);
+    assert_int_equal(stats.imports, 4); /* three of the other, one in use */
+    regions[4][0] = 9;
+    assert_int_equal(*(uint8_t *)base, 9);
+    hoop_region_unuse(PEER, refs[4].id, refs[4].generation);
+    hoop_region_stats(&stats);
+    assert_int_equal(stats.imports, 3);
+    assert_int_equal(stats.import_bytes, 3 * PAGE);
+    hoop_region_forget_process(OTHER_PEER);
+    for (unsigned i = 0; i < MANY; i++) {
+        assert_int_equal(hoop_region_free(regions[i]), HOOP_OK);
+    }
+}
+
+static void test_own_process(void **state)
+{
+    (void)state;
+    const uint64_t me = hoop_process_id();
+    assert_true(me != 0 && me == hoop_process_id());
+    uint8_t *const mine = make(PAGE);
+    const struct hoop_region_ref ref = ref_of(mine);
+    void *base = NULL;
+    uint64_t bytes = 0;
+    assert_int_equal(hoop_region_use(me, ref.id, ref.generation + 1, &base, &bytes),
+                     HOOP_REMOTE_ERROR);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hoop_region_use(me, ref.id, ref.generation, &base, &bytes), HOOP_OK);
+        assert_ptr_equal(base, mine);
+        assert_int_equal(bytes, PAGE);
+    }
+    assert_int_equal(hoop_region_fence(mine, PAGE), HOOP_OK); /* torn: still the memory itself */
+    assert_int_equal(hoop_region_use(me, ref.id, ref.generation, &base, &bytes), HOOP_OK);
+    hoop_region_unuse(me, ref.id, ref.generation);
+    mine[0] = 1;
+    assert_int_equal(hoop_region_free(mine), HOOP_OK);
+    assert_int_equal(hoop_region_free(mine), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_region_use(me, ref.id, ref.generation, &base, &bytes), HOOP_REMOTE_ERROR);
+    hoop_region_unuse(me, ref.id, ref.generation);
+    assert_int_equal(mine[0], 1); /* another rank of this process still works there */
+    hoop_region_unuse(me, ref.id, ref.generation);
+}
+
+static void test_export_of_nothing(void **state)
+{
+    (void)state;
+    uint8_t *const mine = make(PAGE);
+    struct hoop_region_ref ref = ref_of(mine);
+    int fd = -7;
+    uint64_t bytes = 0;
+    uint32_t kind = 0;
+    assert_int_equal(hoop_region_export(ref.id + 1, ref.generation, &fd, &bytes, &kind),
+                     HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_region_export(ref.id, ref.generation + 1, &fd, &bytes, &kind),
+                     HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_region_export(0, 0, &fd, &bytes, &kind), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_region_free(mine), HOOP_OK);
+    assert_int_equal(bring(PEER, &ref), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(fd, -7);
+}
+
+/* ---- Fence ----------------------------------------------------------------------------------- */
+
+static void test_fence(void **state)
+{
+    (void)state;
+    enum { PAGES = 8 };
+    uint8_t *const mine = make(PAGES * PAGE);
+    const struct hoop_region_ref ref = ref_of(mine);
+    struct hoop_region_ref again;
+    void *base = NULL;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < PAGES * PAGE; i++) {
+        mine[i] = (uint8_t)(i % 251);
+    }
+    assert_int_equal(bring(PEER, &ref), HOOP_OK);
+    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
+    uint8_t *const theirs = base;
+    assert_int_equal(hoop_region_fence(mine + 2 * PAGE, 3 * PAGE), HOOP_OK);
+    assert_false(hoop_region_find(mine + 2 * PAGE, 1, &again)); /* torn */
+    assert_false(hoop_region_find(mine + 5 * PAGE - 1, 2, &again));
+    assert_false(hoop_region_find(mine, PAGES * PAGE, &again));
+    assert_true(hoop_region_find(mine, 2 * PAGE, &again)); /* whole */
+    assert_true(hoop_region_find(mine + 5 * PAGE, 3 * PAGE, &again));
+    assert_int_equal(again.generation, ref.generation);
+    for (size_t i = 0; i < PAGES * PAGE; i++) {
+        assert_int_equal(mine[i], i % 251);
+    }
+    memset(theirs, 0xff, PAGES * PAGE);
+    for (size_t i = 0; i < PAGES * PAGE; i++) {
+        const bool fenced = i / PAGE >= 2 && i / PAGE < 5;
+        assert_int_equal(mine[i], fenced ? i % 251 : 0xff);
+    }
+    assert_int_equal(bring(OTHER_PEER, &ref), HOOP_OK); /* who comes late to what is whole */
+    hoop_region_forget(OTHER_PEER, ref.id, ref.generation);
+    mine[3 * PAGE] = 5; /* and the fresh pages can be written */
+    assert_int_equal(theirs[3 * PAGE], 0xff);
+    assert_int_equal(hoop_region_fence(mine + 4 * PAGE, 4 * PAGE), HOOP_OK); /* a second writer */
+    theirs[7 * PAGE] = 1;
+    assert_int_equal(mine[7 * PAGE], 0xff);
+    assert_true(hoop_region_find(mine, 2 * PAGE, &again));
+    assert_false(hoop_region_find(mine + 7 * PAGE, PAGE, &again));
+    assert_int_equal(hoop_region_fence(mine + PAGE, PAGES * PAGE), HOOP_INVALID_ARGUMENT);
+    hoop_region_unuse(PEER, ref.id, ref.generation);
+    hoop_region_forget(PEER, ref.id, ref.generation);
+    assert_int_equal(hoop_region_free(mine), HOOP_OK);
+}
+
+/* Something has gone wrong already when a fence is needed: it takes no descriptor and no file. */
+static void test_fence_under_limits(void **state)
+{
+    (void)state;
+    uint8_t *const mine = make(2 * PAGE);
+    mine[PAGE] = 3;
+    const rlim_t files = set_limit(RLIMIT_NOFILE, 0), bytes = set_limit(RLIMIT_FSIZE, 0);
+    const hoop_result_t result = hoop_region_fence(mine + PAGE, PAGE);
+    (void)set_limit(RLIMIT_FSIZE, bytes);
+    (void)set_limit(RLIMIT_NOFILE, files);
+    assert_int_equal(result, HOOP_OK);
+    assert_int_equal(mine[PAGE], 3);
+    assert_int_equal(hoop_region_free(mine), HOOP_OK);
+}
+
+/* ---- Hostile descriptors --------------------------------------------------------------------- */
+
+static int memfd(uint64_t bytes, int seals, int flags)
+{
+    const int fd = memfd_create("test", MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    if (seals != 0) {
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    }
+    if (flags == O_RDWR) {
+        return fd;
+    }
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    const int other = open(path, flags | O_CLOEXEC);
+    close(fd);
+    assert_true(other >= 0);
+    return other;
+}
+
+/* It is refused with a sentence, and closed. */
+static void refuse(int fd, uint32_t kind, uint64_t bytes)
+{
+    (void)hoop_error(HOOP_OK, "%s", "");
+    assert_int_not_equal(hoop_region_import(PEER, 5, 1, kind, bytes, fd), HOOP_OK);
+    assert_true(strlen(hoop_thread_error()) > 0);
+    assert_true(fd < 0 || (fcntl(fd, F_GETFD) == -1 && errno == EBADF));
+}
+
+static void test_hostile_descriptors(void **state)
+{
+    (void)state;
+    int ends[2];
+    const int sealed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    assert_int_equal(pipe(ends), 0);
+    refuse(ends[0], HOOP_MEM_HOST, PAGE);
+    refuse(ends[1], HOOP_MEM_HOST, PAGE);
+    refuse(open("/dev/zero", O_RDWR | O_CLOEXEC), HOOP_MEM_HOST, PAGE);
+    refuse(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), HOOP_MEM_HOST, PAGE);
+    refuse(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), HOOP_MEM_HOST, PAGE);
+    refuse(-1, HOOP_MEM_HOST, PAGE);
+    refuse(memfd(PAGE, 0, O_RDWR), HOOP_MEM_HOST, PAGE);
+    refuse(memfd(PAGE, F_SEAL_GROW, O_RDWR), HOOP_MEM_HOST, PAGE);
+    refuse(memfd(PAGE, sealed, O_RDWR), HOOP_MEM_HOST, 2 * PAGE);
+    refuse(memfd(PAGE - 1, sealed, O_RDWR), HOOP_MEM_HOST, PAGE);
+    refuse(memfd(2 * PAGE, sealed, O_RDWR), HOOP_MEM_HOST, PAGE);
+    refuse(memfd(PAGE, F_SEAL_SHRINK | F_SEAL_GROW, O_RDWR), HOOP_MEM_HOST, PAGE);
+    refuse(memfd(PAGE, sealed, O_RDWR), HOOP_MEM_HOST, 0);
+    refuse(memfd(PAGE, sealed, O_RDWR), HOOP_MEM_HOST, UINT64_MAX);
+    refuse(memfd(PAGE, sealed, O_RDONLY), HOOP_MEM_HOST, PAGE);
+    refuse(memfd(PAGE, sealed | F_SEAL_WRITE, O_RDWR), HOOP_MEM_HOST, PAGE);
+    refuse(memfd(1ull << 62, sealed, O_RDWR), HOOP_MEM_HOST, 1ull << 62);
+    refuse(memfd(PAGE, sealed, O_RDWR), HOOP_MEM_DEVICE, PAGE);
+    refuse(memfd(PAGE, sealed, O_RDWR), 77, PAGE);
+    refuse(memfd(PAGE, sealed, O_RDWR), UINT32_MAX, PAGE);
+    assert_int_equal(
+        hoop_region_import(PEER, 5, 1, HOOP_MEM_HOST, PAGE, memfd(PAGE, sealed, O_RDWR)), HOOP_OK);
+    hoop_region_forget(PEER, 5, 1);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+#define THREADS 4
+#define ROUNDS 60
+
+static struct {
+    _Atomic uint64_t id;    /* of a region that all threads use; 0: being changed */
+    _Atomic unsigned ready; /* threads that are there */
+    uint8_t *base;
+} shared;
+
+/* Uses the shared region as a peer: whatever the others do to it, what use gave can be read. */
+static bool storm_use(uint64_t process)
+{
+    const struct hoop_region_ref ref = {.id = atomic_load(&shared.id), .generation = 1};
+    void *base = NULL;
+    uint64_t bytes = 0;
+    hoop_result_t result = hoop_region_use(process, ref.id, ref.generation, &base, &bytes);
+    if (result == HOOP_AGAIN) {
+        result = bring(process, &ref);
+        return result == HOOP_OK || result == HOOP_INVALID_ARGUMENT;
+    }
+    if (result == HOOP_OK) {
+        const bool right = *(volatile uint8_t *)base == 1 && bytes == PAGE;
+        hoop_region_unuse(process, ref.id, ref.generation);
+        return right;
+    }
+    return result == HOOP_INVALID_ARGUMENT;
+}
+
+static bool storm_round(unsigned round)
+{
+    void *ptr = NULL;
+    struct hoop_region_ref ref;
+    if (hoop_region_alloc((round % 4 + 1) * PAGE, HOOP_MEM_HOST, &ptr) != HOOP_OK ||
+        !hoop_region_find(ptr, PAGE, &ref) || bring(OTHER_PEER, &ref) != HOOP_OK) {
+        return false;
+    }
+    bool fine = true;
+    for (unsigned i = 0; i < 8; i++) {
+        fine &= storm_use(PEER) && storm_use(hoop_process_id());
+    }
+    if (round % 3 == 0) {
+        hoop_region_forget(PEER, atomic_load(&shared.id), 1);
+    }
+    if (round % 5 == 0) {
+        fine &= hoop_region_fence(ptr, PAGE) == HOOP_OK && !hoop_region_find(ptr, PAGE, &ref);
+    } else {
+        hoop_region_forget(OTHER_PEER, ref.id, ref.generation);
+    }
+    struct hoop_region_stats stats;
+    hoop_region_stats(&stats);
+    return hoop_region_free(ptr) == HOOP_OK && fine && stats.regions > 0;
+}
+
+static void *storm_thread(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&shared.ready, 1);
+    while (atomic_load(&shared.ready) < THREADS) {
+        sched_yield();
+    }
+    bool fine = true;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        fine &= storm_round(round);
+    }
+    return fine ? &shared : NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    bool fine = true;
+    shared.base = make(PAGE);
+    shared.base[0] = 1;
+    atomic_store(&shared.id, ref_of(shared.base).id);
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, storm_thread, NULL), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        void *result = NULL;
+        pthread_join(threads[i], &result);
+        fine &= result != NULL;
+    }
+    assert_true(fine);
+    hoop_region_forget_process(PEER);
+    hoop_region_forget_process(OTHER_PEER);
+    assert_int_equal(hoop_region_free(shared.base), HOOP_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_find, begin, end),
+        cmocka_unit_test_setup_teardown(test_many_regions, begin, end),
+        cmocka_unit_test_setup_teardown(test_free_of_strangers, begin, end),
+        cmocka_unit_test_setup_teardown(test_large, begin, end),
+        cmocka_unit_test_setup_teardown(test_too_large, begin, end),
+        cmocka_unit_test_setup_teardown(test_limits, begin, end),
+        cmocka_unit_test_setup_teardown(test_kinds, begin, end),
+        cmocka_unit_test_setup_teardown(test_death_is_told_once, begin, end),
+        cmocka_unit_test_setup_teardown(test_import, begin, end),
+        cmocka_unit_test_setup_teardown(test_forget_process, begin, end),
+        cmocka_unit_test_setup_teardown(test_own_process, begin, end),
+        cmocka_unit_test_setup_teardown(test_export_of_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(test_fence, begin, end),
+        cmocka_unit_test_setup_teardown(test_fence_under_limits, begin, end),
+        cmocka_unit_test_setup_teardown(test_hostile_descriptors, begin, end),
+        cmocka_unit_test_setup_teardown(test_threads, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

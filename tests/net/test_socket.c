@@ -1,0 +1,114 @@
+/* lib/net/socket.c: who the kernel vouches for, and what a place that cannot be had says. */
+#include "net/socket.h"
+#include "runtime/watch.h"
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Two ends of a Unix connection. False: not here. */
+static bool connected(int ret_ends[2])
+{
+    struct hoop_place place = {.name = ""};
+    int listen_fd = -1;
+    int err = 0;
+    (void)snprintf(place.name, sizeof(place.name), "hoop-test-socket-%d", (int)getpid());
+    if (hoop_socket_listen(&place, NULL, &listen_fd) != HOOP_OK ||
+        hoop_socket_connect(&place, NULL, &ret_ends[0], &err) != HOOP_OK || err != 0 ||
+        hoop_socket_accept(listen_fd, &ret_ends[1]) != HOOP_OK) {
+        return false;
+    }
+    hoop_fork_close(listen_fd);
+    return true;
+}
+
+static void test_vouch(void **state)
+{
+    int ends[2] = {-1, -1};
+    pid_t pid = 0;
+    (void)state;
+    assert_true(connected(ends));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hoop_socket_vouch(ends[i], &pid), HOOP_OK);
+        assert_int_equal(pid, getpid());
+        hoop_fork_close(ends[i]);
+    }
+}
+
+/* In a user namespace that maps nobody all users look alike, this one among them. */
+static int overflow_main(void)
+{
+    int ends[2];
+    pid_t pid = 0;
+    if (unshare(CLONE_NEWUSER) != 0) {
+        return 77;
+    }
+    if (!connected(ends)) {
+        return 1;
+    }
+    return hoop_socket_vouch(ends[1], &pid) == HOOP_NOT_AUTHENTICATED &&
+                   strstr(hoop_thread_error(), "every uid that it does not know") != NULL
+               ? 0
+               : 2;
+}
+
+static void test_overflow(void **state)
+{
+    int status = 0;
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(overflow_main());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
+/* The limit that stopped it is named. */
+static void test_descriptors(void **state)
+{
+    struct rlimit before;
+    struct hoop_place place = {.name = "hoop-test-socket-none"};
+    int fd = -1;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const hoop_result_t result = hoop_socket_listen(&place, NULL, &fd);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(result, HOOP_SYSTEM_ERROR);
+    assert_string_equal(hoop_thread_error(), "cannot make a socket: EMFILE (raise ulimit -n)");
+}
+
+static void test_nobody(void **state)
+{
+    const struct hoop_place place = {.name = "hoop-test-socket-nobody"};
+    int fd = -1;
+    int err = 0;
+    (void)state;
+    assert_int_equal(hoop_socket_connect(&place, NULL, &fd, &err), HOOP_OK);
+    assert_int_equal(err, ECONNREFUSED);
+    hoop_fork_close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vouch),
+        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_nobody),
+    };
+    return cmocka_run_group_tests_name("socket", tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* lib/runtime: what code on the service thread may do with its memory. */
+#include "base/clock.h"
+#include "runtime/service.h"
+#include "runtime/watch.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+#define OBJECTS 100 /* more than the first list of memory to free holds */
+#define OBJECT_BYTES 64
+
+/* An object whose timer frees it, and then goes on to use it. */
+struct object {
+    struct hoop_timer *timer;
+    struct hoop_job *job;
+    uint8_t bytes[OBJECT_BYTES];
+};
+
+static struct object *objects[OBJECTS];
+static int objects_over;
+
+static void object_due(void *arg)
+{
+    struct object *object = arg;
+    struct hoop_job *job = object->job;
+    hoop_timer_destroy(object->timer);
+    hoop_free_later(object);
+    hoop_free_later(NULL);
+    memset(object->bytes, 0x5a, sizeof(object->bytes));
+    objects_over++;
+    if (objects_over == OBJECTS) {
+        hoop_job_complete(job, NULL);
+    }
+}
+
+static void objects_start(void *arg)
+{
+    for (int i = 0; i < OBJECTS; i++) {
+        struct object *object = calloc(1, sizeof(*object));
+        object->job = arg;
+        (void)hoop_timer_create(object_due, object, &object->timer);
+        hoop_timer_start(object->timer, (uint64_t)i % 3, 0);
+        objects[i] = object;
+    }
+}
+
+static void job_wait(struct hoop_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    while (!job->complete) {
+        pthread_cond_wait(&job->changed, &job->lock);
+    }
+    pthread_mutex_unlock(&job->lock);
+    hoop_job_finish(job);
+}
+
+/* That nothing is used when it is free, and nothing leaks, the sanitizers see. */
+static void test_free_later(void **state)
+{
+    (void)state;
+    struct hoop_job job;
+    hoop_job_init(&job);
+    assert_int_equal(hoop_service_start(), HOOP_OK);
+    hoop_service_run(objects_start, &job);
+    job_wait(&job);
+    memset(objects, 0, sizeof(objects));
+    assert_int_equal(objects_over, OBJECTS);
+}
+
+static void thread_note(void *arg)
+{
+    *(pthread_t *)arg = pthread_self();
+}
+
+struct note {
+    struct hoop_job *job;
+    char text[40];
+};
+
+static void post_note(void *arg)
+{
+    const struct note *note = arg;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    (void)hoop_failure_set(&failure, HOOP_ABORTED, 7, "%s", note->text);
+    hoop_job_complete(note->job, &failure);
+}
+
+static void test_posted_and_run(void **state)
+{
+    (void)state;
+    pthread_t thread = pthread_self();
+    struct hoop_job job;
+    assert_int_equal(hoop_service_start(), HOOP_OK);
+    hoop_service_run(thread_note, &thread);
+    assert_false(pthread_equal(thread, pthread_self()));
+    hoop_job_init(&job);
+    struct note note = {.job = &job, .text = "what was posted is a copy"};
+    hoop_service_post(post_note, &note, sizeof(note));
+    memset(&note, 0, sizeof(note));
+    job_wait(&job);
+    assert_string_equal(job.failure.text, "what was posted is a copy");
+}
+
+/* What a shell gives, of which many ranks on a machine need more. */
+static void test_raises_the_limit_of_open_files(void **state)
+{
+    (void)state;
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max < 256 ? limit.rlim_max : 256;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(hoop_service_start(), HOOP_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_true(limit.rlim_cur == limit.rlim_max || limit.rlim_cur == 1048576);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_raises_the_limit_of_open_files), /* the first start does */
+        cmocka_unit_test(test_free_later),
+        cmocka_unit_test(test_posted_and_run),
+    };
+    return cmocka_run_group_tests_name("service", tests, NULL, NULL);
+}

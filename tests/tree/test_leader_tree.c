@@ -1,0 +1,526 @@
+/*
+ * The leader of a machine among several, as its ranks, its children in the tree and the root see
+ * it: ranks 0 and 1 of four are here, so that this machine is the tree's number 0; ranks 2 and 3
+ * are on machines 1 and 2, which the test plays, at the root and then at the leader itself.
+ */
+#include "base/clock.h"
+#include "runtime/service.h"
+#include "runtime/wait.h"
+#include "tree/tree_client.h"
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define HERE 2u
+#define FAR 2u
+#define N (HERE + FAR)
+
+struct world {
+    struct hoop_rendezvous rendezvous;
+    struct client ranks[HERE];
+    struct client machines[FAR]; /* at the root */
+    struct client children[FAR]; /* at the leader */
+    struct hoop_address parent;  /* the leader's, as the root tells it */
+};
+
+/* ---- The join ----------------------------------------------------------------------------- */
+
+static void start(struct world *world, uint64_t dead_after_ms)
+{
+    world->rendezvous = a_meeting();
+    const struct hoop_address address = serve(&world->rendezvous);
+    serve_leader(&world->rendezvous);
+    for (uint32_t i = 0; i < FAR; i++) {
+        union hoop_frame join = machine_join(i + 1, N, HERE + i);
+        join.join.dead_after_ms = dead_after_ms;
+        machine_enter(&world->machines[i], &world->rendezvous, &address);
+        machine_say_place(&world->machines[i], i + 1);
+        client_say(&world->machines[i], &join);
+    }
+    for (uint32_t rank = 0; rank < HERE; rank++) {
+        union hoop_frame join = client_join(N, rank);
+        join.join.dead_after_ms = dead_after_ms;
+        rank_enter(&world->ranks[rank], &world->rendezvous, rank);
+        rank_say_join(&world->ranks[rank], &join);
+    }
+    for (uint32_t i = 0; i < FAR; i++) {
+        const struct hoop_frame_place *tree =
+            &client_expect_frame(&world->machines[i], HOOP_FRAME_PLACE)->place;
+        assert_int_equal(tree->machine, i + 1);
+        assert_int_equal(tree->machines, FAR + 1);
+        world->parent = tree->parent;
+    }
+}
+
+static void say_who(struct client *child, uint32_t machine)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_INFO);
+    frame.info.machine = machine;
+    frame.info.pid = 77;
+    frame.info.process = 100 + machine;
+    (void)snprintf(frame.info.host, sizeof(frame.info.host), "m%u", machine);
+    client_say(child, &frame);
+}
+
+static void child_dial(struct world *world, struct client *child, uint32_t machine)
+{
+    const struct hoop_place place = {.address = world->parent};
+    union hoop_frame hello;
+    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
+    hello.hello.kind = HOOP_HELLO_CHILD;
+    hello.hello.role = HOOP_ROLE_LEADER_TO_PARENT;
+    hello.hello.from = machine;
+    hello.hello.to = 0;
+    (void)snprintf(hello.hello.rendezvous, sizeof(hello.hello.rendezvous), "%s",
+                   world->rendezvous.name);
+    assert_true(client_dial(child, &place, &world->rendezvous, &hello, false));
+}
+
+static void child_enter(struct world *world, uint32_t i)
+{
+    struct client *child = &world->children[i];
+    child_dial(world, child, i + 1);
+    client_expect(child, CLIENT_OPENED);
+    say_who(child, i + 1);
+    rank_expect_roster(child, N);
+    const struct hoop_frame_entry *entries = child->heard.frame.part.entries;
+    for (uint32_t rank = 0; rank < N; rank++) {
+        assert_int_equal(entries[rank].machine, rank < HERE ? 0 : rank - 1);
+    }
+}
+
+static void ready(struct world *world)
+{
+    for (uint32_t i = 0; i < FAR; i++) {
+        child_enter(world, i);
+    }
+    for (uint32_t rank = 0; rank < HERE; rank++) {
+        rank_expect_roster(&world->ranks[rank], N);
+        client_say_plain(&world->ranks[rank], HOOP_FRAME_READY);
+    }
+}
+
+static void join(struct world *world, uint64_t dead_after_ms)
+{
+    start(world, dead_after_ms);
+    ready(world);
+    for (uint32_t i = 0; i < FAR; i++) {
+        assert_true(is_served(&world->rendezvous)); /* until all are ready */
+        client_say_plain(&world->children[i], HOOP_FRAME_READY);
+    }
+    for (uint32_t i = 0; i < FAR; i++) {
+        (void)client_expect_frame(&world->children[i], HOOP_FRAME_GO);
+    }
+    for (uint32_t rank = 0; rank < HERE; rank++) {
+        (void)client_expect_frame(&world->ranks[rank], HOOP_FRAME_GO);
+    }
+    await_end(&world->rendezvous); /* nobody in the middle any more */
+    assert_false(is_led(&world->rendezvous));
+    for (uint32_t i = 0; i < FAR; i++) {
+        client_leave(&world->machines[i]);
+    }
+}
+
+static void leave(struct world *world)
+{
+    for (uint32_t i = 0; i < HERE; i++) {
+        client_leave(&world->ranks[i]);
+    }
+    for (uint32_t i = 0; i < FAR; i++) {
+        client_leave(&world->children[i]);
+    }
+}
+
+/* ---- What passes by ----------------------------------------------------------------------- */
+
+/* The next but for signs of life. */
+static const union hoop_frame *expect(struct client *client, enum hoop_frame_type type)
+{
+    do {
+        client_expect(client, CLIENT_MESSAGE);
+    } while (client->heard.frame.header.type == HOOP_FRAME_BEAT);
+    assert_string_equal(hoop_frame_name(client->heard.frame.header.type), hoop_frame_name(type));
+    return &client->heard.frame;
+}
+
+static union hoop_frame a_blob(uint32_t from, uint32_t to)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_BLOB);
+    frame.blob.comm_id = 1;
+    frame.blob.from = from;
+    frame.blob.to = to;
+    frame.blob.bytes = 1;
+    return frame;
+}
+
+static void test_blobs(void **state)
+{
+    static const struct {
+        uint32_t from, to;
+    } cases[] = {{0, 2}, {0, 3}, {1, 3}, {2, 0}, {2, 1}, {3, 1}, {2, 3}, {3, 2}};
+    struct world world;
+    (void)state;
+    join(&world, 5000);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint32_t from = cases[i].from;
+        const uint32_t to = cases[i].to;
+        const union hoop_frame blob = a_blob(from, to);
+        client_say(from < HERE ? &world.ranks[from] : &world.children[from - HERE], &blob);
+        const union hoop_frame *heard =
+            expect(to < HERE ? &world.ranks[to] : &world.children[to - HERE], HOOP_FRAME_BLOB);
+        assert_int_equal(heard->blob.from, from);
+        assert_int_equal(heard->blob.to, to);
+    }
+    leave(&world);
+}
+
+static union hoop_frame a_fail(const char *text)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_FAIL);
+    frame.reject.code = HOOP_REMOTE_ERROR;
+    frame.reject.rank = 3;
+    (void)snprintf(frame.reject.text, sizeof(frame.reject.text), "%s", text);
+    return frame;
+}
+
+/* A failure goes to all others, once; those of the machine of a rank that failed know it. */
+static void test_fail(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world world;
+        const union hoop_frame first = a_fail("the first");
+        const union hoop_frame second = a_fail("the second");
+        const union hoop_frame blob = a_blob(2, 0);
+        join(&world, 5000);
+        client_say(i == 0 ? &world.ranks[0] : &world.children[1], &first);
+        assert_string_equal(expect(&world.children[0], HOOP_FRAME_FAIL)->reject.text, "the first");
+        client_say(&world.children[0], &second);
+        client_say(&world.children[0], &blob);
+        if (i == 0) {
+            assert_string_equal(expect(&world.children[1], HOOP_FRAME_FAIL)->reject.text,
+                                "the first");
+        } else {
+            for (uint32_t rank = 0; rank < HERE; rank++) {
+                assert_string_equal(expect(&world.ranks[rank], HOOP_FRAME_FAIL)->reject.text,
+                                    "the first");
+            }
+        }
+        (void)expect(&world.ranks[0], HOOP_FRAME_BLOB);
+        leave(&world);
+    }
+}
+
+static void test_goodbye_and_losses(void **state)
+{
+    struct world world;
+    union hoop_frame frame;
+    (void)state;
+    join(&world, 5000);
+    hoop_frame_init(&frame, HOOP_FRAME_LEFT);
+    frame.left.rank = 0;
+    client_say(&world.ranks[0], &frame);
+    for (uint32_t i = 0; i < FAR; i++) {
+        assert_int_equal(expect(&world.children[i], HOOP_FRAME_LEFT)->left.rank, 0);
+    }
+    client_leave(&world.ranks[0]); /* after a goodbye it is no loss elsewhere */
+    assert_int_equal(expect(&world.ranks[1], HOOP_FRAME_DEAD)->dead.certain, 0);
+    /* the process at a child's other end: its ranks are lost with it */
+    client_leave(&world.children[0]);
+    const struct hoop_frame_dead *lost = &expect(&world.ranks[1], HOOP_FRAME_DEAD)->dead;
+    assert_int_equal(lost->rank, 2);
+    assert_int_equal(lost->certain, 1);
+    assert_string_equal(lost->why, "died, or its machine cannot be reached");
+    assert_int_equal(expect(&world.children[1], HOOP_FRAME_DEAD)->dead.rank, 2);
+    /* a rank of this machine: its process lives on, but nobody hears of it any more */
+    client_leave(&world.ranks[1]);
+    lost = &expect(&world.children[1], HOOP_FRAME_DEAD)->dead;
+    assert_int_equal(lost->rank, 1);
+    assert_int_equal(lost->certain, 1);
+    assert_string_equal(lost->why, "closed its connection without a goodbye");
+    leave(&world);
+}
+
+static void beat(struct client *client, uint32_t waiting)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_BEAT);
+    frame.beat.waiting = waiting;
+    client_say(client, &frame);
+}
+
+/* Who is silent is lost, but only while somebody waits. */
+static void test_silence(void **state)
+{
+    struct world world;
+    struct hoop_frame_dead lost = {.rank = N};
+    (void)state;
+    join(&world, 200);
+    uint64_t deadline = hoop_deadline_ns(600);
+    while (hoop_now_ns() < deadline) {
+        hoop_wait_briefly(); /* nobody waits: all are silent, and nothing happens */
+    }
+    deadline = hoop_deadline_ns(TREE_TEST_LONG_MS);
+    while (lost.rank == N && hoop_now_ns() < deadline) {
+        beat(&world.ranks[0], 1);
+        beat(&world.ranks[1], 0);
+        beat(&world.children[0], 0);
+        client_expect(&world.children[0], CLIENT_MESSAGE);
+        if (world.children[0].heard.frame.header.type == HOOP_FRAME_DEAD) {
+            lost = world.children[0].heard.frame.dead;
+        }
+    }
+    assert_int_equal(lost.rank, 3);
+    assert_int_equal(lost.certain, 1);
+    assert_int_equal(strncmp(lost.why, "gave no sign of life for ", 25), 0);
+    leave(&world);
+}
+
+/* ---- Joins that fail ---------------------------------------------------------------------- */
+
+static void expect_all(struct world *world, hoop_result_t code, int rank, const char *words)
+{
+    for (uint32_t i = 0; i < HERE; i++) {
+        rank_expect_roster(&world->ranks[i], N);
+        client_expect_reject(&world->ranks[i], code, rank, words);
+    }
+    for (uint32_t i = 0; i < FAR; i++) {
+        client_expect_reject(&world->machines[i], code, rank, words);
+    }
+    await_end(&world->rendezvous);
+}
+
+/* A rank of this machine cannot go on, or ends: the root tells all. */
+static void test_rank_fails(void **state)
+{
+    (void)state;
+    for (uint32_t how = 0; how < 2; how++) {
+        struct world world;
+        union hoop_frame reject;
+        char text[HOOP_FAILURE_TEXT_BYTES] = "rank 1 (pid 1001, host here) ended during the join";
+        start(&world, 5000);
+        ready(&world);
+        if (how == 0) {
+            hoop_frame_init(&reject, HOOP_FRAME_REJECT);
+            reject.reject.code = HOOP_REMOTE_ERROR;
+            (void)snprintf(reject.reject.text, sizeof(reject.reject.text), "no room");
+            (void)snprintf(text, sizeof(text), "rank 0 (pid 1000, host here): no room");
+            client_say(&world.ranks[0], &reject);
+            client_expect_reject(&world.ranks[1], HOOP_REMOTE_ERROR, 0, text);
+        } else {
+            client_leave(&world.ranks[1]);
+        }
+        client_expect_reject(&world.ranks[0], HOOP_REMOTE_ERROR, how == 0 ? 0 : 1, text);
+        for (uint32_t i = 0; i < FAR; i++) {
+            client_expect_reject(&world.machines[i], HOOP_REMOTE_ERROR, how == 0 ? 0 : 1, text);
+            client_leave(&world.children[i]);
+        }
+        await_end(&world.rendezvous);
+    }
+}
+
+/* A machine fails: what the root says is what all ranks hear. */
+static void test_machine_fails(void **state)
+{
+    (void)state;
+    for (uint32_t how = 0; how < 2; how++) {
+        struct world world;
+        union hoop_frame reject;
+        start(&world, 5000);
+        if (how == 0) {
+            hoop_frame_init(&reject, HOOP_FRAME_REJECT);
+            reject.reject.code = HOOP_OUT_OF_MEMORY;
+            reject.reject.rank = 3;
+            (void)snprintf(reject.reject.text, sizeof(reject.reject.text), "no room for rank 3");
+            client_say(&world.machines[1], &reject);
+            expect_all(&world, HOOP_OUT_OF_MEMORY, 3, "no room for rank 3");
+        } else {
+            ready(&world);
+            client_leave(&world.children[1]); /* the tree breaks; nobody knows better */
+            for (uint32_t i = 0; i < HERE; i++) {
+                client_expect_reject(&world.ranks[i], HOOP_REMOTE_ERROR, -1,
+                                     "the leader of machine 2 (host m2, pid 77) ended during the "
+                                     "join");
+            }
+            for (uint32_t i = 0; i < FAR; i++) {
+                client_expect_reject(&world.machines[i], HOOP_REMOTE_ERROR, -1,
+                                     "the leader of machine 2 (host m2, pid 77) ended during the "
+                                     "join");
+            }
+            client_leave(&world.children[0]);
+            await_end(&world.rendezvous);
+        }
+    }
+}
+
+/* Who is no child is not let in; a child that comes again takes the place of what it was. */
+static void test_children(void **state)
+{
+    struct world world;
+    struct client other;
+    (void)state;
+    start(&world, 5000);
+    child_dial(&world, &other, 5); /* of another parent: no hello that fits */
+    client_expect(&other, CLIENT_OPENED);
+    client_expect(&other, CLIENT_CLOSED);
+    client_leave(&other);
+    child_dial(&world, &other, 1); /* of this one, and too late: it ends before it said anything */
+    client_expect(&other, CLIENT_OPENED);
+    ready(&world);
+    client_leave(&other);
+    for (uint32_t i = 0; i < FAR; i++) {
+        client_say_plain(&world.children[i], HOOP_FRAME_READY);
+    }
+    for (uint32_t rank = 0; rank < HERE; rank++) {
+        (void)client_expect_frame(&world.ranks[rank], HOOP_FRAME_GO);
+    }
+    for (uint32_t i = 0; i < FAR; i++) {
+        client_leave(&world.machines[i]);
+    }
+    leave(&world);
+}
+
+/* The root ends: nobody can tell all any more, so that the tree does. */
+static void test_root_ends(void **state)
+{
+    struct world world;
+    (void)state;
+    start(&world, 5000);
+    for (uint32_t i = 0; i < FAR; i++) {
+        child_enter(&world, i);
+    }
+    retire(&world.rendezvous);
+    for (uint32_t i = 0; i < HERE; i++) {
+        rank_expect_roster(&world.ranks[i], N);
+    }
+    for (uint32_t i = 0; i < HERE; i++) {
+        client_expect_reject(&world.ranks[i], HOOP_REMOTE_ERROR, -1, "the process (pid ");
+    }
+    for (uint32_t i = 0; i < FAR; i++) {
+        client_expect_reject(&world.children[i], HOOP_REMOTE_ERROR, -1, "the process (pid ");
+        client_leave(&world.machines[i]);
+    }
+}
+
+/* ---- All ranks on one machine, though there might be others ------------------------------- */
+
+static void join_here(struct client *client, const struct hoop_rendezvous *rendezvous, uint32_t n,
+                      uint32_t rank, uint64_t timeout_ms)
+{
+    union hoop_frame join = client_join(n, rank);
+    join.join.timeout_ms = timeout_ms;
+    join.join.left_ms = timeout_ms;
+    rank_enter(client, rendezvous, rank);
+    rank_say_join(client, &join);
+}
+
+static struct hoop_rendezvous gather_here(struct client *ranks, uint32_t n, uint32_t local_n,
+                                          uint64_t timeout_ms, bool served)
+{
+    struct hoop_rendezvous rendezvous = a_meeting();
+    rendezvous.local_n = local_n;
+    if (served) {
+        (void)serve(&rendezvous);
+    }
+    serve_leader(&rendezvous);
+    for (uint32_t rank = 0; rank < n; rank++) {
+        join_here(&ranks[rank], &rendezvous, n, rank, timeout_ms);
+    }
+    return rendezvous;
+}
+
+static void complete_here(struct client *ranks, uint32_t n)
+{
+    for (uint32_t rank = 0; rank < n; rank++) {
+        rank_expect_roster(&ranks[rank], n);
+        client_say_plain(&ranks[rank], HOOP_FRAME_READY);
+    }
+    for (uint32_t rank = 0; rank < n; rank++) {
+        (void)client_expect_frame(&ranks[rank], HOOP_FRAME_GO);
+        client_leave(&ranks[rank]);
+    }
+}
+
+/* They need no root, and if there is one, it hears so and ends: by whatever it had heard before. */
+static void test_alone(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 3; n++) {
+        for (int served = 0; served < 2; served++) {
+            struct client ranks[3];
+            const struct hoop_rendezvous rendezvous =
+                gather_here(ranks, n, served == 1 ? 0 : n, 60000, served == 1);
+            complete_here(ranks, n);
+            await_end(&rendezvous);
+        }
+    }
+}
+
+/* Who took it for its parent before it knew that it is alone has come in vain. */
+static void test_child_of_nobody(void **state)
+{
+    struct client ranks[2];
+    struct world world = {.rendezvous = a_meeting()};
+    struct client *child = &world.children[0];
+    (void)state;
+    (void)serve(&world.rendezvous);
+    serve_leader(&world.rendezvous);
+    join_here(&ranks[0], &world.rendezvous, 2, 0, 60000);
+    world.parent = world.rendezvous.addresses[0]; /* one port serves all that this process does */
+    const uint64_t deadline = hoop_deadline_ns(TREE_TEST_LONG_MS);
+    child_dial(&world, child, 1);
+    while (!client_opens(child) && hoop_now_ns() < deadline) { /* it has not found the root yet */
+        client_leave(child);
+        child_dial(&world, child, 1);
+    }
+    join_here(&ranks[1], &world.rendezvous, 2, 1, 60000);
+    client_expect_closed(child, HOOP_REMOTE_ERROR);
+    complete_here(ranks, 2);
+    await_end(&world.rendezvous);
+}
+
+/* The launcher says that there are others: so the root is asked, and alone nothing is settled. */
+static void test_never_alone(void **state)
+{
+    struct client ranks[3];
+    (void)state;
+    const struct hoop_rendezvous rendezvous = gather_here(ranks, 3, 2, 60000, true);
+    complete_here(ranks, 3);
+    await_end(&rendezvous);
+    (void)gather_here(ranks, 3, 2, 400, false);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        client_expect_reject(&ranks[rank], HOOP_TIMEOUT, -1,
+                             "ranks 0, 1, 2 of 3 (host here) did not find the root: tried ");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blobs),
+        cmocka_unit_test(test_fail),
+        cmocka_unit_test(test_goodbye_and_losses),
+        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_rank_fails),
+        cmocka_unit_test(test_machine_fails),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_child_of_nobody),
+        cmocka_unit_test(test_never_alone),
+        cmocka_unit_test(test_children),
+        cmocka_unit_test(test_root_ends),
+    };
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (hoop_service_start() != HOOP_OK) {
+        (void)fprintf(stderr, "%s\n", hoop_thread_error());
+        return 1;
+    }
+    return cmocka_run_group_tests_name("leader in a tree", tests, NULL, NULL);
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Two jobs with one secret and one port, over three machines (network namespaces, machines_net.sh)
+# of which they share one, started in every order: no rank of one ever ends up in the other. Each
+# is right, or refused with a sentence that names the other job.
+#     jobs.sh HOOPRUN JOB_RANK [ROUNDS]
+# Without root, or where namespaces are not allowed: exit code 77 with the reason.
+set -u
+
+hooprun=$(readlink -f "${1:?usage: jobs.sh HOOPRUN JOB_RANK [ROUNDS]}")
+program=$(readlink -f "${2:?usage: jobs.sh HOOPRUN JOB_RANK [ROUNDS]}")
+rounds=${3:-5}
+here=$(dirname "$(readlink -f "$0")")
+# shellcheck source=tests/whole/machines_net.sh
+. "$here/machines_net.sh"
+
+work=$(mktemp -d)
+passed=0 failed=0
+port=0
+unset "${!HOOP_@}" "${!SLURM_@}" "${!PMI_@}" "${!OMPI_@}"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID
+
+finish() {
+    trap - EXIT
+    unmake
+    rm -rf "$work"
+    exit "$1"
+}
+trap 'finish 1' EXIT INT TERM HUP
+
+# machine JOB HOST NODE-RANK ADDRESS [OPTIONS]: two ranks; their output and exit code are files.
+machine() {
+    local job=$1 host=$2 node=$3 address=$4 code=0
+    shift 4
+    on "$host" env "HOOP_SECRET_FILE=$work/secret" HOOP_INIT_TIMEOUT_MS=4000 "$hooprun" -n 2 \
+        --nnodes 2 --node-rank "$node" --master-addr "$address" --master-port $port "$@" \
+        -- "$program" "$job" >"$work/out.$job.$host" 2>&1 </dev/null || code=$?
+    echo $code >"$work/code.$job.$host"
+}
+
+# together PAUSE "ARGUMENTS OF machine"...: in a random order, some at once, some a little later.
+together() {
+    local start
+    while IFS= read -r start; do
+        # shellcheck disable=SC2086
+        machine $start &
+        [ $((RANDOM % 3)) = 0 ] || sleep "0.$((RANDOM % 6))"
+    done < <(printf '%s\n' "$@" | shuf)
+    wait
+}
+
+names_other='another job is|; (a )?process .*listens there|already runs machine'
+
+# fate JOB: right, refused or the complaint.
+fate() {
+    local codes
+    codes=$(cat "$work"/code."$1".* | sort -u | tr '\n' ' ')
+    if grep -qs merged "$work"/out.*; then
+        echo "merged"
+    elif [ "$codes" = "0 " ]; then
+        echo "right"
+    elif grep -Eqs "$names_other" "$work"/out."$1".*; then
+        echo "refused"
+    else
+        echo "job $1 ended with $codes and names no other job"
+    fi
+}
+
+# judge NAME ALLOWED...: the fates of both jobs are among these.
+judge() {
+    local name=$1 fates
+    shift
+    fates="$(fate 1), $(fate 2)"
+    if printf '%s\n' "$@" | grep -qxF "$fates"; then
+        echo "ok $name: $fates"
+        passed=$((passed + 1))
+    else
+        echo "FAIL $name: $fates"
+        tail -n 5 "$work"/out.* | cut -c 1-300
+        failed=$((failed + 1))
+    fi
+    rm -f "$work"/out.* "$work"/code.*
+}
+
+refusal=$(net_refusal)
+if [ -n "$refusal" ]; then
+    echo "skipped: $refusal"
+    finish 77
+fi
+(
+    umask 077
+    od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$work/secret"
+)
+hosts a b c
+for ((round = 1; round <= rounds; round++)); do
+    # Told apart by where they meet, though all four have the same names otherwise.
+    port=$((20000 + RANDOM % 10000))
+    together "1 a 0 10.77.1.1" "1 b 1 10.77.1.1" "2 b 0 10.77.1.2" "2 c 1 10.77.1.2"
+    judge "$round, other addresses" "right, right"
+    # Told apart by their run ids; only one of them can have the port while it needs it.
+    port=$((20000 + RANDOM % 10000))
+    together "1 a 0 10.77.1.1 --run-id alpha" "1 b 1 10.77.1.1 --run-id alpha" \
+        "2 a 0 10.77.1.1 --run-id beta" "2 c 1 10.77.1.1 --run-id beta"
+    judge "$round, the same address" "right, right" "right, refused" "refused, right"
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ] || finish 1
+finish 0

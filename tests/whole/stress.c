@@ -1,0 +1,395 @@
+/*
+ * Random programs of operations over processes, threads, streams and overlapping comms, every byte
+ * of every buffer compared (stress_program.h, stress_call.h, stress_stream.h):
+ *
+ *     stress [--processes P] [--threads T] [--streams K] [--seconds S] [--seed N] [--bytes B]
+ *            [--programs N] [--machines M] [--any-order] [--harm KIND] [--rounds N]
+ *
+ * --programs: until so many have run, of STRESS_PROGRAM_STEPS steps each, and not for a time.
+ * P processes of T ranks each,which all run K streams at once, and a thread in each process that
+ * makes and ends comms of its own all the time. HOOP_* variables are the job's, so that algorithms,
+ * transports and checks can be chosen. --any-order: sums must be exact, because the algorithms that
+ * are chosen do not all add in the order of the ranks. Collectives that this version lacks are left
+ * * out. The parent never calls hoop.
+ *
+ * --harm abort|revoke|exit|cancel|fork|calls|all: in each of N rounds, jobs of S seconds with the
+ * next seeds, that is done to one process (stress_harm.h); operations may fail then, where it is to
+ * be expected, but nothing may be wrong.
+ */
+#include "base/clock.h"
+#include "harness/family.h"
+#include "whole/stress_harm.h"
+#include "whole/stress_stream.h"
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STRESS_PATIENCE_MS 150000 /* beyond the time that was asked for */
+#define STRESS_PROGRAM_MS 2000    /* what a program may take at the slowest */
+
+struct options {
+    int processes, threads, streams, machines;
+    double seconds;
+    uint64_t programs;
+    enum stress_harm harm; /* HARM_KINDS: each in turn */
+    int rounds;
+    struct stress_program program;
+};
+
+/* What a process tells its parent. */
+struct report {
+    struct stress_totals totals;
+    char wrong[500];
+};
+
+/* What every process inherits. */
+struct legacy {
+    const struct options *options;
+    struct stress_births *births;
+};
+
+/* ---- Churn -------------------------------------------------------------------------------- */
+
+struct churn {
+    pthread_t thread;
+    _Atomic bool over;
+    uint64_t seed, comms;
+    char wrong[200];
+};
+
+/* A sum of the ranks' numbers by a group. */
+static bool churn_sum(hoop_comm_t *comms, int n)
+{
+    int32_t values[3];
+    hoop_result_t result = hoop_group_start();
+    for (int r = 0; r < n; r++) {
+        values[r] = r + 1;
+        result = result == HOOP_OK ? hoop_all_reduce(&values[r], &values[r], 1, HOOP_INT32,
+                                                     HOOP_SUM, comms[r], NULL)
+                                   : result;
+    }
+    const hoop_result_t ended = hoop_group_end();
+    bool good = result == HOOP_OK && ended == HOOP_OK;
+    for (int r = 0; r < n; r++) {
+        good = good && values[r] == n * (n + 1) / 2;
+    }
+    return good;
+}
+
+/* Comms within the process that are made, used, and destroyed or aborted. */
+static void *churn_main(void *arg)
+{
+    const struct timespec breath = {.tv_nsec = 2000000}; /* or it would be all that runs */
+    struct churn *churn = arg;
+    struct stress_random random = stress_random_from(churn->seed, 0, 0, 0);
+    while (!atomic_load(&churn->over) && churn->wrong[0] == 0) {
+        hoop_comm_t comms[3];
+        const int n = 1 + (int)stress_below(&random, 3);
+        if (hoop_comm_init_all(comms, n, NULL) != HOOP_OK) {
+            (void)snprintf(churn->wrong, sizeof(churn->wrong), "churn: hoop_comm_init_all: %s",
+                           hoop_get_last_error(NULL));
+            break;
+        }
+        if (!churn_sum(comms, n)) {
+            (void)snprintf(churn->wrong, sizeof(churn->wrong), "churn: a sum of %d: %s", n,
+                           hoop_get_last_error(NULL));
+        }
+        for (int r = 0; r < n; r++) {
+            (void)(stress_below(&random, 2) == 0 ? hoop_comm_abort(comms[r])
+                                                 : hoop_comm_destroy(comms[r]));
+        }
+        churn->comms += (uint64_t)n;
+        nanosleep(&breath, NULL);
+    }
+    return NULL;
+}
+
+/* ---- A process ---------------------------------------------------------------------------- */
+
+/* Which collectives this version has. */
+static void process_probe(struct stress_program *program)
+{
+    hoop_comm_t comm = HOOP_COMM_NULL;
+    char element = 0;
+    if (hoop_comm_init_all(&comm, 1, NULL) != HOOP_OK) {
+        return;
+    }
+    for (int kind = 0; kind < MODEL_KINDS; kind++) {
+        const struct model_call call = {.kind = (enum model_kind)kind, .n = 1};
+        const bool there = model_start(&call, &element, &element, comm) != HOOP_UNSUPPORTED;
+        program->kinds |= there ? 1u << kind : 0;
+    }
+    (void)hoop_group_start();
+    program->messages = hoop_send(&element, 0, HOOP_INT8, 0, comm, NULL) == HOOP_OK &&
+                        hoop_recv(&element, 0, HOOP_INT8, 0, comm, NULL) == HOOP_OK;
+    program->messages = hoop_group_end() == HOOP_OK && program->messages;
+    (void)hoop_comm_destroy(comm);
+}
+
+static void process_environment(const struct options *options, int process)
+{
+    char text[16];
+    setenv("HOOP_DEBUG", "none", 0);
+    if (options->machines > 1) {
+        (void)snprintf(text, sizeof(text), "%d", process % options->machines);
+        setenv("HOOP_HOSTID", text, 1);
+        setenv("HOOP_SOCKET_IFNAME", "lo", 0);
+    }
+}
+
+static void *process_stream(void *arg)
+{
+    stress_stream_run(arg);
+    return NULL;
+}
+
+static void totals_add(struct stress_totals *to, const struct stress_totals *from)
+{
+    to->programs += from->programs;
+    to->results += from->results;
+    to->bytes += from->bytes;
+    to->groups += from->groups;
+    to->barriers += from->barriers;
+    to->births += from->births;
+    to->churned += from->churned;
+    to->failures += from->failures;
+}
+
+/* The first that is heard; wrong bytes rather than what follows when somebody stops over them. */
+static void report_wrong(struct report *report, const char *text)
+{
+    const bool bytes = strstr(text, "WRONG") != NULL && strstr(report->wrong, "WRONG") == NULL;
+    if (report->wrong[0] == 0 || bytes) {
+        (void)snprintf(report->wrong, sizeof(report->wrong), "%s", text);
+    }
+}
+
+/* All streams of all ranks of the process, each in a thread. */
+static void process_streams(const struct legacy *legacy, const struct stress_program *program,
+                            int process, struct report *ret)
+{
+    static struct stress_stream streams[STRESS_MOST_RANKS * STRESS_MOST_STREAMS];
+    pthread_t threads[STRESS_MOST_RANKS * STRESS_MOST_STREAMS];
+    const struct options *options = legacy->options;
+    const uint64_t until = hoop_now_ns() + (uint64_t)(options->seconds * 1e9);
+    const int n = options->threads * options->streams;
+    const int victim = (int)(program->seed % (uint64_t)options->processes);
+    struct stress_harmer harmer = {
+        .harm = process == victim ? options->harm : HARM_NONE,
+        .seed = program->seed,
+        .seconds = options->seconds,
+        .streams = streams,
+        .threads = threads,
+    };
+    int started = 0;
+    for (; started < n; started++) {
+        struct stress_stream *stream = &streams[started];
+        stream->program = program;
+        stream->births = legacy->births;
+        stream->rank = process * options->threads + started / options->streams;
+        stream->stream = started % options->streams;
+        stream->until_ns = until;
+        stream->programs =
+            (options->programs + (uint64_t)options->streams - 1) / (uint64_t)options->streams;
+        stream->lenient = stress_harm_fails(options->harm);
+        (void)pthread_mutex_init(&stream->lock, NULL);
+        if (pthread_create(&threads[started], NULL, process_stream, stream) != 0) {
+            report_wrong(ret, "no thread for a stream");
+            break;
+        }
+    }
+    harmer.n_streams = started;
+    stress_harm_start(&harmer);
+    for (int i = 0; i < started; i++) {
+        void *value = NULL;
+        (void)pthread_join(threads[i], &value);
+        if (value == PTHREAD_CANCELED) {
+            stress_stream_abandon(&streams[i]);
+        }
+        totals_add(&ret->totals, &streams[i].totals);
+        report_wrong(ret, streams[i].wrong);
+    }
+    stress_harm_join(&harmer);
+    report_wrong(ret, harmer.wrong);
+}
+
+static void process_run(const struct family_self *self, const void *arg)
+{
+    const struct legacy *legacy = arg;
+    struct stress_program program = legacy->options->program;
+    struct churn churn = {.seed = program.seed + (uint64_t)self->rank};
+    struct report report = {.wrong = ""};
+    process_environment(legacy->options, self->rank);
+    process_probe(&program);
+    const bool churns = pthread_create(&churn.thread, NULL, churn_main, &churn) == 0;
+    process_streams(legacy, &program, self->rank, &report);
+    atomic_store(&churn.over, true);
+    if (churns) {
+        (void)pthread_join(churn.thread, NULL);
+    }
+    report.totals.churned = churn.comms;
+    if (!stress_harm_fails(legacy->options->harm)) {
+        report_wrong(&report, churn.wrong);
+    }
+    if (!family_say(self, &report, sizeof(report))) {
+        _exit(3);
+    }
+}
+
+/* ---- The parent --------------------------------------------------------------------------- */
+
+static void print_totals(const struct options *options, const struct stress_totals *totals)
+{
+    printf("%d x %d ranks, %d streams, seed %llu: %llu programs, %llu results, %.3g bytes, %llu "
+           "groups, %llu "
+           "barriers, %llu births, %llu churned comms; harm: %s, %llu failures\n",
+           options->processes, options->threads, options->streams,
+           (unsigned long long)options->program.seed, (unsigned long long)totals->programs,
+           (unsigned long long)totals->results, (double)totals->bytes,
+           (unsigned long long)totals->groups, (unsigned long long)totals->barriers,
+           (unsigned long long)totals->births, (unsigned long long)totals->churned,
+           stress_harm_name(options->harm), (unsigned long long)totals->failures);
+}
+
+static bool run(const struct options *options)
+{
+    const uint64_t deadline =
+        hoop_deadline_ns((uint64_t)(options->seconds * 1000) +
+                         options->programs * STRESS_PROGRAM_MS + STRESS_PATIENCE_MS);
+    struct legacy legacy = {.options = options};
+    struct stress_totals totals = {.results = 0};
+    struct family family;
+    bool good = true;
+    void *shared = mmap(NULL, sizeof(*legacy.births), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    family_init(&family, options->processes);
+    legacy.births = shared;
+    if (shared == MAP_FAILED || !family_fork_all(&family, process_run, &legacy)) {
+        family_finish(&family);
+        printf("FAILED: cannot start %d processes: %s\n", options->processes, strerror(errno));
+        return false;
+    }
+    for (int p = 0; p < options->processes; p++) {
+        struct report report = {.wrong = ""};
+        const enum family_heard heard = family_hear(&family, p, &report, sizeof(report), deadline);
+        /* who was made to exit says nothing, but must exit with 0 */
+        const bool leaves = options->harm == HARM_EXIT && heard == FAMILY_ENDED;
+        if (heard != FAMILY_HEARD && !leaves) {
+            report_wrong(&report, heard == FAMILY_SILENT ? "it hangs" : "it died");
+        }
+        totals_add(&totals, &report.totals);
+        if (report.wrong[0] != 0 || !family_reap(&family, p, deadline)) {
+            printf("FAILED: process %d: %s\n", p,
+                   report.wrong[0] != 0 ? report.wrong : "it did not exit with 0");
+            good = false;
+        }
+    }
+    family_finish(&family);
+    (void)munmap(shared, sizeof(*legacy.births));
+    print_totals(options, &totals);
+    return good;
+}
+
+static const char usage[] =
+    "usage: stress [--processes P] [--threads T] [--streams K] [--seconds S] [--seed N]\n"
+    "              [--programs N] [--bytes B] [--machines M] [--any-order] [--rounds N]\n"
+    "              [--harm abort|revoke|exit|cancel|fork|calls|all]\n";
+
+static bool options_read(int argc, char **argv, struct options *options)
+{
+    static const struct option names[] = {
+        {"processes", required_argument, NULL, 'p'}, {"threads", required_argument, NULL, 't'},
+        {"streams", required_argument, NULL, 'k'},   {"seconds", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, 'x'},      {"bytes", required_argument, NULL, 'b'},
+        {"machines", required_argument, NULL, 'm'},  {"any-order", no_argument, NULL, 'o'},
+        {"programs", required_argument, NULL, 'q'},  {"harm", required_argument, NULL, 'h'},
+        {"rounds", required_argument, NULL, 'r'},    {NULL, 0, NULL, 0},
+    };
+    for (int letter; (letter = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        char *end = NULL;
+        const bool number = letter != 'o' && letter != 'h' && letter != '?';
+        const double value = number ? strtod(optarg, &end) : 0;
+        if (letter == '?' || (end != NULL && (*end != 0 || end == optarg || value < 0))) {
+            return false;
+        }
+        switch (letter) {
+        case 'p':
+            options->processes = (int)value;
+            break;
+        case 't':
+            options->threads = (int)value;
+            break;
+        case 'k':
+            options->streams = (int)value;
+            break;
+        case 's':
+            options->seconds = value;
+            break;
+        case 'x':
+            options->program.seed = strtoull(optarg, NULL, 10);
+            break;
+        case 'b':
+            options->program.most_bytes = (size_t)value;
+            break;
+        case 'm':
+            options->machines = (int)value;
+            break;
+        case 'q':
+            options->programs = (uint64_t)value;
+            break;
+        case 'r':
+            options->rounds = (int)value;
+            break;
+        case 'h':
+            options->harm = stress_harm_from(optarg);
+            if (options->harm == HARM_KINDS && strcmp(optarg, "all") != 0) {
+                return false;
+            }
+            break;
+        default:
+            options->program.special = false;
+            break;
+        }
+    }
+    options->program.ranks = options->processes * options->threads;
+    return optind == argc && options->program.ranks >= 2 &&
+           options->program.ranks <= STRESS_MOST_RANKS && options->streams >= 1 &&
+           options->streams <= STRESS_MOST_STREAMS && options->program.most_bytes >= 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {
+        .processes = 2,
+        .threads = 2,
+        .streams = 2,
+        .seconds = 10,
+        .machines = 1,
+        .rounds = 1,
+        .program = {.seed = 1, .special = true, .most_bytes = (size_t)1 << 20},
+    };
+    if (!options_read(argc, argv, &options)) {
+        (void)fprintf(stderr, "%s%d ranks at most, %d streams\n", usage, STRESS_MOST_RANKS,
+                      STRESS_MOST_STREAMS);
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    bool good = true;
+    for (int round = 0; round < options.rounds && good; round++) {
+        struct options one = options;
+        one.program.seed += (uint64_t)round;
+        if (options.harm == HARM_KINDS) {
+            one.harm = (enum stress_harm)(HARM_ABORT + round % (HARM_KINDS - HARM_ABORT));
+        }
+        good = run(&one);
+        (void)fflush(stdout);
+    }
+    return good ? 0 : 1;
+}

@@ -1,0 +1,49 @@
+/*
+ * One call of one rank in the stress: buffers of a drawn kind and place, inputs, and afterwards a
+ * comparison of every byte: results with the serial model, inputs and what lies around them with
+ * what they were.
+ */
+#ifndef HOOP_TESTS_STRESS_CALL_H
+#define HOOP_TESTS_STRESS_CALL_H
+
+#include "whole/stress_program.h"
+
+#define STRESS_ARENA_BYTES ((size_t)4 << 20)
+
+/* Where a rank's call happens. */
+struct stress_place {
+    const struct stress_program *program;
+    hoop_comm_t comm;
+    int n, rank;          /* in the comm */
+    unsigned char *arena; /* one region that several buffers share */
+    size_t *arena_used;
+};
+
+/* A buffer with guards, and what must be in it afterwards. */
+struct stress_area {
+    unsigned char *block, *image;
+    size_t bytes, at; /* of the block; of the elements in it */
+    enum { AREA_NONE, AREA_PLAIN, AREA_REGISTERED, AREA_REGION, AREA_ARENA } kind;
+    void *handle;
+};
+
+struct stress_run {
+    struct stress_place place;
+    struct stress_call call;
+    struct model_call model;
+    bool in_place, sends, receives; /* of a message: whether this rank does */
+    struct stress_area send, recv;
+};
+
+/* False: no memory. In any case stress_run_finish(). */
+bool stress_run_init(struct stress_run *run, const struct stress_place *place,
+                     const struct stress_call *call, struct stress_random *random);
+/* Calls hoop; a message that this rank has no part in is none. */
+hoop_result_t stress_run_start(const struct stress_run *run);
+/* True: every byte is as it must be; else ret_text says which is not. */
+bool stress_run_check(const struct stress_run *run, char *ret_text, size_t text_bytes);
+void stress_run_finish(struct stress_run *run);
+/* The call has failed and its buffers are this rank's again: what is written now must stay. */
+void stress_run_claim(const struct stress_run *run);
+
+#endif

@@ -1,0 +1,307 @@
+/* See stress_stream.h. */
+#include "whole/stress_stream.h"
+#include "base/clock.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STREAM_TIMEOUT_MS 60000
+#define STREAM_LENIENT_MS 2500
+
+/* Every function that goes on only after this returns true; false: the stream is over. */
+static bool stream_ok(struct stress_stream *stream, hoop_result_t result, const char *what)
+{
+    if (result == HOOP_OK) {
+        return true;
+    }
+    stream->totals.failures++;
+    if (!stream->lenient && stream->wrong[0] == 0) {
+        (void)snprintf(stream->wrong, sizeof(stream->wrong),
+                       "rank %d, stream %d, step %llu: %s: %s (%s)", stream->rank, stream->stream,
+                       (unsigned long long)stream->step, what, hoop_get_error_name(result),
+                       hoop_get_last_error(NULL));
+    }
+    return false;
+}
+
+/* ---- Comms -------------------------------------------------------------------------------- */
+
+/* The id of this generation, which the first member makes. */
+static bool stream_id(const struct stress_stream *stream, struct stress_birth *birth, bool makes,
+                      uint64_t generation, hoop_unique_id_t *ret_id)
+{
+    const struct timespec nap = {.tv_nsec = 100000};
+    const uint64_t deadline =
+        hoop_deadline_ns(stream->lenient ? STREAM_LENIENT_MS : STREAM_TIMEOUT_MS);
+    if (makes) {
+        if (hoop_get_unique_id(&birth->id) != HOOP_OK) {
+            return false;
+        }
+        /* pairs with the acquire below */
+        atomic_store_explicit(&birth->generation, generation, memory_order_release);
+    }
+    while (atomic_load_explicit(&birth->generation, memory_order_acquire) < generation) {
+        if (hoop_now_ns() > deadline) {
+            return false;
+        }
+        nanosleep(&nap, NULL);
+    }
+    *ret_id = birth->id;
+    return true;
+}
+
+/* Another handle in place of the old one, which is returned. */
+static hoop_comm_t stream_put(struct stress_stream *stream, int form, hoop_comm_t comm)
+{
+    pthread_mutex_lock(&stream->lock);
+    hoop_comm_t old = stream->comms[form].comm;
+    stream->comms[form].comm = comm;
+    pthread_mutex_unlock(&stream->lock);
+    return old;
+}
+
+static bool stream_bear(struct stress_stream *stream, int form)
+{
+    struct stress_comm *it = &stream->comms[form];
+    const int rank = stream->rank;
+    const bool second = form == 2 ? rank % 2 == 1 : form == 3 && rank >= stream->program->ranks / 2;
+    int members[STRESS_MOST_RANKS];
+    hoop_unique_id_t id;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.op_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_TIMEOUT_MS;
+    config.init_timeout_ms = config.op_timeout_ms;
+    it->n = stress_members(stream->program, form, rank, members);
+    for (int i = 0; i < it->n; i++) {
+        it->rank = members[i] == rank ? i : it->rank;
+    }
+    struct stress_birth *birth = &stream->births->births[stream->stream][form][second ? 1 : 0];
+    if (!stream_id(stream, birth, it->rank == 0, ++it->generation, &id)) {
+        return stream_ok(stream, HOOP_TIMEOUT, "no unique id");
+    }
+    stream->totals.births++;
+    hoop_comm_t comm = HOOP_COMM_NULL;
+    const hoop_result_t result = hoop_comm_init_rank_config(&comm, it->n, id, it->rank, &config);
+    stream_put(stream, form, comm);
+    return stream_ok(stream, result, "hoop_comm_init_rank_config");
+}
+
+static bool stream_bury(struct stress_stream *stream, int form, bool finalize)
+{
+    hoop_comm_t comm = stream_put(stream, form, HOOP_COMM_NULL);
+    const hoop_result_t finalized = finalize ? hoop_comm_finalize(comm) : HOOP_OK;
+    const hoop_result_t destroyed = hoop_comm_destroy(comm);
+    return stream_ok(stream, finalized, "hoop_comm_finalize") &&
+           stream_ok(stream, destroyed, "hoop_comm_destroy");
+}
+
+/* ---- Calls -------------------------------------------------------------------------------- */
+
+/* What this rank draws for itself in a step. */
+static struct stress_random stream_random(const struct stress_stream *stream)
+{
+    return stress_random_from(stream->program->seed, (uint64_t)stream->stream, stream->step,
+                              (uint64_t)stream->rank);
+}
+
+static bool stream_prepare(struct stress_stream *stream, const struct stress_call *call,
+                           struct stress_random *random, struct stress_run *ret)
+{
+    const struct stress_comm *comm = &stream->comms[call->comm];
+    const struct stress_place place = {
+        .program = stream->program,
+        .comm = comm->comm,
+        .n = comm->n,
+        .rank = comm->rank,
+        .arena = stream->arena,
+        .arena_used = &stream->arena_used,
+    };
+    return stream_ok(stream,
+                     stress_run_init(ret, &place, call, random) ? HOOP_OK : HOOP_OUT_OF_MEMORY,
+                     "memory for a call");
+}
+
+static bool stream_check(struct stress_stream *stream, const struct stress_run *run)
+{
+    char text[400];
+    if (!stress_run_check(run, text, sizeof(text))) {
+        (void)snprintf(stream->wrong, sizeof(stream->wrong),
+                       "stream %d, step %llu, comm %d: WRONG: %s", stream->stream,
+                       (unsigned long long)stream->step, run->call.comm, text);
+        return false;
+    }
+    if (run->recv.kind == AREA_NONE && run->send.kind == AREA_NONE) {
+        return true; /* a message between others */
+    }
+    stream->totals.results++;
+    stream->totals.bytes += run->model.count * model_type_bytes(run->model.type);
+    return true;
+}
+
+/* After a failure nobody writes to the buffers any more: the late ones have this long to do it. */
+static void stream_claim(struct stress_stream *stream, const struct stress_run *runs, int n)
+{
+    const struct timespec nap = {.tv_nsec = 20000000};
+    for (int i = 0; i < n; i++) {
+        stress_run_claim(&runs[i]);
+    }
+    nanosleep(&nap, NULL);
+    for (int i = 0; i < n; i++) {
+        (void)stream_check(stream, &runs[i]);
+    }
+}
+
+/* Starts all runs: those of one comm in order, the comms as drawn. Some groups nest. */
+static hoop_result_t stream_start(struct stress_run *runs, int n, struct stress_random *random)
+{
+    bool started[STRESS_MOST_CALLS] = {false};
+    hoop_result_t result = HOOP_OK;
+    for (int left = n; left > 0 && result == HOOP_OK; left--) {
+        int i = (int)stress_below(random, (uint32_t)n);
+        while (started[i]) {
+            i = (i + 1) % n;
+        }
+        for (int j = i; j >= 0; j--) {
+            i = !started[j] && runs[j].call.comm == runs[i].call.comm ? j : i;
+        }
+        started[i] = true;
+        const bool nests = stress_below(random, 4) == 0;
+        result = nests ? hoop_group_start() : HOOP_OK;
+        result = result == HOOP_OK ? stress_run_start(&runs[i]) : result;
+        if (nests) {
+            const hoop_result_t ended = hoop_group_end();
+            result = result == HOOP_OK ? ended : result;
+        }
+    }
+    return result;
+}
+
+static hoop_result_t stream_group(struct stress_run *runs, int n, struct stress_random *random)
+{
+    (void)hoop_group_start();
+    const hoop_result_t result = stream_start(runs, n, random);
+    const hoop_result_t ended = hoop_group_end();
+    return result == HOOP_OK ? ended : result;
+}
+
+static bool stream_calls(struct stress_stream *stream, const struct stress_step *step)
+{
+    struct stress_run runs[STRESS_MOST_CALLS];
+    struct stress_random random = stream_random(stream);
+    const bool group = step->n_calls > 1 || step->calls[0].message;
+    bool good = true;
+    int n = 0;
+    while (n < step->n_calls && good) {
+        good = stream_prepare(stream, &step->calls[n], &random, &runs[n]);
+        n++;
+    }
+    if (good) {
+        const hoop_result_t result =
+            group ? stream_group(runs, n, &random) : stress_run_start(&runs[0]);
+        good = stream_ok(stream, result, group ? "a group" : "a call");
+        if (!good) {
+            stream_claim(stream, runs, n);
+        }
+    }
+    stream->totals.groups += group ? 1 : 0;
+    for (int i = 0; i < n; i++) {
+        good = good && stream_check(stream, &runs[i]);
+        stress_run_finish(&runs[i]);
+    }
+    return good;
+}
+
+/* ---- Twins: two threads on one comm ------------------------------------------------------- */
+
+static void *twin_main(void *arg)
+{
+    const struct stress_run *run = arg;
+    return (void *)(intptr_t)stress_run_start(run);
+}
+
+/* The same inputs in both: whichever the others take for the first, the result is the same. */
+static bool stream_twins(struct stress_stream *stream, const struct stress_step *step)
+{
+    /* who is cancelled here would leave the other one without its buffers */
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    struct stress_run runs[2] = {{.send = {.bytes = 0}}};
+    struct stress_random random = stream_random(stream);
+    pthread_t thread;
+    void *second = NULL;
+    bool good = stream_prepare(stream, &step->calls[0], &random, &runs[0]) &&
+                stream_prepare(stream, &step->calls[0], &random, &runs[1]);
+    if (good && pthread_create(&thread, NULL, twin_main, &runs[1]) == 0) {
+        const hoop_result_t first = stress_run_start(&runs[0]);
+        (void)pthread_join(thread, &second);
+        good = stream_ok(stream, first, "the first of two calls") &&
+               stream_ok(stream, (hoop_result_t)(intptr_t)second, "the second of two calls");
+    }
+    for (int i = 0; i < 2; i++) {
+        good = good && stream_check(stream, &runs[i]);
+        stress_run_finish(&runs[i]);
+    }
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+    return good;
+}
+
+/* ---- Steps -------------------------------------------------------------------------------- */
+
+static bool stream_step(struct stress_stream *stream)
+{
+    struct stress_step step;
+    stress_program_step(stream->program, stream->stream, stream->step, &step);
+    stream->arena_used = 0;
+    switch (step.kind) {
+    case STRESS_BARRIER:
+        stream->totals.barriers++;
+        return stream_ok(stream, hoop_barrier(stream->comms[step.comm].comm, NULL), "hoop_barrier");
+    case STRESS_REBIRTH:
+        return stream_bury(stream, step.comm, step.finalize) && stream_bear(stream, step.comm);
+    case STRESS_TWINS:
+        return stream_twins(stream, &step);
+    default:
+        return stream_calls(stream, &step);
+    }
+}
+
+/* Whether the time is over, or enough was run, by rank 0's clock and count. */
+static bool stream_is_over(struct stress_stream *stream)
+{
+    const uint64_t programs = stream->step / STRESS_PROGRAM_STEPS;
+    const bool enough =
+        stream->programs > 0 ? programs >= stream->programs : hoop_now_ns() > stream->until_ns;
+    int32_t over = stream->rank == 0 && enough ? 1 : 0;
+    stream->totals.programs = stream->rank == 0 ? programs : 0;
+    const hoop_result_t result =
+        hoop_all_reduce(&over, &over, 1, HOOP_INT32, HOOP_SUM, stream->comms[0].comm, NULL);
+    return !stream_ok(stream, result, "the look at the clock") || over > 0;
+}
+
+void stress_stream_run(struct stress_stream *stream)
+{
+    void *arena = NULL;
+    bool good = stream_ok(stream, hoop_mem_alloc(&arena, STRESS_ARENA_BYTES, HOOP_MEM_HOST),
+                          "hoop_mem_alloc");
+    stream->arena = arena;
+    for (int form = 0; form < STRESS_COMMS && good; form++) {
+        good = stream_bear(stream, form);
+    }
+    while (good && (stream->step % STRESS_PROGRAM_STEPS != 0 || !stream_is_over(stream))) {
+        good = stream_step(stream);
+        stream->step++;
+    }
+    for (int form = 0; form < STRESS_COMMS; form++) {
+        if (stream->comms[form].comm != HOOP_COMM_NULL) {
+            (void)stream_bury(stream, form, form % 2 == 0);
+        }
+    }
+    (void)stream_ok(stream, hoop_mem_free(arena), "hoop_mem_free");
+}
+
+void stress_stream_abandon(struct stress_stream *stream)
+{
+    for (int form = 0; form < STRESS_COMMS; form++) {
+        hoop_comm_t comm = stream_put(stream, form, HOOP_COMM_NULL);
+        (void)hoop_comm_abort(comm);
+        (void)hoop_comm_destroy(comm);
+    }
+}

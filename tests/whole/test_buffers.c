@@ -1,0 +1,332 @@
+/*
+ * The ranks' memory when something goes wrong or away: who is stuck writing to a buffer that was
+ * given back, what one comm's failure does to another's buffers, and mappings that outlive their
+ * use. Ranks are processes, which report to the parent; the parent alone asserts.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "harness/family.h"
+#include "hoop.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 30000
+#define COUNT ((size_t)1 << 20)
+#define BYTES (COUNT * sizeof(uint32_t))
+
+/* ---- What ranks and parent tell each other -------------------------------------------------- */
+
+struct report {
+    int result; /* hoop_result_t, or a line number below zero: an expectation failed there */
+    uint64_t value;
+    char text[400];
+};
+
+static void say(const struct family_self *self, int result, uint64_t value)
+{
+    struct report report = {.result = result, .value = value};
+    strncpy(report.text, hoop_get_last_error(NULL), sizeof(report.text) - 1);
+    if (!family_say(self, &report, sizeof(report))) {
+        _exit(3);
+    }
+}
+
+#define EXPECT(self, condition)                                                                    \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            say(self, -__LINE__, 0);                                                               \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static struct report hear(const struct family *family, int rank, int line)
+{
+    struct report report;
+    const enum family_heard heard =
+        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
+    if (heard != FAMILY_HEARD) {
+        fail_msg("line %d: rank %d %s", line, rank, heard == FAMILY_ENDED ? "ended" : "is silent");
+    }
+    if (report.result < 0) {
+        fail_msg("rank %d failed in line %d: %s", rank, -report.result, report.text);
+    }
+    return report;
+}
+#define HEAR(family, rank) hear(family, rank, __LINE__)
+
+static void tell(const struct family *family, int rank)
+{
+    assert_true(family_tell(family, rank, "g", 1));
+}
+
+static void await_parent(const struct family_self *self)
+{
+    EXPECT(self, family_order(self) >= 0);
+}
+
+/* A comm of n ranks, of which this process is `rank`. Rank 0 makes its token. */
+static hoop_comm_t join(const struct family_self *self, int n, int rank, int dead_after_ms)
+{
+    hoop_comm_t comm = HOOP_COMM_NULL;
+    hoop_unique_id_t id;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.dead_after_ms = dead_after_ms;
+    if (rank == 0) {
+        EXPECT(self, hoop_get_unique_id(&id) == HOOP_OK);
+        EXPECT(self, family_say(self, &id, sizeof(id)));
+    } else {
+        EXPECT(self, read(self->from_parent, &id, sizeof(id)) == (ssize_t)sizeof(id));
+    }
+    EXPECT(self, hoop_comm_init_rank_config(&comm, n, id, rank, &config) == HOOP_OK);
+    return comm;
+}
+
+/* The parent's part of join(): from one rank to the other. */
+static void introduce(const struct family *family, int first, int second)
+{
+    hoop_unique_id_t id;
+    assert_int_equal(family_hear(family, first, &id, sizeof(id), hoop_deadline_ns(PATIENCE_MS)),
+                     FAMILY_HEARD);
+    assert_true(family_tell(family, second, &id, sizeof(id)));
+}
+
+static void info_has(const struct family_self *self, hoop_comm_t comm, const char *what)
+{
+    static char json[65536];
+    const uint64_t deadline = hoop_deadline_ns(PATIENCE_MS);
+    size_t needed = 0;
+    do {
+        EXPECT(self, hoop_now_ns() < deadline);
+        EXPECT(self, hoop_info_json(comm, json, sizeof(json), &needed) == HOOP_OK);
+    } while (strstr(json, what) == NULL && usleep(1000) == 0);
+}
+
+static uint32_t *block(const struct family_self *self, size_t bytes)
+{
+    void *ptr = NULL;
+    EXPECT(self, hoop_mem_alloc(&ptr, bytes, HOOP_MEM_HOST) == HOOP_OK);
+    return ptr;
+}
+
+static hoop_result_t add_up(const uint32_t *in, uint32_t *out, hoop_comm_t comm)
+{
+    return hoop_all_reduce(in, out, COUNT, HOOP_UINT32, HOOP_SUM, comm, NULL);
+}
+
+/* ---- A writer that is stuck ----------------------------------------------------------------- */
+
+/*
+ * Rank 1 of a comm of two stops in the middle of writing to rank 0's buffer: the page of its input
+ * that it reads next is gone, and the handler of SIGSEGV stops the process. When it goes on it
+ * finds the page again, and writes.
+ */
+static struct {
+    const struct family_self *self;
+    void *page;
+} stuck;
+
+static void on_fault(int signal_number)
+{
+    (void)signal_number;
+    const struct report report = {.result = HOOP_OK};
+    (void)family_say(stuck.self, &report, sizeof(report));
+    (void)raise(SIGSTOP);
+    (void)mprotect(stuck.page, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE);
+}
+
+static void get_stuck(const struct family_self *self, hoop_comm_t comm)
+{
+    uint32_t *in = block(self, BYTES), *out = block(self, BYTES);
+    EXPECT(self, add_up(in, out, comm) == HOOP_OK); /* all is mapped */
+    stuck.self = self;
+    stuck.page = in + COUNT / 2 + COUNT / 4;
+    EXPECT(self, signal(SIGSEGV, on_fault) != SIG_ERR);
+    EXPECT(self, mprotect(stuck.page, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE) == 0);
+    const hoop_result_t result = add_up(in, out, comm);
+    say(self, (int)result, 0);
+    await_parent(self);
+}
+
+static void no_more_files(void)
+{
+    struct rlimit limit;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 0;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static uint64_t damaged(const uint32_t *buffer)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        count += buffer[i] != (uint32_t)(i ^ 0x5aa5c33cu);
+    }
+    return count;
+}
+
+static void rank_of_stuck_writer(const struct family_self *self, const void *arg)
+{
+    hoop_comm_t comm = join(self, 2, self->rank, 300);
+    (void)arg;
+    if (self->rank == 1) {
+        get_stuck(self, comm);
+        return;
+    }
+    uint32_t *in = block(self, BYTES), *out = block(self, BYTES);
+    EXPECT(self, add_up(in, out, comm) == HOOP_OK);
+    no_more_files();
+    const hoop_result_t result = add_up(in, out, comm);
+    for (size_t i = 0; i < COUNT; i++) {
+        out[i] = (uint32_t)(i ^ 0x5aa5c33cu);
+    }
+    say(self, (int)result, 0);
+    await_parent(self);
+    say(self, HOOP_OK, damaged(out));
+}
+
+/* What was given back is not written to, also where the one who takes it has no descriptor left. */
+static void test_stuck_writer(void **state)
+{
+    (void)state;
+    struct family family;
+    family_init(&family, 2);
+    assert_true(family_fork_all(&family, rank_of_stuck_writer, NULL));
+    introduce(&family, 0, 1);
+    const pid_t writer = family.ranks[1].pid;
+    (void)HEAR(&family, 1); /* it is about to stop */
+    assert_int_equal(HEAR(&family, 0).result, HOOP_REMOTE_ERROR);
+    assert_int_equal(kill(writer, SIGCONT), 0);
+    assert_int_equal(HEAR(&family, 1).result, HOOP_REMOTE_ERROR);
+    tell(&family, 0);
+    assert_int_equal(HEAR(&family, 0).value, 0);
+    family_finish(&family);
+}
+
+/* ---- One block, two comms -------------------------------------------------------------------- */
+
+struct shared_block {
+    hoop_comm_t comm;
+    uint32_t *buffer;
+};
+
+static void *add_up_second(void *arg)
+{
+    const struct shared_block *block = arg;
+    return (void *)(uintptr_t)add_up(block->buffer, block->buffer, block->comm);
+}
+
+/* Comm A is ranks 0 and 1, comm B ranks 0 and 2; rank 0 has the halves of one block in them. */
+static void rank_of_two_comms(const struct family_self *self, const void *arg)
+{
+    (void)arg;
+    if (self->rank == 1) {
+        get_stuck(self, join(self, 2, 1, 300));
+        return;
+    }
+    if (self->rank == 2) {
+        hoop_comm_t b = join(self, 2, 1, 20000);
+        uint32_t *buffer = block(self, BYTES);
+        buffer[COUNT - 1] = 5;
+        await_parent(self); /* A has failed */
+        const hoop_result_t result = add_up(buffer, buffer, b);
+        say(self, (int)result, buffer[COUNT - 1]);
+        return;
+    }
+    hoop_comm_t a = join(self, 2, 0, 300);
+    struct shared_block second = {.comm = join(self, 2, 0, 20000)};
+    uint32_t *in = block(self, BYTES), *both = block(self, 2 * BYTES);
+    second.buffer = both + COUNT;
+    second.buffer[COUNT - 1] = 7;
+    EXPECT(self, add_up(in, both, a) == HOOP_OK);
+    pthread_t thread;
+    EXPECT(self, pthread_create(&thread, NULL, add_up_second, &second) == 0);
+    info_has(self, second.comm, "HOOP_IN_PROGRESS");
+    say(self, (int)add_up(in, both, a), 0);
+    void *result = NULL;
+    (void)pthread_join(thread, &result);
+    say(self, (int)(uintptr_t)result, second.buffer[COUNT - 1]);
+}
+
+/* A comm that fails over a stuck writer takes nothing from another comm. */
+static void test_failure_beside_another_comm(void **state)
+{
+    (void)state;
+    struct family family;
+    family_init(&family, 3);
+    assert_true(family_fork_all(&family, rank_of_two_comms, NULL));
+    introduce(&family, 0, 1);
+    introduce(&family, 0, 2);
+    (void)HEAR(&family, 1); /* it is about to stop */
+    assert_int_equal(HEAR(&family, 0).result, HOOP_REMOTE_ERROR);
+    tell(&family, 2);
+    for (int rank = 0; rank <= 2; rank += 2) {
+        const struct report report = HEAR(&family, rank);
+        assert_string_equal(report.result == HOOP_OK ? "" : report.text, "");
+        assert_int_equal(report.value, 12);
+    }
+    family_finish(&family);
+}
+
+/* ---- Mappings of what peers had -------------------------------------------------------------- */
+
+/* Comms come and go beside one that stays; the memory they used is freed before them, or after. */
+static void rank_of_imports(const struct family_self *self, const void *arg)
+{
+    (void)arg;
+    hoop_comm_t stays = join(self, 2, self->rank, 20000);
+    for (int round = 0; round < 4; round++) {
+        hoop_comm_t comm = join(self, 2, self->rank, 20000);
+        uint32_t *buffer = block(self, BYTES);
+        EXPECT(self, add_up(buffer, buffer, comm) == HOOP_OK);
+        if (round % 2 == 0) {
+            EXPECT(self, hoop_mem_free(buffer) == HOOP_OK);
+        }
+        EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+        if (round % 2 != 0) {
+            EXPECT(self, hoop_mem_free(buffer) == HOOP_OK);
+        }
+    }
+    info_has(self, HOOP_COMM_NULL, "\"imports\":0,");
+    EXPECT(self, hoop_barrier(stays, NULL) == HOOP_OK);
+    say(self, HOOP_OK, 0);
+}
+
+static void test_imports_end(void **state)
+{
+    (void)state;
+    struct family family;
+    family_init(&family, 2);
+    assert_true(family_fork_all(&family, rank_of_imports, NULL));
+    for (int comm = 0; comm < 5; comm++) {
+        introduce(&family, 0, 1);
+    }
+    (void)HEAR(&family, 0);
+    (void)HEAR(&family, 1);
+    family_finish(&family);
+}
+
+int main(void)
+{
+    /* One machine, all by themselves, and memory that is reduced in place. */
+    setenv("HOOP_ALGO", "direct", 1);
+    setenv("HOOP_DEBUG", "none", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stuck_writer),
+        cmocka_unit_test(test_failure_beside_another_comm),
+        cmocka_unit_test(test_imports_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,425 @@
+/*
+ * Processes that end, stop or fork in the middle of things: exit() while another thread is inside,
+ * dlclose(), children that let go of what they inherited, ranks that leave before others are in,
+ * a stop across a deadline, membarrier() taken away.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "harness/family.h"
+#include "hoop.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What the ranks of a test share: rank 0 writes the ids. */
+struct meeting {
+    _Atomic int ready;
+    hoop_unique_id_t ids[2];
+};
+
+static const char *library; /* libhoop.so */
+
+static struct meeting *meeting_make(void)
+{
+    struct meeting *meeting =
+        mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(meeting, MAP_FAILED);
+    return meeting;
+}
+
+static void meeting_open(struct meeting *meeting, int rank)
+{
+    for (int i = 0; i < 2 && rank == 0; i++) {
+        if (hoop_get_unique_id(&meeting->ids[i]) != HOOP_OK) {
+            _exit(10);
+        }
+    }
+    if (rank == 0) {
+        meeting->ready = 1;
+    }
+    while (meeting->ready == 0) {
+        usleep(50);
+    }
+}
+
+static void check(hoop_result_t result, hoop_result_t expected, int code)
+{
+    if (result != expected) {
+        fprintf(stderr, "%d: %s: %s\n", code, hoop_get_error_name(result),
+                hoop_get_last_error(NULL));
+        _exit(code);
+    }
+}
+
+static hoop_result_t sum_one(hoop_comm_t comm)
+{
+    int64_t x = 1;
+    return hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, comm, NULL);
+}
+
+/* Runs ranks as processes; each must exit with 0. */
+static void run(int n, family_run *body, struct meeting *meeting)
+{
+    struct family family;
+    family_init(&family, n);
+    assert_true(family_fork_all(&family, body, meeting));
+    for (int rank = 0; rank < n; rank++) {
+        assert_true(family_reap(&family, rank, hoop_deadline_ns(60000)));
+    }
+    family_finish(&family);
+    munmap(meeting, sizeof(*meeting));
+}
+
+/* ---- exit() ---------------------------------------------------------------------------------- */
+
+static hoop_comm_t busy_comm;
+
+/* Fresh memory for every call: the ranks connect to each other all the time. */
+static void *call_until_it_fails(void *arg)
+{
+    float *memory = NULL;
+    (void)arg;
+    while (hoop_mem_alloc((void **)&memory, 100000, HOOP_MEM_HOST) == HOOP_OK &&
+           hoop_all_reduce(memory, memory, 25000, HOOP_FLOAT32, HOOP_SUM, busy_comm, NULL) ==
+               HOOP_OK) {
+        hoop_mem_free(memory);
+    }
+    return NULL;
+}
+
+static void exit_inside(const struct family_self *self, const void *arg)
+{
+    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    pthread_t thread;
+    meeting_open(meeting, self->rank);
+    check(hoop_comm_init_rank(&busy_comm, self->n, meeting->ids[0], self->rank), HOOP_OK, 1);
+    pthread_create(&thread, NULL, call_until_it_fails, NULL);
+    if (self->rank == 1) {
+        usleep((useconds_t)(getpid() % 8) * 400);
+        exit(0); /* with handlers, while the thread is inside */
+    }
+    pthread_join(thread, NULL);
+    check(hoop_comm_destroy(busy_comm), HOOP_OK, 2);
+    exit(0);
+}
+
+static void test_exit_inside(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        run(3, exit_inside, meeting_make());
+    }
+}
+
+static hoop_comm_t static_comms[2];
+
+static void destroy_late(void)
+{
+    check(hoop_comm_destroy(static_comms[0]), HOOP_OK, 1);
+    check(hoop_comm_destroy(static_comms[1]), HOOP_OK, 2);
+}
+
+static void destroy_in_handler(const struct family_self *self, const void *arg)
+{
+    (void)self;
+    (void)arg;
+    atexit(destroy_late); /* before hoop was used, as a static object's destructor is */
+    check(hoop_comm_init_all(static_comms, 2, NULL), HOOP_OK, 3);
+    exit(0);
+}
+
+/* A handler of the program that was there before the first use of hoop may still end comms. */
+static void test_destroy_at_exit(void **state)
+{
+    (void)state;
+    run(1, destroy_in_handler, meeting_make());
+}
+
+/* ---- dlclose() ------------------------------------------------------------------------------- */
+
+static void load_and_unload(const struct family_self *self, const void *arg)
+{
+    (void)self;
+    (void)arg;
+    for (int i = 0; i < 3; i++) {
+        void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+        hoop_result_t (*init)(hoop_comm_t *, int, const int *) = NULL;
+        if (handle == NULL) {
+            _exit(1);
+        }
+        *(void **)&init = dlsym(handle, "hoop_comm_init_all");
+        hoop_comm_t comms[2];
+        if (init == NULL || init(comms, 2, NULL) != HOOP_OK || dlclose(handle) != 0) {
+            _exit(2);
+        }
+        usleep(300000); /* the service thread beats meanwhile */
+    }
+}
+
+static void test_dlclose(void **state)
+{
+    (void)state;
+    if (library == NULL) {
+        skip();
+    }
+    run(1, load_and_unload, meeting_make());
+}
+
+/* ---- fork() ---------------------------------------------------------------------------------- */
+
+static bool in_child;
+
+/* A search for leaks in the child would miss what the parent's other threads held. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return in_child;
+}
+
+static void use_in_child(hoop_comm_t *comms, void *memory)
+{
+    char json[4096];
+    size_t needed = 0;
+    int value = 0;
+    hoop_result_t error = HOOP_OK;
+    hoop_comm_t fresh = NULL;
+    hoop_unique_id_t id;
+    void *other = NULL;
+    check(sum_one(comms[0]), HOOP_INVALID_USAGE, 11);
+    check(hoop_barrier(comms[1], NULL), HOOP_INVALID_USAGE, 12);
+    check(hoop_comm_get_async_error(comms[0], &error), HOOP_OK, 13);
+    check(error, HOOP_INVALID_USAGE, 14);
+    check(strstr(hoop_get_last_error(comms[0]), "forked") != NULL ? HOOP_OK : error, HOOP_OK, 15);
+    check(hoop_comm_count(comms[0], &value), HOOP_OK, 16);
+    check(hoop_comm_finalize(comms[0]), HOOP_INVALID_USAGE, 17);
+    check(hoop_comm_revoke(comms[0], 0), HOOP_INVALID_USAGE, 18);
+    check(hoop_comm_abort(comms[0]), HOOP_OK, 19);
+    check(hoop_comm_destroy(comms[0]), HOOP_OK, 20);
+    check(hoop_info_json(comms[1], json, sizeof(json), &needed), HOOP_INVALID_USAGE, 21);
+    check(hoop_info_json(NULL, json, sizeof(json), &needed), HOOP_INVALID_USAGE, 22);
+    check(hoop_explain_json(comms[1], "all_reduce", 1, HOOP_INT8, HOOP_SUM, json, sizeof(json),
+                            &needed),
+          HOOP_INVALID_USAGE, 23);
+    check(hoop_group_start(), HOOP_INVALID_USAGE, 24);
+    check(hoop_group_end(), HOOP_INVALID_USAGE, 25);
+    check(hoop_comm_init_all(&fresh, 1, NULL), HOOP_INVALID_USAGE, 26);
+    check(hoop_get_unique_id(&id), HOOP_INVALID_USAGE, 27);
+    check(hoop_mem_alloc(&other, 4096, HOOP_MEM_HOST), HOOP_INVALID_USAGE, 28);
+    check(hoop_mem_free(memory), HOOP_OK, 29);
+    exit(0); /* with handlers */
+}
+
+static void fork_and_go_on(const struct family_self *self, const void *arg)
+{
+    hoop_comm_t comms[2];
+    void *memory = NULL;
+    int status = 0;
+    (void)self;
+    (void)arg;
+    check(hoop_comm_init_all(comms, 2, NULL), HOOP_OK, 1);
+    check(hoop_mem_alloc(&memory, 4096, HOOP_MEM_HOST), HOOP_OK, 2);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        in_child = true;
+        use_in_child(comms, memory);
+    }
+    if (waitpid(pid, &status, 0) != pid || status != 0) {
+        fprintf(stderr, "the child ended with %#x\n", (unsigned)status);
+        _exit(3);
+    }
+    memset(memory, 1, 4096);
+    check(hoop_comm_destroy(comms[0]), HOOP_OK, 4);
+    check(hoop_comm_destroy(comms[1]), HOOP_OK, 5);
+    check(hoop_mem_free(memory), HOOP_OK, 6);
+}
+
+static void test_forked_child(void **state)
+{
+    (void)state;
+    run(1, fork_and_go_on, meeting_make());
+}
+
+/* ---- Leaving early --------------------------------------------------------------------------- */
+
+/* Rank 0 joins two comms at once; of the second the other rank leaves, in good order, before
+ * anybody has come to the first. */
+static void leave_before_the_other_is_in(const struct family_self *self, const void *arg)
+{
+    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    hoop_comm_t a = NULL, b = NULL;
+    hoop_result_t error = HOOP_INTERNAL_ERROR;
+    meeting_open(meeting, self->rank);
+    if (self->rank == 0) {
+        hoop_group_start();
+        hoop_comm_init_rank(&a, 2, meeting->ids[0], 0);
+        hoop_comm_init_rank(&b, 2, meeting->ids[1], 0);
+        check(hoop_group_end(), HOOP_OK, 1);
+        check(hoop_comm_get_async_error(b, &error), HOOP_OK, 2);
+        check(error, HOOP_OK, 3);
+        check(hoop_comm_finalize(b), HOOP_OK, 4);
+        check(hoop_comm_destroy(b), HOOP_OK, 5);
+    } else {
+        check(hoop_comm_init_rank(&b, 2, meeting->ids[1], 1), HOOP_OK, 6);
+        check(hoop_comm_destroy(b), HOOP_OK, 7);
+        usleep(300000); /* so that rank 0 hears of it while it still joins */
+        check(hoop_comm_init_rank(&a, 2, meeting->ids[0], 1), HOOP_OK, 8);
+    }
+    check(hoop_barrier(a, NULL), HOOP_OK, 9);
+    check(hoop_comm_destroy(a), HOOP_OK, 10);
+}
+
+static void test_left_during_birth(void **state)
+{
+    (void)state;
+    run(2, leave_before_the_other_is_in, meeting_make());
+}
+
+/* ---- A stop across a deadline ---------------------------------------------------------------- */
+
+static void wait_past_the_deadline(const struct family_self *self, const void *arg)
+{
+    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    hoop_comm_t comm = NULL;
+    config.op_timeout_ms = 600;
+    config.dead_after_ms = 20000;
+    meeting_open(meeting, self->rank);
+    check(hoop_comm_init_rank_config(&comm, 2, meeting->ids[0], self->rank, &config), HOOP_OK, 1);
+    check(sum_one(comm), HOOP_OK, 2);
+    family_say(self, "r", 1);
+    if (self->rank == 1) {
+        (void)family_order(self);
+    }
+    check(sum_one(comm), HOOP_OK, 3);
+    family_say(self, "d", 1);
+    (void)family_order(self);
+    check(hoop_comm_destroy(comm), HOOP_OK, 4);
+}
+
+/* Rank 0 is stopped while it waits; rank 1 comes, and its data lie there when rank 0 goes on, past
+ * its deadline. */
+static void test_stopped_past_the_deadline(void **state)
+{
+    (void)state;
+    struct family family;
+    struct meeting *meeting = meeting_make();
+    char heard = 0;
+    family_init(&family, 2);
+    assert_true(family_fork_all(&family, wait_past_the_deadline, meeting));
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(family_hear(&family, rank, &heard, 1, hoop_deadline_ns(30000)),
+                         FAMILY_HEARD);
+    }
+    usleep(100000); /* rank 0 is asleep in its operation */
+    kill(family.ranks[0].pid, SIGSTOP);
+    assert_true(family_tell(&family, 1, "g", 1));
+    assert_int_equal(family_hear(&family, 1, &heard, 1, hoop_deadline_ns(30000)), FAMILY_HEARD);
+    usleep(700000); /* past the deadline */
+    kill(family.ranks[0].pid, SIGCONT);
+    for (int rank = 0; rank < 2; rank++) {
+        family_hang_up(&family, rank);
+        assert_true(family_reap(&family, rank, hoop_deadline_ns(30000)));
+    }
+    family_finish(&family);
+    munmap(meeting, sizeof(*meeting));
+}
+
+/* ---- membarrier() goes missing --------------------------------------------------------------- */
+
+static _Atomic int warned;
+
+static void listen(void *arg, hoop_log_level_t level, const char *subsystem, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)subsystem;
+    warned |= strstr(line, "membarrier() worked and now fails") != NULL;
+}
+
+/* For all threads of the process, the service thread among them. */
+static bool forbid_membarrier(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = 4, .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+}
+
+static void *sum_often(void *arg)
+{
+    for (int i = 0; i < 200; i++) {
+        int64_t x = 1;
+        if (hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, arg, NULL) != HOOP_OK || x != 2) {
+            _exit(20);
+        }
+    }
+    return NULL;
+}
+
+static void lose_membarrier(const struct family_self *self, const void *arg)
+{
+    hoop_comm_t comms[2];
+    pthread_t threads[4];
+    (void)self;
+    (void)arg;
+    setenv("HOOP_DEBUG", "warn", 1);
+    hoop_set_log_callback(listen, NULL);
+    check(hoop_comm_init_all(comms, 2, NULL), HOOP_OK, 1);
+    hoop_group_start(); /* this thread owns both turns now */
+    hoop_barrier(comms[0], NULL);
+    hoop_barrier(comms[1], NULL);
+    check(hoop_group_end(), HOOP_OK, 5);
+    if (!forbid_membarrier()) {
+        _exit(0); /* no seccomp here: nothing to test */
+    }
+    for (int t = 0; t < 4; t++) { /* take the turns from it */
+        pthread_create(&threads[t], NULL, sum_often, comms[t % 2]);
+    }
+    for (int t = 0; t < 4; t++) {
+        pthread_join(threads[t], NULL);
+    }
+    check(warned ? HOOP_OK : HOOP_INTERNAL_ERROR, HOOP_OK, 2);
+    check(hoop_comm_destroy(comms[0]), HOOP_OK, 3);
+    check(hoop_comm_destroy(comms[1]), HOOP_OK, 4);
+}
+
+static void test_membarrier_lost(void **state)
+{
+    (void)state;
+    run(1, lose_membarrier, meeting_make());
+}
+
+int main(int argc, char **argv)
+{
+    library = argc > 1 ? argv[1] : NULL;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exit_inside),       cmocka_unit_test(test_destroy_at_exit),
+        cmocka_unit_test(test_dlclose),           cmocka_unit_test(test_forked_child),
+        cmocka_unit_test(test_left_during_birth), cmocka_unit_test(test_stopped_past_the_deadline),
+        cmocka_unit_test(test_membarrier_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,517 @@
+/*
+ * Ranks as processes: results, deaths, stops, departures, mismatches. Each test forks its ranks,
+ * which report to the parent through pipes; the parent alone asserts. The parent never calls hoop.
+ *
+ *     test_ranks [machines]     the ranks count as on that many machines, in turn; HOOP_TRANSPORT
+ *                               counts too
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "harness/family.h"
+#include "hoop.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_RANKS 8
+#define PATIENCE_MS 60000
+
+/* What a rank tells its parent. */
+struct report {
+    int result;     /* hoop_result_t, or a line number below zero: an expectation failed there */
+    double time_s;  /* CLOCK_MONOTONIC when it was known */
+    char text[400]; /* hoop_get_last_error() */
+};
+
+typedef void rank_fn(const struct family_self *self);
+
+/* What a family runs, and where it meets. */
+struct job {
+    rank_fn *fn;
+    int port;
+    char secret[65];
+};
+
+static int machines = 1;
+
+static double now_s(void)
+{
+    return (double)hoop_now_ns() / 1e9;
+}
+
+static void tell(const struct family_self *self, int result)
+{
+    struct report report = {.result = result, .time_s = now_s()};
+    strncpy(report.text, hoop_get_last_error(NULL), sizeof(report.text) - 1);
+    if (!family_say(self, &report, sizeof(report))) {
+        _exit(3);
+    }
+}
+
+/* In a rank: ends it when something unexpected is seen. */
+#define EXPECT(self, condition)                                                                    \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            tell(self, -__LINE__);                                                                 \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static void listen_to_parent(const struct family_self *self)
+{
+    EXPECT(self, family_order(self) >= 0);
+}
+
+/* One that nobody uses now. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", number);
+    setenv(name, text, 1);
+}
+
+static void rank_main(const struct family_self *self, const void *arg)
+{
+    const struct job *job = arg;
+    setenv("HOOP_SECRET", job->secret, 1);
+    setenv("HOOP_DEBUG", "none", 0);
+    set_number("RANK", self->rank);
+    set_number("WORLD_SIZE", self->n);
+    if (machines > 1 && self->n > 1) {
+        set_number("HOOP_HOSTID", self->rank % machines);
+        set_number("LOCAL_WORLD_SIZE", 1);
+        set_number("MASTER_PORT", job->port);
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+    }
+    job->fn(self);
+}
+
+static void start(struct family *family, int n, rank_fn *fn)
+{
+    static unsigned serial;
+    struct job job = {.fn = fn, .port = free_port()};
+    snprintf(job.secret, sizeof(job.secret), "%032x%016lx%016x", (unsigned)getpid(),
+             (unsigned long)time(NULL), ++serial);
+    family_init(family, n);
+    if (!family_fork_all(family, rank_main, &job)) {
+        family_finish(family);
+        fail_msg("cannot start %d ranks: %s", n, strerror(errno));
+    }
+}
+
+static struct report hear(struct family *family, int rank)
+{
+    struct report report = {.result = -1};
+    const enum family_heard heard =
+        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
+    if (heard != FAMILY_HEARD) {
+        family_finish(family);
+        fail_msg("rank %d of %d said nothing (%s)", rank, family->n,
+                 heard == FAMILY_SILENT ? "in time" : "and ended");
+    }
+    if (report.result < 0) {
+        family_finish(family);
+        fail_msg("rank %d of %d: expectation in line %d failed: %s", rank, family->n,
+                 -report.result, report.text);
+    }
+    return report;
+}
+
+static void hear_ok(struct family *family)
+{
+    for (int r = 0; r < family->n; r++) {
+        assert_int_equal(hear(family, r).result, HOOP_OK);
+    }
+}
+
+static void tell_all(struct family *family)
+{
+    for (int r = 0; r < family->n; r++) {
+        assert_true(family_tell(family, r, "x", 1));
+    }
+}
+
+static void end(struct family *family)
+{
+    const uint64_t deadline = hoop_deadline_ns(PATIENCE_MS);
+    for (int r = 0; r < family->n; r++) {
+        assert_true(family->ranks[r].pid == 0 || family_reap(family, r, deadline));
+    }
+    family_finish(family);
+}
+
+static hoop_comm_t join(const struct family_self *self, const char *algo, int op_timeout_ms)
+{
+    hoop_comm_t comm = NULL;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.algo = algo;
+    config.op_timeout_ms = op_timeout_ms;
+    config.dead_after_ms = op_timeout_ms;
+    EXPECT(self, hoop_comm_init_env(&comm, &config) == HOOP_OK);
+    return comm;
+}
+
+/* ---- Results -------------------------------------------------------------------------------- */
+
+static const char *const algos[] = {"auto", "oneshot", "direct",  "slab",
+                                    "ring", "bruck",   "pairwise"};
+static const char *algo_now;
+
+/* One sum of count numbers at x. */
+static void sum_once(const struct family_self *self, hoop_comm_t comm, int32_t *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        x[i] = (int32_t)i * (self->rank + 1);
+    }
+    EXPECT(self, hoop_all_reduce(x, x, count, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_OK);
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        wrong += x[i] != (int32_t)i * self->n * (self->n + 1) / 2;
+    }
+    EXPECT(self, wrong == 0);
+}
+
+static void sum_everything(const struct family_self *self)
+{
+    static const size_t counts[] = {0, 1, 3, 14, 15, 100, 1000, 4097, 16000, 300001};
+    hoop_comm_t comm = join(self, algo_now, 30000);
+    void *blocks[2] = {malloc((size_t)300002 * 4)};
+    EXPECT(self, blocks[0] != NULL);
+    EXPECT(self, hoop_mem_alloc(&blocks[1], (size_t)300002 * 4, HOOP_MEM_HOST) == HOOP_OK);
+    for (unsigned c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        if (strcmp(algo_now, "oneshot") != 0 || counts[c] <= 16000) {
+            sum_once(self, comm, (int32_t *)blocks[0] + (c & 1), counts[c]);
+            sum_once(self, comm, (int32_t *)blocks[1] + (c & 1), counts[c]);
+        }
+    }
+    free(blocks[0]);
+    EXPECT(self, hoop_mem_free(blocks[1]) == HOOP_OK);
+    EXPECT(self, hoop_barrier(comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    for (unsigned a = 0; a < sizeof(algos) / sizeof(algos[0]); a++) {
+        for (int n = 1; n <= 5; n += 2) {
+            struct family family;
+            algo_now = algos[a];
+            start(&family, n, sum_everything);
+            hear_ok(&family);
+            end(&family);
+        }
+    }
+}
+
+/* ---- Deaths --------------------------------------------------------------------------------- */
+
+static bool with_child;
+static double slowest_s; /* from a kill to a survivor's error */
+
+/* Operates for ever; reports the failure that ends it. */
+static void work_until_failure(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self, algo_now, 30000);
+    float *x = NULL;
+    const size_t count = 100000;
+    EXPECT(self, hoop_mem_alloc((void **)&x, count * 4, HOOP_MEM_HOST) == HOOP_OK);
+    if (with_child && self->rank == self->n / 2) {
+        /* A child that lives on when its parent is killed, with all that it inherited. */
+        if (fork() == 0) {
+            _exit(family_order(self) < 0 ? 0 : 1); /* until the test is over */
+        }
+    }
+    tell(self, HOOP_OK);
+    hoop_result_t result = HOOP_OK;
+    for (unsigned i = 0; result == HOOP_OK; i++) {
+        result = hoop_all_reduce(x, x, i % 2 == 0 ? count : 3, HOOP_FLOAT32, HOOP_MAX, comm, NULL);
+    }
+    tell(self, result);
+    EXPECT(self, hoop_all_reduce(x, x, 1, HOOP_FLOAT32, HOOP_MAX, comm, NULL) == result);
+    hoop_result_t async = HOOP_OK;
+    EXPECT(self, hoop_comm_get_async_error(comm, &async) == HOOP_OK && async == result);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void pause_ms(long ms)
+{
+    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* A survivor's own error names the dead rank, soon, and it ends in order. */
+static void hear_of_death(struct family *family, int rank, int victim, double killed)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "rank %d ", victim);
+    const struct report report = hear(family, rank);
+    assert_int_equal(report.result, HOOP_REMOTE_ERROR);
+    if (strstr(report.text, name) == NULL) {
+        fail_msg("rank %d does not name rank %d: %s", rank, victim, report.text);
+    }
+    slowest_s = report.time_s - killed > slowest_s ? report.time_s - killed : slowest_s;
+    if (report.time_s - killed > 5) {
+        fail_msg("rank %d took %.3f s to see it", rank, report.time_s - killed);
+    }
+    assert_int_equal(hear(family, rank).result, HOOP_OK);
+}
+
+static void kill_one(int n, long after_ms)
+{
+    struct family family;
+    const int victim = n / 2;
+    start(&family, n, work_until_failure);
+    for (int r = 0; r < n; r++) {
+        hear(&family, r);
+    }
+    pause_ms(after_ms); /* any moment of a running sweep will do */
+    const double killed = now_s();
+    family_kill(&family, victim);
+    for (int r = 0; r < n; r++) {
+        if (r != victim) {
+            hear_of_death(&family, r, victim, killed);
+        }
+    }
+    end(&family);
+}
+
+static void test_kill(void **state)
+{
+    (void)state;
+    with_child = false;
+    for (unsigned a = 0; a < sizeof(algos) / sizeof(algos[0]); a++) {
+        algo_now = strcmp(algos[a], "oneshot") == 0 ? "auto" : algos[a];
+        kill_one(4, 20 + 7 * (long)a);
+        kill_one(2, 3 + 5 * (long)a);
+    }
+    print_message("slowest survivor: %.1f ms after the kill\n", slowest_s * 1000);
+}
+
+static void test_kill_with_a_living_child(void **state)
+{
+    (void)state;
+    with_child = true;
+    algo_now = "auto";
+    kill_one(4, 30);
+    with_child = false;
+}
+
+/* ---- A stopped writer ----------------------------------------------------------------------- */
+
+#define STOP_COUNT ((size_t)2 << 20)
+
+/* Sums until one rank is stopped, takes its buffer back, and watches it while that rank goes on. */
+static void reuse_after_stop(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self, "direct", 700);
+    uint32_t *x = NULL;
+    EXPECT(self, hoop_mem_alloc((void **)&x, STOP_COUNT * 4 + 64, HOOP_MEM_HOST) == HOOP_OK);
+    tell(self, HOOP_OK);
+    hoop_result_t result = HOOP_OK;
+    while (result == HOOP_OK) {
+        result = hoop_all_reduce(x + 5, x + 5, STOP_COUNT, HOOP_UINT32, HOOP_SUM, comm, NULL);
+    }
+    for (size_t i = 0; i < STOP_COUNT + 16; i++) {
+        x[i] = (uint32_t)i ^ 0x5aa5c33cu;
+    }
+    tell(self, result);
+    listen_to_parent(self); /* the stopped rank has gone on and ended by now */
+    for (size_t i = 0; i < STOP_COUNT + 16; i++) {
+        EXPECT(self, x[i] == ((uint32_t)i ^ 0x5aa5c33cu));
+    }
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void stop_one(int n, int victim, long after_ms)
+{
+    struct family family;
+    start(&family, n, reuse_after_stop);
+    for (int r = 0; r < n; r++) {
+        hear(&family, r);
+    }
+    pause_ms(after_ms);
+    kill(family.ranks[victim].pid, SIGSTOP);
+    for (int r = 0; r < n; r++) {
+        if (r != victim) {
+            const struct report report = hear(&family, r);
+            assert_true(report.result == HOOP_TIMEOUT || report.result == HOOP_REMOTE_ERROR);
+        }
+    }
+    kill(family.ranks[victim].pid, SIGCONT);
+    const int result = hear(&family, victim).result;
+    assert_true(result == HOOP_TIMEOUT || result == HOOP_REMOTE_ERROR);
+    tell_all(&family);
+    hear_ok(&family);
+    end(&family);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    for (long i = 0; i < 6; i++) {
+        stop_one(2 + (int)(i % 3), (int)(i % 2), 10 + 13 * i);
+    }
+}
+
+/* ---- Departures and mismatches -------------------------------------------------------------- */
+
+/* The last operation's data are all delivered when the others go: nobody may see a failure. */
+static void leave_early(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self, algo_now, 30000);
+    int32_t *x = NULL;
+    const size_t count = 50000;
+    EXPECT(self, hoop_mem_alloc((void **)&x, count * 4, HOOP_MEM_HOST) == HOOP_OK);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = self->rank;
+    }
+    EXPECT(self, hoop_all_reduce(x, x, count, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_OK);
+    EXPECT(self, x[count - 1] == self->n * (self->n - 1) / 2);
+    if (self->rank == 0) {
+        pause_ms(30); /* the others have gone by then */
+        EXPECT(self,
+               hoop_all_reduce(x, x, 1, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_REMOTE_ERROR);
+        EXPECT(self, strstr(hoop_get_last_error(comm), "has left") != NULL);
+    }
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_leave(void **state)
+{
+    (void)state;
+    for (unsigned a = 0; a < sizeof(algos) / sizeof(algos[0]); a++) {
+        struct family family;
+        algo_now = strcmp(algos[a], "oneshot") == 0 ? "auto" : algos[a];
+        start(&family, 3, leave_early);
+        hear_ok(&family);
+        end(&family);
+    }
+}
+
+static int mismatch_kind;
+
+static void call_differently(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self, "auto", 10000);
+    static float x[100000];
+    const bool odd = self->rank == 1;
+    hoop_result_t result = HOOP_OK;
+    switch (mismatch_kind) {
+    case 0:
+        result = hoop_all_reduce(x, x, odd ? 7 : 8, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+        break;
+    case 1:
+        result =
+            hoop_all_reduce(x, x, 100000, odd ? HOOP_INT32 : HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+        break;
+    case 2:
+        result = hoop_all_reduce(x, x, 5, HOOP_FLOAT32, odd ? HOOP_MAX : HOOP_SUM, comm, NULL);
+        break;
+    default:
+        result = odd ? hoop_barrier(comm, NULL)
+                     : hoop_all_reduce(x, x, 100000, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+    }
+    tell(self, result);
+    listen_to_parent(self);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+static void hear_of_mismatch(struct family *family, int rank)
+{
+    const struct report report = hear(family, rank);
+    assert_int_equal(report.result, HOOP_MISMATCH);
+    if (strstr(report.text, "rank 1 called") == NULL ||
+        (strstr(report.text, "rank 0 called") == NULL &&
+         strstr(report.text, "rank 2 called") == NULL)) {
+        fail_msg("rank %d does not name both sides: %s", rank, report.text);
+    }
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    for (mismatch_kind = 0; mismatch_kind < 4; mismatch_kind++) {
+        struct family family;
+        start(&family, 3, call_differently);
+        for (int r = 0; r < 3; r++) {
+            hear_of_mismatch(&family, r);
+        }
+        tell_all(&family);
+        end(&family);
+    }
+}
+
+static void abort_it(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self, "auto", 30000);
+    if (self->rank == 1) {
+        pause_ms(20);
+        EXPECT(self, hoop_comm_abort(comm) == HOOP_OK);
+        tell(self, HOOP_OK);
+        return;
+    }
+    float x = 1;
+    const hoop_result_t result = hoop_all_reduce(&x, &x, 1, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
+    EXPECT(self, result == HOOP_ABORTED);
+    EXPECT(self, strstr(hoop_get_last_error(comm), "rank 1 aborted") != NULL);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    struct family family;
+    start(&family, 3, abort_it);
+    hear_ok(&family);
+    end(&family);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_kill_with_a_living_child),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_abort),
+    };
+    machines = argc > 1 ? atoi(argv[1]) : 1;
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

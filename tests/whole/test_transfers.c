@@ -1,0 +1,247 @@
+/*
+ * Point-to-point through the public API: a thread per rank, seeded programs of sends and receives,
+ * alone and in groups, with collectives in between; every element says who sent it, to whom, as the
+ * which transfer of the pair.
+ *
+ *     test_transfers [seed]
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "hoop.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RANKS 5
+#define ROUNDS 40
+#define MOST 100000u
+
+static uint64_t seed = 1;
+
+struct rank {
+    pthread_t thread;
+    hoop_comm_t comm;
+    int rank, n;
+    uint32_t *buffers[2][MAX_RANKS]; /* received, sent: by peer */
+    char failure[512];
+};
+
+static uint64_t next_random(uint64_t *random)
+{
+    *random = *random * 6364136223846793005ull + 1442695040888963407ull;
+    return *random >> 33;
+}
+
+static uint32_t element(int from, int to, unsigned round, size_t i)
+{
+    return (uint32_t)from << 28 | (uint32_t)to << 24 | (round & 0xff) << 16 | (i & 0xffff);
+}
+
+static void fill(uint32_t *buffer, int from, int to, unsigned round, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        buffer[i] = element(from, to, round, i);
+    }
+}
+
+static void check(struct rank *rank, hoop_result_t result, const char *what)
+{
+    if (result != HOOP_OK && rank->failure[0] == '\0') {
+        snprintf(rank->failure, sizeof(rank->failure), "rank %d, %s: %s", rank->rank, what,
+                 hoop_get_last_error(rank->comm));
+    }
+}
+
+static void check_received(struct rank *rank, int from, unsigned round, size_t count)
+{
+    for (size_t i = 0; i < count && rank->failure[0] == '\0'; i++) {
+        if (rank->buffers[0][from][i] != element(from, rank->rank, round, i)) {
+            snprintf(rank->failure, sizeof(rank->failure),
+                     "rank %d from %d, round %u: element %zu is %08x", rank->rank, from, round, i,
+                     rank->buffers[0][from][i]);
+        }
+    }
+}
+
+/* How many elements rank a sends rank b in a round; 0 too. The same on all ranks. */
+static size_t count_of(unsigned round, int a, int b)
+{
+    uint64_t random = seed + round * 977ull + (unsigned)a * 131ull + (unsigned)b;
+    (void)next_random(&random);
+    return next_random(&random) % 3 == 0 ? next_random(&random) % MOST : next_random(&random) % 20;
+}
+
+/* Everybody with everybody, itself too, in one group, an all_reduce in the middle of it. */
+static void exchange_all(struct rank *rank, unsigned round)
+{
+    int64_t one = 1;
+    hoop_group_start();
+    for (int i = 0; i < rank->n; i++) {
+        const int to = (rank->rank + i) % rank->n, from = (rank->rank + 2 * i) % rank->n;
+        const size_t out = count_of(round, rank->rank, to), in = count_of(round, from, rank->rank);
+        fill(rank->buffers[1][to], rank->rank, to, round, out);
+        if ((rank->rank + (int)round) % rank->n == i) {
+            check(rank, hoop_all_reduce(&one, &one, 1, HOOP_INT64, HOOP_SUM, rank->comm, NULL),
+                  "all_reduce");
+        }
+        check(rank, hoop_send(rank->buffers[1][to], out, HOOP_UINT32, to, rank->comm, NULL),
+              "send");
+        if (rank->n % 2 != 0) { /* 2 i runs over all of them */
+            check(rank, hoop_recv(rank->buffers[0][from], in, HOOP_UINT32, from, rank->comm, NULL),
+                  "recv");
+        }
+    }
+    for (int from = 0; from < rank->n && rank->n % 2 == 0; from++) {
+        check(rank,
+              hoop_recv(rank->buffers[0][from], count_of(round, from, rank->rank), HOOP_UINT32,
+                        from, rank->comm, NULL),
+              "recv");
+    }
+    check(rank, hoop_group_end(), "group");
+    for (int from = 0; from < rank->n; from++) {
+        check_received(rank, from, round, count_of(round, from, rank->rank));
+    }
+    if (one != rank->n) {
+        check(rank, HOOP_INTERNAL_ERROR, "the sum in the group is wrong");
+    }
+}
+
+/* Down the line, without a group. */
+static void pass_on(struct rank *rank, unsigned round)
+{
+    const int to = rank->rank + 1, from = rank->rank - 1;
+    if (from >= 0) {
+        const size_t count = count_of(round, from, rank->rank);
+        check(rank, hoop_recv(rank->buffers[0][from], count, HOOP_UINT32, from, rank->comm, NULL),
+              "recv");
+        check_received(rank, from, round, count);
+    }
+    if (to < rank->n) {
+        const size_t count = count_of(round, rank->rank, to);
+        fill(rank->buffers[1][to], rank->rank, to, round, count);
+        check(rank, hoop_send(rank->buffers[1][to], count, HOOP_UINT32, to, rank->comm, NULL),
+              "send");
+    }
+}
+
+static void *program(void *arg)
+{
+    struct rank *rank = arg;
+    uint64_t random = seed;
+    for (unsigned round = 0; round < ROUNDS && rank->failure[0] == '\0'; round++) {
+        const uint64_t what = next_random(&random) % 3;
+        if (what == 0) {
+            pass_on(rank, round);
+        } else if (what == 1) {
+            exchange_all(rank, round);
+        } else {
+            check(rank, hoop_barrier(rank->comm, NULL), "barrier");
+        }
+    }
+    return NULL;
+}
+
+static void make(struct rank *ranks, int n)
+{
+    hoop_unique_id_t id;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.op_timeout_ms = 60000;
+    assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+    hoop_group_start();
+    for (int r = 0; r < n; r++) {
+        ranks[r] = (struct rank){.rank = r, .n = n};
+        hoop_comm_init_rank_config(&ranks[r].comm, n, id, r, &config);
+        for (int i = 0; i < 2 * n; i++) {
+            ranks[r].buffers[i % 2][i / 2] = calloc(MOST, sizeof(uint32_t));
+            assert_non_null(ranks[r].buffers[i % 2][i / 2]);
+        }
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+}
+
+static void end(struct rank *ranks, int n)
+{
+    for (int r = 0; r < n; r++) {
+        assert_int_equal(hoop_comm_destroy(ranks[r].comm), HOOP_OK);
+        for (int i = 0; i < 2 * n; i++) {
+            free(ranks[r].buffers[i % 2][i / 2]);
+        }
+    }
+}
+
+static void run_programs(int n)
+{
+    struct rank ranks[MAX_RANKS];
+    make(ranks, n);
+    for (int r = 0; r < n; r++) {
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, program, &ranks[r]), 0);
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(ranks[r].thread, NULL);
+    }
+    for (int r = 0; r < n; r++) {
+        if (ranks[r].failure[0] != '\0') {
+            fail_msg("%s", ranks[r].failure);
+        }
+    }
+    end(ranks, n);
+}
+
+static void test_programs(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MAX_RANKS; n++) {
+        run_programs(n);
+    }
+}
+
+/* Both ranks by one thread: the first call of each differs from the second's. */
+static void test_mismatch(void **state)
+{
+    (void)state;
+    struct rank ranks[MAX_RANKS];
+    make(ranks, 2);
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    hoop_send(ranks[0].buffers[1][1], 7, HOOP_UINT32, 1, ranks[0].comm, NULL);
+    hoop_recv(ranks[1].buffers[0][0], 8, HOOP_UINT32, 0, ranks[1].comm, NULL);
+    assert_int_equal(hoop_group_end(), HOOP_MISMATCH);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "send/recv of 7 uint32"));
+    assert_non_null(strstr(hoop_get_last_error(NULL), "send/recv of 8 uint32"));
+    end(ranks, 2);
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    struct rank ranks[MAX_RANKS];
+    uint32_t *buffer = NULL;
+    make(ranks, 2);
+    buffer = ranks[0].buffers[1][0];
+    assert_int_equal(hoop_send(buffer, 1, HOOP_UINT32, 0, ranks[0].comm, NULL), HOOP_INVALID_USAGE);
+    hoop_group_start();
+    assert_int_equal(hoop_recv(buffer, 3, HOOP_UINT32, 0, ranks[0].comm, NULL), HOOP_OK);
+    assert_int_equal(hoop_group_end(), HOOP_INVALID_USAGE);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "rank 0 receives from itself"));
+    assert_int_equal(hoop_send(buffer, 1, HOOP_UINT32, 2, ranks[0].comm, NULL),
+                     HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_recv(NULL, 1, HOOP_UINT32, 1, ranks[0].comm, NULL),
+                     HOOP_INVALID_ARGUMENT);
+    end(ranks, 2);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_alone),
+    };
+    seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

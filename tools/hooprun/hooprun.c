@@ -1,0 +1,149 @@
+/*
+ * hooprun: runs a program as N ranks on this machine, and cleans up after them. Of a job over
+ * several machines each has a hooprun of its own; they do not talk to each other.
+ *
+ *     hooprun (front)  the process the user sees: passes signals on, returns the exit code
+ *       |  ^ alive pipe
+ *     hooprun (keeper) starts, watches and ends the ranks (hooprun_job.h)
+ *       +-- rank 0     each in a process group of its own, with whatever it starts
+ *       +-- rank 1 ...
+ *
+ * Two processes, because nobody can clean up after its own kill -9. When the front dies the
+ * keeper's pipe ends and it kills its whole tree; when the keeper dies the kernel kills the ranks
+ * and hands what they started to the front, which kills that. The keeper has a process group of
+ * its own, so that Ctrl-C and signals to hooprun's group reach the front alone, once.
+ */
+#include "hooprun/hooprun_children.h"
+#include "hooprun/hooprun_job.h"
+#include "hooprun/hooprun_options.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ORPHANS_MS 10000
+
+/* Descriptors 0 to 2 must exist, or pipes made later would be taken for them. */
+static bool streams_ensure(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A keeper that ended in order left no process; else its processes are this one's children now. */
+static int keeper_result(int status)
+{
+    if (WIFEXITED(status) && WEXITSTATUS(status) != HOOPRUN_EXIT_LAUNCHER) {
+        return WEXITSTATUS(status);
+    }
+    hooprun_children_end(ORPHANS_MS);
+    if (WIFEXITED(status)) {
+        return HOOPRUN_EXIT_LAUNCHER;
+    }
+    fprintf(stderr, "hooprun: its keeper process was killed by signal %d (%s)\n", WTERMSIG(status),
+            strsignal(WTERMSIG(status)));
+    return HOOPRUN_EXIT_LAUNCHER;
+}
+
+/*
+ * True when the keeper has ended. As process 1 of a container this is also the parent of orphans
+ * that never belonged to the job: whatever ends is reaped.
+ */
+static bool front_reap(pid_t keeper, int *ret_status)
+{
+    pid_t pid = 0;
+    do {
+        pid = waitpid(-1, ret_status, WNOHANG);
+    } while (pid > 0 && pid != keeper);
+    if (pid < 0 && errno == ECHILD) {
+        *ret_status = HOOPRUN_EXIT_LAUNCHER << 8; /* somebody else has reaped it */
+        return true;
+    }
+    return pid == keeper;
+}
+
+/* Waits for the keeper and passes signals on. */
+static int front_serve(pid_t keeper, const sigset_t *signals)
+{
+    int status = 0;
+    for (;;) {
+        const int sig = sigwaitinfo(signals, NULL);
+        if (sig == SIGCHLD && front_reap(keeper, &status)) {
+            return keeper_result(status);
+        }
+        if (sig > 0 && sig != SIGCHLD) {
+            kill(keeper, sig);
+        }
+        if (sig == SIGTSTP) {
+            raise(SIGSTOP);
+        }
+    }
+}
+
+/*
+ * What is passed on, but for what hooprun was started to ignore (by nohup, by `sh &`): that stays
+ * ignored, here and in the ranks. It must not even be waited for: that takes blocking it, and the
+ * kernel keeps a blocked signal also where it is ignored.
+ */
+static void signals_choose(sigset_t *ret_signals)
+{
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
+    sigemptyset(ret_signals);
+    sigaddset(ret_signals, SIGCHLD);
+    sigaddset(ret_signals, SIGCONT);
+    for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++) {
+        struct sigaction action;
+        if (sigaction(passed_on[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(ret_signals, passed_on[i]);
+        }
+    }
+}
+
+static int front_run(const struct hooprun_options *options)
+{
+    struct hooprun_front front = {.pid = getpid(), .group = getpgrp()};
+    /* Ignored, the kernel would reap the children and say nothing. */
+    signal(SIGCHLD, SIG_DFL);
+    signals_choose(&front.signals);
+    /* Blocked, not ignored: the ranks inherit what is ignored, and a blocked SIGPIPE is EPIPE. */
+    sigset_t blocked = front.signals;
+    sigaddset(&blocked, SIGPIPE);
+    sigaddset(&blocked, SIGTTOU);
+    int alive[2];
+    if (!streams_ensure() || sigprocmask(SIG_BLOCK, &blocked, &front.mask) != 0 ||
+        pipe2(alive, O_CLOEXEC) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
+        fprintf(stderr, "hooprun: cannot prepare the job: %s\n", strerror(errno));
+        return HOOPRUN_EXIT_LAUNCHER;
+    }
+    const pid_t keeper = fork();
+    if (keeper < 0) {
+        fprintf(stderr, "hooprun: cannot start: %s\n", strerror(errno));
+        return HOOPRUN_EXIT_LAUNCHER;
+    }
+    if (keeper == 0) {
+        setpgid(0, 0);
+        close(alive[1]);
+        front.alive_fd = alive[0];
+        return hooprun_job_run(options, &front);
+    }
+    close(alive[0]);
+    return front_serve(keeper, &front.signals);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    struct hooprun_options options;
+    int code = 0;
+    if (!hooprun_options_parse(argv, &options, &code)) {
+        return code;
+    }
+    return front_run(&options);
+}

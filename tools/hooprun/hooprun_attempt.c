@@ -1,0 +1,445 @@
+#include "hooprun/hooprun_attempt.h"
+
+#include "hooprun/hooprun_children.h"
+#include "hooprun/hooprun_terminal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LINGER_MS 200
+#define KILL_MS 10000
+#define KILL_ROUND_MS 20
+#define REFUSAL_PAUSE_MS 1000
+#define REFUSAL_MS 60000 /* as long as ranks wait for each other if nothing else is said */
+
+enum phase { PHASE_RUN, PHASE_END, PHASE_LINGER, PHASE_KILL, PHASE_OVER };
+
+struct rank {
+    pid_t pid; /* 0: not started, or reaped */
+    pid_t was; /* the same, kept for messages */
+    int code;  /* exit code, 128 + signal when a signal killed it */
+    int signal;
+    bool dumped;
+    bool stopped; /* it ended after hooprun's own SIGTERM or SIGKILL: no failure of its own */
+};
+
+struct hooprun_attempt {
+    const struct hooprun_options *options;
+    const struct hooprun_front *front;
+    struct hooprun_output *output;
+    struct hooprun_terminal terminal;
+    struct rank *ranks;
+    int running;       /* ranks not reaped yet */
+    int refusal_fd[2]; /* see struct hooprun_setup */
+    enum phase phase;
+    bool children;       /* there may be a child left to reap */
+    bool stop_sent;      /* SIGTERM or SIGKILL was sent */
+    bool leftovers_told; /* SIGTERM went to what the ranks left behind */
+    bool interrupted;    /* failures are the consequence of a signal that was passed on */
+    bool broken;         /* hooprun itself failed */
+    bool typed;          /* Ctrl-C at the terminal ended the rank that had it */
+    int cause;           /* the first rank that failed, -1: none */
+    int refusal;         /* errno of a program that could not be run */
+    int64_t phase_until; /* ms; INT64_MAX: no bound */
+};
+
+/* The number of a rank in the whole job. */
+static int rank_number(const struct hooprun_attempt *attempt, int local_rank)
+{
+    return attempt->options->first_rank + local_rank;
+}
+
+/* A rank's group is signalled only until it is reaped: then its number may be another's. */
+void hooprun_attempt_signal(struct hooprun_attempt *attempt, int sig)
+{
+    for (int i = 0; i < attempt->options->rank_count; i++) {
+        if (attempt->ranks[i].pid > 0) {
+            kill(-attempt->ranks[i].pid, sig);
+        }
+    }
+}
+
+void hooprun_attempt_interrupt(struct hooprun_attempt *attempt, int sig)
+{
+    attempt->interrupted = true;
+    hooprun_attempt_signal(attempt, sig);
+}
+
+void hooprun_attempt_kill(struct hooprun_attempt *attempt)
+{
+    if (attempt->phase == PHASE_OVER) {
+        return;
+    }
+    if (attempt->phase != PHASE_KILL) {
+        attempt->phase = PHASE_KILL;
+        attempt->phase_until = hooprun_now_ms() + KILL_MS;
+        attempt->stop_sent = true;
+    }
+    hooprun_attempt_signal(attempt, SIGKILL);
+    hooprun_children_signal(SIGKILL);
+}
+
+/* Do processes join in the place of ranks that could not start (hooprun_rank.h)? */
+static bool attempt_has_stand_ins(const struct hooprun_attempt *attempt)
+{
+    return attempt->refusal != 0 && attempt->options->node_count > 1;
+}
+
+void hooprun_attempt_stop(struct hooprun_attempt *attempt)
+{
+    if (attempt->phase != PHASE_RUN && attempt->phase != PHASE_LINGER) {
+        return;
+    }
+    hooprun_attempt_signal(attempt, SIGTERM);
+    attempt->phase = PHASE_END;
+    attempt->phase_until =
+        hooprun_now_ms() +
+        (attempt_has_stand_ins(attempt) ? REFUSAL_MS : attempt->options->grace_ms);
+    attempt->stop_sent = true;
+}
+
+/* ---- Ranks that ended ----------------------------------------------------------------------- */
+
+static struct rank *rank_find(const struct hooprun_attempt *attempt, pid_t pid)
+{
+    for (int i = 0; i < attempt->options->rank_count; i++) {
+        if (attempt->ranks[i].pid == pid) {
+            return &attempt->ranks[i];
+        }
+    }
+    return NULL;
+}
+
+static void rank_say(const struct hooprun_attempt *attempt, int local_rank)
+{
+    const struct rank *rank = &attempt->ranks[local_rank];
+    const int number = rank_number(attempt, local_rank);
+    if (rank->signal == 0) {
+        hooprun_output_say(attempt->output, "rank %d (pid %d) exited with code %d", number,
+                           (int)rank->was, rank->code);
+    } else {
+        hooprun_output_say(attempt->output, "rank %d (pid %d) was killed by signal %d (%s%s)",
+                           number, (int)rank->was, rank->signal, strsignal(rank->signal),
+                           rank->dumped ? ", core dumped" : "");
+    }
+}
+
+/* A rank stops by itself when it wants the terminal, or by Ctrl-Z while it has it. */
+static void rank_stopped(struct hooprun_attempt *attempt, const struct rank *rank, int sig)
+{
+    const bool terminal_wanted = sig == SIGTTIN || sig == SIGTTOU;
+    if (terminal_wanted && hooprun_terminal_lend(&attempt->terminal, rank->pid)) {
+        kill(-rank->pid, SIGCONT);
+    } else if (terminal_wanted || (sig == SIGTSTP && attempt->terminal.borrower == rank->pid)) {
+        kill(attempt->front->pid, SIGTSTP);
+    }
+}
+
+static void rank_ended(struct hooprun_attempt *attempt, struct rank *rank, const siginfo_t *info)
+{
+    const bool had_terminal = attempt->terminal.borrower == rank->pid;
+    hooprun_terminal_return(&attempt->terminal, rank->pid);
+    rank->pid = 0;
+    rank->stopped = attempt->stop_sent;
+    attempt->running--;
+    if (info->si_code == CLD_EXITED) {
+        rank->code = info->si_status;
+        return;
+    }
+    rank->signal = info->si_status;
+    rank->code = 128 + rank->signal;
+    rank->dumped = info->si_code == CLD_DUMPED;
+    attempt->typed |= had_terminal && (rank->signal == SIGINT || rank->signal == SIGQUIT);
+}
+
+/*
+ * Reaps whatever there is. Returns the rank to blame among those that failed, -1 for none: of
+ * several found at once the order of their deaths is unknown, and one killed by a signal is more
+ * likely to be why another exited than the other way round.
+ */
+static int attempt_reap(struct hooprun_attempt *attempt)
+{
+    int blamed = -1;
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG) != 0) {
+            attempt->children = errno != ECHILD;
+            return blamed;
+        }
+        if (info.si_pid == 0) {
+            return blamed;
+        }
+        struct rank *rank = rank_find(attempt, info.si_pid);
+        if (rank == NULL) {
+            continue; /* a descendant that outlived its parent */
+        }
+        if (info.si_code == CLD_STOPPED) {
+            rank_stopped(attempt, rank, info.si_status);
+            continue;
+        }
+        rank_ended(attempt, rank, &info);
+        const bool first = blamed < 0;
+        const bool likelier = !first && rank->signal != 0 && attempt->ranks[blamed].signal == 0;
+        if (rank->code != 0 && !rank->stopped && (first || likelier)) {
+            blamed = (int)(rank - attempt->ranks);
+        }
+    }
+}
+
+/* Python's users write `torchrun train.py`; and a program of this directory has no name in PATH. */
+static void refusal_hint(const char *program, char *ret_text, size_t bytes)
+{
+    const char *suffix = strrchr(program, '.');
+    const bool python = suffix != NULL && strcmp(suffix, ".py") == 0;
+    const bool unfound = strchr(program, '/') == NULL && access(program, X_OK) == 0;
+    ret_text[0] = '\0';
+    if (access(program, F_OK) == 0 && (python || unfound)) {
+        snprintf(ret_text, bytes, "; did you mean %s%s%s%s%s?", python ? "python3 " : "",
+                 python ? program : "", python && unfound ? " or " : "", unfound ? "./" : "",
+                 unfound ? program : "");
+    }
+}
+
+/*
+ * With several machines the others are ended a moment later: most likely they are about to find out
+ * the same, and to leave somebody in their place, too.
+ */
+static void attempt_refuse(struct hooprun_attempt *attempt, int refusal)
+{
+    const char *program = attempt->options->command[0];
+    char hint[512];
+    attempt->refusal = refusal;
+    refusal_hint(program, hint, sizeof(hint));
+    hooprun_output_say(attempt->output, "cannot run '%s': %s%s", program, strerror(refusal), hint);
+    if (attempt_has_stand_ins(attempt)) {
+        hooprun_output_say(attempt->output,
+                           "telling the ranks of the other machines, for %d s at most",
+                           REFUSAL_MS / 1000);
+        attempt->phase = PHASE_LINGER;
+        attempt->phase_until = hooprun_now_ms() + REFUSAL_PAUSE_MS;
+    } else if (attempt->options->kill_on_failure) {
+        hooprun_attempt_stop(attempt);
+    }
+}
+
+static void attempt_blame(struct hooprun_attempt *attempt, int local_rank)
+{
+    if (local_rank < 0 || attempt->cause >= 0 || attempt->interrupted) {
+        return;
+    }
+    attempt->cause = local_rank;
+    int refusal = 0;
+    if (read(attempt->refusal_fd[0], &refusal, sizeof(refusal)) == sizeof(refusal)) {
+        attempt_refuse(attempt, refusal);
+        return;
+    }
+    rank_say(attempt, local_rank);
+    if (attempt->options->kill_on_failure) {
+        hooprun_attempt_stop(attempt);
+    }
+}
+
+void hooprun_attempt_summarise(const struct hooprun_attempt *attempt)
+{
+    if (attempt->cause < 0 || attempt->refusal != 0 || attempt->interrupted) {
+        return;
+    }
+    int stopped = 0;
+    int failed = 0;
+    for (int i = 0; i < attempt->options->rank_count; i++) {
+        const struct rank *rank = &attempt->ranks[i];
+        stopped += rank->stopped;
+        failed += i != attempt->cause && rank->code != 0 && !rank->stopped;
+    }
+    if (stopped + failed > 0) {
+        hooprun_output_say(attempt->output, "after rank %d, %d more failed and %d were stopped",
+                           rank_number(attempt, attempt->cause), failed, stopped);
+    }
+}
+
+/* ---- Phases --------------------------------------------------------------------------------- */
+
+static void attempt_deadline(struct hooprun_attempt *attempt)
+{
+    const bool expired = hooprun_now_ms() >= attempt->phase_until;
+    if (attempt->phase == PHASE_LINGER && expired) {
+        hooprun_attempt_stop(attempt);
+    } else if (attempt->phase == PHASE_KILL && expired) {
+        hooprun_output_say(attempt->output, "some processes do not die and are left behind");
+        attempt->broken = true;
+        attempt->children = false;
+    } else if (attempt->phase == PHASE_KILL || expired) {
+        hooprun_attempt_kill(attempt);
+    }
+}
+
+void hooprun_attempt_step(struct hooprun_attempt *attempt)
+{
+    attempt_blame(attempt, attempt_reap(attempt));
+    attempt_deadline(attempt);
+    if (attempt->phase == PHASE_RUN && attempt->running == 0) {
+        attempt->phase = PHASE_LINGER;
+        attempt->phase_until = hooprun_now_ms() + LINGER_MS;
+    }
+    if (attempt->phase == PHASE_END && attempt->running == 0 && !attempt->leftovers_told) {
+        attempt->leftovers_told = true;
+        hooprun_children_signal(SIGTERM);
+    }
+    if (!attempt->children) {
+        attempt->phase = PHASE_OVER;
+        attempt->phase_until = INT64_MAX;
+    }
+}
+
+int64_t hooprun_attempt_until(const struct hooprun_attempt *attempt)
+{
+    const int64_t round = hooprun_now_ms() + KILL_ROUND_MS;
+    const bool rounds = attempt->phase == PHASE_KILL && round < attempt->phase_until;
+    return rounds ? round : attempt->phase_until;
+}
+
+bool hooprun_attempt_running(const struct hooprun_attempt *attempt)
+{
+    return attempt->phase == PHASE_RUN;
+}
+
+bool hooprun_attempt_over(const struct hooprun_attempt *attempt)
+{
+    return attempt->phase == PHASE_OVER;
+}
+
+int hooprun_attempt_code(const struct hooprun_attempt *attempt)
+{
+    if (attempt->cause >= 0) {
+        return attempt->ranks[attempt->cause].code;
+    }
+    return attempt->broken ? HOOPRUN_EXIT_LAUNCHER : -1;
+}
+
+bool hooprun_attempt_hopeless(const struct hooprun_attempt *attempt)
+{
+    return attempt->broken || attempt->typed || attempt->refusal != 0;
+}
+
+/* ---- Birth and death ------------------------------------------------------------------------ */
+
+static void attempt_close_refusal(struct hooprun_attempt *attempt)
+{
+    for (int i = 0; i < 2; i++) {
+        if (attempt->refusal_fd[i] >= 0) {
+            close(attempt->refusal_fd[i]);
+            attempt->refusal_fd[i] = -1;
+        }
+    }
+}
+
+/* Forgets the attempt before. */
+static void attempt_reset(struct hooprun_attempt *attempt)
+{
+    attempt_close_refusal(attempt);
+    memset(attempt->ranks, 0, (size_t)attempt->options->rank_count * sizeof(*attempt->ranks));
+    *attempt = (struct hooprun_attempt){
+        .options = attempt->options,
+        .front = attempt->front,
+        .output = attempt->output,
+        .terminal = {.owner = attempt->front->group},
+        .ranks = attempt->ranks,
+        .refusal_fd = {-1, -1},
+        .phase = PHASE_RUN,
+        .cause = -1,
+        .phase_until = INT64_MAX,
+    };
+}
+
+static bool attempt_start_rank(struct hooprun_attempt *attempt, const struct hooprun_setup *setup,
+                               int local_rank)
+{
+    int streams[2];
+    if (!hooprun_output_open(attempt->output, local_rank, streams)) {
+        return false;
+    }
+    const pid_t pid = hooprun_rank_start(setup, local_rank, streams);
+    const int error = errno;
+    hooprun_output_close(streams);
+    if (pid < 0) {
+        errno = error;
+        return false;
+    }
+    attempt->ranks[local_rank].pid = pid;
+    attempt->ranks[local_rank].was = pid;
+    attempt->running++;
+    attempt->children = true;
+    return true;
+}
+
+static bool attempt_start_ranks(struct hooprun_attempt *attempt, const struct hooprun_setup *setup)
+{
+    const struct hooprun_options *options = attempt->options;
+    for (int i = 0; i < options->rank_count; i++) {
+        if (!attempt_start_rank(attempt, setup, i)) {
+            hooprun_output_say(attempt->output, "cannot start rank %d of %d: %s",
+                               rank_number(attempt, i), options->world_size, strerror(errno));
+            return false;
+        }
+    }
+    return true;
+}
+
+void hooprun_attempt_start(struct hooprun_attempt *attempt, const struct hooprun_setup *setup)
+{
+    struct hooprun_identity identity = {0};
+    struct hooprun_setup complete = *setup;
+    attempt_reset(attempt);
+    if (!hooprun_identity_make(&identity) ||
+        pipe2(attempt->refusal_fd, O_CLOEXEC | O_NONBLOCK) != 0) {
+        hooprun_output_say(attempt->output, "cannot prepare the ranks: %s", strerror(errno));
+        attempt->broken = true;
+    } else {
+        complete.identity = &identity;
+        complete.refusal_fd = attempt->refusal_fd[1];
+        complete.free_writers = hooprun_terminal_stops_writers(attempt->front->group);
+        attempt->broken = !attempt_start_ranks(attempt, &complete);
+    }
+    if (attempt->broken) {
+        hooprun_attempt_kill(attempt);
+    }
+    explicit_bzero(&identity, sizeof(identity));
+}
+
+struct hooprun_attempt *hooprun_attempt_create(const struct hooprun_options *options,
+                                               const struct hooprun_front *front,
+                                               struct hooprun_output *output)
+{
+    struct hooprun_attempt *attempt = calloc(1, sizeof(*attempt));
+    struct rank *ranks = calloc((size_t)options->rank_count, sizeof(*ranks));
+    if (attempt == NULL || ranks == NULL) {
+        free(attempt);
+        free(ranks);
+        return NULL;
+    }
+    *attempt = (struct hooprun_attempt){
+        .options = options,
+        .front = front,
+        .output = output,
+        .ranks = ranks,
+        .refusal_fd = {-1, -1},
+        .phase = PHASE_OVER,
+        .cause = -1,
+        .phase_until = INT64_MAX,
+    };
+    return attempt;
+}
+
+void hooprun_attempt_destroy(struct hooprun_attempt *attempt)
+{
+    if (attempt == NULL) {
+        return;
+    }
+    attempt_close_refusal(attempt);
+    free(attempt->ranks);
+    free(attempt);
+}

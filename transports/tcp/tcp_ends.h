@@ -1,0 +1,20 @@
+/* The two ends of a link over TCP at work; for tcp.c, which makes and destroys them. */
+#ifndef HOOP_TCP_ENDS_H
+#define HOOP_TCP_ENDS_H
+
+#include "transports/tcp/tcp_wire.h"
+
+/* The two ends; NULL: no memory. Their functions are those of struct hoop_transport; finish frees
+ * what is theirs alone, and runs `done` of what is pending. */
+struct hoop_tcp_link *hoop_tcp_sender_create(void);
+hoop_result_t hoop_tcp_sender_post(struct hoop_link *link, struct hoop_xfer *xfer);
+bool hoop_tcp_sender_progress(struct hoop_tcp_link *tcp);
+void hoop_tcp_sender_finish(struct hoop_tcp_link *tcp);
+
+struct hoop_tcp_link *hoop_tcp_receiver_create(const struct hoop_link_params *params);
+hoop_result_t hoop_tcp_receiver_post(struct hoop_link *link, struct hoop_xfer *xfer);
+void hoop_tcp_receiver_release(struct hoop_link *link, struct hoop_xfer *xfer);
+bool hoop_tcp_receiver_progress(struct hoop_tcp_link *tcp);
+void hoop_tcp_receiver_finish(struct hoop_tcp_link *tcp);
+
+#endif

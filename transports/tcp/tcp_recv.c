@@ -1,0 +1,293 @@
+/*
+ * The receiver's end of a tcp link.
+ *
+ *      socket ---> ahead: | header, beginning of the payload, perhaps more |
+ *         \                               | copied
+ *          `-----> to:    the rest of the payload, straight into its place
+ *
+ * `ahead` takes in a header, and with it whatever small comes behind it, so that small chunks cost
+ * a call or less each. The rest of a payload goes where the poster wants it, or into a slot of
+ * staging memory that is lent; in the same call `ahead` takes in the next header.
+ *
+ * Nothing is read while no receive is posted: what a fast sender has to say waits in the socket,
+ * and then in the sender. Nothing is believed before it is checked: a header by its own check, then
+ * against the receive that waits for it (agree.h); a payload as soon as it is complete, while it is
+ * in the cache. It may lie in the poster's memory by then, but `done` says that it failed.
+ */
+#include "base/sizes.h"
+#include "transports/agree.h"
+#include "transports/tcp/checksum.h"
+#include "transports/tcp/tcp_ends.h"
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+/* A header and a page: the largest chunk that comes with its header in one call. */
+#define TCP_AHEAD_BYTES (HOOP_TCP_HEADER_BYTES + HOOP_PAGE_BYTES)
+/* Chunks per progress, so that a fast sender does not keep the thread in here. */
+#define TCP_ROUND 16u
+
+struct tcp_receiver {
+    struct hoop_tcp_link tcp;
+    /* The chunk that is being received, for queue.first. */
+    bool open; /* its header is checked */
+    uint8_t *to;
+    size_t got; /* of its payload */
+    uint64_t payload_check;
+    uint32_t slot; /* if it is lent */
+    /* ahead[at .. end) came in and was not looked at yet */
+    size_t at, end;
+    uint8_t ahead[TCP_AHEAD_BYTES];
+    uint8_t *staging; /* slots of stride bytes; their pages appear when they are used */
+    size_t stride, staging_bytes;
+    uint32_t idle_count;
+    uint32_t idle[]; /* [slots], the first idle_count count: the last used one is on top */
+};
+
+static struct tcp_receiver *receiver_from(struct hoop_tcp_link *tcp)
+{
+    return (struct tcp_receiver *)(void *)tcp;
+}
+
+/* ---- Birth and end --------------------------------------------------------------------------- */
+
+/* False: more bytes than there are. */
+static bool receiver_measure(const struct hoop_link_params *params, size_t *ret_stride,
+                             size_t *ret_bytes)
+{
+    size_t stride = 0;
+    if (__builtin_add_overflow(params->chunk_bytes, HOOP_PAGE_BYTES - 1, &stride)) {
+        return false;
+    }
+    stride = stride < HOOP_PAGE_BYTES ? HOOP_PAGE_BYTES : stride - stride % HOOP_PAGE_BYTES;
+    *ret_stride = stride;
+    return !__builtin_mul_overflow(stride, params->slots, ret_bytes) && *ret_bytes <= PTRDIFF_MAX;
+}
+
+struct hoop_tcp_link *hoop_tcp_receiver_create(const struct hoop_link_params *params)
+{
+    size_t stride = 0, bytes = 0;
+    if (!receiver_measure(params, &stride, &bytes)) {
+        return NULL;
+    }
+    struct tcp_receiver *receiver =
+        calloc(1, sizeof(*receiver) + params->slots * sizeof(receiver->idle[0]));
+    if (receiver == NULL) {
+        return NULL;
+    }
+    void *staging = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (staging == MAP_FAILED) {
+        free(receiver);
+        return NULL;
+    }
+    receiver->staging = staging;
+    receiver->staging_bytes = bytes;
+    receiver->stride = stride;
+    for (uint32_t i = 0; i < params->slots; i++) {
+        receiver->idle[i] = i;
+    }
+    receiver->idle_count = params->slots;
+    return &receiver->tcp;
+}
+
+void hoop_tcp_receiver_finish(struct hoop_tcp_link *tcp)
+{
+    struct tcp_receiver *receiver = receiver_from(tcp);
+    (void)hoop_xfer_queue_finish(&tcp->queue, HOOP_ABORTED);
+    (void)munmap(receiver->staging, receiver->staging_bytes);
+}
+
+hoop_result_t hoop_tcp_receiver_post(struct hoop_link *link, struct hoop_xfer *xfer)
+{
+    hoop_xfer_queue_push(&hoop_tcp_from(link)->queue, xfer);
+    return HOOP_OK;
+}
+
+void hoop_tcp_receiver_release(struct hoop_link *link, struct hoop_xfer *xfer)
+{
+    struct tcp_receiver *receiver = receiver_from(hoop_tcp_from(link));
+    assert(xfer->position < link->params.slots && receiver->idle_count < link->params.slots);
+    receiver->idle[receiver->idle_count++] = (uint32_t)xfer->position;
+}
+
+/* ---- One chunk ------------------------------------------------------------------------------- */
+
+/* Is it the header that the first xfer waits for? If not, the link has failed. */
+static bool receiver_admits(struct tcp_receiver *receiver, const struct hoop_tcp_header *header)
+{
+    struct hoop_link *link = &receiver->tcp.base;
+    const struct hoop_link_params *params = &link->params;
+    const struct hoop_xfer *xfer = receiver->tcp.queue.first;
+    const uint64_t check = hoop_tcp_header_check(&receiver->tcp, header);
+    if (link->failure.code != HOOP_OK || check != header->header_check) {
+        (void)hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                               "the header of what rank %u sent to rank %u (lane %u) has the check "
+                               "%016llx and says %016llx: the data were damaged on the way",
+                               params->peer, params->me, params->lane, (unsigned long long)check,
+                               (unsigned long long)header->header_check);
+        return false;
+    }
+    if (header->kind == HOOP_TCP_GOODBYE) {
+        (void)hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                               "rank %u has left the communicator, but rank %u waits for its chunk "
+                               "%llu of operation %u (lane %u)",
+                               params->peer, params->me, (unsigned long long)xfer->chunk, xfer->op,
+                               params->lane);
+        return false;
+    }
+    if (header->kind != HOOP_TCP_DATA) {
+        (void)hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                               "rank %u sent a header of kind %016llx to rank %u (lane %u), which "
+                               "has no meaning",
+                               params->peer, (unsigned long long)header->kind, params->me,
+                               params->lane);
+        return false;
+    }
+    return hoop_chunk_header_check(link, &header->chunk, xfer) == HOOP_OK;
+}
+
+/* Begins the chunk whose header lies in ahead. False: no slot is free, or the link has failed. */
+static bool receiver_begin(struct tcp_receiver *receiver)
+{
+    const struct hoop_xfer *xfer = receiver->tcp.queue.first;
+    const bool lend = xfer->data == NULL;
+    struct hoop_tcp_header header;
+    memcpy(&header, receiver->ahead + receiver->at, sizeof(header));
+    if ((lend && receiver->idle_count == 0) || !receiver_admits(receiver, &header)) {
+        return false;
+    }
+    receiver->at += sizeof(header);
+    receiver->open = true;
+    receiver->got = 0;
+    receiver->payload_check = header.payload_check;
+    if (lend) {
+        receiver->slot = receiver->idle[--receiver->idle_count];
+        receiver->to = receiver->staging + receiver->slot * receiver->stride;
+    } else {
+        receiver->to = xfer->data;
+    }
+    return true;
+}
+
+/* The part of the payload that is here already. */
+static void receiver_copy(struct tcp_receiver *receiver)
+{
+    const size_t here = receiver->end - receiver->at;
+    const size_t missing = receiver->tcp.queue.first->bytes - receiver->got;
+    const size_t bytes = here < missing ? here : missing;
+    if (bytes > 0) {
+        memcpy(receiver->to + receiver->got, receiver->ahead + receiver->at, bytes);
+        receiver->at += bytes;
+        receiver->got += bytes;
+    }
+}
+
+/* The chunk is here as a whole. False: it is damaged, and the link has failed. */
+static bool receiver_complete(struct tcp_receiver *receiver)
+{
+    struct hoop_tcp_link *tcp = &receiver->tcp;
+    const struct hoop_link_params *params = &tcp->base.params;
+    struct hoop_xfer *xfer = tcp->queue.first;
+    const uint64_t check = hoop_tcp_payload_check(tcp, receiver->to, xfer->bytes);
+    if (tcp->base.failure.code != HOOP_OK || check != receiver->payload_check) {
+        (void)hoop_failure_set(&tcp->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                               "rank %u sent chunk %llu of operation %u to rank %u (lane %u, %zu "
+                               "bytes) with the %s %016llx, but what came has %016llx: the data "
+                               "were damaged on the way",
+                               params->peer, (unsigned long long)xfer->chunk, xfer->op, params->me,
+                               params->lane, xfer->bytes, hoop_check_name(params->check),
+                               (unsigned long long)receiver->payload_check,
+                               (unsigned long long)check);
+        return false;
+    }
+    (void)hoop_xfer_queue_pop(&tcp->queue);
+    tcp->number++;
+    receiver->open = false;
+    if (xfer->data == NULL) {
+        xfer->data = receiver->to;
+        xfer->position = receiver->slot;
+        xfer->lent = true;
+    }
+    xfer->done(xfer, HOOP_OK);
+    return true;
+}
+
+/* ---- The socket ------------------------------------------------------------------------------ */
+
+/* One call. False: nothing came. *ret_dry: there is no more for now. */
+static bool receiver_read(struct tcp_receiver *receiver, bool *ret_dry)
+{
+    struct hoop_tcp_link *tcp = &receiver->tcp;
+    struct iovec parts[2];
+    struct msghdr message = {.msg_iov = parts};
+    memmove(receiver->ahead, receiver->ahead + receiver->at, receiver->end - receiver->at);
+    receiver->end -= receiver->at;
+    receiver->at = 0;
+    const size_t missing = receiver->open ? tcp->queue.first->bytes - receiver->got : 0;
+    const size_t room = sizeof(receiver->ahead) - receiver->end;
+    if (missing > 0) {
+        parts[message.msg_iovlen++] = (struct iovec){receiver->to + receiver->got, missing};
+    }
+    parts[message.msg_iovlen++] = (struct iovec){receiver->ahead + receiver->end, room};
+    const ssize_t came = recvmsg(tcp->fd, &message, MSG_DONTWAIT);
+    if (came <= 0) {
+        hoop_tcp_stopped(tcp, came == 0 ? 0 : errno);
+        return false;
+    }
+    const size_t direct = (size_t)came < missing ? (size_t)came : missing;
+    receiver->got += direct;
+    receiver->end += (size_t)came - direct;
+    *ret_dry = (size_t)came < missing + room;
+    return true;
+}
+
+static bool receiver_move(struct tcp_receiver *receiver)
+{
+    struct hoop_tcp_link *tcp = &receiver->tcp;
+    bool moved = false, dry = false;
+    uint32_t chunks = 0;
+    while (chunks < TCP_ROUND && tcp->queue.first != NULL) {
+        const bool header = receiver->end - receiver->at >= HOOP_TCP_HEADER_BYTES;
+        if (!receiver->open && header && !receiver_begin(receiver)) {
+            break;
+        }
+        if (receiver->open) {
+            receiver_copy(receiver);
+        }
+        if (receiver->open && receiver->got == tcp->queue.first->bytes) {
+            if (!receiver_complete(receiver)) {
+                break;
+            }
+            moved = true;
+            chunks++;
+        } else {
+            if (dry || tcp->lost_ns != 0 || !receiver_read(receiver, &dry)) {
+                break;
+            }
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+bool hoop_tcp_receiver_progress(struct hoop_tcp_link *tcp)
+{
+    bool moved = false;
+    if (tcp->queue.first == NULL) {
+        return false;
+    }
+    if (tcp->base.failure.code == HOOP_OK) {
+        moved = receiver_move(receiver_from(tcp));
+        if (!moved) {
+            hoop_tcp_blame(tcp);
+        }
+    }
+    if (tcp->base.failure.code != HOOP_OK) {
+        moved |= hoop_xfer_queue_finish(&tcp->queue, tcp->base.failure.code);
+    }
+    return moved;
+}
