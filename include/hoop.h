@@ -349,7 +349,25 @@ HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
 #define HOOP_REVOKE_DEFAULT 0x00
 HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
 
-/* HOOP_UNSUPPORTED in this version: split, shrink, grow and its token. */
+/*
+ * New comms from old ones: HOOP_UNSUPPORTED in this version. All members of comm call, also those
+ * that get no new one; what was queued on comm before is complete first. The new comm has its own
+ * failures and its own end; config as at birth, NULL: comm's. No stranger can join: the members
+ * already trust each other.
+ *
+ * split: one comm for each color >= 0 of the ranks that gave it, ordered by key, then by rank.
+ * HOOP_SPLIT_NOCOLOR: this rank gets HOOP_COMM_NULL.
+ *
+ * shrink: without exclude_ranks, which all that remain name alike (the excluded do not call), and
+ * with HOOP_SHRINK_ABORT without every rank that is dead: comm's outstanding work is ended first,
+ * comm may have failed, the ranks that call agree on who is left, and a rank that dies meanwhile is
+ * left out too. Ranks keep their order. An operation that had failed may be repeated on the new
+ * comm: out of place its input is as it was; in place a buffer may hold partial results.
+ *
+ * get_unique_id, grow: one member of comm makes a token; then the members call with nranks, the
+ * size of the new comm, id NULL but for the rank that has it, and rank -1 (they keep theirs), and
+ * who is new calls with comm HOOP_COMM_NULL, the token and its rank, from comm's size on.
+ */
 #define HOOP_SPLIT_NOCOLOR (-1)
 #define HOOP_SHRINK_DEFAULT 0x00
 #define HOOP_SHRINK_ABORT 0x01
@@ -424,6 +442,18 @@ HOOP_API hoop_result_t hoop_bcast(void *buff, size_t count, hoop_datatype_t data
 HOOP_API hoop_result_t hoop_alltoall(const void *sendbuff, void *recvbuff, size_t count,
                                      hoop_datatype_t datatype, hoop_comm_t comm,
                                      hoop_stream_t stream);
+
+/*
+ * The same with a size for each pair: sendcounts[q] elements at sendbuff + sdispls[q] go to rank q,
+ * whose recvcounts[r] must equal it; arrays of n, in elements, read before the call returns. Blocks
+ * may be empty; receive blocks must not overlap. HOOP_UNSUPPORTED in this version. RCCL has it,
+ * NCCL has none.
+ */
+HOOP_API hoop_result_t hoop_alltoallv(const void *sendbuff, const size_t *sendcounts,
+                                      const size_t *sdispls, void *recvbuff,
+                                      const size_t *recvcounts, const size_t *rdispls,
+                                      hoop_datatype_t datatype, hoop_comm_t comm,
+                                      hoop_stream_t stream);
 
 /* Everybody's block, one behind the other by rank, to the root. */
 HOOP_API hoop_result_t hoop_gather(const void *sendbuff, void *recvbuff, size_t count,
@@ -523,17 +553,60 @@ HOOP_API hoop_result_t hoop_comm_window_deregister(hoop_comm_t comm, hoop_window
 
 /* ---- Host streams and tickets: HOOP_UNSUPPORTED in this version --------------------------- */
 
-/* A queue of operations on host buffers, run in order by hoop's progress thread. */
+/*
+ * A queue of operations on host buffers. A collective, a send or a receive that is given a stream
+ * returns when it is queued; its buffers are borrowed until it is complete. Operations of one
+ * stream run one after the other in the order of the calls, those of different streams
+ * independently, whatever comms they use; on one comm, blocking calls and queued ones run in the
+ * order of the calls. What a group collects on a stream is queued as one piece at its end. Bad
+ * arguments are refused by the call itself; a failure later is told by the tickets, by
+ * hoop_stream_synchronize() and by hoop_comm_get_async_error(), and does not hold up operations of
+ * other comms behind it. A thread of hoop's own does the work; without work it sleeps.
+ *
+ * Any thread may use a stream. In a child after fork() a stream is not usable.
+ */
 HOOP_API hoop_result_t hoop_stream_create(hoop_stream_t *stream);
+
+/* Waits for what is queued, then frees the stream. Its tickets stay valid. NULL is allowed. */
 HOOP_API hoop_result_t hoop_stream_destroy(hoop_stream_t stream);
 
-/* The point that a stream has reached; waiting for it waits for all work queued before it. */
+/*
+ * Waits until everything queued so far is complete; returns the first failure among what was
+ * queued since the last call of this function on stream.
+ */
+HOOP_API hoop_result_t hoop_stream_synchronize(hoop_stream_t stream);
+
+/* HOOP_OK: nothing is queued or running. HOOP_IN_PROGRESS. Does not block. */
+HOOP_API hoop_result_t hoop_stream_query(hoop_stream_t stream);
+
+/*
+ * A descriptor for event loops: readable when a recorded ticket was completed since it was last
+ * read (an eventfd, non-blocking: read 8 bytes). Owned by the stream; *fd is the same every time.
+ */
+HOOP_API hoop_result_t hoop_stream_get_fd(hoop_stream_t stream, int *fd);
+
+/*
+ * A ticket is the point that a stream has reached: complete when all work queued before it is.
+ * Its result is the first failure among the operations queued between the ticket before it and
+ * itself. A plain value: to be copied, kept, forgotten; nothing is to be freed.
+ */
 typedef struct {
     uint64_t opaque[2];
 } hoop_ticket_t;
 HOOP_API hoop_result_t hoop_stream_record(hoop_stream_t stream, hoop_ticket_t *ticket);
+
+/*
+ * Waits for a ticket; timeout_ms < 0: for as long as the operations may take. HOOP_TIMEOUT: it is
+ * not complete yet, and nothing else happened. Results of tickets that were not asked for are
+ * forgotten after the next 65536 of the stream; then HOOP_OK or the comm's failure.
+ */
 HOOP_API hoop_result_t hoop_ticket_wait(hoop_ticket_t ticket, int timeout_ms);
+
+/* The same without waiting: HOOP_IN_PROGRESS while it is not complete. */
 HOOP_API hoop_result_t hoop_ticket_query(hoop_ticket_t ticket);
+
+/* What is queued on stream from now on begins after ticket, of any stream, is complete. */
+HOOP_API hoop_result_t hoop_stream_wait_ticket(hoop_stream_t stream, hoop_ticket_t ticket);
 
 /* ---- Looking inside ------------------------------------------------------------------------ */
 
