@@ -362,10 +362,6 @@ static hoop_result_t comm_prepare(struct hoop_comm *comm, const struct hoop_rost
     for (uint32_t rank = 0; rank < comm->n; rank++) {
         env.one_process &= roster->peers[rank].same_process;
     }
-    const bool at_once =
-        comm->agreed.algo == HOOP_ALGO_AUTO || comm->agreed.algo == HOOP_ALGO_ONESHOT;
-    comm->small_count =
-        !env.over_links && at_once ? HOOP_CELLS_MAX_BYTES / sizeof(uint64_t) + 1 : 0;
     const struct hoop_links_env links = {
         .member = comm->member,
         .board = &comm->board,
@@ -375,6 +371,9 @@ static hoop_result_t comm_prepare(struct hoop_comm *comm, const struct hoop_rost
         .failure = &comm->operation.failure,
     };
     const hoop_result_t result = hoop_operation_init(&comm->operation, &env);
+    for (int i = 0; i < HOOP_COLL_COUNT && !env.over_links; i++) {
+        comm->small_counts[i] = comm->operation.oneshot_most[i] / sizeof(uint64_t) + 1;
+    }
     return result == HOOP_OK ? hoop_links_init(&comm->links, &links) : result;
 }
 

@@ -55,7 +55,8 @@ struct hoop_comm {
     bool finalized;
     bool spans;       /* several machines: others hear of failures by control connections only */
     uint64_t spin_ns; /* see struct hoop_wait; 0: ranks outnumber CPUs */
-    uint64_t small_count; /* an all_reduce of fewer elements calls the system only in hoop_wait() */
+    /* With fewer elements a call calls the system only in hoop_wait(). */
+    uint64_t small_counts[HOOP_COLL_COUNT + 1];
     uint64_t op_timeout_ms, dead_after_ms;
     uint64_t deadline_ns; /* of the running operation, in a group */
     uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */

@@ -232,8 +232,8 @@ hoop_result_t hoop_comm_submit(struct hoop_comm *comm, const struct hoop_request
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    const bool small = request->signature.count < comm->small_count &&
-                       request->signature.collective == HOOP_COLL_ALL_REDUCE;
+    const struct hoop_signature *what = &request->signature;
+    const bool small = what->count < comm->small_counts[what->collective];
     return small && hoop_turn_take(&comm->turn) ? driver_run(comm, request)
                                                 : driver_submit(comm, request);
 }

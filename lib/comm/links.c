@@ -272,11 +272,6 @@ hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sendi
 
 /* ---- Packets that vanish -------------------------------------------------------------------- */
 
-void hoop_links_begin_wait(struct hoop_links *links)
-{
-    links->looked_ns = 0;
-}
-
 /* For how long, in this wait, nothing of what was sent has been acknowledged; 0: all is well. */
 static uint64_t links_stuck_ns(struct links_entry *entry, uint64_t now, uint64_t *ret_bytes)
 {

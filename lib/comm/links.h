@@ -42,7 +42,10 @@ hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sendi
                              struct hoop_link **ret_link);
 
 /* An operation begins: what follows is another wait. */
-void hoop_links_begin_wait(struct hoop_links *links);
+static inline void hoop_links_begin_wait(struct hoop_links *links)
+{
+    links->looked_ns = 0;
+}
 
 /*
  * While it waits: has a peer acknowledged nothing of what a link sent it, for longer than

@@ -34,30 +34,13 @@ void hoop_turn_finish(struct hoop_turn *turn)
     pthread_mutex_destroy(&turn->lock);
 }
 
-static uintptr_t turn_self(void)
-{
-    static _Thread_local char mark __attribute__((tls_model("initial-exec")));
-    return (uintptr_t)&mark;
-}
+_Thread_local char hoop_turn_mark;
 
-bool hoop_turn_take(struct hoop_turn *turn)
+bool hoop_turn_claim(struct hoop_turn *turn)
 {
-    const uintptr_t self = turn_self();
-    uintptr_t owner = atomic_load_explicit(&turn->owner, memory_order_relaxed);
-    if (owner == 0 && hoop_membarrier_ready() &&
-        atomic_compare_exchange_strong(&turn->owner, &owner, self)) {
-        owner = self;
-    }
-    if (owner != self) {
-        return false;
-    }
-    atomic_store_explicit(&turn->inside, 1, memory_order_relaxed);
-    atomic_signal_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0) {
-        return true;
-    }
-    hoop_turn_leave(turn);
-    return false;
+    uintptr_t nobody = 0;
+    return hoop_membarrier_ready() &&
+           atomic_compare_exchange_strong(&turn->owner, &nobody, hoop_turn_self());
 }
 
 /* Under the lock. */
@@ -73,17 +56,8 @@ static void turn_wake_first(struct hoop_turn *turn)
     }
 }
 
-void hoop_turn_leave(struct hoop_turn *turn)
+void hoop_turn_pass(struct hoop_turn *turn, bool owned)
 {
-    const bool owned = atomic_load_explicit(&turn->inside, memory_order_relaxed) != 0 &&
-                       atomic_load_explicit(&turn->owner, memory_order_relaxed) == turn_self();
-    if (owned) {
-        atomic_store_explicit(&turn->inside, 0, memory_order_release);
-        atomic_signal_fence(memory_order_seq_cst);
-        if (__builtin_expect(atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0, 1)) {
-            return;
-        }
-    }
     pthread_mutex_lock(&turn->lock);
     if (!owned) {
         turn->held = false;

@@ -36,8 +36,48 @@ void hoop_turn_init(struct hoop_turn *turn);
 /* Nobody has it, and nobody stands in line. */
 void hoop_turn_finish(struct hoop_turn *turn);
 
+/* Its address is who the calling thread is. */
+extern _Thread_local char hoop_turn_mark __attribute__((tls_model("initial-exec")));
+
+static inline uintptr_t hoop_turn_self(void)
+{
+    return (uintptr_t)&hoop_turn_mark;
+}
+
+/* The turn has no owner yet: is it me now? */
+bool hoop_turn_claim(struct hoop_turn *turn);
+/* Who has left wakes who is next. owned: he came by the owner's way. */
+void hoop_turn_pass(struct hoop_turn *turn, bool owned);
+
+static inline void hoop_turn_leave(struct hoop_turn *turn)
+{
+    const bool owned = atomic_load_explicit(&turn->inside, memory_order_relaxed) != 0 &&
+                       atomic_load_explicit(&turn->owner, memory_order_relaxed) == hoop_turn_self();
+    if (owned) {
+        atomic_store_explicit(&turn->inside, 0, memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst);
+        if (__builtin_expect(atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0, 1)) {
+            return;
+        }
+    }
+    hoop_turn_pass(turn, owned);
+}
+
 /* The owner's way; also makes the first who comes the owner. True: it is my turn. */
-bool hoop_turn_take(struct hoop_turn *turn);
+static inline bool hoop_turn_take(struct hoop_turn *turn)
+{
+    const uintptr_t owner = atomic_load_explicit(&turn->owner, memory_order_relaxed);
+    if (__builtin_expect(owner != hoop_turn_self(), 0) && (owner != 0 || !hoop_turn_claim(turn))) {
+        return false;
+    }
+    atomic_store_explicit(&turn->inside, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0, 1)) {
+        return true;
+    }
+    hoop_turn_leave(turn);
+    return false;
+}
 
 /*
  * Everybody else's: gets in line, and polls until HOOP_OK, it is my turn; or HOOP_TIMEOUT, who has
@@ -51,7 +91,5 @@ hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms);
 
 /* Who has it has not been idle: the others' patience begins again. */
 void hoop_turn_move(struct hoop_turn *turn);
-
-void hoop_turn_leave(struct hoop_turn *turn);
 
 #endif

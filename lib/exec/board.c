@@ -26,7 +26,6 @@ _Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced 
 #define TAG_OP_SHIFT 30
 #define TAG_TYPE_SHIFT 33
 #define TAG_COLLECTIVE_SHIFT 37
-#define TAG_SEQUENCE_SHIFT 41
 _Static_assert(HOOP_ONESHOT_MAX_BYTES < TAG_COUNTS, "what is published is compared exactly");
 _Static_assert(HOOP_MAX_RANKS <= 1 << 12, "a root has 12 bits");
 _Static_assert(HOOP_NUM_OPS < 1 << 3 && HOOP_NUM_DATATYPES <= 1 << 4, "an op has 3, a type 4");
@@ -186,6 +185,18 @@ void hoop_board_notify(const struct hoop_board *board, uint32_t rank)
     }
 }
 
+/* Of eight ranks, of which some sleep. */
+__attribute__((cold, noinline)) static void board_wake_of_eight(const struct hoop_board *board,
+                                                                uint32_t first)
+{
+    for (uint32_t i = first; i < first + 8 && i < board->n; i++) {
+        if (i != board->me &&
+            atomic_load_explicit(&board->head->sleeping[i], memory_order_relaxed) != 0) {
+            hoop_board_wake(board, i);
+        }
+    }
+}
+
 void hoop_board_wake_sleepers(const struct hoop_board *board)
 {
     board_publish_fence(board);
@@ -194,14 +205,8 @@ void hoop_board_wake_sleepers(const struct hoop_board *board)
         /* Eight ranks at a time: this is on every operation's way. */
         const uint64_t eight =
             __atomic_load_n((const uint64_t *)(const void *)(flags + rank), __ATOMIC_RELAXED);
-        if (__builtin_expect(eight == 0, 1)) {
-            continue;
-        }
-        for (uint32_t i = rank; i < rank + 8 && i < board->n; i++) {
-            if (i != board->me &&
-                atomic_load_explicit(&board->head->sleeping[i], memory_order_relaxed) != 0) {
-                hoop_board_wake(board, i);
-            }
+        if (__builtin_expect(eight != 0, 0)) {
+            board_wake_of_eight(board, rank);
         }
     }
 }
@@ -222,13 +227,14 @@ static uint64_t board_signature(const struct hoop_signature *s)
 
 void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature)
 {
-    board->sequence++;
-    struct hoop_signature *now = &hoop_board_rank(board, board->me)->now[board->sequence & 1];
-    /* Most operations are like the one before. */
-    if (board->sequence <= 2 || !hoop_signature_equal(now, signature)) {
+    const unsigned turn = ++board->sequence & 1;
+    struct hoop_signature *now = &hoop_board_rank(board, board->me)->now[turn];
+    /* Most operations are like the one before the last. */
+    if (__builtin_expect(board->sequence <= 2 || !hoop_signature_equal(now, signature), 0)) {
         *now = *signature;
+        board->called[turn] = board_signature(signature);
     }
-    board->tag = board_signature(now) | (uint64_t)board->sequence << TAG_SEQUENCE_SHIFT;
+    board->tag = board->called[turn] | (uint64_t)board->sequence << HOOP_TAG_SEQUENCE_SHIFT;
 }
 
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
@@ -244,9 +250,8 @@ void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
     hoop_board_wake_sleepers(board);
 }
 
-/* Of operation `sequence`: this one, or the one before. */
-static hoop_result_t board_mismatch(const struct hoop_board *board, uint32_t sequence,
-                                    uint32_t rank, struct hoop_failure *failure)
+hoop_result_t hoop_board_differs(const struct hoop_board *board, uint32_t sequence, uint32_t rank,
+                                 struct hoop_failure *failure)
 {
     char mine[96], theirs[96];
     const unsigned turn = sequence & 1;
@@ -261,31 +266,5 @@ static hoop_result_t board_mismatch(const struct hoop_board *board, uint32_t seq
 hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,
                                   struct hoop_failure *failure)
 {
-    return board_mismatch(board, board->sequence, rank, failure);
-}
-
-static inline hoop_result_t board_seen(const struct hoop_board *board, uint32_t sequence,
-                                       uint64_t expected, uint32_t rank,
-                                       struct hoop_failure *failure)
-{
-    const struct hoop_cell *cell = hoop_board_rank(board, rank)->cells[sequence & 1];
-    const uint64_t tag = atomic_load_explicit(&cell->tag, memory_order_acquire);
-    if (tag == expected) {
-        return HOOP_OK;
-    }
-    return (tag ^ expected) >> TAG_SEQUENCE_SHIFT == 0
-               ? board_mismatch(board, sequence, rank, failure)
-               : HOOP_AGAIN;
-}
-
-hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
-                              struct hoop_failure *failure)
-{
-    return board_seen(board, board->sequence, board->tag, rank, failure);
-}
-
-hoop_result_t hoop_board_owed_seen(const struct hoop_board *board, uint32_t rank,
-                                   struct hoop_failure *failure)
-{
-    return board_seen(board, board->sequence - 1, board->owed, rank, failure);
+    return hoop_board_differs(board, board->sequence, rank, failure);
 }

@@ -48,6 +48,7 @@
 #define HOOP_CELL_DATA_BYTES ((size_t)56)
 #define HOOP_BOARD_CELLS 8
 #define HOOP_CELLS_MAX_BYTES (HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES)
+#define HOOP_TAG_SEQUENCE_SHIFT 41 /* a cell's tag: from there up, the sequence */
 #define HOOP_SLAB_BYTES ((size_t)262144)
 
 struct hoop_cell {
@@ -90,10 +91,11 @@ struct hoop_board_head {
 /* A rank's view of the board. Driven by one thread at a time; failing and waking: any thread. */
 struct hoop_board {
     uint32_t me, n;
-    uint32_t sequence; /* of the operation that runs or ran last */
-    uint64_t tag;      /* of its first cell */
-    uint64_t owed;     /* tag of an operation not seen of everybody; 0: none */
-    uint64_t arrivals; /* my ARRIVEs, ever */
+    uint32_t sequence;  /* of the operation that runs or ran last */
+    uint64_t tag;       /* of its first cell */
+    uint64_t called[2]; /* that, without the sequence, of operation k: k mod 2 */
+    uint64_t owed;      /* tag of an operation not seen of everybody; 0: none */
+    uint64_t arrivals;  /* my ARRIVEs, ever */
     bool need_fence;
     const struct hoop_peer *peers;
     struct hoop_board_head *head;
@@ -145,12 +147,33 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
 /* Publishes bytes (at most HOOP_CELLS_MAX_BYTES) in my cells: the announcement. */
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);
 
+/* The mismatch of an operation: this one, or the one before. */
+hoop_result_t hoop_board_differs(const struct hoop_board *board, uint32_t sequence, uint32_t rank,
+                                 struct hoop_failure *failure);
+
+static inline hoop_result_t hoop_board_tag_seen(const struct hoop_board *board, uint32_t sequence,
+                                                uint64_t expected, uint32_t rank,
+                                                struct hoop_failure *failure)
+{
+    const struct hoop_cell *cell = hoop_board_rank(board, rank)->cells[sequence & 1];
+    const uint64_t tag = atomic_load_explicit(&cell->tag, memory_order_acquire);
+    if (tag == expected) {
+        return HOOP_OK;
+    }
+    return (tag ^ expected) >> HOOP_TAG_SEQUENCE_SHIFT != 0
+               ? HOOP_AGAIN
+               : hoop_board_differs(board, sequence, rank, failure);
+}
+
 /*
  * HOOP_OK: rank's announcement of this operation is there, with its data. HOOP_AGAIN: not yet.
  * HOOP_MISMATCH: it announced another operation (the sentence names both).
  */
-hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
-                              struct hoop_failure *failure);
+static inline hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
+                                            struct hoop_failure *failure)
+{
+    return hoop_board_tag_seen(board, board->sequence, board->tag, rank, failure);
+}
 
 /*
  * A rank that completes an operation without having seen everybody's announcement owes it: before
@@ -163,8 +186,11 @@ static inline void hoop_board_owe(struct hoop_board *board)
 }
 
 /* hoop_board_seen() of the operation before the one that has begun. */
-hoop_result_t hoop_board_owed_seen(const struct hoop_board *board, uint32_t rank,
-                                   struct hoop_failure *failure);
+static inline hoop_result_t hoop_board_owed_seen(const struct hoop_board *board, uint32_t rank,
+                                                 struct hoop_failure *failure)
+{
+    return hoop_board_tag_seen(board, board->sequence - 1, board->owed, rank, failure);
+}
 
 /* The failure of two that called different operations, by what each says it called. */
 hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,

@@ -40,6 +40,16 @@ static const uint8_t *published_at(const struct hoop_board *board, bool cells, u
     return cell + off % HOOP_CELL_DATA_BYTES;
 }
 
+/* Where everybody's bytes from `off` on lie. My own input lies at hand. */
+static void published_all_at(struct hoop_board *board, const struct hoop_board_op *op, bool cells,
+                             size_t off)
+{
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        board->src[rank] = published_at(board, cells, rank, off);
+    }
+    board->src[board->me] = (const uint8_t *)op->in + off;
+}
+
 /* The fold of everybody's bytes [off, +bytes) to the output. No element lies in two cells. */
 static void published_fold(struct hoop_board *board, const struct hoop_board_op *op, bool cells,
                            size_t off, size_t bytes)
@@ -48,11 +58,7 @@ static void published_fold(struct hoop_board *board, const struct hoop_board_op 
     for (size_t done = 0; done < bytes; done += run) {
         void *dst = (uint8_t *)op->out + done;
         run = published_run(cells, off + done, bytes - done);
-        for (uint32_t rank = 0; rank < board->n; rank++) {
-            board->src[rank] = published_at(board, cells, rank, off + done);
-        }
-        /* My own input lies at hand. */
-        board->src[board->me] = (const uint8_t *)op->in + off + done;
+        published_all_at(board, op, cells, off + done);
         hoop_fold(&op->reduction, &dst, 1, board->src, board->n, run / op->plan->type_bytes);
     }
 }
@@ -75,14 +81,34 @@ static void published_copy(const struct hoop_board *board, const struct hoop_boa
     }
 }
 
+/* Does the data lie in the cells? All know it alike. */
+static bool published_in_cells(const struct hoop_plan *plan)
+{
+    const uint64_t bytes = plan->count * plan->type_bytes;
+    return hoop_extent_blocks(hoop_row_of(plan)->in, plan->n, true) * bytes <= HOOP_CELLS_MAX_BYTES;
+}
+
+bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op *op)
+{
+    const struct hoop_plan *plan = op->plan;
+    const size_t size = plan->type_bytes, block = plan->count * size;
+    const size_t off = hoop_taken_off(plan) * size;
+    const bool cells = published_in_cells(plan);
+    if (!hoop_row_of(plan)->folds || hoop_out_count(plan, plan->me) == 0 ||
+        published_run(cells, off, block) != block) {
+        return false;
+    }
+    published_all_at(board, op, cells, off);
+    return true;
+}
+
 void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op)
 {
     const struct hoop_plan *plan = op->plan;
     const struct hoop_collective_row *row = hoop_row_of(plan);
     const size_t size = plan->type_bytes, block = plan->count * size;
-    /* Where it lies in everybody's input, and whether that is in the cells: all know it alike. */
-    const size_t off = hoop_taken_off(plan) * size;
-    const bool cells = hoop_extent_blocks(row->in, plan->n, true) * block <= HOOP_CELLS_MAX_BYTES;
+    const size_t off = hoop_taken_off(plan) * size; /* in everybody's input */
+    const bool cells = published_in_cells(plan);
     if (hoop_out_count(plan, plan->me) == 0) {
         return;
     }

@@ -104,6 +104,7 @@ static void operation_publish(struct hoop_operation *operation, size_t block)
     hoop_plan_oneshot(&operation->plan);
     hoop_published_needs(&operation->plan, &operation->cursor, &operation->until);
     operation->owes = operation->until - operation->cursor < operation->plan.n;
+    operation->one_fold = hoop_published_prepare(operation->env.board, &operation->steps);
     operation->state = OP_GATHER;
 }
 
@@ -119,7 +120,13 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
             return operation_done(operation);
         }
     }
-    hoop_published_take(board, &operation->steps);
+    if (operation->one_fold) {
+        void *dst = operation->request.out;
+        hoop_fold(&operation->steps.reduction, &dst, 1, board->src, board->n,
+                  operation->plan.count);
+    } else {
+        hoop_published_take(board, &operation->steps);
+    }
     if (operation->owes) {
         hoop_board_owe(board);
     }

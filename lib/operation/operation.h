@@ -57,6 +57,7 @@ struct hoop_operation {
     uint8_t state;
     bool announced; /* peers know where my buffers are */
     bool owes;      /* it does not need to see everybody */
+    bool one_fold;  /* what is published only has to be folded, all at once */
     uint32_t cursor, until;
     uint64_t oneshot_most[HOOP_COLL_COUNT]; /* bytes of a block */
     struct hoop_buffers buffers;
