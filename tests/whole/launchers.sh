@@ -232,7 +232,7 @@ test_torchrun() {
     port=$(free_port)
     by_hand "torchrun's variables"
     have torchrun torchrun || return
-    timeout 120 torchrun --standalone --no-python --nproc-per-node 4 "$perf" "${sizes[@]}" \
+    timeout 120 torchrun --standalone --no_python --nproc_per_node 4 "$perf" "${sizes[@]}" \
         >"$work/out" 2>&1 </dev/null
     check torchrun $? "$work/out"
 }
