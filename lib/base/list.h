@@ -3,8 +3,7 @@
  * before the first and after the last. A node that is in no list is zeroed.
  *
  *      struct thing { struct hoop_list_node node; ... };
- *      HOOP_LIST_FOR_EACH(at, &things) {
- *          struct thing *thing = HOOP_CONTAINER_OF(at, struct thing, node);
+ *      HOOP_LIST_EACH(struct thing, thing, &things, node) {
  *          ...
  *      }
  */
@@ -32,6 +31,12 @@ struct hoop_list_node {
 #define HOOP_LIST_FOR_EACH(at, list)                                                               \
     for (struct hoop_list_node *at = (list)->next, *at##_next = at->next; at != (list);            \
          at = at##_next, at##_next = at->next)
+/* The same, with what the nodes are embedded in. */
+#define HOOP_LIST_EACH(type, thing, list, member)                                                  \
+    for (type *thing = HOOP_CONTAINER_OF((list)->next, type, member),                              \
+              *thing##_next = HOOP_CONTAINER_OF(thing->member.next, type, member);                 \
+         &thing->member != (list);                                                                 \
+         thing = thing##_next, thing##_next = HOOP_CONTAINER_OF(thing->member.next, type, member))
 /* NOLINTEND(bugprone-macro-parentheses) */
 
 static inline void hoop_list_init(struct hoop_list_node *list)

@@ -54,7 +54,6 @@ struct hoop_connection {
     enum connection_state state;
     bool destroyed;
     bool broken; /* say no more, read to the end */
-    bool proven; /* has been open */
     bool is_server;
     pid_t pid;
     struct hoop_address local; /* with its port; family 0: a Unix socket, or not connected yet */
@@ -120,11 +119,6 @@ pid_t hoop_connection_pid(const struct hoop_connection *connection)
     return connection->pid;
 }
 
-bool hoop_connection_is_proven(const struct hoop_connection *connection)
-{
-    return connection->proven;
-}
-
 const struct hoop_secret *hoop_connection_secret(const struct hoop_connection *connection)
 {
     return &connection->handshake.secret;
@@ -137,10 +131,9 @@ struct hoop_address hoop_connection_local(const struct hoop_connection *connecti
     return local;
 }
 
-void hoop_connection_session_key(const struct hoop_connection *connection,
-                                 struct hoop_secret *ret_key)
+const struct hoop_secret *hoop_connection_session_key(const struct hoop_connection *connection)
 {
-    *ret_key = connection->data_key;
+    return &connection->data_key;
 }
 
 const char *hoop_connection_peer(const struct hoop_connection *connection)
@@ -366,23 +359,6 @@ static const struct hoop_handshake_owner connection_handshake_owner = {
     .say = connection_say,
 };
 
-/* The handshake is over: what it leaves to the messages that follow. */
-static hoop_result_t connection_take_keys(struct hoop_connection *connection)
-{
-    const struct hoop_handshake *handshake = &connection->handshake;
-    const bool server = connection->is_server;
-    hoop_result_t result = hoop_handshake_derive(
-        handshake, HOOP_HANDSHAKE_KEY_CLIENT, server ? &connection->in.key : &connection->out.key);
-    if (result == HOOP_OK) {
-        result = hoop_handshake_derive(handshake, HOOP_HANDSHAKE_KEY_SERVER,
-                                       server ? &connection->out.key : &connection->in.key);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_handshake_derive(handshake, HOOP_HANDSHAKE_KEY_DATA, &connection->data_key);
-    }
-    return result;
-}
-
 /* Opens the connection, once nothing of the handshake is left to say. */
 static void connection_open(struct hoop_connection *connection)
 {
@@ -390,7 +366,6 @@ static void connection_open(struct hoop_connection *connection)
         return;
     }
     connection->state = CONNECTION_OPEN;
-    connection->proven = true;
     connection->owner->opened(connection->arg, connection);
     connection_flush(connection);
 }
@@ -403,7 +378,11 @@ static void connection_shake(struct hoop_connection *connection, const union hoo
         connection_end(connection, false, &failure);
     } else if (connection->handshake.state == HOOP_HANDSHAKE_DONE &&
                connection->state != CONNECTION_CLOSED) {
-        const hoop_result_t result = connection_take_keys(connection);
+        struct hoop_secret *in = &connection->in.key;
+        struct hoop_secret *out = &connection->out.key;
+        const bool server = connection->is_server;
+        const hoop_result_t result = hoop_handshake_keys(&connection->handshake, server ? in : out,
+                                                         server ? out : in, &connection->data_key);
         if (result != HOOP_OK) {
             hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
             return;
@@ -431,26 +410,6 @@ static void connection_take(struct hoop_connection *connection, const union hoop
     }
 }
 
-static bool connection_expects(const void *handshake, uint32_t type)
-{
-    return hoop_handshake_expects(handshake, type);
-}
-
-static hoop_result_t connection_receive(struct hoop_connection *connection,
-                                        struct hoop_frame_reader *reader,
-                                        struct hoop_failure *failure)
-{
-    const bool open = connection->state == CONNECTION_OPEN;
-    const struct hoop_frame_filter filter = {
-        .expects = open ? NULL : connection_expects,
-        .arg = &connection->handshake,
-    };
-    return connection->reader == NULL
-               ? hoop_frame_read_packet(reader, connection->fd, &filter, failure)
-               : hoop_frame_read_stream(reader, connection->fd, &filter,
-                                        open ? &connection->in : NULL, failure);
-}
-
 /* False: there is nothing more to read now. */
 static bool connection_read_one(struct hoop_connection *connection)
 {
@@ -462,7 +421,9 @@ static bool connection_read_one(struct hoop_connection *connection)
         reader = &packet;
         hoop_frame_reader_init(reader);
     }
-    const hoop_result_t result = connection_receive(connection, reader, &failure);
+    const hoop_result_t result = hoop_frame_read(reader, connection->fd, connection->reader != NULL,
+                                                 open ? NULL : &connection->handshake,
+                                                 open ? &connection->in : NULL, &failure);
     if (result == HOOP_AGAIN || result == HOOP_IN_PROGRESS) {
         return result == HOOP_IN_PROGRESS;
     }

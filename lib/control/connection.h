@@ -31,7 +31,7 @@ struct hoop_connection_owner {
     void (*opened)(void *arg, struct hoop_connection *connection);
     /*
      * frame is checked. A descriptor is moved by setting its place to -1; others are closed. Over
-     * TCP all are -1.
+     * TCP all are -1. NULL: somebody else's once it has opened (hoop_connection_adopt()).
      */
     void (*message)(void *arg, struct hoop_connection *connection, const union hoop_frame *frame,
                     int *fds);
@@ -93,16 +93,13 @@ const char *hoop_connection_peer(const struct hoop_connection *connection);
  */
 int hoop_connection_detach(struct hoop_connection *connection);
 
-/* What the client said; the peer's pid as this process sees it, 0 if it cannot; was it ever open;
- * the secret. */
+/* What the client said; the peer's pid as this process sees it, 0 if it cannot; the secret. */
 const struct hoop_frame_hello *hoop_connection_hello(const struct hoop_connection *connection);
 pid_t hoop_connection_pid(const struct hoop_connection *connection);
-bool hoop_connection_is_proven(const struct hoop_connection *connection);
 const struct hoop_secret *hoop_connection_secret(const struct hoop_connection *connection);
 
 /* A key that both ends of an open connection have, and nobody else: for what is not a frame. */
-void hoop_connection_session_key(const struct hoop_connection *connection,
-                                 struct hoop_secret *ret_key);
+const struct hoop_secret *hoop_connection_session_key(const struct hoop_connection *connection);
 
 /* Closes without a word; what the socket has taken is still delivered. NULL is allowed. */
 void hoop_connection_destroy(struct hoop_connection *connection);

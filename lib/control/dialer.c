@@ -18,7 +18,7 @@
 #define DIALER_BACKOFF_NEAR_MS 20u
 #define DIALER_BACKOFF_FAR_MS 100u
 /* Over TCP: as long as an endpoint waits for a proof; where there are other places, at first less.
- * On one machine an end that does not answer has been reached all the same: it is waited for. */
+ */
 #define DIALER_PATIENCE_MS 5000u
 #define DIALER_PATIENCE_MIN_MS 500u
 #define DIALER_REASON_BYTES 160
@@ -59,6 +59,12 @@ static void dialer_wait(struct hoop_dialer *dialer, uint64_t ms)
 {
     const uint64_t left = hoop_left_ms(dialer->deadline_ns);
     hoop_timer_start(dialer->timer, ms < left ? ms : left, 0);
+}
+
+/* For an answer: on one machine an end that does not answer has been reached all the same. */
+static void dialer_await(struct hoop_dialer *dialer)
+{
+    dialer_wait(dialer, dialer_is_far(dialer) ? dialer->patience_ms : UINT64_MAX);
 }
 
 /* ---- In vain ------------------------------------------------------------------------------ */
@@ -190,16 +196,6 @@ static void dialer_opened(void *arg, struct hoop_connection *connection)
     dialer->owner->found(dialer->arg, connection);
 }
 
-static void dialer_message(void *arg, struct hoop_connection *connection,
-                           const union hoop_frame *frame, int *fds)
-{
-    (void)arg;
-    (void)connection;
-    (void)frame;
-    (void)fds;
-    assert(!"an open connection belongs to who looked for it");
-}
-
 static void dialer_closed(void *arg, struct hoop_connection *connection,
                           const struct hoop_failure *why)
 {
@@ -209,7 +205,6 @@ static void dialer_closed(void *arg, struct hoop_connection *connection,
 
 static const struct hoop_connection_owner dialer_connection_owner = {
     .opened = dialer_opened,
-    .message = dialer_message,
     .closed = dialer_closed,
 };
 
@@ -229,7 +224,7 @@ static void dialer_dial(struct hoop_dialer *dialer)
                                          &dialer_connection_owner, dialer, &dialer->connection);
     }
     if (result == HOOP_OK) {
-        dialer_wait(dialer, dialer_is_far(dialer) ? dialer->patience_ms : UINT64_MAX);
+        dialer_await(dialer);
     } else {
         dialer_miss(dialer, result, result == HOOP_AGAIN ? "nobody is there" : hoop_thread_error());
     }
@@ -260,7 +255,7 @@ static void dialer_due(void *arg)
         dialer->unanswered = true;
         dialer_miss(dialer, HOOP_AGAIN, "no answer");
     } else { /* the deadline is another one now */
-        dialer_wait(dialer, dialer_is_far(dialer) ? dialer->patience_ms : UINT64_MAX);
+        dialer_await(dialer);
     }
 }
 
@@ -321,7 +316,7 @@ void hoop_dialer_until(struct hoop_dialer *dialer, uint64_t deadline_ns)
     const bool sooner = deadline_ns < dialer->deadline_ns;
     dialer->deadline_ns = deadline_ns;
     if (sooner && dialer->connection != NULL) {
-        dialer_wait(dialer, dialer_is_far(dialer) ? dialer->patience_ms : UINT64_MAX);
+        dialer_await(dialer);
     }
 }
 

@@ -1,9 +1,9 @@
 /*
  * Endpoints: accepting, and who comes in. See endpoint.h.
  *
- * Who has not proved itself waits in a crowd. On one machine there is one, of processes of this
- * uid: it has room for more than there can be ranks. Over TCP strangers are one crowd, and each
- * address from which somebody has proved himself is one, each with a limit; a newcomer over it
+ * Who has not proved itself waits, as one of a crowd. On one machine there is one, of processes of
+ * this uid: it has room for more than there can be ranks. Over TCP strangers are one crowd, and
+ * each address from which somebody has proved himself is one, each with a limit; a newcomer over it
  * takes the place of the one of its crowd that has waited longest. A proof takes three times the
  * way to the other end and back, so that crowds of strangers starve nobody. An honest process that
  * was closed so tries again.
@@ -31,11 +31,10 @@
 #define ENDPOINT_ACCEPTS 32 /* at once, then the others have their turn */
 #define ENDPOINT_PAUSE_MS 5u
 
-/* Those that came from one address, or the strangers; a Unix socket's all. Oldest first. */
+/* Those that came from one address, or the strangers; a Unix socket's all. */
 struct endpoint_crowd {
     struct hoop_list_node node;
     struct hoop_address address; /* family 0: any */
-    struct hoop_list_node guests;
     uint32_t count, limit;
 };
 
@@ -55,10 +54,11 @@ struct hoop_endpoint {
     uint32_t users;
     int fd;
     struct hoop_watch *watch;
-    struct hoop_timer *look;  /* for those who take too long; also after accept failed */
-    struct hoop_timer *pause; /* its end */
-    uint64_t round_ns;        /* when the newcomers before the next pause began to come */
-    uint32_t round;           /* how many they are */
+    struct hoop_timer *look;      /* for those who take too long; also after accept failed */
+    struct hoop_timer *pause;     /* its end */
+    uint64_t round_ns;            /* when the newcomers before the next pause began to come */
+    uint32_t round;               /* how many they are */
+    struct hoop_list_node guests; /* the oldest first */
     struct endpoint_crowd strangers;
     struct hoop_list_node trusted; /* crowds */
     struct hoop_list_node expectations;
@@ -96,28 +96,13 @@ static void endpoint_warn(struct hoop_endpoint *endpoint, const char *why)
 
 /* ---- Crowds ------------------------------------------------------------------------------- */
 
-static struct endpoint_guest *guest_at(struct hoop_list_node *node)
-{
-    return HOOP_CONTAINER_OF(node, struct endpoint_guest, node);
-}
-
-static struct endpoint_crowd *crowd_at(struct hoop_list_node *node)
-{
-    return HOOP_CONTAINER_OF(node, struct endpoint_crowd, node);
-}
-
-static void crowd_init(struct endpoint_crowd *crowd, uint32_t limit)
-{
-    hoop_list_init(&crowd->guests);
-    crowd->limit = limit;
-}
-
 static struct endpoint_crowd *endpoint_crowd_of(struct hoop_endpoint *endpoint,
                                                 const struct hoop_address *address)
 {
-    HOOP_LIST_FOR_EACH(at, &endpoint->trusted) {
-        if (hoop_address_same_ip(&crowd_at(at)->address, address)) {
-            return crowd_at(at);
+    HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node)
+    {
+        if (hoop_address_same_ip(&crowd->address, address)) {
+            return crowd;
         }
     }
     return &endpoint->strangers;
@@ -136,23 +121,14 @@ static void guest_dismiss(struct endpoint_guest *guest)
     guest_leave(guest);
 }
 
-static void crowd_finish(struct endpoint_crowd *crowd)
+/* Whoever has waited longest. */
+static void crowd_dismiss(struct endpoint_crowd *crowd, struct hoop_endpoint *endpoint)
 {
-    HOOP_LIST_FOR_EACH(at, &crowd->guests) {
-        guest_dismiss(guest_at(at));
-    }
-}
-
-/* Calls fn for each guest; which may dismiss it. */
-static void endpoint_for_guests(struct hoop_endpoint *endpoint,
-                                void (*fn)(struct endpoint_guest *guest, void *arg), void *arg)
-{
-    HOOP_LIST_FOR_EACH(at, &endpoint->strangers.guests) {
-        fn(guest_at(at), arg);
-    }
-    HOOP_LIST_FOR_EACH(crowd, &endpoint->trusted) {
-        HOOP_LIST_FOR_EACH(at, &crowd_at(crowd)->guests) {
-            fn(guest_at(at), arg);
+    HOOP_LIST_EACH(struct endpoint_guest, guest, &endpoint->guests, node)
+    {
+        if (guest->crowd == crowd) {
+            guest_dismiss(guest);
+            return;
         }
     }
 }
@@ -165,7 +141,7 @@ static void endpoint_trust(struct hoop_endpoint *endpoint, const struct hoop_add
     }
     struct endpoint_crowd *crowd = calloc(1, sizeof(*crowd));
     if (crowd != NULL) { /* else its next one is a stranger again */
-        crowd_init(crowd, ENDPOINT_TRUSTED);
+        crowd->limit = ENDPOINT_TRUSTED;
         crowd->address = *address;
         hoop_list_push_back(&endpoint->trusted, &crowd->node);
     }
@@ -180,18 +156,15 @@ void hoop_endpoint_expect(struct hoop_endpoint *endpoint, struct hoop_expectatio
     hoop_list_push_back(&endpoint->expectations, &expectation->node);
 }
 
-static void guest_forget(struct endpoint_guest *guest, void *expectation)
-{
-    if (guest->expectation == expectation) {
-        guest->expectation = NULL;
-    }
-}
-
 void hoop_endpoint_expect_no_more(struct hoop_expectation *expectation)
 {
-    if (hoop_list_is_linked(&expectation->node)) {
-        hoop_list_remove(&expectation->node);
-        endpoint_for_guests(expectation->endpoint, guest_forget, expectation);
+    if (!hoop_list_is_linked(&expectation->node)) {
+        return;
+    }
+    hoop_list_remove(&expectation->node);
+    HOOP_LIST_EACH(struct endpoint_guest, guest, &expectation->endpoint->guests, node)
+    {
+        guest->expectation = guest->expectation != expectation ? guest->expectation : NULL;
     }
 }
 
@@ -216,8 +189,8 @@ static bool expectation_fits(const struct hoop_expectation *expectation,
 static struct hoop_expectation *endpoint_expected(const struct hoop_endpoint *endpoint,
                                                   const struct hoop_frame_hello *hello)
 {
-    HOOP_LIST_FOR_EACH(at, &endpoint->expectations) {
-        struct hoop_expectation *expectation = HOOP_CONTAINER_OF(at, struct hoop_expectation, node);
+    HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node)
+    {
         if (expectation_fits(expectation, hello)) {
             return expectation;
         }
@@ -230,8 +203,8 @@ static const char *endpoint_label(const struct hoop_endpoint *endpoint,
                                   const struct hoop_frame_hello *hello)
 {
     const char *label = NULL;
-    HOOP_LIST_FOR_EACH(at, &endpoint->expectations) {
-        const struct hoop_expectation *other = HOOP_CONTAINER_OF(at, struct hoop_expectation, node);
+    HOOP_LIST_EACH(const struct hoop_expectation, other, &endpoint->expectations, node)
+    {
         const bool alike = other->key.kind == hello->kind && other->key.role == hello->role;
         label = alike && label == NULL ? other->label : label;
     }
@@ -272,16 +245,6 @@ static void guest_opened(void *arg, struct hoop_connection *connection)
     }
 }
 
-static void guest_message(void *arg, struct hoop_connection *connection,
-                          const union hoop_frame *frame, int *fds)
-{
-    (void)arg;
-    (void)connection;
-    (void)frame;
-    (void)fds;
-    assert(!"an open connection belongs to who expected it");
-}
-
 static void guest_closed(void *arg, struct hoop_connection *connection,
                          const struct hoop_failure *why)
 {
@@ -296,7 +259,6 @@ static void guest_closed(void *arg, struct hoop_connection *connection,
 static const struct hoop_connection_owner endpoint_guest_owner = {
     .admit = guest_admit,
     .opened = guest_opened,
-    .message = guest_message,
     .closed = guest_closed,
 };
 
@@ -325,16 +287,16 @@ static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
     }
     if (crowd->count == crowd->limit) {
         endpoint_tell(endpoint, "too many connections that prove nothing");
-        guest_dismiss(guest_at(hoop_list_first(&crowd->guests)));
+        crowd_dismiss(crowd, endpoint);
     }
     guest->endpoint = endpoint;
     guest->crowd = crowd;
     guest->since_ns = hoop_now_ns();
-    hoop_list_push_back(&crowd->guests, &guest->node);
-    crowd->count++;
-    if (crowd->count == 1) {
+    if (hoop_list_is_empty(&endpoint->guests)) {
         hoop_timer_start(endpoint->look, ENDPOINT_LOOK_MS, ENDPOINT_LOOK_MS);
     }
+    hoop_list_push_back(&endpoint->guests, &guest->node);
+    crowd->count++;
     return true;
 }
 
@@ -380,29 +342,19 @@ static void endpoint_paused(void *arg)
     hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
 }
 
-struct endpoint_look {
-    uint64_t now;
-    uint32_t waiting;
-};
-
-static void guest_look(struct endpoint_guest *guest, void *arg)
-{
-    struct endpoint_look *look = arg;
-    if (look->now - guest->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
-        endpoint_tell(guest->endpoint, "it proved nothing in time");
-        guest_dismiss(guest);
-    } else {
-        look->waiting++;
-    }
-}
-
 static void endpoint_look(void *arg)
 {
     struct hoop_endpoint *endpoint = arg;
-    struct endpoint_look look = {.now = hoop_now_ns()};
+    const uint64_t now = hoop_now_ns();
     hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
-    endpoint_for_guests(endpoint, guest_look, &look);
-    if (look.waiting == 0) {
+    HOOP_LIST_EACH(struct endpoint_guest, guest, &endpoint->guests, node)
+    {
+        if (now - guest->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
+            endpoint_tell(endpoint, "it proved nothing in time");
+            guest_dismiss(guest);
+        }
+    }
+    if (hoop_list_is_empty(&endpoint->guests)) {
         hoop_timer_stop(endpoint->look);
     }
 }
@@ -412,14 +364,18 @@ static void endpoint_look(void *arg)
 static void endpoint_destroy(struct hoop_endpoint *endpoint)
 {
     hoop_list_remove(&endpoint->node);
-    crowd_finish(&endpoint->strangers);
-    HOOP_LIST_FOR_EACH(at, &endpoint->trusted) {
-        crowd_finish(crowd_at(at));
-        hoop_list_remove(at);
-        free(crowd_at(at));
+    HOOP_LIST_EACH(struct endpoint_guest, guest, &endpoint->guests, node)
+    {
+        guest_dismiss(guest);
     }
-    HOOP_LIST_FOR_EACH(at, &endpoint->expectations) {
-        hoop_list_remove(at);
+    HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node)
+    {
+        hoop_list_remove(&crowd->node);
+        free(crowd);
+    }
+    HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node)
+    {
+        hoop_list_remove(&expectation->node);
     }
     hoop_timer_destroy(endpoint->pause);
     hoop_timer_destroy(endpoint->look);
@@ -446,22 +402,21 @@ static hoop_result_t endpoint_start(struct hoop_endpoint *endpoint, const struct
 }
 
 static hoop_result_t endpoint_create(const struct hoop_place *at, const struct hoop_ports *ports,
-                                     struct hoop_endpoint **ret_endpoint,
-                                     struct hoop_failure *failure)
+                                     struct hoop_endpoint **ret_endpoint)
 {
     struct hoop_endpoint *endpoint = calloc(1, sizeof(*endpoint));
     if (endpoint == NULL) {
-        return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, -1, "no memory for an endpoint");
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for an endpoint");
     }
     endpoint->fd = -1;
     endpoint->place = *at;
+    endpoint->strangers.limit =
+        endpoint_is_far(endpoint) ? ENDPOINT_STRANGERS : ENDPOINT_NEIGHBOURS;
+    hoop_list_init(&endpoint->guests);
     hoop_list_init(&endpoint->trusted);
     hoop_list_init(&endpoint->expectations);
-    crowd_init(&endpoint->strangers,
-               endpoint_is_far(endpoint) ? ENDPOINT_STRANGERS : ENDPOINT_NEIGHBOURS);
     const hoop_result_t result = endpoint_start(endpoint, ports);
     if (result != HOOP_OK) {
-        hoop_failure_take(failure, result, -1);
         endpoint_destroy(endpoint);
         return result;
     }
@@ -488,15 +443,14 @@ static bool endpoint_serves(const struct hoop_endpoint *endpoint, const struct h
 }
 
 hoop_result_t hoop_endpoint_open(const struct hoop_place *at, const struct hoop_ports *ports,
-                                 struct hoop_endpoint **ret_endpoint, struct hoop_failure *failure)
+                                 struct hoop_endpoint **ret_endpoint)
 {
     struct hoop_endpoint *endpoint = NULL;
-    HOOP_LIST_FOR_EACH(node, &endpoints) {
-        struct hoop_endpoint *other = HOOP_CONTAINER_OF(node, struct hoop_endpoint, node);
+    HOOP_LIST_EACH(struct hoop_endpoint, other, &endpoints, node)
+    {
         endpoint = endpoint == NULL && endpoint_serves(other, at, ports) ? other : endpoint;
     }
-    const hoop_result_t result =
-        endpoint != NULL ? HOOP_OK : endpoint_create(at, ports, &endpoint, failure);
+    const hoop_result_t result = endpoint != NULL ? HOOP_OK : endpoint_create(at, ports, &endpoint);
     assert(result != HOOP_OK || endpoint != NULL);
     if (result == HOOP_OK) {
         endpoint->users++;

@@ -43,11 +43,10 @@ struct hoop_expectation {
 /*
  * Opens an endpoint at a name; or at an address: at a port of ports (NULL or first 0: any), or
  * where at->address.port is not 0, at exactly that one. One that this process has open there is
- * shared. The failure's sentence goes to *failure and names the place; HOOP_INVALID_USAGE: it is
- * taken.
+ * shared. A failure's sentence names the place; HOOP_INVALID_USAGE: it is taken.
  */
 hoop_result_t hoop_endpoint_open(const struct hoop_place *at, const struct hoop_ports *ports,
-                                 struct hoop_endpoint **ret_endpoint, struct hoop_failure *failure);
+                                 struct hoop_endpoint **ret_endpoint);
 /* The last user's close shuts it. NULL is allowed. */
 void hoop_endpoint_close(struct hoop_endpoint *endpoint);
 /* With its port; family 0: it has a name. */

@@ -35,12 +35,13 @@ _Static_assert(sizeof(struct hoop_address) == 24, "frame layout");
 typedef const char *frame_check_fn(const union hoop_frame *frame);
 
 /* A string that ends within its field and cannot disturb a log or a terminal. */
-static bool frame_string_ok(const char *text, size_t bytes)
-{
-    return memchr(text, 0, bytes) != NULL && !hoop_text_has_control(text);
-}
+#define FRAME_STRING_OK(field)                                                                     \
+    (memchr(field, 0, sizeof(field)) != NULL && !hoop_text_has_control(field))
 
-#define FRAME_STRING_OK(field) frame_string_ok(field, sizeof(field))
+static bool frame_between(uint64_t number, uint64_t least, uint64_t most)
+{
+    return number >= least && number <= most;
+}
 
 static const char *frame_check_nothing(const union hoop_frame *frame)
 {
@@ -51,28 +52,18 @@ static const char *frame_check_nothing(const union hoop_frame *frame)
 static const char *frame_check_hello(const union hoop_frame *frame)
 {
     const struct hoop_frame_hello *m = &frame->hello;
-    if (m->kind == 0 || m->kind >= HOOP_HELLO_KINDS) {
-        return "kind";
-    }
     const bool child = m->kind == HOOP_HELLO_CHILD;
-    if (m->role >= HOOP_ROLES || child != (m->role != HOOP_ROLE_NONE)) {
-        return "role";
-    }
-    if (m->want_secret > 1 || (m->want_secret == 1 && m->role != HOOP_ROLE_RANK) ||
-        m->reserved != 0) {
-        return "want_secret";
-    }
-    if (m->from >= HOOP_MAX_RANKS || m->to >= HOOP_MAX_RANKS || (!child && m->from == m->to)) {
-        return "rank";
-    }
-    if (!FRAME_STRING_OK(m->rendezvous)) {
-        return "rendezvous";
-    }
-    if (!hoop_address_is_valid(&m->dialled)) {
-        return "dialled";
-    }
-    const bool laned = m->kind == HOOP_HELLO_DATA && m->lane < HOOP_FRAME_MAX_LANES;
-    return m->lane != 0 && !laned ? "lane" : NULL;
+    const bool ranks = m->from < HOOP_MAX_RANKS && m->to < HOOP_MAX_RANKS;
+    const uint32_t asks = m->role == HOOP_ROLE_RANK ? 1 : 0;
+    const uint32_t lanes = m->kind == HOOP_HELLO_DATA ? HOOP_FRAME_MAX_LANES : 1;
+    return !frame_between(m->kind, 1, HOOP_HELLO_KINDS - 1)                ? "kind"
+           : m->role >= HOOP_ROLES || child != (m->role != HOOP_ROLE_NONE) ? "role"
+           : m->want_secret > asks || m->reserved != 0                     ? "want_secret"
+           : !ranks || (!child && m->from == m->to)                        ? "rank"
+           : !FRAME_STRING_OK(m->rendezvous)                               ? "rendezvous"
+           : !hoop_address_is_valid(&m->dialled)                           ? "dialled"
+           : m->lane >= lanes                                              ? "lane"
+                                                                           : NULL;
 }
 
 /* A failure of the public list; HOOP_AGAIN is not in it. */
@@ -91,13 +82,10 @@ static bool frame_code_ok(int32_t code)
 static const char *frame_check_fail(const union hoop_frame *frame)
 {
     const struct hoop_frame_failure *m = &frame->reject;
-    if (!frame_code_ok(m->code)) {
-        return "code";
-    }
-    if (m->rank < -1 || m->rank >= (int32_t)HOOP_MAX_RANKS) {
-        return "rank";
-    }
-    return FRAME_STRING_OK(m->text) ? NULL : "text";
+    return !frame_code_ok(m->code)                              ? "code"
+           : m->rank < -1 || m->rank >= (int32_t)HOOP_MAX_RANKS ? "rank"
+           : !FRAME_STRING_OK(m->text)                          ? "text"
+                                                                : NULL;
 }
 
 static const char *frame_check_reject(const union hoop_frame *frame)
@@ -112,96 +100,67 @@ static const char *frame_check_reject(const union hoop_frame *frame)
 static const char *frame_check_join(const union hoop_frame *frame)
 {
     const struct hoop_frame_join *m = &frame->join;
-    if (m->n == 0 || m->n > HOOP_MAX_RANKS || m->rank >= m->n) {
-        return "rank";
-    }
-    if (m->process == 0 || m->pid <= 0) {
-        return "process";
-    }
-    if (m->no_membarrier > 1) {
-        return "no_membarrier";
-    }
-    if (m->agreed.oversubscribed > 1) {
-        return "oversubscribed";
-    }
-    if (m->timeout_ms == 0 || m->left_ms > m->timeout_ms || m->dead_after_ms == 0 ||
-        m->timeout_ms > HOOP_FRAME_MAX_MS || m->dead_after_ms > HOOP_FRAME_MAX_MS) {
-        return "time";
-    }
-    if (m->segment_bytes == 0 || m->segment_bytes > HOOP_FRAME_MAX_SEGMENT_BYTES) {
-        return "segment_bytes";
-    }
-    if (!FRAME_STRING_OK(m->host) || !FRAME_STRING_OK(m->listener) ||
-        !FRAME_STRING_OK(m->comm_name) || m->listener[0] == 0) {
-        return "name";
-    }
-    return NULL;
+    const bool timed = frame_between(m->timeout_ms, 1, HOOP_FRAME_MAX_MS) &&
+                       frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS) &&
+                       m->left_ms <= m->timeout_ms;
+    const bool named = FRAME_STRING_OK(m->host) && FRAME_STRING_OK(m->listener) &&
+                       FRAME_STRING_OK(m->comm_name) && m->listener[0] != 0;
+    return !frame_between(m->n, 1, HOOP_MAX_RANKS) || m->rank >= m->n          ? "rank"
+           : m->process == 0 || m->pid <= 0                                    ? "process"
+           : m->no_membarrier > 1                                              ? "no_membarrier"
+           : m->agreed.oversubscribed > 1                                      ? "oversubscribed"
+           : !timed                                                            ? "time"
+           : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
+           : !named                                                            ? "name"
+                                                                               : NULL;
 }
 
 static const char *frame_check_roster(const union hoop_frame *frame)
 {
     const struct hoop_frame_roster *m = &frame->roster;
-    if (m->comm_id == 0) {
-        return "comm_id";
-    }
-    if (m->n == 0 || m->n > HOOP_MAX_RANKS) {
-        return "n";
-    }
-    if (m->need_fence > 1) {
-        return "need_fence";
-    }
-    if (m->oversubscribed > 1) {
-        return "oversubscribed";
-    }
-    if (m->segment_bytes == 0 || m->segment_bytes > HOOP_FRAME_MAX_SEGMENT_BYTES) {
-        return "segment_bytes";
-    }
-    if (m->machines == 0 || m->machines > m->n || m->reserved != 0) {
-        return "machines";
-    }
-    if (!hoop_address_is_valid(&m->address) || m->address.port != 0) {
-        return "address";
-    }
-    return m->dead_after_ms == 0 || m->dead_after_ms > HOOP_FRAME_MAX_MS ? "time" : NULL;
+    return m->comm_id == 0                                                     ? "comm_id"
+           : !frame_between(m->n, 1, HOOP_MAX_RANKS)                           ? "n"
+           : m->need_fence > 1                                                 ? "need_fence"
+           : m->oversubscribed > 1                                             ? "oversubscribed"
+           : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
+           : !frame_between(m->machines, 1, m->n) || m->reserved != 0          ? "machines"
+           : !hoop_address_is_valid(&m->address) || m->address.port != 0       ? "address"
+           : !frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS)            ? "time"
+                                                                               : NULL;
+}
+
+static const char *frame_check_entry(const struct hoop_frame_entry *m)
+{
+    return m->process == 0 || m->pid < 0 || m->has_fd > 1               ? "process"
+           : m->machine >= HOOP_MAX_RANKS                               ? "machine"
+           : !FRAME_STRING_OK(m->host) || !FRAME_STRING_OK(m->listener) ? "name"
+                                                                        : NULL;
 }
 
 static const char *frame_check_part(const union hoop_frame *frame)
 {
     const struct hoop_frame_roster_part *m = &frame->part;
-    if (m->first >= HOOP_MAX_RANKS || m->count > HOOP_MAX_RANKS - m->first) {
-        return "first";
+    const char *wrong = m->first >= HOOP_MAX_RANKS || m->count > HOOP_MAX_RANKS - m->first ? "first"
+                        /* after the last one, it would complete a roster again and again */
+                        : m->count == 0 ? "count"
+                                        : NULL;
+    for (uint32_t i = 0; wrong == NULL && i < m->count; i++) {
+        wrong = frame_check_entry(&m->entries[i]);
     }
-    if (m->count == 0) { /* after the last one, it would complete a roster again and again */
-        return "count";
-    }
-    for (uint32_t i = 0; i < m->count; i++) {
-        const struct hoop_frame_entry *entry = &m->entries[i];
-        if (entry->process == 0 || entry->pid < 0 || entry->has_fd > 1) {
-            return "process";
-        }
-        if (entry->machine >= HOOP_MAX_RANKS) {
-            return "machine";
-        }
-        if (!FRAME_STRING_OK(entry->host) || !FRAME_STRING_OK(entry->listener)) {
-            return "name";
-        }
-    }
-    return NULL;
+    return wrong;
 }
 
 static const char *frame_check_dead(const union hoop_frame *frame)
 {
     const struct hoop_frame_dead *m = &frame->dead;
-    if (m->rank >= HOOP_MAX_RANKS) {
-        return "rank";
-    }
-    return m->certain <= 1 && FRAME_STRING_OK(m->why) ? NULL : "why";
+    return m->rank >= HOOP_MAX_RANKS                    ? "rank"
+           : m->certain > 1 || !FRAME_STRING_OK(m->why) ? "why"
+                                                        : NULL;
 }
 
 static const char *frame_check_left(const union hoop_frame *frame)
 {
-    const struct hoop_frame_left *m = &frame->left;
-    return m->rank < HOOP_MAX_RANKS && m->reserved == 0 ? NULL : "rank";
+    return frame->left.rank < HOOP_MAX_RANKS && frame->left.reserved == 0 ? NULL : "rank";
 }
 
 static const char *frame_check_beat(const union hoop_frame *frame)
@@ -212,75 +171,51 @@ static const char *frame_check_beat(const union hoop_frame *frame)
 static const char *frame_check_info(const union hoop_frame *frame)
 {
     const struct hoop_frame_info *m = &frame->info;
-    if (!hoop_address_is_valid(&m->address) || (m->address.family != 0) != (m->address.port != 0)) {
-        return "address";
-    }
-    if (m->process == 0 || m->pid <= 0) {
-        return "process";
-    }
-    if (m->machine >= HOOP_MAX_RANKS) {
-        return "machine";
-    }
-    return FRAME_STRING_OK(m->host) ? NULL : "host";
+    const bool whole = (m->address.family != 0) == (m->address.port != 0);
+    return !hoop_address_is_valid(&m->address) || !whole ? "address"
+           : m->process == 0 || m->pid <= 0              ? "process"
+           : m->machine >= HOOP_MAX_RANKS                ? "machine"
+           : !FRAME_STRING_OK(m->host)                   ? "host"
+                                                         : NULL;
 }
 
 static const char *frame_check_place(const union hoop_frame *frame)
 {
     const struct hoop_frame_place *m = &frame->place;
-    if (m->machines == 0 || m->machines > HOOP_MAX_RANKS || m->machine >= m->machines) {
-        return "machine";
-    }
     const bool has_parent = m->parent.family != 0 && m->parent.port != 0;
-    return hoop_address_is_valid(&m->parent) && has_parent == (m->machine != 0) ? NULL : "parent";
+    return m->machines > HOOP_MAX_RANKS || m->machine >= m->machines               ? "machine"
+           : !hoop_address_is_valid(&m->parent) || has_parent != (m->machine != 0) ? "parent"
+                                                                                   : NULL;
 }
 
 static const char *frame_check_region(const union hoop_frame *frame)
 {
     const struct hoop_frame_region *m = &frame->region;
     const bool asks = m->header.type == HOOP_FRAME_REGION_GET; /* a region itself is of no comm */
-    if ((m->comm_id != 0) != asks) {
-        return "comm_id";
-    }
-    return m->id != 0 && m->reserved == 0 ? NULL : "id";
+    return (m->comm_id != 0) != asks ? "comm_id" : m->id == 0 || m->reserved != 0 ? "id" : NULL;
 }
 
 static const char *frame_check_region_is(const union hoop_frame *frame)
 {
     const struct hoop_frame_region_is *m = &frame->region_is;
-    if (m->comm_id == 0) {
-        return "comm_id";
-    }
-    if (m->id == 0) {
-        return "id";
-    }
-    if (m->code != HOOP_OK && !frame_code_ok(m->code)) {
-        return "code";
-    }
-    if (m->code == HOOP_OK && m->kind > HOOP_MEM_DEVICE) {
-        return "kind";
-    }
-    if (m->code == HOOP_OK && (m->bytes == 0 || m->bytes > INT64_MAX)) {
-        return "bytes";
-    }
-    return NULL;
+    const bool comes = m->code == HOOP_OK;
+    return m->comm_id == 0                                   ? "comm_id"
+           : m->id == 0                                      ? "id"
+           : !comes && !frame_code_ok(m->code)               ? "code"
+           : comes && m->kind > HOOP_MEM_DEVICE              ? "kind"
+           : comes && !frame_between(m->bytes, 1, INT64_MAX) ? "bytes"
+                                                             : NULL;
 }
 
 static const char *frame_check_blob(const union hoop_frame *frame)
 {
     const struct hoop_frame_blob *m = &frame->blob;
-    if (m->comm_id == 0) {
-        return "comm_id";
-    }
-    if (m->from >= HOOP_MAX_RANKS || m->to >= HOOP_MAX_RANKS || m->from == m->to) {
-        return "rank";
-    }
-    if (m->lane >= HOOP_FRAME_MAX_LANES) {
-        return "lane";
-    }
-    if (m->sending > 1 || m->reserved != 0) {
-        return "sending";
-    }
-    return m->bytes <= HOOP_FRAME_BLOB_BYTES ? NULL : "bytes";
+    return m->comm_id == 0                                                            ? "comm_id"
+           : m->from >= HOOP_MAX_RANKS || m->to >= HOOP_MAX_RANKS || m->from == m->to ? "rank"
+           : m->lane >= HOOP_FRAME_MAX_LANES                                          ? "lane"
+           : m->sending > 1 || m->reserved != 0                                       ? "sending"
+           : m->bytes > HOOP_FRAME_BLOB_BYTES                                         ? "bytes"
+                                                                                      : NULL;
 }
 
 #define FRAME_FORM(type, fields, check)                                                            \
@@ -399,82 +334,62 @@ static bool frame_size_ok(uint32_t type, size_t bytes)
            (bytes - empty) % sizeof(struct hoop_frame_entry) == 0;
 }
 
-static hoop_result_t frame_check_header(const struct hoop_frame_header *header, char *ret_text,
-                                        size_t text_bytes)
+hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header,
+                                      struct hoop_failure *failure)
 {
     if (header->magic != HOOP_FRAME_MAGIC) {
-        (void)snprintf(ret_text, text_bytes, "does not begin like a message of hoop");
-        return HOOP_INVALID_ARGUMENT;
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "a message does not begin like a message of hoop");
     }
     if (header->version != HOOP_FRAME_VERSION) {
-        (void)snprintf(ret_text, text_bytes, "is of protocol version %u, this process speaks %u",
-                       header->version, HOOP_FRAME_VERSION);
-        return HOOP_MISMATCH;
+        return hoop_failure_set(failure, HOOP_MISMATCH, -1,
+                                "a message is of protocol version %u, this process speaks %u",
+                                header->version, HOOP_FRAME_VERSION);
     }
     if (header->type == 0 || header->type >= HOOP_FRAME_TYPE_COUNT) {
-        (void)snprintf(ret_text, text_bytes, "is of unknown type %u", header->type);
-        return HOOP_INVALID_ARGUMENT;
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "a message is of unknown type %u", header->type);
     }
     if (header->reserved != 0 || !frame_size_ok(header->type, header->bytes)) {
-        (void)snprintf(ret_text, text_bytes, "says that it has %u bytes, which no %s has",
-                       header->bytes, hoop_frame_name(header->type));
-        return HOOP_INVALID_ARGUMENT;
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "a message says that it has %u bytes, which no %s has",
+                                header->bytes, hoop_frame_name(header->type));
     }
     return HOOP_OK;
 }
 
-hoop_result_t hoop_frame_stream_bytes(const struct hoop_frame_header *header, size_t *ret_bytes,
-                                      char *ret_text, size_t text_bytes)
-{
-    const hoop_result_t result = frame_check_header(header, ret_text, text_bytes);
-    if (result == HOOP_OK) {
-        *ret_bytes = header->bytes;
-    }
-    return result;
-}
-
-/* Its header's size is possible and is what came. */
-static bool frame_count_ok(const union hoop_frame *frame)
-{
-    return frame->header.type != HOOP_FRAME_ROSTER_PART ||
-           (frame->part.count <= HOOP_MAX_FDS &&
-            frame->header.bytes == frame_part_bytes(frame->part.count));
-}
-
 /* All but the descriptors. Who knows a key has checked the MAC and cleared it. */
-static hoop_result_t frame_check(const union hoop_frame *frame, size_t bytes, char *ret_text,
-                                 size_t text_bytes)
+static hoop_result_t frame_check(const union hoop_frame *frame, size_t bytes,
+                                 struct hoop_failure *failure)
 {
-    const struct hoop_frame_header *header = &frame->header;
-    if (bytes < sizeof(*header)) {
-        (void)snprintf(ret_text, text_bytes, "does not begin like a message of hoop");
-        return HOOP_INVALID_ARGUMENT;
-    }
-    const hoop_result_t result = frame_check_header(header, ret_text, text_bytes);
+    const struct hoop_frame_header none = {.magic = 0};
+    const struct hoop_frame_header *header = bytes < sizeof(none) ? &none : &frame->header;
+    const hoop_result_t result = hoop_frame_check_header(header, failure);
     if (result != HOOP_OK) {
         return result;
     }
     const char *name = hoop_frame_name(header->type);
-    if (header->bytes != bytes || !frame_count_ok(frame)) {
-        (void)snprintf(ret_text, text_bytes, "has %zu bytes, which no %s has", bytes, name);
-        return HOOP_INVALID_ARGUMENT;
+    if (header->bytes != bytes ||
+        (header->type == HOOP_FRAME_ROSTER_PART &&
+         (frame->part.count > HOOP_MAX_FDS || bytes != frame_part_bytes(frame->part.count)))) {
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "a message has %zu bytes, which no %s has", bytes, name);
     }
     const char *field = frame_forms[header->type].check(frame);
-    if (field != NULL) {
-        (void)snprintf(ret_text, text_bytes, "is a %s with a bad %s", name, field);
-        return HOOP_INVALID_ARGUMENT;
-    }
-    return HOOP_OK;
+    return field == NULL ? HOOP_OK
+                         : hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                            "a message is a %s with a bad %s", name, field);
 }
 
 hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count,
-                               char *ret_text, size_t text_bytes)
+                               struct hoop_failure *failure)
 {
-    const hoop_result_t result = frame_check(frame, bytes, ret_text, text_bytes);
+    const hoop_result_t result = frame_check(frame, bytes, failure);
     if (result == HOOP_OK && fd_count != hoop_frame_fd_count(frame)) {
-        (void)snprintf(ret_text, text_bytes, "is a %s with %u descriptors, expected %u",
-                       hoop_frame_name(frame->header.type), fd_count, hoop_frame_fd_count(frame));
-        return HOOP_INVALID_ARGUMENT;
+        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                "a message is a %s with %u descriptors, expected %u",
+                                hoop_frame_name(frame->header.type), fd_count,
+                                hoop_frame_fd_count(frame));
     }
     return result;
 }
@@ -486,10 +401,9 @@ static const char *frame_check_travels(const union hoop_frame *frame)
     case HOOP_FRAME_SECRET:
         return "hands out a secret";
     case HOOP_FRAME_HELLO:
-        if (frame->hello.want_secret != 0) {
-            return "asks for a secret";
-        }
-        return frame->hello.dialled.port == 0 ? "dialled nowhere" : NULL;
+        return frame->hello.want_secret != 0    ? "asks for a secret"
+               : frame->hello.dialled.port == 0 ? "dialled nowhere"
+                                                : NULL;
     case HOOP_FRAME_ROSTER_PART:
     case HOOP_FRAME_REGION_IS:
         return hoop_frame_fd_count(frame) != 0 ? "promises descriptors" : NULL;
@@ -498,15 +412,13 @@ static const char *frame_check_travels(const union hoop_frame *frame)
     }
 }
 
-hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes, char *ret_text,
-                                   size_t text_bytes)
+hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes,
+                                   struct hoop_failure *failure)
 {
-    const hoop_result_t result = frame_check(frame, bytes, ret_text, text_bytes);
+    const hoop_result_t result = frame_check(frame, bytes, failure);
     const char *wrong = result == HOOP_OK ? frame_check_travels(frame) : NULL;
-    if (wrong != NULL) {
-        (void)snprintf(ret_text, text_bytes, "is a %s that %s over a network",
-                       hoop_frame_name(frame->header.type), wrong);
-        return HOOP_INVALID_ARGUMENT;
-    }
-    return result;
+    return wrong == NULL ? result
+                         : hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
+                                            "a message is a %s that %s over a network",
+                                            hoop_frame_name(frame->header.type), wrong);
 }

@@ -279,21 +279,17 @@ struct hoop_failure hoop_frame_to_failure(const struct hoop_frame_failure *frame
 uint32_t hoop_frame_fd_count(const union hoop_frame *frame);
 
 /*
- * Of a stream, when only the header of a message is there: how many bytes it has in all, at most
- * sizeof(union hoop_frame). Else as hoop_frame_check().
- */
-hoop_result_t hoop_frame_stream_bytes(const struct hoop_frame_header *header, size_t *ret_bytes,
-                                      char *ret_text, size_t text_bytes);
-
-/*
  * Is this, of `bytes` bytes and with fd_count descriptors, a message? HOOP_MISMATCH: of another
- * version; HOOP_INVALID_ARGUMENT: no. text gets a part of a sentence ("has 7 bytes, ...").
+ * version; HOOP_NOT_AUTHENTICATED: no; and the failure says how.
  */
 hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count,
-                               char *ret_text, size_t text_bytes);
+                               struct hoop_failure *failure);
 /* The same for one that came over a network: without descriptors, secrets and requests for them. */
-hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes, char *ret_text,
-                                   size_t text_bytes);
+hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes,
+                                   struct hoop_failure *failure);
+/* The same when only the header is there; its size is at most that of union hoop_frame. */
+hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header,
+                                      struct hoop_failure *failure);
 
 /* "HELLO"; "unknown" for a number that is no type. Static. */
 const char *hoop_frame_name(uint32_t type);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FRAME_TEXT_BYTES 160
 #define QUEUE_COUNT 16384u /* messages that wait for the other end to read */
 
 /* ---- Sealing ------------------------------------------------------------------------------ */
@@ -77,22 +76,10 @@ static hoop_result_t reader_over(ssize_t got, struct hoop_failure *failure)
                                        hoop_errno_name((int)-got));
 }
 
-/* result: of a check, with its text. */
-static hoop_result_t reader_judge(hoop_result_t result, const char *text,
-                                  struct hoop_failure *failure)
-{
-    if (result == HOOP_OK) {
-        return HOOP_OK;
-    }
-    return hoop_failure_set(failure,
-                            result == HOOP_MISMATCH ? HOOP_MISMATCH : HOOP_NOT_AUTHENTICATED, -1,
-                            "a message %s", text);
-}
-
-static hoop_result_t reader_expect(const struct hoop_frame_filter *filter, uint32_t type,
+static hoop_result_t reader_expect(const struct hoop_handshake *handshake, uint32_t type,
                                    struct hoop_failure *failure)
 {
-    if (filter->expects == NULL || filter->expects(filter->arg, type)) {
+    if (handshake == NULL || hoop_handshake_expects(handshake, type)) {
         return HOOP_OK;
     }
     return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1, "it sent %s before any proof",
@@ -100,11 +87,10 @@ static hoop_result_t reader_expect(const struct hoop_frame_filter *filter, uint3
 }
 
 static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader, size_t bytes,
-                                         const struct hoop_frame_filter *filter,
+                                         const struct hoop_handshake *handshake,
                                          struct hoop_failure *failure)
 {
     const struct hoop_socket_extras *extras = &reader->extras;
-    char text[FRAME_TEXT_BYTES] = "";
     if (extras->fds_missing) {
         return hoop_failure_set(
             failure, HOOP_SYSTEM_ERROR, -1,
@@ -113,19 +99,18 @@ static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader,
     if (extras->truncated) {
         return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1, "it sent no message of hoop");
     }
-    const hoop_result_t result =
-        hoop_frame_check(&reader->frame, bytes, extras->fd_count, text, sizeof(text));
-    return result == HOOP_OK ? reader_expect(filter, reader->frame.header.type, failure)
-                             : reader_judge(result, text, failure);
+    const hoop_result_t result = hoop_frame_check(&reader->frame, bytes, extras->fd_count, failure);
+    return result == HOOP_OK ? reader_expect(handshake, reader->frame.header.type, failure)
+                             : result;
 }
 
-hoop_result_t hoop_frame_read_packet(struct hoop_frame_reader *reader, int fd,
-                                     const struct hoop_frame_filter *filter,
-                                     struct hoop_failure *failure)
+static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd,
+                                        const struct hoop_handshake *handshake,
+                                        struct hoop_failure *failure)
 {
     /* strangers' descriptors stay out */
     const ssize_t got = hoop_socket_receive_packet(fd, &reader->frame, sizeof(reader->frame),
-                                                   filter->expects == NULL, &reader->extras);
+                                                   handshake == NULL, &reader->extras);
     if (got == -EAGAIN) {
         return HOOP_AGAIN;
     }
@@ -135,31 +120,17 @@ hoop_result_t hoop_frame_read_packet(struct hoop_frame_reader *reader, int fd,
     if (got <= 0) {
         return reader_over(got, failure);
     }
-    const hoop_result_t result = reader_check_packet(reader, (size_t)got, filter, failure);
+    const hoop_result_t result = reader_check_packet(reader, (size_t)got, handshake, failure);
     if (result != HOOP_OK) {
         hoop_frame_reader_clear(reader);
     }
     return result;
 }
 
-/* The header is complete: is it worth while to read on? */
-static hoop_result_t reader_take_header(struct hoop_frame_reader *reader,
-                                        const struct hoop_frame_filter *filter,
-                                        struct hoop_failure *failure)
+static hoop_result_t reader_read_stream(struct hoop_frame_reader *reader, int fd,
+                                        const struct hoop_handshake *handshake,
+                                        struct hoop_frame_seal *seal, struct hoop_failure *failure)
 {
-    char text[FRAME_TEXT_BYTES] = "";
-    const struct hoop_frame_header *header = &reader->frame.header;
-    const hoop_result_t result =
-        hoop_frame_stream_bytes(header, &reader->bytes, text, sizeof(text));
-    return result == HOOP_OK ? reader_expect(filter, header->type, failure)
-                             : reader_judge(result, text, failure);
-}
-
-hoop_result_t hoop_frame_read_stream(struct hoop_frame_reader *reader, int fd,
-                                     const struct hoop_frame_filter *filter,
-                                     struct hoop_frame_seal *seal, struct hoop_failure *failure)
-{
-    char text[FRAME_TEXT_BYTES] = "";
     union hoop_frame *frame = &reader->frame;
     const size_t want = reader->bytes == 0 ? sizeof(frame->header) : reader->bytes;
     const ssize_t got = hoop_socket_receive(fd, (uint8_t *)frame + reader->got, want - reader->got);
@@ -171,8 +142,12 @@ hoop_result_t hoop_frame_read_stream(struct hoop_frame_reader *reader, int fd,
     }
     reader->got += (size_t)got;
     hoop_result_t result = HOOP_OK;
-    if (reader->bytes == 0 && reader->got == want) {
-        result = reader_take_header(reader, filter, failure);
+    if (reader->bytes == 0 && reader->got == want) { /* its header: is it worth reading on? */
+        result = hoop_frame_check_header(&frame->header, failure);
+        if (result == HOOP_OK) {
+            result = reader_expect(handshake, frame->header.type, failure);
+            reader->bytes = frame->header.bytes;
+        }
     }
     if (result == HOOP_OK && reader->got != reader->bytes) {
         return HOOP_IN_PROGRESS;
@@ -180,10 +155,15 @@ hoop_result_t hoop_frame_read_stream(struct hoop_frame_reader *reader, int fd,
     if (result == HOOP_OK && seal != NULL) {
         result = seal_check(seal, frame, failure);
     }
-    return result != HOOP_OK
-               ? result
-               : reader_judge(hoop_frame_check_far(frame, reader->bytes, text, sizeof(text)), text,
-                              failure);
+    return result != HOOP_OK ? result : hoop_frame_check_far(frame, reader->bytes, failure);
+}
+
+hoop_result_t hoop_frame_read(struct hoop_frame_reader *reader, int fd, bool far,
+                              const struct hoop_handshake *handshake, struct hoop_frame_seal *seal,
+                              struct hoop_failure *failure)
+{
+    return far ? reader_read_stream(reader, fd, handshake, seal, failure)
+               : reader_read_packet(reader, fd, handshake, failure);
 }
 
 /* ---- Out ---------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@
 #define HOOP_CONTROL_FRAME_IO_H
 
 #include "base/list.h"
-#include "control/frame.h"
+#include "control/handshake.h"
 #include "net/socket.h"
 
 /* What the messages of one direction are sealed with, and how many have been. */
@@ -41,14 +41,9 @@ struct hoop_frame_reader {
 
 void hoop_frame_reader_init(struct hoop_frame_reader *reader);
 
-/* Which messages may come now: all, or of the handshake those that it waits for. */
-struct hoop_frame_filter {
-    bool (*expects)(const void *arg, uint32_t type); /* NULL: all */
-    const void *arg;
-};
-
 /*
- * Reads once. seal NULL: a Unix socket, or the handshake is not over.
+ * Reads once: from a stream (far), or a packet. handshake: only what it waits for may come; NULL:
+ * it is over. seal: of a stream, then.
  *
  *      HOOP_OK              a checked message is in frame, until hoop_frame_reader_clear()
  *      HOOP_AGAIN           there is nothing to read now
@@ -56,12 +51,9 @@ struct hoop_frame_filter {
  *      HOOP_REMOTE_ERROR    nothing will come any more; *failure says why
  *      other                what came is wrong; *failure says how
  */
-hoop_result_t hoop_frame_read_packet(struct hoop_frame_reader *reader, int fd,
-                                     const struct hoop_frame_filter *filter,
-                                     struct hoop_failure *failure);
-hoop_result_t hoop_frame_read_stream(struct hoop_frame_reader *reader, int fd,
-                                     const struct hoop_frame_filter *filter,
-                                     struct hoop_frame_seal *seal, struct hoop_failure *failure);
+hoop_result_t hoop_frame_read(struct hoop_frame_reader *reader, int fd, bool far,
+                              const struct hoop_handshake *handshake, struct hoop_frame_seal *seal,
+                              struct hoop_failure *failure);
 
 /* Closes the descriptors that nobody took, and wipes a secret. */
 void hoop_frame_reader_clear(struct hoop_frame_reader *reader);

@@ -18,17 +18,19 @@ static void handshake_say(const struct hoop_handshake *handshake, const union ho
     handshake->owner->say(handshake->arg, &frame->header);
 }
 
-hoop_result_t hoop_handshake_derive(const struct hoop_handshake *handshake,
-                                    enum hoop_handshake_key which, struct hoop_secret *ret_key)
+hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
+                                  struct hoop_secret *ret_client, struct hoop_secret *ret_server,
+                                  struct hoop_secret *ret_data)
 {
-    static const char *const labels[] = {
-        [HOOP_HANDSHAKE_KEY_CLIENT] = "hoop key client",
-        [HOOP_HANDSHAKE_KEY_SERVER] = "hoop key server",
-        [HOOP_HANDSHAKE_KEY_DATA] = "hoop key data",
-    };
+    static const char *const labels[] = {"hoop key client", "hoop key server", "hoop key data"};
+    struct hoop_secret *const keys[] = {ret_client, ret_server, ret_data};
+    hoop_result_t result = HOOP_OK;
     assert(handshake->state == HOOP_HANDSHAKE_DONE);
-    return handshake_mac(handshake, labels[which], &handshake->challenge,
-                         sizeof(handshake->challenge), ret_key->bytes);
+    for (size_t i = 0; result == HOOP_OK && i < sizeof(keys) / sizeof(keys[0]); i++) {
+        result = handshake_mac(handshake, labels[i], &handshake->challenge,
+                               sizeof(handshake->challenge), keys[i]->bytes);
+    }
+    return result;
 }
 
 /* ---- The server's side -------------------------------------------------------------------- */

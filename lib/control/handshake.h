@@ -64,14 +64,13 @@ bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t typ
 hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
                                   struct hoop_failure *failure);
 
-/* The keys that a finished handshake leaves, made of the secret, the hello and both nonces. */
-enum hoop_handshake_key {
-    HOOP_HANDSHAKE_KEY_CLIENT, /* of what the client says */
-    HOOP_HANDSHAKE_KEY_SERVER,
-    HOOP_HANDSHAKE_KEY_DATA /* of what follows that is no frame */
-};
-hoop_result_t hoop_handshake_derive(const struct hoop_handshake *handshake,
-                                    enum hoop_handshake_key which, struct hoop_secret *ret_key);
+/*
+ * The keys that a finished handshake leaves, made of the secret, the hello and both nonces: for
+ * what the client says, what the server says, and what follows that is no frame.
+ */
+hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
+                                  struct hoop_secret *ret_client, struct hoop_secret *ret_server,
+                                  struct hoop_secret *ret_data);
 
 /* Wipes the secret. */
 void hoop_handshake_finish(struct hoop_handshake *handshake);

@@ -68,8 +68,7 @@ static void data_hand_over(struct data_link *link, bool sending, struct hoop_con
     const struct hoop_member_events *events = &link->member->events;
     const uint32_t rank = link->rank;
     const uint32_t lane = link->lane;
-    struct hoop_secret key;
-    hoop_connection_session_key(connection, &key);
+    struct hoop_secret key = *hoop_connection_session_key(connection);
     const int fd = hoop_connection_detach(connection);
     data_link_destroy(link);
     events->stream(events->arg, rank, lane, sending, fd, &key, NULL);
@@ -208,24 +207,24 @@ struct data_expect {
     struct hoop_member *member;
     uint32_t rank, lane;
     struct hoop_place place; /* in: where; out: with its port */
-    struct hoop_failure failure;
 };
 
-static void data_expect(void *arg)
+static hoop_result_t data_expect(void *arg)
 {
     struct data_expect *expect = arg;
     struct hoop_member *member = expect->member;
     const struct hoop_ports ports = hoop_port_range();
-    if (member->data_endpoint == NULL &&
-        hoop_endpoint_open(&expect->place, &ports, &member->data_endpoint, &expect->failure) !=
-            HOOP_OK) {
-        return;
+    const hoop_result_t result =
+        member->data_endpoint != NULL
+            ? HOOP_OK
+            : hoop_endpoint_open(&expect->place, &ports, &member->data_endpoint);
+    if (result != HOOP_OK) {
+        return result;
     }
     expect->place.address = *hoop_endpoint_address(member->data_endpoint);
     struct data_link *link = data_link_create(member, expect->rank, expect->lane);
     if (link == NULL) {
-        (void)hoop_failure_take(&expect->failure, HOOP_OUT_OF_MEMORY, (int)member->join.rank);
-        return;
+        return HOOP_OUT_OF_MEMORY;
     }
     link->expectation = (struct hoop_expectation){
         .key = {.kind = HOOP_HELLO_DATA,
@@ -238,22 +237,20 @@ static void data_expect(void *arg)
         .opened = data_opened,
     };
     hoop_endpoint_expect(member->data_endpoint, &link->expectation);
+    return HOOP_OK;
 }
 
 hoop_result_t hoop_member_data_address(struct hoop_member *member, uint32_t rank, uint32_t lane,
                                        struct hoop_address *ret)
 {
     assert(rank < member->join.n && rank != member->join.rank && lane < HOOP_FRAME_MAX_LANES);
-    struct data_expect expect = {
-        .member = member, .rank = rank, .lane = lane, .failure = {.rank = -1}};
-    const hoop_result_t result = data_where(member, &expect.place.address);
-    if (result != HOOP_OK) {
-        return result;
+    struct data_expect expect = {.member = member, .rank = rank, .lane = lane};
+    hoop_result_t result = data_where(member, &expect.place.address);
+    if (result == HOOP_OK) {
+        result = hoop_service_call(data_expect, &expect);
     }
-    hoop_service_run(data_expect, &expect);
-    if (expect.failure.code != HOOP_OK) {
-        return hoop_error(expect.failure.code, "%s", expect.failure.text);
+    if (result == HOOP_OK) {
+        *ret = expect.place.address;
     }
-    *ret = expect.place.address;
-    return HOOP_OK;
+    return result;
 }

@@ -224,13 +224,13 @@ static void member_not_found(void *arg, hoop_result_t code, const char *why)
 static void member_serve(void *arg)
 {
     struct hoop_member *member = arg;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     if (member->join.rendezvous.address_count == 0) {
         return;
     }
-    const hoop_result_t result = hoop_leader_serve(&member->join.rendezvous, &failure);
+    const hoop_result_t result = hoop_leader_serve(&member->join.rendezvous);
     if (result != HOOP_OK && result != HOOP_INVALID_USAGE) {
-        member_fail(member, result, -1, "the leader %s: %s", member->place.name, failure.text);
+        member_fail(member, result, -1, "the leader %s: %s", member->place.name,
+                    hoop_thread_error());
     }
 }
 
@@ -435,49 +435,38 @@ void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *fa
 
 /* ---- Birth and death ---------------------------------------------------------------------- */
 
-struct member_start {
-    struct hoop_member *member;
-    hoop_result_t result;
-    struct hoop_failure failure;
-};
-
 /* Everything that can fail before it is known whether anybody is there. */
-static hoop_result_t member_prepare(struct hoop_member *member, struct hoop_failure *failure)
+static hoop_result_t member_prepare(struct hoop_member *member)
 {
     struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
     /* a rendezvous at a file has no port before the root is open */
     struct hoop_address *opened = rendezvous->file != NULL ? &rendezvous->addresses[0] : NULL;
-    hoop_result_t result = hoop_peer_listen(member, failure);
+    hoop_result_t result = hoop_peer_listen(member);
     if (result == HOOP_OK && member->join.serve) {
-        result = rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, opened, failure)
-                                               : hoop_leader_serve(rendezvous, failure);
+        result = rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, opened)
+                                               : hoop_leader_serve(rendezvous);
     }
-    if (result != HOOP_OK) {
-        return result;
+    if (result == HOOP_OK) {
+        result = hoop_leader_place(rendezvous, &member->place);
     }
-    result = hoop_leader_place(rendezvous, &member->place);
     if (result == HOOP_OK) {
         result = hoop_timer_create(member_due, member, &member->timer);
     }
-    if (result == HOOP_OK) {
-        result = member_seek(member);
-    }
-    return result == HOOP_OK ? result
-                             : hoop_failure_set(failure, result, -1, "%s", hoop_thread_error());
+    return result == HOOP_OK ? member_seek(member) : result;
 }
 
-static void member_start(void *arg)
+static hoop_result_t member_start(void *arg)
 {
-    struct member_start *start = arg;
-    struct hoop_member *member = start->member;
-    start->result = member_prepare(member, &start->failure);
+    struct hoop_member *member = arg;
+    const hoop_result_t result = member_prepare(member);
     member->join.rendezvous.file = NULL; /* the caller's */
-    if (start->result != HOOP_OK) {
+    if (result != HOOP_OK) {
         member_release(member);
-        return;
+        return result;
     }
     member->next = hoop_members;
     hoop_members = member;
+    return HOOP_OK;
 }
 
 static uint64_t member_clamp_ms(uint64_t ms)
@@ -530,12 +519,11 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
     member->events = *events;
     member->job = job;
     member->deadline_ns = hoop_deadline_ns(member->join.timeout_ms);
-    struct member_start start = {.member = member, .failure = {.rank = -1}};
-    hoop_service_run(member_start, &start);
-    if (start.result != HOOP_OK) {
+    result = hoop_service_call(member_start, member);
+    if (result != HOOP_OK) {
         hoop_secret_wipe(member, sizeof(*member));
         free(member);
-        return hoop_error(start.result, "%s", start.failure.text);
+        return result;
     }
     *ret_member = member;
     return HOOP_OK;

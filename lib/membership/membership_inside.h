@@ -146,7 +146,7 @@ bool hoop_liveness_closed_server(struct hoop_member *member);
 /* ---- peer.c ------------------------------------------------------------------------------- */
 
 /* This process's endpoint for its peers, and its name for the JOIN. */
-hoop_result_t hoop_peer_listen(struct hoop_member *member, struct hoop_failure *failure);
+hoop_result_t hoop_peer_listen(struct hoop_member *member);
 const char *hoop_peer_listener(void);
 
 /* The roster is complete: knows the member's peers, and lets them in. */

@@ -349,18 +349,18 @@ static void peer_region_died(uint64_t id, uint32_t generation)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-hoop_result_t hoop_peer_listen(struct hoop_member *member, struct hoop_failure *failure)
+hoop_result_t hoop_peer_listen(struct hoop_member *member)
 {
     struct hoop_place place = {.name = ""};
     if (peer_name[0] == 0) {
-        const hoop_result_t named = hoop_endpoint_name(peer_name);
-        if (named != HOOP_OK) {
-            return hoop_failure_take(failure, named, -1);
+        const hoop_result_t result = hoop_endpoint_name(peer_name);
+        if (result != HOOP_OK) {
+            return result;
         }
         hoop_region_on_death(peer_region_died);
     }
     memcpy(place.name, peer_name, sizeof(place.name));
-    return hoop_endpoint_open(&place, NULL, &member->peers_endpoint, failure);
+    return hoop_endpoint_open(&place, NULL, &member->peers_endpoint);
 }
 
 const char *hoop_peer_listener(void)

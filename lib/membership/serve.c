@@ -6,21 +6,13 @@
 #include "runtime/service.h"
 #include "tree/leader.h"
 
-struct serve_job {
-    struct hoop_rendezvous rendezvous;
-    hoop_result_t result;
-    struct hoop_failure failure;
-};
-
 /* Where others may come, the ranks of each machine serve themselves: this process may have none,
  * and end when all are in. */
-static void serve_run(void *arg)
+static hoop_result_t serve_run(void *arg)
 {
-    struct serve_job *serve = arg;
-    struct hoop_rendezvous *rendezvous = &serve->rendezvous;
-    serve->result = rendezvous->address_count > 0
-                        ? hoop_root_serve(rendezvous, &rendezvous->addresses[0], &serve->failure)
-                        : hoop_leader_serve(rendezvous, &serve->failure);
+    struct hoop_rendezvous *rendezvous = arg;
+    return rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, &rendezvous->addresses[0])
+                                         : hoop_leader_serve(rendezvous);
 }
 
 /*
@@ -49,32 +41,26 @@ static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
 
 static hoop_result_t serve_create(bool here, hoop_unique_id_t *ret_id)
 {
-    struct serve_job serve = {.failure = {.rank = -1}};
-    struct hoop_secret *secret = &serve.rendezvous.secret;
+    struct hoop_rendezvous rendezvous = {.has_secret = true};
     uint8_t name[HOOP_RENDEZVOUS_NAME_RANDOM];
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
         result = hoop_random(name, sizeof(name));
     }
     if (result == HOOP_OK) {
-        result = hoop_random(secret->bytes, sizeof(secret->bytes));
+        result = hoop_random(&rendezvous.secret, sizeof(rendezvous.secret));
     }
     if (result == HOOP_OK) {
-        hoop_rendezvous_name("hoop-", name, serve.rendezvous.name);
-        serve.rendezvous.has_secret = true;
-        result = here ? HOOP_OK : serve_invite(&serve.rendezvous);
+        hoop_rendezvous_name("hoop-", name, rendezvous.name);
+        result = here ? HOOP_OK : serve_invite(&rendezvous);
     }
     if (result == HOOP_OK) {
-        hoop_service_run(serve_run, &serve);
-        result = serve.result;
-        if (result != HOOP_OK) {
-            (void)hoop_error(result, "%s", serve.failure.text);
-        }
+        result = hoop_service_call(serve_run, &rendezvous);
     }
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_to_id(&serve.rendezvous, name, ret_id);
+        result = hoop_rendezvous_to_id(&rendezvous, name, ret_id);
     }
-    hoop_rendezvous_finish(&serve.rendezvous);
+    hoop_rendezvous_finish(&rendezvous);
     return result;
 }
 

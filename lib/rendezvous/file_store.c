@@ -445,8 +445,7 @@ static hoop_result_t post_run(struct hoop_worker *worker)
 }
 
 hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
-                                      const struct hoop_address *address,
-                                      struct hoop_failure *failure)
+                                      const struct hoop_address *address)
 {
     struct file_page page = {.magic = FILE_MAGIC, .version = FILE_VERSION, .address = *address};
     struct file_task *task = NULL;
@@ -462,7 +461,7 @@ hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
         pthread_mutex_unlock(&file_lock);
     }
     hoop_secret_wipe(&page, sizeof(page));
-    return result == HOOP_OK ? result : hoop_failure_take(failure, result, -1);
+    return result;
 }
 
 void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous)

@@ -49,8 +49,7 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
  * wait.
  */
 hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
-                                      const struct hoop_address *address,
-                                      struct hoop_failure *failure);
+                                      const struct hoop_address *address);
 void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous);
 
 /* What was withdrawn from this file is removed, or the file system takes its time. The process may

@@ -146,6 +146,27 @@ void hoop_service_run(void (*fn)(void *arg), void *arg)
     hoop_job_finish(&job);
 }
 
+struct service_attempt {
+    hoop_result_t (*fn)(void *arg);
+    void *arg;
+    struct hoop_failure failure;
+};
+
+static void service_attempt(void *arg)
+{
+    struct service_attempt *attempt = arg;
+    (void)hoop_failure_take(&attempt->failure, attempt->fn(attempt->arg), -1);
+}
+
+hoop_result_t hoop_service_call(hoop_result_t (*fn)(void *arg), void *arg)
+{
+    struct service_attempt attempt = {.fn = fn, .arg = arg, .failure = {.code = HOOP_OK}};
+    hoop_service_run(service_attempt, &attempt);
+    return attempt.failure.code == HOOP_OK
+               ? HOOP_OK
+               : hoop_error(attempt.failure.code, "%s", attempt.failure.text);
+}
+
 /* ---- Coming to rest ---------------------------------------------------------------------------
  */
 

@@ -43,6 +43,8 @@ void hoop_service_post(void (*fn)(void *arg), void *arg, size_t bytes);
 
 /* The same with arg itself, and returns when fn has returned. */
 void hoop_service_run(void (*fn)(void *arg), void *arg);
+/* The same for what can fail: its result, and its sentence for the calling thread. */
+hoop_result_t hoop_service_call(hoop_result_t (*fn)(void *arg), void *arg);
 
 /*
  * Returns when the loop has come to rest: all that had arrived has been read. A loop that is never

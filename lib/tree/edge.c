@@ -149,19 +149,17 @@ static void edge_closed(void *arg, struct hoop_connection *connection,
 
 /* ---- What comes --------------------------------------------------------------------------- */
 
-static bool edge_ignore(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+static bool edge_ignore(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     (void)edge;
     (void)frame;
-    (void)fds;
     return true;
 }
 
 /* A neighbour in the tree must be who it said that it is. */
-static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     const bool neighbour = (edge->kind & (HOOP_EDGE_PARENT | HOOP_EDGE_CHILD)) != 0;
-    (void)fds;
     if (edge->info.process != 0 || (neighbour && frame->info.machine != edge->number)) {
         return false;
     }
@@ -170,11 +168,10 @@ static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame
 }
 
 /* Another machine has failed, and everybody hears of it. */
-static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
-    (void)fds;
     if (edge->kind != HOOP_EDGE_ROOT) { /* the root is gone: the tree tells */
         hoop_tree_send(&leader->tree, frame, edge);
     }
@@ -183,11 +180,10 @@ static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *fra
 }
 
 /* The root knows what this machine told it, and tells all. */
-static bool edge_take_echo(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+static bool edge_take_echo(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     (void)frame;
-    (void)fds;
     hoop_tree_close(&leader->tree);
     hoop_leader_settle(leader);
     return true;
@@ -227,13 +223,13 @@ static const struct edge_rule {
     {EDGE_ANY, EDGE_NEIGHBOUR, HOOP_LEADER_FAILED, edge_ignore},
 };
 
-static bool edge_take(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+static bool edge_take(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     for (size_t i = 0; i < sizeof(edge_rules) / sizeof(edge_rules[0]); i++) {
         const struct edge_rule *rule = &edge_rules[i];
         if ((rule->type == EDGE_ANY || rule->type == frame->header.type) &&
             (rule->kinds & edge->kind) != 0 && (rule->states & edge->leader->state) != 0) {
-            return rule->take(edge, frame, fds);
+            return rule->take(edge, frame);
         }
     }
     return false;
@@ -243,8 +239,12 @@ static void edge_message(void *arg, struct hoop_connection *connection,
                          const union hoop_frame *frame, int *fds)
 {
     struct hoop_edge *edge = arg;
+    if (frame->header.type == HOOP_FRAME_JOIN && edge->wake_fd < 0) {
+        edge->wake_fd = fds[0];
+        fds[0] = -1;
+    }
     hoop_watched_heard(&edge->watched);
-    if (!edge_take(edge, frame, fds)) {
+    if (!edge_take(edge, frame)) {
         hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
                                hoop_frame_name(frame->header.type));
     }

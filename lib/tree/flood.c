@@ -357,9 +357,8 @@ static bool flood_take_event(struct hoop_edge *edge, const union hoop_frame *fra
     return true;
 }
 
-bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame)
 {
-    (void)fds;
     if (!flood_spans(edge->leader) || edge->number == HOOP_NOBODY) {
         return false;
     }
@@ -378,11 +377,10 @@ bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame, int 
 }
 
 /* Its join failed when ours had succeeded already: so the comm has. */
-bool hoop_flood_take_reject(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_flood_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
     union hoop_frame fail;
-    (void)fds;
     hoop_frame_from_failure(&fail, HOOP_FRAME_FAIL, &failure);
     flood(edge->leader, &fail, edge, true);
     return true;

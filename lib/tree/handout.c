@@ -156,11 +156,10 @@ static bool handout_comes_from(const struct hoop_edge *edge)
            (edge->kind == HOOP_EDGE_ROOT) == (tree->machine == 0);
 }
 
-bool hoop_handout_take_roster(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_handout_take_roster(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     struct hoop_tree *tree = &leader->tree;
-    (void)fds;
     if (!handout_comes_from(edge)) {
         return false;
     }
@@ -215,10 +214,9 @@ static void handout_keep(struct hoop_leader *leader, const struct hoop_frame_ros
     leader->known += part->count;
 }
 
-bool hoop_handout_take_part(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_handout_take_part(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
-    (void)fds;
     if (!handout_comes_from(edge)) {
         return false;
     }
@@ -295,12 +293,11 @@ void hoop_handout_try_ready(struct hoop_leader *leader)
     handout_go(leader);
 }
 
-bool hoop_handout_take_ready(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_handout_take_ready(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     const bool rank = edge->kind == HOOP_EDGE_RANK;
     (void)frame;
-    (void)fds;
     if (edge->ready || (rank ? !edge->handed : edge->info.process == 0)) {
         return false;
     }
@@ -313,10 +310,9 @@ bool hoop_handout_take_ready(struct hoop_edge *edge, const union hoop_frame *fra
     return true;
 }
 
-bool hoop_handout_take_go(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_handout_take_go(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     (void)frame;
-    (void)fds;
     if (!edge->leader->tree.sent_ready) {
         return false;
     }

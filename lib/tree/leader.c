@@ -343,7 +343,7 @@ static void leader_welcome(struct hoop_edge *edge, const struct hoop_frame_join 
 }
 
 /* Takes the rank that an edge of its own is for. */
-static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_join *join, int *fds)
+static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_join *join)
 {
     const struct hoop_leader *leader = edge->leader;
     const uint32_t local_n = leader->rendezvous.local_n;
@@ -354,17 +354,15 @@ static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_joi
     edge->number = join->rank;
     edge->n = hoop_leader_spans(leader) && local_n != 0 ? local_n : join->n;
     edge->info.process = join->process;
-    edge->wake_fd = fds[0];
-    fds[0] = -1;
     return true;
 }
 
-bool hoop_leader_take_join(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_leader_take_join(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     const struct hoop_frame_join *join = &frame->join;
-    if (leader->is_root ? edge->info.address.family == 0 : !leader_take_rank(edge, join, fds)) {
+    if (leader->is_root ? edge->info.address.family == 0 : !leader_take_rank(edge, join)) {
         return false;
     }
     if (leader_add(leader, join, &failure) == HOOP_OK) {
@@ -378,7 +376,7 @@ bool hoop_leader_take_join(struct hoop_edge *edge, const union hoop_frame *frame
     return true;
 }
 
-bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     const bool join = frame->header.type == HOOP_FRAME_JOIN;
@@ -391,7 +389,7 @@ bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame
         }
         return true;
     }
-    if (!join || !leader_take_rank(edge, &frame->join, fds)) {
+    if (!join || !leader_take_rank(edge, &frame->join)) {
         return false;
     }
     leader_reject(edge);
@@ -400,11 +398,10 @@ bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame
 }
 
 /* A rank cannot use what it got, or a machine cannot go on: nobody can do without it. */
-bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
-    (void)fds;
     if (edge->kind == HOOP_EDGE_RANK) {
         if (edge->number == HOOP_NOBODY) {
             return false;
@@ -465,13 +462,12 @@ hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct
     return result;
 }
 
-struct hoop_leader *hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
-                                       struct hoop_failure *failure)
+hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
+                                 struct hoop_leader **ret_leader)
 {
     struct hoop_leader *leader = calloc(1, sizeof(*leader));
     if (leader == NULL) {
-        (void)hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, -1, "no memory for a leader");
-        return NULL;
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a leader");
     }
     leader->is_root = is_root;
     leader->rendezvous = *rendezvous;
@@ -488,11 +484,11 @@ struct hoop_leader *hoop_leader_create(const struct hoop_rendezvous *rendezvous,
         result = hoop_timer_create(leader_moment, leader, &leader->moment);
     }
     if (result != HOOP_OK) {
-        (void)hoop_failure_take(failure, result, -1);
         hoop_leader_destroy(leader);
-        return NULL;
+        return result;
     }
-    return leader;
+    *ret_leader = leader;
+    return HOOP_OK;
 }
 
 void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_role role,
@@ -508,19 +504,17 @@ void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_role r
 }
 
 /* Opens its endpoint, and takes ranks in. */
-static hoop_result_t leader_open(struct hoop_leader *leader, struct hoop_failure *failure)
+static hoop_result_t leader_open(struct hoop_leader *leader)
 {
-    hoop_result_t result = HOOP_OK;
-    if (!leader->rendezvous.has_secret) {
-        result = hoop_random(&leader->secret, sizeof(leader->secret));
-    }
+    hoop_result_t result = leader->rendezvous.has_secret
+                               ? HOOP_OK
+                               : hoop_random(&leader->secret, sizeof(leader->secret));
     if (result == HOOP_OK) {
         result = hoop_leader_place(&leader->rendezvous, &leader->place);
     }
-    if (result != HOOP_OK) {
-        return hoop_failure_take(failure, result, -1);
+    if (result == HOOP_OK) {
+        result = hoop_endpoint_open(&leader->place, NULL, &leader->endpoint);
     }
-    result = hoop_endpoint_open(&leader->place, NULL, &leader->endpoint, failure);
     if (result == HOOP_OK) {
         leader->expectation.hand_out = !leader->rendezvous.has_secret;
         hoop_leader_expect(leader, HOOP_ROLE_RANK, leader->endpoint, &leader->expectation,
@@ -529,17 +523,16 @@ static hoop_result_t leader_open(struct hoop_leader *leader, struct hoop_failure
     return result;
 }
 
-hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous,
-                                struct hoop_failure *failure)
+hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
 {
+    struct hoop_leader *leader = NULL;
     if (hoop_leader_find(rendezvous->name, false) != NULL) {
         return HOOP_OK;
     }
-    struct hoop_leader *leader = hoop_leader_create(rendezvous, false, failure);
-    if (leader == NULL) {
-        return failure->code;
+    hoop_result_t result = hoop_leader_create(rendezvous, false, &leader);
+    if (result == HOOP_OK) {
+        result = leader_open(leader);
     }
-    const hoop_result_t result = leader_open(leader, failure);
     if (result != HOOP_OK) {
         hoop_leader_destroy(leader);
     }

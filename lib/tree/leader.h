@@ -70,22 +70,18 @@
  */
 hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct hoop_place *ret);
 
-/*
- * Serves this rendezvous on this machine; nothing to do if this process does already. The sentence
- * goes to *failure; HOOP_INVALID_USAGE: another process does.
- */
-hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous,
-                                struct hoop_failure *failure);
+/* Serves this rendezvous on this machine; nothing to do if this process does already.
+ * HOOP_INVALID_USAGE: another process does. */
+hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous);
 
 /*
  * Serves this rendezvous as its root, at the first of its addresses whose ip is this machine's and
  * whose port (or port range, where it is 0) can be had; nothing to do if this process does already.
- * Loopback is taken only where the rendezvous has no other addresses. The sentence goes to
- * *failure, and names every address that was tried and why not. *ret_address (may be NULL): where
- * it is.
+ * Loopback is taken only where the rendezvous has no other addresses. A failure's sentence names
+ * every address that was tried and why not. *ret_address (may be NULL): where it is.
  */
 hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
-                              struct hoop_address *ret_address, struct hoop_failure *failure);
+                              struct hoop_address *ret_address);
 
 /*
  * The ranks of the rendezvous of this name are in, by way of the root or without it (all on one

@@ -46,7 +46,7 @@ struct hoop_edge {
     uint32_t joined;             /* a machine: how many ranks it brought */
     bool ready, left, told;      /* said READY; said goodbye; was told the failure */
     bool handed;                 /* a rank: the roster */
-    int wake_fd;                 /* a rank's, until GO; -1 */
+    int wake_fd;                 /* a rank's, of its first JOIN, until GO; -1 */
     uint64_t waiting_ns;         /* since when somebody waits there; HOOP_NEVER: nobody */
     struct hoop_watched watched; /* RUNNING, among several machines */
 };
@@ -121,8 +121,8 @@ struct hoop_leader {
 /* ---- leader.c ------------------------------------------------------------------------------ */
 
 /* Begins a leader or a root; half of one is destroyed as any. */
-struct hoop_leader *hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
-                                       struct hoop_failure *failure);
+hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
+                                 struct hoop_leader **ret_leader);
 void hoop_leader_destroy(struct hoop_leader *leader);
 /* Of this process, while children may come; NULL: none. */
 struct hoop_leader *hoop_leader_find(const char *name, bool is_root);
@@ -148,7 +148,7 @@ void hoop_leader_fear(struct hoop_leader *leader, const char *format, ...) HOOP_
 void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text, size_t bytes);
 
 /* False: it does not belong here. */
-typedef bool hoop_edge_take(struct hoop_edge *edge, const union hoop_frame *frame, int *fds);
+typedef bool hoop_edge_take(struct hoop_edge *edge, const union hoop_frame *frame);
 hoop_edge_take hoop_leader_take_join, hoop_leader_take_late, hoop_leader_take_reject;
 void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *why);
 

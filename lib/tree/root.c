@@ -150,13 +150,12 @@ void hoop_root_complete(struct hoop_leader *root)
     hoop_handout_send(root, root->by_number[0]);
 }
 
-bool hoop_root_take_ready(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_root_take_ready(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *root = edge->leader;
     const bool found_each_other = root->state == HOOP_LEADER_GATHERING && edge->info.process != 0 &&
                                   edge->joined == root->gather.arrived;
     (void)frame;
-    (void)fds;
     if (!found_each_other && edge->number != 0) {
         return false;
     }
@@ -207,8 +206,7 @@ static bool root_is_foreign(const struct hoop_address *address)
  * root: so loopback counts only if there is nothing else.
  */
 static hoop_result_t root_open_at(struct hoop_leader *root, const struct hoop_address *address,
-                                  bool loopback_only, bool *ret_foreign,
-                                  struct hoop_failure *failure)
+                                  bool loopback_only, bool *ret_foreign)
 {
     const struct hoop_ports ports = hoop_port_range();
     const struct hoop_place place = {.address = *address};
@@ -216,85 +214,74 @@ static hoop_result_t root_open_at(struct hoop_leader *root, const struct hoop_ad
     char text[HOOP_ADDRESS_TEXT_BYTES];
     hoop_address_format(address, text, sizeof(text));
     if (loopback && !loopback_only) {
-        return hoop_failure_set(failure, HOOP_INVALID_USAGE, -1,
-                                "%s is for this machine alone, and the rendezvous is not", text);
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "%s is for this machine alone, and the rendezvous is not", text);
     }
     if (!loopback && !hoop_interface_is_mine(address)) {
-        return hoop_failure_set(failure, HOOP_INVALID_USAGE, -1,
-                                "%s is not an address of this machine", text);
+        return hoop_error(HOOP_INVALID_USAGE, "%s is not an address of this machine", text);
     }
-    const hoop_result_t result = hoop_endpoint_open(&place, &ports, &root->endpoint, failure);
+    const hoop_result_t result = hoop_endpoint_open(&place, &ports, &root->endpoint);
     *ret_foreign = result == HOOP_INVALID_USAGE && root_is_foreign(address);
     return result;
 }
 
-static hoop_result_t root_open(struct hoop_leader *root, struct hoop_failure *failure)
+static hoop_result_t root_open(struct hoop_leader *root)
 {
     const struct hoop_rendezvous *rendezvous = &root->rendezvous;
     char tried[HOOP_FAILURE_TEXT_BYTES] = "";
     size_t at = 0;
     bool loopback_only = true;
+    bool foreign = false;
     hoop_result_t result = HOOP_INVALID_USAGE;
     for (uint32_t i = 0; i < rendezvous->address_count; i++) {
         loopback_only = loopback_only && hoop_address_is_loopback(&rendezvous->addresses[i]);
     }
-    for (uint32_t i = 0; i < rendezvous->address_count; i++) {
-        struct hoop_failure why = {.code = HOOP_OK, .rank = -1};
-        bool foreign = false;
-        result = root_open_at(root, &rendezvous->addresses[i], loopback_only, &foreign, &why);
+    for (uint32_t i = 0; i < rendezvous->address_count && !foreign; i++) {
+        result = root_open_at(root, &rendezvous->addresses[i], loopback_only, &foreign);
         if (result == HOOP_OK) {
             return HOOP_OK;
         }
-        if (foreign) {
-            return hoop_failure_set(failure, result, -1,
-                                    "the rendezvous cannot be served: %s; a port of another user's "
-                                    "is not passed over: all machines would look there first",
-                                    why.text);
-        }
-        if (at < sizeof(tried)) {
+        if (at < sizeof(tried) && !foreign) {
             at += (size_t)snprintf(tried + at, sizeof(tried) - at, "%s%s", i == 0 ? "" : "; ",
-                                   why.text);
+                                   hoop_thread_error());
         }
     }
-    return hoop_failure_set(failure, result, -1, "the rendezvous cannot be served: %s", tried);
+    return foreign ? hoop_error(result,
+                                "the rendezvous cannot be served: %s; a port of another user's is "
+                                "not passed over: all machines would look there first",
+                                hoop_thread_error())
+                   : hoop_error(result, "the rendezvous cannot be served: %s", tried);
 }
 
-static hoop_result_t root_start(struct hoop_leader *root, const struct hoop_rendezvous *rendezvous,
-                                struct hoop_failure *failure)
+static hoop_result_t root_start(struct hoop_leader *root, const char *file)
 {
-    if (rendezvous->file != NULL) {
-        root->rendezvous.file = strdup(rendezvous->file);
-        if (root->rendezvous.file == NULL) {
-            return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, -1, "no memory for a root");
-        }
+    if (file != NULL && (root->rendezvous.file = strdup(file)) == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a root");
     }
-    const hoop_result_t result = root_open(root, failure);
+    hoop_result_t result = root_open(root);
     if (result != HOOP_OK) {
         return result;
     }
     root->expectation.label = root->rendezvous.job;
     hoop_leader_expect(root, HOOP_ROLE_LEADER_TO_ROOT, root->endpoint, &root->expectation,
                        hoop_edge_opened);
-    if (root->rendezvous.file == NULL) {
-        return HOOP_OK;
+    if (file != NULL) {
+        result = hoop_file_store_publish(&root->rendezvous, hoop_endpoint_address(root->endpoint));
+        root->published = result == HOOP_OK;
     }
-    const hoop_result_t published =
-        hoop_file_store_publish(&root->rendezvous, hoop_endpoint_address(root->endpoint), failure);
-    root->published = published == HOOP_OK;
-    return published;
+    return result;
 }
 
 hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
-                              struct hoop_address *ret_address, struct hoop_failure *failure)
+                              struct hoop_address *ret_address)
 {
     assert(rendezvous->has_secret && rendezvous->address_count > 0);
     struct hoop_leader *root = hoop_leader_find(rendezvous->name, true);
     if (root == NULL) {
-        root = hoop_leader_create(rendezvous, true, failure);
-        if (root == NULL) {
-            return failure->code;
+        hoop_result_t result = hoop_leader_create(rendezvous, true, &root);
+        if (result == HOOP_OK) {
+            result = root_start(root, rendezvous->file);
         }
-        const hoop_result_t result = root_start(root, rendezvous, failure);
         if (result != HOOP_OK) {
             hoop_leader_destroy(root);
             return result;

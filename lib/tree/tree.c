@@ -214,11 +214,10 @@ static void tree_seek_parent(struct hoop_leader *leader, const struct hoop_addre
               HOOP_ROLE_LEADER_TO_PARENT, &tree_parent_owner);
 }
 
-bool hoop_tree_take_place(struct hoop_edge *edge, const union hoop_frame *frame, int *fds)
+bool hoop_tree_take_place(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     struct hoop_tree *tree = &leader->tree;
-    (void)fds;
     if (tree->machines != 0 || tree->endpoint == NULL) {
         return false;
     }
@@ -249,16 +248,15 @@ static void tree_say_join(const struct hoop_leader *leader, const struct hoop_fr
 static hoop_result_t tree_listen(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     const struct hoop_ports ports = hoop_port_range();
     tree->address = hoop_connection_local(tree->root.connection);
     const struct hoop_place place = {.address = tree->address};
-    if (hoop_endpoint_open(&place, &ports, &tree->endpoint, &failure) != HOOP_OK) {
-        return hoop_error(failure.code, "%s", failure.text);
+    const hoop_result_t result = hoop_endpoint_open(&place, &ports, &tree->endpoint);
+    if (result == HOOP_OK) {
+        hoop_leader_expect(leader, HOOP_ROLE_LEADER_TO_PARENT, tree->endpoint, &tree->children,
+                           tree_opened);
     }
-    hoop_leader_expect(leader, HOOP_ROLE_LEADER_TO_PARENT, tree->endpoint, &tree->children,
-                       tree_opened);
-    return HOOP_OK;
+    return result;
 }
 
 static void tree_found_root(void *arg, struct hoop_connection *connection)

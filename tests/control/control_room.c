@@ -75,7 +75,7 @@ static void party_closed(void *arg, struct hoop_connection *connection,
 {
     struct party *party = arg;
     party->why = *why;
-    party->proven = hoop_connection_is_proven(connection);
+    (void)connection;
     if (party->on_closed != NULL) {
         party->on_closed(party);
     } else {
@@ -216,11 +216,10 @@ static void room_unlisten(struct room *room)
 static void room_listen(void *arg)
 {
     struct room *room = arg;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     room_unlisten(room);
-    room->result = hoop_endpoint_open(&room->place, NULL, &room->endpoint, &failure);
+    room->result = hoop_endpoint_open(&room->place, NULL, &room->endpoint);
     if (room->result != HOOP_OK) {
-        (void)fprintf(stderr, "no endpoint: %s\n", failure.text);
+        (void)fprintf(stderr, "no endpoint: %s\n", hoop_thread_error());
         return;
     }
     room->place.address = *hoop_endpoint_address(room->endpoint);

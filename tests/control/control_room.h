@@ -31,7 +31,6 @@ struct party {
     /* Notes. */
     uint32_t opened, closed, messages;
     uint32_t bad; /* messages that are not the next of party_fill() */
-    bool proven;
     struct hoop_failure why;
     union hoop_frame last;
 };

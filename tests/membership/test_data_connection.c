@@ -307,9 +307,8 @@ static void call_open(void *arg)
 {
     struct opening *opening = arg;
     const struct hoop_ports any = {.first = 0};
-    struct hoop_failure failure = {.rank = -1};
     const struct hoop_place place = {.address = opening->address};
-    opening->result = hoop_endpoint_open(&place, &any, &opening->endpoint, &failure);
+    opening->result = hoop_endpoint_open(&place, &any, &opening->endpoint);
 }
 
 static void call_close(void *arg)

@@ -25,8 +25,8 @@ struct serving {
 static void do_serve(void *arg)
 {
     struct serving *serving = arg;
-    serving->result =
-        hoop_root_serve(serving->rendezvous, &serving->rendezvous->addresses[0], &serving->failure);
+    serving->result = hoop_root_serve(serving->rendezvous, &serving->rendezvous->addresses[0]);
+    (void)hoop_failure_take(&serving->failure, serving->result, -1);
 }
 
 static void do_retire(void *arg)

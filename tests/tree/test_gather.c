@@ -377,7 +377,6 @@ static void test_roster(void **state)
     for (uint32_t who = 0; who < 64; who++) {
         struct hoop_gather gather = {.n = 0};
         union hoop_frame frame;
-        char text[100];
         for (uint32_t rank = 0; rank < 3; rank++) {
             struct hoop_frame_join join = a_join(3, rank);
             join.no_membarrier = who >> rank & 1;
@@ -386,8 +385,7 @@ static void test_roster(void **state)
             add(&gather, &join);
         }
         assert_int_equal(hoop_gather_roster(&gather, 2, &frame.roster), HOOP_OK);
-        assert_int_equal(hoop_frame_check_far(&frame, sizeof(frame.roster), text, sizeof(text)),
-                         HOOP_OK);
+        assert_int_equal(hoop_frame_check_far(&frame, sizeof(frame.roster), NULL), HOOP_OK);
         assert_true(frame.roster.comm_id != 0 && frame.roster.comm_id != last_id);
         last_id = frame.roster.comm_id;
         assert_int_equal(frame.roster.epoch, 1);
@@ -428,7 +426,7 @@ static void test_entries(void **state)
         (void)snprintf(text, sizeof(text), "listener-%u", rank);
         assert_string_equal(entry->listener, text);
     }
-    assert_int_equal(hoop_frame_check_far(&frame, frame.header.bytes, text, sizeof(text)), HOOP_OK);
+    assert_int_equal(hoop_frame_check_far(&frame, frame.header.bytes, NULL), HOOP_OK);
     hoop_gather_finish(&gather);
 }
 

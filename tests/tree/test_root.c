@@ -421,7 +421,9 @@ struct opening {
 static void call_open(void *arg)
 {
     struct opening *opening = arg;
-    (void)hoop_endpoint_open(&opening->at, &opening->ports, &opening->endpoint, &opening->failure);
+    const hoop_result_t result =
+        hoop_endpoint_open(&opening->at, &opening->ports, &opening->endpoint);
+    (void)hoop_failure_take(&opening->failure, result, -1);
 }
 
 static void call_close(void *arg)

@@ -274,7 +274,8 @@ struct hoop_rendezvous a_meeting(void)
 static void call_serve(void *arg)
 {
     struct client_call *call = arg;
-    call->result = hoop_root_serve(call->rendezvous, &call->address, &call->failure);
+    call->result = hoop_root_serve(call->rendezvous, &call->address);
+    (void)hoop_failure_take(&call->failure, call->result, -1);
 }
 
 hoop_result_t try_serve(const struct hoop_rendezvous *rendezvous, struct hoop_address *ret_address,
@@ -443,7 +444,8 @@ void machines_expect_failure(struct client *machines, uint32_t count,
 static void call_lead(void *arg)
 {
     struct client_call *call = arg;
-    call->result = hoop_leader_serve(call->rendezvous, &call->failure);
+    call->result = hoop_leader_serve(call->rendezvous);
+    (void)hoop_failure_take(&call->failure, call->result, -1);
 }
 
 void serve_leader(const struct hoop_rendezvous *rendezvous)
