@@ -71,8 +71,12 @@ int trial_teardown(void **state)
 }
 
 /* Where a vector of bytes begins in its field: any alignment, or ending at the very end. */
-static size_t place(unsigned field, unsigned round, size_t bytes)
+static size_t place(const struct trial *trial, unsigned field, size_t bytes)
 {
+    const unsigned round = trial->round;
+    if (trial->together) {
+        return 64 + field * 16 + round % 16;
+    }
     if ((round + field) % 3 == 0) {
         return FIELD_BYTES - bytes;
     }
@@ -139,7 +143,7 @@ static void trial_check(const struct trial *trial, const unsigned *dst, unsigned
 {
     int is_dst[FIELDS] = {0};
     for (unsigned d = 0; d < n_dst; d++) {
-        const size_t at = place(dst[d], trial->round, bytes);
+        const size_t at = place(trial, dst[d], bytes);
         is_dst[dst[d]] = 1;
         if (memcmp(fields[dst[d]] + at, trial_expected, bytes) != 0) {
             trial_fail(trial, "wrong result");
@@ -150,7 +154,7 @@ static void trial_check(const struct trial *trial, const unsigned *dst, unsigned
         memset(fields[dst[d]] + at, PATTERN, bytes);
     }
     for (unsigned s = 0; s < trial->n_src; s++) {
-        const size_t at = place(s, trial->round, bytes);
+        const size_t at = place(trial, s, bytes);
         if (!is_dst[s] && memcmp(fields[s] + at, trial_originals[s], bytes) != 0) {
             trial_fail(trial, "source changed");
         }
@@ -165,15 +169,19 @@ void trial_run(const struct trial *trial)
     void *dst[TRIAL_MAX_SRC];
     unsigned dst_field[TRIAL_MAX_SRC];
     for (unsigned s = 0; s < trial->n_src; s++) {
-        unsigned char *at = fields[s] + place(s, trial->round, bytes);
+        unsigned char *at = fields[s] + place(trial, s, bytes);
         memcpy(at, trial_originals[s], bytes);
         src[s] = at;
     }
     const unsigned n_dst = trial_dst(trial, dst_field);
     for (unsigned d = 0; d < n_dst; d++) {
-        dst[d] = fields[dst_field[d]] + place(dst_field[d], trial->round, bytes);
+        dst[d] = fields[dst_field[d]] + place(trial, dst_field[d], bytes);
     }
-    hoop_fold_isa(trial->isa, &trial->reduction, dst, n_dst, src, trial->n_src, trial->count);
+    if (trial->fold != NULL) {
+        trial->fold(trial, dst, n_dst, src);
+    } else {
+        hoop_fold_isa(trial->isa, &trial->reduction, dst, n_dst, src, trial->n_src, trial->count);
+    }
     trial_check(trial, dst_field, n_dst, bytes);
 }
 

@@ -30,6 +30,10 @@ struct trial {
     unsigned n_src;
     size_t count;
     unsigned round; /* chooses the alignments */
+    int together;   /* all vectors have the same one, modulo 16 */
+    /* What folds; NULL: hoop_fold_isa(). */
+    void (*fold)(const struct trial *trial, void *const *dst, unsigned n_dst,
+                 const void *const *src);
 };
 
 /* What the sources hold, and what the result must be: TRIAL_MAX_COUNT elements of any type. */

@@ -1,0 +1,649 @@
+/*
+ * The reduction kernels for CUDA devices: type x op -> kernel, n_src vectors into n_dst vectors in
+ * one pass. A thread folds packs of 16 bytes in registers, as reduce_cpu_tmpl.c does:
+ *
+ *     tiles  of PACKS(type) packs for each thread of a block, as far apart as the block has
+ *            threads, so that the accesses of a warp are adjacent
+ *     packs  what is left of a tile, one for each thread
+ *     loose  elements before the first pack and behind the last; or all, where no head brings
+ *            every vector to a boundary of 16 bytes
+ *
+ * Written in what C11 and CUDA C++ have in common. tests/reduce/cuda_on_cpu.h makes plain C of it,
+ * and every kernel is compared there with the CPU's, bit for bit. What that cannot show is in the
+ * parts for __CUDACC__ and CONVERTS_F8, all of them before the lanes.
+ *
+ * Invariants: no thread reads what another writes, so blocks and threads run in any order; a
+ * thread's loads precede its stores at the same place, so a dst may be a src; no shared memory, and
+ * no kernel waits for anything. Additions and products are never contracted.
+ *
+ * The type and op of every function are constants after inlining, and so are counts of lanes.
+ */
+#include "reduce/reduce_cuda.h"
+
+#ifdef __CUDACC__
+#define INLINE static __device__ __forceinline__
+#define KERNEL extern "C" __global__ __launch_bounds__(HOOP_CUDA_FOLD_THREADS, 2)
+#define FOLD_ARGUMENT const __grid_constant__ struct hoop_cuda_fold
+#define UNROLL _Pragma("unroll")
+#define THREADS HOOP_CUDA_FOLD_THREADS
+#define THREAD threadIdx.x
+#define BLOCK blockIdx.x
+#define BLOCKS gridDim.x
+#endif
+
+/* What a thread loads and stores at once. */
+struct pack {
+    uint32_t w[4];
+};
+
+#define PACK_BYTES 16
+
+/* ---- Formats narrower than fp32, by bits: see widen() and narrow() in reduce_cpu_vec.h ---- */
+
+#define F32_ABS 0x7fffffffu
+#define F32_INF 0x7f800000u
+#define F32_NAN 0x7fc00000u
+#define F32_MANTISSA 23
+#define F32_BIAS 127
+
+struct format {
+    uint32_t bits;
+    uint32_t mantissa;
+    uint32_t bias;
+    uint32_t special;  /* codes from here up are infinity or NaN */
+    uint32_t largest;  /* the largest finite one */
+    uint32_t overflow; /* what stands for anything larger */
+    uint32_t nan;
+};
+
+INLINE struct format format_of(hoop_datatype_t type)
+{
+    const struct format f16 = {16, 10, 15, 0x7c00, 0x7bff, 0x7c00, 0x7e00};
+    const struct format e4m3 = {8, 3, 7, 0x7f, 0x7e, 0x7e, 0x7f};
+    const struct format e5m2 = {8, 2, 15, 0x7c, 0x7b, 0x7b, 0x7f};
+    return type == HOOP_FLOAT16 ? f16 : type == HOOP_FLOAT8E4M3 ? e4m3 : e5m2;
+}
+
+INLINE uint32_t widen_bits(hoop_datatype_t type, uint32_t code)
+{
+    const struct format f = format_of(type);
+    const uint32_t shift = F32_MANTISSA - f.mantissa;
+    const uint32_t lowest = (F32_BIAS - f.bias + 1) << F32_MANTISSA;
+    const uint32_t magnitude = code & ((1u << (f.bits - 1)) - 1);
+    const uint32_t sign = (code ^ magnitude) << (32 - f.bits);
+    const uint32_t moved = magnitude << shift;
+    const float subnormal = __fadd_rn(__uint_as_float(moved + lowest), -__uint_as_float(lowest));
+    uint32_t x = moved + ((F32_BIAS - f.bias) << F32_MANTISSA);
+    x = magnitude < 1u << f.mantissa ? __float_as_uint(subnormal) : x;
+    x = magnitude >= f.special ? x | F32_INF : x;
+    return x | sign;
+}
+
+/* Of anything but a NaN. */
+INLINE uint32_t narrow_bits(hoop_datatype_t type, uint32_t x)
+{
+    const struct format f = format_of(type);
+    const uint32_t shift = F32_MANTISSA - f.mantissa;
+    const uint32_t lowest = (F32_BIAS - f.bias + 1) << F32_MANTISSA;
+    const uint32_t rounder = lowest + ((F32_MANTISSA - f.mantissa) << F32_MANTISSA);
+    const uint32_t magnitude = x & F32_ABS;
+    const uint32_t sign = (x ^ magnitude) >> (32 - f.bits);
+    const uint32_t odd = magnitude >> shift & 1;
+    const uint32_t rounded = (magnitude + ((1u << (shift - 1)) - 1) + odd) >> shift;
+    const float subnormal = __fadd_rn(__uint_as_float(magnitude), __uint_as_float(rounder));
+    uint32_t code = rounded - ((F32_BIAS - f.bias) << f.mantissa);
+    code = magnitude < lowest ? __float_as_uint(subnormal) - rounder : code;
+    code = code > f.largest ? f.overflow : code;
+    return code | sign;
+}
+
+/* ---- What the device has instructions for ---- */
+
+/* pair_of_*: two codes side by side, low first, of anything but NaNs. f16_wide: exact. */
+#ifdef __CUDACC__
+INLINE uint32_t pair_of_f16(uint32_t low, uint32_t high)
+{
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;"
+        : "=r"(pair)
+        : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
+    return pair;
+}
+
+INLINE uint32_t pair_of_bf16(uint32_t low, uint32_t high)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+        : "=r"(pair)
+        : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
+    return pair;
+}
+
+INLINE uint32_t f16_wide(uint32_t code)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)code));
+    return __float_as_uint(x);
+}
+
+/* Read once, written once: not worth a place in the caches. */
+INLINE struct pack pack_load(const unsigned char *p)
+{
+    const uint4 v = __ldcs((const uint4 *)p);
+    const struct pack x = {{v.x, v.y, v.z, v.w}};
+    return x;
+}
+
+INLINE void pack_store(unsigned char *p, struct pack x)
+{
+    __stcs((uint4 *)p, make_uint4(x.w[0], x.w[1], x.w[2], x.w[3]));
+}
+#else
+INLINE uint32_t pair_of_f16(uint32_t low, uint32_t high)
+{
+    return narrow_bits(HOOP_FLOAT16, low) | narrow_bits(HOOP_FLOAT16, high) << 16;
+}
+
+INLINE uint32_t pair_of_bf16(uint32_t low, uint32_t high)
+{
+    return (low + 0x7fffu + (low >> 16 & 1)) >> 16 |
+           ((high + 0x7fffu + (high >> 16 & 1)) & 0xffff0000u);
+}
+
+INLINE uint32_t f16_wide(uint32_t code)
+{
+    return widen_bits(HOOP_FLOAT16, code);
+}
+
+INLINE struct pack pack_load(const unsigned char *p)
+{
+    struct pack x;
+    on_cpu_load_16(&x, p);
+    return x;
+}
+
+INLINE void pack_store(unsigned char *p, struct pack x)
+{
+    on_cpu_store_16(p, &x);
+}
+#endif
+
+/* fp16 holds both formats of fp8 exactly. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define CONVERTS_F8 1
+INLINE uint32_t pair_of_f8(hoop_datatype_t type, uint32_t low, uint32_t high)
+{
+    unsigned short pair;
+    if (type == HOOP_FLOAT8E4M3) {
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+            : "=h"(pair)
+            : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
+    } else {
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;"
+            : "=h"(pair)
+            : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
+    }
+    return pair;
+}
+
+INLINE void f8_pair_wide(hoop_datatype_t type, uint32_t pair, uint32_t *low, uint32_t *high)
+{
+    uint32_t halves;
+    if (type == HOOP_FLOAT8E4M3) {
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((unsigned short)pair));
+    } else {
+        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"((unsigned short)pair));
+    }
+    *low = f16_wide(halves & 0xffff);
+    *high = f16_wide(halves >> 16);
+}
+#else
+#define CONVERTS_F8 0
+INLINE uint32_t pair_of_f8(hoop_datatype_t type, uint32_t low, uint32_t high)
+{
+    return narrow_bits(type, low) | narrow_bits(type, high) << 8;
+}
+
+INLINE void f8_pair_wide(hoop_datatype_t type, uint32_t pair, uint32_t *low, uint32_t *high)
+{
+    *low = widen_bits(type, pair & 0xff);
+    *high = widen_bits(type, pair >> 8 & 0xff);
+}
+#endif
+
+/* ---- A pack as lanes: a 32-bit word for each element, two for one of 8 bytes ---- */
+
+#define MOST_LANES 16
+#define MOST_PACKS 4
+
+INLINE uint32_t type_bytes(hoop_datatype_t type)
+{
+    switch (type) {
+    case HOOP_INT8:
+    case HOOP_UINT8:
+    case HOOP_FLOAT8E4M3:
+    case HOOP_FLOAT8E5M2:
+        return 1;
+    case HOOP_FLOAT16:
+    case HOOP_BFLOAT16:
+        return 2;
+    case HOOP_INT64:
+    case HOOP_UINT64:
+    case HOOP_FLOAT64:
+        return 8;
+    default:
+        return 4;
+    }
+}
+
+INLINE uint32_t type_lanes(hoop_datatype_t type)
+{
+    return type_bytes(type) < 4 ? PACK_BYTES / type_bytes(type) : 4;
+}
+
+INLINE uint32_t type_lanes_of_one(hoop_datatype_t type)
+{
+    return type_bytes(type) == 8 ? 2 : 1;
+}
+
+/* Of a thread in a tile: many loads in flight, and all of it in 128 registers. */
+INLINE uint32_t type_packs(hoop_datatype_t type)
+{
+    return type_bytes(type) == 1 ? 2 : MOST_PACKS;
+}
+
+INLINE uint32_t byte_of(const struct pack *from, uint32_t i)
+{
+    return from->w[i / 4] >> (i % 4 * 8) & 0xff;
+}
+
+INLINE uint32_t half_of(const struct pack *from, uint32_t i)
+{
+    return from->w[i / 2] >> (i % 2 * 16) & 0xffff;
+}
+
+/* n: the lanes of a pack, or of the one element at its begin. fp8 is converted in pairs: x has
+ * room for an even number. */
+INLINE void widen(hoop_datatype_t type, const struct pack *from, uint32_t *x, uint32_t n)
+{
+    UNROLL
+    for (uint32_t i = 0; i < n; i++) {
+        switch (type) {
+        case HOOP_INT8:
+            x[i] = (uint32_t)(int32_t)(int8_t)byte_of(from, i);
+            break;
+        case HOOP_UINT8:
+            x[i] = byte_of(from, i);
+            break;
+        case HOOP_FLOAT8E4M3:
+        case HOOP_FLOAT8E5M2:
+            if (i % 2 == 0) {
+                f8_pair_wide(type, half_of(from, i / 2), &x[i], &x[i + 1]);
+            }
+            break;
+        case HOOP_FLOAT16:
+            x[i] = f16_wide(half_of(from, i));
+            break;
+        case HOOP_BFLOAT16:
+            x[i] = half_of(from, i) << 16;
+            break;
+        default:
+            x[i] = from->w[i];
+            break;
+        }
+    }
+}
+
+INLINE bool is_nan(uint32_t x)
+{
+    return (x & F32_ABS) > F32_INF;
+}
+
+/* The pair of codes of 8 or 16 bits each; a NaN becomes the type's. */
+INLINE uint32_t pair_of(hoop_datatype_t type, uint32_t low, uint32_t high)
+{
+    const uint32_t bits = type_bytes(type) * 8;
+    const uint32_t mask = (1u << bits) - 1;
+    const uint32_t nan = type == HOOP_BFLOAT16 ? F32_NAN >> 16 : format_of(type).nan;
+    uint32_t pair = type == HOOP_FLOAT16    ? pair_of_f16(low, high)
+                    : type == HOOP_BFLOAT16 ? pair_of_bf16(low, high)
+                                            : pair_of_f8(type, low, high);
+    pair = is_nan(low) ? (pair & ~mask) | nan : pair;
+    return is_nan(high) ? (pair & mask) | nan << bits : pair;
+}
+
+INLINE uint64_t word_of(const uint32_t *x)
+{
+    return x[0] | (uint64_t)x[1] << 32;
+}
+
+INLINE void word_to(uint32_t *x, uint64_t word)
+{
+    x[0] = (uint32_t)word;
+    x[1] = (uint32_t)(word >> 32);
+}
+
+/* Rounds, and makes one NaN of all. x is read in pairs where it is narrower than 4 bytes. */
+INLINE struct pack narrow(hoop_datatype_t type, const uint32_t *x, uint32_t n)
+{
+    struct pack to = {{0, 0, 0, 0}};
+    UNROLL
+    for (uint32_t i = 0; i < n; i++) {
+        switch (type) {
+        case HOOP_INT8:
+        case HOOP_UINT8:
+            to.w[i / 4] |= (x[i] & 0xff) << (i % 4 * 8);
+            break;
+        case HOOP_FLOAT8E4M3:
+        case HOOP_FLOAT8E5M2:
+            to.w[i / 4] |= i % 2 == 0 ? pair_of(type, x[i], x[i + 1]) << (i % 4 * 8) : 0;
+            break;
+        case HOOP_FLOAT16:
+        case HOOP_BFLOAT16:
+            to.w[i / 2] |= i % 2 == 0 ? pair_of(type, x[i], x[i + 1]) : 0;
+            break;
+        case HOOP_FLOAT32:
+            to.w[i] = is_nan(x[i]) ? F32_NAN : x[i];
+            break;
+        case HOOP_FLOAT64:
+            if (i % 2 == 0) {
+                const double wide = __longlong_as_double((long long)word_of(x + i));
+                to.w[i] = wide == wide ? x[i] : 0;
+                to.w[i + 1] = wide == wide ? x[i + 1] : 0x7ff80000u;
+            }
+            break;
+        default:
+            to.w[i] = x[i];
+            break;
+        }
+    }
+    return to;
+}
+
+/* ---- Arithmetic ---- */
+
+/* IEEE 754-2019 maximum and minimum: where neither is less, they are equal and differ at most in
+ * the sign, or one is a NaN, which all bits of both together still are. */
+INLINE uint32_t extreme_f32(hoop_red_op_t op, uint32_t a, uint32_t b)
+{
+    const float x = __uint_as_float(a);
+    const float y = __uint_as_float(b);
+    const uint32_t neither = op == HOOP_MAX && x == y ? a & b : a | b;
+    return op == HOOP_MAX ? (x < y ? b : y < x ? a : neither) : (x < y ? a : y < x ? b : neither);
+}
+
+INLINE uint64_t extreme_f64(hoop_red_op_t op, uint64_t a, uint64_t b)
+{
+    const double x = __longlong_as_double((long long)a);
+    const double y = __longlong_as_double((long long)b);
+    const uint64_t neither = op == HOOP_MAX && x == y ? a & b : a | b;
+    return op == HOOP_MAX ? (x < y ? b : y < x ? a : neither) : (x < y ? a : y < x ? b : neither);
+}
+
+INLINE uint64_t fold_64(hoop_datatype_t type, hoop_red_op_t op, uint64_t a, uint64_t b)
+{
+    const double x = __longlong_as_double((long long)a);
+    const double y = __longlong_as_double((long long)b);
+    const bool is_float = type == HOOP_FLOAT64;
+    const bool is_less = type == HOOP_INT64 ? (int64_t)a < (int64_t)b : a < b;
+    switch (op) {
+    case HOOP_PROD:
+        return is_float ? (uint64_t)__double_as_longlong(__dmul_rn(x, y)) : a * b;
+    case HOOP_MAX:
+        return is_float ? extreme_f64(op, a, b) : is_less ? b : a;
+    case HOOP_MIN:
+        return is_float ? extreme_f64(op, a, b) : is_less ? a : b;
+    default:
+        return is_float ? (uint64_t)__double_as_longlong(__dadd_rn(x, y)) : a + b;
+    }
+}
+
+/* Bytes are computed in 32 bits; those above the byte matter to nobody but max and min, which make
+ * none. */
+INLINE uint32_t fold_32(hoop_datatype_t type, hoop_red_op_t op, uint32_t a, uint32_t b)
+{
+    const float x = __uint_as_float(a);
+    const float y = __uint_as_float(b);
+    const bool is_float = type >= HOOP_FLOAT16;
+    const bool is_signed = type == HOOP_INT8 || type == HOOP_INT32;
+    const bool is_less = is_signed ? (int32_t)a < (int32_t)b : a < b;
+    switch (op) {
+    case HOOP_PROD:
+        return is_float ? __float_as_uint(__fmul_rn(x, y)) : a * b;
+    case HOOP_MAX:
+        return is_float ? extreme_f32(op, a, b) : is_less ? b : a;
+    case HOOP_MIN:
+        return is_float ? extreme_f32(op, a, b) : is_less ? a : b;
+    default:
+        return is_float ? __float_as_uint(__fadd_rn(x, y)) : a + b;
+    }
+}
+
+INLINE void fold_lanes(hoop_datatype_t type, hoop_red_op_t op, uint32_t *x, const uint32_t *y,
+                       uint32_t n)
+{
+    UNROLL
+    for (uint32_t i = 0; i < n; i++) {
+        if (type_bytes(type) < 8) {
+            x[i] = fold_32(type, op, x[i], y[i]);
+        } else if (i % 2 == 0) {
+            word_to(x + i, fold_64(type, op, word_of(x + i), word_of(y + i)));
+        }
+    }
+}
+
+INLINE uint64_t divide_64(hoop_datatype_t type, const struct hoop_cuda_fold *fold, uint64_t x)
+{
+    if (type == HOOP_FLOAT64) {
+        const double wide = __longlong_as_double((long long)x);
+        return (uint64_t)__double_as_longlong(__dmul_rn(wide, fold->reciprocal_f64));
+    }
+    return type == HOOP_INT64 ? (uint64_t)((int64_t)x / (int64_t)fold->divisor) : x / fold->divisor;
+}
+
+INLINE uint32_t divide_32(hoop_datatype_t type, const struct hoop_cuda_fold *fold, uint32_t x)
+{
+    switch (type) {
+    case HOOP_INT8:
+        return (uint32_t)((int64_t)(int8_t)x / (int64_t)fold->divisor);
+    case HOOP_UINT8:
+        return (x & 0xff) / fold->divisor;
+    case HOOP_INT32:
+        return (uint32_t)((int64_t)(int32_t)x / (int64_t)fold->divisor);
+    case HOOP_UINT32:
+        return x / fold->divisor;
+    default:
+        return __float_as_uint(__fmul_rn(__uint_as_float(x), fold->reciprocal_f32));
+    }
+}
+
+INLINE void divide_lanes(hoop_datatype_t type, const struct hoop_cuda_fold *fold, uint32_t *x,
+                         uint32_t n)
+{
+    UNROLL
+    for (uint32_t i = 0; i < n; i++) {
+        if (type_bytes(type) < 8) {
+            x[i] = divide_32(type, fold, x[i]);
+        } else if (i % 2 == 0) {
+            word_to(x + i, divide_64(type, fold, word_of(x + i)));
+        }
+    }
+}
+
+/* Source s, each element times the source's factor and rounded to the type, if that is asked for.
+ */
+INLINE void source_lanes(hoop_datatype_t type, bool scaled, const struct hoop_cuda_fold *fold,
+                         uint32_t s, const struct pack *from, uint32_t *x, uint32_t n)
+{
+    widen(type, from, x, n);
+    if (scaled) {
+        const uint32_t one = type_lanes_of_one(type);
+        uint32_t factor[MOST_LANES];
+        struct pack bits = {{0, 0, 0, 0}};
+        word_to(bits.w, fold->factor[s]);
+        widen(type, &bits, factor, one);
+        UNROLL
+        for (uint32_t i = 0; i < n; i += one) {
+            fold_lanes(type, HOOP_PROD, x + i, factor, one);
+        }
+        bits = narrow(type, x, n);
+        widen(type, &bits, x, n);
+    }
+}
+
+/* ---- Packs ---- */
+
+/* n packs that lie `apart` bytes from each other, from `at` on. The next source is loaded before
+ * the one before it is folded. */
+INLINE void fold_packs(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
+                       const struct hoop_cuda_fold *fold, uint64_t at, uint32_t apart, uint32_t n)
+{
+    const uint32_t lanes = type_lanes(type);
+    struct pack next[MOST_PACKS];
+    uint32_t x[MOST_PACKS][MOST_LANES];
+    UNROLL
+    for (uint32_t v = 0; v < n; v++) {
+        next[v] = pack_load((const unsigned char *)fold->src[0] + at + v * apart);
+    }
+    for (uint32_t s = 0; s < fold->n_src; s++) {
+        struct pack now[MOST_PACKS];
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            now[v] = next[v];
+        }
+        if (s + 1 < fold->n_src) {
+            UNROLL
+            for (uint32_t v = 0; v < n; v++) {
+                next[v] = pack_load((const unsigned char *)fold->src[s + 1] + at + v * apart);
+            }
+        }
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            uint32_t y[MOST_LANES];
+            source_lanes(type, scaled, fold, s, &now[v], y, lanes);
+            if (s > 0) {
+                fold_lanes(type, op, x[v], y, lanes);
+            } else {
+                UNROLL
+                for (uint32_t i = 0; i < lanes; i++) {
+                    x[v][i] = y[i];
+                }
+            }
+        }
+    }
+    UNROLL
+    for (uint32_t v = 0; v < n; v++) {
+        if (fold->divisor != 0) {
+            divide_lanes(type, fold, x[v], lanes);
+        }
+        next[v] = narrow(type, x[v], lanes);
+    }
+    for (uint32_t d = 0; d < fold->n_dst; d++) {
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            pack_store((unsigned char *)fold->dst[d] + at + v * apart, next[v]);
+        }
+    }
+}
+
+/* ---- Loose elements ---- */
+
+INLINE struct pack loose_load(hoop_datatype_t type, bool natural, const unsigned char *p)
+{
+    struct pack x = {{0, 0, 0, 0}};
+    const uint32_t bytes = type_bytes(type);
+    if (natural && bytes == 8) {
+        word_to(x.w, *(const uint64_t *)p);
+    } else if (natural && bytes == 4) {
+        x.w[0] = *(const uint32_t *)p;
+    } else if (natural && bytes == 2) {
+        x.w[0] = *(const uint16_t *)p;
+    } else {
+        UNROLL
+        for (uint32_t i = 0; i < bytes; i++) {
+            x.w[i / 4] |= (uint32_t)p[i] << (i % 4 * 8);
+        }
+    }
+    return x;
+}
+
+INLINE void loose_store(hoop_datatype_t type, bool natural, unsigned char *p, struct pack x)
+{
+    const uint32_t bytes = type_bytes(type);
+    if (natural && bytes == 8) {
+        *(uint64_t *)p = word_of(x.w);
+    } else if (natural && bytes == 4) {
+        *(uint32_t *)p = x.w[0];
+    } else if (natural && bytes == 2) {
+        *(uint16_t *)p = (uint16_t)x.w[0];
+    } else {
+        UNROLL
+        for (uint32_t i = 0; i < bytes; i++) {
+            p[i] = (unsigned char)(x.w[i / 4] >> (i % 4 * 8));
+        }
+    }
+}
+
+/* The element at `at`. */
+INLINE void fold_loose(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
+                       const struct hoop_cuda_fold *fold, uint64_t at)
+{
+    const uint32_t lanes = type_lanes_of_one(type);
+    uint32_t x[2] = {0, 0};
+    for (uint32_t s = 0; s < fold->n_src; s++) {
+        uint32_t y[2] = {0, 0};
+        const struct pack now =
+            loose_load(type, fold->natural, (const unsigned char *)fold->src[s] + at);
+        source_lanes(type, scaled, fold, s, &now, y, lanes);
+        if (s > 0) {
+            fold_lanes(type, op, x, y, lanes);
+        } else {
+            x[0] = y[0];
+            x[1] = y[1];
+        }
+    }
+    if (fold->divisor != 0) {
+        divide_lanes(type, fold, x, lanes);
+    }
+    const struct pack result = narrow(type, x, lanes);
+    for (uint32_t d = 0; d < fold->n_dst; d++) {
+        loose_store(type, fold->natural, (unsigned char *)fold->dst[d] + at, result);
+    }
+}
+
+/* ---- Kernels ---- */
+
+INLINE void fold_all(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
+                     const struct hoop_cuda_fold *fold)
+{
+    const uint64_t bytes = type_bytes(type);
+    const uint64_t start = fold->head * bytes;
+    const uint64_t threads = (uint64_t)BLOCKS * THREADS;
+    const uint64_t me = (uint64_t)BLOCK * THREADS + THREAD;
+    const uint32_t tile = type_packs(type) * THREADS;
+    const uint64_t tiles = fold->packs / tile;
+    for (uint64_t t = BLOCK; t < tiles; t += BLOCKS) {
+        fold_packs(type, op, scaled, fold, start + (t * tile + THREAD) * PACK_BYTES,
+                   THREADS * PACK_BYTES, type_packs(type));
+    }
+    for (uint64_t p = tiles * tile + me; p < fold->packs; p += threads) {
+        fold_packs(type, op, scaled, fold, start + p * PACK_BYTES, 0, 1);
+    }
+    for (uint64_t e = me; e < fold->loose; e += threads) {
+        const uint64_t skip = e < fold->head ? 0 : fold->packs * PACK_BYTES;
+        fold_loose(type, op, scaled, fold, e * bytes + skip);
+    }
+}
+
+#define FOLD(name, type, op, scaled)                                                               \
+    KERNEL void hoop_fold_##name##_##type(FOLD_ARGUMENT fold)                                      \
+    {                                                                                              \
+        fold_all(type, op, scaled, &fold);                                                         \
+    }
+#define FOLDS(type, value, bytes, text)                                                            \
+    FOLD(sum, type, HOOP_SUM, false)                                                               \
+    FOLD(prod, type, HOOP_PROD, false)                                                             \
+    FOLD(max, type, HOOP_MAX, false)                                                               \
+    FOLD(min, type, HOOP_MIN, false)                                                               \
+    FOLD(scaled, type, HOOP_SUM, true)
+HOOP_DATATYPES(FOLDS)
