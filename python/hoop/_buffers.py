@@ -1,0 +1,205 @@
+"""What a caller may pass as a buffer: anything with the buffer protocol or DLPack, on the host.
+
+A buffer becomes (address, elements, datatype, whether it may be written, owner). Only contiguous
+memory: hoop would have to copy the rest, which its caller can do and sees.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+
+class Datatype(IntEnum):
+    """hoop_datatype_t."""
+
+    INT8 = 0
+    UINT8 = 1
+    INT32 = 2
+    UINT32 = 3
+    INT64 = 4
+    UINT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+    FLOAT8E4M3 = 10
+    FLOAT8E5M2 = 11
+
+
+BYTES = {t: size for t, size in zip(Datatype, (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1))}
+
+# By the names that numpy and ml_dtypes give.
+_NAMES = {
+    "int8": Datatype.INT8,
+    "uint8": Datatype.UINT8,
+    "int32": Datatype.INT32,
+    "uint32": Datatype.UINT32,
+    "int64": Datatype.INT64,
+    "uint64": Datatype.UINT64,
+    "float16": Datatype.FLOAT16,
+    "float32": Datatype.FLOAT32,
+    "float64": Datatype.FLOAT64,
+    "bfloat16": Datatype.BFLOAT16,
+    "float8_e4m3fn": Datatype.FLOAT8E4M3,
+    "float8_e5m2": Datatype.FLOAT8E5M2,
+}
+
+# By the struct module's letters, in native sizes; and by DLPack's (code, bits).
+_LETTERS = {
+    "b": Datatype.INT8,
+    "B": Datatype.UINT8,
+    "i": Datatype.INT32,
+    "I": Datatype.UINT32,
+    "q": Datatype.INT64,
+    "Q": Datatype.UINT64,
+    "l": Datatype.INT64 if ctypes.sizeof(ctypes.c_long) == 8 else Datatype.INT32,
+    "L": Datatype.UINT64 if ctypes.sizeof(ctypes.c_long) == 8 else Datatype.UINT32,
+    "e": Datatype.FLOAT16,
+    "f": Datatype.FLOAT32,
+    "d": Datatype.FLOAT64,
+}
+_DLPACK = {
+    (0, 8): Datatype.INT8,
+    (0, 32): Datatype.INT32,
+    (0, 64): Datatype.INT64,
+    (1, 8): Datatype.UINT8,
+    (1, 32): Datatype.UINT32,
+    (1, 64): Datatype.UINT64,
+    (2, 16): Datatype.FLOAT16,
+    (2, 32): Datatype.FLOAT32,
+    (2, 64): Datatype.FLOAT64,
+    (4, 16): Datatype.BFLOAT16,
+    (10, 8): Datatype.FLOAT8E4M3,
+    (12, 8): Datatype.FLOAT8E5M2,
+}
+
+
+class Buffer(NamedTuple):
+    address: int
+    count: int
+    datatype: Datatype
+    writable: bool
+    owner: Any  # what keeps the memory alive
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("format", c_char_p),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("suboffsets", c_void_p),
+        ("internal", c_void_p),
+    ]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = [ctypes.py_object, POINTER(_PyBuffer), c_int]
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = [POINTER(_PyBuffer)]
+_release_buffer.restype = None
+_C_CONTIGUOUS_FORMAT = 0x0038 | 0x0004
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.argtypes = [ctypes.py_object, c_char_p]
+_capsule_pointer.restype = c_void_p
+
+
+def buffer(thing: Any, datatype: Datatype | None = None) -> Buffer:
+    """The memory of thing. datatype: for a thing of bytes that holds something else."""
+    if isinstance(thing, Buffer):
+        found = thing
+    elif hasattr(thing, "__dlpack__") and not hasattr(thing, "__array_interface__"):
+        found = _from_dlpack(thing)
+    else:
+        found = _from_protocol(thing)
+    if datatype is None or found.datatype == datatype:
+        return found
+    if BYTES[found.datatype] != 1 or found.count % BYTES[datatype]:
+        raise ValueError(
+            f"{found.count} elements of {found.datatype.name} cannot be taken for {datatype.name}"
+        )
+    return found._replace(count=found.count // BYTES[datatype], datatype=datatype)
+
+
+def _from_protocol(thing: Any) -> Buffer:
+    dtype = getattr(thing, "dtype", None)
+    named = _NAMES.get(getattr(dtype, "name", ""))
+    if named is not None and not dtype.isnative:
+        raise TypeError(f"elements of {dtype.str} are not in this machine's byte order")
+    if named is not None and named >= Datatype.BFLOAT16:
+        # Such types of ml_dtypes refuse to export a buffer; their bytes do.
+        held = _view(thing.view("u1" if BYTES[named] == 1 else "u2"))
+    else:
+        held = _view(thing)
+        named = _from_letter(held.format.decode() if held.format else "B", thing)
+    return Buffer(held.buf or 0, held.len // held.itemsize, named, not held.readonly, thing)
+
+
+def _view(thing: Any) -> _PyBuffer:
+    held = _PyBuffer()
+    try:
+        _get_buffer(thing, ctypes.byref(held), _C_CONTIGUOUS_FORMAT)
+    except (TypeError, BufferError, ValueError) as error:
+        raise TypeError(
+            f"{type(thing).__name__} is no buffer that hoop can use: {error}. It takes contiguous "
+            "host memory by the buffer protocol or DLPack (numpy.ascontiguousarray() makes a copy)"
+        ) from None
+    _release_buffer(ctypes.byref(held))  # the caller keeps thing, and with it its memory
+    return held
+
+
+def _from_letter(text: str, thing: Any) -> Datatype:
+    letter = text.lstrip("@=<") if len(text) > 1 else text
+    if letter not in _LETTERS:
+        raise TypeError(
+            f"{type(thing).__name__} has elements of format {text!r}, which hoop has no datatype "
+            f"for; it has {', '.join(_NAMES)}"
+        )
+    return _LETTERS[letter]
+
+
+def _from_dlpack(thing: Any) -> Buffer:
+    device = thing.__dlpack_device__()
+    if device[0] != 1:
+        raise TypeError(f"{type(thing).__name__} is on device {tuple(device)}, not on the host")
+    capsule = thing.__dlpack__()
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    expected = 1
+    for i in reversed(range(tensor.ndim)):
+        if tensor.strides and shape[i] > 1 and tensor.strides[i] != expected:
+            raise TypeError(f"{type(thing).__name__} of shape {shape} is not contiguous")
+        expected *= shape[i]
+    datatype = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if datatype is None:
+        raise TypeError(
+            f"DLPack type (code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) is no "
+            "datatype of hoop's"
+        )
+    address = (tensor.data or 0) + tensor.byte_offset
+    return Buffer(address, expected, datatype, True, (thing, capsule))

@@ -1,0 +1,506 @@
+"""Communicators, streams, tickets, groups and memory: hoop.h, as Python has it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import threading
+import weakref
+from collections import deque
+from ctypes import byref, c_int, c_size_t, c_void_p
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
+
+from ._buffers import Buffer, Datatype, buffer
+from ._native import (
+    IN_PROGRESS,
+    OK,
+    HoopError,
+    TicketStruct,
+    UniqueIdStruct,
+    check,
+    config,
+    error,
+    json_text,
+    lib,
+)
+
+if TYPE_CHECKING:
+    import numpy
+
+class Op(IntEnum):
+    """hoop_red_op_t. What the bits of a result are stands in docs/numbers.md."""
+
+    SUM = 0
+    PROD = 1
+    MAX = 2
+    MIN = 3
+    AVG = 4
+
+
+SUM, PROD, MAX, MIN, AVG = Op
+
+
+class Ticket:
+    """The point that a stream had reached: complete when all that was queued before is."""
+
+    __slots__ = ("_struct",)
+
+    def __init__(self, struct: TicketStruct) -> None:
+        self._struct = struct
+
+    def done(self) -> bool:
+        """Whether it is complete. Raises what failed. Does not wait."""
+        result = lib.hoop_ticket_query(self._struct)
+        if result not in (OK, IN_PROGRESS):
+            raise error(result)
+        return result == OK
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits, at most timeout seconds (then TimedOut, and nothing else happened). Raises the
+        first failure among the operations between the ticket before this and itself."""
+        check(lib.hoop_ticket_wait(self._struct, -1 if timeout is None else round(timeout * 1000)))
+
+
+class Stream:
+    """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
+
+    An operation that is given a stream returns when it is queued; the stream keeps its buffers
+    alive until it is done with them. For event loops, a stream has a ``fileno()``.
+    """
+
+    def __init__(self) -> None:
+        handle = c_void_p()
+        check(lib.hoop_stream_create(byref(handle)))
+        self._handle = handle.value
+        self._held: deque[tuple[Ticket, Any]] = deque()
+        self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
+
+    def record(self) -> Ticket:
+        """A ticket for all that was queued until now."""
+        struct = TicketStruct()
+        check(lib.hoop_stream_record(self._handle, byref(struct)))
+        return Ticket(struct)
+
+    def synchronize(self) -> None:
+        """Waits until all that was queued is complete; raises the first failure since the last
+        call."""
+        try:
+            check(lib.hoop_stream_synchronize(self._handle))
+        finally:
+            self._held.clear()
+
+    def idle(self) -> bool:
+        """Whether nothing is queued or running."""
+        result = lib.hoop_stream_query(self._handle)
+        if result not in (OK, IN_PROGRESS):
+            raise error(result)
+        return result == OK
+
+    def wait_for(self, ticket: Ticket) -> None:
+        """What is queued here from now on begins after ticket, of any stream, is complete."""
+        check(lib.hoop_stream_wait_ticket(self._handle, ticket._struct))
+
+    def fileno(self) -> int:
+        """A descriptor (an eventfd) that is readable when a recorded ticket was completed."""
+        fd = c_int()
+        check(lib.hoop_stream_get_fd(self._handle, byref(fd)))
+        return fd.value
+
+    def close(self) -> None:
+        """Waits for what is queued, then frees the stream. Its tickets stay valid."""
+        if self._close.detach():
+            check(lib.hoop_stream_destroy(self._handle))
+            self._held.clear()
+            self._handle = None
+
+    def _hold(self, buffers: Any) -> None:
+        while self._held and lib.hoop_ticket_query(self._held[0][0]._struct) != IN_PROGRESS:
+            self._held.popleft()
+        self._held.append((self.record(), buffers))
+
+
+class UniqueId(bytes):
+    """What the ranks of one new comm share: an address and a secret, 128 bytes. Hand it to them
+    on a way that nobody else reads."""
+
+    def __repr__(self) -> str:
+        return "<hoop.UniqueId>"
+
+    __str__ = __repr__
+
+
+def unique_id() -> UniqueId:
+    """Makes the token of one new comm, which this process then leads."""
+    struct = UniqueIdStruct()
+    check(lib.hoop_get_unique_id(byref(struct)))
+    return UniqueId(ctypes.string_at(byref(struct), 128))
+
+
+class _Open(threading.local):
+    """A thread's open groups, and what their operations need until the outermost ends."""
+
+    depth = 0
+    held: list[tuple[Stream | None, Any]] = []
+
+
+_open = _Open()
+
+
+@contextlib.contextmanager
+def group() -> Iterator[None]:
+    """Operations of this thread inside run together when it ends: those of one comm in the order
+    of the calls, sends and receives at the same time. ``with hoop.group(): ...``"""
+    check(lib.hoop_group_start())
+    _open.held = _open.held if _open.depth else []
+    _open.depth += 1
+    ended = OK
+    try:
+        yield
+    finally:
+        ended = lib.hoop_group_end()  # whatever happened inside: an open group collects for ever
+        _open.depth -= 1
+        if not _open.depth:
+            held, _open.held = _open.held, []
+            for stream, buffers in held:
+                if stream is not None:
+                    stream._hold(buffers)
+    check(ended)
+
+
+class Comm:
+    """A communicator: one rank of n that agreed on each other.
+
+    ``Comm()`` joins the job that the launcher describes (hooprun, torchrun, mpirun, srun; without
+    any: alone). ``Comm(url, size=n, rank=r)`` meets at a place: tcp://host:port or file:///path.
+    ``Comm(id=hoop.unique_id(), size=n, rank=r)`` meets by a token. Collective: returns when all
+    ranks have joined.
+
+    Every operation takes numpy arrays or anything with the buffer protocol or DLPack, contiguous
+    and on the host, and returns the buffer with its result. Counts come from the buffers. All
+    release the GIL while they wait. With ``stream`` they return when they are queued. Failures are
+    HoopErrors with hoop's sentence; of those that are no mistake of the caller's, the first ends
+    the comm on all ranks.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        id: bytes | None = None,
+        size: int | None = None,
+        rank: int | None = None,
+        init_timeout: float | None = None,
+        op_timeout: float | None = None,
+        dead_after: float | None = None,
+        algo: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        options = config(
+            init_timeout=init_timeout,
+            op_timeout=op_timeout,
+            dead_after=dead_after,
+            algo=algo,
+            name=name,
+        )
+        handle = c_void_p()
+        if url is None and id is None:
+            if size is not None or rank is not None:
+                raise TypeError("size and rank go with a url or an id; without, the launcher knows")
+            result = lib.hoop_comm_init_env(byref(handle), byref(options))
+        elif size is None or rank is None or (url is not None and id is not None):
+            raise TypeError("a comm is joined by Comm(url, size=, rank=) or Comm(id=, size=, rank=)")
+        elif url is not None:
+            result = lib.hoop_comm_init_url(
+                byref(handle), url.encode(), size, rank, byref(options)
+            )
+        else:
+            if len(id) != 128:
+                raise ValueError(f"a unique id has 128 bytes, this one {len(id)}")
+            struct = UniqueIdStruct.from_buffer_copy(id)
+            result = lib.hoop_comm_init_rank_config(
+                byref(handle), size, struct, rank, byref(options)
+            )
+        check(result)
+        self._adopt(handle.value)
+
+    def _adopt(self, handle: int) -> None:
+        self._handle: int | None = handle
+        self._close = weakref.finalize(self, lib.hoop_comm_destroy, handle)
+        number = c_int()
+        check(lib.hoop_comm_user_rank(handle, byref(number)))
+        self.rank: int = number.value
+        check(lib.hoop_comm_count(handle, byref(number)))
+        self.size: int = number.value
+
+    @classmethod
+    def _of(cls, handle: int) -> Comm:
+        made = cls.__new__(cls)
+        made._adopt(handle)
+        return made
+
+    @classmethod
+    def threads(cls, size: int) -> list[Comm]:
+        """All ranks of a new comm in this process: one for each of size threads."""
+        handles = (c_void_p * size)()
+        check(lib.hoop_comm_init_all(handles, size, None))
+        return [cls._of(handle) for handle in handles]
+
+    # -- Collectives ------------------------------------------------------------------------
+
+    def all_reduce(
+        self, send: Any, recv: Any = None, op: int = SUM, stream: Stream | None = None
+    ) -> Any:
+        """The reduction of everybody's send, to everybody's recv; without recv: in place."""
+        recv = send if recv is None else recv
+        s, r = self._pair(send, recv, 1, 1)
+        self._call(lib.hoop_all_reduce, s.address, r.address, s.count, s.datatype, op,
+                   stream=stream, hold=(s, r))
+        return recv
+
+    def reduce(
+        self, send: Any, recv: Any = None, op: int = SUM, root: int = 0,
+        stream: Stream | None = None,
+    ) -> Any:
+        """The same, to the root only; others need no recv."""
+        at_root = self.rank == root
+        recv = send if recv is None and at_root else recv
+        s = buffer(send)
+        r = _same(s, recv, s.count) if at_root else None
+        self._call(lib.hoop_reduce, s.address, r and r.address, s.count, s.datatype, op, root,
+                   stream=stream, hold=(s, r))
+        return recv
+
+    def reduce_scatter(
+        self, send: Any, recv: Any, op: int = SUM, stream: Stream | None = None
+    ) -> Any:
+        """Block r of the reduction of send, which has size blocks, to rank r's recv."""
+        s, r = self._pair(send, recv, self.size, 1)
+        self._call(lib.hoop_reduce_scatter, s.address, r.address, r.count, s.datatype, op,
+                   stream=stream, hold=(s, r))
+        return recv
+
+    def all_gather(self, send: Any, recv: Any, stream: Stream | None = None) -> Any:
+        """Everybody's send, one behind the other by rank, to everybody's recv."""
+        s, r = self._pair(send, recv, 1, self.size)
+        self._call(lib.hoop_all_gather, s.address, r.address, s.count, s.datatype,
+                   stream=stream, hold=(s, r))
+        return recv
+
+    def broadcast(self, data: Any, root: int = 0, stream: Stream | None = None) -> Any:
+        """The root's data, to everybody's."""
+        b = buffer(data) if self.rank == root else _writable(buffer(data))
+        self._call(lib.hoop_broadcast, b.address, b.address, b.count, b.datatype, root,
+                   stream=stream, hold=b)
+        return data
+
+    def gather(
+        self, send: Any, recv: Any = None, root: int = 0, stream: Stream | None = None
+    ) -> Any:
+        """Everybody's send, one behind the other by rank, to the root's recv."""
+        s = buffer(send)
+        r = _same(s, recv, s.count * self.size) if self.rank == root else None
+        self._call(lib.hoop_gather, s.address, r and r.address, s.count, s.datatype, root,
+                   stream=stream, hold=(s, r))
+        return recv
+
+    def scatter(
+        self, send: Any, recv: Any, root: int = 0, stream: Stream | None = None
+    ) -> Any:
+        """Block r of the root's send, to rank r's recv; others need no send."""
+        r = _writable(buffer(recv))
+        s = _same(r, send, r.count * self.size, False) if self.rank == root else None
+        self._call(lib.hoop_scatter, s and s.address, r.address, r.count, r.datatype, root,
+                   stream=stream, hold=(s, r))
+        return recv
+
+    def all_to_all(self, send: Any, recv: Any, stream: Stream | None = None) -> Any:
+        """Block q of rank r's send becomes block r of rank q's recv."""
+        s, r = self._pair(send, recv, self.size, self.size)
+        self._call(lib.hoop_alltoall, s.address, r.address, s.count // self.size, s.datatype,
+                   stream=stream, hold=(s, r))
+        return recv
+
+    def all_to_all_v(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        recv_counts: Sequence[int],
+        stream: Stream | None = None,
+    ) -> Any:
+        """The same with a size for each pair of ranks, in elements; blocks lie one behind the
+        other."""
+        s = buffer(send)
+        r = _same(s, recv, sum(recv_counts))
+        if s.count != sum(send_counts):
+            raise ValueError(f"send has {s.count} elements, send_counts add up to "
+                             f"{sum(send_counts)}")
+        self._call(lib.hoop_alltoallv, s.address, *_layout(send_counts, self.size), r.address,
+                   *_layout(recv_counts, self.size), s.datatype, stream=stream, hold=(s, r))
+        return recv
+
+    def barrier(self, stream: Stream | None = None) -> None:
+        """Returns when every rank has called it."""
+        self._call(lib.hoop_barrier, stream=stream)
+
+    def send(self, data: Any, to: int, stream: Stream | None = None) -> None:
+        """To one rank, whose k-th recv from this one gets the k-th send."""
+        b = buffer(data)
+        self._call(lib.hoop_send, b.address, b.count, b.datatype, to, stream=stream, hold=b)
+
+    def recv(self, data: Any, source: int, stream: Stream | None = None) -> Any:
+        """From one rank, into data, which must have the size of what is sent."""
+        b = _writable(buffer(data))
+        self._call(lib.hoop_recv, b.address, b.count, b.datatype, source, stream=stream, hold=b)
+        return data
+
+    # -- Lifetime ---------------------------------------------------------------------------
+
+    def split(self, color: int | None, key: int = 0, **options: Any) -> Comm | None:
+        """One new comm for each color, ordered by key, then by rank; color None: none for this
+        rank. All ranks call."""
+        handle = c_void_p()
+        check(lib.hoop_comm_split(self._alive(), -1 if color is None else color, key,
+                                  byref(handle), _options(options)))
+        return Comm._of(handle.value) if handle.value else None
+
+    def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False, **options: Any) -> Comm:
+        """A new comm without the ranks in exclude, which do not call. abort: also without every
+        rank that is dead, after a failure too."""
+        handle = c_void_p()
+        ranks = (c_int * len(exclude))(*exclude)
+        check(lib.hoop_comm_shrink(self._alive(), ranks if exclude else None, len(exclude),
+                                   byref(handle), _options(options), 1 if abort else 0))
+        return Comm._of(handle.value)
+
+    def abort(self) -> None:
+        """Ends the comm at once, on all ranks; from any thread at any time."""
+        check(lib.hoop_comm_abort(self._alive()))
+
+    def revoke(self) -> None:
+        """The first half of abort(): running and future operations fail on all ranks."""
+        check(lib.hoop_comm_revoke(self._alive(), 0))
+
+    def close(self) -> None:
+        """Says goodbye to the other ranks and frees the comm; no call on it may be running."""
+        if self._close.detach():
+            handle, self._handle = self._handle, None
+            check(lib.hoop_comm_destroy(handle))
+
+    def __enter__(self) -> Comm:
+        return self
+
+    def __exit__(self, *_exception: Any) -> None:
+        self.close()
+
+    # -- Looking inside ---------------------------------------------------------------------
+
+    @property
+    def failure(self) -> HoopError | None:
+        """What ended the comm, or None. Does not wait."""
+        result = c_int()
+        check(lib.hoop_comm_get_async_error(self._alive(), byref(result)))
+        return error(result.value, self._handle) if result.value not in (OK, IN_PROGRESS) else None
+
+    def info(self) -> dict[str, Any]:
+        """The comm's state; the keys are hoop_info_json()'s."""
+        return json.loads(json_text(lib.hoop_info_json, self._alive()))
+
+    def explain(
+        self, collective: str, count: int, datatype: int = Datatype.FLOAT32, op: int = SUM
+    ) -> dict[str, Any]:
+        """How an operation would be done, and what other ways cost; as hoop_explain_json()."""
+        return json.loads(json_text(lib.hoop_explain_json, self._alive(), collective.encode(),
+                                    count, datatype, op))
+
+    def __repr__(self) -> str:
+        state = "" if self._handle else ", closed"
+        return f"<hoop.Comm rank {self.rank} of {self.size}{state}>"
+
+    # -- Inside -----------------------------------------------------------------------------
+
+    def _alive(self) -> int:
+        if self._handle is None:
+            raise ValueError("this comm is closed")
+        return self._handle
+
+    def _pair(self, send: Any, recv: Any, send_blocks: int, recv_blocks: int):
+        """Both buffers, of the same block each, in so many blocks."""
+        s = buffer(send)
+        if s.count % send_blocks:
+            raise ValueError(f"send has {s.count} elements: not a block for each of {self.size} ranks")
+        if recv is send and send_blocks == recv_blocks:
+            return s, _writable(s)
+        return s, _same(s, recv, s.count // send_blocks * recv_blocks)
+
+    def _call(self, function, *arguments: Any, stream: Stream | None, hold: Any = None) -> None:
+        handle = self._alive()
+        if stream is None:
+            result = function(*arguments, handle, None)
+        else:
+            result = function(*arguments, handle, stream._handle)
+        if result != OK:
+            raise error(result)
+        if _open.depth:
+            _open.held.append((stream, hold))
+        elif stream is not None:
+            stream._hold(hold)
+
+
+def _options(options: dict[str, Any]) -> Any:
+    return byref(config(**options)) if options else None
+
+
+def _layout(counts: Sequence[int], size: int):
+    if len(counts) != size:
+        raise ValueError(f"{len(counts)} counts for {size} ranks")
+    displacements = [sum(counts[:i]) for i in range(size)]
+    return (c_size_t * size)(*counts), (c_size_t * size)(*displacements)
+
+
+def _writable(found: Buffer) -> Buffer:
+    if not found.writable:
+        raise TypeError(f"{type(found.owner).__name__} is read-only and cannot take a result")
+    return found
+
+
+def _same(known: Buffer, thing: Any, count: int, written: bool = True) -> Buffer:
+    """The buffer of thing, which must have count elements of known's datatype."""
+    if thing is None:
+        raise TypeError("this rank needs both buffers")
+    found = buffer(thing)
+    if found.datatype != known.datatype or found.count != count:
+        raise ValueError(
+            f"a buffer of {found.count} {found.datatype.name} where {count} "
+            f"{known.datatype.name} are expected"
+        )
+    return _writable(found) if written else found
+
+
+# ---- Memory ---------------------------------------------------------------------------------
+
+
+def alloc(bytes: int) -> memoryview:
+    """Memory that ranks of this machine can map: an operation on it moves no byte twice. Zeroed,
+    page aligned, freed with the last view of it. A few large blocks are better than many."""
+    address = c_void_p()
+    check(lib.hoop_mem_alloc(byref(address), bytes, 0))
+    if not address.value:
+        return memoryview(bytearray())
+    block = (ctypes.c_ubyte * bytes).from_address(address.value)
+    weakref.finalize(block, lib.hoop_mem_free, address.value).atexit = False
+    return memoryview(block).cast("B")
+
+
+def empty(shape: int | Sequence[int], dtype: Any = "float32") -> numpy.ndarray:
+    """A numpy array of zeros in memory from alloc()."""
+    import numpy
+
+    dtype = numpy.dtype(dtype)
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    count = 1
+    for extent in shape:
+        count *= extent
+    return numpy.frombuffer(alloc(count * dtype.itemsize), dtype, count).reshape(shape)

@@ -1,0 +1,253 @@
+"""libhoop by ctypes: where it is, what its functions take, and errors as exceptions.
+
+Nothing here knows of arrays or tensors. A call through ctypes releases the GIL while it waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+OK = 0
+IN_PROGRESS = 7
+TIMEOUT = 64
+UNDEFINED_INT = -(2**31)
+
+
+class HoopError(RuntimeError):
+    """A call of hoop failed. str() is hoop's sentence; ``name`` is the result, ``HOOP_...``."""
+
+    result = -1
+    name = "HOOP_UNKNOWN"
+
+
+class SystemFailure(HoopError, OSError):
+    """A system call failed, or a CUDA call."""
+
+
+class InternalError(HoopError):
+    """A bug in hoop."""
+
+
+class InvalidArgument(HoopError, ValueError):
+    """The caller's mistake: nothing happened, the comm is as it was."""
+
+
+class InvalidUsage(HoopError):
+    """The caller's mistake: nothing happened, the comm is as it was."""
+
+
+class RemoteError(HoopError, ConnectionError):
+    """Another rank failed or left; the sentence names it."""
+
+
+class TimedOut(HoopError, TimeoutError):
+    """A deadline passed."""
+
+
+class Unsupported(HoopError, NotImplementedError):
+    """This version or build does not do that."""
+
+
+class Mismatch(HoopError):
+    """Ranks called different operations; the sentence has both sides."""
+
+
+class Aborted(HoopError):
+    """The communicator was aborted; the sentence says by whom."""
+
+
+class NotAuthenticated(HoopError, PermissionError):
+    """A peer could not prove that it belongs to the job."""
+
+
+class OutOfMemory(HoopError, MemoryError):
+    """No memory, no descriptor, or more than the machine has."""
+
+
+_ERRORS = {
+    1: SystemFailure,
+    2: SystemFailure,
+    3: InternalError,
+    4: InvalidArgument,
+    5: InvalidUsage,
+    6: RemoteError,
+    64: TimedOut,
+    65: Unsupported,
+    66: Mismatch,
+    67: Aborted,
+    68: NotAuthenticated,
+    69: OutOfMemory,
+}
+
+
+class UniqueIdStruct(ctypes.Structure):
+    _fields_ = [("internal", c_char * 128)]
+
+
+class TicketStruct(ctypes.Structure):
+    _fields_ = [("opaque", c_uint64 * 2)]
+
+
+class ConfigStruct(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint32),
+        ("version", c_uint32),
+        ("blocking", c_int),
+        ("init_timeout_ms", c_int),
+        ("op_timeout_ms", c_int),
+        ("dead_after_ms", c_int),
+        ("algo", c_char_p),
+        ("comm_name", c_char_p),
+    ]
+
+
+class SettingStruct(ctypes.Structure):
+    _fields_ = [
+        (field, c_char_p) for field in ("name", "text", "range", "preset", "value", "origin")
+    ]
+
+
+_COMM = c_void_p
+_STREAM = c_void_p
+_COUNTS = POINTER(c_size_t)
+
+# hoop.h's functions: the arguments of each. All return hoop_result_t but the three of text.
+_FUNCTIONS = {
+    "hoop_get_version": [POINTER(c_int)],
+    "hoop_get_unique_id": [POINTER(UniqueIdStruct)],
+    "hoop_comm_init_rank_config": [
+        POINTER(_COMM), c_int, UniqueIdStruct, c_int, POINTER(ConfigStruct),
+    ],
+    "hoop_comm_init_env": [POINTER(_COMM), POINTER(ConfigStruct)],
+    "hoop_comm_init_url": [POINTER(_COMM), c_char_p, c_int, c_int, POINTER(ConfigStruct)],
+    "hoop_comm_init_all": [POINTER(_COMM), c_int, POINTER(c_int)],
+    "hoop_comm_destroy": [_COMM],
+    "hoop_comm_abort": [_COMM],
+    "hoop_comm_revoke": [_COMM, c_int],
+    "hoop_comm_split": [_COMM, c_int, c_int, POINTER(_COMM), POINTER(ConfigStruct)],
+    "hoop_comm_shrink": [
+        _COMM, POINTER(c_int), c_int, POINTER(_COMM), POINTER(ConfigStruct), c_int,
+    ],
+    "hoop_comm_count": [_COMM, POINTER(c_int)],
+    "hoop_comm_user_rank": [_COMM, POINTER(c_int)],
+    "hoop_comm_get_async_error": [_COMM, POINTER(c_int)],
+    "hoop_all_reduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, _COMM, _STREAM],
+    "hoop_barrier": [_COMM, _STREAM],
+    "hoop_reduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, _COMM, _STREAM],
+    "hoop_reduce_scatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, _COMM, _STREAM],
+    "hoop_all_gather": [c_void_p, c_void_p, c_size_t, c_int, _COMM, _STREAM],
+    "hoop_broadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, _COMM, _STREAM],
+    "hoop_alltoall": [c_void_p, c_void_p, c_size_t, c_int, _COMM, _STREAM],
+    "hoop_alltoallv": [
+        c_void_p, _COUNTS, _COUNTS, c_void_p, _COUNTS, _COUNTS, c_int, _COMM, _STREAM,
+    ],
+    "hoop_gather": [c_void_p, c_void_p, c_size_t, c_int, c_int, _COMM, _STREAM],
+    "hoop_scatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, _COMM, _STREAM],
+    "hoop_send": [c_void_p, c_size_t, c_int, c_int, _COMM, _STREAM],
+    "hoop_recv": [c_void_p, c_size_t, c_int, c_int, _COMM, _STREAM],
+    "hoop_red_op_create_pre_mul_sum": [POINTER(c_int), c_void_p, c_int, c_int, _COMM],
+    "hoop_red_op_destroy": [c_int, _COMM],
+    "hoop_group_start": [],
+    "hoop_group_end": [],
+    "hoop_mem_alloc": [POINTER(c_void_p), c_size_t, c_int],
+    "hoop_mem_free": [c_void_p],
+    "hoop_stream_create": [POINTER(_STREAM)],
+    "hoop_stream_destroy": [_STREAM],
+    "hoop_stream_synchronize": [_STREAM],
+    "hoop_stream_query": [_STREAM],
+    "hoop_stream_get_fd": [_STREAM, POINTER(c_int)],
+    "hoop_stream_record": [_STREAM, POINTER(TicketStruct)],
+    "hoop_ticket_wait": [TicketStruct, c_int],
+    "hoop_ticket_query": [TicketStruct],
+    "hoop_stream_wait_ticket": [_STREAM, TicketStruct],
+    "hoop_info_json": [_COMM, c_char_p, c_size_t, POINTER(c_size_t)],
+    "hoop_explain_json": [
+        _COMM, c_char_p, c_size_t, c_int, c_int, c_char_p, c_size_t, POINTER(c_size_t),
+    ],
+    "hoop_setting_next": [POINTER(c_size_t), POINTER(SettingStruct)],
+}
+
+
+def _load() -> tuple[ctypes.CDLL, str]:
+    """The library beside this file (a wheel), the one that LIBHOOP names, or the system's."""
+    packaged = HERE / "lib" / "libhoop.so.0"
+    path = os.environ.get("LIBHOOP") or (str(packaged) if packaged.exists() else "libhoop.so.0")
+    try:
+        return ctypes.CDLL(path), path
+    except OSError as error:
+        raise ImportError(
+            f"cannot load {path}: {error}. A wheel of hoop brings its library; without one, "
+            "install hoop (meson install), or name the library in LIBHOOP"
+        ) from error
+
+
+lib, library_path = _load()
+for _name, _arguments in _FUNCTIONS.items():
+    _function = getattr(lib, _name)
+    _function.argtypes = _arguments
+    _function.restype = c_int
+lib.hoop_get_error_string.argtypes = [c_int]
+lib.hoop_get_error_name.argtypes = [c_int]
+lib.hoop_get_last_error.argtypes = [_COMM]
+for _name in ("hoop_get_error_string", "hoop_get_error_name", "hoop_get_last_error"):
+    getattr(lib, _name).restype = c_char_p
+
+
+def error(result: int, comm: int | None = None) -> HoopError:
+    """The exception for a result: with the comm's sentence, or the calling thread's last one."""
+    sentence = lib.hoop_get_last_error(comm) or lib.hoop_get_error_string(result)
+    made = _ERRORS.get(result, HoopError)(sentence.decode(errors="replace"))
+    made.result = result
+    made.name = lib.hoop_get_error_name(result).decode()
+    return made
+
+
+def check(result: int, comm: int | None = None) -> None:
+    if result != OK:
+        raise error(result, comm)
+
+
+def config(
+    *,
+    init_timeout: float | None = None,
+    op_timeout: float | None = None,
+    dead_after: float | None = None,
+    algo: str | None = None,
+    name: str | None = None,
+) -> ConfigStruct:
+    """hoop_config_t; times in seconds, None: the HOOP_* variable or the default."""
+
+    def milliseconds(seconds: float | None) -> int:
+        return UNDEFINED_INT if seconds is None else min(round(seconds * 1000), 86400000)
+
+    return ConfigStruct(
+        size=ctypes.sizeof(ConfigStruct),
+        magic=0x686F6F70,
+        version=100,
+        blocking=UNDEFINED_INT,
+        init_timeout_ms=milliseconds(init_timeout),
+        op_timeout_ms=milliseconds(op_timeout),
+        dead_after_ms=milliseconds(dead_after),
+        algo=algo.encode() if algo else None,
+        comm_name=name.encode()[:31] if name else None,
+    )
+
+
+def json_text(function, *arguments) -> str:
+    """What a function of JSON writes: the size may grow between asking for it and using it."""
+    needed = c_size_t(0)
+    size = 0
+    while True:
+        text = ctypes.create_string_buffer(size) if size else None
+        result = function(*arguments, text, size, ctypes.byref(needed))
+        if result == OK:
+            return text.value.decode() if text else ""
+        if needed.value <= size:
+            raise error(result)
+        size = needed.value

@@ -1,0 +1,42 @@
+"""``python -m hoop.info``: which hoop this is, what of it is there, and how to build against it."""
+
+import ctypes
+import json
+import platform
+import sys
+
+from . import __version__
+from ._native import HERE, SettingStruct, check, json_text, lib, library_path
+
+
+def _version() -> str:
+    number = ctypes.c_int()
+    check(lib.hoop_get_version(ctypes.byref(number)))
+    return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
+
+
+def _settings() -> list[str]:
+    """What is not at its default: NAME=value."""
+    cursor, setting, lines = ctypes.c_size_t(0), SettingStruct(), []
+    while lib.hoop_setting_next(ctypes.byref(cursor), ctypes.byref(setting)) == 0:
+        if setting.origin != b"default":
+            value = "(secret)" if b"SECRET" in setting.name else setting.value.decode()
+            lines.append(f"{setting.name.decode()}={value}")
+    return lines
+
+
+def main() -> None:
+    if "--prefix" in sys.argv:
+        print(HERE)
+        return
+    state = json.loads(json_text(lib.hoop_info_json, None))
+    print(f"hoop {__version__}, library {_version()} ({library_path})")
+    print(f"Python {platform.python_version()}, {platform.platform()}")
+    print(f"kernels {state['kernels']}, {state['usable_cpus']} CPUs to use")
+    print("settings", ", ".join(_settings()) or "all at their defaults")
+    if (HERE / "include").exists():
+        print(f"to build C against it: PKG_CONFIG_PATH={HERE / 'lib' / 'pkgconfig'}")
+
+
+if __name__ == "__main__":
+    main()

