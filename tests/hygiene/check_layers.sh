@@ -47,6 +47,8 @@ home 'openssl/' 'lib/base/crypto\.c'
 home 'infiniband/' 'transports/rdma/[^/]*\.c'
 home 'cuda' 'lib/(memory|reduce|runtime)/[^/]*cuda[^/]*\.c'
 home 'cmocka\.h' 'tests/.*'
+home 'oneapi/' 'examples/trainer/nn/affine\.c'
+home 'zlib\.h' '(examples/trainer/data/idx|tests/trainer/test_data)\.c'
 home 'mpi\.h' 'bench/peers/mpi_[^/]*\.c'
 home 'gloo/' 'bench/peers/gloo_[^/]*\.cc'
 
@@ -67,11 +69,17 @@ only lib/exec '(exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z
 only lib/operation '(operation|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
 only lib/comm '(comm|operation|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only lib/api '(api|comm|operation|exec|membership|rendezvous|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
-only examples 'hoop\.h'
+only examples '(hoop|problem|ddp|options|report|(data|nn|checkpoint)/[a-z_]+)\.h'
+only examples/trainer/data '(problem|data/[a-z_]+)\.h'
+only examples/trainer/nn '(problem|(nn|data)/[a-z_]+)\.h'
+only examples/trainer/checkpoint '(problem|(checkpoint|nn|data)/[a-z_]+)\.h'
 only tools '(hoop|hooprun/hooprun_[a-z]+)\.h'
 only bench '(hoop|perf/perf|perf/perf_[a-z]+)\.h'
 includes examples tools bench | grep -E ':<(base|algo|transports|comm|exec)/' >"$lines"
 refuse "a program looks inside the library" <"$lines"
+
+includes examples/trainer | grep -E ':[<"]hoop\.h' | grep -v '^examples/trainer/ddp\.c:' >"$lines"
+refuse "of the trainer only ddp.c knows hoop" <"$lines"
 
 # tsort(1) names the members of every circle that it finds; a pair of the same name twice is none.
 arrows lib transports |

@@ -1,0 +1,290 @@
+/* The walk through the layers, and who owns what: net.h says what it means. */
+#include "nn/net.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/random.h"
+#include "nn/layer.h"
+
+#define ALIGNMENT 64
+
+struct net {
+    int layer_count, batch, n; /* n: images of the last forward */
+    struct layer layers[MODEL_LAYERS_MOST];
+    struct activation activations[MODEL_LAYERS_MOST + 1]; /* the images, then each layer's output */
+    struct tensor_set own, *set;                          /* set: own, or another net's */
+};
+
+static const struct layer_kind_impl *const kinds[] = {
+    [LAYER_CONV] = &layer_conv,           [LAYER_BATCH_NORM] = &layer_batch_norm,
+    [LAYER_POOL_RELU] = &layer_pool_relu, [LAYER_FC] = &layer_fc,
+    [LAYER_RELU] = &layer_relu,
+};
+
+/* Zeroed, so that what no image fills is a number. */
+static float *floats_new(size_t count)
+{
+    const size_t bytes = (count * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    float *floats = aligned_alloc(ALIGNMENT, bytes);
+    if (floats != NULL) {
+        memset(floats, 0, bytes);
+    }
+    return floats;
+}
+
+static void tensor_describe(struct tensor *tensor, const struct layer *layer, const char *suffix,
+                            int out, struct image_shape columns)
+{
+    *tensor = (struct tensor){.out = out, .columns = columns};
+    snprintf(tensor->name, sizeof(tensor->name), "%s.%s", layer->row->name, suffix);
+    tensor->count = (size_t)out * shape_count(&columns);
+}
+
+void layer_describe(struct layer *layer, const char *suffix, int dims, int out,
+                    struct image_shape columns, size_t fan_in)
+{
+    struct tensor *tensor = &layer->set->trained[layer->set->trained_count++];
+    tensor_describe(tensor, layer, suffix, out, columns);
+    const int four[4] = {out, columns.channels, columns.height, columns.width};
+    const int two[2] = {out, (int)shape_count(&columns)};
+    tensor->dims = dims;
+    tensor->fan_in = fan_in;
+    memcpy(tensor->shape, dims == 4 ? four : two, (size_t)dims * sizeof(int));
+    layer->tensor_count++;
+}
+
+void layer_describe_average(struct layer *layer, const char *suffix, int channels)
+{
+    struct tensor *tensor = &layer->set->averages[layer->set->average_count++];
+    tensor_describe(tensor, layer, suffix, channels, (struct image_shape){1, 1, 1});
+    tensor->dims = 1;
+    tensor->shape[0] = channels;
+}
+
+/* Where an element lies inside: rows of (height x width) x channels, outside channels x (height x
+ * width). */
+static size_t tensor_inside(const struct tensor *tensor, size_t outside)
+{
+    const size_t channels = (size_t)tensor->columns.channels;
+    const size_t area = (size_t)tensor->columns.height * (size_t)tensor->columns.width;
+    const size_t column = outside % (channels * area);
+    return outside - column + column % area * channels + column / area;
+}
+
+void tensor_import(const struct tensor *tensor, const float *outside, float *inside)
+{
+    for (size_t i = 0; i < tensor->count; i++) {
+        inside[tensor_inside(tensor, i)] = outside[i];
+    }
+}
+
+void tensor_export(const struct tensor *tensor, const float *inside, float *outside)
+{
+    for (size_t i = 0; i < tensor->count; i++) {
+        outside[i] = inside[tensor_inside(tensor, i)];
+    }
+}
+
+/* Layers know their shapes from the first to the last. */
+static bool net_shape(struct net *net, const struct model *model, struct problem *problem)
+{
+    net->activations[0] =
+        (struct activation){model->input, net->batch, model->input.channels, NULL, NULL};
+    for (const struct layer_row *row = model->layers; row->kind != LAYER_END; row++) {
+        struct activation *in = &net->activations[net->layer_count];
+        struct layer *layer = &net->layers[net->layer_count++];
+        *layer = (struct layer){.impl = kinds[row->kind],
+                                .row = row,
+                                .next = row + 1,
+                                .in = in,
+                                .out = in + 1,
+                                .set = &net->own,
+                                .tensors = &net->own.trained[net->own.trained_count],
+                                .averages = &net->own.averages[net->own.average_count],
+                                .first = row == model->layers};
+        in[1].batch = net->batch;
+        if (!layer->impl->shape(layer, problem)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool tensors_create(struct tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++) {
+        tensors[i].value = floats_new(tensors[i].count);
+        if (tensors[i].value == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void tensors_destroy(struct tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++) {
+        free(tensors[i].value);
+    }
+}
+
+/* The layers' tensors are those of another net of the same model. */
+static void net_share(struct net *net, struct net *shared)
+{
+    for (int i = 0; i < net->layer_count; i++) {
+        net->layers[i].tensors = shared->layers[i].tensors;
+        net->layers[i].averages = shared->layers[i].averages;
+    }
+    net->set = shared->set;
+}
+
+static bool net_buffers(struct net *net, struct problem *problem)
+{
+    for (int i = 0; i <= net->layer_count; i++) {
+        struct activation *a = &net->activations[i];
+        const size_t count = (size_t)net->batch * activation_image(a);
+        a->data = floats_new(count);
+        a->gradient = i == 0 ? NULL : floats_new(count);
+        if (a->data == NULL || (i > 0 && a->gradient == NULL)) {
+            return problem_say(problem, "no memory for a batch of %d images", net->batch);
+        }
+    }
+    if (net->set == &net->own && !(tensors_create(net->own.trained, net->own.trained_count) &&
+                                   tensors_create(net->own.averages, net->own.average_count))) {
+        return problem_say(problem, "no memory for the model");
+    }
+    return true;
+}
+
+static bool net_fill(struct net *net, const struct model *model, struct net *shared,
+                     struct problem *problem)
+{
+    net->set = &net->own;
+    if (!net_shape(net, model, problem)) {
+        return false;
+    }
+    if (shared != NULL) {
+        net_share(net, shared);
+    }
+    if (!net_buffers(net, problem)) {
+        return false;
+    }
+    for (int i = 0; i < net->layer_count; i++) {
+        const struct layer_kind_impl *impl = net->layers[i].impl;
+        if (impl->create != NULL && !impl->create(&net->layers[i], problem)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct net *net_create(const struct model *model, int batch, struct net *shared,
+                       struct problem *problem)
+{
+    struct net *net = calloc(1, sizeof(*net));
+    if (net == NULL) {
+        problem_say(problem, "no memory for a net");
+        return NULL;
+    }
+    net->batch = batch;
+    if (!net_fill(net, model, shared, problem)) {
+        net_destroy(net);
+        return NULL;
+    }
+    return net;
+}
+
+void net_destroy(struct net *net)
+{
+    if (net == NULL) {
+        return;
+    }
+    for (int i = 0; i < net->layer_count; i++) {
+        if (net->layers[i].impl->destroy != NULL) {
+            net->layers[i].impl->destroy(&net->layers[i]);
+        }
+    }
+    for (int i = 0; i <= net->layer_count; i++) {
+        free(net->activations[i].data);
+        free(net->activations[i].gradient);
+    }
+    if (net->set == &net->own) {
+        tensors_destroy(net->own.trained, net->own.trained_count);
+        tensors_destroy(net->own.averages, net->own.average_count);
+    }
+    free(net);
+}
+
+struct tensor *net_tensors(struct net *net, int *ret_count)
+{
+    *ret_count = net->set->trained_count;
+    return net->set->trained;
+}
+
+struct tensor *net_averages(struct net *net, int *ret_count)
+{
+    *ret_count = net->set->average_count;
+    return net->set->averages;
+}
+
+static void tensor_draw(struct tensor *tensor, struct random *random)
+{
+    const char *suffix = strrchr(tensor->name, '.');
+    const bool one = strcmp(suffix, ".weight") == 0 || strcmp(suffix, ".running_var") == 0;
+    const float bound = tensor->fan_in == 0 ? 0 : (float)(1 / sqrt((double)tensor->fan_in));
+    for (size_t i = 0; i < tensor->count; i++) {
+        tensor->value[tensor_inside(tensor, i)] =
+            tensor->fan_in == 0 ? (float)one : fmaf(random_unit(random), 2 * bound, -bound);
+    }
+}
+
+void net_draw(struct net *net, uint32_t seed)
+{
+    struct random random;
+    random_seed(&random, seed);
+    for (int i = 0; i < net->set->trained_count; i++) {
+        tensor_draw(&net->set->trained[i], &random);
+    }
+    for (int i = 0; i < net->set->average_count; i++) {
+        tensor_draw(&net->set->averages[i], &random);
+    }
+}
+
+struct net_result net_forward(struct net *net, const float *images, const uint8_t *labels, int n,
+                              bool training)
+{
+    net->n = n;
+    memcpy(net->activations[0].data, images,
+           (size_t)n * activation_image(&net->activations[0]) * sizeof(float));
+    for (int i = 0; i < net->layer_count; i++) {
+        net->layers[i].impl->forward(&net->layers[i], n, training);
+    }
+    return loss_forward(&net->activations[net->layer_count], labels, n);
+}
+
+void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg)
+{
+    for (int i = net->layer_count - 1; i >= 0; i--) {
+        struct layer *layer = &net->layers[i];
+        if (layer->impl->gradients != NULL) {
+            layer->impl->gradients(layer, net->n, accumulate);
+        }
+        for (int t = layer->tensor_count - 1; ready != NULL && t >= 0; t--) {
+            ready(arg, (int)(layer->tensors - net->set->trained) + t);
+        }
+        if (!layer->first) {
+            layer->impl->backward(layer, net->n);
+        }
+    }
+}
+
+double net_step_flop(const struct net *net)
+{
+    double flop = 0;
+    for (int i = 0; i < net->layer_count; i++) {
+        flop += net->layers[i].flop * (net->layers[i].first ? 2 : 3);
+    }
+    return flop;
+}

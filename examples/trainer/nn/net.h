@@ -1,0 +1,74 @@
+/*
+ * A net in memory: its tensors, and one step forward and backward. Everything is made once for one
+ * size of batch, then a step is a walk through a fixed list of layers. A batch may have fewer
+ * images than that; the rest of the work is done in vain.
+ *
+ * Inside, activations and weights lie with the channels last (nhwc, ohwi): that is what oneDNN is
+ * fastest with. What is outside (checkpoints, comparisons) has PyTorch's order, so the elements of
+ * a tensor go in and out by tensor_import() and tensor_export().
+ */
+#ifndef TRAINER_NET_H
+#define TRAINER_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nn/model.h"
+#include "problem.h"
+
+struct tensor {
+    char name[32];              /* as PyTorch names it: conv1.weight */
+    int dims, shape[4];         /* as PyTorch shapes it: out, in, height, width */
+    int out;                    /* inside: out x (height x width x channels) */
+    struct image_shape columns; /* outside: out x (channels x height x width) */
+    size_t fan_in; /* inputs of one output: bounds the first values; 0: they are ones or zeros */
+    size_t count;  /* of floats */
+    float *value;
+    float *gradient; /* the caller's: to be pointed at count floats before backward */
+};
+
+/* Copy count floats, in PyTorch's order outside. */
+void tensor_import(const struct tensor *tensor, const float *outside, float *inside);
+void tensor_export(const struct tensor *tensor, const float *inside, float *outside);
+
+struct net;
+struct net_result {
+    double loss; /* the sum over the images, negative log-likelihood */
+    int correct; /* images whose label had the largest output */
+};
+
+/* Called in backward as soon as tensors[i].gradient is complete. */
+typedef void net_ready(void *arg, int i);
+
+/*
+ * With shared: a net over the same tensors, for another size of batch; shared must outlive it.
+ * NULL, and the problem, when the model can't be, or there is no memory.
+ */
+struct net *net_create(const struct model *model, int batch, struct net *shared,
+                       struct problem *problem);
+void net_destroy(struct net *net);
+
+/* What is trained, in PyTorch's order of registration. */
+struct tensor *net_tensors(struct net *net, int *ret_count);
+/* What is not trained but belongs to the model: running averages. They have no gradient. */
+struct tensor *net_averages(struct net *net, int *ret_count);
+
+/* The first values: those that PyTorch draws after torch.manual_seed(seed). */
+void net_draw(struct net *net, uint32_t seed);
+
+/* images: n x height x width x channels. Training: batch normalization uses and follows the batch.
+ */
+struct net_result net_forward(struct net *net, const float *images, const uint8_t *labels, int n,
+                              bool training);
+
+/*
+ * The gradient of the mean loss of the last forward, into (accumulate: added to) the gradients,
+ * from the last tensor to the first. ready may be NULL.
+ */
+void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg);
+
+/* Multiplications and additions of one step, forward and backward, for a whole batch. */
+double net_step_flop(const struct net *net);
+
+#endif

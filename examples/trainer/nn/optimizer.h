@@ -1,0 +1,39 @@
+/* SGD with momentum and weight decay, and Adam, by PyTorch's formulas. */
+#ifndef TRAINER_OPTIMIZER_H
+#define TRAINER_OPTIMIZER_H
+
+#include "nn/net.h"
+
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM };
+
+struct optimizer_options {
+    enum optimizer_kind kind;
+    float momentum, weight_decay; /* weight decay: for both; added to the gradient */
+    double beta1, beta2, epsilon; /* Adam's */
+};
+
+/* As in PyTorch: SGD without momentum, betas 0.9 and 0.999, epsilon 1e-8. */
+extern const struct optimizer_options optimizer_defaults;
+
+/* What an optimizer keeps of a tensor, in the tensor's layout; NULL: nothing. */
+#define OPTIMIZER_STATES 2
+struct optimizer {
+    struct optimizer_options options;
+    struct tensor *tensors; /* borrowed */
+    int count;
+    int64_t steps;
+    float **states[OPTIMIZER_STATES]; /* SGD: momentum. Adam: averages of gradient and its square */
+};
+
+/* The name of state k as PyTorch has it, NULL: the optimizer has no such state. */
+const char *optimizer_state_name(const struct optimizer *optimizer, int k);
+
+/* False: no memory. Finish in any case. */
+bool optimizer_init(struct optimizer *optimizer, const struct optimizer_options *options,
+                    struct tensor *tensors, int count);
+void optimizer_finish(struct optimizer *optimizer);
+
+/* One update of all tensors by their gradients. */
+void optimizer_step(struct optimizer *optimizer, float lr);
+
+#endif
