@@ -446,8 +446,7 @@ HOOP_API hoop_result_t hoop_alltoall(const void *sendbuff, void *recvbuff, size_
 /*
  * The same with a size for each pair: sendcounts[q] elements at sendbuff + sdispls[q] go to rank q,
  * whose recvcounts[r] must equal it; arrays of n, in elements, read before the call returns. Blocks
- * may be empty; receive blocks must not overlap. HOOP_UNSUPPORTED in this version. RCCL has it,
- * NCCL has none.
+ * may be empty; what is received must not overlap anything. RCCL has it, NCCL has none.
  */
 HOOP_API hoop_result_t hoop_alltoallv(const void *sendbuff, const size_t *sendcounts,
                                       const size_t *sdispls, void *recvbuff,

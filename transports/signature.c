@@ -15,6 +15,16 @@ void hoop_signature_describe(const struct hoop_signature *s, char *buf, size_t b
         (void)snprintf(buf, bytes, "an unknown operation (%u)", s->collective);
         return;
     }
+    const char *type = hoop_datatype_name((hoop_datatype_t)s->type);
+    if (s->collective == HOOP_COLL_ALLTOALLV && s->op == HOOP_ALLTOALLV_BLOCK) {
+        (void)snprintf(buf, bytes, "alltoallv with %llu %s for this pair",
+                       (unsigned long long)s->count, type);
+        return;
+    }
+    if (s->collective == HOOP_COLL_ALLTOALLV) {
+        (void)snprintf(buf, bytes, "alltoallv of %s", type);
+        return;
+    }
     const struct hoop_collective_row *row = &hoop_collectives[s->collective];
     if (row->in == HOOP_EXTENT_NONE && row->out == HOOP_EXTENT_NONE) {
         (void)snprintf(buf, bytes, "%s", row->name);

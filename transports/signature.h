@@ -18,6 +18,9 @@ struct hoop_signature {
 
 _Static_assert(sizeof(struct hoop_signature) == 3 * sizeof(uint64_t), "three words");
 
+/* The op of a block of an alltoallv, whose announcement has no count. */
+#define HOOP_ALLTOALLV_BLOCK 1u
+
 static inline bool hoop_signature_equal(const struct hoop_signature *a,
                                         const struct hoop_signature *b)
 {

@@ -115,8 +115,11 @@ static hoop_result_t group_check_transfers(const struct hoop_comm_work *work, si
 static void group_free_transfers(struct hoop_comm_work *work, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const bool transfers = work[i].request.signature.collective == HOOP_TRANSFER;
-        struct hoop_transfer *at = transfers ? work[i].request.out : NULL;
+        const uint32_t collective = work[i].request.signature.collective;
+        if (collective == HOOP_COLL_ALLTOALLV) {
+            free(work[i].request.out); /* all in one piece */
+        }
+        struct hoop_transfer *at = collective == HOOP_TRANSFER ? work[i].request.out : NULL;
         while (at != NULL) {
             struct hoop_transfer *next = at->next;
             free(at);

@@ -181,6 +181,10 @@ hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t
                              "collective is '%s', expected a name such as all_reduce",
                              collective != NULL ? collective : "(NULL)");
     }
+    if (checked == HOOP_OK && which == HOOP_COLL_ALLTOALLV) {
+        checked = hoop_error(HOOP_INVALID_ARGUMENT, "alltoallv has one way only: every pair of "
+                                                    "ranks exchanges its blocks");
+    }
     if (checked == HOOP_OK && (comm == NULL || type_bytes == 0 || (int)op < 0 ||
                                (int)op >= HOOP_NUM_OPS || count > SIZE_MAX / 2 / type_bytes)) {
         checked = hoop_error(HOOP_INVALID_ARGUMENT,

@@ -34,6 +34,3 @@ UNSUPPORTED(hoop_stream_synchronize, hoop_stream_t stream)
 UNSUPPORTED(hoop_stream_query, hoop_stream_t stream)
 UNSUPPORTED(hoop_stream_get_fd, hoop_stream_t stream, int *fd)
 UNSUPPORTED(hoop_stream_wait_ticket, hoop_stream_t stream, hoop_ticket_t ticket)
-UNSUPPORTED(hoop_alltoallv, const void *sendbuff, const size_t *sendcounts, const size_t *sdispls,
-            void *recvbuff, const size_t *recvcounts, const size_t *rdispls,
-            hoop_datatype_t datatype, hoop_comm_t comm, hoop_stream_t stream)

@@ -11,6 +11,8 @@
  *     ROOT_ONE   a block on the root, nothing elsewhere
  *     ROOT_EACH  n blocks on the root, nothing elsewhere
  *
+ * alltoallv has no `count`: what a rank brings and gets is in its transfers (lib/api/alltoallv.c).
+ *
  * In place. Where both buffers have as many blocks they are the same memory. Where one is larger,
  * the smaller is block `rank` of it. With EACH both ways there is no place that serves both.
  */
@@ -30,7 +32,8 @@
     X(REDUCE, "reduce", ONE, ROOT_ONE, true)                                                       \
     X(GATHER, "gather", ONE, ROOT_EACH, false)                                                     \
     X(SCATTER, "scatter", ROOT_EACH, ONE, false)                                                   \
-    X(ALLTOALL, "alltoall", EACH, EACH, false)
+    X(ALLTOALL, "alltoall", EACH, EACH, false)                                                     \
+    X(ALLTOALLV, "alltoallv", NONE, NONE, false)
 
 /* The numbers travel. */
 enum hoop_collective {

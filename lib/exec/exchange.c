@@ -96,8 +96,9 @@ static hoop_result_t exchange_post(struct hoop_transfer *transfer)
 {
     const size_t left = transfer->bytes - transfer->moved;
     const uint64_t chunk = transfer->exchange->chunk_bytes;
+    static char nothing; /* NULL would ask the link for memory of its own */
     transfer->xfer = (struct hoop_xfer){
-        .data = transfer->bytes > 0 ? (char *)transfer->data + transfer->moved : transfer->data,
+        .data = transfer->bytes > 0 ? (char *)transfer->data + transfer->moved : &nothing,
         .bytes = left < chunk ? left : (size_t)chunk,
         .op = transfer->sequence,
         .chunk = transfer->moved,

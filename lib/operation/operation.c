@@ -76,8 +76,20 @@ static void operation_follow(struct hoop_operation *operation)
     assert(operation->steps.steps != NULL);
 }
 
+static void operation_start_exchange(struct hoop_operation *operation)
+{
+    operation->state = OP_EXCHANGE;
+    hoop_exchange_start(&operation->exchange, operation->request.out, &operation->failure);
+}
+
 static enum hoop_poll operation_done(struct hoop_operation *operation)
 {
+    const bool vector = operation->request.signature.collective == HOOP_COLL_ALLTOALLV;
+    if (__builtin_expect(vector && operation->state != OP_EXCHANGE, 0) &&
+        operation->failure.code == HOOP_OK) {
+        operation_start_exchange(operation);
+        return HOOP_POLL_BUSY;
+    }
     operation->state = OP_DONE;
     return HOOP_POLL_DONE;
 }
@@ -260,13 +272,13 @@ static enum hoop_poll operation_run(struct hoop_operation *operation)
         operation_runs_over_links(operation)
             ? hoop_engine_poll(operation->env.engine)
             : hoop_board_poll(operation->env.board, &operation->steps, &operation->failure);
-    if (polled == HOOP_POLL_DONE) {
-        operation->state = OP_DONE;
-        if (operation->plan.algo == HOOP_ALGO_DIRECT && operation->failure.code == HOOP_OK) {
-            hoop_buffers_release(&operation->buffers);
-        }
+    if (polled != HOOP_POLL_DONE) {
+        return polled;
     }
-    return polled;
+    if (operation->plan.algo == HOOP_ALGO_DIRECT && operation->failure.code == HOOP_OK) {
+        hoop_buffers_release(&operation->buffers);
+    }
+    return operation_done(operation);
 }
 
 /* ---- The whole ------------------------------------------------------------------------------ */
@@ -276,7 +288,7 @@ static void operation_alone(struct hoop_operation *operation)
     const void *src = operation->request.in;
     void *dst = operation->request.out;
     hoop_fold(&operation->steps.reduction, &dst, 1, &src, 1, operation->plan.count);
-    operation->state = OP_DONE;
+    (void)operation_done(operation);
 }
 
 /* The board's cells are mine to write. */
@@ -344,8 +356,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     operation->plan.algo = HOOP_ALGO_ONESHOT;
     operation->request = *request;
     if (request->signature.collective == HOOP_TRANSFER) {
-        operation->state = OP_EXCHANGE;
-        hoop_exchange_start(&operation->exchange, request->out, &operation->failure);
+        operation_start_exchange(operation);
         return;
     }
     hoop_board_begin(operation->env.board, &request->signature);

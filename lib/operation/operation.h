@@ -10,7 +10,8 @@
  *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN
  *   RESOLVE    map the peers' regions                     RUN
  *   RUN        steps, by the board or by the engine       DONE
- *   EXCHANGE   sends and receives; from start             DONE
+ *   EXCHANGE   sends and receives; from start, or of an   DONE
+ *              alltoallv that all have announced
  *   DONE       the result is in `failure`
  *
  * hoop_operation_poll() never waits. One thread at a time, the one that drives the comm.
@@ -26,9 +27,9 @@
 
 /* What the caller asked for; arguments are checked. */
 struct hoop_request {
-    struct hoop_signature signature; /* of HOOP_TRANSFER: the first's; out is the first transfer */
+    struct hoop_signature signature; /* of HOOP_TRANSFER: the first's */
     const void *in;
-    void *out;
+    void *out;       /* of HOOP_TRANSFER and HOOP_COLL_ALLTOALLV: the first transfer */
     uint64_t scalar; /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
 };
 

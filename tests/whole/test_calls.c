@@ -51,6 +51,11 @@ static hoop_result_t make(const struct call *c)
         return hoop_scatter(c->in, c->out, c->count, type, c->root, c->comm, c->stream);
     case HOOP_COLL_ALLTOALL:
         return hoop_alltoall(c->in, c->out, c->count, type, c->comm, c->stream);
+    case HOOP_COLL_ALLTOALLV: {
+        const size_t counts[] = {c->count, c->count}, displs[] = {0, c->count};
+        return hoop_alltoallv(c->in, counts, displs, c->out, counts, displs, type, c->comm,
+                              c->stream);
+    }
     default:
         return hoop_barrier(c->comm, c->stream);
     }

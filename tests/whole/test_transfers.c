@@ -1,7 +1,7 @@
 /*
  * Point-to-point through the public API: a thread per rank, seeded programs of sends and receives,
- * alone and in groups, with collectives in between; every element says who sent it, to whom, as the
- * which transfer of the pair.
+ * alone and in groups, and of alltoallv, with collectives in between; every element says who sent
+ * it, to whom, as the which transfer of the pair.
  *
  *     test_transfers [seed]
  */
@@ -14,6 +14,7 @@
 #include "hoop.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,18 +131,51 @@ static void pass_on(struct rank *rank, unsigned round)
     }
 }
 
+/* An alltoallv of blocks of which many are empty or small; in a group behind a transfer. */
+static void exchange_vector(struct rank *rank, unsigned round, bool grouped)
+{
+    size_t out[MAX_RANKS], in[MAX_RANKS], at[MAX_RANKS];
+    const int self = rank->rank;
+    uint32_t token = 0;
+    for (int q = 0; q < rank->n; q++) {
+        out[q] = count_of(round, self, q);
+        in[q] = count_of(round, q, self);
+        at[q] = (size_t)q * MOST;
+        fill(rank->buffers[1][q], self, q, round, out[q]);
+    }
+    if (grouped) {
+        hoop_group_start();
+        check(rank, hoop_recv(&token, 1, HOOP_UINT32, self, rank->comm, NULL), "recv");
+    }
+    check(rank,
+          hoop_alltoallv(rank->buffers[1][0], out, at, rank->buffers[0][0], in, at, HOOP_UINT32,
+                         rank->comm, NULL),
+          "alltoallv");
+    if (grouped) {
+        memset(out, 0, sizeof(out)); /* it was read */
+        check(rank, hoop_send(&round, 1, HOOP_UINT32, self, rank->comm, NULL), "send");
+        check(rank, hoop_group_end(), "group");
+        check(rank, token == round ? HOOP_OK : HOOP_INTERNAL_ERROR, "the group's transfer");
+    }
+    for (int q = 0; q < rank->n; q++) {
+        check_received(rank, q, round, in[q]);
+    }
+}
+
 static void *program(void *arg)
 {
     struct rank *rank = arg;
     uint64_t random = seed;
     for (unsigned round = 0; round < ROUNDS && rank->failure[0] == '\0'; round++) {
-        const uint64_t what = next_random(&random) % 3;
+        const uint64_t what = next_random(&random) % 5;
         if (what == 0) {
             pass_on(rank, round);
         } else if (what == 1) {
             exchange_all(rank, round);
-        } else {
+        } else if (what == 2) {
             check(rank, hoop_barrier(rank->comm, NULL), "barrier");
+        } else {
+            exchange_vector(rank, round, what == 4);
         }
     }
     return NULL;
@@ -157,9 +191,12 @@ static void make(struct rank *ranks, int n)
     for (int r = 0; r < n; r++) {
         ranks[r] = (struct rank){.rank = r, .n = n};
         hoop_comm_init_rank_config(&ranks[r].comm, n, id, r, &config);
-        for (int i = 0; i < 2 * n; i++) {
-            ranks[r].buffers[i % 2][i / 2] = calloc(MOST, sizeof(uint32_t));
-            assert_non_null(ranks[r].buffers[i % 2][i / 2]);
+        for (int way = 0; way < 2; way++) {
+            uint32_t *all = calloc((size_t)n * MOST, sizeof(uint32_t));
+            assert_non_null(all);
+            for (int q = 0; q < n; q++) {
+                ranks[r].buffers[way][q] = all + (size_t)q * MOST;
+            }
         }
     }
     assert_int_equal(hoop_group_end(), HOOP_OK);
@@ -169,9 +206,8 @@ static void end(struct rank *ranks, int n)
 {
     for (int r = 0; r < n; r++) {
         assert_int_equal(hoop_comm_destroy(ranks[r].comm), HOOP_OK);
-        for (int i = 0; i < 2 * n; i++) {
-            free(ranks[r].buffers[i % 2][i / 2]);
-        }
+        free(ranks[r].buffers[0][0]);
+        free(ranks[r].buffers[1][0]);
     }
 }
 
@@ -216,6 +252,92 @@ static void test_mismatch(void **state)
     end(ranks, 2);
 }
 
+/* One pair's counts differ; then another collective meets it. */
+static void test_vector_mismatch(void **state)
+{
+    (void)state;
+    static const size_t at[] = {0, 100};
+    const size_t counts[3][2] = {{1, 7}, {8, 0}, {7, 0}};
+    struct rank ranks[MAX_RANKS];
+    for (int other = 0; other < 2; other++) {
+        make(ranks, 2);
+        uint32_t *out = ranks[0].buffers[1][0], *in = ranks[0].buffers[0][0];
+        assert_int_equal(hoop_group_start(), HOOP_OK);
+        hoop_alltoallv(out, counts[0], at, in, counts[0], at, HOOP_UINT32, ranks[0].comm, NULL);
+        out = ranks[1].buffers[1][0];
+        in = ranks[1].buffers[0][0];
+        if (other == 0) {
+            hoop_alltoallv(out, counts[2], at, in, counts[1], at, HOOP_UINT32, ranks[1].comm, NULL);
+        } else {
+            hoop_all_gather(out, in, 3, HOOP_UINT32, ranks[1].comm, NULL);
+        }
+        assert_int_equal(hoop_group_end(), HOOP_MISMATCH);
+        const char *says = hoop_get_last_error(NULL);
+        assert_non_null(
+            strstr(says, other == 0 ? "alltoallv with 7 uint32" : "alltoallv of uint32"));
+        assert_non_null(strstr(says, other == 0 ? "alltoallv with 8 uint32" : "all_gather of 3"));
+        end(ranks, 2);
+    }
+}
+
+/* Each argument of alltoallv wrong, once; the comm works behind it. */
+static void test_vector_arguments(void **state)
+{
+    (void)state;
+    static const size_t none[] = {0, 0}, some[] = {2, 2}, at[] = {0, 2}, over[] = {1, 2};
+    static const size_t much[] = {2, SIZE_MAX / 4}, far[] = {0, SIZE_MAX / 8 - 1};
+    static const size_t less[] = {1, 2}, same[] = {0, 0};
+    struct rank ranks[MAX_RANKS];
+    make(ranks, 2);
+    uint32_t *out = ranks[0].buffers[1][0], *in = ranks[0].buffers[0][0];
+    const struct {
+        const void *out;
+        const size_t *counts, *displs;
+        void *in;
+        const size_t *in_counts, *in_displs;
+        int type;
+        bool no_comm, stream;
+        const char *says;
+    } wrongs[] = {
+        {out, some, at, in, some, at, HOOP_UINT32, true, false, "comm is NULL"},
+        {out, some, at, in, some, at, HOOP_UINT32, false, true, "streams"},
+        {out, some, at, in, some, at, HOOP_NUM_DATATYPES, false, false, "datatype is 12"},
+        {out, some, at, in, some, at, -1, false, false, "datatype is -1"},
+        {NULL, some, at, in, some, at, HOOP_UINT32, false, false, "sendbuff is NULL"},
+        {out, some, at, NULL, some, at, HOOP_UINT32, false, false, "recvbuff is NULL"},
+        {out, NULL, at, in, some, at, HOOP_UINT32, false, false, "sendcounts is NULL"},
+        {out, some, NULL, in, some, at, HOOP_UINT32, false, false, "sdispls is NULL"},
+        {out, some, at, in, NULL, at, HOOP_UINT32, false, false, "recvcounts is NULL"},
+        {out, some, at, in, some, NULL, HOOP_UINT32, false, false, "rdispls is NULL"},
+        {out, much, at, in, some, at, HOOP_UINT32, false, false, "sendcounts[1] is"},
+        {out, some, far, in, some, at, HOOP_UINT32, false, false, "sdispls[1] is"},
+        {out, some, at, in, less, at, HOOP_UINT32, false, false, "recvcounts[0] is 1"},
+        {out, some, at, in, some, same, HOOP_UINT32, false, false, "overlap"},
+        {out, some, at, in, some, over, HOOP_UINT32, false, false, "overlap"},
+        {out, some, at, out + 3, some, at, HOOP_UINT32, false, false, "overlap"},
+    };
+    for (size_t i = 0; i < sizeof(wrongs) / sizeof(wrongs[0]); i++) {
+        const hoop_result_t result = hoop_alltoallv(
+            wrongs[i].out, wrongs[i].counts, wrongs[i].displs, wrongs[i].in, wrongs[i].in_counts,
+            wrongs[i].in_displs, (hoop_datatype_t)wrongs[i].type,
+            wrongs[i].no_comm ? NULL : ranks[0].comm,
+            wrongs[i].stream ? (hoop_stream_t)(void *)out : NULL);
+        assert_int_equal(result, wrongs[i].stream ? HOOP_UNSUPPORTED : HOOP_INVALID_ARGUMENT);
+        assert_non_null(strstr(hoop_get_last_error(NULL), "hoop_alltoallv"));
+        assert_non_null(strstr(hoop_get_last_error(NULL), wrongs[i].says));
+    }
+    /* What is sent may be sent twice; who has nothing needs no memory. */
+    hoop_group_start();
+    hoop_alltoallv(out, some, same, in, some, at, HOOP_UINT32, ranks[0].comm, NULL);
+    hoop_alltoallv(out, some, at, ranks[1].buffers[0][0], some, at, HOOP_UINT32, ranks[1].comm,
+                   NULL);
+    for (int r = 0; r < 2; r++) {
+        hoop_alltoallv(NULL, none, none, NULL, none, none, HOOP_UINT32, ranks[r].comm, NULL);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    end(ranks, 2);
+}
+
 static void test_alone(void **state)
 {
     (void)state;
@@ -232,14 +354,21 @@ static void test_alone(void **state)
                      HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_recv(NULL, 1, HOOP_UINT32, 1, ranks[0].comm, NULL),
                      HOOP_INVALID_ARGUMENT);
+    /* Nothing, from nowhere to nowhere, more often than a link has slots. */
+    for (int i = 0; i < 20; i++) {
+        hoop_group_start();
+        hoop_send(NULL, 0, HOOP_UINT32, 1, ranks[0].comm, NULL);
+        hoop_recv(NULL, 0, HOOP_UINT32, 0, ranks[1].comm, NULL);
+        assert_int_equal(hoop_group_end(), HOOP_OK);
+    }
     end(ranks, 2);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_programs),        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_vector_mismatch), cmocka_unit_test(test_vector_arguments),
         cmocka_unit_test(test_alone),
     };
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;

@@ -1,0 +1,209 @@
+/*
+ * alltoallv: everybody announces it like a barrier, then every pair exchanges its blocks by
+ * transfers (exec/exchange.h), also the empty ones: so counts that differ are found and named.
+ */
+#include "api/group.h"
+#include "comm/comm.h"
+#include "comm/driver.h"
+
+#include <stdlib.h>
+
+static const char function[] = "hoop_alltoallv";
+
+/* One side of the call. */
+struct vector {
+    const char *buffer_name, *counts_name, *displs_name;
+    uintptr_t buffer;
+    const size_t *counts, *displs;
+    bool sending;
+};
+
+/* The memory of a block. */
+struct span {
+    uintptr_t start, end;
+    uint32_t rank;
+    const struct vector *vector;
+};
+
+static hoop_result_t vector_check(const struct vector *vector, uint32_t n, size_t type_bytes)
+{
+    const size_t most = SIZE_MAX / 2 / type_bytes;
+    if (vector->counts == NULL || vector->displs == NULL) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function,
+                          vector->counts == NULL ? vector->counts_name : vector->displs_name);
+    }
+    for (uint32_t rank = 0; rank < n; rank++) {
+        const size_t count = vector->counts[rank], displ = vector->displs[rank];
+        if (count > most || (count > 0 && displ > most - count)) {
+            return hoop_error(HOOP_INVALID_ARGUMENT,
+                              "%s: %s[%u] is %zu and %s[%u] is %zu, more than the address space "
+                              "holds",
+                              function, vector->counts_name, rank, count, vector->displs_name, rank,
+                              displ);
+        }
+        if (count > 0 && vector->buffer == 0) {
+            return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL, and %s[%u] is %zu", function,
+                              vector->buffer_name, vector->counts_name, rank, count);
+        }
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t vectors_check(const struct vector vectors[2], hoop_datatype_t type,
+                                   const struct hoop_comm *comm, hoop_stream_t stream)
+{
+    const size_t type_bytes = hoop_datatype_bytes(type);
+    if (comm == NULL) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
+    }
+    if (stream != NULL) {
+        return hoop_error(HOOP_UNSUPPORTED,
+                          "%s: streams are not supported by this version; pass NULL", function);
+    }
+    if (type_bytes == 0) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
+                          (int)type, HOOP_NUM_DATATYPES - 1);
+    }
+    hoop_result_t result = HOOP_OK;
+    for (int side = 0; side < 2 && result == HOOP_OK; side++) {
+        result = vector_check(&vectors[side], comm->n, type_bytes);
+    }
+    if (result == HOOP_OK && vectors[0].counts[comm->rank] != vectors[1].counts[comm->rank]) {
+        result = hoop_error(HOOP_INVALID_ARGUMENT,
+                            "%s: sendcounts[%u] is %zu and recvcounts[%u] is %zu, expected the "
+                            "same: that is what rank %u sends itself",
+                            function, comm->rank, vectors[0].counts[comm->rank], comm->rank,
+                            vectors[1].counts[comm->rank], comm->rank);
+    }
+    return result;
+}
+
+/* ---- Overlaps ------------------------------------------------------------------------------- */
+
+static int span_order(const void *a, const void *b)
+{
+    const struct span *left = a, *right = b;
+    return (left->start > right->start) - (left->start < right->start);
+}
+
+static hoop_result_t span_overlap(const struct span *a, const struct span *b)
+{
+    return hoop_error(HOOP_INVALID_ARGUMENT,
+                      "%s: the blocks %s[%u] and %s[%u] overlap: [%p, %p) and [%p, %p)", function,
+                      a->vector->buffer_name, a->rank, b->vector->buffer_name, b->rank,
+                      (void *)a->start, (void *)a->end, (void *)b->start, (void *)b->end);
+}
+
+/* What is received lies apart from everything else; what is sent may be sent twice. */
+static hoop_result_t spans_check(struct span *spans, size_t count)
+{
+    const struct span *furthest[2] = {NULL, NULL}; /* of what is sent, and received */
+    qsort(spans, count, sizeof(*spans), span_order);
+    for (size_t i = 0; i < count; i++) {
+        const struct span *span = &spans[i];
+        for (int side = span->vector->sending ? 1 : 0; side < 2; side++) {
+            if (furthest[side] != NULL && furthest[side]->end > span->start) {
+                return span_overlap(furthest[side], span);
+            }
+        }
+        const struct span **far = &furthest[span->vector->sending ? 0 : 1];
+        *far = *far == NULL || (*far)->end < span->end ? span : *far;
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t vectors_check_overlaps(const struct vector vectors[2], size_t type_bytes,
+                                            uint32_t n)
+{
+    struct span *spans = calloc((size_t)n * 2, sizeof(*spans));
+    size_t count = 0;
+    if (spans == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for %u ranks", function, n);
+    }
+    for (uint32_t i = 0; i < n * 2; i++) {
+        const struct vector *vector = &vectors[i % 2];
+        const uint32_t rank = i / 2;
+        const uintptr_t start = vector->buffer + vector->displs[rank] * type_bytes;
+        if (vector->counts[rank] > 0) {
+            spans[count++] = (struct span){.start = start,
+                                           .end = start + vector->counts[rank] * type_bytes,
+                                           .rank = rank,
+                                           .vector = vector};
+        }
+    }
+    const hoop_result_t result = spans_check(spans, count);
+    free(spans);
+    return result;
+}
+
+/* ---- The call ------------------------------------------------------------------------------- */
+
+static struct hoop_transfer vector_transfer(const struct vector *vector, uint32_t rank,
+                                            const struct hoop_signature *signature)
+{
+    const size_t type_bytes = hoop_datatype_bytes((hoop_datatype_t)signature->type);
+    struct hoop_transfer ret = {
+        .data = (void *)(vector->buffer + vector->displs[rank] * type_bytes),
+        .bytes = vector->counts[rank] * type_bytes,
+        .peer = rank,
+        .sending = vector->sending,
+        .signature = *signature,
+    };
+    ret.data = ret.bytes > 0 ? ret.data : NULL;
+    ret.signature.op = HOOP_ALLTOALLV_BLOCK;
+    ret.signature.count = vector->counts[rank];
+    return ret;
+}
+
+/* In one piece of memory, both ways with each rank, the next one first; NULL: there is none. */
+static struct hoop_transfer *vectors_transfers(const struct vector vectors[2],
+                                               const struct hoop_signature *signature,
+                                               const struct hoop_comm *comm)
+{
+    const uint32_t count = comm->n * 2;
+    struct hoop_transfer *transfers = calloc(count, sizeof(*transfers));
+    for (uint32_t i = 0; transfers != NULL && i < count; i++) {
+        const uint32_t rank = (comm->rank + 1 + i / 2) % comm->n;
+        transfers[i] = vector_transfer(&vectors[i % 2], rank, signature);
+        transfers[i].next = i + 1 < count ? &transfers[i + 1] : NULL;
+    }
+    return transfers;
+}
+
+static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatype_t type,
+                                    struct hoop_comm *comm)
+{
+    const struct hoop_signature signature = {
+        .collective = HOOP_COLL_ALLTOALLV, .type = (uint32_t)type, .root = -1};
+    struct hoop_transfer *transfers = vectors_transfers(vectors, &signature, comm);
+    if (transfers == NULL) {
+        return hoop_group_spoil(
+            hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for %u ranks", function, comm->n));
+    }
+    const struct hoop_request request = {.signature = signature, .out = transfers};
+    hoop_result_t result = HOOP_OK;
+    if (hoop_group_open()) {
+        result = hoop_group_add(comm, &request);
+        transfers = result == HOOP_OK ? NULL : transfers; /* the group's now */
+    } else {
+        result = hoop_comm_submit(comm, &request);
+    }
+    free(transfers);
+    return result;
+}
+
+/* RCCL's and MPI's arguments. NOLINTNEXTLINE(readability-function-size) */
+hoop_result_t hoop_alltoallv(const void *sendbuff, const size_t *sendcounts, const size_t *sdispls,
+                             void *recvbuff, const size_t *recvcounts, const size_t *rdispls,
+                             hoop_datatype_t datatype, hoop_comm_t comm, hoop_stream_t stream)
+{
+    const struct vector vectors[2] = {
+        {"sendbuff", "sendcounts", "sdispls", (uintptr_t)sendbuff, sendcounts, sdispls, true},
+        {"recvbuff", "recvcounts", "rdispls", (uintptr_t)recvbuff, recvcounts, rdispls, false},
+    };
+    hoop_result_t result = vectors_check(vectors, datatype, comm, stream);
+    if (result == HOOP_OK) {
+        result = vectors_check_overlaps(vectors, hoop_datatype_bytes(datatype), comm->n);
+    }
+    return result == HOOP_OK ? vectors_submit(vectors, datatype, comm) : hoop_group_spoil(result);
+}
