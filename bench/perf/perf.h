@@ -12,6 +12,7 @@
  *     perf_json.c      the JSON file                   perf_watch.c    -T, the watchdog
  *     perf_failure.c   messages about failures         perf_progress.c  where it is, on a terminal
  *     perf_shape.c     sizes and origins that several collectives share
+ *     perf_part.c      one rank's window: its inputs, and what became of them
  */
 #ifndef PERF_H
 #define PERF_H

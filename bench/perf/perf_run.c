@@ -14,18 +14,7 @@
 #include "perf/perf_clock.h"
 #include "perf/perf_failure.h"
 #include "perf/perf_memory.h"
-
-#define CHECK_ELEMENTS 1024
-
-/* One local rank in the running half. */
-struct part {
-    struct perf_rank *rank;
-    struct perf_shape shape;
-    struct perf_call call; /* the window in use */
-    char *send;            /* the first window: what is sent, */
-    char *recv;            /* what is received, */
-    char *area;            /* and in place the buffer that holds both */
-};
+#include "perf/perf_part.h"
 
 /* A thread's work; lives as long as the thread does. */
 struct sweep {
@@ -33,12 +22,12 @@ struct sweep {
     const struct perf_options *options;
     const struct perf_collective *collective;
     struct perf_case data;
-    struct part *parts; /* one for each of the thread's ranks */
-    size_t room;        /* bytes of a buffer that windows may use */
-    size_t stride;      /* bytes from a window to the next */
-    size_t windows;     /* how many fit, at least 1 */
-    size_t window;      /* the next one to use */
-    double *times;      /* of each iteration, with -I */
+    struct perf_part *parts; /* one for each of the thread's ranks */
+    size_t room;             /* bytes of a buffer that windows may use */
+    size_t stride;           /* bytes from a window to the next */
+    size_t windows;          /* how many fit, at least 1 */
+    size_t window;           /* the next one to use */
+    double *times;           /* of each iteration, with -I */
     double *sorted;
     struct perf_row row;
 };
@@ -48,7 +37,7 @@ struct sweep {
 static void sweep_aim(struct sweep *sweep, size_t window)
 {
     for (int i = 0; i < sweep->options->gpus; i++) {
-        struct part *part = &sweep->parts[i];
+        struct perf_part *part = &sweep->parts[i];
         part->call.send = part->send + window * sweep->stride;
         part->call.recv = part->recv + window * sweep->stride;
     }
@@ -116,7 +105,7 @@ static void sweep_fill(struct sweep *sweep)
                ? sweep->windows
                : used * (size_t)sweep->options->agg_iters;
     for (int i = 0; i < sweep->options->gpus; i++) {
-        struct part *part = &sweep->parts[i];
+        struct perf_part *part = &sweep->parts[i];
         size_t bytes = part->shape.send_count * type_bytes;
         perf_data_input(&sweep->data, part->rank->rank, 0, part->shape.send_count, part->send);
         for (size_t window = 1; window < used; window++) {
@@ -219,115 +208,6 @@ static int sweep_time(struct sweep *sweep, struct perf_half *half)
 
 /* ---- Checking ----------------------------------------------------------------------------- */
 
-/* Elements of the buffer that holds both what is sent and what is received. */
-static size_t shape_in_place(const struct perf_shape *shape)
-{
-    size_t send_end = shape->in_place_send_at + shape->send_count;
-    size_t recv_end = shape->in_place_recv_at + shape->recv_count;
-    return send_end > recv_end ? send_end : recv_end;
-}
-
-/* Where the window in use begins in the buffer that holds both. */
-static char *part_area(const struct part *part)
-{
-    return part->area + (part->call.recv - part->recv);
-}
-
-/* Fresh inputs, poison where results are to come, paint around both. */
-static void part_prepare(const struct part *part, const struct perf_case *data, bool in_place)
-{
-    size_t type_bytes = perf_type_bytes(data->type);
-    size_t send_bytes = part->shape.send_count * type_bytes;
-    size_t recv_bytes = part->shape.recv_count * type_bytes;
-    char *input = part->send + (part->call.recv - part->recv);
-    memset(part->call.recv, 0xa5, recv_bytes);
-    if (in_place) {
-        perf_buffer_guard(part_area(part), shape_in_place(&part->shape) * type_bytes);
-    } else {
-        perf_buffer_guard(part->call.recv, recv_bytes);
-        perf_buffer_guard(input, send_bytes);
-    }
-    perf_data_input(data, part->rank->rank, 0, part->shape.send_count, input);
-}
-
-/* What n elements of the receive buffer from first on must be. */
-static void part_expect(const struct part *part, const struct perf_collective *collective,
-                        const struct perf_case *data, size_t first, size_t n, char *want)
-{
-    size_t block_count = part->shape.count;
-    while (n > 0) {
-        size_t within = first % block_count;
-        size_t piece = block_count - within < n ? block_count - within : n;
-        struct perf_origin origin =
-            collective->origin(data, block_count, part->rank->rank, (int)(first / block_count));
-        if (collective->has_op) {
-            perf_data_reduced(data, origin.at + within, piece, want);
-        } else {
-            perf_data_input(data, origin.rank, origin.at + within, piece, want);
-        }
-        first += piece;
-        n -= piece;
-        want += piece * perf_type_bytes(data->type);
-    }
-}
-
-/* Elements of the receive buffer that are wrong. */
-static size_t part_wrong(const struct part *part, const struct perf_collective *collective,
-                         const struct perf_case *data)
-{
-    char want[CHECK_ELEMENTS * 8];
-    size_t type_bytes = perf_type_bytes(data->type);
-    size_t wrong = 0;
-    for (size_t first = 0; first < part->shape.recv_count; first += CHECK_ELEMENTS) {
-        size_t rest = part->shape.recv_count - first;
-        size_t n = rest < CHECK_ELEMENTS ? rest : CHECK_ELEMENTS;
-        part_expect(part, collective, data, first, n, want);
-        wrong += perf_data_wrong(data, part->call.recv + first * type_bytes, want, n);
-    }
-    return wrong;
-}
-
-/* Bytes of the inputs from element first up to end that are not what they were. */
-static size_t part_changed(const struct part *part, const struct perf_case *data, size_t first,
-                           size_t end)
-{
-    char want[CHECK_ELEMENTS * 8];
-    size_t type_bytes = perf_type_bytes(data->type);
-    size_t changed = 0;
-    for (; first < end; first += CHECK_ELEMENTS) {
-        size_t n = end - first < CHECK_ELEMENTS ? end - first : CHECK_ELEMENTS;
-        const char *got = part->call.send + first * type_bytes;
-        perf_data_input(data, part->rank->rank, first, n, want);
-        for (size_t i = 0; memcmp(got, want, n * type_bytes) != 0 && i < n * type_bytes; i++) {
-            changed += got[i] != want[i];
-        }
-    }
-    return changed;
-}
-
-/*
- * Bytes that changed although nobody may write there: around the windows, and in the inputs. In
- * place the inputs before and behind what is received must be as they were.
- */
-static size_t part_damage(const struct part *part, const struct perf_case *data, bool in_place)
-{
-    const struct perf_shape *shape = &part->shape;
-    size_t type_bytes = perf_type_bytes(data->type);
-    if (!in_place) {
-        return perf_buffer_damage(part->call.recv, shape->recv_count * type_bytes) +
-               perf_buffer_damage(part->call.send, shape->send_count * type_bytes) +
-               part_changed(part, data, 0, shape->send_count);
-    }
-    size_t send_end = shape->in_place_send_at + shape->send_count;
-    size_t recv_end = shape->in_place_recv_at + shape->recv_count;
-    size_t before = shape->in_place_recv_at < send_end ? shape->in_place_recv_at : send_end;
-    size_t behind = recv_end > shape->in_place_send_at ? recv_end : shape->in_place_send_at;
-    size_t first = shape->in_place_send_at;
-    return perf_buffer_damage(part_area(part), shape_in_place(shape) * type_bytes) +
-           part_changed(part, data, 0, before > first ? before - first : 0) +
-           part_changed(part, data, behind - first, shape->send_count);
-}
-
 static int sweep_check(struct sweep *sweep, bool in_place, struct perf_half *half)
 {
     int64_t found[2] = {0, 0};
@@ -338,12 +218,12 @@ static int sweep_check(struct sweep *sweep, bool in_place, struct perf_half *hal
         sweep->window = (size_t)check % sweep->windows;
         sweep_aim(sweep, sweep->window);
         for (int i = 0; i < sweep->options->gpus; i++) {
-            part_prepare(&sweep->parts[i], &data, in_place);
+            perf_part_prepare(&sweep->parts[i], &data, in_place);
         }
         PERF_TRY(sweep_iterate(sweep, 1));
         for (int i = 0; i < sweep->options->gpus; i++) {
-            found[0] += (int64_t)part_wrong(&sweep->parts[i], sweep->collective, &data);
-            found[1] += (int64_t)part_damage(&sweep->parts[i], &data, in_place);
+            found[0] += (int64_t)perf_part_wrong(&sweep->parts[i], sweep->collective, &data);
+            found[1] += (int64_t)perf_part_damage(&sweep->parts[i], &data, in_place);
         }
     }
     if (sweep->options->checks > 0) {
@@ -363,7 +243,7 @@ static void sweep_lay(struct sweep *sweep, bool in_place)
     size_t type_bytes = perf_type_bytes(sweep->data.type);
     size_t offset = sweep->options->unalign * type_bytes;
     for (int i = 0; i < sweep->options->gpus; i++) {
-        struct part *part = &sweep->parts[i];
+        struct perf_part *part = &sweep->parts[i];
         part->area = perf_buffer_at(&part->rank->recv, offset);
         part->recv = part->area;
         part->send = perf_buffer_at(&part->rank->send, offset);
@@ -405,7 +285,7 @@ static void sweep_shape(struct sweep *sweep, size_t bytes)
     size_t type_bytes = perf_type_bytes(sweep->data.type);
     size_t largest = 0;
     for (int i = 0; i < sweep->options->gpus; i++) {
-        struct part *part = &sweep->parts[i];
+        struct perf_part *part = &sweep->parts[i];
         part->rank = &sweep->thread->ranks[i];
         sweep->collective->shape(bytes, type_bytes, sweep->data.nranks, part->rank->rank,
                                  sweep->data.root, &part->shape);
@@ -416,7 +296,7 @@ static void sweep_shape(struct sweep *sweep, size_t bytes)
                                         .comm = part->rank->comm,
                                         .rank = part->rank->rank,
                                         .nranks = sweep->data.nranks};
-        size_t elements = shape_in_place(&part->shape);
+        size_t elements = perf_shape_in_place(&part->shape);
         largest = elements * type_bytes > largest ? elements * type_bytes : largest;
     }
     sweep->stride = largest;
