@@ -4,7 +4,7 @@
  * the same judges run under libFuzzer; without, over a seeded stream of random and mutated
  * messages.
  */
-#include "control/frame.h"
+#include "control/frame_judge.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,200 +13,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static bool ends(const char *text, size_t bytes)
-{
-    return memchr(text, 0, bytes) != NULL;
-}
-
-/* How many descriptors a reader would look for. far: over a network none can come. */
-static uint32_t fds_wanted(const union hoop_frame *f, bool far)
-{
-    uint32_t count = 0;
-    switch (f->header.type) {
-    case HOOP_FRAME_JOIN:
-    case HOOP_FRAME_ROSTER:
-        return far ? 0 : 1;
-    case HOOP_FRAME_REGION_IS:
-        return f->region_is.code == HOOP_OK ? 1 : 0;
-    case HOOP_FRAME_ROSTER_PART:
-        for (uint32_t i = 0; i < f->part.count && i < HOOP_MAX_FDS; i++) {
-            count += f->part.entries[i].has_fd;
-        }
-        return count;
-    default:
-        return 0;
-    }
-}
-
-/* ---- Every string, every index ------------------------------------------------------------ */
-
-/* Roster parts: their first entry, which stands for all. */
-#define STRINGS(X)                                                                                 \
-    X(HELLO, hello.rendezvous)                                                                     \
-    X(REJECT, reject.text)                                                                         \
-    X(FAIL, fail.text)                                                                             \
-    X(INFO, info.host)                                                                             \
-    X(JOIN, join.host)                                                                             \
-    X(JOIN, join.listener)                                                                         \
-    X(JOIN, join.comm_name)                                                                        \
-    X(ROSTER_PART, part.entries[0].host)                                                           \
-    X(ROSTER_PART, part.entries[0].listener)                                                       \
-    X(DEAD, dead.why)
-
-/* X(type, field, the first number that is too large) */
-#define INDEXES(X)                                                                                 \
-    X(HELLO, hello.kind, HOOP_HELLO_KINDS)                                                         \
-    X(HELLO, hello.role, HOOP_ROLES)                                                               \
-    X(HELLO, hello.from, HOOP_MAX_RANKS)                                                           \
-    X(HELLO, hello.to, HOOP_MAX_RANKS)                                                             \
-    X(HELLO, hello.lane, HOOP_FRAME_MAX_LANES)                                                     \
-    X(HELLO, hello.want_secret, 2)                                                                 \
-    X(REJECT, reject.rank, HOOP_MAX_RANKS)                                                         \
-    X(FAIL, fail.rank, HOOP_MAX_RANKS)                                                             \
-    X(INFO, info.machine, HOOP_MAX_RANKS)                                                          \
-    X(JOIN, join.rank, HOOP_MAX_RANKS)                                                             \
-    X(JOIN, join.n, HOOP_MAX_RANKS + 1)                                                            \
-    X(JOIN, join.no_membarrier, 2)                                                                 \
-    X(JOIN, join.agreed.oversubscribed, 2)                                                         \
-    X(PLACE, place.machine, HOOP_MAX_RANKS)                                                        \
-    X(PLACE, place.machines, HOOP_MAX_RANKS + 1)                                                   \
-    X(ROSTER, roster.n, HOOP_MAX_RANKS + 1)                                                        \
-    X(ROSTER, roster.need_fence, 2)                                                                \
-    X(ROSTER, roster.oversubscribed, 2)                                                            \
-    X(ROSTER, roster.machines, HOOP_MAX_RANKS + 1)                                                 \
-    X(ROSTER_PART, part.first, HOOP_MAX_RANKS)                                                     \
-    X(ROSTER_PART, part.count, HOOP_MAX_FDS + 1)                                                   \
-    X(ROSTER_PART, part.entries[0].machine, HOOP_MAX_RANKS)                                        \
-    X(ROSTER_PART, part.entries[0].has_fd, 2)                                                      \
-    X(DEAD, dead.rank, HOOP_MAX_RANKS)                                                             \
-    X(DEAD, dead.certain, 2)                                                                       \
-    X(LEFT, left.rank, HOOP_MAX_RANKS)                                                             \
-    X(BEAT, beat.waiting, 2)                                                                       \
-    X(BLOB, blob.from, HOOP_MAX_RANKS)                                                             \
-    X(BLOB, blob.to, HOOP_MAX_RANKS)                                                               \
-    X(BLOB, blob.lane, HOOP_FRAME_MAX_LANES)                                                       \
-    X(BLOB, blob.sending, 2)                                                                       \
-    X(BLOB, blob.bytes, HOOP_FRAME_BLOB_BYTES + 1)                                                 \
-    X(REGION_IS, region_is.kind, HOOP_MEM_DEVICE + 1)
-
-#define FIELD_BYTES(field) sizeof(((union hoop_frame *)NULL)->field)
-#define STRING_ROW(type, field)                                                                    \
-    {HOOP_FRAME_##type, offsetof(union hoop_frame, field), FIELD_BYTES(field), 0},
-#define INDEX_ROW(type, field, below)                                                              \
-    {HOOP_FRAME_##type, offsetof(union hoop_frame, field), FIELD_BYTES(field), below},
-
-static const struct field {
-    uint32_t type;
-    size_t at, bytes;
-    uint64_t below; /* 0: a string */
-} fields[] = {STRINGS(STRING_ROW) INDEXES(INDEX_ROW)};
-#define FIELDS (sizeof(fields) / sizeof(fields[0]))
-
-static uint64_t field_number(const struct field *field, const union hoop_frame *f)
-{
-    uint64_t number = 0;
-    memcpy(&number, (const uint8_t *)f + field->at, field->bytes); /* little-endian, as frames */
-    return number;
-}
-
-static bool fields_are_safe(const union hoop_frame *f)
-{
-    for (size_t i = 0; i < FIELDS; i++) {
-        const struct field *field = &fields[i];
-        const uint64_t number = field->below != 0 ? field_number(field, f) : 0;
-        /* a failure's rank may be nobody's; its region is none's kind */
-        const bool none =
-            (f->header.type == HOOP_FRAME_REGION_IS && f->region_is.code != 0) ||
-            ((f->header.type == HOOP_FRAME_REJECT || f->header.type == HOOP_FRAME_FAIL) &&
-             number == UINT32_MAX);
-        if (field->type != f->header.type) {
-            continue;
-        }
-        if (field->below == 0 ? !ends((const char *)f + field->at, field->bytes)
-                              : number >= field->below && !none) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* ---- What is safe ------------------------------------------------------------------------- */
-
-static bool part_is_safe(const struct hoop_frame_roster_part *part, size_t bytes)
-{
-    bool safe =
-        part->count <= HOOP_MAX_FDS && (uint64_t)part->first + part->count <= HOOP_MAX_RANKS;
-    for (uint32_t i = 0; safe && i < part->count; i++) {
-        const struct hoop_frame_entry *entry = &part->entries[i];
-        safe = (size_t)((const char *)(entry + 1) - (const char *)part) <= bytes &&
-               entry->machine < HOOP_MAX_RANKS && ends(entry->host, sizeof(entry->host)) &&
-               ends(entry->listener, sizeof(entry->listener));
-    }
-    return safe;
-}
-
-static bool is_failure(int32_t code)
-{
-    return code != HOOP_OK && code != HOOP_IN_PROGRESS && code != HOOP_AGAIN;
-}
-
-static bool address_is_safe(const struct hoop_address *address, bool must_be)
-{
-    char text[HOOP_ADDRESS_TEXT_BYTES];
-    hoop_address_format(address, text, sizeof(text));
-    return address->family == 4 || address->family == 6 || (!must_be && address->family == 0);
-}
-
-/* What is not a matter of one field. */
-static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
-{
-    switch (f->header.type) {
-    case HOOP_FRAME_HELLO:
-        return address_is_safe(&f->hello.dialled, far) && !(far && f->hello.want_secret != 0);
-    case HOOP_FRAME_SECRET:
-        return !far;
-    case HOOP_FRAME_REJECT:
-        return is_failure(f->reject.code) || f->reject.code == HOOP_IN_PROGRESS;
-    case HOOP_FRAME_FAIL:
-        return is_failure(f->fail.code);
-    case HOOP_FRAME_INFO:
-        return address_is_safe(&f->info.address, false) && f->info.process != 0;
-    case HOOP_FRAME_JOIN:
-        return f->join.rank < f->join.n && f->join.left_ms <= f->join.timeout_ms &&
-               f->join.segment_bytes > 0;
-    case HOOP_FRAME_PLACE:
-        return f->place.machine < f->place.machines &&
-               address_is_safe(&f->place.parent, f->place.machine != 0);
-    case HOOP_FRAME_ROSTER:
-        return f->roster.n > 0 && f->roster.segment_bytes > 0 && f->roster.machines > 0 &&
-               f->roster.machines <= f->roster.n;
-    case HOOP_FRAME_ROSTER_PART:
-        return part_is_safe(&f->part, bytes);
-    case HOOP_FRAME_BLOB:
-        return f->blob.comm_id != 0;
-    default:
-        return true;
-    }
-}
-
-/* Could a reader that trusts the frame come to harm? Written apart from the checks. */
-static bool is_safe(const union hoop_frame *f, size_t bytes, uint32_t fds, bool far)
-{
-    union hoop_frame whole; /* the fields of a short one are looked at by offset */
-    union hoop_frame right;
-    if (bytes < sizeof(f->header) || bytes > sizeof(*f) || f->header.bytes != bytes ||
-        fds != fds_wanted(f, far)) {
-        return false;
-    }
-    hoop_frame_init(&right, (enum hoop_frame_type)f->header.type);
-    if (bytes != right.header.bytes && f->header.type != HOOP_FRAME_ROSTER_PART) {
-        return false;
-    }
-    memset(&whole, 0, sizeof(whole));
-    memcpy(&whole, f, bytes);
-    return fields_are_safe(&whole) && whole_is_safe(f, bytes, far);
-}
 
 /* The data lies in memory of exactly its size, so that ASan sees a read past its end. */
 static void *copy_of(const void *data, size_t bytes)
@@ -223,7 +29,7 @@ static bool passes(const uint8_t *data, size_t bytes, uint32_t fds, struct hoop_
 {
     union hoop_frame *frame = copy_of(data, bytes);
     const hoop_result_t result = hoop_frame_check(frame, bytes, fds, failure);
-    const bool safe = result != HOOP_OK || is_safe(frame, bytes, fds, false);
+    const bool safe = result != HOOP_OK || judge_is_safe(frame, bytes, fds, false);
     free(frame);
     if (!safe) {
         abort(); /* the finding */
@@ -235,7 +41,7 @@ static bool passes_far(const uint8_t *data, size_t bytes, struct hoop_failure *f
 {
     union hoop_frame *frame = copy_of(data, bytes);
     const hoop_result_t result = hoop_frame_check_far(frame, bytes, failure);
-    const bool safe = result != HOOP_OK || is_safe(frame, bytes, 0, true);
+    const bool safe = result != HOOP_OK || judge_is_safe(frame, bytes, 0, true);
     free(frame);
     if (!safe) {
         abort();
@@ -368,7 +174,7 @@ static void test_right(void **state)
     (void)state;
     for (int type = 1; type < HOOP_FRAME_TYPE_COUNT; type++) {
         make(&f, (enum hoop_frame_type)type);
-        assert_true(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)));
+        assert_true(frame_passes(&f, f.header.bytes, judge_fds(&f, false)));
         assert_string_not_equal(hoop_frame_name((uint32_t)type), "unknown");
     }
     assert_string_equal(hoop_frame_name(0), "unknown");
@@ -383,7 +189,7 @@ static void test_wrong_form(void **state)
         struct hoop_failure failure = {.code = HOOP_OK};
         make(&f, (enum hoop_frame_type)type);
         const uint32_t bytes = f.header.bytes;
-        const uint32_t fds = fds_wanted(&f, false);
+        const uint32_t fds = judge_fds(&f, false);
         for (size_t length = 0; length < sizeof(f); length++) {
             assert_true(frame_passes(&f, length, fds) == (length == bytes));
             f.header.bytes = (uint32_t)length; /* the header lies along */
@@ -407,15 +213,15 @@ static void test_wrong_form(void **state)
     assert_false(frame_passes(&f, f.header.bytes, 0));
 }
 
-static void check_refused(const union hoop_frame *right, const struct field *field,
+static void check_refused(const union hoop_frame *right, const struct judge_field *field,
                           const void *value, size_t bytes)
 {
     union hoop_frame f = *right;
     memcpy((uint8_t *)&f + field->at, value, bytes);
-    assert_false(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)));
+    assert_false(frame_passes(&f, f.header.bytes, judge_fds(&f, false)));
 }
 
-static void check_string(const union hoop_frame *right, const struct field *field)
+static void check_string(const union hoop_frame *right, const struct judge_field *field)
 {
     static const char *const bad[] = {"\n", "\x1b[2J", "\x7f", "\xc2\x9b", "\x9b"};
     char endless[HOOP_FAILURE_TEXT_BYTES];
@@ -426,15 +232,15 @@ static void check_string(const union hoop_frame *right, const struct field *fiel
         check_refused(right, field, bad[i], strlen(bad[i]) + 1);
     }
     memcpy((uint8_t *)&f + field->at, "\xc3\xa4", 3);
-    assert_true(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)));
+    assert_true(frame_passes(&f, f.header.bytes, judge_fds(&f, false)));
 }
 
 static void test_every_field(void **state)
 {
     union hoop_frame f;
     (void)state;
-    for (size_t i = 0; i < FIELDS; i++) {
-        const struct field *field = &fields[i];
+    for (size_t i = 0; i < judge_field_count; i++) {
+        const struct judge_field *field = &judge_fields[i];
         make(&f, (enum hoop_frame_type)field->type);
         if (field->below == 0) {
             check_string(&f, field);
@@ -455,7 +261,7 @@ static void test_wrong_fields(void **state)
 #define REJECTS(type, change)                                                                      \
     make(&f, HOOP_FRAME_##type);                                                                   \
     change;                                                                                        \
-    assert_false(frame_passes(&f, f.header.bytes, fds_wanted(&f, false)))
+    assert_false(frame_passes(&f, f.header.bytes, judge_fds(&f, false)))
     REJECTS(HELLO, f.hello.kind = 0);
     REJECTS(HELLO, f.hello.role = HOOP_ROLE_RANK);
     REJECTS(HELLO, f.hello.kind = HOOP_HELLO_CHILD);
@@ -623,7 +429,7 @@ static void test_mutations(void **state)
     for (int round = 0; round < 200000; round++) {
         const size_t length = mutate(&f, &seed);
         const uint64_t random = next_random(&seed);
-        uint32_t fds = fds_wanted(&f, false);
+        uint32_t fds = judge_fds(&f, false);
         if (random % 8 == 0) {
             fds = (random >> 56) % (HOOP_MAX_FDS + 1);
         }
