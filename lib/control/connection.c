@@ -19,7 +19,6 @@
  * later (hoop_free_later()), so that whoever is on the stack sees that it is CLOSED.
  */
 #include "control/connection.h"
-#include "base/settings.h"
 #include "control/frame_io.h"
 #include "runtime/watch.h"
 #include <assert.h>
@@ -38,8 +37,7 @@
 enum connection_state {
     CONNECTION_CONNECTING, /* TCP does not know yet whether somebody is there */
     CONNECTION_SHAKING,
-    CONNECTION_WELCOMING, /* until the welcome has gone: an open connection has nothing of it queued
-                           */
+    CONNECTION_WELCOMING, /* until the welcome has gone: an open one has nothing of it queued */
     CONNECTION_OPEN,
     CONNECTION_CLOSED
 };
@@ -49,12 +47,10 @@ struct hoop_connection {
     void *arg;
     int fd;
     struct hoop_watch *watch;
-    struct hoop_timer *timer; /* made when first needed: to try again, or to give up connecting */
-    bool retrying;
+    struct hoop_timer *timer; /* to try again, or to give up connecting */
     enum connection_state state;
-    bool destroyed;
+    bool is_server, retrying, destroyed;
     bool broken; /* say no more, read to the end */
-    bool is_server;
     pid_t pid;
     struct hoop_address local; /* with its port; family 0: a Unix socket, or not connected yet */
     char peer[HOOP_ADDRESS_TEXT_BYTES];
@@ -143,10 +139,12 @@ const char *hoop_connection_peer(const struct hoop_connection *connection)
 
 /* ---- The end ------------------------------------------------------------------------------ */
 
-/* What messages of an open connection are sealed with; NULL: the kernel vouches for them. */
-static struct hoop_frame_seal *connection_seal(struct hoop_connection *connection)
+/* 0; or the errno of the send that did not go. On one machine the kernel vouches for messages. */
+static int connection_send_queued(struct hoop_connection *connection)
 {
-    return connection->reader != NULL ? &connection->out : NULL;
+    return hoop_frame_queue_send(&connection->queue, connection->fd,
+                                 connection->state == CONNECTION_OPEN,
+                                 connection->reader != NULL ? &connection->out : NULL);
 }
 
 /* Gives the other end the reason, if it takes one now. */
@@ -157,8 +155,7 @@ static void connection_say_reject(struct hoop_connection *connection)
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &connection->failure);
     hoop_frame_queue_drop(&connection->queue);
     if (hoop_frame_queue_put(&connection->queue, &frame.header, NULL, 0, !open) == HOOP_OK) {
-        (void)hoop_frame_queue_send(&connection->queue, connection->fd, open,
-                                    connection_seal(connection));
+        (void)connection_send_queued(connection);
     }
 }
 
@@ -195,8 +192,8 @@ void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t co
     va_start(args, format);
     (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
     va_end(args);
-    connection_end(connection, connection->state == CONNECTION_OPEN,
-                   &failure); /* it may be glad to know */
+    /* it may be glad to know */
+    connection_end(connection, connection->state == CONNECTION_OPEN, &failure);
 }
 
 /* Tells the owner that it is over. `why` is used where this end has no reason of its own. */
@@ -207,24 +204,13 @@ static void connection_close(struct hoop_connection *connection, const char *why
     }
     connection->state = CONNECTION_CLOSED;
     hoop_watch_want(connection->watch, 0);
-    if (connection->timer != NULL) {
-        hoop_timer_stop(connection->timer);
-    }
+    hoop_timer_stop(connection->timer);
     (void)hoop_failure_set(&connection->failure, HOOP_REMOTE_ERROR, -1, "%s", why);
     const struct hoop_failure failure = connection->failure;
     connection->owner->closed(connection->arg, connection, &failure);
 }
 
 /* ---- Sending ------------------------------------------------------------------------------ */
-
-static void connection_due(void *arg);
-
-static hoop_result_t connection_need_timer(struct hoop_connection *connection)
-{
-    return connection->timer != NULL
-               ? HOOP_OK
-               : hoop_timer_create(connection_due, connection, &connection->timer);
-}
 
 /* What is worth waking up for. */
 static void connection_watch(const struct hoop_connection *connection)
@@ -248,7 +234,7 @@ static bool connection_send_later(struct hoop_connection *connection, int err)
     if (err == EAGAIN || err == ENOBUFS) {
         return true;
     }
-    if (err == ETOOMANYREFS && connection_need_timer(connection) == HOOP_OK) {
+    if (err == ETOOMANYREFS) {
         hoop_timer_start(connection->timer, CONNECTION_RETRY_MS, 0);
         connection->retrying = true;
         return true;
@@ -270,9 +256,7 @@ static void connection_flush(struct hoop_connection *connection)
     const enum connection_state state = connection->state;
     if (state != CONNECTION_CONNECTING && state != CONNECTION_CLOSED && !connection->broken &&
         !connection->retrying) {
-        const int err =
-            hoop_frame_queue_send(&connection->queue, connection->fd, state == CONNECTION_OPEN,
-                                  connection_seal(connection));
+        const int err = connection_send_queued(connection);
         if (err != 0) {
             (void)connection_send_later(connection, err);
         }
@@ -314,35 +298,12 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
 
 /* ---- Handshake ---------------------------------------------------------------------------- */
 
-/*
- * A hello that was for another port than this came here by a detour: somebody listens there and
- * passes on what he hears. The proof covers what the hello says, so he cannot mend it.
- */
-static bool connection_was_dialled(const struct hoop_connection *connection,
-                                   const struct hoop_frame_hello *hello,
-                                   struct hoop_failure *ret_failure)
-{
-    const struct hoop_address *here = &connection->local;
-    char dialled[HOOP_ADDRESS_TEXT_BYTES];
-    char reached[HOOP_ADDRESS_TEXT_BYTES];
-    if (connection->reader == NULL || hoop_settings()->nat != 0 ||
-        (hoop_address_same_ip(&hello->dialled, here) && hello->dialled.port == here->port)) {
-        return true;
-    }
-    hoop_address_format(&hello->dialled, dialled, sizeof(dialled));
-    hoop_address_format(here, reached, sizeof(reached));
-    (void)hoop_failure_set(ret_failure, HOOP_NOT_AUTHENTICATED, -1,
-                           "who dialled %s came out at %s: a relay stands between, or addresses "
-                           "are translated (then set HOOP_NAT=1)",
-                           dialled, reached);
-    return false;
-}
-
 static bool connection_admit(void *arg, const struct hoop_frame_hello *hello,
                              struct hoop_admission *ret, struct hoop_failure *ret_failure)
 {
     const struct hoop_connection *connection = arg;
-    return connection_was_dialled(connection, hello, ret_failure) &&
+    return (connection->reader == NULL ||
+            hoop_handshake_reached(hello, &connection->local, ret_failure)) &&
            connection->owner->admit(connection->arg, hello, ret, ret_failure);
 }
 
@@ -481,10 +442,10 @@ static void connection_due(void *arg)
     struct hoop_connection *connection = arg;
     connection->retrying = false;
     if (connection->state == CONNECTION_CONNECTING) {
-        char why[HOOP_ADDRESS_TEXT_BYTES + 64];
-        (void)snprintf(why, sizeof(why), "cannot connect to %s: no answer within %u ms",
-                       connection->peer, CONNECTION_CONNECT_MS);
-        connection_close(connection, why);
+        (void)hoop_failure_set(&connection->failure, HOOP_REMOTE_ERROR, -1,
+                               "cannot connect to %s: no answer within %u ms", connection->peer,
+                               CONNECTION_CONNECT_MS);
+        connection_close(connection, "");
     } else {
         connection_flush(connection);
     }
@@ -548,6 +509,9 @@ static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
     hoop_frame_queue_init(&connection->queue);
     hoop_result_t result = connection_know_peer(connection, peer);
     if (result == HOOP_OK) {
+        result = hoop_timer_create(connection_due, connection, &connection->timer);
+    }
+    if (result == HOOP_OK) {
         result = hoop_watch_create(fd, HOOP_WATCH_READ, connection_ready, connection,
                                    &connection->watch);
     }
@@ -573,9 +537,7 @@ hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner 
         connection_create(fd, far ? &peer : NULL, owner, arg, ret_connection);
     if (result == HOOP_OK) {
         (*ret_connection)->is_server = true;
-    }
-    if (result == HOOP_OK && far) {
-        (*ret_connection)->local = local;
+        (*ret_connection)->local = far ? local : (struct hoop_address){.family = 0};
     }
     return result;
 }
@@ -587,19 +549,15 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
                                       const struct hoop_secret *secret, int err)
 {
     struct hoop_frame_hello greeting = *hello;
-    hoop_result_t result = HOOP_OK;
     assert(connection != NULL);
     greeting.dialled = (struct hoop_address){.family = 0};
     if (dialled != NULL) {
         greeting.dialled = *dialled;
         greeting.dialled.scope = 0; /* an interface has its own number on each machine */
         connection->state = CONNECTION_CONNECTING;
-        result = connection_need_timer(connection);
     }
-    if (result == HOOP_OK) {
-        /* waits in the queue while the connection is being made */
-        result = hoop_handshake_greet(&connection->handshake, &greeting, secret);
-    }
+    /* waits in the queue while the connection is being made */
+    const hoop_result_t result = hoop_handshake_greet(&connection->handshake, &greeting, secret);
     if (result == HOOP_OK && dialled != NULL && !connection->broken) {
         hoop_timer_start(connection->timer, CONNECTION_CONNECT_MS, 0);
         connection_connected(connection, err);

@@ -35,6 +35,24 @@ hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
 
 /* ---- The server's side -------------------------------------------------------------------- */
 
+bool hoop_handshake_reached(const struct hoop_frame_hello *hello, const struct hoop_address *here,
+                            struct hoop_failure *ret_failure)
+{
+    char dialled[HOOP_ADDRESS_TEXT_BYTES];
+    char reached[HOOP_ADDRESS_TEXT_BYTES];
+    if (hoop_settings()->nat != 0 ||
+        (hoop_address_same_ip(&hello->dialled, here) && hello->dialled.port == here->port)) {
+        return true;
+    }
+    hoop_address_format(&hello->dialled, dialled, sizeof(dialled));
+    hoop_address_format(here, reached, sizeof(reached));
+    (void)hoop_failure_set(ret_failure, HOOP_NOT_AUTHENTICATED, -1,
+                           "who dialled %s came out at %s: a relay stands between, or addresses "
+                           "are translated (then set HOOP_NAT=1)",
+                           dialled, reached);
+    return false;
+}
+
 /* False: refused, and said so. */
 static bool handshake_admit(struct hoop_handshake *handshake, struct hoop_failure *failure)
 {

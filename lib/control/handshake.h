@@ -53,6 +53,14 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
                                    const struct hoop_frame_hello *hello,
                                    const struct hoop_secret *secret);
 
+/*
+ * Did the client mean to come to this end, over TCP? A hello that was for another port came here by
+ * a detour: somebody listens there and passes on what he hears. The proof covers what the hello
+ * says, so he cannot mend it. False: no, and *ret_failure says so.
+ */
+bool hoop_handshake_reached(const struct hoop_frame_hello *hello, const struct hoop_address *here,
+                            struct hoop_failure *ret_failure);
+
 /* Is it a message of this type that may come now? */
 bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type);
 

@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
+#include "control/dialer.h"
 #include "rendezvous/private_file.h"
-#include "rendezvous/probe.h"
 #include "runtime/wait.h"
 #include "runtime/worker.h"
 #include <assert.h>
@@ -61,15 +61,6 @@ struct file_task {
 
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct file_task *file_posts; /* under file_lock; until their threads have ended */
-
-void hoop_rendezvous_pause(uint64_t ms)
-{
-    struct hoop_job never;
-    assert(ms > 0);
-    hoop_job_init(&never);
-    (void)hoop_job_wait(&never, hoop_deadline_ns(ms), NULL);
-    hoop_job_finish(&never);
-}
 
 /* ---- The file ----------------------------------------------------------------------------- */
 
@@ -259,10 +250,58 @@ static hoop_result_t look_run(struct hoop_worker *worker)
 /* What a caller knows who awaits rank 0. */
 struct await {
     struct hoop_rendezvous rendezvous; /* what the file said last; name "": nothing to dial */
-    struct hoop_probe probe;           /* of that */
     enum file_found found;
     uint64_t deadline_ns;
+    struct hoop_dialer *dialer; /* service thread */
+    struct hoop_job proof; /* complete: somebody proves what the file says, or cannot be tried */
 };
+
+static void await_found(void *arg, struct hoop_connection *connection)
+{
+    struct await *await = arg;
+    hoop_connection_destroy(connection); /* proven, that is all */
+    hoop_job_complete(&await->proof, NULL);
+}
+
+static void await_missed(void *arg, hoop_result_t code, const char *why)
+{
+    struct await *await = arg;
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    (void)hoop_failure_set(&failure, code == HOOP_TIMEOUT ? HOOP_REMOTE_ERROR : code, -1, "%s",
+                           why);
+    hoop_job_complete(&await->proof, &failure);
+}
+
+static void await_hang_up(void *arg)
+{
+    struct await *await = arg;
+    hoop_dialer_destroy(await->dialer);
+    await->dialer = NULL;
+}
+
+static void await_dial(void *arg)
+{
+    static const struct hoop_dialer_owner owner = {.found = await_found, .failed = await_missed};
+    struct await *await = arg;
+    const struct hoop_place place = {.address = await->rendezvous.addresses[0]};
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_HELLO);
+    frame.hello.kind = HOOP_HELLO_CHILD;
+    frame.hello.role = HOOP_ROLE_LEADER_TO_ROOT;
+    memcpy(frame.hello.rendezvous, await->rendezvous.name, sizeof(frame.hello.rendezvous));
+    const struct hoop_dialer_order order = {
+        .places = &place,
+        .count = 1,
+        .hello = &frame.hello,
+        .secret = &await->rendezvous.secret,
+        .deadline_ns = await->deadline_ns,
+    };
+    await_hang_up(await);
+    const hoop_result_t result = hoop_dialer_create(&order, &owner, await, &await->dialer);
+    if (result != HOOP_OK) {
+        await_missed(await, result, hoop_thread_error());
+    }
+}
 
 /* What was found; true: a page that the rendezvous is not. Then it is. */
 static bool await_take(struct file_task *task, struct hoop_rendezvous *rendezvous,
@@ -310,24 +349,30 @@ static hoop_result_t await_fail(const char *file, uint64_t timeout_ms, enum file
                       (unsigned long long)timeout_ms, directory, end);
 }
 
-/* For a moment. True: somebody proves what the file says. */
-static bool await_look(struct file_task *task, struct await *await, uint64_t ms)
+/* Until somebody proves what the file says, the deadline, or that the worker gives up. */
+static hoop_result_t await_proof(struct file_task *task, struct await *await,
+                                 struct hoop_failure *failure)
 {
-    if (await_take(task, &await->rendezvous, &await->found)) {
-        hoop_probe_stop(&await->probe);
-        hoop_probe_start(&await->probe, &await->rendezvous, await->deadline_ns);
+    hoop_result_t result = HOOP_TIMEOUT;
+    for (uint64_t ms = FILE_LOOK_FIRST_MS;
+         result == HOOP_TIMEOUT && hoop_now_ns() < await->deadline_ns; ms = look_later(ms)) {
+        if (await_take(task, &await->rendezvous, &await->found)) {
+            hoop_service_run(await_dial, await);
+        }
+        const hoop_result_t proven = hoop_job_wait(&await->proof, hoop_deadline_ns(ms), NULL);
+        if (proven == HOOP_OK) {
+            return HOOP_OK;
+        }
+        if (proven != HOOP_TIMEOUT) { /* it could not be tried: again */
+            hoop_service_run(await_hang_up, await);
+            hoop_job_finish(&await->proof);
+            hoop_job_init(&await->proof);
+            await->rendezvous.name[0] = 0;
+        }
+        result = hoop_worker_wait(&task->worker, proven == HOOP_TIMEOUT ? 0 : hoop_deadline_ns(ms),
+                                  failure);
     }
-    if (!await->probe.running) {
-        hoop_rendezvous_pause(ms);
-        return false;
-    }
-    const hoop_result_t result = hoop_probe_wait(&await->probe, hoop_deadline_ns(ms), NULL);
-    if (result != HOOP_OK && result != HOOP_TIMEOUT) { /* refused by whoever is there: again */
-        hoop_probe_stop(&await->probe);
-        await->rendezvous.name[0] = 0;
-        hoop_rendezvous_pause(ms);
-    }
-    return result == HOOP_OK;
+    return result;
 }
 
 hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
@@ -335,31 +380,30 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
 {
     struct await await = {.deadline_ns = hoop_deadline_ns(timeout_ms)};
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    uint64_t look_ms = FILE_LOOK_FIRST_MS;
     struct file_task *task = NULL;
-    bool here = false;
     assert(timeout_ms > 0);
-    hoop_result_t result = task_start(file, NULL, look_run, &task);
+    hoop_result_t result = hoop_service_start();
+    if (result == HOOP_OK) {
+        result = task_start(file, NULL, look_run, &task);
+    }
     if (result != HOOP_OK) {
         return result;
     }
-    while (!here && failure.code == HOOP_OK && hoop_now_ns() < await.deadline_ns) {
-        here = await_look(task, &await, look_ms);
-        look_ms = look_later(look_ms);
-        (void)hoop_worker_wait(&task->worker, 0, &failure);
-    }
-    hoop_probe_stop(&await.probe);
+    hoop_job_init(&await.proof);
+    result = await_proof(task, &await, &failure);
+    hoop_service_run(await_hang_up, &await);
+    hoop_job_finish(&await.proof);
     hoop_worker_hold(&task->worker);
     hoop_worker_stop(&task->worker);
     /* a moment to clear up: the process may end next */
     (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS), NULL);
     hoop_worker_release(&task->worker);
-    if (here) {
+    if (result == HOOP_OK) {
         *ret = await.rendezvous;
-    } else if (failure.code != HOOP_OK) {
-        result = hoop_error(failure.code, "%s", failure.text);
-    } else {
+    } else if (result == HOOP_TIMEOUT) {
         result = await_fail(file, timeout_ms, await.found, &await.rendezvous);
+    } else {
+        result = hoop_error(result, "%s", failure.text);
     }
     hoop_secret_wipe(&await, sizeof(await));
     return result;

@@ -56,7 +56,4 @@ void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous);
  * end next. Not on the service thread; NULL: nothing to do. */
 void hoop_file_store_settle(const char *file);
 
-/* Lets a time pass, for whoever looks again and again. Not on the service thread. */
-void hoop_rendezvous_pause(uint64_t ms);
-
 #endif

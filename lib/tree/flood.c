@@ -32,8 +32,8 @@ static bool flood_spans(const struct hoop_leader *leader)
 
 static bool flood_is_any_needed(void)
 {
-    HOOP_LIST_FOR_EACH(at, &hoop_leaders) {
-        const struct hoop_leader *leader = HOOP_CONTAINER_OF(at, struct hoop_leader, node);
+    HOOP_LIST_EACH(const struct hoop_leader, leader, &hoop_leaders, node)
+    {
         if (leader->state == HOOP_LEADER_RUNNING && flood_spans(leader) &&
             !leader->tree.comm_failed) {
             return true;

@@ -76,8 +76,9 @@ static void root_fail_missing(struct hoop_leader *root)
     char missing[HOOP_FAILURE_TEXT_BYTES];
     char address[HOOP_ADDRESS_TEXT_BYTES];
     uint32_t count = 0;
-    HOOP_LIST_FOR_EACH(at, &root->children) {
-        count += HOOP_CONTAINER_OF(at, struct hoop_edge, node)->joined > 0 ? 1 : 0;
+    HOOP_LIST_EACH(const struct hoop_edge, machine, &root->children, node)
+    {
+        count += machine->joined > 0 ? 1 : 0;
     }
     hoop_gather_describe_missing(&root->gather, missing, sizeof(missing));
     hoop_address_format(hoop_endpoint_address(root->endpoint), address, sizeof(address));

@@ -156,11 +156,11 @@ static void test_moved(void **state)
     /* nothing has moved, and then nothing is known: no news */
     const int before = atomic_load(&questions);
     while (atomic_load(&questions) < before + 1) {
-        hoop_rendezvous_pause(10);
+        (void)usleep(10000);
     }
     atomic_store(&answer, 0);
     while (atomic_load(&questions) < before + 2) {
-        hoop_rendezvous_pause(10);
+        (void)usleep(10000);
     }
     assert_int_equal(hoop_job_wait(&watched.moved, 0, NULL), HOOP_TIMEOUT);
     atomic_store(&answer, 2);
