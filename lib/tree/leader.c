@@ -532,6 +532,7 @@ hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
         return HOOP_OK;
     }
     hoop_result_t result = hoop_leader_create(rendezvous, false, &leader);
+    assert(result != HOOP_OK || leader != NULL);
     if (result == HOOP_OK) {
         result = leader_open(leader);
     }

@@ -280,6 +280,7 @@ hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
     struct hoop_leader *root = hoop_leader_find(rendezvous->name, true);
     if (root == NULL) {
         hoop_result_t result = hoop_leader_create(rendezvous, true, &root);
+        assert(result != HOOP_OK || root != NULL);
         if (result == HOOP_OK) {
             result = root_start(root, rendezvous->file);
         }
