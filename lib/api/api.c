@@ -176,7 +176,7 @@ hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id)
         return api_null("hoop_get_unique_id", "id");
     }
     const hoop_result_t result = hoop_service_start();
-    return result == HOOP_OK ? hoop_rendezvous_create(id) : result;
+    return result == HOOP_OK ? hoop_rendezvous_create(false, id) : result;
 }
 
 hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
@@ -276,7 +276,7 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
     }
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_create_here(&id);
+        result = hoop_rendezvous_create(true, &id);
     }
     if (result != HOOP_OK) {
         return hoop_group_spoil(result);

@@ -39,37 +39,22 @@ static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
     return HOOP_OK;
 }
 
-static hoop_result_t serve_create(bool here, hoop_unique_id_t *ret_id)
+hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = true};
-    uint8_t name[HOOP_RENDEZVOUS_NAME_RANDOM];
+    struct hoop_rendezvous rendezvous = {.has_secret = false};
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
-        result = hoop_random(name, sizeof(name));
+        result = hoop_rendezvous_random(&rendezvous);
     }
-    if (result == HOOP_OK) {
-        result = hoop_random(&rendezvous.secret, sizeof(rendezvous.secret));
-    }
-    if (result == HOOP_OK) {
-        hoop_rendezvous_name("hoop-", name, rendezvous.name);
-        result = here ? HOOP_OK : serve_invite(&rendezvous);
+    if (result == HOOP_OK && !here) {
+        result = serve_invite(&rendezvous);
     }
     if (result == HOOP_OK) {
         result = hoop_service_call(serve_run, &rendezvous);
     }
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_to_id(&rendezvous, name, ret_id);
+        result = hoop_rendezvous_to_id(&rendezvous, ret_id);
     }
     hoop_rendezvous_finish(&rendezvous);
     return result;
-}
-
-hoop_result_t hoop_rendezvous_create(hoop_unique_id_t *ret_id)
-{
-    return serve_create(false, ret_id);
-}
-
-hoop_result_t hoop_rendezvous_create_here(hoop_unique_id_t *ret_id)
-{
-    return serve_create(true, ret_id);
 }

@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define FILE_MAGIC "hoop-at"
-#define FILE_VERSION 2u
+#define FILE_VERSION 3u
 #define FILE_PATH_BYTES 2048
 #define FILE_NAME_BYTES (HOOP_RENDEZVOUS_KEY_BYTES + sizeof(".stir0123456789abcdef"))
 #define FILE_LOOK_FIRST_MS 2u
@@ -40,11 +40,10 @@ struct file_page {
     char magic[8];
     uint32_t version;
     uint32_t reserved;
-    char name[HOOP_NAME_BYTES];
-    uint8_t secret[HOOP_SECRET_BYTES];
+    struct hoop_secret secret;
     struct hoop_address address;
 };
-_Static_assert(sizeof(struct file_page) == 8 + 8 + 64 + 32 + 24, "file layout");
+_Static_assert(sizeof(struct file_page) == 8 + 8 + 32 + 24, "file layout");
 
 enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_PAGE };
 
@@ -110,11 +109,10 @@ static enum file_found page_read(int directory, const char *key, struct file_pag
     struct file_page page[2]; /* more than fits would be damage, too */
     const ssize_t bytes = hoop_private_read(directory, key, page, sizeof(page));
     const struct file_page *one = &page[0];
-    const bool good =
-        bytes == sizeof(*one) && memcmp(one->magic, FILE_MAGIC, sizeof(one->magic)) == 0 &&
-        one->version == FILE_VERSION && one->name[0] != 0 &&
-        memchr(one->name, 0, sizeof(one->name)) != NULL && hoop_address_is_valid(&one->address) &&
-        one->address.family != 0 && one->address.port != 0;
+    const bool good = bytes == sizeof(*one) &&
+                      memcmp(one->magic, FILE_MAGIC, sizeof(one->magic)) == 0 &&
+                      one->version == FILE_VERSION && hoop_address_is_valid(&one->address) &&
+                      one->address.family != 0 && one->address.port != 0;
     if (good) {
         *ret_page = *one;
     }
@@ -249,7 +247,7 @@ static hoop_result_t look_run(struct hoop_worker *worker)
 
 /* What a caller knows who awaits rank 0. */
 struct await {
-    struct hoop_rendezvous rendezvous; /* what the file said last; name "": nothing to dial */
+    struct hoop_rendezvous rendezvous; /* what the file said last; no address: nothing to dial */
     enum file_found found;
     uint64_t deadline_ns;
     struct hoop_dialer *dialer; /* service thread */
@@ -312,15 +310,13 @@ static bool await_take(struct file_task *task, struct hoop_rendezvous *rendezvou
     const struct file_page *page = &task->page;
     const bool fresh =
         task->found == FILE_PAGE &&
-        (strcmp(page->name, rendezvous->name) != 0 ||
-         memcmp(page->secret, rendezvous->secret.bytes, HOOP_SECRET_BYTES) != 0 ||
-         memcmp(&page->address, &rendezvous->addresses[0], sizeof(page->address)) != 0);
+        (rendezvous->address_count == 0 ||
+         !hoop_mac_equal(page->secret.bytes, rendezvous->secret.bytes) ||
+         memcmp(&page->address, &rendezvous->addresses[0], sizeof(page->address)) != 0) &&
+        hoop_rendezvous_by_secret(&page->secret, rendezvous) == HOOP_OK;
     if (fresh) {
-        memcpy(rendezvous->name, page->name, sizeof(rendezvous->name));
-        memcpy(rendezvous->secret.bytes, page->secret, HOOP_SECRET_BYTES);
         rendezvous->addresses[0] = page->address;
         rendezvous->address_count = 1;
-        rendezvous->has_secret = true;
     }
     *ret_found = task->found;
     pthread_mutex_unlock(&file_lock);
@@ -367,7 +363,7 @@ static hoop_result_t await_proof(struct file_task *task, struct await *await,
             hoop_service_run(await_hang_up, await);
             hoop_job_finish(&await->proof);
             hoop_job_init(&await->proof);
-            await->rendezvous.name[0] = 0;
+            await->rendezvous.address_count = 0;
         }
         result = hoop_worker_wait(&task->worker, proven == HOOP_TIMEOUT ? 0 : hoop_deadline_ns(ms),
                                   failure);
@@ -417,7 +413,7 @@ static enum file_found post_find(const struct file_task *task, int directory)
     struct file_page page;
     const enum file_found found = page_read(directory, file_key(task->file), &page);
     if (found == FILE_PAGE) {
-        const bool mine = strcmp(page.name, task->page.name) == 0;
+        const bool mine = hoop_mac_equal(page.secret.bytes, task->page.secret.bytes);
         hoop_secret_wipe(&page, sizeof(page));
         return mine ? FILE_PAGE : FILE_DAMAGED;
     }
@@ -491,11 +487,12 @@ static hoop_result_t post_run(struct hoop_worker *worker)
 hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
                                       const struct hoop_address *address)
 {
-    struct file_page page = {.magic = FILE_MAGIC, .version = FILE_VERSION, .address = *address};
+    struct file_page page = {.magic = FILE_MAGIC,
+                             .version = FILE_VERSION,
+                             .secret = rendezvous->secret,
+                             .address = *address};
     struct file_task *task = NULL;
     assert(rendezvous->file != NULL && rendezvous->has_secret);
-    memcpy(page.name, rendezvous->name, sizeof(page.name));
-    memcpy(page.secret, rendezvous->secret.bytes, sizeof(page.secret));
     const hoop_result_t result = task_start(rendezvous->file, &page, post_run, &task);
     assert(result != HOOP_OK || task != NULL);
     if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
@@ -512,7 +509,8 @@ void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous)
 {
     pthread_mutex_lock(&file_lock);
     struct file_task *task = file_posts;
-    while (task != NULL && (task->withdrawn || strcmp(task->page.name, rendezvous->name) != 0)) {
+    while (task != NULL && (task->withdrawn ||
+                            !hoop_mac_equal(task->page.secret.bytes, rendezvous->secret.bytes))) {
         task = task->next;
     }
     if (task != NULL) {

@@ -5,7 +5,7 @@
  * path is a name: what is written lies in the directory PATH.hoop, which only this user can enter
  * and which is there only while ranks are looking for each other.
  *
- *      PATH.hoop/KEY             the rendezvous: name, secret, address
+ *      PATH.hoop/KEY             the rendezvous: secret and address
  *
  * KEY is 32 hexadecimal digits that tell jobs, attempts and calls apart (lib/rendezvous/url.c makes
  * them).
@@ -43,9 +43,9 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
                                     struct hoop_rendezvous *ret);
 
 /*
- * Publishes name and secret of the rendezvous and the address of its root at rendezvous->file,
+ * Publishes the secret of the rendezvous and the address of its root at rendezvous->file,
  * until withdrawn; what goes wrong there is logged. A copy of the rendezvous serves to withdraw:
- * its name counts. Withdraw as soon as nobody needs to look any more. Service thread; they do not
+ * its secret counts. Withdraw as soon as nobody needs to look any more. Service thread; they do not
  * wait.
  */
 hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,

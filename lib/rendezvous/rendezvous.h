@@ -60,10 +60,13 @@ void hoop_rendezvous_finish(struct hoop_rendezvous *rendezvous);
 /* The same for the caller whose join is over: what is to be removed of a file is. */
 void hoop_rendezvous_close(struct hoop_rendezvous *rendezvous);
 
-/* The id of a rendezvous whose name was made of these bytes, with a secret and at most one address.
- */
+/* The rendezvous of this secret, whose name follows from it; of a new one. No addresses. */
+hoop_result_t hoop_rendezvous_by_secret(const struct hoop_secret *secret,
+                                        struct hoop_rendezvous *ret);
+hoop_result_t hoop_rendezvous_random(struct hoop_rendezvous *ret);
+
+/* The id of a rendezvous with a secret and at most one address. */
 hoop_result_t hoop_rendezvous_to_id(const struct hoop_rendezvous *rendezvous,
-                                    const uint8_t name[HOOP_RENDEZVOUS_NAME_RANDOM],
                                     hoop_unique_id_t *ret_id);
 /* HOOP_INVALID_ARGUMENT: the bytes are no unique id of this version. */
 hoop_result_t hoop_rendezvous_from_id(const hoop_unique_id_t *id, struct hoop_rendezvous *ret);

@@ -3,16 +3,16 @@
  * launcher left in the environment.
  *
  *   by            one machine                             several machines
- *   unique id     name and secret: random, in the id      and the root's address, in the id
- *   env://        name: from the secret, or from what     name and secret: from the job's secret;
- *                 tells the job from others               address: MASTER_ADDR
+ *   unique id     secret: random, in the id               and the root's address, in the id
+ *   env://        secret: from the job's, or none: then   secret: from the job's; address:
+ *                 a name from what tells jobs apart       MASTER_ADDR
  *   tcp://        the same, and from the url              the same, with the url's address
  *   file://       the same, and from the url              random, in the file
  *
- * Where a secret is, name and secret of the k-th rendezvous are derived from it and from all that
- * tells jobs and attempts apart: nobody without it can guess the name or pass the handshake, and
- * jobs that share a secret do not meet. Without one, on one machine, others can guess the name, and
- * the kernel vouches for the uid.
+ * Where a secret is, the name follows from it. The secret of the k-th rendezvous is derived from
+ * the job's and from all that tells jobs and attempts apart: nobody without it can guess the name
+ * or pass the handshake, and jobs that share a secret do not meet. Without one, on one machine,
+ * others can guess the name, and the kernel vouches for the uid.
  *
  * A host that is a loopback address means one machine: nobody else could come. Only HOOP_HOSTID
  * makes several machines of one; then they meet there.
@@ -54,19 +54,26 @@ void hoop_rendezvous_name(const char *prefix, const uint8_t bytes[HOOP_RENDEZVOU
     hoop_hex_format(bytes, HOOP_RENDEZVOUS_NAME_RANDOM, ret_name + at);
 }
 
-static hoop_result_t rendezvous_random(struct hoop_rendezvous *ret)
+hoop_result_t hoop_rendezvous_by_secret(const struct hoop_secret *secret,
+                                        struct hoop_rendezvous *ret)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = true};
-    uint8_t name[HOOP_RENDEZVOUS_NAME_RANDOM];
-    hoop_result_t result = hoop_random(name, sizeof(name));
+    uint8_t mac[HOOP_MAC_BYTES];
+    const hoop_result_t result = hoop_hmac(secret, "hoop rendezvous", NULL, 0, NULL, 0, mac);
     if (result == HOOP_OK) {
-        hoop_rendezvous_name("hoop-", name, rendezvous.name);
-        result = hoop_random(&rendezvous.secret, sizeof(rendezvous.secret));
+        *ret = (struct hoop_rendezvous){.has_secret = true, .secret = *secret};
+        hoop_rendezvous_name("hoop-", mac, ret->name);
     }
+    return result;
+}
+
+hoop_result_t hoop_rendezvous_random(struct hoop_rendezvous *ret)
+{
+    struct hoop_secret secret;
+    hoop_result_t result = hoop_random(&secret, sizeof(secret));
     if (result == HOOP_OK) {
-        *ret = rendezvous;
+        result = hoop_rendezvous_by_secret(&secret, ret);
     }
-    hoop_secret_wipe(&rendezvous, sizeof(rendezvous));
+    hoop_secret_wipe(&secret, sizeof(secret));
     return result;
 }
 
@@ -199,17 +206,12 @@ static hoop_result_t rendezvous_by_secret(const struct rendezvous_call *call,
                                           const struct hoop_secret *key,
                                           struct hoop_rendezvous *ret)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = true};
-    uint8_t mac[HOOP_MAC_BYTES];
-    hoop_result_t result = rendezvous_derive(call, key, "hoop rendezvous", mac);
+    struct hoop_secret secret;
+    hoop_result_t result = rendezvous_derive(call, key, "hoop job", secret.bytes);
     if (result == HOOP_OK) {
-        hoop_rendezvous_name("hoop-", mac, rendezvous.name);
-        result = rendezvous_derive(call, key, "hoop job", rendezvous.secret.bytes);
+        result = hoop_rendezvous_by_secret(&secret, ret);
     }
-    if (result == HOOP_OK) {
-        *ret = rendezvous;
-    }
-    hoop_secret_wipe(&rendezvous, sizeof(rendezvous));
+    hoop_secret_wipe(&secret, sizeof(secret));
     return result;
 }
 
@@ -337,7 +339,7 @@ static hoop_result_t rendezvous_serve_at_file(const struct rendezvous_call *call
 {
     hoop_result_t result = hoop_file_store_prepare(file, call->timeout_ms);
     if (result == HOOP_OK) {
-        result = rendezvous_random(ret);
+        result = hoop_rendezvous_random(ret);
     }
     ret->address_count = 1;
     ret->file = file;
@@ -418,7 +420,7 @@ static hoop_result_t rendezvous_at(struct rendezvous_call *call, struct hoop_ren
 {
     hoop_result_t result = rendezvous_take_number(call);
     if (result == HOOP_OK && call->launcher.n == 1) {
-        return rendezvous_random(ret); /* nobody else comes */
+        return hoop_rendezvous_random(ret); /* nobody else comes */
     }
     rendezvous_name_job(call);
     if (result == HOOP_OK) {

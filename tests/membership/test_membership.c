@@ -112,7 +112,7 @@ static void test_unique_id(void **state)
     struct hoop_rendezvous other;
     hoop_unique_id_t id;
     (void)state;
-    assert_int_equal(hoop_rendezvous_create(&id), HOOP_OK);
+    assert_int_equal(hoop_rendezvous_create(false, &id), HOOP_OK);
     assert_int_equal(hoop_rendezvous_from_id(&id, &rendezvous), HOOP_OK);
     assert_true(rendezvous.has_secret);
     /* two comms at the same time, one whose leader was there before and one without secret */

@@ -332,7 +332,7 @@ static void test_damaged_file(void **state)
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t size = read(fd, bytes, sizeof(bytes));
     close(fd);
-    assert_in_range(size, 100, sizeof(bytes) - 1);
+    assert_in_range(size, 64, sizeof(bytes) - 1);
     struct asker reader = start_reader(1, 1);
     for (ssize_t cut = 0; cut < size; cut += 7) {
         write_file(path, bytes, (size_t)cut, 0600);

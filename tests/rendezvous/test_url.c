@@ -284,7 +284,7 @@ static void try_id(int answers, const void *here)
 {
     hoop_unique_id_t id;
     struct answer answer = {.n = 0};
-    answer.result = here != NULL ? hoop_rendezvous_create_here(&id) : hoop_rendezvous_create(&id);
+    answer.result = hoop_rendezvous_create(here != NULL, &id);
     if (answer.result == HOOP_OK) {
         answer.result = hoop_rendezvous_from_id(&id, &answer.rendezvous);
     }

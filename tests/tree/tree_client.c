@@ -261,13 +261,11 @@ static uint16_t a_port(void)
 
 struct hoop_rendezvous a_meeting(void)
 {
-    struct hoop_rendezvous rendezvous = {
-        .has_secret = true,
-        .address_count = 1,
-        .addresses = {{.family = 4, .port = a_port(), .ip = {127, 0, 0, 1}}},
-    };
-    assert_int_equal(hoop_endpoint_name(rendezvous.name), HOOP_OK);
-    assert_int_equal(hoop_random(&rendezvous.secret, sizeof(rendezvous.secret)), HOOP_OK);
+    struct hoop_rendezvous rendezvous;
+    assert_int_equal(hoop_rendezvous_random(&rendezvous), HOOP_OK);
+    rendezvous.address_count = 1;
+    rendezvous.addresses[0] =
+        (struct hoop_address){.family = 4, .port = a_port(), .ip = {127, 0, 0, 1}};
     return rendezvous;
 }
 
