@@ -32,9 +32,9 @@
  *     device   NULL or CUDA   asynchronous, ordered on it (NULL: the legacy default stream)
  *     device   host stream    HOOP_INVALID_USAGE
  *
- * This version moves host buffers with a NULL stream. Every function and combination that this
- * version does not do returns HOOP_UNSUPPORTED, leaves a sentence in hoop_get_last_error() and
- * changes nothing; each such function says so below.
+ * This version moves host buffers with a NULL stream or a host stream. Every function and
+ * combination that this version does not do returns HOOP_UNSUPPORTED, leaves a sentence in
+ * hoop_get_last_error() and changes nothing; each such function says so below.
  *
  * Errors. Every function that can fail returns hoop_result_t. Outputs are written only on
  * success. HOOP_INVALID_ARGUMENT, HOOP_INVALID_USAGE and HOOP_UNSUPPORTED are the caller's
@@ -57,14 +57,14 @@
  * (PTHREAD_CANCEL_ASYNCHRONOUS) must be off.
  *
  * fork. A child that was forked while hoop was in use can't use it; it may exec, or exit. What it
- * inherited can be let go: hoop_comm_destroy(), hoop_comm_abort() and hoop_mem_free() do nothing
- * and return HOOP_OK, so destructors may run. Everything else that would do something returns
- * HOOP_INVALID_USAGE. A child that was forked before the first use of hoop is a process like any
- * other.
+ * inherited can be let go: hoop_comm_destroy(), hoop_comm_abort(), hoop_stream_destroy() and
+ * hoop_mem_free() do nothing and return HOOP_OK, so destructors may run. Everything else that would
+ * do something returns HOOP_INVALID_USAGE. A child that was forked before the first use of hoop is
+ * a process like any other.
  *
- * exit. A process may call exit() while other threads of it are inside hoop, and handlers of
- * atexit() and destructors of static objects may end comms. The library can't be unloaded:
- * dlclose() leaves it where it is, with its thread.
+ * exit. A process may call exit() while other threads of it are inside hoop or work is queued, for
+ * which it does not wait; handlers of atexit() and destructors of static objects may end comms. The
+ * library can't be unloaded: dlclose() leaves it where it is, with its threads.
  */
 #ifndef HOOP_H
 #define HOOP_H
@@ -316,14 +316,16 @@ HOOP_API hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nrank
                                                     const hoop_config_t *config);
 
 /*
- * Says goodbye: flushes what this rank still owes the others. After it no operation may be
- * called; hoop_comm_destroy() remains. Does not wait for other ranks.
+ * Says goodbye: waits for what is queued on the comm, and flushes what this rank still owes the
+ * others. After it no operation may be called; hoop_comm_destroy() remains. Does not wait for other
+ * ranks, but where queued work needs them.
  */
 HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
 
 /*
  * Finalizes if that was not done, then frees; also what hoop_comm_abort() left. The handle is dead
- * afterwards. No call of this rank on comm may be running, or begin. NULL is allowed. The other
+ * afterwards. No call of this rank on comm may be running, or begin; what is queued is waited for,
+ * or ended where comm has failed. NULL is allowed. The other
  * ranks need not call it at the same time. HOOP_INVALID_USAGE, and nothing happened: the calling
  * thread has calls on comm in an open group. A process that speaks for its machine may wait at
  * exit(), for up to 5 s, until the others need it no more; _exit() cannot.
@@ -332,13 +334,14 @@ HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
 
 /*
  * Ends the comm at once: on all ranks running and future operations fail, saying which rank
- * aborted. Operations of this rank that other threads are inside of return HOOP_ABORTED; when the
- * last of them has left, everything that the comm holds is given back, but for the handle (less
- * than 4 KiB). That one answers: a thread that is about to call gets HOOP_ABORTED (or, where the
- * comm had failed before, that failure), hoop_comm_get_async_error() and hoop_get_last_error() say
- * why, until hoop_comm_destroy() frees it, which a program need not call. May be repeated. Needs no
- * co-operation from peers. NULL is allowed. HOOP_TIMEOUT: a thread that is inside did not leave
- * within a minute (stopped in a debugger, or in a log callback), and nothing was given back.
+ * aborted. Operations of this rank that are queued, or that other threads are inside of, return
+ * HOOP_ABORTED; when the last of them has left, everything that the comm holds is given back, but
+ * for the handle (less than 4 KiB). That one answers: a thread that is about to call gets
+ * HOOP_ABORTED (or, where the comm had failed before, that failure), hoop_comm_get_async_error()
+ * and hoop_get_last_error() say why, until hoop_comm_destroy() frees it, which a program need not
+ * call. May be repeated. Needs no co-operation from peers. NULL is allowed. HOOP_TIMEOUT: a thread
+ * that is inside did not leave within a minute (stopped in a debugger, or in a log callback), and
+ * nothing was given back.
  */
 HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
 
@@ -494,6 +497,10 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * thread drives several comms. Groups nest. End returns when all are complete, with the first
  * failure. A comm is free for other threads as soon as its own calls are complete.
  *
+ * Calls with a host stream are queued at the end, as one piece; end returns then. Where they name
+ * several streams the piece begins when all of these have come to it, and none goes on before it is
+ * complete, as with NCCL. Where one of the calls has no stream, end waits for the piece.
+ *
  * With a caller's mistake inside, end returns that and runs nothing: the other ranks, which know
  * nothing of it, wait until op_timeout_ms, unless this one aborts the comms.
  *
@@ -550,28 +557,43 @@ HOOP_API hoop_result_t hoop_comm_window_register(hoop_comm_t comm, void *buff, s
                                                  hoop_window_t *win, int win_flags);
 HOOP_API hoop_result_t hoop_comm_window_deregister(hoop_comm_t comm, hoop_window_t win);
 
-/* ---- Host streams and tickets: HOOP_UNSUPPORTED in this version --------------------------- */
+/* ---- Host streams and tickets ------------------------------------------------------------- */
 
 /*
  * A queue of operations on host buffers. A collective, a send or a receive that is given a stream
- * returns when it is queued; its buffers are borrowed until it is complete. Operations of one
- * stream run one after the other in the order of the calls, those of different streams
- * independently, whatever comms they use; on one comm, blocking calls and queued ones run in the
- * order of the calls. What a group collects on a stream is queued as one piece at its end. Bad
- * arguments are refused by the call itself; a failure later is told by the tickets, by
- * hoop_stream_synchronize() and by hoop_comm_get_async_error(), and does not hold up operations of
- * other comms behind it. A thread of hoop's own does the work; without work it sleeps.
+ * returns when it is queued; its buffers are borrowed until it is complete, everything else is
+ * copied. Operations of one stream run one after the other in the order of the calls, those of
+ * different streams independently, whatever comms they use; on one comm, blocking calls and queued
+ * ones run in the order of the calls. As many may be queued as there is memory for: some 500 bytes
+ * each.
  *
- * Any thread may use a stream. In a child after fork() a stream is not usable.
+ * A bad argument, and a comm that has failed, are refused by the call itself; a later failure is
+ * told by the tickets, by hoop_stream_synchronize() and by hoop_comm_get_async_error(), and does
+ * not hold up operations of other comms behind it. The work is done by a thread of hoop's own,
+ * which sleeps while there is none, or by a thread that waits for it in a function below.
+ *
+ * Any thread may use a stream. In a child after fork() it is not usable.
+ *
+ *     hoop_all_reduce(grad, grad, count, HOOP_FLOAT32, HOOP_AVG, comm, stream);
+ *     hoop_stream_record(stream, &ticket);
+ *     ...                                                 // compute something else
+ *     result = hoop_ticket_wait(ticket, -1);              // now grad may be used
+ *
+ * HOOP_INVALID_ARGUMENT: the stream was destroyed. HOOP_UNSUPPORTED: it is another kind of handle.
+ * At most 4096 at the same time: HOOP_OUT_OF_MEMORY.
  */
 HOOP_API hoop_result_t hoop_stream_create(hoop_stream_t *stream);
 
-/* Waits for what is queued, then frees the stream. Its tickets stay valid. NULL is allowed. */
+/*
+ * Waits for what is queued, then frees the stream, whatever it returns: as
+ * hoop_stream_synchronize(). Tickets stay valid; of the last 64 streams that were destroyed the
+ * results stay too, then they are HOOP_OK. NULL is allowed.
+ */
 HOOP_API hoop_result_t hoop_stream_destroy(hoop_stream_t stream);
 
 /*
  * Waits until everything queued so far is complete; returns the first failure among what was
- * queued since the last call of this function on stream.
+ * complete since the last call of this function on stream.
  */
 HOOP_API hoop_result_t hoop_stream_synchronize(hoop_stream_t stream);
 
@@ -595,9 +617,11 @@ typedef struct {
 HOOP_API hoop_result_t hoop_stream_record(hoop_stream_t stream, hoop_ticket_t *ticket);
 
 /*
- * Waits for a ticket; timeout_ms < 0: for as long as the operations may take. HOOP_TIMEOUT: it is
- * not complete yet, and nothing else happened. Results of tickets that were not asked for are
- * forgotten after the next 65536 of the stream; then HOOP_OK or the comm's failure.
+ * Waits for a ticket, and returns its result; timeout_ms < 0: for as long as the operations may
+ * take. HOOP_TIMEOUT before that: it is not complete yet, and nothing else happened;
+ * hoop_ticket_query() tells this from an operation whose own deadline has passed. The results of
+ * the last 65536 tickets of a stream are remembered; an older one has the last failure that was
+ * forgotten, or HOOP_OK.
  */
 HOOP_API hoop_result_t hoop_ticket_wait(hoop_ticket_t ticket, int timeout_ms);
 

@@ -3,6 +3,7 @@
  * transfers (exec/exchange.h), also the empty ones: so counts that differ are found and named.
  */
 #include "api/group.h"
+#include "api/streams.h"
 #include "comm/comm.h"
 #include "comm/driver.h"
 
@@ -56,10 +57,6 @@ static hoop_result_t vectors_check(const struct vector vectors[2], hoop_datatype
     if (comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
     }
-    if (stream != NULL) {
-        return hoop_error(HOOP_UNSUPPORTED,
-                          "%s: streams are not supported by this version; pass NULL", function);
-    }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
                           (int)type, HOOP_NUM_DATATYPES - 1);
@@ -75,7 +72,7 @@ static hoop_result_t vectors_check(const struct vector vectors[2], hoop_datatype
                             function, comm->rank, vectors[0].counts[comm->rank], comm->rank,
                             vectors[1].counts[comm->rank], comm->rank);
     }
-    return result;
+    return result == HOOP_OK ? hoop_streams_check(function, stream) : result;
 }
 
 /* ---- Overlaps ------------------------------------------------------------------------------- */
@@ -171,7 +168,7 @@ static struct hoop_transfer *vectors_transfers(const struct vector vectors[2],
 }
 
 static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatype_t type,
-                                    struct hoop_comm *comm)
+                                    struct hoop_comm *comm, hoop_stream_t stream)
 {
     const struct hoop_signature signature = {
         .collective = HOOP_COLL_ALLTOALLV, .type = (uint32_t)type, .root = -1};
@@ -183,8 +180,11 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
     const struct hoop_request request = {.signature = signature, .out = transfers};
     hoop_result_t result = HOOP_OK;
     if (hoop_group_open()) {
-        result = hoop_group_add(comm, &request);
+        result = hoop_group_add(comm, &request, stream);
         transfers = result == HOOP_OK ? NULL : transfers; /* the group's now */
+    } else if (stream != NULL) {
+        const struct hoop_work work = {.comm = comm, .request = request};
+        return hoop_streams_submit(&stream, 1, &work, 1, false);
     } else {
         result = hoop_comm_submit(comm, &request);
     }
@@ -205,5 +205,6 @@ hoop_result_t hoop_alltoallv(const void *sendbuff, const size_t *sendcounts, con
     if (result == HOOP_OK) {
         result = vectors_check_overlaps(vectors, hoop_datatype_bytes(datatype), comm->n);
     }
-    return result == HOOP_OK ? vectors_submit(vectors, datatype, comm) : hoop_group_spoil(result);
+    return result == HOOP_OK ? vectors_submit(vectors, datatype, comm, stream)
+                             : hoop_group_spoil(result);
 }

@@ -4,6 +4,7 @@
  * texts: base/error.c.)
  */
 #include "api/group.h"
+#include "api/streams.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "membership/serve.h"
@@ -303,6 +304,9 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
                           "hoop_comm_destroy: this thread has calls on the communicator in an open "
                           "group; expected hoop_group_end() before, or hoop_comm_abort()");
     }
+    if (comm != NULL && !hoop_is_forked() && hoop_comm_state(comm, NULL) != HOOP_OK) {
+        hoop_streams_drop(comm);
+    }
     return hoop_comm_end(comm);
 }
 
@@ -313,6 +317,7 @@ hoop_result_t hoop_comm_abort(hoop_comm_t comm)
     }
     hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u aborted the communicator",
                     comm->rank);
+    hoop_streams_drop(comm);
     return hoop_comm_release(comm, API_ABORT_PATIENCE_MS);
 }
 
@@ -330,6 +335,7 @@ hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags)
     }
     hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u revoked the communicator",
                     comm->rank);
+    hoop_streams_drop(comm);
     return HOOP_OK;
 }
 

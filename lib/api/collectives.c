@@ -3,6 +3,7 @@
  * checks in line, since its smallest calls are nothing but latency.
  */
 #include "api/group.h"
+#include "api/streams.h"
 #include "base/collective.h"
 #include "comm/comm.h"
 #include "comm/ops.h"
@@ -24,10 +25,17 @@ struct collective_call {
     hoop_stream_t stream;
 };
 
-static hoop_result_t collective_submit(struct hoop_comm *comm, const struct hoop_request *request)
+static hoop_result_t collective_submit(struct hoop_comm *comm, const struct hoop_request *request,
+                                       hoop_stream_t stream)
 {
-    return __builtin_expect(hoop_group_open(), 0) ? hoop_group_add(comm, request)
-                                                  : hoop_comm_submit(comm, request);
+    if (__builtin_expect(hoop_group_open(), 0)) {
+        return hoop_group_add(comm, request, stream);
+    }
+    if (__builtin_expect(stream == NULL, 1)) {
+        return hoop_comm_submit(comm, request);
+    }
+    const struct hoop_work work = {.comm = comm, .request = *request};
+    return hoop_streams_submit(&stream, 1, &work, 1, false);
 }
 
 /* ---- Checks --------------------------------------------------------------------------------- */
@@ -40,10 +48,6 @@ static hoop_result_t collective_check(const struct collective_call *call)
     const size_t type_bytes = hoop_datatype_bytes(call->type);
     if (call->comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
-    }
-    if (call->stream != NULL) {
-        return hoop_error(HOOP_UNSUPPORTED,
-                          "%s: streams are not supported by this version; pass NULL", function);
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
@@ -63,7 +67,7 @@ static hoop_result_t collective_check(const struct collective_call *call)
                           "%s: count is %zu, more than the address space holds", function,
                           call->count);
     }
-    return HOOP_OK;
+    return hoop_streams_check(function, call->stream);
 }
 
 /* Where the output lies if it is the input's memory, as the table says; NULL: nowhere. */
@@ -140,7 +144,7 @@ static hoop_result_t collective_call(const struct collective_call *call)
         .out = out_bytes > 0 ? call->out : NULL,
         .scalar = scalar,
     };
-    return collective_submit(call->comm, &request);
+    return collective_submit(call->comm, &request, call->stream);
 }
 
 /* ---- The functions -------------------------------------------------------------------------- */
@@ -174,7 +178,7 @@ hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count
         .in = sendbuff,
         .out = recvbuff,
     };
-    return collective_submit(comm, &request);
+    return collective_submit(comm, &request, NULL);
 }
 
 hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream)

@@ -1,5 +1,7 @@
 /* Groups (see group.h). The state is the thread's own; nothing is shared. */
 #include "api/group.h"
+#include "api/streams.h"
+#include "stream/queue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +14,11 @@ struct group_birth {
 struct group {
     uint32_t depth;
     hoop_result_t spoiled;
-    struct hoop_comm_work *work;
+    struct hoop_work *work;
     size_t count, room;
+    hoop_stream_t *streams; /* each once */
+    size_t n_streams;
+    bool blocks; /* a call has no stream */
     struct group_birth *births;
     size_t n_births;
 };
@@ -44,11 +49,32 @@ hoop_result_t hoop_group_spoil(hoop_result_t code)
     return code;
 }
 
-hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request)
+/* The end puts all calls on all streams that they name. */
+static hoop_result_t group_add_stream(hoop_stream_t stream)
+{
+    size_t i = 0;
+    while (i < group.n_streams && group.streams[i] != stream) {
+        i++;
+    }
+    if (stream == NULL || i < group.n_streams) {
+        group.blocks |= stream == NULL;
+        return HOOP_OK;
+    }
+    hoop_stream_t *grown = realloc(group.streams, (i + 1) * sizeof(hoop_stream_t));
+    if (grown == NULL) {
+        return hoop_group_spoil(
+            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group on %zu streams", i + 1));
+    }
+    group.streams = grown;
+    grown[group.n_streams++] = stream;
+    return HOOP_OK;
+}
+
+static hoop_result_t group_add(struct hoop_comm *comm, const struct hoop_request *request)
 {
     if (group.count == group.room) {
         const size_t room = group.room == 0 ? 16 : group.room * 2;
-        struct hoop_comm_work *grown = realloc(group.work, room * sizeof(*grown));
+        struct hoop_work *grown = realloc(group.work, room * sizeof(*grown));
         if (grown == NULL) {
             return hoop_group_spoil(
                 hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", room));
@@ -56,12 +82,24 @@ hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *
         group.work = grown;
         group.room = room;
     }
-    group.work[group.count++] = (struct hoop_comm_work){.comm = comm, .request = *request};
+    group.work[group.count++] = (struct hoop_work){.comm = comm, .request = *request};
     return HOOP_OK;
 }
 
-hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_transfer *transfer)
+hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request,
+                             hoop_stream_t stream)
 {
+    const hoop_result_t result = group_add_stream(stream);
+    return result == HOOP_OK ? group_add(comm, request) : result;
+}
+
+hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_transfer *transfer,
+                                      hoop_stream_t stream)
+{
+    const hoop_result_t added = group_add_stream(stream);
+    if (added != HOOP_OK) {
+        return added;
+    }
     struct hoop_transfer *copy = malloc(sizeof(*copy));
     if (copy == NULL) {
         return hoop_group_spoil(hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer"));
@@ -78,7 +116,7 @@ hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_
     }
     /* out: the first of them; in: the last, to append to. */
     const struct hoop_request request = {.signature = transfer->signature, .in = copy, .out = copy};
-    const hoop_result_t result = hoop_group_add(comm, &request);
+    const hoop_result_t result = group_add(comm, &request);
     if (result != HOOP_OK) {
         free(copy);
     }
@@ -89,11 +127,11 @@ hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_
  * Transfers first: whatever the order of a rank's calls in a group, no rank waits in a collective
  * for one that waits for its transfers.
  */
-static void group_transfers_first(struct hoop_comm_work *work, size_t count)
+static void group_transfers_first(struct hoop_work *work, size_t count)
 {
     size_t first = 0;
     for (size_t i = 0; i < count; i++) {
-        const struct hoop_comm_work moved = work[i];
+        const struct hoop_work moved = work[i];
         if (moved.request.signature.collective == HOOP_TRANSFER) {
             memmove(&work[first + 1], &work[first], (i - first) * sizeof(*work));
             work[first++] = moved;
@@ -101,7 +139,7 @@ static void group_transfers_first(struct hoop_comm_work *work, size_t count)
     }
 }
 
-static hoop_result_t group_check_transfers(const struct hoop_comm_work *work, size_t count)
+static hoop_result_t group_check_transfers(const struct hoop_work *work, size_t count)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
@@ -110,22 +148,6 @@ static hoop_result_t group_check_transfers(const struct hoop_comm_work *work, si
         }
     }
     return result;
-}
-
-static void group_free_transfers(struct hoop_comm_work *work, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t collective = work[i].request.signature.collective;
-        if (collective == HOOP_COLL_ALLTOALLV) {
-            free(work[i].request.out); /* all in one piece */
-        }
-        struct hoop_transfer *at = collective == HOOP_TRANSFER ? work[i].request.out : NULL;
-        while (at != NULL) {
-            struct hoop_transfer *next = at->next;
-            free(at);
-            at = next;
-        }
-    }
 }
 
 hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret)
@@ -172,6 +194,21 @@ hoop_result_t hoop_group_start(void)
     return HOOP_OK;
 }
 
+/* What the calls own goes with them; in a group that is spoilt they end here. */
+static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
+{
+    group_transfers_first(ended->work, ended->count);
+    if (result == HOOP_OK && ended->n_streams > 0) {
+        return hoop_streams_submit(ended->streams, ended->n_streams, ended->work, ended->count,
+                                   ended->blocks);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_batch_run(ended->work, ended->count);
+    }
+    hoop_work_finish(ended->work, ended->count);
+    return result;
+}
+
 hoop_result_t hoop_group_end(void)
 {
     if (hoop_is_forked()) {
@@ -185,18 +222,14 @@ hoop_result_t hoop_group_end(void)
     }
     /* The state is reset before the work runs: a callback or a signal handler sees no group. */
     hoop_result_t result = group_deliver(group.spoiled);
-    struct hoop_comm_work *work = group.work;
-    const size_t count = group.count;
-    free(group.births);
+    const struct group ended = group;
     group = (struct group){0};
+    free(ended.births);
     if (result == HOOP_OK) {
-        result = group_check_transfers(work, count);
+        result = group_check_transfers(ended.work, ended.count);
     }
-    if (result == HOOP_OK) {
-        group_transfers_first(work, count);
-        result = hoop_comm_submit_all(work, count);
-    }
-    group_free_transfers(work, count);
-    free(work);
+    result = group_run(&ended, result);
+    free(ended.work);
+    free(ended.streams);
     return result;
 }

@@ -2,7 +2,7 @@
 #ifndef HOOP_GROUP_H
 #define HOOP_GROUP_H
 
-#include "comm/driver.h"
+#include "stream/batch.h"
 
 /* True between start and end in the calling thread. */
 bool hoop_group_open(void);
@@ -11,9 +11,11 @@ bool hoop_group_open(void);
  * Adds a call to the calling thread's group; the comm's birth: the comm goes to *ret at the end.
  * A failure spoils the group: its end returns it and runs nothing.
  */
-hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request);
+hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request,
+                             hoop_stream_t stream);
 /* A send or receive, copied. Those of one comm run together, before its collectives. */
-hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_transfer *transfer);
+hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_transfer *transfer,
+                                      hoop_stream_t stream);
 hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret);
 
 /* Does the calling thread's open group hold a call on this comm? */

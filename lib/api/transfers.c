@@ -1,7 +1,9 @@
 /* Point-to-point: checks, a transfer, the comm. */
 #include "api/group.h"
+#include "api/streams.h"
 #include "comm/comm.h"
 #include "comm/driver.h"
+#include <stdlib.h>
 
 static hoop_result_t transfer_check(const char *function, const void *buffer, size_t count,
                                     hoop_datatype_t type, int peer, const struct hoop_comm *comm,
@@ -10,10 +12,6 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     const size_t type_bytes = hoop_datatype_bytes(type);
     if (comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
-    }
-    if (stream != NULL) {
-        return hoop_error(HOOP_UNSUPPORTED,
-                          "%s: streams are not supported by this version; pass NULL", function);
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
@@ -35,7 +33,21 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
                           "%s: rank %d with itself: a send and a receive in one group", function,
                           peer);
     }
-    return HOOP_OK;
+    return hoop_streams_check(function, stream);
+}
+
+/* On a stream it outlives the call. */
+static hoop_result_t transfer_queue(const struct hoop_transfer *transfer, struct hoop_comm *comm,
+                                    hoop_stream_t stream)
+{
+    struct hoop_transfer *copy = malloc(sizeof(*copy));
+    if (copy == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer");
+    }
+    *copy = *transfer;
+    const struct hoop_work work = {.comm = comm,
+                                   .request = {.signature = transfer->signature, .out = copy}};
+    return hoop_streams_submit(&stream, 1, &work, 1, false);
 }
 
 static hoop_result_t transfer_call(const char *function, void *buffer, size_t count,
@@ -57,7 +69,10 @@ static hoop_result_t transfer_call(const char *function, void *buffer, size_t co
                       .count = count},
     };
     if (hoop_group_open()) {
-        return hoop_group_add_transfer(comm, &transfer);
+        return hoop_group_add_transfer(comm, &transfer, stream);
+    }
+    if (stream != NULL) {
+        return transfer_queue(&transfer, comm, stream);
     }
     const struct hoop_request request = {.signature = transfer.signature, .out = &transfer};
     return hoop_comm_submit(comm, &request);

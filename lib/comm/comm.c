@@ -406,6 +406,7 @@ static hoop_result_t comm_lay_out(struct hoop_comm *comm)
     hoop_history_init(&comm->history);
     comm->agreed.oversubscribed = oversubscribed;
     comm->spin_ns = oversubscribed ? 0 : hoop_settings()->spin_us * 1000;
+    comm->roomy = comm->spin_ns != 0 && 2 * comm_local_ranks(roster->here) <= hoop_usable_cpus();
     result = comm_prepare(comm, roster);
     if (result != HOOP_OK) {
         return result;

@@ -7,7 +7,6 @@
 #include "base/log.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* So long a link of a rank that has left may take to show up. */
 #define DRIVER_LEFT_PATIENCE_NS HOOP_NS_PER_S
@@ -113,11 +112,7 @@ static bool driver_is_stuck(struct hoop_comm *comm)
            hoop_links_are_stuck(&comm->links, comm->dead_after_ms, &comm->operation.failure);
 }
 
-/*
- * Moves the running operation. look: and ends it when the comm has failed, or the awaited rank has
- * left, and nothing moves any more.
- */
-static enum hoop_poll driver_poll(void *arg, bool look)
+enum hoop_poll hoop_driver_poll(void *arg, bool look)
 {
     struct hoop_comm *comm = arg;
     struct hoop_operation *operation = &comm->operation;
@@ -159,7 +154,7 @@ static void driver_begin(struct hoop_comm *comm, const struct hoop_request *requ
     hoop_history_begin(&comm->history, comm->board.sequence, &request->signature);
 }
 
-static hoop_result_t driver_end(struct hoop_comm *comm, hoop_result_t waited)
+hoop_result_t hoop_driver_end(struct hoop_comm *comm, hoop_result_t waited)
 {
     struct hoop_operation *operation = &comm->operation;
     atomic_store_explicit(&comm->waiting, 0, memory_order_relaxed);
@@ -177,6 +172,16 @@ static hoop_result_t driver_end(struct hoop_comm *comm, hoop_result_t waited)
     return result;
 }
 
+hoop_result_t hoop_driver_begin(struct hoop_comm *comm, const struct hoop_request *request)
+{
+    const hoop_result_t refused = driver_refuse(comm);
+    if (refused == HOOP_OK) {
+        comm->deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
+        driver_begin(comm, request);
+    }
+    return refused;
+}
+
 /* With the turn, which it gives back. */
 static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_request *request)
 {
@@ -189,7 +194,7 @@ static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_reques
     } else {
         struct hoop_sleeper *sleeper = &comm->sleeper;
         const struct hoop_wait wait = {
-            .poll = driver_poll,
+            .poll = hoop_driver_poll,
             .arg = comm,
             .sleepers = &sleeper,
             .n_sleepers = 1,
@@ -197,14 +202,13 @@ static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_reques
             .timeout_ms = comm->op_timeout_ms,
         };
         driver_begin(comm, request);
-        result = driver_end(comm, hoop_wait(&wait));
+        result = hoop_driver_end(comm, hoop_wait(&wait));
     }
     hoop_turn_leave(&comm->turn);
     return result;
 }
 
-/* The turn did not come: who has it is stuck, and the order of calls can't be kept any more. */
-static hoop_result_t driver_miss_turn(struct hoop_comm *comm)
+hoop_result_t hoop_driver_miss_turn(struct hoop_comm *comm)
 {
     const unsigned long long patience_ms = hoop_comm_patience_ms(comm);
     hoop_comm_raise(comm, HOOP_TIMEOUT, (int)comm->rank,
@@ -222,7 +226,7 @@ static hoop_result_t driver_submit(struct hoop_comm *comm, const struct hoop_req
     const int before = hoop_cancel_off();
     const hoop_result_t entered = hoop_turn_enter(&comm->turn, hoop_comm_patience_ms(comm));
     const hoop_result_t result =
-        entered == HOOP_OK ? driver_run(comm, request) : driver_miss_turn(comm);
+        entered == HOOP_OK ? driver_run(comm, request) : hoop_driver_miss_turn(comm);
     hoop_cancel_restore(before);
     return result;
 }
@@ -236,203 +240,4 @@ hoop_result_t hoop_comm_submit(struct hoop_comm *comm, const struct hoop_request
     const bool small = what->count < comm->small_counts[what->collective];
     return small && hoop_turn_take(&comm->turn) ? driver_run(comm, request)
                                                 : driver_submit(comm, request);
-}
-
-/* ---- Several comms at once ------------------------------------------------------------------ */
-
-/*
- * One comm of a batch. Its turn is asked for when the batch begins and given back when its work is
- * over, whatever the others do: nobody waits for one comm while holding still another.
- */
-struct batch_comm {
-    struct hoop_comm *comm;
-    enum { BATCH_QUEUED, BATCH_RUNNING, BATCH_OVER } state;
-    size_t at; /* index of the work that runs, or is to be the first */
-    struct hoop_turn_place place;
-};
-
-struct batch {
-    struct hoop_comm_work *work;
-    size_t count;
-    struct batch_comm *comms;
-    struct hoop_sleeper **sleepers; /* [n_comms]: what each waits for now */
-    uint32_t n_comms;
-    hoop_result_t result; /* first failure */
-};
-
-static void batch_over(struct batch *batch, uint32_t c, hoop_result_t result)
-{
-    batch->result = batch->result == HOOP_OK ? result : batch->result;
-    batch->sleepers[c] = NULL;
-    batch->comms[c].state = BATCH_OVER;
-}
-
-static void batch_leave(struct batch *batch, uint32_t c, hoop_result_t result)
-{
-    struct hoop_comm *comm = batch->comms[c].comm;
-    if (batch->sleepers[c] != NULL && !comm->over) {
-        /* The next one's to say: this thread may be in the middle of going to sleep. */
-        atomic_store_explicit(comm->sleeper.sleeping, 0, memory_order_relaxed);
-    }
-    batch_over(batch, c, result);
-    hoop_turn_leave(&comm->turn);
-}
-
-/* Begins the comm's first piece of work at or behind `at`; without one it is over. */
-static void batch_next(struct batch *batch, uint32_t c)
-{
-    struct batch_comm *member = &batch->comms[c];
-    struct hoop_comm *comm = member->comm;
-    while (member->at < batch->count && batch->work[member->at].comm != comm) {
-        member->at++;
-    }
-    const hoop_result_t refused = member->at < batch->count ? driver_refuse(comm) : HOOP_OK;
-    if (member->at == batch->count || refused != HOOP_OK) {
-        batch_leave(batch, c, refused);
-    } else {
-        comm->deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
-        driver_begin(comm, &batch->work[member->at].request);
-    }
-}
-
-static void batch_enter(struct batch *batch, uint32_t c)
-{
-    batch->comms[c].state = BATCH_RUNNING;
-    batch->sleepers[c] = &batch->comms[c].comm->sleeper;
-    batch_next(batch, c);
-}
-
-static void batch_finish_one(struct batch *batch, uint32_t c, hoop_result_t waited)
-{
-    struct batch_comm *member = &batch->comms[c];
-    const hoop_result_t result = driver_end(member->comm, waited);
-    if (result != HOOP_OK) {
-        batch_leave(batch, c, result);
-    } else {
-        member->at++;
-        hoop_turn_move(&member->comm->turn);
-        batch_next(batch, c);
-    }
-}
-
-static enum hoop_poll batch_poll_running(struct batch *batch, uint32_t c, bool look)
-{
-    struct hoop_comm *comm = batch->comms[c].comm;
-    enum hoop_poll polled = driver_poll(comm, look);
-    const bool late = polled == HOOP_POLL_IDLE && look && hoop_now_ns() >= comm->deadline_ns;
-    if (late) {
-        polled = hoop_poll_out(driver_poll, comm); /* see hoop_wait() */
-    }
-    if (polled == HOOP_POLL_DONE || late) {
-        batch_finish_one(batch, c, polled == HOOP_POLL_DONE ? HOOP_OK : HOOP_TIMEOUT);
-        return HOOP_POLL_BUSY;
-    }
-    return polled;
-}
-
-static enum hoop_poll batch_poll_queued(struct batch *batch, uint32_t c)
-{
-    const hoop_result_t turn = hoop_turn_poll(&batch->comms[c].place);
-    if (turn == HOOP_AGAIN) {
-        return HOOP_POLL_IDLE;
-    }
-    if (turn == HOOP_OK) {
-        batch_enter(batch, c);
-    } else {
-        batch_over(batch, c, driver_miss_turn(batch->comms[c].comm));
-    }
-    return HOOP_POLL_BUSY;
-}
-
-static enum hoop_poll batch_poll(void *arg, bool look)
-{
-    struct batch *batch = arg;
-    bool busy = false, left = false;
-    for (uint32_t c = 0; c < batch->n_comms; c++) {
-        enum hoop_poll polled = HOOP_POLL_IDLE;
-        if (batch->comms[c].state == BATCH_RUNNING) {
-            polled = batch_poll_running(batch, c, look);
-        } else if (batch->comms[c].state == BATCH_QUEUED) {
-            polled = batch_poll_queued(batch, c);
-        }
-        busy |= polled != HOOP_POLL_IDLE;
-        left |= batch->comms[c].state != BATCH_OVER;
-    }
-    return !left ? HOOP_POLL_DONE : busy ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
-}
-
-static int batch_by_id(const void *a, const void *b)
-{
-    const struct hoop_comm *left = ((const struct batch_comm *)a)->comm;
-    const struct hoop_comm *right = ((const struct batch_comm *)b)->comm;
-    return (left->id > right->id) - (left->id < right->id);
-}
-
-/* The comms of the work, each once, by id. */
-static void batch_collect(struct batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++) {
-        batch->comms[i].comm = batch->work[i].comm;
-    }
-    qsort(batch->comms, batch->count, sizeof(*batch->comms), batch_by_id);
-    for (size_t i = 0; i < batch->count; i++) {
-        if (batch->n_comms == 0 || batch->comms[batch->n_comms - 1].comm != batch->comms[i].comm) {
-            batch->comms[batch->n_comms++].comm = batch->comms[i].comm;
-        }
-    }
-}
-
-/* Takes a comm's turn, or gets in line for it. */
-static void batch_begin(struct batch *batch, uint32_t c)
-{
-    struct batch_comm *member = &batch->comms[c];
-    if (hoop_turn_take(&member->comm->turn)) {
-        batch_enter(batch, c);
-    } else {
-        member->state = BATCH_QUEUED;
-        batch->sleepers[c] = &member->place.sleeper;
-        hoop_turn_queue(&member->comm->turn, &member->place, hoop_comm_patience_ms(member->comm));
-        (void)batch_poll_queued(batch, c);
-    }
-}
-
-static void batch_run(struct batch *batch)
-{
-    uint64_t spin_ns = UINT64_MAX;
-    for (uint32_t c = 0; c < batch->n_comms; c++) {
-        batch_begin(batch, c);
-        /* What is in line has no spin to give: it belongs to whose turn it is. */
-        const bool mine = batch->comms[c].state == BATCH_RUNNING;
-        const uint64_t its_ns = mine ? batch->comms[c].comm->spin_ns : UINT64_MAX;
-        spin_ns = its_ns < spin_ns ? its_ns : spin_ns;
-    }
-    const struct hoop_wait wait = {
-        .poll = batch_poll,
-        .arg = batch,
-        .sleepers = batch->sleepers,
-        .n_sleepers = batch->n_comms,
-        .spin_ns = spin_ns != 0 && spin_ns != UINT64_MAX ? &spin_ns : NULL,
-    };
-    hoop_wait(&wait); /* every piece of work has a deadline of its own */
-}
-
-hoop_result_t hoop_comm_submit_all(struct hoop_comm_work *work, size_t count)
-{
-    if (count == 0) {
-        return HOOP_OK;
-    }
-    struct batch batch = {.work = work, .count = count};
-    const int before = hoop_cancel_off();
-    batch.comms = calloc(count, sizeof(*batch.comms));
-    batch.sleepers = calloc(count, sizeof(struct hoop_sleeper *));
-    if (batch.comms == NULL || batch.sleepers == NULL) {
-        batch.result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", count);
-    } else {
-        batch_collect(&batch);
-        batch_run(&batch);
-    }
-    free(batch.comms);
-    free(batch.sleepers);
-    hoop_cancel_restore(before);
-    return batch.result;
 }

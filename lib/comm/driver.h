@@ -1,6 +1,6 @@
 /*
- * Driving a comm: operations from the call to the result, on the calling thread; one, or several of
- * many comms at once.
+ * Driving a comm: operations from the call to the result. One at a time on the calling thread, or
+ * in parts, for who moves several comms (stream/batch.h).
  */
 #ifndef HOOP_DRIVER_H
 #define HOOP_DRIVER_H
@@ -10,11 +10,22 @@
 /* One operation. Blocks. */
 hoop_result_t hoop_comm_submit(struct hoop_comm *comm, const struct hoop_request *request);
 
-/* Several, on one comm or many, comms at the same time, each comm's in order. Blocks. */
-struct hoop_comm_work {
-    struct hoop_comm *comm;
-    struct hoop_request request;
-};
-hoop_result_t hoop_comm_submit_all(struct hoop_comm_work *work, size_t count);
+/* The rest only with the comm's turn, but for the last. */
+
+/* Begins an operation, with its deadline in the comm; or refuses, because the comm has failed or
+ * was finalized. request is copied. */
+hoop_result_t hoop_driver_begin(struct hoop_comm *comm, const struct hoop_request *request);
+
+/*
+ * Moves it; arg is the comm. look: and ends it when the comm has failed, or the awaited rank has
+ * left, and nothing moves any more.
+ */
+enum hoop_poll hoop_driver_poll(void *arg, bool look);
+
+/* Its result, after DONE; waited is HOOP_TIMEOUT: it is given up. */
+hoop_result_t hoop_driver_end(struct hoop_comm *comm, hoop_result_t waited);
+
+/* The turn did not come: who has it is stuck, and the order of calls can't be kept any more. */
+hoop_result_t hoop_driver_miss_turn(struct hoop_comm *comm);
 
 #endif

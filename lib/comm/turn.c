@@ -50,8 +50,8 @@ static void turn_wake_first(struct hoop_turn *turn)
     if (first != NULL && !turn->held) {
         const struct hoop_turn_place *place =
             HOOP_CONTAINER_OF(first, struct hoop_turn_place, node);
-        if (atomic_load_explicit(&place->sleeping, memory_order_relaxed) != 0) {
-            hoop_wake(place->sleeper.wake_fd);
+        if (atomic_load_explicit(place->sleeper->sleeping, memory_order_relaxed) != 0) {
+            hoop_wake(place->sleeper->wake_fd);
         }
     }
 }
@@ -76,22 +76,6 @@ void hoop_turn_move(struct hoop_turn *turn)
 
 /* ---- In line -------------------------------------------------------------------------------- */
 
-void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint64_t patience_ms)
-{
-    /* Without a descriptor its sleeps are short ones. */
-    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    *place = (struct hoop_turn_place){
-        .turn = turn,
-        .sleeper = {.epoll_fd = fd, .wake_fd = fd, .sleeping = &place->sleeping},
-        .since_ns = hoop_now_ns(),
-        .patience_ns = patience_ms == 0 ? HOOP_NEVER : patience_ms * HOOP_NS_PER_MS,
-    };
-    pthread_mutex_lock(&turn->lock);
-    place->moves = turn->moves;
-    hoop_list_push_back(&turn->line, &place->node);
-    pthread_mutex_unlock(&turn->lock);
-}
-
 /* Nobody is inside by the owner's way, and nobody comes in by it any more. Under the lock. */
 static bool turn_owner_is_out(struct hoop_turn *turn)
 {
@@ -103,15 +87,66 @@ static bool turn_owner_is_out(struct hoop_turn *turn)
     return atomic_load_explicit(&turn->inside, memory_order_acquire) == 0;
 }
 
-/* Under the lock. */
+/* Its descriptor is its own, or the sleeper's that it was reserved for. */
+static void turn_line_up(struct hoop_turn *turn, struct hoop_turn_place *place,
+                         uint64_t patience_ms)
+{
+    place->turn = turn;
+    place->since_ns = hoop_now_ns();
+    place->patience_ns = patience_ms == 0 ? HOOP_NEVER : patience_ms * HOOP_NS_PER_MS;
+    pthread_mutex_lock(&turn->lock);
+    place->moves = turn->moves;
+    hoop_list_push_back(&turn->line, &place->node);
+    if (place->reserved) {
+        (void)turn_owner_is_out(turn); /* what the owner calls from now on comes behind it */
+    }
+    pthread_mutex_unlock(&turn->lock);
+}
+
+void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint64_t patience_ms)
+{
+    /* Without a descriptor its sleeps are short ones. */
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    *place = (struct hoop_turn_place){
+        .sleeper = &place->own,
+        .own = {.epoll_fd = fd, .wake_fd = fd, .sleeping = &place->sleeping},
+    };
+    turn_line_up(turn, place, patience_ms);
+}
+
+void hoop_turn_reserve(struct hoop_turn *turn, struct hoop_turn_place *place,
+                       struct hoop_sleeper *sleeper, uint64_t patience_ms)
+{
+    *place = (struct hoop_turn_place){.sleeper = sleeper, .own = {.wake_fd = -1}, .reserved = true};
+    turn_line_up(turn, place, patience_ms);
+}
+
+/* Under the lock. Who holds a place for later has deadlines for all that comes before. */
 static bool turn_is_stuck(struct hoop_turn_place *place)
 {
+    const struct hoop_turn *turn = place->turn;
+    const struct hoop_turn_place *first =
+        HOOP_CONTAINER_OF(turn->line.next, struct hoop_turn_place, node);
     const uint64_t now = hoop_now_ns();
-    if (place->moves != place->turn->moves) {
-        place->moves = place->turn->moves;
+    if (place->moves != turn->moves || (first->reserved && !turn->held)) {
+        place->moves = turn->moves;
         place->since_ns = now;
     }
     return now - place->since_ns >= place->patience_ns;
+}
+
+/* Under the lock. */
+static void turn_step_out(struct hoop_turn_place *place)
+{
+    hoop_list_remove(&place->node);
+    turn_wake_first(place->turn);
+}
+
+static void turn_place_finish(struct hoop_turn_place *place)
+{
+    if (place->own.wake_fd >= 0) {
+        close(place->own.wake_fd);
+    }
 }
 
 hoop_result_t hoop_turn_poll(struct hoop_turn_place *place)
@@ -127,14 +162,35 @@ hoop_result_t hoop_turn_poll(struct hoop_turn_place *place)
         result = HOOP_TIMEOUT;
     }
     if (result != HOOP_AGAIN) {
-        hoop_list_remove(&place->node);
-        turn_wake_first(turn);
+        turn_step_out(place);
     }
     pthread_mutex_unlock(&turn->lock);
-    if (result != HOOP_AGAIN && place->sleeper.wake_fd >= 0) {
-        close(place->sleeper.wake_fd);
+    if (result != HOOP_AGAIN) {
+        turn_place_finish(place);
     }
     return result;
+}
+
+void hoop_turn_drop(struct hoop_turn_place *place)
+{
+    struct hoop_turn *turn = place->turn;
+    pthread_mutex_lock(&turn->lock);
+    turn_step_out(place);
+    pthread_mutex_unlock(&turn->lock);
+    turn_place_finish(place);
+}
+
+/* Nobody stands in line, and nobody is inside: no need to get in line. */
+static bool turn_take_at_once(struct hoop_turn *turn)
+{
+    pthread_mutex_lock(&turn->lock);
+    const bool mine = hoop_list_is_empty(&turn->line) && !turn->held && turn_owner_is_out(turn);
+    if (mine) {
+        turn->held = true;
+        turn->moves++;
+    }
+    pthread_mutex_unlock(&turn->lock);
+    return mine;
 }
 
 struct turn_wait {
@@ -152,11 +208,11 @@ static enum hoop_poll turn_wait_poll(void *arg, bool look)
 
 hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms)
 {
-    if (hoop_turn_take(turn)) {
+    if (hoop_turn_take(turn) || turn_take_at_once(turn)) {
         return HOOP_OK;
     }
     struct turn_wait wait = {.result = HOOP_AGAIN};
-    struct hoop_sleeper *sleeper = &wait.place.sleeper;
+    struct hoop_sleeper *sleeper = &wait.place.own;
     const int before = hoop_cancel_off();
     hoop_turn_queue(turn, &wait.place, patience_ms);
     hoop_wait(&(struct hoop_wait){

@@ -27,8 +27,10 @@ struct hoop_turn {
 struct hoop_turn_place {
     struct hoop_list_node node;
     struct hoop_turn *turn;
-    struct hoop_sleeper sleeper; /* its descriptor is there while he waits */
+    struct hoop_sleeper *sleeper; /* who is woken when it may be his turn */
+    struct hoop_sleeper own;      /* its descriptor is there while he waits */
     _Atomic uint8_t sleeping;
+    bool reserved;
     uint64_t moves, since_ns, patience_ns;
 };
 
@@ -85,6 +87,16 @@ static inline bool hoop_turn_take(struct hoop_turn *turn)
  */
 void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint64_t patience_ms);
 hoop_result_t hoop_turn_poll(struct hoop_turn_place *place);
+
+/*
+ * A place for later: nobody needs to poll it before what it is for can begin, and who stands behind
+ * it is patient until then. sleeper, borrowed, is woken when it may be its turn.
+ */
+void hoop_turn_reserve(struct hoop_turn *turn, struct hoop_turn_place *place,
+                       struct hoop_sleeper *sleeper, uint64_t patience_ms);
+
+/* Gives up a place that was not polled to its end. */
+void hoop_turn_drop(struct hoop_turn_place *place);
 
 /* Both ways in one; waits. HOOP_OK or HOOP_TIMEOUT, as above. */
 hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms);

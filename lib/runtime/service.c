@@ -283,7 +283,7 @@ static void *service_main(void *arg)
     return NULL;
 }
 
-static hoop_result_t service_spawn(void)
+int hoop_thread_spawn(void *(*body)(void *arg), void *arg)
 {
     pthread_t thread;
     pthread_attr_t attributes;
@@ -292,14 +292,18 @@ static hoop_result_t service_spawn(void)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int err = pthread_create(&thread, &attributes, service_main, NULL);
+    const int err = pthread_create(&thread, &attributes, body, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
-    if (err != 0) {
-        return hoop_error(HOOP_SYSTEM_ERROR, "cannot start the service thread: %s",
-                          hoop_errno_name(err));
-    }
-    return HOOP_OK;
+    return err;
+}
+
+static hoop_result_t service_spawn(void)
+{
+    const int err = hoop_thread_spawn(service_main, NULL);
+    return err == 0 ? HOOP_OK
+                    : hoop_error(HOOP_SYSTEM_ERROR, "cannot start the service thread: %s",
+                                 hoop_errno_name(err));
 }
 
 /* libuv aborts the process when it is short of descriptors, so they are counted before. */

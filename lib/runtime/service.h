@@ -52,4 +52,7 @@ hoop_result_t hoop_service_call(hoop_result_t (*fn)(void *arg), void *arg);
  */
 void hoop_service_drain(void);
 
+/* Starts a detached thread that takes no signals: they are the program's. 0 or an errno. */
+int hoop_thread_spawn(void *(*body)(void *arg), void *arg);
+
 #endif

@@ -266,7 +266,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
     const uint64_t deadline =
         wait->timeout_ms == 0 ? HOOP_NEVER : start + wait->timeout_ms * HOOP_NS_PER_MS;
     const uint64_t spin_ns = wait->spin_ns != NULL ? *wait->spin_ns : 0;
-    const uint64_t sleep_ns = hoop_settings()->sleep_after_us * 1000;
+    const uint64_t sleep_ns = wait->no_yield ? spin_ns : hoop_settings()->sleep_after_us * 1000;
     uint64_t idle_since = start, now = start;
     for (;;) {
         enum hoop_poll polled = HOOP_POLL_IDLE;
@@ -322,17 +322,35 @@ hoop_result_t hoop_wait(const struct hoop_wait *wait)
     return result;
 }
 
+/* ---- Condition variables -------------------------------------------------------------------- */
+
+void hoop_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+bool hoop_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / HOOP_NS_PER_S),
+                                   .tv_nsec = (long)(deadline_ns % HOOP_NS_PER_S)};
+    const int before = hoop_cancel_off();
+    const int err = deadline_ns == HOOP_NEVER ? pthread_cond_wait(cond, lock)
+                                              : pthread_cond_timedwait(cond, lock, &until);
+    hoop_cancel_restore(before);
+    return err != ETIMEDOUT;
+}
+
 /* ---- Jobs ----------------------------------------------------------------------------------- */
 
 void hoop_job_init(struct hoop_job *job)
 {
-    pthread_condattr_t attributes;
     *job = (struct hoop_job){.failure = {.rank = -1}};
     pthread_mutex_init(&job->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&job->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    hoop_cond_init(&job->changed);
 }
 
 void hoop_job_finish(struct hoop_job *job)
@@ -356,18 +374,9 @@ void hoop_job_complete(struct hoop_job *job, const struct hoop_failure *failure)
 
 hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct hoop_failure *ret)
 {
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / HOOP_NS_PER_S),
-                                   .tv_nsec = (long)(deadline_ns % HOOP_NS_PER_S)};
     hoop_result_t result = HOOP_TIMEOUT;
-    const int before = hoop_cancel_off();
     pthread_mutex_lock(&job->lock);
-    while (!job->complete) {
-        const int err = deadline_ns == HOOP_NEVER
-                            ? pthread_cond_wait(&job->changed, &job->lock)
-                            : pthread_cond_timedwait(&job->changed, &job->lock, &until);
-        if (err == ETIMEDOUT) {
-            break;
-        }
+    while (!job->complete && hoop_cond_wait(&job->changed, &job->lock, deadline_ns)) {
     }
     if (job->complete) {
         result = job->failure.code;
@@ -376,6 +385,5 @@ hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct h
         }
     }
     pthread_mutex_unlock(&job->lock);
-    hoop_cancel_restore(before);
     return result;
 }

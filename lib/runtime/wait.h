@@ -4,7 +4,8 @@
  *   tier     how                                        when
  *   spin     poll, pause                                ranks fit the CPUs: at most HOOP_SPIN_US
  *   yield    poll, sched_yield                          then; at once where they do not fit
- *   sleep    poll(2) on the comm's descriptor           after HOOP_SLEEP_AFTER_US
+ *   sleep    poll(2) on the comm's descriptor           after HOOP_SLEEP_AFTER_US; at once where
+ *                                                       the wait is one that never yields
  *
  * The spin adapts: ranks may fit the CPUs by number, and yet share one with each other or with
  * strangers. A spin that was in vain, ended by the first yields, halves the next; one that met its
@@ -52,6 +53,7 @@ struct hoop_wait {
     struct hoop_sleeper *const *sleepers;
     uint32_t n_sleepers;
     uint64_t *spin_ns;   /* how long to spin, adapted by each wait; NULL: not at all */
+    bool no_yield;       /* sleeps when it has spun */
     uint64_t timeout_ms; /* 0: none. The clock starts when the spinning ends */
 };
 
@@ -61,10 +63,17 @@ hoop_result_t hoop_wait(const struct hoop_wait *wait);
 /* Polls, with look, until nothing moves: DONE or IDLE. */
 enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg);
 
+/*
+ * Condition variables: what is done and what wakes is the caller's. Waits until woken, perhaps for
+ * nothing; false: deadline_ns has passed. The lock is held before and after.
+ */
+void hoop_cond_init(pthread_cond_t *cond);
+bool hoop_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+
 /* A result that one thread waits for and another delivers, once. */
 struct hoop_job {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* CLOCK_MONOTONIC */
+    pthread_cond_t changed;
     bool complete;
     struct hoop_failure failure; /* code HOOP_OK: it worked */
 };

@@ -2,8 +2,6 @@
 #include "runtime/worker.h"
 #include "base/clock.h"
 #include "runtime/wait.h"
-#include <pthread.h>
-#include <signal.h>
 
 void hoop_worker_hold(struct hoop_worker *worker)
 {
@@ -36,20 +34,13 @@ hoop_result_t hoop_worker_start(struct hoop_worker *worker,
                                 hoop_result_t (*run)(struct hoop_worker *worker),
                                 void (*destroy)(struct hoop_worker *worker))
 {
-    pthread_t thread;
-    sigset_t all;
-    sigset_t before;
     worker->run = run;
     worker->destroy = destroy;
     hoop_job_init(&worker->stop);
     hoop_job_init(&worker->done);
     atomic_init(&worker->holders, 2);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's */
-    const int err = pthread_create(&thread, NULL, worker_main, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int err = hoop_thread_spawn(worker_main, worker);
     if (err == 0) {
-        (void)pthread_detach(thread);
         return HOOP_OK;
     }
     hoop_job_finish(&worker->stop);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "comm/turn.h"
 #include "hoop.h"
 
 #include <pthread.h>
@@ -281,6 +282,37 @@ static void test_groups_crossed(void **state)
     }
 }
 
+/* ---- Places for later ----------------------------------------------------------------------- */
+
+/* Who stands behind a place for later is patient, however long it is not polled; behind who has
+ * the turn and does not move he is not. */
+static void test_reserved_place(void **state)
+{
+    (void)state;
+    struct hoop_turn turn = {.moves = 0};
+    struct hoop_turn_place later, behind, last;
+    _Atomic uint8_t sleeping = 0;
+    struct hoop_sleeper nobody = {.epoll_fd = -1, .wake_fd = -1, .sleeping = &sleeping};
+    hoop_turn_init(&turn);
+    assert_true(hoop_turn_take(&turn)); /* the owner, who then stands in line as all do */
+    hoop_turn_leave(&turn);
+    hoop_turn_reserve(&turn, &later, &nobody, 10);
+    assert_false(hoop_turn_take(&turn));
+    hoop_turn_queue(&turn, &behind, 10);
+    usleep(20000); /* longer than its patience */
+    assert_int_equal(hoop_turn_poll(&behind), HOOP_AGAIN);
+    assert_int_equal(hoop_turn_poll(&later), HOOP_OK);
+    assert_int_equal(hoop_turn_poll(&behind), HOOP_AGAIN);
+    hoop_turn_reserve(&turn, &last, &nobody, 10);
+    usleep(20000);
+    assert_int_equal(hoop_turn_poll(&behind), HOOP_TIMEOUT);
+    hoop_turn_drop(&last);
+    hoop_turn_leave(&turn);
+    assert_int_equal(hoop_turn_enter(&turn, 10), HOOP_OK);
+    hoop_turn_leave(&turn);
+    hoop_turn_finish(&turn);
+}
+
 /* ---- Leaving --------------------------------------------------------------------------------- */
 
 static void *sum_and_leave(void *arg)
@@ -333,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_group_moves_while_it_waits),
         cmocka_unit_test(test_group_gives_back),
         cmocka_unit_test(test_groups_crossed),
+        cmocka_unit_test(test_reserved_place),
         cmocka_unit_test(test_leave_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,20 @@
+/* Calls that are given a host stream: what a call or a group has collected is queued. */
+#ifndef HOOP_STREAMS_H
+#define HOOP_STREAMS_H
+
+#include "stream/batch.h"
+
+/* HOOP_OK: NULL, or a host stream that lives. Else the sentence, which begins with function. */
+hoop_result_t hoop_streams_check(const char *function, hoop_stream_t stream);
+
+/*
+ * Queues work as one piece on count streams at once, which go on when it is over. What its requests
+ * own is moved, also on failure. blocks: and waits for it, with its result.
+ */
+hoop_result_t hoop_streams_submit(const hoop_stream_t *streams, size_t count,
+                                  const struct hoop_work *work, size_t works, bool blocks);
+
+/* Work on comm, which has failed, that is queued and has not begun fails now. */
+void hoop_streams_drop(struct hoop_comm *comm);
+
+#endif

@@ -1,0 +1,263 @@
+/* Operations that are moved together (see batch.h). */
+#include "stream/batch.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static void batch_over(struct hoop_batch *batch, struct hoop_batch_comm *member,
+                       hoop_result_t result)
+{
+    if (result != HOOP_OK && batch->result == HOOP_OK) {
+        batch->result = result;
+        batch->why = calloc(1, sizeof(*batch->why));
+        if (batch->why != NULL) {
+            (void)hoop_failure_take(batch->why, result, -1);
+        }
+    }
+    member->sleeper = NULL;
+    member->state = HOOP_BATCH_OVER;
+    batch->left--;
+}
+
+static void batch_leave(struct hoop_batch *batch, struct hoop_batch_comm *member,
+                        hoop_result_t result)
+{
+    struct hoop_comm *comm = member->comm;
+    if (member->sleeper != NULL && !comm->over) {
+        /* The next one's to say: this thread may be in the middle of going to sleep. */
+        atomic_store_explicit(comm->sleeper.sleeping, 0, memory_order_relaxed);
+    }
+    batch_over(batch, member, result);
+    hoop_turn_leave(&comm->turn);
+}
+
+/* Begins the comm's first piece of work at or behind `at`; without one it is over. */
+static void batch_next(struct hoop_batch *batch, struct hoop_batch_comm *member)
+{
+    while (member->at < batch->count && batch->work[member->at].comm != member->comm) {
+        member->at++;
+    }
+    hoop_result_t result = HOOP_OK;
+    const bool more = member->at < batch->count;
+    if (more) {
+        result = hoop_driver_begin(member->comm, &batch->work[member->at].request);
+    }
+    if (!more || result != HOOP_OK) {
+        batch_leave(batch, member, result);
+    }
+}
+
+static void batch_enter(struct hoop_batch *batch, struct hoop_batch_comm *member)
+{
+    member->state = HOOP_BATCH_RUNNING;
+    member->sleeper = &member->comm->sleeper;
+    batch_next(batch, member);
+}
+
+static void batch_finish_one(struct hoop_batch *batch, struct hoop_batch_comm *member,
+                             hoop_result_t waited)
+{
+    const hoop_result_t result = hoop_driver_end(member->comm, waited);
+    if (result != HOOP_OK) {
+        batch_leave(batch, member, result);
+    } else {
+        member->at++;
+        hoop_turn_move(&member->comm->turn);
+        batch_next(batch, member);
+    }
+}
+
+static enum hoop_poll batch_poll_running(struct hoop_batch *batch, struct hoop_batch_comm *member,
+                                         bool look)
+{
+    struct hoop_comm *comm = member->comm;
+    enum hoop_poll polled = hoop_driver_poll(comm, look);
+    const bool late = polled == HOOP_POLL_IDLE && look && hoop_now_ns() >= comm->deadline_ns;
+    if (late) {
+        polled = hoop_poll_out(hoop_driver_poll, comm); /* see hoop_wait() */
+    }
+    if (polled == HOOP_POLL_DONE || late) {
+        batch_finish_one(batch, member, polled == HOOP_POLL_DONE ? HOOP_OK : HOOP_TIMEOUT);
+        return HOOP_POLL_BUSY;
+    }
+    return polled;
+}
+
+static enum hoop_poll batch_poll_queued(struct hoop_batch *batch, struct hoop_batch_comm *member)
+{
+    const hoop_result_t turn = hoop_turn_poll(&member->place);
+    if (turn == HOOP_AGAIN) {
+        return HOOP_POLL_IDLE;
+    }
+    if (turn == HOOP_OK) {
+        batch_enter(batch, member);
+    } else {
+        batch_over(batch, member, hoop_driver_miss_turn(member->comm));
+    }
+    return HOOP_POLL_BUSY;
+}
+
+enum hoop_poll hoop_batch_poll(struct hoop_batch *batch, bool look)
+{
+    bool busy = false;
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        struct hoop_batch_comm *member = &batch->comms[c];
+        enum hoop_poll polled = HOOP_POLL_IDLE;
+        if (member->state == HOOP_BATCH_RUNNING) {
+            polled = batch_poll_running(batch, member, look);
+        } else if (member->state == HOOP_BATCH_QUEUED) {
+            polled = batch_poll_queued(batch, member);
+        }
+        busy |= polled != HOOP_POLL_IDLE;
+    }
+    return batch->left == 0 ? HOOP_POLL_DONE : busy ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
+}
+
+static int batch_by_id(const void *a, const void *b)
+{
+    const struct hoop_comm *left = ((const struct hoop_batch_comm *)a)->comm;
+    const struct hoop_comm *right = ((const struct hoop_batch_comm *)b)->comm;
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+void hoop_batch_init(struct hoop_batch *batch, struct hoop_work *work, size_t count,
+                     struct hoop_batch_comm *comms)
+{
+    *batch = (struct hoop_batch){.work = work, .count = count, .comms = comms};
+    for (size_t i = 0; i < count; i++) {
+        comms[i] = (struct hoop_batch_comm){.comm = work[i].comm};
+    }
+    qsort(comms, count, sizeof(*comms), batch_by_id);
+    for (size_t i = 0; i < count; i++) {
+        if (batch->n_comms == 0 || comms[batch->n_comms - 1].comm != comms[i].comm) {
+            comms[batch->n_comms++].comm = comms[i].comm;
+        }
+    }
+    batch->left = batch->n_comms;
+}
+
+void hoop_batch_finish(struct hoop_batch *batch)
+{
+    free(batch->why);
+}
+
+void hoop_batch_begin(struct hoop_batch *batch)
+{
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        struct hoop_batch_comm *member = &batch->comms[c];
+        struct hoop_comm *comm = member->comm;
+        if (hoop_turn_take(&comm->turn)) {
+            batch_enter(batch, member);
+        } else {
+            hoop_turn_queue(&comm->turn, &member->place, hoop_comm_patience_ms(comm));
+            member->sleeper = member->place.sleeper;
+            (void)batch_poll_queued(batch, member);
+        }
+    }
+}
+
+void hoop_batch_reserve(struct hoop_batch *batch, struct hoop_sleeper *sleeper)
+{
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        struct hoop_comm *comm = batch->comms[c].comm;
+        hoop_turn_reserve(&comm->turn, &batch->comms[c].place, sleeper,
+                          hoop_comm_patience_ms(comm));
+    }
+}
+
+void hoop_batch_drop(struct hoop_batch *batch, const struct hoop_comm *comm, hoop_result_t code)
+{
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        struct hoop_batch_comm *member = &batch->comms[c];
+        if (member->comm == comm && member->state == HOOP_BATCH_QUEUED) {
+            hoop_turn_drop(&member->place);
+            batch->result = batch->result == HOOP_OK ? code : batch->result;
+            member->state = HOOP_BATCH_OVER;
+            batch->left--;
+        }
+    }
+}
+
+uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper **ret,
+                             uint32_t most)
+{
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        if (batch->comms[c].sleeper != NULL) {
+            if (count < most) {
+                ret[count] = batch->comms[c].sleeper;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* ---- All at once ---------------------------------------------------------------------------- */
+
+struct batch_wait {
+    struct hoop_batch batch;
+    struct hoop_sleeper **sleepers; /* [n_comms] */
+    struct hoop_wait wait;
+};
+
+static enum hoop_poll batch_wait_poll(void *arg, bool look)
+{
+    struct batch_wait *waiting = arg;
+    struct hoop_batch *batch = &waiting->batch;
+    const enum hoop_poll polled = hoop_batch_poll(batch, look);
+    if (polled == HOOP_POLL_BUSY) {
+        waiting->wait.n_sleepers = hoop_batch_sleepers(batch, waiting->sleepers, batch->n_comms);
+    }
+    return polled;
+}
+
+static void batch_wait(struct batch_wait *waiting)
+{
+    struct hoop_batch *batch = &waiting->batch;
+    uint64_t spin_ns = UINT64_MAX;
+    hoop_batch_begin(batch);
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        /* What is in line has no spin to give: it belongs to whose turn it is. */
+        const bool mine = batch->comms[c].state == HOOP_BATCH_RUNNING;
+        const uint64_t its_ns = mine ? batch->comms[c].comm->spin_ns : UINT64_MAX;
+        spin_ns = its_ns < spin_ns ? its_ns : spin_ns;
+    }
+    waiting->wait = (struct hoop_wait){
+        .poll = batch_wait_poll,
+        .arg = waiting,
+        .sleepers = waiting->sleepers,
+        .n_sleepers = hoop_batch_sleepers(batch, waiting->sleepers, batch->n_comms),
+        .spin_ns = spin_ns != 0 && spin_ns != UINT64_MAX ? &spin_ns : NULL,
+    };
+    hoop_wait(&waiting->wait); /* every piece of work has a deadline of its own */
+}
+
+hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count)
+{
+    if (count == 0) {
+        return HOOP_OK;
+    }
+    struct batch_wait waiting = {.sleepers = calloc(count, sizeof(struct hoop_sleeper *))};
+    struct hoop_batch *batch = &waiting.batch;
+    const int before = hoop_cancel_off();
+    struct hoop_batch_comm *comms = calloc(count, sizeof(*comms));
+    hoop_result_t result = HOOP_OUT_OF_MEMORY;
+    if (comms == NULL || waiting.sleepers == NULL) {
+        hoop_error(result, "no memory for a group of %zu calls", count);
+    } else {
+        hoop_batch_init(batch, work, count, comms);
+        batch_wait(&waiting);
+        result = batch->result;
+        if (batch->why != NULL) {
+            hoop_error(result, "%s", batch->why->text);
+        }
+        hoop_batch_finish(batch);
+    }
+    free(comms);
+    free(waiting.sleepers);
+    hoop_cancel_restore(before);
+    return result;
+}

@@ -1,0 +1,283 @@
+/* Who moves what is queued (see progress.h). */
+#include "stream/progress.h"
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "runtime/service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Most of what the driver sleeps on; with more its sleeps are short. */
+#define PROGRESS_SLEEPERS 64u
+
+static struct {
+    pthread_mutex_t lock;
+    /* under the lock */
+    pthread_cond_t work; /* for the thread */
+    bool started, idle;  /* the thread; it waits for work, and was not told of any */
+    bool driven;         /* there is a driver */
+    struct hoop_list_node arrivals;
+    /* any thread; written under the lock */
+    _Atomic bool arrived; /* seen by the driver */
+    _Atomic bool crowded; /* ranks outnumber the CPUs */
+    _Atomic bool roomy;   /* there is a CPU for the thread too */
+    struct hoop_sleeper sleeper;
+    _Atomic uint8_t sleeping;
+    /* the driver's */
+    struct hoop_list_node active;
+    struct hoop_sleeper *sleepers[PROGRESS_SLEEPERS];
+    struct hoop_wait wait;
+    uint64_t spin_ns;
+} progress = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .arrivals = HOOP_LIST_EMPTY(progress.arrivals),
+    .active = HOOP_LIST_EMPTY(progress.active),
+    .sleeper = {.epoll_fd = -1, .wake_fd = -1, .sleeping = &progress.sleeping},
+};
+
+void hoop_progress_lock(void)
+{
+    pthread_mutex_lock(&progress.lock);
+}
+
+void hoop_progress_unlock(void)
+{
+    pthread_mutex_unlock(&progress.lock);
+}
+
+struct hoop_sleeper *hoop_progress_sleeper(void)
+{
+    return &progress.sleeper;
+}
+
+void hoop_progress_suit(const struct hoop_comm *comm)
+{
+    atomic_store_explicit(&progress.crowded, comm->spin_ns == 0, memory_order_relaxed);
+    atomic_store_explicit(&progress.roomy, comm->roomy, memory_order_relaxed);
+}
+
+/* ---- Driving -------------------------------------------------------------------------------- */
+
+/* Takes in what arrived. */
+static bool progress_adopt(void)
+{
+    bool any = false;
+    pthread_mutex_lock(&progress.lock);
+    atomic_store_explicit(&progress.arrived, false, memory_order_relaxed);
+    HOOP_LIST_FOR_EACH(at, &progress.arrivals) {
+        struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
+        hoop_list_remove(at);
+        hoop_list_push_back(&progress.active, at);
+        any |= hoop_queue_advance(queue);
+    }
+    pthread_mutex_unlock(&progress.lock);
+    return any;
+}
+
+static void progress_next(struct hoop_queue *queue)
+{
+    pthread_mutex_lock(&progress.lock);
+    struct hoop_item *item = hoop_queue_pop(queue);
+    if (!hoop_queue_advance(queue)) {
+        hoop_list_remove(&queue->active); /* and may be gone when the lock is */
+    }
+    pthread_mutex_unlock(&progress.lock);
+    hoop_item_release(item);
+}
+
+/* What there is to wait for now. */
+static void progress_list_sleepers(void)
+{
+    static _Atomic uint8_t ignored;
+    static struct hoop_sleeper more = {.epoll_fd = -1, .wake_fd = -1, .sleeping = &ignored};
+    const uint32_t room = PROGRESS_SLEEPERS - 1;
+    uint32_t count = 1;
+    progress.sleepers[0] = &progress.sleeper;
+    HOOP_LIST_FOR_EACH(at, &progress.active) {
+        const struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
+        const struct hoop_item *item = queue->current;
+        if (item->kind == HOOP_ITEM_WORK && item->piece->begun && count < room) {
+            count +=
+                hoop_batch_sleepers(&item->piece->batch, progress.sleepers + count, room - count);
+        }
+    }
+    if (count >= room) {
+        progress.sleepers[room] = &more;
+        count = PROGRESS_SLEEPERS;
+    }
+    progress.wait.n_sleepers = count;
+}
+
+/* DONE: nothing is left to be moved. */
+static enum hoop_poll progress_poll(void *arg, bool look)
+{
+    (void)arg;
+    bool busy = atomic_load_explicit(&progress.arrived, memory_order_acquire) && progress_adopt();
+    HOOP_LIST_FOR_EACH(at, &progress.active) {
+        struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
+        const enum hoop_poll polled = hoop_queue_poll(queue, look);
+        busy |= polled != HOOP_POLL_IDLE;
+        if (polled == HOOP_POLL_DONE) {
+            progress_next(queue);
+        }
+    }
+    if (!busy) {
+        return hoop_list_is_empty(&progress.active) ? HOOP_POLL_DONE : HOOP_POLL_IDLE;
+    }
+    progress_list_sleepers();
+    return HOOP_POLL_BUSY;
+}
+
+/* ---- The driver comes and goes: with the lock ------------------------------------------------ */
+
+static bool progress_has_work(void)
+{
+    return !hoop_list_is_empty(&progress.arrivals) || !hoop_list_is_empty(&progress.active);
+}
+
+static void progress_call(void)
+{
+    if (progress.idle) {
+        progress.idle = false;
+        pthread_cond_signal(&progress.work);
+    }
+}
+
+/* Drives until poll says DONE, or for timeout_ms. The lock is let go meanwhile. */
+static void progress_drive(hoop_poll_fn *poll, void *arg, bool spins, uint64_t timeout_ms)
+{
+    progress.driven = true;
+    pthread_mutex_unlock(&progress.lock);
+    progress.spin_ns = progress.spin_ns != 0 ? progress.spin_ns : hoop_settings()->spin_us * 1000;
+    progress.wait = (struct hoop_wait){
+        .poll = poll,
+        .arg = arg,
+        .sleepers = progress.sleepers,
+        .spin_ns = spins && progress.spin_ns != 0 ? &progress.spin_ns : NULL,
+        .no_yield = arg == NULL,
+        .timeout_ms = timeout_ms,
+    };
+    progress_list_sleepers();
+    (void)hoop_wait(&progress.wait);
+    pthread_mutex_lock(&progress.lock);
+    progress.driven = false;
+    if (progress_has_work()) {
+        progress_call();
+    }
+}
+
+void hoop_progress_notify(struct hoop_queue *queue)
+{
+    if (hoop_list_is_linked(&queue->active)) {
+        return; /* the driver comes to it by itself */
+    }
+    hoop_list_push_back(&progress.arrivals, &queue->active);
+    /* Sequentially consistent, with the load: the driver looks after it has said that it sleeps. */
+    atomic_store(&progress.arrived, true);
+    if (!progress.driven) {
+        progress_call();
+    } else if (atomic_load(&progress.sleeping) != 0) {
+        hoop_wake(progress.sleeper.wake_fd);
+    }
+}
+
+/* ---- The thread ----------------------------------------------------------------------------- */
+
+static void *progress_main(void *arg)
+{
+    (void)arg;
+    pthread_setname_np(pthread_self(), "hoop-progress");
+    pthread_mutex_lock(&progress.lock);
+    for (;;) {
+        while (progress.driven || !progress_has_work()) {
+            progress.idle = true;
+            (void)hoop_cond_wait(&progress.work, &progress.lock, HOOP_NEVER);
+        }
+        progress.idle = false;
+        progress_drive(progress_poll, NULL, atomic_load(&progress.roomy), 0);
+    }
+    return NULL;
+}
+
+static hoop_result_t progress_start(void)
+{
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) {
+        return hoop_error(hoop_from_errno(errno), "no descriptor for the progress thread: %s",
+                          hoop_errno_name(errno));
+    }
+    hoop_cond_init(&progress.work);
+    progress.sleeper.epoll_fd = progress.sleeper.wake_fd = fd;
+    const int err = hoop_thread_spawn(progress_main, NULL);
+    if (err != 0) {
+        (void)close(fd);
+        return hoop_error(HOOP_SYSTEM_ERROR, "cannot start the progress thread: %s",
+                          hoop_errno_name(err));
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_progress_start(void)
+{
+    hoop_result_t result = hoop_service_start();
+    if (result == HOOP_OK) {
+        pthread_mutex_lock(&progress.lock);
+        result = progress.started ? HOOP_OK : progress_start();
+        progress.started = result == HOOP_OK;
+        pthread_mutex_unlock(&progress.lock);
+    }
+    return result;
+}
+
+/* ---- Waiting -------------------------------------------------------------------------------- */
+
+struct progress_goal {
+    const _Atomic uint64_t *counter;
+    uint64_t target, deadline_ns;
+};
+
+static bool progress_reached(const struct progress_goal *goal)
+{
+    return atomic_load_explicit(goal->counter, memory_order_acquire) >= goal->target;
+}
+
+static bool progress_is_late(const struct progress_goal *goal)
+{
+    return goal->deadline_ns != HOOP_NEVER && hoop_now_ns() >= goal->deadline_ns;
+}
+
+/* Others' work may keep it busy for longer than the deadline. */
+static enum hoop_poll progress_poll_for(void *arg, bool look)
+{
+    const struct progress_goal *goal = arg;
+    if (progress_reached(goal)) {
+        return HOOP_POLL_DONE;
+    }
+    const enum hoop_poll polled = progress_poll(NULL, look);
+    const bool over =
+        progress_reached(goal) || (polled == HOOP_POLL_BUSY && progress_is_late(goal));
+    return over ? HOOP_POLL_DONE : polled;
+}
+
+hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_t *counter,
+                                 uint64_t target, uint64_t deadline_ns)
+{
+    struct progress_goal goal = {.counter = counter, .target = target, .deadline_ns = deadline_ns};
+    while (!progress_reached(&goal)) {
+        if (progress_is_late(&goal)) {
+            return HOOP_TIMEOUT;
+        }
+        if (!progress.driven) {
+            progress_drive(progress_poll_for, &goal, !atomic_load(&progress.crowded),
+                           deadline_ns == HOOP_NEVER ? 0 : hoop_left_ms(deadline_ns));
+        } else {
+            queue->waiting++;
+            (void)hoop_cond_wait(&queue->changed, &progress.lock, deadline_ns);
+            queue->waiting--;
+        }
+    }
+    return HOOP_OK;
+}

@@ -1,0 +1,42 @@
+/*
+ * Who moves what is queued: one thread at a time, the driver, moves all queues of the process, each
+ * comm in its turn like any other thread. That is
+ *
+ *   who waits        for something queued and finds no driver, until he has what he waits for: so
+ *                    a call whose result is awaited at once costs no change of threads
+ *   the progress     otherwise; it starts with the first stream, and sleeps while nothing is
+ *   thread           queued or somebody else drives
+ *
+ *      queue    idle --notify--> arrived --driver looks--> active --last item over--> idle
+ *
+ * One lock, over all queues too. It is taken before a comm's, and held for no longer than a list
+ * takes.
+ */
+#ifndef HOOP_PROGRESS_H
+#define HOOP_PROGRESS_H
+
+#include "stream/queue.h"
+
+/* Starts the thread if it does not run. */
+hoop_result_t hoop_progress_start(void);
+
+void hoop_progress_lock(void);
+void hoop_progress_unlock(void);
+
+/* What the driver sleeps on: for places in line. */
+struct hoop_sleeper *hoop_progress_sleeper(void);
+
+/* What is pushed is of this comm: how to wait follows from its ranks and CPUs. */
+void hoop_progress_suit(const struct hoop_comm *comm);
+
+/* With the lock: something was pushed. */
+void hoop_progress_notify(struct hoop_queue *queue);
+
+/*
+ * With the lock, which is let go meanwhile: waits until *counter, of the queue, which is pinned, is
+ * at least `target`. HOOP_OK, or HOOP_TIMEOUT at the deadline.
+ */
+hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_t *counter,
+                                 uint64_t target, uint64_t deadline_ns);
+
+#endif

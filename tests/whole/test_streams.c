@@ -1,0 +1,680 @@
+/*
+ * Host streams and tickets: order, groups, several comms at once, waiting, what a bad argument is.
+ * One thread drives all ranks, which is what queues are for. Failures and ends:
+ * test_stream_ends.c. Random programs: stress.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "hoop.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANKS 3
+#define MINUTE_MS 60000
+
+struct world {
+    hoop_comm_t comms[RANKS];
+    hoop_stream_t streams[RANKS];
+};
+
+static void world_make(struct world *world)
+{
+    assert_int_equal(hoop_comm_init_all(world->comms, RANKS, NULL), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(hoop_stream_create(&world->streams[r]), HOOP_OK);
+    }
+}
+
+static void world_synchronize(const struct world *world)
+{
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(hoop_stream_synchronize(world->streams[r]), HOOP_OK);
+    }
+}
+
+static void world_end(struct world *world)
+{
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(hoop_stream_destroy(world->streams[r]), HOOP_OK);
+        assert_int_equal(hoop_comm_destroy(world->comms[r]), HOOP_OK);
+    }
+}
+
+static hoop_result_t sum(int64_t *x, hoop_comm_t comm, hoop_stream_t stream)
+{
+    return hoop_all_reduce(x, x, 1, HOOP_INT64, HOOP_SUM, comm, stream);
+}
+
+/* ---- Order ---------------------------------------------------------------------------------- */
+
+/* Each operation needs the result of the one before; sizes take every way through the library. */
+static void test_one_after_the_other(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {1, 7, 200, 5000, 300000};
+    struct world world;
+    world_make(&world);
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        int64_t *data[RANKS];
+        for (int r = 0; r < RANKS; r++) {
+            data[r] = malloc(counts[c] * sizeof(int64_t));
+            for (size_t i = 0; i < counts[c]; i++) {
+                data[r][i] = (int64_t)i + r;
+            }
+            for (int round = 0; round < 5; round++) {
+                assert_int_equal(hoop_all_reduce(data[r], data[r], counts[c], HOOP_INT64, HOOP_SUM,
+                                                 world.comms[r], world.streams[r]),
+                                 HOOP_OK);
+            }
+            assert_int_equal(hoop_broadcast(data[r], data[r], counts[c], HOOP_INT64, 1,
+                                            world.comms[r], world.streams[r]),
+                             HOOP_OK);
+        }
+        world_synchronize(&world);
+        for (int r = 0; r < RANKS; r++) {
+            for (size_t i = 0; i < counts[c]; i++) {
+                assert_int_equal(data[r][i], (3 * (int64_t)i + 3) * 81);
+            }
+            free(data[r]);
+        }
+    }
+    world_end(&world);
+}
+
+struct blocking {
+    pthread_t thread;
+    hoop_comm_t comm;
+    int64_t x;
+    hoop_result_t result;
+};
+
+static void *block(void *arg)
+{
+    struct blocking *blocking = arg;
+    blocking->x += 1;
+    blocking->result = sum(&blocking->x, blocking->comm, NULL);
+    return NULL;
+}
+
+/* Queued x = 3 x, then blocking x = 3 (x + 1), on one comm. */
+static void test_blocking_behind_queued(void **state)
+{
+    (void)state;
+    struct world world;
+    struct blocking blocking[RANKS];
+    world_make(&world);
+    for (int round = 0; round < 200; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            static int64_t queued[RANKS];
+            queued[r] = round;
+            blocking[r] = (struct blocking){.comm = world.comms[r], .x = round};
+            assert_int_equal(sum(&queued[r], world.comms[r], world.streams[r]), HOOP_OK);
+            assert_int_equal(pthread_create(&blocking[r].thread, NULL, block, &blocking[r]), 0);
+        }
+        for (int r = 0; r < RANKS; r++) {
+            pthread_join(blocking[r].thread, NULL);
+            assert_int_equal(blocking[r].result, HOOP_OK);
+            assert_int_equal(blocking[r].x, 3 * (round + 1));
+            /* What was called before on this comm is complete. */
+            assert_int_equal(hoop_stream_query(world.streams[r]), HOOP_OK);
+        }
+    }
+    world_end(&world);
+}
+
+/* The thread that owns the comm's turn calls on, with and without a stream. */
+static void test_alone_mixed(void **state)
+{
+    (void)state;
+    hoop_comm_t comm;
+    hoop_stream_t stream;
+    int64_t from[3] = {1, 2, 3}, to[3];
+    assert_int_equal(hoop_comm_init_all(&comm, 1, NULL), HOOP_OK);
+    assert_int_equal(hoop_stream_create(&stream), HOOP_OK);
+    for (int i = 0; i < 1000; i++) {
+        from[0] = i;
+        assert_int_equal(
+            hoop_all_reduce(from, to, 3, HOOP_INT64, HOOP_SUM, comm, i % 3 == 0 ? stream : NULL),
+            HOOP_OK);
+        assert_int_equal(hoop_barrier(comm, NULL), HOOP_OK);
+        assert_int_equal(to[0], i);
+    }
+    assert_int_equal(hoop_stream_destroy(stream), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comm), HOOP_OK);
+}
+
+/* y = 3 x on one stream, z = 3 y on another that waits for it. */
+static void test_order_across_streams(void **state)
+{
+    (void)state;
+    struct world world;
+    hoop_stream_t others[RANKS];
+    int64_t x[RANKS], y[RANKS], z[RANKS];
+    world_make(&world);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(hoop_stream_create(&others[r]), HOOP_OK);
+    }
+    for (int round = 0; round < 100; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            hoop_ticket_t ticket;
+            x[r] = round;
+            assert_int_equal(hoop_all_reduce(&x[r], &y[r], 1, HOOP_INT64, HOOP_SUM, world.comms[r],
+                                             world.streams[r]),
+                             HOOP_OK);
+            assert_int_equal(hoop_stream_record(world.streams[r], &ticket), HOOP_OK);
+            assert_int_equal(hoop_stream_wait_ticket(world.streams[r], ticket), HOOP_OK);
+            assert_int_equal(hoop_stream_wait_ticket(others[r], ticket), HOOP_OK);
+            assert_int_equal(
+                hoop_all_reduce(&y[r], &z[r], 1, HOOP_INT64, HOOP_SUM, world.comms[r], others[r]),
+                HOOP_OK);
+        }
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(hoop_stream_synchronize(others[r]), HOOP_OK);
+            assert_int_equal(z[r], 9 * round);
+        }
+    }
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(hoop_stream_destroy(others[r]), HOOP_OK);
+    }
+    world_end(&world);
+}
+
+/* Rank 0 of one comm waits for rank 1, which comes last; meanwhile all else goes on. */
+static void test_streams_are_independent(void **state)
+{
+    (void)state;
+    struct world slow, quick;
+    int64_t x[RANKS] = {1, 1, 1}, y[RANKS] = {1, 1, 1};
+    world_make(&slow);
+    world_make(&quick);
+    assert_int_equal(sum(&x[0], slow.comms[0], slow.streams[0]), HOOP_OK);
+    for (int i = 0; i < 30; i++) {
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(sum(&y[r], quick.comms[r], quick.streams[r]), HOOP_OK);
+        }
+    }
+    world_synchronize(&quick);
+    assert_int_equal(hoop_stream_query(slow.streams[0]), HOOP_IN_PROGRESS);
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(sum(&x[r], slow.comms[r], slow.streams[r]), HOOP_OK);
+    }
+    world_synchronize(&slow);
+    assert_int_equal(x[0], RANKS);
+    world_end(&slow);
+    world_end(&quick);
+}
+
+/* More queues and comms than the driver's sleep can watch. */
+static void test_many_at_once(void **state)
+{
+    (void)state;
+    enum { WORLDS = 30 };
+    static struct world worlds[WORLDS];
+    static int64_t x[WORLDS][RANKS];
+    for (int w = 0; w < WORLDS; w++) {
+        world_make(&worlds[w]);
+    }
+    for (int round = 0; round < 5; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            for (int w = 0; w < WORLDS; w++) {
+                x[w][r] = w;
+                assert_int_equal(sum(&x[w][r], worlds[w].comms[r], worlds[w].streams[r]), HOOP_OK);
+            }
+            usleep(2000); /* long enough for the driver to sleep over those that wait for rank 2 */
+        }
+        for (int w = 0; w < WORLDS; w++) {
+            world_synchronize(&worlds[w]);
+            assert_int_equal(x[w][1], RANKS * w);
+        }
+    }
+    for (int w = 0; w < WORLDS; w++) {
+        world_end(&worlds[w]);
+    }
+}
+
+/* ---- Groups --------------------------------------------------------------------------------- */
+
+/* A ring of messages and two sums, as one piece for each rank. */
+static void queue_group(const struct world *world, int r, int64_t *token, int64_t *sums,
+                        hoop_stream_t a, hoop_stream_t b)
+{
+    hoop_comm_t comm = world->comms[r];
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    assert_int_equal(sum(&sums[0], comm, a), HOOP_OK);
+    assert_int_equal(hoop_send(&token[0], 1, HOOP_INT64, (r + 1) % RANKS, comm, a), HOOP_OK);
+    assert_int_equal(hoop_recv(&token[1], 1, HOOP_INT64, (r + RANKS - 1) % RANKS, comm, b),
+                     HOOP_OK);
+    assert_int_equal(sum(&sums[1], comm, b), HOOP_OK);
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+}
+
+static void check_group(int r, const int64_t *token, const int64_t *sums)
+{
+    assert_int_equal(token[1], (r + RANKS - 1) % RANKS);
+    assert_int_equal(sums[0], 3 * RANKS);
+    assert_int_equal(sums[1], 5 * RANKS);
+}
+
+static void test_group(void **state)
+{
+    (void)state;
+    struct world world, more;
+    world_make(&world);
+    world_make(&more);
+    for (int round = 0; round < 100; round++) {
+        int64_t token[RANKS][2], sums[RANKS][2];
+        for (int r = 0; r < RANKS; r++) {
+            memcpy(token[r], ((int64_t[]){r, -1}), sizeof(token[r]));
+            memcpy(sums[r], ((int64_t[]){3, 5}), sizeof(sums[r]));
+            /* One stream; two streams, the other way round on one rank. */
+            hoop_stream_t a = world.streams[r];
+            hoop_stream_t b = round % 2 == 0 ? a : more.streams[r];
+            queue_group(&world, r, token[r], sums[r], r == 1 ? b : a, r == 1 ? a : b);
+        }
+        for (int r = 0; r < RANKS; r++) {
+            hoop_stream_t last = round % 2 == 0 ? world.streams[r] : more.streams[r];
+            assert_int_equal(hoop_stream_synchronize(last), HOOP_OK);
+            check_group(r, token[r], sums[r]);
+        }
+    }
+    world_end(&more);
+    world_end(&world);
+}
+
+/* None of its streams goes on before a group is over, and it begins when all have come to it. */
+static void test_group_joins_streams(void **state)
+{
+    (void)state;
+    struct world world, more;
+    int64_t x[RANKS], y[RANKS], z[RANKS];
+    world_make(&world);
+    world_make(&more);
+    for (int round = 0; round < 100; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            x[r] = round;
+            assert_int_equal(sum(&x[r], more.comms[r], more.streams[r]), HOOP_OK);
+            assert_int_equal(hoop_group_start(), HOOP_OK);
+            assert_int_equal(hoop_all_reduce(&x[r], &y[r], 1, HOOP_INT64, HOOP_SUM, world.comms[r],
+                                             world.streams[r]),
+                             HOOP_OK);
+            assert_int_equal(hoop_barrier(more.comms[r], more.streams[r]), HOOP_OK);
+            assert_int_equal(hoop_group_end(), HOOP_OK);
+            assert_int_equal(hoop_all_reduce(&y[r], &z[r], 1, HOOP_INT64, HOOP_SUM, more.comms[r],
+                                             more.streams[r]),
+                             HOOP_OK);
+        }
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(hoop_stream_synchronize(more.streams[r]), HOOP_OK);
+            assert_int_equal(z[r], 27 * round);
+        }
+    }
+    world_end(&more);
+    world_end(&world);
+}
+
+/* A call without a stream in the group: its end waits. All ranks in one group, or the end would
+ * wait for ranks whose calls come later. */
+static void test_group_that_blocks(void **state)
+{
+    (void)state;
+    struct world world;
+    world_make(&world);
+    for (int round = 0; round < 100; round++) {
+        int64_t x[RANKS], y[RANKS];
+        assert_int_equal(hoop_group_start(), HOOP_OK);
+        for (int r = 0; r < RANKS; r++) {
+            x[r] = y[r] = round;
+            assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+            assert_int_equal(sum(&y[r], world.comms[r], NULL), HOOP_OK);
+        }
+        assert_int_equal(hoop_group_end(), HOOP_OK);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(x[r], RANKS * round);
+            assert_int_equal(y[r], RANKS * round);
+        }
+    }
+    world_end(&world);
+}
+
+/* Messages outside groups: a send may wait for its receive, which is queued later. */
+static void test_messages(void **state)
+{
+    (void)state;
+    struct world world;
+    static char from[100000], to[100000];
+    world_make(&world);
+    memset(from, 7, sizeof(from));
+    assert_int_equal(hoop_send(from, sizeof(from), HOOP_INT8, 2, world.comms[0], world.streams[0]),
+                     HOOP_OK);
+    assert_int_equal(hoop_recv(to, sizeof(to), HOOP_INT8, 0, world.comms[2], world.streams[2]),
+                     HOOP_OK);
+    world_synchronize(&world);
+    assert_memory_equal(from, to, sizeof(to));
+    world_end(&world);
+}
+
+/* Its arrays are read before the call returns. */
+static void test_alltoallv(void **state)
+{
+    (void)state;
+    struct world world;
+    int32_t from[RANKS][RANKS * 2], to[RANKS][RANKS * 2];
+    world_make(&world);
+    for (int r = 0; r < RANKS; r++) {
+        size_t sends[RANKS], receives[RANKS], at[RANKS];
+        for (int q = 0; q < RANKS; q++) {
+            sends[q] = q == 0 ? 2 : 1;
+            receives[q] = r == 0 ? 2 : 1;
+            at[q] = (size_t)q * 2;
+            from[r][q * 2] = from[r][q * 2 + 1] = 10 * r + q;
+        }
+        assert_int_equal(hoop_alltoallv(from[r], sends, at, to[r], receives, at, HOOP_INT32,
+                                        world.comms[r], world.streams[r]),
+                         HOOP_OK);
+        memset(sends, 0xff, sizeof(sends));
+        memset(at, 0xff, sizeof(at));
+    }
+    world_synchronize(&world);
+    for (int r = 0; r < RANKS; r++) {
+        for (int q = 0; q < RANKS; q++) {
+            assert_int_equal(to[r][q * 2], 10 * q + r);
+        }
+    }
+    assert_int_equal(to[0][3], 10);
+    world_end(&world);
+}
+
+/* ---- Tickets -------------------------------------------------------------------------------- */
+
+static void test_tickets(void **state)
+{
+    (void)state;
+    struct world world;
+    hoop_ticket_t before, behind, last;
+    int64_t x[RANKS] = {1, 1, 1};
+    world_make(&world);
+    assert_int_equal(hoop_stream_record(world.streams[0], &before), HOOP_OK);
+    assert_int_equal(hoop_ticket_query(before), HOOP_OK);
+    assert_int_equal(sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(hoop_stream_record(world.streams[0], &behind), HOOP_OK);
+    assert_int_equal(hoop_ticket_query(before), HOOP_OK);
+    assert_int_equal(hoop_ticket_query(behind), HOOP_IN_PROGRESS);
+    assert_int_equal(hoop_ticket_wait(behind, 0), HOOP_TIMEOUT);
+    assert_int_equal(hoop_ticket_wait(behind, 20), HOOP_TIMEOUT);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "20 ms"));
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    assert_int_equal(hoop_ticket_wait(behind, -1), HOOP_OK);
+    assert_int_equal(x[0], RANKS);
+    assert_int_equal(hoop_ticket_wait(behind, 0), HOOP_OK);
+    assert_int_equal(hoop_stream_record(world.streams[0], &last), HOOP_OK);
+    assert_int_equal(hoop_ticket_query(last), HOOP_OK);
+    world_synchronize(&world);
+    world_end(&world);
+    assert_int_equal(hoop_ticket_query(behind), HOOP_OK); /* of a stream that is gone */
+    assert_int_equal(hoop_ticket_wait(last, -1), HOOP_OK);
+}
+
+/* Several threads wait for tickets of all streams while one queues. */
+struct waiter {
+    pthread_t thread;
+    hoop_ticket_t ticket;
+    hoop_result_t result;
+};
+
+static void *await(void *arg)
+{
+    struct waiter *waiter = arg;
+    waiter->result = hoop_ticket_wait(waiter->ticket, MINUTE_MS);
+    return NULL;
+}
+
+static void queue_and_await(hoop_comm_t comm, hoop_stream_t stream, int64_t *x,
+                            struct waiter *waiters)
+{
+    for (int i = 0; i < 100; i++) {
+        x[i] = i;
+        assert_int_equal(sum(&x[i], comm, stream), HOOP_OK);
+        if (i % 40 == 10) {
+            struct waiter *waiter = &waiters[i / 40];
+            assert_int_equal(hoop_stream_record(stream, &waiter->ticket), HOOP_OK);
+            assert_int_equal(pthread_create(&waiter->thread, NULL, await, waiter), 0);
+        }
+    }
+}
+
+static void test_many_wait(void **state)
+{
+    (void)state;
+    struct world world;
+    struct waiter waiters[RANKS][3];
+    static int64_t x[RANKS][100];
+    world_make(&world);
+    for (int round = 0; round < 20; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            queue_and_await(world.comms[r], world.streams[r], x[r], waiters[r]);
+        }
+        world_synchronize(&world);
+        for (int w = 0; w < RANKS * 3; w++) {
+            pthread_join(waiters[w / 3][w % 3].thread, NULL);
+            assert_int_equal(waiters[w / 3][w % 3].result, HOOP_OK);
+        }
+        assert_int_equal(x[2][99], RANKS * 99);
+    }
+    world_end(&world);
+}
+
+/* Whose thread is cancelled while it waits leaves when the wait is over, and leaves it whole. */
+static void test_cancelled(void **state)
+{
+    (void)state;
+    struct world world;
+    struct waiter waiter;
+    int64_t x[RANKS] = {1, 1, 1};
+    world_make(&world);
+    assert_int_equal(sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(hoop_stream_record(world.streams[0], &waiter.ticket), HOOP_OK);
+    assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
+    usleep(5000);
+    pthread_cancel(waiter.thread);
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    pthread_join(waiter.thread, NULL);
+    world_synchronize(&world);
+    assert_int_equal(x[0], RANKS);
+    world_end(&world);
+}
+
+static bool readable(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 1;
+}
+
+static void test_descriptor(void **state)
+{
+    (void)state;
+    struct world world;
+    hoop_ticket_t ticket;
+    int64_t x[RANKS] = {1, 1, 1};
+    uint64_t count = 0;
+    int fd = -1, again = -1;
+    world_make(&world);
+    assert_int_equal(hoop_stream_get_fd(world.streams[0], &fd), HOOP_OK);
+    assert_int_equal(hoop_stream_get_fd(world.streams[0], &again), HOOP_OK);
+    assert_int_equal(fd, again);
+    assert_int_equal(sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(hoop_stream_record(world.streams[0], &ticket), HOOP_OK);
+    assert_false(readable(fd));
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, MINUTE_MS), 1);
+    assert_int_equal(hoop_ticket_query(ticket), HOOP_OK);
+    assert_int_equal(read(fd, &count, sizeof(count)), sizeof(count));
+    assert_false(readable(fd));
+    assert_int_equal(hoop_stream_record(world.streams[0], &ticket), HOOP_OK); /* at once */
+    assert_true(readable(fd));
+    assert_int_equal(hoop_stream_get_fd(world.streams[1], &fd), HOOP_OK);
+    assert_false(readable(fd)); /* nothing was ever recorded there */
+    world_synchronize(&world);
+    world_end(&world);
+}
+
+/* ---- Many, and none ------------------------------------------------------------------------- */
+
+/* Arguments are copied, also what an operation with a factor is made of. */
+static void test_ten_thousand(void **state)
+{
+    (void)state;
+    enum { CALLS = 10000 };
+    struct world world;
+    static double x[RANKS][CALLS];
+    world_make(&world);
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < CALLS; i++) {
+            double factor = r + 1;
+            hoop_red_op_t op = HOOP_SUM;
+            x[r][i] = i;
+            assert_int_equal(hoop_red_op_create_pre_mul_sum(&op, &factor, HOOP_FLOAT64,
+                                                            HOOP_SCALAR_HOST_IMMEDIATE,
+                                                            world.comms[r]),
+                             HOOP_OK);
+            assert_int_equal(hoop_all_reduce(&x[r][i], &x[r][i], 1, HOOP_FLOAT64, op,
+                                             world.comms[r], world.streams[r]),
+                             HOOP_OK);
+            assert_int_equal(hoop_red_op_destroy(op, world.comms[r]), HOOP_OK);
+        }
+    }
+    world_synchronize(&world);
+    for (int i = 0; i < CALLS; i++) {
+        for (int r = 0; r < RANKS; r++) {
+            assert_true(x[r][i] == 6.0 * i);
+        }
+    }
+    world_end(&world);
+}
+
+/* Streams come and go; a handle that is gone is refused, also when its slot is used again. */
+static void test_handles(void **state)
+{
+    (void)state;
+    static hoop_stream_t streams[1000];
+    hoop_comm_t comm;
+    int64_t x = 1;
+    assert_int_equal(hoop_comm_init_all(&comm, 1, NULL), HOOP_OK);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 1000; i++) {
+            assert_int_equal(hoop_stream_create(&streams[i]), HOOP_OK);
+            assert_int_equal(sum(&x, comm, streams[i]), HOOP_OK);
+        }
+        for (int i = 0; i < 1000; i++) {
+            assert_int_equal(hoop_stream_destroy(streams[i]), HOOP_OK);
+            assert_int_equal(hoop_stream_destroy(streams[i]), HOOP_INVALID_ARGUMENT);
+            assert_int_equal(sum(&x, comm, streams[i]), HOOP_INVALID_ARGUMENT);
+        }
+    }
+    hoop_stream_t old = streams[0], young = NULL;
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(hoop_stream_create(&young), HOOP_OK);
+        assert_int_equal(hoop_stream_destroy(young), HOOP_OK);
+        assert_int_equal(hoop_stream_query(old), HOOP_INVALID_ARGUMENT);
+    }
+    assert_int_equal(hoop_comm_destroy(comm), HOOP_OK);
+}
+
+static void test_bad_arguments(void **state)
+{
+    (void)state;
+    struct world world;
+    int64_t x = 1;
+    int fd = -1;
+    hoop_ticket_t ticket = {{0, 0}};
+    hoop_stream_t foreign = (hoop_stream_t)&world;
+    world_make(&world);
+    assert_int_equal(sum(&x, world.comms[0], foreign), HOOP_UNSUPPORTED);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "hoop_stream_create"));
+    assert_int_equal(hoop_send(&x, 1, HOOP_INT64, 1, world.comms[0], foreign), HOOP_UNSUPPORTED);
+    assert_int_equal(hoop_stream_create(NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_stream_destroy(NULL), HOOP_OK);
+    assert_int_equal(hoop_stream_destroy(foreign), HOOP_UNSUPPORTED);
+    assert_int_equal(hoop_stream_synchronize(NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_stream_query(NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_stream_get_fd(world.streams[0], NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_stream_get_fd(NULL, &fd), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_stream_record(world.streams[0], NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_ticket_query(ticket), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_ticket_wait(ticket, 0), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_stream_wait_ticket(world.streams[0], ticket), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_stream_record(world.streams[0], &ticket), HOOP_OK);
+    ticket.opaque[1]++; /* not given out yet */
+    assert_int_equal(hoop_ticket_query(ticket), HOOP_INVALID_ARGUMENT);
+    /* A mistake in a group on a stream: nothing of it is queued. */
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    assert_int_equal(sum(&x, world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(hoop_send(&x, 1, HOOP_INT64, 1, world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(sum(&x, world.comms[0], foreign), HOOP_UNSUPPORTED);
+    assert_int_equal(hoop_group_end(), HOOP_UNSUPPORTED);
+    assert_int_equal(hoop_stream_query(world.streams[0]), HOOP_OK);
+    world_end(&world);
+}
+
+/* Without work no core is burnt: neither when nothing is queued nor while a peer is awaited. */
+static void test_idle(void **state)
+{
+    (void)state;
+    struct world world;
+    struct timespec before, after;
+    int64_t x[RANKS] = {1, 1, 1};
+    world_make(&world);
+    for (int round = 0; round < 2; round++) {
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+        usleep(300000); /* what is measured */
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+        const double used =
+            (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
+        assert_true(used < 0.1);
+        assert_int_equal(sum(&x[round], world.comms[round], world.streams[round]), HOOP_OK);
+    }
+    assert_int_equal(sum(&x[2], world.comms[2], world.streams[2]), HOOP_OK);
+    world_synchronize(&world);
+    world_end(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_after_the_other),
+        cmocka_unit_test(test_blocking_behind_queued),
+        cmocka_unit_test(test_alone_mixed),
+        cmocka_unit_test(test_order_across_streams),
+        cmocka_unit_test(test_streams_are_independent),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_group),
+        cmocka_unit_test(test_group_joins_streams),
+        cmocka_unit_test(test_group_that_blocks),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_alltoallv),
+        cmocka_unit_test(test_tickets),
+        cmocka_unit_test(test_many_wait),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_handles),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_idle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
