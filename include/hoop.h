@@ -501,8 +501,9 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * several streams the piece begins when all of these have come to it, and none goes on before it is
  * complete, as with NCCL. Where one of the calls has no stream, end waits for the piece.
  *
- * With a caller's mistake inside, end returns that and runs nothing: the other ranks, which know
- * nothing of it, wait until op_timeout_ms, unless this one aborts the comms.
+ * With a caller's mistake inside, end returns that and runs nothing. The other ranks, which may be
+ * waiting already, are told at once: the comms that the group has calls on, and the comm of the
+ * mistaken call, fail with HOOP_REMOTE_ERROR and a sentence that names the mistake.
  *
  * Only operations and births are collected. Finalize, destroy, abort and revoke act at once, also
  * inside a group; calls that it holds on a comm that was aborted return HOOP_ABORTED at its end.
@@ -512,13 +513,22 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
 HOOP_API hoop_result_t hoop_group_start(void);
 HOOP_API hoop_result_t hoop_group_end(void);
 
-/* HOOP_UNSUPPORTED in this version. */
+/*
+ * Ends the group like hoop_group_end(), but runs nothing: says how long it would take by the cost
+ * model (hoop_explain_json()), each comm's calls one after the other, comms at the same time.
+ * Begin with HOOP_SIM_INFO_INITIALIZER. HOOP_INVALID_USAGE, and the group stays open: it is inside
+ * another one, or makes comms.
+ */
 typedef struct {
-    size_t size;
-    uint32_t magic;
-    uint32_t version;
+    size_t size;          /* set by the initializer */
+    uint32_t magic;       /* set by the initializer */
+    uint32_t version;     /* set by the initializer */
     float estimated_time; /* seconds */
 } hoop_sim_info_t;
+#define HOOP_SIM_INFO_INITIALIZER                                                                  \
+    {                                                                                              \
+        sizeof(hoop_sim_info_t), HOOP_CONFIG_MAGIC, HOOP_VERSION_CODE, 0.0f                        \
+    }
 HOOP_API hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info);
 
 /* ---- Memory ------------------------------------------------------------------------------- */

@@ -174,8 +174,8 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
         .collective = HOOP_COLL_ALLTOALLV, .type = (uint32_t)type, .root = -1};
     struct hoop_transfer *transfers = vectors_transfers(vectors, &signature, comm);
     if (transfers == NULL) {
-        return hoop_group_spoil(
-            hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for %u ranks", function, comm->n));
+        return hoop_group_spoil_by(
+            comm, hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for %u ranks", function, comm->n));
     }
     const struct hoop_request request = {.signature = signature, .out = transfers};
     hoop_result_t result = HOOP_OK;
@@ -206,5 +206,5 @@ hoop_result_t hoop_alltoallv(const void *sendbuff, const size_t *sendcounts, con
         result = vectors_check_overlaps(vectors, hoop_datatype_bytes(datatype), comm->n);
     }
     return result == HOOP_OK ? vectors_submit(vectors, datatype, comm, stream)
-                             : hoop_group_spoil(result);
+                             : hoop_group_spoil_by(comm, result);
 }

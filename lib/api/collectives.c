@@ -112,7 +112,7 @@ static hoop_result_t collective_call(const struct collective_call *call)
     const struct hoop_collective_row *row = &hoop_collectives[call->collective];
     hoop_result_t result = collective_check(call);
     if (result != HOOP_OK) {
-        return hoop_group_spoil(result);
+        return hoop_group_spoil_by(call->comm, result);
     }
     const bool made = row->folds && (int)call->op >= HOOP_NUM_OPS;
     uint64_t scalar = 0;
@@ -120,7 +120,8 @@ static hoop_result_t collective_call(const struct collective_call *call)
         result = hoop_ops_find(call->comm, call->op, call->type, &scalar);
     }
     if (result != HOOP_OK) {
-        return hoop_group_spoil(hoop_error(result, "%s: %s", call->function, hoop_thread_error()));
+        return hoop_group_spoil_by(
+            call->comm, hoop_error(result, "%s: %s", call->function, hoop_thread_error()));
     }
     assert(call->comm != NULL);
     const bool rooted = hoop_collective_is_rooted(call->collective);
@@ -130,7 +131,7 @@ static hoop_result_t collective_call(const struct collective_call *call)
     const size_t out_bytes = hoop_extent_blocks(row->out, call->comm->n, root) * block;
     result = collective_check_buffers(call, in_bytes, out_bytes, block);
     if (result != HOOP_OK) {
-        return hoop_group_spoil(result);
+        return hoop_group_spoil_by(call->comm, result);
     }
     const struct hoop_request request = {
         .signature = {.collective = call->collective,

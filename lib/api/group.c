@@ -3,6 +3,7 @@
 #include "api/streams.h"
 #include "stream/queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ struct group_birth {
 struct group {
     uint32_t depth;
     hoop_result_t spoiled;
+    struct hoop_comm *spoiler; /* whose call it was; NULL: nobody's */
     struct hoop_work *work;
     size_t count, room;
     hoop_stream_t *streams; /* each once */
@@ -25,6 +27,9 @@ struct group {
 
 /* Looked at by every call: not worth a call of its own, as the default model in a library is. */
 static _Thread_local struct group group __attribute__((tls_model("initial-exec")));
+
+/* The sentence of what spoiled it. */
+static _Thread_local char group_mistake[HOOP_FAILURE_TEXT_BYTES];
 
 bool hoop_group_open(void)
 {
@@ -38,15 +43,43 @@ bool hoop_group_holds(const struct hoop_comm *comm)
             return true;
         }
     }
-    return false;
+    return comm != NULL && group.spoiler == comm;
+}
+
+hoop_result_t hoop_group_spoil_by(struct hoop_comm *comm, hoop_result_t code)
+{
+    if (group.depth > 0 && group.spoiled == HOOP_OK) {
+        group.spoiled = code;
+        group.spoiler = comm;
+        snprintf(group_mistake, sizeof(group_mistake), "%s", hoop_thread_error());
+    }
+    return code;
 }
 
 hoop_result_t hoop_group_spoil(hoop_result_t code)
 {
-    if (group.depth > 0 && group.spoiled == HOOP_OK) {
-        group.spoiled = code;
+    return hoop_group_spoil_by(NULL, code);
+}
+
+/* The other ranks are not to wait for what will not be called. */
+static void group_tell(struct hoop_comm *comm)
+{
+    if (comm != NULL && comm->n > 1) {
+        hoop_comm_raise(comm, HOOP_REMOTE_ERROR, (int)comm->rank,
+                        "rank %u ran nothing of a group, for a mistake in it: %s", comm->rank,
+                        hoop_thread_error());
     }
-    return code;
+}
+
+static void group_tell_all(const struct group *ended)
+{
+    if (ended->spoiled != HOOP_OK) {
+        hoop_error(ended->spoiled, "%s", group_mistake);
+    }
+    group_tell(ended->spoiler);
+    for (size_t i = 0; i < ended->count; i++) {
+        group_tell(ended->work[i].comm);
+    }
 }
 
 /* The end puts all calls on all streams that they name. */
@@ -209,27 +242,128 @@ static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
     return result;
 }
 
-hoop_result_t hoop_group_end(void)
+static hoop_result_t group_check_open(const char *function)
 {
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    if (group.depth == 0) {
-        return hoop_error(HOOP_INVALID_USAGE, "hoop_group_end() without hoop_group_start()");
-    }
-    if (--group.depth > 0) {
-        return HOOP_OK;
-    }
-    /* The state is reset before the work runs: a callback or a signal handler sees no group. */
-    hoop_result_t result = group_deliver(group.spoiled);
+    return group.depth > 0
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_USAGE, "%s() without hoop_group_start()", function);
+}
+
+/* Closes the thread's group: a callback or a signal handler sees none while its work runs. */
+static struct group group_close(void)
+{
     const struct group ended = group;
     group = (struct group){0};
-    free(ended.births);
+    return ended;
+}
+
+static void group_free(const struct group *ended)
+{
+    free(ended->work);
+    free(ended->streams);
+    free(ended->births);
+}
+
+hoop_result_t hoop_group_end(void)
+{
+    hoop_result_t result = group_check_open("hoop_group_end");
+    if (result != HOOP_OK || --group.depth > 0) {
+        return result;
+    }
+    result = group_deliver(group.spoiled);
+    const struct group ended = group_close();
     if (result == HOOP_OK) {
         result = group_check_transfers(ended.work, ended.count);
     }
+    if (result != HOOP_OK) {
+        group_tell_all(&ended);
+    }
     result = group_run(&ended, result);
-    free(ended.work);
-    free(ended.streams);
+    group_free(&ended);
+    return result;
+}
+
+/* ---- Simulation ----------------------------------------------------------------------------- */
+
+static hoop_result_t group_check_simulation(const hoop_sim_info_t *info)
+{
+    static const char function[] = "hoop_group_simulate_end";
+    const hoop_result_t open = group_check_open(function);
+    if (open != HOOP_OK) {
+        return open;
+    }
+    if (info == NULL) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: sim_info is NULL", function);
+    }
+    if (info->size != sizeof(*info) || info->magic != HOOP_CONFIG_MAGIC) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "%s: sim_info has size %zu and magic %#x, expected %zu and %#x, as of "
+                          "HOOP_SIM_INFO_INITIALIZER",
+                          function, info->size, info->magic, sizeof(*info), HOOP_CONFIG_MAGIC);
+    }
+    if (group.depth > 1 || group.n_births > 0) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s: %s", function,
+                          group.depth > 1 ? "the group is inside another one"
+                                          : "a group that makes communicators is not simulated");
+    }
+    return HOOP_OK;
+}
+
+/* All calls of work[first]'s comm, one after the other. */
+static hoop_result_t group_estimate_comm(const struct group *ended, size_t first, uint64_t *ret_ns)
+{
+    hoop_result_t result = HOOP_OK;
+    *ret_ns = 0;
+    for (size_t i = first; i < ended->count && result == HOOP_OK; i++) {
+        uint64_t ns = 0;
+        if (ended->work[i].comm == ended->work[first].comm) {
+            result = hoop_comm_estimate(ended->work[i].comm, &ended->work[i].request, &ns);
+            *ret_ns += ns;
+        }
+    }
+    return result;
+}
+
+/* Comms run at the same time. */
+static hoop_result_t group_estimate(const struct group *ended, uint64_t *ret_ns)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < ended->count && result == HOOP_OK; i++) {
+        uint64_t ns = 0;
+        size_t first = 0;
+        while (ended->work[first].comm != ended->work[i].comm) {
+            first++;
+        }
+        if (first == i) {
+            result = group_estimate_comm(ended, i, &ns);
+            *ret_ns = ns > *ret_ns ? ns : *ret_ns;
+        }
+    }
+    return result;
+}
+
+hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info)
+{
+    uint64_t ns = 0;
+    hoop_result_t result = group_check_simulation(sim_info);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    const struct group ended = group_close();
+    result = ended.spoiled;
+    if (result == HOOP_OK) {
+        result = group_check_transfers(ended.work, ended.count);
+    }
+    if (result == HOOP_OK) {
+        result = group_estimate(&ended, &ns);
+    }
+    hoop_work_finish(ended.work, ended.count);
+    group_free(&ended);
+    if (result == HOOP_OK) {
+        sim_info->estimated_time = (float)ns / 1e9f;
+    }
     return result;
 }

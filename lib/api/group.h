@@ -21,7 +21,11 @@ hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret);
 /* Does the calling thread's open group hold a call on this comm? */
 bool hoop_group_holds(const struct hoop_comm *comm);
 
-/* Remembers a caller's mistake inside a group. Returns code. */
+/*
+ * Remembers a caller's mistake inside a group, with its sentence, the calling thread's. Its end
+ * fails the comms that it has calls on, and the comm of the call. Returns code.
+ */
 hoop_result_t hoop_group_spoil(hoop_result_t code);
+hoop_result_t hoop_group_spoil_by(struct hoop_comm *comm, hoop_result_t code);
 
 #endif

@@ -56,7 +56,7 @@ static hoop_result_t transfer_call(const char *function, void *buffer, size_t co
 {
     const hoop_result_t checked = transfer_check(function, buffer, count, type, peer, comm, stream);
     if (checked != HOOP_OK) {
-        return hoop_group_spoil(checked);
+        return hoop_group_spoil_by(comm, checked);
     }
     struct hoop_transfer transfer = {
         .data = buffer,

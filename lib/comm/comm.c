@@ -82,6 +82,17 @@ void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const
     pthread_mutex_unlock(&comm->look_lock);
 }
 
+hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_request *request,
+                                 uint64_t *ret_ns)
+{
+    pthread_mutex_lock(&comm->look_lock);
+    const bool over = comm->over;
+    *ret_ns = over ? 0 : hoop_operation_estimate(&comm->operation, request);
+    pthread_mutex_unlock(&comm->look_lock);
+    return over ? hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing")
+                : HOOP_OK;
+}
+
 hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret)
 {
     if (hoop_is_forked()) {

@@ -114,6 +114,10 @@ void hoop_comm_publish(struct hoop_comm *comm, const struct hoop_failure *failur
  * does not wait. */
 hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret);
 
+/* The time that the cost model gives an operation. HOOP_INVALID_USAGE: the comm was aborted. */
+hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_request *request,
+                                 uint64_t *ret_ns);
+
 /* Has rank said goodbye? arg is the comm. Driver, or service thread. */
 bool hoop_comm_left(void *arg, uint32_t rank);
 

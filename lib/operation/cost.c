@@ -126,3 +126,10 @@ uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uin
     const uint64_t sync = c->sync + c->sync_per * (plan->n > 2 ? plan->n - 2 : 0);
     return work.syncs * sync + cost_rate(work.moved, c->moved) + cost_rate(work.folded, c->folded);
 }
+
+uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes)
+{
+    assert(class < HOOP_COST_CLASSES);
+    const struct cost_constants *c = &cost_table[class];
+    return c->sync + cost_rate(bytes, c->moved) * (class == HOOP_COST_LINKS ? 1 : 2);
+}

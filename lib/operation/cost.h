@@ -19,4 +19,7 @@ enum hoop_cost_class {
 /* ns that plan->algo would take for the plan's collective, n and count. */
 uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uint64_t chunk_bytes);
 
+/* ns of a message over a link of this class; through memory it is copied twice. */
+uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes);
+
 #endif

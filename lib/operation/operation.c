@@ -456,6 +456,38 @@ void hoop_operation_explain(const struct hoop_operation *operation,
                     operation->env.over_links || hoop_plan_is_over_links(ret->algo), ret, ret_ns);
 }
 
+/* All transfers run at once; a direction's share the way. */
+static uint64_t operation_estimate_transfers(const struct hoop_operation *operation,
+                                             const struct hoop_transfer *transfers)
+{
+    uint64_t bytes[2] = {0, 0};
+    for (const struct hoop_transfer *at = transfers; at != NULL; at = at->next) {
+        bytes[at->sending] += at->bytes;
+    }
+    return hoop_plan_transfer_cost(operation->env.agreed, operation->env.over_links,
+                                   bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
+}
+
+uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
+                                 const struct hoop_request *request)
+{
+    struct hoop_signature signature = request->signature;
+    const bool transfers = signature.collective == HOOP_TRANSFER;
+    const bool vector = signature.collective == HOOP_COLL_ALLTOALLV;
+    uint64_t ns[HOOP_ALGO_COUNT], exchange = 0;
+    struct hoop_plan plan;
+    if (transfers || vector) {
+        exchange = operation_estimate_transfers(operation, request->out);
+    }
+    if (transfers) {
+        return exchange;
+    }
+    /* Without elements it is a barrier, whatever it is called. */
+    signature.collective = signature.count == 0 ? HOOP_COLL_BARRIER : signature.collective;
+    hoop_operation_explain(operation, &signature, &plan, ns);
+    return ns[plan.algo] + exchange;
+}
+
 /*
  * Where all have announced the operation, a rank that has left has completed it: what it still owed
  * is in the links. Else it may have left before.

@@ -103,4 +103,8 @@ void hoop_operation_explain(const struct hoop_operation *operation,
                             const struct hoop_signature *signature, struct hoop_plan *ret,
                             uint64_t ret_ns[HOOP_ALGO_COUNT]);
 
+/* The time that the cost model gives the whole of one. ns. */
+uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
+                                 const struct hoop_request *request);
+
 #endif

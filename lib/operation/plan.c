@@ -266,3 +266,9 @@ void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
         }
     }
 }
+
+uint64_t hoop_plan_transfer_cost(const struct hoop_agreement *agreed, bool over_links,
+                                 uint64_t bytes)
+{
+    return hoop_cost_transfer(over_links ? HOOP_COST_LINKS : plan_class(agreed), bytes);
+}

@@ -54,4 +54,8 @@ void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan
 void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
                      const struct hoop_plan *plan, uint64_t ret_ns[HOOP_ALGO_COUNT]);
 
+/* The same of sends and receives that run at once, of at most so many bytes one way. */
+uint64_t hoop_plan_transfer_cost(const struct hoop_agreement *agreed, bool over_links,
+                                 uint64_t bytes);
+
 #endif

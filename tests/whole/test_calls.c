@@ -12,6 +12,8 @@
 #include "base/collective.h"
 #include "hoop.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,6 +286,104 @@ static void test_near_mismatches(void **state)
     }
 }
 
+/* ---- Groups --------------------------------------------------------------------------------- */
+
+struct waiter {
+    pthread_t thread;
+    hoop_comm_t comm;
+    hoop_result_t result;
+    char sentence[512];
+};
+
+static void *waiter_main(void *arg)
+{
+    struct waiter *waiter = arg;
+    int32_t value = 1;
+    waiter->result = hoop_all_reduce(&value, &value, 1, HOOP_INT32, HOOP_SUM, waiter->comm, NULL);
+    snprintf(waiter->sentence, sizeof(waiter->sentence), "%s", hoop_get_last_error(waiter->comm));
+    return NULL;
+}
+
+/* A group of rank 0 with a mistake, on its comm or on none, while rank 1 waits in its call. */
+static void check_told(bool on_comm)
+{
+    hoop_comm_t comms[2];
+    int32_t value = 2;
+    comms_make(comms);
+    struct waiter waiter = {.comm = comms[1]};
+    assert_int_equal(pthread_create(&waiter.thread, NULL, waiter_main, &waiter), 0);
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    if (!on_comm) {
+        hoop_all_reduce(&value, &value, 1, HOOP_INT32, HOOP_SUM, comms[0], NULL);
+    }
+    assert_int_equal(hoop_all_reduce(&value, &value, 1, on_comm ? (hoop_datatype_t)77 : HOOP_INT32,
+                                     HOOP_SUM, on_comm ? comms[0] : NULL, NULL),
+                     HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_INVALID_USAGE); /* the group has it */
+    assert_int_equal(hoop_group_end(), HOOP_INVALID_ARGUMENT);
+    const char *named = on_comm ? "datatype is 77" : "comm is NULL";
+    assert_non_null(strstr(hoop_get_last_error(NULL), named));
+    pthread_join(waiter.thread, NULL);
+    assert_int_equal(waiter.result, HOOP_REMOTE_ERROR);
+    assert_non_null(strstr(waiter.sentence, "rank 0 ran nothing of a group"));
+    assert_non_null(strstr(waiter.sentence, named));
+    assert_int_equal(value, 2);
+    hoop_comm_destroy(comms[0]);
+    hoop_comm_destroy(comms[1]);
+}
+
+static void test_mistake_in_group(void **state)
+{
+    (void)state;
+    check_told(true);
+    check_told(false);
+}
+
+/* How long a group of so many calls of so many elements on both comms would take. */
+static float simulated(hoop_comm_t comms[2], int calls, size_t count)
+{
+    hoop_sim_info_t info = HOOP_SIM_INFO_INITIALIZER;
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < 2; r++) {
+        struct call call = right(HOOP_COLL_ALL_REDUCE, comms[r], r);
+        call.count = count;
+        for (int i = 0; i < calls; i++) {
+            assert_int_equal(make(&call), HOOP_OK);
+        }
+    }
+    assert_int_equal(hoop_group_simulate_end(&info), HOOP_OK);
+    return info.estimated_time;
+}
+
+static void test_simulation(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    hoop_sim_info_t info = HOOP_SIM_INFO_INITIALIZER, wrong = {.size = 3};
+    comms_make(comms);
+    memset(memory, 7, sizeof(memory));
+    assert_int_equal(hoop_group_simulate_end(&info), HOOP_INVALID_USAGE); /* no group */
+    const float one = simulated(comms, 1, 100), three = simulated(comms, 3, 100);
+    assert_true(one > 1e-9f && one < 1e-3f);
+    assert_true(three > 2.9f * one && three < 3.1f * one);
+    assert_true(simulated(comms, 1, 1000) > one);
+    assert_true(simulated(comms, 0, 0) == 0);
+    assert_int_equal(memory[0][ROOM], 7); /* nothing ran */
+    /* What is no call, or can't be simulated: the group stays open. */
+    hoop_group_start();
+    hoop_send(memory[0], 100, HOOP_UINT8, 1, comms[0], NULL);
+    assert_int_equal(hoop_group_simulate_end(NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_group_simulate_end(&wrong), HOOP_INVALID_ARGUMENT);
+    hoop_group_start();
+    assert_int_equal(hoop_group_simulate_end(&info), HOOP_INVALID_USAGE);
+    hoop_group_end();
+    assert_int_equal(hoop_group_simulate_end(&info), HOOP_OK);
+    assert_true(info.estimated_time > 1e-9f);
+    check_works(comms);
+    hoop_comm_destroy(comms[0]);
+    hoop_comm_destroy(comms[1]);
+}
+
 static void test_factors(void **state)
 {
     (void)state;
@@ -329,10 +429,9 @@ static void test_factors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_arguments),
-        cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_near_mismatches),
-        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_near_mismatches), cmocka_unit_test(test_mistake_in_group),
+        cmocka_unit_test(test_simulation),      cmocka_unit_test(test_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -345,6 +345,13 @@ static void test_alone(void **state)
     uint32_t *buffer = NULL;
     make(ranks, 2);
     buffer = ranks[0].buffers[1][0];
+    /* Nothing, from nowhere to nowhere, more often than a link has slots. */
+    for (int i = 0; i < 20; i++) {
+        hoop_group_start();
+        hoop_send(NULL, 0, HOOP_UINT32, 1, ranks[0].comm, NULL);
+        hoop_recv(NULL, 0, HOOP_UINT32, 0, ranks[1].comm, NULL);
+        assert_int_equal(hoop_group_end(), HOOP_OK);
+    }
     assert_int_equal(hoop_send(buffer, 1, HOOP_UINT32, 0, ranks[0].comm, NULL), HOOP_INVALID_USAGE);
     hoop_group_start();
     assert_int_equal(hoop_recv(buffer, 3, HOOP_UINT32, 0, ranks[0].comm, NULL), HOOP_OK);
@@ -354,13 +361,6 @@ static void test_alone(void **state)
                      HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_recv(NULL, 1, HOOP_UINT32, 1, ranks[0].comm, NULL),
                      HOOP_INVALID_ARGUMENT);
-    /* Nothing, from nowhere to nowhere, more often than a link has slots. */
-    for (int i = 0; i < 20; i++) {
-        hoop_group_start();
-        hoop_send(NULL, 0, HOOP_UINT32, 1, ranks[0].comm, NULL);
-        hoop_recv(NULL, 0, HOOP_UINT32, 0, ranks[1].comm, NULL);
-        assert_int_equal(hoop_group_end(), HOOP_OK);
-    }
     end(ranks, 2);
 }
 
