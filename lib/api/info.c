@@ -2,10 +2,42 @@
 #include "api/json.h"
 #include "comm/comm.h"
 #include "memory/region.h"
+#include "net/interface.h"
+#include "transports/transport.h"
 #include <assert.h>
 
 #include <string.h>
 #include <unistd.h>
+
+static void info_interface(void *arg, const char *name, const struct hoop_address *address,
+                           const char *verdict)
+{
+    struct hoop_json *json = arg;
+    char text[HOOP_ADDRESS_TEXT_BYTES];
+    hoop_address_format(address, text, sizeof(text));
+    hoop_json_object(json);
+    hoop_json_key(json, "address");
+    hoop_json_string(json, text);
+    hoop_json_key(json, "interface");
+    hoop_json_string(json, name);
+    hoop_json_key(json, "verdict");
+    hoop_json_string(json, verdict);
+    hoop_json_object_end(json);
+}
+
+static void info_network(struct hoop_json *json)
+{
+    hoop_json_key(json, "transports");
+    hoop_json_array(json);
+    for (size_t i = 0; hoop_transports[i] != NULL; i++) {
+        hoop_json_string(json, hoop_transports[i]->name);
+    }
+    hoop_json_array_end(json);
+    hoop_json_key(json, "interfaces");
+    hoop_json_array(json);
+    hoop_interface_each(info_interface, json);
+    hoop_json_array_end(json);
+}
 
 static void info_process(struct hoop_json *json)
 {
@@ -27,6 +59,7 @@ static void info_process(struct hoop_json *json)
     hoop_json_uint(json, stats.imports);
     hoop_json_key(json, "import_bytes");
     hoop_json_uint(json, stats.import_bytes);
+    info_network(json);
 }
 
 /* The last operations, oldest first. Read while the driver may write: a line may be of two. */

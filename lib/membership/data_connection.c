@@ -199,8 +199,8 @@ static hoop_result_t data_where(const struct hoop_member *member, struct hoop_ad
     if (hoop_settings()->socket_ifname != NULL) {
         return hoop_interface_choose(ret);
     }
-    *ret = (struct hoop_address){.family = 4, .ip = {127, 0, 0, 1}};
-    return HOOP_OK;
+    const struct hoop_address loopback = {.family = 4, .ip = {127, 0, 0, 1}};
+    return hoop_interface_towards(&loopback, ret); /* which may be down */
 }
 
 struct data_expect {

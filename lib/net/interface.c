@@ -196,6 +196,46 @@ hoop_result_t hoop_interface_choose(struct hoop_address *ret)
     return interface_choose(0, ret);
 }
 
+/* Why the address of this rank is not the one, which has rank `best`. */
+static const char *interface_verdict(const struct ifaddrs *at, uint32_t rank, uint32_t best)
+{
+    if (rank == INTERFACE_UNUSABLE) {
+        return hoop_interface_allowed(hoop_settings()->socket_ifname, at->ifa_name)
+                   ? "HOOP_SOCKET_FAMILY asks for another"
+                   : "HOOP_SOCKET_IFNAME does not allow it";
+    }
+    if (rank / 4 != best / 4) {
+        return rank / 4 == 2 ? "loopback comes last" : "bridges of containers come late";
+    }
+    return rank % 4 >= 2          ? "link-local addresses come late"
+           : rank % 4 != best % 4 ? "IPv4 comes first"
+                                  : "another comes first";
+}
+
+void hoop_interface_each(hoop_interface_fn *each, void *arg)
+{
+    struct ifaddrs *all = NULL;
+    struct hoop_address address;
+    uint32_t best = INTERFACE_UNUSABLE;
+    if (interface_list(&all) != HOOP_OK) {
+        return;
+    }
+    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
+        const uint32_t rank = interface_rank(at, 0, &address);
+        best = rank < best ? rank : best;
+    }
+    bool chosen = false;
+    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
+        if (interface_address(at, &address)) {
+            const uint32_t rank = interface_rank(at, 0, &address);
+            const bool first = rank == best && rank != INTERFACE_UNUSABLE && !chosen;
+            each(arg, at->ifa_name, &address, first ? "chosen" : interface_verdict(at, rank, best));
+            chosen = chosen || first;
+        }
+    }
+    freeifaddrs(all);
+}
+
 /* ---- Routes ------------------------------------------------------------------------------- */
 
 /* Connecting a datagram socket sends nothing: the kernel looks up the route and no more. */

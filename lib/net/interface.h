@@ -28,6 +28,11 @@ hoop_result_t hoop_interface_choose(struct hoop_address *ret);
  */
 hoop_result_t hoop_interface_towards(const struct hoop_address *to, struct hoop_address *ret);
 
+/* Each address that hoop_interface_choose() weighs, and what it makes of it, as a static text. */
+typedef void hoop_interface_fn(void *arg, const char *name, const struct hoop_address *address,
+                               const char *verdict);
+void hoop_interface_each(hoop_interface_fn *each, void *arg);
+
 /* Is this one of this machine's addresses? */
 bool hoop_interface_is_mine(const struct hoop_address *address);
 

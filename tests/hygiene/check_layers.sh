@@ -69,12 +69,12 @@ only lib/exec '(exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z
 only lib/operation '(operation|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
 only lib/comm '(comm|operation|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only lib/stream '(stream|comm|operation|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
-only lib/api '(api|stream|comm|operation|exec|membership|rendezvous|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/api '(api|stream|comm|operation|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only examples '(hoop|problem|ddp|options|report|(data|nn|checkpoint)/[a-z_]+)\.h'
 only examples/trainer/data '(problem|data/[a-z_]+)\.h'
 only examples/trainer/nn '(problem|(nn|data)/[a-z_]+)\.h'
 only examples/trainer/checkpoint '(problem|(checkpoint|nn|data)/[a-z_]+)\.h'
-only tools '(hoop|hooprun/hooprun_[a-z]+)\.h'
+only tools '(hoop|hooprun/hooprun_[a-z]+|hoopinfo/[a-z]+)\.h'
 only bench '(hoop|perf/perf|perf/perf_[a-z]+)\.h'
 includes examples tools bench | grep -E ':<(base|algo|transports|comm|exec)/' >"$lines"
 refuse "a program looks inside the library" <"$lines"

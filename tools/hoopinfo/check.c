@@ -1,0 +1,309 @@
+/*
+ * See check.h. Element j of rank r's input is (r + 1) * (j % 13): small integers, whose sums are
+ * exact in float and differ by rank and by place.
+ */
+#include "hoopinfo/check.h"
+#include "hoop.h"
+#include <errno.h>
+#include <libgen.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define AWKWARD 1003u /* elements: no multiple of any number of ranks but 17 and 59 */
+#define SMALL 2u      /* 8 bytes */
+#define LARGE ((size_t)1 << 18)
+#define SMALL_TURNS 200u
+#define LARGE_TURNS 10u
+
+extern char **environ;
+
+struct check {
+    hoop_comm_t comm;
+    int rank, n;
+    float *in, *out; /* n * LARGE elements each */
+};
+
+/* What block b of rank r's output is made of. */
+enum check_out {
+    OUT_SUM,
+    OUT_SUM_MINE,
+    OUT_BLOCKS,
+    OUT_FIRST,
+    OUT_FIRST_MINE,
+    OUT_CROSS,
+    OUT_BEFORE
+};
+
+static hoop_result_t run_all_reduce(const struct check *c, size_t count)
+{
+    return hoop_all_reduce(c->in, c->out, count, HOOP_FLOAT, HOOP_SUM, c->comm, NULL);
+}
+
+static hoop_result_t run_reduce(const struct check *c, size_t count)
+{
+    return hoop_reduce(c->in, c->out, count, HOOP_FLOAT, HOOP_SUM, 0, c->comm, NULL);
+}
+
+static hoop_result_t run_reduce_scatter(const struct check *c, size_t count)
+{
+    return hoop_reduce_scatter(c->in, c->out, count, HOOP_FLOAT, HOOP_SUM, c->comm, NULL);
+}
+
+static hoop_result_t run_all_gather(const struct check *c, size_t count)
+{
+    return hoop_all_gather(c->in, c->out, count, HOOP_FLOAT, c->comm, NULL);
+}
+
+static hoop_result_t run_gather(const struct check *c, size_t count)
+{
+    return hoop_gather(c->in, c->out, count, HOOP_FLOAT, 0, c->comm, NULL);
+}
+
+static hoop_result_t run_broadcast(const struct check *c, size_t count)
+{
+    return hoop_broadcast(c->in, c->out, count, HOOP_FLOAT, 0, c->comm, NULL);
+}
+
+static hoop_result_t run_scatter(const struct check *c, size_t count)
+{
+    return hoop_scatter(c->in, c->out, count, HOOP_FLOAT, 0, c->comm, NULL);
+}
+
+static hoop_result_t run_alltoall(const struct check *c, size_t count)
+{
+    return hoop_alltoall(c->in, c->out, count, HOOP_FLOAT, c->comm, NULL);
+}
+
+/* Each rank to the next one. */
+static hoop_result_t run_sendrecv(const struct check *c, size_t count)
+{
+    hoop_result_t result = hoop_group_start();
+    if (result == HOOP_OK) {
+        (void)hoop_send(c->in, count, HOOP_FLOAT, (c->rank + 1) % c->n, c->comm, NULL);
+        (void)hoop_recv(c->out, count, HOOP_FLOAT, (c->rank + c->n - 1) % c->n, c->comm, NULL);
+        result = hoop_group_end();
+    }
+    return result;
+}
+
+static const struct check_row {
+    const char *name;
+    hoop_result_t (*run)(const struct check *c, size_t count);
+    enum check_out out;
+    bool blocks;    /* the output has one for each rank */
+    bool root_only; /* only rank 0 has any */
+} check_rows[] = {
+    {"all_reduce", run_all_reduce, OUT_SUM, false, false},
+    {"reduce", run_reduce, OUT_SUM, false, true},
+    {"reduce_scatter", run_reduce_scatter, OUT_SUM_MINE, false, false},
+    {"all_gather", run_all_gather, OUT_BLOCKS, true, false},
+    {"gather", run_gather, OUT_BLOCKS, true, true},
+    {"broadcast", run_broadcast, OUT_FIRST, false, false},
+    {"scatter", run_scatter, OUT_FIRST_MINE, false, false},
+    {"alltoall", run_alltoall, OUT_CROSS, true, false},
+    {"send and recv", run_sendrecv, OUT_BEFORE, false, false},
+};
+#define CHECK_ROWS (sizeof(check_rows) / sizeof(check_rows[0]))
+
+/* What element i of block `block` must be. */
+static float check_expected(const struct check *c, enum check_out out, size_t count, size_t block,
+                            size_t i)
+{
+    const size_t mine = ((size_t)c->rank * count + i) % 13;
+    const int sum = c->n * (c->n + 1) / 2;
+    switch (out) {
+    case OUT_SUM:
+        return (float)(sum * (int)(i % 13));
+    case OUT_SUM_MINE:
+        return (float)(sum * (int)mine);
+    case OUT_BLOCKS:
+        return (float)((block + 1) * (i % 13));
+    case OUT_FIRST_MINE:
+        return (float)mine;
+    case OUT_CROSS:
+        return (float)((block + 1) * mine);
+    case OUT_BEFORE:
+        return (float)((size_t)((c->rank + c->n - 1) % c->n + 1) * (i % 13));
+    case OUT_FIRST:
+    default:
+        return (float)(i % 13);
+    }
+}
+
+static size_t check_wrong(const struct check *c, const struct check_row *row, size_t count)
+{
+    size_t wrong = 0;
+    const size_t blocks = row->root_only && c->rank != 0 ? 0 : row->blocks ? (size_t)c->n : 1;
+    for (size_t block = 0; block < blocks; block++) {
+        for (size_t i = 0; i < count; i++) {
+            wrong += c->out[block * count + i] != check_expected(c, row->out, count, block, i);
+        }
+    }
+    return wrong;
+}
+
+static double check_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Seconds that one takes, of many behind each other; the first are not counted. */
+static hoop_result_t check_time(const struct check *c, const struct check_row *row, size_t count,
+                                unsigned turns, double *ret_seconds)
+{
+    hoop_result_t result = HOOP_OK;
+    double start = 0.0;
+    for (unsigned i = 0; i < turns + turns / 4 && result == HOOP_OK; i++) {
+        if (i == turns / 4) {
+            result = hoop_barrier(c->comm, NULL);
+            start = check_seconds();
+        }
+        result = result == HOOP_OK ? row->run(c, count) : result;
+    }
+    result = result == HOOP_OK ? hoop_barrier(c->comm, NULL) : result;
+    *ret_seconds = (check_seconds() - start) / turns;
+    return result;
+}
+
+/* Adds to *wrong what was, on all ranks together. */
+static hoop_result_t check_row(const struct check *c, const struct check_row *row, uint64_t *wrong)
+{
+    static const size_t counts[] = {0, 1, AWKWARD, LARGE};
+    uint64_t found = 0;
+    double small = 0.0;
+    double large = 0.0;
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && result == HOOP_OK; i++) {
+        memset(c->out, 0xff, (size_t)c->n * LARGE * sizeof(float));
+        result = row->run(c, counts[i]);
+        found += result == HOOP_OK ? check_wrong(c, row, counts[i]) : 0;
+    }
+    if (result == HOOP_OK) {
+        result = hoop_all_reduce(&found, &found, 1, HOOP_UINT64, HOOP_SUM, c->comm, NULL);
+    }
+    result = result == HOOP_OK ? check_time(c, row, SMALL, SMALL_TURNS, &small) : result;
+    result = result == HOOP_OK ? check_time(c, row, LARGE, LARGE_TURNS, &large) : result;
+    if (result == HOOP_OK && c->rank == 0) {
+        printf("  %-16s %s %10.2f us %10.3f GB/s\n", row->name, found == 0 ? "right" : "WRONG",
+               small * 1e6, (double)(LARGE * sizeof(float)) / large * 1e-9);
+    }
+    *wrong += found;
+    return result;
+}
+
+static int check_failed(const struct check *c, const char *what, hoop_result_t result)
+{
+    fprintf(stderr, "hoopinfo: rank %d: %s: %s: %s\n", c->rank, what, hoop_get_error_string(result),
+            hoop_get_last_error(c->comm));
+    return 1;
+}
+
+/* All of the table; an exit code. */
+static int check_rank(struct check *c)
+{
+    const size_t bytes = (size_t)c->n * LARGE * sizeof(float);
+    hoop_result_t result = hoop_mem_alloc((void **)&c->in, bytes, HOOP_MEM_HOST);
+    result = result == HOOP_OK ? hoop_mem_alloc((void **)&c->out, bytes, HOOP_MEM_HOST) : result;
+    if (result != HOOP_OK) {
+        return check_failed(c, "memory", result);
+    }
+    for (size_t j = 0; j < (size_t)c->n * LARGE; j++) {
+        c->in[j] = (float)((size_t)(c->rank + 1) * (j % 13));
+    }
+    const char *transport = getenv("HOOP_TRANSPORT");
+    if (c->rank == 0) {
+        printf("%d ranks, HOOP_TRANSPORT=%s\n  %-16s %5s %13s %15s\n", c->n,
+               transport != NULL && *transport != 0 ? transport : "auto", "", "", "8 bytes",
+               "1 MiB a block");
+    }
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < CHECK_ROWS; i++) {
+        result = check_row(c, &check_rows[i], &wrong);
+        if (result != HOOP_OK) {
+            return check_failed(c, check_rows[i].name, result);
+        }
+    }
+    if (c->rank == 0) {
+        printf(wrong == 0 ? "  All of it is right.\n" : "  %llu elements are WRONG.\n",
+               (unsigned long long)wrong);
+        (void)fflush(stdout);
+    }
+    (void)hoop_barrier(c->comm, NULL); /* who ends with 7 has the others ended */
+    return wrong == 0 ? 0 : 7;
+}
+
+/* A job of its own: hooprun, which lies beside this program or on the path, runs this program. */
+static int check_job(int ranks, const char *transport)
+{
+    char self[4096] = "";
+    char beside[4200] = "";
+    char number[16];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    snprintf(number, sizeof(number), "%d", ranks);
+    if (length > 0) {
+        char folder[4096];
+        snprintf(folder, sizeof(folder), "%s", self);
+        snprintf(beside, sizeof(beside), "%s/hooprun", dirname(folder));
+    }
+    char hooprun[] = "hooprun";
+    char option_n[] = "-n";
+    char option_rank[] = "--test-rank";
+    char *const arguments[] = {hooprun, option_n, number, self, option_rank, NULL};
+    pid_t pid = 0;
+    int status = 0;
+    setenv("HOOP_TRANSPORT", transport, 1);
+    int err = access(beside, X_OK) == 0
+                  ? posix_spawn(&pid, beside, NULL, NULL, arguments, environ)
+                  : posix_spawnp(&pid, hooprun, NULL, NULL, arguments, environ);
+    while (err == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (err != 0) {
+        fprintf(stderr, "hoopinfo: cannot start hooprun: %s\n", strerror(err));
+        return 1;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static int check_jobs(int ranks)
+{
+    const char *chosen = getenv("HOOP_TRANSPORT");
+    const bool all = chosen == NULL || *chosen == 0;
+    const int first = check_job(ranks, all ? "auto" : chosen);
+    const int tcp = all ? check_job(ranks, "tcp") : first;
+    if (first == 0 && tcp == 0) {
+        puts("hoop works here.");
+    } else if (first == 0) {
+        puts("hoop works here, on this machine alone: over TCP it does NOT, see above.");
+    } else {
+        puts("hoop does NOT work here, see above.");
+    }
+    return first != 0 ? first : tcp;
+}
+
+int check_run(int ranks, bool alone)
+{
+    struct check check = {.comm = HOOP_COMM_NULL, .n = 1};
+    const hoop_result_t result = hoop_comm_init_env(&check.comm, NULL);
+    if (result != HOOP_OK) {
+        return check_failed(&check, "the ranks do not find each other", result);
+    }
+    int code = 0;
+    (void)hoop_comm_count(check.comm, &check.n);
+    (void)hoop_comm_user_rank(check.comm, &check.rank);
+    const bool job = alone || check.n > 1;
+    if (job) {
+        code = check_rank(&check);
+        (void)hoop_mem_free(check.in);
+        (void)hoop_mem_free(check.out);
+    }
+    (void)(code == 1 ? hoop_comm_abort : hoop_comm_destroy)(check.comm);
+    return job ? code : check_jobs(ranks);
+}

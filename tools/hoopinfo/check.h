@@ -1,0 +1,14 @@
+/*
+ * hoopinfo --test: is every collective right between these ranks, and how fast is it? As a rank of
+ * a job that a launcher started, or, without one, in jobs of its own on this machine: one for each
+ * transport.
+ */
+#ifndef HOOPINFO_CHECK_H
+#define HOOPINFO_CHECK_H
+
+#include <stdbool.h>
+
+/* ranks: of the jobs of its own. alone: a rank of such a job, whatever its size. An exit code. */
+int check_run(int ranks, bool alone);
+
+#endif

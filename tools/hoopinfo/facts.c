@@ -1,0 +1,203 @@
+/* See facts.h. */
+#include "hoopinfo/facts.h"
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_BYTES 48
+#define VALUE_BYTES 512
+
+struct fact {
+    char section[KEY_BYTES];
+    char key[KEY_BYTES];
+    char value[VALUE_BYTES];
+};
+
+struct facts {
+    struct fact *all;
+    size_t count, room;
+    bool short_of_memory;
+};
+
+struct facts *facts_create(void)
+{
+    return calloc(1, sizeof(struct facts));
+}
+
+void facts_destroy(struct facts *facts)
+{
+    if (facts != NULL) {
+        free(facts->all);
+        free(facts);
+    }
+}
+
+void facts_add(struct facts *facts, const char *section, const char *key, const char *format, ...)
+{
+    if (facts->count == facts->room) {
+        const size_t room = facts->room * 2 + 16;
+        struct fact *grown = realloc(facts->all, room * sizeof(*grown));
+        if (grown == NULL) {
+            facts->short_of_memory = true;
+            return;
+        }
+        facts->all = grown;
+        facts->room = room;
+    }
+    struct fact *fact = &facts->all[facts->count++];
+    snprintf(fact->section, sizeof(fact->section), "%s", section);
+    snprintf(fact->key, sizeof(fact->key), "%s", key);
+    va_list list;
+    va_start(list, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it was started above */
+    vsnprintf(fact->value, sizeof(fact->value), format, list);
+    va_end(list);
+}
+
+/* ---- JSON of hoop ------------------------------------------------------------------------- */
+
+/* Takes one string, number or word off *at; the text of it. Escapes but \" and \\ stay. */
+static void json_take(const char **at, char *ret, size_t bytes)
+{
+    const bool quoted = **at == '"';
+    const char *from = *at + quoted;
+    size_t length = 0;
+    while (*from != 0 && (quoted ? *from != '"' : strchr(",]}", *from) == NULL)) {
+        from += *from == '\\' && (from[1] == '"' || from[1] == '\\');
+        if (length + 1 < bytes) {
+            ret[length++] = *from;
+        }
+        from += *from != 0;
+    }
+    ret[length] = 0;
+    *at = from + (quoted && *from == '"');
+}
+
+/* What does not fit is cut off. */
+static void append(char *text, size_t bytes, const char *before, const char *more)
+{
+    const size_t length = strlen(text);
+    snprintf(text + length, bytes - length, "%s%s", length > 0 ? before : "", more);
+}
+
+/* An object in an array, a fact of its own: named by its first value, the others with their keys.
+ */
+static void json_element(struct facts *facts, const char *section, const char **at)
+{
+    char name[KEY_BYTES] = "";
+    char value[VALUE_BYTES] = "";
+    while (**at == '{' || **at == ',') {
+        const bool first = **at == '{';
+        char key[KEY_BYTES];
+        char text[KEY_BYTES];
+        ++*at;
+        json_take(at, key, sizeof(key));
+        *at += **at == ':';
+        json_take(at, first ? name : text, KEY_BYTES);
+        if (!first) {
+            append(value, sizeof(value), ", ", key);
+            append(value, sizeof(value), " ", text);
+        }
+    }
+    *at += **at == '}';
+    facts_add(facts, section, name, "%s", value);
+}
+
+/* Texts of one array are one fact; objects are one each, in a section with the array's name. */
+static void json_array(struct facts *facts, const char *section, const char *key, const char **at)
+{
+    char texts[VALUE_BYTES] = "";
+    while (**at == '[' || **at == ',') {
+        ++*at;
+        if (**at == '{') {
+            json_element(facts, key, at);
+        } else if (**at != ']') {
+            char text[KEY_BYTES];
+            json_take(at, text, sizeof(text));
+            append(texts, sizeof(texts), " ", text);
+        }
+    }
+    *at += **at == ']';
+    if (texts[0] != 0) {
+        facts_add(facts, section, key, "%s", texts);
+    }
+}
+
+void facts_add_json(struct facts *facts, const char *section, const char *json)
+{
+    const char *at = json;
+    while (*at == '{' || *at == ',') {
+        char key[KEY_BYTES];
+        char value[VALUE_BYTES];
+        ++at;
+        json_take(&at, key, sizeof(key));
+        at += *at == ':';
+        if (*at == '[') {
+            json_array(facts, section, key, &at);
+        } else {
+            json_take(&at, value, sizeof(value));
+            facts_add(facts, section, key, "%s", value);
+        }
+    }
+}
+
+/* ---- Printing ----------------------------------------------------------------------------- */
+
+static void print_quoted(const char *text)
+{
+    putchar('"');
+    for (; *text != 0; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c < 0x20) {
+            printf("\\u%04x", c);
+        } else {
+            printf(c == '"' || c == '\\' ? "\\%c" : "%c", c);
+        }
+    }
+    putchar('"');
+}
+
+static void print_json(const struct facts *facts)
+{
+    const char *section = "";
+    for (size_t i = 0; i < facts->count; i++) {
+        const struct fact *fact = &facts->all[i];
+        const bool same = strcmp(fact->section, section) == 0;
+        fputs(same ? ", " : i > 0 ? "},\n " : "{", stdout);
+        if (!same) {
+            print_quoted(fact->section);
+            fputs(": {", stdout);
+        }
+        print_quoted(fact->key);
+        fputs(": ", stdout);
+        print_quoted(fact->value);
+        section = fact->section;
+    }
+    puts(facts->count > 0 ? "}}" : "{}");
+}
+
+static void print_page(const struct facts *facts)
+{
+    const char *section = "";
+    int width = 0;
+    for (size_t i = 0; i < facts->count; i++) {
+        const int length = (int)strlen(facts->all[i].key);
+        width = length > width ? length : width;
+    }
+    for (size_t i = 0; i < facts->count; i++) {
+        const struct fact *fact = &facts->all[i];
+        if (strcmp(fact->section, section) != 0) {
+            printf("%s%s\n", i > 0 ? "\n" : "", fact->section);
+        }
+        printf("  %-*s  %s\n", width, fact->key, fact->value);
+        section = fact->section;
+    }
+}
+
+bool facts_print(const struct facts *facts, bool as_json)
+{
+    (as_json ? print_json : print_page)(facts);
+    return !facts->short_of_memory && fflush(stdout) == 0 && !ferror(stdout);
+}

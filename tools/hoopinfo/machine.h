@@ -1,0 +1,9 @@
+/* What of this machine decides how hoop does on it: read from the kernel, nothing is changed. */
+#ifndef HOOPINFO_MACHINE_H
+#define HOOPINFO_MACHINE_H
+
+#include "hoopinfo/facts.h"
+
+void machine_add(struct facts *facts);
+
+#endif
