@@ -18,8 +18,9 @@ bool hoop_flight_look(int fd, struct hoop_flight *ret)
         return false;
     }
     ret->landed_bytes = info.tcpi_bytes_acked;
-    /* without a packet on the way what is queued waits for room at the receiver, which is no loss
-     */
-    ret->bytes = info.tcpi_unacked > 0 && queued > 0 ? (uint64_t)queued : 0;
+    /* without a packet on the way what is queued waits for room at the receiver, which is no loss;
+     * but where there is room, this machine has no way there, and TCP does not even begin */
+    const bool stuck = info.tcpi_snd_mss > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
+    ret->bytes = queued > 0 && (info.tcpi_unacked > 0 || stuck) ? (uint64_t)queued : 0;
     return true;
 }
