@@ -57,6 +57,9 @@ static void driver_fail(struct hoop_comm *comm)
         hoop_comm_publish(comm, &operation->failure);
     }
     hoop_board_failed(&comm->board, &cause);
+    if (comm->spans) { /* whoever was first may still be about to, and this process end before it */
+        hoop_member_raise(comm->member, &cause);
+    }
     if (operation->failure.code == HOOP_MISMATCH || operation->failure.code == HOOP_TIMEOUT) {
         cause = operation->failure; /* my own view says more to my user than another's */
     }

@@ -121,6 +121,7 @@ static void member_linger(void)
     static struct hoop_job job;
     if (hoop_service_start() == HOOP_OK) { /* not in a forked child */
         hoop_job_init(&job);
+        hoop_service_drain(); /* a failure may be on its way from a rank here to the leader here */
         hoop_service_run(member_await_idle, &job);
         (void)hoop_job_wait(&job, hoop_deadline_ns(MEMBER_LINGER_MS), NULL);
     }
