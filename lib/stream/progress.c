@@ -13,11 +13,21 @@
 /* Most of what the driver sleeps on; with more its sleeps are short. */
 #define PROGRESS_SLEEPERS 64u
 
+/* Work that is awaited so soon, so often in a row, is left to who awaits it. */
+#define PROGRESS_SOON_NS 50000u
+#define PROGRESS_HASTY 8u
+/* The thread looks for itself then, so often, while there was work not so long ago. */
+#define PROGRESS_NAP_NS 100000u
+#define PROGRESS_RECENT_NS 10000000u
+
 static struct {
     pthread_mutex_t lock;
     /* under the lock */
     pthread_cond_t work; /* for the thread */
     bool started, idle;  /* the thread; it waits for work, and was not told of any */
+    bool napping;        /* and looks for it by itself */
+    uint32_t hasty;      /* how often in a row work was awaited soon */
+    uint64_t pushed_ns;  /* when a queue got work last */
     bool driven;         /* there is a driver */
     struct hoop_list_node arrivals;
     /* any thread; written under the lock */
@@ -175,9 +185,10 @@ void hoop_progress_notify(struct hoop_queue *queue)
         return; /* the driver comes to it by itself */
     }
     hoop_list_push_back(&progress.arrivals, &queue->active);
+    progress.pushed_ns = hoop_now_ns();
     /* Sequentially consistent, with the load: the driver looks after it has said that it sleeps. */
     atomic_store(&progress.arrived, true);
-    if (!progress.driven) {
+    if (!progress.driven && !progress.napping) {
         progress_call();
     } else if (atomic_load(&progress.sleeping) != 0) {
         hoop_wake(progress.sleeper.wake_fd);
@@ -186,17 +197,39 @@ void hoop_progress_notify(struct hoop_queue *queue)
 
 /* ---- The thread ----------------------------------------------------------------------------- */
 
+/*
+ * Waits for work that nobody drives. Where results are awaited as soon as they are queued, whoever
+ * waits drives; a thread that is called nevertheless gets in his way, and costs more than a small
+ * operation. So after a few times in a row nobody calls it: it looks by itself for what lies about.
+ */
+static bool progress_is_mine(uint64_t now_ns)
+{
+    return !progress.driven && progress_has_work() &&
+           (!progress.napping || now_ns - progress.pushed_ns >= PROGRESS_SOON_NS);
+}
+
+static void progress_await_work(void)
+{
+    uint64_t now = hoop_now_ns();
+    while (!progress_is_mine(now)) {
+        progress.napping =
+            progress.hasty >= PROGRESS_HASTY && now - progress.pushed_ns < PROGRESS_RECENT_NS;
+        progress.idle = true;
+        (void)hoop_cond_wait(&progress.work, &progress.lock,
+                             progress.napping ? now + PROGRESS_NAP_NS : HOOP_NEVER);
+        now = hoop_now_ns();
+    }
+    progress.hasty = progress.napping ? 0 : progress.hasty; /* nobody awaited it soon */
+    progress.idle = progress.napping = false;
+}
+
 static void *progress_main(void *arg)
 {
     (void)arg;
     pthread_setname_np(pthread_self(), "hoop-progress");
     pthread_mutex_lock(&progress.lock);
     for (;;) {
-        while (progress.driven || !progress_has_work()) {
-            progress.idle = true;
-            (void)hoop_cond_wait(&progress.work, &progress.lock, HOOP_NEVER);
-        }
-        progress.idle = false;
+        progress_await_work();
         progress_drive(progress_poll, NULL, atomic_load(&progress.roomy), 0);
     }
     return NULL;
@@ -262,10 +295,20 @@ static enum hoop_poll progress_poll_for(void *arg, bool look)
     return over ? HOOP_POLL_DONE : polled;
 }
 
+/* How soon it is awaited: whether the thread is called for the next time. */
+static void progress_judge(void)
+{
+    const bool soon = hoop_now_ns() - progress.pushed_ns < PROGRESS_SOON_NS;
+    progress.hasty = !soon ? 0 : progress.hasty + (progress.hasty < PROGRESS_HASTY);
+}
+
 hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_t *counter,
                                  uint64_t target, uint64_t deadline_ns)
 {
     struct progress_goal goal = {.counter = counter, .target = target, .deadline_ns = deadline_ns};
+    if (!progress_reached(&goal)) {
+        progress_judge();
+    }
     while (!progress_reached(&goal)) {
         if (progress_is_late(&goal)) {
             return HOOP_TIMEOUT;
