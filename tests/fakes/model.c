@@ -124,26 +124,26 @@ void model_result(const struct model_call *call, const void *const *sends, int r
 }
 
 hoop_result_t model_start(const struct model_call *call, const void *send, void *recv,
-                          hoop_comm_t comm)
+                          hoop_comm_t comm, hoop_stream_t stream)
 {
     const size_t count = call->count;
     switch (call->kind) {
     case MODEL_ALL_REDUCE:
-        return hoop_all_reduce(send, recv, count, call->type, call->op, comm, NULL);
+        return hoop_all_reduce(send, recv, count, call->type, call->op, comm, stream);
     case MODEL_REDUCE:
-        return hoop_reduce(send, recv, count, call->type, call->op, call->root, comm, NULL);
+        return hoop_reduce(send, recv, count, call->type, call->op, call->root, comm, stream);
     case MODEL_REDUCE_SCATTER:
-        return hoop_reduce_scatter(send, recv, count, call->type, call->op, comm, NULL);
+        return hoop_reduce_scatter(send, recv, count, call->type, call->op, comm, stream);
     case MODEL_ALL_GATHER:
-        return hoop_all_gather(send, recv, count, call->type, comm, NULL);
+        return hoop_all_gather(send, recv, count, call->type, comm, stream);
     case MODEL_BROADCAST:
-        return hoop_broadcast(send, recv, count, call->type, call->root, comm, NULL);
+        return hoop_broadcast(send, recv, count, call->type, call->root, comm, stream);
     case MODEL_ALLTOALL:
-        return hoop_alltoall(send, recv, count, call->type, comm, NULL);
+        return hoop_alltoall(send, recv, count, call->type, comm, stream);
     case MODEL_GATHER:
-        return hoop_gather(send, recv, count, call->type, call->root, comm, NULL);
+        return hoop_gather(send, recv, count, call->type, call->root, comm, stream);
     case MODEL_SCATTER:
-        return hoop_scatter(send, recv, count, call->type, call->root, comm, NULL);
+        return hoop_scatter(send, recv, count, call->type, call->root, comm, stream);
     default:
         return HOOP_INVALID_ARGUMENT;
     }

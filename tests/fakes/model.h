@@ -48,6 +48,6 @@ void model_result(const struct model_call *call, const void *const *sends, int r
 
 /* The call itself, on a comm. */
 hoop_result_t model_start(const struct model_call *call, const void *send, void *recv,
-                          hoop_comm_t comm);
+                          hoop_comm_t comm, hoop_stream_t stream);
 
 #endif

@@ -123,7 +123,7 @@ static void process_probe(struct stress_program *program)
     }
     for (int kind = 0; kind < MODEL_KINDS; kind++) {
         const struct model_call call = {.kind = (enum model_kind)kind, .n = 1};
-        const bool there = model_start(&call, &element, &element, comm) != HOOP_UNSUPPORTED;
+        const bool there = model_start(&call, &element, &element, comm, NULL) != HOOP_UNSUPPORTED;
         program->kinds |= there ? 1u << kind : 0;
     }
     (void)hoop_group_start();
@@ -157,6 +157,7 @@ static void totals_add(struct stress_totals *to, const struct stress_totals *fro
     to->bytes += from->bytes;
     to->groups += from->groups;
     to->barriers += from->barriers;
+    to->queued += from->queued;
     to->births += from->births;
     to->churned += from->churned;
     to->failures += from->failures;
@@ -249,13 +250,14 @@ static void print_totals(const struct options *options, const struct stress_tota
 {
     printf("%d x %d ranks, %d streams, seed %llu: %llu programs, %llu results, %.3g bytes, %llu "
            "groups, %llu "
-           "barriers, %llu births, %llu churned comms; harm: %s, %llu failures\n",
+           "queued, %llu barriers, %llu births, %llu churned comms; harm: %s, %llu failures\n",
            options->processes, options->threads, options->streams,
            (unsigned long long)options->program.seed, (unsigned long long)totals->programs,
            (unsigned long long)totals->results, (double)totals->bytes,
-           (unsigned long long)totals->groups, (unsigned long long)totals->barriers,
-           (unsigned long long)totals->births, (unsigned long long)totals->churned,
-           stress_harm_name(options->harm), (unsigned long long)totals->failures);
+           (unsigned long long)totals->groups, (unsigned long long)totals->queued,
+           (unsigned long long)totals->barriers, (unsigned long long)totals->births,
+           (unsigned long long)totals->churned, stress_harm_name(options->harm),
+           (unsigned long long)totals->failures);
 }
 
 static bool run(const struct options *options)

@@ -200,15 +200,17 @@ hoop_result_t stress_run_start(const struct stress_run *run)
             send = recv + model_send_at(model, run->place.rank) * element;
             recv += model_recv_at(model, run->place.rank) * element;
         }
-        return model_start(model, send, recv, run->place.comm);
+        return model_start(model, send, recv, run->place.comm, run->place.queue);
     }
     hoop_result_t result = HOOP_OK;
     if (run->sends) {
         result = hoop_send(area_at(&run->send), model->count, model->type,
-                           (int)(run->call.peer % (uint32_t)model->n), run->place.comm, NULL);
+                           (int)(run->call.peer % (uint32_t)model->n), run->place.comm,
+                           run->place.queue);
     }
     if (run->receives && result == HOOP_OK) {
-        result = hoop_recv(recv, model->count, model->type, model->root, run->place.comm, NULL);
+        result = hoop_recv(recv, model->count, model->type, model->root, run->place.comm,
+                           run->place.queue);
     }
     return result;
 }

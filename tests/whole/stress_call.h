@@ -14,6 +14,7 @@
 struct stress_place {
     const struct stress_program *program;
     hoop_comm_t comm;
+    hoop_stream_t queue;  /* NULL: the call blocks */
     int n, rank;          /* in the comm */
     unsigned char *arena; /* one region that several buffers share */
     size_t *arena_used;

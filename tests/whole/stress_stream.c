@@ -1,9 +1,12 @@
 /* See stress_stream.h. */
 #include "whole/stress_stream.h"
 #include "base/clock.h"
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STREAM_TIMEOUT_MS 60000
 #define STREAM_LENIENT_MS 2500
@@ -85,10 +88,15 @@ static bool stream_bear(struct stress_stream *stream, int form)
     return stream_ok(stream, result, "hoop_comm_init_rank_config");
 }
 
+static bool stream_settle(struct stress_stream *stream, struct stress_random *random);
+
+/* The goodbye waits for what is queued. */
 static bool stream_bury(struct stress_stream *stream, int form, bool finalize)
 {
     hoop_comm_t comm = stream_put(stream, form, HOOP_COMM_NULL);
+    struct stress_random random = stress_random_from(stream->step, (uint64_t)stream->rank, 0, 0);
     const hoop_result_t finalized = finalize ? hoop_comm_finalize(comm) : HOOP_OK;
+    (void)stream_settle(stream, &random);
     const hoop_result_t destroyed = hoop_comm_destroy(comm);
     return stream_ok(stream, finalized, "hoop_comm_finalize") &&
            stream_ok(stream, destroyed, "hoop_comm_destroy");
@@ -104,7 +112,8 @@ static struct stress_random stream_random(const struct stress_stream *stream)
 }
 
 static bool stream_prepare(struct stress_stream *stream, const struct stress_call *call,
-                           struct stress_random *random, struct stress_run *ret)
+                           hoop_stream_t queue, struct stress_random *random,
+                           struct stress_run *ret)
 {
     const struct stress_comm *comm = &stream->comms[call->comm];
     const struct stress_place place = {
@@ -112,6 +121,7 @@ static bool stream_prepare(struct stress_stream *stream, const struct stress_cal
         .comm = comm->comm,
         .n = comm->n,
         .rank = comm->rank,
+        .queue = queue,
         .arena = stream->arena,
         .arena_used = &stream->arena_used,
     };
@@ -183,31 +193,130 @@ static hoop_result_t stream_group(struct stress_run *runs, int n, struct stress_
     return result == HOOP_OK ? ended : result;
 }
 
+/* ---- Queues ------------------------------------------------------------------------------- */
+
+/* Waits in one of the ways there are; the result. */
+static hoop_result_t pending_wait(const struct stress_pending *pending, uint32_t way)
+{
+    struct pollfd poll_fd = {.events = POLLIN};
+    switch (way) {
+    case 0:
+        (void)hoop_stream_synchronize(pending->queue);
+        break;
+    case 1:
+        while (hoop_ticket_query(pending->ticket) == HOOP_IN_PROGRESS) {
+            sched_yield();
+        }
+        break;
+    case 2:
+        while (hoop_stream_get_fd(pending->queue, &poll_fd.fd) == HOOP_OK &&
+               hoop_ticket_query(pending->ticket) == HOOP_IN_PROGRESS) {
+            uint64_t count = 0;
+            const bool ready = poll(&poll_fd, 1, 10) > 0;
+            const ssize_t got = ready ? read(poll_fd.fd, &count, sizeof(count)) : 0;
+            (void)got; /* another one's ticket may have been read for */
+        }
+        break;
+    default:
+        break;
+    }
+    return hoop_ticket_wait(pending->ticket, -1);
+}
+
+/* Checks calls that are complete, or have failed, and frees them. */
+static bool stream_finish(struct stress_stream *stream, struct stress_pending *pending,
+                          hoop_result_t result, const char *what)
+{
+    bool good = stream_ok(stream, result, what);
+    if (!good) {
+        stream_claim(stream, pending->runs, pending->n);
+    }
+    for (int i = 0; i < pending->n; i++) {
+        good = good && stream_check(stream, &pending->runs[i]);
+        stress_run_finish(&pending->runs[i]);
+    }
+    return good;
+}
+
+/* All that is queued. */
+static bool stream_settle(struct stress_stream *stream, struct stress_random *random)
+{
+    bool good = true;
+    for (int i = 0; i < stream->n_pending; i++) {
+        struct stress_pending *pending = &stream->pending[i];
+        const hoop_result_t result = pending_wait(pending, stress_below(random, 6));
+        good = stream_finish(stream, pending, result, "what was queued") && good;
+    }
+    stream->n_pending = 0;
+    return good;
+}
+
+/* Where each call goes: all block, or all are queued, on one queue or two; or a group has both. */
+static void stream_draw_queues(const struct stress_stream *stream, struct stress_random *random,
+                               bool group, hoop_stream_t ret[STRESS_MOST_CALLS])
+{
+    const uint32_t form = stress_below(random, 8);
+    const uint32_t one = stress_below(random, STRESS_QUEUES);
+    for (int i = 0; i < STRESS_MOST_CALLS; i++) {
+        const uint32_t which = form == 6 ? stress_below(random, STRESS_QUEUES) : one;
+        const bool blocks = form < 4 || (form == 7 && group && i % 2 == 0);
+        ret[i] = blocks ? NULL : stream->queues[which];
+    }
+}
+
+/* A ticket behind it; sometimes the other queue waits for that. */
+static bool stream_queue(struct stress_stream *stream, struct stress_pending *pending,
+                         struct stress_random *random)
+{
+    hoop_stream_t other = stream->queues[stress_below(random, STRESS_QUEUES)];
+    hoop_result_t result = hoop_stream_record(pending->queue, &pending->ticket);
+    if (result == HOOP_OK && stress_below(random, 4) == 0) {
+        result = hoop_stream_wait_ticket(other, pending->ticket);
+    }
+    stream->totals.queued++;
+    stream->n_pending++;
+    const bool settles = stream->n_pending == STRESS_MOST_PENDING || stress_below(random, 4) == 0;
+    return stream_ok(stream, result, "a ticket") && (!settles || stream_settle(stream, random));
+}
+
+/* Some of its calls are on a queue, and none blocks. A message between others is no call. */
+static bool pending_is_queued(struct stress_pending *pending)
+{
+    bool blocks = false;
+    pending->queue = NULL;
+    for (int i = 0; i < pending->n; i++) {
+        const struct stress_run *run = &pending->runs[i];
+        if (!run->call.message || run->sends || run->receives) {
+            blocks = blocks || run->place.queue == NULL;
+            pending->queue = run->place.queue != NULL ? run->place.queue : pending->queue;
+        }
+    }
+    return !blocks && pending->queue != NULL;
+}
+
 static bool stream_calls(struct stress_stream *stream, const struct stress_step *step)
 {
-    struct stress_run runs[STRESS_MOST_CALLS];
+    struct stress_pending *pending = &stream->pending[stream->n_pending];
+    struct stress_run *runs = pending->runs;
+    hoop_stream_t queues[STRESS_MOST_CALLS];
     struct stress_random random = stream_random(stream);
     const bool group = step->n_calls > 1 || step->calls[0].message;
     bool good = true;
-    int n = 0;
-    while (n < step->n_calls && good) {
-        good = stream_prepare(stream, &step->calls[n], &random, &runs[n]);
-        n++;
+    stream_draw_queues(stream, &random, group, queues);
+    pending->n = 0;
+    while (pending->n < step->n_calls && good) {
+        const int i = pending->n++;
+        good = stream_prepare(stream, &step->calls[i], queues[i], &random, &runs[i]);
     }
+    hoop_result_t result = HOOP_OK;
     if (good) {
-        const hoop_result_t result =
-            group ? stream_group(runs, n, &random) : stress_run_start(&runs[0]);
-        good = stream_ok(stream, result, group ? "a group" : "a call");
-        if (!good) {
-            stream_claim(stream, runs, n);
-        }
+        result = group ? stream_group(runs, pending->n, &random) : stress_run_start(&runs[0]);
     }
     stream->totals.groups += group ? 1 : 0;
-    for (int i = 0; i < n; i++) {
-        good = good && stream_check(stream, &runs[i]);
-        stress_run_finish(&runs[i]);
+    if (good && result == HOOP_OK && pending_is_queued(pending)) {
+        return stream_queue(stream, pending, &random);
     }
-    return good;
+    return stream_finish(stream, pending, result, group ? "a group" : "a call") && good;
 }
 
 /* ---- Twins: two threads on one comm ------------------------------------------------------- */
@@ -227,8 +336,8 @@ static bool stream_twins(struct stress_stream *stream, const struct stress_step 
     struct stress_random random = stream_random(stream);
     pthread_t thread;
     void *second = NULL;
-    bool good = stream_prepare(stream, &step->calls[0], &random, &runs[0]) &&
-                stream_prepare(stream, &step->calls[0], &random, &runs[1]);
+    bool good = stream_prepare(stream, &step->calls[0], NULL, &random, &runs[0]) &&
+                stream_prepare(stream, &step->calls[0], NULL, &random, &runs[1]);
     if (good && pthread_create(&thread, NULL, twin_main, &runs[1]) == 0) {
         const hoop_result_t first = stress_run_start(&runs[0]);
         (void)pthread_join(thread, &second);
@@ -249,11 +358,14 @@ static bool stream_step(struct stress_stream *stream)
 {
     struct stress_step step;
     stress_program_step(stream->program, stream->stream, stream->step, &step);
-    stream->arena_used = 0;
+    stream->arena_used = stream->n_pending == 0 ? 0 : stream->arena_used;
     switch (step.kind) {
     case STRESS_BARRIER:
         stream->totals.barriers++;
-        return stream_ok(stream, hoop_barrier(stream->comms[step.comm].comm, NULL), "hoop_barrier");
+        return stream_ok(stream,
+                         hoop_barrier(stream->comms[step.comm].comm,
+                                      stream->step % 2 == 0 ? stream->queues[0] : NULL),
+                         "hoop_barrier");
     case STRESS_REBIRTH:
         return stream_bury(stream, step.comm, step.finalize) && stream_bear(stream, step.comm);
     case STRESS_TWINS:
@@ -276,12 +388,22 @@ static bool stream_is_over(struct stress_stream *stream)
     return !stream_ok(stream, result, "the look at the clock") || over > 0;
 }
 
+static void stream_end_queues(struct stress_stream *stream)
+{
+    for (int queue = 0; queue < STRESS_QUEUES; queue++) {
+        (void)hoop_stream_destroy(stream->queues[queue]); /* tickets have told of failures */
+    }
+}
+
 void stress_stream_run(struct stress_stream *stream)
 {
     void *arena = NULL;
     bool good = stream_ok(stream, hoop_mem_alloc(&arena, STRESS_ARENA_BYTES, HOOP_MEM_HOST),
                           "hoop_mem_alloc");
     stream->arena = arena;
+    for (int queue = 0; queue < STRESS_QUEUES && good; queue++) {
+        good = stream_ok(stream, hoop_stream_create(&stream->queues[queue]), "hoop_stream_create");
+    }
     for (int form = 0; form < STRESS_COMMS && good; form++) {
         good = stream_bear(stream, form);
     }
@@ -294,6 +416,7 @@ void stress_stream_run(struct stress_stream *stream)
             (void)stream_bury(stream, form, form % 2 == 0);
         }
     }
+    stream_end_queues(stream);
     (void)stream_ok(stream, hoop_mem_free(arena), "hoop_mem_free");
 }
 
@@ -304,4 +427,5 @@ void stress_stream_abandon(struct stress_stream *stream)
         (void)hoop_comm_abort(comm);
         (void)hoop_comm_destroy(comm);
     }
+    stream_end_queues(stream);
 }

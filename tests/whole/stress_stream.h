@@ -1,5 +1,6 @@
 /*
- * One stream of operations of one rank: its comms, and the steps of the program until the time is
+ * One stream of operations of one rank: its comms, two queues (host streams of hoop) on which some
+ * calls are put, as each rank likes, and the steps of the program until the time is
  * over, which rank 0 of the world says in a sum now and then. One thread.
  */
 #ifndef HOOP_TESTS_STRESS_STREAM_H
@@ -10,6 +11,8 @@
 #include <stdatomic.h>
 
 #define STRESS_MOST_STREAMS 4
+#define STRESS_QUEUES 2
+#define STRESS_MOST_PENDING 8
 
 /* In memory that all processes share: the k-th birth of a comm is known by the k-th id. */
 struct stress_births {
@@ -20,7 +23,7 @@ struct stress_births {
 };
 
 struct stress_totals {
-    uint64_t programs, results, bytes, groups, barriers, births, churned, failures;
+    uint64_t programs, results, bytes, groups, queued, barriers, births, churned, failures;
 };
 
 struct stress_stream {
@@ -40,6 +43,14 @@ struct stress_stream {
         int n, rank;
         uint64_t generation;
     } comms[STRESS_COMMS];
+    hoop_stream_t queues[STRESS_QUEUES];
+    struct stress_pending {
+        struct stress_run runs[STRESS_MOST_CALLS];
+        int n;
+        hoop_stream_t queue;
+        hoop_ticket_t ticket;
+    } pending[STRESS_MOST_PENDING + 1]; /* and the one that is being made */
+    int n_pending;
     unsigned char *arena;
     size_t arena_used;
 };
