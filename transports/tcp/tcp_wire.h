@@ -24,8 +24,9 @@ struct hoop_tcp_header {
 _Static_assert(sizeof(struct hoop_tcp_header) == 80, "what travels has no padding");
 
 /* A connection that ended without a goodbye: so long the control plane has to find out whose fault
- * it was, before the link blames its peer. */
-#define HOOP_TCP_PATIENCE_NS HOOP_NS_PER_S
+ * it was, before the link blames its peer. Two of the longest beats (tree/detector.c): others may
+ * see a silent rank one beat earlier than who shares a machine with it, and fail. */
+#define HOOP_TCP_PATIENCE_NS (2 * HOOP_NS_PER_S)
 
 /* Embedded first in either end. Touched by the thread that uses the end. */
 struct hoop_tcp_link {
