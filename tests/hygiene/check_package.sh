@@ -22,3 +22,15 @@ fi
 cc hello.c -o hello $(pkg-config --cflags --libs hoop)
 lib=$(find "$work/root" -name 'libhoop.so.0')
 LD_LIBRARY_PATH="${lib%/*}" timeout 60 ./hello
+
+# Every function has its manual page, and no page is malformed.
+pages=$(find "$work/root" -name '*.[13]')
+for name in hoop $(sed -n 's/^ *\(hoop_[a-z0-9_]*\);$/\1/p' "$source/libhoop.map"); do
+    case $pages in *"/$name.3"*) ;; *) echo "no manual page $name(3)"; exit 1 ;; esac
+done
+if command -v groff >/dev/null; then
+    for page in $pages; do
+        [ -h "$page" ] || groff -man -Tutf8 -ww -z "$page"
+    done 2>"$work/warnings"
+    [ ! -s "$work/warnings" ] || { cat "$work/warnings"; exit 1; }
+fi
