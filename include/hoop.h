@@ -392,10 +392,11 @@ HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
 
 /*
  * Every rank calls the same operation with the same count, datatype, op and root; when they differ,
- * every rank gets HOOP_MISMATCH and a sentence with both sides. Buffers are borrowed until the
- * operation is complete. Any count is allowed: 0, fewer than ranks, more than 2^32. Pointers
- * need only the datatype's natural alignment for speed, none for correctness; NULL is allowed
- * when count is 0, and for a buffer that the rank has no use for.
+ * every rank gets HOOP_MISMATCH and a sentence with both sides and, of ranks on this machine, with
+ * the places that they were called from (function and file, as addr2line takes it). Buffers are
+ * borrowed until the operation is complete. Any count is allowed: 0, fewer than ranks, more than
+ * 2^32. Pointers need only the datatype's natural alignment for speed, none for correctness; NULL
+ * is allowed when count is 0, and for a buffer that the rank has no use for.
  *
  *     n ranks, rank r     sendbuff           recvbuff           in place
  *     all_reduce          count              count              sendbuff == recvbuff

@@ -1,17 +1,19 @@
 #!/bin/sh
 # A benchmark against the same collective of an MPI, of Gloo or of another build of hoop, interleaved.
 #
-#     compare.sh mpi|gloo|OTHER_BUILD_DIR BUILD_DIR [-c collective] [-n ranks] [-r rounds] [-R 0|1|2] [size ...]
+#     compare.sh mpi|gloo|OTHER_BUILD_DIR BUILD_DIR [-c collective] [-n ranks] [-r rounds]
+#                [-i iterations] [-m] [-R 0|1|2] [size ...]
 #
 # Builds mpi_perf.c with the mpicc in PATH (make-mpi-env.sh gets one), or gloo_allreduce.cc with c++. In
 # each round every size is measured once with either, with the same buffers, iterations and warm-up; rounds
 # during which other work runs are skipped (QUIET=0 in the environment turns that off). Prints medians
-# and ratios; a ratio above 1 means that BUILD_DIR's hoop is faster. Neither side is pinned beyond what
-# its launcher does by itself. Gloo has all_reduce only, and runs over TCP loopback: set HOOP_TRANSPORT=tcp
-# to compare like with like.
+# and ratios; a ratio above 1 means that BUILD_DIR's hoop is faster. -m prints the fastest
+# round of either side instead: with many short rounds (-i, at most so many iterations) that is what a
+# busy machine can tell. Neither side is pinned beyond what its launcher does by itself. Gloo has
+# all_reduce only, and runs over TCP loopback: set HOOP_TRANSPORT=tcp to compare like with like.
 set -eu
 
-usage='usage: compare.sh mpi|gloo|OTHER_BUILD_DIR BUILD_DIR [-c collective] [-n ranks] [-r rounds] [-R 0|1|2] [size ...]'
+usage='usage: compare.sh mpi|gloo|OTHER_BUILD_DIR BUILD_DIR [-c collective] [-n ranks] [-r rounds] [-i iterations] [-m] [-R 0|1|2] [size ...]'
 peer=${1:?$usage}
 build=${2:?$usage}
 shift 2
@@ -19,11 +21,15 @@ collective=all_reduce
 ranks=2
 rounds=5
 memory=2
-while getopts c:n:r:R: letter; do
+most=20000
+statistic=median
+while getopts c:n:r:i:mR: letter; do
     case $letter in
     c) collective=$OPTARG ;;
     n) ranks=$OPTARG ;;
     r) rounds=$OPTARG ;;
+    i) most=$OPTARG ;;
+    m) statistic=fastest ;;
     R) memory=$OPTARG ;;
     *) exit 255 ;;
     esac
@@ -88,7 +94,8 @@ bytes_of() {
 
 # Iterations for a size: about the same work each, 10 at least.
 iterations() {
-    bytes_of "$1" | awk '{n = int(268435456 / ($1 + 4096)); print (n < 10 ? 10 : n > 20000 ? 20000 : n)}'
+    bytes_of "$1" | awk -v most="$most" \
+        '{n = int(268435456 / ($1 + 4096)); n = n < 10 ? 10 : n; print (n > most ? most : n)}'
 }
 
 # hoop_times BUILD SIDE SIZE ITERATIONS: the times of its JSON file, out of place and in place.
@@ -140,14 +147,14 @@ if [ "$done_rounds" = 0 ]; then
 fi
 
 echo "# $version; hoop with -R $memory; $collective, $ranks ranks, float"
-echo "# medians of $done_rounds of $rounds rounds, us; ratio = $name / hoop"
+echo "# $statistic of $done_rounds of $rounds rounds, us; ratio = $name / hoop"
 printf '#       size  %17s         hoop   ratio  %17s         hoop   ratio\n' \
     "out-of-place: $name" "in-place: $name"
 for size in "$@"; do
     set -- "$size"
     for half in apart in_place; do
         for who in peer hoop; do
-            set -- "$@" "$(quiet_median <"$work/$who.$half.$size")"
+            set -- "$@" "$(quiet_$statistic <"$work/$who.$half.$size")"
         done
     done
     echo "$@" | awk '{

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Two builds of hoop against each other, interleaved: is B no slower than A?
 #
-#     pair.sh BUILD_A BUILD_B [-c collective] [-n ranks] [-r rounds] [-R 0|1|2] [size ...]
+#     pair.sh BUILD_A BUILD_B [-c collective] [-n ranks] [-r rounds] [-i iterations] [-m] [-R 0|1|2] [size ...]
 #
 # The ratio is A / B: above 1, B is faster. As compare.sh, which does it.
 set -eu
-usage='usage: pair.sh BUILD_A BUILD_B [-c collective] [-n ranks] [-r rounds] [-R 0|1|2] [size ...]'
+usage='usage: pair.sh BUILD_A BUILD_B [-c collective] [-n ranks] [-r rounds] [-i iterations] [-m] [-R 0|1|2] [size ...]'
 a=$(cd "${1:?$usage}" && pwd)
 : "${2:?$usage}"
 shift

@@ -168,7 +168,7 @@ static struct hoop_transfer *vectors_transfers(const struct vector vectors[2],
 }
 
 static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatype_t type,
-                                    struct hoop_comm *comm, hoop_stream_t stream)
+                                    struct hoop_comm *comm, hoop_stream_t stream, const void *site)
 {
     const struct hoop_signature signature = {
         .collective = HOOP_COLL_ALLTOALLV, .type = (uint32_t)type, .root = -1};
@@ -177,7 +177,7 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
         return hoop_group_spoil_by(
             comm, hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for %u ranks", function, comm->n));
     }
-    const struct hoop_request request = {.signature = signature, .out = transfers};
+    const struct hoop_request request = {.signature = signature, .out = transfers, .site = site};
     hoop_result_t result = HOOP_OK;
     if (hoop_group_open()) {
         result = hoop_group_add(comm, &request, stream);
@@ -205,6 +205,7 @@ hoop_result_t hoop_alltoallv(const void *sendbuff, const size_t *sendcounts, con
     if (result == HOOP_OK) {
         result = vectors_check_overlaps(vectors, hoop_datatype_bytes(datatype), comm->n);
     }
-    return result == HOOP_OK ? vectors_submit(vectors, datatype, comm, stream)
-                             : hoop_group_spoil_by(comm, result);
+    return result == HOOP_OK
+               ? vectors_submit(vectors, datatype, comm, stream, __builtin_return_address(0))
+               : hoop_group_spoil_by(comm, result);
 }

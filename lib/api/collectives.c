@@ -23,7 +23,10 @@ struct collective_call {
     int root;
     struct hoop_comm *comm;
     hoop_stream_t stream;
+    const void *site; /* where it was made */
 };
+
+#define CALLER __builtin_return_address(0)
 
 static hoop_result_t collective_submit(struct hoop_comm *comm, const struct hoop_request *request,
                                        hoop_stream_t stream)
@@ -144,6 +147,7 @@ static hoop_result_t collective_call(const struct collective_call *call)
         .in = in_bytes > 0 ? call->in : NULL,
         .out = out_bytes > 0 ? call->out : NULL,
         .scalar = scalar,
+        .site = call->site,
     };
     return collective_submit(call->comm, &request, call->stream);
 }
@@ -168,7 +172,7 @@ hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count
                          0)) {
         return collective_call(&(struct collective_call){"hoop_all_reduce", HOOP_COLL_ALL_REDUCE,
                                                          sendbuff, recvbuff, count, datatype, op, 0,
-                                                         comm, stream});
+                                                         comm, stream, CALLER});
     }
     const struct hoop_request request = {
         .signature = {.collective = HOOP_COLL_ALL_REDUCE,
@@ -178,6 +182,7 @@ hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count
                       .count = count},
         .in = sendbuff,
         .out = recvbuff,
+        .site = CALLER,
     };
     return collective_submit(comm, &request, NULL);
 }
@@ -185,7 +190,8 @@ hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count
 hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream)
 {
     return collective_call(&(struct collective_call){"hoop_barrier", HOOP_COLL_BARRIER, NULL, NULL,
-                                                     0, HOOP_UINT8, HOOP_SUM, 0, comm, stream});
+                                                     0, HOOP_UINT8, HOOP_SUM, 0, comm, stream,
+                                                     CALLER});
 }
 
 hoop_result_t hoop_reduce(const void *sendbuff, void *recvbuff, size_t count,
@@ -194,16 +200,16 @@ hoop_result_t hoop_reduce(const void *sendbuff, void *recvbuff, size_t count,
 {
     return collective_call(&(struct collective_call){"hoop_reduce", HOOP_COLL_REDUCE, sendbuff,
                                                      recvbuff, count, datatype, op, root, comm,
-                                                     stream});
+                                                     stream, CALLER});
 }
 
 hoop_result_t hoop_reduce_scatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                   hoop_datatype_t datatype, hoop_red_op_t op, hoop_comm_t comm,
                                   hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_reduce_scatter",
-                                                     HOOP_COLL_REDUCE_SCATTER, sendbuff, recvbuff,
-                                                     recvcount, datatype, op, 0, comm, stream});
+    return collective_call(
+        &(struct collective_call){"hoop_reduce_scatter", HOOP_COLL_REDUCE_SCATTER, sendbuff,
+                                  recvbuff, recvcount, datatype, op, 0, comm, stream, CALLER});
 }
 
 hoop_result_t hoop_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
@@ -211,7 +217,7 @@ hoop_result_t hoop_all_gather(const void *sendbuff, void *recvbuff, size_t sendc
 {
     return collective_call(&(struct collective_call){"hoop_all_gather", HOOP_COLL_ALL_GATHER,
                                                      sendbuff, recvbuff, sendcount, datatype,
-                                                     HOOP_SUM, 0, comm, stream});
+                                                     HOOP_SUM, 0, comm, stream, CALLER});
 }
 
 hoop_result_t hoop_broadcast(const void *sendbuff, void *recvbuff, size_t count,
@@ -220,15 +226,15 @@ hoop_result_t hoop_broadcast(const void *sendbuff, void *recvbuff, size_t count,
 {
     return collective_call(&(struct collective_call){"hoop_broadcast", HOOP_COLL_BROADCAST,
                                                      sendbuff, recvbuff, count, datatype, HOOP_SUM,
-                                                     root, comm, stream});
+                                                     root, comm, stream, CALLER});
 }
 
 hoop_result_t hoop_bcast(void *buff, size_t count, hoop_datatype_t datatype, int root,
                          hoop_comm_t comm, hoop_stream_t stream)
 {
     return collective_call(&(struct collective_call){"hoop_bcast", HOOP_COLL_BROADCAST, buff, buff,
-                                                     count, datatype, HOOP_SUM, root, comm,
-                                                     stream});
+                                                     count, datatype, HOOP_SUM, root, comm, stream,
+                                                     CALLER});
 }
 
 hoop_result_t hoop_alltoall(const void *sendbuff, void *recvbuff, size_t count,
@@ -236,7 +242,7 @@ hoop_result_t hoop_alltoall(const void *sendbuff, void *recvbuff, size_t count,
 {
     return collective_call(&(struct collective_call){"hoop_alltoall", HOOP_COLL_ALLTOALL, sendbuff,
                                                      recvbuff, count, datatype, HOOP_SUM, 0, comm,
-                                                     stream});
+                                                     stream, CALLER});
 }
 
 hoop_result_t hoop_gather(const void *sendbuff, void *recvbuff, size_t count,
@@ -245,7 +251,7 @@ hoop_result_t hoop_gather(const void *sendbuff, void *recvbuff, size_t count,
 {
     return collective_call(&(struct collective_call){"hoop_gather", HOOP_COLL_GATHER, sendbuff,
                                                      recvbuff, count, datatype, HOOP_SUM, root,
-                                                     comm, stream});
+                                                     comm, stream, CALLER});
 }
 
 hoop_result_t hoop_scatter(const void *sendbuff, void *recvbuff, size_t count,
@@ -254,7 +260,7 @@ hoop_result_t hoop_scatter(const void *sendbuff, void *recvbuff, size_t count,
 {
     return collective_call(&(struct collective_call){"hoop_scatter", HOOP_COLL_SCATTER, sendbuff,
                                                      recvbuff, count, datatype, HOOP_SUM, root,
-                                                     comm, stream});
+                                                     comm, stream, CALLER});
 }
 
 /* ---- Operations with a scalar --------------------------------------------------------------- */

@@ -50,10 +50,12 @@ static hoop_result_t transfer_queue(const struct hoop_transfer *transfer, struct
     return hoop_streams_submit(&stream, 1, &work, 1, false);
 }
 
-static hoop_result_t transfer_call(const char *function, void *buffer, size_t count,
-                                   hoop_datatype_t type, int peer, bool sending,
-                                   struct hoop_comm *comm, hoop_stream_t stream)
+/* site: where it was made. */
+static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t type, int peer,
+                                   bool sending, struct hoop_comm *comm, hoop_stream_t stream,
+                                   const void *site)
 {
+    const char *function = sending ? "hoop_send" : "hoop_recv";
     const hoop_result_t checked = transfer_check(function, buffer, count, type, peer, comm, stream);
     if (checked != HOOP_OK) {
         return hoop_group_spoil_by(comm, checked);
@@ -63,6 +65,7 @@ static hoop_result_t transfer_call(const char *function, void *buffer, size_t co
         .bytes = count * hoop_datatype_bytes(type),
         .peer = (uint32_t)peer,
         .sending = sending,
+        .site = site,
         .signature = {.collective = HOOP_TRANSFER,
                       .type = (uint32_t)type,
                       .root = -1,
@@ -81,12 +84,13 @@ static hoop_result_t transfer_call(const char *function, void *buffer, size_t co
 hoop_result_t hoop_send(const void *sendbuff, size_t count, hoop_datatype_t datatype, int peer,
                         hoop_comm_t comm, hoop_stream_t stream)
 {
-    return transfer_call("hoop_send", (void *)(uintptr_t)sendbuff, count, datatype, peer, true,
-                         comm, stream);
+    return transfer_call((void *)(uintptr_t)sendbuff, count, datatype, peer, true, comm, stream,
+                         __builtin_return_address(0));
 }
 
 hoop_result_t hoop_recv(void *recvbuff, size_t count, hoop_datatype_t datatype, int peer,
                         hoop_comm_t comm, hoop_stream_t stream)
 {
-    return transfer_call("hoop_recv", recvbuff, count, datatype, peer, false, comm, stream);
+    return transfer_call(recvbuff, count, datatype, peer, false, comm, stream,
+                         __builtin_return_address(0));
 }

@@ -53,6 +53,9 @@ static void driver_fail(struct hoop_comm *comm)
     const int before = hoop_cancel_off();
     hoop_turn_move(&comm->turn); /* the fence may take as long as the operation */
     hoop_operation_describe(operation, what, sizeof(what));
+    if (operation->failure.code == HOOP_MISMATCH) {
+        hoop_operation_name_sites(operation);
+    }
     if (operation->failure.code != HOOP_OK) {
         hoop_comm_publish(comm, &operation->failure);
     }

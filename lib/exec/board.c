@@ -7,6 +7,7 @@
 #include "exec/board.h"
 
 #include "base/clock.h"
+#include "runtime/site.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -267,4 +268,36 @@ hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,
                                   struct hoop_failure *failure)
 {
     return hoop_board_differs(board, board->sequence, rank, failure);
+}
+
+/* Of a rank of this machine that the sentence says called something, unless it says where. */
+static void board_add_site(const struct hoop_board *board, unsigned which, uint32_t rank,
+                           struct hoop_failure *failure)
+{
+    static const char called[] = "; called by";
+    char where[HOOP_SITE_TEXT_BYTES], more[HOOP_SITE_TEXT_BYTES + 48], party[32], at[32];
+    const int pid = board->peers[rank].pid;
+    const uint64_t site =
+        atomic_load_explicit(&hoop_board_rank(board, rank)->sites[which], memory_order_relaxed);
+    (void)snprintf(party, sizeof(party), "rank %u called ", rank);
+    (void)snprintf(at, sizeof(at), " rank %u at ", rank);
+    if (pid == 0 || site == 0 || strstr(failure->text, party) == NULL ||
+        strstr(failure->text, at) != NULL) {
+        return;
+    }
+    hoop_site_describe(pid, site, where, sizeof(where));
+    (void)snprintf(more, sizeof(more), "%s%s%s",
+                   strstr(failure->text, called) != NULL ? "," : called, at, where);
+    const size_t length = strlen(failure->text);
+    (void)snprintf(failure->text + length, sizeof(failure->text) - length, "%s", more);
+}
+
+void hoop_board_name_sites(const struct hoop_board *board, unsigned which,
+                           struct hoop_failure *failure)
+{
+    board_add_site(board, which, board->me, failure);
+    if (failure->rank >= 0 && (uint32_t)failure->rank < board->n &&
+        (uint32_t)failure->rank != board->me) {
+        board_add_site(board, which, (uint32_t)failure->rank, failure);
+    }
 }

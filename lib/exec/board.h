@@ -77,6 +77,7 @@ struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;       /* heartbeat, by the service thread */
     _Atomic uint32_t left;                                   /* said goodbye */
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[2]; /* of operation k: k mod 2 */
+    _Atomic uint64_t sites[3]; /* where that was called; HOOP_SITE_OF_TRANSFERS: the last ones */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[]; /* [n]: to each rank */
 };
@@ -143,6 +144,20 @@ void hoop_board_leave(const struct hoop_board *board, uint32_t rank);
 
 /* Begins the next operation: sequence and signature. Nothing is published yet. */
 void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature);
+
+/* Where operation k was called, k mod 2, or the transfers: for the sentence of a mismatch. */
+#define HOOP_SITE_OF_TRANSFERS 2u
+static inline void hoop_board_say_site(const struct hoop_board *board, unsigned which,
+                                       const void *site)
+{
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->sites[which], (uintptr_t)site,
+                          memory_order_relaxed);
+}
+
+/* Adds to the sentence of a mismatch where this rank and the failure's made their calls, if they
+ * did, and it does not say so yet. */
+void hoop_board_name_sites(const struct hoop_board *board, unsigned which,
+                           struct hoop_failure *failure);
 
 /* Publishes bytes (at most HOOP_CELLS_MAX_BYTES) in my cells: the announcement. */
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);

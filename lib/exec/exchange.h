@@ -26,6 +26,7 @@ struct hoop_transfer {
     uint32_t peer;
     bool sending;
     struct hoop_signature signature; /* the same at both ends */
+    const void *site;                /* where it was called */
     /* the exchange's */
     struct hoop_transfer *before; /* the one before on the same link */
     struct hoop_exchange *exchange;

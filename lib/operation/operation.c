@@ -356,10 +356,13 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     operation->plan.algo = HOOP_ALGO_ONESHOT;
     operation->request = *request;
     if (request->signature.collective == HOOP_TRANSFER) {
+        const struct hoop_transfer *first = request->out;
+        hoop_board_say_site(operation->env.board, HOOP_SITE_OF_TRANSFERS, first->site);
         operation_start_exchange(operation);
         return;
     }
     hoop_board_begin(operation->env.board, &request->signature);
+    hoop_board_say_site(operation->env.board, operation->env.board->sequence & 1, request->site);
     if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0) &&
         operation_scale(operation) != HOOP_OK) {
         operation->state = OP_DONE;
@@ -486,6 +489,17 @@ uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
     signature.collective = signature.count == 0 ? HOOP_COLL_BARRIER : signature.collective;
     hoop_operation_explain(operation, &signature, &plan, ns);
     return ns[plan.algo] + exchange;
+}
+
+void hoop_operation_name_sites(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    /* What is owed still was not seen: then the operation before is the one that differs. */
+    unsigned which = (board->sequence - (board->owed != 0 ? 1 : 0)) & 1;
+    if (operation->request.signature.collective == HOOP_TRANSFER) {
+        which = HOOP_SITE_OF_TRANSFERS;
+    }
+    hoop_board_name_sites(board, which, &operation->failure);
 }
 
 /*

@@ -29,8 +29,9 @@
 struct hoop_request {
     struct hoop_signature signature; /* of HOOP_TRANSFER: the first's */
     const void *in;
-    void *out;       /* of HOOP_TRANSFER and HOOP_COLL_ALLTOALLV: the first transfer */
-    uint64_t scalar; /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
+    void *out;        /* of HOOP_TRANSFER and HOOP_COLL_ALLTOALLV: the first transfer */
+    const void *site; /* where it was called */
+    uint64_t scalar;  /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
 };
 
 /* An op on the wire: the sum of the inputs, each times a factor of its rank's own. */
@@ -87,6 +88,9 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
  */
 hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culprit,
                                     uint64_t timeout_ms);
+
+/* It failed by a mismatch: adds to the sentence where the two calls were made. Slow. */
+void hoop_operation_name_sites(struct hoop_operation *operation);
 
 /* What it is and whom it waits for, for sentences. */
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes);

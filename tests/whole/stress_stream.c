@@ -10,6 +10,7 @@
 
 #define STREAM_TIMEOUT_MS 60000
 #define STREAM_LENIENT_MS 2500
+#define STREAM_BIRTH_MS 20000
 
 /* Every function that goes on only after this returns true; false: the stream is over. */
 static bool stream_ok(struct stress_stream *stream, hoop_result_t result, const char *what)
@@ -35,7 +36,7 @@ static bool stream_id(const struct stress_stream *stream, struct stress_birth *b
 {
     const struct timespec nap = {.tv_nsec = 100000};
     const uint64_t deadline =
-        hoop_deadline_ns(stream->lenient ? STREAM_LENIENT_MS : STREAM_TIMEOUT_MS);
+        hoop_deadline_ns(stream->lenient ? STREAM_LENIENT_MS : STREAM_BIRTH_MS);
     if (makes) {
         if (hoop_get_unique_id(&birth->id) != HOOP_OK) {
             return false;
@@ -72,7 +73,8 @@ static bool stream_bear(struct stress_stream *stream, int form)
     hoop_unique_id_t id;
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     config.op_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_TIMEOUT_MS;
-    config.init_timeout_ms = config.op_timeout_ms;
+    /* Where another stream stopped over wrong bytes, this ends the job. */
+    config.init_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_BIRTH_MS;
     it->n = stress_members(stream->program, form, rank, members);
     for (int i = 0; i < it->n; i++) {
         it->rank = members[i] == rank ? i : it->rank;

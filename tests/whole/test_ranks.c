@@ -458,6 +458,12 @@ static void hear_of_mismatch(struct family *family, int rank)
          strstr(report.text, "rank 2 called") == NULL)) {
         fail_msg("rank %d does not name both sides: %s", rank, report.text);
     }
+    if (strstr(report.text, " rank 1 at ") == NULL ||
+        strstr(report.text, "(test_ranks+0x") == NULL ||
+        (strstr(report.text, " rank 0 at ") == NULL &&
+         strstr(report.text, " rank 2 at ") == NULL)) {
+        fail_msg("rank %d does not say where: %s", rank, report.text);
+    }
 }
 
 static void test_mismatch(void **state)

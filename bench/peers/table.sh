@@ -1,0 +1,129 @@
+#!/bin/sh
+# Every collective against the best of three MPIs, as one table: met or not met.
+#
+#     table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-m]
+#
+# MPI_DIR is make-mpi-env.sh's. In each round every program runs once, over all sizes; the table has the
+# ratio of medians out of place, best MPI / hoop, above 1: hoop is faster. Rounds are skipped while other
+# work runs (QUIET=0 in the environment turns that off); -m takes the fastest round of either side, which
+# is what a busy machine can tell. Aims: 2 ranks, 1.3 from 64 KiB (plain memory; 2 with -R 2) and for
+# all_reduce, else 1; more ranks, 1.2 for all_reduce, else 1.
+set -eu
+
+usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-m]'
+mpis=${1:?$usage}
+build=${2:?$usage}
+shift 2
+rounds=9
+memory=0
+ranks='2 4'
+statistic=median
+collectives='all_reduce all_gather reduce_scatter broadcast reduce gather scatter alltoall sendrecv'
+while getopts r:R:n:c:m letter; do
+    case $letter in
+    r) rounds=$OPTARG ;;
+    R) memory=$OPTARG ;;
+    n) ranks=$OPTARG ;;
+    c) collectives=$OPTARG ;;
+    m) statistic=fastest ;;
+    *) echo "$usage" >&2 && exit 255 ;;
+    esac
+done
+
+here=$(dirname "$0")
+# shellcheck source=bench/peers/quiet.sh
+. "$here/quiet.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sizes='8 64 512 4096 32768 262144 2097152'
+range='-b 8 -e 2097152 -f 8 -w 5'
+
+for mpi in openmpi mpich impi; do
+    "$mpis/$mpi/bin/mpicc" -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/$mpi"
+done
+
+# take WHO RANKS COLLECTIVE: the times of the rows on stdin, in the order of the sizes.
+take() {
+    awk '$1 ~ /^[0-9]+$/ && NF > 10 {print $6}' >"$work/times"
+    row=0
+    while read -r time; do
+        row=$((row + 1))
+        echo "$time" >>"$work/$1.$2.$3.$row"
+    done <"$work/times"
+}
+
+# peers RANKS COLLECTIVE ITERATIONS
+peers() {
+    for mpi in openmpi mpich impi; do
+        options=
+        if [ $mpi = openmpi ]; then
+            [ "$(id -u)" != 0 ] || options="--allow-run-as-root"
+            [ "$1" -le "$(nproc)" ] || options="$options --oversubscribe"
+        fi
+        # shellcheck disable=SC2086
+        timeout 60 "$mpis/$mpi/bin/mpirun" $options -n "$1" "$work/$mpi" -c "$2" $range -n "$3" \
+            2>/dev/null | take "$mpi" "$1" "$2" || true
+    done
+}
+
+# measure RANKS COLLECTIVE
+measure() {
+    iterations=$([ "$1" -le "$(nproc)" ] && echo 200 || echo 30)
+    peers "$1" "$2" "$iterations"
+    # shellcheck disable=SC2086
+    timeout 60 "$build/tools/hooprun" -n "$1" "$build/bench/${2}_perf" $range -n "$iterations" -c 0 \
+        -R "$memory" --no-bound | take hoop "$1" "$2"
+}
+
+done_rounds=0
+for _ in $(seq "$rounds"); do
+    if [ "${QUIET:-1}" != 0 ] && ! quiet_wait 20; then
+        continue
+    fi
+    for n in $ranks; do
+        for collective in $collectives; do
+            measure "$n" "$collective"
+        done
+    done
+    done_rounds=$((done_rounds + 1))
+done
+[ "$done_rounds" -gt 0 ] || { echo "table.sh: no quiet round; QUIET=0 measures anyhow" >&2 && exit 1; }
+
+# statistic_of WHO RANKS COLLECTIVE ROW
+statistic_of() {
+    [ ! -f "$work/$1.$2.$3.$4" ] || "quiet_$statistic" <"$work/$1.$2.$3.$4"
+}
+
+# aim RANKS COLLECTIVE SIZE
+aim() {
+    if [ "$1" -gt "$(nproc)" ]; then
+        [ "$2" = all_reduce ] && echo 1.2 || echo 1
+    elif [ "$3" -ge 65536 ]; then
+        [ "$memory" = 2 ] && echo 2 || echo 1.3
+    else
+        [ "$2" = all_reduce ] && echo 1.3 || echo 1
+    fi
+}
+
+echo "$statistic of $done_rounds rounds, hoop with -R $memory; best MPI / hoop, out of place, by bytes:"
+echo
+echo "| ranks | collective | $(echo "$sizes" | sed 's/ / | /g') | aims |"
+echo "|---:|---|$(echo "$sizes" | sed 's/[0-9]* */---:|/g')---|"
+for n in $ranks; do
+    for collective in $collectives; do
+        cells='' row=0 missed=''
+        for size in $sizes; do
+            row=$((row + 1))
+            ratio=$(for mpi in openmpi mpich impi; do statistic_of "$mpi" "$n" "$collective" "$row"; done |
+                sort -g | awk -v hoop="$(statistic_of hoop "$n" "$collective" "$row")" '
+                    $1 + 0 > 0 && hoop > 0 {printf "%.2f", $1 / hoop; exit}')
+            cells="$cells ${ratio:-n/a} |"
+            awk -v r="${ratio:-0}" -v a="$(aim "$n" "$collective" "$size")" 'BEGIN {exit r >= a}' ||
+                continue
+            missed="$missed $size"
+        done
+        verdict=met
+        [ -z "$missed" ] || verdict="not met:$missed"
+        echo "| $n | $collective |$cells $verdict |"
+    done
+done
