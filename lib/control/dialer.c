@@ -26,10 +26,10 @@
 struct dialer_place {
     struct hoop_place place;
     hoop_result_t code;               /* of the last attempt; HOOP_OK: there was none */
-    bool unreached;                   /* it: nobody was there */
     char reason[DIALER_REASON_BYTES]; /* the same in words */
-    /* What was said there before nobody could be reached any more, which says less: the end
-     * of a root that has another secret comes a moment before that of who looks for it. */
+    /* What was said there before nobody was there any more or the connection broke, which says
+     * less: the end of a root that has another secret comes a moment before that of who looks for
+     * it. */
     char before[DIALER_REASON_BYTES];
 };
 
@@ -106,12 +106,11 @@ static void dialer_note(struct hoop_dialer *dialer, hoop_result_t code, const ch
     hoop_place_format(&place->place, where, sizeof(where));
     const int bytes = snprintf(prefix, sizeof(prefix), "cannot connect to %s: ", where);
     const bool unreached = strncmp(why, prefix, (size_t)bytes) == 0;
-    if (!unreached) {
+    if (code != HOOP_REMOTE_ERROR) {
         place->before[0] = 0;
-    } else if (place->code != HOOP_OK && !place->unreached) {
+    } else if (place->code != HOOP_OK && place->code != HOOP_REMOTE_ERROR) {
         memcpy(place->before, place->reason, sizeof(place->before));
     }
-    place->unreached = unreached;
     place->code = code;
     (void)snprintf(place->reason, sizeof(place->reason), "%s", unreached ? why + bytes : why);
 }
