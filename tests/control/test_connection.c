@@ -2,7 +2,7 @@
  * Control connections between honest ends: proof, messages, refusals, hand-over, the end. What
  * others do is in test_connection_hostile.c. Over abstract names, IPv4 and IPv6.
  */
-#include "control/control_room.h"
+#include "control/control_room_tests.h"
 #include "runtime/watch.h"
 #include <errno.h>
 #include <poll.h>
@@ -18,21 +18,7 @@
 
 #define MANY 3000u /* messages of up to 5 KB: more than two sockets hold */
 
-static enum room_kind kind;
 static struct room room;
-
-static int setup(void **state)
-{
-    (void)state;
-    room_open(&room, kind);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return room_close(&room);
-}
 
 static void join(struct party *party)
 {
@@ -357,7 +343,7 @@ static void test_from(void **state)
     if (!room_is_far(&room)) {
         return;
     }
-    assert_int_equal(hoop_address_parse(kind == ROOM_TCP4 ? "127.0.0.2:77" : "::1", &from),
+    assert_int_equal(hoop_address_parse(room.kind == ROOM_TCP4 ? "127.0.0.2:77" : "::1", &from),
                      HOOP_OK);
     room_settle();
     assert_int_equal(party_connect_to(&client, &room, &room.place, &from, &room.secret), HOOP_OK);
@@ -370,8 +356,9 @@ static void test_from(void **state)
     assert_true(hoop_address_same_ip(&peer, &from) && peer.port != 77);
     party_destroy(&client);
     /* not ours */
-    assert_int_equal(hoop_address_parse(kind == ROOM_TCP4 ? "198.51.100.7" : "2001:db8::7", &from),
-                     HOOP_OK);
+    assert_int_equal(
+        hoop_address_parse(room.kind == ROOM_TCP4 ? "198.51.100.7" : "2001:db8::7", &from),
+        HOOP_OK);
     assert_int_equal(party_connect_to(&client, &room, &room.place, &from, &room.secret),
                      HOOP_SYSTEM_ERROR);
 }
@@ -463,7 +450,7 @@ static void test_ports(void **state)
     memset(third.place.address.ip, 0, sizeof(third.place.address.ip));
     hoop_service_run(open_place, &third);
     assert_int_equal(third.result, HOOP_INVALID_ARGUMENT);
-    assert_int_equal(hoop_address_parse(kind == ROOM_TCP4 ? "198.51.100.7" : "2001:db8::7",
+    assert_int_equal(hoop_address_parse(room.kind == ROOM_TCP4 ? "198.51.100.7" : "2001:db8::7",
                                         &third.place.address),
                      HOOP_OK);
     hoop_service_run(open_place, &third);
@@ -487,8 +474,7 @@ static void test_reopen(void **state)
 
 int main(void)
 {
-    static const char *const names[] = {"unix", "tcp4", "tcp6"};
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, room_setup, room_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_handshake),      TEST(test_secret),
         TEST(test_refused),        TEST(test_many_messages),
@@ -498,14 +484,5 @@ int main(void)
         TEST(test_from),           TEST(test_ports),
         TEST(test_reopen),         TEST(test_shared),
     };
-    int failed = 0;
-    for (int i = ROOM_UNIX; i <= ROOM_TCP6; i++) {
-        kind = (enum room_kind)i;
-        if (room_can(kind)) {
-            failed += cmocka_run_group_tests_name(names[i], tests, NULL, NULL);
-        } else {
-            (void)printf("%s: skipped, this machine has no such address\n", names[i]);
-        }
-    }
-    return failed;
+    return room_run(&room, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -4,7 +4,7 @@
  * and afterwards an honest end gets in. Over abstract names, IPv4 and IPv6.
  */
 #include "base/clock.h"
-#include "control/control_room.h"
+#include "control/control_room_tests.h"
 #include "runtime/watch.h"
 #include <errno.h>
 #include <poll.h>
@@ -21,21 +21,7 @@
 #define STRANGERS 200
 #define STRANGERS_PLACES 64
 
-static enum room_kind kind;
 static struct room room;
-
-static int setup(void **state)
-{
-    (void)state;
-    room_open(&room, kind);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return room_close(&room);
-}
 
 /* Whatever went before, an honest client gets in; and before it nobody did. */
 static void check_honest(void)
@@ -509,7 +495,7 @@ static void test_patience(void **state)
     raw_hello(&room, &hello);
     assert_true(raw_send(stranger, &hello, sizeof(hello.header) + 1, sizeof(hello)));
     const int listen_fd = raw_listen(&room, 0, &place);
-    struct room full = {.kind = kind, .place = place};
+    struct room full = {.kind = room.kind, .place = place};
     if (room_is_far(&room)) {
         const int first = raw_connect(&full); /* all that a backlog of 0 takes */
         assert_int_equal(party_connect_to(&client, &room, &place, NULL, &room.secret), HOOP_OK);
@@ -530,8 +516,7 @@ static void test_patience(void **state)
 
 int main(void)
 {
-    static const char *const names[] = {"unix", "tcp4", "tcp6"};
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, room_setup, room_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_silent),         TEST(test_known_address),    TEST(test_garbage),
         TEST(test_before_proof),   TEST(test_header_is_enough), TEST(test_replay),
@@ -540,14 +525,5 @@ int main(void)
         TEST(test_lying_server),   TEST(test_one_breath),       TEST(test_late_later),
         TEST(test_patience),
     };
-    int failed = 0;
-    for (int i = ROOM_UNIX; i <= ROOM_TCP6; i++) {
-        kind = (enum room_kind)i;
-        if (room_can(kind)) {
-            failed += cmocka_run_group_tests_name(names[i], tests, NULL, NULL);
-        } else {
-            (void)printf("%s: skipped, this machine has no such address\n", names[i]);
-        }
-    }
-    return failed;
+    return room_run(&room, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -3,7 +3,7 @@
  * what lies on this side, and says of every place what came of it.
  */
 #include "base/clock.h"
-#include "control/control_room.h"
+#include "control/control_room_tests.h"
 #include "control/dialer.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,21 +33,7 @@ struct search {
     char why[HOOP_FAILURE_TEXT_BYTES];
 };
 
-static enum room_kind kind;
 static struct room room;
-
-static int setup(void **state)
-{
-    (void)state;
-    room_open(&room, kind);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return room_close(&room);
-}
 
 static void search_note(struct search *search, uint32_t *note)
 {
@@ -179,7 +165,7 @@ static void test_in_vain(void **state)
         hoop_place_format(&search.places[i], where, sizeof(where));
         expect_words(&search, where);
     }
-    expect_words(&search, kind == ROOM_UNIX ? "nobody is there" : "ECONNREFUSED");
+    expect_words(&search, room.kind == ROOM_UNIX ? "nobody is there" : "ECONNREFUSED");
     const char *took = strstr(search.why, " for ");
     assert_non_null(took); /* the dialer's own clock began a little later than this one's */
     assert_in_range(strtoull(took + 5, NULL, 10), SOON_MS - SOON_MS / 4, 20 * SOON_MS);
@@ -197,8 +183,8 @@ static void test_unproven(void **state)
     assert_int_equal(search.code, HOOP_NOT_AUTHENTICATED);
     expect_words(&search, "could not prove that it knows this job's secret");
     const bool all_its_time = hoop_now_ns() - start >= SOON_MS * HOOP_NS_PER_MS;
-    assert_true(all_its_time || kind == ROOM_UNIX);
-    assert_true((search.rounds > 1) == (kind != ROOM_UNIX));
+    assert_true(all_its_time || room.kind == ROOM_UNIX);
+    assert_true((search.rounds > 1) == (room.kind != ROOM_UNIX));
 }
 
 /* No descriptor left: that is this side's trouble, and no time mends it. */
@@ -251,18 +237,10 @@ static void test_until(void **state)
 
 int main(void)
 {
-    static const char *const names[] = {"unix", "tcp4", "tcp6"};
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, room_setup, room_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_found),    TEST(test_late),      TEST(test_other_places), TEST(test_in_vain),
         TEST(test_unproven), TEST(test_own_limit), TEST(test_until),
     };
-    int failed = 0;
-    for (int i = ROOM_UNIX; i <= ROOM_TCP6; i++) {
-        kind = (enum room_kind)i;
-        if (room_can(kind)) {
-            failed += cmocka_run_group_tests_name(names[i], tests, NULL, NULL);
-        }
-    }
-    return failed;
+    return room_run(&room, tests, sizeof(tests) / sizeof(tests[0]));
 }

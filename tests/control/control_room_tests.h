@@ -1,0 +1,44 @@
+/* The tests of a program in a room, once for every kind of room that this machine can have. */
+#ifndef CONTROL_ROOM_TESTS_H
+#define CONTROL_ROOM_TESTS_H
+
+#include "control/control_room.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static struct room *room_of_tests;
+
+static inline int room_setup(void **state)
+{
+    (void)state;
+    room_open(room_of_tests, room_of_tests->kind);
+    return 0;
+}
+
+static inline int room_teardown(void **state)
+{
+    (void)state;
+    return room_close(room_of_tests);
+}
+
+/* Each test opens this room, and leaves no descriptor behind. Returns how many failed. */
+static inline int room_run(struct room *of_tests, const struct CMUnitTest *tests, size_t count)
+{
+    static const char *const names[] = {"unix", "tcp4", "tcp6"};
+    int failed = 0;
+    room_of_tests = of_tests;
+    for (int i = ROOM_UNIX; i <= ROOM_TCP6; i++) {
+        of_tests->kind = (enum room_kind)i;
+        if (room_can(of_tests->kind)) {
+            failed += _cmocka_run_group_tests(names[i], tests, count, NULL, NULL);
+        } else {
+            (void)printf("%s: skipped, this machine has no such address\n", names[i]);
+        }
+    }
+    return failed;
+}
+
+#endif
