@@ -218,7 +218,8 @@ HOOP_API const char *hoop_get_error_name(hoop_result_t result);
 HOOP_API const char *hoop_get_last_error(hoop_comm_t comm);
 
 /*
- * HOOP_OK, HOOP_IN_PROGRESS while a non-blocking init runs, or the failure that ended the comm.
+ * HOOP_OK, HOOP_IN_PROGRESS while a non-blocking call on the comm goes on (see hoop_config_t), or
+ * the failure that ended the comm.
  * Does not block: a failure that a rank is writing down at this moment counts from the next call
  * on.
  */
@@ -237,13 +238,21 @@ HOOP_API hoop_result_t hoop_set_log_callback(hoop_log_fn_t fn, void *arg);
 /*
  * Options of a comm. Begin with HOOP_CONFIG_INITIALIZER; a field left at its undefined value
  * takes the HOOP_* variable or the default (`hoopinfo --settings` lists both). The first three
- * fields let an older program pass a shorter struct.
+ * fields let an older program pass a shorter struct, and a newer one a longer one, of which this
+ * library looks at what it knows.
+ *
+ * blocking 0: a call that makes comms, once its arguments are right, writes the new handle and
+ * returns HOOP_IN_PROGRESS; so does hoop_comm_finalize() on a comm that was made so. (Where to meet
+ * is found out before: a name that must be looked up, or a file awaited, is waited for.) As long as
+ * hoop_comm_get_async_error() says HOOP_IN_PROGRESS, of the new comm and of the one that it is made
+ * of, both may be revoked, aborted and destroyed, which ends a birth; every other call that needs
+ * them is HOOP_INVALID_USAGE. In a group all births are waited for if one of them is.
  */
 typedef struct {
     size_t size;           /* set by the initializer */
     uint32_t magic;        /* set by the initializer */
     uint32_t version;      /* set by the initializer */
-    int blocking;          /* 1 (default). 0: HOOP_UNSUPPORTED in this version */
+    int blocking;          /* 1 (default). 0: init, split and finalize are not waited for */
     int init_timeout_ms;   /* all ranks must have arrived by then; default 60000 */
     int op_timeout_ms;     /* an operation fails after this; 0 = never; default 600000 */
     int dead_after_ms;     /* a stopped process counts as dead after this; default 5000 */
@@ -353,23 +362,26 @@ HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
 HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
 
 /*
- * New comms from old ones: HOOP_UNSUPPORTED in this version. All members of comm call, also those
- * that get no new one; what was queued on comm before is complete first. The new comm has its own
- * failures and its own end; config as at birth, NULL: comm's. No stranger can join: the members
+ * New comms from old ones. All members of comm call, also those that get no new one; what was
+ * queued on comm before is complete first. The new comm has its own failures and its own end;
+ * config as at birth, NULL or an undefined field: comm's. No stranger can join: the members
  * already trust each other.
  *
  * split: one comm for each color >= 0 of the ranks that gave it, ordered by key, then by rank.
- * HOOP_SPLIT_NOCOLOR: this rank gets HOOP_COMM_NULL.
+ * HOOP_SPLIT_NOCOLOR: this rank gets HOOP_COMM_NULL. A member that lacks something (a descriptor)
+ * fails the comm of its color, on all ranks of it; comm is as it was.
  *
- * shrink: without exclude_ranks, which all that remain name alike (the excluded do not call), and
- * with HOOP_SHRINK_ABORT without every rank that is dead: comm's outstanding work is ended first,
- * comm may have failed, the ranks that call agree on who is left, and a rank that dies meanwhile is
- * left out too. Ranks keep their order. An operation that had failed may be repeated on the new
- * comm: out of place its input is as it was; in place a buffer may hold partial results.
+ * shrink: HOOP_UNSUPPORTED in this version. Without exclude_ranks, which all that remain name alike
+ * (the excluded do not call), and with HOOP_SHRINK_ABORT without every rank that is dead: comm's
+ * outstanding work is ended first, comm may have failed, the ranks that call agree on who is left,
+ * and a rank that dies meanwhile is left out too. Ranks keep their order. An operation that had
+ * failed may be repeated on the new comm: out of place its input is as it was; in place a buffer
+ * may hold partial results.
  *
- * get_unique_id, grow: one member of comm makes a token; then the members call with nranks, the
- * size of the new comm, id NULL but for the rank that has it, and rank -1 (they keep theirs), and
- * who is new calls with comm HOOP_COMM_NULL, the token and its rank, from comm's size on.
+ * get_unique_id, grow: HOOP_UNSUPPORTED in this version. One member of comm makes a token; then the
+ * members call with nranks, the size of the new comm, id NULL but for the rank that has it, and
+ * rank -1 (they keep theirs), and who is new calls with comm HOOP_COMM_NULL, the token and its
+ * rank, from comm's size on.
  */
 #define HOOP_SPLIT_NOCOLOR (-1)
 #define HOOP_SHRINK_DEFAULT 0x00
@@ -506,10 +518,10 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * waiting already, are told at once: the comms that the group has calls on, and the comm of the
  * mistaken call, fail with HOOP_REMOTE_ERROR and a sentence that names the mistake.
  *
- * Only operations and births are collected. Finalize, destroy, abort and revoke act at once, also
- * inside a group; calls that it holds on a comm that was aborted return HOOP_ABORTED at its end.
- * A thread that leaves a group open, on its way out of an error, collects for ever: its later calls
- * return HOOP_OK and do nothing. End the group, whatever it returns.
+ * Only operations and births are collected; births come first. Finalize, destroy, abort and revoke
+ * act at once, also inside a group; calls that it holds on a comm that was aborted return
+ * HOOP_ABORTED at its end. A thread that leaves a group open, on its way out of an error, collects
+ * for ever: its later calls return HOOP_OK and do nothing. End the group, whatever it returns.
  */
 HOOP_API hoop_result_t hoop_group_start(void);
 HOOP_API hoop_result_t hoop_group_end(void);

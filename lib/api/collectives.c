@@ -52,6 +52,9 @@ static hoop_result_t collective_check(const struct collective_call *call)
     if (call->comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
     }
+    if (call->comm->n == 0) {
+        return hoop_comm_check_born(call->comm);
+    }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
                           (int)call->type, HOOP_NUM_DATATYPES - 1);

@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct group_birth {
-    struct hoop_comm *comm;
-    hoop_comm_t *ret;
-};
-
 struct group {
     uint32_t depth;
     hoop_result_t spoiled;
@@ -21,7 +16,7 @@ struct group {
     hoop_stream_t *streams; /* each once */
     size_t n_streams;
     bool blocks; /* a call has no stream */
-    struct group_birth *births;
+    struct hoop_birth *births;
     size_t n_births;
 };
 
@@ -40,6 +35,11 @@ bool hoop_group_holds(const struct hoop_comm *comm)
 {
     for (size_t i = 0; i < group.count; i++) {
         if (group.work[i].comm == comm) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < group.n_births; i++) {
+        if (group.births[i].parent == comm) {
             return true;
         }
     }
@@ -64,7 +64,7 @@ hoop_result_t hoop_group_spoil(hoop_result_t code)
 /* The other ranks are not to wait for what will not be called. */
 static void group_tell(struct hoop_comm *comm)
 {
-    if (comm != NULL && comm->n > 1) {
+    if (comm != NULL && comm->n > 1 && !hoop_comm_is_pending(comm)) {
         hoop_comm_raise(comm, HOOP_REMOTE_ERROR, (int)comm->rank,
                         "rank %u ran nothing of a group, for a mistake in it: %s", comm->rank,
                         hoop_thread_error());
@@ -79,6 +79,9 @@ static void group_tell_all(const struct group *ended)
     group_tell(ended->spoiler);
     for (size_t i = 0; i < ended->count; i++) {
         group_tell(ended->work[i].comm);
+    }
+    for (size_t i = 0; i < ended->n_births && ended->spoiled != HOOP_OK; i++) {
+        group_tell(ended->births[i].parent);
     }
 }
 
@@ -183,34 +186,36 @@ static hoop_result_t group_check_transfers(const struct hoop_work *work, size_t 
     return result;
 }
 
-hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret)
+hoop_result_t hoop_group_add_birth(struct hoop_birth *birth)
 {
-    struct group_birth *grown = realloc(group.births, (group.n_births + 1) * sizeof(*grown));
+    struct hoop_birth *grown = realloc(group.births, (group.n_births + 1) * sizeof(*grown));
     if (grown == NULL) {
-        (void)hoop_comm_end(comm);
+        hoop_birth_drop(birth);
         return hoop_group_spoil(
             hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu communicators", group.n_births + 1));
     }
     group.births = grown;
-    grown[group.n_births++] = (struct group_birth){.comm = comm, .ret = ret};
+    grown[group.n_births++] = *birth;
     return HOOP_OK;
 }
 
-/* All comms or none: where one fails, the others are ended. */
-static hoop_result_t group_deliver(hoop_result_t result)
+static hoop_result_t group_deliver(hoop_result_t spoiled)
 {
-    for (size_t i = 0; i < group.n_births; i++) {
-        if (result == HOOP_OK) {
-            result = hoop_comm_complete(group.births[i].comm);
-            group.births[i].comm = result == HOOP_OK ? group.births[i].comm : NULL;
-        }
+    if (spoiled == HOOP_OK) {
+        return hoop_births_run(group.births, group.n_births);
     }
     for (size_t i = 0; i < group.n_births; i++) {
-        if (result == HOOP_OK) {
-            *group.births[i].ret = group.births[i].comm;
-        } else {
-            (void)hoop_comm_end(group.births[i].comm);
-        }
+        hoop_birth_drop(&group.births[i]);
+    }
+    return spoiled;
+}
+
+/* A comm that is being made, or of which others are, takes no calls. */
+static hoop_result_t group_check_born(const struct hoop_work *work, size_t count)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        result = hoop_comm_check_born(work[i].comm);
     }
     return result;
 }
@@ -273,8 +278,12 @@ hoop_result_t hoop_group_end(void)
     if (result != HOOP_OK || --group.depth > 0) {
         return result;
     }
-    result = group_deliver(group.spoiled);
+    const hoop_result_t born = group_deliver(group.spoiled);
+    result = born == HOOP_IN_PROGRESS ? HOOP_OK : born;
     const struct group ended = group_close();
+    if (result == HOOP_OK) {
+        result = group_check_born(ended.work, ended.count);
+    }
     if (result == HOOP_OK) {
         result = group_check_transfers(ended.work, ended.count);
     }
@@ -283,7 +292,7 @@ hoop_result_t hoop_group_end(void)
     }
     result = group_run(&ended, result);
     group_free(&ended);
-    return result;
+    return result == HOOP_OK ? born : result;
 }
 
 /* ---- Simulation ----------------------------------------------------------------------------- */
@@ -354,6 +363,9 @@ hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info)
     }
     const struct group ended = group_close();
     result = ended.spoiled;
+    if (result == HOOP_OK) {
+        result = group_check_born(ended.work, ended.count);
+    }
     if (result == HOOP_OK) {
         result = group_check_transfers(ended.work, ended.count);
     }

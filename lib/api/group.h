@@ -2,13 +2,14 @@
 #ifndef HOOP_GROUP_H
 #define HOOP_GROUP_H
 
+#include "birth/birth.h"
 #include "stream/batch.h"
 
 /* True between start and end in the calling thread. */
 bool hoop_group_open(void);
 
 /*
- * Adds a call to the calling thread's group; the comm's birth: the comm goes to *ret at the end.
+ * Adds a call to the calling thread's group; a birth (moved) is run before all calls at its end.
  * A failure spoils the group: its end returns it and runs nothing.
  */
 hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request,
@@ -16,7 +17,7 @@ hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *
 /* A send or receive, copied. Those of one comm run together, before its collectives. */
 hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_transfer *transfer,
                                       hoop_stream_t stream);
-hoop_result_t hoop_group_add_birth(struct hoop_comm *comm, hoop_comm_t *ret);
+hoop_result_t hoop_group_add_birth(struct hoop_birth *birth);
 
 /* Does the calling thread's open group hold a call on this comm? */
 bool hoop_group_holds(const struct hoop_comm *comm);

@@ -138,9 +138,15 @@ static hoop_result_t info_check(const char *buf, size_t bytes, const size_t *nee
 
 hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *needed)
 {
-    const hoop_result_t checked = info_check(buf, bytes, needed);
-    if (checked != HOOP_OK || hoop_is_forked()) {
-        return checked != HOOP_OK ? checked : hoop_forked_error();
+    hoop_result_t checked = info_check(buf, bytes, needed);
+    if (checked == HOOP_OK && hoop_is_forked()) {
+        checked = hoop_forked_error();
+    }
+    if (checked == HOOP_OK && comm != NULL && !hoop_comm_is_ready(comm)) {
+        checked = hoop_comm_check_born(comm);
+    }
+    if (checked != HOOP_OK) {
+        return checked;
     }
     struct hoop_json json;
     hoop_json_init(&json, buf, bytes);
@@ -235,8 +241,13 @@ hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t
         return hoop_forked_error();
     }
     assert(comm != NULL);
+    if (!hoop_comm_is_ready(comm)) {
+        checked = hoop_comm_check_born(comm);
+    }
     pthread_mutex_lock(&comm->look_lock);
-    if (!comm->over) {
+    if (checked != HOOP_OK) {
+        /* nothing to plan with yet */
+    } else if (!comm->over) {
         hoop_operation_explain(&comm->operation, &signature, &plan, ns);
     } else {
         checked = hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing");

@@ -87,6 +87,10 @@ static hoop_result_t streams_refuse(const struct hoop_work *work, size_t works)
         if (state != HOOP_OK) {
             return hoop_error(state, "the communicator has failed: %s", failure.text);
         }
+        const hoop_result_t born = hoop_comm_check_born(work[i].comm);
+        if (born != HOOP_OK) {
+            return born;
+        }
     }
     return HOOP_OK;
 }

@@ -13,6 +13,9 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     if (comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
     }
+    if (comm->n == 0) {
+        return hoop_comm_check_born(comm);
+    }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
                           (int)type, HOOP_NUM_DATATYPES - 1);

@@ -14,8 +14,6 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-UNSUPPORTED(hoop_comm_split, hoop_comm_t comm, int color, int key, hoop_comm_t *newcomm,
-            const hoop_config_t *config)
 UNSUPPORTED(hoop_comm_shrink, hoop_comm_t comm, int *exclude_ranks, int exclude_count,
             hoop_comm_t *newcomm, const hoop_config_t *config, int flags)
 UNSUPPORTED(hoop_comm_get_unique_id, hoop_comm_t comm, hoop_unique_id_t *id)

@@ -4,9 +4,12 @@
  * Death comes in two steps, each by whoever has the turn:
  *
  *      state       what there is                     next
- *      (birth)     a join; nobody has the handle     living, or destroyed
+ *      (birth)     the handle, then a join           living; tombstone or freed when it fails
  *      living      everything                        tombstone, by abort or destroy
  *      tombstone   the handle: turn, failure, name   freed, by destroy
+ *
+ * Who has the handle of a comm that is being made, or of one from which others are made behind the
+ * caller's back, finds it `pending`: it takes no operation until then (birth/birth.h).
  *
  * So a thread that is about to call meets a handle that answers, whatever another one aborts. Who
  * looks in without the turn (state, inspection, abort's alarm) holds `look_lock`, under which a
@@ -31,11 +34,24 @@
 #include "operation/operation.h"
 #include "runtime/wait.h"
 
+/* What is heard before the board is laid out. */
+enum { HOOP_EARLY_LOST = 1, HOOP_EARLY_GONE = 2 };
+struct hoop_comm_early {
+    struct hoop_failure failure;
+    char why[HOOP_FAILURE_TEXT_BYTES]; /* the last loss */
+    uint8_t *heard;                    /* [n] bits, of each rank; from the join on */
+};
+
+/* Why a comm takes no operation: it was finalized; a thread of hoop's own works on it. */
+enum { HOOP_COMM_FINALIZED = 1, HOOP_COMM_PENDING = 2 };
+
 struct hoop_comm {
     /* any thread */
     struct hoop_turn turn;
     _Atomic uint32_t waiting; /* an operation runs */
     _Atomic int failed;       /* the code in `failure`, which was written before */
+    _Atomic uint32_t closed;  /* to operations: bits, see below */
+    _Atomic uint32_t pins;    /* others are made of it: what it consists of stays */
     struct hoop_failure failure;
     pthread_mutex_t look_lock;
     struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */
@@ -52,7 +68,6 @@ struct hoop_comm {
     struct hoop_operation operation;
     struct hoop_links links;
     struct hoop_history history;
-    bool finalized;
     bool spans;       /* several machines: others hear of failures by control connections only */
     uint64_t spin_ns; /* see struct hoop_wait; 0: ranks outnumber CPUs */
     bool roomy;       /* there are two CPUs for every rank here */
@@ -63,13 +78,15 @@ struct hoop_comm {
     uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */
     struct hoop_agreement agreed;
     struct hoop_sleeper sleeper;
+    uint32_t splits; /* made of it */
     /* birth */
-    struct hoop_member *member;
+    struct hoop_member *member; /* written under look_lock */
     struct hoop_job job;
     uint64_t init_timeout_ms;
+    bool blocking;
     _Atomic bool ready;         /* the board is laid out */
     pthread_mutex_t birth_lock; /* what the service thread hears before: */
-    struct comm_early *early;
+    struct hoop_comm_early *early;
 };
 
 /* Options after defaults, settings and config have been merged. */
@@ -78,14 +95,31 @@ struct hoop_comm_options {
     bool serve;
     uint32_t n, rank;
     uint64_t init_timeout_ms, op_timeout_ms, dead_after_ms;
+    bool blocking;
     struct hoop_agreement agreed;
     char name[HOOP_COMM_NAME_BYTES];
 };
 
-/* Begins a birth: the rank joins in the background. *ret is to be finished or destroyed. */
-hoop_result_t hoop_comm_begin(const struct hoop_comm_options *options, struct hoop_comm **ret);
-/* Waits until all ranks are in. On failure the comm is destroyed. */
-hoop_result_t hoop_comm_complete(struct hoop_comm *comm);
+/* The handle alone. */
+hoop_result_t hoop_comm_create(struct hoop_comm **ret);
+/* As those who were born with it have them; rank and n are still to be said. */
+void hoop_comm_inherit(const struct hoop_comm *comm, struct hoop_comm_options *ret);
+
+/* Keeps a failure for when the board is laid out, if it is not yet (true). Any thread. */
+bool hoop_comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure);
+/* It has been born, whatever became of it. Any thread. */
+bool hoop_comm_is_ready(const struct hoop_comm *comm);
+/* HOOP_OK: it can take operations, or will refuse them by its failure. HOOP_INVALID_USAGE: it is
+ * being made, or is pending. Any thread. */
+hoop_result_t hoop_comm_check_born(const struct hoop_comm *comm);
+/* While it is pinned nothing of it is given back, so that others can be made of it. Any thread. */
+void hoop_comm_pin(struct hoop_comm *comm, bool pin);
+bool hoop_comm_is_pending(const struct hoop_comm *comm);
+/* Takes it, if it is not pending; then nobody else works on it until the end. */
+bool hoop_comm_begin_pending(struct hoop_comm *comm);
+void hoop_comm_end_pending(struct hoop_comm *comm);
+/* Its birth has failed with code and the thread's sentence: makes a tombstone of it. */
+void hoop_comm_miscarry(struct hoop_comm *comm, hoop_result_t code);
 
 /* No operation comes after it. HOOP_INVALID_USAGE: it was said before. */
 hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm);

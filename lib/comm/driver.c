@@ -83,13 +83,15 @@ static hoop_result_t driver_refuse(struct hoop_comm *comm)
     hoop_result_t state = (hoop_result_t)comm->failed;
     if (state != HOOP_OK) {
         failure = comm->failure;
+    } else if (!hoop_comm_is_ready(comm)) {
+        return hoop_error(HOOP_INVALID_USAGE, "the communicator is not complete yet");
     } else {
         state = hoop_board_failed(&comm->board, &failure);
     }
     if (state != HOOP_OK) {
         return hoop_error(state, "the communicator has failed: %s", failure.text);
     }
-    if (comm->finalized) {
+    if ((comm->closed & HOOP_COMM_FINALIZED) != 0) {
         return hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized");
     }
     return HOOP_OK;
@@ -193,10 +195,12 @@ static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_reques
 {
     hoop_result_t result = HOOP_OK;
     if (__builtin_expect(
-            comm->finalized || comm->failed != HOOP_OK ||
+            atomic_load_explicit(&comm->closed, memory_order_relaxed) != 0 ||
+                comm->failed != HOOP_OK ||
                 atomic_load_explicit(&comm->board.head->failed, memory_order_relaxed) != 0,
             0)) {
-        result = driver_refuse(comm);
+        result = hoop_comm_check_born(comm);
+        result = result == HOOP_OK ? driver_refuse(comm) : result;
     } else {
         struct hoop_sleeper *sleeper = &comm->sleeper;
         const struct hoop_wait wait = {
@@ -229,6 +233,10 @@ hoop_result_t hoop_driver_miss_turn(struct hoop_comm *comm)
 /* What may call the system: not a cancellation point on the way. */
 static hoop_result_t driver_submit(struct hoop_comm *comm, const struct hoop_request *request)
 {
+    const hoop_result_t born = hoop_comm_check_born(comm);
+    if (born != HOOP_OK) {
+        return born; /* or it would wait for who makes it */
+    }
     const int before = hoop_cancel_off();
     const hoop_result_t entered = hoop_turn_enter(&comm->turn, hoop_comm_patience_ms(comm));
     const hoop_result_t result =

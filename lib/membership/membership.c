@@ -530,6 +530,20 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
     return HOOP_OK;
 }
 
+static void member_cancel(void *arg)
+{
+    struct hoop_member *member = *(struct hoop_member **)arg;
+    if (member->state < HOOP_MEMBER_IN) {
+        member_fail(member, HOOP_ABORTED, (int)member->join.rank, "rank %u gave up joining",
+                    member->join.rank);
+    }
+}
+
+void hoop_member_cancel(struct hoop_member *member)
+{
+    hoop_service_post(member_cancel, &member, sizeof(struct hoop_member *));
+}
+
 /* Ranks of this machine read of my goodbye in the segment. */
 static void member_say_gone(struct hoop_member *member)
 {

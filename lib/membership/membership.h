@@ -128,6 +128,9 @@ const struct hoop_roster *hoop_member_roster(const struct hoop_member *member);
  */
 void hoop_member_destroy(struct hoop_member *member);
 
+/* The join, if it is not complete, completes with HOOP_ABORTED. Non-blocking. */
+void hoop_member_cancel(struct hoop_member *member);
+
 /*
  * Asks rank's process for a region; `fetched` follows, always. Non-blocking, callable while
  * driving the comm; the caller asks once per region.

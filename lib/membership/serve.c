@@ -1,10 +1,12 @@
 /* Making a rendezvous, which this process then serves; see serve.h. */
 #include "membership/serve.h"
 #include "base/settings.h"
+#include "membership/membership_inside.h"
 #include "net/interface.h"
 #include "rendezvous/rendezvous.h"
 #include "runtime/service.h"
 #include "tree/leader.h"
+#include <string.h>
 
 /* Where others may come, the ranks of each machine serve themselves: this process may have none,
  * and end when all are in. */
@@ -57,4 +59,58 @@ hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id)
     }
     hoop_rendezvous_finish(&rendezvous);
     return result;
+}
+
+/* ---- From a comm that exists --------------------------------------------------------------- */
+
+hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const char *what,
+                                     const void *bytes, size_t count, struct hoop_rendezvous *ret)
+{
+    /* other comms of the job have the same secret */
+    const uint64_t comm[2] = {member->roster.comm_id, member->roster.epoch};
+    struct hoop_secret own, child;
+    _Static_assert(sizeof(own.bytes) == HOOP_MAC_BYTES, "a MAC is a secret");
+    hoop_result_t result =
+        hoop_hmac(&member->secret, "hoop comm", comm, sizeof(comm), NULL, 0, own.bytes);
+    if (result == HOOP_OK) {
+        result = hoop_hmac(&own, "hoop child", what, strlen(what) + 1, bytes, count, child.bytes);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_by_secret(&child, ret);
+    }
+    hoop_secret_wipe(&own, sizeof(own));
+    hoop_secret_wipe(&child, sizeof(child));
+    return result;
+}
+
+static hoop_result_t serve_here(void *arg)
+{
+    return hoop_leader_serve(arg);
+}
+
+hoop_result_t hoop_rendezvous_serve(struct hoop_rendezvous *rendezvous)
+{
+    const hoop_result_t result = hoop_service_call(serve_here, rendezvous);
+    return result == HOOP_INVALID_USAGE ? HOOP_OK : result; /* who was faster */
+}
+
+hoop_result_t hoop_rendezvous_serve_root(const struct hoop_member *member,
+                                         struct hoop_rendezvous *rendezvous)
+{
+    rendezvous->address_count = 1;
+    rendezvous->addresses[0] = member->address;
+    rendezvous->addresses[0].port = 0;
+    return hoop_service_call(serve_run, rendezvous);
+}
+
+static void serve_withdraw(void *arg)
+{
+    const struct hoop_rendezvous *rendezvous = arg;
+    hoop_root_retire(rendezvous->name);
+    hoop_leader_retire(rendezvous->name);
+}
+
+void hoop_rendezvous_withdraw(struct hoop_rendezvous *rendezvous)
+{
+    hoop_service_run(serve_withdraw, rendezvous);
 }

@@ -2,12 +2,29 @@
 #ifndef HOOP_SERVE_H
 #define HOOP_SERVE_H
 
-#include "base/error.h"
+#include "membership/membership.h"
 
 /*
  * hoop_get_unique_id(): a new rendezvous with a fresh secret; this process serves it from now on
  * until the comm exists. here: for ranks that are all on this machine: no port is opened.
  */
 hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id);
+
+/*
+ * A rendezvous for members of a comm that exists, without a new exchange of secrets: its
+ * secret is made from the comm's, of what and of the bytes that all who are to meet say alike.
+ * No address is in it.
+ */
+hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const char *what,
+                                     const void *bytes, size_t count, struct hoop_rendezvous *ret);
+
+/* Serves one on this machine until the comm exists. HOOP_OK too where another process does. */
+hoop_result_t hoop_rendezvous_serve(struct hoop_rendezvous *rendezvous);
+/* Serves one of several machines as its root, at the place where the member's other machines reach
+ * this one, which becomes its address. */
+hoop_result_t hoop_rendezvous_serve_root(const struct hoop_member *member,
+                                         struct hoop_rendezvous *rendezvous);
+/* Nobody will come after all. */
+void hoop_rendezvous_withdraw(struct hoop_rendezvous *rendezvous);
 
 #endif

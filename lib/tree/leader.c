@@ -541,3 +541,11 @@ hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
     }
     return result;
 }
+
+void hoop_leader_retire(const char *name)
+{
+    struct hoop_leader *leader = hoop_leader_find(name, false);
+    if (leader != NULL && hoop_list_is_empty(&leader->children)) {
+        hoop_leader_destroy(leader);
+    }
+}

@@ -89,6 +89,9 @@ hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
  */
 void hoop_root_retire(const char *name);
 
+/* The leader of that name on this machine, if nobody has come yet. */
+void hoop_leader_retire(const char *name);
+
 /*
  * Completes the job (borrowed until then) as soon as no leader of this process connects machines
  * for a comm that has not failed, or at once: a process that ends earlier would cut the others off

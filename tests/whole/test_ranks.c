@@ -506,16 +506,51 @@ static void test_abort(void **state)
     end(&family);
 }
 
+/* ---- Splits ---------------------------------------------------------------------------------- */
+
+/* Halves whose ranks count down, and rank 0 is in none of them; then one of each again. */
+static void split_it(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self, "auto", 30000), half = NULL, part = NULL;
+    for (int i = 0; i < 5; i++) {
+        const int color = self->rank == 0 ? HOOP_SPLIT_NOCOLOR : self->rank % 2;
+        int64_t x = self->rank, sum = 0;
+        int n = 0;
+        EXPECT(self, hoop_comm_split(comm, color, -self->rank, &half, NULL) == HOOP_OK);
+        EXPECT(self, (half == NULL) == (self->rank == 0));
+        if (half != NULL) {
+            EXPECT(self, hoop_broadcast(&x, &sum, 1, HOOP_INT64, 0, half, NULL) == HOOP_OK);
+            EXPECT(self, sum == (self->rank % 2 == 1 ? 5 : 6));
+            EXPECT(self, hoop_comm_split(half, 0, 0, &part, NULL) == HOOP_OK);
+            EXPECT(self, hoop_comm_destroy(half) == HOOP_OK);
+            EXPECT(self, hoop_comm_count(part, &n) == HOOP_OK && n == 3);
+            EXPECT(self, hoop_all_reduce(&x, &sum, 1, HOOP_INT64, HOOP_SUM, part, NULL) == HOOP_OK);
+            EXPECT(self, sum == (color == 1 ? 9 : 12));
+            EXPECT(self, hoop_comm_destroy(part) == HOOP_OK);
+        }
+        EXPECT(self, hoop_all_reduce(&x, &sum, 1, HOOP_INT64, HOOP_SUM, comm, NULL) == HOOP_OK);
+        EXPECT(self, sum == 21);
+    }
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    struct family family;
+    start(&family, 7, split_it);
+    hear_ok(&family);
+    end(&family);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_kill_with_a_living_child),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_leave),
-        cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_split),    cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_kill),     cmocka_unit_test(test_kill_with_a_living_child),
+        cmocka_unit_test(test_stop),     cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_abort),
     };
     machines = argc > 1 ? atoi(argv[1]) : 1;
     signal(SIGPIPE, SIG_IGN);

@@ -1,0 +1,290 @@
+/* New comms: their options, and the functions that make them. */
+#include "api/group.h"
+#include "base/settings.h"
+#include "membership/serve.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <string.h>
+
+static hoop_result_t births_null(const char *function, const char *what)
+{
+    return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function, what);
+}
+
+/* ---- Options -------------------------------------------------------------------------------- */
+
+static hoop_result_t births_milliseconds(const char *field, int value, int least, uint64_t *ret)
+{
+    if (value == HOOP_CONFIG_UNDEF_INT) {
+        return HOOP_OK;
+    }
+    if (value < least) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "config.%s is %d, expected at least %d", field,
+                          value, least);
+    }
+    *ret = (uint64_t)value;
+    return HOOP_OK;
+}
+
+/*
+ * A copy of the caller's struct. A shorter one is an older version's: what it does not have stays
+ * undefined. A longer one is a newer version's: what this one does not know is not looked at. Whole
+ * fields only: where an older struct ends in padding, a newer one has a field.
+ */
+static hoop_result_t births_config(const hoop_config_t *config, hoop_config_t *ret)
+{
+    static const size_t ends[] = {
+        offsetof(hoop_config_t, init_timeout_ms), offsetof(hoop_config_t, op_timeout_ms),
+        offsetof(hoop_config_t, dead_after_ms),   offsetof(hoop_config_t, algo),
+        offsetof(hoop_config_t, comm_name),       sizeof(hoop_config_t),
+    };
+    const size_t head = offsetof(hoop_config_t, blocking);
+    hoop_config_t full = HOOP_CONFIG_INITIALIZER;
+    if (config == NULL) {
+        *ret = full;
+        return HOOP_OK;
+    }
+    if (config->magic != HOOP_CONFIG_MAGIC || config->size < head || config->version == 0 ||
+        (config->size > sizeof(full) && config->version <= HOOP_VERSION_CODE)) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "config was not made with HOOP_CONFIG_INITIALIZER (magic 0x%08x, "
+                          "size %zu, version %u; expected 0x%08x, %zu, %d)",
+                          config->magic, config->size, config->version, HOOP_CONFIG_MAGIC,
+                          sizeof(full), HOOP_VERSION_CODE);
+    }
+    size_t bytes = head;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]) && ends[i] <= config->size; i++) {
+        bytes = ends[i];
+    }
+    memcpy(&full, config, bytes);
+    if (full.blocking != 0 && full.blocking != 1 && full.blocking != HOOP_CONFIG_UNDEF_INT) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "config.blocking is %d, expected 0 or 1",
+                          full.blocking);
+    }
+    *ret = full;
+    return HOOP_OK;
+}
+
+/* What the config says, over what *ret has. */
+static hoop_result_t births_apply(const hoop_config_t *config, struct hoop_comm_options *ret)
+{
+    hoop_config_t full = HOOP_CONFIG_INITIALIZER;
+    hoop_result_t result = births_config(config, &full);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (full.blocking != HOOP_CONFIG_UNDEF_INT) {
+        ret->blocking = full.blocking != 0;
+    }
+    if (full.algo != NULL) {
+        ret->agreed.algo = hoop_algo_parse(full.algo);
+        if (ret->agreed.algo == HOOP_ALGO_COUNT) {
+            return hoop_error(HOOP_INVALID_ARGUMENT,
+                              "config.algo is '%s', expected auto, oneshot, direct, slab, ring, "
+                              "bruck, pairwise, chain or binomial",
+                              full.algo);
+        }
+    }
+    if (full.comm_name != NULL) {
+        memset(ret->name, 0, sizeof(ret->name));
+        strncpy(ret->name, full.comm_name, sizeof(ret->name) - 1);
+    }
+    result = births_milliseconds("init_timeout_ms", full.init_timeout_ms, 1, &ret->init_timeout_ms);
+    if (result == HOOP_OK) {
+        result = births_milliseconds("op_timeout_ms", full.op_timeout_ms, 0, &ret->op_timeout_ms);
+    }
+    if (result == HOOP_OK) {
+        result = births_milliseconds("dead_after_ms", full.dead_after_ms, 100, &ret->dead_after_ms);
+    }
+    return result;
+}
+
+static hoop_result_t births_options(const hoop_config_t *config, int nranks, int rank,
+                                    struct hoop_comm_options *ret)
+{
+    const struct hoop_settings *settings = hoop_settings();
+    if (nranks < 1 || nranks > (int)HOOP_MAX_RANKS) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "nranks is %d, expected 1 to %u", nranks,
+                          HOOP_MAX_RANKS);
+    }
+    if (rank < 0 || rank >= nranks) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "rank is %d, expected 0 to %d", rank, nranks - 1);
+    }
+    ret->n = (uint32_t)nranks;
+    ret->rank = (uint32_t)rank;
+    ret->agreed = hoop_settings_agreement(settings);
+    ret->init_timeout_ms = settings->init_timeout_ms;
+    ret->op_timeout_ms = settings->op_timeout_ms;
+    ret->dead_after_ms = settings->dead_after_ms;
+    ret->blocking = true;
+    return births_apply(config, ret);
+}
+
+/* ---- Births ---------------------------------------------------------------------------------- */
+
+/* Now, or at the end of the calling thread's group. */
+static hoop_result_t births_go(hoop_result_t made, struct hoop_birth *birth)
+{
+    if (made != HOOP_OK) {
+        return hoop_group_spoil(made);
+    }
+    return hoop_group_open() ? hoop_group_add_birth(birth) : hoop_births_run(birth, 1);
+}
+
+static hoop_result_t births_join(const struct hoop_comm_options *options, hoop_comm_t *comm)
+{
+    struct hoop_birth birth;
+    return births_go(hoop_birth_join(options, comm, &birth), &birth);
+}
+
+hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id)
+{
+    if (id == NULL) {
+        return births_null("hoop_get_unique_id", "id");
+    }
+    const hoop_result_t result = hoop_service_start();
+    return result == HOOP_OK ? hoop_rendezvous_create(false, id) : result;
+}
+
+hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
+                                         int rank, const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = false};
+    if (comm == NULL) {
+        return hoop_group_spoil(births_null("hoop_comm_init_rank_config", "comm"));
+    }
+    const int before = hoop_cancel_off();
+    hoop_result_t result = births_options(config, nranks, rank, &options);
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_from_id(&id, &options.rendezvous);
+    }
+    result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
+    hoop_rendezvous_finish(&options.rendezvous);
+    hoop_cancel_restore(before);
+    return result;
+}
+
+hoop_result_t hoop_comm_init_rank(hoop_comm_t *comm, int nranks, hoop_unique_id_t id, int rank)
+{
+    return hoop_comm_init_rank_config(comm, nranks, id, rank, NULL);
+}
+
+hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank, int n_id,
+                                           hoop_unique_id_t *ids, const hoop_config_t *config)
+{
+    if (ids == NULL || n_id < 1) {
+        return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT,
+                                           "n_id is %d and ids %p, expected 1 and an id", n_id,
+                                           (void *)ids));
+    }
+    if (n_id > 1) {
+        return hoop_group_spoil(
+            hoop_error(HOOP_UNSUPPORTED, "%d unique ids: this version joins by exactly one", n_id));
+    }
+    return hoop_comm_init_rank_config(comm, nranks, ids[0], rank, config);
+}
+
+hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = false};
+    uint32_t n = 0, rank = 0;
+    if (comm == NULL) {
+        return hoop_group_spoil(births_null("hoop_comm_init_env", "comm"));
+    }
+    const int before = hoop_cancel_off();
+    /* First what needs no n, and how long may be waited. */
+    hoop_result_t result = births_options(config, 1, 0, &options);
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_from_env(options.init_timeout_ms, &options.rendezvous, &n, &rank);
+    }
+    if (result == HOOP_OK) {
+        result = births_options(config, n > INT_MAX ? INT_MAX : (int)n,
+                                rank > INT_MAX ? INT_MAX : (int)rank, &options);
+    }
+    options.serve = rank == 0;
+    result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
+    hoop_rendezvous_close(&options.rendezvous);
+    hoop_cancel_restore(before);
+    return result;
+}
+
+hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks, int rank,
+                                 const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = rank == 0};
+    if (comm == NULL || url == NULL) {
+        return hoop_group_spoil(births_null("hoop_comm_init_url", comm == NULL ? "comm" : "url"));
+    }
+    const int before = hoop_cancel_off();
+    hoop_result_t result = births_options(config, nranks, rank, &options);
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_from_url(url, options.n, options.rank, options.init_timeout_ms,
+                                          &options.rendezvous);
+    }
+    result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
+    hoop_rendezvous_close(&options.rendezvous);
+    hoop_cancel_restore(before);
+    return result;
+}
+
+hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlist)
+{
+    hoop_unique_id_t id;
+    if (comms == NULL) {
+        return hoop_group_spoil(births_null("hoop_comm_init_all", "comms"));
+    }
+    if (ndev < 1 || ndev > (int)HOOP_MAX_RANKS) {
+        return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT, "ndev is %d, expected 1 to %u",
+                                           ndev, HOOP_MAX_RANKS));
+    }
+    if (devlist != NULL) {
+        return hoop_group_spoil(
+            hoop_error(HOOP_UNSUPPORTED, "devices: this version has host ranks only; pass NULL"));
+    }
+    hoop_result_t result = hoop_service_start();
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_create(true, &id);
+    }
+    if (result != HOOP_OK) {
+        return hoop_group_spoil(result);
+    }
+    hoop_group_start();
+    for (int rank = 0; rank < ndev; rank++) {
+        hoop_comm_init_rank(&comms[rank], ndev, id, rank); /* a failure spoils the group */
+    }
+    result = hoop_group_end();
+    hoop_secret_wipe(&id, sizeof(id));
+    return result;
+}
+
+/* A comm that others can be made of. */
+static hoop_result_t births_parent(const char *function, hoop_comm_t comm, const void *newcomm)
+{
+    if (comm == NULL || newcomm == NULL) {
+        return births_null(function, comm == NULL ? "comm" : "newcomm");
+    }
+    return hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
+}
+
+hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t *newcomm,
+                              const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = false};
+    struct hoop_birth birth;
+    hoop_result_t result = births_parent("hoop_comm_split", comm, newcomm);
+    if (result == HOOP_OK && color < 0 && color != HOOP_SPLIT_NOCOLOR) {
+        result = hoop_error(HOOP_INVALID_ARGUMENT,
+                            "hoop_comm_split: color is %d, expected at least 0, or "
+                            "HOOP_SPLIT_NOCOLOR",
+                            color);
+    }
+    if (result == HOOP_OK) {
+        hoop_comm_inherit(comm, &options);
+        result = births_apply(config, &options);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_birth_split(comm, color, key, &options, newcomm, &birth);
+    }
+    return births_go(result, &birth);
+}

@@ -1,0 +1,272 @@
+/* Births (see birth.h). */
+#include "birth/birth.h"
+
+#include "birth/split.h"
+#include "runtime/worker.h"
+#include "stream/batch.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- One ---------------------------------------------------------------------------------------
+ */
+
+hoop_result_t hoop_birth_join(const struct hoop_comm_options *options, hoop_comm_t *ret,
+                              struct hoop_birth *birth)
+{
+    *birth = (struct hoop_birth){.ret = ret, .blocking = options->blocking};
+    hoop_result_t result = hoop_comm_create(&birth->comm);
+    if (result == HOOP_OK) {
+        result = hoop_comm_begin(birth->comm, options);
+    }
+    if (result != HOOP_OK) {
+        hoop_birth_drop(birth);
+    }
+    return result;
+}
+
+hoop_result_t hoop_birth_split(struct hoop_comm *parent, int color, int key,
+                               const struct hoop_comm_options *options, hoop_comm_t *ret,
+                               struct hoop_birth *birth)
+{
+    *birth = (struct hoop_birth){.ret = ret,
+                                 .options = *options,
+                                 .blocking = options->blocking,
+                                 .parent = parent,
+                                 .color = color,
+                                 .key = key};
+    return color >= 0 ? hoop_comm_create(&birth->comm) : HOOP_OK;
+}
+
+void hoop_birth_drop(struct hoop_birth *birth)
+{
+    (void)hoop_comm_end(birth->comm);
+    birth->comm = NULL;
+    hoop_split_finish(birth);
+}
+
+/* ---- Step by step ------------------------------------------------------------------------------
+ */
+
+/* One exchange of all splits. */
+static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
+{
+    size_t n = 0;
+    struct hoop_work *work = calloc(count + 1, sizeof(*work));
+    if (work == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu splits", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (births[i].parent != NULL) {
+            work[n++] = (struct hoop_work){.comm = births[i].parent,
+                                           .request = hoop_split_request(&births[i])};
+        }
+    }
+    const hoop_result_t result = hoop_batch_run(work, n);
+    free(work);
+    return result;
+}
+
+/* The same step of every split; the first failure. */
+static hoop_result_t births_step(struct hoop_birth *births, size_t count,
+                                 hoop_result_t (*step)(struct hoop_birth *birth))
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count; i++) {
+        const hoop_result_t one = births[i].parent != NULL ? step(&births[i]) : HOOP_OK;
+        result = result == HOOP_OK ? one : result;
+    }
+    return result;
+}
+
+static hoop_result_t births_begin(struct hoop_birth *birth)
+{
+    return birth->comm != NULL ? hoop_comm_begin(birth->comm, &birth->options) : HOOP_OK;
+}
+
+static hoop_result_t births_split(struct hoop_birth *births, size_t count)
+{
+    hoop_result_t result = births_step(births, count, hoop_split_begin);
+    if (result == HOOP_OK) {
+        result = births_exchange(births, count);
+    }
+    if (result == HOOP_OK) {
+        (void)births_step(births, count, hoop_split_plan); /* the others hear of it */
+        result = births_exchange(births, count);
+    }
+    if (result == HOOP_OK) {
+        result = births_step(births, count, hoop_split_settle);
+    }
+    return result == HOOP_OK ? births_step(births, count, births_begin) : result;
+}
+
+static hoop_result_t births_make(struct hoop_birth *births, size_t count)
+{
+    hoop_result_t result = births_split(births, count);
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        result = births[i].comm != NULL ? hoop_comm_complete(births[i].comm) : HOOP_OK;
+    }
+    return result;
+}
+
+/* ---- Waited for --------------------------------------------------------------------------------
+ */
+
+static void births_deliver(const struct hoop_birth *births, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        *births[i].ret = births[i].comm;
+    }
+}
+
+static hoop_result_t births_run_here(struct hoop_birth *births, size_t count)
+{
+    const hoop_result_t result = births_make(births, count);
+    if (result == HOOP_OK) {
+        births_deliver(births, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        births[i].comm = result == HOOP_OK ? NULL : births[i].comm;
+        hoop_birth_drop(&births[i]);
+    }
+    return result;
+}
+
+/* ---- In the background -------------------------------------------------------------------------
+ */
+
+struct births_worker {
+    struct hoop_worker worker;
+    struct hoop_comm *finalized; /* or: */
+    struct hoop_birth *births;
+    size_t count;
+    struct hoop_comm **held; /* pending, each once: new ones, and those they are made of */
+    size_t n_held;
+};
+
+static void births_worker_destroy(struct hoop_worker *worker)
+{
+    struct births_worker *work = HOOP_CONTAINER_OF(worker, struct births_worker, worker);
+    free(work->births);
+    free(work->held);
+    free(work);
+}
+
+/* From then on they may be gone. */
+static void births_let_go(struct births_worker *work)
+{
+    while (work->n_held > 0) {
+        hoop_comm_end_pending(work->held[--work->n_held]);
+    }
+}
+
+/* False: something else happens to it. */
+static bool births_hold(struct births_worker *work, struct hoop_comm *comm)
+{
+    bool held = comm == NULL;
+    for (size_t i = 0; i < work->n_held; i++) {
+        held = held || work->held[i] == comm;
+    }
+    if (!held && hoop_comm_begin_pending(comm)) {
+        work->held[work->n_held++] = comm;
+        held = true;
+    }
+    return held;
+}
+
+static bool births_hold_all(struct births_worker *work)
+{
+    bool held = births_hold(work, work->finalized);
+    for (size_t i = 0; i < work->count && held; i++) {
+        held = births_hold(work, work->births[i].parent) && births_hold(work, work->births[i].comm);
+    }
+    return held;
+}
+
+static hoop_result_t births_run_worker(struct hoop_worker *worker)
+{
+    struct births_worker *work = HOOP_CONTAINER_OF(worker, struct births_worker, worker);
+    hoop_result_t result = HOOP_OK;
+    if (work->finalized != NULL) {
+        result = hoop_comm_say_goodbye(work->finalized);
+    } else {
+        result = births_make(work->births, work->count);
+    }
+    for (size_t i = 0; i < work->count; i++) {
+        if (result != HOOP_OK && work->births[i].comm != NULL) {
+            hoop_comm_miscarry(work->births[i].comm, result);
+        }
+        hoop_split_finish(&work->births[i]);
+    }
+    births_let_go(work);
+    return result;
+}
+
+/* work: moved. */
+static hoop_result_t births_start(struct births_worker *work)
+{
+    hoop_result_t result =
+        births_hold_all(work)
+            ? hoop_worker_start(&work->worker, births_run_worker, births_worker_destroy)
+            : hoop_error(HOOP_INVALID_USAGE, "the communicator is in progress: "
+                                             "hoop_comm_get_async_error() says until when");
+    if (result != HOOP_OK) {
+        births_let_go(work);
+        births_worker_destroy(&work->worker);
+        return result;
+    }
+    hoop_worker_release(&work->worker);
+    return HOOP_IN_PROGRESS;
+}
+
+static struct births_worker *births_worker_create(size_t count)
+{
+    struct births_worker *work = calloc(1, sizeof(*work));
+    struct hoop_birth *births = calloc(count + 1, sizeof(*births));
+    struct hoop_comm **held = calloc(2 * count + 1, sizeof(struct hoop_comm *));
+    if (work == NULL || births == NULL || held == NULL) {
+        free(work);
+        free(births);
+        free(held);
+        (void)hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu communicators", count);
+        return NULL;
+    }
+    work->births = births;
+    work->held = held;
+    work->count = count;
+    return work;
+}
+
+static hoop_result_t births_run_behind(struct hoop_birth *births, size_t count)
+{
+    struct births_worker *work = births_worker_create(count);
+    hoop_result_t result = HOOP_OUT_OF_MEMORY;
+    if (work != NULL) {
+        memcpy(work->births, births, count * sizeof(*births));
+        births_deliver(births, count); /* before they can be anybody else's */
+        result = births_start(work);
+    }
+    for (size_t i = 0; i < count && result != HOOP_IN_PROGRESS; i++) {
+        *births[i].ret = NULL;
+        hoop_birth_drop(&births[i]);
+    }
+    return result;
+}
+
+hoop_result_t hoop_birth_finalize(struct hoop_comm *comm)
+{
+    struct births_worker *work = births_worker_create(0);
+    if (work == NULL) {
+        return HOOP_OUT_OF_MEMORY;
+    }
+    work->finalized = comm;
+    return births_start(work);
+}
+
+hoop_result_t hoop_births_run(struct hoop_birth *births, size_t count)
+{
+    bool blocking = count == 0;
+    for (size_t i = 0; i < count; i++) {
+        blocking = blocking || births[i].blocking;
+    }
+    return blocking ? births_run_here(births, count) : births_run_behind(births, count);
+}

@@ -1,0 +1,344 @@
+/* A rank's part in a birth (see join.h). */
+#include "birth/join.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#define JOIN_GRACE_MS 10000u /* the last rung of the ladder in tree/leader.h */
+
+static void join_raise(struct hoop_comm *comm, const struct hoop_failure *failure)
+{
+    if (!hoop_comm_fails_early(comm, failure)) {
+        hoop_comm_publish(comm, failure);
+    }
+}
+
+/* ---- What the service thread tells ---------------------------------------------------------- */
+
+/* It may have left in good order: whether it has stands on the board. */
+static bool join_lost_early(struct hoop_comm *comm, uint32_t rank, const char *why)
+{
+    pthread_mutex_lock(&comm->birth_lock);
+    const bool early = !hoop_comm_is_ready(comm);
+    if (early) {
+        comm->early->heard[rank] |= HOOP_EARLY_LOST;
+        snprintf(comm->early->why, sizeof(comm->early->why), "%s", why);
+    }
+    pthread_mutex_unlock(&comm->birth_lock);
+    return early;
+}
+
+static void join_on_lost(void *arg, uint32_t rank, const char *why)
+{
+    struct hoop_comm *comm = arg;
+    struct hoop_failure failure = {.code = HOOP_OK};
+    if (!join_lost_early(comm, rank, why)) {
+        const struct hoop_peer *peer = &comm->board.peers[rank];
+        hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "rank %u (pid %d, host %s) %s",
+                         rank, peer->pid, peer->host, why);
+        join_raise(comm, &failure);
+    }
+}
+
+static void join_on_beat(void *arg)
+{
+    struct hoop_comm *comm = arg;
+    if (hoop_comm_is_ready(comm)) {
+        atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
+                                  memory_order_relaxed);
+    }
+}
+
+static void join_on_gone(void *arg, uint32_t rank)
+{
+    struct hoop_comm *comm = arg;
+    pthread_mutex_lock(&comm->birth_lock);
+    comm->early->heard[rank] |= HOOP_EARLY_GONE;
+    pthread_mutex_unlock(&comm->birth_lock);
+    if (hoop_comm_is_ready(comm)) {
+        hoop_board_leave(&comm->board, rank);
+    }
+}
+
+/* Of another machine: it has told everybody else itself. */
+static void join_on_failed(void *arg, const struct hoop_failure *failure)
+{
+    struct hoop_comm *comm = arg;
+    if (!hoop_comm_fails_early(comm, failure)) {
+        (void)hoop_board_fail(&comm->board, failure);
+    }
+}
+
+static uint64_t join_pulse(void *arg, uint32_t rank)
+{
+    struct hoop_comm *comm = arg;
+    return hoop_comm_is_ready(comm)
+               ? atomic_load_explicit(&hoop_board_rank(&comm->board, rank)->pulse,
+                                      memory_order_relaxed)
+               : 0;
+}
+
+static bool join_waiting(void *arg)
+{
+    struct hoop_comm *comm = arg;
+    return atomic_load_explicit(&comm->waiting, memory_order_relaxed) != 0;
+}
+
+/* Without memory for what its links need a comm can't go on. */
+static void join_push(struct hoop_comm *comm, const struct hoop_event *event)
+{
+    struct hoop_failure failure = {.code = HOOP_OK};
+    if (!hoop_events_push(&comm->events, event)) {
+        hoop_failure_set(&failure, HOOP_OUT_OF_MEMORY, (int)comm->rank,
+                         "rank %u has no memory for what rank %u tells", comm->rank, event->rank);
+        join_raise(comm, &failure);
+    }
+}
+
+static void join_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
+                         const struct hoop_blob *blob)
+{
+    join_push(
+        arg,
+        &(struct hoop_event){
+            .kind = HOOP_EVENT_BLOB, .rank = from, .id = lane, .part = !from_sends, .blob = *blob});
+}
+
+static void join_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
+                            const struct hoop_failure *failure)
+{
+    struct hoop_event event = {
+        .kind = HOOP_EVENT_ANSWER, .rank = rank, .id = region_id, .part = generation};
+    if (failure != NULL) {
+        event.failure = *failure;
+    }
+    join_push(arg, &event);
+}
+
+static void join_on_stream(void *arg, uint32_t rank, uint32_t lane, bool sending, int fd,
+                           const struct hoop_secret *key, const struct hoop_failure *failure)
+{
+    struct hoop_event event = {
+        .kind = HOOP_EVENT_SOCKET, .rank = rank, .id = lane, .part = sending, .fd = fd};
+    if (key != NULL) {
+        event.key = *key;
+    }
+    if (failure != NULL) {
+        event.failure = *failure;
+    }
+    join_push(arg, &event);
+    hoop_secret_wipe(&event.key, sizeof(event.key));
+}
+
+/* ---- Birth ---------------------------------------------------------------------------------- */
+
+static hoop_result_t join_open_descriptors(struct hoop_comm *comm)
+{
+    comm->sleeper.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    comm->sleeper.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (comm->sleeper.wake_fd < 0 || comm->sleeper.epoll_fd < 0 ||
+        epoll_ctl(comm->sleeper.epoll_fd, EPOLL_CTL_ADD, comm->sleeper.wake_fd, &event) != 0) {
+        const int err = errno;
+        return hoop_error(hoop_from_errno(err),
+                          "cannot open the descriptors of a communicator: %s%s",
+                          hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
+    }
+    return HOOP_OK;
+}
+
+/* Ranks on this machine: `here` of this comm, or the launcher's word for more. */
+static uint32_t join_local_ranks(uint32_t here)
+{
+    const char *text = hoop_settings()->local_size;
+    text = text != NULL ? text : getenv("LOCAL_WORLD_SIZE");
+    const unsigned long told = text != NULL ? strtoul(text, NULL, 10) : 0;
+    return told > here && told <= HOOP_MAX_RANKS ? (uint32_t)told : here;
+}
+
+static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_options *options)
+{
+    const struct hoop_member_events events = {
+        .lost = join_on_lost,
+        .blob = join_on_blob,
+        .fetched = join_on_fetched,
+        .beat = join_on_beat,
+        .pulse = join_pulse,
+        .left = hoop_comm_left,
+        .gone = join_on_gone,
+        .failed = join_on_failed,
+        .stream = join_on_stream,
+        .waiting = join_waiting,
+        .arg = comm,
+    };
+    struct hoop_join join = {
+        .rendezvous = options->rendezvous,
+        .serve = options->serve,
+        .n = options->n,
+        .rank = options->rank,
+        .timeout_ms = options->init_timeout_ms,
+        .dead_after_ms = options->dead_after_ms,
+        .segment_bytes = hoop_board_bytes(options->n),
+        .agreement = options->agreed,
+        .oversubscribed = join_local_ranks(options->n) > hoop_usable_cpus(),
+        .wake_fd = comm->sleeper.wake_fd,
+    };
+    memcpy(join.comm_name, options->name, sizeof(join.comm_name));
+    struct hoop_member *member = NULL;
+    hoop_result_t result = hoop_service_start();
+    if (result == HOOP_OK) {
+        result = hoop_member_create(&join, &events, &comm->job, &member);
+    }
+    pthread_mutex_lock(&comm->look_lock);
+    comm->member = member;
+    pthread_mutex_unlock(&comm->look_lock);
+    return result;
+}
+
+/* Somebody who has the handle did not wait for its birth. */
+static hoop_result_t join_aborted_early(struct hoop_comm *comm)
+{
+    pthread_mutex_lock(&comm->birth_lock);
+    const struct hoop_failure failure = comm->early->failure;
+    pthread_mutex_unlock(&comm->birth_lock);
+    return failure.code == HOOP_OK ? HOOP_OK : hoop_error(failure.code, "%s", failure.text);
+}
+
+hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_options *options)
+{
+    comm->rank = options->rank;
+    comm->n = options->n;
+    comm->agreed = options->agreed;
+    comm->op_timeout_ms = options->op_timeout_ms;
+    comm->init_timeout_ms = options->init_timeout_ms;
+    comm->blocking = options->blocking;
+    memcpy(comm->name, options->name, sizeof(comm->name));
+    comm->early->heard = calloc(comm->n, 1);
+    if (comm->early->heard == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a communicator of %u ranks", comm->n);
+    }
+    hoop_result_t result = join_open_descriptors(comm);
+    comm->events.wake_fd = comm->sleeper.wake_fd;
+    if (result == HOOP_OK) {
+        result = join_begin(comm, options);
+    }
+    return result == HOOP_OK ? join_aborted_early(comm) : result;
+}
+
+/* What operations and links need of the comm. */
+static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_roster *roster)
+{
+    struct hoop_operation_env env = {
+        .board = &comm->board,
+        .engine = comm->engine,
+        .maps = {.member = comm->member,
+                 .peers = comm->board.peers,
+                 .answered = hoop_links_answered,
+                 .arg = &comm->events},
+        .agreed = &comm->agreed,
+        .one_process = true,
+        .over_links = comm->spans || comm->agreed.transport != HOOP_TRANSPORT_AUTO,
+        .link = hoop_links_get,
+        .arg = &comm->links,
+    };
+    for (uint32_t rank = 0; rank < comm->n; rank++) {
+        env.one_process &= roster->peers[rank].same_process;
+    }
+    const struct hoop_links_env links = {
+        .member = comm->member,
+        .board = &comm->board,
+        .agreed = &comm->agreed,
+        .events = &comm->events,
+        .sleeper = &comm->sleeper,
+        .failure = &comm->operation.failure,
+    };
+    const hoop_result_t result = hoop_operation_init(&comm->operation, &env);
+    for (int i = 0; i < HOOP_COLL_COUNT && !env.over_links; i++) {
+        comm->small_counts[i] = comm->operation.oneshot_most[i] / sizeof(uint64_t) + 1;
+    }
+    return result == HOOP_OK ? hoop_links_init(&comm->links, &links) : result;
+}
+
+/* What was heard before counts now, but for the loss of a rank that had left. */
+static struct hoop_failure join_early_failure(struct hoop_comm *comm)
+{
+    struct hoop_failure failure = comm->early->failure;
+    for (uint32_t rank = 0; rank < comm->n; rank++) {
+        if ((comm->early->heard[rank] & HOOP_EARLY_LOST) != 0 && !hoop_comm_left(comm, rank)) {
+            hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "rank %u %s", rank,
+                             comm->early->why);
+        }
+    }
+    return failure;
+}
+
+static hoop_result_t join_lay_out(struct hoop_comm *comm)
+{
+    const struct hoop_roster *roster = hoop_member_roster(comm->member);
+    hoop_result_t result = hoop_board_init(&comm->board, roster, comm->rank);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    /* Where all are on one machine they agree on it: the choice of algorithm follows from it. */
+    const bool oversubscribed = roster->machines > 1
+                                    ? join_local_ranks(roster->here) > hoop_usable_cpus()
+                                    : roster->oversubscribed;
+    comm->dead_after_ms = roster->dead_after_ms;
+    comm->spans = roster->machines > 1;
+    hoop_history_init(&comm->history);
+    comm->agreed.oversubscribed = oversubscribed;
+    comm->spin_ns = oversubscribed ? 0 : hoop_settings()->spin_us * 1000;
+    comm->roomy = comm->spin_ns != 0 && 2 * join_local_ranks(roster->here) <= hoop_usable_cpus();
+    result = join_prepare(comm, roster);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    comm->sleeper.sleeping = &comm->board.head->sleeping[comm->rank];
+    pthread_mutex_lock(&comm->birth_lock);
+    atomic_store_explicit(&comm->ready, true, memory_order_release);
+    atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
+                              memory_order_relaxed);
+    for (uint32_t rank = 0; rank < comm->n; rank++) {
+        if ((comm->early->heard[rank] & HOOP_EARLY_GONE) != 0) {
+            hoop_board_leave(&comm->board, rank);
+        }
+    }
+    const struct hoop_failure early = join_early_failure(comm);
+    pthread_mutex_unlock(&comm->birth_lock);
+    if (early.code != HOOP_OK) {
+        hoop_comm_publish(comm, &early);
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
+{
+    struct hoop_failure failure = {.code = HOOP_OK};
+    /* The join keeps its own, better informed deadline; this one is for a service thread that
+     * does not answer at all. */
+    const uint64_t deadline = hoop_deadline_ns(comm->init_timeout_ms + JOIN_GRACE_MS);
+    hoop_result_t result = hoop_job_wait(&comm->job, deadline, &failure);
+    if (result == HOOP_OK) {
+        result = join_lay_out(comm);
+    } else if (failure.code != HOOP_OK) {
+        hoop_error(result, "%s", failure.text);
+    } else {
+        hoop_error(result, "the service thread did not answer within %llu ms",
+                   (unsigned long long)comm->init_timeout_ms + JOIN_GRACE_MS);
+    }
+    if (result != HOOP_OK) {
+        hoop_log(HOOP_LOG_ERROR, HOOP_LOG_INIT, "rank %u of %u: %s", comm->rank, comm->n,
+                 hoop_thread_error());
+        return result;
+    }
+    hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u of %u is in%s%s; %u usable CPUs, %s",
+             comm->rank, comm->n, comm->name[0] != '\0' ? " " : "", comm->name, hoop_usable_cpus(),
+             comm->spin_ns != 0 ? "spinning" : "yielding");
+    return HOOP_OK;
+}
