@@ -226,10 +226,13 @@ static uint64_t board_signature(const struct hoop_signature *s)
            (uint64_t)s->type << TAG_TYPE_SHIFT | (uint64_t)s->collective << TAG_COLLECTIVE_SHIFT;
 }
 
-void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature)
+void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature,
+                      const void *site)
 {
     const unsigned turn = ++board->sequence & 1;
-    struct hoop_signature *now = &hoop_board_rank(board, board->me)->now[turn];
+    struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
+    struct hoop_signature *now = &mine->now[turn];
+    atomic_store_explicit(&mine->sites[turn], (uintptr_t)site, memory_order_relaxed);
     /* Most operations are like the one before the last. */
     if (__builtin_expect(board->sequence <= 2 || !hoop_signature_equal(now, signature), 0)) {
         *now = *signature;
@@ -268,6 +271,12 @@ hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,
                                   struct hoop_failure *failure)
 {
     return hoop_board_differs(board, board->sequence, rank, failure);
+}
+
+void hoop_board_begin_transfers(const struct hoop_board *board, const void *site)
+{
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->sites[HOOP_SITE_OF_TRANSFERS],
+                          (uintptr_t)site, memory_order_relaxed);
 }
 
 /* Of a rank of this machine that the sentence says called something, unless it says where. */

@@ -142,17 +142,15 @@ void hoop_board_leave(const struct hoop_board *board, uint32_t rank);
 
 /* ---- One operation ------------------------------------------------------------------------- */
 
-/* Begins the next operation: sequence and signature. Nothing is published yet. */
-void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature);
+/* Begins the next operation: sequence and signature, and where it was called, for the sentence of a
+ * mismatch. Nothing is published yet. */
+void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature,
+                      const void *site);
 
-/* Where operation k was called, k mod 2, or the transfers: for the sentence of a mismatch. */
+/* The index of the transfers' site, behind those of operations, k mod 2. */
 #define HOOP_SITE_OF_TRANSFERS 2u
-static inline void hoop_board_say_site(const struct hoop_board *board, unsigned which,
-                                       const void *site)
-{
-    atomic_store_explicit(&hoop_board_rank(board, board->me)->sites[which], (uintptr_t)site,
-                          memory_order_relaxed);
-}
+/* Transfers begin, which have no sequence here. */
+void hoop_board_begin_transfers(const struct hoop_board *board, const void *site);
 
 /* Adds to the sentence of a mismatch where this rank and the failure's made their calls, if they
  * did, and it does not say so yet. */

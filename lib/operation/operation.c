@@ -357,12 +357,11 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     operation->request = *request;
     if (request->signature.collective == HOOP_TRANSFER) {
         const struct hoop_transfer *first = request->out;
-        hoop_board_say_site(operation->env.board, HOOP_SITE_OF_TRANSFERS, first->site);
+        hoop_board_begin_transfers(operation->env.board, first->site);
         operation_start_exchange(operation);
         return;
     }
-    hoop_board_begin(operation->env.board, &request->signature);
-    hoop_board_say_site(operation->env.board, operation->env.board->sequence & 1, request->site);
+    hoop_board_begin(operation->env.board, &request->signature, request->site);
     if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0) &&
         operation_scale(operation) != HOOP_OK) {
         operation->state = OP_DONE;
