@@ -587,8 +587,8 @@ HOOP_API hoop_result_t hoop_comm_window_deregister(hoop_comm_t comm, hoop_window
  * returns when it is queued; its buffers are borrowed until it is complete, everything else is
  * copied. Operations of one stream run one after the other in the order of the calls, those of
  * different streams independently, whatever comms they use; on one comm, blocking calls and queued
- * ones run in the order of the calls. As many may be queued as there is memory for: some 500 bytes
- * each.
+ * ones run in the order of the calls. As many may be queued as there is memory for: some 300 bytes
+ * each, twice that for a message.
  *
  * A bad argument, and a comm that has failed, are refused by the call itself; a later failure is
  * told by the tickets, by hoop_stream_synchronize() and by hoop_comm_get_async_error(), and does
