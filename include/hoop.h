@@ -32,9 +32,10 @@
  *     device   NULL or CUDA   asynchronous, ordered on it (NULL: the legacy default stream)
  *     device   host stream    HOOP_INVALID_USAGE
  *
- * This version moves host buffers with a NULL stream or a host stream. Every function and
- * combination that this version does not do returns HOOP_UNSUPPORTED, leaves a sentence in
- * hoop_get_last_error() and changes nothing; each such function says so below.
+ * In this version calls with a buffer on a device or a CUDA stream are not asynchronous yet: they
+ * come behind all that is on the stream, and return when the result is there (in a group: at group
+ * end). Every function and combination that this version does not do returns HOOP_UNSUPPORTED,
+ * leaves a sentence in hoop_get_last_error() and changes nothing; each such function says so below.
  *
  * Errors. Every function that can fail returns hoop_result_t. Outputs are written only on
  * success. HOOP_INVALID_ARGUMENT, HOOP_INVALID_USAGE and HOOP_UNSUPPORTED are the caller's
@@ -397,7 +398,7 @@ HOOP_API hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_u
 
 HOOP_API hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count);
 HOOP_API hoop_result_t hoop_comm_user_rank(hoop_comm_t comm, int *rank);
-/* The CUDA device of the comm, -1 for a host rank. */
+/* The CUDA device that was current at the comm's birth; -1: none. */
 HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
 
 /* ---- Collective operations ---------------------------------------------------------------- */
@@ -494,9 +495,8 @@ HOOP_API hoop_result_t hoop_recv(void *recvbuff, size_t count, hoop_datatype_t d
 
 /*
  * Makes an operation of comm for one datatype: the sum of every rank's input times a factor of its
- * own, *scalar as it is now. The product is rounded to the datatype before the sum. A scalar on a
- * device is HOOP_UNSUPPORTED in this version. hoop_red_op_destroy() may follow at once on the calls
- * that use it.
+ * own, *scalar as it is now, of the host or of a device. The product is rounded to the datatype
+ * before the sum. hoop_red_op_destroy() may follow at once on the calls that use it.
  */
 HOOP_API hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
                                                       hoop_datatype_t datatype,
@@ -549,7 +549,8 @@ HOOP_API hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info);
 /*
  * Memory that ranks on this machine can map: an operation on it moves no byte twice. bytes may be
  * 0 (then *ptr is NULL). Page aligned, zeroed. Any other memory is allowed in operations too; it
- * goes through staging. HOOP_MEM_DEVICE is HOOP_UNSUPPORTED in this version. The pages are
+ * goes through staging. HOOP_MEM_DEVICE is memory of the current device, which goes through staging
+ * in this version; HOOP_UNSUPPORTED where there is no CUDA. Pages of the host are
  * shared with forked children (as MAP_SHARED memory is), not copied on write.
  *
  * A block takes a descriptor until it is freed: a few large blocks are better than many. Its pages

@@ -72,7 +72,13 @@ static hoop_result_t vectors_check(const struct vector vectors[2], hoop_datatype
                             function, comm->rank, vectors[0].counts[comm->rank], comm->rank,
                             vectors[1].counts[comm->rank], comm->rank);
     }
-    return result == HOOP_OK ? hoop_streams_check(function, stream) : result;
+    if (result == HOOP_OK) {
+        result = hoop_streams_check(function, stream);
+    }
+    for (int side = 0; side < 2 && result == HOOP_OK; side++) {
+        result = hoop_streams_check_buffer(function, stream, (const void *)vectors[side].buffer);
+    }
+    return result;
 }
 
 /* ---- Overlaps ------------------------------------------------------------------------------- */
@@ -177,14 +183,18 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
         return hoop_group_spoil_by(
             comm, hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for %u ranks", function, comm->n));
     }
-    const struct hoop_request request = {.signature = signature, .out = transfers, .site = site};
+    const struct hoop_request request = {.signature = signature,
+                                         .out = transfers,
+                                         .site = site,
+                                         .stream = hoop_streams_of_device(stream)};
+    const hoop_stream_t queue = hoop_streams_of_host(stream);
     hoop_result_t result = HOOP_OK;
     if (hoop_group_open()) {
-        result = hoop_group_add(comm, &request, stream);
+        result = hoop_group_add(comm, &request, queue);
         transfers = result == HOOP_OK ? NULL : transfers; /* the group's now */
-    } else if (stream != NULL) {
+    } else if (queue != NULL) {
         const struct hoop_work work = {.comm = comm, .request = request};
-        return hoop_streams_submit(&stream, 1, &work, 1, false);
+        return hoop_streams_submit(&queue, 1, &work, 1, false);
     } else {
         result = hoop_comm_submit(comm, &request);
     }

@@ -149,7 +149,7 @@ hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device)
     if (comm == NULL || device == NULL) {
         return api_null("hoop_comm_cu_device", comm == NULL ? "comm" : "device");
     }
-    *device = -1;
+    *device = comm->device;
     return HOOP_OK;
 }
 

@@ -7,9 +7,11 @@
 #include "base/collective.h"
 #include "comm/comm.h"
 #include "comm/ops.h"
+#include "runtime/cuda.h"
 #include <assert.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A call as it was made. */
 struct collective_call {
@@ -73,7 +75,12 @@ static hoop_result_t collective_check(const struct collective_call *call)
                           "%s: count is %zu, more than the address space holds", function,
                           call->count);
     }
-    return hoop_streams_check(function, call->stream);
+    hoop_result_t result = hoop_streams_check(function, call->stream);
+    if (result == HOOP_OK) {
+        result = hoop_streams_check_buffer(function, call->stream, call->in);
+    }
+    return result == HOOP_OK ? hoop_streams_check_buffer(function, call->stream, call->out)
+                             : result;
 }
 
 /* Where the output lies if it is the input's memory, as the table says; NULL: nowhere. */
@@ -151,8 +158,9 @@ static hoop_result_t collective_call(const struct collective_call *call)
         .out = out_bytes > 0 ? call->out : NULL,
         .scalar = scalar,
         .site = call->site,
+        .stream = hoop_streams_of_device(call->stream),
     };
-    return collective_submit(call->comm, &request, call->stream);
+    return collective_submit(call->comm, &request, hoop_streams_of_host(call->stream));
 }
 
 /* ---- The functions -------------------------------------------------------------------------- */
@@ -283,15 +291,25 @@ hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
                           (int)datatype, HOOP_NUM_DATATYPES - 1);
     }
-    if (residence == HOOP_SCALAR_DEVICE) {
-        return hoop_error(HOOP_UNSUPPORTED, "%s: this version reads scalars of the host only",
-                          function);
-    }
-    if (residence != HOOP_SCALAR_HOST_IMMEDIATE) {
+    if (residence != HOOP_SCALAR_DEVICE && residence != HOOP_SCALAR_HOST_IMMEDIATE) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: residence is %d, expected 0 or 1", function,
                           (int)residence);
     }
-    return hoop_ops_add(comm, datatype, scalar, op);
+    uint64_t element = 0;
+    const size_t bytes = hoop_datatype_bytes(datatype);
+    hoop_cu_context_t context = NULL;
+    if (residence == HOOP_SCALAR_HOST_IMMEDIATE) {
+        memcpy(&element, scalar, bytes);
+    } else if (hoop_cuda_load() && hoop_cuda_owns(scalar, &context)) {
+        const hoop_result_t result = hoop_cuda_read(&element, scalar, bytes);
+        if (result != HOOP_OK) {
+            return hoop_error(result, "%s: %s", function, hoop_thread_error());
+        }
+    } else {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the scalar %p is not memory of a device",
+                          function, scalar);
+    }
+    return hoop_ops_add(comm, datatype, &element, op);
 }
 
 hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm)

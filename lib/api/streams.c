@@ -1,7 +1,9 @@
 /* Host streams and tickets: checks, a handle's queue, and what it is told (see stream/). */
 #include "api/streams.h"
 
+#include "api/device_stream.h"
 #include "base/clock.h"
+#include "runtime/cuda.h"
 #include "stream/handle.h"
 #include "stream/progress.h"
 
@@ -19,10 +21,8 @@ static hoop_result_t stream_gone(const char *function, hoop_stream_t stream)
 
 static hoop_result_t stream_foreign(const char *function, hoop_stream_t stream)
 {
-    return hoop_error(HOOP_UNSUPPORTED,
-                      "%s: stream %p is not of hoop_stream_create(): this build has no streams of "
-                      "devices",
-                      function, (void *)stream);
+    return hoop_error(HOOP_UNSUPPORTED, "%s: stream %p is not of hoop_stream_create()", function,
+                      (void *)stream);
 }
 
 /* Takes the lock, and finds the stream of a handle. NULL, with *ret: it did not. */
@@ -52,10 +52,36 @@ static struct hoop_queue *stream_lock(const char *function, hoop_stream_t stream
 hoop_result_t hoop_streams_check(const char *function, hoop_stream_t stream)
 {
     hoop_result_t result = HOOP_OK;
+    if (hoop_streams_of_device(stream) != NULL) {
+        return hoop_device_stream_check(function, stream);
+    }
     if (stream != NULL && stream_lock(function, stream, &result) != NULL) {
         hoop_progress_unlock();
     }
     return result;
+}
+
+hoop_result_t hoop_streams_check_buffer(const char *function, hoop_stream_t stream,
+                                        const void *buffer)
+{
+    hoop_cu_context_t context = NULL;
+    return hoop_streams_of_host(stream) != NULL && hoop_cuda_is_loaded() &&
+                   hoop_cuda_owns(buffer, &context)
+               ? hoop_error(HOOP_INVALID_USAGE,
+                            "%s: buffer %p is memory of a device: expected a stream of CUDA, or "
+                            "NULL",
+                            function, buffer)
+               : HOOP_OK;
+}
+
+hoop_stream_t hoop_streams_of_host(hoop_stream_t stream)
+{
+    return stream != NULL && hoop_handle_is_stream(stream) ? stream : NULL;
+}
+
+hoop_stream_t hoop_streams_of_device(hoop_stream_t stream)
+{
+    return stream != NULL && !hoop_handle_is_stream(stream) ? stream : NULL;
 }
 
 /* Its sentence for the calling thread. With the lock. */

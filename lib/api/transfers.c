@@ -36,7 +36,8 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
                           "%s: rank %d with itself: a send and a receive in one group", function,
                           peer);
     }
-    return hoop_streams_check(function, stream);
+    const hoop_result_t result = hoop_streams_check(function, stream);
+    return result == HOOP_OK ? hoop_streams_check_buffer(function, stream, buffer) : result;
 }
 
 /* On a stream it outlives the call. */
@@ -69,16 +70,18 @@ static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t t
         .peer = (uint32_t)peer,
         .sending = sending,
         .site = site,
+        .stream = hoop_streams_of_device(stream),
         .signature = {.collective = HOOP_TRANSFER,
                       .type = (uint32_t)type,
                       .root = -1,
                       .count = count},
     };
+    const hoop_stream_t queue = hoop_streams_of_host(stream);
     if (hoop_group_open()) {
-        return hoop_group_add_transfer(comm, &transfer, stream);
+        return hoop_group_add_transfer(comm, &transfer, queue);
     }
-    if (stream != NULL) {
-        return transfer_queue(&transfer, comm, stream);
+    if (queue != NULL) {
+        return transfer_queue(&transfer, comm, queue);
     }
     const struct hoop_request request = {.signature = transfer.signature, .out = &transfer};
     return hoop_comm_submit(comm, &request);

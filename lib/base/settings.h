@@ -107,6 +107,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "send and receive buffer of a data connection; 0: as the kernel sees fit")              \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
            "ranks with different ones count as on different machines; unset: as they are")         \
+    STRING(cuda, "HOOP_CUDA",                                                                      \
+           "the CUDA driver's library; off: none, GPUs are not used; unset: libcuda.so.1")         \
     STRING(local_size, "HOOP_LOCAL_SIZE", "ranks on this machine; set by hooprun")                 \
     NUMBER(restart_count, "HOOP_RESTART_COUNT", 0, 0, 1000000,                                     \
            "how often the job was started again; set by hooprun")

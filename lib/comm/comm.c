@@ -148,6 +148,7 @@ hoop_result_t hoop_comm_create(struct hoop_comm **ret)
     comm->sleeper.wake_fd = comm->sleeper.epoll_fd = -1;
     comm->early = early;
     comm->engine = engine;
+    comm->device = hoop_cuda_load() ? hoop_cuda_current_device() : -1;
     hoop_turn_init(&comm->turn);
     hoop_events_init(&comm->events);
     pthread_mutex_init(&comm->look_lock, NULL);

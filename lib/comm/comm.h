@@ -74,6 +74,7 @@ struct hoop_comm {
     /* With fewer elements a call calls the system only in hoop_wait(). */
     uint64_t small_counts[HOOP_COLL_COUNT + 1];
     uint64_t op_timeout_ms, dead_after_ms;
+    int device;           /* CUDA's current one at the birth; -1: none */
     uint64_t deadline_ns; /* of the running operation, in a group */
     uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */
     struct hoop_agreement agreed;

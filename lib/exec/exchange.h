@@ -24,7 +24,8 @@ struct hoop_transfer {
     void *data;                 /* never written where it is sent */
     size_t bytes;
     uint32_t peer;
-    bool sending;
+    bool sending, staged;            /* staged: see staging/device_buffers.h */
+    hoop_stream_t stream;            /* of CUDA, or NULL */
     struct hoop_signature signature; /* the same at both ends */
     const void *site;                /* where it was called */
     /* the exchange's */

@@ -18,7 +18,7 @@ struct hoop_device {
 
     /*
      * Allocates bytes (> 0, a multiple of the page) of zeroed memory mapped at *ret_ptr, that can
-     * be exported through *ret_fd (owned by the caller, close-on-exec).
+     * be exported through *ret_fd (owned by the caller, close-on-exec); -1: it can't be.
      */
     hoop_result_t (*alloc)(uint64_t bytes, void **ret_ptr, int *ret_fd);
     void (*free)(void *ptr, uint64_t bytes, int fd);
@@ -34,8 +34,8 @@ struct hoop_device {
     hoop_result_t (*replace)(void *ptr, uint64_t bytes);
 };
 
-/* Never NULL: a kind that this build lacks has a table whose alloc and map return
- * HOOP_UNSUPPORTED with a sentence. */
+/* Never NULL: of a kind that this process has none of, alloc and map return HOOP_UNSUPPORTED with
+ * a sentence. */
 const struct hoop_device *hoop_device(hoop_mem_kind_t kind);
 
 #endif

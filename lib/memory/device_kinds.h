@@ -5,6 +5,6 @@
 struct hoop_device;
 
 extern const struct hoop_device hoop_device_host;
-extern const struct hoop_device hoop_device_cuda; /* device_nocuda.c where there is no CUDA */
+extern const struct hoop_device hoop_device_cuda;
 
 #endif

@@ -18,11 +18,18 @@ struct hoop_buffers {
     const void **ins;
     void **outs;
     struct hoop_mapping *in_use, *out_use;
+    void *scaled; /* an input times its factor; grows */
+    size_t scaled_bytes;
 };
 
 /* Allocates what n ranks need; board, maps and one_process are filled in. */
 hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
 void hoop_buffers_finish(struct hoop_buffers *buffers);
+
+/* The input, count elements, times the one at *factor; NULL: the failure says why. */
+const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t type,
+                               const void *factor, const void *in, size_t count,
+                               struct hoop_failure *failure);
 
 /* Announces the buffers of an operation that has begun; plan: begun, too. */
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,

@@ -4,13 +4,11 @@
 #include "base/sizes.h"
 #include "exec/gate.h"
 #include "exec/published.h"
+#include "staging/device_buffers.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { OP_OWED, OP_GATHER, OP_ANNOUNCED, OP_RESOLVE, OP_RUN, OP_EXCHANGE, OP_DONE };
 
 hoop_result_t hoop_operation_init(struct hoop_operation *operation,
                                   const struct hoop_operation_env *env)
@@ -18,6 +16,7 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
     memset(operation, 0, sizeof(*operation));
     operation->env = *env;
     operation->state = OP_DONE;
+    operation->staging.wake_fd = env->wake_fd;
     operation->buffers = (struct hoop_buffers){
         .board = env->board,
         .maps = env->maps,
@@ -40,8 +39,8 @@ void hoop_operation_finish(struct hoop_operation *operation)
 {
     hoop_buffers_finish(&operation->buffers);
     hoop_exchange_finish(&operation->exchange);
+    hoop_staging_finish(&operation->staging);
     free(operation->scratch);
-    free(operation->scaled);
     memset(operation, 0, sizeof(*operation));
 }
 
@@ -214,11 +213,6 @@ static void operation_far(struct hoop_operation *operation)
     operation_enter_links(operation);
 }
 
-static bool operation_runs_over_links(const struct hoop_operation *operation)
-{
-    return operation->state == OP_RUN && hoop_plan_is_over_links(operation->plan.algo);
-}
-
 static void operation_choose(struct hoop_operation *operation)
 {
     const struct hoop_reach reach = hoop_buffers_reach(&operation->buffers, &operation->plan);
@@ -269,7 +263,7 @@ static enum hoop_poll operation_resolve(struct hoop_operation *operation)
 static enum hoop_poll operation_run(struct hoop_operation *operation)
 {
     const enum hoop_poll polled =
-        operation_runs_over_links(operation)
+        hoop_operation_runs_over_links(operation)
             ? hoop_engine_poll(operation->env.engine)
             : hoop_board_poll(operation->env.board, &operation->steps, &operation->failure);
     if (polled != HOOP_POLL_DONE) {
@@ -316,37 +310,46 @@ static void operation_enter(struct hoop_operation *operation)
     }
 }
 
-/* Puts the input, times its factor, in the place of the input. */
-static hoop_result_t operation_scale(struct hoop_operation *operation)
+/* With all of the input in host memory. */
+static void operation_begin(struct hoop_operation *operation)
 {
     struct hoop_request *request = &operation->request;
-    const struct hoop_reduction times = {.type = (hoop_datatype_t)request->signature.type,
-                                         .op = HOOP_PROD};
-    const size_t size = hoop_datatype_bytes(times.type);
-    assert(size > 0);
-    const size_t bytes = operation_in_bytes(operation, request->signature.count * size);
-    if (bytes > operation->scaled_bytes) {
-        free(operation->scaled);
-        operation->scaled = malloc(bytes);
-        operation->scaled_bytes = operation->scaled != NULL ? bytes : 0;
-        if (operation->scaled == NULL) {
-            return hoop_failure_set(
-                &operation->failure, HOOP_OUT_OF_MEMORY, (int)operation->env.board->me,
-                "rank %u has no %zu bytes for its scaled input", operation->env.board->me, bytes);
+    if (request->signature.collective == HOOP_TRANSFER) {
+        operation_start_exchange(operation);
+        return;
+    }
+    if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0)) {
+        const hoop_datatype_t type = (hoop_datatype_t)request->signature.type;
+        const size_t count = operation_in_bytes(operation, request->signature.count);
+        request->in = hoop_buffers_scale(&operation->buffers, type, &request->scalar, request->in,
+                                         count, &operation->failure);
+        if (request->in == NULL) {
+            operation->state = OP_DONE;
+            return;
         }
     }
-    uint64_t factors[64];
-    for (size_t i = 0; i < sizeof(factors) / size; i++) {
-        memcpy((char *)factors + i * size, &request->scalar, size);
+    if (__builtin_expect(operation->env.board->owed != 0, 0)) {
+        operation->cursor = 0;
+        operation->state = OP_OWED;
+    } else {
+        operation_enter(operation);
     }
-    for (size_t done = 0; done < bytes; done += sizeof(factors)) {
-        const size_t part = bytes - done < sizeof(factors) ? bytes - done : sizeof(factors);
-        const void *src[] = {(const char *)request->in + done, factors};
-        void *dst = (char *)operation->scaled + done;
-        hoop_fold(&times, &dst, 1, src, 2, part / size);
+}
+
+/* False: nothing lies on a device. */
+static bool operation_fetches(struct hoop_operation *operation)
+{
+    struct hoop_request *request = &operation->request;
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_device_call call = {&request->signature, board->me, board->n,
+                                          request->stream};
+    const hoop_result_t result =
+        hoop_device_buffers_fetch(&operation->staging, &call, &request->in, &request->out);
+    operation->state = result == HOOP_AGAIN ? OP_FETCH : OP_DONE;
+    if (result != HOOP_OK && result != HOOP_AGAIN) {
+        hoop_failure_take(&operation->failure, result, (int)board->me);
     }
-    request->in = operation->scaled;
-    return HOOP_OK;
+    return result != HOOP_OK;
 }
 
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
@@ -358,20 +361,11 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     if (request->signature.collective == HOOP_TRANSFER) {
         const struct hoop_transfer *first = request->out;
         hoop_board_begin_transfers(operation->env.board, first->site);
-        operation_start_exchange(operation);
-        return;
-    }
-    hoop_board_begin(operation->env.board, &request->signature, request->site);
-    if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0) &&
-        operation_scale(operation) != HOOP_OK) {
-        operation->state = OP_DONE;
-        return;
-    }
-    if (__builtin_expect(operation->env.board->owed != 0, 0)) {
-        operation->cursor = 0;
-        operation->state = OP_OWED;
     } else {
-        operation_enter(operation);
+        hoop_board_begin(operation->env.board, &request->signature, request->site);
+    }
+    if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || !operation_fetches(operation)) {
+        operation_begin(operation);
     }
 }
 
@@ -400,7 +394,24 @@ static enum hoop_poll operation_exchange(struct hoop_operation *operation)
     return polled == HOOP_POLL_DONE ? operation_done(operation) : polled;
 }
 
-enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
+/* The copies of one direction. */
+static enum hoop_poll operation_copy(struct hoop_operation *operation)
+{
+    const hoop_result_t result = hoop_staging_poll(&operation->staging);
+    if (result == HOOP_AGAIN) {
+        return HOOP_POLL_IDLE;
+    }
+    if (result == HOOP_OK && operation->state == OP_FETCH) {
+        operation_begin(operation);
+        return HOOP_POLL_BUSY;
+    }
+    if (result != HOOP_OK) {
+        hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
+    }
+    return operation_done(operation);
+}
+
+static enum hoop_poll operation_move(struct hoop_operation *operation)
 {
     switch (operation->state) {
     case OP_GATHER:
@@ -415,9 +426,36 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
         return operation_settle(operation);
     case OP_EXCHANGE:
         return operation_exchange(operation);
+    case OP_FETCH:
+    case OP_DELIVER:
+        return operation_copy(operation);
     default:
         return HOOP_POLL_DONE;
     }
+}
+
+/* The end of an operation with buffers on devices. */
+static enum hoop_poll operation_deliver(struct hoop_operation *operation)
+{
+    operation->staging.delivers = false;
+    if (operation->failure.code != HOOP_OK) {
+        return HOOP_POLL_DONE;
+    }
+    const hoop_result_t result = hoop_staging_copy(&operation->staging, true);
+    if (result != HOOP_OK) {
+        hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
+        return HOOP_POLL_DONE;
+    }
+    operation->state = OP_DELIVER;
+    return HOOP_POLL_BUSY;
+}
+
+enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
+{
+    const enum hoop_poll polled = operation_move(operation);
+    return __builtin_expect(polled == HOOP_POLL_DONE && operation->staging.delivers, 0)
+               ? operation_deliver(operation)
+               : polled;
 }
 
 hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culprit,
@@ -436,146 +474,10 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
                                   timeout_ms);
     }
     hoop_buffers_release(&operation->buffers);
+    operation->staging.delivers = false;
+    if (hoop_staging_cancel(&operation->staging, timeout_ms) != HOOP_OK && result == HOOP_OK) {
+        result = HOOP_TIMEOUT;
+    }
     operation->state = OP_DONE;
     return result;
-}
-
-void hoop_operation_explain(const struct hoop_operation *operation,
-                            const struct hoop_signature *signature, struct hoop_plan *ret,
-                            uint64_t ret_ns[HOOP_ALGO_COUNT])
-{
-    const struct hoop_reach reach = {.mapped = true};
-    const struct hoop_board *board = operation->env.board;
-    *ret = hoop_plan_begin(signature, board->me, board->n, true);
-    if (operation->env.over_links) {
-        hoop_plan_links(operation->env.agreed, ret);
-    } else if (ret->count * ret->type_bytes <= operation->oneshot_most[ret->collective]) {
-        hoop_plan_oneshot(ret);
-    } else {
-        hoop_plan_choose(operation->env.agreed, &reach, ret);
-    }
-    hoop_plan_costs(operation->env.agreed,
-                    operation->env.over_links || hoop_plan_is_over_links(ret->algo), ret, ret_ns);
-}
-
-/* All transfers run at once; a direction's share the way. */
-static uint64_t operation_estimate_transfers(const struct hoop_operation *operation,
-                                             const struct hoop_transfer *transfers)
-{
-    uint64_t bytes[2] = {0, 0};
-    for (const struct hoop_transfer *at = transfers; at != NULL; at = at->next) {
-        bytes[at->sending] += at->bytes;
-    }
-    return hoop_plan_transfer_cost(operation->env.agreed, operation->env.over_links,
-                                   bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
-}
-
-uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
-                                 const struct hoop_request *request)
-{
-    struct hoop_signature signature = request->signature;
-    const bool transfers = signature.collective == HOOP_TRANSFER;
-    const bool vector = signature.collective == HOOP_COLL_ALLTOALLV;
-    uint64_t ns[HOOP_ALGO_COUNT], exchange = 0;
-    struct hoop_plan plan;
-    if (transfers || vector) {
-        exchange = operation_estimate_transfers(operation, request->out);
-    }
-    if (transfers) {
-        return exchange;
-    }
-    /* Without elements it is a barrier, whatever it is called. */
-    signature.collective = signature.count == 0 ? HOOP_COLL_BARRIER : signature.collective;
-    hoop_operation_explain(operation, &signature, &plan, ns);
-    return ns[plan.algo] + exchange;
-}
-
-void hoop_operation_name_sites(struct hoop_operation *operation)
-{
-    const struct hoop_board *board = operation->env.board;
-    /* What is owed still was not seen: then the operation before is the one that differs. */
-    unsigned which = (board->sequence - (board->owed != 0 ? 1 : 0)) & 1;
-    if (operation->request.signature.collective == HOOP_TRANSFER) {
-        which = HOOP_SITE_OF_TRANSFERS;
-    }
-    hoop_board_name_sites(board, which, &operation->failure);
-}
-
-/*
- * Where all have announced the operation, a rank that has left has completed it: what it still owed
- * is in the links. Else it may have left before.
- */
-static bool operation_awaits_on_links(const struct hoop_operation *operation,
-                                      bool (*left)(void *arg, uint32_t rank), void *arg,
-                                      uint32_t *ret_rank)
-{
-    const struct hoop_transport *transport = NULL;
-    uint32_t lane = 0, rank = 0;
-    while (operation->env.over_links &&
-           hoop_engine_awaited(operation->env.engine, &lane, &rank, &transport)) {
-        const bool notices = transport != NULL && transport->watch_fd != NULL;
-        if (!notices && left(arg, rank)) {
-            *ret_rank = rank;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool operation_awaits_transfers(const struct hoop_operation *operation,
-                                       bool (*left)(void *arg, uint32_t rank), void *arg,
-                                       uint32_t *ret_rank)
-{
-    const struct hoop_transfer *at = NULL;
-    while ((at = hoop_exchange_awaited(&operation->exchange, at)) != NULL) {
-        const bool notices = at->link != NULL && at->link->transport->watch_fd != NULL;
-        if (!notices && left(arg, at->peer)) {
-            *ret_rank = at->peer;
-            return true;
-        }
-    }
-    return false;
-}
-
-bool hoop_operation_awaits(const struct hoop_operation *operation,
-                           bool (*left)(void *arg, uint32_t rank), void *arg, uint32_t *ret_rank)
-{
-    const struct hoop_board *board = operation->env.board;
-    if (operation->state == OP_DONE) {
-        return false;
-    }
-    if (operation->state == OP_EXCHANGE) {
-        return operation_awaits_transfers(operation, left, arg, ret_rank);
-    }
-    if (operation_runs_over_links(operation)) {
-        return operation_awaits_on_links(operation, left, arg, ret_rank);
-    }
-    const bool running = operation->state == OP_RUN;
-    *ret_rank = running ? operation->steps.cursor : operation->cursor;
-    return *ret_rank < board->n && left(arg, *ret_rank);
-}
-
-void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes)
-{
-    static const char *const doing[] = {"for the end of the operation before", "for the data",
-                                        "for the announcement", "for the memory"};
-    char what[96], lanes[128] = "", whom[144] = "";
-    const struct hoop_board *board = operation->env.board;
-    hoop_signature_describe(&operation->request.signature, what, sizeof(what));
-    if (operation_runs_over_links(operation)) {
-        hoop_engine_describe(operation->env.engine, lanes, sizeof(lanes));
-        snprintf(whom, sizeof(whom), "for %s", lanes);
-    } else if (operation->state == OP_EXCHANGE) {
-        const struct hoop_transfer *at = hoop_exchange_awaited(&operation->exchange, NULL);
-        snprintf(whom, sizeof(whom), "for rank %u (%s)", at != NULL ? at->peer : board->me,
-                 at != NULL && at->sending ? "send" : "recv");
-    } else if (operation->state != OP_DONE) {
-        const uint32_t cursor =
-            operation->state == OP_RUN ? operation->steps.cursor : operation->cursor;
-        const uint32_t rank = cursor < board->n ? cursor : board->n - 1;
-        snprintf(whom, sizeof(whom), "%s of rank %u",
-                 operation->state == OP_RUN ? "for the arrival" : doing[operation->state], rank);
-    }
-    snprintf(buf, bytes, "operation %u (%s), waiting %s", board->sequence, what,
-             whom[0] != '\0' ? whom : "for nobody");
 }

@@ -2,7 +2,10 @@
  * One operation, from its announcement to its end.
  *
  *   state      what happens                               next
- *   (start)    sequence and signature; announce, with     GATHER, ANNOUNCED; DONE if n is 1
+ *   (start)    sequence and signature; is a buffer on a   FETCH
+ *              device?
+ *   FETCH      copies from a device to the host           as from begin
+ *   (begin)    announce, with                             GATHER, ANNOUNCED; DONE if n is 1
  *              the data if oneshot; where all go over     RUN
  *              links, the first chunk announces it
  *   OWED       see whom the one before did not need       as from start
@@ -12,6 +15,7 @@
  *   RUN        steps, by the board or by the engine       DONE
  *   EXCHANGE   sends and receives; from start, or of an   DONE
  *              alltoallv that all have announced
+ *   DELIVER    after all of it: copies to a device        DONE
  *   DONE       the result is in `failure`
  *
  * hoop_operation_poll() never waits. One thread at a time, the one that drives the comm.
@@ -24,6 +28,7 @@
 #include "exec/exchange.h"
 #include "operation/buffers.h"
 #include "operation/plan.h"
+#include "staging/staging.h"
 
 /* What the caller asked for; arguments are checked. */
 struct hoop_request {
@@ -32,6 +37,7 @@ struct hoop_request {
     void *out;        /* of HOOP_TRANSFER and HOOP_COLL_ALLTOALLV: the first transfer */
     const void *site; /* where it was called */
     uint64_t scalar;  /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
+    hoop_stream_t stream; /* of CUDA, or NULL; transfers have their own */
 };
 
 /* An op on the wire: the sum of the inputs, each times a factor of its rank's own. */
@@ -47,7 +53,21 @@ struct hoop_operation_env {
     bool over_links;  /* every operation goes over links: the ranks do not all share memory */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
-    void *arg; /* of link */
+    void *arg;   /* of link */
+    int wake_fd; /* wakes who waits for the operation */
+};
+
+/* From OP_FETCH on nobody else is awaited. */
+enum {
+    OP_OWED,
+    OP_GATHER,
+    OP_ANNOUNCED,
+    OP_RESOLVE,
+    OP_RUN,
+    OP_EXCHANGE,
+    OP_FETCH,
+    OP_DELIVER,
+    OP_DONE
 };
 
 struct hoop_operation {
@@ -64,11 +84,16 @@ struct hoop_operation {
     uint64_t oneshot_most[HOOP_COLL_COUNT]; /* bytes of a block */
     struct hoop_buffers buffers;
     struct hoop_exchange exchange;
+    struct hoop_staging staging;
     void *scratch; /* for algorithms over links; grows */
-    void *scaled;  /* the input times its factor; grows */
-    size_t scaled_bytes;
     size_t scratch_bytes;
 };
+
+/* Does the engine move it now? */
+static inline bool hoop_operation_runs_over_links(const struct hoop_operation *operation)
+{
+    return operation->state == OP_RUN && hoop_plan_is_over_links(operation->plan.algo);
+}
 
 /* Prepares the storage of operations of one comm; init and finish are the comm's. */
 hoop_result_t hoop_operation_init(struct hoop_operation *operation,

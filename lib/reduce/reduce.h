@@ -38,6 +38,9 @@ struct hoop_reduction {
 void hoop_fold(const struct hoop_reduction *reduction, void *const *dst, unsigned n_dst,
                const void *const *src, unsigned n_src, size_t count);
 
+/* dst = src, each element times the one at *factor, rounded to the type; count elements. */
+void hoop_scale(hoop_datatype_t type, const void *factor, const void *src, void *dst, size_t count);
+
 /* Bytes per element, 0 for a number that is no datatype. In the header: every call asks. */
 static inline size_t hoop_datatype_bytes(hoop_datatype_t type)
 {

@@ -252,3 +252,19 @@ void hoop_fold_isa(enum hoop_isa isa, const struct hoop_reduction *reduction, vo
     assert(hoop_isa_supported(isa));
     fold_with(isa_kernels(isa), reduction, dst, n_dst, src, n_src, count);
 }
+
+void hoop_scale(hoop_datatype_t type, const void *factor, const void *src, void *dst, size_t count)
+{
+    enum { PART = 64 };
+    const struct hoop_reduction times = {.type = type, .op = HOOP_PROD};
+    const size_t size = hoop_datatype_bytes(type);
+    uint64_t factors[PART];
+    for (size_t i = 0; i < PART; i++) {
+        memcpy((char *)factors + i * size, factor, size);
+    }
+    for (size_t done = 0; done < count; done += PART) {
+        const void *both[] = {(const char *)src + done * size, factors};
+        void *to = (char *)dst + done * size;
+        hoop_fold(&times, &to, 1, both, 2, count - done < PART ? count - done : PART);
+    }
+}

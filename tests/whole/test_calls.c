@@ -104,10 +104,12 @@ enum wrong {
 };
 
 static const char *const says[WRONGS] = {
-    [COMM] = "comm is NULL",       [STREAM] = "streams",       [TYPE] = "datatype is 12",
-    [TYPE_LOW] = "datatype is -1", [OP] = "op is 5",           [OP_LOW] = "op is -1",
-    [ROOT] = "root is 2",          [ROOT_LOW] = "root is -1",  [COUNT] = "count is",
-    [IN] = "sendbuff is NULL",     [OUT] = "recvbuff is NULL", [PART] = "overlap",
+    [COMM] = "comm is NULL",    [STREAM] = "hoop_stream_create()",
+    [TYPE] = "datatype is 12",  [TYPE_LOW] = "datatype is -1",
+    [OP] = "op is 5",           [OP_LOW] = "op is -1",
+    [ROOT] = "root is 2",       [ROOT_LOW] = "root is -1",
+    [COUNT] = "count is",       [IN] = "sendbuff is NULL",
+    [OUT] = "recvbuff is NULL", [PART] = "overlap",
 };
 
 static bool applies(enum hoop_collective collective, enum wrong wrong)
@@ -423,7 +425,7 @@ static void test_factors(void **state)
     assert_non_null(strstr(hoop_get_last_error(NULL), "was made for int32, not for float"));
     assert_int_equal(
         hoop_red_op_create_pre_mul_sum(&other, factors, HOOP_FLOAT32, HOOP_SCALAR_DEVICE, comms[0]),
-        HOOP_UNSUPPORTED);
+        HOOP_INVALID_ARGUMENT);
     check_works(comms);
     hoop_comm_destroy(comms[0]);
     hoop_comm_destroy(comms[1]);

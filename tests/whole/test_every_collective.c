@@ -15,10 +15,13 @@
 #include <cmocka.h>
 
 #include "algo/step.h"
+#include "fakes/fake_cuda.h"
 #include "fakes/reference.h"
 #include "hoop.h"
 #include "reduce/reduce.h"
+#include "runtime/cuda.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,14 +36,16 @@ static uint64_t seed = 1;
 static unsigned long operations = 20000;
 
 struct buffer {
-    uint8_t *block, *data;
+    uint8_t *block, *data; /* as this test sees them */
     size_t bytes;
     bool mapped, borrowed; /* borrowed: part of another buffer */
+    ptrdiff_t view;        /* of memory of a device: from its address to where it is seen */
 };
 
 struct rank {
     hoop_comm_t comm;
     struct buffer in, out;
+    hoop_stream_t stream; /* some calls of a device's */
 };
 
 struct world {
@@ -64,6 +69,30 @@ static uint64_t next_random(void)
     return seed >> 33;
 }
 
+/* ---- A device, if HOOP_CUDA names a fake one ---------------------------------------------------
+ */
+
+static ptrdiff_t device_view;           /* 0: there is none */
+static hoop_stream_t device_streams[3]; /* the first is the default one */
+
+static void device_open(void)
+{
+    const char *path = getenv("HOOP_CUDA");
+    void *library = path != NULL && device_view == 0 ? dlopen(path, RTLD_NOW) : NULL;
+    fake_cuda_view_t *view = NULL;
+    hoop_cu_context_t context = NULL;
+    if (library == NULL) {
+        return;
+    }
+    *(void **)&view = dlsym(library, "fake_cuda_view");
+    assert_non_null(view);
+    device_view = view();
+    assert_int_equal(hoop_cuda_context(&context), HOOP_OK);
+    assert_int_equal(hoop_cuda.context_push(context), 0);
+    assert_int_equal(hoop_cuda.stream_create(&device_streams[1], 0), 0);
+    assert_int_equal(hoop_cuda.stream_create(&device_streams[2], 0), 0);
+}
+
 /* ---- Buffers -------------------------------------------------------------------------------- */
 
 static struct buffer buffer_make(size_t bytes, bool mapped, unsigned misalign)
@@ -71,7 +100,11 @@ static struct buffer buffer_make(size_t bytes, bool mapped, unsigned misalign)
     struct buffer b = {.bytes = bytes, .mapped = mapped};
     const size_t all = bytes + 2 * GUARD_BYTES + 64;
     void *block = NULL;
-    if (mapped) {
+    if (device_view != 0 && next_random() % 4 != 0) {
+        assert_int_equal(hoop_mem_alloc(&block, all, HOOP_MEM_DEVICE), HOOP_OK);
+        b.view = device_view;
+        block = (uint8_t *)block + b.view;
+    } else if (mapped) {
         assert_int_equal(hoop_mem_alloc(&block, all, HOOP_MEM_HOST), HOOP_OK);
     } else {
         block = malloc(all);
@@ -89,7 +122,9 @@ static void buffer_check_and_free(struct buffer *b)
         assert_int_equal(b->data[-1 - i], GUARD);
         assert_int_equal(b->data[b->bytes + (size_t)i], GUARD);
     }
-    if (b->mapped && !b->borrowed) {
+    if (b->view != 0 && !b->borrowed) {
+        assert_int_equal(hoop_mem_free(b->block - b->view), HOOP_OK);
+    } else if (b->mapped && !b->borrowed) {
         assert_int_equal(hoop_mem_free(b->block), HOOP_OK);
     } else if (!b->borrowed) {
         free(b->block);
@@ -122,14 +157,18 @@ static void rank_prepare(const struct world *world, const struct shape *shape, s
     } else if (in >= out) {
         const size_t off = in > out ? (size_t)r * block : 0;
         rank->in = buffer_make(in, shape->mapped, shape->misalign);
-        rank->out = (struct buffer){.data = rank->in.data + off, .bytes = out, .borrowed = true};
+        rank->out = (struct buffer){
+            .data = rank->in.data + off, .bytes = out, .borrowed = true, .view = rank->in.view};
     } else {
         rank->out = buffer_make(out, shape->mapped, shape->misalign);
-        rank->in = (struct buffer){
-            .data = rank->out.data + (size_t)r * block, .bytes = in, .borrowed = true};
+        rank->in = (struct buffer){.data = rank->out.data + (size_t)r * block,
+                                   .bytes = in,
+                                   .borrowed = true,
+                                   .view = rank->out.view};
     }
     reference_fill(shape->type, rank->in.data, in / hoop_datatype_bytes(shape->type),
                    next_random());
+    rank->stream = device_streams[next_random() % 3];
 }
 
 /* ---- What is expected ----------------------------------------------------------------------- */
@@ -205,31 +244,31 @@ static void expect(const struct world *world, const struct shape *shape, bool ro
 
 static hoop_result_t call(const struct rank *rank, const struct shape *s)
 {
-    const void *in = rank->in.data;
-    void *out = rank->out.data;
+    const void *in = rank->in.data - rank->in.view;
+    void *out = rank->out.data - rank->out.view;
     switch (s->collective) {
     case HOOP_COLL_ALL_REDUCE:
-        return hoop_all_reduce(in, out, s->count, s->type, s->op, rank->comm, NULL);
+        return hoop_all_reduce(in, out, s->count, s->type, s->op, rank->comm, rank->stream);
     case HOOP_COLL_REDUCE_SCATTER:
-        return hoop_reduce_scatter(in, out, s->count, s->type, s->op, rank->comm, NULL);
+        return hoop_reduce_scatter(in, out, s->count, s->type, s->op, rank->comm, rank->stream);
     case HOOP_COLL_ALL_GATHER:
-        return hoop_all_gather(in, out, s->count, s->type, rank->comm, NULL);
+        return hoop_all_gather(in, out, s->count, s->type, rank->comm, rank->stream);
     case HOOP_COLL_BROADCAST:
-        return hoop_broadcast(in, out, s->count, s->type, s->root, rank->comm, NULL);
+        return hoop_broadcast(in, out, s->count, s->type, s->root, rank->comm, rank->stream);
     case HOOP_COLL_REDUCE:
-        return hoop_reduce(in, out, s->count, s->type, s->op, s->root, rank->comm, NULL);
+        return hoop_reduce(in, out, s->count, s->type, s->op, s->root, rank->comm, rank->stream);
     case HOOP_COLL_GATHER:
-        return hoop_gather(in, out, s->count, s->type, s->root, rank->comm, NULL);
+        return hoop_gather(in, out, s->count, s->type, s->root, rank->comm, rank->stream);
     case HOOP_COLL_SCATTER:
-        return hoop_scatter(in, out, s->count, s->type, s->root, rank->comm, NULL);
+        return hoop_scatter(in, out, s->count, s->type, s->root, rank->comm, rank->stream);
     case HOOP_COLL_ALLTOALL:
-        return hoop_alltoall(in, out, s->count, s->type, rank->comm, NULL);
+        return hoop_alltoall(in, out, s->count, s->type, rank->comm, rank->stream);
     case HOOP_COLL_ALLTOALLV: { /* of nothing: what there is more of, test_transfers.c has */
         static const size_t none[MAX_RANKS] = {0};
-        return hoop_alltoallv(in, none, none, out, none, none, s->type, rank->comm, NULL);
+        return hoop_alltoallv(in, none, none, out, none, none, s->type, rank->comm, rank->stream);
     }
     default:
-        return hoop_barrier(rank->comm, NULL);
+        return hoop_barrier(rank->comm, rank->stream);
     }
 }
 
@@ -320,6 +359,7 @@ static void world_make(struct world *world, int n)
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     config.algo = algo;
     config.op_timeout_ms = 60000;
+    device_open();
     *world = (struct world){.n = n};
     assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
     hoop_group_start();

@@ -1,0 +1,140 @@
+/* The CUDA driver (see cuda.h). */
+#include "runtime/cuda.h"
+
+#include "base/log.h"
+#include "base/settings.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+struct hoop_cuda hoop_cuda;
+_Atomic bool hoop_cuda_loaded;
+
+static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
+static struct hoop_failure cuda_absence; /* code HOOP_OK: it is there. Written once */
+
+/* All symbols or none. dlsym() gives a void *, which POSIX lets be a function's address. */
+static const char *cuda_bind(void *library, struct hoop_cuda *ret)
+{
+    const struct {
+        const char *symbol;
+        void *place;
+    } calls[] = {
+#define HOOP_CUDA_BIND(field, symbol, arguments) {(symbol), &ret->field},
+        HOOP_CUDA_CALLS(HOOP_CUDA_BIND)
+#undef HOOP_CUDA_BIND
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        void *found = dlsym(library, calls[i].symbol);
+        if (found == NULL) {
+            return calls[i].symbol;
+        }
+        memcpy(calls[i].place, &found, sizeof(found));
+    }
+    return NULL;
+}
+
+/* The library stays: its threads and its users' handles outlive us. */
+static void cuda_open(void)
+{
+    const char *path = hoop_settings()->cuda;
+    if (path != NULL && strcmp(path, "off") == 0) {
+        hoop_failure_set(&cuda_absence, HOOP_UNSUPPORTED, -1, "HOOP_CUDA is off");
+        return;
+    }
+    void *library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *why = dlerror();
+        hoop_failure_set(&cuda_absence, HOOP_UNSUPPORTED, -1, "no CUDA driver: %s",
+                         why != NULL ? why : "cannot be loaded");
+        hoop_log(path != NULL ? HOOP_LOG_WARN : HOOP_LOG_INFO, HOOP_LOG_MEM, "%s",
+                 cuda_absence.text);
+        return;
+    }
+    struct hoop_cuda found;
+    const char *missing = cuda_bind(library, &found);
+    if (missing != NULL) {
+        hoop_failure_set(&cuda_absence, HOOP_UNSUPPORTED, -1,
+                         "the CUDA driver is too old: it has no %s", missing);
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_MEM, "%s", cuda_absence.text);
+        return;
+    }
+    hoop_cuda = found;
+    atomic_store_explicit(&hoop_cuda_loaded, true, memory_order_release);
+}
+
+bool hoop_cuda_load(void)
+{
+    (void)pthread_once(&cuda_once, cuda_open);
+    return hoop_cuda_is_loaded();
+}
+
+hoop_result_t hoop_cuda_need(void)
+{
+    return hoop_cuda_load() ? HOOP_OK : hoop_error(HOOP_UNSUPPORTED, "%s", cuda_absence.text);
+}
+
+hoop_result_t hoop_cuda_check(const char *call, int error)
+{
+    const char *name = "unknown", *text = "unknown error";
+    if (error == HOOP_CU_SUCCESS) {
+        return HOOP_OK;
+    }
+    (void)hoop_cuda.error_name(error, &name);
+    (void)hoop_cuda.error_text(error, &text);
+    return hoop_error(error == HOOP_CU_OUT_OF_MEMORY ? HOOP_OUT_OF_MEMORY : HOOP_CUDA_ERROR,
+                      "%s: %s (%d): %s", call, name, error, text);
+}
+
+bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret)
+{
+    unsigned type = 0;
+    const hoop_cu_address_t at = (uintptr_t)ptr;
+    return ptr != NULL &&
+           hoop_cuda.pointer_get(&type, HOOP_CU_POINTER_MEMORY_TYPE, at) == HOOP_CU_SUCCESS &&
+           type == HOOP_CU_MEMORY_DEVICE &&
+           hoop_cuda.pointer_get(ret, HOOP_CU_POINTER_CONTEXT, at) == HOOP_CU_SUCCESS;
+}
+
+hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
+{
+    hoop_cu_context_t context = NULL, popped = NULL;
+    hoop_result_t result = hoop_cuda_context(&context);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuCtxPushCurrent", hoop_cuda.context_push(context));
+    }
+    if (result == HOOP_OK) {
+        result =
+            hoop_cuda_check("cuMemcpyDtoH", hoop_cuda.copy_to_host(to, (uintptr_t)from, bytes));
+        (void)hoop_cuda.context_pop(&popped);
+    }
+    return result;
+}
+
+hoop_result_t hoop_cuda_context(hoop_cu_context_t *ret)
+{
+    hoop_result_t result = hoop_cuda_need();
+    if (result != HOOP_OK) {
+        return result;
+    }
+    hoop_cu_context_t current = NULL;
+    result = hoop_cuda_check("cuInit", hoop_cuda.init(0));
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuCtxGetCurrent", hoop_cuda.context_get(&current));
+    }
+    if (result == HOOP_OK && current == NULL) {
+        result = hoop_cuda_check("cuDevicePrimaryCtxRetain", hoop_cuda.primary_retain(&current, 0));
+    }
+    if (result == HOOP_OK) {
+        *ret = current;
+    }
+    return result;
+}
+
+int hoop_cuda_current_device(void)
+{
+    int device = -1;
+    return hoop_cuda_is_loaded() && hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS ? device
+                                                                                         : -1;
+}

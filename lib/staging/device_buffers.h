@@ -1,0 +1,24 @@
+/* Which buffers of an operation lie on a device, and what they become (see staging.h). */
+#ifndef HOOP_DEVICE_BUFFERS_H
+#define HOOP_DEVICE_BUFFERS_H
+
+#include "exec/exchange.h"
+#include "staging/staging.h"
+
+/* An operation of a rank. */
+struct hoop_device_call {
+    const struct hoop_signature *signature;
+    uint32_t me, n;
+    hoop_stream_t stream; /* of CUDA, or NULL; transfers have their own */
+};
+
+/*
+ * HOOP_OK: all is host memory, and the call has no stream: nothing to do. HOOP_AGAIN: the buffers,
+ * or those of the transfers that *out begins, are staging memory now, and hoop_staging_poll() tells
+ * when the operation may begin. Else a failure, with the sentence. The driver is loaded.
+ */
+hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
+                                        const struct hoop_device_call *call, const void **in,
+                                        void **out);
+
+#endif

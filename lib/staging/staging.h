@@ -1,0 +1,73 @@
+/*
+ * Buffers on devices: an operation works on host memory, and what lies on a device is brought there
+ * before and taken back afterwards.
+ *
+ *     user's stream   ... kernels ... | (ready)
+ *     copies                          `-> fetch: device -> host |            | deliver: host ->
+ * device operation                                                 `-> runs ... '
+ *
+ * The copies have a stream of their own, which waits for the user's, and a host function behind
+ * them wakes who waits. The host memory is a pinned region: peers map it, so that the operation on
+ * it is the fastest there is.
+ *
+ * One thread at a time, the one that drives the comm. Never waits, but for hoop_staging_cancel().
+ */
+#ifndef HOOP_STAGING_H
+#define HOOP_STAGING_H
+
+#include "runtime/cuda.h"
+#include "runtime/wait.h"
+
+struct hoop_staging_piece;
+
+struct hoop_staging {
+    int wake_fd; /* of who waits */
+    /* of the operation */
+    struct hoop_staging_piece *pieces;
+    size_t count, room;
+    size_t bytes; /* of host memory that its pieces need */
+    bool delivers;
+    /* of the comm */
+    char *host;
+    size_t host_bytes;
+    hoop_cu_context_t context; /* NULL: nothing below is there */
+    hoop_stream_t copies;
+    hoop_cu_event_t ready;
+    struct hoop_staging_arrival *arrival;
+    uint32_t launched; /* host functions */
+    bool stuck;        /* copies may still come, and their host function: nothing can be freed */
+};
+
+/* All zero but wake_fd before; takes it back to that. */
+void hoop_staging_finish(struct hoop_staging *staging);
+
+/* An operation begins: no pieces. */
+void hoop_staging_reset(struct hoop_staging *staging);
+
+/* Room for bytes; where it begins. */
+size_t hoop_staging_room(struct hoop_staging *staging, size_t bytes);
+
+/*
+ * bytes at `device` have their place at `offset`: they are fetched before, or delivered after. The
+ * memory is borrowed until the end.
+ */
+hoop_result_t hoop_staging_add(struct hoop_staging *staging, void *device, size_t offset,
+                               size_t bytes, bool deliver);
+
+/* The host memory, for offsets; in the context of the buffers. Pinned, and kept for the next. */
+hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t context);
+
+/* Nothing is copied before what is on the user's stream by now. NULL: the legacy default one. */
+hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream);
+
+/* Launches the copies of one direction. hoop_staging_poll() tells their end. */
+hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver);
+
+/* HOOP_OK: the copies are done; HOOP_AGAIN; or CUDA's error, with the sentence. */
+hoop_result_t hoop_staging_poll(struct hoop_staging *staging);
+
+/* Waits for copies that were launched, at most timeout_ms (0: as long as it takes): HOOP_TIMEOUT.
+ */
+hoop_result_t hoop_staging_cancel(struct hoop_staging *staging, uint64_t timeout_ms);
+
+#endif

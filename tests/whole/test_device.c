@@ -1,0 +1,347 @@
+/*
+ * Buffers on a device, over the fake driver that HOOP_CUDA names: what order streams give, what is
+ * kept and given back, and what goes wrong. (Every collective with its data:
+ * test_every_collective.)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fakes/fake_cuda.h"
+#include "hoop.h"
+#include "runtime/cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RANKS 3
+#define BYTES ((size_t)40000)
+
+static fake_cuda_fill_t *fill;
+static fake_cuda_capture_t *capture;
+static fake_cuda_break_t *break_device;
+static fake_cuda_use_t *use;
+static ptrdiff_t view;
+
+struct rank {
+    hoop_comm_t comm;
+    hoop_stream_t stream;
+    unsigned char *in, *out; /* device addresses */
+    hoop_result_t result;
+    char why[512];
+};
+
+static struct rank ranks[RANKS];
+
+static int setup(void **state)
+{
+    (void)state;
+    void *library = dlopen(getenv("HOOP_CUDA"), RTLD_NOW);
+    fake_cuda_view_t *get_view = NULL;
+    if (library == NULL) {
+        return -1;
+    }
+    *(void **)&get_view = dlsym(library, "fake_cuda_view");
+    *(void **)&fill = dlsym(library, "fake_cuda_fill");
+    *(void **)&capture = dlsym(library, "fake_cuda_capture");
+    *(void **)&break_device = dlsym(library, "fake_cuda_break");
+    *(void **)&use = dlsym(library, "fake_cuda_use");
+    view = get_view();
+    return 0;
+}
+
+/* Comms, streams and buffers; the calling thread has the device's context, as after any CUDA call.
+ */
+static void make(void)
+{
+    hoop_unique_id_t id;
+    hoop_cu_context_t context = NULL, now = NULL;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.op_timeout_ms = 20000;
+    assert_int_equal(hoop_cuda_context(&context), HOOP_OK);
+    assert_int_equal(hoop_cuda.context_get(&now), 0);
+    if (now == NULL) {
+        assert_int_equal(hoop_cuda.context_push(context), 0);
+    }
+    assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+    hoop_group_start();
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (struct rank){0};
+        hoop_comm_init_rank_config(&ranks[r].comm, RANKS, id, r, &config);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(hoop_cuda.stream_create(&ranks[r].stream, 0), 0);
+        assert_int_equal(hoop_mem_alloc((void **)&ranks[r].in, BYTES, HOOP_MEM_DEVICE), HOOP_OK);
+        assert_int_equal(hoop_mem_alloc((void **)&ranks[r].out, BYTES, HOOP_MEM_DEVICE), HOOP_OK);
+    }
+}
+
+static void end(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        hoop_comm_destroy(ranks[r].comm);
+        assert_int_equal(hoop_mem_free(ranks[r].in), HOOP_OK);
+        assert_int_equal(hoop_mem_free(ranks[r].out), HOOP_OK);
+        assert_int_equal(hoop_cuda.stream_destroy(ranks[r].stream), 0);
+    }
+}
+
+static hoop_result_t sum(struct rank *rank)
+{
+    return hoop_all_reduce(rank->in, rank->out, BYTES, HOOP_UINT8, HOOP_SUM, rank->comm,
+                           rank->stream);
+}
+
+static void *sum_main(void *arg)
+{
+    struct rank *rank = arg;
+    rank->result = sum(rank);
+    strncpy(rank->why, hoop_get_last_error(NULL), sizeof(rank->why) - 1);
+    return NULL;
+}
+
+static void sum_in_threads(void)
+{
+    pthread_t threads[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_create(&threads[r], NULL, sum_main, &ranks[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        pthread_join(threads[r], NULL);
+    }
+}
+
+static void assert_all(const unsigned char *device, int value)
+{
+    for (size_t i = 0; i < BYTES; i++) {
+        assert_int_equal(device[(ptrdiff_t)i + view], value);
+    }
+}
+
+/* ---- Order ------------------------------------------------------------------------------------
+ */
+
+/* What is on the stream before is seen by the operation, and what comes behind sees its result. */
+static void test_order(void **state)
+{
+    (void)state;
+    make();
+    for (int round = 1; round <= 20; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            fill(ranks[r].stream, ranks[r].in, 0xee, BYTES, 0);
+            fill(ranks[r].stream, ranks[r].in, round + r, BYTES, round % 4 == 0 ? 5000 : 100);
+            fill(ranks[r].stream, ranks[r].out, 0x11, BYTES, 500);
+        }
+        sum_in_threads();
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(ranks[r].result, HOOP_OK);
+            assert_all(ranks[r].out, 3 * round + 3);
+        }
+    }
+    end();
+}
+
+/* A buffer of the host and a stream: ordered on it, too. */
+static void test_host_buffers(void **state)
+{
+    (void)state;
+    static unsigned char host[RANKS][BYTES];
+    make();
+    for (int r = 0; r < RANKS; r++) {
+        memset(host[r], r + 1, BYTES);
+        fill(ranks[r].stream, ranks[r].in, 9, BYTES, 20000);
+    }
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        hoop_all_reduce(host[r], host[r], BYTES, HOOP_UINT8, HOOP_SUM, ranks[r].comm,
+                        ranks[r].stream);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(host[r][BYTES - 1], 6);
+        assert_all(ranks[r].in, 9); /* the stream was waited for */
+    }
+    end();
+}
+
+static void test_transfers(void **state)
+{
+    (void)state;
+    make();
+    for (int r = 0; r < RANKS; r++) {
+        fill(ranks[r].stream, ranks[r].in, 50 + r, BYTES, 2000);
+    }
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        hoop_send(ranks[r].in, BYTES, HOOP_UINT8, (r + 1) % RANKS, ranks[r].comm, ranks[r].stream);
+        hoop_recv(ranks[r].out, BYTES, HOOP_UINT8, (r + RANKS - 1) % RANKS, ranks[r].comm,
+                  ranks[r].stream);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_all(ranks[r].out, 50 + (r + RANKS - 1) % RANKS);
+    }
+    end();
+}
+
+static void test_alltoallv(void **state)
+{
+    (void)state;
+    static const size_t counts[RANKS] = {1000, 1000, 1000}, displs[RANKS] = {0, 1000, 2000};
+    make();
+    for (int r = 0; r < RANKS; r++) {
+        fill(ranks[r].stream, ranks[r].in, 20 + r, BYTES, 3000);
+    }
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        hoop_alltoallv(ranks[r].in, counts, displs, ranks[r].out, counts, displs, HOOP_UINT8,
+                       ranks[r].comm, ranks[r].stream);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < 3000; i++) {
+            assert_int_equal(ranks[r].out[i + view], 20 + i / 1000);
+        }
+    }
+    end();
+}
+
+static void test_device_scalar(void **state)
+{
+    (void)state;
+    make();
+    hoop_red_op_t op[RANKS];
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        memset(ranks[r].in + view, 2, BYTES);
+        ranks[r].out[view] = (unsigned char)(r + 1); /* the factor */
+        assert_int_equal(hoop_red_op_create_pre_mul_sum(&op[r], ranks[r].out, HOOP_UINT8,
+                                                        HOOP_SCALAR_DEVICE, ranks[r].comm),
+                         HOOP_OK);
+        hoop_all_reduce(ranks[r].in, ranks[r].out, BYTES, HOOP_UINT8, op[r], ranks[r].comm, NULL);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    assert_all(ranks[2].out, 2 * 1 + 2 * 2 + 2 * 3);
+    unsigned char host = 1;
+    assert_int_equal(hoop_red_op_create_pre_mul_sum(&op[0], &host, HOOP_UINT8, HOOP_SCALAR_DEVICE,
+                                                    ranks[0].comm),
+                     HOOP_INVALID_ARGUMENT);
+    end();
+}
+
+/* ---- What is kept -------------------------------------------------------------------------------
+ */
+
+static void test_nothing_is_left(void **state)
+{
+    (void)state;
+    size_t bytes = 0, pinned = 0, bytes_after = 0, pinned_after = 0;
+    int device = 7;
+    use(&bytes, &pinned);
+    make();
+    assert_int_equal(hoop_comm_cu_device(ranks[0].comm, &device), HOOP_OK);
+    assert_int_equal(device, 0);
+    sum_in_threads();
+    use(&bytes_after, &pinned_after);
+    assert_int_equal(bytes_after, bytes + (size_t)2 * RANKS * 40960); /* whole pages */
+    assert_int_equal(pinned_after, pinned + RANKS);
+    end();
+    use(&bytes_after, &pinned_after);
+    assert_int_equal(bytes_after, bytes);
+    assert_int_equal(pinned_after, pinned);
+}
+
+/* ---- Mistakes ----------------------------------------------------------------------------------
+ */
+
+static void test_refused(void **state)
+{
+    (void)state;
+    void *ptr = NULL;
+    make();
+    assert_int_equal(hoop_mem_alloc(&ptr, (size_t)1 << 40, HOOP_MEM_DEVICE), HOOP_OUT_OF_MEMORY);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY"));
+    struct rank *rank = &ranks[1];
+    const hoop_stream_t stream = rank->stream;
+    rank->stream = (hoop_stream_t)(void *)ranks; /* not a stream at all */
+    assert_int_equal(sum(rank), HOOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "is no stream of CUDA"));
+    rank->stream = stream;
+    capture(stream, 1);
+    assert_int_equal(sum(rank), HOOP_UNSUPPORTED);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "captures a graph"));
+    assert_int_equal(hoop_send(rank->in, 1, HOOP_UINT8, 0, rank->comm, stream), HOOP_UNSUPPORTED);
+    capture(stream, 0);
+    sum_in_threads(); /* nothing has happened to the comm */
+    assert_int_equal(ranks[0].result, HOOP_OK);
+    end();
+}
+
+/* A kernel before the call broke the device: no wrong sum, and an error on every rank. */
+static void test_broken(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= 2 * RANKS; n++) {
+        make();
+        for (int r = 0; r < RANKS; r++) {
+            memset(ranks[r].in + view, r + 1, BYTES);
+        }
+        break_device(n);
+        sum_in_threads();
+        int failed = 0, named = 0;
+        for (int r = 0; r < RANKS; r++) {
+            failed += ranks[r].result != HOOP_OK;
+            named += strstr(ranks[r].why, "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL;
+            if (ranks[r].result == HOOP_OK) {
+                assert_all(ranks[r].out, 6);
+            }
+        }
+        assert_true(failed == RANKS || (failed > 0 && n > RANKS)); /* those before are fetched */
+        assert_true(named >= 1);
+        break_device(0);
+        end();
+    }
+}
+
+static void *abort_main(void *arg)
+{
+    usleep(30000);
+    hoop_comm_abort(((struct rank *)arg)->comm);
+    return NULL;
+}
+
+/* While the stream is busy for long: the calls return, and the copies that come later harm nobody.
+ */
+static void test_abort(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    make();
+    fill(ranks[1].stream, ranks[1].in, 1, BYTES, 400000);
+    assert_int_equal(pthread_create(&thread, NULL, abort_main, &ranks[2]), 0);
+    sum_in_threads();
+    pthread_join(thread, NULL);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_not_equal(ranks[r].result, HOOP_OK);
+    }
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),         cmocka_unit_test(test_host_buffers),
+        cmocka_unit_test(test_transfers),     cmocka_unit_test(test_alltoallv),
+        cmocka_unit_test(test_device_scalar), cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_abort),
+    };
+    return cmocka_run_group_tests_name("device", tests, setup, NULL);
+}
