@@ -379,10 +379,10 @@ HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
  * failed may be repeated on the new comm: out of place its input is as it was; in place a buffer
  * may hold partial results.
  *
- * get_unique_id, grow: HOOP_UNSUPPORTED in this version. One member of comm makes a token; then the
- * members call with nranks, the size of the new comm, id NULL but for the rank that has it, and
- * rank -1 (they keep theirs), and who is new calls with comm HOOP_COMM_NULL, the token and its
- * rank, from comm's size on.
+ * get_unique_id, grow: one member of comm makes a token, as secret as any; then the members call
+ * with nranks, the size of the new comm, id NULL but for the rank that made it, and rank -1 (they
+ * keep theirs), and who is new calls with comm HOOP_COMM_NULL, the token and its rank, from comm's
+ * size on. A token is for one growth, and served until then by the process that made it.
  */
 #define HOOP_SPLIT_NOCOLOR (-1)
 #define HOOP_SHRINK_DEFAULT 0x00

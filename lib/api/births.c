@@ -288,3 +288,49 @@ hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t 
     }
     return births_go(result, &birth);
 }
+
+hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_t *id)
+{
+    if (comm == NULL || id == NULL) {
+        return births_null("hoop_comm_get_unique_id", comm == NULL ? "comm" : "id");
+    }
+    const hoop_result_t result =
+        hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
+    return result == HOOP_OK ? hoop_birth_invite(comm, id) : result;
+}
+
+static hoop_result_t births_check_growth(const struct hoop_comm *comm, int nranks, int rank)
+{
+    if (rank != -1) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "hoop_comm_grow: rank is %d, expected -1: members keep theirs", rank);
+    }
+    if (nranks < (int)comm->n || nranks > (int)HOOP_MAX_RANKS) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_comm_grow: nranks is %d, expected %u to %u",
+                          nranks, comm->n, HOOP_MAX_RANKS);
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_t *id, int rank,
+                             hoop_comm_t *newcomm, const hoop_config_t *config)
+{
+    struct hoop_comm_options options = {.serve = false};
+    struct hoop_birth birth;
+    if (comm == NULL) {
+        return id != NULL ? hoop_comm_init_rank_config(newcomm, nranks, *id, rank, config)
+                          : hoop_group_spoil(births_null("hoop_comm_grow", "comm and id"));
+    }
+    hoop_result_t result = births_parent("hoop_comm_grow", comm, newcomm);
+    if (result == HOOP_OK) {
+        result = births_check_growth(comm, nranks, rank);
+    }
+    if (result == HOOP_OK) {
+        hoop_comm_inherit(comm, &options);
+        result = births_apply(config, &options);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_birth_grow(comm, (uint32_t)nranks, id, &options, newcomm, &birth);
+    }
+    return births_go(result, &birth);
+}

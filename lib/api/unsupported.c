@@ -16,9 +16,6 @@
 
 UNSUPPORTED(hoop_comm_shrink, hoop_comm_t comm, int *exclude_ranks, int exclude_count,
             hoop_comm_t *newcomm, const hoop_config_t *config, int flags)
-UNSUPPORTED(hoop_comm_get_unique_id, hoop_comm_t comm, hoop_unique_id_t *id)
-UNSUPPORTED(hoop_comm_grow, hoop_comm_t comm, int nranks, const hoop_unique_id_t *id, int rank,
-            hoop_comm_t *newcomm, const hoop_config_t *config)
 UNSUPPORTED(hoop_comm_window_register, hoop_comm_t comm, void *buff, size_t size,
             hoop_window_t *win, int win_flags)
 UNSUPPORTED(hoop_comm_window_deregister, hoop_comm_t comm, hoop_window_t win)

@@ -37,6 +37,24 @@ hoop_result_t hoop_birth_split(struct hoop_comm *parent, int color, int key,
     return color >= 0 ? hoop_comm_create(&birth->comm) : HOOP_OK;
 }
 
+hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_unique_id_t *id,
+                              const struct hoop_comm_options *options, hoop_comm_t *ret,
+                              struct hoop_birth *birth)
+{
+    *birth = (struct hoop_birth){.ret = ret,
+                                 .options = *options,
+                                 .blocking = options->blocking,
+                                 .parent = parent,
+                                 .grown = n};
+    const hoop_result_t result = id != NULL ? hoop_split_invited(birth, id) : HOOP_OK;
+    return result == HOOP_OK ? hoop_comm_create(&birth->comm) : result;
+}
+
+hoop_result_t hoop_birth_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id)
+{
+    return hoop_split_invite(comm, ret_id);
+}
+
 void hoop_birth_drop(struct hoop_birth *birth)
 {
     (void)hoop_comm_end(birth->comm);

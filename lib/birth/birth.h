@@ -22,6 +22,12 @@ hoop_result_t hoop_birth_join(const struct hoop_comm_options *options, hoop_comm
 hoop_result_t hoop_birth_split(struct hoop_comm *parent, int color, int key,
                                const struct hoop_comm_options *options, hoop_comm_t *ret,
                                struct hoop_birth *birth);
+/* A growth to n ranks; id NULL: another member has it. */
+hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_unique_id_t *id,
+                              const struct hoop_comm_options *options, hoop_comm_t *ret,
+                              struct hoop_birth *birth);
+/* Such an id. */
+hoop_result_t hoop_birth_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id);
 void hoop_birth_drop(struct hoop_birth *birth);
 
 /*

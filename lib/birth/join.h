@@ -12,9 +12,11 @@ struct hoop_birth {
     hoop_comm_t *ret;       /* the caller's variable */
     struct hoop_comm_options options;
     bool blocking;
-    /* a split */
-    struct hoop_comm *parent; /* NULL: a join */
-    int color, key;
+    struct hoop_comm *parent;    /* of a split or a growth; NULL: a join */
+    int color, key;              /* a split's */
+    uint32_t grown;              /* how many ranks it grows to; 0: it is a split */
+    uint32_t invitation;         /* the number of mine; 0: another rank has made it */
+    struct hoop_address address; /* of that */
     struct hoop_split *split;
 };
 

@@ -6,11 +6,13 @@
 #include <string.h>
 
 #define SPLIT_MAGIC 0x74696c70u /* "plit" */
+#define SPLIT_GROW 0x776f7267u  /* "grow" */
 
 struct hoop_split {
     struct hoop_split_word mine;
     uint32_t first;                 /* rank in the parent of the new comm's rank 0 */
     bool serves;                    /* mine is that */
+    struct hoop_failure why;        /* of mine.code */
     struct hoop_split_word words[]; /* [n] of the parent */
 };
 
@@ -23,8 +25,13 @@ hoop_result_t hoop_split_begin(struct hoop_birth *birth)
                           parent->n);
     }
     hoop_comm_pin(parent, true);
-    birth->split->mine = (struct hoop_split_word){
-        .magic = SPLIT_MAGIC, .number = ++parent->splits, .color = birth->color, .key = birth->key};
+    birth->split->mine =
+        (struct hoop_split_word){.magic = birth->grown > 0 ? SPLIT_GROW : SPLIT_MAGIC,
+                                 .number = birth->grown > 0 ? birth->grown : ++parent->splits,
+                                 .color = birth->color,
+                                 .key = birth->key,
+                                 .invitation = birth->invitation,
+                                 .address = birth->address};
     return HOOP_OK;
 }
 
@@ -63,12 +70,17 @@ static bool split_precedes(const struct hoop_split_word *words, uint32_t a, uint
 static hoop_result_t split_check(const struct hoop_birth *birth)
 {
     const struct hoop_split *split = birth->split;
+    const char *function = birth->grown > 0 ? "hoop_comm_grow" : "hoop_comm_split";
     for (uint32_t rank = 0; rank < birth->parent->n; rank++) {
         const struct hoop_split_word *word = &split->words[rank];
-        if (word->magic != SPLIT_MAGIC || word->number != split->mine.number) {
-            return hoop_error(HOOP_MISMATCH,
-                              "rank %u called hoop_comm_split(), rank %u something else",
-                              birth->parent->rank, rank);
+        if (word->magic != split->mine.magic) {
+            return hoop_error(HOOP_MISMATCH, "rank %u called %s(), rank %u something else",
+                              birth->parent->rank, function, rank);
+        }
+        if (word->number != split->mine.number) {
+            return hoop_error(HOOP_MISMATCH, "rank %u called %s() for %u, rank %u for %u",
+                              birth->parent->rank, function, split->mine.number, rank,
+                              word->number);
         }
     }
     return HOOP_OK;
@@ -111,11 +123,93 @@ static hoop_result_t split_serve(struct hoop_birth *birth)
     return result;
 }
 
+/* ---- Invitations -------------------------------------------------------------------------------
+ */
+
+static hoop_result_t split_invitation(const struct hoop_comm *comm, uint32_t rank, uint32_t number,
+                                      struct hoop_rendezvous *ret)
+{
+    const uint32_t what[2] = {rank, number};
+    return hoop_rendezvous_derive(comm->member, "grow", what, sizeof(what), ret);
+}
+
+hoop_result_t hoop_split_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id)
+{
+    struct hoop_failure failure;
+    hoop_comm_pin(comm, true);
+    hoop_result_t result = hoop_comm_state(comm, &failure);
+    if (result == HOOP_OK) {
+        const uint32_t what[2] = {comm->rank, atomic_fetch_add(&comm->invitations, 1) + 1};
+        result = hoop_rendezvous_invite(comm->member, what, sizeof(what), ret_id);
+    } else {
+        (void)hoop_error(result, "the communicator has failed: %s", failure.text);
+    }
+    hoop_comm_pin(comm, false);
+    return result;
+}
+
+hoop_result_t hoop_split_invited(struct hoop_birth *birth, const hoop_unique_id_t *id)
+{
+    struct hoop_comm *comm = birth->parent;
+    struct hoop_rendezvous given, mine;
+    hoop_result_t result = hoop_rendezvous_from_id(id, &given);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    hoop_comm_pin(comm, true);
+    const uint32_t made = hoop_comm_state(comm, NULL) == HOOP_OK ? comm->invitations : 0;
+    for (uint32_t number = made; number > 0 && birth->invitation == 0; number--) {
+        if (split_invitation(comm, comm->rank, number, &mine) == HOOP_OK &&
+            strcmp(mine.name, given.name) == 0) {
+            birth->invitation = number;
+            birth->address = given.addresses[0];
+        }
+        hoop_rendezvous_finish(&mine);
+    }
+    hoop_comm_pin(comm, false);
+    hoop_rendezvous_finish(&given);
+    return birth->invitation != 0
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_ARGUMENT,
+                            "hoop_comm_grow: expected an id that this rank got from "
+                            "hoop_comm_get_unique_id() of this communicator");
+}
+
+/* Who has the invitation? */
+static hoop_result_t split_plan_growth(struct hoop_birth *birth)
+{
+    const struct hoop_comm *parent = birth->parent;
+    struct hoop_split *split = birth->split;
+    struct hoop_rendezvous *rendezvous = &birth->options.rendezvous;
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < parent->n; rank++) {
+        count += split->words[rank].invitation != 0 ? 1 : 0;
+        split->first = split->words[rank].invitation != 0 ? rank : split->first;
+    }
+    if (count != 1) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_comm_grow: %u ranks gave an id, expected 1",
+                          count);
+    }
+    const struct hoop_split_word *word = &split->words[split->first];
+    const hoop_result_t result =
+        split_invitation(parent, split->first, word->invitation, rendezvous);
+    rendezvous->address_count = word->address.family != 0 ? 1 : 0;
+    rendezvous->addresses[0] = word->address;
+    birth->options.n = birth->grown;
+    birth->options.rank = parent->rank;
+    return result;
+}
+
+/* ---- Steps -------------------------------------------------------------------------------------
+ */
+
 hoop_result_t hoop_split_plan(struct hoop_birth *birth)
 {
     struct hoop_split *split = birth->split;
     hoop_result_t result = split_check(birth);
-    if (result == HOOP_OK && birth->color >= 0) {
+    if (result == HOOP_OK && birth->grown > 0) {
+        result = split_plan_growth(birth);
+    } else if (result == HOOP_OK && birth->color >= 0) {
         const uint32_t what[2] = {split->mine.number, (uint32_t)birth->color};
         result = hoop_rendezvous_derive(birth->parent->member, "split", what, sizeof(what),
                                         &birth->options.rendezvous);
@@ -126,6 +220,9 @@ hoop_result_t hoop_split_plan(struct hoop_birth *birth)
             result = split_serve(birth);
         }
     }
+    if (result != HOOP_OK) {
+        (void)hoop_failure_take(&split->why, result, -1);
+    }
     split->mine.code = result;
     return result;
 }
@@ -135,17 +232,17 @@ hoop_result_t hoop_split_settle(struct hoop_birth *birth)
     struct hoop_split *split = birth->split;
     struct hoop_rendezvous *rendezvous = &birth->options.rendezvous;
     hoop_result_t result = split_check(birth);
+    if (split->mine.code != HOOP_OK) {
+        result = hoop_error((hoop_result_t)split->mine.code, "%s", split->why.text);
+    }
     for (uint32_t rank = 0; rank < birth->parent->n && result == HOOP_OK; rank++) {
         const struct hoop_split_word *word = &split->words[rank];
         if (word->color == birth->color && word->code != HOOP_OK) {
-            const bool mine = rank == birth->parent->rank;
-            result =
-                mine ? (hoop_result_t)word->code
-                     : hoop_error(HOOP_REMOTE_ERROR, "rank %u cannot take part in the split: %s",
-                                  rank, hoop_get_error_string((hoop_result_t)word->code));
+            result = hoop_error(HOOP_REMOTE_ERROR, "rank %u cannot take part: %s", rank,
+                                hoop_get_error_string((hoop_result_t)word->code));
         }
     }
-    if (result == HOOP_OK && birth->color >= 0 && !split_is_here(birth)) {
+    if (result == HOOP_OK && birth->grown == 0 && birth->color >= 0 && !split_is_here(birth)) {
         rendezvous->address_count = 1;
         rendezvous->addresses[0] = split->words[split->first].address;
         result = hoop_rendezvous_serve(rendezvous);

@@ -79,7 +79,8 @@ struct hoop_comm {
     uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */
     struct hoop_agreement agreed;
     struct hoop_sleeper sleeper;
-    uint32_t splits; /* made of it */
+    uint32_t splits;              /* made of it */
+    _Atomic uint32_t invitations; /* to grow: made by this rank */
     /* birth */
     struct hoop_member *member; /* written under look_lock */
     struct hoop_job job;

@@ -83,6 +83,25 @@ hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const cha
     return result;
 }
 
+hoop_result_t hoop_rendezvous_invite(const struct hoop_member *member, const void *bytes,
+                                     size_t count, hoop_unique_id_t *ret_id)
+{
+    struct hoop_rendezvous rendezvous;
+    hoop_result_t result = hoop_rendezvous_derive(member, "grow", bytes, count, &rendezvous);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = serve_invite(&rendezvous);
+    if (result == HOOP_OK) {
+        result = hoop_service_call(serve_run, &rendezvous);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_to_id(&rendezvous, ret_id);
+    }
+    hoop_rendezvous_finish(&rendezvous);
+    return result;
+}
+
 static hoop_result_t serve_here(void *arg)
 {
     return hoop_leader_serve(arg);

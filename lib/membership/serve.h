@@ -18,6 +18,9 @@ hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id);
 hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const char *what,
                                      const void *bytes, size_t count, struct hoop_rendezvous *ret);
 
+/* Such a one, served from now on for members and for who is given its id. */
+hoop_result_t hoop_rendezvous_invite(const struct hoop_member *member, const void *bytes,
+                                     size_t count, hoop_unique_id_t *ret_id);
 /* Serves one on this machine until the comm exists. HOOP_OK too where another process does. */
 hoop_result_t hoop_rendezvous_serve(struct hoop_rendezvous *rendezvous);
 /* Serves one of several machines as its root, at the place where the member's other machines reach

@@ -544,13 +544,48 @@ static void test_split(void **state)
     end(&family);
 }
 
+/* The first two grow to all; who is new hears of the invitation over the comm of all. */
+static void grow_it(const struct family_self *self)
+{
+    hoop_comm_t all = join(self, "auto", 30000), two = NULL, grown = NULL;
+    const bool member = self->rank < 2;
+    int64_t x = self->rank, sum = 0;
+    int rank = -1;
+    hoop_unique_id_t id = {{0}};
+    EXPECT(self, hoop_comm_split(all, member ? 0 : -1, 0, &two, NULL) == HOOP_OK);
+    EXPECT(self, self->rank != 0 || hoop_comm_get_unique_id(two, &id) == HOOP_OK);
+    EXPECT(self, hoop_bcast(&id, sizeof(id), HOOP_UINT8, 0, all, NULL) == HOOP_OK);
+    EXPECT(self, hoop_comm_grow(two, self->n, self->rank == 1 ? NULL : &id,
+                                member ? -1 : self->rank, &grown, NULL) == HOOP_OK);
+    EXPECT(self, hoop_comm_destroy(two) == HOOP_OK && hoop_comm_destroy(all) == HOOP_OK);
+    EXPECT(self, hoop_comm_user_rank(grown, &rank) == HOOP_OK && rank == self->rank);
+    EXPECT(self, hoop_all_reduce(&x, &sum, 1, HOOP_INT64, HOOP_SUM, grown, NULL) == HOOP_OK);
+    EXPECT(self, sum == self->n * (self->n - 1) / 2);
+    EXPECT(self, hoop_comm_destroy(grown) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void test_grow(void **state)
+{
+    (void)state;
+    struct family family;
+    start(&family, 5, grow_it);
+    hear_ok(&family);
+    end(&family);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),    cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_kill),     cmocka_unit_test(test_kill_with_a_living_child),
-        cmocka_unit_test(test_stop),     cmocka_unit_test(test_leave),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_grow),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_kill_with_a_living_child),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_abort),
     };
     machines = argc > 1 ? atoi(argv[1]) : 1;
     signal(SIGPIPE, SIG_IGN);
