@@ -77,7 +77,7 @@ class Binary(Distribution):
 
 
 setup(
-    packages=["hoop"],
+    packages=["hoop", "hoop.torch"],
     package_data={"hoop": ["py.typed"]},
     cmdclass={"build_py": BuildPython, "bdist_wheel": Wheel},
     distclass=Binary,

@@ -25,6 +25,19 @@ def _settings() -> list[str]:
     return lines
 
 
+def _torch() -> str:
+    try:
+        from importlib.metadata import entry_points, version
+
+        found = version("torch")
+        here = any(e.name == "hoop" for e in entry_points(group="torch.distributed.backends"))
+    except ImportError:
+        return "not installed"
+    if tuple(int(part) for part in found.split(".")[:2]) < (2, 14):
+        return f"{found}: needs `import hoop.torch` first, and is not tested"
+    return f'{found}: init_process_group("hoop") {"works" if here else "finds no entry point"}'
+
+
 def main() -> None:
     if "--prefix" in sys.argv:
         print(HERE)
@@ -33,6 +46,7 @@ def main() -> None:
     print(f"hoop {__version__}, library {_version()} ({library_path})")
     print(f"Python {platform.python_version()}, {platform.platform()}")
     print(f"kernels {state['kernels']}, {state['usable_cpus']} CPUs to use")
+    print(f"torch {_torch()}")
     print("settings", ", ".join(_settings()) or "all at their defaults")
     if (HERE / "include").exists():
         print(f"to build C against it: PKG_CONFIG_PATH={HERE / 'lib' / 'pkgconfig'}")

@@ -1,0 +1,25 @@
+"""hoop as a backend of torch.distributed, for CPU tensors.
+
+    torch.distributed.init_process_group("hoop")
+
+needs no import of this module with torch 2.14 and later, which finds it by an entry point. Mixed
+groups work as well: ``init_process_group("cpu:hoop,cuda:nccl")``. With torch 2.9 to 2.13 nothing of
+this is tested.
+
+The ranks find each other once, by the store that torch has: an address and a fresh secret. After
+that the store is used by monitored_barrier() and for new groups only.
+"""
+
+from ._backend import HoopBackend, create
+from ._memory import Buckets, bucket_hook, ddp, empty
+
+
+def register() -> None:
+    """Makes "hoop" known to torch.distributed; torch calls this itself by the entry point."""
+    import torch.distributed as dist
+
+    if "HOOP" not in dist.Backend._plugins:
+        dist.Backend.register_backend("hoop", create, extended_api=True, devices=["cpu"])
+
+
+__all__ = ["Buckets", "HoopBackend", "bucket_hook", "create", "ddp", "empty", "register"]

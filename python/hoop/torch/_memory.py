@@ -1,0 +1,58 @@
+"""Tensors in memory that the other ranks of a machine map, and DDP's buckets in it.
+
+An operation on such memory moves no byte twice: each rank adds where the others' gradients lie.
+"""
+
+# Without postponed annotations: DDP looks at those of a hook.
+from typing import Any, Optional, Sequence, Union
+
+import torch
+
+from .._comm import alloc
+
+
+def empty(*shape: Union[int, Sequence[int]], dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+    """A tensor of zeros in memory from hoop.alloc()."""
+    extents = torch.Size(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    dtype = dtype or torch.get_default_dtype()
+    count = extents.numel()
+    if count == 0:
+        return torch.zeros(extents, dtype=dtype)
+    return torch.frombuffer(alloc(count * dtype.itemsize), dtype=dtype, count=count).view(extents)
+
+
+class Buckets:
+    """State of bucket_hook(): the group, and for each of DDP's buckets its place in hoop memory."""
+
+    def __init__(self, group: Any = None) -> None:
+        self.group = group or torch.distributed.distributed_c10d._get_default_group()
+        self._places: dict[int, torch.Tensor] = {}
+
+    def place(self, index: int, like: torch.Tensor) -> torch.Tensor:
+        found = self._places.get(index)
+        if found is None or found.shape != like.shape or found.dtype != like.dtype:
+            found = self._places[index] = empty(like.shape, dtype=like.dtype)
+        return found
+
+
+def bucket_hook(
+    state: Buckets, bucket: torch.distributed.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """For model.register_comm_hook(Buckets(), bucket_hook): the mean of a bucket, as DDP's own, added
+    up in memory that the ranks map. DDP allocates its buckets itself; they are divided into ours,
+    which is the pass over them that dividing takes anyway."""
+    place = state.place(bucket.index(), bucket.buffer())
+    torch.div(bucket.buffer(), state.group.size(), out=place)
+    future = state.group.allreduce([place]).get_future()
+    return future.then(lambda done: done.value()[0])
+
+
+def ddp(
+    model: torch.nn.Module, process_group: Any = None, **options: Any
+) -> torch.nn.parallel.DistributedDataParallel:
+    """DistributedDataParallel whose gradients are added up in hoop memory."""
+    made = torch.nn.parallel.DistributedDataParallel(
+        model, process_group=process_group, **options
+    )
+    made.register_comm_hook(Buckets(process_group), bucket_hook)
+    return made

@@ -1,0 +1,122 @@
+"""Lists of tensors as c10d passes them, checked and laid out as hoop wants them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import torch
+
+
+def nothing() -> None:
+    pass
+
+
+def keep(*_tensors: torch.Tensor) -> None:
+    """The closure that calls this owns them until then."""
+
+
+def one(tensors: list[Any]) -> Any:
+    if len(tensors) != 1:
+        raise ValueError(f"{len(tensors)} tensors for one rank, expected 1")
+    return tensors[0]
+
+
+def in_turn(calls: list[Callable[[], Any]]) -> Callable[[], None]:
+    def call() -> None:
+        for one in calls:
+            one()
+
+    return call
+
+
+def fits(what: str, large: torch.Tensor, small: torch.Tensor, size: int) -> None:
+    if large.dtype != small.dtype:
+        raise ValueError(f"{what}: tensors of {large.dtype} and {small.dtype}")
+    if large.numel() != small.numel() * size:
+        raise ValueError(
+            f"{what}: {large.numel()} and {small.numel()} elements, expected {size} times as many"
+        )
+
+
+def same_sizes(what: str, tensors: list[torch.Tensor], like: torch.Tensor) -> None:
+    for rank, tensor in enumerate(tensors):
+        if tensor.numel() != like.numel() or tensor.dtype != like.dtype:
+            raise ValueError(
+                f"{what}: {tensor.numel()} elements of {tensor.dtype} for rank {rank}, expected "
+                f"{like.numel()} of {like.dtype}"
+            )
+
+
+def dense_output(tensor: torch.Tensor) -> torch.Tensor:
+    """Where a result may go: the tensor, or contiguous memory of its shape."""
+    if tensor.is_contiguous():
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def copy_back(targets: list[torch.Tensor], dense: list[torch.Tensor]) -> None:
+    for target, source in zip(targets, dense):
+        if target is not source:
+            target.copy_(source)
+
+
+def flattened(targets: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], None]]:
+    """One tensor for the blocks of all, and what brings them to their places: nothing, where they
+    lie one behind the other already."""
+    first = targets[0]
+    bytes_each = first.numel() * first.element_size()
+    if all(
+        target.is_contiguous() and target.data_ptr() == first.data_ptr() + i * bytes_each
+        and target.dtype == first.dtype
+        and target.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        for i, target in enumerate(targets)
+    ):
+        whole = first.as_strided((len(targets) * first.numel(),), (1,), first.storage_offset())
+        return whole, lambda: keep(*targets)
+    flat = torch.empty(len(targets) * first.numel(), dtype=first.dtype)
+
+    def scatter() -> None:
+        for target, block in zip(targets, flat.view(len(targets), -1)):
+            target.copy_(block.view(target.shape))
+
+    return flat, scatter
+
+
+def rows(
+    what: str, tensor: torch.Tensor, sizes: Sequence[int], size: int
+) -> list[torch.Tensor]:
+    """The blocks of a tensor by rows of its first dimension; no sizes: as many each."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if not sizes:
+        if rows % size:
+            raise ValueError(f"all_to_all: {what} has {rows} rows: not as many for each of {size} ranks")
+        sizes = [rows // size] * size
+    if len(sizes) != size or sum(sizes) != rows:
+        raise ValueError(
+            f"all_to_all: {what} sizes {list(sizes)} for {rows} rows and {size} ranks"
+        )
+    return list(tensor.split(list(sizes)))
+
+
+
+
+def sparse_sum(
+    tensor: torch.Tensor, size: int, gathered: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Everybody's entries, padded to the longest list of them, added up by torch."""
+    if tensor.layout != torch.sparse_coo:
+        raise TypeError(f"hoop adds sparse COO tensors, and not {tensor.layout}")
+    own = tensor.coalesce()
+    counts = gathered(torch.tensor([own._nnz()])).flatten()
+    most = int(counts.max())
+    indices = torch.zeros((own.sparse_dim(), most), dtype=torch.int64)
+    values = torch.zeros((most, *own.values().shape[1:]), dtype=own.dtype)
+    indices[:, : own._nnz()] = own.indices()
+    values[: own._nnz()] = own.values()
+    all_indices, all_values = gathered(indices), gathered(values)
+    total = torch.sparse_coo_tensor(
+        torch.cat([all_indices[r][:, : counts[r]] for r in range(size)], dim=1),
+        torch.cat([all_values[r][: counts[r]] for r in range(size)]),
+        tensor.shape,
+    ).coalesce()
+    tensor.copy_(total)

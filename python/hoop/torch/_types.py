@@ -1,0 +1,96 @@
+"""torch's types and operations as hoop's, and the arithmetic that hoop has not."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed import ReduceOp
+
+from .._buffers import Datatype
+
+# What hoop adds itself.
+REDUCED = {
+    torch.int8: Datatype.INT8,
+    torch.uint8: Datatype.UINT8,
+    torch.int32: Datatype.INT32,
+    torch.uint32: Datatype.UINT32,
+    torch.int64: Datatype.INT64,
+    torch.uint64: Datatype.UINT64,
+    torch.float16: Datatype.FLOAT16,
+    torch.float32: Datatype.FLOAT32,
+    torch.float64: Datatype.FLOAT64,
+    torch.bfloat16: Datatype.BFLOAT16,
+    torch.float8_e4m3fn: Datatype.FLOAT8E4M3,
+    torch.float8_e5m2: Datatype.FLOAT8E5M2,
+}
+REDUCED = {dtype: int(datatype) for dtype, datatype in REDUCED.items()}
+
+_RedOp = ReduceOp.RedOpType
+OPS = {_RedOp.SUM: 0, _RedOp.PRODUCT: 1, _RedOp.MAX: 2, _RedOp.MIN: 3, _RedOp.AVG: 4}
+PREMUL_SUM = _RedOp.PREMUL_SUM
+
+# A bool is a byte of 0 or 1: a sum is true where any is, a product where all are.
+_BOOL = {
+    _RedOp.SUM: 2, _RedOp.MAX: 2, _RedOp.BOR: 2,
+    _RedOp.PRODUCT: 3, _RedOp.MIN: 3, _RedOp.BAND: 3,
+}
+_COMPLEX = {torch.complex64: int(Datatype.FLOAT32), torch.complex128: int(Datatype.FLOAT64)}
+
+FOLDS = {
+    _RedOp.SUM: torch.add,
+    _RedOp.AVG: torch.add,
+    _RedOp.PRODUCT: torch.mul,
+    _RedOp.MIN: torch.minimum,
+    _RedOp.MAX: torch.maximum,
+    _RedOp.BAND: torch.bitwise_and,
+    _RedOp.BOR: torch.bitwise_or,
+    _RedOp.BXOR: torch.bitwise_xor,
+}
+
+
+def moved(tensor: torch.Tensor) -> tuple[int, int]:
+    """Datatype and hoop's elements per element, where bytes only move: every dtype works."""
+    datatype = REDUCED.get(tensor.dtype)
+    if datatype is not None:
+        return datatype, 1
+    if tensor.dtype in _COMPLEX:
+        return _COMPLEX[tensor.dtype], 2
+    return int(Datatype.UINT8), tensor.dtype.itemsize
+
+
+def reduced(dtype: torch.dtype, op: _RedOp) -> tuple[int, int, int] | None:
+    """Datatype, elements per element and operation for a reduction that hoop does itself. None:
+    it is done by fold(), after everybody's input has come."""
+    datatype = REDUCED.get(dtype)
+    if datatype is not None:
+        number = OPS.get(op)
+        return None if number is None else (datatype, 1, number)
+    if dtype is torch.bool:
+        number = _BOOL.get(op)
+        return None if number is None else (int(Datatype.UINT8), 1, number)
+    if dtype in _COMPLEX and op in (_RedOp.SUM, _RedOp.AVG):
+        return _COMPLEX[dtype], 2, OPS[op]
+    return None
+
+
+def check_fold(dtype: torch.dtype, op: _RedOp) -> None:
+    """Refuses before anything is sent what fold() could not do."""
+    if dtype is torch.bool and op == _RedOp.AVG:
+        raise TypeError("ReduceOp.AVG of bool tensors has no meaning")
+    if op not in FOLDS:
+        raise ValueError(f"hoop has no {op} for {dtype}")
+    try:
+        one = torch.ones(1, dtype=dtype)
+        FOLDS[op](one, one)
+    except (RuntimeError, NotImplementedError) as error:
+        raise TypeError(f"{op} of {dtype} tensors: {error}") from None
+
+
+def fold(parts: torch.Tensor, op: _RedOp) -> torch.Tensor:
+    """The reduction over the first dimension, in rank order."""
+    result = parts[0].clone()
+    for part in parts[1:]:
+        FOLDS[op](result, part, out=result)
+    if op == _RedOp.AVG:
+        exact = result.is_floating_point() or result.is_complex()
+        result.div_(len(parts), rounding_mode=None if exact else "trunc")
+    return result

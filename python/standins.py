@@ -1,0 +1,60 @@
+"""Libraries that do nothing, for PyTorch on a machine without a GPU: standins.py TORCH_FOLDER OUT
+
+PyPI's torch for Linux is built for CUDA, and with the libraries that it asks for it takes 3 GB. For
+use on the CPU alone the loader needs them, not the work: so this makes, by gcc, a library of each
+name, with the versions and symbols that torch's own libraries want of it. Every function answers
+35, which to CUDA's caller says that there is no driver.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+OURS = re.compile(r"^(cu|nv|nccl|CU|__cuda|__nv)")
+
+
+def out(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main(folder, target):
+    target.mkdir(parents=True, exist_ok=True)
+    libraries = sorted(folder.glob("lib/*.so*")) + sorted(folder.glob("_C*.so"))
+    own = {library.name for library in libraries}
+    versions, symbols = {}, {}
+    for library in libraries:
+        for name in re.findall(r"\(NEEDED\).*\[(lib(?:cu|nv|nccl)[^\]]*)\]", out("readelf", "-dW", library)):
+            if name not in own:
+                versions.setdefault(name, set())
+        file = None
+        for line in out("readelf", "-VW", library).splitlines():
+            if found := re.search(r"File: (\S+)", line):
+                file = found[1]
+            elif (found := re.search(r"Name: (\S+)", line)) and file in versions:
+                versions[file].add(found[1])
+        for name in re.findall(r" U (\S+)", out("nm", "-D", "--undefined-only", library)):
+            name, _, version = name.partition("@")
+            if OURS.match(name):
+                symbols[name] = version.lstrip("@")
+    homes = {version: file for file, all_of in versions.items() for version in all_of}
+    first = min(versions)
+    for file in versions:
+        mine = {n: v for n, v in symbols.items() if homes.get(v, first) == file}
+        code = "".join(f"int {name}(void) {{ return 35; }}\n" for name in sorted(mine))
+        nodes = ""
+        for version in sorted(versions[file]) or ["NONE"]:
+            names = "".join(f" {n};" for n, v in mine.items() if v in (version, ""))
+            nodes += version + " {" + (" global:" + names if names else "") + " };\n"
+        # Without versions of its own a library has all its names without one.
+        script = target / (file + ".map")
+        script.write_text(nodes)
+        command = ["gcc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(target / file),
+                   f"-Wl,-soname,{file}"]
+        if versions[file]:
+            command.append(f"-Wl,--version-script={script}")
+        subprocess.run(command, input=code or "int none;\n", text=True, check=True)
+        script.unlink()
+
+
+main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))

@@ -1,0 +1,313 @@
+"""What the ranks of test_torch.py do: torch_jobs.py JOB INIT_METHOD SIZE RANK.
+
+None of it imports hoop first: torch finds the backend by itself. What gloo can do too is compared
+with it, bit by bit.
+"""
+
+import contextlib
+import itertools
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+torch.set_num_threads(1)
+JOBS = {}
+NUMBERS = [torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32,
+           torch.float64, torch.bfloat16]
+OTHERS = [torch.bool, torch.int16, torch.uint16, torch.complex64, torch.complex128,
+          torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+def job(function):
+    JOBS[function.__name__] = function
+    return function
+
+
+def values(rank, count, dtype):
+    """Small whole numbers, so that every order of additions gives the same bits."""
+    return ((torch.arange(count) + rank) % 3).to(dtype)
+
+
+def same(got, want):
+    assert got.dtype == want.dtype and got.shape == want.shape, (got, want)
+    if got.is_floating_point() and got.dtype.itemsize == 1:
+        got, want = got.view(torch.uint8), want.view(torch.uint8)  # torch does not compare fp8
+    assert torch.equal(got, want), (got, want)
+
+
+def raises(kind, text, function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except kind as error:
+        assert text in str(error), error
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def forms(call, make):
+    """A call blocking and asynchronous, on contiguous tensors and on others."""
+    for is_async, strided in itertools.product((False, True), (False, True)):
+        def shaped(tensor):
+            if not strided:
+                return tensor.clone()
+            wide = torch.zeros((tensor.numel(), 2), dtype=tensor.dtype)
+            wide[:, 0] = tensor
+            return wide[:, 0]
+
+        got, want = make(shaped)
+        work = call(got, is_async)
+        if is_async:
+            work.wait()
+        for g, w in zip(got, want):
+            same(g, w)
+
+
+@job
+def collectives(rank, size):
+    everyone = range(size)
+    for dtype in NUMBERS + OTHERS:
+        for count in (0, 1, 3000) if dtype is torch.float32 else (5,):
+            mine = values(rank, count, dtype)
+            every = [values(r, count, dtype) for r in everyone]
+            for root in (0, size - 1):
+                forms(lambda t, a: dist.broadcast(t[0], root, async_op=a),
+                      lambda s: ([s(mine)], [every[root]]))
+                forms(lambda t, a: dist.gather(t[0], t[1:] if rank == root else None, root, async_op=a),
+                      lambda s: ([s(mine)] + [s(torch.zeros_like(mine)) for _ in everyone],
+                                 [mine] + (every if rank == root else [torch.zeros_like(mine)] * size)))
+                forms(lambda t, a: dist.scatter(t[0], t[1:] if rank == root else None, root, async_op=a),
+                      lambda s: ([s(torch.zeros_like(mine))] + [s(e) for e in every],
+                                 [every[rank]] + every))
+            forms(lambda t, a: dist.all_gather(t[1:], t[0], async_op=a),
+                  lambda s: ([s(mine)] + [s(torch.zeros_like(mine)) for _ in everyone], [mine] + every))
+            forms(lambda t, a: dist.all_gather_into_tensor(t[1], t[0], async_op=a),
+                  lambda s: ([s(mine), s(torch.cat(every))], [mine, torch.cat(every)]))
+            forms(lambda t, a: dist.all_to_all_single(t[0], t[1], async_op=a),
+                  lambda s: ([s(torch.zeros(size * count, dtype=dtype)), s(torch.cat([mine] * size))],
+                             [torch.cat(every)]))
+            forms(lambda t, a: dist.all_to_all(t[:size], t[size:], async_op=a),
+                  lambda s: ([s(torch.zeros_like(mine)) for _ in everyone] + [s(mine) for _ in everyone],
+                             every))
+    reductions(rank, size)
+    uneven(rank, size)
+    coalesced(rank, size)
+    sparse(rank, size)
+    messages(rank, size)
+    refusals(rank, size)
+
+
+def reductions(rank, size):
+    op = dist.ReduceOp
+    folds = {op.SUM: torch.add, op.PRODUCT: torch.mul, op.MIN: torch.minimum, op.MAX: torch.maximum,
+             op.BAND: torch.bitwise_and, op.BOR: torch.bitwise_or, op.BXOR: torch.bitwise_xor}
+    bits = (op.BAND, op.BOR, op.BXOR)
+    for dtype, (kind, function) in itertools.product(NUMBERS + OTHERS[:5], folds.items()):
+        if kind in bits and (dtype.is_floating_point or dtype.is_complex):
+            continue
+        if dtype.is_complex and kind != op.SUM:
+            continue
+        if dtype is torch.uint16:
+            continue  # torch itself has no arithmetic for it
+        every = [values(r, 3 * size, dtype) for r in range(size)]
+        want = every[0]
+        for other in every[1:]:
+            want = function(want, other)
+        mine = every[rank]
+        forms(lambda t, a: dist.all_reduce(t[0], kind, async_op=a), lambda s: ([s(mine)], [want]))
+        forms(lambda t, a: dist.reduce(t[0], 1, kind, async_op=a),
+              lambda s: ([s(mine)], [want] if rank == 1 else []))
+        part = want.view(size, 3)[rank]
+        forms(lambda t, a: dist.reduce_scatter_tensor(t[0], t[1], kind, async_op=a),
+              lambda s: ([s(torch.zeros_like(part)), s(mine)], [part]))
+        forms(lambda t, a: dist.reduce_scatter(t[0], t[1:], kind, async_op=a),
+              lambda s: ([s(torch.zeros_like(part)), *map(s, mine.view(size, 3))], [part]))
+    mean = torch.full((4,), float(rank))
+    dist.all_reduce(mean, op.AVG)
+    same(mean, torch.full((4,), (size - 1) / 2))
+    scaled = torch.ones(4)
+    dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0 + rank))
+    same(scaled, torch.full((4,), sum(2.0 + r for r in range(size))))
+    for shape in ((), (1,), (2, 3)):
+        shaped = torch.full(shape, 1.0)
+        dist.all_reduce(shaped)
+        same(shaped.reshape(-1), torch.full(shape, float(size)).reshape(-1))
+
+
+def uneven(rank, size):
+    sizes = [[1 + (r + q) % 3 for q in range(size)] for r in range(size)]
+    into = torch.zeros(sum(sizes[r][rank] for r in range(size)), 2)
+    outof = torch.full((sum(sizes[rank]), 2), float(rank))
+    dist.all_to_all_single(into, outof, [sizes[r][rank] for r in range(size)], sizes[rank])
+    same(into, torch.cat([torch.full((sizes[r][rank], 2), float(r)) for r in range(size)]))
+    parts = [torch.zeros(r + 1) for r in range(size)]
+    dist.all_gather(parts, torch.full((rank + 1,), float(rank)))
+    for r, part in enumerate(parts):
+        same(part, torch.full((r + 1,), float(r)))
+    target = torch.zeros(rank + 1)
+    dist.reduce_scatter(target, [torch.ones(r + 1) for r in range(size)])
+    same(target, torch.full((rank + 1,), float(size)))
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "long": "x" * rank})
+    assert objects == [{"rank": r, "long": "x" * r} for r in range(size)]
+
+
+def coalesced(rank, size):
+    tensors = [torch.full((n,), rank + 1.0) for n in (1, 10, 1000)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor in tensors:
+        same(tensor, torch.full_like(tensor, size * (size + 1) / 2))
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        for tensor in tensors:
+            dist.broadcast(tensor.fill_(rank), 1)
+    manager.wait()
+    for tensor in tensors:
+        same(tensor, torch.full_like(tensor, 1))
+    tensors = [torch.ones(3), torch.ones(5)]
+    dist.all_reduce_coalesced(tensors)
+    same(tensors[1], torch.full((5,), float(size)))
+
+
+def sparse(rank, size):
+    for dims in (1, 2):
+        own = torch.sparse_coo_tensor(
+            torch.tensor([[rank, size]] * dims), torch.tensor([1.0, 2.0]), (size + 1,) * dims)
+        dist.all_reduce(own)
+        want = torch.eye(size + 1) if dims == 2 else torch.ones(size + 1)
+        want[(size,) * dims] = 2.0 * size
+        same(own.to_dense(), want)
+
+
+def messages(rank, size):
+    after, before = (rank + 1) % size, (rank - 1) % size
+    big = 1 << 18
+    got = torch.zeros(big)
+    works = [dist.isend(torch.full((big,), float(rank)), after), dist.irecv(got, before)]
+    for work in works:
+        work.wait()
+    same(got, torch.full((big,), float(before)))
+    # By their tags they pass each other; a receive may come first.
+    first, second = torch.zeros(2), torch.zeros(2)
+    works = [dist.irecv(second, before, tag=2), dist.irecv(first, before, tag=1)]
+    works += [dist.isend(torch.full((2,), 1.0), after, tag=1), dist.isend(torch.full((2,), 2.0), after, tag=2)]
+    for work in works:
+        work.wait()
+    same(torch.cat([first, second]), torch.tensor([1.0, 1.0, 2.0, 2.0]))
+    operations = [dist.P2POp(dist.isend, torch.tensor([rank, 5]), after),
+                  dist.P2POp(dist.irecv, received := torch.zeros(2, dtype=torch.int64), before)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    same(received, torch.tensor([before, 5]))
+
+
+def refusals(rank, size):
+    raises(ValueError, "expected", dist.all_gather_into_tensor, torch.zeros(size + 1), torch.zeros(1))
+    raises((TypeError, RuntimeError), "bitwise", dist.all_reduce, torch.zeros(1), dist.ReduceOp.BAND)
+    raises(TypeError, "AVG", dist.all_reduce, torch.zeros(1, dtype=torch.bool), dist.ReduceOp.AVG)
+    dist.barrier()  # and nothing happened to the group
+
+
+@job
+def groups(rank, size):
+    backend = dist.get_backend_config(dist.group.WORLD)
+    assert str(backend).startswith("cpu:hoop"), backend
+    pair = dist.new_group([0, 2])
+    if rank != 1:
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=pair)
+        assert tensor.item() == 2
+    part = dist.split_group(None, [[1, 0], [2]])
+    tensor = torch.full((1,), rank + 1.0)
+    dist.all_reduce(tensor, group=part)
+    assert tensor.item() == 3 and dist.get_rank(part) == [1, 0, 0][rank]
+    dist.monitored_barrier(timeout=timedelta(seconds=20))
+    if rank != 1:
+        raises(dist.DistBackendError, "Ranks 1 failed to pass monitoredBarrier in 500 ms", dist.monitored_barrier,
+               timeout=timedelta(seconds=0.5), wait_all_ranks=True)
+    else:
+        time.sleep(0.7)
+    dist.barrier()
+    if rank == 2:
+        return
+    small = dist.shrink_group([2])
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert (dist.get_world_size(), tensor[0].item(), small.size()) == (2, 2.0, 2)
+
+
+@job
+def death(rank, size):
+    tensor = torch.ones(8)
+    dist.all_reduce(tensor)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun = time.monotonic()
+    work = dist.all_reduce(tensor, async_op=True)
+    raises(dist.DistBackendError, "rank 1", work.wait)
+    raises(dist.DistBackendError, "rank 1", dist.all_reduce, tensor)
+    took = time.monotonic() - begun
+    assert took < 1, took
+    dist.shrink_group([1], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+    tensor.fill_(1)
+    dist.all_reduce(tensor)
+    assert tensor[0].item() == size - 1
+
+
+@job
+def death_in_training(rank, size):
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    net(torch.ones(1, 8)).sum().backward()
+    loss = net(torch.ones(1, 8)).sum()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun = time.monotonic()
+    raises(RuntimeError, "rank 1", loss.backward)
+    took = time.monotonic() - begun
+    assert took < 1, took
+
+
+@job
+def mismatch(rank, size):
+    tensor = torch.ones(8)
+    function = dist.barrier if rank == 1 else lambda: dist.all_reduce(tensor)
+    said = raises(dist.DistBackendError, "MISMATCH", function)
+    assert "barrier" in said and "all_reduce" in said, said
+
+
+@job
+def ends(rank, size):
+    tensor = torch.ones(8)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    told = []
+    backend.register_abort_hook(1, lambda: told.append("hook"))
+    if rank == 0:
+        backend.set_timeout(timedelta(seconds=0.5))
+        raises(dist.DistBackendError, "0.5 s that set_timeout() allows", dist.all_reduce, tensor)
+    else:
+        time.sleep(1)
+        with contextlib.suppress(dist.DistBackendError):
+            dist.all_reduce(tensor)  # which rank 0's part may have reached
+        future = dist.all_reduce(tensor, async_op=True).get_future()
+        raises(Exception, "rank 0 revoked", future.wait)
+    assert told == ["hook"], told
+    backend.abort()
+
+
+def main():
+    name, method, size, rank = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    dist.init_process_group("hoop", init_method=method, world_size=size, rank=rank,
+                            timeout=timedelta(seconds=60))
+    JOBS[name](rank, size)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    print("fine")
+
+
+if __name__ == "__main__":
+    main()

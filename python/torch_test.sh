@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# torch_test.sh WHEELS: the tests of hoop.torch, over the wheel in that folder and PyPI's torch. The
+# last line counts. 77: torch or the wheel cannot be had; the line before says why.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+wheel=$(ls "$1"/hoop-*.whl 2>/dev/null) || { echo "skip: no wheel in $1"; exit 77; }
+wheel=$(readlink -f "$wheel")
+env=$("$here/torch_env.sh") || { echo "$env"; exit 77; }
+. "$env/env.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Beside the environment and not in it: others use that too.
+pip -q --disable-pip-version-check install --no-index --no-deps --target "$work" "$wheel"
+PYTHONPATH=$work PATH=$work/bin:$PATH python "$here/tests/run.py" test_torch
