@@ -365,10 +365,30 @@ int fake_alloc(hoop_cu_address_t *ret, size_t bytes)
     return at != 0 ? HOOP_CU_SUCCESS : HOOP_CU_OUT_OF_MEMORY;
 }
 
+static bool stream_is_idle(const struct CUstream_st *stream)
+{
+    return stream == NULL || (stream->first == NULL && !stream->busy);
+}
+
+/* As CUDA has it: what is on any stream comes first. With the lock. */
+static void device_drain(void)
+{
+    size_t i = 0;
+    while (i < sizeof(streams) / sizeof(streams[0])) {
+        if (stream_is_idle(streams[i]) && stream_is_idle(&legacy)) {
+            i++;
+        } else {
+            pthread_cond_wait(&changed, &lock);
+            i = 0;
+        }
+    }
+}
+
 int fake_free(hoop_cu_address_t ptr)
 {
     int result = HOOP_CU_INVALID_VALUE;
     pthread_mutex_lock(&lock);
+    device_drain();
     for (size_t i = 0; i < n_allocations && result != HOOP_CU_SUCCESS; i++) {
         if (allocations[i].at == ptr) {
             memset(back + (ptr - (uintptr_t)front), 0xdd, allocations[i].bytes);
