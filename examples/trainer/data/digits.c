@@ -91,12 +91,12 @@ static float between(struct random *random, float low, float high)
 
 static struct hand hand_draw(struct random *random)
 {
-    const float angle = between(random, -0.28F, 0.28F), slant = between(random, -0.30F, 0.30F);
+    const float angle = between(random, -0.32F, 0.32F), slant = between(random, -0.30F, 0.30F);
     const float wide = between(random, 13, 21), high = between(random, 16, 22);
     const float c = cosf(angle), s = sinf(angle);
     return (struct hand){
         .matrix = {c * wide, (c * slant - s) * high, s * wide, (s * slant + c) * high},
-        .middle = {between(random, 11.5F, 16.5F), between(random, 12, 16)},
+        .middle = {between(random, 11, 17), between(random, 11.5F, 16.5F)},
         .bend = {between(random, 0, 0.07F), between(random, 0, 0.07F)},
         .phase = {between(random, 0, TURN), between(random, 0, TURN)},
         .radius = between(random, 0.7F, 1.6F),

@@ -75,7 +75,9 @@ static inline size_t activation_image(const struct activation *a)
 extern const struct layer_kind_impl layer_conv, layer_fc, layer_batch_norm, layer_pool_relu,
     layer_relu;
 
-/* The loss: from the net's outputs, n x classes. The gradient of the mean is zero beyond n. */
+/* The loss, from the net's outputs: n x classes. */
 struct net_result loss_forward(const struct activation *out, const uint8_t *labels, int n);
+/* The gradient of its mean, zero for images that do not count. */
+void loss_backward(const struct activation *out, const uint8_t *labels, int n);
 
 #endif

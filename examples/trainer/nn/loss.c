@@ -4,30 +4,47 @@
 
 #include "nn/layer.h"
 
+/* The class with the largest output of an image, and the sum of exp(out - that), which can't
+ * overflow. */
+static int softmax(const float *row, int classes, double *ret_sum)
+{
+    int most = 0;
+    for (int c = 1; c < classes; c++) {
+        most = row[c] > row[most] ? c : most;
+    }
+    *ret_sum = 0;
+    for (int c = 0; c < classes; c++) {
+        *ret_sum += exp((double)row[c] - row[most]);
+    }
+    return most;
+}
+
 struct net_result loss_forward(const struct activation *out, const uint8_t *labels, int n)
 {
     const int classes = out->shape.channels;
     struct net_result result = {0, 0};
     for (int i = 0; i < n; i++) {
         const float *row = out->data + (size_t)i * (size_t)classes;
-        float *gradient = out->gradient + (size_t)i * (size_t)classes;
-        int most = 0;
-        for (int c = 1; c < classes; c++) {
-            most = row[c] > row[most] ? c : most;
-        }
-        /* Less the largest, so that nothing overflows. */
         double sum = 0;
-        for (int c = 0; c < classes; c++) {
-            sum += exp((double)row[c] - row[most]);
-        }
+        const int most = softmax(row, classes, &sum);
+        result.loss += log(sum) - ((double)row[labels[i]] - row[most]);
+        result.correct += most == labels[i];
+    }
+    return result;
+}
+
+void loss_backward(const struct activation *out, const uint8_t *labels, int n)
+{
+    const int classes = out->shape.channels;
+    memset(out->gradient, 0, (size_t)out->batch * (size_t)classes * sizeof(float));
+    for (int i = 0; i < n; i++) {
+        const float *row = out->data + (size_t)i * (size_t)classes;
+        float *gradient = out->gradient + (size_t)i * (size_t)classes;
+        double sum = 0;
+        const int most = softmax(row, classes, &sum);
         for (int c = 0; c < classes; c++) {
             const double share = exp((double)row[c] - row[most]) / sum;
             gradient[c] = (float)((share - (c == labels[i])) / n);
         }
-        result.loss -= row[labels[i]] - row[most] - log(sum);
-        result.correct += most == labels[i];
     }
-    memset(out->gradient + (size_t)n * (size_t)classes, 0,
-           (size_t)(out->batch - n) * (size_t)classes * sizeof(float));
-    return result;
 }

@@ -12,6 +12,7 @@
 
 struct net {
     int layer_count, batch, n; /* n: images of the last forward */
+    const uint8_t *labels;     /* its labels, borrowed until backward */
     struct layer layers[MODEL_LAYERS_MOST];
     struct activation activations[MODEL_LAYERS_MOST + 1]; /* the images, then each layer's output */
     struct tensor_set own, *set;                          /* set: own, or another net's */
@@ -146,8 +147,9 @@ static bool net_buffers(struct net *net, struct problem *problem)
         struct activation *a = &net->activations[i];
         const size_t count = (size_t)net->batch * activation_image(a);
         a->data = floats_new(count);
-        a->gradient = i == 0 ? NULL : floats_new(count);
-        if (a->data == NULL || (i > 0 && a->gradient == NULL)) {
+        const bool trained = i > 0 && net->set == &net->own;
+        a->gradient = trained ? floats_new(count) : NULL;
+        if (a->data == NULL || (trained && a->gradient == NULL)) {
             return problem_say(problem, "no memory for a batch of %d images", net->batch);
         }
     }
@@ -256,6 +258,7 @@ struct net_result net_forward(struct net *net, const float *images, const uint8_
                               bool training)
 {
     net->n = n;
+    net->labels = labels;
     memcpy(net->activations[0].data, images,
            (size_t)n * activation_image(&net->activations[0]) * sizeof(float));
     for (int i = 0; i < net->layer_count; i++) {
@@ -266,6 +269,7 @@ struct net_result net_forward(struct net *net, const float *images, const uint8_
 
 void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg)
 {
+    loss_backward(&net->activations[net->layer_count], net->labels, net->n);
     for (int i = net->layer_count - 1; i >= 0; i--) {
         struct layer *layer = &net->layers[i];
         if (layer->impl->gradients != NULL) {

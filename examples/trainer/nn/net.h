@@ -42,8 +42,8 @@ struct net_result {
 typedef void net_ready(void *arg, int i);
 
 /*
- * With shared: a net over the same tensors, for another size of batch; shared must outlive it.
- * NULL, and the problem, when the model can't be, or there is no memory.
+ * With shared: a net over the same tensors, for another size of batch, which goes forward only;
+ * shared must outlive it. NULL, and the problem, when the model can't be, or there is no memory.
  */
 struct net *net_create(const struct model *model, int batch, struct net *shared,
                        struct problem *problem);
@@ -57,7 +57,9 @@ struct tensor *net_averages(struct net *net, int *ret_count);
 /* The first values: those that PyTorch draws after torch.manual_seed(seed). */
 void net_draw(struct net *net, uint32_t seed);
 
-/* images: n x height x width x channels. Training: batch normalization uses and follows the batch.
+/*
+ * images: n x height x width x channels. labels are borrowed until backward. Training: batch
+ * normalization uses and follows the batch.
  */
 struct net_result net_forward(struct net *net, const float *images, const uint8_t *labels, int n,
                               bool training);

@@ -1,0 +1,438 @@
+/* The only file of the trainer that knows hoop. */
+#include "ddp.h"
+
+#include <hoop.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAGE_FLOATS ((size_t)1024) /* buckets begin on pages: peers write whole ones */
+
+struct ddp_job {
+    hoop_comm_t comm;
+    hoop_stream_t stream;
+    int rank, ranks;
+};
+
+/* Consecutive tensors of the order, side by side in memory. */
+struct bucket {
+    size_t offset, count; /* floats */
+    int tensors, missing; /* that it has; whose gradients are not ready */
+    hoop_ticket_t ticket;
+};
+
+struct ddp {
+    struct ddp_job *job;
+    const struct ddp_tensor *tensors;
+    int count;
+    struct ddp_options options;
+
+    int *order;      /* tensors as they are assigned */
+    int *observed;   /* as they got ready in the first step */
+    int *bucket_of;  /* for each tensor */
+    bool *got;       /* a gradient since the last finish */
+    int ready_count; /* of them */
+    struct bucket *buckets;
+    int bucket_count, queued; /* buckets are queued in their order on all ranks */
+    float *memory;            /* of all buckets, shared */
+    uint16_t *wire;           /* with bf16: the same in half the bytes */
+
+    double *header; /* shared: {1 with a batch or 0, its loss}, summed over the ranks */
+    hoop_ticket_t header_ticket;
+
+    enum { FIRST, OBSERVED, SETTLED } stage; /* of the assignment */
+    bool sync;
+    hoop_result_t failure; /* while queueing; told by finish */
+    double call_s;
+};
+
+const struct ddp_options ddp_defaults = {
+    .first_bucket_bytes = (size_t)1 << 20,
+    .bucket_bytes = (size_t)25 << 20,
+};
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Says what hoop says. */
+static bool good(hoop_result_t result, hoop_comm_t comm, struct problem *problem)
+{
+    if (result == HOOP_OK) {
+        return true;
+    }
+    const char *sentence = hoop_get_last_error(comm);
+    return problem_say(problem, "%s: %s", hoop_get_error_string(result), sentence);
+}
+
+/* ---- The ranks ----------------------------------------------------------------------------- */
+
+static bool job_join(struct ddp_job *job, const char *url, int rank, int ranks,
+                     struct problem *problem)
+{
+    return good(url == NULL ? hoop_comm_init_env(&job->comm, NULL)
+                            : hoop_comm_init_url(&job->comm, url, ranks, rank, NULL),
+                HOOP_COMM_NULL, problem) &&
+           good(hoop_comm_user_rank(job->comm, &job->rank), job->comm, problem) &&
+           good(hoop_comm_count(job->comm, &job->ranks), job->comm, problem) &&
+           good(hoop_stream_create(&job->stream), HOOP_COMM_NULL, problem);
+}
+
+struct ddp_job *ddp_job_open(const char *url, int rank, int ranks, struct problem *problem)
+{
+    struct ddp_job *job = calloc(1, sizeof(*job));
+    if (job == NULL) {
+        problem_say(problem, "no memory for a job");
+        return NULL;
+    }
+    if (!job_join(job, url, rank, ranks, problem)) {
+        ddp_job_close(job);
+        return NULL;
+    }
+    return job;
+}
+
+void ddp_job_close(struct ddp_job *job)
+{
+    if (job != NULL) {
+        hoop_stream_destroy(job->stream);
+        hoop_comm_destroy(job->comm);
+        free(job);
+    }
+}
+
+int ddp_rank(const struct ddp_job *job)
+{
+    return job->rank;
+}
+
+int ddp_ranks(const struct ddp_job *job)
+{
+    return job->ranks;
+}
+
+bool ddp_sum(struct ddp_job *job, double *values, int count, struct problem *problem)
+{
+    return good(
+        hoop_all_reduce(values, values, (size_t)count, HOOP_FLOAT64, HOOP_SUM, job->comm, NULL),
+        job->comm, problem);
+}
+
+bool ddp_broadcast(struct ddp_job *job, void *data, size_t bytes, struct problem *problem)
+{
+    return good(hoop_bcast(data, bytes, HOOP_UINT8, 0, job->comm, NULL), job->comm, problem);
+}
+
+/* ---- Buckets ------------------------------------------------------------------------------- */
+
+static size_t whole_pages(size_t floats)
+{
+    return (floats + PAGE_FLOATS - 1) / PAGE_FLOATS * PAGE_FLOATS;
+}
+
+/* Cuts the order into buckets. */
+static void buckets_assign(struct ddp *ddp)
+{
+    struct bucket *bucket = NULL;
+    size_t most = ddp->options.first_bucket_bytes;
+    ddp->bucket_count = 0;
+    for (int i = 0; i < ddp->count; i++) {
+        const struct ddp_tensor *tensor = &ddp->tensors[ddp->order[i]];
+        if (bucket == NULL || bucket->count * sizeof(float) >= most) {
+            const size_t end = bucket == NULL ? 0 : bucket->offset + whole_pages(bucket->count);
+            most = bucket == NULL ? most : ddp->options.bucket_bytes;
+            bucket = &ddp->buckets[ddp->bucket_count++];
+            *bucket = (struct bucket){.offset = end};
+        }
+        *tensor->gradient = ddp->memory + bucket->offset + bucket->count;
+        ddp->bucket_of[ddp->order[i]] = ddp->bucket_count - 1;
+        bucket->count += tensor->count;
+        bucket->tensors++;
+    }
+}
+
+/* Once, when the first step is over and the gradients are used: as rank 0 observed it. */
+static hoop_result_t buckets_assign_again(struct ddp *ddp)
+{
+    if (ddp->stage != OBSERVED) {
+        return HOOP_OK;
+    }
+    ddp->stage = SETTLED;
+    const hoop_result_t result =
+        hoop_bcast(ddp->observed, (size_t)ddp->count, HOOP_INT32, 0, ddp->job->comm, NULL);
+    if (result == HOOP_OK) {
+        memcpy(ddp->order, ddp->observed, (size_t)ddp->count * sizeof(int));
+        buckets_assign(ddp);
+    }
+    return result;
+}
+
+int ddp_buckets(const struct ddp *ddp, int *ret_bucket_of)
+{
+    memcpy(ret_bucket_of, ddp->bucket_of, (size_t)ddp->count * sizeof(int));
+    return ddp->bucket_count;
+}
+
+/* ---- bf16: the upper half of a float, rounded to nearest, ties to even --------------------- */
+
+static void bf16_compress(const float *from, uint16_t *to, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &from[i], sizeof(bits));
+        const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
+        to[i] = (uint16_t)(nan ? bits >> 16 | 0x40U : (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
+    }
+}
+
+static void bf16_expand(const uint16_t *from, float *to, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t bits = (uint32_t)from[i] << 16;
+        memcpy(&to[i], &bits, sizeof(bits));
+    }
+}
+
+/* ---- What travels -------------------------------------------------------------------------- */
+
+/* The first failure while queueing is the step's. */
+static void ddp_note(struct ddp *ddp, hoop_result_t result)
+{
+    ddp->failure = ddp->failure == HOOP_OK ? result : ddp->failure;
+}
+
+/* Queues an all_reduce in place; the ticket is complete when it is. */
+static void ddp_queue(struct ddp *ddp, void *data, size_t count, hoop_datatype_t type,
+                      hoop_red_op_t op, hoop_ticket_t *ticket)
+{
+    struct ddp_job *job = ddp->job;
+    ddp_note(ddp, hoop_all_reduce(data, data, count, type, op, job->comm, job->stream));
+    ddp_note(ddp, hoop_stream_record(job->stream, ticket));
+}
+
+/* A step begins for the ranks: how many have a batch, and their losses. */
+static void ddp_open_step(struct ddp *ddp, bool active, double loss)
+{
+    ddp->header[0] = active;
+    ddp->header[1] = loss;
+    ddp->queued = 0;
+    for (int i = 0; i < ddp->bucket_count; i++) {
+        ddp->buckets[i].missing = ddp->buckets[i].tensors;
+    }
+    ddp_queue(ddp, ddp->header, 2, HOOP_FLOAT64, HOOP_SUM, &ddp->header_ticket);
+}
+
+static void ddp_queue_bucket(struct ddp *ddp, struct bucket *bucket)
+{
+    float *data = ddp->memory + bucket->offset;
+    if (ddp->options.bf16) {
+        bf16_compress(data, ddp->wire + bucket->offset, bucket->count);
+        ddp_queue(ddp, ddp->wire + bucket->offset, bucket->count, HOOP_BFLOAT16, HOOP_AVG,
+                  &bucket->ticket);
+    } else {
+        ddp_queue(ddp, data, bucket->count, HOOP_FLOAT32, HOOP_AVG, &bucket->ticket);
+    }
+}
+
+/* All buckets up to the first that is not complete; a later one waits, so that ranks agree. */
+static void ddp_queue_complete(struct ddp *ddp)
+{
+    while (ddp->queued < ddp->bucket_count && ddp->buckets[ddp->queued].missing == 0) {
+        ddp_queue_bucket(ddp, &ddp->buckets[ddp->queued++]);
+    }
+}
+
+/* Waits for everything that was queued, in its order. */
+static void ddp_wait(struct ddp *ddp)
+{
+    for (int i = 0; ddp->failure == HOOP_OK && i < ddp->bucket_count; i++) {
+        const struct bucket *bucket = &ddp->buckets[i];
+        ddp_note(ddp, hoop_ticket_wait(bucket->ticket, -1));
+        if (ddp->options.bf16) {
+            bf16_expand(ddp->wire + bucket->offset, ddp->memory + bucket->offset, bucket->count);
+        }
+    }
+}
+
+/* ---- A step -------------------------------------------------------------------------------- */
+
+void ddp_begin(struct ddp *ddp, bool sync, double loss)
+{
+    const double begin = seconds();
+    ddp->call_s = 0;
+    ddp->sync = sync;
+    ddp_note(ddp, buckets_assign_again(ddp));
+    if (sync && ddp->failure == HOOP_OK) {
+        ddp_open_step(ddp, true, loss);
+    }
+    ddp->call_s += seconds() - begin;
+}
+
+void ddp_ready(struct ddp *ddp, int i)
+{
+    if (!ddp->got[i] && ddp->stage == FIRST) {
+        ddp->observed[ddp->ready_count] = i;
+    }
+    ddp->ready_count += !ddp->got[i];
+    ddp->got[i] = true;
+    if (!ddp->sync || ddp->failure != HOOP_OK) {
+        return;
+    }
+    const double begin = seconds();
+    ddp->buckets[ddp->bucket_of[i]].missing--;
+    ddp_queue_complete(ddp);
+    ddp->call_s += seconds() - begin;
+}
+
+/*
+ * Tensors that got nothing since the last step count as zeros, and in the first step as the last to
+ * get ready. What was accumulated without sync stays.
+ */
+static void ddp_fill_in(struct ddp *ddp, struct ddp_step *ret)
+{
+    for (int i = ddp->count - 1; i >= 0; i--) {
+        if (!ddp->got[i]) {
+            memset(*ddp->tensors[i].gradient, 0, ddp->tensors[i].count * sizeof(float));
+            ret->unused++;
+            ret->a_name = ddp->tensors[i].name;
+            if (ddp->stage == FIRST) {
+                ddp->observed[ddp->ready_count++] = i;
+            }
+        }
+    }
+    for (int i = 0; i < ddp->bucket_count; i++) {
+        ddp->buckets[i].missing = 0;
+    }
+    ddp_queue_complete(ddp);
+}
+
+/* After ddp_open_step: everything goes, comes, and is counted. */
+static bool ddp_close_step(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
+{
+    const double begin = seconds();
+    if (ddp->failure == HOOP_OK) {
+        ddp_fill_in(ddp, ret);
+        ddp_wait(ddp);
+    }
+    memset(ddp->got, 0, (size_t)ddp->count * sizeof(bool));
+    ddp->ready_count = 0;
+    ddp->stage = ddp->stage == FIRST ? OBSERVED : ddp->stage;
+    ret->active = (int)ddp->header[0];
+    ret->loss = ddp->header[1] / ddp->header[0];
+    ret->call_s = ddp->call_s;
+    ret->wait_s = seconds() - begin;
+    return good(ddp->failure, ddp->job->comm, problem);
+}
+
+bool ddp_finish(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
+{
+    *ret = (struct ddp_step){0};
+    return ddp_close_step(ddp, ret, problem);
+}
+
+bool ddp_follow(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
+{
+    *ret = (struct ddp_step){0};
+    problem->text[0] = '\0';
+    ddp->call_s = 0;
+    ddp_note(ddp, buckets_assign_again(ddp));
+    if (ddp->failure == HOOP_OK) {
+        ddp_open_step(ddp, false, 0);
+        ddp_note(ddp, hoop_ticket_wait(ddp->header_ticket, -1));
+    }
+    if (ddp->failure == HOOP_OK && ddp->header[0] == 0) {
+        return false; /* all are here: nobody queued more */
+    }
+    const bool done = ddp_close_step(ddp, ret, problem);
+    ret->unused = 0; /* none is missed here */
+    return done;
+}
+
+/* ---- Birth and death ----------------------------------------------------------------------- */
+
+static bool ddp_allocate(struct ddp *ddp, struct problem *problem)
+{
+    /* Room for every tensor in a bucket of its own, so that none is allocated later. */
+    size_t floats = 0;
+    for (int i = 0; i < ddp->count; i++) {
+        floats += whole_pages(ddp->tensors[i].count);
+    }
+    const size_t count = (size_t)ddp->count;
+    ddp->order = malloc(count * sizeof(int));
+    ddp->observed = malloc(count * sizeof(int));
+    ddp->bucket_of = malloc(count * sizeof(int));
+    ddp->got = calloc(count, sizeof(bool));
+    ddp->buckets = calloc(count, sizeof(struct bucket));
+    if (ddp->order == NULL || ddp->observed == NULL || ddp->bucket_of == NULL || ddp->got == NULL ||
+        ddp->buckets == NULL) {
+        return problem_say(problem, "no memory for %d tensors", ddp->count);
+    }
+    void *memory = NULL, *wire = NULL, *header = NULL;
+    const bool made =
+        good(hoop_mem_alloc(&memory, floats * sizeof(float), HOOP_MEM_HOST), NULL, problem) &&
+        (!ddp->options.bf16 ||
+         good(hoop_mem_alloc(&wire, floats * sizeof(uint16_t), HOOP_MEM_HOST), NULL, problem)) &&
+        good(hoop_mem_alloc(&header, 2 * sizeof(double), HOOP_MEM_HOST), NULL, problem);
+    ddp->memory = memory;
+    ddp->wire = wire;
+    ddp->header = header;
+    return made;
+}
+
+static bool ddp_fill(struct ddp *ddp, struct problem *problem)
+{
+    if (!ddp_allocate(ddp, problem)) {
+        return false;
+    }
+    for (int i = 0; i < ddp->count; i++) {
+        ddp->order[i] = ddp->count - 1 - i;
+    }
+    buckets_assign(ddp);
+    for (int i = 0; i < ddp->count; i++) {
+        const struct ddp_tensor *tensor = &ddp->tensors[i];
+        if (!ddp_broadcast(ddp->job, tensor->value, tensor->count * sizeof(float), problem)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct ddp *ddp_create(struct ddp_job *job, const struct ddp_tensor *tensors, int count,
+                       const struct ddp_options *options, struct problem *problem)
+{
+    struct ddp *ddp = calloc(1, sizeof(*ddp));
+    if (ddp == NULL) {
+        problem_say(problem, "no memory for %d tensors", count);
+        return NULL;
+    }
+    ddp->job = job;
+    ddp->tensors = tensors;
+    ddp->count = count;
+    ddp->options = *options;
+    if (!ddp_fill(ddp, problem)) {
+        ddp_destroy(ddp);
+        return NULL;
+    }
+    return ddp;
+}
+
+/* After a failure something may be queued still, which borrows the memory. */
+void ddp_destroy(struct ddp *ddp)
+{
+    if (ddp == NULL) {
+        return;
+    }
+    hoop_stream_synchronize(ddp->job->stream);
+    hoop_mem_free(ddp->memory);
+    hoop_mem_free(ddp->wire);
+    hoop_mem_free(ddp->header);
+    free(ddp->order);
+    free(ddp->observed);
+    free(ddp->bucket_of);
+    free(ddp->got);
+    free(ddp->buckets);
+    free(ddp);
+}

@@ -1,0 +1,53 @@
+/*
+ * What rank 0 tells: lines as PyTorch's MNIST example prints them, on a terminal a bar instead of
+ * the training lines, a file of metrics, and at the end where the time went. Other ranks say
+ * nothing.
+ */
+#ifndef TRAINER_REPORT_H
+#define TRAINER_REPORT_H
+
+#include <stdint.h>
+
+#include "problem.h"
+
+enum report_share {
+    SHARE_DATA,
+    SHARE_COMPUTE,
+    SHARE_COMMUNICATION,
+    SHARE_WAIT,
+    SHARE_OTHER,
+    SHARES
+};
+
+struct report {
+    bool speaks, bar, json;
+    FILE *metrics;
+    int epochs;
+    double began_s, epoch_s; /* when */
+    double share_s[SHARES];
+    double images, flop; /* of all ranks; of this one */
+};
+
+struct report_line {
+    int epoch;              /* from 1 */
+    int images, all_images; /* of all ranks; of the epoch */
+    int batch, batches;
+    int64_t updates;
+    double lr, loss;
+};
+
+double report_now(void);
+
+/* metrics may be NULL. append: go on with the file. */
+bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, bool append,
+                 struct problem *problem);
+void report_close(struct report *report);
+
+void report_epoch(struct report *report);
+void report_train(struct report *report, const struct report_line *line);
+void report_test(struct report *report, int epoch, int64_t updates, double loss, int correct,
+                 int images);
+void report_epoch_over(struct report *report, int epoch);
+void report_over(const struct report *report);
+
+#endif

@@ -1,0 +1,243 @@
+/*
+ * One rank of several that use ddp.h without any net: every gradient is a small whole number, so
+ * that averages are exact. Started by hooprun with 1, 2, 3 and 5 ranks; exits with 0 if all is
+ * right.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ddp.h"
+
+#define TENSORS 5
+
+static const size_t counts[TENSORS] = {3, 1000, 1, 5000, 77};
+static struct ddp_job *job;
+static int rank, ranks;
+
+/* A program that trains: its tensors, and where their gradients are. */
+struct world {
+    float *values[TENSORS];
+    float *gradients[TENSORS];
+    struct ddp_tensor tensors[TENSORS];
+    struct ddp *ddp;
+};
+
+static void check(bool good, const char *what)
+{
+    if (!good) {
+        fprintf(stderr, "ddp_rank: rank %d of %d: %s\n", rank, ranks, what);
+        exit(1);
+    }
+}
+
+static void world_open(struct world *world, const struct ddp_options *options)
+{
+    static const char *const names[TENSORS] = {"a", "b", "c", "d", "e"};
+    struct problem problem;
+    for (int i = 0; i < TENSORS; i++) {
+        world->values[i] = malloc(counts[i] * sizeof(float));
+        check(world->values[i] != NULL, "no memory");
+        for (size_t at = 0; at < counts[i]; at++) {
+            world->values[i][at] = (float)(rank + 1) * (float)(at % 10);
+        }
+        world->tensors[i] =
+            (struct ddp_tensor){names[i], counts[i], world->values[i], &world->gradients[i]};
+    }
+    world->ddp = ddp_create(job, world->tensors, TENSORS, options, &problem);
+    check(world->ddp != NULL, problem.text);
+    for (int i = 0; i < TENSORS; i++) {
+        for (size_t at = 0; at < counts[i]; at++) {
+            check(world->values[i][at] == (float)(at % 10), "the values are not rank 0's");
+        }
+    }
+}
+
+static void world_close(struct world *world)
+{
+    ddp_destroy(world->ddp);
+    for (int i = 0; i < TENSORS; i++) {
+        free(world->values[i]);
+    }
+}
+
+/* What rank r's gradients are in a step. */
+static float gradient(int r, int i, size_t at, int step)
+{
+    return (float)((r + 1) * (i + 1) + (int)(at % 7) * step);
+}
+
+static void fill(struct world *world, int i, int step)
+{
+    for (size_t at = 0; at < counts[i]; at++) {
+        world->gradients[i][at] = gradient(rank, i, at, step);
+    }
+}
+
+/* The average over all ranks of what those from `first` on have, times `times`. */
+static void check_average(const struct world *world, int i, int step, int first, float times,
+                          double close)
+{
+    for (size_t at = 0; at < counts[i]; at++) {
+        double expected = 0;
+        for (int r = first; r < ranks; r++) {
+            expected += (double)times * gradient(r, i, at, step) / ranks;
+        }
+        check(fabs(world->gradients[i][at] - expected) <= close * expected, "a wrong average");
+    }
+}
+
+/* A step in which the tensors get ready in this order. */
+static void run_step(struct world *world, const int order[TENSORS], int step, struct ddp_step *ret)
+{
+    struct problem problem;
+    ddp_begin(world->ddp, true, rank + step);
+    for (int i = 0; i < TENSORS; i++) {
+        fill(world, order[i], step);
+        ddp_ready(world->ddp, order[i]);
+    }
+    check(ddp_finish(world->ddp, ret, &problem), problem.text);
+}
+
+static void averages(struct ddp_options options, int expected_buckets)
+{
+    static const int order[TENSORS] = {1, 4, 0, 3, 2};
+    struct world world;
+    struct ddp_step step;
+    int bucket_of[TENSORS];
+    world_open(&world, &options);
+    check(ddp_buckets(world.ddp, bucket_of) == expected_buckets, "another number of buckets");
+    check(bucket_of[TENSORS - 1] == 0, "the last tensor is not in the first bucket");
+    for (int k = 1; k < 5; k++) {
+        run_step(&world, order, k, &step);
+        check(step.active == ranks && step.unused == 0, "not all took part");
+        check(fabs(step.loss - (k + (ranks - 1) / 2.0)) < 1e-12, "a wrong mean loss");
+        for (int i = 0; i < TENSORS; i++) {
+            check_average(&world, i, k, 0, 1, options.bf16 ? 1.0 / 100 : 1e-6);
+        }
+    }
+    ddp_buckets(world.ddp, bucket_of);
+    for (int i = 1; i < TENSORS; i++) {
+        check(bucket_of[order[i]] >= bucket_of[order[i - 1]], "buckets do not follow the order");
+    }
+    world_close(&world);
+}
+
+/* The gradients of a batch are set, or added to those before; they get ready from the last on. */
+static void accumulate(struct world *world, bool add)
+{
+    for (int i = TENSORS - 1; i >= 0; i--) {
+        for (size_t at = 0; at < counts[i]; at++) {
+            const float before = add ? world->gradients[i][at] : 0;
+            world->gradients[i][at] = before + gradient(rank, i, at, 1);
+        }
+        ddp_ready(world->ddp, i);
+    }
+}
+
+/* Two batches without sync and one with it. */
+static void accumulation(void)
+{
+    struct world world;
+    struct ddp_step step;
+    struct problem problem;
+    world_open(&world, &ddp_defaults);
+    for (int round = 0; round < 2; round++) {
+        for (int k = 0; k < 3; k++) {
+            ddp_begin(world.ddp, k == 2, 0);
+            accumulate(&world, k > 0);
+        }
+        check(ddp_finish(world.ddp, &step, &problem), problem.text);
+        for (int i = 0; i < TENSORS; i++) {
+            check_average(&world, i, 1, 0, 3, 1e-6);
+        }
+    }
+    world_close(&world);
+}
+
+/* Rank 0 has no gradient for a tensor, in every step; in the last nobody has. */
+static void unused(void)
+{
+    struct world world;
+    struct ddp_step step;
+    struct problem problem;
+    world_open(&world, &ddp_defaults);
+    for (int k = 0; k < 3; k++) {
+        const bool has = k < 2 && rank > 0;
+        ddp_begin(world.ddp, true, 0);
+        for (int i = 0; i < TENSORS; i++) {
+            fill(&world, i, 1);
+            if (i != 3 || has) {
+                ddp_ready(world.ddp, i);
+            }
+        }
+        check(ddp_finish(world.ddp, &step, &problem), problem.text);
+        check(step.unused == (has ? 0 : 1), "unused is miscounted");
+        check(has || strcmp(step.a_name, "d") == 0, "another one is named");
+        check_average(&world, 2, 1, 0, 1, 1e-6);
+        check_average(&world, 3, 1, k < 2 ? 1 : ranks, 1, 1e-6);
+    }
+    world_close(&world);
+}
+
+/* Rank r has r batches, so rank 0 none: all end with the same values, and nobody waits for ever. */
+static void unequal_steps(void)
+{
+    static const int order[TENSORS] = {4, 3, 2, 1, 0};
+    struct world world;
+    struct ddp_step step;
+    struct problem problem;
+    world_open(&world, &ddp_defaults);
+    int k = 1;
+    for (; k <= rank; k++) {
+        run_step(&world, order, k, &step);
+        check(step.active == ranks - k, "another number of ranks is active");
+        check_average(&world, 3, k, k, 1, 1e-6);
+    }
+    for (; ddp_follow(world.ddp, &step, &problem); k++) {
+        check(step.active == ranks - k, "another number of ranks is active");
+        check_average(&world, 3, k, k, 1, 1e-6);
+    }
+    check(problem.text[0] == '\0', problem.text);
+    check(k == ranks, "not every step of the others was followed");
+    world_close(&world);
+}
+
+/* Ranks with other tensors: a sentence, at once, and no hanging. */
+static void other_tensors(void)
+{
+    struct world world;
+    struct problem problem = {""};
+    world_open(&world, &ddp_defaults);
+    world.tensors[2].count = rank == ranks - 1 ? 2 : 1;
+    float two[2] = {0};
+    world.tensors[2].value = two;
+    struct ddp *ddp = ddp_create(job, world.tensors, TENSORS, &ddp_defaults, &problem);
+    check((ddp == NULL) == (ranks > 1), "other tensors were not noticed");
+    check(ranks == 1 || strstr(problem.text, "different operations") != NULL, problem.text);
+    ddp_destroy(ddp);
+    world_close(&world);
+}
+
+int main(void)
+{
+    struct problem problem;
+    job = ddp_job_open(NULL, -1, 0, &problem);
+    check(job != NULL, problem.text);
+    rank = ddp_rank(job);
+    ranks = ddp_ranks(job);
+    struct ddp_options options = ddp_defaults;
+    averages(options, 1);
+    options.first_bucket_bytes = 4;
+    averages(options, 2);
+    options.bucket_bytes = 4;
+    averages(options, TENSORS);
+    options.bf16 = true;
+    averages(options, TENSORS);
+    accumulation();
+    unused();
+    unequal_steps();
+    other_tensors();
+    ddp_job_close(job);
+    return 0;
+}

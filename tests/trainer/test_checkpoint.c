@@ -1,0 +1,289 @@
+/*
+ * Checkpoints: what is read is what was written, damaged files are refused, and whoever cuts a
+ * writing off, wherever, leaves a file that is whole. Cuts are made by ending the process inside of
+ * write(), fsync() and rename(), which the linker leads here (--wrap).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+
+static const struct model small = {
+    .name = "small",
+    .input = {1, 6, 6},
+    .layers = {{LAYER_CONV, "conv1", .out = 3, .kernel = 3},
+               {LAYER_BATCH_NORM, .name = "bn1"},
+               {.kind = LAYER_POOL_RELU},
+               {LAYER_FC, "fc", .out = 4}},
+};
+
+static char folder[] = "/tmp/test_checkpoint_XXXXXX";
+static char path[64], beside[72];
+
+/* ---- Cuts ---------------------------------------------------------------------------------- */
+
+static int calls_left = -1; /* the call after so many ends the process; -1: none does */
+static bool halves;         /* a write that is cut off has written half */
+
+ssize_t __real_write(int fd, const void *data, size_t bytes);
+int __real_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+ssize_t __wrap_write(int fd, const void *data, size_t bytes);
+int __wrap_fsync(int fd);
+int __wrap_rename(const char *from, const char *to);
+
+static bool cut_now(void)
+{
+    return calls_left >= 0 && calls_left-- == 0;
+}
+
+ssize_t __wrap_write(int fd, const void *data, size_t bytes)
+{
+    if (cut_now()) {
+        if (halves) {
+            (void)!__real_write(fd, data, bytes / 2);
+        }
+        _exit(3);
+    }
+    return __real_write(fd, data, bytes);
+}
+
+int __wrap_fsync(int fd)
+{
+    if (cut_now()) {
+        _exit(3);
+    }
+    return __real_fsync(fd);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    if (cut_now()) {
+        _exit(3);
+    }
+    return __real_rename(from, to);
+}
+
+/* ---- A training ---------------------------------------------------------------------------- */
+
+struct bench {
+    struct net *net;
+    struct optimizer optimizer;
+    struct training training;
+    struct progress progress;
+};
+
+static void bench_open(struct bench *bench, enum optimizer_kind kind, uint32_t seed)
+{
+    struct problem problem;
+    struct optimizer_options options = optimizer_defaults;
+    int count = 0;
+    options.kind = kind;
+    options.momentum = 0.9F;
+    bench->net = net_create(&small, 2, NULL, &problem);
+    assert_non_null(bench->net);
+    net_draw(bench->net, seed);
+    struct tensor *tensors = net_tensors(bench->net, &count);
+    assert_true(optimizer_init(&bench->optimizer, &options, tensors, count));
+    for (int k = 0; k < OPTIMIZER_STATES && bench->optimizer.states[k] != NULL; k++) {
+        for (int i = 0; i < count; i++) {
+            for (size_t at = 0; at < tensors[i].count; at++) {
+                bench->optimizer.states[k][i][at] = (float)(seed + at * (size_t)(k + 1));
+            }
+        }
+    }
+    bench->training = (struct training){&small, bench->net, &bench->optimizer};
+    bench->progress = (struct progress){seed, 2, 5, 17};
+}
+
+static void bench_close(struct bench *bench)
+{
+    optimizer_finish(&bench->optimizer);
+    net_destroy(bench->net);
+}
+
+static void save(const struct bench *bench)
+{
+    struct problem problem;
+    if (!checkpoint_write(path, &bench->training, &bench->progress, &problem)) {
+        fail_msg("%s", problem.text);
+    }
+}
+
+/* The first weight of the file, which must be whole: of a bench that was drawn by this seed. */
+static int64_t load(enum optimizer_kind kind)
+{
+    struct bench bench;
+    struct problem problem;
+    bench_open(&bench, kind, 99);
+    if (!checkpoint_read(path, &bench.training, &bench.progress, &problem)) {
+        fail_msg("%s", problem.text);
+    }
+    struct bench same;
+    bench_open(&same, kind, (uint32_t)bench.progress.seed);
+    int count = 0;
+    const struct tensor *got = net_tensors(bench.net, &count);
+    const struct tensor *expected = net_tensors(same.net, &count);
+    for (int i = 0; i < count; i++) {
+        const size_t bytes = got[i].count * sizeof(float);
+        assert_memory_equal(got[i].value, expected[i].value, bytes);
+        for (int k = 0; k < OPTIMIZER_STATES && same.optimizer.states[k] != NULL; k++) {
+            assert_memory_equal(bench.optimizer.states[k][i], same.optimizer.states[k][i], bytes);
+        }
+    }
+    assert_int_equal(bench.progress.epoch, 2);
+    assert_int_equal(bench.progress.batches, 5);
+    assert_int_equal(bench.optimizer.steps, 17);
+    bench_close(&same);
+    bench_close(&bench);
+    return bench.progress.seed;
+}
+
+static void comes_back(void **state)
+{
+    (void)state;
+    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_ADAM; kind++) {
+        struct bench bench;
+        bench_open(&bench, (enum optimizer_kind)kind, 4);
+        save(&bench);
+        assert_int_equal(load((enum optimizer_kind)kind), 4);
+        bench_close(&bench);
+    }
+}
+
+/* Child: writes the second checkpoint over the first one, and ends at call `cut`. Its exit status.
+ */
+static int write_cut(const struct bench *bench, int cut, bool half)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct problem problem;
+        calls_left = cut;
+        halves = half;
+        _exit(checkpoint_write(path, &bench->training, &bench->progress, &problem) ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void cut_anywhere(void **state)
+{
+    (void)state;
+    struct bench first, second;
+    bench_open(&first, OPTIMIZER_SGD, 1);
+    bench_open(&second, OPTIMIZER_SGD, 2);
+    int cut = 0, renewed = 0;
+    for (int status = 3; status == 3; cut++) {
+        save(&first);
+        write_cut(&second, cut, true);
+        const int64_t half = load(OPTIMIZER_SGD);
+        assert_true(half == 1 || half == 2);
+        save(&first);
+        status = write_cut(&second, cut, false);
+        const int64_t seed = load(OPTIMIZER_SGD);
+        assert_true(status == 3 ? seed == 1 || seed == 2 : seed == 2);
+        renewed += seed == 2;
+    }
+    assert_true(cut > 10);     /* header, tensors, fsync, rename, the folder's fsync */
+    assert_true(renewed <= 2); /* after the rename only */
+    bench_close(&first);
+    bench_close(&second);
+}
+
+static void refuse(const char *words)
+{
+    struct bench bench;
+    struct problem problem = {""};
+    bench_open(&bench, OPTIMIZER_SGD, 1);
+    assert_false(checkpoint_read(path, &bench.training, &bench.progress, &problem));
+    bench_close(&bench);
+    if (strstr(problem.text, words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", problem.text, words);
+    }
+}
+
+static void overwrite(long at, const char *bytes)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_true(fputs(bytes, file) >= 0);
+    fclose(file);
+}
+
+static void damaged(void **state)
+{
+    (void)state;
+    struct bench bench;
+    struct stat status;
+    bench_open(&bench, OPTIMIZER_ADAM, 1);
+    save(&bench);
+    refuse("the optimizer is \"adam\", this training's is \"sgd\"");
+    bench_close(&bench);
+    bench_open(&bench, OPTIMIZER_SGD, 1);
+    save(&bench);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(truncate(path, status.st_size - 1), 0);
+    refuse("damaged: optimizer.fc.bias.momentum_buffer lies at");
+    for (off_t length = status.st_size - 200; length > 0; length -= 61) {
+        assert_int_equal(truncate(path, length), 0);
+        refuse("");
+    }
+    assert_int_equal(truncate(path, 5), 0);
+    refuse("no safetensors file, or a damaged one");
+    save(&bench);
+    overwrite(0, "\xff\xff\xff\xff");
+    refuse("no safetensors file, or a damaged one");
+    save(&bench);
+    overwrite(8, "[");
+    refuse("the model is \"\", this training's is \"small\"");
+    unlink(path);
+    refuse("No such file");
+    bench_close(&bench);
+}
+
+static void unwritable(void **state)
+{
+    (void)state;
+    struct bench bench;
+    struct problem problem;
+    bench_open(&bench, OPTIMIZER_SGD, 1);
+    assert_false(checkpoint_write("/nonexistent/x", &bench.training, &bench.progress, &problem));
+    assert_string_equal(problem.text,
+                        "/nonexistent/x can not be written: No such file or directory");
+    bench_close(&bench);
+}
+
+int main(void)
+{
+    if (mkdtemp(folder) == NULL) {
+        perror(folder);
+        return 1;
+    }
+    snprintf(path, sizeof(path), "%s/checkpoint", folder);
+    snprintf(beside, sizeof(beside), "%s.tmp", path);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(comes_back),
+        cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(damaged),
+        cmocka_unit_test(unwritable),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(beside);
+    unlink(path);
+    rmdir(folder);
+    return failed;
+}

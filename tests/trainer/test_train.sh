@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# The program as users run it: what it refuses, and that runs which should have the same bits have them.
+#
+#     test_train.sh HOOPRUN TRAIN MAKE_DIGITS
+set -u
+hooprun=$1 train=$2 make_digits=$3
+box=$(mktemp -d)
+trap 'rm -rf "$box"' EXIT
+failed=0
+export OMP_NUM_THREADS=1
+unset HOOP_ORDER HOOP_TRANSPORT
+
+fail() {
+    echo "FAILED: $1"
+    failed=1
+}
+
+# run RANKS OUT OPTIONS...
+run() {
+    local ranks=$1 out=$2
+    shift 2
+    "$hooprun" -n "$ranks" --timeout 100 "$train" --data "$box/data" "$@" >"$out" 2>&1 ||
+        { fail "$ranks ranks: $*"; cat "$out"; }
+}
+
+# refused CODE WORDS OPTIONS...
+refused() {
+    local code=$1 words=$2 got=0
+    shift 2
+    "$train" "$@" >"$box/out" 2>&1 || got=$?
+    [ "$got" = "$code" ] && grep -qF -- "$words" "$box/out" && return
+    fail "$* returned $got and said:"
+    cat "$box/out"
+}
+
+mkdir "$box/data" "$box/empty"
+"$make_digits" "$box/data" 1500 300 || fail make_digits
+
+refused 2 '--epochs 0: expected a whole number from 1 to' --epochs 0
+refused 2 '--batch-size 6.5: expected a whole number' --batch-size 6.5
+refused 2 '--model lenet: there is no such model' --model lenet
+refused 2 '--optimizer lion: expected sgd or adam' --optimizer lion
+refused 2 '--gamma: no such option' --gamma 1
+refused 2 'more: no argument was expected' more
+refused 2 'needs --world-size and --rank below it, got 2 and 2' --init-method tcp://127.0.0.1:1 --rank 2 --world-size 2
+refused 2 '--resume auto needs --checkpoint FILE' --resume auto
+refused 1 'no train-images-idx3-ubyte in it' --data "$box/empty"
+refused 1 'the model cifar takes images of 3 x 32 x 32, the data has 1 x 28 x 28' --data "$box/data" --model cifar
+refused 1 "$box/none: No such file" --data "$box/data" --resume "$box/none"
+refused 1 '/nonexistent/x can not be written' --data "$box/data" --epochs 1 --train-samples 64 --checkpoint /nonexistent/x
+"$train" --help | grep -q 'mnist-bn' || fail "--help lists no models"
+
+# N ranks with a batch of b are one with N * b: the same loss, at every one of 100 updates.
+run 1 "$box/one" --batch-size 30 --epochs 2 --log-interval 1 --metrics "$box/one.csv"
+run 3 "$box/three" --batch-size 10 --epochs 2 --log-interval 1 --metrics "$box/three.csv"
+paste -d, "$box/one.csv" "$box/three.csv" | awk -F, '$1 == "train" {
+        n++; d = $5 - $12; if (d < 0) d = -d; if (d > 1e-5 || $3 != $10) { print; bad = 1 }
+    } END { exit bad || n != 100 }' || fail "3 ranks have another loss than 1"
+
+# The same bits by every transport.
+for transport in auto tcp; do
+    HOOP_ORDER=rank HOOP_TRANSPORT=$transport run 3 "$box/out" --model linear --batch-size 25 --epochs 1 \
+        --train-samples 900 --checkpoint "$box/$transport"
+done
+cmp "$box/auto" "$box/tcp" || fail "tcp has other bits"
+
+# In parts, with another start, and without: the same file. Accumulation and warm-up count on, too.
+same=(--optimizer adam --lr 0.001 --batch-size 40 --accumulate 2 --warmup 2 --scale-lr --train-samples 800)
+run 2 "$box/out" "${same[@]}" --epochs 3 --checkpoint "$box/whole"
+run 2 "$box/out" "${same[@]}" --epochs 1 --checkpoint "$box/parts"
+run 2 "$box/out" "${same[@]}" --epochs 3 --checkpoint "$box/parts" --resume auto
+cmp "$box/whole" "$box/parts" || fail "a training in parts has other bits"
+grep -q 'Train Epoch: 1 ' "$box/out" && fail "the training began again"
+
+# A rank is killed in the middle; the job starts again and carries on from the last checkpoint.
+cat >"$box/once" <<'TEXT'
+#!/bin/sh
+# once FLAG COMMAND...: the first rank 1 that finds no FLAG is killed while it trains.
+flag=$1
+shift
+[ "$RANK" = 1 ] && [ ! -e "$flag" ] || exec "$@"
+"$@" &
+until grep -q . "$flag.checkpoint" 2>/dev/null; do sleep 0.05; done
+: >"$flag"
+kill -9 $!
+wait $!
+TEXT
+chmod +x "$box/once"
+"$hooprun" -n 2 --timeout 100 --max-restarts 1 "$box/once" "$box/flag" "$train" --data "$box/data" \
+    "${same[@]}" --epochs 3 --checkpoint "$box/flag.checkpoint" --checkpoint-every 2 --resume auto \
+    >"$box/out" 2>&1 || { fail "the restarted job"; cat "$box/out"; }
+[ -e "$box/flag" ] || fail "no rank was killed"
+cmp "$box/whole" "$box/flag.checkpoint" || fail "the restarted job has other bits"
+
+# By an url instead of a launcher; unequal ranks, which nothing waits for; bf16; what is printed and kept.
+for rank in 0 1; do
+    "$train" --data "$box/data" --init-method "file://$box/place" --rank $rank --world-size 2 \
+        --train-samples 999 --batch-size 4 --epochs 1 --model mnist-bn --bf16 --lr 0.05 \
+        --metrics "$box/url.jsonl" >"$box/url$rank" 2>&1 &
+done
+wait
+[ -s "$box/url1" ] && fail "rank 1 speaks"
+for line in '^Train Epoch: 1 \[8/999 (0%)\]	Loss: [0-9.]*$' '^Train Epoch: 1 \[960/999 (96%)\]	Loss:' \
+    '^Test set: Average loss: [0-9.]*, Accuracy: [0-9]*/300 ([0-9.]*%)$' '^Epoch 1 of 1 took [0-9.]*s$' \
+    '^Time of rank 0: .* waiting for gradients ' '^Total time= [0-9.]*s$'; do
+    grep -q "$line" "$box/url0" || { fail "there is no line $line"; cat "$box/url0"; }
+done
+[ "$(tail -n 1 "$box/url.jsonl" | python3 -c 'import json, sys; print(json.loads(input())["accuracy"] > 0.6)')" = True ] ||
+    { fail "nothing was learnt"; tail -n 3 "$box/url.jsonl"; }
+[ "$failed" = 0 ] && echo "all right"
+exit $failed
