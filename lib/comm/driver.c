@@ -69,8 +69,11 @@ static void driver_fail(struct hoop_comm *comm)
     hoop_links_finish(&comm->links, true);
     const int culprit = cause.code == HOOP_REMOTE_ERROR ? cause.rank : -1;
     const bool out = hoop_operation_cancel(operation, culprit, comm->op_timeout_ms) == HOOP_OK;
-    hoop_failure_set(&comm->failure, cause.code, cause.rank, "rank %u: %s: %s%s%s", comm->rank,
-                     what, cause.text, out ? "" : "; ", out ? "" : hoop_thread_error());
+    /* whom it waited for explains no mismatch, and would take the room of where it was called */
+    const bool waits = cause.code != HOOP_MISMATCH;
+    hoop_failure_set(&comm->failure, cause.code, cause.rank, "rank %u: %s%s%s%s%s", comm->rank,
+                     waits ? what : "", waits ? ": " : "", cause.text, out ? "" : "; ",
+                     out ? "" : hoop_thread_error());
     atomic_store_explicit(&comm->failed, comm->failure.code, memory_order_release);
     hoop_log(HOOP_LOG_ERROR, HOOP_LOG_COMM, "%s", comm->failure.text);
     driver_report(comm);
