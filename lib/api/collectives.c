@@ -7,7 +7,7 @@
 #include "base/collective.h"
 #include "comm/comm.h"
 #include "comm/ops.h"
-#include "runtime/cuda.h"
+#include "memory/cuda.h"
 #include <assert.h>
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Streams of CUDA (see device_stream.h). */
 #include "api/device_stream.h"
 
-#include "runtime/cuda.h"
+#include "memory/cuda.h"
 
 hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t stream)
 {

@@ -3,7 +3,7 @@
 
 #include "api/device_stream.h"
 #include "base/clock.h"
-#include "runtime/cuda.h"
+#include "memory/cuda.h"
 #include "stream/handle.h"
 #include "stream/progress.h"
 

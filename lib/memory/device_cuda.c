@@ -2,9 +2,9 @@
  * Memory of CUDA devices. It is not shown to other processes in this version: nobody is given a
  * descriptor of it, and none is taken.
  */
+#include "memory/cuda.h"
 #include "memory/device.h"
 #include "memory/device_kinds.h"
-#include "runtime/cuda.h"
 
 static hoop_result_t cuda_alloc(uint64_t bytes, void **ret_ptr, int *ret_fd)
 {

@@ -1,5 +1,5 @@
-/* The cost model (see cost.h). */
-#include "operation/cost.h"
+/* The cost model (see plan.h). */
+#include "operation/plan.h"
 
 #include <assert.h>
 

@@ -1,5 +1,5 @@
 /*
- * Plans: which algorithm an operation uses, with which parameters. The cost model (cost.h) over a
+ * Plans: which algorithm an operation uses, with which parameters. The cost model (cost.c) over a
  * fixed list of candidates, the same on every rank and in every run, so that two runs agree; every
  * input of the choice is one that all ranks know to be equal (the signature, the settings agreed at
  * init, the announcements of all ranks).
@@ -9,7 +9,6 @@
 
 #include "algo/step.h"
 #include "membership/membership.h"
-#include "operation/cost.h"
 #include "transports/signature.h"
 
 /* What is known of an operation before the choice: a plan without an algorithm. */
@@ -57,5 +56,24 @@ void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
 /* The same of sends and receives that run at once, of at most so many bytes one way. */
 uint64_t hoop_plan_transfer_cost(const struct hoop_agreement *agreed, bool over_links,
                                  uint64_t bytes);
+
+/*
+ * The cost model: what an algorithm would take for a plan, from rounds, bytes and the constants of
+ * a class of connections. Whole numbers only, so that all ranks and all builds agree.
+ *
+ *     time = rounds * latency + bytes sent / rate + bytes folded or copied / rate
+ */
+enum hoop_cost_class {
+    HOOP_COST_MEMORY,         /* shared memory, a CPU for every rank */
+    HOOP_COST_OVERSUBSCRIBED, /* shared memory, ranks that outnumber CPUs */
+    HOOP_COST_LINKS,          /* links over TCP, or as if */
+    HOOP_COST_CLASSES
+};
+
+/* ns that plan->algo would take for the plan's collective, n and count. */
+uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uint64_t chunk_bytes);
+
+/* ns of a message over a link of this class; through memory it is copied twice. */
+uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes);
 
 #endif

@@ -15,7 +15,7 @@
 #ifndef HOOP_STAGING_H
 #define HOOP_STAGING_H
 
-#include "runtime/cuda.h"
+#include "memory/cuda.h"
 #include "runtime/wait.h"
 
 struct hoop_staging_piece;

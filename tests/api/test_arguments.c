@@ -121,8 +121,8 @@ static void test_scalars(void **state)
     ARGUMENT("residence is 9", hoop_red_op_create_pre_mul_sum(&out.op, &two, HOOP_FLOAT,
                                                               (hoop_scalar_residence_t)9, comm));
     ARGUMENT("comm is NULL", hoop_red_op_create_pre_mul_sum(&out.op, &two, HOOP_FLOAT, here, NULL));
-    LACKING("host",
-            hoop_red_op_create_pre_mul_sum(&out.op, &two, HOOP_FLOAT, HOOP_SCALAR_DEVICE, comm));
+    ARGUMENT("is not memory of a device",
+             hoop_red_op_create_pre_mul_sum(&out.op, &two, HOOP_FLOAT, HOOP_SCALAR_DEVICE, comm));
     ARGUMENT("comm is NULL", hoop_red_op_destroy((hoop_red_op_t)5, NULL));
     ARGUMENT("op is 5", hoop_red_op_destroy((hoop_red_op_t)5, comm));
     ARGUMENT("op is 0", hoop_red_op_destroy(HOOP_SUM, comm));

@@ -1,7 +1,7 @@
 /* A CUDA driver for tests (see fake_cuda.h). */
 #include "fakes/fake_cuda.h"
 
-#include "runtime/cuda.h"
+#include "memory/cuda.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

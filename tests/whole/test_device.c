@@ -12,7 +12,7 @@
 
 #include "fakes/fake_cuda.h"
 #include "hoop.h"
-#include "runtime/cuda.h"
+#include "memory/cuda.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -18,8 +18,8 @@
 #include "fakes/fake_cuda.h"
 #include "fakes/reference.h"
 #include "hoop.h"
+#include "memory/cuda.h"
 #include "reduce/reduce.h"
-#include "runtime/cuda.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

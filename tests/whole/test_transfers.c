@@ -300,7 +300,7 @@ static void test_vector_arguments(void **state)
         const char *says;
     } wrongs[] = {
         {out, some, at, in, some, at, HOOP_UINT32, true, false, "comm is NULL"},
-        {out, some, at, in, some, at, HOOP_UINT32, false, true, "streams"},
+        {out, some, at, in, some, at, HOOP_UINT32, false, true, "is not of hoop_stream_create()"},
         {out, some, at, in, some, at, HOOP_NUM_DATATYPES, false, false, "datatype is 12"},
         {out, some, at, in, some, at, -1, false, false, "datatype is -1"},
         {NULL, some, at, in, some, at, HOOP_UINT32, false, false, "sendbuff is NULL"},
@@ -324,7 +324,9 @@ static void test_vector_arguments(void **state)
             wrongs[i].stream ? (hoop_stream_t)(void *)out : NULL);
         assert_int_equal(result, wrongs[i].stream ? HOOP_UNSUPPORTED : HOOP_INVALID_ARGUMENT);
         assert_non_null(strstr(hoop_get_last_error(NULL), "hoop_alltoallv"));
-        assert_non_null(strstr(hoop_get_last_error(NULL), wrongs[i].says));
+        if (strstr(hoop_get_last_error(NULL), wrongs[i].says) == NULL) {
+            fail_msg("\"%s\" has no \"%s\"", hoop_get_last_error(NULL), wrongs[i].says);
+        }
     }
     /* What is sent may be sent twice; who has nothing needs no memory. */
     hoop_group_start();

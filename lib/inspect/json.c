@@ -1,5 +1,5 @@
 /* The JSON writer. Everything goes through json_put(), which alone touches the buffer. */
-#include "api/json.h"
+#include "inspect/json.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * lib/base: the JSON writer. Every text is written into buffers of every size, so that each cut
  * falls everywhere; the byte behind each buffer must stay.
  */
-#include "api/json.h"
+#include "inspect/json.h"
 #include <float.h>
 #include <locale.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* hoop_info_json() and hoop_explain_json(): what can be seen from outside. */
-#include "api/json.h"
 #include "comm/comm.h"
+#include "inspect/json.h"
 #include "memory/region.h"
 #include "net/interface.h"
 #include "transports/transport.h"

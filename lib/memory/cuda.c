@@ -1,5 +1,5 @@
 /* The CUDA driver (see cuda.h). */
-#include "runtime/cuda.h"
+#include "memory/cuda.h"
 
 #include "base/log.h"
 #include "base/settings.h"
