@@ -6,6 +6,7 @@ struct hoop_transport;
 
 extern const struct hoop_transport hoop_transport_inproc;
 extern const struct hoop_transport hoop_transport_shm;
+extern const struct hoop_transport hoop_transport_rdma;
 extern const struct hoop_transport hoop_transport_tcp;
 
 #endif

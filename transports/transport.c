@@ -6,10 +6,7 @@
 #include <string.h>
 
 const struct hoop_transport *const hoop_transports[] = {
-    &hoop_transport_inproc,
-    &hoop_transport_shm,
-    &hoop_transport_tcp,
-    NULL,
+    &hoop_transport_inproc, &hoop_transport_shm, &hoop_transport_tcp, &hoop_transport_rdma, NULL,
 };
 
 const struct hoop_transport *(*hoop_transport_decorate)(const struct hoop_transport *);

@@ -105,6 +105,16 @@ struct hoop_link_params {
     hoop_result_t (*stream)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                             const struct hoop_address *address, int *ret_fd,
                             struct hoop_secret *ret_key);
+    /*
+     * For transports whose receiver must be there before anything is sent; given by the comm. The
+     * receiver's end says that it is bound, through the control plane; the sender's asks whether
+     * the other end has said so, until it has.
+     */
+    void (*say_bound)(void *arg, uint32_t peer, uint32_t lane);
+    bool (*is_bound)(void *arg, uint32_t peer, uint32_t lane);
+    /* Set while the thread that drives this end sleeps, or is about to look for the last time.
+     * NULL: it may be so at any time. */
+    const _Atomic uint8_t *sleeping;
     void *arg;
 };
 
@@ -133,7 +143,8 @@ struct hoop_link {
     bool bound;
 };
 
-/* All transports in order of preference, NULL at the end: inproc, shm, tcp. */
+/* All transports in order of preference, NULL at the end: inproc, shm, tcp; and rdma, which is used
+ * where it is asked for by name. */
 extern const struct hoop_transport *const hoop_transports[];
 
 /* The first transport in the table that reaches; NULL: none. */
@@ -174,8 +185,8 @@ bool hoop_link_progress(struct hoop_link *link);
 
 /*
  * A descriptor to be watched, edge-triggered, for reading and writing: an event there says that
- * progress may move something. It changes no more once the link is bound. -1: wake() is called
- * instead.
+ * progress may move something. It changes no more once the link is bound; links of one comm may
+ * share it. -1: wake() is called instead.
  */
 int hoop_link_watch_fd(struct hoop_link *link);
 

@@ -28,7 +28,7 @@ enum hoop_algo {
     HOOP_ALGO_COUNT
 };
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
-enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP };
+enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP, HOOP_TRANSPORT_RDMA };
 enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_MAC };
 
 /*
@@ -57,12 +57,12 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
         bruck_bytes, "HOOP_BRUCK_BYTES", 65536, 0, 1048576,                                        \
         "over links, the largest vector of which every rank sends every other a copy; the same "   \
         "on all ranks")                                                                            \
-    CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp",                           \
-           "tcp: all data go over TCP, also between ranks that share a machine; the same on all "  \
-           "ranks")                                                                                \
+    CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp rdma",                      \
+           "tcp, rdma: all data go that way, also between ranks that share a machine; the same "   \
+           "on all ranks")                                                                         \
     CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off mac",                              \
-           "how the receiver of a chunk over TCP checks its bytes: the first two find accidents, " \
-           "mac forgers too; the same on all ranks")
+           "how the receiver of a chunk over a network checks its bytes: the first two find "      \
+           "accidents, mac forgers too, over TCP only; the same on all ranks")
 
 #define HOOP_SETTINGS(NUMBER, CHOICE, STRING, SECRET)                                              \
     CHOICE(debug, "HOOP_DEBUG", HOOP_LOG_WARN, "none error warn info trace", "what is logged")     \
@@ -105,6 +105,18 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "url; unset: MASTER_PORT for the root, else any that is free")                          \
     NUMBER(socket_buffer_bytes, "HOOP_SOCKET_BUFFER_BYTES", 0, 0, 268435456,                       \
            "send and receive buffer of a data connection; 0: as the kernel sees fit")              \
+    STRING(ib_hca, "HOOP_IB_HCA",                                                                  \
+           "RDMA devices that may be used: comma list of prefixes, each with or without :port; "   \
+           "^ before the list: all but these; = : whole names")                                    \
+    STRING(ib_gid_index, "HOOP_IB_GID_INDEX",                                                      \
+           "the GID of the RDMA port, by its index; unset or -1: RoCE v2 with IPv4, if there is "  \
+           "one")                                                                                  \
+    NUMBER(ib_tc, "HOOP_IB_TC", 0, 0, 255, "traffic class of packets over RDMA")                   \
+    NUMBER(ib_timeout, "HOOP_IB_TIMEOUT", 17, 1, 31,                                               \
+           "an RDMA packet that is not acknowledged is sent again after 4.096 us times 2 to the "  \
+           "power of this")                                                                        \
+    NUMBER(ib_retry_cnt, "HOOP_IB_RETRY_CNT", 6, 0, 7,                                             \
+           "how often, before the peer counts as out of reach; some devices take 7 for ever")      \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
            "ranks with different ones count as on different machines; unset: as they are")         \
     STRING(cuda, "HOOP_CUDA",                                                                      \
@@ -135,6 +147,8 @@ struct hoop_agreement {
 #undef HOOP_AGREED
     /* not compared: does a rank see fewer CPUs than ranks? Once the comm is there: does any? */
     uint64_t oversubscribed;
+    /* nor this: does a rank have no RDMA for other machines? Once the comm is there: does any? */
+    uint64_t no_rdma;
 };
 
 /* The first setting in which two ranks differ, and its value on each, as text. */

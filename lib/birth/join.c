@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "transports/rdma.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,6 +188,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .segment_bytes = hoop_board_bytes(options->n),
         .agreement = options->agreed,
         .oversubscribed = join_local_ranks(options->n) > hoop_usable_cpus(),
+        .no_rdma = !hoop_rdma_is_usable(&options->agreed, options->rank),
         .wake_fd = comm->sleeper.wake_fd,
     };
     memcpy(join.comm_name, options->name, sizeof(join.comm_name));
@@ -294,6 +296,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     comm->spans = roster->machines > 1;
     hoop_history_init(&comm->history);
     comm->agreed.oversubscribed = oversubscribed;
+    comm->agreed.no_rdma = roster->no_rdma;
     comm->spin_ns = oversubscribed ? 0 : hoop_settings()->spin_us * 1000;
     comm->roomy = comm->spin_ns != 0 && 2 * join_local_ranks(roster->here) <= hoop_usable_cpus();
     result = join_prepare(comm, roster);

@@ -141,6 +141,24 @@ static hoop_result_t links_stream(void *arg, uint32_t peer, uint32_t lane, bool 
     return result;
 }
 
+/* hoop_link_params.say_bound: a second blob, which the sender does not look into. */
+static void links_say_bound(void *arg, uint32_t peer, uint32_t lane)
+{
+    const struct links_entry *entry = arg;
+    const struct hoop_blob word = {.bytes = 0};
+    hoop_member_send_blob(entry->links->env.member, peer, lane, false, &word);
+}
+
+/* hoop_link_params.is_bound */
+static bool links_is_bound(void *arg, uint32_t peer, uint32_t lane)
+{
+    const struct links_entry *entry = arg;
+    const struct hoop_event key = {.kind = HOOP_EVENT_BLOB, .rank = peer, .id = lane, .part = true};
+    struct hoop_event *event = hoop_events_take(entry->links->env.events, &key);
+    free(event);
+    return event != NULL;
+}
+
 /* hoop_link_params.wake */
 static void links_wake(void *arg, uint32_t peer)
 {
@@ -165,6 +183,18 @@ static struct links_entry *links_entry(struct hoop_links *links, uint32_t peer, 
     return entry;
 }
 
+static const struct hoop_transport *links_transport(const struct hoop_agreement *agreed,
+                                                    const struct hoop_peer *other)
+{
+    if (agreed->transport == HOOP_TRANSPORT_TCP) {
+        return hoop_transport_named("tcp");
+    }
+    const bool between = !other->same_process && !other->same_machine && agreed->no_rdma == 0;
+    return agreed->transport == HOOP_TRANSPORT_RDMA || between
+               ? hoop_transport_named("rdma")
+               : hoop_transport_for(other->same_process, other->same_machine);
+}
+
 static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint32_t lane,
                                   bool sending)
 {
@@ -184,15 +214,15 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
         .buffer_bytes = hoop_settings()->socket_buffer_bytes,
         .data_address = links_data_address,
         .stream = links_stream,
+        .say_bound = links_say_bound,
+        .is_bound = links_is_bound,
+        .sleeping = env->sleeper->sleeping,
         .import = links_import,
         .wake = links_wake,
         .arg = entry,
     };
     struct hoop_blob blob;
-    const struct hoop_transport *transport =
-        env->agreed->transport == HOOP_TRANSPORT_TCP
-            ? hoop_transport_named("tcp")
-            : hoop_transport_for(other->same_process, other->same_machine);
+    const struct hoop_transport *transport = links_transport(env->agreed, other);
     if (transport == NULL) {
         return hoop_failure_set(env->failure, HOOP_INTERNAL_ERROR, (int)peer,
                                 "no transport reaches rank %u", peer);
@@ -216,7 +246,8 @@ static hoop_result_t links_watch(struct hoop_sleeper *sleeper, struct hoop_link 
         return HOOP_OK;
     }
     sleeper->has_sockets = true;
-    if (epoll_ctl(sleeper->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    const bool added = epoll_ctl(sleeper->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+    if (!added && errno != EEXIST) { /* another link of the comm may have the same */
         const int err = errno;
         return hoop_error(hoop_from_errno(err), "epoll_ctl: %s", hoop_errno_name(err));
     }
@@ -292,6 +323,11 @@ static bool links_is_stuck(struct links_entry *entry, uint32_t rank, uint64_t no
                            uint64_t dead_after_ms, struct hoop_failure *ret)
 {
     uint64_t bytes = 0;
+    if (entry->link != NULL && entry->link->failure.code != HOOP_OK) {
+        const struct hoop_failure *failure = &entry->link->failure;
+        hoop_failure_set(ret, failure->code, failure->rank, "%s", failure->text);
+        return true;
+    }
     const uint64_t ms =
         entry->link != NULL ? links_stuck_ns(entry, now, &bytes) / HOOP_NS_PER_MS : 0;
     if (ms <= dead_after_ms) {

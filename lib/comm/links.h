@@ -48,9 +48,10 @@ static inline void hoop_links_begin_wait(struct hoop_links *links)
 }
 
 /*
- * While it waits: has a peer acknowledged nothing of what a link sent it, for longer than
- * dead_after_ms? That is a network that loses packets, and only data may show it: heartbeats are
- * small, and go other ways. Looks ten times in dead_after_ms; *ret says who and how much.
+ * While it waits: has a link failed after what was sent had been reported as done? Or has a peer
+ * acknowledged nothing of what a link sent it, for longer than dead_after_ms? That is a network
+ * that loses packets, and only data may show it: heartbeats are small, and go other ways. Looks ten
+ * times in dead_after_ms; *ret says who and how much.
  */
 bool hoop_links_are_stuck(struct hoop_links *links, uint64_t dead_after_ms,
                           struct hoop_failure *ret);

@@ -109,6 +109,7 @@ static const char *frame_check_join(const union hoop_frame *frame)
            : m->process == 0 || m->pid <= 0                                    ? "process"
            : m->no_membarrier > 1                                              ? "no_membarrier"
            : m->agreed.oversubscribed > 1                                      ? "oversubscribed"
+           : m->agreed.no_rdma > 1                                             ? "no_rdma"
            : !timed                                                            ? "time"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
            : !named                                                            ? "name"
@@ -123,7 +124,7 @@ static const char *frame_check_roster(const union hoop_frame *frame)
            : m->need_fence > 1                                                 ? "need_fence"
            : m->oversubscribed > 1                                             ? "oversubscribed"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
-           : !frame_between(m->machines, 1, m->n) || m->reserved != 0          ? "machines"
+           : !frame_between(m->machines, 1, m->n) || m->no_rdma > 1            ? "machines"
            : !hoop_address_is_valid(&m->address) || m->address.port != 0       ? "address"
            : !frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS)            ? "time"
                                                                                : NULL;

@@ -150,10 +150,10 @@ struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
     uint32_t need_fence;
     uint32_t oversubscribed; /* some rank does */
     uint64_t segment_bytes;
-    uint64_t server;        /* hoop_process_id() where the leader is */
-    uint64_t dead_after_ms; /* the smallest of all ranks: how often to give a sign of life */
-    uint32_t machines;      /* how many the ranks are on */
-    uint32_t reserved;
+    uint64_t server;             /* hoop_process_id() where the leader is */
+    uint64_t dead_after_ms;      /* the smallest of all ranks: how often to give a sign of life */
+    uint32_t machines;           /* how many the ranks are on */
+    uint32_t no_rdma;            /* some rank has none */
     struct hoop_address address; /* of the receiver's machine, port 0: how the others reach it */
 };
 

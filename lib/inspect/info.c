@@ -3,9 +3,11 @@
 #include "inspect/json.h"
 #include "memory/region.h"
 #include "net/interface.h"
+#include "transports/rdma.h"
 #include "transports/transport.h"
 #include <assert.h>
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,6 +41,78 @@ static void info_network(struct hoop_json *json)
     hoop_json_array_end(json);
 }
 
+/* "1 RoCE v2 00000000000000000000ffff0a4d0001" */
+static size_t info_gid(const struct hoop_gid *gid, char *buf, size_t bytes)
+{
+    static const char *const types[] = {"InfiniBand", "RoCE v1", "RoCE v2"};
+    size_t at = (size_t)snprintf(buf, bytes, "%u %s ", gid->index,
+                                 (unsigned)gid->type < 3 ? types[gid->type] : "unknown");
+    for (size_t k = 0; k < HOOP_GID_BYTES; k++) {
+        at += (size_t)snprintf(buf + at, bytes - at, "%02x", gid->raw[k]);
+    }
+    return at;
+}
+
+/* The one that is used, and all. */
+static void info_gids(struct hoop_json *json, const struct hoop_verbs_port *port,
+                      const struct hoop_gid *used)
+{
+    char text[HOOP_VERBS_GIDS * 64] = "";
+    size_t at = 0;
+    if (used != NULL) {
+        (void)info_gid(used, text, sizeof(text));
+    }
+    hoop_json_key(json, "gid");
+    hoop_json_string(json, text);
+    for (uint32_t i = 0; i < port->gid_count; i++) {
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s", i > 0 ? "; " : "");
+        at += info_gid(&port->gids[i], text + at, sizeof(text) - at);
+    }
+    hoop_json_key(json, "gids");
+    hoop_json_string(json, at > 0 ? text : "");
+}
+
+static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port,
+                      const struct hoop_rdma_rules *rules)
+{
+    const char *refusal = hoop_rdma_refusal(port, rules);
+    const struct hoop_gid *gid = hoop_rdma_gid(port, rules);
+    hoop_json_object(json);
+    hoop_json_key(json, "device");
+    hoop_json_string(json, port->device);
+    hoop_json_key(json, "port");
+    hoop_json_uint(json, port->port);
+    hoop_json_key(json, "state");
+    hoop_json_string(json, port->state);
+    hoop_json_key(json, "link_layer");
+    hoop_json_string(json, port->ethernet ? "Ethernet" : "InfiniBand");
+    hoop_json_key(json, "mtu");
+    hoop_json_uint(json, UINT64_C(128) << port->mtu);
+    info_gids(json, port, gid);
+    hoop_json_key(json, "usable");
+    hoop_json_bool(json, refusal == NULL);
+    hoop_json_key(json, "why_not");
+    hoop_json_string(json, refusal != NULL ? refusal : "");
+    hoop_json_object_end(json);
+}
+
+/* What RDMA there is; "" or why there is none. */
+static void info_rdma(struct hoop_json *json)
+{
+    const struct hoop_rdma_rules rules = hoop_rdma_rules();
+    const struct hoop_verbs_port *ports = NULL;
+    uint32_t count = 0;
+    const bool there = hoop_rdma_ports(&ports, &count) != NULL;
+    hoop_json_key(json, "rdma");
+    hoop_json_string(json, there ? "" : hoop_thread_error());
+    hoop_json_key(json, "rdma_ports");
+    hoop_json_array(json);
+    for (uint32_t i = 0; i < count; i++) {
+        info_port(json, &ports[i], &rules);
+    }
+    hoop_json_array_end(json);
+}
+
 static void info_process(struct hoop_json *json)
 {
     struct hoop_region_stats stats;
@@ -60,6 +134,7 @@ static void info_process(struct hoop_json *json)
     hoop_json_key(json, "import_bytes");
     hoop_json_uint(json, stats.import_bytes);
     info_network(json);
+    info_rdma(json);
 }
 
 /* The last operations, oldest first. Read while the driver may write: a line may be of two. */

@@ -171,6 +171,7 @@ static void member_say_join(struct hoop_member *member)
     m->segment_bytes = join->segment_bytes;
     m->agreed = join->agreement;
     m->agreed.oversubscribed = join->oversubscribed ? 1 : 0;
+    m->agreed.no_rdma = join->no_rdma ? 1 : 0;
     if (gethostname(m->host, sizeof(m->host) - 1) != 0) {
         (void)snprintf(m->host, sizeof(m->host), "unknown");
     }

@@ -76,6 +76,7 @@ struct hoop_join {
     uint64_t segment_bytes; /* of the comm's shared memory; the same from all ranks */
     struct hoop_agreement agreement;
     bool oversubscribed; /* I see fewer CPUs than ranks on this machine */
+    bool no_rdma;        /* I cannot reach other machines by RDMA */
     int wake_fd; /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
     char comm_name[HOOP_COMM_NAME_BYTES];
 };
@@ -99,6 +100,7 @@ struct hoop_roster {
     uint64_t dead_after_ms; /* the smallest of all ranks */
     bool need_fence;        /* some process has no membarrier: publishers fence themselves */
     bool oversubscribed;    /* some rank sees fewer CPUs than ranks on this machine */
+    bool no_rdma;           /* some rank has none */
     void
         *segment; /* this machine's shared memory, mapped, zeroed at birth, not inherited by fork */
     uint64_t segment_bytes;

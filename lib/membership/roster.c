@@ -104,6 +104,7 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     roster->n = frame->n;
     roster->need_fence = frame->need_fence != 0;
     roster->oversubscribed = frame->oversubscribed != 0;
+    roster->no_rdma = frame->no_rdma != 0;
     roster->segment_bytes = frame->segment_bytes;
     member->server = frame->server;
     roster->machines = frame->machines;

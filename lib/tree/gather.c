@@ -223,6 +223,7 @@ hoop_result_t hoop_gather_roster(const struct hoop_gather *gather, uint32_t mach
         const struct hoop_frame_join *join = gather->joins[rank];
         roster->need_fence |= join->no_membarrier;
         roster->oversubscribed |= join->agreed.oversubscribed;
+        roster->no_rdma |= join->agreed.no_rdma;
         if (join->dead_after_ms < roster->dead_after_ms) {
             roster->dead_after_ms = join->dead_after_ms;
         }

@@ -56,11 +56,13 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(JOIN, join.n, HOOP_MAX_RANKS + 1)                                                            \
     X(JOIN, join.no_membarrier, 2)                                                                 \
     X(JOIN, join.agreed.oversubscribed, 2)                                                         \
+    X(JOIN, join.agreed.no_rdma, 2)                                                                \
     X(PLACE, place.machine, HOOP_MAX_RANKS)                                                        \
     X(PLACE, place.machines, HOOP_MAX_RANKS + 1)                                                   \
     X(ROSTER, roster.n, HOOP_MAX_RANKS + 1)                                                        \
     X(ROSTER, roster.need_fence, 2)                                                                \
     X(ROSTER, roster.oversubscribed, 2)                                                            \
+    X(ROSTER, roster.no_rdma, 2)                                                                   \
     X(ROSTER, roster.machines, HOOP_MAX_RANKS + 1)                                                 \
     X(ROSTER_PART, part.first, HOOP_MAX_RANKS)                                                     \
     X(ROSTER_PART, part.count, HOOP_MAX_FDS + 1)                                                   \

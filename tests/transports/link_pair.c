@@ -1,12 +1,16 @@
 /* See link_pair.h. */
 #include "transports/link_pair.h"
 #include "base/clock.h"
+#include "fakes/fake_verbs.h"
 #include "fakes/faulty.h"
 #include "memory/region.h"
+#include "runtime/wait.h"
 #include "runtime/watch.h"
+#include "transports/rdma.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,6 +29,11 @@ static void pair_region_died(uint64_t id, uint32_t generation)
     hoop_region_forget(PAIR_OTHER_PROCESS, id, generation);
 }
 
+bool pair_has_device(void)
+{
+    return getenv("HOOP_TEST_RDMA_DEVICE") != NULL;
+}
+
 const struct hoop_transport *pair_transport(int argc, char **argv)
 {
     const struct hoop_transport *const *at = hoop_transports;
@@ -32,6 +41,9 @@ const struct hoop_transport *pair_transport(int argc, char **argv)
         at++;
     }
     hoop_region_on_death(pair_region_died);
+    if (*at != NULL && strcmp((*at)->name, "rdma") == 0 && !pair_has_device()) {
+        hoop_rdma_verbs = &fake_verbs;
+    }
     const bool faulty = argc == 3 && strcmp(argv[2], "faulty") == 0;
     if (*at == NULL || argc > 3 || (argc == 3 && !faulty)) {
         return NULL;
@@ -61,6 +73,20 @@ static hoop_result_t pair_import(void *arg, uint32_t peer, uint64_t region_id, u
         result = hoop_region_import(PAIR_OTHER_PROCESS, region_id, generation, kind, bytes, fd);
     }
     return result == HOOP_OK ? HOOP_AGAIN : result;
+}
+
+static void pair_say_bound(void *arg, uint32_t peer, uint32_t lane)
+{
+    (void)peer;
+    (void)lane;
+    atomic_store(&((struct pair *)arg)->bound, true);
+}
+
+static bool pair_is_bound(void *arg, uint32_t peer, uint32_t lane)
+{
+    (void)peer;
+    (void)lane;
+    return atomic_load(&((struct pair *)arg)->bound);
 }
 
 static void pair_wake(void *arg, uint32_t peer)
@@ -174,6 +200,8 @@ struct hoop_link_params pair_params(struct pair *pair, bool sending)
         .wake = pair_wake,
         .data_address = pair_dock,
         .stream = pair_stream,
+        .say_bound = pair_say_bound,
+        .is_bound = pair_is_bound,
         .arg = pair,
     };
 }
@@ -259,6 +287,16 @@ void item_fill(struct item *item, void *data, size_t bytes, uint32_t number)
                                    .done = item_done}};
 }
 
+static void pair_progress(struct pair *pair)
+{
+    if (pair->sender != NULL) {
+        (void)hoop_link_progress(pair->sender);
+    }
+    if (pair->receiver != NULL) {
+        (void)hoop_link_progress(pair->receiver);
+    }
+}
+
 hoop_result_t pair_send(struct pair *pair, struct item *item, const void *data, size_t bytes,
                         uint32_t number)
 {
@@ -267,7 +305,7 @@ hoop_result_t pair_send(struct pair *pair, struct item *item, const void *data, 
     for (int i = 0; result == HOOP_AGAIN && i < PAIR_TRIES; i++) {
         result = hoop_link_send(pair->sender, &item->xfer);
         if (result == HOOP_AGAIN) {
-            (void)hoop_link_progress(pair->sender);
+            pair_progress(pair);
         }
     }
     return result;
@@ -285,16 +323,6 @@ hoop_result_t pair_recv(struct pair *pair, struct item *item, void *data, size_t
         }
     }
     return result;
-}
-
-static void pair_progress(struct pair *pair)
-{
-    if (pair->sender != NULL) {
-        (void)hoop_link_progress(pair->sender);
-    }
-    if (pair->receiver != NULL) {
-        (void)hoop_link_progress(pair->receiver);
-    }
 }
 
 bool pair_until_done(struct pair *pair, const struct item *item)
@@ -319,6 +347,9 @@ void pair_settle(struct pair *pair)
         pair_progress(pair);
         while (!pair_is_quiet(pair) && hoop_now_ns() < deadline) {
             sched_yield();
+        }
+        if (pair_has_device() && strcmp(pair->transport->name, "rdma") == 0) {
+            hoop_wait_briefly(); /* nobody says when a device is through */
         }
     }
 }

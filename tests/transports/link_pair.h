@@ -11,6 +11,7 @@
 #define LINK_PAIR_H
 
 #include "transports/transport.h"
+#include <stdatomic.h>
 
 #define PAIR_SENDER 0u
 #define PAIR_RECEIVER 1u
@@ -29,6 +30,7 @@ struct pair {
     unsigned wakes[2];           /* how often each rank was woken */
     uint64_t region;             /* what pair_import() holds for the sender; 0: nothing */
     uint32_t generation;
+    _Atomic bool bound; /* the receiver's end has said so */
     bool connected;
     int sockets[2];    /* of the ranks; made when first asked for. -1: a link has it, or none yet */
     unsigned asked[2]; /* how often each rank asked for its socket */
@@ -43,8 +45,11 @@ struct item {
 };
 extern _Thread_local unsigned item_turns;
 
-/* The transport that argv names ("inproc", "shm", "tcp", and "faulty" after it); NULL: none such.
- */
+/* Does rdma run over the devices of this machine (HOOP_TEST_RDMA_DEVICE), and not over a fake? */
+bool pair_has_device(void);
+
+/* The transport that argv names ("inproc", "shm", "tcp", "rdma", and "faulty" after it); NULL: none
+ * such. */
 const struct hoop_transport *pair_transport(int argc, char **argv);
 
 /* pair is borrowed until both ends are closed. */
@@ -72,7 +77,8 @@ void pair_close(struct pair *pair);
 /* hoop_link_bind() until it is not HOOP_AGAIN; HOOP_TIMEOUT after too many. */
 hoop_result_t pair_bind(struct hoop_link *link, const struct hoop_blob *blob);
 
-/* Posts, with progress on that end while it is HOOP_AGAIN; HOOP_AGAIN after too many. */
+/* Posts, with progress while it is HOOP_AGAIN: of both ends for a send, whose room may depend on
+ * what the receiver has to say. HOOP_AGAIN after too many. */
 hoop_result_t pair_send(struct pair *pair, struct item *item, const void *data, size_t bytes,
                         uint32_t number);
 hoop_result_t pair_recv(struct pair *pair, struct item *item, void *data, size_t bytes,

@@ -1,6 +1,6 @@
 /* Check sums: known answers, every way of computing them against a plain one, and what they find.
  */
-#include "transports/tcp/checksum.h"
+#include "transports/check/checksum.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

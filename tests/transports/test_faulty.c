@@ -1,6 +1,6 @@
 /*
  * The fault decorator, and what it is for: a failure at every call of every function of a link, and
- * nobody hangs, nothing is done twice, nothing is left. `test_faulty inproc|shm|tcp`
+ * nobody hangs, nothing is done twice, nothing is left. `test_faulty inproc|shm|tcp|rdma`
  */
 #include "fakes/faulty.h"
 #include "transports/link_pair.h"
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
 {
     const struct hoop_transport *plain = argc == 2 ? pair_transport(argc, argv) : NULL;
     if (plain == NULL) {
-        (void)fprintf(stderr, "usage: test_faulty inproc|shm|tcp\n");
+        (void)fprintf(stderr, "usage: test_faulty inproc|shm|tcp|rdma\n");
         return 2;
     }
     transport = faulty_decorate(plain);

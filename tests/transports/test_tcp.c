@@ -5,9 +5,9 @@
  */
 #include "base/clock.h"
 #include "runtime/watch.h"
+#include "transports/check/checksum.h"
 #include "transports/link_raw.h"
 #include "transports/link_stream.h"
-#include "transports/tcp/checksum.h"
 #include "transports/tcp/tcp_wire.h"
 #include <fcntl.h>
 #include <pthread.h>

@@ -242,6 +242,7 @@ static void test_may_differ(void **state)
     add(&gather, &join);
     join = a_join(2, 1);
     join.agreed.oversubscribed = 1;
+    join.agreed.no_rdma = 1;
     join.no_membarrier = 1;
     join.timeout_ms = 1;
     join.left_ms = 0;
@@ -381,6 +382,7 @@ static void test_roster(void **state)
             struct hoop_frame_join join = a_join(3, rank);
             join.no_membarrier = who >> rank & 1;
             join.agreed.oversubscribed = who >> (3 + rank) & 1;
+            join.agreed.no_rdma = who >> (5 - rank) & 1;
             join.dead_after_ms = 1000 + (rank + who) % 3;
             add(&gather, &join);
         }
@@ -393,6 +395,7 @@ static void test_roster(void **state)
         assert_int_equal(frame.roster.machines, 2);
         assert_int_equal(frame.roster.need_fence, (who & 7) != 0);
         assert_int_equal(frame.roster.oversubscribed, who >> 3 != 0);
+        assert_int_equal(frame.roster.no_rdma, who >> 3 != 0);
         assert_int_equal(frame.roster.segment_bytes, 65536);
         assert_int_equal(frame.roster.server, 0);
         assert_int_equal(frame.roster.dead_after_ms, 1000);

@@ -13,8 +13,8 @@
  */
 #include "runtime/watch.h"
 #include "transports/agree.h"
+#include "transports/check/checksum.h"
 #include "transports/table.h"
-#include "transports/tcp/checksum.h"
 #include "transports/tcp/tcp_ends.h"
 #include <assert.h>
 #include <limits.h>

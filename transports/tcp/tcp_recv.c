@@ -16,7 +16,7 @@
  */
 #include "base/sizes.h"
 #include "transports/agree.h"
-#include "transports/tcp/checksum.h"
+#include "transports/check/checksum.h"
 #include "transports/tcp/tcp_ends.h"
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Headers, and what both ends do when a connection breaks; see tcp_wire.h. */
 #include "transports/tcp/tcp_wire.h"
 #include "transports/agree.h"
-#include "transports/tcp/checksum.h"
+#include "transports/check/checksum.h"
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>

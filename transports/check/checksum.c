@@ -18,7 +18,7 @@
  *
  * What is compiled for an instruction set is called only on CPUs that have it.
  */
-#include "transports/tcp/checksum.h"
+#include "transports/check/checksum.h"
 #include <pthread.h>
 #include <string.h>
 

@@ -1,0 +1,31 @@
+/*
+ * RDMA devices that exist in this process only: what is sent arrives at once. They are as strict as
+ * devices are: a write needs a key and stays inside its memory, a word needs a receive, outstanding
+ * work and events have limits, a queue that failed is of no more use. Thread-safe.
+ */
+#ifndef FAKE_VERBS_H
+#define FAKE_VERBS_H
+
+#include "transports/rdma/verbs.h"
+
+extern const struct hoop_verbs fake_verbs;
+
+/* Two of them, "fake0" and "fake1", with one active port each; the tests may change them before
+ * their first use. */
+#define FAKE_PORTS 2u
+extern struct hoop_verbs_port fake_ports[FAKE_PORTS];
+
+/* What was done since the start; reset by the test. */
+struct fake_counts {
+    unsigned opened, open;         /* devices; still open */
+    unsigned writes, words, sends; /* works given, of them those with immediate data, and calls */
+    unsigned signaled;
+};
+extern struct fake_counts fake_counts;
+
+/* Faults. */
+extern bool fake_refuses_memory; /* as where too little may be locked */
+extern int fake_break_next;      /* the status of the next work; 0: well */
+extern bool fake_holds;          /* nothing arrives */
+
+#endif

@@ -1,0 +1,217 @@
+#!/usr/bin/env bash
+# What needs real verbs, over Soft-RoCE; runs inside the virtual machine of tests/vm/run with 4 devices:
+#     tests/vm/run --devs 4 tests/vm/suite.sh BUILD [CASE...]
+# Ends with a line "N passed, M failed, K skipped". Emulated, and therefore slow: few rounds of much.
+set -u
+build=$(readlink -f "${1:?usage: suite.sh BUILD [CASE...]}")
+shift
+work=$(mktemp -d)
+passed=0 failed=0
+trap 'rm -rf "$work"' EXIT
+unset "${!HOOP_@}"
+hooprun=$build/tools/hooprun perf=$build/bench
+rows='^ +[0-9]+ +[0-9]+ '
+# So that a lost packet costs 70 ms and not half a second; seven of them, 0.5 s.
+export HOOP_IB_TIMEOUT=14
+
+complain() { [ -n "$complaint" ] || complaint=$1; }
+
+# run SECONDS COMMAND...: its output in $work/out; its code in $code.
+run() {
+    local limit=$1
+    shift
+    timeout "$limit" "$@" >"$work/out" 2>&1 </dev/null
+    code=$?
+}
+
+# says PATTERN...: the output has a line for each.
+says() {
+    local pattern
+    for pattern in "$@"; do
+        grep -aEq -- "$pattern" "$work/out" || complain "nothing says '$pattern'"
+    done
+}
+
+# table ROWS: the benchmark ended well, with so many rows and nothing wrong.
+table() {
+    local got
+    got=$(awk -v rows="$rows" '$0 ~ rows { n++; if ($9 != "0" || $13 !~ /^(0|N\/A)$/) bad++ }
+                END { print n + 0, bad + 0 }' "$work/out")
+    [ "$code $got" = "0 $1 0" ] || complain "code, rows and wrong rows are $code $got, not 0 $1 0"
+}
+
+# job RANKS PROGRAM OPTIONS...: over rdma, the ranks on devices in turn.
+job() {
+    local ranks=$1 program=$2
+    shift 2
+    run 100 env HOOP_TRANSPORT=rdma "$hooprun" -n "$ranks" "$perf/${program}_perf" -c 1 --no-bound "$@"
+}
+
+counter() { cat "/sys/class/infiniband/rxe0/ports/1/hw_counters/$1"; }
+loss() { for nic in rdma0 rdma1; do tc qdisc "$1" dev $nic root netem loss 3%; done; }
+
+# ---- Cases ---------------------------------------------------------------------------------------
+
+devices() {
+    run 60 "$build/tools/hoopinfo" --json
+    says '"rxe0": "port 1, state ACTIVE.* gid 1 RoCE v2 0*ffff0a4d0001' '"rxe3": "port 1' \
+        'why_not a software device: HOOP_IB_HCA'
+    run 60 env HOOP_IB_HCA=rxe2 "$build/tools/hoopinfo" --json
+    says '"rxe1": .*why_not HOOP_IB_HCA leaves it out' '"rxe2": .*usable true'
+}
+
+contract() {
+    run 100 env HOOP_TEST_RDMA_DEVICE=1 HOOP_IB_HCA=rxe "$build/tests/test_$1" rdma
+    [ $code = 0 ] || complain "code $code"
+}
+contract_plain() { contract transport; }
+contract_ends() { contract transport_ends; }
+contract_hostile() { contract transport_hostile; }
+contract_fallback() { HOOP_TEST_NO_IMMEDIATE=1 contract transport; }
+
+two_ranks() {
+    job 2 all_reduce -b 4 -e 300K -f 17 -n 2 -w 1
+    table 4
+    job 2 all_reduce -b 8 -e 8 -n 1000 -w 1
+    table 1
+}
+
+# Every collective x counts that divide by nothing, 3 ranks on 2 devices.
+collectives() {
+    local program
+    for program in all_gather all_reduce alltoall broadcast gather reduce reduce_scatter scatter sendrecv; do
+        HOOP_IB_HCA="rxe0,rxe1" job 3 "$program" -b 12 -e 200004 -f 129 -n 1 -w 0
+        table 3
+        [ -z "$complaint" ] || { complain "$program"; return; }
+    done
+}
+
+four_ranks() {
+    job 4 all_reduce -b 4 -e 300K -f 17 -n 1 -w 0
+    table 4
+    job 4 alltoall -b 16 -e 64K -f 64 -n 1 -w 0
+    table 3
+}
+
+types() {
+    job 3 all_reduce -b 1000 -e 1000 -d all -o all -n 1 -w 0
+    [ "$code" = 0 ] && [ "$(grep -cE "$rows" "$work/out")" -ge 50 ] || complain "code $code, few rows"
+    awk -v rows="$rows" '$0 ~ rows && ($9 != "0" || $13 != "0") { exit 1 }' "$work/out" ||
+        complain "wrong elements"
+}
+
+# Two hosts of two ranks, by themselves: shared memory inside, rdma between.
+two_levels() {
+    # shellcheck disable=SC2016
+    run 100 env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net "$hooprun" -n 4 sh -c '
+        export HOOP_HOSTID=host$((RANK / 2)) HOOP_LOCAL_SIZE=2 HOOP_IB_HCA=rxe$((RANK / 2))
+        exec "$@"' sh "$perf/all_reduce_perf" -b 8 -e 100K -f 100 -n 1 -w 0 -c 1 --no-bound
+    table 3
+    says 'from rank [01] over rdma' 'over shm'
+}
+
+# One host has none: all go by tcp.
+one_without() {
+    # shellcheck disable=SC2016
+    run 100 env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net "$hooprun" -n 2 sh -c '
+        [ $RANK = 0 ] && export HOOP_IB_HCA=rxe0
+        export HOOP_HOSTID=host$RANK HOOP_LOCAL_SIZE=1
+        exec "$@"' sh "$perf/all_reduce_perf" -b 8 -e 8 -n 1 -w 0 -c 1 --no-bound
+    table 1
+    says 'over tcp'
+    ! grep -q 'over rdma' "$work/out" || complain "rdma was used"
+}
+
+fallback() {
+    HOOP_TEST_NO_IMMEDIATE=1 job 3 all_reduce -b 8 -e 100K -f 100 -n 2 -w 0
+    table 3
+}
+
+lossy() {
+    local before
+    before=$(counter completer_retry_err)
+    loss add
+    job 2 all_reduce -b 8 -e 200K -f 25 -n 20 -w 0
+    loss del
+    table 4
+    [ "$(counter completer_retry_err)" -gt "$before" ] || complain "nothing was sent again"
+}
+
+# until_running FILE: its job moves data.
+until_running() {
+    for _ in $(seq 400); do
+        grep -qE "$rows" "$1" && return
+        sleep 0.1
+    done
+    complain "the job did not start"
+}
+
+# endless RANKS: in the background, its launcher in $launcher.
+endless() {
+    HOOP_TRANSPORT=rdma "$hooprun" -n "$1" "$perf/all_reduce_perf" -b 8 -e 64K -f 8 -n 2 -w 0 -c 0 \
+        --no-bound -N 0 >"$work/out" 2>&1 </dev/null &
+    launcher=$!
+    until_running "$work/out"
+}
+
+# ends SECONDS: the endless job has failed by then.
+ends() {
+    local end=$((SECONDS + $1))
+    while kill -0 $launcher 2>/dev/null && [ $SECONDS -lt $end ]; do
+        sleep 0.2
+    done
+    kill -9 $launcher 2>/dev/null && complain "the job did not end within $1 s"
+    wait $launcher 2>/dev/null
+    code=$?
+    [ $code != 0 ] || complain "the job ended well"
+}
+
+killed() {
+    local rank
+    endless 3
+    rank=$(pgrep -x all_reduce_perf | tail -n 1)
+    kill -9 "$rank"
+    ends 20
+    says 'rank [0-2] '
+}
+
+# The error names ranks, device, port and status.
+link_down() {
+    endless 2
+    ip link set p1 down
+    ends 30
+    ip link set p1 up
+    says 'rank [01] \(rxe[01] port 1\) cannot (send to|receive from) rank [01] .*verbs status'
+}
+
+refused() {
+    run 60 env HOOP_IB_HCA=none HOOP_TRANSPORT=rdma "$hooprun" -n 2 "$perf/all_reduce_perf" -b 8 -e 8
+    [ $code != 0 ] || complain "it ran"
+    says 'no RDMA port can be used: rxe0 port 1: HOOP_IB_HCA leaves it out'
+    # As a user who may lock next to nothing.
+    chmod 666 /dev/infiniband/uverbs*
+    # shellcheck disable=SC2016
+    run 60 setpriv --reuid=65534 --regid=65534 --clear-groups bash -c 'ulimit -l 64; exec "$@"' bash \
+        env HOOP_TRANSPORT=rdma HOME=/tmp "$hooprun" -n 2 "$perf/all_reduce_perf" -b 8 -e 8
+    [ $code != 0 ] || complain "it ran with 64 KiB"
+    says 'may lock 65536 bytes in all \(ulimit -l\)'
+}
+
+cases=(devices contract_plain contract_ends contract_hostile contract_fallback two_ranks collectives
+    four_ranks types two_levels one_without fallback lossy killed link_down refused)
+[ $# = 0 ] || cases=("$@")
+for name in "${cases[@]}"; do
+    complaint='' code=0 start=$SECONDS
+    : >"$work/out"
+    "$name"
+    if [ -z "$complaint" ]; then
+        passed=$((passed + 1))
+        echo "ok      $name ($((SECONDS - start)) s)"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $name ($((SECONDS - start)) s): $complaint"
+        tail -n 12 "$work/out" | cut -c 1-300 | sed 's/^/        /'
+    fi
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ]

@@ -1,0 +1,527 @@
+/*
+ * Links over RDMA: birth, end, and what the device says meanwhile. rdma_ends.c has the two ends at
+ * work, rdma_port.c the choice of a port, verbs.c the calls. docs/inside/rdma.md has the whole.
+ *
+ * A receiver's end is connected by bind and then says so through the control plane (say_bound):
+ * what is sent to a queue that is not connected yet is lost, and sent again only after a long time.
+ * A sender's end is bound at once, but sends nothing before.
+ *
+ * What a sender has reported done may still be on its way when the end is destroyed: destroy says
+ * goodbye, and waits until that has arrived, or the peer's end has gone.
+ */
+#include "base/crypto.h"
+#include "base/settings.h"
+#include "base/sizes.h"
+#include "runtime/wait.h"
+#include "transports/agree.h"
+#include "transports/check/checksum.h"
+#include "transports/rdma/rdma_link.h"
+#include "transports/table.h"
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define RDMA_MAGIC 0x31616d64u /* "dma1" */
+#define RDMA_ENTRIES 4096u     /* of a completion queue; what finds no room gets another */
+#define RDMA_INLINE_BYTES 256u /* a header and what is latency and little else */
+#define RDMA_EVENTS 16         /* taken at a time */
+
+struct rdma_blob {
+    struct hoop_blob_head head;
+    struct hoop_verbs_address address;
+    uint32_t check;
+    uint64_t slots; /* the receiver's memory, and its key; 0 from a sender */
+    uint32_t slots_key;
+    uint32_t immediate; /* 1: this device knows immediate data */
+};
+_Static_assert(sizeof(struct rdma_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
+
+static struct hoop_rdma_context *rdma_contexts;
+static pthread_mutex_t rdma_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* It was asked for by name: between machines the choice is hoop_rdma_is_usable()'s. */
+static bool rdma_reaches(bool same_process, bool same_machine)
+{
+    (void)same_process;
+    (void)same_machine;
+    return false;
+}
+
+/* ---- Contexts -------------------------------------------------------------------------------- */
+
+static bool context_is(const struct hoop_rdma_context *context,
+                       const struct hoop_link_params *params, uint32_t entries)
+{
+    return context->comm_id == params->comm_id && context->epoch == params->epoch &&
+           context->me == params->me && context->entries_left >= entries;
+}
+
+static hoop_result_t context_create(const struct hoop_link_params *params,
+                                    const struct hoop_rdma_context *wanted, uint32_t entries,
+                                    struct hoop_rdma_context **ret)
+{
+    struct hoop_rdma_context *context = calloc(1, sizeof(*context));
+    if (context == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the use of a port");
+    }
+    *context = *wanted;
+    context->entries_left = entries > RDMA_ENTRIES ? entries : RDMA_ENTRIES;
+    context->comm_id = params->comm_id;
+    context->epoch = params->epoch;
+    context->me = params->me;
+    const hoop_result_t result =
+        context->verbs->open(context->port->device, context->entries_left, &context->device);
+    if (result != HOOP_OK) {
+        free(context);
+        return result;
+    }
+    context->armed = context->verbs->arm(context->device);
+    context->next = rdma_contexts;
+    rdma_contexts = context;
+    *ret = context;
+    return HOOP_OK;
+}
+
+static uint32_t rdma_entries(const struct hoop_rdma_link *rdma)
+{
+    return rdma->depth.sends + rdma->depth.receives;
+}
+
+/* Enters a link into the context of its rank, which it makes if there is none with room. */
+static hoop_result_t context_enter(struct hoop_rdma_link *rdma,
+                                   const struct hoop_rdma_context *wanted)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const uint32_t entries = rdma_entries(rdma);
+    hoop_result_t result = HOOP_OK;
+    pthread_mutex_lock(&rdma_lock);
+    struct hoop_rdma_context *context = rdma_contexts;
+    while (context != NULL && !context_is(context, params, entries)) {
+        context = context->next;
+    }
+    if (context == NULL) {
+        result = context_create(params, wanted, entries, &context);
+    }
+    if (context != NULL) {
+        context->users++;
+        context->entries_left -= entries;
+        rdma->context = context;
+    }
+    pthread_mutex_unlock(&rdma_lock);
+    if (context == NULL) {
+        return result;
+    }
+    struct hoop_rdma_link **links =
+        realloc(context->links, (context->link_count + 1) * sizeof(struct hoop_rdma_link *));
+    if (links == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u links", context->link_count + 1);
+    }
+    context->links = links;
+    rdma->number = context->link_count++;
+    links[rdma->number] = rdma;
+    return HOOP_OK;
+}
+
+static void context_leave(struct hoop_rdma_link *rdma)
+{
+    struct hoop_rdma_context *context = rdma->context;
+    if (context == NULL) {
+        return;
+    }
+    if (rdma->number < context->link_count && context->links[rdma->number] == rdma) {
+        context->links[rdma->number] = NULL;
+    }
+    pthread_mutex_lock(&rdma_lock);
+    context->entries_left += rdma_entries(rdma);
+    const bool last = --context->users == 0;
+    struct hoop_rdma_context **at = &rdma_contexts;
+    while (last && *at != context) {
+        at = &(*at)->next;
+    }
+    if (last) {
+        *at = context->next;
+    }
+    pthread_mutex_unlock(&rdma_lock);
+    if (last) {
+        context->verbs->close(context->device);
+        free(context->links);
+        free(context);
+    }
+}
+
+/* ---- What the device says -------------------------------------------------------------------- */
+
+void hoop_rdma_fail(struct hoop_rdma_link *rdma, hoop_result_t code, const char *why)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct hoop_rdma_context *context = rdma->context;
+    const uint32_t culprit = code == HOOP_REMOTE_ERROR ? params->peer : params->me;
+    rdma->broken = true;
+    if (rdma->left_ns == 0) {
+        (void)hoop_failure_set(&rdma->base.failure, code, (int)culprit,
+                               "rank %u (%s port %u) cannot %s rank %u (lane %u): %s", params->me,
+                               context->port->device, context->port->port,
+                               params->sending ? "send to" : "receive from", params->peer,
+                               params->lane, why);
+    }
+}
+
+static void rdma_post_receive(struct hoop_rdma_link *rdma, uint32_t i)
+{
+    const struct hoop_rdma_context *context = rdma->context;
+    const uint64_t id = (uint64_t)rdma->number << 32 | HOOP_RDMA_RECEIVE | i;
+    const int err = context->verbs->receive(rdma->queue, id, &rdma->words_in[i],
+                                            sizeof(rdma->words_in[i]), rdma->key.local_key);
+    if (err != 0) {
+        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, hoop_errno_name(err));
+    }
+}
+
+static void rdma_take(struct hoop_rdma_context *context, const struct hoop_verbs_event *event)
+{
+    const uint64_t number = event->id >> 32;
+    const uint32_t low = (uint32_t)event->id & ~HOOP_RDMA_RECEIVE;
+    const bool receive = ((uint32_t)event->id & HOOP_RDMA_RECEIVE) != 0;
+    struct hoop_rdma_link *rdma = number < context->link_count ? context->links[number] : NULL;
+    if (rdma == NULL || rdma->broken) {
+        return; /* of a queue that is gone, or was emptied when it broke */
+    }
+    if (event->status != 0) {
+        char why[192];
+        context->verbs->explain(context->device, event->status, why, sizeof(why));
+        hoop_rdma_fail(rdma, HOOP_REMOTE_ERROR, why);
+    } else if (!receive) {
+        rdma->completed += (low - (uint32_t)rdma->completed) & ~HOOP_RDMA_RECEIVE;
+    } else {
+        const uint32_t word = event->has_word ? event->word : rdma->words_in[low];
+        rdma_post_receive(rdma, low);
+        if (rdma->base.params.sending) {
+            hoop_rdma_sender_hears(rdma, word);
+        } else {
+            hoop_rdma_receiver_hears(rdma, word);
+        }
+    }
+}
+
+static bool context_take(struct hoop_rdma_link *rdma)
+{
+    struct hoop_rdma_context *context = rdma->context;
+    struct hoop_verbs_event events[RDMA_EVENTS];
+    const int came = context->verbs->take(context->device, events, RDMA_EVENTS);
+    for (int i = 0; i < came; i++) {
+        rdma_take(context, &events[i]);
+    }
+    if (came < 0) {
+        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, "the completion queue is broken");
+    }
+    return came != 0;
+}
+
+/*
+ * Armed is asked for once and answered once. The answer may come late, when what it is about was
+ * found without it: so it is looked for again before each sleep.
+ */
+bool hoop_rdma_poll(struct hoop_rdma_link *rdma)
+{
+    struct hoop_rdma_context *context = rdma->context;
+    const _Atomic uint8_t *sleeping = rdma->base.params.sleeping;
+    const bool moved = context_take(rdma);
+    const bool sleeps = sleeping == NULL || atomic_load_explicit(sleeping, memory_order_relaxed);
+    if (context->armed && (moved || sleeps)) {
+        context->armed = !context->verbs->disarm(context->device);
+    }
+    if (moved || !sleeps) {
+        return moved;
+    }
+    context->armed = context->armed || context->verbs->arm(context->device);
+    return context_take(rdma);
+}
+
+/* ---- Birth ----------------------------------------------------------------------------------- */
+
+/* Slots, behind them the words, and `back`. False: more bytes than there are. */
+static bool rdma_measure(const struct hoop_link_params *params, size_t *ret_stride,
+                         size_t *ret_bytes)
+{
+    const size_t words =
+        2 * sizeof(uint32_t) * ((size_t)params->slots + 1) + params->slots + HOOP_PAGE_BYTES - 1;
+    size_t stride = 0, bytes = 0;
+    if (__builtin_add_overflow(params->chunk_bytes, HOOP_RDMA_HEADER_BYTES + HOOP_LINE_BYTES - 1,
+                               &stride)) {
+        return false;
+    }
+    stride -= stride % HOOP_LINE_BYTES;
+    if (__builtin_mul_overflow(stride, params->slots, &bytes) ||
+        __builtin_add_overflow(bytes, words, &bytes) || bytes > PTRDIFF_MAX) {
+        return false;
+    }
+    *ret_stride = stride;
+    *ret_bytes = bytes - bytes % HOOP_PAGE_BYTES;
+    return true;
+}
+
+/* A forked child gets none of it: what the device reads and writes stays where it is. */
+static hoop_result_t rdma_get_memory(struct hoop_rdma_link *rdma)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    if (!rdma_measure(params, &rdma->stride, &rdma->memory_bytes)) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory holds %u slots of %llu bytes",
+                          params->slots, (unsigned long long)params->chunk_bytes);
+    }
+    void *memory =
+        mmap(NULL, rdma->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu bytes of slots: %s",
+                          rdma->memory_bytes, hoop_errno_name(errno));
+    }
+    rdma->memory = memory;
+    (void)madvise(memory, rdma->memory_bytes, MADV_DONTFORK);
+    rdma->words_in = (void *)(rdma->memory + params->slots * rdma->stride);
+    rdma->words_out = rdma->words_in + hoop_rdma_words(params);
+    rdma->back = (void *)(rdma->words_out + hoop_rdma_words(params));
+    return HOOP_OK;
+}
+
+/* The port, and what follows from it. */
+static hoop_result_t rdma_set_port(struct hoop_rdma_link *rdma,
+                                   struct hoop_rdma_context *ret_wanted)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct hoop_rdma_rules rules = hoop_rdma_rules();
+    const struct hoop_verbs_port *ports = NULL;
+    uint32_t count = 0;
+    ret_wanted->verbs = hoop_rdma_ports(&ports, &count);
+    if (ret_wanted->verbs == NULL) {
+        return HOOP_SYSTEM_ERROR;
+    }
+    const struct hoop_verbs_port *port = hoop_rdma_choose(ports, count, &rules, params->me);
+    if (port == NULL) {
+        return HOOP_INVALID_USAGE;
+    }
+    ret_wanted->port = port;
+    ret_wanted->gid = hoop_rdma_gid(port, &rules);
+    rdma->address = (struct hoop_verbs_address){
+        .lid = port->lid, .mtu = port->mtu, .link_layer = port->ethernet ? 2 : 1};
+    memcpy(rdma->address.gid, ret_wanted->gid->raw, sizeof(rdma->address.gid));
+    /*
+     * Soft-RoCE loses count of a write of several packets when one of them is sent again (Linux
+     * 6.1: "remote invalid request error"): there every packet is a write of its own.
+     */
+    rdma->cut_bytes = port->software ? 128u << port->mtu : UINT32_C(1) << 30;
+    const size_t pieces = rdma->stride / rdma->cut_bytes + 2;
+    const size_t sends = hoop_rdma_words(params) * pieces;
+    rdma->depth = (struct hoop_verbs_depth){.sends = sends < INT_MAX ? (uint32_t)sends : INT_MAX,
+                                            .receives = hoop_rdma_words(params),
+                                            .inline_bytes = RDMA_INLINE_BYTES};
+    return HOOP_OK;
+}
+
+static hoop_result_t rdma_get_queue(struct hoop_rdma_link *rdma)
+{
+    struct hoop_rdma_context *context = rdma->context;
+    uint32_t random = 0;
+    assert(context != NULL);
+    hoop_result_t result = context->verbs->register_memory(context->device, rdma->memory,
+                                                           rdma->memory_bytes, &rdma->key);
+    if (result == HOOP_OK) {
+        result = context->verbs->create_queue(context->device, &rdma->depth, &rdma->queue,
+                                              &rdma->address.number);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_random(&random, sizeof(random));
+        rdma->address.sequence = random & 0xffffffu;
+    }
+    return result;
+}
+
+/* Failures leave the thread's sentence. */
+static hoop_result_t rdma_build(struct hoop_rdma_link *rdma)
+{
+    struct hoop_rdma_context wanted = {.armed = false};
+    if (rdma->base.params.check == HOOP_CHECK_MAC) {
+        return hoop_error(HOOP_INVALID_USAGE, "HOOP_CHECK=mac is for TCP only");
+    }
+    hoop_result_t result = rdma_get_memory(rdma);
+    result = result == HOOP_OK ? rdma_set_port(rdma, &wanted) : result;
+    result = result == HOOP_OK ? context_enter(rdma, &wanted) : result;
+    return result == HOOP_OK ? rdma_get_queue(rdma) : result;
+}
+
+static void rdma_destroy(struct hoop_link *link);
+
+static hoop_result_t rdma_create(const struct hoop_link_params *params, struct hoop_link **ret_link,
+                                 struct hoop_blob *ret_blob, struct hoop_failure *failure)
+{
+    assert(params->sending ? params->is_bound != NULL : params->say_bound != NULL);
+    struct hoop_rdma_link *rdma = calloc(1, sizeof(*rdma));
+    hoop_result_t result = HOOP_OUT_OF_MEMORY;
+    if (rdma == NULL) {
+        (void)hoop_error(result, "no memory for %u slots", params->slots);
+    } else {
+        rdma->base.params = *params;
+        result = rdma_build(rdma);
+    }
+    if (result != HOOP_OK) {
+        hoop_failure_set(failure, result, (int)params->me,
+                         "rank %u has no RDMA link with rank %u: %s", params->me, params->peer,
+                         hoop_thread_error());
+        if (rdma != NULL) {
+            rdma_destroy(&rdma->base);
+        }
+        return result;
+    }
+    const bool immediate = getenv("HOOP_TEST_NO_IMMEDIATE") == NULL;
+    const struct rdma_blob blob = {.head = hoop_blob_head(params, RDMA_MAGIC),
+                                   .address = rdma->address,
+                                   .check = params->check,
+                                   .slots = params->sending ? 0 : (uintptr_t)rdma->memory,
+                                   .slots_key = params->sending ? 0 : rdma->key.remote_key,
+                                   .immediate = immediate};
+    rdma->immediate = immediate;
+    hoop_blob_fill(ret_blob, &blob, sizeof(blob));
+    *ret_link = &rdma->base;
+    return HOOP_OK;
+}
+
+/* ---- Binding --------------------------------------------------------------------------------- */
+
+static hoop_result_t rdma_check_blob(struct hoop_rdma_link *rdma, const struct rdma_blob *blob)
+{
+    static const char *const layers[] = {"nothing known", "InfiniBand", "Ethernet"};
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct hoop_verbs_address *peer = &blob->address;
+    if (blob->check != params->check) {
+        return hoop_failure_set(&rdma->base.failure, HOOP_MISMATCH, (int)params->peer,
+                                "rank %u checks its data by %s, rank %u by %s (HOOP_CHECK)",
+                                params->peer, hoop_check_name(blob->check), params->me,
+                                hoop_check_name(params->check));
+    }
+    if (peer->number > 0xffffff || peer->sequence > 0xffffff || peer->mtu < 1 || peer->mtu > 5 ||
+        (blob->slots != 0) != params->sending || blob->immediate > 1) {
+        return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                                "rank %u offers queue %06x, packet %06x, MTU %u, slots at %llx for "
+                                "lane %u, which cannot be",
+                                params->peer, peer->number, peer->sequence, peer->mtu,
+                                (unsigned long long)blob->slots, params->lane);
+    }
+    if (peer->link_layer != rdma->address.link_layer) {
+        return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                                "rank %u uses RDMA over %s, rank %u over %s: HOOP_IB_HCA has to "
+                                "choose alike",
+                                params->peer, layers[peer->link_layer < 3 ? peer->link_layer : 0],
+                                params->me, layers[rdma->address.link_layer]);
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t rdma_connect(struct hoop_rdma_link *rdma,
+                                  const struct hoop_verbs_address *peer)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct hoop_rdma_context *context = rdma->context;
+    const struct hoop_settings *settings = hoop_settings();
+    const struct hoop_verbs_route route = {.mine = rdma->address,
+                                           .peer = *peer,
+                                           .port = context->port->port,
+                                           .gid_index = context->gid->index,
+                                           .traffic_class = (uint32_t)settings->ib_tc,
+                                           .timeout = (uint32_t)settings->ib_timeout,
+                                           .retries = (uint32_t)settings->ib_retry_cnt};
+    hoop_result_t result = context->verbs->connect_queue(rdma->queue, &route);
+    result = result == HOOP_TIMEOUT ? HOOP_REMOTE_ERROR : result; /* nobody has that address */
+    for (uint32_t i = 0; result == HOOP_OK && i < hoop_rdma_words(params); i++) {
+        rdma_post_receive(rdma, i);
+    }
+    return result == HOOP_OK
+               ? rdma->base.failure.code
+               : hoop_failure_set(&rdma->base.failure, result, (int)params->peer,
+                                  "rank %u (%s port %u) cannot reach rank %u over RDMA: %s",
+                                  params->me, context->port->device, context->port->port,
+                                  params->peer, hoop_thread_error());
+}
+
+static hoop_result_t rdma_bind(struct hoop_link *link, const struct hoop_blob *peer)
+{
+    struct hoop_rdma_link *rdma = hoop_rdma_from(link);
+    const struct hoop_link_params *params = &link->params;
+    struct rdma_blob blob;
+    hoop_result_t result = hoop_blob_open(link, peer, RDMA_MAGIC, &blob, sizeof(blob));
+    result = result == HOOP_OK ? rdma_check_blob(rdma, &blob) : result;
+    if (result != HOOP_OK) {
+        return result;
+    }
+    rdma->peer_slots = blob.slots;
+    rdma->peer_key = blob.slots_key;
+    rdma->immediate = rdma->immediate && blob.immediate != 0;
+    result = rdma_connect(rdma, &blob.address);
+    if (result == HOOP_OK && !params->sending) {
+        params->say_bound(params->arg, params->peer, params->lane);
+    }
+    return link->failure.code;
+}
+
+/* ---- End ------------------------------------------------------------------------------------- */
+
+static int rdma_watch_fd(struct hoop_link *link)
+{
+    const struct hoop_rdma_context *context = hoop_rdma_from(link)->context;
+    return context->verbs->watch_fd(context->device);
+}
+
+static enum hoop_poll rdma_poll_goodbye(void *arg, bool look)
+{
+    struct hoop_rdma_link *rdma = arg;
+    (void)look;
+    const bool moved = hoop_rdma_poll(rdma);
+    if (rdma->broken || rdma->left_ns != 0 || rdma->completed == rdma->sent) {
+        return HOOP_POLL_DONE;
+    }
+    return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
+}
+
+/* All that was sent, and the goodbye behind it. To nobody who may not be listening yet. */
+static void rdma_say_goodbye(struct hoop_rdma_link *rdma)
+{
+    const bool listening = rdma->base.params.sending ? rdma->ready : rdma->head > 0;
+    const struct hoop_wait wait = {
+        .poll = rdma_poll_goodbye, .arg = rdma, .timeout_ms = hoop_settings()->dead_after_ms};
+    if (rdma->base.bound && listening && !rdma->broken && rdma->left_ns == 0 &&
+        hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, 0, NULL, 0)) {
+        (void)hoop_wait(&wait);
+    }
+}
+
+static void rdma_destroy(struct hoop_link *link)
+{
+    struct hoop_rdma_link *rdma = hoop_rdma_from(link);
+    if (link->failure.code == HOOP_ABORTED) {
+        rdma_say_goodbye(rdma);
+    }
+    (void)hoop_xfer_queue_finish(&rdma->queued, HOOP_ABORTED);
+    if (rdma->context != NULL) {
+        rdma->context->verbs->destroy_queue(rdma->queue);
+        rdma->context->verbs->release_memory(&rdma->key);
+    }
+    context_leave(rdma);
+    if (rdma->memory != NULL) {
+        (void)munmap(rdma->memory, rdma->memory_bytes);
+    }
+    free(rdma);
+}
+
+const struct hoop_transport hoop_transport_rdma = {
+    .name = "rdma",
+    .reaches = rdma_reaches,
+    .create = rdma_create,
+    .bind = rdma_bind,
+    .send = hoop_rdma_send,
+    .recv = hoop_rdma_recv,
+    .release = hoop_rdma_release,
+    .progress = hoop_rdma_progress,
+    .watch_fd = rdma_watch_fd,
+    .destroy = rdma_destroy,
+};
