@@ -1,0 +1,54 @@
+#!/bin/sh
+# Compiles the kernels for GPUs, each for every kind: none may spill a register, and each must move
+# 128 bits at once. Needs nvcc from 12.8 on; cuobjdump for the second, which is skipped without.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+PATH=$PATH:/usr/local/cuda/bin
+kinds="80 90 100"
+command -v nvcc >/dev/null || { echo "skipped: no nvcc"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
+
+set -- -std=c++17 -O3 --threads 2 -Xptxas -v -diag-suppress 177 -Iinclude -Ilib
+for kind in $kinds; do
+    set -- "$@" -gencode "arch=compute_$kind,code=sm_$kind"
+done
+# PTX of the last kind, for those to come.
+set -- "$@" -gencode "arch=compute_$kind,code=compute_$kind"
+# It needs a C++ compiler that it knows, and may know none of these kinds.
+nvcc "$@" -E -x cu /dev/null >"$work/log" 2>&1 || {
+    echo "skipped: nvcc does not work here: $(tail -n 1 "$work/log")"
+    exit 77
+}
+nvcc "$@" -fatbin -o "$work/kernels" lib/reduce/reduce_cuda.cu >"$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+
+# shellcheck disable=SC2086
+kernels=$((60 * $(echo $kinds | wc -w)))
+compiled=$(grep -c "Compiling entry function 'hoop_fold_" "$work/log")
+[ "$compiled" = $kernels ] || fail "$compiled kernels were compiled, expected $kernels"
+grep ' bytes spill loads' "$work/log" >"$work/spills"
+clean='^ *0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads$'
+if grep -v "$clean" "$work/spills" | sort | uniq -c | grep .; then
+    fail "these use a stack, or spill registers"
+fi
+[ "$(wc -l <"$work/spills")" -ge $kernels ] || fail "the assembler says nothing of spills"
+[ $failed = 0 ] || exit 1
+
+if ! cuobjdump -sass "$work/kernels" >"$work/sass" 2>/dev/null; then
+    echo "$kernels kernels, none spills; skipped: what they load and store (no cuobjdump)"
+    exit 0
+fi
+# One line for each kernel: its name, and how many of its loads and stores are of 128 bits.
+awk '/Function *:/ { if (name) print name, loads, stores; name = $NF; loads = stores = 0 }
+     /LDG[.A-Z0-9]*\.128/ { loads++ }
+     /STG[.A-Z0-9]*\.128/ { stores++ }
+     END { if (name) print name, loads, stores }' "$work/sass" >"$work/wide"
+wide=$(awk '$2 >= 4 && $3 >= 4' "$work/wide" | wc -l)
+[ "$wide" = $kernels ] || fail "$wide of $kernels kernels have loads and stores of 128 bits"
+[ $failed = 0 ] && echo "$kernels kernels, none spills, all load and store 128 bits"
+exit $failed
