@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "harness/family.h"
 #include "harness/fds.h"
+#include "harness/sanitizer.h"
 #include "hoop.h"
 #include "membership/membership.h"
 #include "whole/strangers.h"
@@ -41,17 +42,6 @@
 #define SETTLE_MS 15000 /* an unproven connection is given 5 s */
 #define COUNT 3000
 #define GROWTH_KB 2048
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEMORY_IS_PLAIN false
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MEMORY_IS_PLAIN false
-#endif
-#endif
-#ifndef MEMORY_IS_PLAIN
-#define MEMORY_IS_PLAIN true /* a sanitizer keeps what was freed */
-#endif
 
 static const char *mode;
 static bool full;
