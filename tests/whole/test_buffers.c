@@ -138,6 +138,7 @@ static struct {
     void *page;
 } stuck;
 
+/* NOLINTBEGIN(bugprone-signal-handler): the thread's own fault, and each is one system call */
 static void on_fault(int signal_number)
 {
     (void)signal_number;
@@ -146,6 +147,7 @@ static void on_fault(int signal_number)
     (void)raise(SIGSTOP);
     (void)mprotect(stuck.page, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE);
 }
+/* NOLINTEND(bugprone-signal-handler) */
 
 static void get_stuck(const struct family_self *self, hoop_comm_t comm)
 {
@@ -283,6 +285,7 @@ static void test_failure_beside_another_comm(void **state)
 /* ---- Mappings of what peers had -------------------------------------------------------------- */
 
 /* Comms come and go beside one that stays; the memory they used is freed before them, or after. */
+/* NOLINTNEXTLINE(readability-function-size): every EXPECT counts as branches */
 static void rank_of_imports(const struct family_self *self, const void *arg)
 {
     (void)arg;

@@ -376,7 +376,7 @@ static void test_alltoallv(void **state)
             sends[q] = q == 0 ? 2 : 1;
             receives[q] = r == 0 ? 2 : 1;
             at[q] = (size_t)q * 2;
-            from[r][q * 2] = from[r][q * 2 + 1] = 10 * r + q;
+            from[r][at[q]] = from[r][at[q] + 1] = 10 * r + q;
         }
         assert_int_equal(hoop_alltoallv(from[r], sends, at, to[r], receives, at, HOOP_INT32,
                                         world.comms[r], world.streams[r]),
@@ -387,7 +387,7 @@ static void test_alltoallv(void **state)
     world_synchronize(&world);
     for (int r = 0; r < RANKS; r++) {
         for (int q = 0; q < RANKS; q++) {
-            assert_int_equal(to[r][q * 2], 10 * q + r);
+            assert_int_equal(to[r][(size_t)q * 2], 10 * q + r);
         }
     }
     assert_int_equal(to[0][3], 10);
