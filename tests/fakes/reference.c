@@ -42,49 +42,17 @@ static bool is_float(const struct ref_type *t)
     return t->mantissa != 0;
 }
 
+/* An element's bits; of what hoop runs on, all is little-endian. */
 static uint64_t get_code(const struct ref_type *t, const void *buf, size_t i)
 {
-    const unsigned char *p = (const unsigned char *)buf + i * t->bytes;
-    uint8_t u8;
-    uint16_t u16;
-    uint32_t u32;
-    uint64_t u64;
-    switch (t->bytes) {
-    case 1:
-        memcpy(&u8, p, 1);
-        return u8;
-    case 2:
-        memcpy(&u16, p, 2);
-        return u16;
-    case 4:
-        memcpy(&u32, p, 4);
-        return u32;
-    default:
-        memcpy(&u64, p, 8);
-        return u64;
-    }
+    uint64_t code = 0;
+    memcpy(&code, (const unsigned char *)buf + i * t->bytes, t->bytes);
+    return code;
 }
 
 static void put_code(const struct ref_type *t, void *buf, size_t i, uint64_t code)
 {
-    unsigned char *p = (unsigned char *)buf + i * t->bytes;
-    const uint8_t u8 = (uint8_t)code;
-    const uint16_t u16 = (uint16_t)code;
-    const uint32_t u32 = (uint32_t)code;
-    switch (t->bytes) {
-    case 1:
-        memcpy(p, &u8, 1);
-        break;
-    case 2:
-        memcpy(p, &u16, 2);
-        break;
-    case 4:
-        memcpy(p, &u32, 4);
-        break;
-    default:
-        memcpy(p, &code, 8);
-        break;
-    }
+    memcpy((unsigned char *)buf + i * t->bytes, &code, t->bytes);
 }
 
 /* ---- Floats: code to number and back ---- */

@@ -48,7 +48,13 @@ const struct hoop_transport *pair_transport(int argc, char **argv)
     if (*at == NULL || argc > 3 || (argc == 3 && !faulty)) {
         return NULL;
     }
-    return faulty ? faulty_decorate(*at) : *at;
+    if (!faulty) {
+        return *at;
+    }
+    const struct faulty_config faults = {
+        .seed = 11, .again_every = 3, .again_chance = 20, .late = 2};
+    faulty_configure(&faults);
+    return faulty_decorate(*at);
 }
 
 static hoop_result_t pair_import(void *arg, uint32_t peer, uint64_t region_id, uint32_t generation,

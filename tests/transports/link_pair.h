@@ -48,8 +48,8 @@ extern _Thread_local unsigned item_turns;
 /* Does rdma run over the devices of this machine (HOOP_TEST_RDMA_DEVICE), and not over a fake? */
 bool pair_has_device(void);
 
-/* The transport that argv names ("inproc", "shm", "tcp", "rdma", and "faulty" after it); NULL: none
- * such. */
+/* The transport that argv names ("inproc", "shm", "tcp", "rdma"; with "faulty" after it it refuses
+ * and delays at random); NULL: none such. */
 const struct hoop_transport *pair_transport(int argc, char **argv);
 
 /* pair is borrowed until both ends are closed. */

@@ -530,11 +530,6 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: test_transport inproc|shm|tcp|rdma [faulty]\n");
         return 2;
     }
-    if (argc == 3) {
-        const struct faulty_config faults = {
-            .seed = 11, .again_every = 3, .again_chance = 20, .late = 2};
-        faulty_configure(&faults);
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_birth_in_any_order),
         cmocka_unit_test(test_half_built),

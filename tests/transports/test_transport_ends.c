@@ -3,7 +3,6 @@
  * and with one end destroyed under the other's hands. `test_transport_ends inproc|shm|tcp|rdma
  * [faulty]`
  */
-#include "fakes/faulty.h"
 #include "memory/region.h"
 #include "runtime/process.h"
 #include "runtime/watch.h"
@@ -350,11 +349,6 @@ int main(int argc, char **argv)
     if (transport == NULL) {
         (void)fprintf(stderr, "usage: test_transport_ends inproc|shm|tcp|rdma [faulty]\n");
         return 2;
-    }
-    if (argc == 3) {
-        const struct faulty_config faults = {
-            .seed = 5, .again_every = 3, .again_chance = 20, .late = 2};
-        faulty_configure(&faults);
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),

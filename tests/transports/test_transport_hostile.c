@@ -3,7 +3,6 @@
  * shared memory; test_tcp.c has what a hostile peer may send. `test_transport_hostile
  * inproc|shm|tcp|rdma [faulty]`
  */
-#include "fakes/faulty.h"
 #include "memory/region.h"
 #include "transports/link_stream.h"
 #include <setjmp.h>
@@ -228,11 +227,6 @@ int main(int argc, char **argv)
     if (transport == NULL) {
         (void)fprintf(stderr, "usage: test_transport_hostile inproc|shm|tcp|rdma [faulty]\n");
         return 2;
-    }
-    if (argc == 3) {
-        const struct faulty_config faults = {
-            .seed = 5, .again_every = 3, .again_chance = 20, .late = 2};
-        faulty_configure(&faults);
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hostile_bytes),   cmocka_unit_test(test_hostile_lengths),

@@ -13,19 +13,8 @@ here=$(dirname "$(readlink -f "$0")")
 # shellcheck source=tests/whole/machines_net.sh
 . "$here/machines_net.sh"
 
-work=$(mktemp -d)
 passed=0 failed=0
 port=0
-unset "${!HOOP_@}" "${!SLURM_@}" "${!PMI_@}" "${!OMPI_@}"
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID
-
-finish() {
-    trap - EXIT
-    unmake
-    rm -rf "$work"
-    exit "$1"
-}
-trap 'finish 1' EXIT INT TERM HUP
 
 # machine JOB HOST NODE-RANK ADDRESS [OPTIONS]: two ranks; their output and exit code are files.
 machine() {
@@ -81,11 +70,7 @@ judge() {
     rm -f "$work"/out.* "$work"/code.*
 }
 
-refusal=$(net_refusal)
-if [ -n "$refusal" ]; then
-    echo "skipped: $refusal"
-    finish 77
-fi
+need_net
 (
     umask 077
     od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$work/secret"

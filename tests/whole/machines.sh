@@ -17,19 +17,8 @@ table=(-b 8 -e 1M -f 8 -n 3 -c 1 --no-bound)
 table_rows=6                                 # of these sizes: 8, 64, 512, 4K, 32K, 256K
 endless=(-b 8 -e 256K -f 8 -N 0 --no-bound) # until something ends it
 dead_after_ms=1500
-work=$(mktemp -d)
 passed=0 failed=0 skipped=0
 pids=() files=() # of the job: a launcher and its output on each host
-unset "${!HOOP_@}" "${!SLURM_@}" "${!PMI_@}" "${!OMPI_@}"
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID
-
-finish() {
-    trap - EXIT
-    unmake
-    rm -rf "$work"
-    exit "$1"
-}
-trap 'finish 1' EXIT INT TERM HUP
 
 # ---- Judging: the first complaint of a case is its result ----------------------------------------
 
@@ -509,16 +498,16 @@ run_case() {
     rm -f "$work"/out.*
 }
 
-refusal=$(net_refusal)
-if [ -n "$refusal" ]; then
-    echo "skipped: $refusal"
-    finish 77
-fi
+need_net
 write_secret "$work/secret"
-if [ $# = 0 ]; then
-    mapfile -t cases < <(declare -F | sed -n 's/^declare -f case_//p')
-    set -- "${cases[@]}"
-fi
+mapfile -t cases < <(declare -F | sed -n 's/^declare -f case_//p')
+[ $# != 0 ] || set -- "${cases[@]}"
+for name in "$@"; do
+    if ! declare -F "case_$name" >/dev/null; then
+        echo "machines.sh: there is no case $name; there are: ${cases[*]}" >&2
+        finish 2
+    fi
+done
 echo "1..$#"
 for name in "$@"; do
     run_case "$name"

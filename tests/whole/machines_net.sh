@@ -6,12 +6,24 @@
 #                         cable that leads nowhere. K: 1, 2, ... in this order
 #     knows HOST TEXT     its table of names (/etc/hosts); before the first process there, or again
 #     on HOST COMMAND...  runs a command there, with host name HOST and processes of its own
-#     unmake              ends what runs in them and removes them
+#     need_net            ends the script with 77 and the reason where there can be no hosts
+#     finish CODE         ends it, and what runs in the hosts, and removes them; so does any end
 #
-# Sourced by machines.sh, which calls unmake whatever happens.
+# For whoever sources it: a folder $work, and nothing in the environment that decides about a job.
 
 net_id=hoop$$
 net_hosts=()
+work=$(mktemp -d)
+unset "${!HOOP_@}" "${!SLURM_@}" "${!PMI_@}" "${!OMPI_@}"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID
+
+finish() {
+    trap - EXIT
+    unmake
+    rm -rf "$work"
+    exit "$1"
+}
+trap 'finish 1' EXIT INT TERM HUP
 
 # Why there can be no hosts here; nothing when there can.
 net_refusal() {
@@ -39,6 +51,14 @@ net_refusal() {
         echo "this container makes no process namespaces"
     fi
     ip netns del "$net_id-try"
+}
+
+need_net() {
+    local refusal
+    refusal=$(net_refusal)
+    [ -n "$refusal" ] || return 0
+    echo "skipped: $refusal"
+    finish 77
 }
 
 knows() {
