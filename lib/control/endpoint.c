@@ -39,7 +39,7 @@ struct endpoint_crowd {
 };
 
 /* An accepted connection that has not proved itself yet. */
-struct endpoint_guest {
+struct endpoint_client {
     struct hoop_list_node node;
     struct hoop_endpoint *endpoint;
     struct endpoint_crowd *crowd;
@@ -54,11 +54,11 @@ struct hoop_endpoint {
     uint32_t users;
     int fd;
     struct hoop_watch *watch;
-    struct hoop_timer *look;      /* for those who take too long; also after accept failed */
-    struct hoop_timer *pause;     /* its end */
-    uint64_t round_ns;            /* when the newcomers before the next pause began to come */
-    uint32_t round;               /* how many they are */
-    struct hoop_list_node guests; /* the oldest first */
+    struct hoop_timer *look;       /* for those who take too long; also after accept failed */
+    struct hoop_timer *pause;      /* its end */
+    uint64_t round_ns;             /* when the newcomers before the next pause began to come */
+    uint32_t round;                /* how many they are */
+    struct hoop_list_node clients; /* the oldest first */
     struct endpoint_crowd strangers;
     struct hoop_list_node trusted; /* crowds */
     struct hoop_list_node expectations;
@@ -108,26 +108,26 @@ static struct endpoint_crowd *endpoint_crowd_of(struct hoop_endpoint *endpoint,
     return &endpoint->strangers;
 }
 
-static void guest_leave(struct endpoint_guest *guest)
+static void client_leave(struct endpoint_client *client)
 {
-    hoop_list_remove(&guest->node);
-    guest->crowd->count--;
-    free(guest);
+    hoop_list_remove(&client->node);
+    client->crowd->count--;
+    free(client);
 }
 
-static void guest_dismiss(struct endpoint_guest *guest)
+static void client_dismiss(struct endpoint_client *client)
 {
-    hoop_connection_destroy(guest->connection);
-    guest_leave(guest);
+    hoop_connection_destroy(client->connection);
+    client_leave(client);
 }
 
 /* Whoever has waited longest. */
 static void crowd_dismiss(struct endpoint_crowd *crowd, struct hoop_endpoint *endpoint)
 {
-    HOOP_LIST_EACH(struct endpoint_guest, guest, &endpoint->guests, node)
+    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node)
     {
-        if (guest->crowd == crowd) {
-            guest_dismiss(guest);
+        if (client->crowd == crowd) {
+            client_dismiss(client);
             return;
         }
     }
@@ -162,9 +162,9 @@ void hoop_endpoint_expect_no_more(struct hoop_expectation *expectation)
         return;
     }
     hoop_list_remove(&expectation->node);
-    HOOP_LIST_EACH(struct endpoint_guest, guest, &expectation->endpoint->guests, node)
+    HOOP_LIST_EACH(struct endpoint_client, client, &expectation->endpoint->clients, node)
     {
-        guest->expectation = guest->expectation != expectation ? guest->expectation : NULL;
+        client->expectation = client->expectation != expectation ? client->expectation : NULL;
     }
 }
 
@@ -213,13 +213,13 @@ static const char *endpoint_label(const struct hoop_endpoint *endpoint,
 
 /* ---- What an unproven connection does ----------------------------------------------------- */
 
-static bool guest_admit(void *arg, const struct hoop_frame_hello *hello, struct hoop_admission *ret,
-                        struct hoop_failure *ret_failure)
+static bool client_admit(void *arg, const struct hoop_frame_hello *hello,
+                         struct hoop_admission *ret, struct hoop_failure *ret_failure)
 {
-    struct endpoint_guest *guest = arg;
-    guest->expectation = endpoint_expected(guest->endpoint, hello);
-    if (guest->expectation == NULL) {
-        const char *other = endpoint_label(guest->endpoint, hello);
+    struct endpoint_client *client = arg;
+    client->expectation = endpoint_expected(client->endpoint, hello);
+    if (client->expectation == NULL) {
+        const char *other = endpoint_label(client->endpoint, hello);
         ret_failure->code = HOOP_AGAIN;
         (void)snprintf(
             ret_failure->text, sizeof(ret_failure->text),
@@ -227,17 +227,17 @@ static bool guest_admit(void *arg, const struct hoop_frame_hello *hello, struct 
             other != NULL ? "; another job is: " : "", other != NULL ? other : "");
         return false;
     }
-    ret->secret = guest->expectation->secret;
-    ret->hand_out = guest->expectation->hand_out;
+    ret->secret = client->expectation->secret;
+    ret->hand_out = client->expectation->hand_out;
     return true;
 }
 
-static void guest_opened(void *arg, struct hoop_connection *connection)
+static void client_opened(void *arg, struct hoop_connection *connection)
 {
-    struct endpoint_guest *guest = arg;
-    struct hoop_expectation *expectation = guest->expectation;
-    endpoint_trust(guest->endpoint, &guest->from);
-    guest_leave(guest);
+    struct endpoint_client *client = arg;
+    struct hoop_expectation *expectation = client->expectation;
+    endpoint_trust(client->endpoint, &client->from);
+    client_leave(client);
     if (expectation == NULL) {
         hoop_connection_destroy(connection); /* too late: it tries again, and is told */
     } else {
@@ -245,21 +245,21 @@ static void guest_opened(void *arg, struct hoop_connection *connection)
     }
 }
 
-static void guest_closed(void *arg, struct hoop_connection *connection,
-                         const struct hoop_failure *why)
+static void client_closed(void *arg, struct hoop_connection *connection,
+                          const struct hoop_failure *why)
 {
-    struct endpoint_guest *guest = arg;
+    struct endpoint_client *client = arg;
     (void)connection;
     if (why->code != HOOP_AGAIN) {
-        endpoint_tell(guest->endpoint, why->text);
+        endpoint_tell(client->endpoint, why->text);
     }
-    guest_dismiss(guest);
+    client_dismiss(client);
 }
 
-static const struct hoop_connection_owner endpoint_guest_owner = {
-    .admit = guest_admit,
-    .opened = guest_opened,
-    .closed = guest_closed,
+static const struct hoop_connection_owner endpoint_client_owner = {
+    .admit = client_admit,
+    .opened = client_opened,
+    .closed = client_closed,
 };
 
 /* ---- Accepting ---------------------------------------------------------------------------- */
@@ -273,29 +273,30 @@ static void endpoint_pause(struct hoop_endpoint *endpoint, struct hoop_timer *un
 /* False: the kernel says that it is another user's, or there is no memory for it. */
 static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
 {
-    struct endpoint_guest *guest = calloc(1, sizeof(*guest));
-    if (guest == NULL) {
+    struct endpoint_client *client = calloc(1, sizeof(*client));
+    if (client == NULL) {
         hoop_fork_close(fd);
         return false;
     }
-    (void)hoop_socket_peer(fd, &guest->from);
-    struct endpoint_crowd *crowd = endpoint_crowd_of(endpoint, &guest->from);
-    if (hoop_connection_accept(fd, &endpoint_guest_owner, guest, &guest->connection) != HOOP_OK) {
+    (void)hoop_socket_peer(fd, &client->from);
+    struct endpoint_crowd *crowd = endpoint_crowd_of(endpoint, &client->from);
+    if (hoop_connection_accept(fd, &endpoint_client_owner, client, &client->connection) !=
+        HOOP_OK) {
         endpoint_tell(endpoint, hoop_thread_error());
-        free(guest);
+        free(client);
         return false;
     }
     if (crowd->count == crowd->limit) {
         endpoint_tell(endpoint, "too many connections that prove nothing");
         crowd_dismiss(crowd, endpoint);
     }
-    guest->endpoint = endpoint;
-    guest->crowd = crowd;
-    guest->since_ns = hoop_now_ns();
-    if (hoop_list_is_empty(&endpoint->guests)) {
+    client->endpoint = endpoint;
+    client->crowd = crowd;
+    client->since_ns = hoop_now_ns();
+    if (hoop_list_is_empty(&endpoint->clients)) {
         hoop_timer_start(endpoint->look, ENDPOINT_LOOK_MS, ENDPOINT_LOOK_MS);
     }
-    hoop_list_push_back(&endpoint->guests, &guest->node);
+    hoop_list_push_back(&endpoint->clients, &client->node);
     crowd->count++;
     return true;
 }
@@ -347,14 +348,14 @@ static void endpoint_look(void *arg)
     struct hoop_endpoint *endpoint = arg;
     const uint64_t now = hoop_now_ns();
     hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
-    HOOP_LIST_EACH(struct endpoint_guest, guest, &endpoint->guests, node)
+    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node)
     {
-        if (now - guest->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
+        if (now - client->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
             endpoint_tell(endpoint, "it proved nothing in time");
-            guest_dismiss(guest);
+            client_dismiss(client);
         }
     }
-    if (hoop_list_is_empty(&endpoint->guests)) {
+    if (hoop_list_is_empty(&endpoint->clients)) {
         hoop_timer_stop(endpoint->look);
     }
 }
@@ -364,9 +365,9 @@ static void endpoint_look(void *arg)
 static void endpoint_destroy(struct hoop_endpoint *endpoint)
 {
     hoop_list_remove(&endpoint->node);
-    HOOP_LIST_EACH(struct endpoint_guest, guest, &endpoint->guests, node)
+    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node)
     {
-        guest_dismiss(guest);
+        client_dismiss(client);
     }
     HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node)
     {
@@ -412,7 +413,7 @@ static hoop_result_t endpoint_create(const struct hoop_place *at, const struct h
     endpoint->place = *at;
     endpoint->strangers.limit =
         endpoint_is_far(endpoint) ? ENDPOINT_STRANGERS : ENDPOINT_NEIGHBOURS;
-    hoop_list_init(&endpoint->guests);
+    hoop_list_init(&endpoint->clients);
     hoop_list_init(&endpoint->trusted);
     hoop_list_init(&endpoint->expectations);
     const hoop_result_t result = endpoint_start(endpoint, ports);

@@ -446,8 +446,8 @@ static uint16_t open_door(struct opening *opening, uint16_t port, uint16_t first
     return hoop_endpoint_address(opening->endpoint)->port;
 }
 
-/* A endpoint that fits is shared, and shut by its last user. */
-static void test_doors(void **state)
+/* An endpoint that fits is shared, and shut by its last user. */
+static void test_port_ranges(void **state)
 {
     struct hoop_address ports[2];
     struct opening endpoints[6];
@@ -503,7 +503,7 @@ static void test_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_doors),       cmocka_unit_test(test_arrangements),
+        cmocka_unit_test(test_port_ranges), cmocka_unit_test(test_arrangements),
         cmocka_unit_test(test_largest),     cmocka_unit_test(test_two_at_one_port),
         cmocka_unit_test(test_one_machine), cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_nonsense),    cmocka_unit_test(test_noise),

@@ -410,7 +410,7 @@ narrow() {
     done
 }
 
-case_narrow_doors() {
+case_port_range() {
     hosts a b
     endless_job || return
     [ -n "$(ports a)$(ports b)" ] || complain "nobody listens at all: what was looked at?"
@@ -420,7 +420,7 @@ case_narrow_doors() {
     all_bad 10
 }
 
-case_no_doors_on_one_machine() {
+case_no_ports_on_one_machine() {
     hosts a
     pids=() files=()
     start a out.a "$hooprun" -n 2 --tag-output "$perf" "${endless[@]}"

@@ -356,7 +356,7 @@ static int job_targets(struct job *job, int ranks, int least, struct target *ret
 }
 
 /* Are there TCP ports, at the one interface that was allowed, if and only if there must be? */
-static void assert_doors(struct job *job, const struct target *targets, int count, bool expected)
+static void assert_listens(struct job *job, const struct target *targets, int count, bool expected)
 {
     int tcp = 0;
     for (int i = 0; i < count; i++) {
@@ -406,7 +406,7 @@ static void test_waiting(void **state)
      */
     const bool far = strcmp(mode, "machines") == 0;
     const int count = job_targets(&job, 2, far ? 6 : 3, targets);
-    assert_doors(&job, targets, count, far);
+    assert_listens(&job, targets, count, far);
     for (int i = 0; i < count; i++) {
         strangers_warm(&strangers, &targets[i]);
     }
@@ -441,7 +441,7 @@ static void test_running(void **state)
     job_pause(&job); /* after some operations: all ports that they need are open */
     const int count = job_targets(&job, RANKS, RANKS, targets);
     job_continue(&job);
-    assert_doors(&job, targets, count, strcmp(mode, "local") != 0);
+    assert_listens(&job, targets, count, strcmp(mode, "local") != 0);
     for (int i = 0; i < count; i++) {
         strangers_warm(&strangers, &targets[i]);
     }
