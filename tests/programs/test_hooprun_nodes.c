@@ -112,6 +112,26 @@ static void test_ranks_named(void **state)
     hoop_run_finish(&run);
 }
 
+/* The rest of a machine's ranks have a moment to tell the other machines who failed. */
+static void test_time_for_the_news(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    char script[256], path[] = "/tmp/hooprun-test-XXXXXX";
+    close(mkstemp(path));
+    (void)snprintf(script, sizeof(script),
+                   "if test $RANK = 2; then rm %s; sleep 0.02; echo news; exec sleep 1000; fi\n"
+                   "while test -e %s; do sleep 0.01; done; exit 7",
+                   path, path);
+    variable_set("HOOP_INSECURE", "1");
+    assert_int_equal(RUN(&run, "--nnodes", "2", "--node-rank", "1", "--master-addr", "a", "-n", "2",
+                         "sh", "-c", script),
+                     7);
+    assert_says(run.out, "news\n");
+    assert_says(run.err, "hooprun: after rank 3, 0 more failed and 1 were stopped\n");
+    hoop_run_finish(&run);
+}
+
 /* ---- Secrets -------------------------------------------------------------------------------- */
 
 static void test_secret_passed_on(void **state)
@@ -301,6 +321,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_environment, secrets_clear),
         cmocka_unit_test_setup(test_names_of_torchrun, secrets_clear),
         cmocka_unit_test_setup(test_ranks_named, secrets_clear),
+        cmocka_unit_test_setup(test_time_for_the_news, secrets_clear),
         cmocka_unit_test_setup(test_secret_passed_on, secrets_clear),
         cmocka_unit_test_setup(test_secret_of_one_machine, secrets_clear),
         cmocka_unit_test_setup(test_secret_unseen, secrets_clear),

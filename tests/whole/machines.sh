@@ -487,7 +487,7 @@ run_case() {
     elif [ -n "$complaint" ]; then
         for file in "$work"/out.*; do
             echo "--- ${file##*/}"
-            grep -av '^$' "$file" | tail -n 15 | cut -c 1-300
+            grep -av '^$' "$file" | tail -n 40 | cut -c 1-300
         done
         echo "FAIL $name: $complaint"
         failed=$((failed + 1))

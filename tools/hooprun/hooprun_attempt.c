@@ -204,6 +204,13 @@ static void refusal_hint(const char *program, char *ret_text, size_t bytes)
     }
 }
 
+/* Ends the ranks that are left, unless they end by themselves before. */
+static void attempt_stop_in(struct hooprun_attempt *attempt, int ms)
+{
+    attempt->phase = PHASE_LINGER;
+    attempt->phase_until = hooprun_now_ms() + ms;
+}
+
 /*
  * With several machines the others are ended a moment later: most likely they are about to find out
  * the same, and to leave somebody in their place, too.
@@ -219,8 +226,7 @@ static void attempt_refuse(struct hooprun_attempt *attempt, int refusal)
         hooprun_output_say(attempt->output,
                            "telling the ranks of the other machines, for %d s at most",
                            REFUSAL_MS / 1000);
-        attempt->phase = PHASE_LINGER;
-        attempt->phase_until = hooprun_now_ms() + REFUSAL_PAUSE_MS;
+        attempt_stop_in(attempt, REFUSAL_PAUSE_MS);
     } else if (attempt->options->kill_on_failure) {
         hooprun_attempt_stop(attempt);
     }
@@ -238,7 +244,13 @@ static void attempt_blame(struct hooprun_attempt *attempt, int local_rank)
         return;
     }
     rank_say(attempt, local_rank);
-    if (attempt->options->kill_on_failure) {
+    if (!attempt->options->kill_on_failure) {
+        return;
+    }
+    if (attempt->options->node_count > 1) {
+        /* The ranks of this machine are who tell the others' which one it was. */
+        attempt_stop_in(attempt, LINGER_MS);
+    } else {
         hooprun_attempt_stop(attempt);
     }
 }
@@ -282,8 +294,7 @@ void hooprun_attempt_step(struct hooprun_attempt *attempt)
     attempt_blame(attempt, attempt_reap(attempt));
     attempt_deadline(attempt);
     if (attempt->phase == PHASE_RUN && attempt->running == 0) {
-        attempt->phase = PHASE_LINGER;
-        attempt->phase_until = hooprun_now_ms() + LINGER_MS;
+        attempt_stop_in(attempt, LINGER_MS);
     }
     if (attempt->phase == PHASE_END && attempt->running == 0 && !attempt->leftovers_told) {
         attempt->leftovers_told = true;
