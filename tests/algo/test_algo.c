@@ -5,7 +5,7 @@
  * what is left (element size, who is in place, the schedule) is drawn. Up to 32 ranks all of it is
  * drawn. The sequence begins at 1, or at the number in the first argument.
  */
-#include "fakes/interpreter.h"
+#include "algo/algo_case.h"
 #include "operation/plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,17 +15,6 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
-#define MANY_RANKS HOOP_INTERPRETER_MAX_RANKS
-#define FEW_RANKS 8
-
-static uint64_t seed = 1;
-
-static uint64_t draw(uint64_t below)
-{
-    return hoop_interpreter_random(&seed) % below;
-}
 
 static const uint64_t small_chunks[] = {1, 3, 7, 16, 1000};
 
@@ -54,26 +43,6 @@ static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, algo),
                                         .in_place = (uint32_t)draw(1ull << 32)};
-}
-
-static void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots)
-{
-    const struct hoop_interpreter_case c = {.ops = ops,
-                                            .op_count = op_count,
-                                            .slots = slots,
-                                            .oneshot_buffers = 2,
-                                            .seed = hoop_interpreter_random(&seed)};
-    char text[256];
-    if (!hoop_interpret(&c, text, sizeof(text))) {
-        const struct hoop_plan *p = &ops[0].plan;
-        print_error("algo %d n %u count %llu chunk %llu lanes %u type_bytes %u head %llu tail %llu "
-                    "in_place %x slots %u operations %u seed %llu: %s\n",
-                    p->algo, p->n, (unsigned long long)p->count, (unsigned long long)p->chunk,
-                    p->lanes, p->type_bytes, (unsigned long long)p->head,
-                    (unsigned long long)p->tail, ops[0].in_place, slots, op_count,
-                    (unsigned long long)c.seed, text);
-        fail();
-    }
 }
 
 /* ---- The algorithms ------------------------------------------------------------------------ */

@@ -4,7 +4,7 @@
  * other; ranks in different operations; and counts that nobody can run. What all_reduce alone needs
  * is in test_algo.c.
  */
-#include "fakes/interpreter.h"
+#include "algo/algo_case.h"
 #include "operation/plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,17 +14,7 @@
 
 #include <cmocka.h>
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
-#define FEW_RANKS 8u
-#define MANY_RANKS HOOP_INTERPRETER_MAX_RANKS
 #define LONG_SEQUENCE 5u
-
-static uint64_t seed = 1;
-
-static uint64_t draw(uint64_t below)
-{
-    return hoop_interpreter_random(&seed) % below;
-}
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 
@@ -71,28 +61,6 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(pair.collective, pair.algo),
                                         .in_place = (uint32_t)draw(UINT64_C(1) << 32)};
-}
-
-static void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots)
-{
-    const struct hoop_interpreter_case c = {.ops = ops,
-                                            .op_count = op_count,
-                                            .slots = slots,
-                                            .oneshot_buffers = 2,
-                                            .seed = hoop_interpreter_random(&seed)};
-    char text[256];
-    if (!hoop_interpret(&c, text, sizeof(text))) {
-        for (uint32_t i = 0; i < op_count; i++) {
-            const struct hoop_plan *p = &ops[i].plan;
-            print_error("%s by %s, n %u root %u count %llu chunk %llu lanes %u type_bytes %u "
-                        "in_place %x slots %u\n",
-                        hoop_collectives[p->collective].name, hoop_algo_name(p->algo), p->n,
-                        p->root, (unsigned long long)p->count, (unsigned long long)p->chunk,
-                        p->lanes, p->type_bytes, ops[i].in_place, slots);
-        }
-        print_error("seed %llu: %s\n", (unsigned long long)c.seed, text);
-        fail();
-    }
 }
 
 /* ---- One collective by one algorithm ------------------------------------------------------ */

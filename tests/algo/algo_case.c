@@ -1,0 +1,48 @@
+/* Cases for the interpreter (see algo_case.h). */
+#include "algo/algo_case.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+uint64_t seed = 1;
+
+uint64_t draw(uint64_t below)
+{
+    return hoop_interpreter_random(&seed) % below;
+}
+
+static bool is_left_out(void)
+{
+    static uint64_t cases;
+    const char *every = getenv("HOOP_TEST_SAMPLE");
+    const uint64_t k = every != NULL ? strtoull(every, NULL, 10) : 0;
+    return k > 1 && cases++ % k != 0;
+}
+
+void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots)
+{
+    const struct hoop_interpreter_case c = {.ops = ops,
+                                            .op_count = op_count,
+                                            .slots = slots,
+                                            .oneshot_buffers = 2,
+                                            .seed = hoop_interpreter_random(&seed)};
+    char text[256];
+    if (is_left_out() || hoop_interpret(&c, text, sizeof(text))) {
+        return;
+    }
+    for (uint32_t i = 0; i < op_count; i++) {
+        const struct hoop_plan *p = &ops[i].plan;
+        print_error("%s by %s, n %u root %u count %llu chunk %llu lanes %u type_bytes %u head %llu "
+                    "tail %llu in_place %x slots %u\n",
+                    hoop_collectives[p->collective].name, hoop_algo_name(p->algo), p->n, p->root,
+                    (unsigned long long)p->count, (unsigned long long)p->chunk, p->lanes,
+                    p->type_bytes, (unsigned long long)p->head, (unsigned long long)p->tail,
+                    ops[i].in_place, slots);
+    }
+    print_error("seed %llu: %s\n", (unsigned long long)c.seed, text);
+    fail();
+}

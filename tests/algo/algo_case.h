@@ -1,0 +1,22 @@
+/*
+ * Cases for the interpreter, drawn from one seeded sequence. With HOOP_TEST_SAMPLE=k in the
+ * environment only every k-th is run, so that slow builds get by with a part of them.
+ */
+#ifndef HOOP_TESTS_ALGO_CASE_H
+#define HOOP_TESTS_ALGO_CASE_H
+
+#include "fakes/interpreter.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+#define FEW_RANKS 8u
+#define MANY_RANKS HOOP_INTERPRETER_MAX_RANKS
+
+/* Where the sequence begins: 1 if nobody says else. */
+extern uint64_t seed;
+
+uint64_t draw(uint64_t below);
+
+/* Fails the test with all that is needed to run the case again. */
+void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots);
+
+#endif
