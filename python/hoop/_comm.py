@@ -45,22 +45,29 @@ SUM, PROD, MAX, MIN, AVG = Op
 class Ticket:
     """The point that a stream had reached: complete when all that was queued before is."""
 
-    __slots__ = ("_struct",)
+    __slots__ = ("_last", "_parts")
 
-    def __init__(self, struct: TicketStruct) -> None:
-        self._struct = struct
+    def __init__(self, last: TicketStruct, parts: Sequence[TicketStruct]) -> None:
+        self._last = last
+        self._parts = parts  # those of the operations since the ticket before, which have their results
 
     def done(self) -> bool:
         """Whether it is complete. Raises what failed. Does not wait."""
-        result = lib.hoop_ticket_query(self._struct)
-        if result not in (OK, IN_PROGRESS):
-            raise error(result)
-        return result == OK
+        result = lib.hoop_ticket_query(self._last)
+        if result == IN_PROGRESS:
+            return False
+        for part in self._parts:
+            check(lib.hoop_ticket_query(part))
+        check(result)
+        return True
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits, at most timeout seconds (then TimedOut, and nothing else happened). Raises the
         first failure among the operations between the ticket before this and itself."""
-        check(lib.hoop_ticket_wait(self._struct, -1 if timeout is None else round(timeout * 1000)))
+        result = lib.hoop_ticket_wait(self._last, -1 if timeout is None else round(timeout * 1000))
+        if lib.hoop_ticket_query(self._last) == IN_PROGRESS:
+            raise error(result)
+        self.done()
 
 
 class Stream:
@@ -74,51 +81,77 @@ class Stream:
         handle = c_void_p()
         check(lib.hoop_stream_create(byref(handle)))
         self._handle = handle.value
-        self._held: deque[tuple[Ticket, Any]] = deque()
+        # The buffers of each operation and a ticket behind it; the last _fresh of them came after the
+        # ticket that the user recorded last, and so did _failed, which is through.
+        self._held: deque[tuple[TicketStruct, Any]] = deque()
+        self._fresh = 0
+        self._failed: list[TicketStruct] = []
         self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
 
     def record(self) -> Ticket:
         """A ticket for all that was queued until now."""
+        last = self._record()
+        fresh = [ticket for ticket, _ in self._held][len(self._held) - self._fresh :]
+        made = Ticket(last, [*self._failed, *fresh])
+        self._failed, self._fresh = [], 0
+        return made
+
+    def _record(self) -> TicketStruct:
         struct = TicketStruct()
-        check(lib.hoop_stream_record(self._handle, byref(struct)))
-        return Ticket(struct)
+        check(lib.hoop_stream_record(self._alive(), byref(struct)))
+        return struct
 
     def synchronize(self) -> None:
         """Waits until all that was queued is complete; raises the first failure since the last
         call."""
         try:
-            check(lib.hoop_stream_synchronize(self._handle))
+            check(lib.hoop_stream_synchronize(self._alive()))
         finally:
-            self._held.clear()
+            self._release()
 
     def idle(self) -> bool:
         """Whether nothing is queued or running."""
-        result = lib.hoop_stream_query(self._handle)
+        result = lib.hoop_stream_query(self._alive())
         if result not in (OK, IN_PROGRESS):
             raise error(result)
         return result == OK
 
     def wait_for(self, ticket: Ticket) -> None:
         """What is queued here from now on begins after ticket, of any stream, is complete."""
-        check(lib.hoop_stream_wait_ticket(self._handle, ticket._struct))
+        check(lib.hoop_stream_wait_ticket(self._alive(), ticket._last))
 
     def fileno(self) -> int:
         """A descriptor (an eventfd) that is readable when a recorded ticket was completed."""
         fd = c_int()
-        check(lib.hoop_stream_get_fd(self._handle, byref(fd)))
+        check(lib.hoop_stream_get_fd(self._alive(), byref(fd)))
         return fd.value
 
     def close(self) -> None:
         """Waits for what is queued, then frees the stream. Its tickets stay valid."""
         if self._close.detach():
-            check(lib.hoop_stream_destroy(self._handle))
+            handle, self._handle = self._handle, None
+            result = lib.hoop_stream_destroy(handle)
             self._held.clear()
-            self._handle = None
+            check(result)
+
+    def _alive(self) -> int:
+        if self._handle is None:
+            raise ValueError("this stream is closed")
+        return self._handle
 
     def _hold(self, buffers: Any) -> None:
-        while self._held and lib.hoop_ticket_query(self._held[0][0]._struct) != IN_PROGRESS:
-            self._held.popleft()
-        self._held.append((self.record(), buffers))
+        self._release()
+        self._held.append((self._record(), buffers))
+        self._fresh += 1
+
+    def _release(self) -> None:
+        """Lets go of what is complete."""
+        while self._held and (result := lib.hoop_ticket_query(self._held[0][0])) != IN_PROGRESS:
+            ticket, _ = self._held.popleft()
+            if len(self._held) < self._fresh:
+                self._fresh -= 1
+                if result != OK and not self._failed:
+                    self._failed.append(ticket)
 
 
 class UniqueId(bytes):
@@ -136,6 +169,12 @@ def unique_id() -> UniqueId:
     struct = UniqueIdStruct()
     check(lib.hoop_get_unique_id(byref(struct)))
     return UniqueId(ctypes.string_at(byref(struct), 128))
+
+
+def _id_struct(id: bytes) -> UniqueIdStruct:
+    if len(id) != 128:
+        raise ValueError(f"a unique id has 128 bytes, this one {len(id)}")
+    return UniqueIdStruct.from_buffer_copy(id)
 
 
 class _Open(threading.local):
@@ -216,11 +255,8 @@ class Comm:
                 byref(handle), url.encode(), size, rank, byref(options)
             )
         else:
-            if len(id) != 128:
-                raise ValueError(f"a unique id has 128 bytes, this one {len(id)}")
-            struct = UniqueIdStruct.from_buffer_copy(id)
             result = lib.hoop_comm_init_rank_config(
-                byref(handle), size, struct, rank, byref(options)
+                byref(handle), size, _id_struct(id), rank, byref(options)
             )
         check(result)
         self._adopt(handle.value)
@@ -366,6 +402,32 @@ class Comm:
                                   byref(handle), _options(options)))
         return Comm._of(handle.value) if handle.value else None
 
+    def unique_id(self) -> UniqueId:
+        """The token of one grow(), by one member; whoever joins needs it. This process serves it."""
+        struct = UniqueIdStruct()
+        check(lib.hoop_comm_get_unique_id(self._alive(), byref(struct)))
+        return UniqueId(ctypes.string_at(byref(struct), 128))
+
+    def grow(self, size: int, id: bytes | None = None, **options: Any) -> Comm:
+        """A new comm of size ranks: all members, who keep their ranks and call this, and new ones,
+        who call grown(). id: the token, for the member that made it; the others give none."""
+        return Comm._grow(self._alive(), size, id, -1, options)
+
+    @classmethod
+    def grown(cls, id: bytes, *, size: int, rank: int, **options: Any) -> Comm:
+        """Joins a comm that grows to size ranks, as one that is new: rank is one of those after the
+        members', id what a member's unique_id() made."""
+        return cls._grow(None, size, id, rank, options)
+
+    @classmethod
+    def _grow(
+        cls, members: int | None, size: int, id: bytes | None, rank: int, options: dict[str, Any]
+    ) -> Comm:
+        handle = c_void_p()
+        token = None if id is None else byref(_id_struct(id))
+        check(lib.hoop_comm_grow(members, size, token, rank, byref(handle), _options(options)))
+        return cls._of(handle.value)
+
     def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False, **options: Any) -> Comm:
         """A new comm without the ranks in exclude, which do not call. abort: also without every
         rank that is dead, after a failure too."""
@@ -437,10 +499,7 @@ class Comm:
 
     def _call(self, function, *arguments: Any, stream: Stream | None, hold: Any = None) -> None:
         handle = self._alive()
-        if stream is None:
-            result = function(*arguments, handle, None)
-        else:
-            result = function(*arguments, handle, stream._handle)
+        result = function(*arguments, handle, None if stream is None else stream._alive())
         if result != OK:
             raise error(result)
         if _open.depth:

@@ -131,6 +131,10 @@ _FUNCTIONS = {
     "hoop_comm_abort": [_COMM],
     "hoop_comm_revoke": [_COMM, c_int],
     "hoop_comm_split": [_COMM, c_int, c_int, POINTER(_COMM), POINTER(ConfigStruct)],
+    "hoop_comm_get_unique_id": [_COMM, POINTER(UniqueIdStruct)],
+    "hoop_comm_grow": [
+        _COMM, c_int, POINTER(UniqueIdStruct), c_int, POINTER(_COMM), POINTER(ConfigStruct),
+    ],
     "hoop_comm_shrink": [
         _COMM, POINTER(c_int), c_int, POINTER(_COMM), POINTER(ConfigStruct), c_int,
     ],

@@ -4,11 +4,13 @@ import array
 import gc
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import weakref
 
 import hoop
 import numpy as np
@@ -78,6 +80,169 @@ class Collectives(unittest.TestCase):
     def test_gil_is_released(self):
         # With the GIL held, the second rank could never come to call.
         ranks(2, lambda comm: comm.barrier())
+
+
+class Streams(unittest.TestCase):
+    def test_queued_operations_run_in_order(self):
+        def body(comm):
+            stream, x = hoop.Stream(), np.full(1000, comm.rank + 1.0)
+            comm.all_reduce(x, stream=stream)
+            first = stream.record()
+            comm.all_reduce(x, op=hoop.MAX, stream=stream)
+            with hoop.group():
+                comm.broadcast(x, root=1, stream=stream)
+                comm.barrier(stream=stream)
+            last = stream.record()
+            last.wait()
+            self.assertTrue(first.done() and last.done() and stream.idle())
+            stream.synchronize()
+            self.assertFalse(stream._held)
+            stream.close()
+            last.wait()  # tickets stay valid
+            return x[0]
+
+        self.assertEqual(ranks(2, body), [3.0, 3.0])
+
+    def test_the_stream_keeps_buffers_alive(self):
+        comm, other = hoop.Comm.threads(2)
+        stream, gone = hoop.Stream(), []
+        x = hoop.empty(1000)
+        weakref.finalize(x.base if x.base is not None else x, gone.append, 1)
+        comm.all_reduce(x, stream=stream)
+        del x
+        gc.collect()
+        self.assertEqual((gone, stream.idle()), ([], False))
+        other.all_reduce(np.ones(1000, "f4"))
+        stream.synchronize()
+        gc.collect()
+        self.assertEqual(gone, [1])
+        for one in (stream, comm, other):
+            one.close()
+
+    def test_a_ticket_waits_no_longer_than_it_is_told(self):
+        comm, other = hoop.Comm.threads(2)
+        stream, x = hoop.Stream(), np.ones(4)
+        comm.all_reduce(x, stream=stream)
+        ticket = stream.record()
+        self.assertFalse(ticket.done())
+        with self.assertRaises(hoop.TimedOut):
+            ticket.wait(0.01)
+        other.all_reduce(np.ones(4))
+        readable = select.select([stream], [], [], 60)[0]  # its fileno() is for event loops
+        self.assertEqual((readable, ticket.done(), x[0]), ([stream], True, 2.0))
+        comm.close()
+        other.close()
+
+    def test_streams_wait_for_each_other(self):
+        comm, other = hoop.Comm.threads(2)
+        alone = hoop.Comm.threads(1)[0]
+        first, second, x = hoop.Stream(), hoop.Stream(), np.ones(4)
+        comm.all_reduce(x, stream=first)
+        second.wait_for(first.record())
+        alone.barrier(stream=second)
+        behind = second.record()
+        self.assertFalse(behind.done())
+        other.all_reduce(np.ones(4))
+        behind.wait(60)
+        self.assertEqual(x[0], 2.0)
+        for one in (comm, other, alone):
+            one.close()
+
+    def test_a_failure_is_told_by_the_ticket(self):
+        comm, other = hoop.Comm.threads(2)
+        stream = hoop.Stream()
+        comm.all_reduce(np.ones(4), stream=stream)
+        ticket = stream.record()
+        other.abort()
+        with self.assertRaisesRegex(hoop.HoopError, "rank 1"):
+            ticket.wait(60)
+        with self.assertRaisesRegex(hoop.HoopError, "rank 1"):
+            stream.synchronize()
+        with self.assertRaisesRegex(hoop.HoopError, "rank 1"):
+            ticket.done()
+        stream.record().wait()  # it is told once
+        comm.abort()
+
+    def test_a_failure_is_told_by_the_next_ticket(self):
+        comm, other = hoop.Comm.threads(2)
+        alone, stream = hoop.Comm.threads(1)[0], hoop.Stream()
+        comm.all_reduce(np.ones(4), stream=stream)
+        other.abort()
+        with self.assertRaisesRegex(hoop.HoopError, "rank 1"):
+            stream.synchronize()
+        for _ in range(3):
+            alone.barrier(stream=stream)
+        with self.assertRaisesRegex(hoop.HoopError, "rank 1"):
+            stream.record().wait()
+        for one in (stream, alone):
+            one.close()
+        comm.abort()
+
+    def test_a_closed_stream_queues_nothing(self):
+        comm, stream = hoop.Comm.threads(1)[0], hoop.Stream()
+        stream.close()
+        for call in (stream.record, stream.synchronize, stream.idle, stream.fileno,
+                     lambda: comm.all_reduce(np.ones(1), stream=stream)):
+            with self.assertRaisesRegex(ValueError, "stream is closed"):
+                call()
+        comm.close()
+
+
+class Births(unittest.TestCase):
+    def test_split(self):
+        def body(comm):
+            if comm.rank == 3:
+                return comm.split(None)
+            part = comm.split(comm.rank % 2, key=-comm.rank, name="part")
+            x = np.full(3, float(comm.rank))
+            part.all_reduce(x)
+            place = part.rank, part.size, x[0]
+            part.close()
+            return place
+
+        self.assertEqual(ranks(4, body), [(1, 2, 2.0), (0, 1, 1.0), (0, 2, 2.0), None])
+
+    def test_grow(self):
+        token = threading.Event()
+        made = []
+
+        def new(rank):
+            token.wait(60)
+            return hoop.Comm.grown(made[0], size=4, rank=rank)
+
+        def member(comm):
+            if comm.rank == 1:
+                made.append(comm.unique_id())
+                token.set()
+            return comm.grow(4, made[0] if comm.rank == 1 else None)
+
+        def summed(comm):
+            x = np.full(3, comm.rank + 1.0)
+            comm.all_reduce(x)
+            place = comm.rank, comm.size, x[0]
+            comm.close()
+            return place
+
+        joined = [None, None]
+
+        def join(i):
+            joined[i] = summed(new(2 + i))
+
+        threads = [threading.Thread(target=join, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        self.assertEqual(ranks(2, lambda comm: summed(member(comm))), [(0, 4, 10.0), (1, 4, 10.0)])
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(joined, [(2, 4, 10.0), (3, 4, 10.0)])
+
+    def test_grow_refuses(self):
+        comm = hoop.Comm.threads(1)[0]
+        with self.assertRaisesRegex(ValueError, "128 bytes, this one 5"):
+            comm.grow(2, b"short")
+        with self.assertRaises(hoop.InvalidArgument):
+            comm.grow(0, comm.unique_id())
+        comm.close()
 
 
 class Buffers(unittest.TestCase):
