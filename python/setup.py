@@ -5,6 +5,7 @@ into the package (hoop/lib, hoop/bin, hoop/include), where a script finds it wha
 environment looks like; there is no Python extension, so that one wheel serves every Python.
 """
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,22 @@ except ImportError:
 SOURCE = Path(__file__).resolve().parent.parent
 
 
+def crypto_within(folder):
+    """An environment in which libcrypto is what libhoop needs of libcrypto.a, and not all of
+    libcrypto.so, which alone has 1.9 MB of a wheel. Without a libcrypto.a: as it is."""
+    where = subprocess.run(["pkg-config", "--variable=libdir", "libcrypto"],
+                           stdout=subprocess.PIPE, text=True).stdout.strip()
+    archive = Path(where) / "libcrypto.a"
+    if not where or not archive.exists():
+        return None
+    version = subprocess.run(["pkg-config", "--modversion", "libcrypto"], check=True,
+                             stdout=subprocess.PIPE, text=True).stdout.strip()
+    (folder / "libcrypto.pc").write_text(
+        f"Name: libcrypto\nDescription: linked statically\nVersion: {version}\nLibs: {archive} -ldl -pthread\n")
+    before = os.environ.get("PKG_CONFIG_PATH")
+    return {**os.environ, "PKG_CONFIG_PATH": f"{folder}:{before}" if before else str(folder)}
+
+
 class BuildPython(build_py):
     def run(self):
         super().run()
@@ -31,8 +48,8 @@ class BuildPython(build_py):
                 ["meson", "setup", str(build), str(SOURCE), "--buildtype=release", "--prefix=/",
                  "--libdir=lib", "--strip", "-Dtests=disabled", "-Dexamples=disabled",
                  # The programs find the library beside them, and the library what auditwheel adds.
-                 "-Dc_link_args=-Wl,-rpath,$ORIGIN/../lib"],
-                check=True,
+                 "-Dc_link_args=-Wl,-rpath,$ORIGIN/../lib,--gc-sections"],
+                check=True, env=crypto_within(Path(work)),
             )
             subprocess.run(["ninja", "-C", str(build)], check=True)
             subprocess.run(
@@ -55,6 +72,7 @@ class BuildPython(build_py):
                  for line in text.splitlines()]
         text = "\n".join(lines).replace("-lhoop", "-l:libhoop.so.0 -Wl,-rpath,${libdir}")
         (package / "lib" / "pkgconfig" / "hoop.pc").write_text(text + "\n")
+        shutil.copytree(root / "lib" / "cmake", package / "lib" / "cmake")
         # The licenses of what auditwheel will add.
         (package / "licenses").mkdir(exist_ok=True)
         shutil.copy(SOURCE / "LICENSE", package / "licenses" / "hoop")

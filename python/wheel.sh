@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # wheel.sh OUT [PYTHON]: builds the wheel, makes it self-contained, and tests it as users get it.
 #
-# auditwheel takes libuv and libcrypto in and names the oldest glibc that will do, which is this
-# machine's or a little older. Then: a fresh virtual environment, no compiler on the way, the tests
-# of the API, a C program against the wheel, and an uninstall that leaves nothing. The last line
-# counts, and OUT/*.whl is the wheel. 77: what building needs cannot be had; the line before says.
+# auditwheel takes libuv in (and libcrypto, where there is no libcrypto.a) and names the oldest glibc
+# that will do, which is this machine's or a little older. Then: a fresh virtual environment, no compiler
+# on the way, the tests of the API, a C program against the wheel by pkg-config and by CMake, and an
+# uninstall that leaves nothing. The last line counts, and OUT/*.whl is the wheel. 77: what building needs cannot be had; the line before says.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -49,6 +49,7 @@ if command -v cc >/dev/null && command -v pkg-config >/dev/null; then
     # shellcheck disable=SC2046
     cc "$here/../examples/hello_allreduce.c" -o "$work/hello" $(pkg-config --cflags --libs hoop)
     hooprun -n 2 "$work/hello"
+    "$here/../tests/hygiene/check_cmake.sh" "$here/.." "$(python -m hoop.info --prefix)" "$work/cmake"
 fi
 code=0
 python "$here/tests/run.py" test_comm >"$out/tests.log" 2>&1 || code=$?

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A program outside the tree builds against what is installed, by pkg-config alone, and runs.
+# A program outside the tree builds against what is installed, by pkg-config alone and, where there is a
+# CMake, by that, and runs.
 #     check_package.sh BUILD
 set -eu
 build=$1
@@ -22,6 +23,8 @@ fi
 cc hello.c -o hello $(pkg-config --cflags --libs hoop)
 lib=$(find "$work/root" -name 'libhoop.so.0')
 LD_LIBRARY_PATH="${lib%/*}" timeout 60 ./hello
+
+"$source/tests/hygiene/check_cmake.sh" "$source" "$work/root" "$work/cmake"
 
 # Every function has its manual page, and no page is malformed.
 pages=$(find "$work/root" -name '*.[13]')
