@@ -24,7 +24,7 @@ rm -rf "$dir"
 mkdir -p "$dir"
 [ "$(df --output=avail -BM "$dir" | tail -n 1 | tr -dc 0-9)" -gt 4000 ] || skip "less than 4 GB free in $dir"
 python3 -m venv "$dir" >"$log" 2>&1 || skip "python3 has no venv (Debian: python3-venv)"
-pip=("$dir/bin/pip" -q --disable-pip-version-check --no-cache-dir install)
+pip=("$dir/bin/pip" -q --disable-pip-version-check --no-cache-dir install --no-compile)
 timeout 600 "${pip[@]}" numpy typing-extensions filelock sympy networkx jinja2 fsspec setuptools expecttest psutil \
     >>"$log" 2>&1 && timeout 600 "${pip[@]}" --no-deps "torch==$version" >>"$log" 2>&1 ||
     skip "PyPI gave no torch $version: $(tail -n 1 "$log")"

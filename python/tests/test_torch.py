@@ -1,6 +1,11 @@
-"""hoop as torch's backend: each job of torch_jobs.py and torch_training.py over several processes."""
+"""hoop as torch's backend: each job of torch_jobs.py and torch_training.py over several processes.
 
+They are forked from this one, which has imported torch once for all of them, and never hoop.
+"""
+
+import importlib
 import importlib.util
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -11,48 +16,65 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+def rank_of(module, name, folder, size, rank):
+    os.chdir(folder)
+    said = os.open(f"said{rank}", os.O_CREAT | os.O_WRONLY)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    module.run(name, f"file://{folder}/store", size, rank)
+
+
 @unittest.skipUnless(importlib.util.find_spec("torch"), "no torch in this environment")
 class Torch(unittest.TestCase):
-    def job(self, script, name, size, dies=()):
+    def job(self, module, name, size, dies=()):
+        os.environ["OMP_NUM_THREADS"] = "1"
+        module = importlib.import_module(module)
+        fork = multiprocessing.get_context("fork")
         with tempfile.TemporaryDirectory() as folder:
-            ranks = [
-                subprocess.Popen(
-                    [sys.executable, str(HERE / script), name, f"file://{folder}/store", str(size), str(r)],
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
-                )
-                for r in range(size)
-            ]
+            ranks = [fork.Process(target=rank_of, args=(module, name, folder, size, r)) for r in range(size)]
             try:
-                said = [rank.communicate(timeout=240)[0] for rank in ranks]
+                for rank in ranks:
+                    rank.start()
+                for rank in ranks:
+                    rank.join(240)
             finally:
                 for rank in ranks:
                     rank.kill()
-        for r in range(size):
-            self.assertEqual(ranks[r].returncode, -9 if r in dies else 0, "\n".join(said)[-6000:])
-            if r not in dies:
-                self.assertIn("fine", said[r])
+                    rank.join()
+            said = "\n".join((pathlib.Path(folder) / f"said{r}").read_text() for r in range(size))
+        ended = [rank.exitcode for rank in ranks]
+        self.assertEqual(ended, [-9 if r in dies else 0 for r in range(size)], said[-6000:])
+
+    def test_a_script_of_processes(self):
+        # Unchanged processes, from their start to their exit.
+        said = subprocess.run([sys.executable, HERE.parent / "examples" / "check_env.py", "--ranks", "2"],
+                              capture_output=True, text=True, timeout=240)
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        self.assertIn("PyTorch over hoop works here", said.stdout)
 
     def test_collectives(self):
-        self.job("torch_jobs.py", "collectives", 3)
+        self.job("torch_jobs", "collectives", 3)
+
+    def test_asynchronous(self):
+        self.job("torch_jobs", "asynchronous", 3)
 
     def test_groups(self):
-        self.job("torch_jobs.py", "groups", 3)
+        self.job("torch_jobs", "groups", 3)
 
     def test_death(self):
-        self.job("torch_jobs.py", "death", 3, dies=[1])
+        self.job("torch_jobs", "death", 3, dies=[1])
 
     def test_death_in_training(self):
-        self.job("torch_jobs.py", "death_in_training", 2, dies=[1])
+        self.job("torch_jobs", "death_in_training", 2, dies=[1])
 
     def test_mismatch(self):
-        self.job("torch_jobs.py", "mismatch", 2)
+        self.job("torch_jobs", "mismatch", 2)
 
     def test_ends(self):
-        self.job("torch_jobs.py", "ends", 2)
+        self.job("torch_jobs", "ends", 2)
 
     def test_training_has_the_bits_of_gloo(self):
-        self.job("torch_training.py", "all", 2)
+        self.job("torch_training", "all", 2)
 
 
 if __name__ == "__main__":

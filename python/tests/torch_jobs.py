@@ -1,4 +1,4 @@
-"""What the ranks of test_torch.py do: torch_jobs.py JOB INIT_METHOD SIZE RANK.
+"""What the ranks of test_torch.py do.
 
 None of it imports hoop first: torch finds the backend by itself. What gloo can do too is compared
 with it, bit by bit.
@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import os
 import signal
-import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -214,6 +214,50 @@ def refusals(rank, size):
 
 
 @job
+def asynchronous(rank, size):
+    store = dist.distributed_c10d._get_default_store()
+    sum_of_all = float(sum(range(1, size + 1)))
+    # The others call only after rank 0 has gone on.
+    early = torch.full((1000,), rank + 1.0)
+    if rank != 0:
+        store.wait(["rank 0 has gone on"])
+    work = dist.all_reduce(early, async_op=True)
+    if rank == 0:
+        store.set("rank 0 has gone on", "")
+    work.wait()
+    same(early, torch.full((1000,), sum_of_all))
+    # In the order of the calls, blocking ones among them; waited for in another.
+    tensor, works = torch.full((3,), rank + 1.0), []
+    for i in range(40):
+        works.append(dist.all_reduce(tensor, async_op=True))
+        if i % 8 == 3:
+            dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        works.append(dist.broadcast(tensor.fill_(1.0) if i % 8 == 7 and works[-1].wait() else tensor, 1, async_op=True))
+    for work in reversed(works):
+        work.wait()
+    assert tensor[0].item() == 1.0, tensor
+    # Futures complete though nobody waits for the work, and what is chained to them runs; the result
+    # of a tensor that is not contiguous is in its place by then.
+    wide = torch.zeros((5, 2))
+    wide[:, 0] = rank + 1
+    doubled = dist.all_reduce(wide[:, 0], async_op=True).get_future().then(lambda f: f.value()[0] * 2)
+    same(doubled.wait(), torch.full((5,), 2 * sum_of_all))
+    futures = []
+    for group in [dist.new_group() for _ in range(3)]:
+        futures += [dist.all_reduce(torch.ones(n), group=group, async_op=True).get_future() for n in (1, 9, 2000)]
+    for future in reversed(torch.futures.wait_all(futures)):
+        assert (future[0] == size).all()
+    # Nobody holds the work: its buffers live on, and the result is there when the group is through.
+    kept = torch.ones(100)
+    dist.all_reduce(kept, async_op=True)
+    dist.barrier()
+    same(kept, torch.full((100,), float(size)))
+    # One thread completes all futures of the process, and none belongs to a group.
+    ours = [thread.name for thread in threading.enumerate() if "hoop" in thread.name]
+    assert ours == ["hoop futures"], ours
+
+
+@job
 def groups(rank, size):
     backend = dist.get_backend_config(dist.group.WORLD)
     assert str(backend).startswith("cpu:hoop"), backend
@@ -299,15 +343,9 @@ def ends(rank, size):
     backend.abort()
 
 
-def main():
-    name, method, size, rank = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+def run(name, method, size, rank):
     dist.init_process_group("hoop", init_method=method, world_size=size, rank=rank,
                             timeout=timedelta(seconds=60))
     JOBS[name](rank, size)
     if dist.is_initialized():
         dist.destroy_process_group()
-    print("fine")
-
-
-if __name__ == "__main__":
-    main()

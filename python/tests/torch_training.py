@@ -1,11 +1,10 @@
-"""Whole users of torch.distributed: torch_training.py JOB INIT_METHOD SIZE RANK.
+"""Whole users of torch.distributed, for test_torch.py.
 
 Each is run over hoop and then over gloo by the same processes, and must end with the same bits. Of
 two ranks, so that every order of additions is the same.
 """
 
 import itertools
-import sys
 import tempfile
 from datetime import timedelta
 
@@ -115,8 +114,7 @@ def functional(group, rank):
 USERS = [ddp, ddp_bf16, ddp_in_hoop_memory, fsdp, dtensor, checkpoint, functional]
 
 
-def main():
-    method, size, rank = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+def run(_name, method, size, rank):
     dist.init_process_group("hoop", init_method=method, world_size=size, rank=rank,
                             timeout=timedelta(seconds=60))
     gloo = dist.new_group(backend="gloo")
@@ -127,8 +125,3 @@ def main():
             assert torch.equal(a, b), (user.__name__, a, b)
         print(user.__name__, "same bits")
     dist.destroy_process_group()
-    print("fine")
-
-
-if __name__ == "__main__":
-    main()

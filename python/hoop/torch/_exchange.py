@@ -17,7 +17,7 @@ from torch.distributed import Store
 from .._comm import Comm, UniqueId, unique_id
 from .._native import check, error, lib
 from ._types import moved
-from ._work import Job, Worker
+from ._work import Errand, Worker
 
 
 def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str) -> Comm:
@@ -49,7 +49,7 @@ class Channel:
         self._ended = False
         self._lock = threading.Lock()
 
-    def submit(self, tensor: torch.Tensor) -> Job:
+    def submit(self, tensor: torch.Tensor) -> Errand:
         dense = tensor.contiguous()
         datatype, width = moved(dense)
         function = lib.hoop_send if self._sends else lib.hoop_recv
@@ -89,8 +89,8 @@ class Channel:
 class Group:
     """hoop_group_start() to hoop_group_end(), in which pointers go to pointers."""
 
-    def __init__(self, comm: int) -> None:
-        self._comm = comm
+    def __init__(self, comm: int, stream: int | None) -> None:
+        self._comm, self._stream = comm, stream
 
     def __enter__(self) -> Group:
         check(lib.hoop_group_start())
@@ -98,7 +98,7 @@ class Group:
         return self
 
     def __call__(self, function: Any, *arguments: Any) -> None:
-        self._results.append(function(*arguments, self._comm, None))
+        self._results.append(function(*arguments, self._comm, self._stream))
 
     def __exit__(self, *_exception: Any) -> None:
         ended = lib.hoop_group_end()

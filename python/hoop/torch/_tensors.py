@@ -6,27 +6,13 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-
-def nothing() -> None:
-    pass
-
-
-def keep(*_tensors: torch.Tensor) -> None:
-    """The closure that calls this owns them until then."""
+from ._queue import nothing
 
 
 def one(tensors: list[Any]) -> Any:
     if len(tensors) != 1:
         raise ValueError(f"{len(tensors)} tensors for one rank, expected 1")
     return tensors[0]
-
-
-def in_turn(calls: list[Callable[[], Any]]) -> Callable[[], None]:
-    def call() -> None:
-        for one in calls:
-            one()
-
-    return call
 
 
 def fits(what: str, large: torch.Tensor, small: torch.Tensor, size: int) -> None:
@@ -72,7 +58,7 @@ def flattened(targets: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], N
         for i, target in enumerate(targets)
     ):
         whole = first.as_strided((len(targets) * first.numel(),), (1,), first.storage_offset())
-        return whole, lambda: keep(*targets)
+        return whole, nothing
     flat = torch.empty(len(targets) * first.numel(), dtype=first.dtype)
 
     def scatter() -> None:
@@ -97,26 +83,3 @@ def rows(
         )
     return list(tensor.split(list(sizes)))
 
-
-
-
-def sparse_sum(
-    tensor: torch.Tensor, size: int, gathered: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    """Everybody's entries, padded to the longest list of them, added up by torch."""
-    if tensor.layout != torch.sparse_coo:
-        raise TypeError(f"hoop adds sparse COO tensors, and not {tensor.layout}")
-    own = tensor.coalesce()
-    counts = gathered(torch.tensor([own._nnz()])).flatten()
-    most = int(counts.max())
-    indices = torch.zeros((own.sparse_dim(), most), dtype=torch.int64)
-    values = torch.zeros((most, *own.values().shape[1:]), dtype=own.dtype)
-    indices[:, : own._nnz()] = own.indices()
-    values[: own._nnz()] = own.values()
-    all_indices, all_values = gathered(indices), gathered(values)
-    total = torch.sparse_coo_tensor(
-        torch.cat([all_indices[r][:, : counts[r]] for r in range(size)], dim=1),
-        torch.cat([all_values[r][: counts[r]] for r in range(size)]),
-        tensor.shape,
-    ).coalesce()
-    tensor.copy_(total)

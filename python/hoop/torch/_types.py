@@ -26,6 +26,8 @@ REDUCED = {dtype: int(datatype) for dtype, datatype in REDUCED.items()}
 
 _RedOp = ReduceOp.RedOpType
 OPS = {_RedOp.SUM: 0, _RedOp.PRODUCT: 1, _RedOp.MAX: 2, _RedOp.MIN: 3, _RedOp.AVG: 4}
+# A ReduceOp's hash is its number in C++, and takes a fifth of the time that its .op takes.
+OPS_BY_HASH = {hash(ReduceOp(op)): number for op, number in OPS.items()}
 PREMUL_SUM = _RedOp.PREMUL_SUM
 
 # A bool is a byte of 0 or 1: a sum is true where any is, a product where all are.

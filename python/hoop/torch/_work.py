@@ -1,8 +1,6 @@
-"""Work that is under way, and the threads that carry it out; none of them spins.
+"""Work that is under way, as torch knows it: jobs that a thread does, and several jobs as one.
 
-A worker is a thread with a queue: it takes one job after the other and waits in libhoop for it,
-with the GIL released. Whoever waits for a job sleeps on its event; futures are completed by the
-worker, which runs what is chained to them.
+What runs on a hoop stream, as everything but messages does, is in _queue.py.
 """
 
 from __future__ import annotations
@@ -41,42 +39,38 @@ DONE = _completed()
 
 
 class Job(Work):
-    """One queued operation; result is what its future gives, and keeps the buffers alive."""
+    """One operation; result is what its future gives, and keeps the buffers alive."""
 
-    def __init__(self, call: Callable[[], None], result: Any) -> None:
+    def __init__(self, result: Any) -> None:
         super().__init__()
-        self._call: Callable[[], None] | None = call
         self._result = result
-        self._done = threading.Event()
         self._lock = threading.Lock()
+        self._over = False
         self._ended: torch.futures.Future | None = None
         self._future: torch.futures.Future | None = None
         self._error: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:
-            self._error = failure(error)
-        self._call = None
+    def _end(self, act: Callable[[], None]) -> None:
+        """act() is what is left to do, and is done once; what it raises is the job's error."""
         with self._lock:
-            self._done.set()
+            if self._over:
+                return
+            try:
+                act()
+            except BaseException as error:
+                self._error = failure(error)
+            self._over = True
             ended = self._ended
         if ended is not None:
             ended.set_result(None)
 
-    def _outcome(self, _done: torch.futures.Future) -> Any:
+    def _outcome(self, _ended: torch.futures.Future) -> Any:
         if self._error is not None:
             raise self._error
         return self._result
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        seconds = timeout.total_seconds() if timeout else 0
-        if not self._done.wait(seconds if seconds > 0 else None):
-            raise DistBackendError(f"the operation is not complete after {seconds:g} s")
-        if self._error is not None:
-            raise self._error
-        return True
+    def _late(self, timeout: timedelta) -> DistBackendError:
+        return DistBackendError(f"the operation is not complete after {timeout.total_seconds():g} s")
 
     def get_future(self) -> torch.futures.Future:
         """Its error is one for C++ too: set_exception() would be known to Python only, and DDP would
@@ -86,16 +80,21 @@ class Job(Work):
                 return self._future
             ended = self._ended = torch.futures.Future()
             self._future = ended.then(self._outcome)
-            done = self._done.is_set()
-        if done:
+            over = self._over
+        if over:
             ended.set_result(None)
+        else:
+            self._watch()
         return self._future
 
+    def _watch(self) -> None:
+        """From now on somebody sees to it that the job ends also when nobody waits for it."""
+
     def is_completed(self) -> bool:
-        return self._done.is_set()
+        return self._over
 
     def is_success(self) -> bool:
-        return self._done.is_set() and self._error is None
+        return self.is_completed() and self._error is None
 
     def exception(self) -> BaseException | None:
         return self._error
@@ -104,30 +103,77 @@ class Job(Work):
         return self._result
 
 
+class Together(Work):
+    """Several jobs as one."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        super().__init__()
+        self._jobs = jobs
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        for job in self._jobs:
+            job.wait(timeout)
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        every = torch.futures.collect_all([job.get_future() for job in self._jobs])
+        return every.then(lambda done: [one.value() for one in done.value()])
+
+    def is_completed(self) -> bool:
+        return all(job.is_completed() for job in self._jobs)
+
+    def is_success(self) -> bool:
+        return all(job.is_success() for job in self._jobs)
+
+    def result(self) -> Any:
+        return [job.result() for job in self._jobs]
+
+
+class Errand(Job):
+    """A job that a worker does."""
+
+    def __init__(self, call: Callable[[], None], result: Any) -> None:
+        super().__init__(result)
+        self._call: Callable[[], None] | None = call
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        self._end(self._call)
+        self._call = None
+        self._done.set()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if not self._done.wait(timeout.total_seconds() if timeout else None):
+            raise self._late(timeout)
+        if self._error is not None:
+            raise self._error
+        return True
+
+
 class Worker:
-    """A thread that runs jobs in their order; made at the first job, ended by close()."""
+    """A thread that runs errands in their order; made at the first, ended by close()."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, call: Callable[[], None], result: Any) -> Job:
-        job = Job(call, result)
+    def submit(self, call: Callable[[], None], result: Any) -> Errand:
+        errand = Errand(call, result)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self._jobs.put(job)
-        return job
+        self._errands.put(errand)
+        return errand
 
     def close(self, timeout: float | None) -> None:
-        """After the jobs that are there."""
+        """After the errands that are there."""
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._jobs.put(None)
+            self._errands.put(None)
             self._thread.join(timeout)
             self._thread = None
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run()
-            del job  # its buffers are not kept until the next one comes
+        while (errand := self._errands.get()) is not None:
+            errand.run()
+            del errand  # its buffers are not kept until the next one comes

@@ -1,0 +1,180 @@
+"""c10d's reductions, as _operations.py has the others. What hoop does not add itself (bitwise
+operations, 16-bit integers) is gathered and folded here.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref, c_int
+from typing import Any
+
+import torch
+
+from .._native import check, lib
+from ._operations import Ranks, copier
+from ._queue import Operation, all_of, nothing
+from ._tensors import dense_output, fits
+from ._types import PREMUL_SUM, REDUCED, check_fold, fold, moved, reduced
+
+
+def all_reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any) -> Operation:
+    if tensor.layout != torch.strided:
+        if reduce_op.op != torch.distributed.ReduceOp.SUM:
+            raise ValueError(f"hoop adds sparse tensors; this is {reduce_op.op}")
+        return sparse_sum(group, tensor)
+    dense = tensor.contiguous()
+    known = _known(group, dense, reduce_op)
+    if known is None:
+        every, gathered = gathering(group, dense)
+        return Operation(gathered, lambda: tensor.copy_(fold(every, reduce_op.op)))
+    datatype, width, op, destroy = known
+
+    def start(stream: int | None) -> None:
+        address = dense.data_ptr()
+        result = lib.hoop_all_reduce(address, address, dense.numel() * width, datatype, op,
+                                     group.handle, stream)
+        destroy()
+        check(result)
+
+    return Operation(start, copier(tensor, dense))
+
+
+def reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any, root: int) -> Operation:
+    if tensor.layout != torch.strided:
+        raise TypeError("hoop reduces sparse tensors by all_reduce only")
+    dense = tensor.contiguous()
+    known = _known(group, dense, reduce_op)
+    here = root == group.own
+    if known is None:
+        every, gathered = gathering(group, dense, root)
+        return Operation(gathered, (lambda: tensor.copy_(fold(every, reduce_op.op))) if here else nothing)
+    datatype, width, op, destroy = known
+
+    def start(stream: int | None) -> None:
+        address = dense.data_ptr()
+        result = lib.hoop_reduce(address, address, dense.numel() * width, datatype, op, root,
+                                 group.handle, stream)
+        destroy()
+        check(result)
+
+    return Operation(start, copier(tensor, dense) if here else nothing)
+
+
+def reduce_scatter(
+    group: Ranks, output: torch.Tensor, input: torch.Tensor, reduce_op: Any
+) -> Operation:
+    fits("reduce_scatter", input, output, group.count)
+    dense, into = input.contiguous(), dense_output(output)
+    known = _known(group, dense, reduce_op)
+    if known is None:
+        return _fold_scatter(group, output, dense, reduce_op.op)
+    datatype, width, op, destroy = known
+
+    def start(stream: int | None) -> None:
+        result = lib.hoop_reduce_scatter(dense.data_ptr(), into.data_ptr(), into.numel() * width,
+                                         datatype, op, group.handle, stream)
+        destroy()
+        check(result)
+
+    return Operation(start, copier(output, into))
+
+
+def _fold_scatter(group: Ranks, output: torch.Tensor, dense: torch.Tensor, op: Any) -> Operation:
+    blocks = torch.empty((group.count, *output.shape), dtype=dense.dtype)
+    datatype, width = moved(dense)
+
+    def start(stream: int | None) -> None:
+        check(lib.hoop_alltoall(dense.data_ptr(), blocks.data_ptr(), output.numel() * width, datatype,
+                                group.handle, stream))
+
+    return Operation(start, lambda: output.copy_(fold(blocks, op)))
+
+
+def reduce_scatter_list(
+    group: Ranks, target: torch.Tensor, sources: list[torch.Tensor], reduce_op: Any
+) -> Operation:
+    if len(sources) != group.count:
+        raise ValueError(f"reduce_scatter: {len(sources)} inputs for {group.count} ranks")
+    if all(source.numel() == target.numel() for source in sources):
+        flat = torch.cat([source.reshape(-1) for source in sources])
+        return reduce_scatter(group, target.view(-1) if target.is_contiguous() else target, flat,
+                              reduce_op)
+    # Blocks of different sizes: each is a reduction to its rank.
+    parts = [source.clone(memory_format=torch.contiguous_format) for source in sources]
+    every = all_of([reduce(group, part, reduce_op, rank) for rank, part in enumerate(parts)])
+
+    def after() -> None:
+        every.after()
+        target.copy_(parts[group.own].view_as(target))
+
+    return Operation(every.start, after)
+
+
+def _known(group: Ranks, tensor: torch.Tensor, reduce_op: Any):
+    """Datatype, width, operation and what to call afterwards; None: to be folded, which will do."""
+    op = reduce_op.op
+    if op == PREMUL_SUM:
+        return _premul(group, tensor, reduce_op.factor)
+    found = reduced(tensor.dtype, op)
+    if found is None:
+        check_fold(tensor.dtype, op)
+        return None
+    return (*found, nothing)
+
+
+def _premul(group: Ranks, tensor: torch.Tensor, factor: Any):
+    datatype = REDUCED.get(tensor.dtype)
+    if datatype is None:
+        raise TypeError(f"PREMUL_SUM of {tensor.dtype} tensors")
+    scalar = torch.as_tensor(factor).reshape(1).to(tensor.dtype)
+    number = c_int()
+    check(lib.hoop_red_op_create_pre_mul_sum(
+        byref(number), scalar.data_ptr(), datatype, 1, group.handle))
+    op = number.value
+    return datatype, 1, op, lambda: lib.hoop_red_op_destroy(op, group.handle)
+
+
+def gathering(group: Ranks, dense: torch.Tensor, root: int | None = None):
+    """Everybody's tensor, in a first dimension of ranks, and what brings it there; with a root: to
+    that rank only, None elsewhere."""
+    datatype, width = moved(dense)
+    every = None
+    if root in (None, group.own):
+        every = torch.empty((group.count, *dense.shape), dtype=dense.dtype)
+
+    def start(stream: int | None) -> None:
+        address = 0 if every is None else every.data_ptr()
+        arguments = (dense.data_ptr(), address, dense.numel() * width, datatype)
+        if root is None:
+            check(lib.hoop_all_gather(*arguments, group.handle, stream))
+        else:
+            check(lib.hoop_gather(*arguments, root, group.handle, stream))
+
+    return every, start
+
+
+def sparse_sum(group: Ranks, tensor: torch.Tensor) -> Operation:
+    """Everybody's entries, padded to the longest list of them, added up by torch. How many there are
+    is found out first, whether the operation blocks or not."""
+    if tensor.layout != torch.sparse_coo:
+        raise TypeError(f"hoop adds sparse COO tensors, and not {tensor.layout}")
+    own = tensor.coalesce()
+    counts, counted = gathering(group, torch.tensor([own._nnz()]))
+    group.now(Operation(counted))
+    counts = counts.flatten()
+    most = int(counts.max())
+    indices = torch.zeros((own.sparse_dim(), most), dtype=torch.int64)
+    values = torch.zeros((most, *own.values().shape[1:]), dtype=own.dtype)
+    indices[:, : own._nnz()] = own.indices()
+    values[: own._nnz()] = own.values()
+    all_indices, indices_start = gathering(group, indices)
+    all_values, values_start = gathering(group, values)
+
+    def after() -> None:
+        total = torch.sparse_coo_tensor(
+            torch.cat([all_indices[r][:, : counts[r]] for r in range(group.count)], dim=1),
+            torch.cat([all_values[r][: counts[r]] for r in range(group.count)]),
+            tensor.shape,
+        ).coalesce()
+        tensor.copy_(total)
+
+    return all_of([Operation(indices_start), Operation(values_start, after)])
