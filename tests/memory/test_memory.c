@@ -1,12 +1,7 @@
-/*
- * lib/memory/region.c and the kinds of memory under it. A peer is played by this process itself: it
- * exports a region, and imports it under the name of another process, which maps the same pages
- * at a second address.
- */
+/* lib/memory/region.c and the kinds of memory under it; fences: test_fence.c. */
 #include "base/clock.h"
-#include "harness/fds.h"
 #include "memory/device.h"
-#include "memory/region.h"
+#include "memory/region_peer.h"
 #include "runtime/process.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,42 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define PAGE hoop_page_bytes()
-#define PEER 77u
-#define OTHER_PEER 78u
-
-static void *make(uint64_t bytes)
-{
-    void *ptr = NULL;
-    assert_int_equal(hoop_region_alloc(bytes, HOOP_MEM_HOST, &ptr), HOOP_OK);
-    assert_non_null(ptr);
-    return ptr;
-}
-
-static struct hoop_region_ref ref_of(const void *ptr)
-{
-    struct hoop_region_ref ref;
-    assert_true(hoop_region_find(ptr, 1, &ref));
-    return ref;
-}
-
-/* What a peer does with a region: its descriptor, mapped under the name of process. */
-static hoop_result_t bring(uint64_t process, const struct hoop_region_ref *ref)
-{
-    int fd = -1;
-    uint64_t bytes = 0;
-    uint32_t kind = 99;
-    const hoop_result_t result = hoop_region_export(ref->id, ref->generation, &fd, &bytes, &kind);
-    return result != HOOP_OK
-               ? result
-               : hoop_region_import(process, ref->id, ref->generation, kind, bytes, fd);
-}
 
 static unsigned deaths;
 static uint64_t died;
@@ -65,29 +28,6 @@ static void note_death(uint64_t id, uint32_t generation)
     (void)generation;
 }
 
-static int files_before;
-
-static int begin(void **state)
-{
-    (void)state;
-    files_before = fds_count(0);
-    deaths = 0;
-    hoop_region_on_death(NULL);
-    return 0;
-}
-
-/* Every test leaves nothing behind. */
-static int end(void **state)
-{
-    (void)state;
-    struct hoop_region_stats stats;
-    hoop_region_stats(&stats);
-    return stats.regions + stats.imports + stats.region_bytes + stats.import_bytes == 0 &&
-                   fds_count(0) == files_before
-               ? 0
-               : -1;
-}
-
 /* ---- Own regions ----------------------------------------------------------------------------- */
 
 static void test_find(void **state)
@@ -95,7 +35,7 @@ static void test_find(void **state)
     (void)state;
     static const struct hoop_region_ref nothing = {0};
     struct hoop_region_ref ref;
-    uint8_t *const a = make(3 * PAGE), *const b = make(1), *const c = make(PAGE + 1);
+    uint8_t *const a = peer_make(3 * PAGE), *const b = peer_make(1), *const c = peer_make(PAGE + 1);
     assert_true(hoop_region_find(a, 3 * PAGE, &ref));
     assert_int_equal(ref.offset, 0);
     assert_int_equal(ref.kind, HOOP_MEM_HOST);
@@ -108,7 +48,7 @@ static void test_find(void **state)
     assert_false(hoop_region_find(a + 1001, 3 * PAGE - 1000, &ref));
     assert_memory_equal(&ref, &nothing, sizeof(ref));
     assert_false(hoop_region_find(a + 1, UINT64_MAX, &ref));
-    assert_true(ref_of(b).id != id && ref_of(c).id != id && ref_of(b).id != ref_of(c).id);
+    assert_true(peer_ref(b).id != id && peer_ref(c).id != id && peer_ref(b).id != peer_ref(c).id);
     uint8_t stack[16];
     uint8_t *const heap = malloc(16);
     assert_false(hoop_region_find(stack, sizeof(stack), &ref));
@@ -132,12 +72,12 @@ static void test_many_regions(void **state)
     static uint8_t *regions[MANY];
     static uint64_t ids[MANY];
     for (unsigned i = 0; i < MANY; i++) {
-        regions[i] = make((i % 3 + 1) * PAGE);
-        ids[i] = ref_of(regions[i]).id;
+        regions[i] = peer_make((i % 3 + 1) * PAGE);
+        ids[i] = peer_ref(regions[i]).id;
     }
     for (unsigned step = 0; step < MANY; step++) { /* 83 and 200 have no common factor */
         const unsigned i = step * 83 % MANY;
-        assert_int_equal(ref_of(regions[i] + PAGE - 1).id, ids[i]);
+        assert_int_equal(peer_ref(regions[i] + PAGE - 1).id, ids[i]);
         assert_int_equal(hoop_region_free(regions[i]), HOOP_OK);
         struct hoop_region_ref ref;
         assert_false(hoop_region_find(regions[i], 1, &ref));
@@ -147,7 +87,7 @@ static void test_many_regions(void **state)
 static void test_free_of_strangers(void **state)
 {
     (void)state;
-    uint8_t *const a = make(2 * PAGE);
+    uint8_t *const a = peer_make(2 * PAGE);
     uint8_t stack = 0;
     assert_int_equal(hoop_region_free(&stack), HOOP_INVALID_ARGUMENT);
     assert_true(strlen(hoop_thread_error()) > 0);
@@ -166,7 +106,7 @@ static void test_large(void **state)
     assert_int_equal(sysinfo(&info), 0);
     const uint64_t bytes = ((uint64_t)info.totalram * info.mem_unit / PAGE - 1) * PAGE;
     const uint64_t before = hoop_now_ns();
-    uint8_t *const a = make(bytes + 5);
+    uint8_t *const a = peer_make(bytes + 5);
     a[0] = 1;
     a[bytes + 4] = 2;
     struct hoop_region_ref ref;
@@ -187,24 +127,13 @@ static void test_too_large(void **state)
     }
 }
 
-/* Sets a limit; returns the one before. */
-static rlim_t set_limit(int resource, rlim_t most)
-{
-    struct rlimit limit;
-    assert_int_equal(getrlimit((__rlimit_resource_t)resource, &limit), 0);
-    const rlim_t before = limit.rlim_cur;
-    limit.rlim_cur = most;
-    assert_int_equal(setrlimit((__rlimit_resource_t)resource, &limit), 0);
-    return before;
-}
-
 /* Runs alloc with one limit set to few; the sentence must contain hint. */
 static void check_limit(int resource, rlim_t few, hoop_result_t expected, const char *hint)
 {
     void *ptr = NULL;
-    const rlim_t usual = set_limit(resource, few);
+    const rlim_t usual = peer_limit(resource, few);
     const hoop_result_t result = hoop_region_alloc(5 * PAGE, HOOP_MEM_HOST, &ptr);
-    (void)set_limit(resource, usual);
+    (void)peer_limit(resource, usual);
     assert_int_equal(result, expected);
     char size[32];
     (void)snprintf(size, sizeof(size), "%zu bytes", 5 * PAGE);
@@ -235,7 +164,7 @@ static void test_kinds(void **state)
 
 static void export_to_nobody(const void *ptr)
 {
-    const struct hoop_region_ref ref = ref_of(ptr);
+    const struct hoop_region_ref ref = peer_ref(ptr);
     uint64_t bytes = 0;
     uint32_t kind = 0;
     int fd = -1;
@@ -246,10 +175,11 @@ static void export_to_nobody(const void *ptr)
 static void test_death_is_told_once(void **state)
 {
     (void)state;
+    deaths = 0;
     hoop_region_on_death(note_death);
-    uint8_t *const a = make(PAGE), *const b = make(2 * PAGE);
-    const uint64_t id_a = ref_of(a).id, id_b = ref_of(b).id;
-    uint8_t *const never = make(PAGE);
+    uint8_t *const a = peer_make(PAGE), *const b = peer_make(2 * PAGE);
+    const uint64_t id_a = peer_ref(a).id, id_b = peer_ref(b).id;
+    uint8_t *const never = peer_make(PAGE);
     export_to_nobody(a);
     export_to_nobody(b);
     assert_int_equal(hoop_region_free(never), HOOP_OK);
@@ -262,6 +192,7 @@ static void test_death_is_told_once(void **state)
     assert_int_equal(hoop_region_free(b), HOOP_OK);
     assert_int_equal(deaths, 2);
     assert_int_equal(died, id_b);
+    hoop_region_on_death(NULL);
 }
 
 /* ---- Peers ----------------------------------------------------------------------------------- */
@@ -269,13 +200,13 @@ static void test_death_is_told_once(void **state)
 static void test_import(void **state)
 {
     (void)state;
-    uint8_t *const mine = make(2 * PAGE);
-    const struct hoop_region_ref ref = ref_of(mine);
+    uint8_t *const mine = peer_make(2 * PAGE);
+    const struct hoop_region_ref ref = peer_ref(mine);
     void *base = NULL;
     uint64_t bytes = 0;
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
-    assert_int_equal(bring(PEER, &ref), HOOP_OK);
-    assert_int_equal(bring(PEER, &ref), HOOP_OK); /* two comms asked for it */
+    assert_int_equal(peer_bring(PEER, &ref), HOOP_OK);
+    assert_int_equal(peer_bring(PEER, &ref), HOOP_OK); /* two comms asked for it */
     assert_int_equal(hoop_region_use(OTHER_PEER, ref.id, ref.generation, &base, &bytes),
                      HOOP_AGAIN);
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation + 1, &base, &bytes), HOOP_AGAIN);
@@ -291,7 +222,7 @@ static void test_import(void **state)
     hoop_region_forget(PEER, ref.id, ref.generation);
     assert_int_equal(theirs[1], 8); /* in use */
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
-    assert_int_equal(bring(PEER, &ref), HOOP_OK); /* another comm asked: the same mapping */
+    assert_int_equal(peer_bring(PEER, &ref), HOOP_OK); /* another comm asked: the same mapping */
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
     assert_ptr_equal(base, theirs);
     hoop_region_forget(PEER, ref.id, ref.generation);
@@ -301,7 +232,7 @@ static void test_import(void **state)
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
     hoop_region_forget(PEER, ref.id, ref.generation); /* nothing any more */
 
-    assert_int_equal(bring(PEER, &ref), HOOP_OK);
+    assert_int_equal(peer_bring(PEER, &ref), HOOP_OK);
     assert_int_equal(hoop_region_free(mine), HOOP_OK); /* the peer's mapping outlives it */
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
     assert_int_equal(((uint8_t *)base)[1], 8);
@@ -319,9 +250,9 @@ static void test_forget_process(void **state)
     uint64_t bytes = 0;
     struct hoop_region_stats stats;
     for (unsigned i = 0; i < MANY; i++) {
-        regions[i] = make(PAGE);
-        refs[i] = ref_of(regions[i]);
-        assert_int_equal(bring(i % 3 == 0 ? OTHER_PEER : PEER, &refs[i]), HOOP_OK);
+        regions[i] = peer_make(PAGE);
+        refs[i] = peer_ref(regions[i]);
+        assert_int_equal(peer_bring(i % 3 == 0 ? OTHER_PEER : PEER, &refs[i]), HOOP_OK);
     }
     assert_int_equal(hoop_region_use(PEER, refs[4].id, refs[4].generation, &base, &bytes), HOOP_OK);
     hoop_region_forget_process(PEER);
@@ -344,8 +275,8 @@ static void test_own_process(void **state)
     (void)state;
     const uint64_t me = hoop_process_id();
     assert_true(me != 0 && me == hoop_process_id());
-    uint8_t *const mine = make(PAGE);
-    const struct hoop_region_ref ref = ref_of(mine);
+    uint8_t *const mine = peer_make(PAGE);
+    const struct hoop_region_ref ref = peer_ref(mine);
     void *base = NULL;
     uint64_t bytes = 0;
     assert_int_equal(hoop_region_use(me, ref.id, ref.generation + 1, &base, &bytes),
@@ -370,8 +301,8 @@ static void test_own_process(void **state)
 static void test_export_of_nothing(void **state)
 {
     (void)state;
-    uint8_t *const mine = make(PAGE);
-    struct hoop_region_ref ref = ref_of(mine);
+    uint8_t *const mine = peer_make(PAGE);
+    struct hoop_region_ref ref = peer_ref(mine);
     int fd = -7;
     uint64_t bytes = 0;
     uint32_t kind = 0;
@@ -381,70 +312,8 @@ static void test_export_of_nothing(void **state)
                      HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_region_export(0, 0, &fd, &bytes, &kind), HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_region_free(mine), HOOP_OK);
-    assert_int_equal(bring(PEER, &ref), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(peer_bring(PEER, &ref), HOOP_INVALID_ARGUMENT);
     assert_int_equal(fd, -7);
-}
-
-/* ---- Fence ----------------------------------------------------------------------------------- */
-
-static void test_fence(void **state)
-{
-    (void)state;
-    enum { PAGES = 8 };
-    uint8_t *const mine = make(PAGES * PAGE);
-    const struct hoop_region_ref ref = ref_of(mine);
-    struct hoop_region_ref again;
-    void *base = NULL;
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < PAGES * PAGE; i++) {
-        mine[i] = (uint8_t)(i % 251);
-    }
-    assert_int_equal(bring(PEER, &ref), HOOP_OK);
-    assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
-    uint8_t *const theirs = base;
-    assert_int_equal(hoop_region_fence(mine + 2 * PAGE, 3 * PAGE), HOOP_OK);
-    assert_false(hoop_region_find(mine + 2 * PAGE, 1, &again)); /* torn */
-    assert_false(hoop_region_find(mine + 5 * PAGE - 1, 2, &again));
-    assert_false(hoop_region_find(mine, PAGES * PAGE, &again));
-    assert_true(hoop_region_find(mine, 2 * PAGE, &again)); /* whole */
-    assert_true(hoop_region_find(mine + 5 * PAGE, 3 * PAGE, &again));
-    assert_int_equal(again.generation, ref.generation);
-    for (size_t i = 0; i < PAGES * PAGE; i++) {
-        assert_int_equal(mine[i], i % 251);
-    }
-    memset(theirs, 0xff, PAGES * PAGE);
-    for (size_t i = 0; i < PAGES * PAGE; i++) {
-        const bool fenced = i / PAGE >= 2 && i / PAGE < 5;
-        assert_int_equal(mine[i], fenced ? i % 251 : 0xff);
-    }
-    assert_int_equal(bring(OTHER_PEER, &ref), HOOP_OK); /* who comes late to what is whole */
-    hoop_region_forget(OTHER_PEER, ref.id, ref.generation);
-    mine[3 * PAGE] = 5; /* and the fresh pages can be written */
-    assert_int_equal(theirs[3 * PAGE], 0xff);
-    assert_int_equal(hoop_region_fence(mine + 4 * PAGE, 4 * PAGE), HOOP_OK); /* a second writer */
-    theirs[7 * PAGE] = 1;
-    assert_int_equal(mine[7 * PAGE], 0xff);
-    assert_true(hoop_region_find(mine, 2 * PAGE, &again));
-    assert_false(hoop_region_find(mine + 7 * PAGE, PAGE, &again));
-    assert_int_equal(hoop_region_fence(mine + PAGE, PAGES * PAGE), HOOP_INVALID_ARGUMENT);
-    hoop_region_unuse(PEER, ref.id, ref.generation);
-    hoop_region_forget(PEER, ref.id, ref.generation);
-    assert_int_equal(hoop_region_free(mine), HOOP_OK);
-}
-
-/* Something has gone wrong already when a fence is needed: it takes no descriptor and no file. */
-static void test_fence_under_limits(void **state)
-{
-    (void)state;
-    uint8_t *const mine = make(2 * PAGE);
-    mine[PAGE] = 3;
-    const rlim_t files = set_limit(RLIMIT_NOFILE, 0), bytes = set_limit(RLIMIT_FSIZE, 0);
-    const hoop_result_t result = hoop_region_fence(mine + PAGE, PAGE);
-    (void)set_limit(RLIMIT_FSIZE, bytes);
-    (void)set_limit(RLIMIT_NOFILE, files);
-    assert_int_equal(result, HOOP_OK);
-    assert_int_equal(mine[PAGE], 3);
-    assert_int_equal(hoop_region_free(mine), HOOP_OK);
 }
 
 /* ---- Hostile descriptors --------------------------------------------------------------------- */
@@ -527,7 +396,7 @@ static bool storm_use(uint64_t process)
     uint64_t bytes = 0;
     hoop_result_t result = hoop_region_use(process, ref.id, ref.generation, &base, &bytes);
     if (result == HOOP_AGAIN) {
-        result = bring(process, &ref);
+        result = peer_bring(process, &ref);
         return result == HOOP_OK || result == HOOP_INVALID_ARGUMENT;
     }
     if (result == HOOP_OK) {
@@ -543,7 +412,7 @@ static bool storm_round(unsigned round)
     void *ptr = NULL;
     struct hoop_region_ref ref;
     if (hoop_region_alloc((round % 4 + 1) * PAGE, HOOP_MEM_HOST, &ptr) != HOOP_OK ||
-        !hoop_region_find(ptr, PAGE, &ref) || bring(OTHER_PEER, &ref) != HOOP_OK) {
+        !hoop_region_find(ptr, PAGE, &ref) || peer_bring(OTHER_PEER, &ref) != HOOP_OK) {
         return false;
     }
     bool fine = true;
@@ -582,9 +451,9 @@ static void test_threads(void **state)
     (void)state;
     pthread_t threads[THREADS];
     bool fine = true;
-    shared.base = make(PAGE);
+    shared.base = peer_make(PAGE);
     shared.base[0] = 1;
-    atomic_store(&shared.id, ref_of(shared.base).id);
+    atomic_store(&shared.id, peer_ref(shared.base).id);
     for (unsigned i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, storm_thread, NULL), 0);
     }
@@ -602,22 +471,20 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_find, begin, end),
-        cmocka_unit_test_setup_teardown(test_many_regions, begin, end),
-        cmocka_unit_test_setup_teardown(test_free_of_strangers, begin, end),
-        cmocka_unit_test_setup_teardown(test_large, begin, end),
-        cmocka_unit_test_setup_teardown(test_too_large, begin, end),
-        cmocka_unit_test_setup_teardown(test_limits, begin, end),
-        cmocka_unit_test_setup_teardown(test_kinds, begin, end),
-        cmocka_unit_test_setup_teardown(test_death_is_told_once, begin, end),
-        cmocka_unit_test_setup_teardown(test_import, begin, end),
-        cmocka_unit_test_setup_teardown(test_forget_process, begin, end),
-        cmocka_unit_test_setup_teardown(test_own_process, begin, end),
-        cmocka_unit_test_setup_teardown(test_export_of_nothing, begin, end),
-        cmocka_unit_test_setup_teardown(test_fence, begin, end),
-        cmocka_unit_test_setup_teardown(test_fence_under_limits, begin, end),
-        cmocka_unit_test_setup_teardown(test_hostile_descriptors, begin, end),
-        cmocka_unit_test_setup_teardown(test_threads, begin, end),
+        cmocka_unit_test_setup_teardown(test_find, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_many_regions, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_free_of_strangers, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_large, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_too_large, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_limits, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_kinds, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_death_is_told_once, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_import, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_forget_process, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_own_process, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_export_of_nothing, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_hostile_descriptors, peer_begin, peer_end),
+        cmocka_unit_test_setup_teardown(test_threads, peer_begin, peer_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

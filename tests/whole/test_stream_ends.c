@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "harness/family.h"
-#include "hoop.h"
+#include "whole/stream_world.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,8 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RANKS 2
-#define MINUTE_MS 60000
+#define PAIR 2
 #define SOON_NS (10 * HOOP_NS_PER_S) /* abort's patience is a minute */
 
 static void make(hoop_comm_t *comms, int op_timeout_ms)
@@ -31,37 +30,25 @@ static void make(hoop_comm_t *comms, int op_timeout_ms)
     config.op_timeout_ms = op_timeout_ms;
     assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
     hoop_group_start();
-    for (int rank = 0; rank < RANKS; rank++) {
-        hoop_comm_init_rank_config(&comms[rank], RANKS, id, rank, &config);
+    for (int rank = 0; rank < PAIR; rank++) {
+        hoop_comm_init_rank_config(&comms[rank], PAIR, id, rank, &config);
     }
     assert_int_equal(hoop_group_end(), HOOP_OK);
 }
 
 static void end(hoop_comm_t *comms)
 {
-    for (int rank = 0; rank < RANKS; rank++) {
+    for (int rank = 0; rank < PAIR; rank++) {
         assert_int_equal(hoop_comm_destroy(comms[rank]), HOOP_OK);
     }
-}
-
-static hoop_result_t sum(int64_t *x, hoop_comm_t comm, hoop_stream_t stream)
-{
-    return hoop_all_reduce(x, x, 1, HOOP_INT64, HOOP_SUM, comm, stream);
-}
-
-static hoop_ticket_t record(hoop_stream_t stream)
-{
-    hoop_ticket_t ticket;
-    assert_int_equal(hoop_stream_record(stream, &ticket), HOOP_OK);
-    return ticket;
 }
 
 /* Queues a sum of one, and a ticket behind it. */
 static hoop_ticket_t queue_sum(int64_t *x, hoop_comm_t comm, hoop_stream_t stream)
 {
     *x = 1;
-    assert_int_equal(sum(x, comm, stream), HOOP_OK);
-    return record(stream);
+    assert_int_equal(stream_sum(x, comm, stream), HOOP_OK);
+    return stream_record(stream);
 }
 
 /* ---- Failures ------------------------------------------------------------------------------- */
@@ -70,12 +57,12 @@ static hoop_ticket_t queue_sum(int64_t *x, hoop_comm_t comm, hoop_stream_t strea
 static void test_failure_holds_up_nothing(void **state)
 {
     (void)state;
-    hoop_comm_t bad[RANKS], good[RANKS];
-    hoop_stream_t streams[RANKS];
+    hoop_comm_t bad[PAIR], good[PAIR];
+    hoop_stream_t streams[PAIR];
     int64_t x[4];
     make(bad, 0);
     make(good, 0);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_create(&streams[r]), HOOP_OK);
     }
     const hoop_ticket_t first = queue_sum(&x[0], bad[0], streams[0]);
@@ -85,16 +72,16 @@ static void test_failure_holds_up_nothing(void **state)
     assert_int_equal(hoop_ticket_wait(third, 30), HOOP_TIMEOUT);
     assert_int_equal(hoop_comm_revoke(bad[1], HOOP_REVOKE_DEFAULT), HOOP_OK);
     assert_int_equal(hoop_ticket_wait(third, MINUTE_MS), HOOP_OK);
-    assert_int_equal(x[2], RANKS);
+    assert_int_equal(x[2], PAIR);
     assert_int_equal(hoop_ticket_wait(first, 0), HOOP_ABORTED);
     assert_non_null(strstr(hoop_get_last_error(NULL), "rank 1 revoked"));
     assert_int_equal(hoop_ticket_query(second), HOOP_ABORTED);
     /* The call itself refuses now, and that is no failure of the stream's. */
-    assert_int_equal(sum(&x[0], bad[0], streams[0]), HOOP_ABORTED);
-    assert_int_equal(hoop_ticket_wait(record(streams[0]), -1), HOOP_OK);
+    assert_int_equal(stream_sum(&x[0], bad[0], streams[0]), HOOP_ABORTED);
+    assert_int_equal(hoop_ticket_wait(stream_record(streams[0]), -1), HOOP_OK);
     assert_int_equal(hoop_stream_synchronize(streams[0]), HOOP_ABORTED);
     assert_int_equal(hoop_stream_synchronize(streams[0]), HOOP_OK);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_destroy(streams[r]), HOOP_OK);
     }
     assert_int_equal(hoop_ticket_query(first), HOOP_ABORTED); /* remembered */
@@ -106,7 +93,7 @@ static void test_failure_holds_up_nothing(void **state)
 static void test_deadline(void **state)
 {
     (void)state;
-    hoop_comm_t comms[RANKS];
+    hoop_comm_t comms[PAIR];
     hoop_stream_t stream;
     int64_t x;
     hoop_result_t told = HOOP_OK;
@@ -129,17 +116,17 @@ static void test_deadline(void **state)
 static void test_mismatch(void **state)
 {
     (void)state;
-    hoop_comm_t comms[RANKS];
-    hoop_stream_t streams[RANKS];
+    hoop_comm_t comms[PAIR];
+    hoop_stream_t streams[PAIR];
     int64_t x[2] = {1, 1};
     make(comms, 0);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_create(&streams[r]), HOOP_OK);
         assert_int_equal(hoop_all_reduce(&x[r], &x[r], 1, HOOP_INT64, r == 0 ? HOOP_SUM : HOOP_MAX,
                                          comms[r], streams[r]),
                          HOOP_OK);
     }
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_destroy(streams[r]), HOOP_MISMATCH);
     }
     end(comms);
@@ -154,23 +141,23 @@ static void test_mismatch(void **state)
 static void test_abort_behind_another(void **state)
 {
     (void)state;
-    hoop_comm_t slow[RANKS], doomed[RANKS];
-    hoop_stream_t streams[RANKS];
+    hoop_comm_t slow[PAIR], doomed[PAIR];
+    hoop_stream_t streams[PAIR];
     int64_t x[5], y[3];
     make(slow, 0);
     make(doomed, 0);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_create(&streams[r]), HOOP_OK);
     }
     const hoop_ticket_t first = queue_sum(&x[0], slow[0], streams[0]);
     const hoop_ticket_t second = queue_sum(&x[1], doomed[0], streams[0]);
     assert_int_equal(hoop_group_start(), HOOP_OK);
     x[2] = x[3] = x[4] = 1;
-    assert_int_equal(sum(&x[2], doomed[0], streams[0]), HOOP_OK);
-    assert_int_equal(sum(&x[3], slow[0], streams[0]), HOOP_OK);
-    assert_int_equal(sum(&x[4], slow[0], streams[1]), HOOP_OK);
+    assert_int_equal(stream_sum(&x[2], doomed[0], streams[0]), HOOP_OK);
+    assert_int_equal(stream_sum(&x[3], slow[0], streams[0]), HOOP_OK);
+    assert_int_equal(stream_sum(&x[4], slow[0], streams[1]), HOOP_OK);
     assert_int_equal(hoop_group_end(), HOOP_OK);
-    const hoop_ticket_t third = record(streams[0]);
+    const hoop_ticket_t third = stream_record(streams[0]);
     const uint64_t before = hoop_now_ns();
     assert_int_equal(hoop_comm_abort(doomed[0]), HOOP_OK);
     assert_int_equal(hoop_comm_destroy(doomed[0]), HOOP_OK);
@@ -179,14 +166,14 @@ static void test_abort_behind_another(void **state)
     assert_int_equal(hoop_group_start(), HOOP_OK);
     for (int i = 0; i < 3; i++) {
         y[i] = 1;
-        assert_int_equal(sum(&y[i], slow[1], NULL), HOOP_OK);
+        assert_int_equal(stream_sum(&y[i], slow[1], NULL), HOOP_OK);
     }
     assert_int_equal(hoop_group_end(), HOOP_OK);
     assert_int_equal(hoop_ticket_wait(third, MINUTE_MS), HOOP_ABORTED);
-    assert_int_equal(x[3], RANKS);
+    assert_int_equal(x[3], PAIR);
     assert_int_equal(hoop_ticket_wait(first, 0), HOOP_OK);
     assert_int_equal(hoop_ticket_wait(second, 0), HOOP_ABORTED);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_destroy(streams[r]), HOOP_ABORTED);
     }
     assert_int_equal(hoop_comm_destroy(doomed[1]), HOOP_OK);
@@ -224,10 +211,10 @@ static void test_abort_races_with_queues(void **state)
 {
     (void)state;
     for (int round = 0; round < 60; round++) {
-        hoop_comm_t comms[RANKS];
-        struct caller callers[RANKS];
+        hoop_comm_t comms[PAIR];
+        struct caller callers[PAIR];
         make(comms, 0);
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < PAIR; r++) {
             callers[r] = (struct caller){.comm = comms[r]};
             assert_int_equal(
                 pthread_create(&callers[r].thread, NULL, queue_until_it_fails, &callers[r]), 0);
@@ -235,9 +222,9 @@ static void test_abort_races_with_queues(void **state)
         usleep((useconds_t)(round % 10) * 200);
         const uint64_t before = hoop_now_ns();
         assert_int_equal(round % 3 == 0 ? hoop_comm_revoke(comms[0], 0)
-                                        : hoop_comm_abort(comms[round % RANKS]),
+                                        : hoop_comm_abort(comms[round % PAIR]),
                          HOOP_OK);
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < PAIR; r++) {
             pthread_join(callers[r].thread, NULL);
             assert_int_equal(callers[r].result, HOOP_ABORTED);
         }
@@ -258,12 +245,12 @@ static void test_destroy_waits(void **state)
 {
     (void)state;
     for (int round = 0; round < 20; round++) {
-        hoop_comm_t comms[RANKS];
-        hoop_stream_t streams[RANKS];
-        struct caller callers[RANKS];
-        static int64_t x[RANKS][50];
+        hoop_comm_t comms[PAIR];
+        hoop_stream_t streams[PAIR];
+        struct caller callers[PAIR];
+        static int64_t x[PAIR][50];
         make(comms, 0);
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < PAIR; r++) {
             assert_int_equal(hoop_stream_create(&streams[r]), HOOP_OK);
             for (int i = 0; i < 50; i++) {
                 queue_sum(&x[r][i], comms[r], streams[r]);
@@ -271,10 +258,10 @@ static void test_destroy_waits(void **state)
             callers[r] = (struct caller){.comm = comms[r]};
             assert_int_equal(pthread_create(&callers[r].thread, NULL, destroy, &callers[r]), 0);
         }
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < PAIR; r++) {
             pthread_join(callers[r].thread, NULL);
             assert_int_equal(callers[r].result, HOOP_OK);
-            assert_int_equal(x[r][49], RANKS);
+            assert_int_equal(x[r][49], PAIR);
             assert_int_equal(hoop_stream_destroy(streams[r]), HOOP_OK);
         }
     }
@@ -284,17 +271,17 @@ static void test_destroy_waits(void **state)
 static void test_finalize(void **state)
 {
     (void)state;
-    hoop_comm_t comms[RANKS];
-    hoop_stream_t streams[RANKS];
-    int64_t x[RANKS + 1];
+    hoop_comm_t comms[PAIR];
+    hoop_stream_t streams[PAIR];
+    int64_t x[PAIR + 1];
     make(comms, 0);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_create(&streams[r]), HOOP_OK);
         queue_sum(&x[r], comms[r], streams[r]);
     }
     assert_int_equal(hoop_comm_finalize(comms[0]), HOOP_OK);
-    assert_int_equal(x[0], RANKS);
-    const hoop_ticket_t late = queue_sum(&x[RANKS], comms[0], streams[0]);
+    assert_int_equal(x[0], PAIR);
+    const hoop_ticket_t late = queue_sum(&x[PAIR], comms[0], streams[0]);
     assert_int_equal(hoop_ticket_wait(late, MINUTE_MS), HOOP_INVALID_USAGE);
     assert_int_equal(hoop_stream_destroy(streams[0]), HOOP_INVALID_USAGE);
     assert_int_equal(hoop_stream_destroy(streams[1]), HOOP_OK);
@@ -408,7 +395,7 @@ static void fork_with_work(const struct family_self *self, const void *arg)
     int64_t x = 1;
     int status = -1, fd = -1;
     check(hoop_stream_create(&stream) == HOOP_OK, 1);
-    check(sum(&x, comm, stream) == HOOP_OK, 2);
+    check(stream_sum(&x, comm, stream) == HOOP_OK, 2);
     check(hoop_stream_record(stream, &ticket) == HOOP_OK, 3);
     const pid_t pid = fork();
     if (pid == 0) {
@@ -419,7 +406,7 @@ static void fork_with_work(const struct family_self *self, const void *arg)
         check(hoop_ticket_wait(ticket, -1) == HOOP_INVALID_USAGE, 24);
         check(hoop_ticket_query(ticket) == HOOP_INVALID_USAGE, 25);
         check(hoop_stream_wait_ticket(stream, ticket) == HOOP_INVALID_USAGE, 26);
-        check(sum(&x, comm, stream) == HOOP_INVALID_USAGE, 27);
+        check(stream_sum(&x, comm, stream) == HOOP_INVALID_USAGE, 27);
         check(hoop_stream_create(&stream) == HOOP_INVALID_USAGE, 28);
         check(hoop_stream_destroy(stream) == HOOP_OK, 29);
         check(hoop_comm_destroy(comm) == HOOP_OK, 30);

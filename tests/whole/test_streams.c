@@ -1,59 +1,21 @@
 /*
- * Host streams and tickets: order, groups, several comms at once, waiting, what a bad argument is.
- * One thread drives all ranks, which is what queues are for. Failures and ends:
+ * Host streams: order, groups, several comms at once, what a bad argument is. One thread drives all
+ * ranks, which is what queues are for. Waiting: test_stream_tickets.c. Failures and ends:
  * test_stream_ends.c. Random programs: stress.c.
  */
+#include "whole/stream_world.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 
-#include "hoop.h"
-
-#include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#define RANKS 3
-#define MINUTE_MS 60000
-
-struct world {
-    hoop_comm_t comms[RANKS];
-    hoop_stream_t streams[RANKS];
-};
-
-static void world_make(struct world *world)
-{
-    assert_int_equal(hoop_comm_init_all(world->comms, RANKS, NULL), HOOP_OK);
-    for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(hoop_stream_create(&world->streams[r]), HOOP_OK);
-    }
-}
-
-static void world_synchronize(const struct world *world)
-{
-    for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(hoop_stream_synchronize(world->streams[r]), HOOP_OK);
-    }
-}
-
-static void world_end(struct world *world)
-{
-    for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(hoop_stream_destroy(world->streams[r]), HOOP_OK);
-        assert_int_equal(hoop_comm_destroy(world->comms[r]), HOOP_OK);
-    }
-}
-
-static hoop_result_t sum(int64_t *x, hoop_comm_t comm, hoop_stream_t stream)
-{
-    return hoop_all_reduce(x, x, 1, HOOP_INT64, HOOP_SUM, comm, stream);
-}
 
 /* ---- Order ---------------------------------------------------------------------------------- */
 
@@ -102,7 +64,7 @@ static void *block(void *arg)
 {
     struct blocking *blocking = arg;
     blocking->x += 1;
-    blocking->result = sum(&blocking->x, blocking->comm, NULL);
+    blocking->result = stream_sum(&blocking->x, blocking->comm, NULL);
     return NULL;
 }
 
@@ -118,7 +80,7 @@ static void test_blocking_behind_queued(void **state)
             static int64_t queued[RANKS];
             queued[r] = round;
             blocking[r] = (struct blocking){.comm = world.comms[r], .x = round};
-            assert_int_equal(sum(&queued[r], world.comms[r], world.streams[r]), HOOP_OK);
+            assert_int_equal(stream_sum(&queued[r], world.comms[r], world.streams[r]), HOOP_OK);
             assert_int_equal(pthread_create(&blocking[r].thread, NULL, block, &blocking[r]), 0);
         }
         for (int r = 0; r < RANKS; r++) {
@@ -171,7 +133,7 @@ static void test_order_across_streams(void **state)
             assert_int_equal(hoop_all_reduce(&x[r], &y[r], 1, HOOP_INT64, HOOP_SUM, world.comms[r],
                                              world.streams[r]),
                              HOOP_OK);
-            assert_int_equal(hoop_stream_record(world.streams[r], &ticket), HOOP_OK);
+            ticket = stream_record(world.streams[r]);
             assert_int_equal(hoop_stream_wait_ticket(world.streams[r], ticket), HOOP_OK);
             assert_int_equal(hoop_stream_wait_ticket(others[r], ticket), HOOP_OK);
             assert_int_equal(
@@ -197,16 +159,16 @@ static void test_streams_are_independent(void **state)
     int64_t x[RANKS] = {1, 1, 1}, y[RANKS] = {1, 1, 1};
     world_make(&slow);
     world_make(&quick);
-    assert_int_equal(sum(&x[0], slow.comms[0], slow.streams[0]), HOOP_OK);
+    assert_int_equal(stream_sum(&x[0], slow.comms[0], slow.streams[0]), HOOP_OK);
     for (int i = 0; i < 30; i++) {
         for (int r = 0; r < RANKS; r++) {
-            assert_int_equal(sum(&y[r], quick.comms[r], quick.streams[r]), HOOP_OK);
+            assert_int_equal(stream_sum(&y[r], quick.comms[r], quick.streams[r]), HOOP_OK);
         }
     }
     world_synchronize(&quick);
     assert_int_equal(hoop_stream_query(slow.streams[0]), HOOP_IN_PROGRESS);
     for (int r = 1; r < RANKS; r++) {
-        assert_int_equal(sum(&x[r], slow.comms[r], slow.streams[r]), HOOP_OK);
+        assert_int_equal(stream_sum(&x[r], slow.comms[r], slow.streams[r]), HOOP_OK);
     }
     world_synchronize(&slow);
     assert_int_equal(x[0], RANKS);
@@ -228,7 +190,8 @@ static void test_many_at_once(void **state)
         for (int r = 0; r < RANKS; r++) {
             for (int w = 0; w < WORLDS; w++) {
                 x[w][r] = w;
-                assert_int_equal(sum(&x[w][r], worlds[w].comms[r], worlds[w].streams[r]), HOOP_OK);
+                assert_int_equal(stream_sum(&x[w][r], worlds[w].comms[r], worlds[w].streams[r]),
+                                 HOOP_OK);
             }
             usleep(2000); /* long enough for the driver to sleep over those that wait for rank 2 */
         }
@@ -250,11 +213,11 @@ static void queue_group(const struct world *world, int r, int64_t *token, int64_
 {
     hoop_comm_t comm = world->comms[r];
     assert_int_equal(hoop_group_start(), HOOP_OK);
-    assert_int_equal(sum(&sums[0], comm, a), HOOP_OK);
+    assert_int_equal(stream_sum(&sums[0], comm, a), HOOP_OK);
     assert_int_equal(hoop_send(&token[0], 1, HOOP_INT64, (r + 1) % RANKS, comm, a), HOOP_OK);
     assert_int_equal(hoop_recv(&token[1], 1, HOOP_INT64, (r + RANKS - 1) % RANKS, comm, b),
                      HOOP_OK);
-    assert_int_equal(sum(&sums[1], comm, b), HOOP_OK);
+    assert_int_equal(stream_sum(&sums[1], comm, b), HOOP_OK);
     assert_int_equal(hoop_group_end(), HOOP_OK);
 }
 
@@ -302,7 +265,7 @@ static void test_group_joins_streams(void **state)
     for (int round = 0; round < 100; round++) {
         for (int r = 0; r < RANKS; r++) {
             x[r] = round;
-            assert_int_equal(sum(&x[r], more.comms[r], more.streams[r]), HOOP_OK);
+            assert_int_equal(stream_sum(&x[r], more.comms[r], more.streams[r]), HOOP_OK);
             assert_int_equal(hoop_group_start(), HOOP_OK);
             assert_int_equal(hoop_all_reduce(&x[r], &y[r], 1, HOOP_INT64, HOOP_SUM, world.comms[r],
                                              world.streams[r]),
@@ -334,8 +297,8 @@ static void test_group_that_blocks(void **state)
         assert_int_equal(hoop_group_start(), HOOP_OK);
         for (int r = 0; r < RANKS; r++) {
             x[r] = y[r] = round;
-            assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
-            assert_int_equal(sum(&y[r], world.comms[r], NULL), HOOP_OK);
+            assert_int_equal(stream_sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+            assert_int_equal(stream_sum(&y[r], world.comms[r], NULL), HOOP_OK);
         }
         assert_int_equal(hoop_group_end(), HOOP_OK);
         for (int r = 0; r < RANKS; r++) {
@@ -394,145 +357,6 @@ static void test_alltoallv(void **state)
     world_end(&world);
 }
 
-/* ---- Tickets -------------------------------------------------------------------------------- */
-
-static void test_tickets(void **state)
-{
-    (void)state;
-    struct world world;
-    hoop_ticket_t before, behind, last;
-    int64_t x[RANKS] = {1, 1, 1};
-    world_make(&world);
-    assert_int_equal(hoop_stream_record(world.streams[0], &before), HOOP_OK);
-    assert_int_equal(hoop_ticket_query(before), HOOP_OK);
-    assert_int_equal(sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
-    assert_int_equal(hoop_stream_record(world.streams[0], &behind), HOOP_OK);
-    assert_int_equal(hoop_ticket_query(before), HOOP_OK);
-    assert_int_equal(hoop_ticket_query(behind), HOOP_IN_PROGRESS);
-    assert_int_equal(hoop_ticket_wait(behind, 0), HOOP_TIMEOUT);
-    assert_int_equal(hoop_ticket_wait(behind, 20), HOOP_TIMEOUT);
-    assert_non_null(strstr(hoop_get_last_error(NULL), "20 ms"));
-    for (int r = 1; r < RANKS; r++) {
-        assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
-    }
-    assert_int_equal(hoop_ticket_wait(behind, -1), HOOP_OK);
-    assert_int_equal(x[0], RANKS);
-    assert_int_equal(hoop_ticket_wait(behind, 0), HOOP_OK);
-    assert_int_equal(hoop_stream_record(world.streams[0], &last), HOOP_OK);
-    assert_int_equal(hoop_ticket_query(last), HOOP_OK);
-    world_synchronize(&world);
-    world_end(&world);
-    assert_int_equal(hoop_ticket_query(behind), HOOP_OK); /* of a stream that is gone */
-    assert_int_equal(hoop_ticket_wait(last, -1), HOOP_OK);
-}
-
-/* Several threads wait for tickets of all streams while one queues. */
-struct waiter {
-    pthread_t thread;
-    hoop_ticket_t ticket;
-    hoop_result_t result;
-};
-
-static void *await(void *arg)
-{
-    struct waiter *waiter = arg;
-    waiter->result = hoop_ticket_wait(waiter->ticket, MINUTE_MS);
-    return NULL;
-}
-
-static void queue_and_await(hoop_comm_t comm, hoop_stream_t stream, int64_t *x,
-                            struct waiter *waiters)
-{
-    for (int i = 0; i < 100; i++) {
-        x[i] = i;
-        assert_int_equal(sum(&x[i], comm, stream), HOOP_OK);
-        if (i % 40 == 10) {
-            struct waiter *waiter = &waiters[i / 40];
-            assert_int_equal(hoop_stream_record(stream, &waiter->ticket), HOOP_OK);
-            assert_int_equal(pthread_create(&waiter->thread, NULL, await, waiter), 0);
-        }
-    }
-}
-
-static void test_many_wait(void **state)
-{
-    (void)state;
-    struct world world;
-    struct waiter waiters[RANKS][3];
-    static int64_t x[RANKS][100];
-    world_make(&world);
-    for (int round = 0; round < 20; round++) {
-        for (int r = 0; r < RANKS; r++) {
-            queue_and_await(world.comms[r], world.streams[r], x[r], waiters[r]);
-        }
-        world_synchronize(&world);
-        for (int w = 0; w < RANKS * 3; w++) {
-            pthread_join(waiters[w / 3][w % 3].thread, NULL);
-            assert_int_equal(waiters[w / 3][w % 3].result, HOOP_OK);
-        }
-        assert_int_equal(x[2][99], RANKS * 99);
-    }
-    world_end(&world);
-}
-
-/* Whose thread is cancelled while it waits leaves when the wait is over, and leaves it whole. */
-static void test_cancelled(void **state)
-{
-    (void)state;
-    struct world world;
-    struct waiter waiter;
-    int64_t x[RANKS] = {1, 1, 1};
-    world_make(&world);
-    assert_int_equal(sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
-    assert_int_equal(hoop_stream_record(world.streams[0], &waiter.ticket), HOOP_OK);
-    assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
-    usleep(5000);
-    pthread_cancel(waiter.thread);
-    for (int r = 1; r < RANKS; r++) {
-        assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
-    }
-    pthread_join(waiter.thread, NULL);
-    world_synchronize(&world);
-    assert_int_equal(x[0], RANKS);
-    world_end(&world);
-}
-
-static bool readable(int fd)
-{
-    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    return poll(&poll_fd, 1, 0) == 1;
-}
-
-static void test_descriptor(void **state)
-{
-    (void)state;
-    struct world world;
-    hoop_ticket_t ticket;
-    int64_t x[RANKS] = {1, 1, 1};
-    uint64_t count = 0;
-    int fd = -1, again = -1;
-    world_make(&world);
-    assert_int_equal(hoop_stream_get_fd(world.streams[0], &fd), HOOP_OK);
-    assert_int_equal(hoop_stream_get_fd(world.streams[0], &again), HOOP_OK);
-    assert_int_equal(fd, again);
-    assert_int_equal(sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
-    assert_int_equal(hoop_stream_record(world.streams[0], &ticket), HOOP_OK);
-    assert_false(readable(fd));
-    for (int r = 1; r < RANKS; r++) {
-        assert_int_equal(sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
-    }
-    assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, MINUTE_MS), 1);
-    assert_int_equal(hoop_ticket_query(ticket), HOOP_OK);
-    assert_int_equal(read(fd, &count, sizeof(count)), sizeof(count));
-    assert_false(readable(fd));
-    assert_int_equal(hoop_stream_record(world.streams[0], &ticket), HOOP_OK); /* at once */
-    assert_true(readable(fd));
-    assert_int_equal(hoop_stream_get_fd(world.streams[1], &fd), HOOP_OK);
-    assert_false(readable(fd)); /* nothing was ever recorded there */
-    world_synchronize(&world);
-    world_end(&world);
-}
-
 /* ---- Many, and none ------------------------------------------------------------------------- */
 
 /* Arguments are copied, also what an operation with a factor is made of. */
@@ -578,12 +402,12 @@ static void test_handles(void **state)
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 1000; i++) {
             assert_int_equal(hoop_stream_create(&streams[i]), HOOP_OK);
-            assert_int_equal(sum(&x, comm, streams[i]), HOOP_OK);
+            assert_int_equal(stream_sum(&x, comm, streams[i]), HOOP_OK);
         }
         for (int i = 0; i < 1000; i++) {
             assert_int_equal(hoop_stream_destroy(streams[i]), HOOP_OK);
             assert_int_equal(hoop_stream_destroy(streams[i]), HOOP_INVALID_ARGUMENT);
-            assert_int_equal(sum(&x, comm, streams[i]), HOOP_INVALID_ARGUMENT);
+            assert_int_equal(stream_sum(&x, comm, streams[i]), HOOP_INVALID_ARGUMENT);
         }
     }
     hoop_stream_t old = streams[0], young = NULL;
@@ -604,7 +428,7 @@ static void test_bad_arguments(void **state)
     hoop_ticket_t ticket = {{0, 0}};
     hoop_stream_t foreign = (hoop_stream_t)&world;
     world_make(&world);
-    assert_int_equal(sum(&x, world.comms[0], foreign), HOOP_UNSUPPORTED);
+    assert_int_equal(stream_sum(&x, world.comms[0], foreign), HOOP_UNSUPPORTED);
     assert_non_null(strstr(hoop_get_last_error(NULL), "hoop_stream_create"));
     assert_int_equal(hoop_send(&x, 1, HOOP_INT64, 1, world.comms[0], foreign), HOOP_UNSUPPORTED);
     assert_int_equal(hoop_stream_create(NULL), HOOP_INVALID_ARGUMENT);
@@ -618,14 +442,14 @@ static void test_bad_arguments(void **state)
     assert_int_equal(hoop_ticket_query(ticket), HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_ticket_wait(ticket, 0), HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_stream_wait_ticket(world.streams[0], ticket), HOOP_INVALID_ARGUMENT);
-    assert_int_equal(hoop_stream_record(world.streams[0], &ticket), HOOP_OK);
+    ticket = stream_record(world.streams[0]);
     ticket.opaque[1]++; /* not given out yet */
     assert_int_equal(hoop_ticket_query(ticket), HOOP_INVALID_ARGUMENT);
     /* A mistake in a group on a stream: nothing of it is queued. */
     assert_int_equal(hoop_group_start(), HOOP_OK);
-    assert_int_equal(sum(&x, world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(stream_sum(&x, world.comms[0], world.streams[0]), HOOP_OK);
     assert_int_equal(hoop_send(&x, 1, HOOP_INT64, 1, world.comms[0], world.streams[0]), HOOP_OK);
-    assert_int_equal(sum(&x, world.comms[0], foreign), HOOP_UNSUPPORTED);
+    assert_int_equal(stream_sum(&x, world.comms[0], foreign), HOOP_UNSUPPORTED);
     assert_int_equal(hoop_group_end(), HOOP_UNSUPPORTED);
     assert_int_equal(hoop_stream_query(world.streams[0]), HOOP_OK);
     world_end(&world);
@@ -646,9 +470,9 @@ static void test_idle(void **state)
         const double used =
             (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
         assert_true(used < 0.1);
-        assert_int_equal(sum(&x[round], world.comms[round], world.streams[round]), HOOP_OK);
+        assert_int_equal(stream_sum(&x[round], world.comms[round], world.streams[round]), HOOP_OK);
     }
-    assert_int_equal(sum(&x[2], world.comms[2], world.streams[2]), HOOP_OK);
+    assert_int_equal(stream_sum(&x[2], world.comms[2], world.streams[2]), HOOP_OK);
     world_synchronize(&world);
     world_end(&world);
 }
@@ -667,10 +491,6 @@ int main(void)
         cmocka_unit_test(test_group_that_blocks),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_alltoallv),
-        cmocka_unit_test(test_tickets),
-        cmocka_unit_test(test_many_wait),
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_descriptor),
         cmocka_unit_test(test_ten_thousand),
         cmocka_unit_test(test_handles),
         cmocka_unit_test(test_bad_arguments),

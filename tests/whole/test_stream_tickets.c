@@ -1,0 +1,161 @@
+/* Tickets and a stream's descriptor: the ways to wait for what is queued. */
+#include "whole/stream_world.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void test_tickets(void **state)
+{
+    (void)state;
+    struct world world;
+    hoop_ticket_t before, behind, last;
+    int64_t x[RANKS] = {1, 1, 1};
+    world_make(&world);
+    before = stream_record(world.streams[0]);
+    assert_int_equal(hoop_ticket_query(before), HOOP_OK);
+    assert_int_equal(stream_sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    behind = stream_record(world.streams[0]);
+    assert_int_equal(hoop_ticket_query(before), HOOP_OK);
+    assert_int_equal(hoop_ticket_query(behind), HOOP_IN_PROGRESS);
+    assert_int_equal(hoop_ticket_wait(behind, 0), HOOP_TIMEOUT);
+    assert_int_equal(hoop_ticket_wait(behind, 20), HOOP_TIMEOUT);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "20 ms"));
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(stream_sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    assert_int_equal(hoop_ticket_wait(behind, -1), HOOP_OK);
+    assert_int_equal(x[0], RANKS);
+    assert_int_equal(hoop_ticket_wait(behind, 0), HOOP_OK);
+    last = stream_record(world.streams[0]);
+    assert_int_equal(hoop_ticket_query(last), HOOP_OK);
+    world_synchronize(&world);
+    world_end(&world);
+    assert_int_equal(hoop_ticket_query(behind), HOOP_OK); /* of a stream that is gone */
+    assert_int_equal(hoop_ticket_wait(last, -1), HOOP_OK);
+}
+
+/* Several threads wait for tickets of all streams while one queues. */
+struct waiter {
+    pthread_t thread;
+    hoop_ticket_t ticket;
+    hoop_result_t result;
+};
+
+static void *await(void *arg)
+{
+    struct waiter *waiter = arg;
+    waiter->result = hoop_ticket_wait(waiter->ticket, MINUTE_MS);
+    return NULL;
+}
+
+static void queue_and_await(hoop_comm_t comm, hoop_stream_t stream, int64_t *x,
+                            struct waiter *waiters)
+{
+    for (int i = 0; i < 100; i++) {
+        x[i] = i;
+        assert_int_equal(stream_sum(&x[i], comm, stream), HOOP_OK);
+        if (i % 40 == 10) {
+            struct waiter *waiter = &waiters[i / 40];
+            waiter->ticket = stream_record(stream);
+            assert_int_equal(pthread_create(&waiter->thread, NULL, await, waiter), 0);
+        }
+    }
+}
+
+static void test_many_wait(void **state)
+{
+    (void)state;
+    struct world world;
+    struct waiter waiters[RANKS][3];
+    static int64_t x[RANKS][100];
+    world_make(&world);
+    for (int round = 0; round < 20; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            queue_and_await(world.comms[r], world.streams[r], x[r], waiters[r]);
+        }
+        world_synchronize(&world);
+        for (int w = 0; w < RANKS * 3; w++) {
+            pthread_join(waiters[w / 3][w % 3].thread, NULL);
+            assert_int_equal(waiters[w / 3][w % 3].result, HOOP_OK);
+        }
+        assert_int_equal(x[2][99], RANKS * 99);
+    }
+    world_end(&world);
+}
+
+/* Whose thread is cancelled while it waits leaves when the wait is over, and leaves it whole. */
+static void test_cancelled(void **state)
+{
+    (void)state;
+    struct world world;
+    struct waiter waiter;
+    int64_t x[RANKS] = {1, 1, 1};
+    world_make(&world);
+    assert_int_equal(stream_sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    waiter.ticket = stream_record(world.streams[0]);
+    assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
+    usleep(5000);
+    pthread_cancel(waiter.thread);
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(stream_sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    pthread_join(waiter.thread, NULL);
+    world_synchronize(&world);
+    assert_int_equal(x[0], RANKS);
+    world_end(&world);
+}
+
+static bool readable(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 1;
+}
+
+static void test_descriptor(void **state)
+{
+    (void)state;
+    struct world world;
+    hoop_ticket_t ticket;
+    int64_t x[RANKS] = {1, 1, 1};
+    uint64_t count = 0;
+    int fd = -1, again = -1;
+    world_make(&world);
+    assert_int_equal(hoop_stream_get_fd(world.streams[0], &fd), HOOP_OK);
+    assert_int_equal(hoop_stream_get_fd(world.streams[0], &again), HOOP_OK);
+    assert_int_equal(fd, again);
+    assert_int_equal(stream_sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    ticket = stream_record(world.streams[0]);
+    assert_false(readable(fd));
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(stream_sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, MINUTE_MS), 1);
+    assert_int_equal(hoop_ticket_query(ticket), HOOP_OK);
+    assert_int_equal(read(fd, &count, sizeof(count)), sizeof(count));
+    assert_false(readable(fd));
+    (void)stream_record(world.streams[0]); /* at once */
+    assert_true(readable(fd));
+    assert_int_equal(hoop_stream_get_fd(world.streams[1], &fd), HOOP_OK);
+    assert_false(readable(fd)); /* nothing was ever recorded there */
+    world_synchronize(&world);
+    world_end(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tickets),
+        cmocka_unit_test(test_many_wait),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_descriptor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
