@@ -20,6 +20,7 @@ static const struct row {
     [MODEL_ALLTOALL] = {"alltoall", false, false, true, ALL, ALL, ALL, ALL},
     [MODEL_GATHER] = {"gather", false, true, false, ONE, NONE, ONE, ALL},
     [MODEL_SCATTER] = {"scatter", false, true, false, NONE, ONE, ALL, ONE},
+    [MODEL_ALLTOALLV] = {"alltoallv", false, false, true, ALL, ALL, ALL, ALL},
 };
 
 static const size_t type_bytes[HOOP_NUM_DATATYPES] = {
@@ -90,6 +91,30 @@ size_t model_recv_at(const struct model_call *call, int rank)
     return within ? call->count * (size_t)rank : 0;
 }
 
+/* A third of the blocks are empty. */
+size_t model_pair_count(const struct model_call *call, int from, int to)
+{
+    const uint64_t drawn =
+        (call->seed + (uint64_t)from * 1000003 + (uint64_t)to + 1) * 0x9e3779b97f4a7c15u >> 24;
+    return drawn % 3 == 0 ? 0 : (size_t)(drawn / 3) % (call->count + 1);
+}
+
+size_t model_pair_at(const struct model_call *call, int rank)
+{
+    return (size_t)(call->seed % 2 == 0 ? rank : call->n - 1 - rank) * call->count;
+}
+
+static void exchange_blocks(const struct model_call *call, const void *const *sends, int rank,
+                            void *dst)
+{
+    const size_t element = type_bytes[call->type];
+    for (int from = 0; from < call->n; from++) {
+        memcpy((char *)dst + model_pair_at(call, from) * element,
+               (const char *)sends[from] + model_pair_at(call, rank) * element,
+               model_pair_count(call, from, rank) * element);
+    }
+}
+
 /* Block number `block` of what a rank sends. */
 static const void *block_of(const struct model_call *call, const void *send, int block)
 {
@@ -115,36 +140,14 @@ void model_result(const struct model_call *call, const void *const *sends, int r
         reduce_blocks(call, sends, call->kind == MODEL_REDUCE_SCATTER ? rank : 0, dst);
         return;
     }
+    if (call->kind == MODEL_ALLTOALLV) {
+        exchange_blocks(call, sends, rank, dst);
+        return;
+    }
     for (int block = 0; block < blocks; block++) {
         const int from = rows[call->kind].has_root && blocks == 1 ? call->root : block;
         const bool apart = extent_of(call, from, true) == ALL;
         memmove((char *)dst + (size_t)block * block_bytes,
                 block_of(call, sends[from], apart ? rank : 0), block_bytes);
-    }
-}
-
-hoop_result_t model_start(const struct model_call *call, const void *send, void *recv,
-                          hoop_comm_t comm, hoop_stream_t stream)
-{
-    const size_t count = call->count;
-    switch (call->kind) {
-    case MODEL_ALL_REDUCE:
-        return hoop_all_reduce(send, recv, count, call->type, call->op, comm, stream);
-    case MODEL_REDUCE:
-        return hoop_reduce(send, recv, count, call->type, call->op, call->root, comm, stream);
-    case MODEL_REDUCE_SCATTER:
-        return hoop_reduce_scatter(send, recv, count, call->type, call->op, comm, stream);
-    case MODEL_ALL_GATHER:
-        return hoop_all_gather(send, recv, count, call->type, comm, stream);
-    case MODEL_BROADCAST:
-        return hoop_broadcast(send, recv, count, call->type, call->root, comm, stream);
-    case MODEL_ALLTOALL:
-        return hoop_alltoall(send, recv, count, call->type, comm, stream);
-    case MODEL_GATHER:
-        return hoop_gather(send, recv, count, call->type, call->root, comm, stream);
-    case MODEL_SCATTER:
-        return hoop_scatter(send, recv, count, call->type, call->root, comm, stream);
-    default:
-        return HOOP_INVALID_ARGUMENT;
     }
 }

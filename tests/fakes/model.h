@@ -19,6 +19,7 @@ enum model_kind {
     MODEL_ALLTOALL,
     MODEL_GATHER,
     MODEL_SCATTER,
+    MODEL_ALLTOALLV, /* blocks of at most count, wherever their order is drawn to put them */
     MODEL_KINDS
 };
 
@@ -29,6 +30,7 @@ struct model_call {
     hoop_datatype_t type;
     hoop_red_op_t op; /* where there is one */
     int root;         /* where there is one */
+    uint64_t seed;    /* ALLTOALLV: its sizes and places follow from it */
 };
 
 const char *model_name(enum model_kind kind);
@@ -43,11 +45,14 @@ size_t model_recv_count(const struct model_call *call, int rank);
 size_t model_send_at(const struct model_call *call, int rank);
 size_t model_recv_at(const struct model_call *call, int rank);
 
-/* What a rank receives, given what all send; those who send nothing may be NULL. */
-void model_result(const struct model_call *call, const void *const *sends, int rank, void *dst);
+/* ALLTOALLV: elements from one rank to another; where a rank's block is in a buffer. */
+size_t model_pair_count(const struct model_call *call, int from, int to);
+size_t model_pair_at(const struct model_call *call, int rank);
 
-/* The call itself, on a comm. */
-hoop_result_t model_start(const struct model_call *call, const void *send, void *recv,
-                          hoop_comm_t comm, hoop_stream_t stream);
+/*
+ * What a rank receives, given what all send; those who send nothing may be NULL. What it receives
+ * nothing for stays as it is in dst.
+ */
+void model_result(const struct model_call *call, const void *const *sends, int rank, void *dst);
 
 #endif

@@ -6,11 +6,10 @@
  *            [--programs N] [--machines M] [--any-order] [--harm KIND] [--rounds N]
  *
  * --programs: until so many have run, of STRESS_PROGRAM_STEPS steps each, and not for a time.
- * P processes of T ranks each,which all run K streams at once, and a thread in each process that
+ * P processes of T ranks each, which all run K streams at once, and a thread in each process that
  * makes and ends comms of its own all the time. HOOP_* variables are the job's, so that algorithms,
  * transports and checks can be chosen. --any-order: sums must be exact, because the algorithms that
- * are chosen do not all add in the order of the ranks. Collectives that this version lacks are left
- * * out. The parent never calls hoop.
+ * are chosen do not all add in the order of the ranks. The parent never calls hoop.
  *
  * --harm abort|revoke|exit|cancel|fork|calls|all: in each of N rounds, jobs of S seconds with the
  * next seeds, that is done to one process (stress_harm.h); operations may fail then, where it is to
@@ -113,26 +112,6 @@ static void *churn_main(void *arg)
 
 /* ---- A process ---------------------------------------------------------------------------- */
 
-/* Which collectives this version has. */
-static void process_probe(struct stress_program *program)
-{
-    hoop_comm_t comm = HOOP_COMM_NULL;
-    char element = 0;
-    if (hoop_comm_init_all(&comm, 1, NULL) != HOOP_OK) {
-        return;
-    }
-    for (int kind = 0; kind < MODEL_KINDS; kind++) {
-        const struct model_call call = {.kind = (enum model_kind)kind, .n = 1};
-        const bool there = model_start(&call, &element, &element, comm, NULL) != HOOP_UNSUPPORTED;
-        program->kinds |= there ? 1u << kind : 0;
-    }
-    (void)hoop_group_start();
-    program->messages = hoop_send(&element, 0, HOOP_INT8, 0, comm, NULL) == HOOP_OK &&
-                        hoop_recv(&element, 0, HOOP_INT8, 0, comm, NULL) == HOOP_OK;
-    program->messages = hoop_group_end() == HOOP_OK && program->messages;
-    (void)hoop_comm_destroy(comm);
-}
-
 static void process_environment(const struct options *options, int process)
 {
     char text[16];
@@ -159,6 +138,7 @@ static void totals_add(struct stress_totals *to, const struct stress_totals *fro
     to->barriers += from->barriers;
     to->queued += from->queued;
     to->births += from->births;
+    to->splits += from->splits;
     to->churned += from->churned;
     to->failures += from->failures;
 }
@@ -224,13 +204,12 @@ static void process_streams(const struct legacy *legacy, const struct stress_pro
 static void process_run(const struct family_self *self, const void *arg)
 {
     const struct legacy *legacy = arg;
-    struct stress_program program = legacy->options->program;
-    struct churn churn = {.seed = program.seed + (uint64_t)self->rank};
+    const struct stress_program *program = &legacy->options->program;
+    struct churn churn = {.seed = program->seed + (uint64_t)self->rank};
     struct report report = {.wrong = ""};
     process_environment(legacy->options, self->rank);
-    process_probe(&program);
     const bool churns = pthread_create(&churn.thread, NULL, churn_main, &churn) == 0;
-    process_streams(legacy, &program, self->rank, &report);
+    process_streams(legacy, program, self->rank, &report);
     atomic_store(&churn.over, true);
     if (churns) {
         (void)pthread_join(churn.thread, NULL);
@@ -250,14 +229,15 @@ static void print_totals(const struct options *options, const struct stress_tota
 {
     printf("%d x %d ranks, %d streams, seed %llu: %llu programs, %llu results, %.3g bytes, %llu "
            "groups, %llu "
-           "queued, %llu barriers, %llu births, %llu churned comms; harm: %s, %llu failures\n",
+           "queued, %llu barriers, %llu births (%llu splits), %llu churned comms; harm: %s, %llu "
+           "failures\n",
            options->processes, options->threads, options->streams,
            (unsigned long long)options->program.seed, (unsigned long long)totals->programs,
            (unsigned long long)totals->results, (double)totals->bytes,
            (unsigned long long)totals->groups, (unsigned long long)totals->queued,
            (unsigned long long)totals->barriers, (unsigned long long)totals->births,
-           (unsigned long long)totals->churned, stress_harm_name(options->harm),
-           (unsigned long long)totals->failures);
+           (unsigned long long)totals->splits, (unsigned long long)totals->churned,
+           stress_harm_name(options->harm), (unsigned long long)totals->failures);
 }
 
 static bool run(const struct options *options)

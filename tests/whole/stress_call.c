@@ -189,6 +189,47 @@ static unsigned char *area_at(const struct stress_area *area)
     return area->block != NULL ? area->block + area->at : NULL;
 }
 
+/* The arrays are read before the call returns. */
+static hoop_result_t start_alltoallv(const struct model_call *call, const void *send, void *recv,
+                                     int rank, hoop_comm_t comm, hoop_stream_t stream)
+{
+    size_t sends[STRESS_MOST_RANKS], receives[STRESS_MOST_RANKS], at[STRESS_MOST_RANKS];
+    for (int q = 0; q < call->n; q++) {
+        sends[q] = model_pair_count(call, rank, q);
+        receives[q] = model_pair_count(call, q, rank);
+        at[q] = model_pair_at(call, q);
+    }
+    return hoop_alltoallv(send, sends, at, recv, receives, at, call->type, comm, stream);
+}
+
+static hoop_result_t start_collective(const struct model_call *call, const void *send, void *recv,
+                                      int rank, hoop_comm_t comm, hoop_stream_t stream)
+{
+    const size_t count = call->count;
+    switch (call->kind) {
+    case MODEL_ALL_REDUCE:
+        return hoop_all_reduce(send, recv, count, call->type, call->op, comm, stream);
+    case MODEL_REDUCE:
+        return hoop_reduce(send, recv, count, call->type, call->op, call->root, comm, stream);
+    case MODEL_REDUCE_SCATTER:
+        return hoop_reduce_scatter(send, recv, count, call->type, call->op, comm, stream);
+    case MODEL_ALL_GATHER:
+        return hoop_all_gather(send, recv, count, call->type, comm, stream);
+    case MODEL_BROADCAST:
+        return hoop_broadcast(send, recv, count, call->type, call->root, comm, stream);
+    case MODEL_ALLTOALL:
+        return hoop_alltoall(send, recv, count, call->type, comm, stream);
+    case MODEL_GATHER:
+        return hoop_gather(send, recv, count, call->type, call->root, comm, stream);
+    case MODEL_SCATTER:
+        return hoop_scatter(send, recv, count, call->type, call->root, comm, stream);
+    case MODEL_ALLTOALLV:
+        return start_alltoallv(call, send, recv, rank, comm, stream);
+    default:
+        return HOOP_INVALID_ARGUMENT;
+    }
+}
+
 hoop_result_t stress_run_start(const struct stress_run *run)
 {
     const struct model_call *model = &run->model;
@@ -200,7 +241,8 @@ hoop_result_t stress_run_start(const struct stress_run *run)
             send = recv + model_send_at(model, run->place.rank) * element;
             recv += model_recv_at(model, run->place.rank) * element;
         }
-        return model_start(model, send, recv, run->place.comm, run->place.queue);
+        return start_collective(model, send, recv, run->place.rank, run->place.comm,
+                                run->place.queue);
     }
     hoop_result_t result = HOOP_OK;
     if (run->sends) {

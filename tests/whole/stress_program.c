@@ -43,22 +43,13 @@ static size_t draw_bytes(const struct stress_program *program, struct stress_ran
     return bytes < program->most_bytes ? bytes : program->most_bytes;
 }
 
-static enum model_kind draw_kind(const struct stress_program *program, struct stress_random *random)
-{
-    uint32_t kind = stress_below(random, MODEL_KINDS);
-    while ((program->kinds >> kind & 1) == 0) {
-        kind = (kind + 1) % MODEL_KINDS;
-    }
-    return (enum model_kind)kind;
-}
-
 static struct stress_call draw_call(const struct stress_program *program, bool messages,
                                     struct stress_random *random)
 {
     struct stress_call call = {
         .comm = (int)stress_below(random, STRESS_COMMS),
         .message = messages && stress_below(random, 3) == 0,
-        .kind = draw_kind(program, random),
+        .kind = (enum model_kind)stress_below(random, MODEL_KINDS),
         .type = (hoop_datatype_t)stress_below(random, HOOP_NUM_DATATYPES),
         .op = (hoop_red_op_t)stress_below(random, HOOP_NUM_OPS),
         .root = stress_below(random, STRESS_MOST_RANKS),
@@ -79,6 +70,7 @@ void stress_program_step(const struct stress_program *program, int stream, uint6
         .kind = STRESS_CALLS,
         .comm = (int)stress_below(&random, STRESS_COMMS),
         .finalize = stress_below(&random, 2) == 0,
+        .split = stress_below(&random, 2) == 0,
         .n_calls = 1,
     };
     if (kind < 2) {
@@ -91,8 +83,7 @@ void stress_program_step(const struct stress_program *program, int stream, uint6
         ret->n_calls = 2 + (int)stress_below(&random, STRESS_MOST_CALLS - 1);
     }
     for (int i = 0; i < ret->n_calls; i++) {
-        const bool messages = program->messages && ret->kind == STRESS_CALLS;
-        ret->calls[i] = draw_call(program, messages, &random);
+        ret->calls[i] = draw_call(program, ret->kind == STRESS_CALLS, &random);
     }
 }
 
@@ -104,6 +95,7 @@ struct model_call stress_call_in(const struct stress_call *call, int n)
         .type = call->type,
         .op = call->op,
         .root = (int)(call->root % (uint32_t)n),
+        .seed = call->seed,
     };
     const size_t elements = call->bytes / model_type_bytes(call->type);
     model.count = 1;
@@ -115,6 +107,11 @@ struct model_call stress_call_in(const struct stress_call *call, int n)
     return model;
 }
 
+int stress_part(const struct stress_program *program, int comm, int rank)
+{
+    return comm == 2 ? rank % 2 : comm == 3 && rank >= program->ranks / 2 ? 1 : 0;
+}
+
 int stress_members(const struct stress_program *program, int comm, int rank,
                    int ret_ranks[STRESS_MOST_RANKS])
 {
@@ -122,9 +119,7 @@ int stress_members(const struct stress_program *program, int comm, int rank,
     int n = 0;
     for (int i = 0; i < ranks; i++) {
         const int r = comm == 1 ? ranks - 1 - i : i;
-        const bool apart = (comm == 2 && r % 2 != rank % 2) ||
-                           (comm == 3 && (r < ranks / 2) != (rank < ranks / 2));
-        if (!apart) {
+        if (stress_part(program, comm, r) == stress_part(program, comm, rank)) {
             ret_ranks[n++] = r;
         }
     }

@@ -8,7 +8,8 @@
  *      0  all ranks        2  odd ranks, even ranks
  *      1  all, reversed    3  lower half, upper half
  *
- * A step is a barrier, the death and birth of a comm, one call, or a group of several, of
+ * A step is a barrier, the death of a comm and its birth (by an id, or as a split of the first),
+ * one call, or a group of several, of
  * collectives and messages on several comms, which each rank starts in an order of its own.
  */
 #ifndef HOOP_TESTS_STRESS_PROGRAM_H
@@ -33,8 +34,6 @@ uint32_t stress_below(struct stress_random *random, uint32_t end);
 struct stress_program {
     uint64_t seed;
     int ranks;
-    unsigned kinds;    /* bit k: enum model_kind k may be drawn */
-    bool messages;     /* send and recv may be */
     bool special;      /* any values: the order of additions is the ranks' */
     size_t most_bytes; /* of a buffer */
 };
@@ -60,6 +59,7 @@ struct stress_step {
     struct stress_call calls[STRESS_MOST_CALLS];
     int comm;      /* BARRIER, REBIRTH */
     bool finalize; /* REBIRTH */
+    bool split;    /* REBIRTH: of another comm than the first */
 };
 
 void stress_program_step(const struct stress_program *program, int stream, uint64_t number,
@@ -67,6 +67,9 @@ void stress_program_step(const struct stress_program *program, int stream, uint6
 
 /* The call as a comm of n ranks makes it; of a message only type and count count. */
 struct model_call stress_call_in(const struct stress_call *call, int n);
+
+/* Which of the comms of this form a rank is in. */
+int stress_part(const struct stress_program *program, int comm, int rank);
 
 /* The ranks of the comm of this form that a rank is in, in order. */
 int stress_members(const struct stress_program *program, int comm, int rank,

@@ -64,13 +64,15 @@ static hoop_comm_t stream_put(struct stress_stream *stream, int form, hoop_comm_
     return old;
 }
 
-static bool stream_bear(struct stress_stream *stream, int form)
+/* By a split of all ranks' comm, or by an id. */
+static bool stream_bear(struct stress_stream *stream, int form, bool split)
 {
     struct stress_comm *it = &stream->comms[form];
     const int rank = stream->rank;
-    const bool second = form == 2 ? rank % 2 == 1 : form == 3 && rank >= stream->program->ranks / 2;
+    const int part = stress_part(stream->program, form, rank);
     int members[STRESS_MOST_RANKS];
     hoop_unique_id_t id;
+    hoop_comm_t comm = HOOP_COMM_NULL;
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     config.op_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_TIMEOUT_MS;
     /* Where another stream stopped over wrong bytes, this ends the job. */
@@ -79,12 +81,18 @@ static bool stream_bear(struct stress_stream *stream, int form)
     for (int i = 0; i < it->n; i++) {
         it->rank = members[i] == rank ? i : it->rank;
     }
-    struct stress_birth *birth = &stream->births->births[stream->stream][form][second ? 1 : 0];
+    stream->totals.births++;
+    if (split) {
+        stream->totals.splits++;
+        const hoop_result_t result =
+            hoop_comm_split(stream->comms[0].comm, part, form == 1 ? -rank : rank, &comm, &config);
+        stream_put(stream, form, comm);
+        return stream_ok(stream, result, "hoop_comm_split");
+    }
+    struct stress_birth *birth = &stream->births->births[stream->stream][form][part];
     if (!stream_id(stream, birth, it->rank == 0, ++it->generation, &id)) {
         return stream_ok(stream, HOOP_TIMEOUT, "no unique id");
     }
-    stream->totals.births++;
-    hoop_comm_t comm = HOOP_COMM_NULL;
     const hoop_result_t result = hoop_comm_init_rank_config(&comm, it->n, id, it->rank, &config);
     stream_put(stream, form, comm);
     return stream_ok(stream, result, "hoop_comm_init_rank_config");
@@ -369,7 +377,8 @@ static bool stream_step(struct stress_stream *stream)
                                       stream->step % 2 == 0 ? stream->queues[0] : NULL),
                          "hoop_barrier");
     case STRESS_REBIRTH:
-        return stream_bury(stream, step.comm, step.finalize) && stream_bear(stream, step.comm);
+        return stream_bury(stream, step.comm, step.finalize) &&
+               stream_bear(stream, step.comm, step.split && step.comm != 0);
     case STRESS_TWINS:
         return stream_twins(stream, &step);
     default:
@@ -407,7 +416,7 @@ void stress_stream_run(struct stress_stream *stream)
         good = stream_ok(stream, hoop_stream_create(&stream->queues[queue]), "hoop_stream_create");
     }
     for (int form = 0; form < STRESS_COMMS && good; form++) {
-        good = stream_bear(stream, form);
+        good = stream_bear(stream, form, false);
     }
     while (good && (stream->step % STRESS_PROGRAM_STEPS != 0 || !stream_is_over(stream))) {
         good = stream_step(stream);

@@ -23,7 +23,7 @@ struct stress_births {
 };
 
 struct stress_totals {
-    uint64_t programs, results, bytes, groups, queued, barriers, births, churned, failures;
+    uint64_t programs, results, bytes, groups, queued, barriers, births, splits, churned, failures;
 };
 
 struct stress_stream {
