@@ -1,5 +1,6 @@
 /* See kill_sweep.h. */
 #include "whole/kill_sweep.h"
+#include "base/collective.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,15 @@ static const struct sweep_type {
 /* One operation, as one rank calls it. */
 struct sweep_call {
     uint64_t number;
-    bool barrier, in_place;
+    enum hoop_collective collective; /* HOOP_TRANSFER: a message to the next rank */
+    int root;
+    bool in_place, shared; /* shared: memory that peers may map */
     const struct sweep_type *type;
     hoop_red_op_t op;
-    size_t count, bytes;
-    unsigned char *from, *to; /* where the vectors begin */
-    unsigned char *from_room, *to_room;
+    size_t count, bytes;          /* of a block */
+    uint32_t in, out;             /* blocks */
+    unsigned char *from, *to;     /* where the vectors begin */
+    unsigned char *room, *behind; /* guards end and begin here */
 };
 
 uint64_t sweep_draw(uint64_t seed, uint64_t a, uint64_t b)
@@ -80,14 +84,15 @@ static void sweep_store(unsigned char *tile, size_t j, hoop_datatype_t type, dou
     }
 }
 
-/* Element j of a rank's vector: 1 to 7, or for products 1 or 2, so that all of them fit an int8. */
-static int sweep_value(const struct sweep_call *call, size_t j, uint32_t rank)
+/* Element j of a rank's block: 1 to 7, or for products 1 or 2, so that all of them fit an int8. */
+static int sweep_value(const struct sweep_call *call, size_t j, uint32_t rank, uint32_t block)
 {
-    const uint64_t drawn = sweep_draw(call->number, j, 0) + (uint64_t)3 * rank;
+    const uint64_t drawn = sweep_draw(call->number, j, block) + (uint64_t)3 * rank;
     return 1 + (int)(drawn % (call->op == HOOP_PROD ? 2 : 7));
 }
 
-static double sweep_result(const struct sweep_call *call, size_t j, uint32_t n)
+/* Element j of everybody's block, reduced. */
+static double sweep_reduced(const struct sweep_call *call, size_t j, uint32_t n, uint32_t block)
 {
     const int ranks = n > 0 ? (int)n : 1;
     int sum = 0;
@@ -95,7 +100,7 @@ static double sweep_result(const struct sweep_call *call, size_t j, uint32_t n)
     int most = INT16_MIN;
     int least = INT16_MAX;
     for (uint32_t rank = 0; rank < n; rank++) {
-        const int value = sweep_value(call, j, rank);
+        const int value = sweep_value(call, j, rank, block);
         sum += value;
         product *= call->op == HOOP_PROD ? value : 1;
         most = value > most ? value : most;
@@ -125,12 +130,43 @@ static double sweep_result(const struct sweep_call *call, size_t j, uint32_t n)
     }
 }
 
-static void sweep_tile(const struct sweep *sweep, const struct sweep_call *call, bool result,
-                       unsigned char tile[SWEEP_TILE_BYTES])
+static bool sweep_is_each(const struct sweep_call *call, bool in)
 {
+    const struct hoop_collective_row *row = &hoop_collectives[call->collective];
+    return call->collective == HOOP_COLL_ALLTOALLV ||
+           (call->collective < HOOP_COLL_COUNT && hoop_extent_is_each(in ? row->in : row->out));
+}
+
+static bool sweep_folds(const struct sweep_call *call)
+{
+    return call->collective < HOOP_COLL_COUNT && hoop_collectives[call->collective].folds;
+}
+
+/* Whose block the rank receives as its block `block`. */
+static uint32_t sweep_source(const struct sweep *sweep, const struct sweep_call *call,
+                             uint32_t block)
+{
+    if (call->collective == HOOP_TRANSFER) {
+        return (sweep->rank + sweep->n - 1) % sweep->n;
+    }
+    const bool root = hoop_collectives[call->collective].in >= HOOP_EXTENT_ROOT_ONE;
+    return root ? (uint32_t)call->root : block;
+}
+
+/* The beginning of a block that this rank sends, or receives. */
+static void sweep_tile(const struct sweep *sweep, const struct sweep_call *call, bool result,
+                       uint32_t block, unsigned char tile[SWEEP_TILE_BYTES])
+{
+    const uint32_t part = sweep_is_each(call, true) ? sweep->rank : 0;
     for (size_t j = 0; j < SWEEP_TILE; j++) {
-        const double value =
-            result ? sweep_result(call, j, sweep->n) : sweep_value(call, j, sweep->rank);
+        double value = 0;
+        if (!result) {
+            value = sweep_value(call, j, sweep->rank, block);
+        } else if (sweep_folds(call)) {
+            value = sweep_reduced(call, j, sweep->n, part);
+        } else {
+            value = sweep_value(call, j, sweep_source(sweep, call, block), part);
+        }
         sweep_store(tile, j, call->type->type, value);
     }
 }
@@ -159,28 +195,63 @@ static bool sweep_is_laid(const unsigned char *at, size_t bytes, const unsigned 
 
 /* ---- One operation ------------------------------------------------------------------------ */
 
+static void sweep_count(const struct sweep *sweep, uint64_t all, struct sweep_call *call)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[call->collective];
+    const bool root = (int)sweep->rank == call->root;
+    const uint64_t n = sweep->n;
+    const unsigned doublings = (unsigned)((all >> 24) % 21); /* 4 bytes to 4 MiB, of all blocks */
+    size_t bytes = (size_t)4 << doublings;
+    bytes -= (all >> 60) % 2 == 0 ? (size_t)(all >> 32) % bytes : 0;
+    call->in = call->out = 1;
+    if (call->collective == HOOP_COLL_ALLTOALLV) {
+        call->in = call->out = sweep->n;
+    } else if (call->collective < HOOP_COLL_COUNT) {
+        call->in = (uint32_t)hoop_extent_blocks(row->in, n, root);
+        call->out = (uint32_t)hoop_extent_blocks(row->out, n, root);
+    }
+    const bool blocked = sweep_is_each(call, true) || sweep_is_each(call, false);
+    const size_t count = bytes / call->type->bytes / (blocked ? n : 1);
+    call->count = count > 0 ? count : 1;
+    call->bytes = call->count * call->type->bytes;
+}
+
+/* Where this rank's vectors lie; in place one is the other, or a block of it. */
+static void sweep_place(const struct sweep *sweep, uint64_t all, struct sweep_call *call)
+{
+    const uint64_t mine = sweep_draw(sweep->seed, call->number, 1 + sweep->rank);
+    /* mostly shared memory, and mostly everybody: only then may peers write into it */
+    call->shared = (all >> 62) != 0 || (mine & 2) != 0;
+    const size_t shift = ((mine >> 8) & 1) != 0 ? (size_t)(mine >> 16) % SWEEP_SHIFT : 0;
+    const bool possible = call->in > 0 && call->out > 0 && call->collective != HOOP_TRANSFER &&
+                          !(sweep_is_each(call, true) && sweep_is_each(call, false));
+    call->in_place = possible && (mine & 1) != 0;
+    call->room = sweep->receive[call->shared] + SWEEP_GUARD + shift * call->type->bytes;
+    call->to = call->room;
+    call->from = sweep->send[((mine >> 2) & 1) != 0 && call->shared] + SWEEP_GUARD;
+    size_t blocks = call->out;
+    if (call->in_place) {
+        const size_t own = (size_t)sweep->rank * call->bytes;
+        blocks = call->in > call->out ? call->in : call->out;
+        call->from = call->room + (call->in < call->out ? own : 0);
+        call->to = call->room + (call->out < call->in ? own : 0);
+    }
+    call->behind = call->room + blocks * call->bytes;
+}
+
 static struct sweep_call sweep_call(const struct sweep *sweep, uint64_t number)
 {
     const uint64_t all = sweep_draw(sweep->seed, number, 0);
-    const uint64_t mine = sweep_draw(sweep->seed, number, 1 + sweep->rank);
+    const uint64_t which = sweep_draw(sweep->seed, ~number, 0);
     struct sweep_call call = {.number = number};
-    call.barrier = all % 6 == 0;
+    /* HOOP_TRANSFER is the last one; half of them are sums for all, as with most users */
+    call.collective = which % 2 == 0 ? HOOP_COLL_ALL_REDUCE
+                                     : (enum hoop_collective)((which >> 8) % (HOOP_TRANSFER + 1));
+    call.root = (int)((which >> 16) % sweep->n);
     call.type = &sweep_types[(all >> 8) % SWEEP_TYPES];
     call.op = (hoop_red_op_t)((all >> 16) % HOOP_NUM_OPS);
-    const unsigned doublings = (unsigned)((all >> 24) % 21); /* 4 bytes to 4 MiB */
-    size_t bytes = (size_t)4 << doublings;
-    bytes -= (all >> 60) % 2 == 0 ? (size_t)(all >> 32) % bytes : 0;
-    call.count = bytes / call.type->bytes > 0 ? bytes / call.type->bytes : 1;
-    call.bytes = call.count * call.type->bytes;
-    call.in_place = (mine & 1) != 0;
-    /* mostly shared memory, and mostly everybody: only then may peers write into it */
-    const int memory = (all >> 62) != 0 || (mine & 2) != 0 ? 1 : 0;
-    const size_t shift = ((mine >> 8) & 1) != 0 ? (size_t)(mine >> 16) % SWEEP_SHIFT : 0;
-    call.to_room = sweep->receive[memory];
-    call.from_room =
-        call.in_place ? call.to_room : sweep->send[((mine >> 2) & 1) != 0 ? memory : 0];
-    call.to = call.to_room + SWEEP_GUARD + shift * call.type->bytes;
-    call.from = call.in_place ? call.to : call.from_room + SWEEP_GUARD;
+    sweep_count(sweep, all, &call);
+    sweep_place(sweep, all, &call);
     return call;
 }
 
@@ -203,52 +274,116 @@ static bool sweep_is_guarded(const unsigned char *at)
     return good;
 }
 
-static const char *sweep_judge(const struct sweep *sweep, const struct sweep_call *call,
-                               const unsigned char *sent, size_t tile_bytes)
+/* Lays all blocks that are sent, or looks whether all that were sent or received are as they must.
+ */
+static bool sweep_blocks(const struct sweep *sweep, const struct sweep_call *call, bool result,
+                         bool lay)
 {
-    unsigned char tile[SWEEP_TILE_BYTES];
-    sweep_tile(sweep, call, true, tile);
-    if (!sweep_is_laid(call->to, call->bytes, tile, tile_bytes)) {
+    const size_t tile_bytes = SWEEP_TILE * call->type->bytes;
+    unsigned char *at = result ? call->to : call->from;
+    bool good = true;
+    for (uint32_t block = 0; block < (result ? call->out : call->in); block++) {
+        unsigned char tile[SWEEP_TILE_BYTES];
+        sweep_tile(sweep, call, result, block, tile);
+        if (lay) {
+            sweep_lay(at + block * call->bytes, call->bytes, tile, tile_bytes);
+        } else {
+            good = good && sweep_is_laid(at + block * call->bytes, call->bytes, tile, tile_bytes);
+        }
+    }
+    return good;
+}
+
+static const char *sweep_judge(const struct sweep *sweep, const struct sweep_call *call)
+{
+    if (!sweep_blocks(sweep, call, true, false)) {
         return "a wrong result";
     }
-    if (!sweep_is_guarded(call->to - SWEEP_GUARD) || !sweep_is_guarded(call->to + call->bytes)) {
+    if (!sweep_is_guarded(call->room - SWEEP_GUARD) || !sweep_is_guarded(call->behind)) {
         return "bytes beside the result that changed";
     }
-    if (!call->in_place && !sweep_is_laid(call->from, call->bytes, sent, tile_bytes)) {
+    if (!call->in_place && !sweep_blocks(sweep, call, false, false)) {
         return "a send buffer that changed";
     }
     return NULL;
 }
 
-static hoop_result_t sweep_reduce(struct sweep *sweep, const struct sweep_call *call,
-                                  hoop_comm_t comm)
+/* Blocks of one size, one behind the other. */
+static hoop_result_t sweep_alltoallv(const struct sweep *sweep, const struct sweep_call *c,
+                                     hoop_comm_t comm)
 {
-    unsigned char sent[SWEEP_TILE_BYTES];
-    const size_t tile_bytes = SWEEP_TILE * call->type->bytes;
-    sweep_tile(sweep, call, false, sent);
-    memset(call->to - SWEEP_GUARD, SWEEP_GUARD_BYTE, SWEEP_GUARD);
-    memset(call->to + call->bytes, SWEEP_GUARD_BYTE, SWEEP_GUARD);
-    sweep_lay(call->from, call->bytes, sent, tile_bytes);
-    const hoop_result_t result =
-        hoop_all_reduce(call->from, call->to, call->count, call->type->type, call->op, comm, NULL);
-    const char *wrong = result == HOOP_OK ? sweep_judge(sweep, call, sent, tile_bytes) : NULL;
-    if (wrong != NULL) {
-        (void)snprintf(sweep->wrong, sizeof(sweep->wrong),
-                       "operation %" PRIu64 " (%zu elements of type %d, op %d, %s, %s memory) left "
-                       "%s",
-                       call->number, call->count, (int)call->type->type, (int)call->op,
-                       call->in_place ? "in place" : "out of place",
-                       call->to_room == sweep->receive[1] ? "shared" : "plain", wrong);
+    size_t counts[SWEEP_MAX_RANKS], at[SWEEP_MAX_RANKS];
+    for (uint32_t r = 0; r < sweep->n; r++) {
+        counts[r] = c->count;
+        at[r] = r * c->count;
     }
-    return result;
+    return hoop_alltoallv(c->from, counts, at, c->to, counts, at, c->type->type, comm, NULL);
+}
+
+static hoop_result_t sweep_message(const struct sweep *sweep, const struct sweep_call *c,
+                                   hoop_comm_t comm)
+{
+    const int next = (int)((sweep->rank + 1) % sweep->n);
+    const int before = (int)((sweep->rank + sweep->n - 1) % sweep->n);
+    (void)hoop_group_start();
+    hoop_result_t result = hoop_send(c->from, c->count, c->type->type, next, comm, NULL);
+    result =
+        result == HOOP_OK ? hoop_recv(c->to, c->count, c->type->type, before, comm, NULL) : result;
+    const hoop_result_t ended = hoop_group_end();
+    return result == HOOP_OK ? ended : result;
+}
+
+static hoop_result_t sweep_start(const struct sweep *sweep, const struct sweep_call *c,
+                                 hoop_comm_t comm)
+{
+    const hoop_datatype_t type = c->type->type;
+    switch (c->collective) {
+    case HOOP_COLL_ALL_REDUCE:
+        return hoop_all_reduce(c->from, c->to, c->count, type, c->op, comm, NULL);
+    case HOOP_COLL_REDUCE_SCATTER:
+        return hoop_reduce_scatter(c->from, c->to, c->count, type, c->op, comm, NULL);
+    case HOOP_COLL_ALL_GATHER:
+        return hoop_all_gather(c->from, c->to, c->count, type, comm, NULL);
+    case HOOP_COLL_BROADCAST:
+        return hoop_broadcast(c->from, c->to, c->count, type, c->root, comm, NULL);
+    case HOOP_COLL_REDUCE:
+        return hoop_reduce(c->from, c->to, c->count, type, c->op, c->root, comm, NULL);
+    case HOOP_COLL_GATHER:
+        return hoop_gather(c->from, c->to, c->count, type, c->root, comm, NULL);
+    case HOOP_COLL_SCATTER:
+        return hoop_scatter(c->from, c->to, c->count, type, c->root, comm, NULL);
+    case HOOP_COLL_ALLTOALL:
+        return hoop_alltoall(c->from, c->to, c->count, type, comm, NULL);
+    case HOOP_COLL_ALLTOALLV:
+        return sweep_alltoallv(sweep, c, comm);
+    case HOOP_TRANSFER:
+        return sweep_message(sweep, c, comm);
+    default:
+        return hoop_barrier(comm, NULL);
+    }
 }
 
 hoop_result_t sweep_step(struct sweep *sweep, hoop_comm_t comm)
 {
-    const uint64_t number = sweep->next++;
-    const struct sweep_call call = sweep_call(sweep, number);
-    sweep_dawdle(sweep, number);
-    return call.barrier ? hoop_barrier(comm, NULL) : sweep_reduce(sweep, &call, comm);
+    const struct sweep_call call = sweep_call(sweep, sweep->next++);
+    sweep_dawdle(sweep, call.number);
+    memset(call.room - SWEEP_GUARD, SWEEP_GUARD_BYTE, SWEEP_GUARD);
+    memset(call.behind, SWEEP_GUARD_BYTE, SWEEP_GUARD);
+    (void)sweep_blocks(sweep, &call, false, true);
+    const hoop_result_t result = sweep_start(sweep, &call, comm);
+    const char *wrong = result == HOOP_OK ? sweep_judge(sweep, &call) : NULL;
+    if (wrong != NULL) {
+        (void)snprintf(sweep->wrong, sizeof(sweep->wrong),
+                       "operation %" PRIu64 " (%s of %zu elements of type %d, op %d, root %d, %s, "
+                       "%s memory) left %s",
+                       call.number,
+                       call.collective < HOOP_COLL_COUNT ? hoop_collectives[call.collective].name
+                                                         : "a message",
+                       call.count, (int)call.type->type, (int)call.op, call.root,
+                       call.in_place ? "in place" : "out of place",
+                       call.shared ? "shared" : "plain", wrong);
+    }
+    return result;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------- */

@@ -1,10 +1,12 @@
 /*
  * The sweep that kill_fuzz's ranks run: an endless row of operations whose results are known to the
- * last bit. Operation i of a seed is the same on all ranks: barrier or all_reduce, type, op, count.
- * Each rank chooses for itself in which memory its vectors lie and whether they are one.
+ * last bit. Operation i of a seed is the same on all ranks: a collective or a round of messages,
+ * root, type, op, count. Each rank chooses for itself in which memory its vectors lie and whether
+ * they are one.
  *
- * Vectors are a tile of SWEEP_TILE small integers over and over, different in every operation and
- * rank, so that a stale, torn or displaced result shows. Sums and products stay exact in all types.
+ * Blocks are a tile of SWEEP_TILE small integers over and over, different in every operation, rank
+ * and block, so that a stale, torn or displaced result shows. Sums and products stay exact in all
+ * types.
  */
 #ifndef HOOP_TESTS_KILL_SWEEP_H
 #define HOOP_TESTS_KILL_SWEEP_H
@@ -13,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SWEEP_BYTES ((size_t)4 << 20) /* largest vector */
+#define SWEEP_BYTES ((size_t)4 << 20) /* largest vector, all its blocks */
 #define SWEEP_MAX_RANKS 6
 
 struct sweep {
@@ -22,7 +24,7 @@ struct sweep {
     uint64_t next; /* number of the next operation */
     /* [kind of memory]: plain, from hoop_mem_alloc() */
     unsigned char *send[2], *receive[2];
-    char wrong[160]; /* what was found, if anything */
+    char wrong[200]; /* what was found, if anything */
 };
 
 /* 64 bits that follow from these, and look drawn. */
