@@ -12,7 +12,7 @@ for header in $(git ls-files -co --exclude-standard -- '*.h' 2>/dev/null || find
     esac
     printf '#include "%s"\ntypedef int not_empty;\n' "$PWD/$header" >"$unit"
     $cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Iinclude -Ilib -I. -Ibench -Itests \
-        -Itools -Iexamples/trainer -fsyntax-only "$unit" || { echo "FAILED: $header alone"; failed=1; }
+        -Itools -Iexamples/trainer -Ishims -fsyntax-only "$unit" || { echo "FAILED: $header alone"; failed=1; }
 done
 $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c include/hoop.h || failed=1
 if command -v c++ >/dev/null; then

@@ -21,7 +21,7 @@ refuse() {
 
 # home HEADERS FILES: an outside header that matches is included only by files that match.
 home() {
-    includes include lib transports bench examples tools tests | grep -E ":[<\"]($1)" |
+    includes include lib transports bench examples shims tools tests | grep -E ":[<\"]($1)" |
         grep -vE "^($2):" >"$lines"
     refuse "<$1> has its home in $2" <"$lines"
 }
@@ -77,9 +77,10 @@ only examples '(hoop|problem|ddp|options|report|(data|nn|checkpoint)/[a-z_]+)\.h
 only examples/trainer/data '(problem|data/[a-z_]+)\.h'
 only examples/trainer/nn '(problem|(nn|data)/[a-z_]+)\.h'
 only examples/trainer/checkpoint '(problem|(checkpoint|nn|data)/[a-z_]+)\.h'
+only shims '(hoop|nccl/nccl_[a-z]+)\.h'
 only tools '(hoop|hooprun/hooprun_[a-z]+|hoopinfo/[a-z]+)\.h'
 only bench '(hoop|perf/perf|perf/perf_[a-z]+)\.h'
-includes examples tools bench | grep -E ':<(base|algo|transports|comm|exec)/' >"$lines"
+includes examples shims tools bench | grep -E ':<(base|algo|transports|comm|exec)/' >"$lines"
 refuse "a program looks inside the library" <"$lines"
 
 includes examples/trainer | grep -E ':[<"]hoop\.h' | grep -v '^examples/trainer/ddp\.c:' >"$lines"

@@ -15,6 +15,7 @@
  */
 #include "hooprun/hooprun_children.h"
 #include "hooprun/hooprun_job.h"
+#include "hooprun/hooprun_nccl.h"
 #include "hooprun/hooprun_options.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -144,6 +145,9 @@ int main(int argc, char **argv)
     int code = 0;
     if (!hooprun_options_parse(argv, &options, &code)) {
         return code;
+    }
+    if (options.nccl && !hooprun_nccl_preload()) {
+        return HOOPRUN_EXIT_LAUNCHER;
     }
     return front_run(&options);
 }

@@ -22,6 +22,7 @@ static const char help_text[] =
     "\n"
     "  -n N, -np N, --nproc-per-node N  ranks to start on this machine, 1 to %d (default 1)\n"
     "  --tag-output              begin every line of a rank's output with [rank]\n"
+    "  --nccl                    programs that were built for NCCL use hoop in its place\n"
     "  --on-failure=kill|wait    when a rank fails: end the others, or let them finish\n"
     "                            (default kill)\n"
     "  --max-restarts K          when a rank failed and all have ended: start all of them again,\n"
@@ -329,6 +330,8 @@ bool hooprun_options_parse(char **argv, struct hooprun_options *ret_options, int
         }
         if (strcmp(*arg, "--tag-output") == 0) {
             options.tag_output = true;
+        } else if (strcmp(*arg, "--nccl") == 0) {
+            options.nccl = true;
         } else if (!option_apply(&arg, &options)) {
             return false;
         }
