@@ -47,6 +47,7 @@ class BuildPython(build_py):
             subprocess.run(
                 ["meson", "setup", str(build), str(SOURCE), "--buildtype=release", "--prefix=/",
                  "--libdir=lib", "--strip", "-Dtests=disabled", "-Dexamples=disabled",
+                 "-Dnccl=enabled",
                  # The programs find the library beside them, and the library what auditwheel adds.
                  "-Dc_link_args=-Wl,-rpath,$ORIGIN/../lib,--gc-sections"],
                 check=True, env=crypto_within(Path(work)),
@@ -67,6 +68,8 @@ class BuildPython(build_py):
         shutil.copytree(root / "include", package / "include")
         # A wheel has no links: the library under its soname alone.
         shutil.copy(root / "lib" / "libhoop.so.0", package / "lib" / "libhoop.so.0")
+        shutil.copytree(root / "lib" / "hoop", package / "lib" / "hoop", symlinks=False)
+        (package / "lib" / "hoop" / "libnccl.so").unlink()
         text = (root / "lib" / "pkgconfig" / "hoop.pc").read_text()
         lines = ["prefix=${pcfiledir}/../.." if line.startswith("prefix=") else line
                  for line in text.splitlines()]

@@ -73,6 +73,16 @@ class Torch(unittest.TestCase):
     def test_ends(self):
         self.job("torch_jobs", "ends", 2)
 
+    def test_import_with_our_nccl(self):
+        # Every symbol is bound at once, so that one which is missing fails.
+        said = subprocess.run(
+            ["hooprun", "--nccl", sys.executable, "-c",
+             "import ctypes, torch; v = ctypes.c_int(); ctypes.CDLL(None).ncclGetVersion(ctypes.byref(v));"
+             "print(v.value, torch.distributed.is_nccl_available())"],
+            capture_output=True, text=True, timeout=120, env={**os.environ, "LD_BIND_NOW": "1"},
+        )
+        self.assertEqual(said.stdout, "23007 True\n", said.stderr)
+
     def test_training_has_the_bits_of_gloo(self):
         self.job("torch_training", "all", 2)
 
