@@ -20,9 +20,10 @@
  *      3     OUT0 to 1      OUT2 from 2
  *      4     OUT0 to 2      OUT1 from 1
  *
- * So sums cost the ring's bytes and give the one answer. In place, a column's chunks of IN are
- * overwritten from the fold on, when all that is to be sent of them has been sent; other columns
- * touch other elements.
+ * The exchanges of a phase are one round: they touch different memory, and do not wait for each
+ * other. So sums cost the ring's bytes and two waits, and give the one answer. In place, a column's
+ * chunks of IN are overwritten from the fold on, when all that is to be sent of them has been sent;
+ * other columns touch other elements.
  *
  * Where a rank has nothing for a distance neither end makes a part for it: both know the cut. Only
  * the very first step is always whole, since it announces the operation; so there is a column 0
@@ -152,10 +153,12 @@ bool hoop_pairwise_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     }
     if (hoop_in_phase(&k, phase)) {
         *ret = folds ? pairwise_gather(plan, column, k + 1) : pairwise_move(plan, column, k + 1);
+        ret->more = k + 1 < phase;
     } else if (hoop_in_phase(&k, 1)) {
         *ret = pairwise_fold(plan, column);
     } else {
         *ret = pairwise_hand_out(plan, column, k + 1);
+        ret->more = k + 1 < phase;
     }
     return true;
 }

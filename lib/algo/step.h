@@ -8,8 +8,8 @@
  *
  * Rules
  * - Lanes are independent: they run concurrently and share no link.
- * - Steps of one lane are strictly serial: all parts of step k are posted together, the step is
- *   done when all are, only then step k+1 is asked for.
+ * - Steps of one lane are serial, but for rounds: all parts of step k are posted together, the step
+ *   is done when all are, only then step k+1 is asked for.
  * - A send's bytes may be read at any time until the step is done.
  * - The k-th send of a lane on a link meets the k-th receive of that lane on its other end; both
  *   have the same count, which may be 0, and the same number of step (so that ranks never wait for
@@ -17,6 +17,9 @@
  * - No part of a step writes what another part of it reads or writes: a local part may be done
  *   before the others are posted (the engine does so) or behind them. So what was received in a
  *   step is folded in another.
+ * - Rounds: a step that says `more` need not be done before the next one of its lane is asked for.
+ *   So what is said of the parts of one step holds for all of a round, which ends with the first
+ *   step that does not say it; and no two of its steps send to, or receive from, the same rank.
  *
  *            send ----> link to peer
  *   step k   recv <---- link from peer, copied or folded into `to`
@@ -106,6 +109,7 @@ struct hoop_step {
         uint8_t op; /* enum hoop_local_op */
         struct hoop_ref dst, src;
     } local;
+    bool more; /* the round goes on */
 };
 
 /*

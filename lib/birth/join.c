@@ -288,16 +288,16 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     if (result != HOOP_OK) {
         return result;
     }
-    /* Where all are on one machine they agree on it: the choice of algorithm follows from it. */
-    const bool oversubscribed = roster->machines > 1
-                                    ? join_local_ranks(roster->here) > hoop_usable_cpus()
-                                    : roster->oversubscribed;
+    /* How to wait is this machine's affair. The choice of algorithm follows from what all agree on.
+     */
+    const bool crowded = roster->machines > 1 ? join_local_ranks(roster->here) > hoop_usable_cpus()
+                                              : roster->oversubscribed;
     comm->dead_after_ms = roster->dead_after_ms;
     comm->spans = roster->machines > 1;
     hoop_history_init(&comm->history);
-    comm->agreed.oversubscribed = oversubscribed;
+    comm->agreed.oversubscribed = roster->oversubscribed;
     comm->agreed.no_rdma = roster->no_rdma;
-    comm->spin_ns = oversubscribed ? 0 : hoop_settings()->spin_us * 1000;
+    comm->spin_ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
     comm->roomy = comm->spin_ns != 0 && 2 * join_local_ranks(roster->here) <= hoop_usable_cpus();
     result = join_prepare(comm, roster);
     if (result != HOOP_OK) {

@@ -1,13 +1,13 @@
 /*
  * See engine.h. The engine knows lanes and links; it knows no algorithm, no transport and no comm.
  *
- * A lane's state is the set of what is outstanding of its step. Both parts go their own ways:
+ * A step on its way is a flight. Its state is the set of what is outstanding; both parts go their
+ * own ways:
  *
  *      in state         what happened                        then
  *      ---------------  -----------------------------------  -------------------------------------
  *      (nothing)        asked: a step with parts             local part done; the others WANTED
  *                       asked: no send, no receive           (nothing): the next turn asks again
- *                       asked: no more steps                 FINISHED, for good
  *      x_WANTED         no link yet, or the link says AGAIN  stays; the next turn tries again
  *                       posted                               x_POSTED
  *      x_POSTED         done                                 cleared; a receive is folded first
@@ -15,16 +15,17 @@
  *      any              a link says anything else            the engine fails
  *
  * A turn of a lane is: progress of its links, then at most one new step, then posting. So a poll
- * does at most one step in each lane, and no lane waits for another.
+ * begins at most one step in each lane, and no lane waits for another. A step is begun when no
+ * flight is left, or when the one before it said `more` and there is room for another flight.
  *
- * A lane keeps the two links of its latest send and receive. Where its peers change, the link
+ * A flight keeps the two links of its latest send and receive. Where its peers change, the link
  * before gets no more progress from it: a send that is done needs none to arrive.
  *
- * A link fails the engine only while the lane wants something of it: a neighbour that has all its
+ * A link fails the engine only while a flight wants something of it: a neighbour that has all its
  * data may be gone while this rank still waits for the other one.
  *
- * Callbacks touch nothing but their lane (and the buffers of a receive that succeeded): a link that
- * is destroyed after the end of an operation calls them, when plan and failure may be gone.
+ * Callbacks touch nothing but their flight (and the buffers of a receive that succeeded): a link
+ * that is destroyed after the end of an operation calls them, when plan and failure may be gone.
  */
 #include "exec/engine.h"
 
@@ -35,31 +36,30 @@
 #include <string.h>
 
 enum {
-    LANE_SEND_WANTED = 1 << 0,
-    LANE_SEND_POSTED = 1 << 1,
-    LANE_SEND_FAILED = 1 << 2,
-    LANE_RECV_WANTED = 1 << 3,
-    LANE_RECV_POSTED = 1 << 4,
-    LANE_RECV_FAILED = 1 << 5,
-    LANE_FINISHED = 1 << 6,
+    FLIGHT_SEND_WANTED = 1 << 0,
+    FLIGHT_SEND_POSTED = 1 << 1,
+    FLIGHT_SEND_FAILED = 1 << 2,
+    FLIGHT_RECV_WANTED = 1 << 3,
+    FLIGHT_RECV_POSTED = 1 << 4,
+    FLIGHT_RECV_FAILED = 1 << 5,
 
-    LANE_SEND = LANE_SEND_WANTED | LANE_SEND_POSTED,
-    LANE_RECV = LANE_RECV_WANTED | LANE_RECV_POSTED,
+    FLIGHT_SEND = FLIGHT_SEND_WANTED | FLIGHT_SEND_POSTED,
+    FLIGHT_RECV = FLIGHT_RECV_WANTED | FLIGHT_RECV_POSTED,
 };
 
 /*
  * Where a ref of this rank lies, for HOOP_EVERY the first vector. NULL stays NULL: a buffer without
  * elements need not exist.
  */
-static void *lane_at(const struct hoop_engine_lane *lane, const struct hoop_ref *ref)
+static void *flight_at(const struct hoop_engine_flight *flight, const struct hoop_ref *ref)
 {
-    const struct hoop_engine_op *op = &lane->engine->op;
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
     const struct hoop_plan *plan = op->plan;
     const bool scratch = ref->space == HOOP_SPACE_SCRATCH;
     assert(scratch || ref->space == HOOP_SPACE_IN || ref->space == HOOP_SPACE_OUT);
     assert(ref->member == plan->me || (scratch && ref->member == HOOP_EVERY));
     char *base = scratch ? op->scratch : ref->space == HOOP_SPACE_IN ? (char *)op->in : op->out;
-    const uint64_t before = scratch ? plan->scratch * lane->index : 0;
+    const uint64_t before = scratch ? plan->scratch * flight->lane->index : 0;
     return base == NULL ? NULL : base + (before + ref->off) * plan->type_bytes;
 }
 
@@ -70,133 +70,133 @@ static size_t engine_bytes(const struct hoop_engine_op *op, const struct hoop_re
 
 /* ---- Failure ---- */
 
-static int32_t lane_peer(const struct hoop_engine_lane *lane, bool sending)
+static int32_t flight_peer(const struct hoop_engine_flight *flight, bool sending)
 {
-    return sending ? lane->step.send.peer : lane->step.recv.peer;
+    return sending ? flight->step.send.peer : flight->step.recv.peer;
 }
 
 /* The link of a part of the current step, NULL while there is none. */
-static struct hoop_link *lane_link(const struct hoop_engine_lane *lane, bool sending)
+static struct hoop_link *flight_link(const struct hoop_engine_flight *flight, bool sending)
 {
-    struct hoop_link *link = sending ? lane->send_link : lane->recv_link;
-    const bool right = link != NULL && link->params.peer == (uint32_t)lane_peer(lane, sending);
+    struct hoop_link *link = sending ? flight->send_link : flight->recv_link;
+    const bool right = link != NULL && link->params.peer == (uint32_t)flight_peer(flight, sending);
     return right ? link : NULL;
 }
 
 /* The link's own sentence says more than the code that a call returned. */
-static void lane_fail(struct hoop_engine_lane *lane, bool sending, hoop_result_t code)
+static void flight_fail(struct hoop_engine_flight *flight, bool sending, hoop_result_t code)
 {
-    const struct hoop_link *link = lane_link(lane, sending);
-    const int32_t peer = lane_peer(lane, sending);
+    const struct hoop_link *link = flight_link(flight, sending);
+    const int32_t peer = flight_peer(flight, sending);
     const bool told = link != NULL && link->failure.code != HOOP_OK;
     const int32_t culprit = told && link->failure.rank >= 0 ? link->failure.rank : peer;
     code = told ? link->failure.code : code;
-    hoop_failure_set(lane->engine->failure, code, culprit,
+    hoop_failure_set(flight->lane->engine->failure, code, culprit,
                      "%s rank %" PRId32 " (lane %" PRIu32 ", step %" PRIu64 "): %s",
-                     sending ? "sending to" : "receiving from", peer, lane->index, lane->send.chunk,
-                     told ? link->failure.text : hoop_get_error_string(code));
+                     sending ? "sending to" : "receiving from", peer, flight->lane->index,
+                     flight->send.chunk, told ? link->failure.text : hoop_get_error_string(code));
 }
 
 /* ---- The end of a part ---- */
 
 static void engine_send_done(struct hoop_xfer *xfer, hoop_result_t result)
 {
-    struct hoop_engine_lane *lane =
-        (void *)((char *)xfer - offsetof(struct hoop_engine_lane, send));
+    struct hoop_engine_flight *flight =
+        (void *)((char *)xfer - offsetof(struct hoop_engine_flight, send));
     if (result != HOOP_OK) {
-        lane->state |= LANE_SEND_FAILED;
+        flight->state |= FLIGHT_SEND_FAILED;
         return;
     }
-    lane->state &= (uint8_t)~LANE_SEND_POSTED;
+    flight->state &= (uint8_t)~FLIGHT_SEND_POSTED;
 }
 
 /* What was received is the partial result of the ranks before this one: the left operand. */
-static void lane_fold(const struct hoop_engine_lane *lane)
+static void flight_fold(const struct hoop_engine_flight *flight)
 {
-    const struct hoop_engine_op *op = &lane->engine->op;
-    const struct hoop_ref *to = &lane->step.recv.to;
-    const struct hoop_ref own = {HOOP_SPACE_IN, to->member, lane->step.recv.own_off, to->count};
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
+    const struct hoop_ref *to = &flight->step.recv.to;
+    const struct hoop_ref own = {HOOP_SPACE_IN, to->member, flight->step.recv.own_off, to->count};
     struct hoop_reduction reduction = op->reduction;
-    if (lane->step.recv.mode != HOOP_RECV_REDUCE_LAST) {
+    if (flight->step.recv.mode != HOOP_RECV_REDUCE_LAST) {
         reduction.divisor = 0;
     }
-    void *const dst = lane_at(lane, to);
-    const void *const src[] = {lane->recv.data, lane_at(lane, &own)};
+    void *const dst = flight_at(flight, to);
+    const void *const src[] = {flight->recv.data, flight_at(flight, &own)};
     hoop_fold(&reduction, &dst, 1, src, 2, (size_t)to->count);
 }
 
 static void engine_recv_done(struct hoop_xfer *xfer, hoop_result_t result)
 {
-    struct hoop_engine_lane *lane =
-        (void *)((char *)xfer - offsetof(struct hoop_engine_lane, recv));
+    struct hoop_engine_flight *flight =
+        (void *)((char *)xfer - offsetof(struct hoop_engine_flight, recv));
     if (result != HOOP_OK) {
-        lane->state |= LANE_RECV_FAILED;
+        flight->state |= FLIGHT_RECV_FAILED;
         return;
     }
-    if (lane->step.recv.mode != HOOP_RECV_COPY && lane->step.recv.to.count > 0) {
-        lane_fold(lane);
+    if (flight->step.recv.mode != HOOP_RECV_COPY && flight->step.recv.to.count > 0) {
+        flight_fold(flight);
     }
     if (xfer->lent) {
-        hoop_link_release(lane->recv_link, xfer);
+        hoop_link_release(flight->recv_link, xfer);
     }
-    lane->state &= (uint8_t)~LANE_RECV_POSTED;
+    flight->state &= (uint8_t)~FLIGHT_RECV_POSTED;
 }
 
-/* ---- A turn of a lane ---- */
+/* ---- A turn of a flight ---- */
 
 /*
  * Also for links whose part of the step is done, and for finished lanes: a transport may have kept
  * a copy of what was sent. True: something moved.
  */
-static bool lane_progress(struct hoop_engine_lane *lane)
+static bool flight_progress(struct hoop_engine_flight *flight)
 {
     bool moved = false;
-    if (lane->send_link != NULL) {
-        moved = hoop_link_progress(lane->send_link);
+    if (flight->send_link != NULL) {
+        moved = hoop_link_progress(flight->send_link);
     }
-    if (lane->recv_link != NULL) {
-        moved = hoop_link_progress(lane->recv_link) || moved;
+    if (flight->recv_link != NULL) {
+        moved = hoop_link_progress(flight->recv_link) || moved;
     }
     return moved;
 }
 
 /* The failure of a part that was under way. True: there is one. */
-static bool lane_check(struct hoop_engine_lane *lane)
+static bool flight_check(struct hoop_engine_flight *flight)
 {
     for (int sending = 0; sending < 2; sending++) {
-        const unsigned posted = sending ? LANE_SEND_POSTED : LANE_RECV_POSTED;
-        const unsigned failed = sending ? LANE_SEND_FAILED : LANE_RECV_FAILED;
-        const struct hoop_link *link = lane_link(lane, sending);
-        if ((lane->state & posted) == 0) {
+        const unsigned posted = sending ? FLIGHT_SEND_POSTED : FLIGHT_RECV_POSTED;
+        const unsigned failed = sending ? FLIGHT_SEND_FAILED : FLIGHT_RECV_FAILED;
+        if ((flight->state & posted) == 0) {
             continue;
         }
-        if ((lane->state & failed) != 0 || link->failure.code != HOOP_OK) {
-            lane_fail(lane, sending, HOOP_INTERNAL_ERROR);
+        const struct hoop_link *link = flight_link(flight, sending);
+        if ((flight->state & failed) != 0 || link->failure.code != HOOP_OK) {
+            flight_fail(flight, sending, HOOP_INTERNAL_ERROR);
             return true;
         }
     }
     return false;
 }
 
-static void lane_copy(const struct hoop_engine_lane *lane)
+static void flight_copy(const struct hoop_engine_flight *flight)
 {
-    const struct hoop_ref *from = &lane->step.local.src, *to = &lane->step.local.dst;
-    const void *src = lane_at(lane, from);
-    void *dst = lane_at(lane, to);
+    const struct hoop_ref *from = &flight->step.local.src, *to = &flight->step.local.dst;
+    const void *src = flight_at(flight, from);
+    void *dst = flight_at(flight, to);
     assert(to->space != HOOP_SPACE_IN && to->count == from->count);
     if (dst != src && to->count > 0) {
-        memmove(dst, src, engine_bytes(&lane->engine->op, to));
+        memmove(dst, src, engine_bytes(&flight->lane->engine->op, to));
     }
 }
 
 /* Everybody's vectors lie in SCRATCH by their distance before me. */
-static void lane_reduce(const struct hoop_engine_lane *lane)
+static void flight_reduce(const struct hoop_engine_flight *flight)
 {
-    const struct hoop_engine_op *op = &lane->engine->op;
-    const struct hoop_ref *from = &lane->step.local.src, *to = &lane->step.local.dst;
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
+    const struct hoop_ref *from = &flight->step.local.src, *to = &flight->step.local.dst;
     const size_t n = op->plan->n, bytes = engine_bytes(op, from);
-    const char *own = lane_at(lane, from);
-    void *const dst = lane_at(lane, to);
+    const char *own = flight_at(flight, from);
+    void *const dst = flight_at(flight, to);
     assert(from->space == HOOP_SPACE_SCRATCH && from->member == HOOP_EVERY);
     assert(to->space != HOOP_SPACE_IN && to->count == from->count);
     if (from->count == 0) {
@@ -208,101 +208,143 @@ static void lane_reduce(const struct hoop_engine_lane *lane)
     hoop_fold(&op->reduction, &dst, 1, op->src, (unsigned)n, (size_t)from->count);
 }
 
-static void lane_local(struct hoop_engine_lane *lane)
+static void flight_local(struct hoop_engine_flight *flight)
 {
-    const struct hoop_step *step = &lane->step;
+    const struct hoop_step *step = &flight->step;
     if (step->local.op == HOOP_LOCAL_COPY) {
-        lane_copy(lane);
+        flight_copy(flight);
     } else if (step->local.op == HOOP_LOCAL_REDUCE) {
-        lane_reduce(lane);
+        flight_reduce(flight);
     } else if (step->local.op != HOOP_LOCAL_NONE) {
-        hoop_failure_set(lane->engine->failure, HOOP_INTERNAL_ERROR, -1,
+        hoop_failure_set(flight->lane->engine->failure, HOOP_INTERNAL_ERROR, -1,
                          "lane %" PRIu32 ", step %" PRIu64 ": local part %u cannot be carried out "
                          "over links (expected %d, copy, or %d, reduce)",
-                         lane->index, lane->send.chunk, (unsigned)step->local.op, HOOP_LOCAL_COPY,
-                         HOOP_LOCAL_REDUCE);
+                         flight->lane->index, flight->send.chunk, (unsigned)step->local.op,
+                         HOOP_LOCAL_COPY, HOOP_LOCAL_REDUCE);
     }
 }
 
-static struct hoop_xfer lane_xfer(const struct hoop_engine_lane *lane, hoop_xfer_done_fn *done)
+static struct hoop_xfer flight_xfer(const struct hoop_engine_flight *flight,
+                                    hoop_xfer_done_fn *done)
 {
-    const struct hoop_engine_op *op = &lane->engine->op;
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
     return (struct hoop_xfer){
-        .op = op->sequence, .chunk = lane->k, .signature = op->signature, .done = done};
+        .op = op->sequence, .chunk = flight->lane->k, .signature = op->signature, .done = done};
 }
 
-/* Asks for the next step and fills in its xfers. */
-static void lane_ask(struct hoop_engine_lane *lane)
+/* Fills in the xfers of a new step. */
+static void flight_begin(struct hoop_engine_flight *flight)
 {
-    const struct hoop_engine_op *op = &lane->engine->op;
-    struct hoop_step *step = &lane->step;
-    if (!op->steps(op->plan, lane->index, lane->k, step)) {
-        lane->state = LANE_FINISHED;
-        lane->engine->running--;
-        return;
-    }
-    lane->send = lane_xfer(lane, engine_send_done);
-    lane->recv = lane_xfer(lane, engine_recv_done);
-    lane->k++;
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
+    const struct hoop_step *step = &flight->step;
+    flight->send = flight_xfer(flight, engine_send_done);
+    flight->recv = flight_xfer(flight, engine_recv_done);
     if (step->send.peer >= 0) {
-        lane->state |= LANE_SEND_WANTED;
-        lane->send.data = lane_at(lane, &step->send.from);
-        lane->send.bytes = engine_bytes(op, &step->send.from);
+        flight->state |= FLIGHT_SEND_WANTED;
+        flight->send.data = flight_at(flight, &step->send.from);
+        flight->send.bytes = engine_bytes(op, &step->send.from);
     }
     if (step->recv.peer >= 0) {
         const bool copied = step->recv.mode == HOOP_RECV_COPY;
         assert(step->recv.to.space == HOOP_SPACE_OUT || step->recv.to.space == HOOP_SPACE_SCRATCH);
-        lane->state |= LANE_RECV_WANTED;
-        lane->recv.data = copied ? lane_at(lane, &step->recv.to) : NULL;
-        lane->recv.bytes = engine_bytes(op, &step->recv.to);
+        flight->state |= FLIGHT_RECV_WANTED;
+        flight->recv.data = copied ? flight_at(flight, &step->recv.to) : NULL;
+        flight->recv.bytes = engine_bytes(op, &step->recv.to);
     }
-    lane_local(lane);
+    flight_local(flight);
 }
 
 /* Posts a part that is wanted, with the link of its step before if the peer is the same. */
-static bool lane_post(struct hoop_engine_lane *lane, bool sending)
+static bool flight_post(struct hoop_engine_flight *flight, bool sending)
 {
-    const struct hoop_engine_op *op = &lane->engine->op;
-    const unsigned wanted = sending ? LANE_SEND_WANTED : LANE_RECV_WANTED;
-    const unsigned posted = sending ? LANE_SEND_POSTED : LANE_RECV_POSTED;
-    if ((lane->state & wanted) == 0) {
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
+    const unsigned wanted = sending ? FLIGHT_SEND_WANTED : FLIGHT_RECV_WANTED;
+    const unsigned posted = sending ? FLIGHT_SEND_POSTED : FLIGHT_RECV_POSTED;
+    if ((flight->state & wanted) == 0) {
         return false;
     }
     hoop_result_t result = HOOP_OK;
-    if (lane_link(lane, sending) == NULL) {
-        result = op->link(op->arg, (uint32_t)lane_peer(lane, sending), lane->index, sending,
-                          sending ? &lane->send_link : &lane->recv_link);
+    if (flight_link(flight, sending) == NULL) {
+        result = op->link(op->arg, (uint32_t)flight_peer(flight, sending), flight->lane->index,
+                          sending, sending ? &flight->send_link : &flight->recv_link);
     }
     if (result == HOOP_OK) {
-        result = sending ? hoop_link_send(lane->send_link, &lane->send)
-                         : hoop_link_recv(lane->recv_link, &lane->recv);
+        result = sending ? hoop_link_send(flight->send_link, &flight->send)
+                         : hoop_link_recv(flight->recv_link, &flight->recv);
     }
     if (result == HOOP_OK) {
-        lane->state = (uint8_t)((lane->state & ~wanted) | posted);
+        flight->state = (uint8_t)((flight->state & ~wanted) | posted);
     } else if (result != HOOP_AGAIN) {
-        lane_fail(lane, sending, result);
+        flight_fail(flight, sending, result);
     }
     return result == HOOP_OK;
+}
+
+/* Progress, and what it led to. True: something moved; a failure is in the engine's failure. */
+static bool flight_turn(struct hoop_engine_flight *flight)
+{
+    const bool moved = flight_progress(flight);
+    return flight_check(flight) || moved;
+}
+
+/* ---- A turn of a lane ---- */
+
+/*
+ * Room for the next step, if it may begin: alone, or with those before it that said `more`. The
+ * first that is free, so that a lane without rounds stays with two links.
+ */
+static struct hoop_engine_flight *lane_room(struct hoop_engine_lane *lane)
+{
+    uint32_t room = lane->used;
+    for (uint32_t i = lane->used; i-- > 0;) {
+        if (lane->flights[i].state == 0) {
+            room = i;
+        } else if (!lane->more) {
+            return NULL;
+        }
+    }
+    return room < HOOP_ENGINE_ROUND ? &lane->flights[room] : NULL;
+}
+
+/* Asks for the next step. */
+static void lane_ask(struct hoop_engine_lane *lane, struct hoop_engine_flight *flight)
+{
+    const struct hoop_engine_op *op = &lane->engine->op;
+    if (flight == lane->flights + lane->used) {
+        *flight = (struct hoop_engine_flight){.lane = lane};
+        lane->used++;
+    }
+    if (!op->steps(op->plan, lane->index, lane->k, &flight->step)) {
+        assert(!lane->more);
+        lane->finished = true;
+        lane->engine->running--;
+        return;
+    }
+    lane->more = flight->step.more;
+    flight_begin(flight);
+    lane->k++;
 }
 
 /* True: something moved. A failure is in the engine's failure. */
 static bool lane_turn(struct hoop_engine_lane *lane)
 {
-    bool moved = lane_progress(lane);
-    if (lane_check(lane)) {
-        return true;
+    const struct hoop_failure *failure = lane->engine->failure;
+    bool moved = false;
+    for (uint32_t i = 0; i < lane->used && failure->code == HOOP_OK; i++) {
+        moved = flight_turn(&lane->flights[i]) || moved;
     }
-    if (lane->state == 0) {
-        lane_ask(lane);
+    struct hoop_engine_flight *room =
+        failure->code == HOOP_OK && !lane->finished ? lane_room(lane) : NULL;
+    if (room != NULL) {
+        lane_ask(lane, room);
         moved = true;
     }
-    if (lane->engine->failure->code != HOOP_OK) {
-        return true;
+    for (uint32_t i = 0; i < lane->used && failure->code == HOOP_OK; i++) {
+        /* The receive first: the peer may be waiting for room. */
+        moved = flight_post(&lane->flights[i], false) || moved;
+        moved = flight_post(&lane->flights[i], true) || moved;
     }
-    /* The receive first: the peer may be waiting for room. */
-    moved = lane_post(lane, false) || moved;
-    moved = lane_post(lane, true) || moved;
-    return moved;
+    return moved || failure->code != HOOP_OK;
 }
 
 /* ---- The whole ---- */
@@ -317,7 +359,12 @@ void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *
     engine->failure = failure;
     engine->running = lanes;
     for (uint32_t i = 0; i < lanes; i++) {
-        engine->lanes[i] = (struct hoop_engine_lane){.engine = engine, .index = i};
+        struct hoop_engine_lane *lane = &engine->lanes[i];
+        lane->engine = engine;
+        lane->k = 0;
+        lane->index = i;
+        lane->more = lane->finished = false;
+        lane->used = 0; /* flights are filled in when there is one */
     }
 }
 
@@ -341,35 +388,51 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine)
     return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
 }
 
-bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *lane, uint32_t *ret_rank,
-                         const struct hoop_transport **ret_transport)
+/* The flights in use, one behind the other; NULL: no more, or it is over. */
+static const struct hoop_engine_flight *engine_next(const struct hoop_engine *engine,
+                                                    uint32_t *cursor)
 {
-    const uint32_t lanes = engine->running > 0 ? engine->op.plan->lanes : 0;
-    while (*lane < lanes) {
-        const struct hoop_engine_lane *at = &engine->lanes[(*lane)++];
-        if ((at->state & LANE_RECV) != 0) {
-            const struct hoop_link *link = lane_link(at, false);
-            *ret_rank = (uint32_t)lane_peer(at, false);
-            *ret_transport = link != NULL ? link->transport : NULL;
-            return true;
+    const uint32_t end = engine->running > 0 ? engine->op.plan->lanes * HOOP_ENGINE_ROUND : 0;
+    while (*cursor < end) {
+        const struct hoop_engine_lane *lane = &engine->lanes[*cursor / HOOP_ENGINE_ROUND];
+        const uint32_t at = (*cursor)++ % HOOP_ENGINE_ROUND;
+        if (at < lane->used) {
+            return &lane->flights[at];
         }
     }
-    return false;
+    return NULL;
 }
 
-/* One part of a lane, if it is outstanding; returns the new length of the text. */
-static size_t lane_describe(const struct hoop_engine_lane *lane, bool sending, char *buf,
-                            size_t bytes, size_t length)
+bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uint32_t *ret_rank,
+                         const struct hoop_transport **ret_transport)
 {
-    const unsigned outstanding = sending ? LANE_SEND : LANE_RECV;
-    if ((lane->state & outstanding) == 0 || length >= bytes) {
+    const struct hoop_engine_flight *at = engine_next(engine, cursor);
+    while (at != NULL && (at->state & FLIGHT_RECV) == 0) {
+        at = engine_next(engine, cursor);
+    }
+    if (at == NULL) {
+        return false;
+    }
+    const struct hoop_link *link = flight_link(at, false);
+    *ret_rank = (uint32_t)flight_peer(at, false);
+    *ret_transport = link != NULL ? link->transport : NULL;
+    return true;
+}
+
+/* One part of a flight, if it is outstanding; returns the new length of the text. */
+static size_t flight_describe(const struct hoop_engine_flight *flight, bool sending, char *buf,
+                              size_t bytes, size_t length)
+{
+    const unsigned outstanding = sending ? FLIGHT_SEND : FLIGHT_RECV;
+    if ((flight->state & outstanding) == 0 || length >= bytes) {
         return length;
     }
     char part[96];
-    const int added = snprintf(
-        part, sizeof(part), "%srank %" PRId32 " (lane %" PRIu32 ", step %" PRIu64 ", %s%s)",
-        length > 0 ? ", " : "", lane_peer(lane, sending), lane->index, lane->send.chunk,
-        sending ? "send" : "recv", lane_link(lane, sending) == NULL ? ", no link yet" : "");
+    const int added = snprintf(part, sizeof(part),
+                               "%srank %" PRId32 " (lane %" PRIu32 ", step %" PRIu64 ", %s%s)",
+                               length > 0 ? ", " : "", flight_peer(flight, sending),
+                               flight->lane->index, flight->send.chunk, sending ? "send" : "recv",
+                               flight_link(flight, sending) == NULL ? ", no link yet" : "");
     if (added < 0 || length + (size_t)added >= bytes) {
         return bytes; /* whole parts only, and none behind the first that is left out */
     }
@@ -383,10 +446,11 @@ void hoop_engine_describe(const struct hoop_engine *engine, char *buf, size_t by
         return;
     }
     buf[0] = '\0';
-    const uint32_t lanes = engine->running > 0 ? engine->op.plan->lanes : 0;
+    const struct hoop_engine_flight *flight = NULL;
     size_t length = 0;
-    for (uint32_t i = 0; i < lanes; i++) {
-        length = lane_describe(&engine->lanes[i], false, buf, bytes, length);
-        length = lane_describe(&engine->lanes[i], true, buf, bytes, length);
+    uint32_t cursor = 0;
+    while ((flight = engine_next(engine, &cursor)) != NULL) {
+        length = flight_describe(flight, false, buf, bytes, length);
+        length = flight_describe(flight, true, buf, bytes, length);
     }
 }

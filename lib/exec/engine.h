@@ -7,6 +7,9 @@
  *
  *   per lane:   ask(k) -> local part -> post recv and send -> both done -> k+1 -> ... -> finished
  *
+ * Steps of a round (step.more) do not wait for each other: up to HOOP_ENGINE_ROUND of a lane are on
+ * their way at once.
+ *
  * A receive that reduces is lent the link's memory, folded from there into its place, and the slot
  * given back at once: the sum is the next thing this lane sends, while it is hot.
  *
@@ -21,16 +24,26 @@
 #include "transports/transport.h"
 
 #define HOOP_MAX_LANES 16
+#define HOOP_ENGINE_ROUND 7 /* with each of 8 ranks but this one */
+
+/* A step of a lane that is on its way, or room for one. */
+struct hoop_engine_flight {
+    struct hoop_engine_lane *lane;
+    struct hoop_step step;
+    uint8_t state; /* see engine.c */
+    struct hoop_link *send_link, *recv_link;
+    struct hoop_xfer send, recv;
+};
 
 /* One lane's place in its steps. */
 struct hoop_engine_lane {
     struct hoop_engine *engine;
-    struct hoop_step step;
-    uint64_t k;
+    uint64_t k; /* of the next step */
     uint32_t index;
-    uint8_t state; /* see engine.c */
-    struct hoop_link *send_link, *recv_link;
-    struct hoop_xfer send, recv;
+    bool more;     /* the next step need not wait for those on their way */
+    bool finished; /* there is no next step */
+    uint32_t used; /* of the flights, in this operation */
+    struct hoop_engine_flight flights[HOOP_ENGINE_ROUND];
 };
 
 /* What an operation gives the engine. */
@@ -74,10 +87,9 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine);
 
 /*
  * True: a lane waits for *ret_rank to send something, over a link of *ret_transport, NULL while
- * there is none. Begin with *lane = 0 and ask until false: *lane is moved behind the lane that was
- * found.
+ * there is none. Begin with *cursor = 0 and ask until false.
  */
-bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *lane, uint32_t *ret_rank,
+bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uint32_t *ret_rank,
                          const struct hoop_transport **ret_transport);
 
 /* Which peers the engine waits for now, as a sentence part: "rank 3 (lane 0, step 5, recv)". */

@@ -167,7 +167,8 @@ static uint64_t plan_links_cost(const struct hoop_agreement *agreed, const struc
 {
     struct hoop_plan with = *plan;
     with.algo = algo;
-    return hoop_cost(HOOP_COST_LINKS, &with, agreed->chunk_bytes);
+    return hoop_cost(agreed->oversubscribed ? HOOP_COST_LINKS_OVERSUBSCRIBED : HOOP_COST_LINKS,
+                     &with, agreed->chunk_bytes);
 }
 
 /* Beyond HOOP_BRUCK_BYTES nobody sends everybody a copy, as long as there is another way. */

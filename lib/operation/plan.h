@@ -66,7 +66,8 @@ uint64_t hoop_plan_transfer_cost(const struct hoop_agreement *agreed, bool over_
 enum hoop_cost_class {
     HOOP_COST_MEMORY,         /* shared memory, a CPU for every rank */
     HOOP_COST_OVERSUBSCRIBED, /* shared memory, ranks that outnumber CPUs */
-    HOOP_COST_LINKS,          /* links over TCP, or as if */
+    HOOP_COST_LINKS,          /* links over TCP, or as if; so are all behind it */
+    HOOP_COST_LINKS_OVERSUBSCRIBED,
     HOOP_COST_CLASSES
 };
 

@@ -315,6 +315,32 @@ static bool pairwise_fold_with_last(const struct hoop_plan *plan, uint32_t lane,
     return some;
 }
 
+/* The fold does not wait for what it folds. */
+static bool pairwise_round_too_long(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                    struct hoop_step *ret)
+{
+    bool some = hoop_pairwise_step(plan, lane, k, ret);
+    ret->more = some && k % 5 < 2;
+    return some;
+}
+
+static bool pairwise_round_without_end(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                       struct hoop_step *ret)
+{
+    bool some = hoop_pairwise_step(plan, lane, k, ret);
+    ret->more = some && k % 5 > 2;
+    return some;
+}
+
+/* All steps of a ring meet the same two ranks. */
+static bool ring_round(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                       struct hoop_step *ret)
+{
+    bool some = hoop_ring_step(plan, lane, k, ret);
+    ret->more = some && k == 0;
+    return some;
+}
+
 /* Each lane as if it were the only one. */
 static bool pairwise_lanes_meet(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                 struct hoop_step *ret)
@@ -390,8 +416,13 @@ static const struct wrong wrongs[] = {
     {"bruck_second_first", bruck_second_first, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
     {"bruck_nothing", bruck_nothing, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
     {"pairwise_early_result", pairwise_early_result, "", HOOP_ALGO_PAIRWISE, 1, 1, 0, true},
-    {"pairwise_fold_with_last", pairwise_fold_with_last, "parts of one step meet",
+    {"pairwise_fold_with_last", pairwise_fold_with_last, "meet in memory", HOOP_ALGO_PAIRWISE, 1, 1,
+     0, false},
+    {"pairwise_round_too_long", pairwise_round_too_long, "steps of one round meet",
      HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
+    {"pairwise_round_without_end", pairwise_round_without_end, "ends in a round",
+     HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
+    {"ring_round", ring_round, "", HOOP_ALGO_RING, 1, 1, 0, false},
     {"pairwise_lanes_meet", pairwise_lanes_meet, "meet in memory", HOOP_ALGO_PAIRWISE, 2, 1, 0,
      false},
     {"pairwise_skips", pairwise_skips, "does not begin", HOOP_ALGO_PAIRWISE, 1, 1, 0, false},

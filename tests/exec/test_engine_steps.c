@@ -461,19 +461,19 @@ static void test_describe(void **state)
     mesh_destroy(mesh);
 }
 
-/* The lanes that wait for a rank, as a number of two digits each: rank + 1, then 5 if there is a
- * link. */
+/* What waits for a rank, lane by lane, as a number of two digits each: rank + 1, then 5 if there is
+ * a link. */
 static unsigned awaited(const struct hoop_engine *engine)
 {
     const struct hoop_transport *transport = NULL;
-    uint32_t lane = 0, rank = 0;
+    uint32_t cursor = 0, rank = 0;
     unsigned ret = 0;
-    while (hoop_engine_awaited(engine, &lane, &rank, &transport)) {
-        assert_true(lane <= MESH_LANES);
+    while (hoop_engine_awaited(engine, &cursor, &rank, &transport)) {
+        assert_true(cursor <= MESH_LANES * HOOP_ENGINE_ROUND);
         assert_true(transport == NULL || transport == &fake_transport);
         ret = ret * 100 + (rank + 1) * 10 + (transport != NULL ? 5 : 0);
     }
-    assert_false(hoop_engine_awaited(engine, &lane, &rank, &transport));
+    assert_false(hoop_engine_awaited(engine, &cursor, &rank, &transport));
     return ret;
 }
 
@@ -490,12 +490,12 @@ static void test_awaited(void **state)
     for (unsigned i = 0; i < 3; i++) {
         (void)hoop_engine_poll(&mesh->ranks[0].engine);
     }
-    assert_int_equal(awaited(engine), 3030);
+    assert_int_equal(awaited(engine), 30203020);
     mesh->no_links = 0;
     (void)hoop_engine_poll(&mesh->ranks[0].engine);
-    assert_int_equal(awaited(engine), 3535);
+    assert_int_equal(awaited(engine), 35253525);
 
-    /* From rank 2 comes what it owes to the first step; rank 1 says nothing. */
+    /* From rank 2 comes what it owes to the round; rank 1 says nothing. */
     mesh_start(mesh, 2, hoop_pairwise_step, sizeof(in[2]), in[2], out[2]);
     for (unsigned i = 0; i < 20; i++) {
         (void)hoop_engine_poll(&mesh->ranks[2].engine);

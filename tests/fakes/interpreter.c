@@ -55,9 +55,14 @@ static void post(struct hoop_world *w, uint32_t rank, uint32_t index)
     struct hoop_lane *lane = &r->lanes[index];
     struct hoop_step *step = &lane->step;
     for (bool posted = false; !posted && !w->failed; lane->k++) {
+        const bool more = lane->k > 0 && step->more;
+        hoop_check_round(w, rank, index);
         bool some = hoop_world_ask(w, rank, index, lane->k, step);
         if (index == 0 && lane->k == 0) {
             hoop_check_first(w, rank, some ? step : NULL);
+        }
+        if (!some && more) {
+            hoop_world_fail(w, "rank %" PRIu32 " ends in a round", rank);
         }
         if (!some) {
             lane->finished = true;

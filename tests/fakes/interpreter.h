@@ -13,6 +13,8 @@
  * none is left over. The first step is the one that announces the operation (lib/algo/step.h).
  * - A send's elements are read piece by piece, as late as the seed likes; two parts of one rank
  *   that run at the same time, local parts among them, never overlap where one of them writes.
+ *   Steps of a round run one after the other here; but as none of them touches what another
+ *   writes, and none meets the same rank twice, their order is of no account.
  * - Shared memory: two accesses to an element from different ranks, one a write, always have a
  *   barrier between them, whether or not this seed made them meet. A rank's user writes its
  *   buffers as soon as an operation returned, and counts as an access of that rank.

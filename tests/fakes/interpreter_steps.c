@@ -14,11 +14,11 @@ static bool same_ref(const struct hoop_ref *a, const struct hoop_ref *b)
 
 static bool same_step(const struct hoop_step *a, const struct hoop_step *b)
 {
-    return a->send.peer == b->send.peer && same_ref(&a->send.from, &b->send.from) &&
-           a->recv.peer == b->recv.peer && a->recv.mode == b->recv.mode &&
-           a->recv.own_off == b->recv.own_off && same_ref(&a->recv.to, &b->recv.to) &&
-           a->local.op == b->local.op && same_ref(&a->local.dst, &b->local.dst) &&
-           same_ref(&a->local.src, &b->local.src);
+    return a->more == b->more && a->send.peer == b->send.peer &&
+           same_ref(&a->send.from, &b->send.from) && a->recv.peer == b->recv.peer &&
+           a->recv.mode == b->recv.mode && a->recv.own_off == b->recv.own_off &&
+           same_ref(&a->recv.to, &b->recv.to) && a->local.op == b->local.op &&
+           same_ref(&a->local.dst, &b->local.dst) && same_ref(&a->local.src, &b->local.src);
 }
 
 /* Asks for step k, and again over other bytes and after another question. */
@@ -152,28 +152,18 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     }
 }
 
-/* What the parts of a lane read and write while they run, over links. */
-#define MAX_EXTENTS 5
-
-struct extent {
-    const struct hoop_cell *start;
-    uint64_t count;
-    enum hoop_part_kind part;
-    bool written;
-};
-
+/* Those of the parts that may be running. */
 static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t index,
-                           struct extent *ret)
+                           const bool running[HOOP_PART_KINDS], struct hoop_touch *ret)
 {
-    const struct hoop_lane *lane = &w->ranks[rank].lanes[index];
-    const struct hoop_step *step = &lane->step;
+    const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
     const struct hoop_ref *to = &step->recv.to;
     const struct hoop_ref own = {HOOP_SPACE_IN, rank, step->recv.own_off, to->count};
     const struct {
         const struct hoop_ref *ref;
         enum hoop_part_kind part;
         bool written;
-    } all[MAX_EXTENTS] = {
+    } all[HOOP_STEP_TOUCHES] = {
         {&step->send.from, HOOP_PART_SEND, false},
         {to, HOOP_PART_RECV, true},
         {&own, HOOP_PART_RECV, false},
@@ -181,43 +171,90 @@ static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t i
         {&step->local.src, HOOP_PART_LOCAL, false},
     };
     uint32_t n = 0;
-    for (uint32_t i = 0; i < MAX_EXTENTS; i++) {
+    for (uint32_t i = 0; i < HOOP_STEP_TOUCHES; i++) {
         bool unused = all[i].ref == &own && step->recv.mode == HOOP_RECV_COPY;
-        if (lane->state[all[i].part] != HOOP_PART_DONE && !unused) {
+        if (running[all[i].part] && !unused) {
             /* The first of everybody's vectors is the own one. */
             const struct hoop_cell *start = hoop_ref_start(w, rank, index, all[i].ref, rank);
             ret[n++] =
-                (struct extent){start, extent_of(w, all[i].ref), all[i].part, all[i].written};
+                (struct hoop_touch){start, extent_of(w, all[i].ref), all[i].part, all[i].written};
         }
     }
     return n;
 }
 
-static bool overlap(const struct extent *a, const struct extent *b)
+static uint32_t extents_now(const struct hoop_world *w, uint32_t rank, uint32_t index,
+                            struct hoop_touch *ret)
+{
+    const uint8_t *state = w->ranks[rank].lanes[index].state;
+    bool running[HOOP_PART_KINDS];
+    for (int i = 0; i < HOOP_PART_KINDS; i++) {
+        running[i] = state[i] != HOOP_PART_DONE;
+    }
+    return extents_of(w, rank, index, running, ret);
+}
+
+void hoop_check_round(struct hoop_world *w, uint32_t rank, uint32_t index)
+{
+    struct hoop_lane *lane = &w->ranks[rank].lanes[index];
+    const struct hoop_step *step = &lane->step;
+    if (lane->k == 0 || !step->more) {
+        lane->befores = lane->sent_to = lane->received_from = 0;
+        return;
+    }
+    const bool used[HOOP_PART_KINDS] = {step->send.peer >= 0, step->recv.peer >= 0,
+                                        step->local.op != HOOP_LOCAL_NONE};
+    const uint32_t to = used[HOOP_PART_SEND] ? UINT32_C(1) << step->send.peer : 0;
+    const uint32_t from = used[HOOP_PART_RECV] ? UINT32_C(1) << step->recv.peer : 0;
+    if ((lane->sent_to & to) != 0 || (lane->received_from & from) != 0) {
+        hoop_world_fail(w, "rank %" PRIu32 " meets a rank twice in a round", rank);
+    } else if (lane->befores > sizeof(lane->before) / sizeof(*lane->before) - HOOP_STEP_TOUCHES) {
+        hoop_world_fail(w, "rank %" PRIu32 ": a round without end", rank);
+    } else {
+        lane->befores += extents_of(w, rank, index, used, &lane->before[lane->befores]);
+    }
+    lane->sent_to |= to;
+    lane->received_from |= from;
+}
+
+static bool overlap(const struct hoop_touch *a, const struct hoop_touch *b)
 {
     return (a->written || b->written) && a->start < b->start + b->count &&
            b->start < a->start + a->count;
 }
 
-/* One part may read where it writes; anything else must keep apart. */
+/* Does any of them meet any of those? One part may read where it writes. */
+static bool any_overlap(const struct hoop_touch *mine, uint32_t count,
+                        const struct hoop_touch *theirs, uint32_t others, bool same_step)
+{
+    for (uint32_t i = 0; i < count * others; i++) {
+        const struct hoop_touch *a = &mine[i / others], *b = &theirs[i % others];
+        if ((!same_step || a->part != b->part) && overlap(a, b)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void hoop_check_overlap(struct hoop_world *w, uint32_t rank, uint32_t index)
 {
-    struct extent mine[MAX_EXTENTS], theirs[MAX_EXTENTS];
+    struct hoop_touch mine[HOOP_STEP_TOUCHES], theirs[HOOP_STEP_TOUCHES];
     if (!hoop_world_over_links(w, rank)) {
         return;
     }
-    uint32_t count = extents_of(w, rank, index, mine);
+    uint32_t count = extents_now(w, rank, index, mine);
     for (uint32_t l = 0; l < w->lanes; l++) {
-        uint32_t others = extents_of(w, rank, l, theirs);
-        for (uint32_t i = 0; i < count * others; i++) {
-            const struct extent *a = &mine[i / others], *b = &theirs[i % others];
-            if (l == index && a->part != b->part && overlap(a, b)) {
-                hoop_world_fail(w, "rank %" PRIu32 ": parts of one step meet in memory", rank);
-            } else if (l != index && overlap(a, b)) {
-                hoop_world_fail(
-                    w, "rank %" PRIu32 ": lanes %" PRIu32 " and %" PRIu32 " meet in memory", rank,
-                    index, l);
-            }
+        const struct hoop_lane *lane = &w->ranks[rank].lanes[l];
+        const bool now =
+            any_overlap(mine, count, theirs, extents_now(w, rank, l, theirs), l == index);
+        const bool round = any_overlap(mine, count, lane->before, lane->befores, false);
+        if (l == index && now) {
+            hoop_world_fail(w, "rank %" PRIu32 ": parts of one step meet in memory", rank);
+        } else if (l == index && round) {
+            hoop_world_fail(w, "rank %" PRIu32 ": steps of one round meet in memory", rank);
+        } else if (now || round) {
+            hoop_world_fail(w, "rank %" PRIu32 ": lanes %" PRIu32 " and %" PRIu32 " meet in memory",
+                            rank, index, l);
         }
     }
 }

@@ -35,11 +35,24 @@ struct hoop_queue {
     uint32_t first, used;
 };
 
+/* What a part of a step reads or writes. */
+#define HOOP_STEP_TOUCHES 5
+
+struct hoop_touch {
+    const struct hoop_cell *start;
+    uint64_t count;
+    enum hoop_part_kind part;
+    bool written;
+};
+
 struct hoop_lane {
     struct hoop_step step;
     uint64_t k, moved[HOOP_PART_KINDS]; /* k: of the next step */
     uint8_t state[HOOP_PART_KINDS];
     bool finished;
+    /* What the steps of the round before this one touch: done here, but perhaps not elsewhere. */
+    struct hoop_touch before[HOOP_INTERPRETER_MAX_RANKS * HOOP_STEP_TOUCHES];
+    uint32_t befores, sent_to, received_from; /* the last two: bits */
 };
 
 struct hoop_rank {
@@ -121,7 +134,9 @@ void hoop_user_writes(struct hoop_world *w, uint32_t rank);
 /* Asks for step k, twice and with another question between. False: finished. */
 bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t k,
                     struct hoop_step *ret);
-/* What one step may say, and what parts and lanes may do at the same time. */
+/* What one step may say, and what parts, steps of a round, and lanes may do at the same time. The
+ * round: before the next step is asked for. */
+void hoop_check_round(struct hoop_world *w, uint32_t rank, uint32_t index);
 void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);

@@ -53,7 +53,7 @@ static void test_hostile_bytes(void **state)
     assert_int_equal(pair_create(&pair, transport, SLOTS, CHUNK), HOOP_OK);
     const uint32_t bytes = pair.receiver_blob.bytes;
     pair_close(&pair);
-    for (uint32_t i = 0; i < bytes * 2 * 3; i += pair_has_device() ? 7 : 1) {
+    for (uint32_t i = 0; i < bytes * 2 * 3; i += pair_has_device() ? 17 : 1) {
         assert_int_equal(pair_create(&pair, transport, SLOTS, CHUNK), HOOP_OK);
         const bool to_sender = i % 2 == 0;
         struct hoop_blob forged = to_sender ? pair.receiver_blob : pair.sender_blob;
@@ -67,7 +67,7 @@ static void test_hostile_lengths(void **state)
     (void)state;
     struct pair pair;
     uint64_t random = 3;
-    for (uint32_t i = 0; i < 200; i++) {
+    for (uint32_t i = 0; i < (pair_has_device() ? 30 : 200); i++) {
         assert_int_equal(pair_create(&pair, transport, SLOTS, CHUNK), HOOP_OK);
         const uint32_t usual = pair.sender_blob.bytes;
         const uint32_t lengths[] = {
