@@ -6,7 +6,7 @@ set -u
 hooprun=$1 train=$2 make_digits=$3
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
-failed=0
+failed=0 placed=() # placed: a program in front of train
 export OMP_NUM_THREADS=1
 unset HOOP_ORDER HOOP_TRANSPORT
 
@@ -19,7 +19,7 @@ fail() {
 run() {
     local ranks=$1 out=$2
     shift 2
-    "$hooprun" -n "$ranks" --timeout 100 "$train" --data "$box/data" "$@" >"$out" 2>&1 ||
+    "$hooprun" -n "$ranks" --timeout 100 "${placed[@]}" "$train" --data "$box/data" "$@" >"$out" 2>&1 ||
         { fail "$ranks ranks: $*"; cat "$out"; }
 }
 
@@ -51,18 +51,48 @@ refused 1 '/nonexistent/x can not be written' --data "$box/data" --epochs 1 --tr
 "$train" --help | grep -q 'mnist-bn' || fail "--help lists no models"
 
 # N ranks with a batch of b are one with N * b: the same loss, at every one of 100 updates.
-run 1 "$box/one" --batch-size 30 --epochs 2 --log-interval 1 --metrics "$box/one.csv"
-run 3 "$box/three" --batch-size 10 --epochs 2 --log-interval 1 --metrics "$box/three.csv"
-paste -d, "$box/one.csv" "$box/three.csv" | awk -F, '$1 == "train" {
-        n++; d = $5 - $12; if (d < 0) d = -d; if (d > 1e-5 || $3 != $10) { print; bad = 1 }
-    } END { exit bad || n != 100 }' || fail "3 ranks have another loss than 1"
+same_losses() { # A B
+    paste -d, "$1" "$2" | awk -F, '$1 == "train" {
+            n++; d = $5 - $12; if (d < 0) d = -d; if (d > 1e-5 || $3 != $10) { print; bad = 1 }
+        } END { exit bad || n != 100 }' || fail "$2 has other losses than $1"
+}
+run 1 "$box/out" --batch-size 30 --epochs 2 --log-interval 1 --metrics "$box/one.csv"
+run 3 "$box/out" --batch-size 10 --epochs 2 --log-interval 1 --metrics "$box/three.csv"
+same_losses "$box/one.csv" "$box/three.csv"
 
-# The same bits by every transport.
-for transport in auto tcp; do
-    HOOP_ORDER=rank HOOP_TRANSPORT=$transport run 3 "$box/out" --model linear --batch-size 25 --epochs 1 \
-        --train-samples 900 --checkpoint "$box/$transport"
+# The same of the model for CIFAR-10, with patterns for images: of mere noise it learns nothing, and
+# what was rounded differently grows with every update.
+mkdir "$box/cifar"
+for file in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
+    python3 -c 'import random, sys
+random.seed(sys.argv[1])
+for i in range(60):
+    c = random.randrange(10)
+    noise = enumerate(random.randbytes(3072))
+    image = ((b & 63) + (c * 19 + k // 32 * (c % 3)) % 192 for k, b in noise)
+    sys.stdout.buffer.write(bytes([c, *image]))' $file >"$box/cifar/$file.bin"
 done
-cmp "$box/auto" "$box/tcp" || fail "tcp has other bits"
+cifar=(--data "$box/cifar" --lr 0.002 --epochs 1 --log-interval 1)
+run 1 "$box/out" "${cifar[@]}" --batch-size 3 --metrics "$box/cifar1.csv"
+run 3 "$box/out" "${cifar[@]}" --batch-size 1 --metrics "$box/cifar3.csv"
+same_losses "$box/cifar1.csv" "$box/cifar3.csv"
+
+# The same bits by every transport, and wherever the ranks are: ranks 0 and 2 on a machine, 1 on another.
+cat >"$box/placed" <<'TEXT'
+#!/bin/sh
+HOOP_HOSTID=$((RANK % 2)) exec "$@"
+TEXT
+chmod +x "$box/placed"
+bits=(--model linear --batch-size 25 --epochs 1 --train-samples 900)
+for transport in auto tcp; do
+    HOOP_ORDER=rank HOOP_TRANSPORT=$transport run 3 "$box/out" "${bits[@]}" --checkpoint "$box/$transport"
+done
+placed=("$box/placed")
+HOOP_ORDER=rank run 3 "$box/out" "${bits[@]}" --checkpoint "$box/places"
+placed=()
+for other in tcp places; do
+    cmp "$box/auto" "$box/$other" || fail "$other has other bits"
+done
 
 # In parts, with another start, and without: the same file. Accumulation and warm-up count on, too.
 same=(--optimizer adam --lr 0.001 --batch-size 40 --accumulate 2 --warmup 2 --scale-lr --train-samples 800)
