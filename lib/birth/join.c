@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #define JOIN_GRACE_MS 10000u /* the last rung of the ladder in tree/leader.h */
@@ -139,16 +138,13 @@ static void join_on_stream(void *arg, uint32_t rank, uint32_t lane, bool sending
 
 /* ---- Birth ---------------------------------------------------------------------------------- */
 
-static hoop_result_t join_open_descriptors(struct hoop_comm *comm)
+static hoop_result_t join_open_descriptor(struct hoop_comm *comm)
 {
-    comm->sleeper.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    comm->sleeper.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event = {.events = EPOLLIN};
-    if (comm->sleeper.wake_fd < 0 || comm->sleeper.epoll_fd < 0 ||
-        epoll_ctl(comm->sleeper.epoll_fd, EPOLL_CTL_ADD, comm->sleeper.wake_fd, &event) != 0) {
+    comm->sleeper.wake_fd = comm->sleeper.poll_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (comm->sleeper.wake_fd < 0) {
         const int err = errno;
         return hoop_error(hoop_from_errno(err),
-                          "cannot open the descriptors of a communicator: %s%s",
+                          "cannot open the descriptor of a communicator: %s%s",
                           hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
     }
     return HOOP_OK;
@@ -225,7 +221,7 @@ hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_opt
     if (comm->early->heard == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a communicator of %u ranks", comm->n);
     }
-    hoop_result_t result = join_open_descriptors(comm);
+    hoop_result_t result = join_open_descriptor(comm);
     comm->events.wake_fd = comm->sleeper.wake_fd;
     if (result == HOOP_OK) {
         result = join_begin(comm, options);

@@ -145,7 +145,7 @@ hoop_result_t hoop_comm_create(struct hoop_comm **ret)
     }
     memset(comm, 0, sizeof(*comm));
     comm->id = atomic_fetch_add(&comm_ids, 1) + 1;
-    comm->sleeper.wake_fd = comm->sleeper.epoll_fd = -1;
+    comm->sleeper.wake_fd = comm->sleeper.poll_fd = -1;
     comm->early = early;
     comm->engine = engine;
     comm->device = hoop_cuda_load() ? hoop_cuda_current_device() : -1;
@@ -276,7 +276,9 @@ static void comm_give_back(struct hoop_comm *comm)
     hoop_operation_finish(&comm->operation);
     hoop_board_finish(&comm->board);
     hoop_events_finish(&comm->events);
-    comm_close(comm->sleeper.epoll_fd);
+    if (comm->sleeper.has_sockets) {
+        comm_close(comm->sleeper.poll_fd);
+    }
     comm_close(comm->sleeper.wake_fd);
     free(comm->engine);
     free(comm->early->heard);

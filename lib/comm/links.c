@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 /* Staging buffers of a link: one being filled, one being read, two on the way. */
 #define LINKS_SLOTS 4u
@@ -237,6 +238,30 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
     return result;
 }
 
+static hoop_result_t links_epoll_error(void)
+{
+    const int err = errno;
+    return hoop_error(hoop_from_errno(err), "cannot watch the sockets of a communicator: %s%s",
+                      hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
+}
+
+/* Whom nothing but its eventfd woke until now watches sockets too. */
+static hoop_result_t links_add_set(struct hoop_sleeper *sleeper)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    const int set = epoll_create1(EPOLL_CLOEXEC);
+    if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, sleeper->wake_fd, &event) != 0) {
+        const hoop_result_t result = links_epoll_error();
+        if (set >= 0) {
+            close(set);
+        }
+        return result;
+    }
+    sleeper->poll_fd = set;
+    sleeper->has_sockets = true;
+    return HOOP_OK;
+}
+
 /* Its socket, if it has one, wakes the driver from now on. */
 static hoop_result_t links_watch(struct hoop_sleeper *sleeper, struct hoop_link *link)
 {
@@ -245,13 +270,13 @@ static hoop_result_t links_watch(struct hoop_sleeper *sleeper, struct hoop_link 
     if (fd < 0) {
         return HOOP_OK;
     }
-    sleeper->has_sockets = true;
-    const bool added = epoll_ctl(sleeper->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-    if (!added && errno != EEXIST) { /* another link of the comm may have the same */
-        const int err = errno;
-        return hoop_error(hoop_from_errno(err), "epoll_ctl: %s", hoop_errno_name(err));
+    const hoop_result_t result = sleeper->has_sockets ? HOOP_OK : links_add_set(sleeper);
+    if (result != HOOP_OK) {
+        return result;
     }
-    return HOOP_OK;
+    const bool added = epoll_ctl(sleeper->poll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+    /* another link of the comm may have the same */
+    return added || errno == EEXIST ? HOOP_OK : links_epoll_error();
 }
 
 static hoop_result_t links_bind(struct links_entry *entry, uint32_t peer, uint32_t lane,

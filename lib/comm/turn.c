@@ -109,7 +109,7 @@ void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     *place = (struct hoop_turn_place){
         .sleeper = &place->own,
-        .own = {.epoll_fd = fd, .wake_fd = fd, .sleeping = &place->sleeping},
+        .own = {.poll_fd = fd, .wake_fd = fd, .sleeping = &place->sleeping},
     };
     turn_line_up(turn, place, patience_ms);
 }

@@ -85,7 +85,7 @@ struct hoop_join {
 struct hoop_peer {
     uint64_t process; /* hoop_process_id() there */
     int32_t pid;      /* as seen here; 0 when it cannot be seen */
-    int wake_fd;      /* write 8 bytes to wake the rank; owned by the roster; -1: elsewhere */
+    int wake_fd;      /* write 8 bytes to wake the rank; not the caller's; -1: elsewhere */
     uint32_t machine; /* its number, by the lowest rank on each */
     bool same_process, same_machine;
     char host[64];

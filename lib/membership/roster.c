@@ -142,6 +142,10 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
         return;
     }
     member->roster.here++;
+    if (rank == member->join.rank) {
+        peer->wake_fd = member->join.wake_fd; /* a duplicate for each comm would be many */
+        return;
+    }
     if (member->shared->fds[rank] < 0) {
         member->shared->fds[rank] = *fd;
         *fd = -1;

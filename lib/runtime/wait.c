@@ -202,8 +202,8 @@ static void wait_for_any(const struct hoop_wait *wait, int timeout_ms)
     uint32_t count = 0;
     for (uint32_t i = 0; i < wait->n_sleepers; i++) {
         const struct hoop_sleeper *sleeper = wait->sleepers[i];
-        if (sleeper != NULL && sleeper->epoll_fd >= 0 && count < WAIT_MAX_FDS) {
-            fds[count++] = (struct pollfd){.fd = sleeper->epoll_fd, .events = POLLIN};
+        if (sleeper != NULL && sleeper->poll_fd >= 0 && count < WAIT_MAX_FDS) {
+            fds[count++] = (struct pollfd){.fd = sleeper->poll_fd, .events = POLLIN};
         } else if (sleeper != NULL) {
             timeout_ms = 1; /* do not oversleep what is not listed */
         }
@@ -224,7 +224,7 @@ static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
     hoop_membarrier();
     for (uint32_t i = 0; i < wait->n_sleepers; i++) {
         if (wait->sleepers[i] != NULL && wait->sleepers[i]->has_sockets) {
-            wait_forget_edges(wait->sleepers[i]->epoll_fd);
+            wait_forget_edges(wait->sleepers[i]->poll_fd);
         }
     }
     const enum hoop_poll last = wait->poll(wait->arg, true);

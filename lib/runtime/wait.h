@@ -39,9 +39,9 @@ typedef enum hoop_poll hoop_poll_fn(void *arg, bool look);
 
 /* How one comm is put to sleep and woken. */
 struct hoop_sleeper {
-    int epoll_fd;              /* readable when there is something to poll for */
-    int wake_fd;               /* the eventfd in that set; drained by the waiter */
-    bool has_sockets;          /* there are others in it, edge-triggered */
+    int poll_fd;               /* readable when there is something to poll for */
+    int wake_fd;               /* an eventfd, drained by the waiter: poll_fd, or in that set */
+    bool has_sockets;          /* poll_fd is an epoll set: sockets are in it, edge-triggered */
     _Atomic uint8_t *sleeping; /* 1 while asleep: seen by publishers */
 };
 
@@ -49,7 +49,7 @@ struct hoop_wait {
     hoop_poll_fn *poll;
     void *arg;
     /* [n_sleepers]; none: yields instead of sleeping. A poll may change them: NULL is nobody, a
-     * negative epoll_fd somebody whom nothing wakes. */
+     * negative poll_fd somebody whom nothing wakes. */
     struct hoop_sleeper *const *sleepers;
     uint32_t n_sleepers;
     uint64_t *spin_ns;   /* how long to spin, adapted by each wait; NULL: not at all */

@@ -45,7 +45,7 @@ static struct {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .arrivals = HOOP_LIST_EMPTY(progress.arrivals),
     .active = HOOP_LIST_EMPTY(progress.active),
-    .sleeper = {.epoll_fd = -1, .wake_fd = -1, .sleeping = &progress.sleeping},
+    .sleeper = {.poll_fd = -1, .wake_fd = -1, .sleeping = &progress.sleeping},
 };
 
 void hoop_progress_lock(void)
@@ -102,7 +102,7 @@ static void progress_next(struct hoop_queue *queue)
 static void progress_list_sleepers(void)
 {
     static _Atomic uint8_t ignored;
-    static struct hoop_sleeper more = {.epoll_fd = -1, .wake_fd = -1, .sleeping = &ignored};
+    static struct hoop_sleeper more = {.poll_fd = -1, .wake_fd = -1, .sleeping = &ignored};
     const uint32_t room = PROGRESS_SLEEPERS - 1;
     uint32_t count = 1;
     progress.sleepers[0] = &progress.sleeper;
@@ -243,7 +243,7 @@ static hoop_result_t progress_start(void)
                           hoop_errno_name(errno));
     }
     hoop_cond_init(&progress.work);
-    progress.sleeper.epoll_fd = progress.sleeper.wake_fd = fd;
+    progress.sleeper.poll_fd = progress.sleeper.wake_fd = fd;
     const int err = hoop_thread_spawn(progress_main, NULL);
     if (err != 0) {
         (void)close(fd);

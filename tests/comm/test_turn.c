@@ -292,7 +292,7 @@ static void test_reserved_place(void **state)
     struct hoop_turn turn = {.moves = 0};
     struct hoop_turn_place later, behind, last;
     _Atomic uint8_t sleeping = 0;
-    struct hoop_sleeper nobody = {.epoll_fd = -1, .wake_fd = -1, .sleeping = &sleeping};
+    struct hoop_sleeper nobody = {.poll_fd = -1, .wake_fd = -1, .sleeping = &sleeping};
     hoop_turn_init(&turn);
     assert_true(hoop_turn_take(&turn)); /* the owner, who then stands in line as all do */
     hoop_turn_leave(&turn);
