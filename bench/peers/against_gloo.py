@@ -1,0 +1,183 @@
+"""hoop as torch's backend against gloo: the table of what is to be reached, and whether it is.
+
+    against_gloo.py [ROUNDS]      run by against_gloo.sh
+
+Ranks of one thread each, on this machine. In each round every case is measured once over either, one
+right after the other, by the same processes with tensors of the same kind; a ratio is of the fastest
+rounds, gloo's time over hoop's, as rank 0 has them. Not pinned. With 7 ROUNDS it takes some two minutes.
+"""
+
+import multiprocessing
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "examples"))
+SPAN = 0.04  # seconds that a measurement takes over gloo, about
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class Sides:
+    """The same ranks over both: what is measured of them, round by round."""
+
+    def __init__(self, rank, size, url, rounds):
+        import hoop.torch
+
+        hoop.torch.register()
+        dist.init_process_group("hoop", init_method=url, world_size=size, rank=rank)
+        self.hoop, self.gloo = dist.group.WORLD, dist.new_group(backend="gloo")
+        self.backend = self.hoop._get_backend(torch.device("cpu"))
+        self.empty = hoop.torch.empty
+        self.rank, self.size, self.rounds = rank, size, rounds
+
+    def timed(self, call, count):
+        """Seconds that a call takes, on average of so many."""
+        dist.barrier(group=self.gloo)
+        begun = time.perf_counter()
+        for _ in range(count):
+            call()
+        return (time.perf_counter() - begun) / count
+
+    def agreed(self, call):
+        """How many calls take SPAN: rank 0 says."""
+        count = torch.tensor([max(2, min(2000, int(SPAN / self.timed(call, 3))))])
+        dist.broadcast(count, 0, group=self.gloo)
+        return int(count)
+
+    def fastest(self, *calls, count=None):
+        """Each call's shortest time, in turn; the first one says how many calls a measurement is."""
+        for call in calls:
+            call()
+        count = count or self.agreed(calls[0])
+        every = [[self.timed(call, count) for call in calls] for _ in range(self.rounds)]
+        return [min(times) for times in zip(*every)]
+
+    def row(self, case, wanted, got, unit="x"):
+        if self.rank == 0:
+            met = got >= wanted if unit == "x" else got <= wanted
+            sign = ">=" if unit == "x" else "<="
+            print(f"| {case} | {sign} {wanted:g} {unit} | {got:.2f} {unit} | {'met' if met else 'not met'} |",
+                  flush=True)
+
+    # -- Collectives --------------------------------------------------------------------------
+
+    def ratio(self, case, wanted, call):
+        """call(group): on the same tensors."""
+        theirs, ours = self.fastest(lambda: call(self.gloo), lambda: call(self.hoop))
+        self.row(case, wanted, theirs / ours)
+
+    def all_reduce(self, bytes, wanted, memory="ordinary"):
+        make = self.empty if memory == "hoop's" else torch.zeros
+        theirs, ours = torch.zeros(bytes // 4), make(bytes // 4)
+        gloo, hoop = self.fastest(lambda: dist.all_reduce(theirs, group=self.gloo),
+                                  lambda: dist.all_reduce(ours, group=self.hoop))
+        self.row(f"all_reduce, {size_text(bytes)}, {memory} memory", wanted, gloo / hoop)
+
+    def others(self, wanted):
+        whole = torch.zeros(MIB // 4)
+        part, other = whole[: len(whole) // self.size].clone(), torch.zeros_like(whole)
+        self.ratio("all_gather, 1 MiB", wanted,
+                   lambda group: dist.all_gather_into_tensor(whole, part, group=group))
+        self.ratio("reduce_scatter, 1 MiB", wanted,
+                   lambda group: dist.reduce_scatter_tensor(part, whole, group=group))
+        self.ratio("broadcast, 1 MiB", wanted, lambda group: dist.broadcast(whole, 0, group=group))
+        self.ratio("all_to_all, 1 MiB", wanted,
+                   lambda group: dist.all_to_all_single(other, whole, group=group))
+
+    def overhead(self, wanted):
+        from hoop._native import lib
+
+        tensor = torch.zeros(1)
+        address, handle, function = tensor.data_ptr(), self.backend.handle, lib.hoop_all_reduce
+        python, bare = self.fastest(lambda: dist.all_reduce(tensor),
+                                    lambda: function(address, address, 1, 7, 0, handle, None))
+        self.row("all_reduce of 4 bytes, over a bare ctypes call", wanted, (python - bare) * 1e6, "us")
+
+    # -- Training -----------------------------------------------------------------------------
+
+    def trainer(self, group):
+        """Steps of the example's net; without a group each rank trains alone."""
+        from mnist_ddp import Net
+
+        torch.manual_seed(1)
+        net = Net()
+        if group is not None:
+            net = torch.nn.parallel.DistributedDataParallel(net, process_group=group)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        images, labels = torch.randn(64, 1, 28, 28), torch.randint(10, (64,))
+
+        def step():
+            optimizer.zero_grad()
+            F.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+
+        return step
+
+    def training(self, wanted, alone=None):
+        sides = [self.trainer(self.gloo), self.trainer(self.hoop)]
+        if alone is not None:
+            sides.append(self.trainer(None))
+        gloo, hoop, *single = self.fastest(*sides, count=4)
+        case = f"MNIST, DDP, batch 64, {self.size} ranks: samples/s, of "
+        self.row(case + "gloo's", wanted, gloo / hoop)
+        if alone is not None:
+            self.row(case + "processes that train alone", alone, single[0] / hoop)
+
+
+def size_text(bytes):
+    return next(f"{bytes // unit} {name}" for unit, name in ((MIB, "MiB"), (KIB, "KiB"), (1, "B"))
+                if bytes >= unit)
+
+
+def two(sides):
+    for bytes in (4, KIB, 8 * KIB, 64 * KIB):
+        sides.all_reduce(bytes, 15)
+    for memory, small, large in (("ordinary", 12, 6), ("hoop's", 15, 8)):
+        for bytes in (MIB, 4 * MIB, 16 * MIB, 64 * MIB):
+            sides.all_reduce(bytes, small if bytes <= 4 * MIB else large, memory)
+    sides.others(4)
+    sides.overhead(8)
+    sides.training(1.05, alone=0.95)
+
+
+def four(sides):
+    sides.training(1)
+
+
+def rank_of(body, rank, size, url, rounds):
+    torch.set_num_threads(1)
+    body(Sides(rank, size, url, rounds))
+    dist.destroy_process_group()
+
+
+def job(body, size, rounds):
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [fork.Process(target=rank_of, args=(body, r, size, f"file://{folder}/store", rounds))
+                 for r in range(size)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+    if any(rank.exitcode for rank in ranks):
+        sys.exit(f"a rank ended with {[rank.exitcode for rank in ranks]}")
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    print(f"torch {torch.__version__}, {rounds} rounds; gloo's time / hoop's\n")
+    print("| case | to reach | measured | |\n|---|---|---:|---|", flush=True)
+    job(two, 2, rounds)
+    job(four, 4, rounds)
+
+
+if __name__ == "__main__":
+    main()
