@@ -1,65 +1,44 @@
 /*
- * Proof of membership by way of OpenSSL. Errors of OpenSSL become sentences here, and its error
- * queue is left as the program had it. Secrets never enter a sentence.
+ * Proof of membership over OpenSSL's SHA-256. Secrets never enter a sentence.
+ *
+ * HMAC is put together here, of SHA256_Update(), and not asked of EVP_MAC: that needs OpenSSL's
+ * global state (set up at first use, taken down at exit() under whoever still joins, an error queue
+ * of the program's) and every algorithm that it has, 4 MB where the library is linked into hoop.
+ * OpenSSL 3 calls these functions deprecated, in favour of EVP; they are there in all its versions.
  */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/crypto.h"
 #include <assert.h>
 #include <errno.h>
-#include <limits.h>
-#include <openssl/core_names.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
-#include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/params.h>
-#include <openssl/rand.h>
-#include <pthread.h>
+#include <openssl/sha.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
-/* Read while OpenSSL is in use; written when exit() is about to take it down. */
-static pthread_rwlock_t crypto_lock = PTHREAD_RWLOCK_INITIALIZER;
-static bool crypto_over;
-
-/* The sentence and the code for OpenSSL's last error, since ERR_set_mark(). */
-static hoop_result_t auth_openssl_error(const char *what)
+/* For kernels and sandboxes without getrandom(). */
+static hoop_result_t random_file(unsigned char *buf, size_t bytes, int err)
 {
-    const unsigned long error = ERR_peek_last_error();
-    const char *reason = ERR_reason_error_string(error);
-    const bool memory = ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE;
-    return hoop_error(memory ? HOOP_OUT_OF_MEMORY : HOOP_INTERNAL_ERROR,
-                      "OpenSSL failed to %s: %s (error %#lx)", what,
-                      reason != NULL ? reason : "no reason given", error);
-}
-
-void hoop_crypto_prepare(void)
-{
-    /* Without an option it would do nothing; this one does nothing else. Who needs OpenSSL is told
-     * when it fails. */
-    (void)OPENSSL_init_crypto(OPENSSL_INIT_ATFORK, NULL);
-}
-
-void hoop_crypto_finish(void)
-{
-    pthread_rwlock_wrlock(&crypto_lock);
-    crypto_over = true;
-    pthread_rwlock_unlock(&crypto_lock);
-}
-
-/* For kernels and sandboxes without getrandom(); OpenSSL then finds /dev/urandom. */
-static hoop_result_t auth_random_openssl(unsigned char *buf, size_t bytes, int err)
-{
-    while (bytes > 0) {
-        const int part = bytes > INT_MAX ? INT_MAX : (int)bytes;
-        if (RAND_bytes(buf, part) != 1) {
-            return hoop_error(HOOP_SYSTEM_ERROR,
-                              "no random bytes: getrandom gave %s, and OpenSSL "
-                              "has none either",
-                              hoop_errno_name(err));
+    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && bytes > 0) {
+        const ssize_t got = read(fd, buf, bytes);
+        if (got == 0 || (got < 0 && errno != EINTR)) {
+            break;
         }
-        buf += part;
-        bytes -= (size_t)part;
+        if (got > 0) {
+            buf += got;
+            bytes -= (size_t)got;
+        }
     }
-    return HOOP_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return bytes == 0
+               ? HOOP_OK
+               : hoop_error(HOOP_SYSTEM_ERROR,
+                            "no random bytes: getrandom gave %s, and /dev/urandom none either",
+                            hoop_errno_name(err));
 }
 
 hoop_result_t hoop_random(void *buf, size_t bytes)
@@ -71,11 +50,7 @@ hoop_result_t hoop_random(void *buf, size_t bytes)
             continue;
         }
         if (got < 0) {
-            const int err = errno;
-            ERR_set_mark();
-            const hoop_result_t rc = auth_random_openssl(p, bytes, err);
-            ERR_pop_to_mark();
-            return rc;
+            return random_file(p, bytes, errno);
         }
         p += got;
         bytes -= (size_t)got;
@@ -83,56 +58,46 @@ hoop_result_t hoop_random(void *buf, size_t bytes)
     return HOOP_OK;
 }
 
-static bool auth_hmac_start(EVP_MAC_CTX *ctx, const struct hoop_secret *secret)
+static bool hash_add(SHA256_CTX *hash, const void *data, size_t bytes)
 {
-    char digest[] = "SHA256";
-    const OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
-        OSSL_PARAM_construct_end(),
-    };
-    return EVP_MAC_init(ctx, secret->bytes, sizeof(secret->bytes), params) == 1;
+    return bytes == 0 || SHA256_Update(hash, data, bytes) == 1;
 }
 
-static bool auth_hmac_add(EVP_MAC_CTX *ctx, const void *data, size_t bytes)
+/* Either hash of HMAC begins with a block of the key, every byte of it xor pad. */
+static bool hash_start(SHA256_CTX *hash, const struct hoop_secret *secret, uint8_t pad)
 {
-    return bytes == 0 || EVP_MAC_update(ctx, data, bytes) == 1;
-}
-
-static hoop_result_t auth_hmac(const struct hoop_secret *secret, const char *label, const void *a,
-                               size_t a_bytes, const void *b, size_t b_bytes,
-                               uint8_t ret_mac[HOOP_MAC_BYTES])
-{
-    hoop_result_t rc = HOOP_OK;
-    uint8_t mac[HOOP_MAC_BYTES];
-    size_t mac_bytes = 0;
-    ERR_set_mark();
-    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    EVP_MAC_CTX *ctx = hmac != NULL ? EVP_MAC_CTX_new(hmac) : NULL;
-    const size_t label_bytes = label != NULL ? strlen(label) + 1 : 0;
-    if (ctx != NULL && auth_hmac_start(ctx, secret) && auth_hmac_add(ctx, label, label_bytes) &&
-        auth_hmac_add(ctx, a, a_bytes) && auth_hmac_add(ctx, b, b_bytes) &&
-        EVP_MAC_final(ctx, mac, &mac_bytes, sizeof(mac)) == 1 && mac_bytes == sizeof(mac)) {
-        memcpy(ret_mac, mac, sizeof(mac));
-    } else {
-        rc = auth_openssl_error("compute an HMAC-SHA256");
+    uint8_t block[SHA256_CBLOCK];
+    memset(block, pad, sizeof(block));
+    for (size_t i = 0; i < sizeof(secret->bytes); i++) {
+        block[i] ^= secret->bytes[i];
     }
-    EVP_MAC_CTX_free(ctx);
-    EVP_MAC_free(hmac);
-    ERR_pop_to_mark();
-    OPENSSL_cleanse(mac, sizeof(mac));
-    return rc;
+    const bool done = SHA256_Init(hash) == 1 && hash_add(hash, block, sizeof(block));
+    OPENSSL_cleanse(block, sizeof(block));
+    return done;
 }
 
 hoop_result_t hoop_hmac(const struct hoop_secret *secret, const char *label, const void *a,
                         size_t a_bytes, const void *b, size_t b_bytes,
                         uint8_t ret_mac[HOOP_MAC_BYTES])
 {
-    pthread_rwlock_rdlock(&crypto_lock);
-    const hoop_result_t rc =
-        crypto_over ? hoop_error(HOOP_INVALID_USAGE, "the process is ending: exit() was called")
-                    : auth_hmac(secret, label, a, a_bytes, b, b_bytes, ret_mac);
-    pthread_rwlock_unlock(&crypto_lock);
-    return rc;
+    _Static_assert(HOOP_SECRET_BYTES <= SHA256_CBLOCK,
+                   "a longer key would have to be hashed first");
+    SHA256_CTX hash;
+    uint8_t inner[SHA256_DIGEST_LENGTH];
+    uint8_t mac[SHA256_DIGEST_LENGTH];
+    const size_t label_bytes = label != NULL ? strlen(label) + 1 : 0;
+    const bool done = hash_start(&hash, secret, 0x36) && hash_add(&hash, label, label_bytes) &&
+                      hash_add(&hash, a, a_bytes) && hash_add(&hash, b, b_bytes) &&
+                      SHA256_Final(inner, &hash) == 1 && hash_start(&hash, secret, 0x5c) &&
+                      hash_add(&hash, inner, sizeof(inner)) && SHA256_Final(mac, &hash) == 1;
+    if (done) {
+        memcpy(ret_mac, mac, sizeof(mac));
+    }
+    OPENSSL_cleanse(&hash, sizeof(hash));
+    OPENSSL_cleanse(inner, sizeof(inner));
+    OPENSSL_cleanse(mac, sizeof(mac));
+    return done ? HOOP_OK
+                : hoop_error(HOOP_INTERNAL_ERROR, "OpenSSL failed to compute an HMAC-SHA256");
 }
 
 bool hoop_mac_equal(const uint8_t a[HOOP_MAC_BYTES], const uint8_t b[HOOP_MAC_BYTES])

@@ -18,13 +18,6 @@ struct hoop_secret {
     uint8_t bytes[HOOP_SECRET_BYTES];
 };
 
-/* Makes OpenSSL set up what it takes down at exit(): whatever is registered with atexit() behind it
- * runs before that. */
-void hoop_crypto_prepare(void);
-/* No thread uses OpenSSL any more when this returns, nor will: what needs it is HOOP_INVALID_USAGE.
- * For such a handler; not in a forked child. */
-void hoop_crypto_finish(void);
-
 /* Bytes nobody can guess. */
 hoop_result_t hoop_random(void *buf, size_t bytes);
 

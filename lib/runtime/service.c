@@ -9,7 +9,6 @@
  */
 #include "runtime/service.h"
 #include "base/clock.h"
-#include "base/crypto.h"
 #include "base/log.h"
 #include "runtime/watch.h"
 #include <assert.h>
@@ -419,7 +418,7 @@ static void service_park(void *arg)
 }
 
 /*
- * exit() takes down, on the thread that calls it, what the service thread is using: OpenSSL, libuv.
+ * exit() takes down, on the thread that calls it, what the service thread is using: libuv.
  * So that one stops first, wherever other threads are. A log callback may hold it up: not for ever.
  */
 static void service_at_exit(void)
@@ -435,16 +434,12 @@ static void service_at_exit(void)
         (void)hoop_job_wait(&job, hoop_deadline_ns(SERVICE_PARK_MS), NULL);
         atomic_store(&service.ended, true);
     }
-    if (!hoop_is_forked()) {
-        hoop_crypto_finish(); /* other threads may be joining */
-    }
 }
 
 /* Before anything of the program, so that it comes behind all that is of the program at exit(),
- * such as a destructor that ends a comm: just before OpenSSL's own end. */
+ * such as a destructor that ends a comm. */
 __attribute__((constructor(101))) static void service_prepare_exit(void)
 {
-    hoop_crypto_prepare();
     (void)atexit(service_at_exit);
 }
 
