@@ -32,7 +32,9 @@ PATH=$tools/bin:$PATH "$tools/bin/pip" -q wheel --no-deps --no-build-isolation -
 PATH=$tools/bin:$PATH auditwheel repair -w "$out" "$work"/*.whl >"$out/auditwheel.log" 2>&1 ||
     { cat "$out/auditwheel.log"; exit 1; }
 wheel=$(echo "$out"/*.whl)
-printf 'wheel: %s, %d bytes\n' "${wheel##*/}" "$(stat -c %s "$wheel")"
+bytes=$(stat -c %s "$wheel")
+printf 'wheel: %s, %d bytes\n' "${wheel##*/}" "$bytes"
+[ "$bytes" -lt 2000000 ] || { echo "FAILED: the wheel has more than 2 MB; is there no libcrypto.a?"; exit 1; }
 
 # As a user gets it: nothing of this shell's settings, no compiler, no library but the wheel's.
 unset LIBHOOP LD_LIBRARY_PATH PYTHONPATH
