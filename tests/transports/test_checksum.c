@@ -136,6 +136,26 @@ static void test_ways_agree(void **state)
     free(data);
 }
 
+/* Any byte more, less or different is another value, also behind other bytes. */
+static void test_few(void **state)
+{
+    (void)state;
+    uint8_t data[72], other[72];
+    fill(data, sizeof(data), 5);
+    for (size_t bytes = 0; bytes < sizeof(data); bytes++) {
+        const uint64_t value = hoop_checksum_few(7, data, bytes);
+        assert_int_equal(hoop_checksum_few(7, data, bytes), value);
+        assert_int_not_equal(hoop_checksum_few(8, data, bytes), value);
+        assert_int_not_equal(hoop_checksum_few(7, data, bytes + 1), value);
+        for (size_t bit = 0; bit < 8 * bytes; bit++) {
+            memcpy(other, data, sizeof(data));
+            other[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            assert_int_not_equal(hoop_checksum_few(7, other, bytes), value);
+        }
+    }
+    assert_int_equal(hoop_checksum_few(0, NULL, 0), hoop_checksum_few(0, data, 0));
+}
+
 static void test_off(void **state)
 {
     (void)state;
@@ -285,10 +305,15 @@ static void test_lengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc_vectors), cmocka_unit_test(test_sum_values),
-        cmocka_unit_test(test_ways_agree),  cmocka_unit_test(test_off),
-        cmocka_unit_test(test_every_bit),   cmocka_unit_test(test_pairs_of_bits),
-        cmocka_unit_test(test_swapped),     cmocka_unit_test(test_swapped_all_over),
+        cmocka_unit_test(test_crc_vectors),
+        cmocka_unit_test(test_sum_values),
+        cmocka_unit_test(test_ways_agree),
+        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_off),
+        cmocka_unit_test(test_every_bit),
+        cmocka_unit_test(test_pairs_of_bits),
+        cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_swapped_all_over),
         cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

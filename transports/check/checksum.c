@@ -75,6 +75,24 @@ static uint64_t sum_run(sum_blocks_fn *sum_blocks, const uint8_t *data, size_t b
     return sum_finish(&state, bytes);
 }
 
+uint64_t hoop_checksum_few(uint64_t state, const void *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    uint64_t word = 0;
+    size_t left = bytes;
+    state = sum_mix(state ^ SUM_SEED, bytes);
+    for (; left >= sizeof(word); left -= sizeof(word), at += sizeof(word)) {
+        memcpy(&word, at, sizeof(word));
+        state = sum_mix(state, word);
+    }
+    if (left > 0) {
+        word = 0;
+        memcpy(&word, at, left);
+        state = sum_mix(state, word);
+    }
+    return state;
+}
+
 /* Two columns in a register that any CPU has. */
 typedef uint64_t sum_vector16 __attribute__((vector_size(16)));
 struct sum_part16 {

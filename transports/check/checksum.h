@@ -17,6 +17,12 @@
 /* Of any bytes at any address; data may be NULL if bytes is 0. Thread-safe. */
 uint64_t hoop_checksum(enum hoop_check check, const void *data, size_t bytes);
 
+/*
+ * Of few bytes, at a few instructions for each word: every word goes through the state by a step
+ * that can be undone. state: 0, or what was returned for the bytes before. Thread-safe.
+ */
+uint64_t hoop_checksum_few(uint64_t state, const void *data, size_t bytes);
+
 /* "sum", "crc32c", "off", "mac"; "unknown" for anything else, which a peer may have sent. */
 const char *hoop_check_name(uint32_t check);
 
