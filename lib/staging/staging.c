@@ -29,8 +29,7 @@ struct hoop_staging_piece {
     bool deliver;
 };
 
-/* ---- What the comm keeps ----------------------------------------------------------------------
- */
+/* ---- What the comm keeps ---- */
 
 static bool staging_enter(const struct hoop_staging *staging)
 {
@@ -113,8 +112,7 @@ void hoop_staging_finish(struct hoop_staging *staging)
     *staging = (struct hoop_staging){.wake_fd = staging->wake_fd};
 }
 
-/* ---- Of an operation ---------------------------------------------------------------------------
- */
+/* ---- Of an operation ---- */
 
 void hoop_staging_reset(struct hoop_staging *staging)
 {

@@ -125,8 +125,7 @@ static void assert_all(const unsigned char *device, int value)
     }
 }
 
-/* ---- Order ------------------------------------------------------------------------------------
- */
+/* ---- Order ---- */
 
 /* What is on the stream before is seen by the operation, and what comes behind sees its result. */
 static void test_order(void **state)
@@ -236,8 +235,7 @@ static void test_device_scalar(void **state)
     end();
 }
 
-/* ---- What is kept -------------------------------------------------------------------------------
- */
+/* ---- What is kept ---- */
 
 static void test_nothing_is_left(void **state)
 {
@@ -258,8 +256,7 @@ static void test_nothing_is_left(void **state)
     assert_int_equal(pinned_after, pinned);
 }
 
-/* ---- Mistakes ----------------------------------------------------------------------------------
- */
+/* ---- Mistakes ---- */
 
 static void test_refused(void **state)
 {

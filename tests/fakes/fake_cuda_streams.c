@@ -1,0 +1,299 @@
+/* The streams and events of the fake driver (see fake_cuda.h): a thread for each stream. */
+#include "fakes/fake_cuda_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STREAMS 64
+
+struct CUstream_st {
+    pthread_t thread;
+    struct fake_task *first, **last;
+    bool busy, ending, capturing;
+    uint64_t seed;
+};
+
+struct hoop_cu_event {
+    uint64_t recorded, complete;
+    unsigned waiting; /* tasks that refer to it */
+    bool destroyed;
+};
+
+pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
+bool fake_broken;
+static struct CUstream_st *streams[STREAMS];
+static struct CUstream_st legacy;
+
+/* ---- Tasks ---- */
+
+static void task_run(struct fake_task *task)
+{
+    if (task->delay_us != 0) {
+        usleep(task->delay_us);
+    }
+    switch (task->kind) {
+    case FAKE_COPY:
+        memcpy(task->to, task->from, task->bytes);
+        break;
+    case FAKE_FILL:
+        memset(task->to, task->value, task->bytes);
+        break;
+    case FAKE_HOST:
+        task->fn(task->arg);
+        break;
+    default:
+        break;
+    }
+}
+
+static bool task_may_begin(const struct fake_task *task)
+{
+    return task->kind != FAKE_WAIT || task->event->complete >= task->number;
+}
+
+static void event_free(struct hoop_cu_event *event)
+{
+    if (event->destroyed && event->waiting == 0) {
+        free(event);
+    }
+}
+
+/* With the lock. */
+static void task_end(struct fake_task *task)
+{
+    if (task->kind == FAKE_RECORD && task->event->complete < task->number) {
+        task->event->complete = task->number;
+    }
+    if (task->event != NULL) {
+        task->event->waiting--;
+        event_free(task->event);
+    }
+    free(task);
+    pthread_cond_broadcast(&fake_changed);
+}
+
+static void *stream_main(void *arg)
+{
+    struct CUstream_st *stream = arg;
+    pthread_mutex_lock(&fake_lock);
+    while (true) {
+        struct fake_task *task = stream->first;
+        if (task == NULL && stream->ending) {
+            break;
+        }
+        if (task == NULL || (!fake_broken && !task_may_begin(task))) {
+            pthread_cond_wait(&fake_changed, &fake_lock);
+            continue;
+        }
+        stream->first = task->next;
+        stream->last = stream->first == NULL ? &stream->first : stream->last;
+        stream->busy = true;
+        const bool runs = !fake_broken;
+        pthread_mutex_unlock(&fake_lock);
+        if (runs) {
+            task_run(task);
+        }
+        pthread_mutex_lock(&fake_lock);
+        stream->busy = false;
+        task_end(task);
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return NULL;
+}
+
+static bool stream_start(struct CUstream_st *stream)
+{
+    stream->last = &stream->first;
+    stream->seed = (uintptr_t)stream;
+    return pthread_create(&stream->thread, NULL, stream_main, stream) == 0;
+}
+
+/* NULL: not a stream of this driver. With the lock. */
+static struct CUstream_st *stream_find(hoop_stream_t handle)
+{
+    if (handle == NULL) {
+        if (legacy.last == NULL && !stream_start(&legacy)) {
+            return NULL;
+        }
+        return &legacy;
+    }
+    for (size_t i = 0; i < STREAMS; i++) {
+        if (streams[i] == handle) {
+            return handle;
+        }
+    }
+    return NULL;
+}
+
+/* A copy of *what at the end of the stream, with a delay of its own. With the lock. */
+int fake_push(hoop_stream_t handle, const struct fake_task *what)
+{
+    struct CUstream_st *stream = stream_find(handle);
+    if (stream == NULL) {
+        return HOOP_CU_INVALID_HANDLE;
+    }
+    if (fake_broken) {
+        return FAKE_ILLEGAL_ADDRESS;
+    }
+    struct fake_task *task = malloc(sizeof(*task));
+    if (task == NULL) {
+        return HOOP_CU_OUT_OF_MEMORY;
+    }
+    *task = *what;
+    task->next = NULL;
+    stream->seed = stream->seed * 6364136223846793005ull + 1442695040888963407ull;
+    task->delay_us += (stream->seed >> 60) == 0 ? (unsigned)(stream->seed >> 40) % 500 : 0;
+    if (task->event != NULL) {
+        task->event->waiting++;
+    }
+    *stream->last = task;
+    stream->last = &task->next;
+    pthread_cond_broadcast(&fake_changed);
+    return HOOP_CU_SUCCESS;
+}
+
+/* ---- The driver's functions ---- */
+
+static bool stream_is_idle(const struct CUstream_st *stream)
+{
+    return stream == NULL || (stream->first == NULL && !stream->busy);
+}
+
+/* As CUDA has it: what is on any stream comes first. With the lock. */
+void fake_drain(void)
+{
+    size_t i = 0;
+    while (i < STREAMS) {
+        if (stream_is_idle(streams[i]) && stream_is_idle(&legacy)) {
+            i++;
+        } else {
+            pthread_cond_wait(&fake_changed, &fake_lock);
+            i = 0;
+        }
+    }
+}
+
+int fake_stream_create(hoop_stream_t *ret, unsigned flags)
+{
+    (void)flags;
+    struct CUstream_st *stream = calloc(1, sizeof(*stream));
+    size_t i = 0;
+    pthread_mutex_lock(&fake_lock);
+    while (i < STREAMS && streams[i] != NULL) {
+        i++;
+    }
+    const bool room = stream != NULL && i < STREAMS && fake_has_context() && stream_start(stream);
+    if (room) {
+        streams[i] = stream;
+        *ret = stream;
+    } else {
+        free(stream);
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return room ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
+}
+
+int fake_stream_destroy(hoop_stream_t handle)
+{
+    pthread_mutex_lock(&fake_lock);
+    struct CUstream_st *stream = handle != NULL ? stream_find(handle) : NULL;
+    for (size_t i = 0; i < STREAMS && stream != NULL; i++) {
+        streams[i] = streams[i] == stream ? NULL : streams[i];
+    }
+    if (stream != NULL) {
+        stream->ending = true;
+        pthread_cond_broadcast(&fake_changed);
+    }
+    pthread_mutex_unlock(&fake_lock);
+    if (stream == NULL) {
+        return HOOP_CU_INVALID_HANDLE;
+    }
+    pthread_join(stream->thread, NULL);
+    free(stream);
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_stream_query(hoop_stream_t handle)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct CUstream_st *stream = stream_find(handle);
+    const int result = fake_broken                             ? FAKE_ILLEGAL_ADDRESS
+                       : stream == NULL                        ? HOOP_CU_INVALID_HANDLE
+                       : stream->first != NULL || stream->busy ? HOOP_CU_NOT_READY
+                                                               : HOOP_CU_SUCCESS;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
+int fake_stream_synchronize(hoop_stream_t handle)
+{
+    int result = HOOP_CU_NOT_READY;
+    while ((result = fake_stream_query(handle)) == HOOP_CU_NOT_READY) {
+        usleep(100);
+    }
+    return result;
+}
+
+int fake_stream_capturing(hoop_stream_t handle, int *ret)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct CUstream_st *stream = stream_find(handle);
+    *ret = stream != NULL && stream->capturing;
+    pthread_mutex_unlock(&fake_lock);
+    return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
+}
+
+int fake_stream_wait(hoop_stream_t stream, hoop_cu_event_t event, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&fake_lock);
+    const struct fake_task task = {.kind = FAKE_WAIT, .event = event, .number = event->recorded};
+    const int result = fake_push(stream, &task);
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
+int fake_event_create(hoop_cu_event_t *ret, unsigned flags)
+{
+    (void)flags;
+    *ret = calloc(1, sizeof(**ret));
+    return *ret != NULL ? HOOP_CU_SUCCESS : HOOP_CU_OUT_OF_MEMORY;
+}
+
+int fake_event_destroy(hoop_cu_event_t event)
+{
+    pthread_mutex_lock(&fake_lock);
+    event->destroyed = true;
+    event_free(event);
+    pthread_mutex_unlock(&fake_lock);
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_event_record(hoop_cu_event_t event, hoop_stream_t stream)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct fake_task task = {
+        .kind = FAKE_RECORD, .event = event, .number = event->recorded + 1};
+    const int result = fake_push(stream, &task);
+    event->recorded += result == HOOP_CU_SUCCESS;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
+int fake_host_function(hoop_stream_t stream, hoop_cu_host_fn_t *fn, void *arg)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct fake_task task = {.kind = FAKE_HOST, .fn = fn, .arg = arg};
+    const int result = fake_push(stream, &task);
+    pthread_mutex_unlock(&fake_lock);
+    return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
+}
+
+void fake_stream_capture(hoop_stream_t handle, bool on)
+{
+    struct CUstream_st *stream = stream_find(handle);
+    if (stream != NULL) {
+        stream->capturing = on;
+    }
+}
