@@ -5,10 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "memory/region.h"
+#include "runtime/process.h"
 #include "runtime/wait.h"
-
-#include <errno.h>
-#include <signal.h>
 
 enum { GATE_OPEN = 0, GATE_CLOSED = 1, GATE_WRITING = 2, GATE_LEFT = 3 };
 
@@ -156,7 +154,7 @@ static bool gate_is_left(const struct hoop_board *board, uint32_t rank)
 {
     const int32_t pid = board->peers[rank].pid;
     return atomic_load_explicit(gate_from(board, rank), memory_order_acquire) == GATE_LEFT ||
-           (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
+           (pid > 0 && hoop_process_is_over(pid));
 }
 
 /* What a fence needs to know of the operation. */

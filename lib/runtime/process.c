@@ -1,8 +1,10 @@
 /* See process.h. */
 #include "runtime/process.h"
 #include "base/crypto.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,25 +28,45 @@ uint64_t hoop_process_id(void)
     return process_id;
 }
 
-uint64_t hoop_process_start_time(int pid)
+/* Where the number-th field of what /proc says of it begins, from the third on; NULL: unknown. */
+static const char *process_field(int pid, int number, char text[static 1024])
 {
     char path[48];
-    char text[1024];
     (void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return 0;
+        return NULL;
     }
-    const ssize_t got = read(fd, text, sizeof(text) - 1);
+    const ssize_t got = read(fd, text, 1023);
     close(fd);
     if (got <= 0) {
-        return 0;
+        return NULL;
     }
     text[got] = 0;
     /* the name, field 2, may hold anything: count from its closing parenthesis */
     const char *at = strrchr(text, ')');
-    for (int field = 2; at != NULL && field < 22; field++) {
+    for (int field = 2; at != NULL && field < number; field++) {
         at = strchr(at + 1, ' ');
     }
-    return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
+    return at == NULL ? NULL : at + 1;
+}
+
+uint64_t hoop_process_start_time(int pid)
+{
+    char text[1024];
+    const char *start = process_field(pid, 22, text);
+    return start == NULL ? 0 : strtoull(start, NULL, 10);
+}
+
+bool hoop_process_is_over(int pid)
+{
+    char text[1024];
+    if (kill(pid, 0) != 0 && errno == ESRCH) {
+        return true;
+    }
+    const char *state = process_field(pid, 3, text);
+    const bool zombie = state != NULL && (*state == 'Z' || *state == 'X');
+    /* the first thread may have ended before the others */
+    const char *threads = zombie ? process_field(pid, 20, text) : NULL;
+    return threads != NULL && strtoul(threads, NULL, 10) <= 1;
 }

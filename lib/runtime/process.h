@@ -2,6 +2,7 @@
 #ifndef HOOP_PROCESS_H
 #define HOOP_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Random, made at first use, never 0: pids are used again, and differ between pid namespaces. */
@@ -10,5 +11,9 @@ uint64_t hoop_process_id(void);
 /* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
  */
 uint64_t hoop_process_start_time(int pid);
+
+/* Has it ended, with all its threads, whether or not its parent has heard of it? What it had open
+ * is closed then, and its devices do nothing for it any more. */
+bool hoop_process_is_over(int pid);
 
 #endif
