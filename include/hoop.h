@@ -549,9 +549,9 @@ HOOP_API hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info);
 /*
  * Memory that ranks on this machine can map: an operation on it moves no byte twice. bytes may be
  * 0 (then *ptr is NULL). Page aligned, zeroed. Any other memory is allowed in operations too; it
- * goes through staging. HOOP_MEM_DEVICE is memory of the current device, which goes through staging
- * in this version; HOOP_UNSUPPORTED where there is no CUDA. Pages of the host are
- * shared with forked children (as MAP_SHARED memory is), not copied on write.
+ * goes through staging. HOOP_MEM_DEVICE is memory of the current device, in whole units of what
+ * CUDA maps (2 MiB, say); HOOP_UNSUPPORTED where there is no CUDA. Pages of the host are shared
+ * with forked children (as MAP_SHARED memory is), not copied on write.
  *
  * A block takes a descriptor until it is freed: a few large blocks are better than many. Its pages
  * appear when they are touched, so success reserves nothing; HOOP_OUT_OF_MEMORY: no address space,
@@ -561,7 +561,7 @@ HOOP_API hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t 
 
 /*
  * Frees what hoop_mem_alloc gave. No operation may be using it. NULL is allowed; any other
- * pointer is HOOP_INVALID_ARGUMENT.
+ * pointer is HOOP_INVALID_ARGUMENT. Of a device: waits for it first, as cudaFree() does.
  */
 HOOP_API hoop_result_t hoop_mem_free(void *ptr);
 

@@ -61,8 +61,8 @@ struct hoop_announce {
     uint64_t in_region, in_offset; /* region id 0: plain memory; in one process: see base */
     uint64_t out_region, out_offset;
     uint32_t in_generation, out_generation;
-    uint64_t count; /* of the operation: its tag has not all of it where it is large */
-    uint64_t reserved;
+    uint64_t count;  /* of the operation: its tag has not all of it where it is large */
+    uint64_t device; /* on which both lie, as all of the machine name it; 0: not there */
 };
 
 /*

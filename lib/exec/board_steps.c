@@ -26,12 +26,13 @@ static uint8_t *board_at(const struct hoop_board *board, const struct hoop_board
     return NULL;
 }
 
-static void board_fold(struct hoop_board *board, const struct hoop_board_op *op,
-                       const struct hoop_step *step)
+static hoop_result_t board_fold(struct hoop_board *board, const struct hoop_board_op *op,
+                                const struct hoop_step *step)
 {
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
     const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
+    const struct hoop_board_worker *worker = op->worker;
     uint32_t n_dst = 0;
     for (uint32_t rank = 0; rank < board->n; rank++) {
         board->src[rank] = board_at(board, op, src->space, rank) + src->off * size;
@@ -39,19 +40,29 @@ static void board_fold(struct hoop_board *board, const struct hoop_board_op *op,
             board->dst[n_dst++] = board_at(board, op, dst->space, rank) + dst->off * size;
         }
     }
+    if (worker != NULL) {
+        return worker->fold(worker->arg, &op->reduction, board->dst, n_dst, board->src, board->n,
+                            src->count);
+    }
     hoop_fold(&op->reduction, board->dst, n_dst, board->src, board->n, src->count);
+    return HOOP_OK;
 }
 
-static void board_copy(const struct hoop_board *board, const struct hoop_board_op *op,
-                       const struct hoop_step *step)
+static hoop_result_t board_copy(const struct hoop_board *board, const struct hoop_board_op *op,
+                                const struct hoop_step *step)
 {
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
     void *to = board_at(board, op, dst->space, board->me) + dst->off * size;
     const void *from = board_at(board, op, src->space, src->member) + src->off * size;
-    if (to != from && src->count > 0) {
-        memcpy(to, from, src->count * size);
+    if (to == from || src->count == 0) {
+        return HOOP_OK;
     }
+    if (op->worker != NULL) {
+        return op->worker->copy(op->worker->arg, to, from, src->count * size);
+    }
+    memcpy(to, from, src->count * size);
+    return HOOP_OK;
 }
 
 /*
@@ -67,41 +78,110 @@ static uint32_t board_visits(const struct hoop_board *board, const struct hoop_s
     return step->local.op == HOOP_LOCAL_COPY ? step->local.src.member : HOOP_EVERY;
 }
 
-static hoop_result_t board_work(struct hoop_board *board, const struct hoop_board_op *op,
-                                const struct hoop_step *step, struct hoop_failure *failure)
+static hoop_result_t board_given_up(const struct hoop_board *board, struct hoop_failure *failure)
+{
+    return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
+                            "another rank has given up operation %u", board->sequence);
+}
+
+static hoop_result_t board_driven_out(const struct hoop_board *board, struct hoop_failure *failure)
+{
+    return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
+                            "another rank gave up operation %u while this one was in its buffers",
+                            board->sequence);
+}
+
+static hoop_result_t board_work_now(struct hoop_board *board, struct hoop_board_op *op,
+                                    const struct hoop_step *step, struct hoop_failure *failure)
 {
     const uint32_t whom = board_visits(board, step);
     if (whom != board->me && !hoop_gates_enter(board, whom, op->k)) {
-        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
-                                "another rank has given up operation %u", board->sequence);
+        return board_given_up(board, failure);
     }
-    if (step->local.op == HOOP_LOCAL_COPY) {
-        board_copy(board, op, step);
-    } else {
-        board_fold(board, op, step);
-    }
+    (void)(step->local.op == HOOP_LOCAL_COPY ? board_copy(board, op, step)
+                                             : board_fold(board, op, step));
     if (whom != board->me && !hoop_gates_leave(board, whom, op->k)) {
-        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
-                                "another rank gave up operation %u while this one was in its "
-                                "buffers",
-                                board->sequence);
+        return board_driven_out(board, failure);
     }
     return HOOP_OK;
 }
+
+/* ---- By a worker ---- */
+
+/* One set of gates for all that is launched until the next ARRIVE. */
+static hoop_result_t board_launch(struct hoop_board *board, struct hoop_board_op *op,
+                                  const struct hoop_step *step, struct hoop_failure *failure)
+{
+    if (op->work == HOOP_BOARD_IDLE) {
+        if (!hoop_gates_enter(board, HOOP_EVERY, op->k)) {
+            return board_given_up(board, failure);
+        }
+        op->held = op->k;
+        op->work = HOOP_BOARD_LAUNCHING;
+    }
+    const hoop_result_t result = step->local.op == HOOP_LOCAL_COPY ? board_copy(board, op, step)
+                                                                   : board_fold(board, op, step);
+    return result == HOOP_OK ? HOOP_OK : hoop_failure_take(failure, result, (int)board->me);
+}
+
+/* HOOP_OK: nothing of the worker's is on its way. */
+static hoop_result_t board_drain(struct hoop_board *board, struct hoop_board_op *op,
+                                 struct hoop_failure *failure)
+{
+    hoop_result_t result = HOOP_OK;
+    if (op->work == HOOP_BOARD_LAUNCHING) {
+        result = op->worker->end(op->worker->arg);
+        op->work = result == HOOP_OK ? HOOP_BOARD_LAUNCHED : op->work;
+    }
+    if (op->work == HOOP_BOARD_LAUNCHED) {
+        result = op->worker->over(op->worker->arg);
+    }
+    if (result == HOOP_AGAIN) {
+        return HOOP_AGAIN;
+    }
+    if (result != HOOP_OK) {
+        return hoop_failure_take(failure, result, (int)board->me);
+    }
+    const bool held = op->work != HOOP_BOARD_IDLE;
+    op->work = HOOP_BOARD_IDLE;
+    return !held || hoop_gates_leave(board, HOOP_EVERY, op->held)
+               ? HOOP_OK
+               : board_driven_out(board, failure);
+}
+
+bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op)
+{
+    if (op->work == HOOP_BOARD_LAUNCHING && op->worker->end(op->worker->arg) == HOOP_OK) {
+        op->work = HOOP_BOARD_LAUNCHED;
+    }
+    if (op->work != HOOP_BOARD_IDLE && op->worker->over(op->worker->arg) == HOOP_AGAIN) {
+        return false;
+    }
+    if (op->work != HOOP_BOARD_IDLE) {
+        (void)hoop_gates_leave(board, HOOP_EVERY, op->held);
+        op->work = HOOP_BOARD_IDLE;
+    }
+    return true;
+}
+
+/* ---- Barriers ---- */
 
 /* An ARRIVE that nothing precedes is the announcement: made and seen before the steps began. An
  * ARRIVE behind other steps is a barrier like any other. */
 #define BOARD_ANNOUNCED_ARRIVE 0
 #define BOARD_ANNOUNCED_AWAIT 1
 
-static void board_arrive(struct hoop_board *board, const struct hoop_board_op *op)
+static hoop_result_t board_arrive(struct hoop_board *board, struct hoop_board_op *op,
+                                  struct hoop_failure *failure)
 {
-    if (op->k != BOARD_ANNOUNCED_ARRIVE) {
+    const hoop_result_t drained = board_drain(board, op, failure);
+    if (drained == HOOP_OK && op->k != BOARD_ANNOUNCED_ARRIVE) {
         board->arrivals++;
         atomic_store_explicit(&hoop_board_rank(board, board->me)->arrived, board->arrivals,
                               memory_order_release);
         hoop_board_wake_sleepers(board);
     }
+    return drained;
 }
 
 /* HOOP_OK when all, or one, have arrived as often as I have. Remembers how far it saw. */
@@ -131,6 +211,7 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
 {
     struct hoop_step step;
     if (!op->steps(op->plan, 0, op->k, &step)) {
+        assert(op->work == HOOP_BOARD_IDLE); /* all plans end with an ARRIVE behind what they do */
         return HOOP_POLL_DONE;
     }
     assert(step.send.peer < 0 && step.recv.peer < 0);
@@ -139,7 +220,7 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
     case HOOP_LOCAL_NONE:
         break;
     case HOOP_LOCAL_ARRIVE:
-        board_arrive(board, op);
+        result = board_arrive(board, op, failure);
         break;
     case HOOP_LOCAL_AWAIT:
         result = board_await(board, op, step.local.src.member);
@@ -147,7 +228,7 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
     case HOOP_LOCAL_COPY:
     case HOOP_LOCAL_REDUCE:
     case HOOP_LOCAL_SPREAD:
-        result = board_work(board, op, &step, failure);
+        result = (op->worker != NULL ? board_launch : board_work_now)(board, op, &step, failure);
         break;
     }
     if (result == HOOP_AGAIN) {

@@ -11,6 +11,24 @@
 #include "reduce/reduce.h"
 #include "runtime/wait.h"
 
+/*
+ * Who copies and folds where it is not this CPU: what is launched is done when over() says so.
+ * Steps that work are launched one behind the other, under the gates of everybody, and awaited
+ * before the next ARRIVE. What goes wrong is the thread's sentence.
+ */
+struct hoop_board_worker {
+    hoop_result_t (*copy)(void *arg, void *to, const void *from, size_t bytes);
+    hoop_result_t (*fold)(void *arg, const struct hoop_reduction *reduction, void *const *dst,
+                          unsigned n_dst, const void *const *src, unsigned n_src, size_t count);
+    /* Nothing more is launched for now. */
+    hoop_result_t (*end)(void *arg);
+    /* HOOP_OK: all of it is over; HOOP_AGAIN; or why it never will be. */
+    hoop_result_t (*over)(void *arg);
+    void *arg;
+};
+
+enum hoop_board_work { HOOP_BOARD_IDLE, HOOP_BOARD_LAUNCHING, HOOP_BOARD_LAUNCHED };
+
 /* An operation's steps on the board. */
 struct hoop_board_op {
     const struct hoop_plan *plan;
@@ -20,16 +38,25 @@ struct hoop_board_op {
     void *out;
     const void *const *ins; /* [n] every member's, where the plan touches them; else NULL */
     void *const *outs;
+    const struct hoop_board_worker *worker; /* NULL: this CPU */
     /* the executor's */
+    enum hoop_board_work work; /* of the worker; not IDLE: I hold the gates, as of step held */
+    uint64_t held;
     uint64_t k;
     uint32_t cursor; /* first rank not yet seen by the running AWAIT */
 };
 
 /*
- * Moves the operation on: BUSY after each piece of work, IDLE while an AWAIT waits, DONE at the end
- * or with a failure recorded.
+ * Moves the operation on: BUSY after each piece of work, IDLE while an AWAIT waits or the worker
+ * works, DONE at the end or with a failure recorded.
  */
 enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *op,
                                struct hoop_failure *failure);
+
+/*
+ * After a failure: gives back the gates that are held for a worker, if what it does is over by now
+ * or will never be done. False: it is not.
+ */
+bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op);
 
 #endif

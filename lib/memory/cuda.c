@@ -87,14 +87,64 @@ hoop_result_t hoop_cuda_check(const char *call, int error)
                       "%s: %s (%d): %s", call, name, error, text);
 }
 
+/* The primary context of a device, which is retained once and stays; else CUDA's error. */
+static int cuda_primary(int device, hoop_cu_context_t *ret)
+{
+    enum { MOST_DEVICES = 64 };
+    static _Atomic(hoop_cu_context_t) kept[MOST_DEVICES];
+    if (device < 0 || device >= MOST_DEVICES) {
+        return HOOP_CU_INVALID_VALUE;
+    }
+    int error = HOOP_CU_SUCCESS;
+    *ret = atomic_load(&kept[device]);
+    if (*ret == NULL) {
+        error = hoop_cuda.primary_retain(ret, device);
+        atomic_store(&kept[device], *ret); /* who is second retains it once more: no harm */
+    }
+    return error;
+}
+
+/* For memory that belongs to none. */
+static bool cuda_context_of(hoop_cu_address_t at, hoop_cu_context_t *ret)
+{
+    int device = -1, current = -1;
+    if (hoop_cuda.pointer_get(&device, HOOP_CU_POINTER_DEVICE_ORDINAL, at) != HOOP_CU_SUCCESS) {
+        return false;
+    }
+    if (hoop_cuda.context_device(&current) == HOOP_CU_SUCCESS && current == device) {
+        return hoop_cuda.context_get(ret) == HOOP_CU_SUCCESS && *ret != NULL;
+    }
+    return cuda_primary(device, ret) == HOOP_CU_SUCCESS;
+}
+
 bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret)
 {
     unsigned type = 0;
+    hoop_cu_context_t context = NULL;
     const hoop_cu_address_t at = (uintptr_t)ptr;
-    return ptr != NULL &&
-           hoop_cuda.pointer_get(&type, HOOP_CU_POINTER_MEMORY_TYPE, at) == HOOP_CU_SUCCESS &&
-           type == HOOP_CU_MEMORY_DEVICE &&
-           hoop_cuda.pointer_get(ret, HOOP_CU_POINTER_CONTEXT, at) == HOOP_CU_SUCCESS;
+    if (ptr == NULL ||
+        hoop_cuda.pointer_get(&type, HOOP_CU_POINTER_MEMORY_TYPE, at) != HOOP_CU_SUCCESS ||
+        type != HOOP_CU_MEMORY_DEVICE ||
+        hoop_cuda.pointer_get(&context, HOOP_CU_POINTER_CONTEXT, at) != HOOP_CU_SUCCESS ||
+        (context == NULL && !cuda_context_of(at, &context))) {
+        return false;
+    }
+    *ret = context;
+    return true;
+}
+
+uint64_t hoop_cuda_device_id(hoop_cu_context_t context)
+{
+    uint64_t uuid[2] = {0, 0};
+    hoop_cu_context_t popped = NULL;
+    int device = -1;
+    if (hoop_cuda.context_push(context) != HOOP_CU_SUCCESS) {
+        return 0;
+    }
+    const bool known = hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS &&
+                       hoop_cuda.device_uuid(uuid, device) == HOOP_CU_SUCCESS;
+    (void)hoop_cuda.context_pop(&popped);
+    return known ? uuid[0] ^ uuid[1] : 0;
 }
 
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
@@ -124,7 +174,7 @@ hoop_result_t hoop_cuda_context(hoop_cu_context_t *ret)
         result = hoop_cuda_check("cuCtxGetCurrent", hoop_cuda.context_get(&current));
     }
     if (result == HOOP_OK && current == NULL) {
-        result = hoop_cuda_check("cuDevicePrimaryCtxRetain", hoop_cuda.primary_retain(&current, 0));
+        result = hoop_cuda_check("cuDevicePrimaryCtxRetain", cuda_primary(0, &current));
     }
     if (result == HOOP_OK) {
         *ret = current;

@@ -20,21 +20,48 @@ enum {
     HOOP_CU_NO_DEVICE = 100,
     HOOP_CU_INVALID_CONTEXT = 201,
     HOOP_CU_INVALID_HANDLE = 400,
+    HOOP_CU_NOT_FOUND = 500,
     HOOP_CU_NOT_READY = 600,
 };
 enum {
     HOOP_CU_POINTER_CONTEXT = 1,
     HOOP_CU_POINTER_MEMORY_TYPE = 2,
+    HOOP_CU_POINTER_DEVICE_ORDINAL = 9,
     HOOP_CU_MEMORY_DEVICE = 2,
     HOOP_CU_STREAM_NON_BLOCKING = 1,
     HOOP_CU_EVENT_DISABLE_TIMING = 2,
     HOOP_CU_HOST_REGISTER_PORTABLE = 1,
+    HOOP_CU_MULTIPROCESSORS = 16,
+    HOOP_CU_VIRTUAL_MEMORY = 102,
+    HOOP_CU_DESCRIPTORS = 103,
+    HOOP_CU_MEMORY_PINNED = 1,
+    HOOP_CU_MEMORY_DESCRIPTOR = 1,
+    HOOP_CU_LOCATION_DEVICE = 1,
+    HOOP_CU_GRANULARITY_MINIMUM = 0,
+    HOOP_CU_ACCESS_READ_WRITE = 3,
 };
 
 typedef uint64_t hoop_cu_address_t;
 typedef struct hoop_cu_context *hoop_cu_context_t;
 typedef struct hoop_cu_event *hoop_cu_event_t;
+typedef struct hoop_cu_module *hoop_cu_module_t;
+typedef struct hoop_cu_function *hoop_cu_function_t;
+typedef uint64_t hoop_cu_memory_t; /* physical memory, which has no address */
 typedef void hoop_cu_host_fn_t(void *arg);
+
+struct hoop_cu_location {
+    int type, id;
+};
+struct hoop_cu_properties { /* of physical memory */
+    int type, handle_types;
+    struct hoop_cu_location location;
+    void *unused;
+    unsigned char flags[8];
+};
+struct hoop_cu_access {
+    struct hoop_cu_location location;
+    int flags;
+};
 
 /* X(field, symbol, arguments): all return a CUresult. */
 #define HOOP_CUDA_CALLS(X)                                                                         \
@@ -50,6 +77,31 @@ typedef void hoop_cu_host_fn_t(void *arg);
     X(alloc, "cuMemAlloc_v2", (hoop_cu_address_t * ret, size_t bytes))                             \
     X(free, "cuMemFree_v2", (hoop_cu_address_t ptr))                                               \
     X(set_bytes, "cuMemsetD8_v2", (hoop_cu_address_t ptr, unsigned char value, size_t bytes))      \
+    X(device_attribute, "cuDeviceGetAttribute", (int *ret, int attribute, int device))             \
+    X(device_uuid, "cuDeviceGetUuid_v2", (void *ret, int device))                                  \
+    X(context_synchronize, "cuCtxSynchronize", (void))                                             \
+    X(memory_granularity, "cuMemGetAllocationGranularity",                                         \
+      (size_t * ret, const struct hoop_cu_properties *properties, int which))                      \
+    X(memory_create, "cuMemCreate",                                                                \
+      (hoop_cu_memory_t * ret, size_t bytes, const struct hoop_cu_properties *properties,          \
+       unsigned long long flags))                                                                  \
+    X(memory_release, "cuMemRelease", (hoop_cu_memory_t memory))                                   \
+    X(memory_export, "cuMemExportToShareableHandle",                                               \
+      (void *ret, hoop_cu_memory_t memory, int type, unsigned long long flags))                    \
+    X(memory_import, "cuMemImportFromShareableHandle",                                             \
+      (hoop_cu_memory_t * ret, void *handle, int type))                                            \
+    X(memory_properties, "cuMemGetAllocationPropertiesFromHandle",                                 \
+      (struct hoop_cu_properties * ret, hoop_cu_memory_t memory))                                  \
+    X(address_reserve, "cuMemAddressReserve",                                                      \
+      (hoop_cu_address_t * ret, size_t bytes, size_t alignment, hoop_cu_address_t at,              \
+       unsigned long long flags))                                                                  \
+    X(address_free, "cuMemAddressFree", (hoop_cu_address_t at, size_t bytes))                      \
+    X(map, "cuMemMap",                                                                             \
+      (hoop_cu_address_t at, size_t bytes, size_t offset, hoop_cu_memory_t memory,                 \
+       unsigned long long flags))                                                                  \
+    X(unmap, "cuMemUnmap", (hoop_cu_address_t at, size_t bytes))                                   \
+    X(set_access, "cuMemSetAccess",                                                                \
+      (hoop_cu_address_t at, size_t bytes, const struct hoop_cu_access *access, size_t count))     \
     X(host_register, "cuMemHostRegister_v2", (void *ptr, size_t bytes, unsigned flags))            \
     X(host_unregister, "cuMemHostUnregister", (void *ptr))                                         \
     X(copy, "cuMemcpyAsync",                                                                       \
@@ -65,7 +117,15 @@ typedef void hoop_cu_host_fn_t(void *arg);
     X(event_create, "cuEventCreate", (hoop_cu_event_t * ret, unsigned flags))                      \
     X(event_destroy, "cuEventDestroy_v2", (hoop_cu_event_t event))                                 \
     X(event_record, "cuEventRecord", (hoop_cu_event_t event, hoop_stream_t stream))                \
-    X(host_function, "cuLaunchHostFunc", (hoop_stream_t stream, hoop_cu_host_fn_t * fn, void *arg))
+    X(host_function, "cuLaunchHostFunc",                                                           \
+      (hoop_stream_t stream, hoop_cu_host_fn_t * fn, void *arg))                                   \
+    X(module_load, "cuModuleLoadData", (hoop_cu_module_t * ret, const void *image))                \
+    X(module_function, "cuModuleGetFunction",                                                      \
+      (hoop_cu_function_t * ret, hoop_cu_module_t module, const char *name))                       \
+    X(launch, "cuLaunchKernel",                                                                    \
+      (hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z,             \
+       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
+       hoop_stream_t stream, void **arguments, void **extra))
 
 struct hoop_cuda {
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): these are a declaration's own */
@@ -96,8 +156,15 @@ static inline bool hoop_cuda_is_loaded(void)
  */
 hoop_result_t hoop_cuda_check(const char *call, int error);
 
-/* Is ptr memory of a device? Then *ret is its context. The driver is loaded. */
+/*
+ * Is ptr memory of a device? Then *ret is its context; of memory that belongs to no context, and is
+ * seen by all of its device, the calling thread's if it is of that device, else the primary one.
+ * The driver is loaded.
+ */
 bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret);
+
+/* The device of a context, as all processes of the machine know it; 0: it can't be told. */
+uint64_t hoop_cuda_device_id(hoop_cu_context_t context);
 
 /* bytes of a device's memory. Waits for the device. */
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes);

@@ -5,7 +5,8 @@
  *
  * An exported block travels as a file descriptor and its size; the importing side treats both as
  * hostile: a descriptor that is not what this kind exports (host: a memfd sealed against
- * shrinking, at least bytes long) is refused, so that no peer can make this process fault.
+ * shrinking, at least bytes long; device: what CUDA takes for memory of that size) is refused, so
+ * that no peer can make this process fault.
  */
 #ifndef HOOP_DEVICE_H
 #define HOOP_DEVICE_H
@@ -14,13 +15,12 @@
 #include "base/sizes.h"
 
 struct hoop_device {
-    const char *name;
-
     /*
-     * Allocates bytes (> 0, a multiple of the page) of zeroed memory mapped at *ret_ptr, that can
-     * be exported through *ret_fd (owned by the caller, close-on-exec); -1: it can't be.
+     * Allocates *bytes (> 0, a multiple of the page) of zeroed memory mapped at *ret_ptr, that can
+     * be exported through *ret_fd (owned by the caller, close-on-exec); -1: it can't be. *bytes is
+     * rounded up to what this kind is allocated in.
      */
-    hoop_result_t (*alloc)(uint64_t bytes, void **ret_ptr, int *ret_fd);
+    hoop_result_t (*alloc)(uint64_t *bytes, void **ret_ptr, int *ret_fd);
     void (*free)(void *ptr, uint64_t bytes, int fd);
 
     /* Maps a peer's block. fd stays the caller's. */
@@ -29,7 +29,7 @@ struct hoop_device {
 
     /*
      * Puts fresh pages with the same contents at [ptr, ptr+bytes) (whole pages): whoever mapped
-     * the old ones can no longer change what this process sees.
+     * the old ones can no longer change what this process sees. NULL: that can't be.
      */
     hoop_result_t (*replace)(void *ptr, uint64_t bytes);
 };

@@ -1,34 +1,189 @@
 /*
- * Memory of CUDA devices. It is not shown to other processes in this version: nobody is given a
- * descriptor of it, and none is taken.
+ * Memory of CUDA devices. A block is physical memory that travels as a descriptor, mapped at an
+ * address of its own: CUDA keeps it alive for as long as anybody has it mapped, whoever frees it.
+ * Where a device has no such memory, or may not show it (a part of one, MIG), it is plain memory of
+ * CUDA, which is not shown to others.
  */
 #include "memory/cuda.h"
 #include "memory/device.h"
 #include "memory/device_kinds.h"
 
-static hoop_result_t cuda_alloc(uint64_t bytes, void **ret_ptr, int *ret_fd)
+#include <fcntl.h>
+#include <unistd.h>
+
+static struct hoop_cu_properties cuda_properties(int device)
+{
+    return (struct hoop_cu_properties){
+        .type = HOOP_CU_MEMORY_PINNED,
+        .handle_types = HOOP_CU_MEMORY_DESCRIPTOR,
+        .location = {HOOP_CU_LOCATION_DEVICE, device},
+    };
+}
+
+/* What the size of a block is a multiple of; 0: the device has no memory that others can map. */
+static uint64_t cuda_granularity(int device)
+{
+    const struct hoop_cu_properties properties = cuda_properties(device);
+    int maps = 0, exports = 0;
+    size_t ret = 0;
+    return hoop_cuda.device_attribute(&maps, HOOP_CU_VIRTUAL_MEMORY, device) == HOOP_CU_SUCCESS &&
+                   hoop_cuda.device_attribute(&exports, HOOP_CU_DESCRIPTORS, device) ==
+                       HOOP_CU_SUCCESS &&
+                   maps != 0 && exports != 0 &&
+                   hoop_cuda.memory_granularity(&ret, &properties, HOOP_CU_GRANULARITY_MINIMUM) ==
+                       HOOP_CU_SUCCESS
+               ? ret
+               : 0;
+}
+
+/* ---- Mappings ---- */
+
+static void cuda_unmap(void *ptr, uint64_t bytes)
+{
+    (void)hoop_cuda.unmap((uintptr_t)ptr, bytes);
+    (void)hoop_cuda.address_free((uintptr_t)ptr, bytes);
+}
+
+/* All of the memory, for its own device. CUDA refuses a size that it has not. */
+static hoop_result_t cuda_map_memory(hoop_cu_memory_t memory, uint64_t bytes, void **ret_ptr)
+{
+    struct hoop_cu_properties properties;
+    hoop_cu_address_t at = 0;
+    hoop_result_t result = hoop_cuda_check("cuMemGetAllocationPropertiesFromHandle",
+                                           hoop_cuda.memory_properties(&properties, memory));
+    if (result == HOOP_OK) {
+        result =
+            hoop_cuda_check("cuMemAddressReserve", hoop_cuda.address_reserve(&at, bytes, 0, 0, 0));
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = hoop_cuda_check("cuMemMap", hoop_cuda.map(at, bytes, 0, memory, 0));
+    if (result != HOOP_OK) {
+        (void)hoop_cuda.address_free(at, bytes);
+        return result;
+    }
+    const struct hoop_cu_access access = {properties.location, HOOP_CU_ACCESS_READ_WRITE};
+    result = hoop_cuda_check("cuMemSetAccess", hoop_cuda.set_access(at, bytes, &access, 1));
+    if (result != HOOP_OK) {
+        cuda_unmap((void *)(uintptr_t)at, bytes);
+        return result;
+    }
+    *ret_ptr = (void *)(uintptr_t)at;
+    return HOOP_OK;
+}
+
+/* The mapping keeps the memory. */
+static hoop_result_t cuda_map(int fd, uint64_t bytes, void **ret_ptr)
+{
+    hoop_cu_memory_t memory = 0;
+    hoop_result_t result = hoop_cuda_need();
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check(
+            "cuMemImportFromShareableHandle",
+            hoop_cuda.memory_import(&memory, (void *)(intptr_t)fd, HOOP_CU_MEMORY_DESCRIPTOR));
+    }
+    if (result == HOOP_OK) {
+        result = cuda_map_memory(memory, bytes, ret_ptr);
+        (void)hoop_cuda.memory_release(memory);
+    }
+    return result == HOOP_OK ? HOOP_OK
+                             : hoop_error(result, "%llu bytes of a peer's device memory: %s",
+                                          (unsigned long long)bytes, hoop_thread_error());
+}
+
+/* ---- Own blocks ---- */
+
+/* Into the current context's device. *ret_fd -1: it may not be shown, and nothing was allocated. */
+static hoop_result_t cuda_alloc_mapped(int device, uint64_t bytes, void **ret_ptr, int *ret_fd)
+{
+    const struct hoop_cu_properties properties = cuda_properties(device);
+    hoop_cu_memory_t memory = 0;
+    hoop_result_t result =
+        hoop_cuda_check("cuMemCreate", hoop_cuda.memory_create(&memory, bytes, &properties, 0));
+    if (result != HOOP_OK) {
+        return result;
+    }
+    *ret_fd = -1;
+    if (hoop_cuda.memory_export(ret_fd, memory, HOOP_CU_MEMORY_DESCRIPTOR, 0) == HOOP_CU_SUCCESS) {
+        (void)fcntl(*ret_fd, F_SETFD, FD_CLOEXEC);
+        result = cuda_map_memory(memory, bytes, ret_ptr);
+        if (result != HOOP_OK) {
+            close(*ret_fd);
+        }
+    }
+    (void)hoop_cuda.memory_release(memory);
+    return result;
+}
+
+static hoop_result_t cuda_alloc_plain(uint64_t bytes, void **ret_ptr)
+{
+    hoop_cu_address_t at = 0;
+    const hoop_result_t result = hoop_cuda_check("cuMemAlloc", hoop_cuda.alloc(&at, bytes));
+    *ret_ptr = (void *)(uintptr_t)at;
+    return result;
+}
+
+/* In a context. */
+static void cuda_free_block(void *ptr, uint64_t bytes, int fd)
+{
+    if (fd >= 0) {
+        (void)hoop_cuda.context_synchronize(); /* as cuMemFree has it */
+        cuda_unmap(ptr, bytes);
+        close(fd);
+    } else {
+        (void)hoop_cuda.free((uintptr_t)ptr);
+    }
+}
+
+/* The filling is awaited: other streams would not be behind it. */
+static hoop_result_t cuda_zero(void *ptr, uint64_t bytes)
+{
+    const hoop_result_t result =
+        hoop_cuda_check("cuMemsetD8", hoop_cuda.set_bytes((uintptr_t)ptr, 0, bytes));
+    return result == HOOP_OK ? hoop_cuda_check("cuCtxSynchronize", hoop_cuda.context_synchronize())
+                             : result;
+}
+
+/* In a context. */
+static hoop_result_t cuda_alloc_block(uint64_t *bytes, void **ret_ptr, int *ret_fd)
+{
+    int device = -1;
+    hoop_result_t result = hoop_cuda_check("cuCtxGetDevice", hoop_cuda.context_device(&device));
+    if (result != HOOP_OK) {
+        return result;
+    }
+    const uint64_t step = cuda_granularity(device);
+    const uint64_t rounded = step > 0 ? (*bytes + step - 1) / step * step : *bytes;
+    *ret_fd = -1;
+    if (step > 0) {
+        result = cuda_alloc_mapped(device, rounded, ret_ptr, ret_fd);
+    }
+    if (result == HOOP_OK && *ret_fd < 0) {
+        result = cuda_alloc_plain(*bytes, ret_ptr);
+    } else {
+        *bytes = rounded;
+    }
+    if (result == HOOP_OK) {
+        result = cuda_zero(*ret_ptr, *bytes);
+        if (result != HOOP_OK) {
+            cuda_free_block(*ret_ptr, *bytes, *ret_fd);
+        }
+    }
+    return result;
+}
+
+static hoop_result_t cuda_alloc(uint64_t *bytes, void **ret_ptr, int *ret_fd)
 {
     hoop_cu_context_t context = NULL, popped = NULL;
     hoop_result_t result = hoop_cuda_context(&context);
     if (result != HOOP_OK) {
         return hoop_error(result, "no device memory: %s", hoop_thread_error());
     }
-    hoop_cu_address_t at = 0;
     result = hoop_cuda_check("cuCtxPushCurrent", hoop_cuda.context_push(context));
-    if (result != HOOP_OK) {
-        return result;
-    }
-    result = hoop_cuda_check("cuMemAlloc", hoop_cuda.alloc(&at, bytes));
     if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuMemsetD8", hoop_cuda.set_bytes(at, 0, bytes));
-        if (result != HOOP_OK) {
-            (void)hoop_cuda.free(at);
-        }
-    }
-    (void)hoop_cuda.context_pop(&popped);
-    if (result == HOOP_OK) {
-        *ret_ptr = (void *)(uintptr_t)at;
-        *ret_fd = -1;
+        result = cuda_alloc_block(bytes, ret_ptr, ret_fd);
+        (void)hoop_cuda.context_pop(&popped);
     }
     return result;
 }
@@ -36,41 +191,19 @@ static hoop_result_t cuda_alloc(uint64_t bytes, void **ret_ptr, int *ret_fd)
 static void cuda_free(void *ptr, uint64_t bytes, int fd)
 {
     hoop_cu_context_t context = NULL, popped = NULL;
-    (void)bytes;
-    (void)fd;
     /* After the end of the context, or in a fork's child, there is nothing to be freed any more. */
     if (hoop_cuda_owns(ptr, &context) && hoop_cuda.context_push(context) == HOOP_CU_SUCCESS) {
-        (void)hoop_cuda.free((uintptr_t)ptr);
+        cuda_free_block(ptr, bytes, fd);
         (void)hoop_cuda.context_pop(&popped);
+    } else if (fd >= 0) {
+        close(fd);
     }
 }
 
-static hoop_result_t cuda_map(int fd, uint64_t bytes, void **ret_ptr)
-{
-    (void)fd;
-    (void)bytes;
-    (void)ret_ptr;
-    return hoop_error(HOOP_UNSUPPORTED, "device memory of another process cannot be mapped");
-}
-
-static void cuda_unmap(void *ptr, uint64_t bytes)
-{
-    (void)ptr;
-    (void)bytes;
-}
-
-static hoop_result_t cuda_replace(void *ptr, uint64_t bytes)
-{
-    (void)ptr;
-    (void)bytes;
-    return hoop_error(HOOP_UNSUPPORTED, "device memory has no pages that could be replaced");
-}
-
 const struct hoop_device hoop_device_cuda = {
-    .name = "device",
     .alloc = cuda_alloc,
     .free = cuda_free,
     .map = cuda_map,
     .unmap = cuda_unmap,
-    .replace = cuda_replace,
+    .replace = NULL,
 };

@@ -27,17 +27,17 @@ static hoop_result_t host_check_room(uint64_t bytes)
                                       (unsigned long long)bytes, (unsigned long long)most);
 }
 
-static hoop_result_t host_alloc(uint64_t bytes, void **ret_ptr, int *ret_fd)
+static hoop_result_t host_alloc(uint64_t *bytes, void **ret_ptr, int *ret_fd)
 {
     int fd = -1;
-    hoop_result_t result = host_check_room(bytes);
+    hoop_result_t result = host_check_room(*bytes);
     if (result == HOOP_OK) {
-        result = hoop_memfd_create("hoop", bytes, &fd);
+        result = hoop_memfd_create("hoop", *bytes, &fd);
     }
     if (result != HOOP_OK) {
         return result;
     }
-    result = hoop_memfd_map(fd, bytes, ret_ptr);
+    result = hoop_memfd_map(fd, *bytes, ret_ptr);
     if (result != HOOP_OK) {
         close(fd);
         return result;
@@ -83,7 +83,6 @@ static hoop_result_t host_replace(void *ptr, uint64_t bytes)
 }
 
 const struct hoop_device hoop_device_host = {
-    .name = "host",
     .alloc = host_alloc,
     .free = host_free,
     .map = host_map,

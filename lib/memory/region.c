@@ -132,7 +132,7 @@ hoop_result_t hoop_region_alloc(uint64_t bytes, hoop_mem_kind_t kind, void **ret
     }
     region.bytes = (bytes + page - 1) / page * page;
     void *ptr = NULL;
-    const hoop_result_t result = hoop_device(kind)->alloc(region.bytes, &ptr, &region.fd);
+    const hoop_result_t result = hoop_device(kind)->alloc(&region.bytes, &ptr, &region.fd);
     if (result != HOOP_OK) {
         return result;
     }
@@ -185,8 +185,8 @@ bool hoop_region_find(const void *ptr, uint64_t bytes, struct hoop_region_ref *r
     const struct region *region = region_around(ptr, bytes);
     const uint64_t offset =
         region != NULL ? (uint64_t)((uintptr_t)ptr - (uintptr_t)region->base) : 0;
-    const bool found =
-        region != NULL && (offset >= region->torn_end || offset + bytes <= region->torn);
+    const bool found = region != NULL && region->fd >= 0 &&
+                       (offset >= region->torn_end || offset + bytes <= region->torn);
     if (found) {
         ret->id = region->id;
         ret->generation = region->generation;
@@ -244,30 +244,37 @@ static void region_unuse_own(uint64_t id, uint32_t generation)
 }
 
 /* Nobody is to announce [ptr, ptr+bytes) any more; and a use of the region around it. */
-static bool region_tear(const void *ptr, uint64_t bytes, struct region *ret)
+static hoop_result_t region_tear(const void *ptr, uint64_t bytes, struct region *ret)
 {
+    hoop_result_t result = HOOP_INVALID_ARGUMENT;
     pthread_rwlock_wrlock(&memory_lock);
     struct region *region = region_around(ptr, bytes);
-    if (region != NULL) {
+    if (region != NULL && hoop_device(region->kind)->replace != NULL) {
         const uint64_t from = (uint64_t)((uintptr_t)ptr - (uintptr_t)region->base);
         const bool first = region->torn == region->torn_end;
         region->torn = first || from < region->torn ? from : region->torn;
         region->torn_end = from + bytes > region->torn_end ? from + bytes : region->torn_end;
         region->users++;
         *ret = *region;
+        result = HOOP_OK;
+    } else if (region != NULL) {
+        result = HOOP_UNSUPPORTED;
     }
     pthread_rwlock_unlock(&memory_lock);
-    return region != NULL;
+    return result;
 }
 
 hoop_result_t hoop_region_fence(void *ptr, uint64_t bytes)
 {
     struct region region;
-    if (!region_tear(ptr, bytes, &region)) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "[%p, +%llu) is not inside a region", ptr,
-                          (unsigned long long)bytes);
+    hoop_result_t result = region_tear(ptr, bytes, &region);
+    if (result != HOOP_OK) {
+        return hoop_error(result, "[%p, +%llu) %s", ptr, (unsigned long long)bytes,
+                          result == HOOP_UNSUPPORTED
+                              ? "is memory of a device, of which nothing can be taken away"
+                              : "is not inside a region");
     }
-    const hoop_result_t result = hoop_device(region.kind)->replace(ptr, bytes);
+    result = hoop_device(region.kind)->replace(ptr, bytes);
     region_unuse_own(region.id, region.generation);
     return result;
 }

@@ -1,7 +1,7 @@
 /* The buffers of an operation on shared memory (see buffers.h). */
 #include "operation/buffers.h"
 
-#include "memory/device.h"
+#include "memory/cuda.h"
 #include "memory/region.h"
 #include "reduce/reduce.h"
 
@@ -53,30 +53,30 @@ const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t typ
 
 /* ---- Announcing ----------------------------------------------------------------------------- */
 
-/* True: it lies in a region. Else its address is announced, which says where its pages begin. */
-static bool buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_region,
+/* Where it lies in a region. Else its address is announced, which says where its pages begin. */
+static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_region,
                          uint32_t *ret_generation, uint64_t *ret_offset)
 {
     struct hoop_region_ref ref;
     *ret_offset = (uintptr_t)buffer;
     if (bytes == 0 || !hoop_region_find(buffer, bytes, &ref)) {
-        return false;
+        return;
     }
     *ret_region = ref.id;
     *ret_generation = ref.generation;
     *ret_offset = ref.offset;
-    return true;
 }
 
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                           const void *in, void *out)
+                           const void *in, void *out, uint64_t device)
 {
-    struct hoop_announce announce = {.count = plan->count};
+    struct hoop_announce announce = {.count = plan->count, .device = device};
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
-    buffers->out_mapped = buffers_find(out, out_bytes, &announce.out_region,
-                                       &announce.out_generation, &announce.out_offset);
+    buffers_find(out, out_bytes, &announce.out_region, &announce.out_generation,
+                 &announce.out_offset);
     buffers_find(in, in_bytes, &announce.in_region, &announce.in_generation, &announce.in_offset);
+    buffers->on_device = device != 0;
     hoop_board_post(buffers->board, &announce, sizeof(announce));
 }
 
@@ -109,6 +109,17 @@ static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
            !hoop_collective_is_blocked(plan->collective) && hoop_out_count(plan, rank) > 0;
 }
 
+bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                 const void *in, const void *out)
+{
+    const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
+    const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
+    struct hoop_region_ref ref;
+    return buffers->one_process ||
+           ((!buffers_reads(plan, plan->me) || hoop_region_find(in, in_bytes, &ref)) &&
+            (!buffers_writes(plan, plan->me) || hoop_region_find(out, out_bytes, &ref)));
+}
+
 /* Bytes of an output before its first whole page, and after its last. Offsets in regions count from
  * a page, and so do addresses. */
 static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
@@ -124,9 +135,12 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
 struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
                                      const struct hoop_plan *plan)
 {
-    struct hoop_reach reach = {.mapped = true};
+    const uint64_t device = buffers_announced(buffers, 0)->device;
+    struct hoop_reach reach = {.mapped = true,
+                               .place = device != 0 ? HOOP_REACH_DEVICE : HOOP_REACH_HOST};
     for (uint32_t rank = 0; rank < plan->n; rank++) {
         const struct hoop_announce *announce = buffers_announced(buffers, rank);
+        reach.place = announce->device == device ? reach.place : HOOP_REACH_MIXED;
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);
         reach.mapped &= buffers->one_process || ((!reads || announce->in_region != 0) &&
                                                  (!writes || announce->out_region != 0));
@@ -174,6 +188,11 @@ static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
                                 "rank %u announced %llu bytes at %llu of a region of %llu", rank,
                                 (unsigned long long)place->bytes, (unsigned long long)offset,
                                 (unsigned long long)bytes);
+    }
+    hoop_cu_context_t context = NULL;
+    if (buffers->on_device && !hoop_cuda_owns(base, &context)) {
+        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
+                                "rank %u announced memory of a device, and it is not", rank);
     }
     *ret = (uint8_t *)base + offset;
     return HOOP_OK;

@@ -13,7 +13,7 @@ struct hoop_buffers {
     struct hoop_board *board;
     struct hoop_mapping_env maps;
     bool one_process; /* all ranks are threads of this process */
-    bool out_mapped;  /* my own output lies in a region: others may have write access to it */
+    bool on_device;   /* they were announced as lying on a device */
     /* [n] each */
     const void **ins;
     void **outs;
@@ -31,9 +31,13 @@ const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t typ
                                const void *factor, const void *in, size_t count,
                                struct hoop_failure *failure);
 
-/* Announces the buffers of an operation that has begun; plan: begun, too. */
+/* Can the others reach what they touch of my buffers, wherever these lie? plan: begun. */
+bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                 const void *in, const void *out);
+
+/* Announces the buffers of an operation that has begun, on this device or 0; plan: begun, too. */
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                           const void *in, void *out);
+                           const void *in, void *out, uint64_t device);
 
 /* Is rank's announcement, which was seen, of the same count? Else the failure says so. */
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,

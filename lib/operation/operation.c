@@ -1,10 +1,13 @@
 /* One operation, from its announcement to its end (see operation.h for the states). */
 #include "operation/operation.h"
 
+#include "base/clock.h"
 #include "base/sizes.h"
 #include "exec/gate.h"
 #include "exec/published.h"
 #include "staging/device_buffers.h"
+#include "staging/device_worker.h"
+#include "staging/kernels.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -17,6 +20,7 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
     operation->env = *env;
     operation->state = OP_DONE;
     operation->staging.wake_fd = env->wake_fd;
+    operation->worker = hoop_device_worker(&operation->staging);
     operation->buffers = (struct hoop_buffers){
         .board = env->board,
         .maps = env->maps,
@@ -61,6 +65,8 @@ static void operation_prepare(struct hoop_operation *operation)
     operation->steps.out = operation->request.out;
     operation->steps.ins = operation->buffers.ins;
     operation->steps.outs = operation->buffers.outs;
+    operation->steps.worker = operation->device != 0 ? &operation->worker : NULL;
+    operation->steps.work = HOOP_BOARD_IDLE;
     operation->steps.k = 0;
     operation->steps.cursor = 0;
 }
@@ -213,15 +219,26 @@ static void operation_far(struct hoop_operation *operation)
     operation_enter_links(operation);
 }
 
-static void operation_choose(struct hoop_operation *operation)
+static void operation_take_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
-    const struct hoop_reach reach = hoop_buffers_reach(&operation->buffers, &operation->plan);
-    hoop_plan_choose(operation->env.agreed, &reach, &operation->plan);
+    hoop_plan_choose(operation->env.agreed, reach, &operation->plan);
     operation_follow(operation);
     operation->cursor = 0;
     operation->state = operation->plan.algo == HOOP_ALGO_DIRECT ? OP_RESOLVE : OP_RUN;
     if (hoop_plan_is_over_links(operation->plan.algo)) {
         operation_enter_links(operation);
+    }
+}
+
+static void operation_restart(struct hoop_operation *operation);
+
+static void operation_choose(struct hoop_operation *operation)
+{
+    const struct hoop_reach reach = hoop_buffers_reach(&operation->buffers, &operation->plan);
+    if (reach.place == HOOP_REACH_MIXED) {
+        operation_restart(operation);
+    } else {
+        operation_take_plan(operation, &reach);
     }
 }
 
@@ -279,8 +296,13 @@ static enum hoop_poll operation_run(struct hoop_operation *operation)
 
 static void operation_alone(struct hoop_operation *operation)
 {
+    const struct hoop_reach reach = {.mapped = true, .place = HOOP_REACH_DEVICE};
     const void *src = operation->request.in;
     void *dst = operation->request.out;
+    if (operation->device != 0) {
+        operation_take_plan(operation, &reach);
+        return;
+    }
     hoop_fold(&operation->steps.reduction, &dst, 1, &src, 1, operation->plan.count);
     (void)operation_done(operation);
 }
@@ -303,14 +325,14 @@ static void operation_enter(struct hoop_operation *operation)
         operation_far(operation);
     } else {
         hoop_buffers_announce(&operation->buffers, &operation->plan, operation->request.in,
-                              operation->request.out);
+                              operation->request.out, operation->device);
         operation->cursor = 0;
         operation->announced = true;
         operation->state = OP_ANNOUNCED;
     }
 }
 
-/* With all of the input in host memory. */
+/* With all of the input where the operation is to run. */
 static void operation_begin(struct hoop_operation *operation)
 {
     struct hoop_request *request = &operation->request;
@@ -352,6 +374,62 @@ static bool operation_fetches(struct hoop_operation *operation)
     return result != HOOP_OK;
 }
 
+/* Not all of the ranks' buffers lie on one device: all see it alike, and begin again, in host
+ * memory. Nobody has touched a buffer yet. */
+static void operation_restart(struct hoop_operation *operation)
+{
+    const bool elsewhere = operation->device != 0;
+    operation->device = 0;
+    operation->announced = false;
+    hoop_board_begin(operation->env.board, &operation->request.signature, operation->request.site);
+    if (!elsewhere || !operation_fetches(operation)) {
+        operation_begin(operation);
+    }
+}
+
+/* May it run on a device, as far as this rank knows? Small ones go through the board's cells. */
+static bool operation_may_run_on_device(struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_signature *s = &request->signature;
+    const struct hoop_board *board = operation->env.board;
+    if (operation->env.over_links || s->collective >= HOOP_COLL_COUNT ||
+        s->collective == HOOP_COLL_ALLTOALLV || s->op == HOOP_OP_PRE_MUL_SUM ||
+        (board->n > 1 && s->count * hoop_datatype_bytes((hoop_datatype_t)s->type) <=
+                             operation->oneshot_most[s->collective])) {
+        return false;
+    }
+    const enum hoop_collective collective = (enum hoop_collective)s->collective;
+    const struct hoop_plan plan = hoop_plan_begin(s, board->me, board->n, false);
+    return hoop_plan_may_be_direct(operation->env.agreed, collective) &&
+           (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST) &&
+           hoop_buffers_can_be_reached(&operation->buffers, &plan, request->in, request->out);
+}
+
+/* True: its buffers lie on a device, where it is to run when what is on the stream is done. */
+static bool operation_runs_on_device(struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_device_call call = {&request->signature, board->me, board->n,
+                                          request->stream};
+    if (!operation_may_run_on_device(operation)) {
+        return false;
+    }
+    const hoop_result_t result =
+        hoop_device_buffers_follow(&operation->staging, &call, request->in, request->out);
+    if (result == HOOP_AGAIN) {
+        /* In one process contexts are told apart, too: what is plain memory belongs to one. */
+        const uint64_t context = (uintptr_t)operation->staging.context;
+        operation->device = operation->staging.device ^ (operation->env.one_process ? context : 0);
+        operation->state = OP_FETCH;
+    } else if (result != HOOP_OK) {
+        hoop_failure_take(&operation->failure, result, (int)board->me);
+        operation->state = OP_DONE;
+    }
+    return result != HOOP_OK;
+}
+
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
 {
     operation->failure.code = HOOP_OK;
@@ -364,7 +442,9 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     } else {
         hoop_board_begin(operation->env.board, &request->signature, request->site);
     }
-    if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || !operation_fetches(operation)) {
+    operation->device = 0;
+    if (__builtin_expect(!hoop_cuda_is_loaded(), 1) ||
+        (!operation_runs_on_device(operation) && !operation_fetches(operation))) {
         operation_begin(operation);
     }
 }
@@ -458,11 +538,26 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
                : polled;
 }
 
+/* What the device does for me is over, and I am out of the others' buffers. Before I wait for them,
+ * who may be waiting for me. */
+static bool operation_leave_device(struct hoop_operation *operation, uint64_t timeout_ms)
+{
+    const uint64_t deadline = timeout_ms == 0 ? HOOP_NEVER : hoop_deadline_ns(timeout_ms);
+    while (!hoop_board_give_back(operation->env.board, &operation->steps)) {
+        if (hoop_now_ns() >= deadline) {
+            return false;
+        }
+        hoop_wait_briefly();
+    }
+    return true;
+}
+
 hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culprit,
                                     uint64_t timeout_ms)
 {
     struct hoop_board *board = operation->env.board;
     hoop_result_t result = HOOP_OK;
+    const bool left = operation_leave_device(operation, timeout_ms);
     if (operation->announced && hoop_gates_close(board, culprit)) {
         /* Who is in a slice has seen all announcements: if I had not yet, they are here now. */
         if (operation->state == OP_ANNOUNCED) {
@@ -473,9 +568,15 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
         result = hoop_gates_fence(board, plan, operation->steps.steps, operation->request.out,
                                   timeout_ms);
     }
-    hoop_buffers_release(&operation->buffers);
+    if (left) { /* else what is mapped stays so, under a kernel that has not ended */
+        hoop_buffers_release(&operation->buffers);
+    } else {
+        result = hoop_error(HOOP_TIMEOUT, "what was launched on the device has not ended");
+    }
     operation->staging.delivers = false;
-    if (hoop_staging_cancel(&operation->staging, timeout_ms) != HOOP_OK && result == HOOP_OK) {
+    /* What waits for the stream of the call, and reads, is left behind. */
+    if (left && operation->state != OP_FETCH &&
+        hoop_staging_cancel(&operation->staging, timeout_ms) != HOOP_OK && result == HOOP_OK) {
         result = HOOP_TIMEOUT;
     }
     operation->state = OP_DONE;

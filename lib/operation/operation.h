@@ -4,13 +4,16 @@
  *   state      what happens                               next
  *   (start)    sequence and signature; is a buffer on a   FETCH
  *              device?
- *   FETCH      copies from a device to the host           as from begin
+ *   FETCH      what is on the stream ends; copies from    as from begin
+ *              a device to the host, unless all may run
+ *              there
  *   (begin)    announce, with                             GATHER, ANNOUNCED; DONE if n is 1
  *              the data if oneshot; where all go over     RUN
  *              links, the first chunk announces it
  *   OWED       see whom the one before did not need       as from start
  *   GATHER     take what is needed of what is published   DONE
- *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN
+ *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; FETCH or begin
+ *                                                         where not all lie on one device
  *   RESOLVE    map the peers' regions                     RUN
  *   RUN        steps, by the board or by the engine       DONE
  *   EXCHANGE   sends and receives; from start, or of an   DONE
@@ -77,15 +80,17 @@ struct hoop_operation {
     struct hoop_board_op steps;
     struct hoop_failure failure;
     uint8_t state;
-    bool announced; /* peers know where my buffers are */
-    bool owes;      /* it does not need to see everybody */
-    bool one_fold;  /* what is published only has to be folded, all at once */
+    bool announced;  /* peers know where my buffers are */
+    bool owes;       /* it does not need to see everybody */
+    bool one_fold;   /* what is published only has to be folded, all at once */
+    uint64_t device; /* on which it is to run, by announcement; 0: on the host */
     uint32_t cursor, until;
     uint64_t oneshot_most[HOOP_COLL_COUNT]; /* bytes of a block */
     struct hoop_buffers buffers;
     struct hoop_exchange exchange;
     struct hoop_staging staging;
-    void *scratch; /* for algorithms over links; grows */
+    struct hoop_board_worker worker; /* on the device */
+    void *scratch;                   /* for algorithms over links; grows */
     size_t scratch_bytes;
 };
 

@@ -115,6 +115,9 @@ bool hoop_operation_awaits(const struct hoop_operation *operation,
         return operation_awaits_on_links(operation, left, arg, ret_rank);
     }
     const bool running = operation->state == OP_RUN;
+    if (running && operation->steps.work != HOOP_BOARD_IDLE) {
+        return false; /* the device is awaited, and no rank */
+    }
     *ret_rank = running ? operation->steps.cursor : operation->cursor;
     return *ret_rank < board->n && left(arg, *ret_rank);
 }
@@ -136,6 +139,8 @@ void hoop_operation_describe(const struct hoop_operation *operation, char *buf, 
     } else if (operation->state == OP_FETCH || operation->state == OP_DELIVER) {
         snprintf(whom, sizeof(whom), "for copies %s the device",
                  operation->state == OP_FETCH ? "from" : "to");
+    } else if (operation->state == OP_RUN && operation->steps.work != HOOP_BOARD_IDLE) {
+        snprintf(whom, sizeof(whom), "for the device");
     } else if (operation->state != OP_DONE) {
         const uint32_t cursor =
             operation->state == OP_RUN ? operation->steps.cursor : operation->cursor;

@@ -220,8 +220,19 @@ void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan
 
 /* ---- Shared memory -------------------------------------------------------------------------- */
 
+bool hoop_plan_may_be_direct(const struct hoop_agreement *agreed, enum hoop_collective collective)
+{
+    const enum hoop_algo asked = plan_asked(agreed, collective);
+    return asked == HOOP_ALGO_AUTO || asked == HOOP_ALGO_DIRECT;
+}
+
 static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
 {
+    if (reach->place == HOOP_REACH_DEVICE) {
+        /* Nobody takes pages of a device away: no edges, and each share in one piece. */
+        plan->chunk = plan->count > 0 ? plan->count : 1;
+        return;
+    }
     plan->head = plan_ceil(reach->head_bytes, plan->type_bytes);
     plan->tail = plan_ceil(reach->tail_bytes, plan->type_bytes);
     if (plan->head >= plan->count) {

@@ -15,8 +15,12 @@
 struct hoop_plan hoop_plan_begin(const struct hoop_signature *signature, uint32_t me, uint32_t n,
                                  bool in_place);
 
+/* Where all ranks' buffers lie: in host memory, on one device, or not all in the same place. */
+enum hoop_reach_place { HOOP_REACH_HOST, HOOP_REACH_DEVICE, HOOP_REACH_MIXED };
+
 /* How all ranks' buffers can be reached, from the announcements. */
 struct hoop_reach {
+    enum hoop_reach_place place;
     bool mapped;         /* every rank's buffers can be mapped by whoever touches them */
     uint64_t head_bytes; /* the most that lies before the first whole page of an output that others
                             write to */
@@ -29,6 +33,9 @@ struct hoop_reach {
  */
 uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
                                 enum hoop_collective collective);
+
+/* May this one run where its buffers are, on a device? All know it alike. */
+bool hoop_plan_may_be_direct(const struct hoop_agreement *agreed, enum hoop_collective collective);
 
 /* Completes the plan of one whose data travel with the announcement. */
 void hoop_plan_oneshot(struct hoop_plan *plan);

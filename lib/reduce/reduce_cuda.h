@@ -41,6 +41,9 @@ typedef const char hoop_cuda_kernel_name_t[48];
  */
 extern hoop_cuda_kernel_name_t hoop_cuda_kernel_names[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
 
+/* The device code, as the driver loads it. */
+extern const unsigned char hoop_cuda_image[];
+
 /* What to launch: which of them, with what, and how many blocks have work. */
 struct hoop_cuda_launch {
     struct hoop_cuda_fold fold;

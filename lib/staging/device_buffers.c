@@ -43,19 +43,23 @@ static hoop_result_t devices_open(struct hoop_staging *staging, hoop_cu_context_
     return result == HOOP_OK ? hoop_staging_open(staging, context) : result;
 }
 
+/* Bytes of this rank's side of a collective. */
+static size_t devices_bytes(const struct hoop_device_call *call, uint8_t extent)
+{
+    const struct hoop_signature *s = call->signature;
+    const bool root = s->root == (int32_t)call->me;
+    return hoop_extent_blocks(extent, call->n, root) * s->count *
+           hoop_datatype_bytes((hoop_datatype_t)s->type);
+}
+
 static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
                                            const struct hoop_device_call *call, const void **ret_in,
                                            void **ret_out)
 {
-    const struct hoop_signature *s = call->signature;
-    const struct hoop_collective_row *row = &hoop_collectives[s->collective];
-    const bool root = s->root == (int32_t)call->me;
-    const size_t block = s->count * hoop_datatype_bytes((hoop_datatype_t)s->type);
-    const size_t in_bytes = hoop_extent_blocks(row->in, call->n, root) * block;
-    const size_t out_bytes = hoop_extent_blocks(row->out, call->n, root) * block;
+    const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
     hoop_cu_context_t context = NULL;
-    struct device_buffer in = buffer_look(*ret_in, in_bytes, &context);
-    struct device_buffer out = buffer_look(*ret_out, out_bytes, &context);
+    struct device_buffer in = buffer_look(*ret_in, devices_bytes(call, row->in), &context);
+    struct device_buffer out = buffer_look(*ret_out, devices_bytes(call, row->out), &context);
     hoop_result_t result = HOOP_OK;
     if (!in.on_device && !out.on_device && call->stream == NULL) {
         return HOOP_OK;
@@ -144,4 +148,34 @@ hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
     staging->delivers &= result == HOOP_AGAIN;
     hoop_cancel_restore(before);
     return result;
+}
+
+hoop_result_t hoop_device_buffers_follow(struct hoop_staging *staging,
+                                         const struct hoop_device_call *call, const void *in,
+                                         const void *out)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
+    const size_t in_bytes = devices_bytes(call, row->in), out_bytes = devices_bytes(call, row->out);
+    hoop_cu_context_t in_context = NULL, out_context = NULL;
+    if ((in_bytes == 0 && out_bytes == 0) || (in_bytes > 0 && !hoop_cuda_owns(in, &in_context)) ||
+        (out_bytes > 0 && !hoop_cuda_owns(out, &out_context)) ||
+        (in_bytes > 0 && out_bytes > 0 && in_context != out_context)) {
+        return HOOP_OK;
+    }
+    const int before = hoop_cancel_off();
+    hoop_staging_reset(staging);
+    hoop_result_t result = hoop_staging_open(staging, in_bytes > 0 ? in_context : out_context);
+    const bool can = staging->device != 0 && (!row->folds || staging->kernels != NULL);
+    if (result == HOOP_OK && !can) {
+        hoop_cancel_restore(before);
+        return HOOP_OK;
+    }
+    if (result == HOOP_OK) {
+        result = hoop_staging_follow(staging, call->stream);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_staging_mark(staging);
+    }
+    hoop_cancel_restore(before);
+    return result == HOOP_OK ? HOOP_AGAIN : result;
 }

@@ -21,4 +21,13 @@ hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
                                         const struct hoop_device_call *call, const void **in,
                                         void **out);
 
+/*
+ * The same for an operation whose steps may run on the device. HOOP_AGAIN: all of the call's
+ * buffers lie in one context of one device, which is the staging's now, and hoop_staging_poll()
+ * tells when they may be used. HOOP_OK: they don't.
+ */
+hoop_result_t hoop_device_buffers_follow(struct hoop_staging *staging,
+                                         const struct hoop_device_call *call, const void *in,
+                                         const void *out);
+
 #endif

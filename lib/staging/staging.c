@@ -4,9 +4,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "memory/region.h"
+#include "staging/kernels.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -17,11 +19,16 @@
 struct hoop_staging_arrival {
     _Atomic uint32_t came, left; /* host functions: their copies are done; they are over */
     int wake_fd;                 /* its own */
-    struct hoop_staging_arrival *next;
 };
 
-/* Those whose copies never ended. */
-static _Atomic(struct hoop_staging_arrival *) staging_stuck;
+/* Of comms that are gone, whose work had not ended: freed when it has, at the next one's end. Of a
+ * device that has failed no work ever ends. */
+struct staging_stuck {
+    struct hoop_staging staging;
+    struct staging_stuck *next;
+};
+static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct staging_stuck *stuck;
 
 struct hoop_staging_piece {
     void *device;
@@ -31,12 +38,14 @@ struct hoop_staging_piece {
 
 /* ---- What the comm keeps ---- */
 
-static bool staging_enter(const struct hoop_staging *staging)
+hoop_result_t hoop_staging_enter(const struct hoop_staging *staging)
 {
-    return staging->context != NULL && hoop_cuda.context_push(staging->context) == HOOP_CU_SUCCESS;
+    return staging->context != NULL && hoop_cuda.context_push(staging->context) == HOOP_CU_SUCCESS
+               ? HOOP_OK
+               : hoop_error(HOOP_CUDA_ERROR, "the buffer's CUDA context does not exist any more");
 }
 
-static void staging_leave(void)
+void hoop_staging_leave(void)
 {
     hoop_cu_context_t popped;
     (void)hoop_cuda.context_pop(&popped);
@@ -75,32 +84,68 @@ static void staging_close(struct hoop_staging *staging)
     if (staging->ready != NULL) {
         (void)hoop_cuda.event_destroy(staging->ready);
     }
-    if (staging->copies != NULL) {
-        (void)hoop_cuda.stream_destroy(staging->copies);
+    if (staging->work != NULL) {
+        (void)hoop_cuda.stream_destroy(staging->work);
     }
     staging->ready = NULL;
-    staging->copies = NULL;
+    staging->work = NULL;
+}
+
+static void staging_close_if_there(struct hoop_staging *staging)
+{
+    if (hoop_staging_enter(staging) == HOOP_OK) {
+        staging_close(staging);
+        hoop_staging_leave();
+    }
+}
+
+/* False: no memory; then it stays for ever. */
+static bool staging_keep(const struct hoop_staging *staging)
+{
+    struct staging_stuck *kept = malloc(sizeof(*kept));
+    if (kept != NULL) {
+        kept->staging = *staging;
+        kept->next = stuck;
+        stuck = kept;
+    }
+    return kept != NULL;
+}
+
+static void staging_free_stuck(void)
+{
+    for (struct staging_stuck **at = &stuck; *at != NULL;) {
+        struct staging_stuck *first = *at;
+        if (hoop_staging_poll(&first->staging) != HOOP_OK) {
+            at = &first->next;
+        } else {
+            *at = first->next;
+            staging_close_if_there(&first->staging);
+            free(first);
+        }
+    }
 }
 
 static void staging_drop(struct hoop_staging *staging)
 {
-    if (staging->stuck) {
-        staging->arrival->next = atomic_load(&staging_stuck);
-        while (!atomic_compare_exchange_weak(&staging_stuck, &staging->arrival->next,
-                                             staging->arrival)) {
-        }
+    pthread_mutex_lock(&stuck_lock);
+    staging_free_stuck();
+    if (staging->state == HOOP_STAGING_IDLE || hoop_staging_poll(staging) == HOOP_OK) {
+        staging_close_if_there(staging);
+    } else {
+        const bool kept = staging_keep(staging);
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_MEM,
-                 "%zu bytes of staging memory stay: copies into them "
-                 "have not ended",
-                 staging->host_bytes);
-    } else if (staging_enter(staging)) {
-        staging_close(staging);
-        staging_leave();
+                 "work on a device has not ended: %zu bytes of staging memory stay %s",
+                 staging->host_bytes, kept ? "until it has" : "for ever");
     }
+    pthread_mutex_unlock(&stuck_lock);
     staging->context = NULL;
+    staging->kernels = NULL;
+    staging->device = 0;
+    staging->work = NULL;
+    staging->ready = NULL;
     staging->arrival = NULL;
     staging->launched = 0;
-    staging->stuck = false;
+    staging->state = HOOP_STAGING_IDLE;
     staging->host = NULL;
     staging->host_bytes = 0;
 }
@@ -158,7 +203,7 @@ static hoop_result_t staging_open_streams(struct hoop_staging *staging)
                           hoop_errno_name(errno));
     }
     hoop_result_t result = hoop_cuda_check(
-        "cuStreamCreate", hoop_cuda.stream_create(&staging->copies, HOOP_CU_STREAM_NON_BLOCKING));
+        "cuStreamCreate", hoop_cuda.stream_create(&staging->work, HOOP_CU_STREAM_NON_BLOCKING));
     if (result == HOOP_OK) {
         result = hoop_cuda_check(
             "cuEventCreate", hoop_cuda.event_create(&staging->ready, HOOP_CU_EVENT_DISABLE_TIMING));
@@ -190,6 +235,23 @@ static hoop_result_t staging_grow(struct hoop_staging *staging)
     return HOOP_OK;
 }
 
+/* In the context. */
+static hoop_result_t staging_open_all(struct hoop_staging *staging, bool fresh)
+{
+    hoop_result_t result = fresh ? staging_open_streams(staging) : HOOP_OK;
+    if (fresh && result == HOOP_OK) {
+        staging->device = hoop_cuda_device_id(staging->context);
+        staging->kernels = hoop_kernels_load(staging->context);
+    }
+    if (result == HOOP_OK) {
+        result = staging_grow(staging);
+    }
+    if (fresh && result != HOOP_OK) {
+        staging_close(staging);
+    }
+    return result;
+}
+
 hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t context)
 {
     if (staging->context != context) {
@@ -197,38 +259,32 @@ hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t 
     }
     const bool fresh = staging->context == NULL;
     staging->context = context;
-    if (!staging_enter(staging)) {
-        staging->context = NULL;
-        return hoop_error(HOOP_CUDA_ERROR, "the buffer's CUDA context does not exist any more");
-    }
-    hoop_result_t result = fresh ? staging_open_streams(staging) : HOOP_OK;
+    hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
-        result = staging_grow(staging);
+        result = staging_open_all(staging, fresh);
+        hoop_staging_leave();
     }
-    if (fresh && result != HOOP_OK) {
-        staging_close(staging);
-        staging->context = NULL;
-    }
-    staging_leave();
+    staging->context = fresh && result != HOOP_OK ? NULL : context;
     return result;
 }
 
 hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream)
 {
-    if (!staging_enter(staging)) {
-        return hoop_error(HOOP_CUDA_ERROR, "the buffer's CUDA context does not exist any more");
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result != HOOP_OK) {
+        return result;
     }
-    hoop_result_t result = hoop_cuda_check("cuEventRecord on the stream of the call",
-                                           hoop_cuda.event_record(staging->ready, stream));
+    result = hoop_cuda_check("cuEventRecord on the stream of the call",
+                             hoop_cuda.event_record(staging->ready, stream));
     if (result == HOOP_OK) {
         result = hoop_cuda_check("cuStreamWaitEvent",
-                                 hoop_cuda.stream_wait(staging->copies, staging->ready, 0));
+                                 hoop_cuda.stream_wait(staging->work, staging->ready, 0));
     }
-    staging_leave();
+    hoop_staging_leave();
     return result;
 }
 
-/* ---- Copies -------------------------------------------------------------------------------- */
+/* ---- Work ---- */
 
 /* CUDA's thread: may not call CUDA. */
 static void staging_arrived(void *arg)
@@ -247,54 +303,89 @@ static hoop_result_t staging_launch(struct hoop_staging *staging, bool deliver)
         const hoop_cu_address_t host = (uintptr_t)(staging->host + piece->offset);
         const hoop_cu_address_t device = (uintptr_t)piece->device;
         if (piece->deliver == deliver) {
-            result = hoop_cuda_check(
-                "cuMemcpyAsync", hoop_cuda.copy(deliver ? device : host, deliver ? host : device,
-                                                piece->bytes, staging->copies));
+            result = hoop_cuda_check("cuMemcpyAsync", hoop_cuda.copy(deliver ? device : host,
+                                                                     deliver ? host : device,
+                                                                     piece->bytes, staging->work));
         }
     }
+    return result;
+}
+
+/* In the context. */
+static hoop_result_t staging_mark(struct hoop_staging *staging)
+{
+    const hoop_result_t result =
+        hoop_cuda_check("cuLaunchHostFunc",
+                        hoop_cuda.host_function(staging->work, staging_arrived, staging->arrival));
     if (result == HOOP_OK) {
-        result = hoop_cuda_check(
-            "cuLaunchHostFunc",
-            hoop_cuda.host_function(staging->copies, staging_arrived, staging->arrival));
+        staging->launched++;
+        staging->state = HOOP_STAGING_MARKED;
+    }
+    return result;
+}
+
+hoop_result_t hoop_staging_mark(struct hoop_staging *staging)
+{
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result == HOOP_OK) {
+        result = staging_mark(staging);
+        hoop_staging_leave();
     }
     return result;
 }
 
 hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver)
 {
-    if (!staging_enter(staging)) {
-        return hoop_error(HOOP_CUDA_ERROR, "the buffer's CUDA context does not exist any more");
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result == HOOP_OK) {
+        staging->state = HOOP_STAGING_LAUNCHED;
+        result = staging_launch(staging, deliver);
+        result = result == HOOP_OK ? staging_mark(staging) : result;
+        hoop_staging_leave();
     }
-    staging->stuck = true; /* until they are seen to be over */
-    const hoop_result_t result = staging_launch(staging, deliver);
-    staging->launched += result == HOOP_OK;
-    staging_leave();
     return result;
+}
+
+/* Of the stream: HOOP_CU_SUCCESS, HOOP_CU_NOT_READY, or an error, after which no mark comes. */
+static int staging_query(const struct hoop_staging *staging)
+{
+    int error = HOOP_CU_INVALID_CONTEXT;
+    if (hoop_staging_enter(staging) == HOOP_OK) {
+        error = hoop_cuda.stream_query(staging->work);
+        hoop_staging_leave();
+    }
+    return error;
 }
 
 hoop_result_t hoop_staging_poll(struct hoop_staging *staging)
 {
-    if (atomic_load_explicit(&staging->arrival->came, memory_order_acquire) != staging->launched) {
-        /* In the event of an error no host function runs. */
-        const int error = hoop_cuda.stream_query(staging->copies);
-        return error == HOOP_CU_SUCCESS || error == HOOP_CU_NOT_READY
-                   ? HOOP_AGAIN
-                   : hoop_cuda_check("copies between device and host", error);
+    const bool marked = staging->state == HOOP_STAGING_MARKED;
+    const bool came =
+        atomic_load_explicit(&staging->arrival->came, memory_order_acquire) == staging->launched;
+    if (staging->state == HOOP_STAGING_LAUNCHED || !came) {
+        const int error = staging_query(staging);
+        if (error == HOOP_CU_NOT_READY || (marked && error == HOOP_CU_SUCCESS)) {
+            return HOOP_AGAIN; /* the mark is about to come */
+        }
+        if (error != HOOP_CU_SUCCESS) {
+            return hoop_cuda_check("work on the device", error);
+        }
     }
-    staging->stuck = false;
+    staging->state = HOOP_STAGING_IDLE;
     return HOOP_OK;
 }
 
 hoop_result_t hoop_staging_cancel(struct hoop_staging *staging, uint64_t timeout_ms)
 {
     const uint64_t start = hoop_now_ns();
-    hoop_result_t result = staging->stuck ? hoop_staging_poll(staging) : HOOP_OK;
+    hoop_result_t result =
+        staging->state != HOOP_STAGING_IDLE ? hoop_staging_poll(staging) : HOOP_OK;
     while (result == HOOP_AGAIN &&
            (timeout_ms == 0 || hoop_now_ns() - start < timeout_ms * HOOP_NS_PER_MS)) {
         hoop_wait_briefly();
         result = hoop_staging_poll(staging);
     }
     return result == HOOP_AGAIN
-               ? hoop_error(HOOP_TIMEOUT, "copies between device and host have not ended")
+               ? hoop_error(HOOP_TIMEOUT, "what was launched on the device has not ended")
                : HOOP_OK;
 }

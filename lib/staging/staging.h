@@ -1,13 +1,16 @@
 /*
- * Buffers on devices: an operation works on host memory, and what lies on a device is brought there
- * before and taken back afterwards.
+ * Buffers on devices: what of CUDA an operation needs, and the way through host memory.
+ *
+ * Where all ranks' buffers lie on one device the operation's steps run there (device_worker.h),
+ * behind what is on the user's stream. Else it works on host memory, and what lies on a device is
+ * brought there before and taken back afterwards:
  *
  *     user's stream   ... kernels ... | (ready)
- *     copies                          `-> fetch: device -> host |            | deliver: host ->
- * device operation                                                 `-> runs ... '
+ *     work                            '-> fetch: device to host |           | deliver: host to
+ * device operation                                                 '-> runs ---'
  *
- * The copies have a stream of their own, which waits for the user's, and a host function behind
- * them wakes who waits. The host memory is a pinned region: peers map it, so that the operation on
+ * The work has a stream of its own, which waits for the user's, and a host function behind it (a
+ * mark) wakes who waits. The host memory is a pinned region: peers map it, so that the operation on
  * it is the fastest there is.
  *
  * One thread at a time, the one that drives the comm. Never waits, but for hoop_staging_cancel().
@@ -18,7 +21,11 @@
 #include "memory/cuda.h"
 #include "runtime/wait.h"
 
+struct hoop_kernels;
 struct hoop_staging_piece;
+
+/* Not IDLE: something may still be done, nothing can be freed. MARKED: a mark is behind it all. */
+enum hoop_staging_state { HOOP_STAGING_IDLE, HOOP_STAGING_LAUNCHED, HOOP_STAGING_MARKED };
 
 struct hoop_staging {
     int wake_fd; /* of who waits */
@@ -30,12 +37,14 @@ struct hoop_staging {
     /* of the comm */
     char *host;
     size_t host_bytes;
-    hoop_cu_context_t context; /* NULL: nothing below is there */
-    hoop_stream_t copies;
+    hoop_cu_context_t context;          /* NULL: nothing below is there */
+    uint64_t device;                    /* its name on this machine; 0: none */
+    const struct hoop_kernels *kernels; /* NULL: there are none */
+    hoop_stream_t work;
     hoop_cu_event_t ready;
     struct hoop_staging_arrival *arrival;
     uint32_t launched; /* host functions */
-    bool stuck;        /* copies may still come, and their host function: nothing can be freed */
+    enum hoop_staging_state state;
 };
 
 /* All zero but wake_fd before; takes it back to that. */
@@ -60,13 +69,21 @@ hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t 
 /* Nothing is copied before what is on the user's stream by now. NULL: the legacy default one. */
 hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream);
 
-/* Launches the copies of one direction. hoop_staging_poll() tells their end. */
+/* Launches the copies of one direction, and the mark behind them. */
 hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver);
 
-/* HOOP_OK: the copies are done; HOOP_AGAIN; or CUDA's error, with the sentence. */
+/* For what is launched by others, which say LAUNCHED then: makes the context current, and not any
+ * more. */
+hoop_result_t hoop_staging_enter(const struct hoop_staging *staging);
+void hoop_staging_leave(void);
+
+/* A mark behind all that was launched: hoop_staging_poll() tells when it is over. */
+hoop_result_t hoop_staging_mark(struct hoop_staging *staging);
+
+/* HOOP_OK: the work is done; HOOP_AGAIN; or CUDA's error, with the sentence. */
 hoop_result_t hoop_staging_poll(struct hoop_staging *staging);
 
-/* Waits for copies that were launched, at most timeout_ms (0: as long as it takes): HOOP_TIMEOUT.
+/* Waits for work that was launched, at most timeout_ms (0: as long as it takes): HOOP_TIMEOUT.
  */
 hoop_result_t hoop_staging_cancel(struct hoop_staging *staging, uint64_t timeout_ms);
 

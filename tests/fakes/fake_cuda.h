@@ -1,8 +1,14 @@
 /*
  * A CUDA driver for tests, as a library of its own that HOOP_CUDA names: one device of 256 MiB,
  * whose memory the host can't touch at its addresses, streams with a thread each and random delays
- * in them. It refuses what a real one may let pass: copies that leave an allocation, and host
- * memory that is not pinned. What is freed, and what is fresh, holds garbage.
+ * in them; the kernels are those of lib/reduce, run by the CPU. It refuses what a real one may let
+ * pass: copies and kernels that leave an allocation, host memory that is not pinned, memory that is
+ * unmapped while a stream uses it. What is freed, and what is fresh, holds garbage. Processes share
+ * the device's memory as CUDA lets them, by descriptors.
+ *
+ *     FAKE_CUDA_DEVICE=x     its name: processes with another one have another device
+ *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
+ *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map
  *
  * These are what a test asks of it besides; from dlsym(), by their names.
  */
@@ -18,10 +24,17 @@ typedef void fake_cuda_fill_t(hoop_stream_t stream, void *at, int byte, size_t b
                               unsigned delay_us);
 /* Whether the stream records a graph instead of running. */
 typedef void fake_cuda_capture_t(hoop_stream_t stream, int on);
-/* From the n-th copy on, counted from now, all fails as after a kernel's bad access; 0: it works.
- */
+/* From the n-th copy or launch on, counted from now, all fails as after a kernel's bad access; 0:
+ * it works. */
 typedef void fake_cuda_break_t(unsigned n);
 /* Bytes that are allocated, and ranges of the host that are pinned. */
 typedef void fake_cuda_use_t(size_t *ret_bytes, size_t *ret_pinned);
+/* Every launch takes this much longer. */
+typedef void fake_cuda_delay_t(unsigned us);
+/* The n-th launch from now on is refused, for want of resources; 0: none. */
+typedef void fake_cuda_refuse_t(unsigned n);
+/* Launches, and copies from or to the host, until now. */
+typedef unsigned fake_cuda_launches_t(void);
+typedef unsigned fake_cuda_host_copies_t(void);
 
 #endif

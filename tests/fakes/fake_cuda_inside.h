@@ -5,19 +5,23 @@
 #include "memory/cuda.h"
 
 #include <pthread.h>
+#include <stddef.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define FAKE_ILLEGAL_ADDRESS 700
+#define FAKE_OUT_OF_RESOURCES 701
 
 /* The driver's functions: their names are CUDA's, and declared here alone. */
 #define FAKE_DECLARE(field, symbol, arguments) EXPORT int fake_##field arguments __asm__(symbol);
 HOOP_CUDA_CALLS(FAKE_DECLARE)
 #undef FAKE_DECLARE
 
+struct fake_kernel;
+
 /* What waits on a stream. */
 struct fake_task {
     struct fake_task *next;
-    enum { FAKE_COPY, FAKE_FILL, FAKE_HOST, FAKE_RECORD, FAKE_WAIT } kind;
+    enum { FAKE_COPY, FAKE_FILL, FAKE_KERNEL, FAKE_HOST, FAKE_RECORD, FAKE_WAIT } kind;
     unsigned char *to;
     const unsigned char *from;
     size_t bytes;
@@ -25,6 +29,7 @@ struct fake_task {
     int value;
     hoop_cu_host_fn_t *fn;
     void *arg;
+    struct fake_kernel *kernel; /* freed at its end */
     struct hoop_cu_event *event;
     uint64_t number;
 };
@@ -39,10 +44,27 @@ int fake_push(hoop_stream_t stream, const struct fake_task *what);
 /* Waits for all that is on any stream. */
 void fake_drain(void);
 
+/* Does anything on a stream touch [at, at + bytes), as the device finds it? */
+bool fake_in_use(const unsigned char *at, size_t bytes);
+bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at, size_t bytes);
+void fake_kernel_run(const struct fake_kernel *kernel);
+
+/* The device's addresses, once: HOOP_CU_SUCCESS. */
+int fake_pool_make(void);
+bool fake_on_device(uintptr_t at);
+ptrdiff_t fake_view(void);
+void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned);
+/* Where the device finds it; NULL: it may not. */
+unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes);
+
+/* One more copy or launch begins: from now on all may fail. */
+void fake_count_work(bool to_or_from_host);
+
 /* Sets whether the stream records a graph. */
 void fake_stream_capture(hoop_stream_t stream, bool on);
 
 /* Has the calling thread a context? */
 bool fake_has_context(void);
+struct hoop_cu_context *fake_context(void);
 
 #endif

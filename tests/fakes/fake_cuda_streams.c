@@ -10,7 +10,8 @@
 struct CUstream_st {
     pthread_t thread;
     struct fake_task *first, **last;
-    bool busy, ending, capturing;
+    const struct fake_task *running;
+    bool ending, capturing;
     uint64_t seed;
 };
 
@@ -38,6 +39,9 @@ static void task_run(struct fake_task *task)
         break;
     case FAKE_FILL:
         memset(task->to, task->value, task->bytes);
+        break;
+    case FAKE_KERNEL:
+        fake_kernel_run(task->kernel);
         break;
     case FAKE_HOST:
         task->fn(task->arg);
@@ -69,6 +73,7 @@ static void task_end(struct fake_task *task)
         task->event->waiting--;
         event_free(task->event);
     }
+    free(task->kernel);
     free(task);
     pthread_cond_broadcast(&fake_changed);
 }
@@ -88,14 +93,14 @@ static void *stream_main(void *arg)
         }
         stream->first = task->next;
         stream->last = stream->first == NULL ? &stream->first : stream->last;
-        stream->busy = true;
+        stream->running = task;
         const bool runs = !fake_broken;
         pthread_mutex_unlock(&fake_lock);
         if (runs) {
             task_run(task);
         }
         pthread_mutex_lock(&fake_lock);
-        stream->busy = false;
+        stream->running = NULL;
         task_end(task);
     }
     pthread_mutex_unlock(&fake_lock);
@@ -157,7 +162,7 @@ int fake_push(hoop_stream_t handle, const struct fake_task *what)
 
 static bool stream_is_idle(const struct CUstream_st *stream)
 {
-    return stream == NULL || (stream->first == NULL && !stream->busy);
+    return stream == NULL || (stream->first == NULL && stream->running == NULL);
 }
 
 /* As CUDA has it: what is on any stream comes first. With the lock. */
@@ -172,6 +177,32 @@ void fake_drain(void)
             i = 0;
         }
     }
+}
+
+static bool task_uses(const struct fake_task *task, const unsigned char *at, size_t bytes)
+{
+    const unsigned char *end = at + bytes;
+    return (task->to != NULL && task->to < end && at < task->to + task->bytes) ||
+           (task->from != NULL && task->from < end && at < task->from + task->bytes) ||
+           (task->kernel != NULL && fake_kernel_uses(task->kernel, at, bytes));
+}
+
+static bool stream_uses(const struct CUstream_st *stream, const unsigned char *at, size_t bytes)
+{
+    bool uses = stream->running != NULL && task_uses(stream->running, at, bytes);
+    for (const struct fake_task *task = stream->first; task != NULL && !uses; task = task->next) {
+        uses = task_uses(task, at, bytes);
+    }
+    return uses;
+}
+
+bool fake_in_use(const unsigned char *at, size_t bytes)
+{
+    bool uses = stream_uses(&legacy, at, bytes);
+    for (size_t i = 0; i < STREAMS && !uses; i++) {
+        uses = streams[i] != NULL && stream_uses(streams[i], at, bytes);
+    }
+    return uses && !fake_broken;
 }
 
 int fake_stream_create(hoop_stream_t *ret, unsigned flags)
@@ -218,10 +249,10 @@ int fake_stream_query(hoop_stream_t handle)
 {
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
-    const int result = fake_broken                             ? FAKE_ILLEGAL_ADDRESS
-                       : stream == NULL                        ? HOOP_CU_INVALID_HANDLE
-                       : stream->first != NULL || stream->busy ? HOOP_CU_NOT_READY
-                                                               : HOOP_CU_SUCCESS;
+    const int result = fake_broken                                        ? FAKE_ILLEGAL_ADDRESS
+                       : stream == NULL                                   ? HOOP_CU_INVALID_HANDLE
+                       : stream->first != NULL || stream->running != NULL ? HOOP_CU_NOT_READY
+                                                                          : HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }

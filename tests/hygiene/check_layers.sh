@@ -45,7 +45,7 @@ trap 'rm -f "$lines"' EXIT
 home 'uv\.h' 'lib/runtime/service\.c'
 home 'openssl/' 'lib/base/crypto\.c'
 home 'infiniband/' 'transports/rdma/[^/]*\.c'
-home 'cuda' 'tests/runtime/[^/]*cuda[^/]*\.c'
+home 'cuda' 'tests/memory/[^/]*cuda[^/]*\.c'
 home 'cmocka\.h' 'tests/.*'
 home 'oneapi/' 'examples/trainer/nn/affine\.c'
 home 'zlib\.h' '(examples/trainer/data/idx|tests/trainer/test_data)\.c'

@@ -4,31 +4,23 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin
-kinds="80 90 100"
 command -v nvcc >/dev/null || { echo "skipped: no nvcc"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 
-set -- -std=c++17 -O3 --threads 2 -Xptxas -v -diag-suppress 177 -Iinclude -Ilib
-for kind in $kinds; do
-    set -- "$@" -gencode "arch=compute_$kind,code=sm_$kind"
-done
-# PTX of the last kind, for those to come.
-set -- "$@" -gencode "arch=compute_$kind,code=compute_$kind"
 # It needs a C++ compiler that it knows, and may know none of these kinds.
-nvcc "$@" -E -x cu /dev/null >"$work/log" 2>&1 || {
+nvcc -std=c++17 -arch=sm_100 -E -x cu /dev/null >"$work/log" 2>&1 || {
     echo "skipped: nvcc does not work here: $(tail -n 1 "$work/log")"
     exit 77
 }
-nvcc "$@" -fatbin -o "$work/kernels" lib/reduce/reduce_cuda.cu >"$work/log" 2>&1 || {
+lib/compile_kernels.sh nvcc "$work/kernels" -Xptxas -v >"$work/log" 2>&1 || {
     cat "$work/log"
     exit 1
 }
 
-# shellcheck disable=SC2086
-kernels=$((60 * $(echo $kinds | wc -w)))
+kernels=$((60 * 3)) # for three kinds
 compiled=$(grep -c "Compiling entry function 'hoop_fold_" "$work/log")
 [ "$compiled" = $kernels ] || fail "$compiled kernels were compiled, expected $kernels"
 grep ' bytes spill loads' "$work/log" >"$work/spills"
@@ -39,7 +31,7 @@ fi
 [ "$(wc -l <"$work/spills")" -ge $kernels ] || fail "the assembler says nothing of spills"
 [ $failed = 0 ] || exit 1
 
-if ! cuobjdump -sass "$work/kernels" >"$work/sass" 2>/dev/null; then
+if ! cuobjdump -sass "$work/kernels.fatbin" >"$work/sass" 2>/dev/null; then
     echo "$kernels kernels, none spills; skipped: what they load and store (no cuobjdump)"
     exit 0
 fi

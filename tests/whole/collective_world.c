@@ -51,25 +51,51 @@ static const struct hoop_collective_row *row_of(const struct world_shape *shape)
 
 /* ---- A device, if HOOP_CUDA names a fake one ------------------------------------------------ */
 
-static ptrdiff_t device_view;           /* 0: there is none */
+static ptrdiff_t device_view; /* 0: there is none */
+static bool device_mixed;     /* buffers of the host, too */
+static fake_cuda_launches_t *device_launches;
 static hoop_stream_t device_streams[3]; /* the first is the default one */
 
 static void device_open(void)
 {
     const char *path = getenv("HOOP_CUDA");
-    void *library = path != NULL && device_view == 0 ? dlopen(path, RTLD_NOW) : NULL;
+    void *library = NULL;
     fake_cuda_view_t *view = NULL;
     hoop_cu_context_t context = NULL;
-    if (library == NULL) {
+    if (path == NULL || device_view != 0) {
         return;
     }
+    library = dlopen(path, RTLD_NOW);
+    assert_non_null(library);
     *(void **)&view = dlsym(library, "fake_cuda_view");
+    *(void **)&device_launches = dlsym(library, "fake_cuda_launches");
     assert_non_null(view);
     device_view = view();
     assert_int_equal(hoop_cuda_context(&context), HOOP_OK);
     assert_int_equal(hoop_cuda.context_push(context), 0);
     assert_int_equal(hoop_cuda.stream_create(&device_streams[1], 0), 0);
     assert_int_equal(hoop_cuda.stream_create(&device_streams[2], 0), 0);
+}
+
+/* Were there kernels that folded where the buffers are, if they may? */
+static void device_check(void)
+{
+    const bool direct = strcmp(world_algo, "auto") == 0 || strcmp(world_algo, "direct") == 0;
+    if (device_view != 0) {
+        assert_int_equal(device_launches() > 0, direct && getenv("FAKE_CUDA_NO_KERNELS") == NULL);
+    }
+}
+
+static void *device_alloc(size_t bytes, bool plain)
+{
+    hoop_cu_address_t at = 0;
+    void *block = NULL;
+    if (plain) {
+        assert_int_equal(hoop_cuda.alloc(&at, bytes), 0);
+        return (void *)(uintptr_t)at;
+    }
+    assert_int_equal(hoop_mem_alloc(&block, bytes, HOOP_MEM_DEVICE), HOOP_OK);
+    return block;
 }
 
 /* ---- Buffers -------------------------------------------------------------------------------- */
@@ -79,10 +105,10 @@ static struct world_buffer buffer_make(size_t bytes, bool mapped, unsigned misal
     struct world_buffer b = {.bytes = bytes, .mapped = mapped};
     const size_t all = bytes + 2 * GUARD_BYTES + 64;
     void *block = NULL;
-    if (device_view != 0 && world_random() % 4 != 0) {
-        assert_int_equal(hoop_mem_alloc(&block, all, HOOP_MEM_DEVICE), HOOP_OK);
+    if (device_view != 0 && (!device_mixed || world_random() % 4 != 0)) {
+        b.plain = world_random() & 1;
         b.view = device_view;
-        block = (uint8_t *)block + b.view;
+        block = (uint8_t *)device_alloc(all, b.plain) + b.view;
     } else if (mapped) {
         assert_int_equal(hoop_mem_alloc(&block, all, HOOP_MEM_HOST), HOOP_OK);
     } else {
@@ -104,7 +130,9 @@ static void buffer_check_and_free(struct world_buffer *b)
         assert_int_equal(b->data[-1 - i], GUARD);
         assert_int_equal(b->data[b->bytes + (size_t)i], GUARD);
     }
-    if (b->view != 0 || b->mapped) {
+    if (b->plain) {
+        assert_int_equal(hoop_cuda.free((uintptr_t)(b->block - b->view)), 0);
+    } else if (b->view != 0 || b->mapped) {
         assert_int_equal(hoop_mem_free(b->block - b->view), HOOP_OK);
     } else {
         free(b->block);
@@ -323,6 +351,7 @@ void world_run(struct world *world, const struct world_shape *shape, bool thread
         calloc((size_t)world->n * shape->count + 1, hoop_datatype_bytes(shape->type));
     const bool round = goes_round(world, shape);
     assert_non_null(expected);
+    device_mixed = device_view != 0 && world_random() % 3 == 0;
     for (int r = 0; r < world->n; r++) {
         rank_prepare(world, shape, &world->ranks[r], r);
         ins[r] = malloc(world->ranks[r].in.bytes + 1);
@@ -423,4 +452,5 @@ void world_sample(enum hoop_collective collective, unsigned samples, bool thread
         }
         world_end(&world);
     }
+    device_check();
 }

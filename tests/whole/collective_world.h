@@ -19,6 +19,7 @@ struct world_buffer {
     uint8_t *block, *data; /* as this test sees them */
     size_t bytes;
     bool mapped, borrowed; /* borrowed: part of another buffer */
+    bool plain;            /* of a device: from CUDA, and not from hoop_mem_alloc() */
     ptrdiff_t view;        /* of memory of a device: from its address to where it is seen */
 };
 

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "fakes/fake_cuda.h"
 #include "hoop.h"
 #include "memory/cuda.h"
@@ -27,6 +28,10 @@ static fake_cuda_fill_t *fill;
 static fake_cuda_capture_t *capture;
 static fake_cuda_break_t *break_device;
 static fake_cuda_use_t *use;
+static fake_cuda_delay_t *delay;
+static fake_cuda_refuse_t *refuse;
+static fake_cuda_launches_t *launches;
+static fake_cuda_host_copies_t *host_copies;
 static ptrdiff_t view;
 
 struct rank {
@@ -52,18 +57,23 @@ static int setup(void **state)
     *(void **)&capture = dlsym(library, "fake_cuda_capture");
     *(void **)&break_device = dlsym(library, "fake_cuda_break");
     *(void **)&use = dlsym(library, "fake_cuda_use");
+    *(void **)&delay = dlsym(library, "fake_cuda_delay");
+    *(void **)&refuse = dlsym(library, "fake_cuda_refuse");
+    *(void **)&launches = dlsym(library, "fake_cuda_launches");
+    *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
     view = get_view();
     return 0;
 }
 
 /* Comms, streams and buffers; the calling thread has the device's context, as after any CUDA call.
- */
-static void make(void)
+ * algo slab: through host memory. */
+static void make_by(const char *algo)
 {
     hoop_unique_id_t id;
     hoop_cu_context_t context = NULL, now = NULL;
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     config.op_timeout_ms = 20000;
+    config.algo = algo;
     assert_int_equal(hoop_cuda_context(&context), HOOP_OK);
     assert_int_equal(hoop_cuda.context_get(&now), 0);
     if (now == NULL) {
@@ -83,10 +93,23 @@ static void make(void)
     }
 }
 
-static void end(void)
+static void make(void)
+{
+    make_by("direct");
+}
+
+static void end_comms(void)
 {
     for (int r = 0; r < RANKS; r++) {
         hoop_comm_destroy(ranks[r].comm);
+        ranks[r].comm = NULL;
+    }
+}
+
+static void end(void)
+{
+    end_comms();
+    for (int r = 0; r < RANKS; r++) {
         assert_int_equal(hoop_mem_free(ranks[r].in), HOOP_OK);
         assert_int_equal(hoop_mem_free(ranks[r].out), HOOP_OK);
         assert_int_equal(hoop_cuda.stream_destroy(ranks[r].stream), 0);
@@ -130,8 +153,7 @@ static void assert_all(const unsigned char *device, int value)
 /* What is on the stream before is seen by the operation, and what comes behind sees its result. */
 static void test_order(void **state)
 {
-    (void)state;
-    make();
+    make_by(*state);
     for (int round = 1; round <= 20; round++) {
         for (int r = 0; r < RANKS; r++) {
             fill(ranks[r].stream, ranks[r].in, 0xee, BYTES, 0);
@@ -167,6 +189,41 @@ static void test_host_buffers(void **state)
         assert_int_equal(host[r][BYTES - 1], 6);
         assert_all(ranks[r].in, 9); /* the stream was waited for */
     }
+    end();
+}
+
+/* One kernel for each rank, or copies inside the device; nothing comes to the host, and back only
+ * where a rank's buffer lies there. */
+static void test_stays_there(void **state)
+{
+    (void)state;
+    static unsigned char host[BYTES];
+    make();
+    for (int r = 0; r < RANKS; r++) {
+        fill(ranks[r].stream, ranks[r].in, r + 1, BYTES, 1000);
+    }
+    const unsigned before = host_copies(), kernels = launches();
+    sum_in_threads();
+    assert_all(ranks[1].out, 6);
+    assert_int_equal(launches(), kernels + RANKS);
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        hoop_all_gather(ranks[r].in, ranks[r].out, BYTES / RANKS, HOOP_UINT8, ranks[r].comm,
+                        ranks[r].stream);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[0].out[(ptrdiff_t)(BYTES / RANKS * (size_t)i) + view], i + 1);
+    }
+    assert_int_equal(launches(), kernels + RANKS);
+    assert_int_equal(host_copies(), before);
+    unsigned char *const in = ranks[2].in;
+    memset(host, 3, BYTES);
+    ranks[2].in = host;
+    sum_in_threads();
+    ranks[2].in = in;
+    assert_all(ranks[0].out, 6);
+    assert_int_equal(host_copies(), before + 2 * RANKS - 1);
     end();
 }
 
@@ -239,17 +296,16 @@ static void test_device_scalar(void **state)
 
 static void test_nothing_is_left(void **state)
 {
-    (void)state;
     size_t bytes = 0, pinned = 0, bytes_after = 0, pinned_after = 0;
     int device = 7;
     use(&bytes, &pinned);
-    make();
+    make_by(*state);
     assert_int_equal(hoop_comm_cu_device(ranks[0].comm, &device), HOOP_OK);
     assert_int_equal(device, 0);
     sum_in_threads();
     use(&bytes_after, &pinned_after);
-    assert_int_equal(bytes_after, bytes + (size_t)2 * RANKS * 40960); /* whole pages */
-    assert_int_equal(pinned_after, pinned + RANKS);
+    assert_int_equal(bytes_after, bytes + (size_t)2 * RANKS * 65536); /* whole units of CUDA's */
+    assert_int_equal(pinned_after, pinned + (strcmp(*state, "slab") == 0 ? RANKS : 0));
     end();
     use(&bytes_after, &pinned_after);
     assert_int_equal(bytes_after, bytes);
@@ -264,7 +320,7 @@ static void test_refused(void **state)
     void *ptr = NULL;
     make();
     assert_int_equal(hoop_mem_alloc(&ptr, (size_t)1 << 40, HOOP_MEM_DEVICE), HOOP_OUT_OF_MEMORY);
-    assert_non_null(strstr(hoop_get_last_error(NULL), "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY"));
+    assert_non_null(strstr(hoop_get_last_error(NULL), "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY"));
     struct rank *rank = &ranks[1];
     const hoop_stream_t stream = rank->stream;
     rank->stream = (hoop_stream_t)(void *)ranks; /* not a stream at all */
@@ -281,12 +337,13 @@ static void test_refused(void **state)
     end();
 }
 
-/* A kernel before the call broke the device: no wrong sum, and an error on every rank. */
+/* A kernel before the call broke the device, or one of its own: no wrong sum, and an error on every
+ * rank. */
 static void test_broken(void **state)
 {
-    (void)state;
-    for (unsigned n = 1; n <= 2 * RANKS; n++) {
-        make();
+    const bool copies = strcmp(*state, "slab") == 0; /* to the host and back; else a kernel each */
+    for (unsigned n = 1; n <= (copies ? 2u : 1u) * RANKS; n++) {
+        make_by(*state);
         for (int r = 0; r < RANKS; r++) {
             memset(ranks[r].in + view, r + 1, BYTES);
         }
@@ -300,9 +357,27 @@ static void test_broken(void **state)
                 assert_all(ranks[r].out, 6);
             }
         }
-        assert_true(failed == RANKS || (failed > 0 && n > RANKS)); /* those before are fetched */
+        assert_true(failed == RANKS || (failed > 0 && copies && n > RANKS)); /* those are fetched */
         assert_true(named >= 1);
+        end_comms(); /* of a broken device nothing is waited for */
         break_device(0);
+        end();
+    }
+}
+
+/* One launch is refused: its rank says so, and all the others say the same. */
+static void test_refused_launch(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= RANKS; n++) {
+        make();
+        refuse(n);
+        sum_in_threads();
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(ranks[r].result, HOOP_CUDA_ERROR);
+            assert_non_null(
+                strstr(ranks[r].why, "cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"));
+        }
         end();
     }
 }
@@ -314,31 +389,69 @@ static void *abort_main(void *arg)
     return NULL;
 }
 
-/* While the stream is busy for long: the calls return, and the copies that come later harm nobody.
- */
-static void test_abort(void **state)
+static void sum_aborted(void)
 {
-    (void)state;
     pthread_t thread;
-    make();
-    fill(ranks[1].stream, ranks[1].in, 1, BYTES, 400000);
     assert_int_equal(pthread_create(&thread, NULL, abort_main, &ranks[2]), 0);
     sum_in_threads();
     pthread_join(thread, NULL);
     for (int r = 0; r < RANKS; r++) {
         assert_int_not_equal(ranks[r].result, HOOP_OK);
     }
+}
+
+/* While the stream is busy for long: the calls return before it is, and what is done later harms
+ * nobody. */
+static void test_abort(void **state)
+{
+    make_by(*state);
+    fill(ranks[1].stream, ranks[1].in, 1, BYTES, 3000000);
+    const uint64_t start = hoop_now_ns();
+    sum_aborted();
+    assert_true(hoop_now_ns() - start < 2500 * HOOP_NS_PER_MS);
     end();
 }
+
+/* While the kernels run: none of them writes any more when the calls have returned. */
+static void test_abort_in_kernel(void **state)
+{
+    (void)state;
+    make();
+    delay(200000);
+    sum_aborted();
+    delay(0);
+    for (int r = 0; r < RANKS; r++) {
+        memset(ranks[r].out + view, 0x77, BYTES);
+    }
+    usleep(300000);
+    for (int r = 0; r < RANKS; r++) {
+        assert_all(ranks[r].out, 0x77);
+    }
+    end();
+}
+
+#define ON_DEVICE(test) cmocka_unit_test_prestate(test, (void *)(uintptr_t) "direct")
+#define BY_HOST(test) cmocka_unit_test_prestate(test, (void *)(uintptr_t) "slab")
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),         cmocka_unit_test(test_host_buffers),
-        cmocka_unit_test(test_transfers),     cmocka_unit_test(test_alltoallv),
-        cmocka_unit_test(test_device_scalar), cmocka_unit_test(test_nothing_is_left),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_abort),
+        ON_DEVICE(test_order),
+        BY_HOST(test_order),
+        cmocka_unit_test(test_host_buffers),
+        cmocka_unit_test(test_stays_there),
+        cmocka_unit_test(test_transfers),
+        cmocka_unit_test(test_alltoallv),
+        cmocka_unit_test(test_device_scalar),
+        ON_DEVICE(test_nothing_is_left),
+        BY_HOST(test_nothing_is_left),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_launch),
+        ON_DEVICE(test_broken),
+        BY_HOST(test_broken),
+        ON_DEVICE(test_abort),
+        BY_HOST(test_abort),
+        cmocka_unit_test(test_abort_in_kernel),
     };
     return cmocka_run_group_tests_name("device", tests, setup, NULL);
 }

@@ -1,0 +1,99 @@
+/* The kernels in a context (see kernels.h). */
+#include "staging/kernels.h"
+
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* More have no work at once on any device: 2048 threads a multiprocessor. */
+#define KERNELS_BLOCKS_PER_MULTIPROCESSOR (2048 / HOOP_CUDA_FOLD_THREADS)
+
+struct hoop_kernels {
+    hoop_cu_context_t context;
+    bool there;
+    uint64_t most_blocks;
+    hoop_cu_function_t functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
+    struct hoop_kernels *next;
+};
+
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hoop_kernels *kernels_loaded; /* one for each context, with what failed */
+
+static hoop_result_t kernels_find(struct hoop_kernels *kernels, hoop_cu_module_t module)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
+        for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS && result == HOOP_OK; op++) {
+            const char *name = hoop_cuda_kernel_names[type][op];
+            result = hoop_cuda_check(
+                name, hoop_cuda.module_function(&kernels->functions[type][op], module, name));
+        }
+    }
+    return result;
+}
+
+static hoop_result_t kernels_init(struct hoop_kernels *kernels)
+{
+    hoop_cu_module_t module = NULL;
+    int device = 0, multiprocessors = 1;
+    hoop_result_t result =
+        hoop_cuda_check("cuModuleLoadData", hoop_cuda.module_load(&module, hoop_cuda_image));
+    if (result == HOOP_OK) {
+        result = kernels_find(kernels, module);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuCtxGetDevice", hoop_cuda.context_device(&device));
+    }
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check(
+            "cuDeviceGetAttribute",
+            hoop_cuda.device_attribute(&multiprocessors, HOOP_CU_MULTIPROCESSORS, device));
+    }
+    kernels->most_blocks = (uint64_t)multiprocessors * KERNELS_BLOCKS_PER_MULTIPROCESSOR;
+    return result;
+}
+
+/* With the lock. */
+static struct hoop_kernels *kernels_of(hoop_cu_context_t context)
+{
+    struct hoop_kernels *at = kernels_loaded;
+    while (at != NULL && at->context != context) {
+        at = at->next;
+    }
+    return at;
+}
+
+const struct hoop_kernels *hoop_kernels_load(hoop_cu_context_t context)
+{
+    pthread_mutex_lock(&kernels_lock);
+    struct hoop_kernels *found = kernels_of(context);
+    if (found == NULL && (found = calloc(1, sizeof(*found))) != NULL) {
+        found->context = context;
+        found->there = kernels_init(found) == HOOP_OK;
+        found->next = kernels_loaded;
+        kernels_loaded = found;
+        if (!found->there) {
+            hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM,
+                     "no kernels for this device, sums go through host memory: %s",
+                     hoop_thread_error());
+        }
+    }
+    pthread_mutex_unlock(&kernels_lock);
+    return found != NULL && found->there ? found : NULL;
+}
+
+hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
+                                  const struct hoop_cuda_launch *launch, hoop_stream_t stream)
+{
+    const uint64_t most = kernels->most_blocks;
+    const unsigned blocks = (unsigned)(launch->blocks < most ? launch->blocks : most);
+    void *arguments[] = {(void *)(uintptr_t)&launch->fold};
+    if (blocks == 0) {
+        return HOOP_OK;
+    }
+    return hoop_cuda_check("cuLaunchKernel",
+                           hoop_cuda.launch(kernels->functions[launch->type][launch->op], blocks, 1,
+                                            1, HOOP_CUDA_FOLD_THREADS, 1, 1, 0, stream, arguments,
+                                            NULL));
+}

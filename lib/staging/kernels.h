@@ -1,0 +1,17 @@
+/*
+ * The kernels of lib/reduce in a CUDA context: loaded at first use, and kept. Any thread.
+ */
+#ifndef HOOP_KERNELS_H
+#define HOOP_KERNELS_H
+
+#include "memory/cuda.h"
+#include "reduce/reduce_cuda.h"
+
+/* In the current context, which is this one. NULL: it has none of them; the log says why. */
+const struct hoop_kernels *hoop_kernels_load(hoop_cu_context_t context);
+
+/* Launches a fold on a stream of that context, which is current. */
+hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
+                                  const struct hoop_cuda_launch *launch, hoop_stream_t stream);
+
+#endif

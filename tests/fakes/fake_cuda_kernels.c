@@ -1,0 +1,167 @@
+/* The kernels of the fake driver (see fake_cuda.h): those of lib/reduce, as plain C. */
+#include "fakes/fake_cuda.h"
+#include "fakes/fake_cuda_inside.h"
+
+#include <stdlib.h>
+
+#undef NDEBUG /* the checks of alignment */
+#include "reduce/cuda_on_cpu.h"
+#include "reduce/reduce_cuda.cu"
+
+typedef void kernel_t(const struct hoop_cuda_fold fold);
+
+struct hoop_cu_function {
+    kernel_t *run;
+    hoop_datatype_t type;
+};
+
+struct fake_kernel {
+    struct hoop_cu_function *function;
+    struct hoop_cuda_fold fold; /* with the vectors where the device finds them */
+    size_t bytes;               /* of each */
+};
+
+#define KERNELS(type, value, bytes, text)                                                          \
+    [type] = {{hoop_fold_sum_##type, type},                                                        \
+              {hoop_fold_prod_##type, type},                                                       \
+              {hoop_fold_max_##type, type},                                                        \
+              {hoop_fold_min_##type, type},                                                        \
+              {hoop_fold_scaled_##type, type}},
+static struct hoop_cu_function functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {
+    HOOP_DATATYPES(KERNELS)};
+#undef KERNELS
+
+static unsigned delay_us, refused_in, launches;
+
+int fake_module_load(hoop_cu_module_t *ret, const void *image)
+{
+    static int module;
+    *ret = (hoop_cu_module_t)(void *)&module;
+    return fake_has_context() && image != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
+}
+
+int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const char *name)
+{
+    (void)module;
+    if (getenv("FAKE_CUDA_NO_KERNELS") != NULL) {
+        return HOOP_CU_NOT_FOUND;
+    }
+    for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
+        for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS; op++) {
+            if (strcmp(hoop_cuda_kernel_names[type][op], name) == 0) {
+                *ret = &functions[type][op];
+                return HOOP_CU_SUCCESS;
+            }
+        }
+    }
+    return HOOP_CU_NOT_FOUND;
+}
+
+/* False: one of the vectors is not the device's. With the lock. */
+static bool kernel_resolve(struct fake_kernel *kernel)
+{
+    struct hoop_cuda_fold *fold = &kernel->fold;
+    bool there = true;
+    for (uint32_t s = 0; s < fold->n_src; s++) {
+        const uintptr_t at = (uintptr_t)fold->src[s];
+        fold->src[s] = fake_on_device(at) ? fake_resolve(at, kernel->bytes) : NULL;
+        there &= fold->src[s] != NULL;
+    }
+    for (uint32_t d = 0; d < fold->n_dst; d++) {
+        const uintptr_t at = (uintptr_t)fold->dst[d];
+        fold->dst[d] = fake_on_device(at) ? fake_resolve(at, kernel->bytes) : NULL;
+        there &= fold->dst[d] != NULL;
+    }
+    return there;
+}
+
+static int kernel_push(const struct fake_kernel *what, hoop_stream_t stream)
+{
+    struct fake_kernel *kernel = malloc(sizeof(*kernel));
+    if (kernel == NULL) {
+        return HOOP_CU_OUT_OF_MEMORY;
+    }
+    *kernel = *what;
+    const struct fake_task task = {.kind = FAKE_KERNEL, .kernel = kernel, .delay_us = delay_us};
+    fake_broken |= !kernel_resolve(kernel);
+    const int result = fake_push(stream, &task);
+    if (result != HOOP_CU_SUCCESS) {
+        free(kernel);
+    }
+    return result;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the parameters are CUDA's */
+int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                hoop_stream_t stream, void **arguments, void **extra)
+{
+    if (!fake_has_context() || grid_x == 0 || grid_y != 1 || grid_z != 1 ||
+        block_x != HOOP_CUDA_FOLD_THREADS || block_y != 1 || block_z != 1 || shared_bytes != 0 ||
+        extra != NULL) {
+        return HOOP_CU_INVALID_VALUE;
+    }
+    struct fake_kernel kernel = {.function = function};
+    memcpy(&kernel.fold, arguments[0], sizeof(kernel.fold));
+    kernel.bytes =
+        kernel.fold.packs * PACK_BYTES + kernel.fold.loose * hoop_datatype_bytes(function->type);
+    pthread_mutex_lock(&fake_lock);
+    launches++;
+    fake_count_work(false);
+    const bool refused = refused_in != 0 && --refused_in == 0;
+    const int result = refused ? FAKE_OUT_OF_RESOURCES : kernel_push(&kernel, stream);
+    pthread_mutex_unlock(&fake_lock);
+    return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
+}
+
+/* Of fewer threads than were asked for: a kernel is right with any number. */
+void fake_kernel_run(const struct fake_kernel *kernel)
+{
+    BLOCKS = 2;
+    for (BLOCK = 0; BLOCK < BLOCKS; BLOCK++) {
+        for (THREAD = 0; THREAD < THREADS; THREAD++) {
+            kernel->function->run(kernel->fold);
+        }
+    }
+}
+
+bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at, size_t bytes)
+{
+    const struct hoop_cuda_fold *fold = &kernel->fold;
+    bool uses = false;
+    for (uint32_t s = 0; s < fold->n_src; s++) {
+        const unsigned char *src = (const unsigned char *)fold->src[s];
+        uses |= src < at + bytes && at < src + kernel->bytes;
+    }
+    for (uint32_t d = 0; d < fold->n_dst; d++) {
+        const unsigned char *dst = (const unsigned char *)fold->dst[d];
+        uses |= dst < at + bytes && at < dst + kernel->bytes;
+    }
+    return uses;
+}
+
+EXPORT fake_cuda_delay_t fake_cuda_delay;
+EXPORT fake_cuda_refuse_t fake_cuda_refuse;
+EXPORT fake_cuda_launches_t fake_cuda_launches;
+
+void fake_cuda_delay(unsigned us)
+{
+    pthread_mutex_lock(&fake_lock);
+    delay_us = us;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_cuda_refuse(unsigned n)
+{
+    pthread_mutex_lock(&fake_lock);
+    refused_in = n;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+unsigned fake_cuda_launches(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const unsigned ret = launches;
+    pthread_mutex_unlock(&fake_lock);
+    return ret;
+}

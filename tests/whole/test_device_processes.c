@@ -1,0 +1,364 @@
+/*
+ * Ranks as processes whose buffers are on one device, over the fake driver that HOOP_CUDA names:
+ * they map each other's memory, and nothing goes through the host. Where they can't, it does.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "fakes/fake_cuda.h"
+#include "harness/family.h"
+#include "hoop.h"
+#include "memory/cuda.h"
+#include "memory/memfd.h"
+#include "memory/region.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 60000
+#define MOST ((size_t)30001)
+
+struct report {
+    int result; /* hoop_result_t, or below zero: an expectation failed in that line */
+    char text[400];
+};
+
+typedef void rank_fn(const struct family_self *self);
+
+struct job {
+    rank_fn *fn;
+    char secret[65];
+};
+
+/* ---- In a rank ---- */
+
+static fake_cuda_host_copies_t *host_copies;
+static fake_cuda_launches_t *launches;
+static fake_cuda_delay_t *delay;
+static ptrdiff_t view;
+
+static void tell(const struct family_self *self, int result)
+{
+    struct report report = {.result = result};
+    strncpy(report.text, hoop_get_last_error(NULL), sizeof(report.text) - 1);
+    if (!family_say(self, &report, sizeof(report))) {
+        _exit(3);
+    }
+}
+
+#define EXPECT(self, condition)                                                                    \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            tell(self, -__LINE__);                                                                 \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static void rank_main(const struct family_self *self, const void *arg)
+{
+    const struct job *job = arg;
+    char number[16];
+    hoop_cu_context_t context = NULL;
+    fake_cuda_view_t *get_view = NULL;
+    void *library = dlopen(getenv("HOOP_CUDA"), RTLD_NOW);
+    EXPECT(self, library != NULL);
+    setenv("HOOP_SECRET", job->secret, 1);
+    setenv("HOOP_DEBUG", "none", 0);
+    (void)snprintf(number, sizeof(number), "%d", self->rank);
+    setenv("RANK", number, 1);
+    (void)snprintf(number, sizeof(number), "%d", self->n);
+    setenv("WORLD_SIZE", number, 1);
+    *(void **)&get_view = dlsym(library, "fake_cuda_view");
+    *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
+    *(void **)&launches = dlsym(library, "fake_cuda_launches");
+    *(void **)&delay = dlsym(library, "fake_cuda_delay");
+    view = get_view();
+    EXPECT(self, hoop_cuda_context(&context) == HOOP_OK);
+    EXPECT(self, hoop_cuda.context_push(context) == 0);
+    job->fn(self);
+}
+
+static hoop_comm_t join(const struct family_self *self)
+{
+    hoop_comm_t comm = NULL;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.algo = "direct";
+    config.op_timeout_ms = 30000;
+    EXPECT(self, hoop_comm_init_env(&comm, &config) == HOOP_OK);
+    return comm;
+}
+
+static int32_t *make(const struct family_self *self, size_t count)
+{
+    void *ret = NULL;
+    EXPECT(self, hoop_mem_alloc(&ret, count * sizeof(int32_t), HOOP_MEM_DEVICE) == HOOP_OK);
+    return ret;
+}
+
+static int32_t *seen(int32_t *device)
+{
+    return (int32_t *)((uintptr_t)device + (uintptr_t)view);
+}
+
+/* A sum, in place or not, from the off-th number on. */
+static void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out,
+                size_t off, size_t count)
+{
+    int32_t *const seen_in = seen(in) + off, *const seen_out = seen(out) + off;
+    for (size_t i = 0; i < count; i++) {
+        seen_in[i] = (int32_t)i * (self->rank + 1);
+    }
+    EXPECT(self, hoop_all_reduce(in + off, out + off, count, HOOP_INT32, HOOP_SUM, comm, NULL) ==
+                     HOOP_OK);
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        wrong += seen_out[i] != (int32_t)i * self->n * (self->n + 1) / 2;
+    }
+    EXPECT(self, wrong == 0);
+}
+
+static void exchange(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out)
+{
+    const size_t each = MOST / (size_t)self->n;
+    for (size_t i = 0; i < MOST; i++) {
+        seen(in)[i] = self->rank * 1000 + (int32_t)(i / each);
+    }
+    EXPECT(self, hoop_alltoall(in, out, each, HOOP_INT32, comm, NULL) == HOOP_OK);
+    size_t wrong = 0;
+    for (int r = 0; r < self->n; r++) {
+        wrong += seen(out)[(size_t)r * each] != r * 1000 + self->rank;
+    }
+    EXPECT(self, wrong == 0);
+    EXPECT(self, hoop_bcast(in, MOST, HOOP_INT32, self->n - 1, comm, NULL) == HOOP_OK);
+    EXPECT(self, seen(in)[0] == (self->n - 1) * 1000);
+}
+
+/* Sums and copies; memory that was freed is not what others find at its address. */
+static void work(const struct family_self *self, hoop_comm_t comm)
+{
+    static const size_t counts[] = {1, 2, 5, 1000, 4097, 30000};
+    for (unsigned round = 0; round < 3; round++) {
+        int32_t *in = make(self, MOST), *out = make(self, MOST);
+        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+            sum(self, comm, in, out, c & 1, counts[c]);
+            sum(self, comm, in, in, 0, counts[c]);
+        }
+        exchange(self, comm, in, out);
+        EXPECT(self, hoop_mem_free(in) == HOOP_OK && hoop_mem_free(out) == HOOP_OK);
+    }
+}
+
+static void leave(const struct family_self *self, hoop_comm_t comm)
+{
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+static void work_there(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    work(self, comm);
+    EXPECT(self, host_copies() == 0);
+    EXPECT(self, launches() > 0);
+    leave(self, comm);
+}
+
+static void work_by_host(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    work(self, comm);
+    EXPECT(self, host_copies() > 0);
+    EXPECT(self, launches() == 0);
+    leave(self, comm);
+}
+
+static void work_on_two_devices(const struct family_self *self)
+{
+    setenv("FAKE_CUDA_DEVICE", self->rank == 1 ? "1" : "0", 1);
+    work_by_host(self);
+}
+
+static void work_without_mapping(const struct family_self *self)
+{
+    if (self->rank == 0) {
+        setenv("FAKE_CUDA_NO_MAPPING", "1", 1);
+    }
+    work_by_host(self);
+}
+
+/* What CUDA itself allocates is not shown to others. */
+static void work_with_plain_memory(const struct family_self *self)
+{
+    hoop_cu_address_t at = 0;
+    hoop_comm_t comm = join(self);
+    int32_t *mine = make(self, MOST);
+    EXPECT(self, hoop_cuda.alloc(&at, MOST * sizeof(int32_t)) == 0);
+    int32_t *plain = (int32_t *)(uintptr_t)at;
+    sum(self, comm, self->rank == 1 ? plain : mine, mine, 0, 20000);
+    sum(self, comm, mine, plain, 0, 20000);
+    EXPECT(self, launches() == 0);
+    sum(self, comm, mine, mine, 0, 20000);
+    EXPECT(self, launches() == 1);
+    EXPECT(self, hoop_cuda.free(at) == 0 && hoop_mem_free(mine) == HOOP_OK);
+    leave(self, comm);
+}
+
+static void work_until_failure(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    int32_t *x = make(self, MOST);
+    hoop_result_t result = HOOP_OK;
+    sum(self, comm, x, x, 0, MOST);
+    delay(50000);
+    tell(self, HOOP_OK);
+    while (result == HOOP_OK) {
+        result = hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL);
+    }
+    tell(self, result);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK);
+    tell(self, HOOP_OK);
+}
+
+/* What a peer says of memory is checked before it is believed. */
+static void import_lies(const struct family_self *self)
+{
+    struct hoop_region_ref ref;
+    int fd = -1, host = -1;
+    uint32_t kind = 0;
+    uint64_t bytes = 0, found = 0;
+    void *base = NULL;
+    int32_t *mine = make(self, 1000);
+    EXPECT(self, hoop_region_find(mine, 4000, &ref));
+    EXPECT(self, hoop_region_export(ref.id, ref.generation, &fd, &bytes, &kind) == HOOP_OK);
+    EXPECT(self, kind == HOOP_MEM_DEVICE && bytes == 65536);
+    EXPECT(self, hoop_region_import(1, 1, 1, kind, 2 * bytes, dup(fd)) == HOOP_CUDA_ERROR);
+    EXPECT(self, strstr(hoop_get_last_error(NULL), "131072 bytes of a peer's device memory"));
+    EXPECT(self, hoop_region_import(1, 1, 1, kind, bytes - 1, dup(fd)) == HOOP_CUDA_ERROR);
+    EXPECT(self, hoop_memfd_create("host", 65536, &host) == HOOP_OK);
+    EXPECT(self, hoop_region_import(1, 1, 1, kind, 65536, host) == HOOP_CUDA_ERROR);
+    EXPECT(self, hoop_region_import(1, 1, 1, HOOP_MEM_HOST, bytes, dup(fd)) == HOOP_REMOTE_ERROR);
+    EXPECT(self, hoop_region_use(1, 1, 1, &base, &found) == HOOP_AGAIN);
+    /* The truth; and it stays when its exporter frees it. */
+    EXPECT(self, hoop_region_import(1, 1, 1, kind, bytes, fd) == HOOP_OK);
+    EXPECT(self, hoop_region_use(1, 1, 1, &base, &found) == HOOP_OK && found == bytes);
+    seen(mine)[7] = 4711;
+    EXPECT(self, seen(base)[7] == 4711 && base != mine);
+    EXPECT(self, hoop_mem_free(mine) == HOOP_OK);
+    EXPECT(self, seen(base)[7] == 4711);
+    hoop_region_forget(1, 1, 1);
+    EXPECT(self, hoop_cuda_owns(base, &(hoop_cu_context_t){NULL}));
+    hoop_region_unuse(1, 1, 1);
+    EXPECT(self, !hoop_cuda_owns(base, &(hoop_cu_context_t){NULL}));
+    tell(self, HOOP_OK);
+}
+
+/* ---- In the parent ---- */
+
+static void start(struct family *family, int n, rank_fn *fn)
+{
+    static unsigned serial;
+    struct job job = {.fn = fn};
+    (void)snprintf(job.secret, sizeof(job.secret), "%048x%016x", (unsigned)getpid(), ++serial);
+    family_init(family, n);
+    if (!family_fork_all(family, rank_main, &job)) {
+        family_finish(family);
+        fail_msg("cannot start %d ranks: %s", n, strerror(errno));
+    }
+}
+
+static struct report hear(struct family *family, int rank)
+{
+    struct report report = {.result = -1};
+    const enum family_heard heard =
+        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
+    if (heard != FAMILY_HEARD || report.result < 0) {
+        family_finish(family);
+        fail_msg("rank %d of %d: line %d: %s", rank, family->n, -report.result, report.text);
+    }
+    return report;
+}
+
+static void end(struct family *family)
+{
+    for (int r = 0; r < family->n; r++) {
+        assert_true(family->ranks[r].pid == 0 ||
+                    family_reap(family, r, hoop_deadline_ns(PATIENCE_MS)));
+    }
+    family_finish(family);
+}
+
+static void run(int n, rank_fn *fn)
+{
+    struct family family;
+    start(&family, n, fn);
+    for (int r = 0; r < n; r++) {
+        assert_int_equal(hear(&family, r).result, HOOP_OK);
+    }
+    end(&family);
+}
+
+static void test_there(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        run(n, work_there);
+    }
+}
+
+static void test_by_host(void **state)
+{
+    (void)state;
+    run(3, work_on_two_devices);
+    run(3, work_without_mapping);
+    run(2, work_with_plain_memory);
+}
+
+static void test_import(void **state)
+{
+    (void)state;
+    run(1, import_lies);
+}
+
+/* A rank dies while kernels run: its survivors say so, and none hangs. */
+static void test_kill(void **state)
+{
+    (void)state;
+    struct family family;
+    start(&family, 3, work_until_failure);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(hear(&family, r).result, HOOP_OK);
+    }
+    usleep(120000);
+    assert_int_equal(kill(family.ranks[1].pid, SIGKILL), 0); /* and nobody reaps it */
+    for (int r = 0; r < 3; r += 2) {
+        const struct report report = hear(&family, r);
+        assert_int_equal(report.result, HOOP_REMOTE_ERROR);
+        assert_non_null(strstr(report.text, "rank 1 "));
+        assert_int_equal(hear(&family, r).result, HOOP_OK);
+    }
+    family_kill(&family, 1);
+    end(&family);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_there),
+        cmocka_unit_test(test_by_host),
+        cmocka_unit_test(test_import),
+        cmocka_unit_test(test_kill),
+    };
+    return cmocka_run_group_tests_name("device processes", tests, NULL, NULL);
+}
