@@ -13,6 +13,7 @@ import tempfile
 
 RANK = """
 import os, sys, torch, torch.distributed as dist
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14): import hoop.torch
 dist.init_process_group("hoop", init_method=sys.argv[1], world_size=int(sys.argv[2]), rank=int(sys.argv[3]))
 for count in (1, 1000, 1000000):
     tensor = torch.full((count,), dist.get_rank() + 1.0)
@@ -41,15 +42,19 @@ def imports():
     except (ImportError, OSError) as error:
         return check(False, f"torch cannot be imported: {error}",
                      "its CUDA libraries are missing: pip install torch without --no-deps")
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    check(version >= (2, 14), f"torch {torch.__version__}",
-          "before 2.14 torch does not look for backends: import hoop.torch and call "
-          "hoop.torch.register() first; not tested")
+    if before_entry_points(torch):
+        return check(True, f"torch {torch.__version__}, where a program must say `import hoop.torch` first")
+    check(True, f"torch {torch.__version__}")
     from importlib.metadata import entry_points
 
     found = any(e.name == "hoop" for e in entry_points(group="torch.distributed.backends"))
     return check(found, "torch finds the backend by its entry point",
                  "hoop's metadata is not there: install the wheel, do not copy the folder")
+
+
+def before_entry_points(torch):
+    """Torch looks for backends from 2.14 on."""
+    return tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 14)
 
 
 def machine(ranks):

@@ -34,7 +34,7 @@ def _torch() -> str:
     except ImportError:
         return "not installed"
     if tuple(int(part) for part in found.split(".")[:2]) < (2, 14):
-        return f"{found}: needs `import hoop.torch` first, and is not tested"
+        return f'{found}: init_process_group("hoop") works after `import hoop.torch`'
     return f'{found}: init_process_group("hoop") {"works" if here else "finds no entry point"}'
 
 

@@ -3,8 +3,8 @@
     torch.distributed.init_process_group("hoop")
 
 needs no import of this module with torch 2.14 and later, which finds it by an entry point. Mixed
-groups work as well: ``init_process_group("cpu:hoop,cuda:nccl")``. With torch 2.9 to 2.13 nothing of
-this is tested.
+groups work as well: ``init_process_group("cpu:hoop,cuda:nccl")``. With torch 2.9 to 2.13 a program
+says ``import hoop.torch`` first, and has hoop for all of a group's tensors.
 
 The ranks find each other once, by the store that torch has: an address and a fresh secret. After
 that the store is used by monitored_barrier() and for new groups only.
@@ -21,5 +21,7 @@ def register() -> None:
     if "HOOP" not in dist.Backend._plugins:
         dist.Backend.register_backend("hoop", create, extended_api=True, devices=["cpu"])
 
+
+register()
 
 __all__ = ["Buckets", "HoopBackend", "bucket_hook", "create", "ddp", "empty", "register"]

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Callable
 
 import torch
-from torch._C._distributed_c10d import Backend, ErrorType, Store, Work
+from torch._C._distributed_c10d import Backend, ErrorType, ProcessGroup, Store, Work
 from torch.distributed import DistBackendError
 
 from .._native import TimedOut
@@ -22,28 +22,16 @@ from ._tensors import one
 from ._verbs import Verbs
 from ._work import DONE, Job, Together, failure
 
+_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
 # torch holds the C++ half of a backend only, which calls the Python half by its name.
-_alive: set[HoopBackend] = set()
+_alive: set[Life] = set()
 
 
-def create(options: Any, backend_options: Any = None) -> HoopBackend:
-    """What torch.distributed calls for every new group, on its members."""
-    return HoopBackend(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        options.timeout,
-        options.group_id,
-    )
+class Life(Verbs):
+    """A group over one hoop comm, from its birth to its end."""
 
-
-class HoopBackend(Verbs, Backend):
-    """A process group over one hoop comm."""
-
-    def __init__(
-        self, store: Store, rank: int, size: int, timeout: timedelta, name: str = ""
-    ) -> None:
-        Backend.__init__(self, rank, size)
+    def _begin(self, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
         self._store = store
         self._timeout = timeout
         self.own, self.count, self._name = rank, size, name
@@ -58,23 +46,6 @@ class HoopBackend(Verbs, Backend):
         self._limited = False
         self._abort_hooks: dict[int, Callable[[], None]] = {}
         _alive.add(self)
-
-    # -- What it is ---------------------------------------------------------------------------
-
-    def getBackendName(self) -> str:
-        return "hoop"
-
-    @property
-    def options(self) -> Backend.Options:
-        made = Backend.Options("hoop", self._timeout)
-        made.group_name = self._name
-        return made
-
-    supports_splitting = supports_shrinking = property(lambda self: True)
-    supports_coalescing = supports_abort_hooks = property(lambda self: True)
-
-    def _get_sequence_number_for_group(self) -> int:
-        return self.sequence
 
     # -- How operations run -------------------------------------------------------------------
 
@@ -178,29 +149,6 @@ class HoopBackend(Verbs, Backend):
             return ErrorType.SUCCESS
         return ErrorType.TIMEOUT if isinstance(failed, TimedOut) else ErrorType.REMOTE_ERROR
 
-    def split(self, store: Store, ranks: list[int], opts: Any) -> HoopBackend:
-        if self.own not in ranks:
-            # A backend in Python cannot answer that there is none: torch 2.15 crashes at None.
-            raise NotImplementedError(
-                f"rank {self.own} is in no part of the split; torch has no way for a backend in "
-                "Python to say so: give every rank a part ([[0, 1], [2]]), or use new_group()"
-            )
-        name = opts.group_name if opts is not None else self._name
-        return HoopBackend(store, ranks.index(self.own), len(ranks), self._timeout, name)
-
-    def shrink(
-        self, ranks_to_exclude: list[int], shrink_flags: int = 0, opts_override: Any = None
-    ) -> HoopBackend:
-        left = [rank for rank in range(self.count) if rank not in ranks_to_exclude]
-        if self.own not in left:
-            raise ValueError(f"rank {self.own} is excluded and cannot take part in the shrink")
-        if shrink_flags:
-            self.abort()
-        self._shrinks += 1
-        name = f"shrink/{self._shrinks}/" + "-".join(map(str, ranks_to_exclude))
-        store = torch.distributed.PrefixStore(name, self._store)
-        return HoopBackend(store, left.index(self.own), len(left), self._timeout, self._name)
-
     def registerAbortHook(self, hook_id: int, hook: Callable[[], None]) -> None:
         self._abort_hooks[hook_id] = hook
 
@@ -232,3 +180,99 @@ class HoopBackend(Verbs, Backend):
             self.handle = None
             self._comm.close()
             _alive.discard(self)
+
+
+class HoopBackend(Life, Backend):
+    """What torch 2.14 and later take: the backend of a process group."""
+
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, name: str = ""
+    ) -> None:
+        Backend.__init__(self, rank, size)
+        self._begin(store, rank, size, timeout, name)
+
+    def getBackendName(self) -> str:
+        return "hoop"
+
+    @property
+    def options(self) -> Backend.Options:
+        made = Backend.Options("hoop", self._timeout)
+        made.group_name = self._name
+        return made
+
+    supports_splitting = supports_shrinking = property(lambda self: True)
+    supports_coalescing = supports_abort_hooks = property(lambda self: True)
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.sequence
+
+    def split(self, store: Store, ranks: list[int], opts: Any) -> HoopBackend:
+        if self.own not in ranks:
+            # A backend in Python cannot answer that there is none: torch 2.15 crashes at None.
+            raise NotImplementedError(
+                f"rank {self.own} is in no part of the split; torch has no way for a backend in "
+                "Python to say so: give every rank a part ([[0, 1], [2]]), or use new_group()"
+            )
+        name = opts.group_name if opts is not None else self._name
+        return HoopBackend(store, ranks.index(self.own), len(ranks), self._timeout, name)
+
+    def shrink(
+        self, ranks_to_exclude: list[int], shrink_flags: int = 0, opts_override: Any = None
+    ) -> HoopBackend:
+        left = [rank for rank in range(self.count) if rank not in ranks_to_exclude]
+        if self.own not in left:
+            raise ValueError(f"rank {self.own} is excluded and cannot take part in the shrink")
+        if shrink_flags:
+            self.abort()
+        self._shrinks += 1
+        name = f"shrink/{self._shrinks}/" + "-".join(map(str, ranks_to_exclude))
+        store = torch.distributed.PrefixStore(name, self._store)
+        return HoopBackend(store, left.index(self.own), len(left), self._timeout, self._name)
+
+
+class HoopGroup(Life, ProcessGroup):
+    """What torch 2.9 to 2.13 take, which call no Backend in Python: the process group itself. Without
+    split_group(), shrink_group() and monitored_barrier(), which are for torch's own there."""
+
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, name: str = ""
+    ) -> None:
+        ProcessGroup.__init__(self, rank, size)
+        self._description = ""
+        self._begin(store, rank, size, timeout, name)
+
+    def getBackendName(self) -> str:
+        return "hoop"
+
+    # A ProcessGroup of torch's own asks its backends, of which this has none.
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def _start_coalescing(self, _device: torch.device) -> None:
+        self.start_coalescing()
+
+    def _end_coalescing(self, _device: torch.device) -> Work:
+        return self.end_coalescing()
+
+
+_Made = HoopBackend if _TORCH >= (2, 14) else HoopGroup
+
+
+def create(options: Any, backend_options: Any = None) -> HoopBackend | HoopGroup:
+    """What torch.distributed calls for every new group, on its members."""
+    return _Made(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+    )

@@ -43,7 +43,7 @@ def bucket_hook(
     which is the pass over them that dividing takes anyway."""
     place = state.place(bucket.index(), bucket.buffer())
     torch.div(bucket.buffer(), state.group.size(), out=place)
-    future = state.group.allreduce([place]).get_future()
+    future = torch.distributed.all_reduce(place, group=state.group, async_op=True).get_future()
     return future.then(lambda done: done.value()[0])
 
 
