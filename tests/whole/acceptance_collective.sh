@@ -1,20 +1,18 @@
 #!/bin/sh
 # Whole runs of a collective's benchmark over processes and threads, shared memory, links and both: every
 # #wrong is 0, and a flipped bit is noticed.
-#     acceptance_collective.sh HOOPRUN PERF PERF_FAULTY
+#     acceptance_collective.sh HOOPRUN PERF PERF_FAULTY [N...]
+# N...: with so many ranks everything, instead of samples: transport x type x operation, and every root.
 set -u
 
 hooprun=$1 perf=$2 faulty=$3
+shift 3
 failures=0
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-unset RANK WORLD_SIZE LOCAL_RANK HOOP_ALGO HOOP_TRANSPORT HOOP_ORDER
-
-"$perf" -b 8 -e 8 -n 1 --no-bound >/dev/null 2>&1
-if [ $? = 5 ]; then
-    echo "this version does not have the operation"
-    exit 77
-fi
+unset RANK WORLD_SIZE LOCAL_RANK HOOP_ALGO HOOP_TRANSPORT HOOP_ORDER HOOP_HOSTID
+HOOP_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export HOOP_SECRET HOOP_SOCKET_IFNAME=lo
 
 # fail WHAT
 fail() {
@@ -27,7 +25,7 @@ fail() {
 run() {
     want=$1
     shift
-    timeout 120 "$@" >"$out" 2>&1
+    "$@" >"$out" 2>&1
     got=$?
     [ "$got" = "$want" ] || fail "returned $got, expected $want: $*"
 }
@@ -39,20 +37,67 @@ right() {
         END { exit n == 0 || bad > 0 }' "$out" || fail "wrong rows, or none: $*"
 }
 
-for n in 1 2 3 5; do
-    right "$hooprun" -n $n "$perf" -b 4 -e 256K -f 256 -d all -o all -n 1 -w 0 -R $((n % 3))
-    right "$hooprun" -n $n "$perf" -b 4 -e 1M -f 64 -r -1 -n 2 -R $((n % 3)) --no-bound
-done
-right env HOOP_TRANSPORT=tcp "$hooprun" -n 3 "$perf" -b 4 -e 1M -f 64 -d all -n 1 -w 0
-right "$hooprun" -n 2 "$perf" -t 4 -b 1K -e 1M -f 32 -r -1 -n 2
-right "$perf" -t 5 -b 4 -e 4M -f 32 -u 3 -R 2 -n 2 -r -1
-right "$perf" -t 2 -g 2 -m 3 -b 1K -e 1M -f 32 -n 2
-right "$hooprun" -n 3 "$perf" -b 16M -e 16M -R 2 -n 1 -w 0 -u 1
+# alone PROGRAM...: without hooprun.
+alone() {
+    timeout 300 "$@"
+}
 
-# A bit of one received chunk flips, in one of the operations that are checked.
-run 7 env HOOP_TRANSPORT=tcp HOOP_TEST_FAULT=flip:40 "$hooprun" -n 3 "$faulty" \
-    -b 1M -e 1M -n 1 -w 0 -c 20
-awk '$1 ~ /^[0-9]+$/ && $9 + $13 > 0 { found = 1 } END { exit !found }' "$out" ||
-    fail "no row counts wrong elements"
+# ranks N shm|ring|tcp|mixed PROGRAM...: ring: links in shared memory; mixed: odd ranks count as on
+# another machine.
+ranks() {
+    n=$1 over=$2
+    shift 2
+    # shellcheck disable=SC2016
+    case $over in
+    shm) timeout 300 "$hooprun" -n "$n" "$@" ;;
+    ring) HOOP_ALGO=ring timeout 300 "$hooprun" -n "$n" "$@" ;;
+    tcp) HOOP_TRANSPORT=tcp timeout 300 "$hooprun" -n "$n" "$@" ;;
+    mixed)
+        timeout 300 "$hooprun" -n "$n" \
+            sh -c 'unset LOCAL_WORLD_SIZE; HOOP_HOSTID=$((RANK % 2)) exec "$@"' - "$@"
+        ;;
+    esac
+}
+
+# noticed N OVER: a bit of one received chunk flips, in one of the operations that are checked.
+noticed() {
+    HOOP_TEST_FAULT=flip:40
+    export HOOP_TEST_FAULT
+    run 7 ranks "$1" "$2" "$faulty" -b 1M -e 1M -n 1 -w 0 -c 20
+    unset HOOP_TEST_FAULT
+    awk '$1 ~ /^[0-9]+$/ && $9 + $13 > 0 { found = 1 } END { exit !found }' "$out" ||
+        fail "no row counts wrong elements: $1 ranks, $2"
+}
+
+# everything N
+everything() {
+    for over in shm tcp mixed; do
+        right ranks "$1" $over "$perf" -b 4 -e 256K -f 256 -d all -o all -n 1 -w 0 -R $(($1 % 3)) --no-bound
+        right ranks "$1" $over "$perf" -b 4 -e 1M -f 64 -r -1 -n 2 -R $(($1 % 3)) --no-bound
+    done
+    for over in ring tcp mixed; do
+        [ "$1" = 1 ] || noticed "$1" $over
+    done
+}
+
+if [ $# != 0 ]; then
+    for count; do
+        everything "$count"
+    done
+    [ "$failures" = 0 ]
+    exit
+fi
+
+for n in 1 2 3 5; do
+    right ranks $n shm "$perf" -b 4 -e 256K -f 256 -d all -o all -n 1 -w 0 -R $((n % 3))
+    right ranks $n shm "$perf" -b 4 -e 1M -f 64 -r -1 -n 2 -R $((n % 3)) --no-bound
+done
+right ranks 3 tcp "$perf" -b 4 -e 1M -f 64 -d all -n 1 -w 0
+right ranks 5 mixed "$perf" -b 4 -e 1M -f 64 -r -1 -n 1 -w 0 --no-bound
+right ranks 2 shm "$perf" -t 4 -b 1K -e 1M -f 32 -r -1 -n 2
+right alone "$perf" -t 5 -b 4 -e 4M -f 32 -u 3 -R 2 -n 2 -r -1
+right alone "$perf" -t 2 -g 2 -m 3 -b 1K -e 1M -f 32 -n 2
+right ranks 3 shm "$perf" -b 16M -e 16M -R 2 -n 1 -w 0 -u 1
+noticed 3 tcp
 
 [ "$failures" = 0 ]
