@@ -255,6 +255,7 @@ def asynchronous(rank, size):
     # One thread completes all futures of the process, and none belongs to a group.
     ours = [thread.name for thread in threading.enumerate() if "hoop" in thread.name]
     assert ours == ["hoop futures"], ours
+    dist.all_reduce(kept, async_op=True)  # the group's end waits for it
 
 
 @job

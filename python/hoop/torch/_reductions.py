@@ -111,14 +111,13 @@ def reduce_scatter_list(
 
 def _known(group: Ranks, tensor: torch.Tensor, reduce_op: Any):
     """Datatype, width, operation and what to call afterwards; None: to be folded, which will do."""
-    op = reduce_op.op
-    if op == PREMUL_SUM:
+    found = reduced(tensor.dtype, reduce_op)
+    if found is not None:
+        return (*found, nothing)
+    if reduce_op.op == PREMUL_SUM:
         return _premul(group, tensor, reduce_op.factor)
-    found = reduced(tensor.dtype, op)
-    if found is None:
-        check_fold(tensor.dtype, op)
-        return None
-    return (*found, nothing)
+    check_fold(tensor.dtype, reduce_op.op)
+    return None
 
 
 def _premul(group: Ranks, tensor: torch.Tensor, factor: Any):

@@ -59,13 +59,14 @@ def moved(tensor: torch.Tensor) -> tuple[int, int]:
     return int(Datatype.UINT8), tensor.dtype.itemsize
 
 
-def reduced(dtype: torch.dtype, op: _RedOp) -> tuple[int, int, int] | None:
+def reduced(dtype: torch.dtype, reduce_op: ReduceOp) -> tuple[int, int, int] | None:
     """Datatype, elements per element and operation for a reduction that hoop does itself. None:
     it is done by fold(), after everybody's input has come."""
     datatype = REDUCED.get(dtype)
     if datatype is not None:
-        number = OPS.get(op)
+        number = OPS_BY_HASH.get(hash(reduce_op))
         return None if number is None else (datatype, 1, number)
+    op = reduce_op.op
     if dtype is torch.bool:
         number = _BOOL.get(op)
         return None if number is None else (int(Datatype.UINT8), 1, number)
