@@ -16,12 +16,6 @@ static void alltoall_shape(size_t bytes, size_t type_bytes, int nranks, int rank
     };
 }
 
-/* Every rank reads all of its input and writes all of its output. */
-static double alltoall_traffic(int nranks)
-{
-    return 2.0 * nranks;
-}
-
 static struct perf_origin alltoall_origin(const struct perf_case *data, size_t count, int rank,
                                           int block)
 {
@@ -39,7 +33,7 @@ static const struct perf_collective alltoall = {
     .not_in_place = true,
     .shape = alltoall_shape,
     .bus_factor = perf_bus_others,
-    .traffic = alltoall_traffic,
+    .traffic = perf_traffic_both,
     .origin = alltoall_origin,
     .start = alltoall_start,
 };

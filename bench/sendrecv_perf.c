@@ -1,27 +1,6 @@
 /* The send and receive benchmark: what is particular to this collective. */
 #include "perf/perf.h"
 
-static void sendrecv_shape(size_t bytes, size_t type_bytes, int nranks, int rank, int root,
-                           struct perf_shape *ret)
-{
-    (void)nranks;
-    (void)rank;
-    (void)root;
-    const size_t count = perf_count_whole(bytes, type_bytes);
-    *ret = (struct perf_shape){
-        .bytes = count * type_bytes,
-        .count = count,
-        .send_count = count,
-        .recv_count = count,
-    };
-}
-
-/* Every rank reads its input and writes its output. */
-static double sendrecv_traffic(int nranks)
-{
-    return 2.0 * nranks;
-}
-
 /* Every rank sends to the next one and receives from the one before. */
 static struct perf_origin sendrecv_origin(const struct perf_case *data, size_t count, int rank,
                                           int block)
@@ -46,9 +25,9 @@ static const struct perf_collective sendrecv = {
     .program = "sendrecv_perf",
     .not_in_place = true,
     .grouped = true,
-    .shape = sendrecv_shape,
+    .shape = perf_shape_whole,
     .bus_factor = perf_bus_once,
-    .traffic = sendrecv_traffic,
+    .traffic = perf_traffic_both,
     .origin = sendrecv_origin,
     .start = sendrecv_start,
 };

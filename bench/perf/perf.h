@@ -96,6 +96,13 @@ size_t perf_count_whole(size_t bytes, size_t type_bytes);
  */
 size_t perf_count_part(size_t bytes, size_t type_bytes, int nranks);
 
+/* Every rank sends and receives the whole of it. */
+void perf_shape_whole(size_t bytes, size_t type_bytes, int nranks, int rank, int root,
+                      struct perf_shape *ret);
+
+/* Traffic where every rank reads all of its input and writes all of its output: 2n. */
+double perf_traffic_both(int nranks);
+
 /* Bus factors: 1, (n-1)/n. */
 double perf_bus_once(int nranks);
 double perf_bus_others(int nranks);

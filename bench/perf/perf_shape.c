@@ -11,6 +11,26 @@ size_t perf_count_part(size_t bytes, size_t type_bytes, int nranks)
     return bytes / type_bytes / (size_t)nranks & ~(16 / type_bytes - 1);
 }
 
+void perf_shape_whole(size_t bytes, size_t type_bytes, int nranks, int rank, int root,
+                      struct perf_shape *ret)
+{
+    (void)nranks;
+    (void)rank;
+    (void)root;
+    const size_t count = perf_count_whole(bytes, type_bytes);
+    *ret = (struct perf_shape){
+        .bytes = count * type_bytes,
+        .count = count,
+        .send_count = count,
+        .recv_count = count,
+    };
+}
+
+double perf_traffic_both(int nranks)
+{
+    return 2.0 * nranks;
+}
+
 double perf_bus_once(int nranks)
 {
     (void)nranks;
