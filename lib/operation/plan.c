@@ -162,13 +162,20 @@ static bool plan_links_can(const struct hoop_agreement *agreed, const struct hoo
     return algo != HOOP_ALGO_RING || plan_ring_can(plan);
 }
 
+/* A message over RDMA costs no CPU to speak of. */
+static enum hoop_cost_class plan_links_class(const struct hoop_agreement *agreed)
+{
+    const bool rdma = agreed->transport == HOOP_TRANSPORT_RDMA ||
+                      (agreed->transport == HOOP_TRANSPORT_AUTO && agreed->no_rdma == 0);
+    return agreed->oversubscribed && !rdma ? HOOP_COST_LINKS_OVERSUBSCRIBED : HOOP_COST_LINKS;
+}
+
 static uint64_t plan_links_cost(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
                                 enum hoop_algo algo)
 {
     struct hoop_plan with = *plan;
     with.algo = algo;
-    return hoop_cost(agreed->oversubscribed ? HOOP_COST_LINKS_OVERSUBSCRIBED : HOOP_COST_LINKS,
-                     &with, agreed->chunk_bytes);
+    return hoop_cost(plan_links_class(agreed), &with, agreed->chunk_bytes);
 }
 
 /* Beyond HOOP_BRUCK_BYTES nobody sends everybody a copy, as long as there is another way. */
