@@ -38,27 +38,18 @@ struct sum_state {
 typedef void sum_blocks_fn(const uint8_t *data, size_t blocks, const uint8_t *last,
                            struct sum_state *ret);
 
-/* Odd numbers without a pattern: from the golden ratio, and from pi. */
-#define SUM_MULTIPLIER 0x9e3779b97f4a7c15ull
-#define SUM_SEED 0x243f6a8885a308d3ull
-
-static inline uint64_t sum_mix(uint64_t state, uint64_t value)
-{
-    state = (state ^ value) * SUM_MULTIPLIER;
-    return state ^ (state >> 32);
-}
-
 /* The columns side by side, because a multiplication takes its time; then one after the other. */
 static uint64_t sum_finish(const struct sum_state *sum, size_t bytes)
 {
     uint64_t columns[SUM_COLUMNS];
     for (size_t i = 0; i < SUM_COLUMNS; i++) {
-        const uint64_t low = sum_mix(sum_mix(SUM_SEED, sum->a[i]), sum->b[i]);
-        columns[i] = sum_mix(sum_mix(low, sum->c[i]), sum->d[i]);
+        const uint64_t low =
+            hoop_checksum_mix(hoop_checksum_mix(HOOP_CHECKSUM_SEED, sum->a[i]), sum->b[i]);
+        columns[i] = hoop_checksum_mix(hoop_checksum_mix(low, sum->c[i]), sum->d[i]);
     }
-    uint64_t state = sum_mix(SUM_SEED, bytes);
+    uint64_t state = hoop_checksum_mix(HOOP_CHECKSUM_SEED, bytes);
     for (size_t i = 0; i < SUM_COLUMNS; i++) {
-        state = sum_mix(state, columns[i]);
+        state = hoop_checksum_mix(state, columns[i]);
     }
     return state;
 }
@@ -73,24 +64,6 @@ static uint64_t sum_run(sum_blocks_fn *sum_blocks, const uint8_t *data, size_t b
     }
     sum_blocks(data, bytes / SUM_BLOCK_BYTES, left > 0 ? last : NULL, &state);
     return sum_finish(&state, bytes);
-}
-
-uint64_t hoop_checksum_few(uint64_t state, const void *data, size_t bytes)
-{
-    const uint8_t *at = data;
-    uint64_t word = 0;
-    size_t left = bytes;
-    state = sum_mix(state ^ SUM_SEED, bytes);
-    for (; left >= sizeof(word); left -= sizeof(word), at += sizeof(word)) {
-        memcpy(&word, at, sizeof(word));
-        state = sum_mix(state, word);
-    }
-    if (left > 0) {
-        word = 0;
-        memcpy(&word, at, left);
-        state = sum_mix(state, word);
-    }
-    return state;
 }
 
 /* Two columns in a register that any CPU has. */

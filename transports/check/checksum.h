@@ -13,15 +13,42 @@
 
 #include "base/settings.h"
 #include <stdbool.h>
+#include <string.h>
 
 /* Of any bytes at any address; data may be NULL if bytes is 0. Thread-safe. */
 uint64_t hoop_checksum(enum hoop_check check, const void *data, size_t bytes);
 
+/* Odd numbers without a pattern: from the golden ratio, and from pi. */
+#define HOOP_CHECKSUM_MULTIPLIER 0x9e3779b97f4a7c15ull
+#define HOOP_CHECKSUM_SEED 0x243f6a8885a308d3ull
+
+static inline uint64_t hoop_checksum_mix(uint64_t state, uint64_t value)
+{
+    state = (state ^ value) * HOOP_CHECKSUM_MULTIPLIER;
+    return state ^ (state >> 32);
+}
+
 /*
  * Of few bytes, at a few instructions for each word: every word goes through the state by a step
- * that can be undone. state: 0, or what was returned for the bytes before. Thread-safe.
+ * that can be undone. state: 0, or what was returned for the bytes before.
  */
-uint64_t hoop_checksum_few(uint64_t state, const void *data, size_t bytes);
+static inline uint64_t hoop_checksum_few(uint64_t state, const void *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    uint64_t word = 0;
+    size_t left = bytes;
+    state = hoop_checksum_mix(state ^ HOOP_CHECKSUM_SEED, bytes);
+    for (; left >= sizeof(word); left -= sizeof(word), at += sizeof(word)) {
+        memcpy(&word, at, sizeof(word));
+        state = hoop_checksum_mix(state, word);
+    }
+    if (left > 0) {
+        word = 0;
+        memcpy(&word, at, left);
+        state = hoop_checksum_mix(state, word);
+    }
+    return state;
+}
 
 /* "sum", "crc32c", "off", "mac"; "unknown" for anything else, which a peer may have sent. */
 const char *hoop_check_name(uint32_t check);

@@ -1,6 +1,6 @@
 /*
  * Links over RDMA: birth, end, and what the device says meanwhile. rdma_ends.c has the two ends at
- * work, rdma_port.c the choice of a port, verbs.c the calls. docs/inside/rdma.md has the whole.
+ * work, rdma_port.c the choice of a port, verbs.c the calls. docs/rdma.md has the whole.
  *
  * A receiver's end is connected by bind and then says so through the control plane (say_bound):
  * what is sent to a queue that is not connected yet is lost, and sent again only after a long time.

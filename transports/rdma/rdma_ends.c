@@ -67,12 +67,12 @@ static struct hoop_verbs_work rdma_word_work(struct hoop_rdma_link *rdma, uint32
 }
 
 /* The slot's bytes from `at` on, or as many as one write may have. */
-static struct hoop_verbs_work rdma_piece(const struct hoop_rdma_link *rdma, const uint8_t *slot,
-                                         size_t bytes, size_t at)
+static void rdma_piece(const struct hoop_rdma_link *rdma, const uint8_t *slot, size_t bytes,
+                       size_t at, struct hoop_verbs_work *ret)
 {
     const size_t left = bytes - at;
     const uint32_t piece = left < rdma->cut_bytes ? (uint32_t)left : rdma->cut_bytes;
-    return (struct hoop_verbs_work){
+    *ret = (struct hoop_verbs_work){
         .data = slot + at,
         .bytes = piece,
         .local_key = rdma->key.local_key,
@@ -110,7 +110,7 @@ bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64
             }
             filled = 0;
         }
-        works[filled++] = rdma_piece(rdma, slot, bytes, at);
+        rdma_piece(rdma, slot, bytes, at, &works[filled++]);
     }
     if (filled > 0 && rdma->immediate) {
         works[filled - 1].word = word;
