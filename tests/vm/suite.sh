@@ -100,10 +100,17 @@ types() {
         complain "wrong elements"
 }
 
+# logged SECONDS COMMAND...: with what the ranks log of links behind the output, not among its lines.
+logged() {
+    run "$1" env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net HOOP_DEBUG_FILE="$work/log.%p" "${@:2}"
+    cat "$work"/log.* >>"$work/out"
+    rm -f "$work"/log.*
+}
+
 # Two hosts of two ranks, by themselves: shared memory inside, rdma between.
 two_levels() {
     # shellcheck disable=SC2016
-    run 100 env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net "$hooprun" -n 4 sh -c '
+    logged 100 "$hooprun" -n 4 sh -c '
         export HOOP_HOSTID=host$((RANK / 2)) HOOP_LOCAL_SIZE=2 HOOP_IB_HCA=rxe$((RANK / 2))
         exec "$@"' sh "$perf/all_reduce_perf" -b 8 -e 100K -f 100 -n 1 -w 0 -c 1 --no-bound
     table 3
@@ -113,7 +120,7 @@ two_levels() {
 # One host has none: all go by tcp.
 one_without() {
     # shellcheck disable=SC2016
-    run 100 env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net "$hooprun" -n 2 sh -c '
+    logged 100 "$hooprun" -n 2 sh -c '
         [ $RANK = 0 ] && export HOOP_IB_HCA=rxe0
         export HOOP_HOSTID=host$RANK HOOP_LOCAL_SIZE=1
         exec "$@"' sh "$perf/all_reduce_perf" -b 8 -e 8 -n 1 -w 0 -c 1 --no-bound
