@@ -99,7 +99,7 @@ struct hoop_roster {
     uint32_t here;          /* how many of the ranks are on this one */
     uint64_t dead_after_ms; /* the smallest of all ranks */
     bool need_fence;        /* some process has no membarrier: publishers fence themselves */
-    bool oversubscribed;    /* some rank would, were all ranks on its machine */
+    bool oversubscribed;    /* some rank has fewer CPUs than it may have ranks beside it */
     bool no_rdma;           /* some rank has none */
     void
         *segment; /* this machine's shared memory, mapped, zeroed at birth, not inherited by fork */
