@@ -1,13 +1,14 @@
 #!/bin/sh
 # Whole runs of a collective's benchmark over processes and threads, shared memory, links and both: every
 # #wrong is 0, and a flipped bit is noticed.
-#     acceptance_collective.sh HOOPRUN PERF PERF_FAULTY [N...]
-# N...: with so many ranks everything, instead of samples: transport x type x operation, and every root.
+#     acceptance_collective.sh HOOPRUN PERF PERF_FAULTY [N|large...]
+# N: with so many ranks everything, instead of samples: transport x type x operation, and every root.
+# large: more than 4 GiB between two ranks, over shared memory and TCP; needs 20 GiB of memory.
 set -u
 
 hooprun=$1 perf=$2 faulty=$3
 shift 3
-failures=0
+failures=0 patience=300
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 unset RANK WORLD_SIZE LOCAL_RANK HOOP_ALGO HOOP_TRANSPORT HOOP_ORDER HOOP_HOSTID
@@ -39,7 +40,7 @@ right() {
 
 # alone PROGRAM...: without hooprun.
 alone() {
-    timeout 300 "$@"
+    timeout $patience "$@"
 }
 
 # ranks N shm|ring|tcp|mixed PROGRAM...: ring: links in shared memory; mixed: odd ranks count as on
@@ -49,11 +50,11 @@ ranks() {
     shift 2
     # shellcheck disable=SC2016
     case $over in
-    shm) timeout 300 "$hooprun" -n "$n" "$@" ;;
-    ring) HOOP_ALGO=ring timeout 300 "$hooprun" -n "$n" "$@" ;;
-    tcp) HOOP_TRANSPORT=tcp timeout 300 "$hooprun" -n "$n" "$@" ;;
+    shm) timeout $patience "$hooprun" -n "$n" "$@" ;;
+    ring) HOOP_ALGO=ring timeout $patience "$hooprun" -n "$n" "$@" ;;
+    tcp) HOOP_TRANSPORT=tcp timeout $patience "$hooprun" -n "$n" "$@" ;;
     mixed)
-        timeout 300 "$hooprun" -n "$n" \
+        timeout $patience "$hooprun" -n "$n" \
             sh -c 'unset LOCAL_WORLD_SIZE; HOOP_HOSTID=$((RANK % 2)) exec "$@"' - "$@"
         ;;
     esac
@@ -80,9 +81,15 @@ everything() {
     done
 }
 
+large() {
+    patience=3600
+    right ranks 2 shm "$perf" -b 4608M -e 4608M -d uint8 -n 1 -w 0 --no-bound
+    right ranks 2 tcp "$perf" -b 4608M -e 4608M -d uint8 -n 1 -w 0 --no-bound
+}
+
 if [ $# != 0 ]; then
-    for count; do
-        everything "$count"
+    for what; do
+        if [ "$what" = large ]; then large; else everything "$what"; fi
     done
     [ "$failures" = 0 ]
     exit
