@@ -61,6 +61,14 @@ class Torch(unittest.TestCase):
         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
         self.assertIn("PyTorch over hoop works here", said.stdout)
 
+    def test_exit_with_futures_under_way(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [subprocess.Popen([sys.executable, HERE / "torch_exit.py", f"file://{folder}/store", str(r)],
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                     for r in range(2)]
+            said = [rank.communicate(timeout=240)[0] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], "".join(said)[-6000:])
+
     def test_collectives(self):
         self.job("torch_jobs", "collectives", 3)
 

@@ -8,6 +8,7 @@ for, the waiter. That is one thread of the process, asleep on the streams' descr
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import threading
@@ -152,7 +153,8 @@ class Queue:
 
 class Waiter:
     """The thread that ends jobs for which nobody waits; made at the first of them. A queue is
-    watched until its next ticket, and again as long as a future waits for one."""
+    watched until its next ticket, and again as long as a future waits for one. The thread is gone before
+    the interpreter is: that would end it in the middle of a future's C++, and so the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -163,13 +165,25 @@ class Waiter:
         fd = queue.fd
         with self._lock:
             if self._poll is None:
-                self._poll = select.epoll()
-                threading.Thread(target=self._run, name="hoop futures", daemon=True).start()
+                self._start()
             if self._queues.get(fd) is queue:
                 self._poll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
             else:
                 self._queues[fd] = queue
                 self._poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _start(self) -> None:
+        self._poll = select.epoll()
+        self._end, bell = os.pipe()
+        self._poll.register(self._end, select.EPOLLIN)
+        thread = threading.Thread(target=self._run, name="hoop futures", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            os.close(bell)
+            thread.join(10)
+
+        atexit.register(stop)
 
     def forget(self, fd: int) -> None:
         with self._lock:
@@ -179,6 +193,8 @@ class Waiter:
     def _run(self) -> None:
         while True:
             for fd, _ in self._poll.poll():
+                if fd == self._end:
+                    return
                 self._ready(fd)
 
     def _ready(self, fd: int) -> None:
