@@ -422,6 +422,7 @@ static bool operation_runs_on_device(struct hoop_operation *operation)
         /* In one process contexts are told apart, too: what is plain memory belongs to one. */
         const uint64_t context = (uintptr_t)operation->staging.context;
         operation->device = operation->staging.device ^ (operation->env.one_process ? context : 0);
+        operation->device += operation->device == 0; /* 0 is the host */
         operation->state = OP_FETCH;
     } else if (result != HOOP_OK) {
         hoop_failure_take(&operation->failure, result, (int)board->me);

@@ -127,6 +127,9 @@ static void staging_free_stuck(void)
 
 static void staging_drop(struct hoop_staging *staging)
 {
+    if (staging->context == NULL) {
+        return;
+    }
     pthread_mutex_lock(&stuck_lock);
     staging_free_stuck();
     if (staging->state == HOOP_STAGING_IDLE || hoop_staging_poll(staging) == HOOP_OK) {

@@ -312,6 +312,21 @@ static void test_nothing_is_left(void **state)
     assert_int_equal(pinned_after, pinned);
 }
 
+/* A comm that meets no device leaves nothing behind, and says nothing either. */
+static void test_unused(void **state)
+{
+    (void)state;
+    make();
+    assert_int_equal(hoop_comm_destroy(NULL), HOOP_OK);
+    const char *before = hoop_get_last_error(NULL);
+    char text[512];
+    strncpy(text, before, sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    end_comms();
+    assert_string_equal(hoop_get_last_error(NULL), text);
+    end();
+}
+
 /* ---- Mistakes ---- */
 
 static void test_refused(void **state)
@@ -445,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_device_scalar),
         ON_DEVICE(test_nothing_is_left),
         BY_HOST(test_nothing_is_left),
+        cmocka_unit_test(test_unused),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_refused_launch),
         ON_DEVICE(test_broken),
