@@ -258,7 +258,7 @@ typedef struct {
     int op_timeout_ms;     /* an operation fails after this; 0 = never; default 600000 */
     int dead_after_ms;     /* a stopped process counts as dead after this; default 5000 */
     const char *algo;      /* as HOOP_ALGO: "auto", "direct", "ring", ...; all ranks the same */
-    const char *comm_name; /* appears in messages; copied; up to 31 characters */
+    const char *comm_name; /* appears in messages; copied; up to 127 bytes */
 } hoop_config_t;
 
 #define HOOP_CONFIG_MAGIC 0x686f6f70u /* "hoop" */

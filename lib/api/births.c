@@ -66,6 +66,19 @@ static hoop_result_t births_config(const hoop_config_t *config, hoop_config_t *r
     return HOOP_OK;
 }
 
+static hoop_result_t births_name(const char *name, char ret[HOOP_COMM_NAME_BYTES])
+{
+    const size_t length = strlen(name);
+    if (length >= HOOP_COMM_NAME_BYTES) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "config.comm_name has %zu bytes, expected at most %d: '%.40s...'", length,
+                          HOOP_COMM_NAME_BYTES - 1, name);
+    }
+    memset(ret, 0, HOOP_COMM_NAME_BYTES);
+    memcpy(ret, name, length);
+    return HOOP_OK;
+}
+
 /* What the config says, over what *ret has. */
 static hoop_result_t births_apply(const hoop_config_t *config, struct hoop_comm_options *ret)
 {
@@ -87,10 +100,12 @@ static hoop_result_t births_apply(const hoop_config_t *config, struct hoop_comm_
         }
     }
     if (full.comm_name != NULL) {
-        memset(ret->name, 0, sizeof(ret->name));
-        strncpy(ret->name, full.comm_name, sizeof(ret->name) - 1);
+        result = births_name(full.comm_name, ret->name);
     }
-    result = births_milliseconds("init_timeout_ms", full.init_timeout_ms, 1, &ret->init_timeout_ms);
+    if (result == HOOP_OK) {
+        result =
+            births_milliseconds("init_timeout_ms", full.init_timeout_ms, 1, &ret->init_timeout_ms);
+    }
     if (result == HOOP_OK) {
         result = births_milliseconds("op_timeout_ms", full.op_timeout_ms, 0, &ret->op_timeout_ms);
     }

@@ -21,6 +21,8 @@ static inline size_t hoop_page_bytes(void)
 #define HOOP_MAX_RANKS 4096u
 /* Names of hosts, sockets and rendezvous: C strings. */
 #define HOOP_NAME_BYTES 64
+/* The name of a comm: also a C string. */
+#define HOOP_COMM_NAME_BYTES 128
 /* Descriptors that travel with one message. */
 #define HOOP_MAX_FDS 32u
 

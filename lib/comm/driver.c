@@ -15,7 +15,7 @@
 
 static void driver_write_history(const struct hoop_comm *comm)
 {
-    char who[64];
+    char who[HOOP_COMM_NAME_BYTES + 32];
     snprintf(who, sizeof(who), "rank %u%s%s", comm->rank, comm->name[0] != '\0' ? " of " : "",
              comm->name);
     hoop_history_dump(&comm->history, who);

@@ -31,11 +31,10 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 3u
+#define HOOP_FRAME_VERSION 4u
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
-#define HOOP_FRAME_COMM_NAME_BYTES 32
 #define HOOP_FRAME_BLOB_BYTES 128
 #define HOOP_FRAME_WHY_BYTES 160
 
@@ -140,7 +139,7 @@ struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
     struct hoop_agreement agreed;
     char host[HOOP_NAME_BYTES];
     char listener[HOOP_NAME_BYTES];
-    char comm_name[HOOP_FRAME_COMM_NAME_BYTES];
+    char comm_name[HOOP_COMM_NAME_BYTES];
 };
 
 struct hoop_frame_roster { /* with the segment's descriptor, on one machine */

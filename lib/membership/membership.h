@@ -32,8 +32,6 @@
 #include "runtime/service.h"
 #include "transports/blob.h"
 
-#define HOOP_COMM_NAME_BYTES 32
-
 /* What the comm wants to hear. Called on the service thread, while the member exists; must not
  * block and not call back into bootstrap. */
 struct hoop_member_events {

@@ -239,7 +239,7 @@ def config(
         op_timeout_ms=milliseconds(op_timeout),
         dead_after_ms=milliseconds(dead_after),
         algo=algo.encode() if algo else None,
-        comm_name=name.encode()[:31] if name else None,
+        comm_name=name.encode() if name else None,
     )
 
 

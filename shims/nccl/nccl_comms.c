@@ -1,6 +1,7 @@
 /* Communicators: how they come to be, and their ends. */
 #include "nccl/nccl_shim.h"
 
+#include <stdio.h>
 #include <string.h>
 
 _Static_assert(sizeof(ncclUniqueId) == sizeof(hoop_unique_id_t), "a token is a token");
@@ -24,6 +25,7 @@ static hoop_unique_id_t comms_token(const ncclUniqueId *id)
 static ncclResult_t comms_config(const ncclConfig_t *config, hoop_config_t *ret,
                                  const hoop_config_t **ret_used)
 {
+    static _Thread_local char name[128]; /* the most that hoop takes; NCCL has no limit */
     *ret_used = NULL;
     if (config == NULL) {
         return ncclSuccess;
@@ -37,8 +39,9 @@ static ncclResult_t comms_config(const ncclConfig_t *config, hoop_config_t *ret,
     if (HAS(config, blocking) && config->blocking != NCCL_CONFIG_UNDEF_INT) {
         ret->blocking = config->blocking;
     }
-    if (HAS(config, commName)) {
-        ret->comm_name = config->commName;
+    if (HAS(config, commName) && config->commName != NULL) {
+        (void)snprintf(name, sizeof(name), "%s", config->commName);
+        ret->comm_name = name;
     }
     *ret_used = ret;
     return ncclSuccess;

@@ -206,7 +206,7 @@ static void test_wrong_form(void **state)
         f.header.reserved = 0;
         f.header.version++;
         assert_int_equal(hoop_frame_check(&f, bytes, fds, &failure), HOOP_MISMATCH);
-        assert_non_null(strstr(failure.text, "version 4, this process speaks 3"));
+        assert_non_null(strstr(failure.text, "version 5, this process speaks 4"));
     }
     make(&f, HOOP_FRAME_GO);
     f.header.type = HOOP_FRAME_TYPE_COUNT;

@@ -27,6 +27,7 @@ def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str
         store.set(key, token)
     else:
         token = UniqueId(store.get(key))
+    name = name.encode()[:127].decode(errors="ignore")  # torch makes names of any length
     comm = Comm(id=token, size=size, rank=rank, init_timeout=timeout, op_timeout=timeout, name=name)
     if rank == 0:
         try:
