@@ -658,9 +658,12 @@ HOOP_API hoop_result_t hoop_stream_wait_ticket(hoop_stream_t stream, hoop_ticket
 /* ---- Looking inside ------------------------------------------------------------------------ */
 
 /*
- * State of a comm (comm NULL: of the process) as one JSON object, written to buf with a NUL if
- * it fits in bytes. *needed gets the bytes it takes, NUL included; HOOP_INVALID_ARGUMENT when
- * that is more than bytes. buf may be NULL with bytes 0, to ask. Does not block.
+ * State of a comm (comm NULL: of the process, with its streams) as one JSON object, written to buf
+ * with a NUL if it fits in bytes. Of a comm: its ranks and last operations, and under "waiting" the
+ * operation that waits now, for what of which rank, and for how many ms: from another thread, this
+ * says why a call does not return. *needed gets the bytes it takes, NUL included;
+ * HOOP_INVALID_ARGUMENT when that is more than bytes. buf may be NULL with bytes 0, to ask. Does
+ * not block.
  */
 HOOP_API hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *needed);
 

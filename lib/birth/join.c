@@ -294,7 +294,8 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     comm->agreed.oversubscribed = roster->oversubscribed;
     comm->agreed.no_rdma = roster->no_rdma;
     comm->spin_ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
-    comm->roomy = comm->spin_ns != 0 && 2 * join_local_ranks(roster->here) <= hoop_usable_cpus();
+    comm->spins = comm->spin_ns != 0;
+    comm->roomy = comm->spins && 2 * join_local_ranks(roster->here) <= hoop_usable_cpus();
     result = join_prepare(comm, roster);
     if (result != HOOP_OK) {
         return result;

@@ -90,6 +90,18 @@ hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_reque
                 : HOOP_OK;
 }
 
+hoop_result_t hoop_comm_look_state(const struct hoop_comm *comm, struct hoop_failure *ret)
+{
+    const int code = atomic_load_explicit(&comm->failed, memory_order_acquire);
+    if (code == HOOP_OK) {
+        return hoop_comm_is_ready(comm) ? hoop_board_failure(&comm->board, ret) : HOOP_OK;
+    }
+    if (ret != NULL) {
+        *ret = comm->failure;
+    }
+    return (hoop_result_t)code;
+}
+
 hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret)
 {
     if (hoop_is_forked()) {
@@ -101,21 +113,13 @@ hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret)
         }
         return forked;
     }
-    if (atomic_load_explicit(&comm->failed, memory_order_acquire) == HOOP_OK) {
-        pthread_mutex_lock(&comm->look_lock);
-        const bool over = comm->over;
-        const hoop_result_t state =
-            over || !hoop_comm_is_ready(comm) ? HOOP_OK : hoop_board_failure(&comm->board, ret);
-        pthread_mutex_unlock(&comm->look_lock);
-        if (!over) {
-            return state;
-        }
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) != HOOP_OK) {
+        return hoop_comm_look_state(comm, ret);
     }
-    const int code = atomic_load_explicit(&comm->failed, memory_order_acquire);
-    if (ret != NULL) {
-        *ret = comm->failure;
-    }
-    return (hoop_result_t)code;
+    pthread_mutex_lock(&comm->look_lock);
+    const hoop_result_t state = hoop_comm_look_state(comm, ret);
+    pthread_mutex_unlock(&comm->look_lock);
+    return state;
 }
 
 bool hoop_comm_left(void *arg, uint32_t rank)

@@ -70,6 +70,7 @@ struct hoop_comm {
     struct hoop_history history;
     bool spans;       /* several machines: others hear of failures by control connections only */
     uint64_t spin_ns; /* see struct hoop_wait; 0: ranks outnumber CPUs */
+    bool spins;       /* spin_ns is not 0; any thread, from the birth on */
     bool roomy;       /* there are two CPUs for every rank here */
     /* With fewer elements a call calls the system only in hoop_wait(). */
     uint64_t small_counts[HOOP_COLL_COUNT + 1];
@@ -149,6 +150,9 @@ void hoop_comm_publish(struct hoop_comm *comm, const struct hoop_failure *failur
 /* HOOP_OK or the failure that ended the comm, with its sentence in *ret (may be NULL). Any thread;
  * does not wait. */
 hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret);
+
+/* The same in a process that has not forked; the caller has look_lock. */
+hoop_result_t hoop_comm_look_state(const struct hoop_comm *comm, struct hoop_failure *ret);
 
 /* The time that the cost model gives an operation. HOOP_INVALID_USAGE: the comm was aborted. */
 hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_request *request,

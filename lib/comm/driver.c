@@ -133,6 +133,8 @@ enum hoop_poll hoop_driver_poll(void *arg, bool look)
     }
     uint32_t rank = 0;
     driver_report_if_asked(comm);
+    const enum hoop_awaited_what awaited = hoop_operation_awaited(operation, &rank);
+    hoop_history_look(&comm->history, awaited, rank);
     const bool failed = atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
     const bool left = !failed && driver_awaits_the_left(comm, &rank);
     if (!failed && (!left || driver_link_may_come(comm))) {
@@ -156,7 +158,9 @@ enum hoop_poll hoop_driver_poll(void *arg, bool look)
     return HOOP_POLL_DONE;
 }
 
-static void driver_begin(struct hoop_comm *comm, const struct hoop_request *request)
+/* This and the end below are inside every small operation. */
+static inline __attribute__((always_inline)) void driver_begin(struct hoop_comm *comm,
+                                                               const struct hoop_request *request)
 {
     atomic_store_explicit(&comm->waiting, 1, memory_order_relaxed);
     comm->left_ns = 0;
@@ -165,7 +169,8 @@ static void driver_begin(struct hoop_comm *comm, const struct hoop_request *requ
     hoop_history_begin(&comm->history, comm->board.sequence, &request->signature);
 }
 
-hoop_result_t hoop_driver_end(struct hoop_comm *comm, hoop_result_t waited)
+static inline __attribute__((always_inline)) hoop_result_t driver_end(struct hoop_comm *comm,
+                                                                      hoop_result_t waited)
 {
     struct hoop_operation *operation = &comm->operation;
     atomic_store_explicit(&comm->waiting, 0, memory_order_relaxed);
@@ -181,6 +186,11 @@ hoop_result_t hoop_driver_end(struct hoop_comm *comm, hoop_result_t waited)
     }
     hoop_history_end(&comm->history, result);
     return result;
+}
+
+hoop_result_t hoop_driver_end(struct hoop_comm *comm, hoop_result_t waited)
+{
+    return driver_end(comm, waited);
 }
 
 hoop_result_t hoop_driver_begin(struct hoop_comm *comm, const struct hoop_request *request)
@@ -215,7 +225,7 @@ static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_reques
             .timeout_ms = comm->op_timeout_ms,
         };
         driver_begin(comm, request);
-        result = hoop_driver_end(comm, hoop_wait(&wait));
+        result = driver_end(comm, hoop_wait(&wait));
     }
     hoop_turn_leave(&comm->turn);
     return result;

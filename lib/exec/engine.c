@@ -419,6 +419,23 @@ bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uin
     return true;
 }
 
+bool hoop_engine_waits(const struct hoop_engine *engine, uint32_t *ret_rank, bool *ret_sending)
+{
+    const struct hoop_transport *transport = NULL;
+    uint32_t cursor = 0;
+    *ret_sending = !hoop_engine_awaited(engine, &cursor, ret_rank, &transport);
+    if (!*ret_sending) {
+        return true;
+    }
+    cursor = 0;
+    const struct hoop_engine_flight *at = engine_next(engine, &cursor);
+    while (at != NULL && (at->state & FLIGHT_SEND) == 0) {
+        at = engine_next(engine, &cursor);
+    }
+    *ret_rank = at != NULL ? (uint32_t)flight_peer(at, true) : *ret_rank;
+    return at != NULL;
+}
+
 /* One part of a flight, if it is outstanding; returns the new length of the text. */
 static size_t flight_describe(const struct hoop_engine_flight *flight, bool sending, char *buf,
                               size_t bytes, size_t length)

@@ -92,6 +92,9 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine);
 bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uint32_t *ret_rank,
                          const struct hoop_transport **ret_transport);
 
+/* Whom it waits for first: for what that rank sends, or for its taking what is sent there. */
+bool hoop_engine_waits(const struct hoop_engine *engine, uint32_t *ret_rank, bool *ret_sending);
+
 /* Which peers the engine waits for now, as a sentence part: "rank 3 (lane 0, step 5, recv)". */
 void hoop_engine_describe(const struct hoop_engine *engine, char *buf, size_t bytes);
 

@@ -1,12 +1,10 @@
 /* hoop_info_json() and hoop_explain_json(): what can be seen from outside. */
-#include "comm/comm.h"
-#include "inspect/json.h"
+#include "inspect/look.h"
 #include "memory/region.h"
 #include "net/interface.h"
 #include "transports/rdma.h"
 #include "transports/transport.h"
 #include <assert.h>
-
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -133,74 +131,9 @@ static void info_process(struct hoop_json *json)
     hoop_json_uint(json, stats.imports);
     hoop_json_key(json, "import_bytes");
     hoop_json_uint(json, stats.import_bytes);
+    hoop_look_streams(json);
     info_network(json);
     info_rdma(json);
-}
-
-/* The last operations, oldest first. Read while the driver may write: a line may be of two. */
-static void info_history(struct hoop_json *json, const struct hoop_comm *comm)
-{
-    hoop_json_key(json, "operations");
-    hoop_json_array(json);
-    for (uint32_t i = 0; i < HOOP_HISTORY_LENGTH; i++) {
-        const struct hoop_past *past = hoop_history_at(&comm->history, i);
-        if (past != NULL) {
-            char what[96];
-            hoop_signature_describe(&past->signature, what, sizeof(what));
-            hoop_json_object(json);
-            hoop_json_key(json, "sequence");
-            hoop_json_uint(json, past->sequence);
-            hoop_json_key(json, "what");
-            hoop_json_string(json, what);
-            hoop_json_key(json, "result");
-            hoop_json_string(json, hoop_get_error_name(past->result));
-            hoop_json_object_end(json);
-        }
-    }
-    hoop_json_array_end(json);
-}
-
-/* None of an aborted comm. */
-static void info_peers(struct hoop_json *json, struct hoop_comm *comm)
-{
-    pthread_mutex_lock(&comm->look_lock);
-    hoop_json_key(json, "peers");
-    hoop_json_array(json);
-    for (uint32_t rank = 0; rank < comm->n && !comm->over; rank++) {
-        const struct hoop_peer *peer = &comm->board.peers[rank];
-        hoop_json_object(json);
-        hoop_json_key(json, "rank");
-        hoop_json_uint(json, rank);
-        hoop_json_key(json, "pid");
-        hoop_json_int(json, peer->pid);
-        hoop_json_key(json, "host");
-        hoop_json_string(json, peer->host);
-        hoop_json_object_end(json);
-    }
-    hoop_json_array_end(json);
-    pthread_mutex_unlock(&comm->look_lock);
-}
-
-static void info_comm(struct hoop_json *json, struct hoop_comm *comm)
-{
-    struct hoop_failure failure = {.text = ""};
-    const hoop_result_t state = hoop_comm_state(comm, &failure);
-    hoop_json_key(json, "name");
-    hoop_json_string(json, comm->name);
-    hoop_json_key(json, "rank");
-    hoop_json_uint(json, comm->rank);
-    hoop_json_key(json, "ranks");
-    hoop_json_uint(json, comm->n);
-    hoop_json_key(json, "algo");
-    hoop_json_string(json, hoop_algo_name((enum hoop_algo)comm->agreed.algo));
-    hoop_json_key(json, "waiting_policy");
-    hoop_json_string(json, comm->spin_ns != 0 ? "spin" : "yield");
-    hoop_json_key(json, "state");
-    hoop_json_string(json, hoop_get_error_name(state));
-    hoop_json_key(json, "failure");
-    hoop_json_string(json, failure.text);
-    info_peers(json, comm);
-    info_history(json, comm);
 }
 
 static hoop_result_t info_check(const char *buf, size_t bytes, const size_t *needed)
@@ -229,7 +162,9 @@ hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *
     if (comm == NULL) {
         info_process(&json);
     } else {
-        info_comm(&json, comm);
+        pthread_mutex_lock(&comm->look_lock);
+        hoop_look_comm(&json, comm);
+        pthread_mutex_unlock(&comm->look_lock);
     }
     hoop_json_object_end(&json);
     return hoop_json_finish(&json, needed);

@@ -1,27 +1,52 @@
 /*
- * The flight recorder: the last operations of a comm. When a comm fails, it and every comm of the
- * process that is waiting write theirs down, at HOOP_DEBUG=info. Each is written by its own driver,
- * who alone may read it: the one that fails at once, the others at their next look.
+ * The flight recorder: the last operations of a comm, and what the one that runs waits for. Its
+ * driver alone writes; any thread may read at any time. When a comm fails, it and every comm of the
+ * process that is waiting write theirs down, at HOOP_DEBUG=info: the one that fails at once, the
+ * others at their next look.
+ *
+ * Each operation has a number, of this recorder, and the slot of its number. Nothing is locked, and
+ * beginning and ending are plain stores on common processors:
+ *
+ *      writer of number k                        reader of number j
+ *      last = k; fence                           slot's number: j? else it is not there
+ *      the slot's signature, ...                 the slot's signature, ...; fence
+ *      the slot's number, released               last is j + 32 or more: the slot may be k's by now
  */
 #ifndef HOOP_HISTORY_H
 #define HOOP_HISTORY_H
 
 #include "base/error.h"
 #include "transports/signature.h"
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 #define HOOP_HISTORY_LENGTH 32u
 
 struct hoop_past {
-    uint32_t sequence;
+    uint32_t sequence;    /* on the board; transfers have none, but that of what was before */
     hoop_result_t result; /* HOOP_IN_PROGRESS while it runs */
     struct hoop_signature signature;
 };
 
+/* What the running operation waits for. */
+struct hoop_sight {
+    unsigned what;     /* enum hoop_awaited_what (operation.h) */
+    uint32_t rank;     /* whose, if it is a rank's */
+    uint64_t since_ns; /* when its driver found for the first time that it has to wait */
+};
+
 struct hoop_history {
-    uint32_t last; /* sequence of the operation that runs or ran last */
-    uint32_t seen; /* how many dumps had been asked for when it last looked */
-    struct hoop_past past[HOOP_HISTORY_LENGTH];
+    _Atomic uint32_t last; /* number of the operation that runs or ran last */
+    uint32_t seen;         /* the driver's: how many dumps had been asked for when it last looked */
+    struct hoop_history_slot {
+        _Atomic uint64_t signature[3];
+        _Atomic uint32_t sequence;
+        _Atomic uint16_t result;
+        _Atomic uint16_t number; /* its lower half; written last */
+    } slots[HOOP_HISTORY_LENGTH];
+    _Atomic uint64_t sight; /* number, what, rank: 32, 16, 16 bits; 0: being written */
+    _Atomic uint64_t since_ns;
 };
 
 /* A comm is born: what others asked for before does not concern it. */
@@ -31,24 +56,46 @@ void hoop_history_init(struct hoop_history *history);
 static inline void hoop_history_begin(struct hoop_history *history, uint32_t sequence,
                                       const struct hoop_signature *signature)
 {
-    history->last = sequence;
-    history->past[sequence % HOOP_HISTORY_LENGTH] = (struct hoop_past){
-        .sequence = sequence, .result = HOOP_IN_PROGRESS, .signature = *signature};
+    const uint32_t number = atomic_load_explicit(&history->last, memory_order_relaxed) + 1;
+    struct hoop_history_slot *slot = &history->slots[number % HOOP_HISTORY_LENGTH];
+    const unsigned char *from = (const unsigned char *)signature;
+    uint64_t words[3]; /* one by one, and not in a loop: compilers unroll none of atomics */
+    memcpy(&words[0], from, sizeof(words[0]));
+    memcpy(&words[1], from + sizeof(words[0]), sizeof(words[0]));
+    memcpy(&words[2], from + 2 * sizeof(words[0]), sizeof(words[0]));
+    atomic_store_explicit(&history->last, number, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&slot->signature[0], words[0], memory_order_relaxed);
+    atomic_store_explicit(&slot->signature[1], words[1], memory_order_relaxed);
+    atomic_store_explicit(&slot->signature[2], words[2], memory_order_relaxed);
+    atomic_store_explicit(&slot->sequence, sequence, memory_order_relaxed);
+    atomic_store_explicit(&slot->result, HOOP_IN_PROGRESS, memory_order_relaxed);
+    atomic_store_explicit(&slot->number, (uint16_t)number, memory_order_release);
 }
 
 /* It is over. */
 static inline void hoop_history_end(struct hoop_history *history, hoop_result_t result)
 {
-    history->past[history->last % HOOP_HISTORY_LENGTH].result = result;
+    const uint32_t number = atomic_load_explicit(&history->last, memory_order_relaxed);
+    atomic_store_explicit(&history->slots[number % HOOP_HISTORY_LENGTH].result, (uint16_t)result,
+                          memory_order_relaxed);
 }
 
-/* The i-th oldest, i below HOOP_HISTORY_LENGTH; NULL: there were not so many. */
-const struct hoop_past *hoop_history_at(const struct hoop_history *history, uint32_t i);
+/* The driver found that it has to wait. */
+void hoop_history_look(struct hoop_history *history, unsigned what, uint32_t rank);
+
+/* The i-th oldest, i below HOOP_HISTORY_LENGTH. False: there were not so many, or its place is
+ * being written. */
+bool hoop_history_at(const struct hoop_history *history, uint32_t i, struct hoop_past *ret);
+
+/* What the running operation waits for; false: none runs, or it has not waited yet. */
+bool hoop_history_sight(const struct hoop_history *history, struct hoop_past *ret,
+                        struct hoop_sight *ret_sight);
 
 /* Asks every comm of the process to write. */
 void hoop_history_ask(void);
 
-/* True: another has asked since the last time. */
+/* True: another has asked since the last time. The driver's. */
 bool hoop_history_is_asked(struct hoop_history *history);
 
 /* Writes it down; who: "rank 3 of name". */

@@ -122,6 +122,33 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
 /* It failed by a mismatch: adds to the sentence where the two calls were made. Slow. */
 void hoop_operation_name_sites(struct hoop_operation *operation);
 
+/* What an operation waits for. */
+enum hoop_awaited_what {
+    HOOP_AWAITS_NOBODY,
+    HOOP_AWAITS_END_BEFORE, /* from here to RECV: a rank's */
+    HOOP_AWAITS_DATA,
+    HOOP_AWAITS_ANNOUNCEMENT,
+    HOOP_AWAITS_MEMORY,
+    HOOP_AWAITS_ARRIVAL,
+    HOOP_AWAITS_SEND, /* mine, to a rank */
+    HOOP_AWAITS_RECV,
+    HOOP_AWAITS_FETCH, /* copies: no rank's */
+    HOOP_AWAITS_DELIVERY,
+    HOOP_AWAITS_DEVICE,
+    HOOP_AWAITS_WHATS
+};
+
+/* Of several the first. */
+enum hoop_awaited_what hoop_operation_awaited(const struct hoop_operation *operation,
+                                              uint32_t *ret_rank);
+static inline bool hoop_awaited_is_of_rank(enum hoop_awaited_what what)
+{
+    return what >= HOOP_AWAITS_END_BEFORE && what <= HOOP_AWAITS_RECV;
+}
+
+/* "the data of rank 3". */
+void hoop_awaited_describe(enum hoop_awaited_what what, uint32_t rank, char *buf, size_t bytes);
+
 /* What it is and whom it waits for, for sentences. */
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes);
 

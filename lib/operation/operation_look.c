@@ -122,32 +122,69 @@ bool hoop_operation_awaits(const struct hoop_operation *operation,
     return *ret_rank < board->n && left(arg, *ret_rank);
 }
 
+enum hoop_awaited_what hoop_operation_awaited(const struct hoop_operation *operation,
+                                              uint32_t *ret_rank)
+{
+    static const enum hoop_awaited_what whats[] = {[OP_OWED] = HOOP_AWAITS_END_BEFORE,
+                                                   [OP_GATHER] = HOOP_AWAITS_DATA,
+                                                   [OP_ANNOUNCED] = HOOP_AWAITS_ANNOUNCEMENT,
+                                                   [OP_RESOLVE] = HOOP_AWAITS_MEMORY,
+                                                   [OP_RUN] = HOOP_AWAITS_ARRIVAL,
+                                                   [OP_EXCHANGE] = HOOP_AWAITS_RECV,
+                                                   [OP_FETCH] = HOOP_AWAITS_FETCH,
+                                                   [OP_DELIVER] = HOOP_AWAITS_DELIVERY,
+                                                   [OP_DONE] = HOOP_AWAITS_NOBODY};
+    const struct hoop_board *board = operation->env.board;
+    const enum hoop_awaited_what what = whats[operation->state];
+    bool sending = false;
+    if (hoop_operation_runs_over_links(operation)) {
+        return !hoop_engine_waits(operation->env.engine, ret_rank, &sending) ? HOOP_AWAITS_NOBODY
+               : sending                                                     ? HOOP_AWAITS_SEND
+                                                                             : HOOP_AWAITS_RECV;
+    }
+    if (what == HOOP_AWAITS_RECV) {
+        const struct hoop_transfer *at = hoop_exchange_awaited(&operation->exchange, NULL);
+        *ret_rank = at != NULL ? at->peer : board->me;
+        return at != NULL && at->sending ? HOOP_AWAITS_SEND : what;
+    }
+    if (what == HOOP_AWAITS_ARRIVAL && operation->steps.work != HOOP_BOARD_IDLE) {
+        return HOOP_AWAITS_DEVICE;
+    }
+    const uint32_t cursor =
+        what == HOOP_AWAITS_ARRIVAL ? operation->steps.cursor : operation->cursor;
+    *ret_rank = cursor < board->n ? cursor : board->n - 1;
+    return what;
+}
+
+void hoop_awaited_describe(enum hoop_awaited_what what, uint32_t rank, char *buf, size_t bytes)
+{
+    static const char *const formats[HOOP_AWAITS_WHATS] = {
+        "nobody",
+        "the end of the operation before of rank %u",
+        "the data of rank %u",
+        "the announcement of rank %u",
+        "the memory of rank %u",
+        "the arrival of rank %u",
+        "rank %u (send)",
+        "rank %u (recv)",
+        "copies from the device",
+        "copies to the device",
+        "the device",
+    };
+    snprintf(buf, bytes, what < HOOP_AWAITS_WHATS ? formats[what] : "rank %u", rank);
+}
+
 void hoop_operation_describe(const struct hoop_operation *operation, char *buf, size_t bytes)
 {
-    static const char *const doing[] = {"for the end of the operation before", "for the data",
-                                        "for the announcement", "for the memory"};
-    char what[96], lanes[128] = "", whom[144] = "";
-    const struct hoop_board *board = operation->env.board;
+    char what[96], whom[144] = "";
+    uint32_t rank = 0;
     hoop_signature_describe(&operation->request.signature, what, sizeof(what));
     if (hoop_operation_runs_over_links(operation)) {
-        hoop_engine_describe(operation->env.engine, lanes, sizeof(lanes));
-        snprintf(whom, sizeof(whom), "for %s", lanes);
-    } else if (operation->state == OP_EXCHANGE) {
-        const struct hoop_transfer *at = hoop_exchange_awaited(&operation->exchange, NULL);
-        snprintf(whom, sizeof(whom), "for rank %u (%s)", at != NULL ? at->peer : board->me,
-                 at != NULL && at->sending ? "send" : "recv");
-    } else if (operation->state == OP_FETCH || operation->state == OP_DELIVER) {
-        snprintf(whom, sizeof(whom), "for copies %s the device",
-                 operation->state == OP_FETCH ? "from" : "to");
-    } else if (operation->state == OP_RUN && operation->steps.work != HOOP_BOARD_IDLE) {
-        snprintf(whom, sizeof(whom), "for the device");
-    } else if (operation->state != OP_DONE) {
-        const uint32_t cursor =
-            operation->state == OP_RUN ? operation->steps.cursor : operation->cursor;
-        const uint32_t rank = cursor < board->n ? cursor : board->n - 1;
-        snprintf(whom, sizeof(whom), "%s of rank %u",
-                 operation->state == OP_RUN ? "for the arrival" : doing[operation->state], rank);
+        hoop_engine_describe(operation->env.engine, whom, sizeof(whom));
+    } else {
+        const enum hoop_awaited_what awaited = hoop_operation_awaited(operation, &rank);
+        hoop_awaited_describe(awaited, rank, whom, sizeof(whom));
     }
-    snprintf(buf, bytes, "operation %u (%s), waiting %s", board->sequence, what,
-             whom[0] != '\0' ? whom : "for nobody");
+    snprintf(buf, bytes, "operation %u (%s), waiting for %s", operation->env.board->sequence, what,
+             whom);
 }

@@ -24,7 +24,7 @@ bool hoop_handle_is_stream(hoop_stream_t stream)
     return first != 0 && (uintptr_t)stream - first < HANDLE_BYTES;
 }
 
-static hoop_stream_t handle_of(uint64_t uid)
+hoop_stream_t hoop_handle_of(uint64_t uid)
 {
     return (hoop_stream_t)(atomic_load_explicit(&handle_first, memory_order_relaxed) +
                            uid % HANDLE_NUMBERS * HANDLE_STEP);
@@ -82,7 +82,7 @@ hoop_result_t hoop_handle_create(hoop_stream_t *ret)
     queue->uid = ++handles.generations[slot] * HOOP_HANDLES + slot;
     handles.used += slot == handles.used;
     handles.queues[slot] = queue;
-    *ret = handle_of(queue->uid);
+    *ret = hoop_handle_of(queue->uid);
     return HOOP_OK;
 }
 
@@ -94,7 +94,7 @@ struct hoop_queue *hoop_handle_find(hoop_stream_t stream)
     const uintptr_t first = atomic_load_explicit(&handle_first, memory_order_relaxed);
     struct hoop_queue *queue =
         handles.queues[((uintptr_t)stream - first) / HANDLE_STEP % HOOP_HANDLES];
-    const bool its = queue != NULL && !queue->closing && handle_of(queue->uid) == stream;
+    const bool its = queue != NULL && !queue->closing && hoop_handle_of(queue->uid) == stream;
     return its ? queue : NULL;
 }
 

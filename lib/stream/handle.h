@@ -23,6 +23,9 @@ bool hoop_handle_is_stream(hoop_stream_t stream);
 
 hoop_result_t hoop_handle_create(hoop_stream_t *ret);
 
+/* The handle of a stream by its uid. */
+hoop_stream_t hoop_handle_of(uint64_t uid);
+
 /* NULL: there is no such stream any more. */
 struct hoop_queue *hoop_handle_find(hoop_stream_t stream);
 

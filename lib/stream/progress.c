@@ -65,7 +65,7 @@ struct hoop_sleeper *hoop_progress_sleeper(void)
 
 void hoop_progress_suit(const struct hoop_comm *comm)
 {
-    atomic_store_explicit(&progress.crowded, comm->spin_ns == 0, memory_order_relaxed);
+    atomic_store_explicit(&progress.crowded, !comm->spins, memory_order_relaxed);
     atomic_store_explicit(&progress.roomy, comm->roomy, memory_order_relaxed);
 }
 

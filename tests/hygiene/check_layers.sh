@@ -71,7 +71,7 @@ only lib/operation '(operation|staging|exec|membership|algo|transports|memory|re
 only lib/comm '(comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only lib/stream '(stream|comm|operation|staging|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
 only lib/birth '(birth|stream|comm|operation|staging|exec|membership|rendezvous|transports|net|runtime|base)/[a-z_]+\.h'
-only lib/inspect '(inspect|comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
+only lib/inspect '(inspect|stream|comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only lib/api '(api|inspect|birth|stream|comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only examples '(hoop|problem|ddp|options|report|(data|nn|checkpoint)/[a-z_]+)\.h'
 only examples/trainer/data '(problem|data/[a-z_]+)\.h'

@@ -1,0 +1,235 @@
+/*
+ * What another thread sees of comms and streams that are in use: whole lines, and what an operation
+ * waits for.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "hoop.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PATIENCE_S 60
+
+static void make(hoop_comm_t comms[2], const char *name)
+{
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    hoop_unique_id_t id;
+    config.comm_name = name;
+    assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+    hoop_group_start();
+    for (int rank = 0; rank < 2; rank++) {
+        hoop_comm_init_rank_config(&comms[rank], 2, id, rank, &config);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+}
+
+static void end(hoop_comm_t comms[2])
+{
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+}
+
+/* The text of a comm or, NULL, of the process. */
+static const char *look(hoop_comm_t comm)
+{
+    static char text[1 << 16];
+    size_t needed = 0;
+    assert_int_equal(hoop_info_json(comm, text, sizeof(text), &needed), HOOP_OK);
+    return text;
+}
+
+/* Looks until what is there. */
+static bool comes(hoop_comm_t comm, const char *what)
+{
+    const time_t until = time(NULL) + PATIENCE_S;
+    const char *text = look(comm);
+    while (strstr(text, what) == NULL && time(NULL) < until) {
+        text = look(comm);
+    }
+    return strstr(text, what) != NULL;
+}
+
+/* Even operations are of one kind, odd ones of another. */
+struct caller {
+    pthread_t thread;
+    hoop_comm_t comm;
+    unsigned from, to;
+    hoop_result_t result;
+};
+
+static void *call(void *arg)
+{
+    struct caller *caller = arg;
+    for (unsigned k = caller->from; k < caller->to && caller->result == HOOP_OK; k++) {
+        int64_t x[2] = {1, 1};
+        caller->result = hoop_all_reduce(x, x, 1 + k % 2, HOOP_INT64,
+                                         k % 2 == 0 ? HOOP_SUM : HOOP_MAX, caller->comm, NULL);
+    }
+    return NULL;
+}
+
+static void start(struct caller *caller, hoop_comm_t comm, unsigned from, unsigned to)
+{
+    *caller = (struct caller){.comm = comm, .from = from, .to = to};
+    assert_int_equal(pthread_create(&caller->thread, NULL, call, caller), 0);
+}
+
+static void join(struct caller *caller)
+{
+    assert_int_equal(pthread_join(caller->thread, NULL), 0);
+    assert_int_equal(caller->result, HOOP_OK);
+}
+
+/* Every line is of one operation, and they are in order. */
+static void check_lines(const char *text)
+{
+    static const char key[] = "\"sequence\":";
+    unsigned last = 0, lines = 0;
+    const char *at = strstr(text, "\"operations\":");
+    assert_non_null(at);
+    while ((at = strstr(at, key)) != NULL) {
+        char what[64];
+        const unsigned sequence = (unsigned)strtoul(at + strlen(key), NULL, 10);
+        assert_true(sequence > last);
+        (void)snprintf(what, sizeof(what), "\"sequence\":%u,\"what\":\"all_reduce of %u int64 %s\"",
+                       sequence, sequence % 2 == 0 ? 2 : 1, sequence % 2 == 0 ? "max" : "sum");
+        assert_int_equal(strncmp(at, what, strlen(what)), 0);
+        last = sequence;
+        lines++;
+        at++;
+    }
+    assert_true(lines <= 32);
+}
+
+static void test_lines_are_whole(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    struct caller callers[2];
+    make(comms, NULL);
+    for (unsigned rank = 0; rank < 2; rank++) {
+        start(&callers[rank], comms[rank], 0, 3000); /* the first has sequence 1 */
+    }
+    for (int i = 0; i < 300; i++) {
+        check_lines(look(comms[i % 2]));
+    }
+    join(&callers[0]);
+    join(&callers[1]);
+    check_lines(look(comms[0]));
+    assert_non_null(strstr(look(comms[0]), "\"sequence\":3000,"));
+    assert_null(strstr(look(comms[0]), "\"sequence\":2968,"));
+    end(comms);
+}
+
+static void test_whom_it_waits_for(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    struct caller caller;
+    make(comms, NULL);
+    assert_non_null(strstr(look(comms[0]), "\"waiting\":null"));
+    start(&caller, comms[0], 0, 1);
+    assert_true(comes(comms[0],
+                      "\"waiting\":{\"sequence\":1,\"what\":\"all_reduce of 1 int64 sum\","
+                      "\"for\":\""));
+    assert_true(comes(comms[0], " of rank 1\",\"rank\":1,\"ms\":") ||
+                comes(comms[0], "rank 1 (recv)\",\"rank\":1,\"ms\":"));
+    assert_non_null(strstr(look(comms[1]), "\"waiting\":null"));
+    struct caller other;
+    start(&other, comms[1], 0, 1);
+    join(&other);
+    join(&caller);
+    assert_non_null(strstr(look(comms[0]), "\"waiting\":null"));
+    end(comms);
+}
+
+/* Transfers have no sequence of their own, and yet a line each. */
+static void test_transfers_are_listed(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    int32_t x = 1, y = 0;
+    make(comms, NULL);
+    for (int i = 0; i < 2; i++) {
+        hoop_group_start();
+        hoop_send(&x, 1, HOOP_INT32, 1, comms[0], NULL);
+        hoop_recv(&y, 1, HOOP_INT32, 0, comms[1], NULL);
+        assert_int_equal(hoop_group_end(), HOOP_OK);
+    }
+    const char *first = strstr(look(comms[0]), "send/recv of 1 int32");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "send/recv of 1 int32"));
+    end(comms);
+}
+
+static void test_streams(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    hoop_stream_t streams[2];
+    hoop_ticket_t ticket;
+    struct caller other;
+    int64_t x = 1;
+    make(comms, NULL);
+    assert_int_equal(hoop_stream_create(&streams[0]), HOOP_OK);
+    assert_int_equal(hoop_stream_create(&streams[1]), HOOP_OK);
+    assert_int_equal(hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, comms[0], streams[0]),
+                     HOOP_OK);
+    assert_int_equal(hoop_stream_record(streams[0], &ticket), HOOP_OK);
+    assert_int_equal(hoop_stream_wait_ticket(streams[1], ticket), HOOP_OK);
+    assert_true(comes(NULL, "\"queued\":1,\"done\":0,\"first\":\"all_reduce of 1 int64 sum\""));
+    assert_true(comes(NULL, "\"queued\":1,\"done\":0,\"first\":\"waits for ticket 1 of stream 0x"));
+    assert_true(comes(comms[0], "\"rank\":1,\"ms\":"));
+    start(&other, comms[1], 0, 1);
+    assert_int_equal(hoop_stream_synchronize(streams[1]), HOOP_OK);
+    join(&other);
+    assert_true(comes(NULL, "\"queued\":0,\"done\":1,\"first\":\"\""));
+    assert_int_equal(hoop_stream_destroy(streams[0]), HOOP_OK);
+    assert_int_equal(hoop_stream_destroy(streams[1]), HOOP_OK);
+    assert_non_null(strstr(look(NULL), "\"streams\":[]"));
+    end(comms);
+}
+
+/* Names are kept whole, or refused. */
+static void test_names(void **state)
+{
+    (void)state;
+    char name[129];
+    hoop_comm_t comms[2];
+    memset(name, 'n', sizeof(name));
+    name[127] = 0;
+    make(comms, name);
+    assert_non_null(strstr(look(comms[1]), name));
+    end(comms);
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    hoop_unique_id_t id;
+    name[127] = 'n';
+    name[128] = 0;
+    config.comm_name = name;
+    assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+    assert_int_equal(hoop_comm_init_rank_config(&comms[0], 1, id, 0, &config),
+                     HOOP_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(hoop_get_last_error(NULL), "config.comm_name has 128 bytes, expected at most 127"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines_are_whole),
+        cmocka_unit_test(test_whom_it_waits_for),
+        cmocka_unit_test(test_transfers_are_listed),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests_name("look", tests, NULL, NULL);
+}
