@@ -1,5 +1,6 @@
 /* See facts.h. */
 #include "hoopinfo/facts.h"
+#include "hoopinfo/json.h"
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -58,23 +59,6 @@ void facts_add(struct facts *facts, const char *section, const char *key, const 
 
 /* ---- JSON of hoop ------------------------------------------------------------------------- */
 
-/* Takes one string, number or word off *at; the text of it. Escapes but \" and \\ stay. */
-static void json_take(const char **at, char *ret, size_t bytes)
-{
-    const bool quoted = **at == '"';
-    const char *from = *at + quoted;
-    size_t length = 0;
-    while (*from != 0 && (quoted ? *from != '"' : strchr(",]}", *from) == NULL)) {
-        from += *from == '\\' && (from[1] == '"' || from[1] == '\\');
-        if (length + 1 < bytes) {
-            ret[length++] = *from;
-        }
-        from += *from != 0;
-    }
-    ret[length] = 0;
-    *at = from + (quoted && *from == '"');
-}
-
 /* What does not fit is cut off. */
 static void append(char *text, size_t bytes, const char *before, const char *more)
 {
@@ -84,42 +68,37 @@ static void append(char *text, size_t bytes, const char *before, const char *mor
 
 /* An object in an array, a fact of its own: named by its first value, the others with their keys.
  */
-static void json_element(struct facts *facts, const char *section, const char **at)
+static void add_element(struct facts *facts, const char *section, const char *object)
 {
     char name[KEY_BYTES] = "";
     char value[VALUE_BYTES] = "";
-    while (**at == '{' || **at == ',') {
-        const bool first = **at == '{';
-        char key[KEY_BYTES];
-        char text[KEY_BYTES];
-        ++*at;
-        json_take(at, key, sizeof(key));
-        *at += **at == ':';
-        json_take(at, first ? name : text, KEY_BYTES);
-        if (!first) {
-            append(value, sizeof(value), ", ", key);
-            append(value, sizeof(value), " ", text);
+    const char *its = NULL;
+    const char *key = json_next(object, NULL);
+    for (bool first = true; key != NULL && (its = json_value(key)) != NULL; first = false) {
+        char text[VALUE_BYTES];
+        if (first) {
+            json_text(its, name, sizeof(name));
+        } else {
+            append(value, sizeof(value), ", ", json_text(key, text, sizeof(text)));
+            append(value, sizeof(value), " ", json_text(its, text, sizeof(text)));
         }
+        key = json_next(object, its);
     }
-    *at += **at == '}';
     facts_add(facts, section, name, "%s", value);
 }
 
 /* Texts of one array are one fact; objects are one each, in a section with the array's name. */
-static void json_array(struct facts *facts, const char *section, const char *key, const char **at)
+static void add_array(struct facts *facts, const char *section, const char *key, const char *array)
 {
     char texts[VALUE_BYTES] = "";
-    while (**at == '[' || **at == ',') {
-        ++*at;
-        if (**at == '{') {
-            json_element(facts, key, at);
-        } else if (**at != ']') {
-            char text[KEY_BYTES];
-            json_take(at, text, sizeof(text));
-            append(texts, sizeof(texts), " ", text);
+    for (const char *at = json_next(array, NULL); at != NULL; at = json_next(array, at)) {
+        char text[VALUE_BYTES];
+        if (*at == '{') {
+            add_element(facts, key, at);
+        } else {
+            append(texts, sizeof(texts), " ", json_text(at, text, sizeof(text)));
         }
     }
-    *at += **at == ']';
     if (texts[0] != 0) {
         facts_add(facts, section, key, "%s", texts);
     }
@@ -127,19 +106,18 @@ static void json_array(struct facts *facts, const char *section, const char *key
 
 void facts_add_json(struct facts *facts, const char *section, const char *json)
 {
-    const char *at = json;
-    while (*at == '{' || *at == ',') {
+    const char *value = NULL;
+    const char *at = json_next(json, NULL);
+    while (at != NULL && (value = json_value(at)) != NULL) {
         char key[KEY_BYTES];
-        char value[VALUE_BYTES];
-        ++at;
-        json_take(&at, key, sizeof(key));
-        at += *at == ':';
-        if (*at == '[') {
-            json_array(facts, section, key, &at);
+        char text[VALUE_BYTES];
+        json_text(at, key, sizeof(key));
+        if (*value == '[') {
+            add_array(facts, section, key, value);
         } else {
-            json_take(&at, value, sizeof(value));
-            facts_add(facts, section, key, "%s", value);
+            facts_add(facts, section, key, "%s", json_text(value, text, sizeof(text)));
         }
+        at = json_next(json, value);
     }
 }
 
