@@ -1,6 +1,7 @@
 /* New comms: their options, and the functions that make them. */
 #include "api/group.h"
 #include "base/settings.h"
+#include "inspect/report.h"
 #include "membership/serve.h"
 
 #include <limits.h>
@@ -144,6 +145,7 @@ static hoop_result_t births_go(hoop_result_t made, struct hoop_birth *birth)
     if (made != HOOP_OK) {
         return hoop_group_spoil(made);
     }
+    hoop_report_start();
     return hoop_group_open() ? hoop_group_add_birth(birth) : hoop_births_run(birth, 1);
 }
 

@@ -132,6 +132,19 @@ bool hoop_comm_left(void *arg, uint32_t rank)
 
 /* ---- The handle ------------------------------------------------------------------------------ */
 
+/* All there are, tombstones too: a search for leaks finds these in use. */
+static pthread_mutex_t comms_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hoop_list_node comms = HOOP_LIST_EMPTY(comms);
+
+void hoop_comm_each(void (*fn)(void *arg, struct hoop_comm *comm), void *arg)
+{
+    pthread_mutex_lock(&comms_lock);
+    HOOP_LIST_FOR_EACH(at, &comms) {
+        fn(arg, HOOP_CONTAINER_OF(at, struct hoop_comm, node));
+    }
+    pthread_mutex_unlock(&comms_lock);
+}
+
 hoop_result_t hoop_comm_create(struct hoop_comm **ret)
 {
     if (hoop_is_forked()) {
@@ -158,6 +171,9 @@ hoop_result_t hoop_comm_create(struct hoop_comm **ret)
     pthread_mutex_init(&comm->look_lock, NULL);
     pthread_mutex_init(&comm->birth_lock, NULL);
     hoop_job_init(&comm->job);
+    pthread_mutex_lock(&comms_lock);
+    hoop_list_push_back(&comms, &comm->node);
+    pthread_mutex_unlock(&comms_lock);
     *ret = comm;
     return HOOP_OK;
 }
@@ -206,10 +222,6 @@ bool hoop_comm_is_pending(const struct hoop_comm *comm)
 
 /* ---- Death ---------------------------------------------------------------------------------- */
 
-/* Handles that were aborted and not destroyed: so that a search for leaks finds them in use. */
-static pthread_mutex_t tombstones_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hoop_list_node tombstones = HOOP_LIST_EMPTY(tombstones);
-
 uint64_t hoop_comm_patience_ms(const struct hoop_comm *comm)
 {
     return comm->op_timeout_ms == 0 ? 0 : comm->op_timeout_ms + COMM_GRACE_MS;
@@ -231,9 +243,6 @@ static void comm_make_tombstone(struct hoop_comm *comm)
     pthread_mutex_lock(&comm->look_lock);
     comm->over = true;
     pthread_mutex_unlock(&comm->look_lock);
-    pthread_mutex_lock(&tombstones_lock);
-    hoop_list_push_back(&tombstones, &comm->tombstone);
-    pthread_mutex_unlock(&tombstones_lock);
 }
 
 hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm)
@@ -359,9 +368,9 @@ hoop_result_t hoop_comm_end(struct hoop_comm *comm)
     if (result != HOOP_OK) {
         return result;
     }
-    pthread_mutex_lock(&tombstones_lock);
-    hoop_list_remove(&comm->tombstone);
-    pthread_mutex_unlock(&tombstones_lock);
+    pthread_mutex_lock(&comms_lock);
+    hoop_list_remove(&comm->node);
+    pthread_mutex_unlock(&comms_lock);
     hoop_turn_finish(&comm->turn);
     pthread_mutex_destroy(&comm->look_lock);
     free(comm->ops);

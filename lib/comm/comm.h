@@ -57,8 +57,8 @@ struct hoop_comm {
     struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */
     uint32_t n_ops;
     bool over; /* a tombstone; written by who has the turn, under look_lock. `failed` is set */
-    struct hoop_list_node tombstone; /* in the list of these */
-    uint64_t id;                     /* in this process: the order in which groups enter */
+    struct hoop_list_node node; /* in the list of all */
+    uint64_t id;                /* in this process: the order in which groups enter */
     uint32_t rank, n;
     char name[HOOP_COMM_NAME_BYTES];
     struct hoop_events events;
@@ -105,6 +105,9 @@ struct hoop_comm_options {
 
 /* The handle alone. */
 hoop_result_t hoop_comm_create(struct hoop_comm **ret);
+/* Calls fn for every handle that there is, oldest first; none is freed meanwhile. fn waits for
+ * nothing. Any thread. */
+void hoop_comm_each(void (*fn)(void *arg, struct hoop_comm *comm), void *arg);
 /* As those who were born with it have them; rank and n are still to be said. */
 void hoop_comm_inherit(const struct hoop_comm *comm, struct hoop_comm_options *ret);
 

@@ -351,13 +351,22 @@ static bool socket_uid_is_everybody(uid_t uid)
     return inside != 0 || outside != 0 || count < UINT32_MAX;
 }
 
+static hoop_result_t socket_peer_credentials(int fd, struct ucred *ret)
+{
+    socklen_t bytes = sizeof(*ret);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &bytes) != 0) {
+        const int err = errno;
+        return hoop_error(hoop_from_errno(err), "SO_PEERCRED: %s", hoop_errno_name(err));
+    }
+    return HOOP_OK;
+}
+
 hoop_result_t hoop_socket_vouch(int fd, pid_t *ret_pid)
 {
     struct ucred peer = {.pid = 0};
-    socklen_t bytes = sizeof(peer);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
-        const int err = errno;
-        return hoop_error(hoop_from_errno(err), "SO_PEERCRED: %s", hoop_errno_name(err));
+    const hoop_result_t result = socket_peer_credentials(fd, &peer);
+    if (result != HOOP_OK) {
+        return result;
     }
     if (peer.uid != geteuid()) {
         return hoop_error(HOOP_NOT_AUTHENTICATED,
@@ -372,6 +381,14 @@ hoop_result_t hoop_socket_vouch(int fd, pid_t *ret_pid)
     }
     *ret_pid = peer.pid;
     return HOOP_OK;
+}
+
+hoop_result_t hoop_socket_vouch_reader(int fd)
+{
+    struct ucred peer = {.pid = 0};
+    pid_t pid = 0;
+    const hoop_result_t result = socket_peer_credentials(fd, &peer);
+    return result == HOOP_OK && peer.uid != 0 ? hoop_socket_vouch(fd, &pid) : result;
 }
 
 bool hoop_socket_local(int fd, struct hoop_address *ret)

@@ -49,6 +49,9 @@ hoop_result_t hoop_socket_accept(int listen_fd, int *ret_fd);
  */
 hoop_result_t hoop_socket_vouch(int fd, pid_t *ret_pid);
 
+/* The same for who may look and not take part: root may, too. */
+hoop_result_t hoop_socket_vouch_reader(int fd);
+
 /* This end's address, or where a listener is. False: it is no socket of the Internet's. */
 bool hoop_socket_local(int fd, struct hoop_address *ret);
 /* The other end's. False: not connected, or not any more. */

@@ -15,7 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PATIENCE_S 60
 
@@ -199,6 +203,72 @@ static void test_streams(void **state)
     end(comms);
 }
 
+/* The process's own report: as hoopinfo --job reads it. */
+static int report_connect(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char line[256], prefix[64], name[108] = "";
+    FILE *file = fopen("/proc/net/unix", "re");
+    (void)snprintf(prefix, sizeof(prefix), "hoop-job-%u-%d-", (unsigned)geteuid(), (int)getpid());
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        const char *at = strstr(line, prefix);
+        if (at != NULL && name[0] == 0) {
+            (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, "\n"), at);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    memcpy(address.sun_path + 1, name, strlen(name));
+    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, bytes), 0);
+    return fd;
+}
+
+static const char *report_read(void)
+{
+    static char text[1 << 20];
+    const struct timeval patience = {.tv_sec = PATIENCE_S};
+    const int fd = report_connect();
+    size_t length = 0;
+    ssize_t got = 1;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+    while (got > 0) {
+        got = recv(fd, text + length, sizeof(text) - 1 - length, 0);
+        assert_true(got >= 0);
+        length += (size_t)got;
+    }
+    text[length] = 0;
+    close(fd);
+    return text;
+}
+
+static void test_report(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2], more[2];
+    struct caller callers[2];
+    make(comms, "first");
+    for (unsigned rank = 0; rank < 2; rank++) {
+        start(&callers[rank], comms[rank], 0, 2000);
+    }
+    for (int i = 0; i < 20; i++) {
+        const char *text = report_read();
+        const size_t length = strlen(text);
+        assert_true(length > 2 && text[0] == '{' && text[length - 1] == '}');
+        assert_non_null(strstr(text, "\"left_out\":"));
+        make(more, "second");
+        assert_non_null(strstr(report_read(), "\"name\":\"second\""));
+        end(more);
+        assert_null(strstr(report_read(), "\"name\":\"second\""));
+    }
+    join(&callers[0]);
+    join(&callers[1]);
+    end(comms);
+    assert_non_null(strstr(report_read(), "\"comms\":[],\"left_out\":0}"));
+}
+
 /* Names are kept whole, or refused. */
 static void test_names(void **state)
 {
@@ -229,6 +299,7 @@ int main(void)
         cmocka_unit_test(test_whom_it_waits_for),
         cmocka_unit_test(test_transfers_are_listed),
         cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_report),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("look", tests, NULL, NULL);

@@ -1,11 +1,12 @@
 #!/bin/sh
 # hoopinfo: its page and JSON, a plan, the check of a machine that has all, one CPU, few
-# descriptors or no network, a wrong sum, and what it refuses.
+# descriptors or no network, a wrong sum, who waits for whom in a job, and what it refuses.
 #
-#     test_hoopinfo.sh HOOPINFO HOOPINFO-WITH-FAULTS
+#     test_hoopinfo.sh HOOPINFO HOOPINFO-WITH-FAULTS LATE_RANK
 set -u
 hoopinfo=$1
 faulty=$2
+late=$3
 PATH=$(dirname "$hoopinfo"):$PATH # hooprun, for the faulty one
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -57,6 +58,40 @@ run 2 "$hoopinfo" --bytes 12Q
 says err '12Q: expected a number'
 run 2 "$hoopinfo" please
 run 1 sh -c "'$hoopinfo' --settings >/dev/full"
+
+# says_in_time PATTERN: hoopinfo --job, again and again
+says_in_time() {
+    for _ in $(seq 200); do
+        run 0 "$hoopinfo" --job
+        grep -qE -- "$1" "$work/out" && return
+        sleep 0.1
+    done
+    says out "$1"
+}
+
+hooprun -n 3 --timeout 120 "$late" "$work/go" >"$work/job" 2>&1 </dev/null &
+job=$!
+says_in_time '^late "one": 2 ranks here wait for rank 2, pid [0-9]+, which is in no operation; its last was 1, all_reduce'
+says out '^[0-9]+ +late_rank +late "one" +0 of 3 +waits [0-9.]+ s in operation 2, all_reduce of 1 float sum, for .*rank 2 \(pid'
+says out '^[0-9]+ +late_rank +late "one" +2 of 3 +is in no operation; its last was 1, all_reduce of 1 float sum$'
+pid=$(sed -nE 's/^late "one": .* rank 2, pid ([0-9]+),.*/\1/p' "$work/out")
+run 0 "$hoopinfo" --job --json
+python3 - "$work/out" "$pid" <<'END' || failed=1
+import json, sys
+jobs = [p for p in json.load(open(sys.argv[1]))["processes"] if p["program"] == "late_rank"]
+comms = {p["pid"]: p["report"]["comms"][0] for p in jobs}
+late = comms.pop(int(sys.argv[2]))
+assert late["waiting"] is None and late["rank"] == 2, late
+assert sorted(c["rank"] for c in comms.values()) == [0, 1], comms
+assert all(c["waiting"]["rank"] == 2 and c["id"] == late["id"] for c in comms.values()), comms
+END
+kill -STOP "$pid"
+says_in_time 'wait for rank 2, pid [0-9]+, which is stopped, by a signal'
+kill -CONT "$pid"
+: >"$work/go"
+wait $job || { cat "$work/job"; failed=1; }
+run 0 "$hoopinfo" --job
+grep -q late_rank "$work/out" && { cat "$work/out"; failed=1; }
 
 run 0 "$hoopinfo" --test --ranks 3
 [ "$(grep -c ' right ' "$work/out")" = 18 ] || { cat "$work/out"; failed=1; }

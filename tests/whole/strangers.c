@@ -399,6 +399,18 @@ void strangers_attack(struct strangers *strangers, const struct target *target)
     strangers_slow(strangers, target, strangers->full ? 7000 : 300);
 }
 
+/* Is anything sent to who says nothing? */
+static bool strangers_are_told(struct strangers *strangers, const struct target *target)
+{
+    char byte = 0;
+    const int fd = strangers_connect(strangers, target);
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    const bool told = fd >= 0 && poll(&ready, 1, STRANGERS_ANSWER_MS) == 1 &&
+                      recv(fd, &byte, sizeof(byte), 0) > 0;
+    strangers_close(fd);
+    return told;
+}
+
 void strangers_attack_as_other(struct strangers *strangers, const struct target *target)
 {
     struct strangers other = *strangers;
@@ -414,7 +426,9 @@ void strangers_attack_as_other(struct strangers *strangers, const struct target 
         for (size_t purpose = 0; purpose < PURPOSES; purpose++) {
             strangers_bad_proofs(&other, target, purpose);
         }
-        _exit(other.welcomes == 0 && (target_is_tcp(target) || other.challenges == 0) ? 0 : 1);
+        const bool told = strangers_are_told(&other, target);
+        _exit(!told && other.welcomes == 0 && (target_is_tcp(target) || other.challenges == 0) ? 0
+                                                                                               : 1);
     }
     if (pid > 0 && (waitpid(pid, &status, 0) != pid || status != 0)) {
         strangers->welcomes++;

@@ -5,6 +5,7 @@
 #include "hoop.h"
 #include "hoopinfo/check.h"
 #include "hoopinfo/explain.h"
+#include "hoopinfo/job.h"
 #include "hoopinfo/machine.h"
 #include <ctype.h>
 #include <getopt.h>
@@ -19,6 +20,7 @@ static const char usage_text[] =
     "usage: hoopinfo [--json]                            what hoop is and finds here\n"
     "       hoopinfo --settings | --version\n"
     "       hoopinfo --test [--ranks N]                  does it work here?\n"
+    "       hoopinfo --job [--json]                      who waits for whom?\n"
     "       hoopinfo --explain COLLECTIVE [--bytes B] [--ranks N] [--json]\n"
     "\n"
     "  (none)       system, CPUs, memory, limits, interfaces, devices: to be added to a bug "
@@ -26,6 +28,9 @@ static const char usage_text[] =
     "  --settings   every HOOP_* variable: what is in force, and why\n"
     "  --test       every collective between N ranks (default 4), right or not and how fast, over\n"
     "               every transport; under a launcher: between the ranks of that job\n"
+    "  --job        the processes of this user on this machine that use hoop, their comms, the\n"
+    "               operation each waits in, for whom and how long, and who keeps the others "
+    "waiting\n"
     "  --explain    how all_reduce, broadcast, ... of B bytes (default 1M) of float between N "
     "ranks\n"
     "               of this machine is done, and what the alternatives would take\n"
@@ -37,7 +42,7 @@ static const char usage_text[] =
     "Exit code: 0; 1 it does not work or could not be found out; 7 wrong results; 2 wrong "
     "options.\n";
 
-enum request { SHOW, SETTINGS, VERSION, TEST, EXPLAIN };
+enum request { SHOW, SETTINGS, VERSION, TEST, EXPLAIN, JOB };
 
 struct options {
     enum request request;
@@ -180,6 +185,9 @@ static bool option_take(struct options *options, int option)
     case 't':
         options->request = TEST;
         return true;
+    case 'J':
+        options->request = JOB;
+        return true;
     case 'e':
         options->request = EXPLAIN;
         options->collective = optarg;
@@ -201,15 +209,11 @@ static bool option_take(struct options *options, int option)
 static bool options_parse(int argc, char **argv, struct options *options)
 {
     static const struct option table[] = {
-        {"settings", no_argument, NULL, 's'},
-        {"version", no_argument, NULL, 'v'},
-        {"test", no_argument, NULL, 't'},
-        {"test-rank", no_argument, NULL, 'T'},
-        {"explain", required_argument, NULL, 'e'},
-        {"bytes", required_argument, NULL, 'b'},
-        {"ranks", required_argument, NULL, 'n'},
-        {"json", no_argument, NULL, 'j'},
-        {NULL, 0, NULL, 0},
+        {"settings", no_argument, NULL, 's'},      {"version", no_argument, NULL, 'v'},
+        {"test", no_argument, NULL, 't'},          {"test-rank", no_argument, NULL, 'T'},
+        {"explain", required_argument, NULL, 'e'}, {"job", no_argument, NULL, 'J'},
+        {"bytes", required_argument, NULL, 'b'},   {"ranks", required_argument, NULL, 'n'},
+        {"json", no_argument, NULL, 'j'},          {NULL, 0, NULL, 0},
     };
     int option = 0;
     while ((option = getopt_long(argc, argv, "n:", table, NULL)) != -1) {
@@ -234,6 +238,9 @@ int main(int argc, char **argv)
     switch (options.request) {
     case TEST:
         code = check_run(options.ranks, options.alone);
+        break;
+    case JOB:
+        code = job_print(options.json);
         break;
     case SETTINGS:
         code = settings_print();

@@ -1,0 +1,176 @@
+/* See report.h. All but hoop_report_start() is the service thread's. */
+#include "inspect/report.h"
+
+#include "base/log.h"
+#include "inspect/look.h"
+#include "net/socket.h"
+#include "runtime/process.h"
+#include "runtime/service.h"
+#include "runtime/watch.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REPORT_BYTES ((size_t)1 << 20)
+#define REPORT_TAIL_BYTES ((size_t)64) /* of the text, for what stands behind the comms */
+#define REPORT_PACKET_BYTES ((size_t)8192)
+#define REPORT_READERS 8u
+#define REPORT_PATIENCE_MS 2000u
+
+/* Somebody who is being answered. */
+struct report_reader {
+    int fd;
+    struct hoop_watch *watch;
+    struct hoop_timer *timer;
+    size_t length, sent;
+    char text[];
+};
+
+static uint32_t report_readers;
+
+/* ---- The text ------------------------------------------------------------------------------- */
+
+struct report_comms {
+    struct hoop_json *json;
+    uint32_t left_out;
+};
+
+static void report_comm(void *arg, struct hoop_comm *comm)
+{
+    struct report_comms *comms = arg;
+    if (pthread_mutex_trylock(&comm->look_lock) != 0) {
+        comms->left_out++;
+        return;
+    }
+    const struct hoop_json before = *comms->json;
+    if (comm->member != NULL || comm->over) { /* else it is not known yet what it is to be */
+        hoop_json_object(comms->json);
+        hoop_look_comm(comms->json, comm);
+        hoop_json_object_end(comms->json);
+    }
+    pthread_mutex_unlock(&comm->look_lock);
+    if (comms->json->length + REPORT_TAIL_BYTES > comms->json->bytes) {
+        *comms->json = before;
+        comms->left_out++;
+    }
+}
+
+/* False: it does not fit. */
+static bool report_write(char *text, size_t bytes, size_t *ret_length)
+{
+    struct hoop_json json;
+    struct report_comms comms = {.json = &json};
+    size_t needed = 0;
+    hoop_json_init(&json, text, bytes);
+    hoop_json_object(&json);
+    hoop_json_key(&json, "version");
+    hoop_json_int(&json, HOOP_VERSION_CODE);
+    hoop_json_key(&json, "pid");
+    hoop_json_int(&json, getpid());
+    hoop_look_streams(&json);
+    hoop_json_key(&json, "comms");
+    hoop_json_array(&json);
+    hoop_comm_each(report_comm, &comms);
+    hoop_json_array_end(&json);
+    hoop_json_key(&json, "left_out");
+    hoop_json_uint(&json, comms.left_out);
+    hoop_json_object_end(&json);
+    const hoop_result_t result = hoop_json_finish(&json, &needed);
+    *ret_length = needed - 1;
+    return result == HOOP_OK;
+}
+
+/* ---- Readers -------------------------------------------------------------------------------- */
+
+static void report_end(void *arg)
+{
+    struct report_reader *reader = arg;
+    hoop_watch_destroy(reader->watch);
+    hoop_timer_destroy(reader->timer);
+    hoop_fork_close(reader->fd);
+    hoop_free_later(reader);
+    report_readers--;
+}
+
+static void report_send(void *arg, unsigned events)
+{
+    struct report_reader *reader = arg;
+    (void)events;
+    ssize_t sent = 0;
+    while (reader->sent < reader->length && sent >= 0) {
+        const size_t left = reader->length - reader->sent;
+        sent = hoop_socket_send(reader->fd, reader->text + reader->sent,
+                                left < REPORT_PACKET_BYTES ? left : REPORT_PACKET_BYTES, NULL, 0);
+        reader->sent += sent > 0 ? (size_t)sent : 0;
+    }
+    if (reader->sent == reader->length || sent != -EAGAIN) {
+        report_end(reader);
+    }
+}
+
+/* fd is moved. */
+static void report_answer(int fd)
+{
+    struct report_reader *reader = calloc(1, sizeof(*reader) + REPORT_BYTES);
+    if (reader == NULL) {
+        hoop_fork_close(fd);
+        return;
+    }
+    report_readers++;
+    reader->fd = fd;
+    if (report_write(reader->text, REPORT_BYTES, &reader->length) &&
+        hoop_timer_create(report_end, reader, &reader->timer) == HOOP_OK &&
+        hoop_watch_create(fd, HOOP_WATCH_WRITE, report_send, reader, &reader->watch) == HOOP_OK) {
+        hoop_timer_start(reader->timer, REPORT_PATIENCE_MS, 0);
+    } else {
+        report_end(reader);
+    }
+}
+
+/* One at a time: who else waits shows again. */
+static void report_accept(void *arg, unsigned events)
+{
+    const int *listener = arg;
+    int fd = -1;
+    (void)events;
+    if (hoop_socket_accept(*listener, &fd) != HOOP_OK) {
+        return;
+    }
+    if (report_readers < REPORT_READERS && hoop_socket_vouch_reader(fd) == HOOP_OK) {
+        report_answer(fd);
+    } else {
+        hoop_fork_close(fd);
+    }
+}
+
+static void report_listen(void *arg)
+{
+    static int listener = -1;
+    static struct hoop_watch *watch;
+    struct hoop_place place = {.name = ""};
+    (void)arg;
+    snprintf(place.name, sizeof(place.name), "hoop-job-%u-%d-%08x", (unsigned)geteuid(),
+             (int)getpid(), (unsigned)(hoop_process_id() & 0xffffffff));
+    hoop_result_t result = hoop_socket_listen(&place, NULL, &listener);
+    if (result == HOOP_OK) {
+        result = hoop_watch_create(listener, HOOP_WATCH_READ, report_accept, &listener, &watch);
+    }
+    if (result != HOOP_OK) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "hoopinfo --job will not see this process: %s",
+                 hoop_thread_error());
+    }
+}
+
+void hoop_report_start(void)
+{
+    static _Atomic bool started;
+    char nothing = 0;
+    if (!atomic_load(&started) && hoop_service_start() == HOOP_OK &&
+        !atomic_exchange(&started, true)) {
+        hoop_service_post(report_listen, &nothing, sizeof(nothing));
+    }
+}
