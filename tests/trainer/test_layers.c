@@ -311,6 +311,63 @@ static void ready_and_shared(void **state)
     bench_close(&bench);
 }
 
+/* The parts' gradients side by side, as those of the whole net. */
+static size_t parts_gradients(const struct model *model, int parts, const float *images,
+                              const uint8_t *labels, float *ret)
+{
+    struct net *nets[4] = {NULL};
+    struct problem problem;
+    size_t used = 0;
+    const float *in = images;
+    for (int k = 0; k < parts; k++) {
+        nets[k] = net_create_part(model, k, parts, BATCH, &problem);
+        assert_non_null(nets[k]);
+        net_draw(nets[k], 7);
+        int count = 0;
+        struct tensor *tensors = net_tensors(nets[k], &count);
+        for (int i = 0; i < count; used += tensors[i++].count) {
+            tensors[i].gradient = ret + used;
+        }
+        net_forward(nets[k], in, k == parts - 1 ? labels : NULL, IMAGES, true);
+        in = net_outputs(nets[k]).data;
+    }
+    for (int k = parts - 1; k >= 0; k--) {
+        net_backward(nets[k], false, NULL, NULL);
+        if (k > 0) {
+            const struct net_edge from = net_inputs(nets[k]), to = net_outputs(nets[k - 1]);
+            assert_int_equal(from.image, to.image);
+            memcpy(to.gradient, from.gradient, BATCH * to.image * sizeof(float));
+        }
+    }
+    for (int k = 0; k < parts; k++) {
+        net_destroy(nets[k]);
+    }
+    return used;
+}
+
+/* A net that is cut has the bits of the whole one: values as drawn, and gradients. */
+static void parts(void **state)
+{
+    (void)state;
+    static float images[IMAGES * 3 * 12 * 12], whole[20000], cut[20000];
+    static const uint8_t labels[IMAGES] = {0, 1, 2, 3, 0, 1};
+    for (size_t i = 0; i < sizeof(images) / sizeof(images[0]); i++) {
+        images[i] = (float)(i * 7 % 31) / 31 - 0.4F;
+    }
+    for (int m = 0; m < 2; m++) {
+        const struct model *model = m == 0 ? &plain : &norm;
+        const int layers = m == 0 ? 4 : 2;
+        const size_t count = parts_gradients(model, 1, images, labels, whole);
+        for (int n = 2; n <= layers; n++) {
+            assert_int_equal(parts_gradients(model, n, images, labels, cut), count);
+            assert_memory_equal(cut, whole, count * sizeof(float));
+        }
+        struct problem problem;
+        assert_null(net_create_part(model, 0, layers + 1, BATCH, &problem));
+        assert_non_null(strstr(problem.text, "layers with weights"));
+    }
+}
+
 static void bad_models(void **state)
 {
     (void)state;
@@ -335,7 +392,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(torch_plain),        cmocka_unit_test(torch_norm),
         cmocka_unit_test(torch_sgd),          cmocka_unit_test(torch_adam),
         cmocka_unit_test(finite_differences), cmocka_unit_test(accumulate),
-        cmocka_unit_test(ready_and_shared),   cmocka_unit_test(bad_models),
+        cmocka_unit_test(ready_and_shared),   cmocka_unit_test(parts),
+        cmocka_unit_test(bad_models),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     safetensors_free(&torch);

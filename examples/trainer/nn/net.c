@@ -16,6 +16,8 @@ struct net {
     struct layer layers[MODEL_LAYERS_MOST];
     struct activation activations[MODEL_LAYERS_MOST + 1]; /* the images, then each layer's output */
     struct tensor_set own, *set;                          /* set: own, or another net's */
+    const struct layer_row *begin, *end;                  /* its rows of the model */
+    size_t drawn; /* values that are drawn before its own: those of the parts before */
 };
 
 static const struct layer_kind_impl *const kinds[] = {
@@ -88,25 +90,44 @@ void tensor_export(const struct tensor *tensor, const float *inside, float *outs
     }
 }
 
+static bool net_shape_layer(struct net *net, const struct layer_row *row, bool first,
+                            struct problem *problem)
+{
+    struct activation *in = &net->activations[net->layer_count];
+    struct layer *layer = &net->layers[net->layer_count++];
+    *layer = (struct layer){.impl = kinds[row->kind],
+                            .row = row,
+                            .next = row + 1,
+                            .in = in,
+                            .out = in + 1,
+                            .set = &net->own,
+                            .tensors = &net->own.trained[net->own.trained_count],
+                            .averages = &net->own.averages[net->own.average_count],
+                            .first = first};
+    in[1].batch = net->batch;
+    return layer->impl->shape(layer, problem);
+}
+
+/* The layers so far are those of another part: of them only the last output is kept. */
+static void net_forget(struct net *net)
+{
+    for (int i = 0; i < net->own.trained_count; i++) {
+        net->drawn += net->own.trained[i].fan_in > 0 ? net->own.trained[i].count : 0;
+    }
+    net->activations[0] = net->activations[net->layer_count];
+    net->layer_count = net->own.trained_count = net->own.average_count = 0;
+}
+
 /* Layers know their shapes from the first to the last. */
 static bool net_shape(struct net *net, const struct model *model, struct problem *problem)
 {
     net->activations[0] =
         (struct activation){model->input, net->batch, model->input.channels, NULL, NULL};
-    for (const struct layer_row *row = model->layers; row->kind != LAYER_END; row++) {
-        struct activation *in = &net->activations[net->layer_count];
-        struct layer *layer = &net->layers[net->layer_count++];
-        *layer = (struct layer){.impl = kinds[row->kind],
-                                .row = row,
-                                .next = row + 1,
-                                .in = in,
-                                .out = in + 1,
-                                .set = &net->own,
-                                .tensors = &net->own.trained[net->own.trained_count],
-                                .averages = &net->own.averages[net->own.average_count],
-                                .first = row == model->layers};
-        in[1].batch = net->batch;
-        if (!layer->impl->shape(layer, problem)) {
+    for (const struct layer_row *row = model->layers; row != net->end; row++) {
+        if (row == net->begin) {
+            net_forget(net);
+        }
+        if (!net_shape_layer(net, row, row == model->layers, problem)) {
             return false;
         }
     }
@@ -147,7 +168,7 @@ static bool net_buffers(struct net *net, struct problem *problem)
         struct activation *a = &net->activations[i];
         const size_t count = (size_t)net->batch * activation_image(a);
         a->data = floats_new(count);
-        const bool trained = i > 0 && net->set == &net->own;
+        const bool trained = !(i == 0 && net->layers[0].first) && net->set == &net->own;
         a->gradient = trained ? floats_new(count) : NULL;
         if (a->data == NULL || (trained && a->gradient == NULL)) {
             return problem_say(problem, "no memory for a batch of %d images", net->batch);
@@ -182,8 +203,9 @@ static bool net_fill(struct net *net, const struct model *model, struct net *sha
     return true;
 }
 
-struct net *net_create(const struct model *model, int batch, struct net *shared,
-                       struct problem *problem)
+static struct net *net_create_rows(const struct model *model, const struct layer_row *begin,
+                                   const struct layer_row *end, int batch, struct net *shared,
+                                   struct problem *problem)
 {
     struct net *net = calloc(1, sizeof(*net));
     if (net == NULL) {
@@ -191,11 +213,49 @@ struct net *net_create(const struct model *model, int batch, struct net *shared,
         return NULL;
     }
     net->batch = batch;
+    net->begin = begin;
+    net->end = end;
     if (!net_fill(net, model, shared, problem)) {
         net_destroy(net);
         return NULL;
     }
     return net;
+}
+
+/* The row of the n-th layer that has weights of its own, or the end: there a model can be cut. */
+static const struct layer_row *model_cut(const struct model *model, int n)
+{
+    const struct layer_row *row = model->layers;
+    while (row->kind != LAYER_END && (row->out == 0 || n-- > 0)) {
+        row++;
+    }
+    return row;
+}
+
+struct net *net_create(const struct model *model, int batch, struct net *shared,
+                       struct problem *problem)
+{
+    return net_create_rows(model, model->layers, model_cut(model, MODEL_LAYERS_MOST), batch, shared,
+                           problem);
+}
+
+struct net *net_create_part(const struct model *model, int part, int parts, int batch,
+                            struct problem *problem)
+{
+    int layers = 0;
+    while (model_cut(model, layers)->kind != LAYER_END) {
+        layers++;
+    }
+    if (parts > layers) {
+        problem_say(problem,
+                    "the model %s can not be cut into %d parts: it has %d layers with weights",
+                    model->name, parts, layers);
+        return NULL;
+    }
+    const struct layer_row *begin =
+        part == 0 ? model->layers : model_cut(model, layers * part / parts);
+    return net_create_rows(model, begin, model_cut(model, layers * (part + 1) / parts), batch, NULL,
+                           problem);
 }
 
 void net_destroy(struct net *net)
@@ -217,6 +277,21 @@ void net_destroy(struct net *net)
         tensors_destroy(net->own.averages, net->own.average_count);
     }
     free(net);
+}
+
+static struct net_edge net_edge(const struct activation *a)
+{
+    return (struct net_edge){a->data, a->gradient, activation_image(a)};
+}
+
+struct net_edge net_inputs(const struct net *net)
+{
+    return net_edge(&net->activations[0]);
+}
+
+struct net_edge net_outputs(const struct net *net)
+{
+    return net_edge(&net->activations[net->layer_count]);
 }
 
 struct tensor *net_tensors(struct net *net, int *ret_count)
@@ -246,6 +321,9 @@ void net_draw(struct net *net, uint32_t seed)
 {
     struct random random;
     random_seed(&random, seed);
+    for (size_t i = 0; i < net->drawn; i++) {
+        random_unit(&random);
+    }
     for (int i = 0; i < net->set->trained_count; i++) {
         tensor_draw(&net->set->trained[i], &random);
     }
@@ -264,12 +342,15 @@ struct net_result net_forward(struct net *net, const float *images, const uint8_
     for (int i = 0; i < net->layer_count; i++) {
         net->layers[i].impl->forward(&net->layers[i], n, training);
     }
-    return loss_forward(&net->activations[net->layer_count], labels, n);
+    return labels == NULL ? (struct net_result){0, 0}
+                          : loss_forward(&net->activations[net->layer_count], labels, n);
 }
 
 void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg)
 {
-    loss_backward(&net->activations[net->layer_count], net->labels, net->n);
+    if (net->labels != NULL) {
+        loss_backward(&net->activations[net->layer_count], net->labels, net->n);
+    }
     for (int i = net->layer_count - 1; i >= 0; i--) {
         struct layer *layer = &net->layers[i];
         if (layer->impl->gradients != NULL) {

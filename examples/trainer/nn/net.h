@@ -47,7 +47,23 @@ typedef void net_ready(void *arg, int i);
  */
 struct net *net_create(const struct model *model, int batch, struct net *shared,
                        struct problem *problem);
+/*
+ * One of several parts into which a model is cut, each for another rank: the layers with weights
+ * are dealt out evenly, with what follows each. NULL also when there are fewer of them than parts.
+ * Values are drawn as those of the whole. labels are NULL but in the last part: there is no loss,
+ * and the gradient of the outputs is put into net_outputs() by the caller.
+ */
+struct net *net_create_part(const struct model *model, int part, int parts, int batch,
+                            struct problem *problem);
 void net_destroy(struct net *net);
+
+/* Where a part meets its neighbours; the first part has no gradient of its inputs. */
+struct net_edge {
+    float *data, *gradient;
+    size_t image; /* floats for each image */
+};
+struct net_edge net_inputs(const struct net *net);
+struct net_edge net_outputs(const struct net *net);
 
 /* What is trained, in PyTorch's order of registration. */
 struct tensor *net_tensors(struct net *net, int *ret_count);
