@@ -84,7 +84,7 @@ def exchange(name, path):
         for strategy in dict.fromkeys(row["strategy"] for row in here):
             mine = [row for row in here if row["strategy"] == strategy]
             axes.plot(column(mine, "ranks"), column(mine, "ms"), "o-", markersize=3, label=strategy)
-        axes.set(title=place, xlabel="ranks", ylim=(0, None))
+        axes.set(title=place, xlabel="ranks", ylim=(0, None), xticks=sorted({int(row["ranks"]) for row in here}))
         axes.legend()
     all_axes[0][0].set_ylabel("ms of communication a step")
     save(figure, name)

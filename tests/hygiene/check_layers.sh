@@ -73,7 +73,7 @@ only lib/stream '(stream|comm|operation|staging|exec|membership|algo|transports|
 only lib/birth '(birth|stream|comm|operation|staging|exec|membership|rendezvous|transports|net|runtime|base)/[a-z_]+\.h'
 only lib/inspect '(inspect|stream|comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only lib/api '(api|inspect|birth|stream|comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
-only examples '(hoop|problem|ddp|options|report|(data|nn|checkpoint)/[a-z_]+)\.h'
+only examples '(hoop|problem|ddp|options|report|peers|study|(data|nn|checkpoint)/[a-z_]+)\.h'
 only examples/trainer/data '(problem|data/[a-z_]+)\.h'
 only examples/trainer/nn '(problem|(nn|data)/[a-z_]+)\.h'
 only examples/trainer/checkpoint '(problem|(checkpoint|nn|data)/[a-z_]+)\.h'
@@ -83,8 +83,9 @@ only bench '(hoop|perf/perf|perf/perf_[a-z]+)\.h'
 includes examples shims tools bench | grep -E ':<(base|algo|transports|comm|exec)/' >"$lines"
 refuse "a program looks inside the library" <"$lines"
 
-includes examples/trainer | grep -E ':[<"]hoop\.h' | grep -v '^examples/trainer/ddp\.c:' >"$lines"
-refuse "of the trainer only ddp.c knows hoop" <"$lines"
+includes examples/trainer examples/strategies | grep -E ':[<"]hoop\.h' |
+    grep -vE '^examples/(trainer/ddp|strategies/peers)\.c:' >"$lines"
+refuse "of the trainer only ddp.c knows hoop, of the strategies only peers.c" <"$lines"
 
 # tsort(1) names the members of every circle that it finds; a pair of the same name twice is none.
 arrows lib transports |
