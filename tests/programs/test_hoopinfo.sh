@@ -57,6 +57,12 @@ says err '0: expected a number of ranks from 1 to 512'
 run 2 "$hoopinfo" --bytes 12Q
 says err '12Q: expected a number'
 run 2 "$hoopinfo" please
+run 2 "$hoopinfo" --test --json
+says err '\-\-json \-\-test: expected'
+run 0 env HOOP_LANES=3 "$hoopinfo" --settings --json
+python3 -c 'import json, sys
+lanes = json.load(sys.stdin)["HOOP_LANES"]
+assert lanes["value"] == "3" and lanes["default"] == "2", lanes' <"$work/out" || failed=1
 run 1 sh -c "'$hoopinfo' --settings >/dev/full"
 
 # says_in_time PATTERN: hoopinfo --job, again and again

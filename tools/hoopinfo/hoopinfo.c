@@ -18,7 +18,7 @@
 
 static const char usage_text[] =
     "usage: hoopinfo [--json]                            what hoop is and finds here\n"
-    "       hoopinfo --settings | --version\n"
+    "       hoopinfo --settings [--json] | --version\n"
     "       hoopinfo --test [--ranks N]                  does it work here?\n"
     "       hoopinfo --job [--json]                      who waits for whom?\n"
     "       hoopinfo --explain COLLECTIVE [--bytes B] [--ranks N] [--json]\n"
@@ -78,6 +78,20 @@ static int settings_print(void)
     return 0;
 }
 
+/* A section of its own for each. */
+static void settings_add_all(struct facts *facts)
+{
+    hoop_setting_t setting;
+    for (size_t at = 0; hoop_setting_next(&at, &setting) == HOOP_OK;) {
+        facts_add(facts, setting.name, "value", "%s", setting.value != NULL ? setting.value : "");
+        facts_add(facts, setting.name, "origin", "%s", setting.origin);
+        facts_add(facts, setting.name, "default", "%s",
+                  setting.preset != NULL ? setting.preset : "");
+        facts_add(facts, setting.name, "range", "%s", setting.range);
+        facts_add(facts, setting.name, "meaning", "%s", setting.text);
+    }
+}
+
 static int version_print(void)
 {
     int version = 0;
@@ -129,6 +143,8 @@ static int page_print(const struct options *options)
     int code = facts != NULL ? 0 : failed("facts", HOOP_OUT_OF_MEMORY);
     if (code == 0 && options->request == EXPLAIN) {
         code = explain_add(facts, options->collective, options->bytes, options->ranks);
+    } else if (code == 0 && options->request == SETTINGS) {
+        settings_add_all(facts);
     } else if (code == 0) {
         code = library_add(facts);
         machine_add(facts);
@@ -221,6 +237,10 @@ static bool options_parse(int argc, char **argv, struct options *options)
             return false;
         }
     }
+    if (options->json && (options->request == TEST || options->request == VERSION)) {
+        return wrong("--json", options->request == TEST ? "--test" : "--version",
+                     "no option, --settings, --explain or --job beside it");
+    }
     return optind == argc || wrong("argument", argv[optind], "options only; see --help");
 }
 
@@ -243,7 +263,7 @@ int main(int argc, char **argv)
         code = job_print(options.json);
         break;
     case SETTINGS:
-        code = settings_print();
+        code = options.json ? page_print(&options) : settings_print();
         break;
     case VERSION:
         code = version_print();
