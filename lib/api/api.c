@@ -77,7 +77,7 @@ hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
     if (born != HOOP_OK) {
         return born;
     }
-    /* Every operation is complete when its call returns: nothing is left to flush. */
+    /* It stands in line behind what is queued; operations themselves leave nothing to flush. */
     return comm->blocking || hoop_is_forked() ? hoop_comm_say_goodbye(comm)
                                               : hoop_birth_finalize(comm);
 }

@@ -71,11 +71,15 @@ static void group_tell(struct hoop_comm *comm)
     }
 }
 
+/* What spoiled it, again as the calling thread's sentence: other calls may have failed since. */
+static hoop_result_t group_mistake_again(const struct group *ended)
+{
+    return ended->spoiled == HOOP_OK ? HOOP_OK : hoop_error(ended->spoiled, "%s", group_mistake);
+}
+
 static void group_tell_all(const struct group *ended)
 {
-    if (ended->spoiled != HOOP_OK) {
-        hoop_error(ended->spoiled, "%s", group_mistake);
-    }
+    (void)group_mistake_again(ended);
     group_tell(ended->spoiler);
     for (size_t i = 0; i < ended->count; i++) {
         group_tell(ended->work[i].comm);
@@ -362,7 +366,7 @@ hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info)
         return result;
     }
     const struct group ended = group_close();
-    result = ended.spoiled;
+    result = group_mistake_again(&ended);
     if (result == HOOP_OK) {
         result = group_check_born(ended.work, ended.count);
     }

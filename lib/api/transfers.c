@@ -33,8 +33,8 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     }
     if ((uint32_t)peer == comm->rank && !hoop_group_open()) {
         return hoop_error(HOOP_INVALID_USAGE,
-                          "%s: rank %d with itself: a send and a receive in one group", function,
-                          peer);
+                          "%s: rank %d with itself: expected a send and a receive in one group",
+                          function, peer);
     }
     const hoop_result_t result = hoop_streams_check(function, stream);
     return result == HOOP_OK ? hoop_streams_check_buffer(function, stream, buffer) : result;

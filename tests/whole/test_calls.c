@@ -384,6 +384,12 @@ static void test_simulation(void **state)
     hoop_group_end();
     assert_int_equal(hoop_group_simulate_end(&info), HOOP_OK);
     assert_true(info.estimated_time > 1e-9f);
+    /* A mistake: its sentence, whatever has failed since. */
+    hoop_group_start();
+    assert_int_equal(hoop_send(memory[0], 1, HOOP_UINT8, 9, comms[0], NULL), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_mem_free(&info), HOOP_INVALID_ARGUMENT);
+    assert_int_equal(hoop_group_simulate_end(&info), HOOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "hoop_send: peer is 9"));
     check_works(comms);
     hoop_comm_destroy(comms[0]);
     hoop_comm_destroy(comms[1]);
