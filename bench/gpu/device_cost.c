@@ -1,0 +1,310 @@
+/*
+ * Buffers on a device: are the results right, and what does an all_reduce cost?
+ *
+ *     [hooprun -n N] device_cost [-t RANKS] [-e BYTES] [-c GB/S]
+ *
+ * -t: as many ranks in this one process, which one thread calls by groups; not under hooprun. Any
+ * number of ranks share the device that is CUDA's current one.
+ *
+ * Right: every collective, all_reduce with every type and op, gives on the device the bits that it
+ * gives on the host, also where every second rank has its buffers on the host. What tells the wrong
+ * ones is hoop itself: in a communicator of one rank, from host to device, an all_reduce is a copy.
+ *
+ * Cost: an all_reduce of floats in place, from 8 bytes up to -e (default 64 MiB). With -c, the rate
+ * of a copy on the device (bytes read and written), also the share of what the least traffic would
+ * take: n vectors read, n written. Rank 0 prints; a wrong result makes the exit code 7.
+ */
+#include <hoop.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        const hoop_result_t result_ = (call);                                                      \
+        if (result_ != HOOP_OK) {                                                                  \
+            fprintf(stderr, "device_cost: %s: %s\n", #call, hoop_get_last_error(NULL));            \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#define MOST 8              /* ranks of a process */
+#define COUNT ((size_t)997) /* elements of a block when results are looked at */
+#define BLOCKS 16           /* ranks, then, at most */
+#define ROOM (BLOCKS * COUNT * 8)
+
+/* A rank's buffers, input and output, of one kind of memory. */
+struct buffers {
+    unsigned char *in, *out;
+};
+
+static struct world {
+    int n, local, first; /* ranks, those of this process, the first of these */
+    hoop_comm_t comms[MOST];
+    hoop_comm_t self; /* of one rank, for copies */
+    struct buffers host[MOST], device[MOST];
+    unsigned char *expected[MOST];
+    size_t most;      /* bytes of the largest all_reduce */
+    double copy_rate; /* GB/s; 0: not known */
+} world = {.local = 1, .most = (size_t)64 << 20};
+
+/* ---- One operation of all ranks here -------------------------------------------------------- */
+
+struct operation {
+    enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALLTOALL, NEXT, KINDS } kind;
+    hoop_datatype_t type;
+    hoop_red_op_t op;
+    size_t count;
+};
+
+static const char *const kind_names[KINDS] = {"all_reduce", "reduce_scatter", "all_gather",
+                                              "broadcast",  "alltoall",       "send and recv"};
+
+static hoop_result_t call(const struct operation *o, int i, const unsigned char *in,
+                          unsigned char *out)
+{
+    const hoop_comm_t comm = world.comms[i];
+    const int rank = world.first + i;
+    switch (o->kind) {
+    case ALL_REDUCE:
+        return hoop_all_reduce(in, out, o->count, o->type, o->op, comm, NULL);
+    case REDUCE_SCATTER:
+        return hoop_reduce_scatter(in, out, o->count, o->type, o->op, comm, NULL);
+    case ALL_GATHER:
+        return hoop_all_gather(in, out, o->count, o->type, comm, NULL);
+    case BROADCAST:
+        return hoop_broadcast(in, out, o->count, o->type, world.n - 1, comm, NULL);
+    case ALLTOALL:
+        return hoop_alltoall(in, out, o->count, o->type, comm, NULL);
+    default:
+        CHECK(hoop_send(in, o->count, o->type, (rank + 1) % world.n, comm, NULL));
+        return hoop_recv(out, o->count, o->type, (rank + world.n - 1) % world.n, comm, NULL);
+    }
+}
+
+/* In a group also where the process has but one rank: NEXT needs it. */
+static void run(const struct operation *o, struct buffers *const of[MOST])
+{
+    CHECK(hoop_group_start());
+    for (int i = 0; i < world.local; i++) {
+        CHECK(call(o, i, of[i]->in, of[i]->out));
+    }
+    CHECK(hoop_group_end());
+}
+
+/* ---- Is it right? --------------------------------------------------------------------------- */
+
+/* From and to any memory. */
+static void copy(const unsigned char *from, unsigned char *to, size_t bytes)
+{
+    CHECK(hoop_all_reduce(from, to, bytes, HOOP_UINT8, HOOP_MAX, world.self, NULL));
+}
+
+/* Any bits, the same in every run; rank r's. */
+static void draw(unsigned char *bytes, int r)
+{
+    uint64_t state = 88172645463325252u + (uint64_t)r * 2654435761u;
+    for (size_t i = 0; i < ROOM; i++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes[i] = (unsigned char)(state >> 32);
+    }
+}
+
+/* The operation, with the buffers of every k-th rank on the device, the others' on the host; the
+ * results are then on the host. */
+static void run_mixed(const struct operation *o, int k)
+{
+    struct buffers *of[MOST];
+    for (int i = 0; i < world.local; i++) {
+        struct buffers *host = &world.host[i];
+        const bool on_device = k > 0 && (world.first + i) % k == 0;
+        of[i] = on_device ? &world.device[i] : host;
+        memset(host->out, 0, ROOM);
+        if (on_device) {
+            copy(host->in, of[i]->in, ROOM);
+            copy(host->out, of[i]->out, ROOM);
+        }
+    }
+    run(o, of);
+    for (int i = 0; i < world.local; i++) {
+        if (of[i] == &world.device[i]) {
+            copy(of[i]->out, world.host[i].out, ROOM);
+        }
+    }
+}
+
+/* Returns the number of runs whose bits are not the host's. */
+static int check(const struct operation *o)
+{
+    int wrong = 0;
+    run_mixed(o, 0);
+    for (int i = 0; i < world.local; i++) {
+        memcpy(world.expected[i], world.host[i].out, ROOM);
+    }
+    for (int k = 1; k <= 2; k++) {
+        run_mixed(o, k);
+        for (int i = 0; i < world.local; i++) {
+            if (memcmp(world.host[i].out, world.expected[i], ROOM) != 0) {
+                fprintf(stderr,
+                        "device_cost: rank %d: %s of %zu elements of type %d, op %d is wrong%s\n",
+                        world.first + i, kind_names[o->kind], o->count, (int)o->type, (int)o->op,
+                        k == 2 ? " with ranks on both sides" : "");
+                wrong++;
+            }
+        }
+    }
+    return wrong;
+}
+
+static int check_all(void)
+{
+    int wrong = 0;
+    for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
+        for (int op = 0; op < HOOP_NUM_OPS; op++) {
+            wrong += check(&(struct operation){ALL_REDUCE, (hoop_datatype_t)type, (hoop_red_op_t)op,
+                                               BLOCKS * COUNT});
+        }
+    }
+    for (int kind = REDUCE_SCATTER; kind < KINDS; kind++) {
+        wrong += check(&(struct operation){kind, HOOP_BFLOAT16, HOOP_SUM, COUNT});
+    }
+    return wrong;
+}
+
+/* ---- What does it cost? --------------------------------------------------------------------- */
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median of some calls. */
+static double cost_us(const struct operation *o, struct buffers *const of[MOST])
+{
+    enum { CALLS = 21 };
+    double took[CALLS];
+    run(o, of);
+    for (int i = 0; i < CALLS; i++) {
+        const double start = now_us();
+        run(o, of);
+        took[i] = now_us() - start;
+    }
+    qsort(took, CALLS, sizeof(took[0]), by_value);
+    return took[CALLS / 2];
+}
+
+static void cost_all(void)
+{
+    struct buffers large[MOST];
+    struct buffers *of[MOST];
+    for (int i = 0; i < world.local; i++) {
+        CHECK(hoop_mem_alloc((void **)&large[i].in, world.most, HOOP_MEM_DEVICE));
+        large[i].out = large[i].in;
+        of[i] = &large[i];
+    }
+    if (world.first == 0) {
+        printf("#    bytes         us   GB/s  of the bound\n");
+    }
+    for (size_t bytes = 8; bytes <= world.most; bytes *= 8) {
+        const double us = cost_us(
+            &(struct operation){ALL_REDUCE, HOOP_FLOAT32, HOOP_SUM, bytes / sizeof(float)}, of);
+        const double traffic = 2.0 * world.n * (double)bytes;
+        if (world.first == 0) {
+            printf("%10zu %10.1f %6.2f", bytes, us, (double)bytes / us / 1e3);
+            printf(world.copy_rate > 0 ? " %13.3f\n" : "\n", traffic / us / 1e3 / world.copy_rate);
+        }
+    }
+    for (int i = 0; i < world.local; i++) {
+        CHECK(hoop_mem_free(large[i].in));
+    }
+}
+
+/* ---- The ranks ------------------------------------------------------------------------------ */
+
+static void ranks_make(void)
+{
+    if (world.local > 1) {
+        CHECK(hoop_comm_init_all(world.comms, world.local, NULL));
+    } else {
+        CHECK(hoop_comm_init_env(&world.comms[0], NULL));
+    }
+    CHECK(hoop_comm_init_all(&world.self, 1, NULL));
+    CHECK(hoop_comm_count(world.comms[0], &world.n));
+    CHECK(hoop_comm_user_rank(world.comms[0], &world.first));
+    for (int i = 0; i < world.local; i++) {
+        CHECK(hoop_mem_alloc((void **)&world.host[i].in, ROOM, HOOP_MEM_HOST));
+        CHECK(hoop_mem_alloc((void **)&world.host[i].out, ROOM, HOOP_MEM_HOST));
+        CHECK(hoop_mem_alloc((void **)&world.expected[i], ROOM, HOOP_MEM_HOST));
+        CHECK(hoop_mem_alloc((void **)&world.device[i].in, ROOM, HOOP_MEM_DEVICE));
+        CHECK(hoop_mem_alloc((void **)&world.device[i].out, ROOM, HOOP_MEM_DEVICE));
+        draw(world.host[i].in, world.first + i);
+    }
+}
+
+static void ranks_end(void)
+{
+    for (int i = 0; i < world.local; i++) {
+        CHECK(hoop_mem_free(world.host[i].in));
+        CHECK(hoop_mem_free(world.host[i].out));
+        CHECK(hoop_mem_free(world.expected[i]));
+        CHECK(hoop_mem_free(world.device[i].in));
+        CHECK(hoop_mem_free(world.device[i].out));
+        CHECK(hoop_comm_destroy(world.comms[i]));
+    }
+    CHECK(hoop_comm_destroy(world.self));
+}
+
+static bool options_parse(int argc, char **argv)
+{
+    for (int option = getopt(argc, argv, "t:e:c:"); option != -1;
+         option = getopt(argc, argv, "t:e:c:")) {
+        char *end = NULL;
+        const double value = option == '?' ? 0 : strtod(optarg, &end);
+        if (option == '?' || *end != '\0' || value <= 0) {
+            return false;
+        }
+        world.local = option == 't' ? (int)value : world.local;
+        world.most = option == 'e' ? (size_t)value : world.most;
+        world.copy_rate = option == 'c' ? value : world.copy_rate;
+    }
+    return optind == argc && world.local >= 1 && world.local <= MOST && world.most >= 8;
+}
+
+int main(int argc, char **argv)
+{
+    if (!options_parse(argc, argv)) {
+        fprintf(stderr,
+                "usage: device_cost [-t 1 to %d ranks in this process] [-e bytes, 8 or more] "
+                "[-c GB/s of a copy]\n",
+                MOST);
+        return 2;
+    }
+    ranks_make();
+    if (world.n > BLOCKS) {
+        fprintf(stderr, "device_cost: %d ranks, expected at most %d\n", world.n, BLOCKS);
+        return 2;
+    }
+    const int wrong = check_all();
+    if (world.first == 0) {
+        printf("# %d ranks, %d of them in this process, %d wrong\n", world.n, world.local, wrong);
+    }
+    if (wrong == 0) {
+        cost_all();
+    }
+    ranks_end();
+    return wrong == 0 ? 0 : 7;
+}

@@ -1,0 +1,342 @@
+/*
+ * What the design for streams of CUDA rests on, asked of a real GPU; needs nothing of hoop:
+ *
+ *     nvcc -std=c++17 -O2 -arch=native gpu_probe.cu -o gpu_probe -lcuda && ./gpu_probe
+ *
+ * Two processes share the device and a page of host memory that both have registered with it.
+ *
+ *     words        a stream waits for a word that the other process's stream writes
+ *     one queue    the same with CUDA_DEVICE_MAX_CONNECTIONS=1; and whether a second stream of a
+ *                  process goes on while its first one waits, until the host writes the word
+ *     graph        wait, kernel and write are captured once and replayed
+ *     ipc, vmm     memory of one process, mapped by the other, which writes it by a kernel
+ *
+ * A line for each: yes or no, and microseconds where they say something. Exit code: 0 if all say yes
+ * (but for the second stream, on which nothing depends yet), 1 if not, 77 without a GPU. What hangs is
+ * ended after a minute.
+ */
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROUNDS 1000
+#define BYTES ((size_t)2 << 20)
+#define SECONDS_MOST 60
+
+static int role;                /* 0 or 1 */
+static int peer;                /* a socket to the other process */
+static volatile uint32_t *word; /* 1024 of them, shared by both processes */
+static int failures;
+
+#define CU(call)                                                                                   \
+    do {                                                                                           \
+        const int result_ = (int)(call);                                                           \
+        if (result_ != 0) {                                                                        \
+            fprintf(stderr, "gpu_probe: %s: error %d\n", #call, result_);                          \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static double now_us()
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
+}
+
+/* What nothing depends on. */
+static void tell(const char *what, bool yes, double us)
+{
+    if (role == 0) {
+        printf("%-44s %-4s", what, yes ? "yes" : "no");
+        printf(us > 0 ? "%8.2f us\n" : "\n", us);
+        fflush(stdout);
+    }
+}
+
+static void say(const char *what, bool yes, double us)
+{
+    failures += !yes;
+    tell(what, yes, us);
+}
+
+__global__ void fill(uint32_t *at, size_t count, uint32_t value)
+{
+    for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+        at[i] = value;
+    }
+}
+
+/* ---- The other process ---- */
+
+static void send_all(const void *data, size_t bytes, int fd)
+{
+    struct iovec part = {(void *)data, bytes};
+    char space[CMSG_SPACE(sizeof(int))] = {0};
+    struct msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (fd >= 0) {
+        message.msg_control = space;
+        message.msg_controllen = sizeof(space);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+    }
+    CU(sendmsg(peer, &message, 0) == (ssize_t)bytes ? 0 : 1);
+}
+
+static int receive_all(void *data, size_t bytes)
+{
+    struct iovec part = {data, bytes};
+    char space[CMSG_SPACE(sizeof(int))] = {0};
+    struct msghdr message = {};
+    int fd = -1;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = space;
+    message.msg_controllen = sizeof(space);
+    CU(recvmsg(peer, &message, MSG_WAITALL) == (ssize_t)bytes ? 0 : 1);
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header != NULL && header->cmsg_type == SCM_RIGHTS) {
+        memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    }
+    return fd;
+}
+
+static void meet()
+{
+    char byte = 0;
+    send_all(&byte, 1, -1);
+    receive_all(&byte, 1);
+}
+
+/* ---- Words in host memory ---- */
+
+static CUdeviceptr on_device(int i)
+{
+    void *at;
+    CU(cudaHostGetDevicePointer(&at, (void *)(word + i), 0));
+    return (CUdeviceptr)at;
+}
+
+/* Both queue all rounds at once: 0 writes k to the first word and waits for it in the second. */
+static void probe_words(const char *what)
+{
+    cudaStream_t stream;
+    CU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    word[role] = 0;
+    meet();
+    const double start = now_us();
+    for (uint32_t k = 1; k <= ROUNDS; k++) {
+        CUstreamBatchMemOpParams ops[2] = {};
+        const int wait = role == 0 ? 1 : 0;
+        ops[wait].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+        ops[wait].waitValue.address = on_device(1 - role);
+        ops[wait].waitValue.value = k;
+        ops[wait].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+        ops[1 - wait].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+        ops[1 - wait].writeValue.address = on_device(role);
+        ops[1 - wait].writeValue.value = k;
+        CU(cuStreamBatchMemOp((CUstream)stream, 2, ops, 0));
+    }
+    CU(cudaStreamSynchronize(stream));
+    say(what, word[1 - role] == ROUNDS, (now_us() - start) / ROUNDS);
+    CU(cudaStreamDestroy(stream));
+}
+
+/* Does the second stream go on while the first one waits? The host ends it after a second. */
+static void probe_second_stream()
+{
+    cudaStream_t first, second;
+    uint32_t *memory;
+    CU(cudaMalloc(&memory, BYTES));
+    CU(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CU(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    word[2 + role] = 0;
+    CU(cuStreamWaitValue32((CUstream)first, on_device(2 + role), 1, CU_STREAM_WAIT_VALUE_GEQ));
+    fill<<<8, 256, 0, first>>>(memory, BYTES / 4, 1);
+    fill<<<8, 256, 0, second>>>(memory, BYTES / 4, 2);
+    const double start = now_us();
+    while (cudaStreamQuery(second) == cudaErrorNotReady && now_us() - start < 1e6) {
+    }
+    const bool goes_on = cudaStreamQuery(second) == cudaSuccess;
+    const bool waits = cudaStreamQuery(first) == cudaErrorNotReady;
+    word[2 + role] = 1;
+    CU(cudaDeviceSynchronize());
+    tell("one queue: a second stream goes on", goes_on, 0);
+    say("one queue: the host's word ends the wait", waits, 0);
+    CU(cudaFree(memory));
+}
+
+/* ---- Graphs ---- */
+
+static void probe_graph()
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    uint32_t *memory;
+    CU(cudaMalloc(&memory, BYTES));
+    CU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    const int bell = 4 + 2 * role, done = bell + 1;
+    CU(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    int captured = cuStreamWaitValue32((CUstream)stream, on_device(bell), 1, CU_STREAM_WAIT_VALUE_EQ);
+    fill<<<8, 256, 0, stream>>>(memory, BYTES / 4, 1);
+    captured |= cuStreamWriteValue32((CUstream)stream, on_device(done), 1, 0);
+    const int ended = (int)cudaStreamEndCapture(stream, &graph);
+    if (captured != 0 || ended != 0) {
+        say("graph: words are captured", false, 0);
+        return;
+    }
+    CU(cudaGraphInstantiate(&exec, graph, 0));
+    const double start = now_us();
+    for (int i = 0; i < ROUNDS; i++) {
+        word[bell] = word[done] = 0;
+        CU(cudaGraphLaunch(exec, stream));
+        word[bell] = 1;
+        while (word[done] == 0) {
+        }
+        CU(cudaStreamSynchronize(stream));
+    }
+    say("graph: words are captured and replayed", true, (now_us() - start) / ROUNDS);
+}
+
+/* ---- Memory of the other process ---- */
+
+/* Role 1 has mapped role 0's memory: it writes there, 0 looks. */
+static void probe_mapped(const char *what, uint32_t *memory)
+{
+    uint32_t last = 0;
+    if (role == 1) {
+        fill<<<8, 256>>>(memory, BYTES / 4, 4711);
+        CU(cudaDeviceSynchronize());
+    }
+    meet();
+    CU(cudaMemcpy(&last, memory + BYTES / 4 - 1, 4, cudaMemcpyDeviceToHost));
+    say(what, last == 4711, 0);
+    meet();
+}
+
+static void probe_ipc()
+{
+    void *memory = NULL;
+    cudaIpcMemHandle_t handle;
+    if (role == 0) {
+        CU(cudaMalloc(&memory, BYTES));
+        CU(cudaIpcGetMemHandle(&handle, memory));
+        send_all(&handle, sizeof(handle), -1);
+    } else {
+        receive_all(&handle, sizeof(handle));
+        const double start = now_us();
+        CU(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
+        fprintf(stderr, "# ipc: mapped in %.0f us\n", now_us() - start);
+    }
+    probe_mapped("ipc: cudaMalloc memory is mapped", (uint32_t *)memory);
+}
+
+static void probe_vmm()
+{
+    CUmemAllocationProp prop = {};
+    CUmemGenericAllocationHandle handle;
+    CUmemAccessDesc access = {};
+    CUdeviceptr at;
+    size_t granularity;
+    uint64_t fd64 = 0;
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CU(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    const size_t bytes = (BYTES + granularity - 1) / granularity * granularity;
+    if (role == 0) {
+        int fd = -1;
+        CU(cuMemCreate(&handle, bytes, &prop, 0));
+        CU(cuMemExportToShareableHandle(&fd, handle, prop.requestedHandleTypes, 0));
+        send_all(&fd64, sizeof(fd64), fd);
+        close(fd);
+    } else {
+        const int fd = receive_all(&fd64, sizeof(fd64));
+        CU(cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd, prop.requestedHandleTypes));
+        close(fd);
+    }
+    access.location = prop.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CU(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+    CU(cuMemMap(at, bytes, 0, handle, 0));
+    CU(cuMemSetAccess(at, bytes, &access, 1));
+    probe_mapped("vmm: memory is exported and mapped", (uint32_t *)at);
+}
+
+/* ---- The processes ---- */
+
+static int probe(bool one_queue)
+{
+    CU(cudaSetDevice(0));
+    CU(cudaHostRegister((void *)word, 4096, cudaHostRegisterMapped));
+    if (one_queue) {
+        probe_words("one queue: words between two processes");
+        probe_second_stream();
+        return failures != 0;
+    }
+    probe_words("words between two processes");
+    probe_graph();
+    probe_ipc();
+    probe_vmm();
+    return failures != 0;
+}
+
+/* Two processes, forked before CUDA is touched. */
+static int pair(bool one_queue)
+{
+    int ends[2];
+    int codes[2] = {1, 1};
+    pid_t pids[2];
+    CU(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends));
+    if (one_queue) {
+        CU(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1));
+    }
+    for (int r = 0; r < 2; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            role = r;
+            peer = ends[r];
+            close(ends[1 - r]);
+            alarm(SECONDS_MOST); /* SIGALRM: what hangs ends */
+            exit(probe(one_queue));
+        }
+    }
+    close(ends[0]);
+    close(ends[1]);
+    for (int r = 0; r < 2; r++) {
+        waitpid(pids[r], &codes[r], 0);
+    }
+    if (codes[0] != 0 || codes[1] != 0) {
+        printf("the probes with %s ended with %#x and %#x\n", one_queue ? "one queue" : "all queues",
+               codes[0], codes[1]);
+    }
+    return codes[0] | codes[1];
+}
+
+int main()
+{
+    if (access("/dev/nvidiactl", F_OK) != 0) {
+        printf("skipped: no GPU: there is no /dev/nvidiactl\n");
+        return 77;
+    }
+    word = (volatile uint32_t *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                                     -1, 0);
+    const int all = pair(false);
+    return (all | pair(true)) != 0;
+}

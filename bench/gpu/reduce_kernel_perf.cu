@@ -1,0 +1,187 @@
+/*
+ * The reduction kernels on a real GPU: are their bits those of the CPU's, and how fast are they against a
+ * copy on the device in the same run? bench/gpu_suite.sh builds it, over libhoop_core.a.
+ *
+ *     reduce_kernel_perf [MiB of a vector, default 256]
+ *
+ * Bits: all types and ops, any bits as input, vectors that are aligned and that are not. Rates: bytes
+ * read and written, in the median of rounds that alternate with the copy. 7: a kernel is wrong.
+ */
+extern "C" {
+#include "reduce/reduce_cuda.h"
+}
+#include "reduce/reduce_cuda.cu"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define CUDA(call)                                                                                 \
+    do {                                                                                           \
+        const cudaError_t result_ = (call);                                                        \
+        if (result_ != cudaSuccess) {                                                              \
+            fprintf(stderr, "reduce_kernel_perf: %s: %s\n", #call, cudaGetErrorString(result_));   \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+typedef void kernel_t(const struct hoop_cuda_fold);
+#define ROW(type, value, bytes, text)                                                              \
+    {hoop_fold_sum_##type, hoop_fold_prod_##type, hoop_fold_max_##type, hoop_fold_min_##type,      \
+     hoop_fold_scaled_##type},
+static kernel_t *const kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {HOOP_DATATYPES(ROW)};
+
+static const char *const type_names[] = {
+#define NAME(type, value, bytes, text) text,
+    HOOP_DATATYPES(NAME)};
+
+static void launch(const struct hoop_reduction *reduction, void *dst, const void *const *src,
+                   unsigned n_src, size_t count)
+{
+    static int processors;
+    struct hoop_cuda_launch what;
+    int fit = 0;
+    if (processors == 0) {
+        CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    }
+    hoop_cuda_fold_make(reduction, &dst, 1, src, n_src, NULL, count, &what);
+    kernel_t *const kernel = kernels[what.type][what.op];
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, HOOP_CUDA_FOLD_THREADS, 0));
+    const uint64_t blocks = std::min(what.blocks, (uint64_t)fit * processors);
+    kernel<<<(unsigned)blocks, HOOP_CUDA_FOLD_THREADS>>>(what.fold);
+    CUDA(cudaGetLastError());
+}
+
+/* ---- Bits ---- */
+
+#define SOURCES 5
+#define COUNT ((size_t)100003)
+
+/* off: bytes by which source s lies behind a boundary of 16, times s. */
+static bool same_bits(hoop_datatype_t type, hoop_red_op_t op, size_t off)
+{
+    static std::vector<unsigned char> host(COUNT * 8 + 256), expected(COUNT * 8), got(COUNT * 8);
+    static unsigned char *memory = NULL;
+    const size_t room = COUNT * 8 + 256, bytes = COUNT * hoop_datatype_bytes(type);
+    const struct hoop_reduction reduction = {type, op, op == HOOP_AVG ? (uint32_t)SOURCES : 0u};
+    std::vector<std::vector<unsigned char>> inputs(SOURCES);
+    const void *on_host[SOURCES], *on_device[SOURCES];
+    uint64_t state = 88172645463325252u + type * 64 + op;
+    if (memory == NULL) {
+        CUDA(cudaMalloc(&memory, (SOURCES + 1) * room));
+    }
+    for (unsigned s = 0; s < SOURCES; s++) {
+        inputs[s].resize(bytes);
+        for (size_t i = 0; i < bytes; i++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            inputs[s][i] = (unsigned char)(state >> 32);
+        }
+        unsigned char *at = memory + s * room + s * off;
+        CUDA(cudaMemcpy(at, inputs[s].data(), bytes, cudaMemcpyHostToDevice));
+        on_host[s] = inputs[s].data();
+        on_device[s] = at;
+    }
+    void *to = expected.data();
+    hoop_fold(&reduction, &to, 1, on_host, SOURCES, COUNT);
+    launch(&reduction, memory + SOURCES * room + SOURCES * off, on_device, SOURCES, COUNT);
+    CUDA(cudaMemcpy(got.data(), memory + SOURCES * room + SOURCES * off, bytes,
+                    cudaMemcpyDeviceToHost));
+    return memcmp(got.data(), expected.data(), bytes) == 0;
+}
+
+static int check_bits()
+{
+    int wrong = 0;
+    for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
+        for (int op = 0; op < HOOP_NUM_OPS; op++) {
+            for (size_t off : {(size_t)0, hoop_datatype_bytes((hoop_datatype_t)type), (size_t)1}) {
+                if (!same_bits((hoop_datatype_t)type, (hoop_red_op_t)op, off)) {
+                    printf("WRONG: %s, op %d, vectors %zu bytes off\n", type_names[type], op, off);
+                    wrong++;
+                }
+            }
+        }
+    }
+    return wrong;
+}
+
+/* ---- Rates ---- */
+
+static double time_ms(const std::function<void()> &what)
+{
+    static cudaEvent_t from, to;
+    float ms = 0;
+    if (from == NULL) {
+        CUDA(cudaEventCreate(&from));
+        CUDA(cudaEventCreate(&to));
+    }
+    CUDA(cudaEventRecord(from));
+    what();
+    CUDA(cudaEventRecord(to));
+    CUDA(cudaEventSynchronize(to));
+    CUDA(cudaEventElapsedTime(&ms, from, to));
+    return ms;
+}
+
+/* Of sources of so many bytes, one sum; beside it the copy of as many bytes in all. */
+static void rate(hoop_datatype_t type, unsigned n_src, size_t bytes, unsigned char *memory)
+{
+    const struct hoop_reduction reduction = {type, HOOP_SUM, 0};
+    const void *src[HOOP_CUDA_FOLD_MOST];
+    std::vector<double> folds, copies;
+    for (unsigned s = 0; s < n_src; s++) {
+        src[s] = memory + s * bytes;
+    }
+    unsigned char *const dst = memory + n_src * bytes;
+    const size_t moved = (n_src + 1) * bytes, half = moved / 2;
+    for (int round = 0; round < 23; round++) {
+        const double fold = time_ms([&] {
+            launch(&reduction, dst, src, n_src, bytes / hoop_datatype_bytes(type));
+        });
+        const double copy = time_ms([&] {
+            CUDA(cudaMemcpyAsync(memory + half, memory, half, cudaMemcpyDeviceToDevice));
+        });
+        if (round >= 2) {
+            folds.push_back(fold);
+            copies.push_back(copy);
+        }
+    }
+    std::sort(folds.begin(), folds.end());
+    std::sort(copies.begin(), copies.end());
+    const double fold = moved / folds[folds.size() / 2] / 1e6;
+    const double copy = moved / copies[copies.size() / 2] / 1e6;
+    printf("%-9s %7u %11zu %10.0f %10.0f %8.3f\n", type_names[type], n_src, bytes, fold, copy,
+           fold / copy);
+}
+
+int main(int argc, char **argv)
+{
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    const long mib = argc > 1 ? strtol(argv[1], NULL, 10) : 256;
+    if (mib < 1 || mib > 4096) {
+        fprintf(stderr, "usage: reduce_kernel_perf [MiB, 1 to 4096]\n");
+        return 2;
+    }
+    const size_t bytes = (size_t)mib << 20;
+    unsigned char *memory = NULL;
+    const int wrong = check_bits();
+    printf("# bits: %d wrong of %d\n", wrong, HOOP_NUM_DATATYPES * HOOP_NUM_OPS * 3);
+    CUDA(cudaMalloc(&memory, 9 * bytes));
+    CUDA(cudaMemset(memory, 0, 9 * bytes));
+    printf("# type    sources       bytes  GB/s fold  GB/s copy    ratio\n");
+    for (hoop_datatype_t type : {HOOP_FLOAT32, HOOP_BFLOAT16, HOOP_FLOAT8E4M3}) {
+        for (unsigned n_src : {2u, 8u}) {
+            rate(type, n_src, bytes, memory);
+        }
+    }
+    return wrong == 0 ? 0 : 7;
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# What only a real GPU can show, in under 8 minutes: builds with CUDA in build-gpu/, looks whether results
+# are right, measures. A short table to stdout; build-gpu/suite.json has it too, with all output.
+#
+#     bench/gpu_suite.sh        77: no GPU, or no nvcc for it; the line before says which
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/cuda/bin
+build=build-gpu
+out=$build/suite
+unset "${!HOOP_@}" RANK WORLD_SIZE LOCAL_RANK
+
+skip() { printf 'skipped: %s\n' "$*"; exit 77; }
+device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || device=
+[ -n "$device" ] || skip "no GPU: nvidia-smi finds none"
+command -v nvcc >/dev/null || skip "no nvcc"
+
+failed=0
+rows=()
+# step NAME SECONDS COMMAND...: what it says goes to $out/NAME; 77 is a skip.
+step() {
+    local name=$1 most=$2 start=$SECONDS code=0 became=right text
+    shift 2
+    timeout "$most" "$@" >"$out/$name" 2>&1 </dev/null || code=$?
+    case $code in 0) ;; 77) became=skipped ;; *) became="failed with $code"; failed=1 ;; esac
+    printf '\n## %s: %s, %d s\n' "$name" "$became" $((SECONDS - start))
+    tail -n 40 "$out/$name"
+    text=$(sed 's/\\/\\\\/g; s/"/\\"/g; s/\t/ /g' "$out/$name" | tr -d '\000-\011\013-\037' | sed 's/$/\\n/' | tr -d '\n')
+    rows+=("{\"name\": \"$name\", \"code\": $code, \"seconds\": $((SECONDS - start)), \"output\": \"$text\"}")
+}
+
+mkdir -p "$out"
+[ -f $build/build.ninja ] || meson setup $build --buildtype=release -Dcuda=enabled -Dtests=disabled \
+    >"$out/setup" 2>&1 || { cat "$out/setup"; exit 1; }
+step build 240 ninja -C $build
+compile=(nvcc -std=c++17 -O3 -arch=native -diag-suppress 177 -Iinclude -Ilib)
+step build_probe 60 "${compile[@]}" bench/gpu/gpu_probe.cu -o $build/gpu_probe -lcuda
+step build_kernels 180 "${compile[@]}" bench/gpu/reduce_kernel_perf.cu -o $build/reduce_kernel_perf \
+    -Xlinker $build/libhoop_core.a -luv -lcrypto -ldl
+
+step probe 130 $build/gpu_probe
+step kernels 90 $build/reduce_kernel_perf
+# The rate of a copy, which every row of it has: what the rest is compared with.
+copy=$(awk '$1 == "float" && $2 == 2 { print $5 }' "$out/kernels")
+hooprun=$build/tools/hooprun
+cost=($build/bench/gpu/device_cost -e $((1 << 28)) ${copy:+-c "$copy"})
+for ranks in 1 2 4 8; do
+    step "processes_$ranks" 60 $hooprun -n $ranks --timeout 55 "${cost[@]}"
+done
+for ranks in 2 4 8; do
+    step "threads_$ranks" 60 "${cost[@]}" -t $ranks
+done
+step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
+if command -v compute-sanitizer >/dev/null; then
+    step memcheck 90 compute-sanitizer --error-exitcode 9 $build/bench/gpu/device_cost -t 2 -e 4096
+fi
+
+{
+    printf '{"device": "%s", "commit": "%s", "steps": [\n' "$device" "$(git rev-parse --short HEAD 2>/dev/null)"
+    (IFS=$'\n'; printf '%s\n' "${rows[*]}") | sed '$!s/$/,/'
+    printf ']}\n'
+} >$build/suite.json
+printf '\n%s, %d s: %s\n' "$device" $SECONDS "$([ $failed = 0 ] && echo "all right" || echo "something failed")"
+exit $failed

@@ -1,0 +1,26 @@
+#!/bin/sh
+# The programs for GPUs that bench/gpu_suite.sh builds compile and link; and where there is no GPU they
+# say so. 77: no nvcc.     check_gpu_programs.sh LIBHOOP_CORE.A
+set -eu
+core=$(readlink -f "$1")
+cd "$(dirname "$0")/../.."
+PATH=$PATH:/usr/local/cuda/bin
+command -v nvcc >/dev/null || { echo "skipped: no nvcc"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+stubs=$(dirname "$(command -v nvcc)")/../lib64/stubs
+# PTX alone: what the assembler makes of the kernels is looked at by reduce/check_cuda_code.sh.
+compile="nvcc -std=c++17 -O1 -gencode arch=compute_90,code=compute_90 -diag-suppress 177 -Iinclude -Ilib"
+$compile -E -x cu /dev/null >"$work/log" 2>&1 || {
+    echo "skipped: nvcc does not work here: $(tail -n 1 "$work/log")"
+    exit 77
+}
+$compile bench/gpu/gpu_probe.cu -o "$work/gpu_probe" -L"$stubs" -lcuda
+$compile bench/gpu/reduce_kernel_perf.cu -o "$work/reduce_kernel_perf" -Xlinker "$core" -luv -lcrypto -ldl
+[ ! -e /dev/nvidiactl ] || exit 0
+code=0
+"$work/reduce_kernel_perf" >"$work/out" || code=$?
+[ $code = 77 ] && grep -q '^skipped: no GPU' "$work/out" || { cat "$work/out"; exit 1; }
+code=0
+bench/gpu_suite.sh >"$work/out" || code=$?
+[ $code = 77 ] && grep -q '^skipped: no GPU' "$work/out" || { cat "$work/out"; exit 1; }
