@@ -10,7 +10,7 @@ for kind in 80 90 100; do
 done
 set -- "$@" -gencode "arch=compute_$kind,code=compute_$kind"
 "$nvcc" -std=c++17 -O3 --threads 2 -diag-suppress 177 -I"$root/include" -I"$root/lib" "$@" \
-    -fatbin -o "${out%.c}.fatbin" "$root/lib/reduce/reduce_cuda.cu"
+    -Xfatbin -compress-all -fatbin -o "${out%.c}.fatbin" "$root/lib/reduce/reduce_cuda.cu"
 case $out in
 *.c)
     {
