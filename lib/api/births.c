@@ -306,6 +306,35 @@ hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t 
     return births_go(result, &birth);
 }
 
+hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude_count,
+                               hoop_comm_t *newcomm, const hoop_config_t *config, int flags)
+{
+    struct hoop_comm_options options = {.serve = false};
+    struct hoop_birth birth;
+    hoop_result_t result = births_parent("hoop_comm_shrink", comm, newcomm);
+    if (result == HOOP_OK && (exclude_count < 0 || (exclude_count > 0 && exclude_ranks == NULL))) {
+        result = hoop_error(HOOP_INVALID_ARGUMENT,
+                            "hoop_comm_shrink: exclude_count is %d and exclude_ranks %p, expected "
+                            "as many ranks as it says",
+                            exclude_count, (void *)exclude_ranks);
+    }
+    if (result == HOOP_OK && flags != HOOP_SHRINK_DEFAULT && flags != HOOP_SHRINK_ABORT) {
+        result = hoop_error(HOOP_INVALID_ARGUMENT,
+                            "hoop_comm_shrink: flags is 0x%x, expected HOOP_SHRINK_DEFAULT or "
+                            "HOOP_SHRINK_ABORT",
+                            (unsigned)flags);
+    }
+    if (result == HOOP_OK) {
+        hoop_comm_inherit(comm, &options);
+        result = births_apply(config, &options);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_birth_shrink(comm, exclude_ranks, (size_t)exclude_count,
+                                   flags == HOOP_SHRINK_ABORT, &options, newcomm, &birth);
+    }
+    return births_go(result, &birth);
+}
+
 hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_t *id)
 {
     if (comm == NULL || id == NULL) {

@@ -1,6 +1,7 @@
 /* Births (see birth.h). */
 #include "birth/birth.h"
 
+#include "birth/shrink.h"
 #include "birth/split.h"
 #include "runtime/worker.h"
 #include "stream/batch.h"
@@ -50,20 +51,49 @@ hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_u
     return result == HOOP_OK ? hoop_comm_create(&birth->comm) : result;
 }
 
+hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, size_t count,
+                                bool abort, const struct hoop_comm_options *options,
+                                hoop_comm_t *ret, struct hoop_birth *birth)
+{
+    *birth = (struct hoop_birth){
+        .ret = ret, .options = *options, .blocking = options->blocking, .parent = parent};
+    hoop_result_t result = hoop_shrink_create(birth, exclude, count, abort);
+    if (result == HOOP_OK) {
+        result = hoop_comm_create(&birth->comm);
+    }
+    if (result != HOOP_OK) {
+        hoop_shrink_finish(birth);
+    }
+    return result;
+}
+
 hoop_result_t hoop_birth_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id)
 {
     return hoop_split_invite(comm, ret_id);
 }
 
+/* All but the new comm. */
+static void birth_finish(struct hoop_birth *birth)
+{
+    hoop_split_finish(birth);
+    hoop_shrink_finish(birth);
+}
+
 void hoop_birth_drop(struct hoop_birth *birth)
 {
+    hoop_shrink_finish(birth); /* it watches the new one */
     (void)hoop_comm_end(birth->comm);
     birth->comm = NULL;
-    hoop_split_finish(birth);
+    birth_finish(birth);
 }
 
 /* ---- Step by step ------------------------------------------------------------------------------
  */
+
+static bool births_is_split(const struct hoop_birth *birth)
+{
+    return birth->parent != NULL && birth->shrink == NULL;
+}
 
 /* One exchange of all splits. */
 static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
@@ -74,7 +104,7 @@ static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu splits", count);
     }
     for (size_t i = 0; i < count; i++) {
-        if (births[i].parent != NULL) {
+        if (births_is_split(&births[i])) {
             work[n++] = (struct hoop_work){.comm = births[i].parent,
                                            .request = hoop_split_request(&births[i])};
         }
@@ -90,8 +120,41 @@ static hoop_result_t births_step(struct hoop_birth *births, size_t count,
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < count; i++) {
-        const hoop_result_t one = births[i].parent != NULL ? step(&births[i]) : HOOP_OK;
+        const hoop_result_t one = births_is_split(&births[i]) ? step(&births[i]) : HOOP_OK;
         result = result == HOOP_OK ? one : result;
+    }
+    return result;
+}
+
+/* The same of every shrink that is not through. */
+static hoop_result_t births_step_shrinks(struct hoop_birth *births, size_t count,
+                                         hoop_result_t (*step)(struct hoop_birth *birth))
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        const bool takes_part = births[i].shrink != NULL && !hoop_shrink_is_through(&births[i]);
+        result = takes_part ? step(&births[i]) : HOOP_OK;
+    }
+    return result;
+}
+
+/* Round after round, until all are through. */
+static hoop_result_t births_shrink(struct hoop_birth *births, size_t count)
+{
+    hoop_result_t result = HOOP_OK;
+    bool through = false;
+    while (result == HOOP_OK && !through) {
+        result = births_step_shrinks(births, count, hoop_shrink_ask);
+        if (result == HOOP_OK) {
+            result = births_step_shrinks(births, count, hoop_shrink_hear);
+        }
+        if (result == HOOP_OK) {
+            result = births_step_shrinks(births, count, hoop_shrink_join);
+        }
+        through = true;
+        for (size_t i = 0; i < count; i++) {
+            through = through && (births[i].shrink == NULL || hoop_shrink_is_through(&births[i]));
+        }
     }
     return result;
 }
@@ -121,9 +184,10 @@ static hoop_result_t births_make(struct hoop_birth *births, size_t count)
 {
     hoop_result_t result = births_split(births, count);
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        result = births[i].comm != NULL ? hoop_comm_complete(births[i].comm) : HOOP_OK;
+        const bool joins = births[i].comm != NULL && births[i].shrink == NULL;
+        result = joins ? hoop_comm_complete(births[i].comm) : HOOP_OK;
     }
-    return result;
+    return result == HOOP_OK ? births_shrink(births, count) : result;
 }
 
 /* ---- Waited for --------------------------------------------------------------------------------
@@ -210,10 +274,10 @@ static hoop_result_t births_run_worker(struct hoop_worker *worker)
         result = births_make(work->births, work->count);
     }
     for (size_t i = 0; i < work->count; i++) {
+        birth_finish(&work->births[i]);
         if (result != HOOP_OK && work->births[i].comm != NULL) {
             hoop_comm_miscarry(work->births[i].comm, result);
         }
-        hoop_split_finish(&work->births[i]);
     }
     births_let_go(work);
     return result;

@@ -4,6 +4,8 @@
  *      join    the ranks meet at a rendezvous that was told to them
  *      split   the members of a comm tell each other color and key over it, and meet at a
  *              rendezvous made of its secret (split.c)
+ *      shrink  those who are left of a comm agree on who that is, and meet at a rendezvous that
+ *              follows from it (shrink.c)
  *
  * Several births go side by side, step by step, so that one thread may hold several ranks of a
  * comm. All succeed, or none. Those that are not waited for, because no config of theirs says
@@ -26,6 +28,10 @@ hoop_result_t hoop_birth_split(struct hoop_comm *parent, int color, int key,
 hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_unique_id_t *id,
                               const struct hoop_comm_options *options, hoop_comm_t *ret,
                               struct hoop_birth *birth);
+/* A shrink without these, and, with abort, without those that are lost. */
+hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, size_t count,
+                                bool abort, const struct hoop_comm_options *options,
+                                hoop_comm_t *ret, struct hoop_birth *birth);
 /* Such an id. */
 hoop_result_t hoop_birth_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id);
 void hoop_birth_drop(struct hoop_birth *birth);

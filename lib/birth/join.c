@@ -187,6 +187,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .no_rdma = !hoop_rdma_is_usable(&options->agreed, options->rank),
         .wake_fd = comm->sleeper.wake_fd,
     };
+    join.lineage = options->lineage;
     memcpy(join.comm_name, options->name, sizeof(join.comm_name));
     struct hoop_member *member = NULL;
     hoop_result_t result = hoop_service_start();
@@ -197,6 +198,14 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
     comm->member = member;
     pthread_mutex_unlock(&comm->look_lock);
     return result;
+}
+
+bool hoop_comm_is_given_up(struct hoop_comm *comm)
+{
+    pthread_mutex_lock(&comm->birth_lock);
+    const bool given_up = comm->early->failure.code != HOOP_OK;
+    pthread_mutex_unlock(&comm->birth_lock);
+    return given_up;
 }
 
 /* Somebody who has the handle did not wait for its birth. */
@@ -227,6 +236,24 @@ hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_opt
         result = join_begin(comm, options);
     }
     return result == HOOP_OK ? join_aborted_early(comm) : result;
+}
+
+bool hoop_comm_unbegin(struct hoop_comm *comm)
+{
+    struct hoop_member *member = comm->member;
+    if (member != NULL && hoop_member_roster(member)->n != 0) {
+        return false;
+    }
+    pthread_mutex_lock(&comm->look_lock);
+    comm->member = NULL;
+    pthread_mutex_unlock(&comm->look_lock);
+    hoop_member_destroy(member);
+    hoop_comm_close_descriptors(comm);
+    free(comm->early->heard);
+    comm->early->heard = NULL;
+    hoop_job_finish(&comm->job);
+    hoop_job_init(&comm->job);
+    return true;
 }
 
 /* What operations and links need of the comm. */

@@ -268,11 +268,20 @@ hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm)
     return result;
 }
 
-static void comm_close(int fd)
+static void comm_close(int *fd)
 {
-    if (fd >= 0) {
-        close(fd);
+    if (*fd >= 0) {
+        close(*fd);
     }
+    *fd = -1;
+}
+
+void hoop_comm_close_descriptors(struct hoop_comm *comm)
+{
+    if (comm->sleeper.has_sockets) {
+        comm_close(&comm->sleeper.poll_fd);
+    }
+    comm_close(&comm->sleeper.wake_fd);
 }
 
 /* All but the handle. Also of half-born ones. */
@@ -289,10 +298,7 @@ static void comm_give_back(struct hoop_comm *comm)
     hoop_operation_finish(&comm->operation);
     hoop_board_finish(&comm->board);
     hoop_events_finish(&comm->events);
-    if (comm->sleeper.has_sockets) {
-        comm_close(comm->sleeper.poll_fd);
-    }
-    comm_close(comm->sleeper.wake_fd);
+    hoop_comm_close_descriptors(comm);
     free(comm->engine);
     free(comm->early->heard);
     free(comm->early);
@@ -300,17 +306,19 @@ static void comm_give_back(struct hoop_comm *comm)
     pthread_mutex_destroy(&comm->birth_lock);
 }
 
-/* Takes the turn. */
+/* Takes the turn. HOOP_AGAIN: it has been pinned meanwhile. */
 static hoop_result_t comm_bury(struct hoop_comm *comm, uint64_t patience_ms)
 {
-    const hoop_result_t entered = hoop_turn_enter(&comm->turn, patience_ms);
-    if (entered == HOOP_OK) {
-        if (!comm->over) {
+    hoop_result_t result = hoop_turn_enter(&comm->turn, patience_ms);
+    if (result == HOOP_OK) {
+        if (!comm->over && atomic_load(&comm->pins) != 0) {
+            result = HOOP_AGAIN;
+        } else if (!comm->over) {
             comm_give_back(comm);
         }
         hoop_turn_leave(&comm->turn);
     }
-    return entered;
+    return result;
 }
 
 void hoop_comm_miscarry(struct hoop_comm *comm, hoop_result_t code)
@@ -331,6 +339,7 @@ static hoop_result_t comm_settle(struct hoop_comm *comm, uint64_t patience_ms)
         comm_cancel_join(comm);
     }
     pthread_mutex_unlock(&comm->look_lock);
+    atomic_store_explicit(&comm->ending, true, memory_order_relaxed);
     while (hoop_comm_is_pending(comm) ||
            atomic_load_explicit(&comm->pins, memory_order_acquire) != 0) {
         if (hoop_now_ns() >= deadline) {
@@ -347,9 +356,10 @@ hoop_result_t hoop_comm_release(struct hoop_comm *comm, uint64_t patience_ms)
         return HOOP_OK;
     }
     const int before = hoop_cancel_off();
-    hoop_result_t entered = comm_settle(comm, patience_ms);
-    if (entered == HOOP_OK) {
-        entered = comm_bury(comm, patience_ms);
+    hoop_result_t entered = HOOP_AGAIN;
+    while (entered == HOOP_AGAIN) {
+        entered = comm_settle(comm, patience_ms);
+        entered = entered == HOOP_OK ? comm_bury(comm, patience_ms) : entered;
     }
     hoop_cancel_restore(before);
     return entered == HOOP_OK ? HOOP_OK

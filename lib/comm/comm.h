@@ -52,6 +52,7 @@ struct hoop_comm {
     _Atomic int failed;       /* the code in `failure`, which was written before */
     _Atomic uint32_t closed;  /* to operations: bits, see below */
     _Atomic uint32_t pins;    /* others are made of it: what it consists of stays */
+    _Atomic bool ending;      /* somebody waits for them to be done */
     struct hoop_failure failure;
     pthread_mutex_t look_lock;
     struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */
@@ -95,6 +96,7 @@ struct hoop_comm {
 /* Options after defaults, settings and config have been merged. */
 struct hoop_comm_options {
     struct hoop_rendezvous rendezvous;
+    const struct hoop_lineage *lineage; /* borrowed; NULL: none */
     bool serve;
     uint32_t n, rank;
     uint64_t init_timeout_ms, op_timeout_ms, dead_after_ms;
@@ -102,6 +104,9 @@ struct hoop_comm_options {
     struct hoop_agreement agreed;
     char name[HOOP_COMM_NAME_BYTES];
 };
+
+/* Those by which it sleeps and is woken. */
+void hoop_comm_close_descriptors(struct hoop_comm *comm);
 
 /* The handle alone. */
 hoop_result_t hoop_comm_create(struct hoop_comm **ret);

@@ -15,10 +15,10 @@ FRAME_LAYOUT(secret, FRAME_HEAD + HOOP_SECRET_BYTES);
 FRAME_LAYOUT(challenge, FRAME_HEAD + HOOP_NONCE_BYTES + HOOP_MAC_BYTES);
 FRAME_LAYOUT(proof, FRAME_HEAD + HOOP_MAC_BYTES);
 FRAME_LAYOUT(failure, FRAME_HEAD + 8 + HOOP_FAILURE_TEXT_BYTES);
-FRAME_LAYOUT(join, FRAME_HEAD + 64 + sizeof(struct hoop_agreement) + 2ul * HOOP_NAME_BYTES +
+FRAME_LAYOUT(join, FRAME_HEAD + 64 + 24 + sizeof(struct hoop_agreement) + 2ul * HOOP_NAME_BYTES +
                        HOOP_COMM_NAME_BYTES);
-FRAME_LAYOUT(roster, FRAME_HEAD + 56 + 24);
-FRAME_LAYOUT(entry, 24 + 2 * HOOP_NAME_BYTES);
+FRAME_LAYOUT(roster, FRAME_HEAD + 56);
+FRAME_LAYOUT(entry, 48 + 2 * HOOP_NAME_BYTES);
 FRAME_LAYOUT(plain, FRAME_HEAD);
 FRAME_LAYOUT(dead, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
 FRAME_LAYOUT(left, FRAME_HEAD + 8);
@@ -28,6 +28,7 @@ FRAME_LAYOUT(place, FRAME_HEAD + 8 + 24);
 FRAME_LAYOUT(region, FRAME_HEAD + 24);
 FRAME_LAYOUT(region_is, FRAME_HEAD + 40);
 FRAME_LAYOUT(blob, FRAME_HEAD + 32 + HOOP_FRAME_BLOB_BYTES);
+FRAME_LAYOUT(view, FRAME_HEAD + 24 + HOOP_NONCE_BYTES + HOOP_MAX_RANKS / 8);
 _Static_assert(offsetof(struct hoop_frame_roster_part, entries) == FRAME_HEAD + 8, "frame layout");
 _Static_assert(sizeof(struct hoop_address) == 24, "frame layout");
 
@@ -103,6 +104,7 @@ static const char *frame_check_join(const union hoop_frame *frame)
     const bool timed = frame_between(m->timeout_ms, 1, HOOP_FRAME_MAX_MS) &&
                        frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS) &&
                        m->left_ms <= m->timeout_ms;
+    const bool whole = (m->address.family != 0) == (m->address.port != 0);
     const bool named = FRAME_STRING_OK(m->host) && FRAME_STRING_OK(m->listener) &&
                        FRAME_STRING_OK(m->comm_name) && m->listener[0] != 0;
     return !frame_between(m->n, 1, HOOP_MAX_RANKS) || m->rank >= m->n          ? "rank"
@@ -112,6 +114,7 @@ static const char *frame_check_join(const union hoop_frame *frame)
            : m->agreed.no_rdma > 1                                             ? "no_rdma"
            : !timed                                                            ? "time"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
+           : !hoop_address_is_valid(&m->address) || !whole                     ? "address"
            : !named                                                            ? "name"
                                                                                : NULL;
 }
@@ -125,7 +128,6 @@ static const char *frame_check_roster(const union hoop_frame *frame)
            : m->oversubscribed > 1                                             ? "oversubscribed"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
            : !frame_between(m->machines, 1, m->n) || m->no_rdma > 1            ? "machines"
-           : !hoop_address_is_valid(&m->address) || m->address.port != 0       ? "address"
            : !frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS)            ? "time"
                                                                                : NULL;
 }
@@ -134,6 +136,7 @@ static const char *frame_check_entry(const struct hoop_frame_entry *m)
 {
     return m->process == 0 || m->pid < 0 || m->has_fd > 1               ? "process"
            : m->machine >= HOOP_MAX_RANKS                               ? "machine"
+           : !hoop_address_is_valid(&m->address)                        ? "address"
            : !FRAME_STRING_OK(m->host) || !FRAME_STRING_OK(m->listener) ? "name"
                                                                         : NULL;
 }
@@ -219,6 +222,15 @@ static const char *frame_check_blob(const union hoop_frame *frame)
                                                                                       : NULL;
 }
 
+static const char *frame_check_view(const union hoop_frame *frame)
+{
+    const struct hoop_frame_view *m = &frame->view;
+    return !frame_between(m->n, 1, HOOP_MAX_RANKS) || m->from >= m->n ? "rank"
+           : m->phase >= HOOP_VIEW_PHASES || m->exact > 1             ? "phase"
+           : m->left_ms > HOOP_FRAME_MAX_MS                           ? "time"
+                                                                      : NULL;
+}
+
 #define FRAME_FORM(type, fields, check)                                                            \
     [HOOP_FRAME_##type] = {#type, sizeof(struct hoop_frame_##fields), frame_check_##check}
 
@@ -249,6 +261,7 @@ static const struct frame_form {
     FRAME_FORM(REGION_GET, region, region),
     FRAME_FORM(REGION_IS, region_is, region_is),
     FRAME_FORM(REGION_DEAD, region, region),
+    FRAME_FORM(VIEW, view, view),
 };
 
 static uint32_t frame_part_bytes(uint32_t count)

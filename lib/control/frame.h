@@ -3,9 +3,10 @@
  *
  *      all:   HELLO -> [<- SECRET] <- CHALLENGE, PROOF ->, <- WELCOME, or <- REJECT and the end
  *      child: a rank of its leader; a leader of the root, and of its parent in the tree:
- *             INFO both ways (leaders), JOIN -> ...; <- PLACE (of the root), <- ROSTER,
+ *             INFO both ways, JOIN -> ...; <- PLACE (of the root), <- ROSTER,
  *             <- ROSTER_PART ..., READY ->, <- GO; REJECT instead of anything, once;
  *             then DEAD, LEFT, FAIL, BLOB and BEAT both ways
+ *             a survivor of the lowest that is left: VIEW both ways, <- REJECT
  *      peer:  a process of another of its machine: REGION_GET -> <- REGION_IS, <- REGION_DEAD,
  *             BLOB ->
  *      data:  a rank of a rank: from here on what the transport says
@@ -60,6 +61,7 @@ enum hoop_frame_type {
     HOOP_FRAME_REGION_GET,
     HOOP_FRAME_REGION_IS,
     HOOP_FRAME_REGION_DEAD,
+    HOOP_FRAME_VIEW,
     HOOP_FRAME_TYPE_COUNT
 };
 
@@ -84,6 +86,7 @@ enum hoop_hello_role {
     HOOP_ROLE_RANK, /* of a child: who wants to be whose */
     HOOP_ROLE_LEADER_TO_ROOT,
     HOOP_ROLE_LEADER_TO_PARENT,
+    HOOP_ROLE_SURVIVOR, /* to the rank that leads those who are left (membership/survivors.h) */
     HOOP_ROLES
 };
 
@@ -137,6 +140,7 @@ struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
     uint64_t dead_after_ms;
     uint64_t segment_bytes;
     struct hoop_agreement agreed;
+    struct hoop_address address; /* of the rank's process, for other machines; none: not known */
     char host[HOOP_NAME_BYTES];
     char listener[HOOP_NAME_BYTES];
     char comm_name[HOOP_COMM_NAME_BYTES];
@@ -149,11 +153,10 @@ struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
     uint32_t need_fence;
     uint32_t oversubscribed; /* some rank does */
     uint64_t segment_bytes;
-    uint64_t server;             /* hoop_process_id() where the leader is */
-    uint64_t dead_after_ms;      /* the smallest of all ranks: how often to give a sign of life */
-    uint32_t machines;           /* how many the ranks are on */
-    uint32_t no_rdma;            /* some rank has none */
-    struct hoop_address address; /* of the receiver's machine, port 0: how the others reach it */
+    uint64_t server;        /* hoop_process_id() where the leader is */
+    uint64_t dead_after_ms; /* the smallest of all ranks: how often to give a sign of life */
+    uint32_t machines;      /* how many the ranks are on */
+    uint32_t no_rdma;       /* some rank has none */
 };
 
 struct hoop_frame_entry {
@@ -162,6 +165,7 @@ struct hoop_frame_entry {
     int32_t pid;
     uint16_t machine; /* number of its machine, by the lowest rank on each */
     uint16_t has_fd;  /* 1: its wake descriptor comes along: it is on the receiver's machine */
+    struct hoop_address address; /* as in the JOIN */
     char host[HOOP_NAME_BYTES];
     char listener[HOOP_NAME_BYTES];
 };
@@ -197,7 +201,7 @@ struct hoop_frame_beat { /* a sign of life */
 
 struct hoop_frame_info { /* who is at this end */
     struct hoop_frame_header header;
-    struct hoop_address address; /* where my children in the tree may reach me; none: nowhere */
+    struct hoop_address address; /* where I may be reached from other machines; none: nowhere */
     uint64_t process;
     int32_t pid;
     uint32_t machine; /* my number; 0 before there is one */
@@ -240,6 +244,18 @@ struct hoop_frame_blob {
     uint8_t data[HOOP_FRAME_BLOB_BYTES];
 };
 
+enum hoop_view_phase { HOOP_VIEW_MINE, HOOP_VIEW_AGREED, HOOP_VIEW_DONE, HOOP_VIEW_PHASES };
+
+struct hoop_frame_view { /* which ranks are left */
+    struct hoop_frame_header header;
+    uint32_t from, n;
+    uint32_t phase;
+    uint32_t exact;                  /* 1: none may be lost */
+    uint64_t left_ms;                /* how long I wait */
+    uint8_t nonce[HOOP_NONCE_BYTES]; /* AGREED: of the place to meet */
+    uint8_t out[HOOP_MAX_RANKS / 8]; /* a bit for each rank that is left out */
+};
+
 union hoop_frame {
     struct hoop_frame_header header;
     struct hoop_frame_hello hello;
@@ -259,6 +275,7 @@ union hoop_frame {
     struct hoop_frame_region region;
     struct hoop_frame_region_is region_is;
     struct hoop_frame_blob blob;
+    struct hoop_frame_view view;
 };
 
 /* Clears a frame and fills in its header: the size is that of its type (an empty roster part). */

@@ -13,8 +13,8 @@
  * Commas come by themselves. That objects hold pairs and that what begins ends is the caller's
  * care. One thread at a time.
  */
-#ifndef HOOP_JSON_H
-#define HOOP_JSON_H
+#ifndef HOOP_BASE_JSON_H
+#define HOOP_BASE_JSON_H
 
 #include "base/error.h"
 #include <stdbool.h>

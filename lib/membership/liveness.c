@@ -20,16 +20,25 @@ static struct hoop_peer_state *liveness_other(struct hoop_watched *watched)
 
 /* ---- Losses ------------------------------------------------------------------------------- */
 
+void hoop_liveness_tell(struct hoop_member *member, uint32_t rank, bool left, const char *why)
+{
+    if (member->witness != NULL) {
+        member->witness->lost(member->witness, rank, left, why);
+    }
+}
+
 void hoop_liveness_lose(struct hoop_member *member, uint32_t rank, const char *why)
 {
     struct hoop_peer_state *other = &member->others[rank];
     if (member->state != HOOP_MEMBER_IN || rank == member->join.rank || other->lost) {
         return;
     }
-    if (!member->events.left(member->events.arg, rank)) {
+    const bool left = member->events.left(member->events.arg, rank);
+    if (!left) {
         other->lost = true;
         member->events.lost(member->events.arg, rank, why);
     }
+    hoop_liveness_tell(member, rank, left, why);
     hoop_peer_drop(member, rank, why);
 }
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "control/dialer.h"
 #include "membership/membership_inside.h"
+#include "net/interface.h"
 #include "runtime/process.h"
 #include "runtime/wait.h"
 #include "tree/leader.h"
@@ -22,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MEMBER_LINGER_MS 5000u /* for ranks elsewhere that are a little behind */
 
 struct hoop_member *hoop_members;
 
@@ -100,39 +99,6 @@ static void member_fail(struct hoop_member *member, hoop_result_t code, int rank
     member_complete(member, &failure);
 }
 
-/* ---- The end of the process --------------------------------------------------------------- */
-
-/* Only a process that has left all its comms waits: another is lost, the sooner the better. */
-static void member_await_idle(void *arg)
-{
-    if (hoop_members == NULL) {
-        hoop_tree_on_idle(arg);
-    } else {
-        hoop_job_complete(arg, NULL);
-    }
-}
-
-/*
- * At exit. This process may be what connects its machine with the others, and machines with each
- * other: if it ended now, ranks that have not left yet could not tell each other anything more.
- */
-static void member_linger(void)
-{
-    static struct hoop_job job;
-    if (hoop_service_start() == HOOP_OK) { /* not in a forked child */
-        hoop_job_init(&job);
-        hoop_service_drain(); /* a failure may be on its way from a rank here to the leader here */
-        hoop_service_run(member_await_idle, &job);
-        (void)hoop_job_wait(&job, hoop_deadline_ns(MEMBER_LINGER_MS), NULL);
-    }
-}
-
-static void member_span(void)
-{
-    static bool lingers;
-    lingers = lingers || atexit(member_linger) == 0;
-}
-
 void hoop_member_enter(struct hoop_member *member)
 {
     if (member->state != HOOP_MEMBER_READY) {
@@ -145,7 +111,7 @@ void hoop_member_enter(struct hoop_member *member)
             member->join.rendezvous.name); /* it has done its work, or was not needed */
     }
     if (member->roster.machines > 1) {
-        member_span();
+        hoop_member_span();
     }
     member_complete(member, NULL);
     hoop_liveness_start(member);
@@ -274,7 +240,7 @@ static void member_due(void *arg)
 
 /* ---- The leader speaks ---------------------------------------------------------------- */
 
-static void member_refuse_roster(struct hoop_member *member, hoop_result_t code)
+static void member_refuse(struct hoop_member *member, hoop_result_t code)
 {
     union hoop_frame frame;
     hoop_frame_init(&frame, HOOP_FRAME_REJECT);
@@ -283,6 +249,27 @@ static void member_refuse_roster(struct hoop_member *member, hoop_result_t code)
     (void)snprintf(frame.reject.text, sizeof(frame.reject.text), "%s", hoop_thread_error());
     hoop_connection_send(member->connection, &frame.header, NULL, 0);
     member_fail(member, code, -1, "%s", frame.reject.text);
+}
+
+/* There are other machines, and this one is reached at that address: so is this process now, by
+ * whoever needs it when the leader is gone. */
+static void member_take_info(struct hoop_member *member, const struct hoop_frame_info *info)
+{
+    const struct hoop_ports ports = hoop_port_range();
+    struct hoop_place place = {.address = info->address};
+    union hoop_frame frame;
+    place.address.port = 0;
+    member->address = place.address;
+    const hoop_result_t result = hoop_endpoint_open(&place, &ports, &member->data_endpoint);
+    if (result != HOOP_OK) {
+        member_refuse(member, result);
+        return;
+    }
+    hoop_frame_init(&frame, HOOP_FRAME_INFO);
+    frame.info.address = *hoop_endpoint_address(member->data_endpoint);
+    frame.info.process = hoop_process_id();
+    frame.info.pid = (int32_t)getpid();
+    hoop_connection_send(member->connection, &frame.header, NULL, 0);
 }
 
 static void member_take_roster(struct hoop_member *member, const union hoop_frame *frame, int *fds)
@@ -298,7 +285,7 @@ static void member_take_roster(struct hoop_member *member, const union hoop_fram
         result = hoop_peer_begin(member);
     }
     if (result != HOOP_OK) {
-        member_refuse_roster(member, result);
+        member_refuse(member, result);
     } else if (complete) {
         union hoop_frame ready;
         hoop_frame_init(&ready, HOOP_FRAME_READY);
@@ -348,6 +335,7 @@ static bool member_take_late(struct hoop_member *member, const union hoop_frame 
             return false;
         }
         events->gone(events->arg, frame->left.rank);
+        hoop_liveness_tell(member, frame->left.rank, true, "has left");
         return true;
     case HOOP_FRAME_FAIL:
         failure.code = (hoop_result_t)frame->reject.code;
@@ -369,6 +357,8 @@ static void member_message(void *arg, struct hoop_connection *connection,
     const bool ready = member->state == HOOP_MEMBER_READY;
     if (joining && (type == HOOP_FRAME_ROSTER || type == HOOP_FRAME_ROSTER_PART)) {
         member_take_roster(member, frame, fds);
+    } else if (joining && type == HOOP_FRAME_INFO && member->data_endpoint == NULL) {
+        member_take_info(member, &frame->info);
     } else if ((joining || ready) && type == HOOP_FRAME_REJECT) {
         member_fail(member, (hoop_result_t)frame->reject.code, frame->reject.rank, "%s",
                     frame->reject.text);
@@ -500,6 +490,31 @@ static hoop_result_t member_check(const struct hoop_join *join)
     return HOOP_OK;
 }
 
+static void member_free(struct hoop_member *member)
+{
+    if (member->lineage != NULL) {
+        hoop_secret_wipe(&member->lineage->key, sizeof(member->lineage->key));
+    }
+    free(member->lineage);
+    hoop_secret_wipe(member, sizeof(*member)); /* it holds the rendezvous's secret, twice */
+    free(member);
+}
+
+static struct hoop_member *member_alloc(const struct hoop_join *join)
+{
+    const size_t bytes = sizeof(*join->lineage) + join->n * sizeof(join->lineage->ranks[0]);
+    struct hoop_member *member = calloc(1, sizeof(*member));
+    if (member != NULL && join->lineage != NULL) {
+        member->lineage = malloc(bytes);
+        if (member->lineage == NULL) {
+            free(member);
+            return NULL;
+        }
+        memcpy(member->lineage, join->lineage, bytes);
+    }
+    return member;
+}
+
 hoop_result_t hoop_member_create(const struct hoop_join *join,
                                  const struct hoop_member_events *events, struct hoop_job *job,
                                  struct hoop_member **ret_member)
@@ -511,7 +526,7 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
     if (result != HOOP_OK) {
         return result;
     }
-    struct hoop_member *member = calloc(1, sizeof(*member));
+    struct hoop_member *member = member_alloc(join);
     if (member == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a member");
     }
@@ -523,21 +538,24 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
     member->deadline_ns = hoop_deadline_ns(member->join.timeout_ms);
     result = hoop_service_call(member_start, member);
     if (result != HOOP_OK) {
-        hoop_secret_wipe(member, sizeof(*member));
-        free(member);
+        member_free(member);
         return result;
     }
     *ret_member = member;
     return HOOP_OK;
 }
 
+void hoop_member_give_up(struct hoop_member *member, hoop_result_t code, const char *why)
+{
+    if (member->state < HOOP_MEMBER_IN) {
+        member_fail(member, code, (int)member->join.rank, "%s", why);
+    }
+}
+
 static void member_cancel(void *arg)
 {
     struct hoop_member *member = *(struct hoop_member **)arg;
-    if (member->state < HOOP_MEMBER_IN) {
-        member_fail(member, HOOP_ABORTED, (int)member->join.rank, "rank %u gave up joining",
-                    member->join.rank);
-    }
+    hoop_member_give_up(member, HOOP_ABORTED, "this rank gave up joining");
 }
 
 void hoop_member_cancel(struct hoop_member *member)
@@ -587,6 +605,5 @@ void hoop_member_destroy(struct hoop_member *member)
          * hear of the goodbye, it must have been read */
         hoop_service_drain();
     }
-    hoop_secret_wipe(member, sizeof(*member)); /* it holds the rendezvous's secret, twice */
-    free(member);
+    member_free(member);
 }

@@ -65,8 +65,16 @@ struct hoop_member_events {
     void *arg;
 };
 
+/* The first comm of a row in which each was made of the failed one before (survivors.h). */
+struct hoop_lineage {
+    struct hoop_secret key; /* by which its ranks know each other */
+    uint32_t n;             /* that it had */
+    uint32_t ranks[];       /* [n of this comm], rising: who they were there */
+};
+
 struct hoop_join {
     struct hoop_rendezvous rendezvous;
+    const struct hoop_lineage *lineage; /* copied; NULL: it begins with this comm */
     bool serve; /* make the leader here if this process does not serve it yet */
     uint32_t n, rank;
     uint64_t timeout_ms; /* > 0 */

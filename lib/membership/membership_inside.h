@@ -1,5 +1,5 @@
 /*
- * What a membership consists of; shared by the six files that make it, and private to them.
+ * What a membership consists of; shared by the seven files that make it, and private to them.
  *
  *      membership.c   joins and leaves; what comes from the leader
  *      roster.c       what the leader told: segment, wake descriptors, processes
@@ -7,6 +7,7 @@
  *      peer.c         the other processes of this machine
  *      request.c      what I want of other ranks: regions, and that they know my links' blobs
  *      data_connection.c  the data connections of my links
+ *      linger.c       the end of the process
  *
  * Everything here belongs to the service thread. Exception: `roster`, which anybody may read from
  * the join's completion until hoop_member_destroy().
@@ -37,12 +38,19 @@ struct hoop_shared {
     int fds[]; /* [n], -1: not told yet */
 };
 
+/* Embedded by who hears of losses, beside the comm: lib/survivors/. */
+struct hoop_member_witness {
+    /* rank is lost, or has said goodbye */
+    void (*lost)(struct hoop_member_witness *witness, uint32_t rank, bool left, const char *why);
+};
+
 /* What I know of a rank beyond struct hoop_peer. */
 struct hoop_peer_state {
     struct hoop_watched watched; /* zeroed: this process, or another machine's */
     uint64_t start_time;         /* of its process */
     char listener[HOOP_NAME_BYTES];
-    bool lost;                         /* and said so */
+    struct hoop_address address; /* of its process, for other machines; family 0: there are none */
+    bool lost;                   /* and said so */
     struct hoop_peer_process *process; /* NULL: this one, or another machine's */
 };
 
@@ -102,8 +110,11 @@ struct hoop_member {
     bool raised;         /* hoop_member_raise() was here */
     struct hoop_endpoint *peers_endpoint; /* the process's, for peers */
     struct hoop_expectation peers_expected;
-    struct hoop_endpoint *data_endpoint; /* opened at first use */
+    struct hoop_endpoint *data_endpoint; /* for other machines; else opened at first use */
     struct hoop_list_node data_links;    /* those that have no connection yet */
+
+    struct hoop_lineage *lineage;        /* NULL: it begins here; owned */
+    struct hoop_member_witness *witness; /* who else hears of losses; NULL: nobody */
 };
 
 extern struct hoop_member *hoop_members; /* all of this process */
@@ -112,6 +123,8 @@ extern struct hoop_member *hoop_members; /* all of this process */
 
 /* The join is complete. Nothing if it was already. */
 void hoop_member_enter(struct hoop_member *member);
+/* Its join, if it is under way, fails for this reason. */
+void hoop_member_give_up(struct hoop_member *member, hoop_result_t code, const char *why);
 /* The member of this process in that comm with that rank that has its roster; NULL: none. */
 struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank);
 /* "rank 3 (pid 7, host h)" */
@@ -136,6 +149,8 @@ hoop_result_t hoop_liveness_begin(struct hoop_member *member);
 /* From the join's completion on: losses, and the heartbeat. */
 void hoop_liveness_start(struct hoop_member *member);
 void hoop_liveness_finish(struct hoop_member *member);
+/* The witness hears of it. */
+void hoop_liveness_tell(struct hoop_member *member, uint32_t rank, bool left, const char *why);
 /* Reports a loss, unless the rank is me, said goodbye, or was reported before. */
 void hoop_liveness_lose(struct hoop_member *member, uint32_t rank, const char *why);
 /* The same, when its connection ended: in a moment, if it takes one to see that it is dead. */
@@ -168,6 +183,11 @@ void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_
 void hoop_request_answered(struct hoop_peer_process *process, struct hoop_connection *connection,
                            const struct hoop_frame_region_is *answer, int *fds);
 void hoop_request_destroy(struct hoop_peer_process *process, struct hoop_peer_request *request);
+
+/* ---- linger.c ----------------------------------------------------------------------------- */
+
+/* This process is in a comm of several machines: it waits at its exit, if it has left all comms. */
+void hoop_member_span(void);
 
 /* ---- data_connection.c -------------------------------------------------------------------- */
 

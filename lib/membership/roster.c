@@ -108,7 +108,11 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     roster->segment_bytes = frame->segment_bytes;
     member->server = frame->server;
     roster->machines = frame->machines;
-    member->address = frame->address;
+    if (roster->machines == 1) { /* who was looked for elsewhere turned out to be here */
+        member->address = (struct hoop_address){.family = 0};
+        hoop_endpoint_close(member->data_endpoint);
+        member->data_endpoint = NULL;
+    }
     roster->dead_after_ms = frame->dead_after_ms;
     roster->peers = calloc(roster->n, sizeof(*roster->peers));
     member->others = calloc(roster->n, sizeof(*member->others));
@@ -137,6 +141,7 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     _Static_assert(sizeof(peer->host) == sizeof(entry->host), "host names fit");
     memcpy(peer->host, entry->host, sizeof(peer->host));
     other->start_time = entry->start_time;
+    other->address = entry->address;
     memcpy(other->listener, entry->listener, sizeof(other->listener));
     if (fd == NULL) {
         return;

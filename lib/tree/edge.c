@@ -42,7 +42,7 @@ void hoop_edge_say_info(const struct hoop_edge *edge)
     const struct hoop_tree *tree = &edge->leader->tree;
     union hoop_frame frame;
     hoop_frame_init(&frame, HOOP_FRAME_INFO);
-    if (edge->kind == HOOP_EDGE_ROOT && tree->endpoint != NULL) {
+    if ((edge->kind & (HOOP_EDGE_ROOT | HOOP_EDGE_RANK)) != 0 && tree->endpoint != NULL) {
         frame.info.address = *hoop_endpoint_address(tree->endpoint);
     }
     frame.info.process = hoop_process_id();
@@ -205,6 +205,7 @@ static const struct edge_rule {
     {EDGE_ANY, HOOP_EDGE_MACHINE, HOOP_LEADER_FAILED, hoop_leader_take_late},
     {HOOP_FRAME_INFO, HOOP_EDGE_MACHINE | HOOP_EDGE_ROOT | EDGE_NEIGHBOUR, EDGE_EARLY,
      edge_take_info},
+    {HOOP_FRAME_INFO, HOOP_EDGE_RANK, EDGE_EARLY, hoop_tree_take_address},
     {HOOP_FRAME_PLACE, HOOP_EDGE_ROOT, HOOP_LEADER_GATHERING, hoop_tree_take_place},
     {HOOP_FRAME_ROSTER, EDGE_ABOVE, HOOP_LEADER_GATHERING, hoop_handout_take_roster},
     {HOOP_FRAME_ROSTER_PART, EDGE_ABOVE, HOOP_LEADER_HANDING, hoop_handout_take_part},
@@ -212,8 +213,7 @@ static const struct edge_rule {
      hoop_handout_take_ready},
     {HOOP_FRAME_READY, HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_root_take_ready},
     {HOOP_FRAME_GO, HOOP_EDGE_PARENT, HOOP_LEADER_HANDING, hoop_handout_take_go},
-    {HOOP_FRAME_REJECT, HOOP_EDGE_RANK, HOOP_LEADER_HANDING, hoop_leader_take_reject},
-    {HOOP_FRAME_REJECT, HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_leader_take_reject},
+    {HOOP_FRAME_REJECT, HOOP_EDGE_RANK | HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_leader_take_reject},
     {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT | EDGE_NEIGHBOUR, EDGE_EARLY, edge_take_reject},
     {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT, HOOP_LEADER_FAILED, edge_take_echo},
     {HOOP_FRAME_REJECT, EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING, hoop_flood_take_reject},

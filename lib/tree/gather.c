@@ -242,6 +242,7 @@ void hoop_gather_entry(const struct hoop_gather *gather, uint32_t rank, uint32_t
     ret->start_time = join->start_time;
     ret->pid = join->pid;
     ret->machine = (uint16_t)machine;
+    ret->address = join->address;
     memcpy(ret->host, join->host, sizeof(ret->host));
     memcpy(ret->listener, join->listener, sizeof(ret->listener));
 }

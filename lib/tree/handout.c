@@ -89,9 +89,6 @@ void hoop_handout_send(const struct hoop_leader *leader, const struct hoop_edge 
     frame.roster = leader->roster;
     if (edge->kind == HOOP_EDGE_RANK) {
         frame.roster.server = hoop_process_id();
-        if (leader->roster.machines > 1) {
-            frame.roster.address = leader->tree.address;
-        }
         hoop_connection_send(edge->connection, &frame.header, &leader->segment, 1);
     } else {
         hoop_edge_send(edge, &frame);

@@ -179,8 +179,8 @@ uint32_t hoop_tree_open_count(const struct hoop_tree *tree);
 /* All children that this machine must have are there and ready. */
 bool hoop_tree_is_ready(const struct hoop_tree *tree);
 void hoop_tree_init(struct hoop_leader *leader);
-hoop_edge_take hoop_tree_take_place;
-/* Looks for the root until the deadline, which may have moved; or passes the newest join on. */
+hoop_edge_take hoop_tree_take_place, hoop_tree_take_address;
+/* Looks for the root until the deadline, which may have moved; or goes on with the newest join. */
 void hoop_tree_join(struct hoop_leader *leader, const struct hoop_frame_join *join);
 /* The others have to hear why. */
 void hoop_tree_reject(struct hoop_leader *leader);

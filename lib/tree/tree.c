@@ -4,7 +4,10 @@
  *
  *      leader                                  root
  *      HELLO {to root} ... WELCOME
- *      INFO, JOIN ...              ---->
+ *      INFO                        ---->
+ *      (each rank here hears at which address this machine is reached, opens a port there, and says
+ *      which: INFO both ways)
+ *      JOIN ..., with those        ---->
  *                                  <----       INFO; PLACE
  *      child                                   parent
  *      HELLO {to parent} ... WELCOME
@@ -244,6 +247,23 @@ static void tree_say_join(const struct hoop_leader *leader, const struct hoop_fr
     hoop_edge_send(&leader->tree.root, &frame);
 }
 
+/* A rank has said where its process is reached: now its join is complete. */
+bool hoop_tree_take_address(struct hoop_edge *edge, const union hoop_frame *frame)
+{
+    struct hoop_leader *leader = edge->leader;
+    if (edge->number == HOOP_NOBODY || leader->tree.endpoint == NULL ||
+        frame->info.address.family == 0) {
+        return leader->state == HOOP_LEADER_HANDING; /* all are here: nobody asks any more */
+    }
+    struct hoop_frame_join *join = leader->gather.joins[edge->number];
+    const bool news = join->address.family == 0;
+    join->address = frame->info.address;
+    if (news) {
+        tree_say_join(leader, join);
+    }
+    return news;
+}
+
 /* Where children in the tree find this machine. */
 static hoop_result_t tree_listen(struct hoop_leader *leader)
 {
@@ -279,7 +299,7 @@ static void tree_found_root(void *arg, struct hoop_connection *connection)
     }
     for (uint32_t rank = 0; gathering && result == HOOP_OK && rank < leader->n; rank++) {
         if (leader->gather.joins[rank] != NULL) {
-            tree_say_join(leader, leader->gather.joins[rank]);
+            hoop_edge_say_info(leader->via[rank]);
         }
     }
 }
@@ -341,7 +361,7 @@ void hoop_tree_join(struct hoop_leader *leader, const struct hoop_frame_join *jo
 {
     struct hoop_tree *tree = &leader->tree;
     if (hoop_edge_is_open(&tree->root)) {
-        tree_say_join(leader, join);
+        hoop_edge_say_info(leader->via[join->rank]);
     } else if (tree->dialer != NULL) {
         hoop_dialer_until(tree->dialer, leader->gather.deadline_ns);
     } else {

@@ -57,6 +57,10 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(JOIN, join.no_membarrier, 2)                                                                 \
     X(JOIN, join.agreed.oversubscribed, 2)                                                         \
     X(JOIN, join.agreed.no_rdma, 2)                                                                \
+    X(VIEW, view.from, HOOP_MAX_RANKS)                                                             \
+    X(VIEW, view.n, HOOP_MAX_RANKS + 1)                                                            \
+    X(VIEW, view.phase, HOOP_VIEW_PHASES)                                                          \
+    X(VIEW, view.exact, 2)                                                                         \
     X(PLACE, place.machine, HOOP_MAX_RANKS)                                                        \
     X(PLACE, place.machines, HOOP_MAX_RANKS + 1)                                                   \
     X(ROSTER, roster.n, HOOP_MAX_RANKS + 1)                                                        \
@@ -159,7 +163,7 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
         return address_is_safe(&f->info.address, false) && f->info.process != 0;
     case HOOP_FRAME_JOIN:
         return f->join.rank < f->join.n && f->join.left_ms <= f->join.timeout_ms &&
-               f->join.segment_bytes > 0;
+               f->join.segment_bytes > 0 && address_is_safe(&f->join.address, false);
     case HOOP_FRAME_PLACE:
         return f->place.machine < f->place.machines &&
                address_is_safe(&f->place.parent, f->place.machine != 0);
@@ -168,6 +172,8 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
                f->roster.machines <= f->roster.n;
     case HOOP_FRAME_ROSTER_PART:
         return part_is_safe(&f->part, bytes);
+    case HOOP_FRAME_VIEW:
+        return f->view.from < f->view.n;
     case HOOP_FRAME_BLOB:
         return f->blob.comm_id != 0;
     default:

@@ -1,5 +1,5 @@
 /*
- * lib/inspect: the JSON writer. Every text is written into buffers of every size, so that each cut
+ * lib/base: the JSON writer. Every text is written into buffers of every size, so that each cut
  * falls everywhere; the byte behind each buffer must stay.
  */
 #include "inspect/json.h"

@@ -63,9 +63,11 @@ static void client_message(void *arg, struct hoop_connection *connection,
                            const union hoop_frame *frame, int *fds)
 {
     struct client_event event = {.kind = CLIENT_MESSAGE};
-    (void)connection;
     (void)fds;
     if (frame->header.type == HOOP_FRAME_INFO && frame->info.pid == (int32_t)getpid()) {
+        if (frame->info.address.family != 0) { /* and asks a rank for the port of its process */
+            hoop_connection_send(connection, &frame->header, NULL, 0);
+        }
         return; /* the server says who it is: this process */
     }
     memcpy(&event.frame, frame, frame->header.bytes);

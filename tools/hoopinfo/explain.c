@@ -21,8 +21,7 @@ int explain_add(struct facts *facts, const char *collective, size_t bytes, int r
     if (result == HOOP_OK) {
         facts_add_json(facts, "plan", plan);
     } else {
-        fprintf(stderr, "hoopinfo: %s: %s\n", hoop_get_error_string(result),
-                hoop_get_last_error(NULL));
+        fprintf(stderr, "hoopinfo: %s\n", hoop_get_last_error(NULL));
     }
     for (int i = 0; i < born; i++) {
         (void)hoop_comm_destroy(comms[i]);

@@ -1,7 +1,4 @@
-/*
- * The part of the API that this version does not do (hoop.h says so at each). Every one refuses
- * with a sentence and changes nothing.
- */
+/* Windows, which this version does not have: refused with a sentence. */
 #include "api/group.h"
 #include "base/error.h"
 
@@ -14,8 +11,6 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-UNSUPPORTED(hoop_comm_shrink, hoop_comm_t comm, int *exclude_ranks, int exclude_count,
-            hoop_comm_t *newcomm, const hoop_config_t *config, int flags)
 UNSUPPORTED(hoop_comm_window_register, hoop_comm_t comm, void *buff, size_t size,
             hoop_window_t *win, int win_flags)
 UNSUPPORTED(hoop_comm_window_deregister, hoop_comm_t comm, hoop_window_t win)

@@ -1,0 +1,203 @@
+/* Shrinking a comm (see shrink.h). */
+#include "birth/shrink.h"
+
+#include "base/clock.h"
+#include "survivors/survivors.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define SHRINK_LOOK_MS 20u /* how soon it is seen that a comm was given up */
+
+struct hoop_shrink {
+    bool abort, pinned, through;
+    bool again;               /* `out` is what was agreed on before, and `why` it came to nothing */
+    struct hoop_rank_set out; /* ranks of the parent */
+    struct hoop_failure why;
+    uint64_t deadline_ns;
+    struct hoop_job job;
+    struct hoop_survivors *survivors;
+};
+
+hoop_result_t hoop_shrink_create(struct hoop_birth *birth, const int *exclude, size_t count,
+                                 bool abort)
+{
+    const struct hoop_comm *parent = birth->parent;
+    struct hoop_shrink *shrink = calloc(1, sizeof(*shrink));
+    if (shrink == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to shrink a communicator");
+    }
+    birth->shrink = shrink;
+    shrink->abort = abort;
+    for (size_t i = 0; i < count; i++) {
+        if (exclude[i] < 0 || exclude[i] >= (int)parent->n || exclude[i] == (int)parent->rank) {
+            return hoop_error(HOOP_INVALID_ARGUMENT,
+                              "hoop_comm_shrink: exclude_ranks[%zu] is %d, expected 0 to %u, and "
+                              "not the caller's own rank, %u",
+                              i, exclude[i], parent->n - 1, parent->rank);
+        }
+        hoop_rank_set_add(&shrink->out, (uint32_t)exclude[i]);
+    }
+    return HOOP_OK;
+}
+
+static void shrink_end_round(struct hoop_shrink *shrink, bool joined)
+{
+    if (shrink->survivors != NULL) {
+        hoop_survivors_destroy(shrink->survivors, joined);
+        shrink->survivors = NULL;
+        hoop_job_finish(&shrink->job);
+    }
+}
+
+void hoop_shrink_finish(struct hoop_birth *birth)
+{
+    struct hoop_shrink *shrink = birth->shrink;
+    if (shrink == NULL) {
+        return;
+    }
+    shrink_end_round(shrink, false);
+    if (shrink->pinned) {
+        hoop_comm_pin(birth->parent, false);
+    }
+    free(shrink);
+    birth->shrink = NULL;
+}
+
+bool hoop_shrink_is_through(const struct hoop_birth *birth)
+{
+    return birth->shrink->through;
+}
+
+/* ---- Ask --------------------------------------------------------------------------------------
+ */
+
+/* What was called before on the parent is over, or is ended; and it stays while it is needed. */
+static hoop_result_t shrink_take_parent(struct hoop_birth *birth)
+{
+    struct hoop_comm *parent = birth->parent;
+    struct hoop_shrink *shrink = birth->shrink;
+    struct hoop_failure failure;
+    if (shrink->abort && hoop_comm_state(parent, NULL) == HOOP_OK) {
+        hoop_comm_raise(parent, HOOP_ABORTED, (int)parent->rank,
+                        "rank %u shrinks the communicator, whatever runs on it", parent->rank);
+    }
+    if (hoop_turn_enter(&parent->turn, hoop_comm_patience_ms(parent)) != HOOP_OK) {
+        return hoop_error(HOOP_TIMEOUT, "rank %u: another thread is inside the communicator",
+                          parent->rank);
+    }
+    const bool over = parent->over;
+    shrink->pinned = !over;
+    if (!over) {
+        hoop_comm_pin(parent, true);
+    }
+    hoop_turn_leave(&parent->turn);
+    if (over) {
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "the communicator was aborted by this rank: nothing can be made of it");
+    }
+    const hoop_result_t state = hoop_comm_state(parent, &failure);
+    return state == HOOP_OK || shrink->abort
+               ? HOOP_OK
+               : hoop_error(state,
+                            "the communicator has failed, and only HOOP_SHRINK_ABORT makes a new "
+                            "one of it: %s",
+                            failure.text);
+}
+
+hoop_result_t hoop_shrink_ask(struct hoop_birth *birth)
+{
+    struct hoop_shrink *shrink = birth->shrink;
+    hoop_result_t result = shrink->pinned ? HOOP_OK : shrink_take_parent(birth);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (shrink->deadline_ns == 0) {
+        shrink->deadline_ns = hoop_deadline_ns(birth->options.init_timeout_ms);
+    }
+    hoop_job_init(&shrink->job);
+    result = hoop_survivors_create(birth->parent->member, &shrink->out, !shrink->abort,
+                                   hoop_left_ms(shrink->deadline_ns) + 1, &shrink->job,
+                                   &shrink->survivors);
+    if (result != HOOP_OK) {
+        hoop_job_finish(&shrink->job);
+    }
+    return result;
+}
+
+/* ---- Hear -------------------------------------------------------------------------------------
+ */
+
+/* Has a thread ended the parent, or the handle of what is made? */
+static bool shrink_is_given_up(const struct hoop_birth *birth)
+{
+    return atomic_load_explicit(&birth->parent->ending, memory_order_relaxed) ||
+           (!birth->shrink->abort && hoop_comm_state(birth->parent, NULL) != HOOP_OK) ||
+           hoop_comm_is_given_up(birth->comm);
+}
+
+static hoop_result_t shrink_await(struct hoop_birth *birth)
+{
+    struct hoop_shrink *shrink = birth->shrink;
+    struct hoop_failure failure = {.code = HOOP_OK};
+    bool given_up = false;
+    hoop_result_t result = HOOP_TIMEOUT;
+    do {
+        if (!given_up && shrink_is_given_up(birth)) {
+            given_up = true;
+            hoop_survivors_cancel(shrink->survivors);
+        }
+        result = hoop_job_wait(&shrink->job, hoop_deadline_ns(SHRINK_LOOK_MS), &failure);
+    } while (result == HOOP_TIMEOUT && failure.code == HOOP_OK); /* the agreement has a deadline */
+    return result == HOOP_OK ? HOOP_OK : hoop_error(result, "%s", failure.text);
+}
+
+hoop_result_t hoop_shrink_hear(struct hoop_birth *birth)
+{
+    struct hoop_shrink *shrink = birth->shrink;
+    struct hoop_comm_options options = birth->options;
+    hoop_result_t result = shrink_await(birth);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    const struct hoop_survival *left = hoop_survivors_decision(shrink->survivors);
+    if (shrink->again && memcmp(&left->out, &shrink->out, sizeof(left->out)) == 0) {
+        return hoop_error(shrink->why.code, "%s", shrink->why.text);
+    }
+    shrink->out = left->out;
+    options.n = left->n;
+    options.rank = left->rank;
+    options.rendezvous = left->rendezvous;
+    options.lineage = left->lineage;
+    options.init_timeout_ms = hoop_left_ms(shrink->deadline_ns) + 1;
+    shrink->why.code = HOOP_OK;
+    result = hoop_comm_begin(birth->comm, &options);
+    birth->comm->init_timeout_ms = birth->options.init_timeout_ms;
+    if (result == HOOP_OK) {
+        hoop_survivors_join(shrink->survivors, birth->comm->member);
+    } else { /* as if the join had failed: the others are waiting */
+        (void)hoop_failure_take(&shrink->why, result, (int)birth->parent->rank);
+    }
+    return HOOP_OK;
+}
+
+/* ---- Join -------------------------------------------------------------------------------------
+ */
+
+hoop_result_t hoop_shrink_join(struct hoop_birth *birth)
+{
+    struct hoop_shrink *shrink = birth->shrink;
+    if (shrink->why.code == HOOP_OK) {
+        const hoop_result_t result = hoop_comm_complete(birth->comm);
+        (void)hoop_failure_take(&shrink->why, result, -1);
+    }
+    shrink->through = shrink->why.code == HOOP_OK;
+    shrink_end_round(shrink, shrink->through);
+    if (shrink->through) {
+        return HOOP_OK;
+    }
+    if (!shrink->abort || !hoop_comm_unbegin(birth->comm)) {
+        return hoop_error(shrink->why.code, "%s", shrink->why.text);
+    }
+    shrink->again = true;
+    return HOOP_OK;
+}

@@ -1,0 +1,248 @@
+/* Connections between survivors; see survivors.h and survivors_inside.h. */
+#include "base/clock.h"
+#include "survivors/survivors_inside.h"
+#include <string.h>
+
+#define SURVIVORS_CALLS 32u      /* ranks that are called at a time */
+#define SURVIVORS_MISSES_MOST 3u /* in a row: nobody listens there any more */
+
+/* ---- Connections -------------------------------------------------------------------------- */
+
+static void survivor_hang_up(struct hoop_connection **connection)
+{
+    hoop_connection_destroy(*connection);
+    *connection = NULL;
+}
+
+void hoop_survivor_end(struct hoop_survivor *other)
+{
+    survivor_hang_up(&other->dialled);
+    survivor_hang_up(&other->caller);
+}
+
+void hoop_survivors_say(const struct hoop_survivors *all, struct hoop_connection *connection,
+                        enum hoop_view_phase phase)
+{
+    union hoop_frame frame;
+    if (connection == NULL) {
+        return;
+    }
+    hoop_frame_init(&frame, HOOP_FRAME_VIEW);
+    frame.view.from = all->me;
+    frame.view.n = all->n;
+    frame.view.phase = phase;
+    frame.view.exact = all->exact ? 1 : 0;
+    frame.view.left_ms = hoop_left_ms(all->deadline_ns);
+    memcpy(frame.view.nonce, all->nonce, sizeof(frame.view.nonce));
+    memcpy(frame.view.out, all->out.bits, sizeof(frame.view.out));
+    hoop_connection_send(connection, &frame.header, NULL, 0);
+}
+
+void hoop_survivors_expect_no_more(struct hoop_survivors *all)
+{
+    hoop_endpoint_expect_no_more(&all->near);
+    hoop_endpoint_expect_no_more(&all->far);
+}
+
+void hoop_survivors_close(struct hoop_survivors *all)
+{
+    hoop_survivors_expect_no_more(all);
+    hoop_timer_destroy(all->timer);
+    all->timer = NULL;
+    for (uint32_t rank = 0; rank < all->n; rank++) {
+        hoop_survivor_end(&all->others[rank]);
+    }
+}
+
+static void survivor_message(void *arg, struct hoop_connection *connection,
+                             const union hoop_frame *frame, int *fds)
+{
+    struct hoop_survivor *other = arg;
+    struct hoop_survivors *all = other->all;
+    const struct hoop_frame_view *view = &frame->view;
+    const bool leads = connection == other->dialled;
+    const bool is_view = frame->header.type == HOOP_FRAME_VIEW && view->n == all->n &&
+                         view->from == hoop_survivor_rank(other);
+    (void)fds;
+    if (is_view && view->phase == HOOP_VIEW_DONE) {
+        other->done = true;
+    } else if (is_view && view->phase == HOOP_VIEW_MINE) {
+        if (all->state == HOOP_SURVIVORS_GATHERING) { /* else it comes too late */
+            hoop_survivors_take_view(other, connection, view);
+        }
+    } else if (is_view && leads && all->state == HOOP_SURVIVORS_GATHERING) {
+        hoop_survivors_take_decision(all, view);
+    } else if (frame->header.type == HOOP_FRAME_REJECT && leads) {
+        const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
+        hoop_survivors_fail(all, &failure);
+    } else {
+        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
+                               hoop_frame_name(frame->header.type));
+    }
+}
+
+/* Did nobody listen there? Who comes at a bad time, or is one too many, comes again. */
+static bool survivor_is_deserted(const struct hoop_connection *connection,
+                                 const struct hoop_failure *why)
+{
+    return why->code == HOOP_NOT_AUTHENTICATED ||
+           (why->code != HOOP_AGAIN && hoop_connection_local(connection).family == 0 &&
+            hoop_connection_pid(connection) == 0);
+}
+
+static void survivor_closed(void *arg, struct hoop_connection *connection,
+                            const struct hoop_failure *why)
+{
+    struct hoop_survivor *other = arg;
+    const bool deserted = survivor_is_deserted(connection, why);
+    const bool calls = connection == other->caller;
+    const bool knew = calls ? other->said : other->greeted;
+    survivor_hang_up(calls ? &other->caller : &other->dialled);
+    if (knew) {
+        hoop_survivor_lose(other, "ended its connection");
+    } else if (!calls) {
+        other->misses = deserted ? other->misses + 1 : 0;
+        if (other->misses >= SURVIVORS_MISSES_MOST) {
+            hoop_survivor_lose(other, "is gone: nobody listens where its process did");
+        }
+    }
+}
+
+static void survivor_opened(void *arg, struct hoop_connection *connection)
+{
+    struct hoop_survivor *other = arg;
+    other->misses = 0;
+    if (hoop_survivors_leader(other->all) == hoop_survivor_rank(other)) {
+        hoop_survivors_say(other->all, connection, HOOP_VIEW_MINE);
+    } else { /* it is there, that was the question; and it comes as soon as it knows what I know */
+        hoop_survivors_say(other->all, connection, HOOP_VIEW_MINE);
+        survivor_hang_up(&other->dialled);
+    }
+}
+
+static const struct hoop_connection_owner survivor_owner = {
+    .opened = survivor_opened,
+    .message = survivor_message,
+    .closed = survivor_closed,
+};
+
+static void survivors_called(struct hoop_survivors *all, struct hoop_connection *connection)
+{
+    const uint32_t rank = hoop_connection_hello(connection)->from;
+    if (all->state != HOOP_SURVIVORS_GATHERING || rank >= all->n || rank == all->me ||
+        all->others[rank].at == HOOP_SURVIVORS_NOBODY) {
+        hoop_connection_destroy(connection);
+        return;
+    }
+    struct hoop_survivor *other = &all->others[rank];
+    survivor_hang_up(&other->caller); /* it comes again: the old one is stale */
+    other->said = false;
+    other->caller = connection;
+    hoop_connection_adopt(connection, &survivor_owner, other);
+}
+
+static void survivors_called_near(struct hoop_expectation *expectation,
+                                  struct hoop_connection *connection)
+{
+    survivors_called(HOOP_CONTAINER_OF(expectation, struct hoop_survivors, near), connection);
+}
+
+static void survivors_called_far(struct hoop_expectation *expectation,
+                                 struct hoop_connection *connection)
+{
+    survivors_called(HOOP_CONTAINER_OF(expectation, struct hoop_survivors, far), connection);
+}
+
+/* ---- Looking for the others --------------------------------------------------------------- */
+
+/* What is expected of those whom this rank leads. */
+static hoop_result_t survivors_key(const struct hoop_survivors *all, uint32_t rank,
+                                   char ret_name[HOOP_NAME_BYTES])
+{
+    uint8_t mac[HOOP_MAC_BYTES];
+    const hoop_result_t result =
+        hoop_hmac(&all->key, "hoop survivors", &rank, sizeof(rank), NULL, 0, mac);
+    if (result == HOOP_OK) {
+        hoop_rendezvous_name("hoop-", mac, ret_name);
+    }
+    return result;
+}
+
+hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
+{
+    const struct hoop_survivors *all = other->all;
+    const struct hoop_member *member = all->member;
+    const struct hoop_peer_state *peer = &member->others[other->at];
+    const bool near = member->roster.peers[other->at].same_machine;
+    struct hoop_place place = {.address = {.family = 0}};
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_HELLO);
+    frame.hello.kind = HOOP_HELLO_CHILD;
+    frame.hello.role = HOOP_ROLE_SURVIVOR;
+    frame.hello.from = all->me;
+    frame.hello.to = hoop_survivor_rank(other);
+    hoop_result_t result = survivors_key(all, hoop_survivor_rank(other), frame.hello.rendezvous);
+    if (near) {
+        memcpy(place.name, peer->listener, sizeof(peer->listener));
+    } else {
+        place.address = peer->address;
+        place.address.scope = place.address.scope != 0 ? member->address.scope : 0;
+    }
+    if (result == HOOP_OK) {
+        other->greeted = false;
+        other->since_ns = hoop_now_ns();
+        result = hoop_connection_connect(&place, near ? NULL : &member->address, &frame.hello,
+                                         &all->key, &survivor_owner, other, &other->dialled);
+    }
+    return result == HOOP_AGAIN ? HOOP_OK : result;
+}
+
+void hoop_survivors_call(struct hoop_survivors *all)
+{
+    uint32_t calls = 0;
+    for (uint32_t i = 0; i < all->n && calls < SURVIVORS_CALLS; i++) {
+        struct hoop_survivor *other = &all->others[all->next_call++ % all->n];
+        const bool missing = hoop_survivor_rank(other) != all->me &&
+                             hoop_survivors_has(all, hoop_survivor_rank(other)) && !other->said &&
+                             other->dialled == NULL;
+        if (missing && hoop_survivor_dial(other) == HOOP_OK) {
+            calls++;
+        }
+    }
+}
+
+void hoop_survivors_drop_silent(struct hoop_survivors *all)
+{
+    const uint64_t patience_ns = all->member->roster.dead_after_ms * HOOP_NS_PER_MS;
+    for (uint32_t rank = 0; rank < all->n && all->state == HOOP_SURVIVORS_GATHERING; rank++) {
+        struct hoop_survivor *other = &all->others[rank];
+        if (other->dialled != NULL && !other->greeted &&
+            hoop_now_ns() - other->since_ns > patience_ns) {
+            survivor_hang_up(&other->dialled);
+            hoop_survivor_lose(other, "does not answer");
+        }
+    }
+}
+
+/* ---- Being called ------------------------------------------------------------------------- */
+
+hoop_result_t hoop_survivors_expect(struct hoop_survivors *all)
+{
+    const struct hoop_member *member = all->member;
+    all->near = (struct hoop_expectation){
+        .key = {.kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_SURVIVOR},
+        .secret = &all->key,
+        .opened = survivors_called_near,
+    };
+    const hoop_result_t result = survivors_key(all, all->me, all->near.key.rendezvous);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    all->far = all->near;
+    all->far.opened = survivors_called_far;
+    hoop_endpoint_expect(member->peers_endpoint, &all->near);
+    if (member->roster.machines > 1) {
+        hoop_endpoint_expect(member->data_endpoint, &all->far);
+    }
+    return HOOP_OK;
+}

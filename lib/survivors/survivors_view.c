@@ -1,0 +1,301 @@
+/* Views, and what comes of them; see survivors.h and survivors_inside.h. */
+#include "base/clock.h"
+#include "survivors/survivors_inside.h"
+#include "tree/leader.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Who is who --------------------------------------------------------------------------- */
+
+bool hoop_survivors_has(const struct hoop_survivors *all, uint32_t rank)
+{
+    return !hoop_rank_set_has(&all->out, rank);
+}
+
+uint32_t hoop_survivors_leader(const struct hoop_survivors *all)
+{
+    uint32_t rank = 0;
+    while (rank < all->me && !hoop_survivors_has(all, rank)) {
+        rank++;
+    }
+    return rank;
+}
+
+uint32_t hoop_survivors_rank_of(const struct hoop_survivors *all, uint32_t at)
+{
+    const struct hoop_lineage *lineage = all->member->lineage;
+    return all->exact || lineage == NULL ? at : lineage->ranks[at];
+}
+
+uint32_t hoop_survivor_rank(const struct hoop_survivor *other)
+{
+    return (uint32_t)(other - other->all->others);
+}
+
+/* ---- Ends --------------------------------------------------------------------------------- */
+
+static void survivors_complete(struct hoop_survivors *all, const struct hoop_failure *failure)
+{
+    struct hoop_job *job = all->job;
+    all->job = NULL;
+    if (job != NULL) {
+        hoop_job_complete(job, failure);
+    }
+}
+
+void hoop_survivors_fail(struct hoop_survivors *all, const struct hoop_failure *failure)
+{
+    if (all->state != HOOP_SURVIVORS_GATHERING) {
+        return;
+    }
+    all->state = HOOP_SURVIVORS_OVER;
+    hoop_survivors_close(all);
+    survivors_complete(all, failure);
+}
+
+void hoop_survivors_fail_all(struct hoop_survivors *all, hoop_result_t code, const char *format,
+                             ...)
+{
+    struct hoop_failure failure = {.code = code, .rank = -1};
+    union hoop_frame frame;
+    va_list args;
+    va_start(args, format);
+    (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
+    va_end(args);
+    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
+    for (uint32_t rank = 0; rank < all->n && all->state == HOOP_SURVIVORS_GATHERING; rank++) {
+        if (all->others[rank].said && all->others[rank].caller != NULL) {
+            hoop_connection_send(all->others[rank].caller, &frame.header, NULL, 0);
+        }
+    }
+    hoop_survivors_fail(all, &failure);
+}
+
+void hoop_survivors_break(struct hoop_survivors *all)
+{
+    all->broken = true;
+    if (all->joining != NULL) {
+        hoop_member_give_up(all->joining, HOOP_REMOTE_ERROR,
+                            "of the ranks that were left another one was lost, or could not go on");
+    }
+}
+
+/* ---- Views -------------------------------------------------------------------------------- */
+
+/* My view has grown: who is lost in it is told (it may live), who leads me, too. */
+static void survivors_grow(struct hoop_survivors *all)
+{
+    if (!hoop_survivors_has(all, all->me)) {
+        hoop_survivors_fail(
+            all, &(struct hoop_failure){
+                     .code = HOOP_REMOTE_ERROR,
+                     .rank = (int32_t)all->member->join.rank,
+                     .text = "the other ranks leave this one out: it was taken for lost, "
+                             "or excluded"});
+        return;
+    }
+    for (uint32_t rank = 0; rank < all->n; rank++) {
+        struct hoop_survivor *other = &all->others[rank];
+        hoop_survivors_say(all, other->greeted ? other->dialled : NULL, HOOP_VIEW_MINE);
+        if (!hoop_survivors_has(all, rank)) {
+            hoop_survivors_say(all, other->caller, HOOP_VIEW_MINE);
+            hoop_survivor_end(other);
+        }
+    }
+    hoop_survivors_look(all);
+}
+
+static void survivors_merge(struct hoop_survivors *all, const uint8_t *out)
+{
+    bool grown = false;
+    for (size_t i = 0; i < sizeof(all->out.bits); i++) {
+        grown = grown || (out[i] & ~all->out.bits[i]) != 0;
+        all->out.bits[i] |= out[i];
+    }
+    if (grown) {
+        survivors_grow(all);
+    }
+}
+
+void hoop_survivor_lose(struct hoop_survivor *other, const char *why)
+{
+    struct hoop_survivors *all = other->all;
+    const uint32_t rank = hoop_survivor_rank(other);
+    char who[160];
+    if (!hoop_survivors_has(all, rank) || other->done || all->state == HOOP_SURVIVORS_OVER) {
+        return;
+    }
+    if (all->state == HOOP_SURVIVORS_AGREED) {
+        hoop_survivors_break(all);
+    } else if (all->exact) {
+        hoop_member_describe(all->member, other->at, who, sizeof(who));
+        hoop_survivors_fail_all(all, HOOP_REMOTE_ERROR, "%s %s", who, why);
+    } else {
+        hoop_rank_set_add(&all->out, rank);
+        survivors_grow(all);
+    }
+}
+
+/* ---- Decided ------------------------------------------------------------------------------ */
+
+static hoop_result_t survivors_make_lineage(struct hoop_survivors *all)
+{
+    struct hoop_lineage *lineage =
+        calloc(1, sizeof(*lineage) + all->survival.n * sizeof(lineage->ranks[0]));
+    if (lineage == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", all->survival.n);
+    }
+    lineage->key = all->key;
+    lineage->n = all->n;
+    for (uint32_t rank = 0, next = 0; rank < all->n; rank++) {
+        if (hoop_survivors_has(all, rank)) {
+            lineage->ranks[next++] = rank;
+        }
+    }
+    all->survival.lineage = lineage;
+    return HOOP_OK;
+}
+
+/* Where the others reach the leader's process. */
+static struct hoop_address survivors_root(const struct hoop_survivors *all)
+{
+    const struct hoop_member *member = all->member;
+    const uint32_t leader = hoop_survivors_leader(all);
+    struct hoop_address address = leader == all->me
+                                      ? *hoop_endpoint_address(member->data_endpoint)
+                                      : member->others[all->others[leader].at].address;
+    if (address.scope != 0) {
+        address.scope = member->address.scope; /* an interface has its own number everywhere */
+    }
+    return address;
+}
+
+/* Who is left, and where they meet: all make the same of what was agreed on. */
+static hoop_result_t survivors_settle(struct hoop_survivors *all)
+{
+    struct hoop_survival *survival = &all->survival;
+    struct hoop_rendezvous *rendezvous = &survival->rendezvous;
+    struct hoop_secret secret;
+    uint32_t here = 0;
+    for (uint32_t at = 0; at < all->member->roster.n; at++) {
+        const uint32_t rank = hoop_survivors_rank_of(all, at);
+        if (!hoop_survivors_has(all, rank)) {
+            hoop_rank_set_add(&survival->out, at);
+            continue;
+        }
+        survival->rank += rank < all->me ? 1 : 0;
+        survival->n++;
+        here += all->member->roster.peers[at].same_machine ? 1 : 0;
+    }
+    hoop_result_t result = hoop_hmac(&all->key, "hoop shrink", all->nonce, sizeof(all->nonce),
+                                     all->out.bits, sizeof(all->out.bits), secret.bytes);
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_by_secret(&secret, rendezvous);
+    }
+    hoop_secret_wipe(&secret, sizeof(secret));
+    rendezvous->local_n = here;
+    if (here < survival->n) {
+        rendezvous->address_count = 1;
+        rendezvous->addresses[0] = survivors_root(all);
+    }
+    return result == HOOP_OK && !all->exact ? survivors_make_lineage(all) : result;
+}
+
+/* The leader's rendezvous; where there are several machines also every other one's part of it. */
+static hoop_result_t survivors_serve(const struct hoop_survivors *all)
+{
+    const struct hoop_rendezvous *rendezvous = &all->survival.rendezvous;
+    const bool leads = hoop_survivors_leader(all) == all->me;
+    const bool spans = rendezvous->address_count > 0;
+    hoop_result_t result = leads && spans ? hoop_root_serve(rendezvous, NULL) : HOOP_OK;
+    if (result == HOOP_OK && (leads || spans)) {
+        result = hoop_leader_serve(rendezvous);
+        result = result == HOOP_INVALID_USAGE ? HOOP_OK : result; /* who was faster */
+    }
+    return result;
+}
+
+/* The nonce is there. */
+static void survivors_decide(struct hoop_survivors *all)
+{
+    hoop_result_t result = survivors_settle(all);
+    if (result == HOOP_OK) {
+        result = survivors_serve(all);
+    }
+    if (result != HOOP_OK) {
+        hoop_survivors_fail_all(all, result, "rank %u: %s", all->member->join.rank,
+                                hoop_thread_error());
+        return;
+    }
+    all->state = HOOP_SURVIVORS_AGREED;
+    hoop_survivors_expect_no_more(all);
+    hoop_timer_stop(all->timer);
+    for (uint32_t rank = 0; rank < all->n && hoop_survivors_leader(all) == all->me; rank++) {
+        hoop_survivors_say(all, all->others[rank].caller, HOOP_VIEW_AGREED);
+    }
+    survivors_complete(all, NULL);
+}
+
+void hoop_survivors_take_decision(struct hoop_survivors *all, const struct hoop_frame_view *view)
+{
+    memcpy(all->out.bits, view->out, sizeof(all->out.bits));
+    memcpy(all->nonce, view->nonce, sizeof(all->nonce));
+    if (hoop_survivors_has(all, all->me)) {
+        survivors_decide(all);
+    } else {
+        survivors_grow(all);
+    }
+}
+
+/* ---- What comes --------------------------------------------------------------------------- */
+
+void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connection *connection,
+                              const struct hoop_frame_view *view)
+{
+    struct hoop_survivors *all = other->all;
+    const bool led = connection == other->caller && hoop_survivor_rank(other) > all->me;
+    const bool first = led && !other->said;
+    const uint64_t until_ns = hoop_now_ns() + view->left_ms * HOOP_NS_PER_MS;
+    const uint32_t mine = all->member->join.rank;
+    other->said = other->said || led;
+    other->greeted = other->greeted || connection == other->dialled;
+    all->deadline_ns = led && until_ns < all->deadline_ns ? until_ns : all->deadline_ns;
+    if ((view->exact != 0) != all->exact) {
+        hoop_survivors_fail_all(all, HOOP_MISMATCH,
+                                "ranks %u and %u gave hoop_comm_shrink() different flags", mine,
+                                other->at);
+    } else if (all->exact && memcmp(view->out, all->out.bits, sizeof(view->out)) != 0) {
+        hoop_survivors_fail_all(
+            all, HOOP_MISMATCH,
+            "ranks %u and %u gave hoop_comm_shrink() different ranks to exclude", mine, other->at);
+    } else {
+        hoop_survivors_say(all, first ? connection : NULL, HOOP_VIEW_MINE);
+        survivors_merge(all, view->out);
+    }
+    if (all->state == HOOP_SURVIVORS_GATHERING) {
+        hoop_survivors_look(all);
+    }
+}
+
+void hoop_survivors_look(struct hoop_survivors *all)
+{
+    const uint32_t leader = hoop_survivors_leader(all);
+    hoop_result_t result = HOOP_OK;
+    bool whole = leader == all->me;
+    for (uint32_t rank = 0; rank < all->n && whole; rank++) {
+        whole = rank == all->me || !hoop_survivors_has(all, rank) || all->others[rank].said;
+    }
+    if (leader != all->me && all->others[leader].dialled == NULL) {
+        result = hoop_survivor_dial(&all->others[leader]);
+    } else if (whole) {
+        result = hoop_random(all->nonce, sizeof(all->nonce));
+    }
+    if (result != HOOP_OK) {
+        hoop_survivors_fail_all(all, result, "rank %u: %s", all->member->join.rank,
+                                hoop_thread_error());
+    } else if (whole) {
+        survivors_decide(all);
+    }
+}
