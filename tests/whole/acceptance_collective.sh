@@ -43,15 +43,13 @@ alone() {
     timeout $patience "$@"
 }
 
-# ranks N shm|ring|tcp|mixed PROGRAM...: ring: links in shared memory; mixed: odd ranks count as on
-# another machine.
+# ranks N shm|tcp|mixed PROGRAM...: mixed: odd ranks count as on another machine.
 ranks() {
     n=$1 over=$2
     shift 2
     # shellcheck disable=SC2016
     case $over in
     shm) timeout $patience "$hooprun" -n "$n" "$@" ;;
-    ring) HOOP_ALGO=ring timeout $patience "$hooprun" -n "$n" "$@" ;;
     tcp) HOOP_TRANSPORT=tcp timeout $patience "$hooprun" -n "$n" "$@" ;;
     mixed)
         timeout $patience "$hooprun" -n "$n" \
@@ -76,7 +74,7 @@ everything() {
         right ranks "$1" $over "$perf" -b 4 -e 256K -f 256 -d all -o all -n 1 -w 0 -R $(($1 % 3)) --no-bound
         right ranks "$1" $over "$perf" -b 4 -e 1M -f 64 -r -1 -n 2 -R $(($1 % 3)) --no-bound
     done
-    for over in ring tcp mixed; do
+    for over in tcp mixed; do # what shared memory holds is no link's
         [ "$1" = 1 ] || noticed "$1" $over
     done
 }
