@@ -76,7 +76,7 @@ static hoop_result_t births_name(const char *name, char ret[HOOP_COMM_NAME_BYTES
                           HOOP_COMM_NAME_BYTES - 1, name);
     }
     memset(ret, 0, HOOP_COMM_NAME_BYTES);
-    memcpy(ret, name, length);
+    memcpy(ret, name, length + 1);
     return HOOP_OK;
 }
 
