@@ -150,8 +150,6 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
     return operation_done(operation);
 }
 
-/* ---- Everything larger: announce, choose, run ----------------------------------------------- */
-
 /* ---- Over links ----------------------------------------------------------------------------- */
 
 /* Scratch for every lane, if the plan's algorithm has any. */
