@@ -41,10 +41,11 @@
  * success. HOOP_INVALID_ARGUMENT, HOOP_INVALID_USAGE and HOOP_UNSUPPORTED are the caller's
  * mistakes: nothing happened, the comm is as it was. Any other failure of an operation is final
  * for its comm: the first error wins, it reaches every rank, all pending and future work on the
- * comm returns it, and only hoop_comm_abort() and hoop_comm_destroy() remain to be called. After
- * a failed operation no other rank writes to its buffers any more; where one cannot be kept out (a
- * stopped thread of this process, no memory for other pages) it is waited for, for as long as an
- * operation may take, and then named. Nothing hangs: every wait has a deadline.
+ * comm returns it, and only hoop_comm_shrink(), hoop_comm_abort() and hoop_comm_destroy() remain
+ * to be called. After a failed operation no other rank writes to its buffers any more; where one
+ * cannot be kept out (a stopped thread of this process, no memory for other pages) it is waited
+ * for, for as long as an operation may take, and then named. Nothing hangs: every wait has a
+ * deadline.
  *
  * Threads. Functions may be called from any thread. Calls on one comm from several threads are
  * served one at a time, first come, first served, in an order that the caller must make the same
@@ -253,7 +254,7 @@ typedef struct {
     size_t size;           /* set by the initializer */
     uint32_t magic;        /* set by the initializer */
     uint32_t version;      /* set by the initializer */
-    int blocking;          /* 1 (default). 0: init, split and finalize are not waited for */
+    int blocking;          /* 1 (default). 0: births and finalize are not waited for */
     int init_timeout_ms;   /* all ranks must have arrived by then; default 60000 */
     int op_timeout_ms;     /* an operation fails after this; 0 = never; default 600000 */
     int dead_after_ms;     /* a stopped process counts as dead after this; default 5000 */
@@ -315,8 +316,8 @@ HOOP_API hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, in
 
 /*
  * Makes ndev comms of one clique inside this process: comms[i] is rank i, to be used by a thread
- * each, or by one thread inside a group. devlist NULL: host ranks; device numbers are
- * HOOP_UNSUPPORTED in this version.
+ * each, or by one thread inside a group. devlist: NULL; where data lie each buffer says. Device
+ * numbers are HOOP_UNSUPPORTED in this version.
  */
 HOOP_API hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlist);
 
@@ -363,8 +364,9 @@ HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
 HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
 
 /*
- * New comms from old ones. All members of comm call, also those that get no new one; what was
- * queued on comm before is complete first. The new comm has its own failures and its own end;
+ * New comms from old ones. All members of comm call, also those that get no new one, but not those
+ * that a shrink leaves out; what was queued on comm before is complete first, but with
+ * HOOP_SHRINK_ABORT. The new comm has its own failures and its own end;
  * config as at birth, NULL or an undefined field: comm's. No stranger can join: the members
  * already trust each other.
  *
@@ -572,8 +574,9 @@ HOOP_API hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t 
 HOOP_API hoop_result_t hoop_mem_free(void *ptr);
 
 /*
- * Announces that buff will be used often. On one machine this changes nothing (plain memory can
- * not be mapped by others); it is there so that programs that register run unchanged.
+ * Announces that buff will be used often. In this version this changes nothing: plain memory can
+ * not be mapped by others, and links have buffers of their own. It is there so that programs that
+ * register run unchanged.
  * *handle is to be given back to hoop_comm_deregister().
  */
 HOOP_API hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle);
@@ -674,9 +677,9 @@ HOOP_API hoop_result_t hoop_stream_wait_ticket(hoop_stream_t stream, hoop_ticket
 HOOP_API hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *needed);
 
 /*
- * How a collective ("all_reduce", "broadcast", ... as in the functions' names) with these arguments
- * on hoop_mem_alloc memory would be done, and which other ways there are with the time that the
- * cost model gives each; as above.
+ * How a collective ("all_reduce", "broadcast", ... as in the functions' names; not alltoallv, which
+ * has one way only) with these arguments on hoop_mem_alloc memory would be done, and which other
+ * ways there are with the time that the cost model gives each; as above.
  */
 HOOP_API hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
                                          hoop_datatype_t datatype, hoop_red_op_t op, char *buf,

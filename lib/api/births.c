@@ -256,8 +256,9 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
                                            ndev, HOOP_MAX_RANKS));
     }
     if (devlist != NULL) {
-        return hoop_group_spoil(
-            hoop_error(HOOP_UNSUPPORTED, "devices: this version has host ranks only; pass NULL"));
+        return hoop_group_spoil(hoop_error(HOOP_UNSUPPORTED,
+                                           "devlist: this version takes no numbers of devices (the "
+                                           "device is each buffer's); pass NULL"));
     }
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {

@@ -1,6 +1,7 @@
 /*
  * The one table of settings. Name, default, range and text of every HOOP_* variable stand here
- * once; the parser, hoop_setting_next(), `hoopinfo --settings` and the README's table come from it.
+ * once; the parser, hoop_setting_next(), `hoopinfo --settings` and the table of docs/settings.md
+ * come from it.
  *
  * The environment is read once, at the first call of hoop_settings(). A value that does not parse
  * or is out of range is reported (HOOP_LOG_WARN, naming variable, value and what was expected)
@@ -47,9 +48,10 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
            "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
            "same on all ranks")                                                                    \
-    NUMBER(lanes, "HOOP_LANES", 2, 1, 16, "lanes of the ring; the same on all ranks")              \
+    NUMBER(lanes, "HOOP_LANES", 2, 1, 16,                                                          \
+           "lanes of ring, pairwise and chain; the same on all ranks")                             \
     NUMBER(chunk_bytes, "HOOP_CHUNK_BYTES", 131072, 4096, 67108864,                                \
-           "largest chunk of the ring; the same on all ranks")                                     \
+           "largest chunk over links; the same on all ranks")                                      \
     NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 65536, 0, 65536,                                   \
            "on one machine, the most that a rank may publish for all to take at once, where the "  \
            "cost model finds that cheaper; the same on all ranks")                                 \

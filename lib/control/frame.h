@@ -86,7 +86,7 @@ enum hoop_hello_role {
     HOOP_ROLE_RANK, /* of a child: who wants to be whose */
     HOOP_ROLE_LEADER_TO_ROOT,
     HOOP_ROLE_LEADER_TO_PARENT,
-    HOOP_ROLE_SURVIVOR, /* to the rank that leads those who are left (membership/survivors.h) */
+    HOOP_ROLE_SURVIVOR, /* to the rank that leads those who are left (survivors/survivors.h) */
     HOOP_ROLES
 };
 

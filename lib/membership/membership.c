@@ -39,22 +39,6 @@ struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
     return NULL;
 }
 
-void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char *ret_text,
-                          size_t bytes)
-{
-    if (!hoop_roster_is_complete(member)) {
-        (void)snprintf(ret_text, bytes, "rank %u", rank);
-        return;
-    }
-    const struct hoop_peer *peer = &member->roster.peers[rank];
-    (void)snprintf(ret_text, bytes, "rank %u (pid %d, host %s)", rank, peer->pid, peer->host);
-}
-
-const struct hoop_roster *hoop_member_roster(const struct hoop_member *member)
-{
-    return &member->roster;
-}
-
 /* ---- Ends of a join ----------------------------------------------------------------------- */
 
 static void member_complete(struct hoop_member *member, const struct hoop_failure *failure)

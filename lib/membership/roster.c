@@ -212,3 +212,19 @@ void hoop_roster_finish(struct hoop_member *member)
     member->told = 0;
     *roster = (struct hoop_roster){.n = 0};
 }
+
+void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char *ret_text,
+                          size_t bytes)
+{
+    if (!hoop_roster_is_complete(member)) {
+        (void)snprintf(ret_text, bytes, "rank %u", rank);
+        return;
+    }
+    const struct hoop_peer *peer = &member->roster.peers[rank];
+    (void)snprintf(ret_text, bytes, "rank %u (pid %d, host %s)", rank, peer->pid, peer->host);
+}
+
+const struct hoop_roster *hoop_member_roster(const struct hoop_member *member)
+{
+    return &member->roster;
+}

@@ -31,7 +31,7 @@
  * |           |                               | the join could not have lasted longer           |
  *
  * From GATHERING and HANDING a REJECT from anywhere, the end of a connection and the deadline
- * (deadlines.h) lead to FAILED: every rank is told the same, late ones too.
+ * lead to FAILED: every rank is told the same, late ones too.
  *
  * Service thread only. A leader lives from its first use until its last rank has gone.
  */

@@ -1,4 +1,4 @@
-/* Processes that ask; see rendezvous_asker.h. */
+/* Processes that ask; see asker.h. */
 #include "rendezvous/asker.h"
 #include "base/clock.h"
 #include "rendezvous/file_store.h"
