@@ -10,6 +10,7 @@
 
 struct hoop_shrink {
     bool abort, pinned, through;
+    bool accused;             /* the others have named me for what ended the parent */
     bool again;               /* `out` is what was agreed on before, and `why` it came to nothing */
     struct hoop_rank_set out; /* ranks of the parent */
     struct hoop_failure why;
@@ -96,6 +97,7 @@ static hoop_result_t shrink_take_parent(struct hoop_birth *birth)
                           "the communicator was aborted by this rank: nothing can be made of it");
     }
     const hoop_result_t state = hoop_comm_state(parent, &failure);
+    shrink->accused = state == HOOP_REMOTE_ERROR && failure.rank == (int32_t)parent->rank;
     return state == HOOP_OK || shrink->abort
                ? HOOP_OK
                : hoop_error(state,
@@ -116,8 +118,8 @@ hoop_result_t hoop_shrink_ask(struct hoop_birth *birth)
     }
     hoop_job_init(&shrink->job);
     result = hoop_survivors_create(birth->parent->member, &shrink->out, !shrink->abort,
-                                   hoop_left_ms(shrink->deadline_ns) + 1, &shrink->job,
-                                   &shrink->survivors);
+                                   shrink->accused, hoop_left_ms(shrink->deadline_ns) + 1,
+                                   &shrink->job, &shrink->survivors);
     if (result != HOOP_OK) {
         hoop_job_finish(&shrink->job);
     }
@@ -148,6 +150,12 @@ static hoop_result_t shrink_await(struct hoop_birth *birth)
         }
         result = hoop_job_wait(&shrink->job, hoop_deadline_ns(SHRINK_LOOK_MS), &failure);
     } while (result == HOOP_TIMEOUT && failure.code == HOOP_OK); /* the agreement has a deadline */
+    if (given_up && !shrink->abort) { /* then the parent has failed, or was ended */
+        struct hoop_failure why;
+        const hoop_result_t state = hoop_comm_state(birth->parent, &why);
+        failure = state != HOOP_OK ? why : failure;
+        result = state != HOOP_OK ? state : result;
+    }
     return result == HOOP_OK ? HOOP_OK : hoop_error(result, "%s", failure.text);
 }
 

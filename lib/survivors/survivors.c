@@ -28,6 +28,8 @@
 #define SURVIVORS_MOST_MS 64u
 #define SURVIVORS_CALL_MS 50u /* those who have not come by then are called */
 
+static void survivors_look_for_left(struct hoop_survivors *all);
+
 /* ---- Time --------------------------------------------------------------------------------- */
 
 static bool survivors_misses(const void *arg, uint32_t at)
@@ -68,6 +70,7 @@ static void survivors_tick(void *arg)
         return;
     }
     hoop_survivors_drop_silent(all);
+    survivors_look_for_left(all);
     if (all->state == HOOP_SURVIVORS_GATHERING) {
         hoop_survivors_look(all);
     }
@@ -109,10 +112,36 @@ static void survivors_lost(struct hoop_member_witness *witness, uint32_t rank, b
     }
 }
 
+static bool survivors_has_left(const struct hoop_survivors *all, uint32_t at)
+{
+    const struct hoop_member *member = all->member;
+    return at != member->join.rank && member->events.left(member->events.arg, at);
+}
+
+/* Who has left the comm is not in the new one: it gave up, or went on. */
+static void survivors_look_for_left(struct hoop_survivors *all)
+{
+    for (uint32_t at = 0; at < all->member->roster.n && all->state == HOOP_SURVIVORS_GATHERING;
+         at++) {
+        if (survivors_has_left(all, at)) {
+            survivors_lost(&all->witness, at, true, "has left");
+        }
+    }
+}
+
 static hoop_result_t survivors_start(void *arg)
 {
     struct hoop_survivors *all = arg;
     struct hoop_member *member = all->member;
+    if (member->witness != NULL) {
+        return hoop_error(HOOP_INVALID_USAGE, "the communicator is being shrunk already");
+    }
+    for (uint32_t at = 0; at < member->roster.n && all->accused; at++) {
+        if (survivors_has_left(all, at)) {
+            return hoop_error(HOOP_REMOTE_ERROR, "the other ranks have gone on without this one: "
+                                                 "it was taken for lost");
+        }
+    }
     hoop_result_t result = hoop_timer_create(survivors_tick, all, &all->timer);
     if (result == HOOP_OK) {
         result = hoop_survivors_expect(all);
@@ -121,13 +150,13 @@ static hoop_result_t survivors_start(void *arg)
         hoop_survivors_close(all);
         return result;
     }
-    assert(member->witness == NULL && member->state == HOOP_MEMBER_IN);
+    assert(member->state == HOOP_MEMBER_IN);
     member->witness = &all->witness;
     hoop_timer_start(all->timer, SURVIVORS_FIRST_MS, 0);
+    survivors_look_for_left(all);
     for (uint32_t at = 0; at < member->roster.n && all->state == HOOP_SURVIVORS_GATHERING; at++) {
-        const bool left = at != member->join.rank && member->events.left(member->events.arg, at);
-        if (left || member->others[at].lost) {
-            survivors_lost(&all->witness, at, left, left ? "has left" : "is lost");
+        if (member->others[at].lost) {
+            survivors_lost(&all->witness, at, false, "is lost");
         }
     }
     if (all->state == HOOP_SURVIVORS_GATHERING) {
@@ -137,8 +166,8 @@ static hoop_result_t survivors_start(void *arg)
 }
 
 hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoop_rank_set *out,
-                                    bool exact, uint64_t timeout_ms, struct hoop_job *job,
-                                    struct hoop_survivors **ret)
+                                    bool exact, bool accused, uint64_t timeout_ms,
+                                    struct hoop_job *job, struct hoop_survivors **ret)
 {
     const struct hoop_lineage *lineage = exact ? NULL : member->lineage;
     const uint32_t n = lineage != NULL ? lineage->n : member->roster.n;
@@ -156,12 +185,13 @@ hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoo
     all->member = member;
     all->job = job;
     all->exact = exact;
+    all->accused = accused;
     all->witness.lost = survivors_lost;
     all->n = n;
     all->me = hoop_survivors_rank_of(all, member->join.rank);
     all->begin_ns = hoop_now_ns();
-    all->timeout_ms = timeout_ms;
-    all->deadline_ns = hoop_deadline_ns(timeout_ms);
+    all->timeout_ms = timeout_ms < HOOP_FRAME_MAX_MS ? timeout_ms : HOOP_FRAME_MAX_MS;
+    all->deadline_ns = hoop_deadline_ns(all->timeout_ms);
     all->pause_ms = SURVIVORS_FIRST_MS;
     survivors_begin(all, out);
     if (result == HOOP_OK) {

@@ -5,14 +5,13 @@
  * only grow, and are merged where they meet. Who learns that nobody below is left is the leader;
  * when all that are left have told it, it decides:
  *
- *      rank                                 leader
- *      connects; VIEW {mine}       ---->    merges, in any order, also before it knows that it
- * leads
- *                                  <----    VIEW {mine}
- *      VIEW {more}                 ---->    whenever a view has grown
- *                                  <----    VIEW {AGREED, who is left out, nonce}
- *      joins                                serves the rendezvous whose secret follows from the
- * nonce VIEW {DONE}                 <--->    joined: my end of this connection means nothing
+ *      rank                            leader
+ *      connects; VIEW {mine}  ---->    merges, in any order, also before it knows that it leads
+ *                             <----    VIEW {mine}
+ *      VIEW {more}            ---->    whenever a view has grown
+ *                             <----    VIEW {AGREED, who is left out, nonce}
+ *      joins                           serves the rendezvous whose secret the nonce gives
+ *      VIEW {DONE}            <--->    joined: my end of this connection means nothing
  *
  * It is a connection to where a process of the comm listens anyway: on one machine its name for
  * peers, between machines the port that it opened at the join. So nobody needs to have been told
@@ -64,11 +63,13 @@ struct hoop_survivors;
 /*
  * Begins one; a member has one at a time, and is not to be destroyed before it. out: which of its
  * ranks are left out from the beginning. exact: nobody else may be; all must name the same, and a
- * loss is a failure. job: completed with the decision; HOOP_TIMEOUT names who has not called.
+ * loss is a failure. accused: the others took this rank for lost; where one of them has left the
+ * comm since, they have gone on without it: HOOP_REMOTE_ERROR. job: completed with the decision;
+ * HOOP_TIMEOUT names who has not called. HOOP_INVALID_USAGE: the member has one already.
  */
 hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoop_rank_set *out,
-                                    bool exact, uint64_t timeout_ms, struct hoop_job *job,
-                                    struct hoop_survivors **ret);
+                                    bool exact, bool accused, uint64_t timeout_ms,
+                                    struct hoop_job *job, struct hoop_survivors **ret);
 /* After the job completed well. Owned by the agreement. */
 const struct hoop_survival *hoop_survivors_decision(const struct hoop_survivors *survivors);
 /* This member joins the new comm: its join is cancelled if one of the others is lost. It is not to

@@ -64,14 +64,15 @@ static void survivor_message(void *arg, struct hoop_connection *connection,
     const bool is_view = frame->header.type == HOOP_FRAME_VIEW && view->n == all->n &&
                          view->from == hoop_survivor_rank(other);
     (void)fds;
-    if (is_view && view->phase == HOOP_VIEW_DONE) {
+    if (is_view && view->phase == HOOP_VIEW_DONE && all->state == HOOP_SURVIVORS_AGREED) {
         other->done = true;
     } else if (is_view && view->phase == HOOP_VIEW_MINE) {
         if (all->state == HOOP_SURVIVORS_GATHERING) { /* else it comes too late */
             hoop_survivors_take_view(other, connection, view);
         }
-    } else if (is_view && leads && all->state == HOOP_SURVIVORS_GATHERING) {
-        hoop_survivors_take_decision(all, view);
+    } else if (is_view && leads && all->state == HOOP_SURVIVORS_GATHERING &&
+               view->phase == HOOP_VIEW_AGREED && hoop_survivors_take_decision(other, view)) {
+        return;
     } else if (frame->header.type == HOOP_FRAME_REJECT && leads) {
         const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
         hoop_survivors_fail(all, &failure);

@@ -37,7 +37,7 @@ struct hoop_survivors {
     struct hoop_member *joining; /* NULL: not yet */
     struct hoop_job *job;        /* until complete */
     enum hoop_survivors_state state;
-    bool exact, broken;
+    bool exact, accused, broken;
     uint32_t n, me, next_call;
     uint64_t begin_ns, deadline_ns, timeout_ms, pause_ms;
     struct hoop_secret key;
@@ -70,7 +70,8 @@ void hoop_survivors_look(struct hoop_survivors *all);
 /* While they gather: */
 void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connection *connection,
                               const struct hoop_frame_view *view);
-void hoop_survivors_take_decision(struct hoop_survivors *all, const struct hoop_frame_view *view);
+/* False: it does not fit what this rank knows. */
+bool hoop_survivors_take_decision(struct hoop_survivor *leader, const struct hoop_frame_view *view);
 
 /* ---- survivors_calls.c --------------------------------------------------------------------- */
 

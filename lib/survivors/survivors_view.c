@@ -238,8 +238,28 @@ static void survivors_decide(struct hoop_survivors *all)
     survivors_complete(all, NULL);
 }
 
-void hoop_survivors_take_decision(struct hoop_survivors *all, const struct hoop_frame_view *view)
+/* Is the one who decided the lowest that is left, all of them in my comm; and is it what I asked
+ * for? */
+static bool survivors_fits(const struct hoop_survivor *leader, const struct hoop_frame_view *view)
 {
+    const struct hoop_survivors *all = leader->all;
+    const uint32_t lowest = hoop_survivor_rank(leader);
+    bool fits = (view->exact != 0) == all->exact &&
+                !(all->exact && memcmp(view->out, all->out.bits, sizeof(view->out)) != 0);
+    for (uint32_t rank = 0; rank < all->n && fits; rank++) {
+        const bool in = (view->out[rank / 8] >> (rank % 8) & 1u) == 0;
+        fits =
+            in ? rank >= lowest && all->others[rank].at != HOOP_SURVIVORS_NOBODY : rank != lowest;
+    }
+    return fits;
+}
+
+bool hoop_survivors_take_decision(struct hoop_survivor *leader, const struct hoop_frame_view *view)
+{
+    struct hoop_survivors *all = leader->all;
+    if (!survivors_fits(leader, view)) {
+        return false;
+    }
     memcpy(all->out.bits, view->out, sizeof(all->out.bits));
     memcpy(all->nonce, view->nonce, sizeof(all->nonce));
     if (hoop_survivors_has(all, all->me)) {
@@ -247,6 +267,7 @@ void hoop_survivors_take_decision(struct hoop_survivors *all, const struct hoop_
     } else {
         survivors_grow(all);
     }
+    return true;
 }
 
 /* ---- What comes --------------------------------------------------------------------------- */
@@ -259,6 +280,11 @@ void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connectio
     const bool first = led && !other->said;
     const uint64_t until_ns = hoop_now_ns() + view->left_ms * HOOP_NS_PER_MS;
     const uint32_t mine = all->member->join.rank;
+    if (!hoop_survivors_has(all, hoop_survivor_rank(other))) { /* it has no voice, and is told */
+        hoop_survivors_say(all, connection, HOOP_VIEW_MINE);
+        hoop_survivor_end(other);
+        return;
+    }
     other->said = other->said || led;
     other->greeted = other->greeted || connection == other->dialled;
     all->deadline_ns = led && until_ns < all->deadline_ns ? until_ns : all->deadline_ns;

@@ -5,6 +5,8 @@
  *
  *      test_shrink local|tcp|machines [--shrinks N] [--seed N]
  *
+ * Before that one rank of a job is stopped until the others have gone on: then it is told so.
+ *
  * machines: rank r counts as on machine r % 3. One in five kills takes a second rank with it, a
  * moment later, so that it may fall into the agreement. Prints how long a kill took to be overcome:
  * until the last survivor had its first right sum.
@@ -14,6 +16,7 @@
 #include "hoop.h"
 #include "whole/kill_sweep.h"
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +32,7 @@ struct shrink_job {
     const char *where;
     char dir[32];
     uint64_t number;
+    int dead_after_ms; /* 0: as ever */
 };
 
 /* A rank: sums over these ranks are right. */
@@ -78,6 +82,7 @@ static hoop_comm_t rank_join(const struct family_self *self, const struct shrink
     (void)snprintf(text, sizeof(text), "file://%s/%llu", job->dir, (unsigned long long)job->number);
     config.init_timeout_ms = 30000;
     config.op_timeout_ms = 30000;
+    config.dead_after_ms = job->dead_after_ms != 0 ? job->dead_after_ms : config.dead_after_ms;
     const hoop_result_t result = hoop_comm_init_url(&comm, text, self->n, self->rank, &config);
     if (result != HOOP_OK) {
         rank_give_up(self, "the join", result);
@@ -231,6 +236,40 @@ static int kill_some(struct family *family, uint32_t *members)
     return 0;
 }
 
+/* A rank that was stopped for too long goes on: the others have gone on without it. */
+static int run_stopped(struct shrink_job *job)
+{
+    struct family family;
+    struct shrink_report report = {.members = 1};
+    const uint32_t all = (1u << RANKS) - 1;
+    const int stopped = (int)(tally.seed % RANKS);
+    uint64_t time_ns = 0;
+    job->dead_after_ms = 1000;
+    family_init(&family, RANKS);
+    int wrong = family_fork_all(&family, rank_main, job) ? 0 : fail("fork", -1, "");
+    wrong = wrong != 0 ? wrong : await_members(&family, all, &time_ns);
+    if (wrong == 0) {
+        (void)kill(family.ranks[stopped].pid, SIGSTOP);
+        wrong = await_members(&family, all & ~(1u << stopped), &time_ns);
+        (void)kill(family.ranks[stopped].pid, SIGCONT);
+    }
+    while (wrong == 0 && report.members != 0) {
+        if (family_hear(&family, stopped, &report, sizeof(report), hoop_now_ns() + LONG_NS) !=
+            FAMILY_HEARD) {
+            wrong = fail("was stopped, and says nothing", stopped, "");
+        } else if (report.members != 0 && report.members != all) {
+            wrong = fail("was stopped, and has a comm of its own", stopped, "");
+        }
+    }
+    if (wrong == 0 && strstr(report.text, "this one") == NULL) {
+        wrong = fail("was stopped, and is not told so", stopped, report.text);
+    }
+    family_finish(&family);
+    job->dead_after_ms = 0;
+    job->number++;
+    return wrong;
+}
+
 static int run_family(struct shrink_job *job, uint64_t kills)
 {
     struct family family;
@@ -270,7 +309,7 @@ int main(int argc, char **argv)
     if (mkdtemp(job.dir) == NULL) {
         return fail("mkdtemp", -1, job.dir);
     }
-    int wrong = 0;
+    int wrong = run_stopped(&job);
     while (wrong == 0 && tally.kills < kills) {
         wrong = run_family(&job, kills);
     }
