@@ -100,11 +100,19 @@ static bool cost_is_star(const struct hoop_plan *plan)
     return hoop_collective_is_rooted(plan->collective) && !cost_shares(plan);
 }
 
-/* Messages of a round, beyond the one that the round waits for. */
-static uint64_t cost_messages(const struct hoop_plan *plan)
+/* Pairwise: columns of chunks, one after the other. */
+static uint64_t cost_columns(const struct hoop_plan *plan, uint64_t block, uint64_t chunk)
+{
+    const uint64_t each = cost_shares(plan) ? block / plan->n : block;
+    return chunk > 0 && each > chunk ? each / chunk + (each % chunk != 0) : 1;
+}
+
+/* Messages of all rounds, beyond the ones that the rounds wait for. */
+static uint64_t cost_messages(const struct hoop_plan *plan, uint64_t block, uint64_t chunk)
 {
     const bool rounds = plan->algo == HOOP_ALGO_PAIRWISE && plan->n > 2 && !cost_is_star(plan);
-    return rounds ? (cost_shares(plan) ? 2 : 1) * (plan->n - 2) : 0;
+    return rounds ? (cost_shares(plan) ? 2 : 1) * (plan->n - 2) * cost_columns(plan, block, chunk)
+                  : 0;
 }
 
 static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block, uint64_t chunk)
@@ -128,7 +136,8 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
         }
         return plan->algo == HOOP_ALGO_RING
                    ? (struct cost_work){phases * others, moved, folded}
-                   : (struct cost_work){phases, moved, folded + others * each};
+                   : (struct cost_work){phases * cost_columns(plan, block, chunk), moved,
+                                        folded + others * each};
     }
     case HOOP_ALGO_CHAIN: {
         const uint64_t first = block < chunk ? block : chunk;
@@ -152,8 +161,8 @@ uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uin
     const struct cost_work work =
         class >= HOOP_COST_LINKS ? cost_links(plan, block, chunk_bytes) : cost_memory(plan, block);
     const uint64_t sync = c->sync + c->sync_per * (plan->n > 2 ? plan->n - 2 : 0);
-    return work.syncs * sync + cost_messages(plan) * c->message + cost_rate(work.moved, c->moved) +
-           cost_rate(work.folded, c->folded);
+    return work.syncs * sync + cost_messages(plan, block, chunk_bytes) * c->message +
+           cost_rate(work.moved, c->moved) + cost_rate(work.folded, c->folded);
 }
 
 uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes)

@@ -175,7 +175,10 @@ static uint64_t plan_links_cost(const struct hoop_agreement *agreed, const struc
 {
     struct hoop_plan with = *plan;
     with.algo = algo;
-    return hoop_cost(plan_links_class(agreed), &with, agreed->chunk_bytes);
+    const uint64_t at_once = algo == HOOP_ALGO_PAIRWISE
+                                 ? plan_pairwise_chunk_bytes(agreed, plan->n) * agreed->lanes
+                                 : agreed->chunk_bytes;
+    return hoop_cost(plan_links_class(agreed), &with, at_once);
 }
 
 /* Beyond HOOP_BRUCK_BYTES nobody sends everybody a copy, as long as there is another way. */

@@ -78,7 +78,8 @@ enum hoop_cost_class {
     HOOP_COST_CLASSES
 };
 
-/* ns that plan->algo would take for the plan's collective, n and count. */
+/* ns that plan->algo would take for the plan's collective, n and count. chunk_bytes: over links,
+ * the largest chunk; for pairwise, of all lanes together. */
 uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uint64_t chunk_bytes);
 
 /* ns of a message over a link of this class; through memory it is copied twice. */
