@@ -111,7 +111,8 @@ static uint64_t cost_columns(const struct hoop_plan *plan, uint64_t block, uint6
 static uint64_t cost_messages(const struct hoop_plan *plan, uint64_t block, uint64_t chunk)
 {
     const bool rounds = plan->algo == HOOP_ALGO_PAIRWISE && plan->n > 2 && !cost_is_star(plan);
-    return rounds ? (cost_shares(plan) ? 2 : 1) * (plan->n - 2) * cost_columns(plan, block, chunk)
+    return rounds ? (cost_shares(plan) ? UINT64_C(2) : 1) * (plan->n - 2) *
+                        cost_columns(plan, block, chunk)
                   : 0;
 }
 
