@@ -487,7 +487,8 @@ static enum hoop_poll operation_copy(struct hoop_operation *operation)
     if (result != HOOP_OK) {
         hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
     }
-    return operation_done(operation);
+    operation->state = OP_DONE; /* all of it: no exchange follows what was delivered */
+    return HOOP_POLL_DONE;
 }
 
 static enum hoop_poll operation_move(struct hoop_operation *operation)

@@ -269,6 +269,36 @@ static void test_alltoallv(void **state)
     end();
 }
 
+/* One rank's output on the host, or nothing for it at all: it delivers nothing, the others do. */
+static void test_alltoallv_uneven(void **state)
+{
+    static const size_t displs[RANKS] = {0, 1000, 2000};
+    static unsigned char host[RANKS * 1000];
+    const bool empty = strcmp(*state, "empty") == 0;
+    const size_t last = empty ? 0 : 1000;
+    const size_t sends[RANKS] = {1000, 1000, last}, all[RANKS] = {1000, 1000, 1000};
+    const size_t none[RANKS] = {0};
+    make();
+    for (int r = 0; r < RANKS; r++) {
+        fill(ranks[r].stream, ranks[r].in, 20 + r, BYTES, 3000);
+    }
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        const bool mine = r == RANKS - 1;
+        hoop_alltoallv(ranks[r].in, sends, displs, mine && !empty ? host : ranks[r].out,
+                       mine && empty ? none : all, displs, HOOP_UINT8, ranks[r].comm,
+                       ranks[r].stream);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        const unsigned char *out = r == RANKS - 1 ? host : ranks[r].out + view;
+        for (int i = 0; i < 3000 && !(empty && r == RANKS - 1); i++) {
+            assert_int_equal(out[i], 20 + i / 1000);
+        }
+    }
+    end();
+}
+
 static void test_device_scalar(void **state)
 {
     (void)state;
@@ -457,6 +487,8 @@ int main(void)
         cmocka_unit_test(test_stays_there),
         cmocka_unit_test(test_transfers),
         cmocka_unit_test(test_alltoallv),
+        cmocka_unit_test_prestate(test_alltoallv_uneven, (void *)(uintptr_t) "host"),
+        cmocka_unit_test_prestate(test_alltoallv_uneven, (void *)(uintptr_t) "empty"),
         cmocka_unit_test(test_device_scalar),
         ON_DEVICE(test_nothing_is_left),
         BY_HOST(test_nothing_is_left),
