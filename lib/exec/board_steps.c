@@ -149,17 +149,31 @@ static hoop_result_t board_drain(struct hoop_board *board, struct hoop_board_op 
                : board_driven_out(board, failure);
 }
 
-bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op)
+bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op,
+                          struct hoop_failure *failure)
 {
-    if (op->work == HOOP_BOARD_LAUNCHING && op->worker->end(op->worker->arg) == HOOP_OK) {
-        op->work = HOOP_BOARD_LAUNCHED;
+    hoop_result_t result = HOOP_OK;
+    if (op->work == HOOP_BOARD_IDLE) {
+        return true;
     }
-    if (op->work != HOOP_BOARD_IDLE && op->worker->over(op->worker->arg) == HOOP_AGAIN) {
+    if (op->work == HOOP_BOARD_LAUNCHING) {
+        result = op->worker->end(op->worker->arg);
+        if (result == HOOP_OK) {
+            op->work = HOOP_BOARD_LAUNCHED;
+        } else {
+            (void)hoop_failure_take(failure, result, (int)board->me);
+        }
+    }
+    result = op->worker->over(op->worker->arg);
+    if (result == HOOP_AGAIN) {
         return false;
     }
-    if (op->work != HOOP_BOARD_IDLE) {
-        (void)hoop_gates_leave(board, HOOP_EVERY, op->held);
-        op->work = HOOP_BOARD_IDLE;
+    if (result != HOOP_OK) {
+        (void)hoop_failure_take(failure, result, (int)board->me);
+    }
+    op->work = HOOP_BOARD_IDLE;
+    if (!hoop_gates_leave(board, HOOP_EVERY, op->held)) {
+        (void)board_driven_out(board, failure);
     }
     return true;
 }
@@ -210,6 +224,9 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
                                struct hoop_failure *failure)
 {
     struct hoop_step step;
+    if (failure->code != HOOP_OK) {
+        return HOOP_POLL_DONE; /* it was met when the gates were given back */
+    }
     if (!op->steps(op->plan, 0, op->k, &step)) {
         assert(op->work == HOOP_BOARD_IDLE); /* all plans end with an ARRIVE behind what they do */
         return HOOP_POLL_DONE;

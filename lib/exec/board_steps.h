@@ -54,9 +54,11 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
                                struct hoop_failure *failure);
 
 /*
- * After a failure: gives back the gates that are held for a worker, if what it does is over by now
- * or will never be done. False: it is not.
+ * Gives back the gates that are held for a worker, if what it does is over by now or will never be
+ * done. False: it is not. Of an operation that has not failed it is what the next ARRIVE does; its
+ * failure is recorded, and found by the next poll.
  */
-bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op);
+bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op,
+                          struct hoop_failure *failure);
 
 #endif

@@ -538,13 +538,10 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
                : polled;
 }
 
-/* What the device does for me is over, and I am out of the others' buffers. Before I wait for them,
- * who may be waiting for me. */
-static bool operation_leave_device(struct hoop_operation *operation, uint64_t timeout_ms)
+bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t deadline_ns)
 {
-    const uint64_t deadline = timeout_ms == 0 ? HOOP_NEVER : hoop_deadline_ns(timeout_ms);
-    while (!hoop_board_give_back(operation->env.board, &operation->steps)) {
-        if (hoop_now_ns() >= deadline) {
+    while (!hoop_board_give_back(operation->env.board, &operation->steps, &operation->failure)) {
+        if (hoop_now_ns() >= deadline_ns) {
             return false;
         }
         hoop_wait_briefly();
@@ -557,7 +554,8 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
 {
     struct hoop_board *board = operation->env.board;
     hoop_result_t result = HOOP_OK;
-    const bool left = operation_leave_device(operation, timeout_ms);
+    /* Before I wait for the others, who may be waiting for me. */
+    const bool left = hoop_operation_leave_device(operation, hoop_deadline_ns(timeout_ms));
     if (operation->announced && hoop_gates_close(board, culprit)) {
         /* Who is in a slice has seen all announcements: if I had not yet, they are here now. */
         if (operation->state == OP_ANNOUNCED) {

@@ -110,6 +110,13 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
 enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
 
 /*
+ * Waits until what the device does for it is over, and it is out of the others' buffers: before
+ * who drives it waits for them. One that runs goes on afterwards, or has failed. False: at the
+ * deadline it was not over.
+ */
+bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t deadline_ns);
+
+/*
  * Gives up a started operation after a failure: when it returns HOOP_OK nobody writes to its
  * buffers any more. The comm's links must be destroyed already. Also for operations that failed by
  * themselves. culprit: the rank at fault, which is given no time to finish what it writes; -1:

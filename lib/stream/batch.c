@@ -56,9 +56,27 @@ static void batch_enter(struct hoop_batch *batch, struct hoop_batch_comm *member
     batch_next(batch, member);
 }
 
+/* A member is about to fail, and then waits until no rank is in its buffers: who could not leave
+ * them, because this thread drives it, does so now. */
+static void batch_leave_devices(struct hoop_batch *batch, const struct hoop_batch_comm *failing)
+{
+    const uint64_t deadline_ns = hoop_deadline_ns(failing->comm->op_timeout_ms);
+    const int before = hoop_cancel_off();
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        const struct hoop_batch_comm *member = &batch->comms[c];
+        if (member != failing && member->state == HOOP_BATCH_RUNNING) {
+            (void)hoop_operation_leave_device(&member->comm->operation, deadline_ns);
+        }
+    }
+    hoop_cancel_restore(before);
+}
+
 static void batch_finish_one(struct hoop_batch *batch, struct hoop_batch_comm *member,
                              hoop_result_t waited)
 {
+    if (waited != HOOP_OK || member->comm->operation.failure.code != HOOP_OK) {
+        batch_leave_devices(batch, member);
+    }
     const hoop_result_t result = hoop_driver_end(member->comm, waited);
     if (result != HOOP_OK) {
         batch_leave(batch, member, result);

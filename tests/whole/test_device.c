@@ -141,6 +141,20 @@ static void sum_in_threads(void)
     }
 }
 
+/* By one thread, which moves them all. */
+static void sum_in_group(void)
+{
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        (void)sum(&ranks[r]);
+    }
+    const hoop_result_t result = hoop_group_end();
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r].result = result;
+        strncpy(ranks[r].why, hoop_get_last_error(NULL), sizeof(ranks[r].why) - 1);
+    }
+}
+
 static void assert_all(const unsigned char *device, int value)
 {
     for (size_t i = 0; i < BYTES; i++) {
@@ -427,6 +441,33 @@ static void test_refused_launch(void **state)
     }
 }
 
+/* The same for ranks that one thread moves: who fails waits for the others, who are still in its
+ * buffers, and could not wait for them for ever. */
+static void test_group_fails(void **state)
+{
+    const bool refused = strcmp(*state, "refuse") == 0;
+    for (unsigned n = 1; n <= RANKS; n++) {
+        make();
+        const uint64_t start = hoop_now_ns();
+        delay(2000);
+        (refused ? refuse : break_device)(n);
+        sum_in_group();
+        delay(0);
+        assert_int_equal(ranks[0].result, HOOP_CUDA_ERROR);
+        assert_non_null(strstr(ranks[0].why, refused ? "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"
+                                                     : "CUDA_ERROR_ILLEGAL_ADDRESS"));
+        for (int r = 0; r < RANKS; r++) {
+            hoop_result_t failed = HOOP_OK;
+            assert_int_equal(hoop_comm_get_async_error(ranks[r].comm, &failed), HOOP_OK);
+            assert_int_equal(failed, HOOP_CUDA_ERROR);
+        }
+        assert_true(hoop_now_ns() - start < 5 * HOOP_NS_PER_S);
+        end_comms();
+        break_device(0);
+        end();
+    }
+}
+
 static void *abort_main(void *arg)
 {
     usleep(30000);
@@ -434,11 +475,11 @@ static void *abort_main(void *arg)
     return NULL;
 }
 
-static void sum_aborted(void)
+static void sum_aborted(void (*sum_all)(void))
 {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, abort_main, &ranks[2]), 0);
-    sum_in_threads();
+    sum_all();
     pthread_join(thread, NULL);
     for (int r = 0; r < RANKS; r++) {
         assert_int_not_equal(ranks[r].result, HOOP_OK);
@@ -452,7 +493,7 @@ static void test_abort(void **state)
     make_by(*state);
     fill(ranks[1].stream, ranks[1].in, 1, BYTES, 3000000);
     const uint64_t start = hoop_now_ns();
-    sum_aborted();
+    sum_aborted(sum_in_threads);
     assert_true(hoop_now_ns() - start < 2500 * HOOP_NS_PER_MS);
     end();
 }
@@ -460,11 +501,13 @@ static void test_abort(void **state)
 /* While the kernels run: none of them writes any more when the calls have returned. */
 static void test_abort_in_kernel(void **state)
 {
-    (void)state;
+    const bool group = strcmp(*state, "group") == 0;
     make();
+    const uint64_t start = hoop_now_ns();
     delay(200000);
-    sum_aborted();
+    sum_aborted(group ? sum_in_group : sum_in_threads);
     delay(0);
+    assert_true(hoop_now_ns() - start < 5 * HOOP_NS_PER_S);
     for (int r = 0; r < RANKS; r++) {
         memset(ranks[r].out + view, 0x77, BYTES);
     }
@@ -495,11 +538,14 @@ int main(void)
         cmocka_unit_test(test_unused),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_refused_launch),
+        cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "refuse"),
+        cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "break"),
         ON_DEVICE(test_broken),
         BY_HOST(test_broken),
         ON_DEVICE(test_abort),
         BY_HOST(test_abort),
-        cmocka_unit_test(test_abort_in_kernel),
+        cmocka_unit_test_prestate(test_abort_in_kernel, (void *)(uintptr_t) "threads"),
+        cmocka_unit_test_prestate(test_abort_in_kernel, (void *)(uintptr_t) "group"),
     };
     return cmocka_run_group_tests_name("device", tests, setup, NULL);
 }
