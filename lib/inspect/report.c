@@ -1,6 +1,7 @@
 /* See report.h. All but hoop_report_start() is the service thread's. */
 #include "inspect/report.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "inspect/look.h"
 #include "net/socket.h"
@@ -20,6 +21,13 @@
 #define REPORT_PACKET_BYTES ((size_t)8192)
 #define REPORT_READERS 8u
 #define REPORT_PATIENCE_MS 2000u
+/*
+ * Out of descriptors, or after so many in this time that are not answered, the listener looks away
+ * for as long: what waits shows all the time. A full backlog is through in less than hoopinfo's
+ * second.
+ */
+#define REPORT_PAUSE_MS 100u
+#define REPORT_STRANGERS 256u
 
 /* Somebody who is being answered. */
 struct report_reader {
@@ -32,17 +40,26 @@ struct report_reader {
 
 static uint32_t report_readers;
 
+static struct {
+    int fd;
+    struct hoop_watch *watch;
+    struct hoop_timer *pause;
+    uint64_t round_ns; /* since when strangers are counted */
+    uint32_t strangers;
+} report_listener = {.fd = -1};
+
 /* ---- The text ------------------------------------------------------------------------------- */
 
 struct report_comms {
     struct hoop_json *json;
     uint32_t left_out;
+    bool full; /* no more are looked at: it takes its time for each */
 };
 
 static void report_comm(void *arg, struct hoop_comm *comm)
 {
     struct report_comms *comms = arg;
-    if (pthread_mutex_trylock(&comm->look_lock) != 0) {
+    if (comms->full || pthread_mutex_trylock(&comm->look_lock) != 0) {
         comms->left_out++;
         return;
     }
@@ -55,6 +72,7 @@ static void report_comm(void *arg, struct hoop_comm *comm)
     pthread_mutex_unlock(&comm->look_lock);
     if (comms->json->length + REPORT_TAIL_BYTES > comms->json->bytes) {
         *comms->json = before;
+        comms->full = true;
         comms->left_out++;
     }
 }
@@ -131,33 +149,66 @@ static void report_answer(int fd)
     }
 }
 
+static void report_pause(void)
+{
+    hoop_watch_want(report_listener.watch, 0);
+    hoop_timer_start(report_listener.pause, REPORT_PAUSE_MS, 0);
+}
+
+static void report_paused(void *arg)
+{
+    (void)arg;
+    report_listener.strangers = 0;
+    hoop_watch_want(report_listener.watch, HOOP_WATCH_READ);
+}
+
+/* Another one who is not answered: is it time for a pause? */
+static bool report_is_flooded(void)
+{
+    const uint64_t now = hoop_now_ns();
+    if (now - report_listener.round_ns > REPORT_PAUSE_MS * HOOP_NS_PER_MS) {
+        report_listener.round_ns = now;
+        report_listener.strangers = 0;
+    }
+    return ++report_listener.strangers >= REPORT_STRANGERS;
+}
+
 /* One at a time: who else waits shows again. */
 static void report_accept(void *arg, unsigned events)
 {
-    const int *listener = arg;
     int fd = -1;
+    (void)arg;
     (void)events;
-    if (hoop_socket_accept(*listener, &fd) != HOOP_OK) {
+    const hoop_result_t result = hoop_socket_accept(report_listener.fd, &fd);
+    if (result != HOOP_OK) {
+        if (result != HOOP_AGAIN) {
+            report_pause();
+        }
         return;
     }
     if (report_readers < REPORT_READERS && hoop_socket_vouch_reader(fd) == HOOP_OK) {
         report_answer(fd);
-    } else {
-        hoop_fork_close(fd);
+        return;
+    }
+    hoop_fork_close(fd);
+    if (report_is_flooded()) {
+        report_pause();
     }
 }
 
 static void report_listen(void *arg)
 {
-    static int listener = -1;
-    static struct hoop_watch *watch;
     struct hoop_place place = {.name = ""};
     (void)arg;
     snprintf(place.name, sizeof(place.name), "hoop-job-%u-%d-%08x", (unsigned)geteuid(),
              (int)getpid(), (unsigned)(hoop_process_id() & 0xffffffff));
-    hoop_result_t result = hoop_socket_listen(&place, NULL, &listener);
+    hoop_result_t result = hoop_timer_create(report_paused, NULL, &report_listener.pause);
     if (result == HOOP_OK) {
-        result = hoop_watch_create(listener, HOOP_WATCH_READ, report_accept, &listener, &watch);
+        result = hoop_socket_listen(&place, NULL, &report_listener.fd);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_watch_create(report_listener.fd, HOOP_WATCH_READ, report_accept, NULL,
+                                   &report_listener.watch);
     }
     if (result != HOOP_OK) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "hoopinfo --job will not see this process: %s",

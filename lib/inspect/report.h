@@ -12,7 +12,7 @@
  *
  *      {"version":100,"pid":4711,"comms":[...],"streams":[...],"left_out":0}
  *
- * left_out: comms that did not fit the text, or that were busy just then.
+ * left_out: comms that were busy just then, and from the first that did not fit the text on, all.
  */
 #ifndef HOOP_REPORT_H
 #define HOOP_REPORT_H

@@ -15,13 +15,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PATIENCE_S 60
+#define OTHER_UID 54321
 
 static void make(hoop_comm_t comms[2], const char *name)
 {
@@ -204,9 +207,8 @@ static void test_streams(void **state)
 }
 
 /* The process's own report: as hoopinfo --job reads it. */
-static int report_connect(void)
+static socklen_t report_find(struct sockaddr_un *ret)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     char line[256], prefix[64], name[108] = "";
     FILE *file = fopen("/proc/net/unix", "re");
     (void)snprintf(prefix, sizeof(prefix), "hoop-job-%u-%d-", (unsigned)geteuid(), (int)getpid());
@@ -219,18 +221,25 @@ static int report_connect(void)
     if (file != NULL) {
         (void)fclose(file);
     }
+    assert_true(name[0] != 0);
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(ret->sun_path + 1, name, strlen(name));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+}
+
+static int report_connect(void)
+{
+    struct sockaddr_un address;
+    const socklen_t bytes = report_find(&address);
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    memcpy(address.sun_path + 1, name, strlen(name));
-    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
     assert_int_equal(connect(fd, (const struct sockaddr *)&address, bytes), 0);
     return fd;
 }
 
-static const char *report_read(void)
+static const char *report_receive(int fd)
 {
     static char text[1 << 20];
     const struct timeval patience = {.tv_sec = PATIENCE_S};
-    const int fd = report_connect();
     size_t length = 0;
     ssize_t got = 1;
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
@@ -242,6 +251,11 @@ static const char *report_read(void)
     text[length] = 0;
     close(fd);
     return text;
+}
+
+static const char *report_read(void)
+{
+    return report_receive(report_connect());
 }
 
 static void test_report(void **state)
@@ -267,6 +281,80 @@ static void test_report(void **state)
     join(&callers[1]);
     end(comms);
     assert_non_null(strstr(report_read(), "\"comms\":[],\"left_out\":0}"));
+}
+
+/* Who connects waits, and costs nothing meanwhile. */
+static void test_report_without_descriptors(void **state)
+{
+    (void)state;
+    const struct timespec half_a_second = {.tv_nsec = 500000000};
+    struct timespec before, after;
+    struct rlimit limit, none;
+    struct sockaddr_un address;
+    hoop_comm_t comms[2];
+    make(comms, NULL);
+    end(comms);
+    const socklen_t bytes = report_find(&address);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const int connected = connect(fd, (const struct sockaddr *)&address, bytes);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    nanosleep(&half_a_second, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(connected, 0);
+    assert_true((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 <
+                100);
+    assert_non_null(strstr(report_receive(fd), "\"comms\":[]"));
+}
+
+/* Another user connects for half a second, as fast as it can. Ends with 0: it was slowed down. */
+static void report_flood(const struct sockaddr_un *address, socklen_t bytes)
+{
+    struct timespec start, now;
+    long ms = 0, connections = 0;
+    if (setgid(OTHER_UID) != 0 || setuid(OTHER_UID) != 0) {
+        _exit(0);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (; ms < 500; connections++) {
+        const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (fd < 0 || connect(fd, (const struct sockaddr *)address, bytes) != 0) {
+            _exit(2);
+        }
+        close(fd);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        ms = (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
+    }
+    /* what fits the backlog, and what it takes each 100 ms */
+    _exit(connections <= 1100 + (ms / 100 + 2) * 256 ? 0 : 1);
+}
+
+static void test_report_in_a_flood(void **state)
+{
+    (void)state;
+    struct sockaddr_un address;
+    hoop_comm_t comms[2];
+    int status = 0;
+    if (geteuid() != 0) {
+        skip();
+    }
+    make(comms, "dry");
+    const socklen_t bytes = report_find(&address);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        report_flood(&address, bytes);
+    }
+    assert_true(pid > 0);
+    for (int i = 0; i < 3; i++) {
+        assert_non_null(strstr(report_read(), "\"name\":\"dry\""));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    end(comms);
 }
 
 /* Names are kept whole, or refused. */
@@ -300,6 +388,8 @@ int main(void)
         cmocka_unit_test(test_transfers_are_listed),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_report),
+        cmocka_unit_test(test_report_without_descriptors),
+        cmocka_unit_test(test_report_in_a_flood),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("look", tests, NULL, NULL);
