@@ -99,6 +99,56 @@ wait $job || { cat "$work/job"; failed=1; }
 run 0 "$hoopinfo" --job
 grep -q late_rank "$work/out" && { cat "$work/out"; failed=1; }
 
+# No line of the stranger has a control character.
+plain() {
+    LC_ALL=C grep -aw "$stranger" "$work/out" |
+        LC_ALL=C grep -aq "[$(printf '\001-\011\013-\037\177-\377')]" && {
+        echo "FAILED: control characters in:"
+        cat -v "$work/out"
+        failed=1
+    }
+}
+
+# A process that answers what it likes, under a name that it likes. stranger REPORT
+stranger() {
+    rm -f "$work/up"
+    python3 - "$1" "$work/up" <<'END' &
+import os, socket, sys
+with open("/proc/self/comm", "wb") as f:
+    f.write(b"st\x1b[31m\x9b\xc2\x9br")
+at = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+at.bind("\0hoop-job-%d-%d-00000000" % (os.geteuid(), os.getpid()))
+at.listen()
+open(sys.argv[2], "w").close()
+for _ in range(2):
+    one = at.accept()[0]
+    one.send(sys.argv[1].encode("latin-1").decode("unicode_escape").encode("latin-1"))
+    one.close()
+END
+    stranger=$!
+    for _ in $(seq 100); do
+        [ -e "$work/up" ] && break
+        sleep 0.1
+    done
+    run 0 "$hoopinfo" --job
+    plain
+    says out "^$stranger +st\\?\\[31m\\?\\?\\?r +$2"
+    run 0 "$hoopinfo" --job --json
+    plain
+    python3 -m json.tool "$work/out" >/dev/null || failed=1
+    wait $stranger
+}
+
+silent='- +- +does not answer'
+for bad in '\x1b[31m' 'x' '+1' '01' '1.' '1e' '-' 'truefalse' '"\x1b[31m"' '"\x9b"' '"\xc0\x80"' \
+           '"\xed\xa0\x80"' '"\\x"' '"\\u12"'; do
+    stranger "{\"version\":$bad}" "$silent"
+done
+long=$(printf '%0366d.' 0)
+comm='"name":"c\x7f\xc2\x9b31m\\u001b","rank":0,"ranks":1,"state":"HOOP_OUT_OF_MEMORY"'
+stranger "{\"version\":\r[-0.5e+3,0,true,false,null],\"comms\":[{$comm,\"failure\":\"$long\"}]}" \
+         'c\?\?31m\? +0 of 1 +has failed: 0{366}\.$'
+
 run 0 "$hoopinfo" --test --ranks 3
 [ "$(grep -c ' right ' "$work/out")" = 18 ] || { cat "$work/out"; failed=1; }
 says out 'hoop works here\.'

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +26,8 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The first line of a file of a process; "": it can't be read. */
+/* The first line of a file of a process, what is not plain ASCII as '?': a program names itself.
+ * "": it can't be read. */
 static void proc_line(int pid, const char *name, char *ret, size_t bytes)
 {
     char path[64];
@@ -35,6 +37,9 @@ static void proc_line(int pid, const char *name, char *ret, size_t bytes)
         ret[0] = 0;
     }
     ret[strcspn(ret, "\n")] = 0;
+    for (char *at = ret; *at != 0; at++) {
+        *at = (char)((unsigned char)*at < 0x20 || (unsigned char)*at >= 0x7f ? '?' : *at);
+    }
     if (file != NULL) {
         (void)fclose(file);
     }
@@ -57,11 +62,14 @@ static int process_connect(struct process *process)
     const size_t length = strlen(process->name);
     struct ucred peer = {.pid = 0};
     socklen_t bytes = sizeof(peer);
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const struct timeval patience = {.tv_sec = PATIENCE_MS / 1000};
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     memcpy(address.sun_path + 1, process->name, length);
     int err = fd < 0 ? errno : 0;
+    /* it waits where strangers have filled the queue */
     if (err == 0 &&
-        (connect(fd, (const struct sockaddr *)&address,
+        (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) != 0 ||
+         connect(fd, (const struct sockaddr *)&address,
                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) != 0 ||
          getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)) {
         err = errno;
@@ -101,7 +109,7 @@ static char *answer_read(int fd)
             text = grown;
             room *= 2;
         }
-        got = recv(fd, text + length, PACKET_BYTES, 0);
+        got = recv(fd, text + length, PACKET_BYTES, MSG_DONTWAIT);
         length += got > 0 ? (size_t)got : 0;
     }
     if (text != NULL) {

@@ -120,7 +120,7 @@ static void describe_last(const struct seat *seat, char *ret, size_t bytes)
 
 static const char *describe(const struct seat *seat, char *ret, size_t bytes)
 {
-    char state[40], failure[320];
+    char state[40], failure[TEXT_BYTES - 32];
     const char *waiting = json_member(seat->comm, "waiting");
     json_text(json_member(seat->comm, "state"), state, sizeof(state));
     if (strcmp(state, "HOOP_IN_PROGRESS") == 0) {
@@ -279,10 +279,11 @@ static void print_json(const struct job *job)
         printf("%s\n {\"pid\": %d, \"uid\": %u, \"program\": \"", i > 0 ? "," : "", process->pid,
                process->uid);
         for (const char *at = process->program; *at != 0; at++) {
-            putchar((unsigned char)*at < 0x20 || *at == '"' || *at == '\\' ? '?' : *at);
+            putchar(*at == '"' || *at == '\\' ? '?' : *at);
         }
-        printf("\", \"state\": \"%s\", \"report\": %s}", states[process->state],
-               process->text != NULL ? process->text : "null");
+        printf("\", \"state\": \"%s\", \"report\": ", states[process->state]);
+        json_print(process->text != NULL ? process->text : "null", stdout);
+        putchar('}');
     }
     puts("]}");
 }

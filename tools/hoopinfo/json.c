@@ -11,20 +11,90 @@ static const char *json_skip_space(const char *at)
     return at + strspn(at, " \t\r\n");
 }
 
+static const char *json_digits_end(const char *at)
+{
+    return at + strspn(at, "0123456789");
+}
+
+/* NULL: it is none. */
+static const char *json_number_end(const char *at)
+{
+    at += *at == '-';
+    const char *end = *at == '0' ? at + 1 : json_digits_end(at);
+    bool right = end > at;
+    if (*end == '.') {
+        at = end + 1;
+        end = json_digits_end(at);
+        right &= end > at;
+    }
+    if (*end == 'e' || *end == 'E') {
+        at = end + 1;
+        at += *at == '-' || *at == '+';
+        end = json_digits_end(at);
+        right &= end > at;
+    }
+    return right ? end : NULL;
+}
+
+/* Behind a number, true, false or null. */
+static const char *json_word_end(const char *at)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    const char *end = json_number_end(at);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        const size_t length = strlen(words[i]);
+        end = strncmp(at, words[i], length) == 0 ? at + length : end;
+    }
+    return end != NULL && strchr(",]} \t\r\n", *end) != NULL ? end : NULL;
+}
+
+/* The bytes of the UTF-8 character; 0: it is none. */
+static size_t json_char_bytes(const char *at)
+{
+    static const unsigned least[] = {0, 0x80, 0x800, 0x10000};
+    const unsigned char lead = (unsigned char)*at;
+    if (lead < 0x80) {
+        return 1;
+    }
+    if (lead < 0xc0 || lead > 0xf4) {
+        return 0;
+    }
+    const unsigned more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+    unsigned code = lead & (0x3fU >> more);
+    for (unsigned i = 1; i <= more; i++) {
+        const unsigned char next = (unsigned char)at[i];
+        if ((next & 0xc0) != 0x80) {
+            return 0;
+        }
+        code = code << 6 | (next & 0x3f);
+    }
+    const bool surrogate = code >= 0xd800 && code < 0xe000;
+    return code >= least[more] && code <= 0x10ffff && !surrogate ? more + 1 : 0;
+}
+
+/* Behind a backslash and what belongs to it. */
+static const char *json_escape_end(const char *at)
+{
+    if (at[1] == 'u') {
+        return strspn(at + 2, "0123456789abcdefABCDEF") >= 4 ? at + 6 : NULL;
+    }
+    return at[1] != 0 && strchr("\"\\/bfnrt", at[1]) != NULL ? at + 2 : NULL;
+}
+
+static const char *json_string_end(const char *at)
+{
+    at++;
+    while (at != NULL && *at != '"') {
+        const size_t bytes = (unsigned char)*at < 0x20 ? 0 : json_char_bytes(at);
+        at = *at == '\\' ? json_escape_end(at) : bytes > 0 ? at + bytes : NULL;
+    }
+    return at != NULL ? at + 1 : NULL;
+}
+
 /* Behind a string, a number or a word. */
 static const char *json_scalar_end(const char *at)
 {
-    if (*at != '"') {
-        const size_t length = strcspn(at, ",:]}[{\" \t\r\n");
-        return length > 0 ? at + length : NULL;
-    }
-    for (at++; *at != '"'; at++) {
-        at += *at == '\\';
-        if ((unsigned char)*at < 0x20) {
-            return NULL;
-        }
-    }
-    return at + 1;
+    return *at == '"' ? json_string_end(at) : json_word_end(at);
 }
 
 /* Brackets are counted, not matched: what is well-formed ends where its first one closes. */
@@ -92,6 +162,20 @@ static bool json_is_control(const char *at)
 {
     const unsigned char c = (unsigned char)at[0], next = (unsigned char)at[1];
     return c < 0x20 || c == 0x7f || (c == 0xc2 && next >= 0x80 && next < 0xa0);
+}
+
+void json_print(const char *text, FILE *file)
+{
+    for (const char *at = text; *at != 0; at++) {
+        if (!json_is_control(at)) {
+            (void)putc(*at, file);
+        } else if ((unsigned char)*at < 0x20) {
+            (void)putc(' ', file);
+        } else {
+            at += (unsigned char)*at == 0xc2;
+            (void)fprintf(file, "\\u%04x", (unsigned char)*at);
+        }
+    }
 }
 
 char *json_text(const char *value, char *ret, size_t bytes)

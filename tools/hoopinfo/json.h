@@ -6,8 +6,10 @@
 #define HOOPINFO_JSON_H
 
 #include <stddef.h>
+#include <stdio.h>
 
-/* Behind the value; NULL: it is none. */
+/* Behind the value; NULL: it is none. Strings, numbers and words are as JSON has them: no control
+ * character below 0x20 stands in one, and all is UTF-8. */
 const char *json_end(const char *value);
 
 /* The element of an array, or the key of an object, after this element or this key's value; NULL:
@@ -21,6 +23,9 @@ const char *json_member(const char *object, const char *key);
 /* A string's text, or a number or word as it stands; what does not fit is cut off, control
  * characters become '?'. ret. NULL has the text "". */
 char *json_text(const char *value, char *ret, size_t bytes);
+/* What json_end() has seen the end of; control characters become \u007f and the like in a string,
+ * spaces elsewhere. */
+void json_print(const char *text, FILE *file);
 /* Of anything but a number: otherwise. */
 long long json_number(const char *value, long long otherwise);
 
