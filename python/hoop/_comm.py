@@ -64,7 +64,8 @@ class Ticket:
     def wait(self, timeout: float | None = None) -> None:
         """Waits, at most timeout seconds (then TimedOut, and nothing else happened). Raises the
         first failure among the operations between the ticket before this and itself."""
-        result = lib.hoop_ticket_wait(self._last, -1 if timeout is None else round(timeout * 1000))
+        milliseconds = -1 if timeout is None else round(min(timeout * 1000, 2**31 - 1))
+        result = lib.hoop_ticket_wait(self._last, milliseconds)
         if lib.hoop_ticket_query(self._last) == IN_PROGRESS:
             raise error(result)
         self.done()
@@ -81,6 +82,9 @@ class Stream:
         handle = c_void_p()
         check(lib.hoop_stream_create(byref(handle)))
         self._handle = handle.value
+        # Held by who looks at what follows: ctypes lets other threads in. Again by the same thread, which
+        # may let go of a buffer whose finalizer queues something.
+        self._lock = threading.RLock()
         # The buffers of each operation and a ticket behind it; the last _fresh of them came after the
         # ticket that the user recorded last, and so did _failed, which is through.
         self._held: deque[tuple[TicketStruct, Any]] = deque()
@@ -90,10 +94,11 @@ class Stream:
 
     def record(self) -> Ticket:
         """A ticket for all that was queued until now."""
-        last = self._record()
-        fresh = [ticket for ticket, _ in self._held][len(self._held) - self._fresh :]
-        made = Ticket(last, [*self._failed, *fresh])
-        self._failed, self._fresh = [], 0
+        with self._lock:
+            last = self._record()
+            fresh = [ticket for ticket, _ in self._held][len(self._held) - self._fresh :]
+            made = Ticket(last, [*self._failed, *fresh])
+            self._failed, self._fresh = [], 0
         return made
 
     def _record(self) -> TicketStruct:
@@ -131,7 +136,8 @@ class Stream:
         if self._close.detach():
             handle, self._handle = self._handle, None
             result = lib.hoop_stream_destroy(handle)
-            self._held.clear()
+            with self._lock:
+                self._held.clear()
             check(result)
 
     def _alive(self) -> int:
@@ -140,18 +146,20 @@ class Stream:
         return self._handle
 
     def _hold(self, buffers: Any) -> None:
-        self._release()
-        self._held.append((self._record(), buffers))
-        self._fresh += 1
+        with self._lock:
+            self._release()
+            self._held.append((self._record(), buffers))
+            self._fresh += 1
 
     def _release(self) -> None:
         """Lets go of what is complete."""
-        while self._held and (result := lib.hoop_ticket_query(self._held[0][0])) != IN_PROGRESS:
-            ticket, _ = self._held.popleft()
-            if len(self._held) < self._fresh:
-                self._fresh -= 1
-                if result != OK and not self._failed:
-                    self._failed.append(ticket)
+        with self._lock:
+            while self._held and (result := lib.hoop_ticket_query(self._held[0][0])) != IN_PROGRESS:
+                ticket, _ = self._held.popleft()
+                if len(self._held) < self._fresh:
+                    self._fresh -= 1
+                    if result != OK and not self._failed:
+                        self._failed.append(ticket)
 
 
 class UniqueId(bytes):

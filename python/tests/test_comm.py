@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
+import unittest.mock
 import weakref
 
 import hoop
@@ -116,6 +118,38 @@ class Streams(unittest.TestCase):
         stream.synchronize()
         gc.collect()
         self.assertEqual(gone, [1])
+        for one in (stream, comm, other):
+            one.close()
+
+    def test_threads_of_one_stream_free_nothing_that_runs(self):
+        comm, other = hoop.Comm.threads(2)
+        stream, gone = hoop.Stream(), []
+        query = hoop._comm.lib.hoop_ticket_query
+
+        def slow(ticket):  # so that both threads have asked before either goes on
+            try:
+                return query(ticket)
+            finally:
+                time.sleep(0.1)
+
+        comm.all_reduce(np.ones(1000, "f4"), stream=stream)
+        x = hoop.empty(1000)
+        weakref.finalize(x.base if x.base is not None else x, gone.append, 1)
+        comm.all_reduce(x, stream=stream)
+        del x
+        last = stream.record()
+        other.all_reduce(np.ones(1000, "f4"))
+        while query(stream._held[0][0]) == hoop._native.IN_PROGRESS:
+            time.sleep(0.001)
+        with unittest.mock.patch.object(hoop._comm.lib, "hoop_ticket_query", slow):
+            threads = [threading.Thread(target=stream._release) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        gc.collect()
+        self.assertEqual((gone, last.done()), ([], False))
+        other.all_reduce(np.ones(1000, "f4"))
         for one in (stream, comm, other):
             one.close()
 
