@@ -12,7 +12,7 @@ import torch
 from .._native import check, lib
 from ._exchange import Group
 from ._queue import Operation, nothing
-from ._tensors import copy_back, dense_output, fits, flattened, rows, same_sizes
+from ._tensors import copy_back, dense_output, fits, flattened, put, rows, same_sizes
 from ._types import moved
 
 
@@ -45,7 +45,7 @@ def broadcast(group: Ranks, tensor: torch.Tensor, root: int) -> Operation:
 
 def copier(target: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:
     """What brings a result to its place, where it is not there."""
-    return nothing if source is target else lambda: target.copy_(source)
+    return nothing if source is target else lambda: put(target, source)
 
 
 def all_gather(group: Ranks, output: torch.Tensor, input: torch.Tensor) -> Operation:
@@ -77,7 +77,7 @@ def all_gather_list(group: Ranks, targets: list[torch.Tensor], source: torch.Ten
     datatypes = [moved(target) for target in dense]
 
     def start(stream: int | None) -> None:
-        dense[group.own].copy_(source.view_as(own))
+        put(dense[group.own], source.view_as(own))
         with Group(group.handle, stream) as together:
             for rank, (target, (datatype, width)) in enumerate(zip(dense, datatypes)):
                 address = target.data_ptr()

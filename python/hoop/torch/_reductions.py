@@ -12,7 +12,7 @@ import torch
 from .._native import check, lib
 from ._operations import Ranks, copier
 from ._queue import Operation, all_of, nothing
-from ._tensors import dense_output, fits
+from ._tensors import dense_output, fits, put
 from ._types import PREMUL_SUM, REDUCED, check_fold, fold, moved, reduced
 
 
@@ -25,7 +25,7 @@ def all_reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any) -> Operation:
     known = _known(group, dense, reduce_op)
     if known is None:
         every, gathered = gathering(group, dense)
-        return Operation(gathered, lambda: tensor.copy_(fold(every, reduce_op.op)))
+        return Operation(gathered, lambda: put(tensor, fold(every, reduce_op.op)))
     datatype, width, op, destroy = known
 
     def start(stream: int | None) -> None:
@@ -46,7 +46,7 @@ def reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any, root: int) -> Ope
     here = root == group.own
     if known is None:
         every, gathered = gathering(group, dense, root)
-        return Operation(gathered, (lambda: tensor.copy_(fold(every, reduce_op.op))) if here else nothing)
+        return Operation(gathered, (lambda: put(tensor, fold(every, reduce_op.op))) if here else nothing)
     datatype, width, op, destroy = known
 
     def start(stream: int | None) -> None:
@@ -86,7 +86,7 @@ def _fold_scatter(group: Ranks, output: torch.Tensor, dense: torch.Tensor, op: A
         check(lib.hoop_alltoall(dense.data_ptr(), blocks.data_ptr(), output.numel() * width, datatype,
                                 group.handle, stream))
 
-    return Operation(start, lambda: output.copy_(fold(blocks, op)))
+    return Operation(start, lambda: put(output, fold(blocks, op)))
 
 
 def reduce_scatter_list(
@@ -104,7 +104,7 @@ def reduce_scatter_list(
 
     def after() -> None:
         every.after()
-        target.copy_(parts[group.own].view_as(target))
+        put(target, parts[group.own].view_as(target))
 
     return Operation(every.start, after)
 
@@ -174,6 +174,6 @@ def sparse_sum(group: Ranks, tensor: torch.Tensor) -> Operation:
             torch.cat([all_values[r][: counts[r]] for r in range(group.count)]),
             tensor.shape,
         ).coalesce()
-        tensor.copy_(total)
+        put(tensor, total)
 
     return all_of([Operation(indices_start), Operation(values_start, after)])

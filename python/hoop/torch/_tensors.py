@@ -40,10 +40,16 @@ def dense_output(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
+def put(target: torch.Tensor, source: torch.Tensor) -> None:
+    """A result to its place, on whatever thread: the modes that a caller has set are of his alone."""
+    with torch.inference_mode() if target.is_inference() else torch.no_grad():
+        target.copy_(source)
+
+
 def copy_back(targets: list[torch.Tensor], dense: list[torch.Tensor]) -> None:
     for target, source in zip(targets, dense):
         if target is not source:
-            target.copy_(source)
+            put(target, source)
 
 
 def flattened(targets: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], None]]:
@@ -63,7 +69,7 @@ def flattened(targets: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], N
 
     def scatter() -> None:
         for target, block in zip(targets, flat.view(len(targets), -1)):
-            target.copy_(block.view(target.shape))
+            put(target, block.view(target.shape))
 
     return flat, scatter
 
