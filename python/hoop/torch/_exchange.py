@@ -12,10 +12,11 @@ import threading
 from typing import Any
 
 import torch
-from torch.distributed import Store
+from torch.distributed import DistBackendError, Store
 
 from .._comm import Comm, UniqueId, unique_id
 from .._native import check, error, lib
+from ._tensors import put
 from ._types import moved
 from ._work import Errand, Worker
 
@@ -60,12 +61,14 @@ class Channel:
             check(function(dense.data_ptr(), dense.numel() * width, datatype,
                            1 if self._sends else 0, comm._handle, None))
             if dense is not tensor and not self._sends:
-                tensor.copy_(dense)
+                put(tensor, dense)
 
         return self._worker.submit(call, [tensor])
 
     def _joined(self) -> Comm:
         if self._comm is None:
+            if self._ended:
+                raise self._aborted()
             # The store of a worker: get() blocks, and a store serves one caller at a time.
             store = self._store.clone() if hasattr(self._store, "clone") else self._store
             made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, self._key)
@@ -78,12 +81,22 @@ class Channel:
     def abort(self) -> None:
         with self._lock:
             self._ended = True
-            if self._comm is not None:
-                self._comm.abort()
+            comm = self._comm
+        if comm is not None:
+            comm.abort()
+        else:
+            self._worker.fail(self._aborted())  # it may wait for the other rank for long
+
+    def _aborted(self) -> DistBackendError:
+        return DistBackendError(f"HOOP_ABORTED: abort() ended the channel {self._key} before it was joined")
+
+    def busy(self) -> bool:
+        return self._worker.busy()
 
     def close(self) -> None:
+        """After the messages that are there; an aborted channel that still joins is left to itself."""
+        self._worker.close(0 if self._ended and self._comm is None else None)
         if self._comm is not None:
-            self._worker.close(None)
             self._comm.close()
 
 

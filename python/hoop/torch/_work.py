@@ -61,8 +61,12 @@ class Job(Work):
                 self._error = failure(error)
             self._over = True
             ended = self._ended
+        self._tell()
         if ended is not None:
             ended.set_result(None)
+
+    def _tell(self) -> None:
+        """To those who wait, before callbacks run, which may take long."""
 
     def _outcome(self, _ended: torch.futures.Future) -> Any:
         if self._error is not None:
@@ -138,8 +142,23 @@ class Errand(Job):
         self._done = threading.Event()
 
     def run(self) -> None:
-        self._end(self._call)
+        # Outside of the lock: the call may wait for another rank, and get_future() does not.
+        caught = None
+        try:
+            self._call()
+        except BaseException as error:
+            caught = error
         self._call = None
+        self.end(caught)
+
+    def end(self, caught: BaseException | None) -> None:
+        def act() -> None:
+            if caught is not None:
+                raise caught
+
+        self._end(act)
+
+    def _tell(self) -> None:
         self._done.set()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -157,6 +176,7 @@ class Worker:
         self._name = name
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._current: Errand | None = None
 
     def submit(self, call: Callable[[], None], result: Any) -> Errand:
         errand = Errand(call, result)
@@ -165,6 +185,25 @@ class Worker:
             self._thread.start()
         self._errands.put(errand)
         return errand
+
+    def busy(self) -> bool:
+        current = self._current
+        return (current is not None and not current._over) or not self._errands.empty()
+
+    def fail(self, caught: BaseException) -> None:
+        """Ends the errands that are there, also the one under way, whose call goes on."""
+        current = self._current
+        if current is not None:
+            current.end(caught)
+        while True:
+            try:
+                errand = self._errands.get_nowait()
+            except queue.Empty:
+                return
+            if errand is None:
+                self._errands.put(None)
+                return
+            errand.end(caught)
 
     def close(self, timeout: float | None) -> None:
         """After the errands that are there."""
@@ -175,5 +214,7 @@ class Worker:
 
     def _run(self) -> None:
         while (errand := self._errands.get()) is not None:
+            self._current = errand
             errand.run()
+            self._current = None
             del errand  # its buffers are not kept until the next one comes
