@@ -13,6 +13,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 TORCH = importlib.util.find_spec("torch") and importlib.metadata.version("torch")
@@ -68,6 +69,22 @@ class Torch(unittest.TestCase):
                      for r in range(2)]
             said = [rank.communicate(timeout=240)[0] for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0, 0], "".join(said)[-6000:])
+
+    def test_a_rank_that_raises_takes_the_others_along(self):
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [subprocess.Popen([sys.executable, HERE / "torch_raise.py", f"file://{folder}/store", str(r)],
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                     for r in range(2)]
+            try:
+                said = [rank.communicate(timeout=90)[0] for rank in ranks]
+            finally:
+                for rank in ranks:
+                    rank.kill()
+        self.assertEqual([rank.returncode for rank in ranks], [1, 1], "".join(said)[-6000:])
+        self.assertIn("this rank has had enough", said[0])
+        self.assertIn("rank 0", said[1])
+        self.assertLess(time.monotonic() - begun, 60)
 
     def test_collectives(self):
         self.job("torch_jobs", "collectives", 3)

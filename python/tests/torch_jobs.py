@@ -252,10 +252,53 @@ def asynchronous(rank, size):
     dist.all_reduce(kept, async_op=True)
     dist.barrier()
     same(kept, torch.full((100,), float(size)))
-    # One thread completes all futures of the process, and none belongs to a group.
-    ours = [thread.name for thread in threading.enumerate() if "hoop" in thread.name]
-    assert ours == ["hoop futures"], ours
+    # The threads that complete futures are the process's, and none belongs to a group.
+    ours = {thread.name for thread in threading.enumerate() if "hoop" in thread.name}
+    assert ours == {"hoop futures"}, ours
+    waiting_callbacks(size)
+    other_modes(rank, size)
     dist.all_reduce(kept, async_op=True)  # the group's end waits for it
+
+
+def waiting_callbacks(size):
+    """A callback may wait for futures: of what it queues, of what was queued before, of other groups."""
+    def reduced(group=None):
+        return dist.all_reduce(torch.ones(3), group=group, async_op=True).get_future()
+
+    within = limit(reduced().then(lambda _: reduced().then(lambda _: reduced().wait()[0]).wait()))
+    same(within, torch.full((3,), float(size)))
+    other = dist.new_group()
+    for first, second in ((None, None), (None, other), (other, None)):
+        for _ in range(20):
+            begun, last = reduced(first), reduced(second)
+            same(limit(begun.then(lambda _: last.wait()[0])), torch.full((3,), float(size)))
+
+
+def limit(future):
+    """Its value, which must come within some seconds."""
+    until = time.monotonic() + 20
+    while not future.done():
+        assert time.monotonic() < until, "the future hangs"
+        time.sleep(0.001)
+    return future.wait()
+
+
+def other_modes(rank, size):
+    """A result comes to its place by any thread, whatever mode the caller was in."""
+    after, before = (rank + 1) % size, (rank - 1) % size
+    with torch.inference_mode():
+        wide = torch.zeros(3, 2)
+        received = dist.irecv(wide.t(), before)
+        future = received.get_future()  # nothing was sent yet, and this does not wait for it
+        assert not received.is_completed()
+        dist.barrier()
+        dist.isend(torch.full((2, 3), float(rank)), after).wait()
+        limit(future)
+    same(wide, torch.full((3, 2), float(before)))
+    leaf = torch.nn.Parameter(torch.full((3, 2), float(rank)).t())
+    with torch.no_grad():
+        limit(dist.broadcast(leaf, 1, async_op=True).get_future())
+    same(leaf.detach(), torch.ones(2, 3))
 
 
 @job
@@ -341,7 +384,10 @@ def ends(rank, size):
         future = dist.all_reduce(tensor, async_op=True).get_future()
         raises(Exception, "rank 0 revoked", future.wait)
     assert told == ["hook"], told
+    # A message whose other rank never comes, so that its channel is still joining.
+    alone = dist.irecv(torch.zeros(1), 1 - rank, tag=7 + rank)
     backend.abort()
+    raises(dist.DistBackendError, "ABORTED", alone.wait, timedelta(seconds=20))
 
 
 def run(name, method, size, rank):

@@ -7,6 +7,9 @@ the calls, whichever of the two they are. Messages have channels of their own (_
 
 from __future__ import annotations
 
+import atexit
+import os
+import time
 from datetime import timedelta
 from typing import Any, Callable
 
@@ -17,7 +20,7 @@ from torch.distributed import DistBackendError
 from .._native import TimedOut
 from ._exchange import Channel, meet
 from ._monitor import monitored_barrier
-from ._queue import Operation, Queue
+from ._queue import Operation, Queue, stop_waiter
 from ._tensors import one
 from ._verbs import Verbs
 from ._work import DONE, Job, Together, failure
@@ -26,6 +29,33 @@ _TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 # torch holds the C++ half of a backend only, which calls the Python half by its name.
 _alive: set[Life] = set()
+
+GRACE = 5.0  # seconds that a process's exit waits for operations that nobody has waited for
+_ends_in: int | None = None  # the process that has _at_exit()
+
+
+def _at_exit(process: int) -> None:
+    """Ends what is under way, which the ends of comms and streams would wait for: if this rank raised,
+    the others may never do their part."""
+    if os.getpid() != process:
+        return  # a forked child, in which no comm is of use
+    until = time.monotonic() + GRACE
+    try:
+        for life in list(_alive):
+            while life.busy() and time.monotonic() < until:
+                time.sleep(0.005)
+            if life.busy():
+                life.abort()
+    finally:
+        stop_waiter()
+
+
+def _register_end() -> None:
+    """After the first comm is there: so it runs before those ends do."""
+    global _ends_in
+    if _ends_in != os.getpid():
+        _ends_in = os.getpid()
+        atexit.register(_at_exit, _ends_in)
 
 
 class Life(Verbs):
@@ -37,6 +67,7 @@ class Life(Verbs):
         self.own, self.count, self._name = rank, size, name
         self._comm = meet(store, "hoop", size, rank, timeout.total_seconds(), name)
         self.handle = self._comm._handle
+        _register_end()
         self.direct = True
         self.sequence = 0
         self._queue = Queue(self.failed)
@@ -72,7 +103,8 @@ class Life(Verbs):
             job.wait(self._timeout)
         except DistBackendError:
             if job.is_completed():
-                raise
+                job.wait()  # raises what it failed with; it may have come through just now
+                return
             self._comm.revoke()  # so that nobody writes to buffers of a call that has returned
             try:
                 job.wait()
@@ -165,16 +197,24 @@ class Life(Verbs):
     def abort(self) -> None:
         """Ends all that is under way, on all ranks."""
         if self.handle:
-            self._run_abort_hooks()
-            self._comm.abort()
-            for channel in self._channels.values():
-                channel.abort()
+            try:
+                self._run_abort_hooks()
+            finally:
+                try:
+                    self._comm.abort()
+                finally:
+                    for channel in list(self._channels.values()):
+                        channel.abort()
+
+    def busy(self) -> bool:
+        """Whether something is under way that nobody waits for."""
+        return self._queue.busy() or any(channel.busy() for channel in list(self._channels.values()))
 
     def shutdown(self) -> None:
         """Waits for what is queued and says goodbye."""
         if self.handle:
             self._queue.close()
-            for channel in self._channels.values():
+            for channel in list(self._channels.values()):
                 channel.close()
             self._channels.clear()
             self.handle = None

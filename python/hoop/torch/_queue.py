@@ -1,17 +1,18 @@
-"""Asynchronous operations: a hoop stream for each group, and one thread that completes futures.
+"""Asynchronous operations: a hoop stream for each group, and threads that complete futures.
 
 Operations are carried out by libhoop's own threads, or by who waits for them in wait(); Python has a
 part only when they are through, to copy a result to its place and to complete a future. Whoever
 comes first does that: wait(), the next operation of the group, or, for a job whose future was asked
-for, the waiter. That is one thread of the process, asleep on the streams' descriptors.
+for, the waiter: one thread of the process, asleep on the streams' descriptors, and another while a
+callback runs that may itself wait for a future.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import select
 import threading
+import time
 from collections import deque
 from ctypes import byref
 from datetime import timedelta
@@ -127,19 +128,30 @@ class Queue:
 
     def settle(self) -> None:
         """Ends the jobs whose tickets are complete, in their order."""
-        while self._jobs:
-            with self._lock:
-                if not self._jobs:
-                    return
-                result = _query(self._jobs[0].ticket)
-                if result == IN_PROGRESS:
-                    return
-                job = self._jobs.popleft()
+        while (taken := self.take()) is not None:
+            job, result = taken
             job.finish(result)
+
+    def take(self) -> tuple[Queued, int] | None:
+        """The first job, if its ticket is complete, and the result: the caller is to finish it."""
+        if not self._jobs:
+            return None
+        with self._lock:
+            if not self._jobs or (result := _query(self._jobs[0].ticket)) == IN_PROGRESS:
+                return None
+            return self._jobs.popleft(), result
 
     def awaited(self) -> bool:
         with self._lock:
             return any(job._ended is not None for job in self._jobs)
+
+    def ready(self) -> bool:
+        with self._lock:
+            return bool(self._jobs) and _query(self._jobs[0].ticket) != IN_PROGRESS
+
+    def busy(self) -> bool:
+        with self._lock:
+            return any(_query(job.ticket) == IN_PROGRESS for job in self._jobs)
 
     def close(self) -> None:
         """After the jobs that are there."""
@@ -152,65 +164,105 @@ class Queue:
 
 
 class Waiter:
-    """The thread that ends jobs for which nobody waits; made at the first of them. A queue is
-    watched until its next ticket, and again as long as a future waits for one. The thread is gone before
-    the interpreter is: that would end it in the middle of a future's C++, and so the process."""
+    """The threads that end jobs for which nobody waits; made at the first of them. A queue is
+    watched until its next ticket, and again as long as a future waits for one. A callback may wait for
+    another future, so it runs only while one more thread is there for what is watched. The threads are
+    gone before the interpreter is: that would end them in the middle of a future's C++, and so the
+    process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._poll: select.epoll | None = None
         self._queues: dict[int, Queue] = {}
+        self._armed: set[int] = set()  # those that epoll will tell of
+        self._threads: list[threading.Thread] = []
+        self._idle = 0  # threads that wait in epoll, or have just been told
 
     def watch(self, queue: Queue) -> None:
         fd = queue.fd
         with self._lock:
             if self._poll is None:
                 self._start()
-            if self._queues.get(fd) is queue:
-                self._poll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
-            else:
+            if self._queues.get(fd) is not queue:
                 self._queues[fd] = queue
-                self._poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
+                self._poll.register(fd, 0)
+            self._arm(fd)
+            self._cover()
 
     def _start(self) -> None:
+        self._process = os.getpid()
         self._poll = select.epoll()
-        self._end, bell = os.pipe()
+        self._end, self._bell = os.pipe()
         self._poll.register(self._end, select.EPOLLIN)
+
+    def stop(self) -> None:
+        # A byte, and not its end: a forked child may hold the bell too.
+        if self._poll is None or self._process != os.getpid():
+            return
+        os.write(self._bell, b"!")
+        until = time.monotonic() + 10
+        for thread in list(self._threads):
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _arm(self, fd: int, at_once: int = 0) -> None:
+        self._poll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT | at_once)
+        self._armed.add(fd)
+
+    def _cover(self) -> None:
+        """Sees to it that somebody waits for what is watched."""
+        if self._idle or not self._armed:
+            return
         thread = threading.Thread(target=self._run, name="hoop futures", daemon=True)
-        thread.start()
-
-        def stop() -> None:
-            os.close(bell)
-            thread.join(10)
-
-        atexit.register(stop)
+        try:
+            thread.start()
+        except RuntimeError:
+            return  # the interpreter is at its end
+        self._idle += 1
+        self._threads.append(thread)
 
     def forget(self, fd: int) -> None:
         with self._lock:
             if self._queues.pop(fd, None) is not None:
+                self._armed.discard(fd)
                 self._poll.unregister(fd)
 
     def _run(self) -> None:
         while True:
-            for fd, _ in self._poll.poll():
-                if fd == self._end:
-                    return
-                self._ready(fd)
+            ((fd, _),) = self._poll.poll(maxevents=1)
+            if fd == self._end:
+                return
+            self._ready(fd)
+            with self._lock:
+                self._idle += 1
 
     def _ready(self, fd: int) -> None:
+        """Ends one job after the other; those behind it are watched again before its callbacks run."""
         with self._lock:
+            self._idle -= 1
             queue = self._queues.get(fd)
             if queue is None:
                 return
+            self._armed.discard(fd)
             try:
                 os.read(fd, 8)
             except BlockingIOError:
                 pass
-        queue.settle()
-        if queue.awaited():
-            with self._lock:
-                if self._queues.get(fd) is queue:
-                    self._poll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
+        while True:
+            taken = queue.take()
+            if taken is None or taken[0]._ended is not None:
+                break
+            job, result = taken
+            job.finish(result)
+        with self._lock:
+            if self._queues.get(fd) is queue and queue.awaited():
+                # An eventfd can be written to at any time: that is how what is there already is told.
+                self._arm(fd, select.EPOLLOUT if queue.ready() else 0)
+            if taken is not None:
+                self._cover()
+        if taken is not None:
+            job, result = taken
+            job.finish(result)
 
 
 _waiter = Waiter()
+stop_waiter = _waiter.stop

@@ -1,0 +1,26 @@
+"""A rank that raises with operations under way, while a forked child of it lives on, and one that is late
+with its part: torch_raise.py URL RANK."""
+
+import os
+import sys
+import time
+
+import hoop.torch  # noqa: F401
+import torch
+import torch.distributed as dist
+
+url, rank = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("hoop", init_method=url, world_size=2, rank=rank)
+tensor = torch.ones(100)
+if rank == 0:
+    works = [dist.all_reduce(tensor, async_op=True), dist.irecv(tensor, 1)]
+    futures = [work.get_future() for work in works]
+    child = os.fork()
+    if child == 0:
+        for stream in (1, 2):
+            os.close(stream)
+        time.sleep(25)
+        os._exit(0)
+    raise RuntimeError("this rank has had enough")
+time.sleep(12)
+dist.all_reduce(tensor)  # rank 0 has ended what it had begun, and did not wait for this
