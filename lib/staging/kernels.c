@@ -4,6 +4,7 @@
 #include "base/log.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* More have no work at once on any device: 2048 threads a multiprocessor. */
@@ -26,8 +27,10 @@ static hoop_result_t kernels_find(struct hoop_kernels *kernels, hoop_cu_module_t
     for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
         for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS && result == HOOP_OK; op++) {
             const char *name = hoop_cuda_kernel_names[type][op];
+            char call[128];
+            (void)snprintf(call, sizeof(call), "cuModuleGetFunction of %s", name);
             result = hoop_cuda_check(
-                name, hoop_cuda.module_function(&kernels->functions[type][op], module, name));
+                call, hoop_cuda.module_function(&kernels->functions[type][op], module, name));
         }
     }
     return result;

@@ -40,9 +40,9 @@ struct hoop_staging_piece {
 
 hoop_result_t hoop_staging_enter(const struct hoop_staging *staging)
 {
-    return staging->context != NULL && hoop_cuda.context_push(staging->context) == HOOP_CU_SUCCESS
-               ? HOOP_OK
-               : hoop_error(HOOP_CUDA_ERROR, "the buffer's CUDA context does not exist any more");
+    return hoop_cuda_check("cuCtxPushCurrent", staging->context != NULL
+                                                   ? hoop_cuda.context_push(staging->context)
+                                                   : HOOP_CU_INVALID_CONTEXT);
 }
 
 void hoop_staging_leave(void)
@@ -349,15 +349,18 @@ hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver)
     return result;
 }
 
-/* Of the stream: HOOP_CU_SUCCESS, HOOP_CU_NOT_READY, or an error, after which no mark comes. */
-static int staging_query(const struct hoop_staging *staging)
+/* Of the stream: HOOP_OK: nothing is on it; HOOP_AGAIN; or an error, after which no mark comes. */
+static hoop_result_t staging_query(const struct hoop_staging *staging)
 {
-    int error = HOOP_CU_INVALID_CONTEXT;
-    if (hoop_staging_enter(staging) == HOOP_OK) {
-        error = hoop_cuda.stream_query(staging->work);
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result == HOOP_OK) {
+        const int error = hoop_cuda.stream_query(staging->work);
         hoop_staging_leave();
+        result = error == HOOP_CU_NOT_READY
+                     ? HOOP_AGAIN
+                     : hoop_cuda_check("cuStreamQuery: work on the device", error);
     }
-    return error;
+    return result;
 }
 
 hoop_result_t hoop_staging_poll(struct hoop_staging *staging)
@@ -366,12 +369,12 @@ hoop_result_t hoop_staging_poll(struct hoop_staging *staging)
     const bool came =
         atomic_load_explicit(&staging->arrival->came, memory_order_acquire) == staging->launched;
     if (staging->state == HOOP_STAGING_LAUNCHED || !came) {
-        const int error = staging_query(staging);
-        if (error == HOOP_CU_NOT_READY || (marked && error == HOOP_CU_SUCCESS)) {
+        const hoop_result_t result = staging_query(staging);
+        if (result == HOOP_AGAIN || (marked && result == HOOP_OK)) {
             return HOOP_AGAIN; /* the mark is about to come */
         }
-        if (error != HOOP_CU_SUCCESS) {
-            return hoop_cuda_check("work on the device", error);
+        if (result != HOOP_OK) {
+            return result;
         }
     }
     staging->state = HOOP_STAGING_IDLE;
