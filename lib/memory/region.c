@@ -356,6 +356,20 @@ hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation
     return known ? HOOP_OK : HOOP_AGAIN;
 }
 
+hoop_mem_kind_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation)
+{
+    const bool own = process == hoop_process_id();
+    pthread_rwlock_rdlock(&memory_lock);
+    const struct region *region = own ? region_of_id(id, generation) : NULL;
+    const struct import *import = own ? NULL : import_of(process, id, generation);
+    assert(region != NULL || import != NULL);
+    const hoop_mem_kind_t kind = region != NULL   ? region->kind
+                                 : import != NULL ? import->kind
+                                                  : HOOP_MEM_HOST;
+    pthread_rwlock_unlock(&memory_lock);
+    return kind;
+}
+
 void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation)
 {
     if (process == hoop_process_id()) {

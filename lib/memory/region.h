@@ -55,6 +55,8 @@ hoop_result_t hoop_region_export(uint64_t id, uint32_t generation, int *ret_fd, 
  */
 hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation, void **ret_base,
                               uint64_t *ret_bytes);
+/* The kind of one that is in use. */
+hoop_mem_kind_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation);
 void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation);
 
 /* Maps what a peer sent and remembers it. fd is moved. A second import of the same is fine; one of

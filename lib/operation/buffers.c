@@ -1,7 +1,6 @@
 /* The buffers of an operation on shared memory (see buffers.h). */
 #include "operation/buffers.h"
 
-#include "memory/cuda.h"
 #include "memory/region.h"
 #include "reduce/reduce.h"
 
@@ -189,10 +188,11 @@ static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
                                 (unsigned long long)place->bytes, (unsigned long long)offset,
                                 (unsigned long long)bytes);
     }
-    hoop_cu_context_t context = NULL;
-    if (buffers->on_device && !hoop_cuda_owns(base, &context)) {
+    const hoop_mem_kind_t kind = hoop_region_kind(use->process, use->region, use->generation);
+    if ((kind == HOOP_MEM_DEVICE) != buffers->on_device) {
         return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
-                                "rank %u announced memory of a device, and it is not", rank);
+                                "rank %u announced memory of %s, and it is not", rank,
+                                buffers->on_device ? "a device" : "the host");
     }
     *ret = (uint8_t *)base + offset;
     return HOOP_OK;

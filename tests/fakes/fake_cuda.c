@@ -15,6 +15,7 @@ static struct hoop_cu_context context;
 static unsigned breaks_after; /* copies and launches; 0: never */
 static unsigned host_copies;
 static bool initialised;
+bool fake_forgot;
 static _Thread_local hoop_cu_context_t current[8];
 static _Thread_local int depth;
 
@@ -164,6 +165,7 @@ EXPORT fake_cuda_fill_t fake_cuda_fill;
 EXPORT fake_cuda_capture_t fake_cuda_capture;
 EXPORT fake_cuda_break_t fake_cuda_break;
 EXPORT fake_cuda_use_t fake_cuda_use;
+EXPORT fake_cuda_forget_t fake_cuda_forget;
 EXPORT fake_cuda_host_copies_t fake_cuda_host_copies;
 
 ptrdiff_t fake_cuda_view(void)
@@ -196,6 +198,13 @@ void fake_cuda_break(unsigned n)
     pthread_mutex_lock(&fake_lock);
     breaks_after = n;
     fake_broken &= n != 0;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_cuda_forget(int on)
+{
+    pthread_mutex_lock(&fake_lock);
+    fake_forgot = on != 0;
     pthread_mutex_unlock(&fake_lock);
 }
 

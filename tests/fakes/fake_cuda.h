@@ -33,6 +33,8 @@ typedef void fake_cuda_use_t(size_t *ret_bytes, size_t *ret_pinned);
 typedef void fake_cuda_delay_t(unsigned us);
 /* The n-th launch from now on is refused, for want of resources; 0: none. */
 typedef void fake_cuda_refuse_t(unsigned n);
+/* Whether it knows no pointer any more. */
+typedef void fake_cuda_forget_t(int on);
 /* Launches, and copies from or to the host, until now. */
 typedef unsigned fake_cuda_launches_t(void);
 typedef unsigned fake_cuda_host_copies_t(void);

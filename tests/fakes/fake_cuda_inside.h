@@ -37,6 +37,7 @@ struct fake_task {
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed; /* of the streams */
 extern bool fake_broken;            /* all fails, as after a kernel's bad access */
+extern bool fake_forgot;            /* it knows no pointer */
 
 /* A copy of *what at the end of the stream, with a delay of its own. */
 int fake_push(hoop_stream_t stream, const struct fake_task *what);

@@ -157,9 +157,9 @@ int fake_pointer_get(void *ret, int attribute, hoop_cu_address_t ptr)
     pthread_mutex_lock(&fake_lock);
     const struct range *range = front != NULL ? range_of(ptr, 1) : NULL;
     const bool plain = range != NULL && range->kind == PLAIN;
-    const int result = front == NULL   ? HOOP_CU_NOT_INITIALIZED
-                       : range == NULL ? HOOP_CU_INVALID_VALUE
-                                       : HOOP_CU_SUCCESS;
+    const int result = front == NULL                  ? HOOP_CU_NOT_INITIALIZED
+                       : range == NULL || fake_forgot ? HOOP_CU_INVALID_VALUE
+                                                      : HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);
     if (result != HOOP_CU_SUCCESS) {
         return result;

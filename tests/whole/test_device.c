@@ -29,6 +29,7 @@ static fake_cuda_capture_t *capture;
 static fake_cuda_break_t *break_device;
 static fake_cuda_use_t *use;
 static fake_cuda_delay_t *delay;
+static fake_cuda_forget_t *forget;
 static fake_cuda_refuse_t *refuse;
 static fake_cuda_launches_t *launches;
 static fake_cuda_host_copies_t *host_copies;
@@ -58,6 +59,7 @@ static int setup(void **state)
     *(void **)&break_device = dlsym(library, "fake_cuda_break");
     *(void **)&use = dlsym(library, "fake_cuda_use");
     *(void **)&delay = dlsym(library, "fake_cuda_delay");
+    *(void **)&forget = dlsym(library, "fake_cuda_forget");
     *(void **)&refuse = dlsym(library, "fake_cuda_refuse");
     *(void **)&launches = dlsym(library, "fake_cuda_launches");
     *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
@@ -424,6 +426,22 @@ static void test_broken(void **state)
     }
 }
 
+/* What CUDA does not know counts as memory of the host, but hoop's own of a device: no CPU touches
+ * it. */
+static void test_forgotten(void **state)
+{
+    (void)state;
+    make();
+    forget(1);
+    sum_in_threads();
+    forget(0);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(ranks[r].result, HOOP_REMOTE_ERROR);
+        assert_non_null(strstr(ranks[r].why, "announced memory of the host, and it is not"));
+    }
+    end();
+}
+
 /* One launch is refused: its rank says so, and all the others say the same. */
 static void test_refused_launch(void **state)
 {
@@ -538,6 +556,7 @@ int main(void)
         BY_HOST(test_nothing_is_left),
         cmocka_unit_test(test_unused),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_forgotten),
         cmocka_unit_test(test_refused_launch),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "refuse"),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "break"),
