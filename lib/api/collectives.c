@@ -300,14 +300,16 @@ hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
     hoop_cu_context_t context = NULL;
     if (residence == HOOP_SCALAR_HOST_IMMEDIATE) {
         memcpy(&element, scalar, bytes);
-    } else if (hoop_cuda_load() && hoop_cuda_owns(scalar, &context)) {
-        const hoop_result_t result = hoop_cuda_read(&element, scalar, bytes);
+    } else {
+        hoop_result_t result = hoop_cuda_load() ? hoop_cuda_find(scalar, &context) : HOOP_OK;
+        if (result == HOOP_OK && context == NULL) {
+            return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the scalar %p is not memory of a device",
+                              function, scalar);
+        }
+        result = result == HOOP_OK ? hoop_cuda_read(&element, scalar, bytes) : result;
         if (result != HOOP_OK) {
             return hoop_error(result, "%s: %s", function, hoop_thread_error());
         }
-    } else {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the scalar %p is not memory of a device",
-                          function, scalar);
     }
     return hoop_ops_add(comm, datatype, &element, op);
 }

@@ -11,8 +11,11 @@ hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t strea
                           "%s: stream %p is not of hoop_stream_create(), and not of CUDA: %s",
                           function, (void *)stream, (hoop_cuda_need(), hoop_thread_error()));
     }
-    const hoop_result_t result =
-        hoop_cuda_check("cuStreamIsCapturing", hoop_cuda.stream_capturing(stream, &capturing));
+    const int error = hoop_cuda.stream_capturing(stream, &capturing);
+    const hoop_result_t result = hoop_cuda_check("cuStreamIsCapturing", error);
+    if (result != HOOP_OK && error != HOOP_CU_INVALID_HANDLE && error != HOOP_CU_INVALID_VALUE) {
+        return hoop_error(result, "%s: %s", function, hoop_thread_error());
+    }
     if (result != HOOP_OK) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is no stream of CUDA: %s", function,
                           (void *)stream, hoop_thread_error());

@@ -105,28 +105,53 @@ static int cuda_primary(int device, hoop_cu_context_t *ret)
 }
 
 /* For memory that belongs to none. */
-static bool cuda_context_of(hoop_cu_address_t at, hoop_cu_context_t *ret)
+static int cuda_context_of(hoop_cu_address_t at, hoop_cu_context_t *ret)
 {
     int device = -1, current = -1;
-    if (hoop_cuda.pointer_get(&device, HOOP_CU_POINTER_DEVICE_ORDINAL, at) != HOOP_CU_SUCCESS) {
-        return false;
+    const int error = hoop_cuda.pointer_get(&device, HOOP_CU_POINTER_DEVICE_ORDINAL, at);
+    if (error != HOOP_CU_SUCCESS) {
+        return error;
     }
     if (hoop_cuda.context_device(&current) == HOOP_CU_SUCCESS && current == device) {
-        return hoop_cuda.context_get(ret) == HOOP_CU_SUCCESS && *ret != NULL;
+        return hoop_cuda.context_get(ret);
     }
-    return cuda_primary(device, ret) == HOOP_CU_SUCCESS;
+    return cuda_primary(device, ret);
+}
+
+/* What CUDA answers of memory that it does not know, and where it is not in use (any more). A
+ * thread without a context may get its error for host memory, too. */
+static bool cuda_is_unknown(int error)
+{
+    return error == HOOP_CU_INVALID_VALUE || error == HOOP_CU_NOT_INITIALIZED ||
+           error == HOOP_CU_DEINITIALIZED || error == HOOP_CU_INVALID_CONTEXT;
+}
+
+hoop_result_t hoop_cuda_find(const void *ptr, hoop_cu_context_t *ret)
+{
+    unsigned type = 0;
+    const hoop_cu_address_t at = (uintptr_t)ptr;
+    *ret = NULL;
+    int error = ptr != NULL ? hoop_cuda.pointer_get(&type, HOOP_CU_POINTER_MEMORY_TYPE, at)
+                            : HOOP_CU_INVALID_VALUE;
+    if (cuda_is_unknown(error) || (error == HOOP_CU_SUCCESS && type != HOOP_CU_MEMORY_DEVICE)) {
+        return HOOP_OK;
+    }
+    if (error == HOOP_CU_SUCCESS) {
+        error = hoop_cuda.pointer_get(ret, HOOP_CU_POINTER_CONTEXT, at);
+    }
+    if (error == HOOP_CU_SUCCESS && *ret == NULL) {
+        error = cuda_context_of(at, ret);
+    }
+    if (error == HOOP_CU_SUCCESS && *ret == NULL) {
+        error = HOOP_CU_INVALID_CONTEXT;
+    }
+    return hoop_cuda_check("cuPointerGetAttribute", error);
 }
 
 bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret)
 {
-    unsigned type = 0;
     hoop_cu_context_t context = NULL;
-    const hoop_cu_address_t at = (uintptr_t)ptr;
-    if (ptr == NULL ||
-        hoop_cuda.pointer_get(&type, HOOP_CU_POINTER_MEMORY_TYPE, at) != HOOP_CU_SUCCESS ||
-        type != HOOP_CU_MEMORY_DEVICE ||
-        hoop_cuda.pointer_get(&context, HOOP_CU_POINTER_CONTEXT, at) != HOOP_CU_SUCCESS ||
-        (context == NULL && !cuda_context_of(at, &context))) {
+    if (hoop_cuda_find(ptr, &context) != HOOP_OK || context == NULL) {
         return false;
     }
     *ret = context;

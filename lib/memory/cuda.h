@@ -17,6 +17,7 @@ enum {
     HOOP_CU_INVALID_VALUE = 1,
     HOOP_CU_OUT_OF_MEMORY = 2,
     HOOP_CU_NOT_INITIALIZED = 3,
+    HOOP_CU_DEINITIALIZED = 4,
     HOOP_CU_NO_DEVICE = 100,
     HOOP_CU_INVALID_CONTEXT = 201,
     HOOP_CU_INVALID_HANDLE = 400,
@@ -159,8 +160,11 @@ hoop_result_t hoop_cuda_check(const char *call, int error);
 /*
  * Is ptr memory of a device? Then *ret is its context; of memory that belongs to no context, and is
  * seen by all of its device, the calling thread's if it is of that device, else the primary one.
- * The driver is loaded.
+ * NULL: it is not. An error of CUDA that leaves that open is one. The driver is loaded.
  */
+hoop_result_t hoop_cuda_find(const void *ptr, hoop_cu_context_t *ret);
+
+/* The same; and false where that can't be told. */
 bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret);
 
 /* The device of a context, as all processes of the machine know it; 0: it can't be told. */

@@ -11,11 +11,16 @@ struct device_buffer {
     bool on_device;
 };
 
-static struct device_buffer buffer_look(const void *at, size_t bytes, hoop_cu_context_t *context)
+/* *context: its, where it lies on a device. */
+static hoop_result_t buffer_look(const void *at, size_t bytes, hoop_cu_context_t *context,
+                                 struct device_buffer *ret)
 {
-    struct device_buffer buffer = {.at = (void *)(uintptr_t)at, .bytes = bytes};
-    buffer.on_device = bytes > 0 && hoop_cuda_owns(at, context);
-    return buffer;
+    hoop_cu_context_t its = NULL;
+    const hoop_result_t result = bytes > 0 ? hoop_cuda_find(at, &its) : HOOP_OK;
+    *ret = (struct device_buffer){.at = (void *)(uintptr_t)at, .bytes = bytes};
+    ret->on_device = result == HOOP_OK && its != NULL;
+    *context = ret->on_device ? its : *context;
+    return result;
 }
 
 static void *buffer_place(const struct hoop_staging *staging, const struct device_buffer *buffer)
@@ -58,9 +63,14 @@ static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
 {
     const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
     hoop_cu_context_t context = NULL;
-    struct device_buffer in = buffer_look(*ret_in, devices_bytes(call, row->in), &context);
-    struct device_buffer out = buffer_look(*ret_out, devices_bytes(call, row->out), &context);
-    hoop_result_t result = HOOP_OK;
+    struct device_buffer in, out;
+    hoop_result_t result = buffer_look(*ret_in, devices_bytes(call, row->in), &context, &in);
+    if (result == HOOP_OK) {
+        result = buffer_look(*ret_out, devices_bytes(call, row->out), &context, &out);
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
     if (!in.on_device && !out.on_device && call->stream == NULL) {
         return HOOP_OK;
     }
@@ -93,10 +103,11 @@ static hoop_result_t devices_add_transfer(struct hoop_staging *staging,
                                           struct hoop_transfer *transfer,
                                           hoop_cu_context_t *context)
 {
-    const struct device_buffer buffer = buffer_look(transfer->data, transfer->bytes, context);
+    struct device_buffer buffer;
+    const hoop_result_t result = buffer_look(transfer->data, transfer->bytes, context, &buffer);
     transfer->staged = buffer.on_device;
     if (!buffer.on_device) {
-        return HOOP_OK;
+        return result;
     }
     transfer->moved = hoop_staging_room(staging, buffer.bytes);
     return hoop_staging_add(staging, buffer.at, transfer->moved, buffer.bytes, !transfer->sending);
@@ -157,14 +168,18 @@ hoop_result_t hoop_device_buffers_follow(struct hoop_staging *staging,
     const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
     const size_t in_bytes = devices_bytes(call, row->in), out_bytes = devices_bytes(call, row->out);
     hoop_cu_context_t in_context = NULL, out_context = NULL;
-    if ((in_bytes == 0 && out_bytes == 0) || (in_bytes > 0 && !hoop_cuda_owns(in, &in_context)) ||
-        (out_bytes > 0 && !hoop_cuda_owns(out, &out_context)) ||
+    hoop_result_t result = in_bytes > 0 ? hoop_cuda_find(in, &in_context) : HOOP_OK;
+    if (result == HOOP_OK && out_bytes > 0) {
+        result = hoop_cuda_find(out, &out_context);
+    }
+    if (result != HOOP_OK || (in_bytes == 0 && out_bytes == 0) ||
+        (in_bytes > 0 && in_context == NULL) || (out_bytes > 0 && out_context == NULL) ||
         (in_bytes > 0 && out_bytes > 0 && in_context != out_context)) {
-        return HOOP_OK;
+        return result;
     }
     const int before = hoop_cancel_off();
     hoop_staging_reset(staging);
-    hoop_result_t result = hoop_staging_open(staging, in_bytes > 0 ? in_context : out_context);
+    result = hoop_staging_open(staging, in_bytes > 0 ? in_context : out_context);
     const bool can = staging->device != 0 && (!row->folds || staging->kernels != NULL);
     if (result == HOOP_OK && !can) {
         hoop_cancel_restore(before);

@@ -158,6 +158,7 @@ int fake_pointer_get(void *ret, int attribute, hoop_cu_address_t ptr)
     const struct range *range = front != NULL ? range_of(ptr, 1) : NULL;
     const bool plain = range != NULL && range->kind == PLAIN;
     const int result = front == NULL                  ? HOOP_CU_NOT_INITIALIZED
+                       : fake_broken                  ? FAKE_ILLEGAL_ADDRESS
                        : range == NULL || fake_forgot ? HOOP_CU_INVALID_VALUE
                                                       : HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);

@@ -271,8 +271,11 @@ int fake_stream_capturing(hoop_stream_t handle, int *ret)
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
     *ret = stream != NULL && stream->capturing;
+    const int result = fake_broken      ? FAKE_ILLEGAL_ADDRESS
+                       : stream == NULL ? HOOP_CU_INVALID_HANDLE
+                                        : HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);
-    return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
+    return result;
 }
 
 int fake_stream_wait(hoop_stream_t stream, hoop_cu_event_t event, unsigned flags)

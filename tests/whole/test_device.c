@@ -442,6 +442,34 @@ static void test_forgotten(void **state)
     end();
 }
 
+/* A device that failed before the call: no buffer of it is taken for the host's, and no stream for
+ * none. */
+static void test_broken_before(void **state)
+{
+    (void)state;
+    hoop_stream_t streams[RANKS];
+    make();
+    break_device(1);
+    (void)hoop_cuda.copy((uintptr_t)ranks[0].out, (uintptr_t)ranks[0].in, 1, ranks[0].stream);
+    assert_int_equal(sum(&ranks[0]), HOOP_CUDA_ERROR);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "cuStreamIsCapturing: CUDA_ERROR_ILLEGAL"));
+    for (int r = 0; r < RANKS; r++) {
+        streams[r] = ranks[r].stream;
+        ranks[r].stream = NULL;
+    }
+    sum_in_threads();
+    int named = 0;
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(ranks[r].result, HOOP_CUDA_ERROR);
+        ranks[r].stream = streams[r];
+        named += strstr(ranks[r].why, "cuPointerGetAttribute: CUDA_ERROR_ILLEGAL") != NULL;
+    }
+    assert_int_equal(named, RANKS);
+    end_comms();
+    break_device(0);
+    end();
+}
+
 /* One launch is refused: its rank says so, and all the others say the same. */
 static void test_refused_launch(void **state)
 {
@@ -557,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_unused),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_forgotten),
+        cmocka_unit_test(test_broken_before),
         cmocka_unit_test(test_refused_launch),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "refuse"),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "break"),
