@@ -138,10 +138,13 @@ static void report_answer(int fd)
         hoop_fork_close(fd);
         return;
     }
+    const bool fits = report_write(reader->text, REPORT_BYTES, &reader->length);
+    /* Room that is never used goes back at once: malloc() would keep that of many readers. */
+    struct report_reader *tight = realloc(reader, sizeof(*reader) + (fits ? reader->length : 0));
+    reader = tight != NULL ? tight : reader;
     report_readers++;
     reader->fd = fd;
-    if (report_write(reader->text, REPORT_BYTES, &reader->length) &&
-        hoop_timer_create(report_end, reader, &reader->timer) == HOOP_OK &&
+    if (fits && hoop_timer_create(report_end, reader, &reader->timer) == HOOP_OK &&
         hoop_watch_create(fd, HOOP_WATCH_WRITE, report_send, reader, &reader->watch) == HOOP_OK) {
         hoop_timer_start(reader->timer, REPORT_PATIENCE_MS, 0);
     } else {
