@@ -28,7 +28,7 @@ static hoop_result_t kernels_find(struct hoop_kernels *kernels, hoop_cu_module_t
         for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS && result == HOOP_OK; op++) {
             const char *name = hoop_cuda_kernel_names[type][op];
             char call[128];
-            (void)snprintf(call, sizeof(call), "cuModuleGetFunction of %s", name);
+            (void)snprintf(call, sizeof(call), "cuModuleGetFunction of %.100s", name);
             result = hoop_cuda_check(
                 call, hoop_cuda.module_function(&kernels->functions[type][op], module, name));
         }
