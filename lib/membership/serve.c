@@ -41,6 +41,21 @@ static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
     return HOOP_OK;
 }
 
+/* Serves it, and makes its id. It is finished. */
+static hoop_result_t serve_id(struct hoop_rendezvous *rendezvous, bool here,
+                              hoop_unique_id_t *ret_id)
+{
+    hoop_result_t result = here ? HOOP_OK : serve_invite(rendezvous);
+    if (result == HOOP_OK) {
+        result = hoop_service_call(serve_run, rendezvous);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_to_id(rendezvous, ret_id);
+    }
+    hoop_rendezvous_finish(rendezvous);
+    return result;
+}
+
 hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id)
 {
     struct hoop_rendezvous rendezvous = {.has_secret = false};
@@ -48,14 +63,8 @@ hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id)
     if (result == HOOP_OK) {
         result = hoop_rendezvous_random(&rendezvous);
     }
-    if (result == HOOP_OK && !here) {
-        result = serve_invite(&rendezvous);
-    }
     if (result == HOOP_OK) {
-        result = hoop_service_call(serve_run, &rendezvous);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_rendezvous_to_id(&rendezvous, ret_id);
+        return serve_id(&rendezvous, here, ret_id);
     }
     hoop_rendezvous_finish(&rendezvous);
     return result;
@@ -88,18 +97,7 @@ hoop_result_t hoop_rendezvous_invite(const struct hoop_member *member, const voi
 {
     struct hoop_rendezvous rendezvous;
     hoop_result_t result = hoop_rendezvous_derive(member, "grow", bytes, count, &rendezvous);
-    if (result != HOOP_OK) {
-        return result;
-    }
-    result = serve_invite(&rendezvous);
-    if (result == HOOP_OK) {
-        result = hoop_service_call(serve_run, &rendezvous);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_rendezvous_to_id(&rendezvous, ret_id);
-    }
-    hoop_rendezvous_finish(&rendezvous);
-    return result;
+    return result == HOOP_OK ? serve_id(&rendezvous, false, ret_id) : result;
 }
 
 static hoop_result_t serve_here(void *arg)

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "harness/family.h"
+#include "harness/rank_report.h"
 #include "hoop.h"
 
 #include <pthread.h>
@@ -29,32 +29,9 @@
 
 /* ---- What ranks and parent tell each other -------------------------------------------------- */
 
-struct report {
-    int result; /* hoop_result_t, or a line number below zero: an expectation failed there */
-    uint64_t value;
-    char text[400];
-};
-
-static void say(const struct family_self *self, int result, uint64_t value)
+static struct rank_report hear(const struct family *family, int rank, int line)
 {
-    struct report report = {.result = result, .value = value};
-    strncpy(report.text, hoop_get_last_error(NULL), sizeof(report.text) - 1);
-    if (!family_say(self, &report, sizeof(report))) {
-        _exit(3);
-    }
-}
-
-#define EXPECT(self, condition)                                                                    \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            say(self, -__LINE__, 0);                                                               \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
-static struct report hear(const struct family *family, int rank, int line)
-{
-    struct report report;
+    struct rank_report report;
     const enum family_heard heard =
         family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
     if (heard != FAMILY_HEARD) {
@@ -142,7 +119,7 @@ static struct {
 static void on_fault(int signal_number)
 {
     (void)signal_number;
-    const struct report report = {.result = HOOP_OK};
+    const struct rank_report report = {.result = HOOP_OK};
     (void)family_say(stuck.self, &report, sizeof(report));
     (void)raise(SIGSTOP);
     (void)mprotect(stuck.page, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE);
@@ -158,7 +135,7 @@ static void get_stuck(const struct family_self *self, hoop_comm_t comm)
     EXPECT(self, signal(SIGSEGV, on_fault) != SIG_ERR);
     EXPECT(self, mprotect(stuck.page, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE) == 0);
     const hoop_result_t result = add_up(in, out, comm);
-    say(self, (int)result, 0);
+    rank_tell(self, (int)result, 0);
     await_parent(self);
 }
 
@@ -194,9 +171,9 @@ static void rank_of_stuck_writer(const struct family_self *self, const void *arg
     for (size_t i = 0; i < COUNT; i++) {
         out[i] = (uint32_t)(i ^ 0x5aa5c33cu);
     }
-    say(self, (int)result, 0);
+    rank_tell(self, (int)result, 0);
     await_parent(self);
-    say(self, HOOP_OK, damaged(out));
+    rank_tell(self, HOOP_OK, damaged(out));
 }
 
 /* What was given back is not written to, also where the one who takes it has no descriptor left. */
@@ -244,7 +221,7 @@ static void rank_of_two_comms(const struct family_self *self, const void *arg)
         buffer[COUNT - 1] = 5;
         await_parent(self); /* A has failed */
         const hoop_result_t result = add_up(buffer, buffer, b);
-        say(self, (int)result, buffer[COUNT - 1]);
+        rank_tell(self, (int)result, buffer[COUNT - 1]);
         return;
     }
     hoop_comm_t a = join(self, 2, 0, 300);
@@ -256,10 +233,10 @@ static void rank_of_two_comms(const struct family_self *self, const void *arg)
     pthread_t thread;
     EXPECT(self, pthread_create(&thread, NULL, add_up_second, &second) == 0);
     info_has(self, second.comm, "HOOP_IN_PROGRESS");
-    say(self, (int)add_up(in, both, a), 0);
+    rank_tell(self, (int)add_up(in, both, a), 0);
     void *result = NULL;
     (void)pthread_join(thread, &result);
-    say(self, (int)(uintptr_t)result, second.buffer[COUNT - 1]);
+    rank_tell(self, (int)(uintptr_t)result, second.buffer[COUNT - 1]);
 }
 
 /* A comm that fails over a stuck writer takes nothing from another comm. */
@@ -275,7 +252,7 @@ static void test_failure_beside_another_comm(void **state)
     assert_int_equal(HEAR(&family, 0).result, HOOP_REMOTE_ERROR);
     tell(&family, 2);
     for (int rank = 0; rank <= 2; rank += 2) {
-        const struct report report = HEAR(&family, rank);
+        const struct rank_report report = HEAR(&family, rank);
         assert_string_equal(report.result == HOOP_OK ? "" : report.text, "");
         assert_int_equal(report.value, 12);
     }
@@ -304,7 +281,7 @@ static void rank_of_imports(const struct family_self *self, const void *arg)
     }
     info_has(self, HOOP_COMM_NULL, "\"imports\":0,");
     EXPECT(self, hoop_barrier(stays, NULL) == HOOP_OK);
-    say(self, HOOP_OK, 0);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void test_imports_end(void **state)

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "fakes/fake_cuda.h"
-#include "harness/family.h"
+#include "harness/rank_report.h"
 #include "hoop.h"
 #include "memory/cuda.h"
 #include "memory/memfd.h"
@@ -29,11 +29,6 @@
 #define PATIENCE_MS 60000
 #define MOST ((size_t)30001)
 
-struct report {
-    int result; /* hoop_result_t, or below zero: an expectation failed in that line */
-    char text[400];
-};
-
 typedef void rank_fn(const struct family_self *self);
 
 struct job {
@@ -47,23 +42,6 @@ static fake_cuda_host_copies_t *host_copies;
 static fake_cuda_launches_t *launches;
 static fake_cuda_delay_t *delay;
 static ptrdiff_t view;
-
-static void tell(const struct family_self *self, int result)
-{
-    struct report report = {.result = result};
-    strncpy(report.text, hoop_get_last_error(NULL), sizeof(report.text) - 1);
-    if (!family_say(self, &report, sizeof(report))) {
-        _exit(3);
-    }
-}
-
-#define EXPECT(self, condition)                                                                    \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            tell(self, -__LINE__);                                                                 \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
 
 static void rank_main(const struct family_self *self, const void *arg)
 {
@@ -162,7 +140,7 @@ static void work(const struct family_self *self, hoop_comm_t comm)
 static void leave(const struct family_self *self, hoop_comm_t comm)
 {
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void work_there(const struct family_self *self)
@@ -221,14 +199,14 @@ static void work_until_failure(const struct family_self *self)
     hoop_result_t result = HOOP_OK;
     sum(self, comm, x, x, 0, MOST);
     delay(50000);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
     while (result == HOOP_OK) {
         result = hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL);
     }
-    tell(self, result);
+    rank_tell(self, result, 0);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
     EXPECT(self, hoop_mem_free(x) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 /* What a peer says of memory is checked before it is believed. */
@@ -261,7 +239,7 @@ static void import_lies(const struct family_self *self)
     EXPECT(self, hoop_cuda_owns(base, &(hoop_cu_context_t){NULL}));
     hoop_region_unuse(1, 1, 1);
     EXPECT(self, !hoop_cuda_owns(base, &(hoop_cu_context_t){NULL}));
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 /* ---- In the parent ---- */
@@ -278,9 +256,9 @@ static void start(struct family *family, int n, rank_fn *fn)
     }
 }
 
-static struct report hear(struct family *family, int rank)
+static struct rank_report hear(struct family *family, int rank)
 {
-    struct report report = {.result = -1};
+    struct rank_report report = {.result = -1};
     const enum family_heard heard =
         family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
     if (heard != FAMILY_HEARD || report.result < 0) {
@@ -343,7 +321,7 @@ static void test_kill(void **state)
     usleep(120000);
     assert_int_equal(kill(family.ranks[1].pid, SIGKILL), 0); /* and nobody reaps it */
     for (int r = 0; r < 3; r += 2) {
-        const struct report report = hear(&family, r);
+        const struct rank_report report = hear(&family, r);
         assert_int_equal(report.result, HOOP_REMOTE_ERROR);
         assert_non_null(strstr(report.text, "rank 1 "));
         assert_int_equal(hear(&family, r).result, HOOP_OK);

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "harness/family.h"
+#include "harness/rank_report.h"
 #include "hoop.h"
 
 #include <arpa/inet.h>
@@ -30,13 +30,6 @@
 #define MAX_RANKS 8
 #define PATIENCE_MS 60000
 
-/* What a rank tells its parent. */
-struct report {
-    int result;     /* hoop_result_t, or a line number below zero: an expectation failed there */
-    double time_s;  /* CLOCK_MONOTONIC when it was known */
-    char text[480]; /* hoop_get_last_error() */
-};
-
 typedef void rank_fn(const struct family_self *self);
 
 /* What a family runs, and where it meets. */
@@ -47,29 +40,6 @@ struct job {
 };
 
 static int machines = 1;
-
-static double now_s(void)
-{
-    return (double)hoop_now_ns() / 1e9;
-}
-
-static void tell(const struct family_self *self, int result)
-{
-    struct report report = {.result = result, .time_s = now_s()};
-    strncpy(report.text, hoop_get_last_error(NULL), sizeof(report.text) - 1);
-    if (!family_say(self, &report, sizeof(report))) {
-        _exit(3);
-    }
-}
-
-/* In a rank: ends it when something unexpected is seen. */
-#define EXPECT(self, condition)                                                                    \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            tell(self, -__LINE__);                                                                 \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
 
 static void listen_to_parent(const struct family_self *self)
 {
@@ -125,9 +95,9 @@ static void start(struct family *family, int n, rank_fn *fn)
     }
 }
 
-static struct report hear(struct family *family, int rank)
+static struct rank_report hear(struct family *family, int rank)
 {
-    struct report report = {.result = -1};
+    struct rank_report report = {.result = -1};
     const enum family_heard heard =
         family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
     if (heard != FAMILY_HEARD) {
@@ -214,7 +184,7 @@ static void sum_everything(const struct family_self *self)
     EXPECT(self, hoop_mem_free(blocks[1]) == HOOP_OK);
     EXPECT(self, hoop_barrier(comm, NULL) == HOOP_OK);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void test_sums(void **state)
@@ -249,18 +219,18 @@ static void work_until_failure(const struct family_self *self)
             _exit(family_order(self) < 0 ? 0 : 1); /* until the test is over */
         }
     }
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
     hoop_result_t result = HOOP_OK;
     for (unsigned i = 0; result == HOOP_OK; i++) {
         result = hoop_all_reduce(x, x, i % 2 == 0 ? count : 3, HOOP_FLOAT32, HOOP_MAX, comm, NULL);
     }
-    tell(self, result);
+    rank_tell(self, result, 0);
     EXPECT(self, hoop_all_reduce(x, x, 1, HOOP_FLOAT32, HOOP_MAX, comm, NULL) == result);
     hoop_result_t async = HOOP_OK;
     EXPECT(self, hoop_comm_get_async_error(comm, &async) == HOOP_OK && async == result);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
     EXPECT(self, hoop_mem_free(x) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void pause_ms(long ms)
@@ -270,18 +240,19 @@ static void pause_ms(long ms)
 }
 
 /* A survivor's own error names the dead rank, soon, and it ends in order. */
-static void hear_of_death(struct family *family, int rank, int victim, double killed)
+static void hear_of_death(struct family *family, int rank, int victim, uint64_t killed_ns)
 {
     char name[32];
     snprintf(name, sizeof(name), "rank %d ", victim);
-    const struct report report = hear(family, rank);
+    const struct rank_report report = hear(family, rank);
     assert_int_equal(report.result, HOOP_REMOTE_ERROR);
     if (strstr(report.text, name) == NULL) {
         fail_msg("rank %d does not name rank %d: %s", rank, victim, report.text);
     }
-    slowest_s = report.time_s - killed > slowest_s ? report.time_s - killed : slowest_s;
-    if (report.time_s - killed > 5) {
-        fail_msg("rank %d took %.3f s to see it", rank, report.time_s - killed);
+    const double took_s = ((double)report.time_ns - (double)killed_ns) / 1e9;
+    slowest_s = took_s > slowest_s ? took_s : slowest_s;
+    if (took_s > 5) {
+        fail_msg("rank %d took %.3f s to see it", rank, took_s);
     }
     assert_int_equal(hear(family, rank).result, HOOP_OK);
 }
@@ -295,11 +266,11 @@ static void kill_one(int n, long after_ms)
         hear(&family, r);
     }
     pause_ms(after_ms); /* any moment of a running sweep will do */
-    const double killed = now_s();
+    const uint64_t killed_ns = hoop_now_ns();
     family_kill(&family, victim);
     for (int r = 0; r < n; r++) {
         if (r != victim) {
-            hear_of_death(&family, r, victim, killed);
+            hear_of_death(&family, r, victim, killed_ns);
         }
     }
     end(&family);
@@ -336,7 +307,7 @@ static void reuse_after_stop(const struct family_self *self)
     hoop_comm_t comm = join(self, "direct", 700);
     uint32_t *x = NULL;
     EXPECT(self, hoop_mem_alloc((void **)&x, STOP_COUNT * 4 + 64, HOOP_MEM_HOST) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
     hoop_result_t result = HOOP_OK;
     while (result == HOOP_OK) {
         result = hoop_all_reduce(x + 5, x + 5, STOP_COUNT, HOOP_UINT32, HOOP_SUM, comm, NULL);
@@ -344,14 +315,14 @@ static void reuse_after_stop(const struct family_self *self)
     for (size_t i = 0; i < STOP_COUNT + 16; i++) {
         x[i] = (uint32_t)i ^ 0x5aa5c33cu;
     }
-    tell(self, result);
+    rank_tell(self, result, 0);
     listen_to_parent(self); /* the stopped rank has gone on and ended by now */
     for (size_t i = 0; i < STOP_COUNT + 16; i++) {
         EXPECT(self, x[i] == ((uint32_t)i ^ 0x5aa5c33cu));
     }
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
     EXPECT(self, hoop_mem_free(x) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void stop_one(int n, int victim, long after_ms)
@@ -365,7 +336,7 @@ static void stop_one(int n, int victim, long after_ms)
     kill(family.ranks[victim].pid, SIGSTOP);
     for (int r = 0; r < n; r++) {
         if (r != victim) {
-            const struct report report = hear(&family, r);
+            const struct rank_report report = hear(&family, r);
             assert_true(report.result == HOOP_TIMEOUT || report.result == HOOP_REMOTE_ERROR);
         }
     }
@@ -406,7 +377,7 @@ static void leave_early(const struct family_self *self)
         EXPECT(self, strstr(hoop_get_last_error(comm), "has left") != NULL);
     }
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void test_leave(void **state)
@@ -444,14 +415,14 @@ static void call_differently(const struct family_self *self)
         result = odd ? hoop_barrier(comm, NULL)
                      : hoop_all_reduce(x, x, 100000, HOOP_FLOAT32, HOOP_SUM, comm, NULL);
     }
-    tell(self, result);
+    rank_tell(self, result, 0);
     listen_to_parent(self);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
 }
 
 static void hear_of_mismatch(struct family *family, int rank)
 {
-    const struct report report = hear(family, rank);
+    const struct rank_report report = hear(family, rank);
     assert_int_equal(report.result, HOOP_MISMATCH);
     if (strstr(report.text, "rank 1 called") == NULL ||
         (strstr(report.text, "rank 0 called") == NULL &&
@@ -487,7 +458,7 @@ static void abort_it(const struct family_self *self)
     if (self->rank == 1) {
         pause_ms(20);
         EXPECT(self, hoop_comm_abort(comm) == HOOP_OK);
-        tell(self, HOOP_OK);
+        rank_tell(self, HOOP_OK, 0);
         return;
     }
     float x = 1;
@@ -495,7 +466,7 @@ static void abort_it(const struct family_self *self)
     EXPECT(self, result == HOOP_ABORTED);
     EXPECT(self, strstr(hoop_get_last_error(comm), "rank 1 aborted") != NULL);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void test_abort(void **state)
@@ -534,7 +505,7 @@ static void split_it(const struct family_self *self)
         EXPECT(self, sum == 21);
     }
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void test_split(void **state)
@@ -564,7 +535,7 @@ static void grow_it(const struct family_self *self)
     EXPECT(self, hoop_all_reduce(&x, &sum, 1, HOOP_INT64, HOOP_SUM, grown, NULL) == HOOP_OK);
     EXPECT(self, sum == self->n * (self->n - 1) / 2);
     EXPECT(self, hoop_comm_destroy(grown) == HOOP_OK);
-    tell(self, HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void test_grow(void **state)
