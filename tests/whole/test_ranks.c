@@ -80,6 +80,7 @@ static void rank_main(const struct family_self *self, const void *arg)
         setenv("MASTER_ADDR", "127.0.0.1", 1);
     }
     job->fn(self);
+    exit(0); /* not _exit(): it may speak for its machine, and others may not be through */
 }
 
 static void start(struct family *family, int n, rank_fn *fn)
