@@ -1,17 +1,17 @@
 #!/bin/sh
 # Does twice the bytes take much more than twice the time anywhere? A table of time(2 S) / time(S).
 #
-#     cliffs.sh BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 3 4 8"] [-c "all_reduce ..."] [-e last size]
+#     cliffs.sh BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 3 4 8"] [-c "all_reduce ..."] [-e MiB]
 #
-# In each round every benchmark runs once over all sizes from 8 bytes on; of each size the fastest round
-# counts, out of place. For each number of ranks and collective: the largest ratio, at which S, and what
-# lies above the aim. Rounds wait for a quiet moment (QUIET=0 in the environment: they do not).
+# In each round every benchmark runs at all sizes from 64 bytes (all ranks have elements) to 256 MiB; of each
+# size the fastest round counts, out of place. For each number of ranks and collective: the largest ratio, at
+# which S, and what lies above the aim. Rounds wait for a quiet moment (QUIET=0 in the environment: they do not).
 set -eu
 
-usage='usage: cliffs.sh BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 3 4 8"] [-c "all_reduce ..."] [-e last size]'
+usage='usage: cliffs.sh BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 3 4 8"] [-c "all_reduce ..."] [-e MiB]'
 build=${1:?$usage}
 shift
-rounds=5 memory=0 ranks='2 3 4 8' collectives='all_reduce all_gather broadcast' last=256M aim=2.6
+rounds=5 memory=0 ranks='2 3 4 8' collectives='all_reduce all_gather broadcast' last=256 aim=2.6
 while getopts r:R:n:c:e: letter; do
     case $letter in
     r) rounds=$OPTARG ;;
@@ -28,18 +28,25 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# rows RANKS COLLECTIVE FIRST LAST ITERATIONS: "bytes microseconds" each.
-rows() {
-    "$build/tools/hooprun" -n "$1" "$build/bench/$2_perf" -b "$3" -e "$4" -f 2 -w 3 -n "$5" -c 0 \
-        -R "$memory" --no-bound | awk '$1 ~ /^[0-9]+$/ && NF > 10 {print $1, $6}'
+# row RANKS COLLECTIVE BYTES: "bytes microseconds". Alone, so that the buffers are of that size, whatever the
+# range: a benchmark goes through all of them, and twice the buffers may lie in another cache.
+row() {
+    iterations=$((67108864 / $3))
+    [ $iterations -le 500 ] || iterations=500
+    [ $iterations -ge 6 ] || iterations=6
+    "$build/tools/hooprun" -n "$1" "$build/bench/$2_perf" -b "$3" -e "$3" -w $iterations -n $iterations -c 0 \
+        -R "$memory" --no-bound | awk -v bytes="$3" '$1 ~ /^[0-9]+$/ && NF > 10 {print bytes, $6}'
 }
 
 for _ in $(seq "$rounds"); do
     [ "${QUIET:-1}" = 0 ] || quiet_wait 20 || continue
     for n in $ranks; do
         for collective in $collectives; do
-            { rows "$n" "$collective" 8 512K 200; rows "$n" "$collective" 1M "$last" 5; } \
-                >>"$work/$n.$collective"
+            bytes=64
+            while [ $bytes -le $((last << 20)) ]; do
+                row "$n" "$collective" $bytes >>"$work/$n.$collective"
+                bytes=$((bytes * 2))
+            done
         done
     done
 done
