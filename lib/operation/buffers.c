@@ -231,9 +231,10 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
 }
 
 hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                                   const void *in, void *out, struct hoop_failure *failure)
+                                   const void *in, void *out, uint32_t *ret_awaited,
+                                   struct hoop_failure *failure)
 {
-    hoop_result_t all = HOOP_OK;
+    *ret_awaited = plan->n;
     /* Whoever gets nothing and folds nothing touches nobody's buffers. */
     const bool touches =
         hoop_out_count(plan, plan->me) > 0 || hoop_collectives[plan->collective].folds;
@@ -243,11 +244,13 @@ hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct ho
         if (result != HOOP_OK && result != HOOP_AGAIN) {
             return result;
         }
-        all = result == HOOP_AGAIN ? HOOP_AGAIN : all;
+        if (result == HOOP_AGAIN && *ret_awaited == plan->n) {
+            *ret_awaited = rank;
+        }
     }
     buffers->ins[plan->me] = in;
     buffers->outs[plan->me] = out;
-    return all;
+    return *ret_awaited == plan->n ? HOOP_OK : HOOP_AGAIN;
 }
 
 void hoop_buffers_release(struct hoop_buffers *buffers)

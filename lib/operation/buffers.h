@@ -47,10 +47,11 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
 struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
                                      const struct hoop_plan *plan);
 
-/* Fills in ins and outs of whomever the plan's steps touch. HOOP_AGAIN: some are being asked for.
- */
+/* Fills in ins and outs of whomever the plan's steps touch. HOOP_AGAIN: some are being asked for,
+ * *ret_awaited the first of them. */
 hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                                   const void *in, void *out, struct hoop_failure *failure);
+                                   const void *in, void *out, uint32_t *ret_awaited,
+                                   struct hoop_failure *failure);
 
 /* Gives back what resolve mapped. */
 void hoop_buffers_release(struct hoop_buffers *buffers);

@@ -264,7 +264,7 @@ static enum hoop_poll operation_resolve(struct hoop_operation *operation)
 {
     const hoop_result_t result =
         hoop_buffers_resolve(&operation->buffers, &operation->plan, operation->request.in,
-                             operation->request.out, &operation->failure);
+                             operation->request.out, &operation->cursor, &operation->failure);
     if (result == HOOP_AGAIN) {
         return HOOP_POLL_IDLE;
     }

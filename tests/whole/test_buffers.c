@@ -298,6 +298,77 @@ static void test_imports_end(void **state)
     family_finish(&family);
 }
 
+/* ---- Whoever has gone, and is not needed ----------------------------------------------------- */
+
+struct broadcast_all {
+    hoop_comm_t comm;
+    uint32_t *buffer;
+};
+
+static void *broadcast_all(void *arg)
+{
+    const struct broadcast_all *all = arg;
+    return (void *)(uintptr_t)hoop_bcast(all->buffer, COUNT, HOOP_UINT32, 2, all->comm, NULL);
+}
+
+/* Rank 2 is the root, and is stopped when it has announced its buffer, which rank 0 has mapped
+ * before: it copies, and leaves. Rank 1 has to ask for it first. */
+/* NOLINTNEXTLINE(readability-function-size): every EXPECT counts as branches */
+static void rank_of_early_leave(const struct family_self *self, const void *arg)
+{
+    (void)arg;
+    struct broadcast_all all = {.comm = join(self, 3, self->rank, 20000)};
+    hoop_comm_t pair = HOOP_COMM_NULL;
+    pthread_t thread;
+    void *result = NULL;
+    all.buffer = block(self, BYTES);
+    EXPECT(self, hoop_comm_split(all.comm, self->rank == 1 ? HOOP_SPLIT_NOCOLOR : 0, 0, &pair,
+                                 NULL) == HOOP_OK);
+    EXPECT(self,
+           self->rank == 1 || hoop_bcast(all.buffer, COUNT, HOOP_UINT32, 1, pair, NULL) == HOOP_OK);
+    all.buffer[COUNT - 1] = (uint32_t)self->rank;
+    if (self->rank != 2) {
+        await_parent(self);
+    }
+    EXPECT(self, pthread_create(&thread, NULL, broadcast_all, &all) == 0);
+    if (self->rank == 2) {
+        info_has(self, all.comm, "HOOP_IN_PROGRESS");
+        rank_tell(self, HOOP_OK, 0);
+    }
+    (void)pthread_join(thread, &result);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_comm_destroy(all.comm) == HOOP_OK);
+    }
+    rank_tell(self, (int)(uintptr_t)result, all.buffer[COUNT - 1]);
+    await_parent(self);
+}
+
+static void test_early_leave(void **state)
+{
+    (void)state;
+    struct family family;
+    hoop_unique_id_t id;
+    family_init(&family, 3);
+    assert_true(family_fork_all(&family, rank_of_early_leave, NULL));
+    assert_int_equal(family_hear(&family, 0, &id, sizeof(id), hoop_deadline_ns(PATIENCE_MS)),
+                     FAMILY_HEARD);
+    assert_true(family_tell(&family, 1, &id, sizeof(id)) &&
+                family_tell(&family, 2, &id, sizeof(id)));
+    (void)HEAR(&family, 2); /* it waits in its broadcast */
+    assert_int_equal(kill(family.ranks[2].pid, SIGSTOP), 0);
+    tell(&family, 1);
+    tell(&family, 0);
+    assert_int_equal(HEAR(&family, 0).value, 2); /* it has left */
+    usleep(50000);                               /* for rank 1 to see it */
+    assert_int_equal(kill(family.ranks[2].pid, SIGCONT), 0);
+    for (int rank = 1; rank <= 2; rank++) {
+        const struct rank_report report = HEAR(&family, rank);
+        assert_string_equal(report.result == HOOP_OK ? "" : report.text, "");
+        assert_int_equal(report.value, 2);
+    }
+    family_finish(&family);
+}
+
 int main(void)
 {
     /* One machine, all by themselves, and memory that is reduced in place. */
@@ -307,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_stuck_writer),
         cmocka_unit_test(test_failure_beside_another_comm),
         cmocka_unit_test(test_imports_end),
+        cmocka_unit_test(test_early_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
