@@ -10,6 +10,7 @@ The ranks find each other once, by the store that torch has: an address and a fr
 that the store is used by monitored_barrier() and for new groups only.
 """
 
+from . import _versions  # first: it refuses what the rest could not be imported with
 from ._backend import HoopBackend, create
 from ._memory import Buckets, bucket_hook, ddp, empty
 

@@ -23,9 +23,8 @@ from ._monitor import monitored_barrier
 from ._queue import Operation, Queue, stop_waiter
 from ._tensors import one
 from ._verbs import Verbs
+from ._versions import TORCH
 from ._work import DONE, Job, Together, failure
-
-_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 # torch holds the C++ half of a backend only, which calls the Python half by its name.
 _alive: set[Life] = set()
@@ -304,7 +303,7 @@ class HoopGroup(Life, ProcessGroup):
         return self.end_coalescing()
 
 
-_Made = HoopBackend if _TORCH >= (2, 14) else HoopGroup
+_Made = HoopBackend if TORCH >= (2, 14) else HoopGroup
 
 
 def create(options: Any, backend_options: Any = None) -> HoopBackend | HoopGroup:
