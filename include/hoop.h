@@ -59,10 +59,10 @@
  * (PTHREAD_CANCEL_ASYNCHRONOUS) must be off.
  *
  * fork. A child that was forked while hoop was in use can't use it; it may exec, or exit. What it
- * inherited can be let go: hoop_comm_destroy(), hoop_comm_abort(), hoop_stream_destroy() and
- * hoop_mem_free() do nothing and return HOOP_OK, so destructors may run. Everything else that would
- * do something returns HOOP_INVALID_USAGE. A child that was forked before the first use of hoop is
- * a process like any other.
+ * inherited can be let go: hoop_comm_destroy(), hoop_comm_abort(), hoop_stream_destroy(),
+ * hoop_mem_free() and hoop_linger() do nothing and return HOOP_OK, so destructors may run.
+ * Everything else that would do something returns HOOP_INVALID_USAGE. A child that was forked
+ * before the first use of hoop is a process like any other.
  *
  * exit. A process may call exit() while other threads of it are inside hoop or work is queued, for
  * which it does not wait; handlers of atexit() and destructors of static objects may end comms. The
@@ -339,9 +339,17 @@ HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
  * or ended where comm has failed. NULL is allowed. The other
  * ranks need not call it at the same time. HOOP_INVALID_USAGE, and nothing happened: the calling
  * thread has calls on comm in an open group. A process that speaks for its machine may wait at
- * exit(), for up to 5 s, until the others need it no more; _exit() cannot.
+ * exit(), for up to 5 s, until the others need it no more: see hoop_linger().
  */
 HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
+
+/*
+ * For a process that will end by _exit(), quick_exit() or a signal, after it has destroyed its last
+ * comm: waits, as exit() does, until no other machine needs it any more to reach the ranks that are
+ * still there. Returns at once where there is nothing to wait for, or a comm is left. HOOP_TIMEOUT:
+ * 5 s have passed.
+ */
+HOOP_API hoop_result_t hoop_linger(void);
 
 /*
  * Ends the comm at once: on all ranks running and future operations fail, saying which rank

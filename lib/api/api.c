@@ -7,6 +7,7 @@
 #include "api/streams.h"
 #include "base/log.h"
 #include "birth/birth.h"
+#include "membership/membership.h"
 #include "memory/region.h"
 
 #include <stdlib.h>
@@ -93,6 +94,11 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
         hoop_streams_drop(comm);
     }
     return hoop_comm_end(comm);
+}
+
+hoop_result_t hoop_linger(void)
+{
+    return hoop_member_linger();
 }
 
 hoop_result_t hoop_comm_abort(hoop_comm_t comm)

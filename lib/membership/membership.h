@@ -166,4 +166,7 @@ void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
 void hoop_member_send_blob(struct hoop_member *member, uint32_t rank, uint32_t lane, bool sending,
                            const struct hoop_blob *blob);
 
+/* The end of the process is near: hoop_linger(), which is also done at exit(). */
+hoop_result_t hoop_member_linger(void);
+
 #endif

@@ -186,7 +186,7 @@ void hoop_request_destroy(struct hoop_peer_process *process, struct hoop_peer_re
 
 /* ---- linger.c ----------------------------------------------------------------------------- */
 
-/* This process is in a comm of several machines: it waits at its exit, if it has left all comms. */
+/* This process is in a comm of several machines: hoop_member_linger() has something to do. */
 void hoop_member_span(void);
 
 /* ---- data_connection.c -------------------------------------------------------------------- */

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from ._buffers import Buffer, Datatype, buffer
+from ._end import opened
 from ._native import (
     IN_PROGRESS,
     OK,
@@ -91,6 +92,7 @@ class Stream:
         self._fresh = 0
         self._failed: list[TicketStruct] = []
         self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
+        opened(self)
 
     def record(self) -> Ticket:
         """A ticket for all that was queued until now."""
@@ -272,6 +274,7 @@ class Comm:
     def _adopt(self, handle: int) -> None:
         self._handle: int | None = handle
         self._close = weakref.finalize(self, lib.hoop_comm_destroy, handle)
+        opened(self)
         number = c_int()
         check(lib.hoop_comm_user_rank(handle, byref(number)))
         self.rank: int = number.value

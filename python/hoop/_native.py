@@ -129,6 +129,7 @@ _FUNCTIONS = {
     "hoop_comm_init_all": [POINTER(_COMM), c_int, POINTER(c_int)],
     "hoop_comm_destroy": [_COMM],
     "hoop_comm_abort": [_COMM],
+    "hoop_linger": [],
     "hoop_comm_revoke": [_COMM, c_int],
     "hoop_comm_split": [_COMM, c_int, c_int, POINTER(_COMM), POINTER(ConfigStruct)],
     "hoop_comm_get_unique_id": [_COMM, POINTER(UniqueIdStruct)],

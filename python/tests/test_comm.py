@@ -4,6 +4,7 @@ import array
 import gc
 import json
 import os
+import pathlib
 import select
 import subprocess
 import sys
@@ -386,6 +387,15 @@ class Jobs(unittest.TestCase):
         self.assertEqual([job.returncode for job in jobs], [0, -9])
         self.assertIn("rank 1", said)
         self.assertLess(float(said.split()[0]), 1.0)
+
+    def test_processes_of_multiprocessing_linger(self):
+        script = pathlib.Path(__file__).with_name("comm_end.py")
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = [subprocess.Popen([sys.executable, script, method, f"file://{folder}/{method}"],
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                    for method in ("fork", "forkserver", "spawn")]
+            said = [job.communicate(timeout=120)[0] for job in jobs]
+        self.assertEqual([job.returncode for job in jobs], [0, 0, 0], "".join(said))
 
     def test_a_mismatch_names_both_sides(self):
         done = self.job(2, "c = hoop.Comm(); x = np.ones(4)\n"

@@ -1,7 +1,7 @@
 /*
  * Processes that end, stop or fork in the middle of things: exit() while another thread is inside,
  * dlclose(), children that let go of what they inherited, ranks that leave before others are in,
- * a stop across a deadline, membarrier() taken away.
+ * or before others are through, a stop across a deadline, membarrier() taken away.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,6 +223,7 @@ static void use_in_child(hoop_comm_t *comms, void *memory)
     check(hoop_get_unique_id(&id), HOOP_INVALID_USAGE, 27);
     check(hoop_mem_alloc(&other, 4096, HOOP_MEM_HOST), HOOP_INVALID_USAGE, 28);
     check(hoop_mem_free(memory), HOOP_OK, 29);
+    check(hoop_linger(), HOOP_OK, 30);
     exit(0); /* with handlers */
 }
 
@@ -290,6 +291,57 @@ static void test_left_during_birth(void **state)
 {
     (void)state;
     run(2, leave_before_the_other_is_in, meeting_make());
+}
+
+/* ---- _exit() --------------------------------------------------------------------------------- */
+
+/* Three machines of a rank each, of which that of rank 0 connects the others. It leaves first; then
+ * the others make a link. */
+static void leave_by_exit_now(const struct family_self *self, const void *arg)
+{
+    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    hoop_comm_t comm = NULL;
+    int64_t x = self->rank;
+    char text[8];
+    (void)snprintf(text, sizeof(text), "m%d", self->rank);
+    setenv("HOOP_HOSTID", text, 1);
+    setenv("HOOP_SOCKET_IFNAME", "lo", 1);
+    meeting_open(meeting, self->rank);
+    check(hoop_comm_init_rank(&comm, self->n, meeting->ids[0], self->rank), HOOP_OK, 1);
+    check(hoop_linger(), HOOP_OK, 2); /* not yet the end, and no wait */
+    if (self->rank == 0) {
+        check(hoop_comm_destroy(comm), HOOP_OK, 3);
+        check(hoop_linger(), HOOP_OK, 4);
+        _exit(0);
+    }
+    (void)family_order(self);
+    if (self->rank == 1) {
+        check(hoop_send(&x, 1, HOOP_INT64, 2, comm, NULL), HOOP_OK, 5);
+    } else {
+        check(hoop_recv(&x, 1, HOOP_INT64, 1, comm, NULL), HOOP_OK, 6);
+        check(x == 1 ? HOOP_OK : HOOP_INTERNAL_ERROR, HOOP_OK, 7);
+    }
+    check(hoop_comm_destroy(comm), HOOP_OK, 8);
+    check(hoop_linger(), HOOP_OK, 9);
+    _exit(0);
+}
+
+static void test_linger(void **state)
+{
+    (void)state;
+    struct family family;
+    struct meeting *meeting = meeting_make();
+    family_init(&family, 3);
+    assert_true(family_fork_all(&family, leave_by_exit_now, meeting));
+    assert_false(family_reap(&family, 0, hoop_deadline_ns(1000))); /* it is still needed */
+    for (int rank = 1; rank < 3; rank++) {
+        assert_true(family_tell(&family, rank, "g", 1));
+    }
+    for (int rank = 0; rank < 3; rank++) {
+        assert_true(family_reap(&family, rank, hoop_deadline_ns(30000)));
+    }
+    family_finish(&family);
+    munmap(meeting, sizeof(*meeting));
 }
 
 /* ---- A stop across a deadline ---------------------------------------------------------------- */
@@ -416,9 +468,13 @@ int main(int argc, char **argv)
 {
     library = argc > 1 ? argv[1] : NULL;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exit_inside),       cmocka_unit_test(test_destroy_at_exit),
-        cmocka_unit_test(test_dlclose),           cmocka_unit_test(test_forked_child),
-        cmocka_unit_test(test_left_during_birth), cmocka_unit_test(test_stopped_past_the_deadline),
+        cmocka_unit_test(test_exit_inside),
+        cmocka_unit_test(test_destroy_at_exit),
+        cmocka_unit_test(test_dlclose),
+        cmocka_unit_test(test_forked_child),
+        cmocka_unit_test(test_left_during_birth),
+        cmocka_unit_test(test_stopped_past_the_deadline),
+        cmocka_unit_test(test_linger),
         cmocka_unit_test(test_membarrier_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@ the calls, whichever of the two they are. Messages have channels of their own (_
 
 from __future__ import annotations
 
-import atexit
+import functools
 import os
 import time
 from datetime import timedelta
@@ -17,6 +17,7 @@ import torch
 from torch._C._distributed_c10d import Backend, ErrorType, ProcessGroup, Store, Work
 from torch.distributed import DistBackendError
 
+from .._end import before_close
 from .._native import TimedOut
 from ._exchange import Channel, meet
 from ._monitor import monitored_barrier
@@ -54,7 +55,7 @@ def _register_end() -> None:
     global _ends_in
     if _ends_in != os.getpid():
         _ends_in = os.getpid()
-        atexit.register(_at_exit, _ends_in)
+        before_close(functools.partial(_at_exit, _ends_in))
 
 
 class Life(Verbs):
