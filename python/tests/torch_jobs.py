@@ -256,6 +256,7 @@ def asynchronous(rank, size):
     ours = {thread.name for thread in threading.enumerate() if "hoop" in thread.name}
     assert ours == {"hoop futures"}, ours
     waiting_callbacks(size)
+    chained_messages(rank, size)
     other_modes(rank, size)
     dist.all_reduce(kept, async_op=True)  # the group's end waits for it
 
@@ -272,6 +273,22 @@ def waiting_callbacks(size):
         for _ in range(20):
             begun, last = reduced(first), reduced(second)
             same(limit(begun.then(lambda _: last.wait()[0])), torch.full((3,), float(size)))
+
+
+def chained_messages(rank, size):
+    """Also for messages, of the same two ranks and the same tag."""
+    after, before = (rank + 1) % size, (rank - 1) % size
+    first, second, third = torch.zeros(1), torch.zeros(1), torch.zeros(1)
+
+    def then(_future):
+        dist.recv(second, before, tag=3)
+        dist.irecv(third, before, tag=3).get_future().wait()
+
+    chain = dist.irecv(first, before, tag=3).get_future().then(then)
+    for value in (1, 2, 3):
+        dist.send(torch.full((1,), float(value)), after, tag=3)
+    limit(chain)
+    same(torch.cat([first, second, third]), torch.tensor([1.0, 2.0, 3.0]))
 
 
 def limit(future):

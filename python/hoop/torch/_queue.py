@@ -20,7 +20,7 @@ from typing import Any, Callable, NamedTuple
 
 from .._comm import Stream
 from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib
-from ._work import Job
+from ._work import Job, complete
 
 _query, _record, _wait = lib.hoop_ticket_query, lib.hoop_stream_record, lib.hoop_ticket_wait
 
@@ -70,7 +70,7 @@ class Queued(Job):
 
     def finish(self, result: int) -> None:
         """The ticket is complete, with that result; the calling thread has just asked for it."""
-        self._end(lambda: self._finish(result))
+        complete(self._end(lambda: self._finish(result)))
 
     def _finish(self, result: int) -> None:
         operation, self._operation = self._operation, None

@@ -38,6 +38,11 @@ def _completed() -> Work:
 DONE = _completed()
 
 
+def complete(ended: torch.futures.Future | None) -> None:
+    if ended is not None:
+        ended.set_result(None)
+
+
 class Job(Work):
     """One operation; result is what its future gives, and keeps the buffers alive."""
 
@@ -50,11 +55,12 @@ class Job(Work):
         self._future: torch.futures.Future | None = None
         self._error: BaseException | None = None
 
-    def _end(self, act: Callable[[], None]) -> None:
-        """act() is what is left to do, and is done once; what it raises is the job's error."""
+    def _end(self, act: Callable[[], None]) -> torch.futures.Future | None:
+        """act() is what is left to do, and is done once; what it raises is the job's error. The caller
+        is to complete(what this returns), which runs callbacks."""
         with self._lock:
             if self._over:
-                return
+                return None
             try:
                 act()
             except BaseException as error:
@@ -62,8 +68,7 @@ class Job(Work):
             self._over = True
             ended = self._ended
         self._tell()
-        if ended is not None:
-            ended.set_result(None)
+        return ended
 
     def _tell(self) -> None:
         """To those who wait, before callbacks run, which may take long."""
@@ -141,7 +146,7 @@ class Errand(Job):
         self._call: Callable[[], None] | None = call
         self._done = threading.Event()
 
-    def run(self) -> None:
+    def run(self) -> torch.futures.Future | None:
         # Outside of the lock: the call may wait for another rank, and get_future() does not.
         caught = None
         try:
@@ -149,14 +154,14 @@ class Errand(Job):
         except BaseException as error:
             caught = error
         self._call = None
-        self.end(caught)
+        return self.end(caught)
 
-    def end(self, caught: BaseException | None) -> None:
+    def end(self, caught: BaseException | None) -> torch.futures.Future | None:
         def act() -> None:
             if caught is not None:
                 raise caught
 
-        self._end(act)
+        return self._end(act)
 
     def _tell(self) -> None:
         self._done.set()
@@ -170,21 +175,26 @@ class Errand(Job):
 
 
 class Worker:
-    """A thread that runs errands in their order; made at the first, ended by close()."""
+    """A thread that runs errands in their order; made at the first, ended by close(). Where a future was
+    asked for, another thread goes on: callbacks may wait for the errands that follow."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []  # the last one runs the errands
         self._current: Errand | None = None
 
     def submit(self, call: Callable[[], None], result: Any) -> Errand:
         errand = Errand(call, result)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        if not self._threads:
+            self._start()
         self._errands.put(errand)
         return errand
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._threads = [other for other in self._threads if other.is_alive()] + [thread]
+        thread.start()
 
     def busy(self) -> bool:
         current = self._current
@@ -194,7 +204,7 @@ class Worker:
         """Ends the errands that are there, also the one under way, whose call goes on."""
         current = self._current
         if current is not None:
-            current.end(caught)
+            complete(current.end(caught))
         while True:
             try:
                 errand = self._errands.get_nowait()
@@ -203,18 +213,31 @@ class Worker:
             if errand is None:
                 self._errands.put(None)
                 return
-            errand.end(caught)
+            complete(errand.end(caught))
 
     def close(self, timeout: float | None) -> None:
-        """After the errands that are there."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._errands.put(None)
-            self._thread.join(timeout)
-            self._thread = None
+        """After the errands that are there, and their callbacks, but for one that calls this."""
+        self._errands.put(None)
+        while self._threads:
+            thread = self._threads[-1]
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+            if thread is self._threads[-1]:  # and has started no other
+                self._threads.pop()
 
     def _run(self) -> None:
         while (errand := self._errands.get()) is not None:
             self._current = errand
-            errand.run()
+            ended = errand.run()
             self._current = None
             del errand  # its buffers are not kept until the next one comes
+            if ended is None:
+                continue
+            try:
+                self._start()
+            except RuntimeError:  # the interpreter is at its end: as well as one thread can
+                self._threads.pop()
+                complete(ended)
+                continue
+            complete(ended)
+            return
