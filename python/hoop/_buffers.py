@@ -7,7 +7,19 @@ memory: hoop would have to copy the rest, which its caller can do and sees.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    addressof,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint16,
+    c_uint64,
+    c_void_p,
+)
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -129,8 +141,20 @@ _capsule_pointer.argtypes = [ctypes.py_object, c_char_p]
 _capsule_pointer.restype = c_void_p
 
 
+# numpy's own dtypes that came by, and its type of arrays: for these there is a shorter way.
+_known: dict[Any, Datatype] = {}
+_ndarray: type | None = None
+
+
 def buffer(thing: Any, datatype: Datatype | None = None) -> Buffer:
     """The memory of thing. datatype: for a thing of bytes that holds something else."""
+    if datatype is None and type(thing) is _ndarray:
+        known = _known.get(thing.dtype)
+        if known is not None:
+            try:
+                return Buffer(addressof(c_char.from_buffer(thing)), thing.size, known, True, thing)
+            except (BufferError, TypeError, ValueError):
+                pass  # not contiguous, not to be written to, or empty
     if isinstance(thing, Buffer):
         found = thing
     elif hasattr(thing, "__dlpack__") and not hasattr(thing, "__array_interface__"):
@@ -157,6 +181,10 @@ def _from_protocol(thing: Any) -> Buffer:
     else:
         held = _view(thing)
         named = _from_letter(held.format.decode() if held.format else "B", thing)
+        if type(thing).__module__ == "numpy" and type(thing).__name__ == "ndarray":
+            global _ndarray
+            _ndarray = type(thing)
+            _known[dtype] = named
     return Buffer(held.buf or 0, held.len // held.itemsize, named, not held.readonly, thing)
 
 

@@ -80,7 +80,7 @@ class Life(Verbs):
 
     # -- How operations run -------------------------------------------------------------------
 
-    def run(self, is_async: bool, operation: Operation, result: Any) -> Work:
+    def run(self, is_async: bool, operation: Operation, result: Any) -> Work | None:
         self.sequence += 1
         if not is_async and self._batch is None:
             self.now(operation)

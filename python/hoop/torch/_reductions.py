@@ -115,7 +115,7 @@ def _known(group: Ranks, tensor: torch.Tensor, reduce_op: Any):
     if found is not None:
         return (*found, nothing)
     if reduce_op.op == PREMUL_SUM:
-        return _premul(group, tensor, reduce_op.__getstate__()[1])  # .factor: not before torch 2.13
+        return _premul(group, tensor, reduce_op.__getstate__()[1])  # torch 2.9 has no .factor
     check_fold(tensor.dtype, reduce_op.op)
     return None
 

@@ -24,10 +24,10 @@ class Verbs:
 
     direct: bool  # whether a blocking operation is a call of hoop's and nothing else
 
-    def run(self, is_async: bool, operation: Operation, result: Any) -> Work:
+    def run(self, is_async: bool, operation: Operation, result: Any) -> Work | None:
         raise NotImplementedError
 
-    def allreduce(self, tensors: Tensors, opts: Any) -> Work:
+    def allreduce(self, tensors: Tensors, opts: Any) -> Work | None:
         # The most frequent case comes first: there every microsecond is one of the caller's.
         if self.direct and not opts.asyncOp and len(tensors) == 1:
             tensor = tensors[0]
@@ -46,61 +46,61 @@ class Verbs:
 
     allreduce_sparse = allreduce
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work | None:
         every = [reductions.all_reduce(self, tensor, opts.reduceOp) for tensor in tensors]
         return self.run(opts.asyncOp, all_of(every), tensors)
 
-    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+    def reduce(self, tensors: Tensors, opts: Any) -> Work | None:
         operation = reductions.reduce(self, one(tensors), opts.reduceOp, opts.rootRank)
         return self.run(opts.asyncOp, operation, tensors)
 
-    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work | None:
         operation = operations.broadcast(self, one(tensors), opts.rootRank)
         return self.run(opts.asyncOp, operation, tensors)
 
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
         return self.run(opts.asyncOp, operations.all_gather(self, output, input), [output])
 
     _allgather_base = all_gather_single
 
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work | None:
         operation = operations.all_gather_list(self, one(outputs), one(inputs))
         return self.run(opts.asyncOp, operation, outputs)
 
-    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work | None:
         # The outputs are a list for each rank.
         every = [operations.all_gather_list(self, list(of_one), source)
                  for *of_one, source in zip(*outputs, inputs)]
         return self.run(opts.asyncOp, all_of(every), outputs)
 
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work | None:
         every = [operations.all_gather(self, *pair) for pair in zip(outputs, inputs)]
         return self.run(opts.asyncOp, all_of(every), outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
         operation = reductions.reduce_scatter(self, output, input, opts.reduceOp)
         return self.run(opts.asyncOp, operation, [output])
 
     _reduce_scatter_base = reduce_scatter_single
 
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work | None:
         operation = reductions.reduce_scatter_list(self, one(outputs), one(inputs), opts.reduceOp)
         return self.run(opts.asyncOp, operation, outputs)
 
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work | None:
         every = [reductions.reduce_scatter(self, *pair, opts.reduceOp) for pair in zip(outputs, inputs)]
         return self.run(opts.asyncOp, all_of(every), outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work | None:
         targets = one(outputs) if self.own == opts.rootRank else None
         operation = operations.gather(self, targets, one(inputs), opts.rootRank)
         return self.run(opts.asyncOp, operation, outputs)
 
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work | None:
         sources = one(inputs) if self.own == opts.rootRank else None
         operation = operations.scatter(self, one(outputs), sources, opts.rootRank)
         return self.run(opts.asyncOp, operation, outputs)
@@ -112,14 +112,14 @@ class Verbs:
         output_sizes: Sequence[int],
         input_sizes: Sequence[int],
         opts: Any,
-    ) -> Work:
+    ) -> Work | None:
         operation = operations.all_to_all(self, output, input, output_sizes, input_sizes)
         return self.run(opts.asyncOp, operation, [output])
 
     alltoall_base = all_to_all_single
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work | None:
         return self.run(opts.asyncOp, operations.all_to_all_list(self, outputs, inputs), outputs)
 
-    def barrier(self, opts: Any) -> Work:
+    def barrier(self, opts: Any) -> Work | None:
         return self.run(opts.asyncOp, operations.barrier(self), [])

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import Work, _create_work_from_future
 from torch.distributed import DistBackendError
 
 from .._native import HoopError, TimedOut
+from ._versions import TORCH
 
 
 def failure(error: BaseException) -> BaseException:
@@ -34,8 +35,9 @@ def _completed() -> Work:
     return _create_work_from_future(future)
 
 
-# What a blocking operation gives back: its caller waits for it and asks nothing else.
-DONE = _completed()
+# What a blocking operation gives back, as torch's own backends: nothing to wait for. Before 2.14 torch
+# calls what a backend in Python gives back, whatever it is.
+DONE = None if TORCH >= (2, 14) else _completed()
 
 
 def complete(ended: torch.futures.Future | None) -> None:
