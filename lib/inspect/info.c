@@ -131,7 +131,7 @@ static void info_process(struct hoop_json *json)
     hoop_json_uint(json, stats.imports);
     hoop_json_key(json, "import_bytes");
     hoop_json_uint(json, stats.import_bytes);
-    hoop_look_streams(json);
+    (void)hoop_look_streams(json, SIZE_MAX);
     info_network(json);
     info_rdma(json);
 }

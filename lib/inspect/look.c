@@ -87,32 +87,44 @@ static void look_first(const struct hoop_queue *queue, char *buf, size_t bytes)
              batch->count > 1 ? " and others" : "");
 }
 
-void hoop_look_streams(struct hoop_json *json)
+static void look_stream(struct hoop_json *json, const struct hoop_queue *queue)
+{
+    const uint64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed);
+    char text[160];
+    snprintf(text, sizeof(text), "%p", (void *)hoop_handle_of(queue->uid));
+    hoop_json_object(json);
+    hoop_json_key(json, "stream");
+    hoop_json_string(json, text);
+    hoop_json_key(json, "queued");
+    hoop_json_uint(json, queue->queued - done);
+    hoop_json_key(json, "done");
+    hoop_json_uint(json, done);
+    look_first(queue, text, sizeof(text));
+    hoop_json_key(json, "first");
+    hoop_json_string(json, text);
+    hoop_json_object_end(json);
+}
+
+uint32_t hoop_look_streams(struct hoop_json *json, size_t most_length)
 {
     const struct hoop_queue *queue = NULL;
-    char text[160];
+    uint32_t left_out = 0;
     hoop_json_key(json, "streams");
     hoop_json_array(json);
     hoop_progress_lock();
     while ((queue = hoop_handle_next(queue)) != NULL) {
-        if (!queue->closing) {
-            const uint64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed);
-            snprintf(text, sizeof(text), "%p", (void *)hoop_handle_of(queue->uid));
-            hoop_json_object(json);
-            hoop_json_key(json, "stream");
-            hoop_json_string(json, text);
-            hoop_json_key(json, "queued");
-            hoop_json_uint(json, queue->queued - done);
-            hoop_json_key(json, "done");
-            hoop_json_uint(json, done);
-            look_first(queue, text, sizeof(text));
-            hoop_json_key(json, "first");
-            hoop_json_string(json, text);
-            hoop_json_object_end(json);
+        const struct hoop_json before = *json;
+        if (!queue->closing && left_out == 0) {
+            look_stream(json, queue);
+        }
+        if (!queue->closing && (left_out > 0 || json->length > most_length)) {
+            *json = before;
+            left_out++;
         }
     }
     hoop_progress_unlock();
     hoop_json_array_end(json);
+    return left_out;
 }
 
 /* None of an aborted comm. */

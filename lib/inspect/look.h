@@ -10,7 +10,8 @@
 void hoop_look_comm(struct hoop_json *json, struct hoop_comm *comm);
 
 /* "streams": the queues of the process, how long they are, and what the first thing in each does or
- * waits for. Any thread. */
-void hoop_look_streams(struct hoop_json *json);
+ * waits for; as many of them as end before the text has this length. Returns how many do not. Any
+ * thread. */
+uint32_t hoop_look_streams(struct hoop_json *json, size_t most_length);
 
 #endif

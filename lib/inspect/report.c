@@ -89,7 +89,9 @@ static bool report_write(char *text, size_t bytes, size_t *ret_length)
     hoop_json_int(&json, HOOP_VERSION_CODE);
     hoop_json_key(&json, "pid");
     hoop_json_int(&json, getpid());
-    hoop_look_streams(&json);
+    const uint32_t streams_left_out = hoop_look_streams(&json, bytes / 2);
+    hoop_json_key(&json, "streams_left_out");
+    hoop_json_uint(&json, streams_left_out);
     hoop_json_key(&json, "comms");
     hoop_json_array(&json);
     hoop_comm_each(report_comm, &comms);

@@ -10,9 +10,10 @@
  * in is read. The service thread does it all: few at a time, each for a limited time; it waits for
  * no lock of a comm, and never for its turn.
  *
- *      {"version":100,"pid":4711,"comms":[...],"streams":[...],"left_out":0}
+ *      {"version":100,"pid":4711,"streams":[...],"streams_left_out":0,"comms":[...],"left_out":0}
  *
  * left_out: comms that were busy just then, and from the first that did not fit the text on, all.
+ * streams_left_out: those from the first on that did not fit half of it.
  */
 #ifndef HOOP_REPORT_H
 #define HOOP_REPORT_H

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "hoop.h"
+#include "inspect/look.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -283,6 +284,41 @@ static void test_report(void **state)
     assert_non_null(strstr(report_read(), "\"comms\":[],\"left_out\":0}"));
 }
 
+/* As many streams as have room are told of, the others counted; what is there is whole. */
+static void test_streams_without_room(void **state)
+{
+    (void)state;
+    enum { MANY = 10 };
+    hoop_stream_t streams[MANY];
+    char text[4096];
+    size_t needed = 0;
+    uint32_t before = MANY;
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(hoop_stream_create(&streams[i]), HOOP_OK);
+    }
+    for (size_t most = 0; most < sizeof(text); most += 20) {
+        struct hoop_json json;
+        uint32_t told = 0;
+        hoop_json_init(&json, text, sizeof(text));
+        hoop_json_object(&json);
+        const uint32_t left_out = hoop_look_streams(&json, most);
+        assert_true(most == 0 || json.length <= most + 1);
+        hoop_json_object_end(&json);
+        assert_int_equal(hoop_json_finish(&json, &needed), HOOP_OK);
+        for (const char *at = text; (at = strstr(at, "\"queued\":0,\"done\":0,")) != NULL; at++) {
+            told++;
+        }
+        assert_int_equal(told + left_out, MANY);
+        assert_true(left_out <= before);
+        assert_string_equal(text + needed - 3, "]}");
+        before = left_out;
+    }
+    assert_int_equal(before, 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(hoop_stream_destroy(streams[i]), HOOP_OK);
+    }
+}
+
 /* Who connects waits, and costs nothing meanwhile. */
 static void test_report_without_descriptors(void **state)
 {
@@ -388,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_transfers_are_listed),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_report),
+        cmocka_unit_test(test_streams_without_room),
         cmocka_unit_test(test_report_without_descriptors),
         cmocka_unit_test(test_report_in_a_flood),
         cmocka_unit_test(test_names),

@@ -139,10 +139,16 @@ END
     wait $stranger
 }
 
-silent='- +- +does not answer'
+unreadable='- +- +answers what this hoopinfo cannot read'
 for bad in '\x1b[31m' 'x' '+1' '01' '1.' '1e' '-' 'truefalse' '"\x1b[31m"' '"\x9b"' '"\xc0\x80"' \
-           '"\xed\xa0\x80"' '"\\x"' '"\\u12"'; do
-    stranger "{\"version\":$bad}" "$silent"
+           '"\xed\xa0\x80"' '"\\x"' '"\\u12"' '[1}' '[1,]' '{"a"}' '1 2' '1,'; do
+    stranger "{\"version\":$bad}" "$unreadable"
+done
+# What is JSON, and no report.
+for bad in '{}' '{"comms":5}' '{"comms":[5]}' '{"comms":[{}]}' '{"comms":[],"streams":[[]]}' \
+           '{"comms":[{"rank":"0","ranks":1,"state":"HOOP_OK"}]}' '{"comms":{"rank":0}}' \
+           '{"comms":[{"rank":0,"ranks":1,"state":["HOOP_OK"]}]}'; do
+    stranger "$bad" "$unreadable"
 done
 long=$(printf '%0366d.' 0)
 comm='"name":"c\x7f\xc2\x9b31m\\u001b","rank":0,"ranks":1,"state":"HOOP_OUT_OF_MEMORY"'

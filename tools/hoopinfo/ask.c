@@ -88,8 +88,9 @@ static int process_connect(struct process *process)
     return -1;
 }
 
-/* All that comes until the end or the deadline; NULL: no whole object. */
-static char *answer_read(int fd)
+/* All that comes until the end or the deadline; NULL: no whole object, and *ret_something: but
+ * something else. */
+static char *answer_read(int fd, bool *ret_something)
 {
     const int64_t until = now_ms() + PATIENCE_MS;
     size_t length = 0, room = PACKET_BYTES * 2;
@@ -118,25 +119,50 @@ static char *answer_read(int fd)
         if (got == 0 && *text == '{' && end == text + length) {
             return text;
         }
+        *ret_something = got == 0 && length > 0;
     }
     free(text);
     return NULL;
 }
 
+/* Are all elements objects in which this key has a value that begins so? Also if there is none. */
+static bool list_has(const char *list, const char *key, const char *begins)
+{
+    const char *at = json_next(list, NULL);
+    for (; at != NULL; at = json_next(list, at)) {
+        const char *value = json_member(at, key);
+        if (value == NULL || strchr(begins, *value) == NULL) {
+            return false;
+        }
+    }
+    return list != NULL && *list == '[';
+}
+
+/* Does it say what a hoop says? Another version may say more. */
+static bool is_report(const char *text)
+{
+    const char *comms = json_member(text, "comms"), *streams = json_member(text, "streams");
+    return list_has(comms, "rank", "0123456789") && list_has(comms, "ranks", "0123456789") &&
+           list_has(comms, "state", "\"") && (streams == NULL || list_has(streams, "stream", "\""));
+}
+
 /* False: it is none, or has ended meanwhile. */
 static bool process_ask(struct process *process)
 {
+    bool something = false;
     const int fd = process_connect(process);
     if (fd < 0 && (errno == EPERM || errno == ECONNREFUSED)) {
         return false;
     }
     proc_line(process->pid, "comm", process->program, sizeof(process->program));
     if (!is_stopped(process->pid) && fd >= 0) {
-        process->text = answer_read(fd);
+        process->text = answer_read(fd, &something);
     }
-    process->state = process->text != NULL      ? PROCESS_ANSWERED
-                     : is_stopped(process->pid) ? PROCESS_STOPPED
-                                                : PROCESS_SILENT;
+    something |= process->text != NULL;
+    process->state = process->text != NULL && is_report(process->text) ? PROCESS_ANSWERED
+                     : something                                       ? PROCESS_UNREADABLE
+                     : is_stopped(process->pid)                        ? PROCESS_STOPPED
+                                                                       : PROCESS_SILENT;
     if (fd >= 0) {
         close(fd);
     }

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum process_state { PROCESS_ANSWERED, PROCESS_STOPPED, PROCESS_SILENT };
+enum process_state { PROCESS_ANSWERED, PROCESS_STOPPED, PROCESS_SILENT, PROCESS_UNREADABLE };
 
 struct process {
     char name[108]; /* of its socket */
@@ -12,7 +12,7 @@ struct process {
     unsigned uid;
     enum process_state state;
     char program[64];
-    char *text; /* one JSON object; NULL: no answer */
+    char *text; /* one JSON object, a report only of those that answered; NULL: none */
 };
 
 /* Sorted by pid. 0 or an errno; nothing is there then. */

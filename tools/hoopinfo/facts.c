@@ -123,20 +123,6 @@ void facts_add_json(struct facts *facts, const char *section, const char *json)
 
 /* ---- Printing ----------------------------------------------------------------------------- */
 
-static void print_quoted(const char *text)
-{
-    putchar('"');
-    for (; *text != 0; text++) {
-        const unsigned char c = (unsigned char)*text;
-        if (c < 0x20) {
-            printf("\\u%04x", c);
-        } else {
-            printf(c == '"' || c == '\\' ? "\\%c" : "%c", c);
-        }
-    }
-    putchar('"');
-}
-
 static void print_json(const struct facts *facts)
 {
     const char *section = "";
@@ -145,12 +131,12 @@ static void print_json(const struct facts *facts)
         const bool same = strcmp(fact->section, section) == 0;
         fputs(same ? ", " : i > 0 ? "},\n " : "{", stdout);
         if (!same) {
-            print_quoted(fact->section);
+            json_quote(fact->section, stdout);
             fputs(": {", stdout);
         }
-        print_quoted(fact->key);
+        json_quote(fact->key, stdout);
         fputs(": ", stdout);
-        print_quoted(fact->value);
+        json_quote(fact->value, stdout);
         section = fact->section;
     }
     puts(facts->count > 0 ? "}}" : "{}");

@@ -24,6 +24,7 @@ static const char *const state_texts[] = {
     [PROCESS_ANSWERED] = "has answered",
     [PROCESS_STOPPED] = "is stopped, by a signal or a debugger",
     [PROCESS_SILENT] = "does not answer: it ends, or another hoop",
+    [PROCESS_UNREADABLE] = "answers what this hoopinfo cannot read: another version of hoop?",
 };
 
 /* Walks over the comms of all that answered; begin with a zeroed one. */
@@ -32,7 +33,7 @@ static bool seat_next(const struct job *job, struct seat *seat)
     const struct process *last = job->processes + job->count;
     const struct process *process = seat->process != NULL ? seat->process : job->processes;
     for (; process != NULL && process < last; process++, seat->comm = NULL) {
-        if (process->text != NULL) {
+        if (process->state == PROCESS_ANSWERED) {
             seat->comm = json_next(json_member(process->text, "comms"), seat->comm);
             seat->process = process;
             if (seat->comm != NULL) {
@@ -234,6 +235,16 @@ static void print_streams(const struct process *process)
     }
 }
 
+static void print_left_out(const struct process *process)
+{
+    const long long comms = json_number(json_member(process->text, "left_out"), 0);
+    const long long streams = json_number(json_member(process->text, "streams_left_out"), 0);
+    if (comms > 0 || streams > 0) {
+        printf("%-8d %-15s and %lld more communicators, %lld more streams\n", process->pid,
+               process->program, comms, streams);
+    }
+}
+
 static void print_process(const struct job *job, const struct process *process)
 {
     char name[160], text[TEXT_BYTES], place[48];
@@ -249,11 +260,15 @@ static void print_process(const struct job *job, const struct process *process)
             comms++;
         }
     }
-    if (comms == 0) {
+    if (comms == 0 && json_number(json_member(process->text, "left_out"), 0) <= 0) {
         printf("%-8d %-15s %-16s %-9s %s\n", process->pid, process->program, "-", "-",
-               process->text != NULL ? "has no communicator" : state_texts[process->state]);
+               process->state == PROCESS_ANSWERED ? "has no communicator"
+                                                  : state_texts[process->state]);
     }
-    print_streams(process);
+    if (process->state == PROCESS_ANSWERED) {
+        print_streams(process);
+        print_left_out(process);
+    }
 }
 
 static void print_table(const struct job *job)
@@ -272,16 +287,14 @@ static void print_table(const struct job *job)
 
 static void print_json(const struct job *job)
 {
-    static const char *const states[] = {"answered", "stopped", "silent"};
+    static const char *const states[] = {"answered", "stopped", "silent", "unreadable"};
     fputs("{\"processes\": [", stdout);
     for (size_t i = 0; i < job->count; i++) {
         const struct process *process = &job->processes[i];
-        printf("%s\n {\"pid\": %d, \"uid\": %u, \"program\": \"", i > 0 ? "," : "", process->pid,
+        printf("%s\n {\"pid\": %d, \"uid\": %u, \"program\": ", i > 0 ? "," : "", process->pid,
                process->uid);
-        for (const char *at = process->program; *at != 0; at++) {
-            putchar(*at == '"' || *at == '\\' ? '?' : *at);
-        }
-        printf("\", \"state\": \"%s\", \"report\": ", states[process->state]);
+        json_quote(process->program, stdout);
+        printf(", \"state\": \"%s\", \"report\": ", states[process->state]);
         json_print(process->text != NULL ? process->text : "null", stdout);
         putchar('}');
     }

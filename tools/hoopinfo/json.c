@@ -97,26 +97,60 @@ static const char *json_scalar_end(const char *at)
     return *at == '"' ? json_string_end(at) : json_word_end(at);
 }
 
-/* Brackets are counted, not matched: what is well-formed ends where its first one closes. */
+/* Does this character close the innermost bracket? */
+static bool json_closes(const char *open, int depth, char c)
+{
+    return depth > 0 && c == (open[depth - 1] == '{' ? '}' : ']');
+}
+
+/* Behind all brackets that close here, at what comes next if any is still open. */
+static const char *json_close(const char *open, int *depth, const char *at)
+{
+    while (*depth > 0) {
+        at = json_skip_space(at);
+        if (!json_closes(open, *depth, *at)) {
+            return at;
+        }
+        at++;
+        (*depth)--;
+    }
+    return at;
+}
+
+const char *json_value(const char *key)
+{
+    const char *at = *key == '"' ? json_string_end(key) : NULL;
+    at = at != NULL ? json_skip_space(at) : NULL;
+    return at != NULL && *at == ':' ? json_skip_space(at + 1) : NULL;
+}
+
 const char *json_end(const char *value)
 {
-    const char *at = value;
+    char open[JSON_DEPTH];
     int depth = 0;
-    do {
-        at = json_skip_space(at);
-        if (*at == '{' || *at == '[') {
-            depth++;
-            at++;
-        } else if (*at == '}' || *at == ']') {
-            depth--;
-            at++;
-        } else if (depth > 0 && (*at == ',' || *at == ':')) {
-            at++;
-        } else {
-            at = *at != 0 ? json_scalar_end(at) : NULL;
+    bool fresh = false; /* the bracket has just been opened */
+    const char *at = json_skip_space(value);
+    for (;;) {
+        if (!fresh || !json_closes(open, depth, *at)) {
+            at = depth > 0 && open[depth - 1] == '{' ? json_value(at) : at;
+            fresh = at != NULL && depth < JSON_DEPTH && (*at == '{' || *at == '[');
+            if (fresh) {
+                open[depth++] = *at;
+                at = json_skip_space(at + 1);
+                continue;
+            }
+            at = at != NULL ? json_scalar_end(at) : NULL;
         }
-    } while (at != NULL && depth > 0 && depth <= JSON_DEPTH);
-    return depth == 0 ? at : NULL;
+        at = at != NULL ? json_close(open, &depth, at) : NULL;
+        if (at == NULL || depth == 0) {
+            return at;
+        }
+        if (*at != ',') {
+            return NULL;
+        }
+        at = json_skip_space(at + 1);
+        fresh = false;
+    }
 }
 
 const char *json_next(const char *container, const char *after)
@@ -134,13 +168,6 @@ const char *json_next(const char *container, const char *after)
     }
     at = json_skip_space(at + 1);
     return *at != '}' && *at != ']' && *at != 0 ? at : NULL;
-}
-
-const char *json_value(const char *key)
-{
-    const char *at = json_end(key);
-    at = at != NULL ? json_skip_space(at) : NULL;
-    return at != NULL && *at == ':' ? json_skip_space(at + 1) : NULL;
 }
 
 const char *json_member(const char *object, const char *key)
@@ -176,6 +203,25 @@ void json_print(const char *text, FILE *file)
             (void)fprintf(file, "\\u%04x", (unsigned char)*at);
         }
     }
+}
+
+void json_quote(const char *text, FILE *file)
+{
+    (void)putc('"', file);
+    for (const char *at = text; *at != 0;) {
+        const size_t bytes = json_char_bytes(at);
+        if (json_is_control(at)) {
+            at += (unsigned char)*at == 0xc2;
+            (void)fprintf(file, "\\u%04x", (unsigned char)*at++);
+        } else if (bytes == 0) {
+            (void)putc('?', file);
+            at++;
+        } else {
+            (void)fprintf(file, *at == '"' || *at == '\\' ? "\\%.*s" : "%.*s", (int)bytes, at);
+            at += bytes;
+        }
+    }
+    (void)putc('"', file);
 }
 
 char *json_text(const char *value, char *ret, size_t bytes)

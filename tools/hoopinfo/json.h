@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Behind the value; NULL: it is none. Strings, numbers and words are as JSON has them: no control
- * character below 0x20 stands in one, and all is UTF-8. */
+/* Behind the value; NULL: it is none, or deeper than hoop writes it. What is one is well-formed: no
+ * control character below 0x20 stands in it but as blank, and all is UTF-8. */
 const char *json_end(const char *value);
 
 /* The element of an array, or the key of an object, after this element or this key's value; NULL:
@@ -26,6 +26,8 @@ char *json_text(const char *value, char *ret, size_t bytes);
 /* What json_end() has seen the end of; control characters become \u007f and the like in a string,
  * spaces elsewhere. */
 void json_print(const char *text, FILE *file);
+/* Text of any kind as a JSON string; what is no UTF-8 as '?'. */
+void json_quote(const char *text, FILE *file);
 /* Of anything but a number: otherwise. */
 long long json_number(const char *value, long long otherwise);
 
