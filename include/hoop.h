@@ -687,7 +687,7 @@ HOOP_API hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes,
 /*
  * How a collective ("all_reduce", "broadcast", ... as in the functions' names; not alltoallv, which
  * has one way only) with these arguments on hoop_mem_alloc memory would be done, and which other
- * ways there are with the time that the cost model gives each; as above.
+ * ways there are with the time that the cost model gives each, and by which HOOP_PROFILE; as above.
  */
 HOOP_API hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
                                          hoop_datatype_t datatype, hoop_red_op_t op, char *buf,

@@ -1,6 +1,7 @@
 /* New comms: their options, and the functions that make them. */
 #include "api/group.h"
 #include "base/settings.h"
+#include "cost/profile.h"
 #include "inspect/report.h"
 #include "membership/serve.h"
 
@@ -120,6 +121,7 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
                                     struct hoop_comm_options *ret)
 {
     const struct hoop_settings *settings = hoop_settings();
+    uint64_t profile = 0;
     if (nranks < 1 || nranks > (int)HOOP_MAX_RANKS) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "nranks is %d, expected 1 to %u", nranks,
                           HOOP_MAX_RANKS);
@@ -129,7 +131,12 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
     }
     ret->n = (uint32_t)nranks;
     ret->rank = (uint32_t)rank;
+    const hoop_result_t result = hoop_profile_use(&profile);
+    if (result != HOOP_OK) {
+        return result;
+    }
     ret->agreed = hoop_settings_agreement(settings);
+    ret->agreed.profile = profile;
     ret->init_timeout_ms = settings->init_timeout_ms;
     ret->op_timeout_ms = settings->op_timeout_ms;
     ret->dead_after_ms = settings->dead_after_ms;

@@ -512,6 +512,11 @@ static void agreed_show(const struct agreed *of, uint64_t value, char ret[SETTIN
     }
 }
 
+static void agreed_show_profile(uint64_t digest, char ret[SETTINGS_WORD_BYTES])
+{
+    snprintf(ret, SETTINGS_WORD_BYTES, digest == 0 ? "unset" : "%016" PRIx64, digest);
+}
+
 bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_agreement *b,
                             struct hoop_difference *ret)
 {
@@ -524,6 +529,12 @@ bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_ag
             agreed_show(of, agreed_value(of, b), ret->b);
             return true;
         }
+    }
+    if (a->profile != b->profile) {
+        ret->name = "HOOP_PROFILE";
+        agreed_show_profile(a->profile, ret->a);
+        agreed_show_profile(b->profile, ret->b);
+        return true;
     }
     return false;
 }

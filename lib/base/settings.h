@@ -119,6 +119,9 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "power of this")                                                                        \
     NUMBER(ib_retry_cnt, "HOOP_IB_RETRY_CNT", 6, 0, 7,                                             \
            "how often, before the peer counts as out of reach; some devices take 7 for ever")      \
+    STRING(profile, "HOOP_PROFILE",                                                                \
+           "a file of hoopinfo --calibrate: what the cost model counts with in memory; the same "  \
+           "numbers on all ranks; unset: what is built in")                                        \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
            "ranks with different ones count as on different machines; unset: as they are")         \
     STRING(cuda, "HOOP_CUDA",                                                                      \
@@ -147,6 +150,7 @@ struct hoop_agreement {
 #define HOOP_AGREED(field, ...) uint64_t field;
     HOOP_SETTINGS_AGREED(HOOP_AGREED, HOOP_AGREED)
 #undef HOOP_AGREED
+    uint64_t profile; /* digest of what HOOP_PROFILE names (cost/profile.h); 0: nothing */
     /* not compared: does a rank see fewer CPUs than ranks? Once the comm is there: does any? */
     uint64_t oversubscribed;
     /* nor this: does a rank have no RDMA for other machines? Once the comm is there: does any? */

@@ -1,10 +1,12 @@
 /* hoop_info_json() and hoop_explain_json(): what can be seen from outside. */
+#include "cost/profile.h"
 #include "inspect/look.h"
 #include "memory/region.h"
 #include "net/interface.h"
 #include "transports/rdma.h"
 #include "transports/transport.h"
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,9 +113,23 @@ static void info_rdma(struct hoop_json *json)
     hoop_json_array_end(json);
 }
 
+/* What the cost model counts with: a file and the digest of its numbers; "": what is built in. */
+static void info_profile(struct hoop_json *json, uint64_t digest)
+{
+    char text[24] = "";
+    if (digest != 0) {
+        snprintf(text, sizeof(text), "%016" PRIx64, digest);
+    }
+    hoop_json_key(json, "profile");
+    hoop_json_string(json, digest != 0 ? hoop_settings()->profile : "");
+    hoop_json_key(json, "profile_digest");
+    hoop_json_string(json, text);
+}
+
 static void info_process(struct hoop_json *json)
 {
     struct hoop_region_stats stats;
+    uint64_t digest = 0;
     hoop_region_stats(&stats);
     hoop_json_key(json, "version");
     hoop_json_int(json, HOOP_VERSION_CODE);
@@ -131,6 +147,10 @@ static void info_process(struct hoop_json *json)
     hoop_json_uint(json, stats.imports);
     hoop_json_key(json, "import_bytes");
     hoop_json_uint(json, stats.import_bytes);
+    const bool usable = hoop_profile_use(&digest) == HOOP_OK;
+    info_profile(json, digest);
+    hoop_json_key(json, "profile_error");
+    hoop_json_string(json, usable ? "" : hoop_thread_error());
     (void)hoop_look_streams(json, SIZE_MAX);
     info_network(json);
     info_rdma(json);
@@ -246,7 +266,7 @@ hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t
     const struct hoop_signature signature = {
         .collective = which, .type = (uint32_t)datatype, .op = (uint32_t)op, .count = count};
     struct hoop_plan plan = {.collective = which};
-    uint64_t ns[HOOP_ALGO_COUNT] = {0};
+    uint64_t ns[HOOP_ALGO_COUNT] = {0}, profile = 0;
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
@@ -259,6 +279,7 @@ hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t
         /* nothing to plan with yet */
     } else if (!comm->over) {
         hoop_operation_explain(&comm->operation, &signature, &plan, ns);
+        profile = comm->agreed.profile;
     } else {
         checked = hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing");
     }
@@ -270,6 +291,7 @@ hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t
     hoop_json_init(&json, buf, bytes);
     hoop_json_object(&json);
     info_plan(&json, &plan);
+    info_profile(&json, profile);
     info_candidates(&json, ns);
     hoop_json_object_end(&json);
     return hoop_json_finish(&json, needed);

@@ -1,13 +1,14 @@
 /*
- * Plans: which algorithm an operation uses, with which parameters. The cost model (cost.c) over a
- * fixed list of candidates, the same on every rank and in every run, so that two runs agree; every
- * input of the choice is one that all ranks know to be equal (the signature, the settings agreed at
- * init, the announcements of all ranks).
+ * Plans: which algorithm an operation uses, with which parameters. The cost model (cost/cost.h)
+ * over a fixed list of candidates, the same on every rank and in every run, so that two runs agree;
+ * every input of the choice is one that all ranks know to be equal (the signature, the settings
+ * agreed at init, the announcements of all ranks).
  */
 #ifndef HOOP_PLAN_H
 #define HOOP_PLAN_H
 
 #include "algo/step.h"
+#include "cost/cost.h"
 #include "membership/membership.h"
 #include "transports/signature.h"
 
@@ -63,26 +64,5 @@ void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
 /* The same of sends and receives that run at once, of at most so many bytes one way. */
 uint64_t hoop_plan_transfer_cost(const struct hoop_agreement *agreed, bool over_links,
                                  uint64_t bytes);
-
-/*
- * The cost model: what an algorithm would take for a plan, from rounds, bytes and the constants of
- * a class of connections. Whole numbers only, so that all ranks and all builds agree.
- *
- *     time = rounds * latency + bytes sent / rate + bytes folded or copied / rate
- */
-enum hoop_cost_class {
-    HOOP_COST_MEMORY,         /* shared memory, a CPU for every rank */
-    HOOP_COST_OVERSUBSCRIBED, /* shared memory, ranks that outnumber CPUs */
-    HOOP_COST_LINKS,          /* links over TCP, or as if; so are all behind it */
-    HOOP_COST_LINKS_OVERSUBSCRIBED,
-    HOOP_COST_CLASSES
-};
-
-/* ns that plan->algo would take for the plan's collective, n and count. chunk_bytes: over links,
- * the largest chunk; for pairwise, of all lanes together. */
-uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uint64_t chunk_bytes);
-
-/* ns of a message over a link of this class; through memory it is copied twice. */
-uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes);
 
 #endif

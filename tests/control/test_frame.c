@@ -210,7 +210,7 @@ static void test_wrong_form(void **state)
         f.header.reserved = 0;
         f.header.version++;
         assert_int_equal(hoop_frame_check(&f, bytes, fds, &failure), HOOP_MISMATCH);
-        assert_non_null(strstr(failure.text, "version 5, this process speaks 4"));
+        assert_non_null(strstr(failure.text, "version 6, this process speaks 5"));
     }
     make(&f, HOOP_FRAME_GO);
     f.header.type = HOOP_FRAME_TYPE_COUNT;

@@ -208,6 +208,8 @@ static void test_settings(void **state)
          HOOP_TRANSPORT_TCP},
         {"HOOP_CHECK must be the same on all ranks: it is off on", FIELD(agreed.check),
          HOOP_CHECK_OFF},
+        {"HOOP_PROFILE must be the same on all ranks: it is 0000000000c0ffee on",
+         FIELD(agreed.profile), 0xc0ffee},
         {"the size of the shared memory must be the same on all ranks: it is 1 on",
          FIELD(segment_bytes), 1},
 #undef FIELD

@@ -1,16 +1,8 @@
-/* The cost model (see plan.h). */
-#include "operation/plan.h"
+/* See cost.h. */
+#include "cost/cost.h"
 
 #include <assert.h>
-
-/* Of a class, in ns; rates as ns for 1024 bytes. */
-struct cost_constants {
-    uint64_t sync;     /* one synchronisation of two ranks, or one message */
-    uint64_t sync_per; /* and for each rank more */
-    uint64_t message;  /* one more at the same time */
-    uint64_t moved;    /* a byte sent, or copied from or to memory that others have touched */
-    uint64_t folded;   /* a byte read to be folded */
-};
+#include <string.h>
 
 /*
  * Where they come from, 2-core AMD EPYC, plain memory, us:
@@ -26,16 +18,34 @@ struct cost_constants {
  * the same time wait together, but where ranks outnumber CPUs each of them is work that is waited
  * for: 48 KiB of 4 ranks on 2 CPUs took 1.3 to 1.7 times the CPU time of bruck (8 messages)
  * pairwise (24); over Soft-RoCE 0.6 to 0.9 times the time, in five pairs of runs of six.
+ *
+ * Written before a profile's first comm is born, read from then on.
  */
-static const struct cost_constants cost_table[HOOP_COST_CLASSES] = {
-    [HOOP_COST_MEMORY] = {.sync = 100, .sync_per = 20, .moved = 14, .folded = 14},
-    [HOOP_COST_OVERSUBSCRIBED] = {.sync = 1500, .sync_per = 2500, .moved = 14, .folded = 14},
+static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
+    [HOOP_COST_MEMORY] =
+        {.sync = 100, .sync_per = 20, .barrier = 100, .barrier_per = 20, .moved = 14, .folded = 14},
+    [HOOP_COST_OVERSUBSCRIBED] = {.sync = 1500,
+                                  .sync_per = 2500,
+                                  .barrier = 1500,
+                                  .barrier_per = 2500,
+                                  .moved = 14,
+                                  .folded = 14},
     [HOOP_COST_LINKS] = {.sync = 15000, .message = 5000, .moved = 680, .folded = 60},
     [HOOP_COST_LINKS_OVERSUBSCRIBED] = {.sync = 15000,
                                         .message = 15000,
                                         .moved = 680,
                                         .folded = 60},
 };
+
+void hoop_cost_get_memory(struct hoop_cost_constants ret[HOOP_COST_MEMORIES])
+{
+    memcpy(ret, cost_table, HOOP_COST_MEMORIES * sizeof(ret[0]));
+}
+
+void hoop_cost_set_memory(const struct hoop_cost_constants constants[HOOP_COST_MEMORIES])
+{
+    memcpy(cost_table, constants, HOOP_COST_MEMORIES * sizeof(constants[0]));
+}
 
 /* Rounds and bytes of one rank, the busiest. */
 struct cost_work {
@@ -157,11 +167,14 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
 uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uint64_t chunk_bytes)
 {
     assert(class < HOOP_COST_CLASSES && plan->n > 0);
-    const struct cost_constants *c = &cost_table[class];
+    const struct hoop_cost_constants *c = &cost_table[class];
     const uint64_t block = plan->count * plan->type_bytes;
     const struct cost_work work =
         class >= HOOP_COST_LINKS ? cost_links(plan, block, chunk_bytes) : cost_memory(plan, block);
-    const uint64_t sync = c->sync + c->sync_per * (plan->n > 2 ? plan->n - 2 : 0);
+    const bool barriers = class < HOOP_COST_LINKS && plan->algo != HOOP_ALGO_ONESHOT;
+    const uint64_t first = barriers ? c->barrier : c->sync;
+    const uint64_t per = barriers ? c->barrier_per : c->sync_per;
+    const uint64_t sync = first + per * (plan->n > 2 ? plan->n - 2 : 0);
     return work.syncs * sync + cost_messages(plan, block, chunk_bytes) * c->message +
            cost_rate(work.moved, c->moved) + cost_rate(work.folded, c->folded);
 }
@@ -169,6 +182,6 @@ uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uin
 uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes)
 {
     assert(class < HOOP_COST_CLASSES);
-    const struct cost_constants *c = &cost_table[class];
+    const struct hoop_cost_constants *c = &cost_table[class];
     return c->sync + cost_rate(bytes, c->moved) * (class >= HOOP_COST_LINKS ? 1 : 2);
 }

@@ -1,0 +1,272 @@
+/*
+ * Profiles: what is read, what is refused and how, and that the cost model's choice in memory
+ * follows their numbers, which that of links does not.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cost/profile.h"
+#include "operation/plan.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static const struct {
+    const char *key, *value;
+} lines[] = {
+    {"version", "1"},
+    {"machine", "host, a CPU = fast"},
+    {"date", "2026-11-22T12:00:00Z"},
+    {"hoop", "0.1.0"},
+    {"memory_sync_ns", "113"},
+    {"memory_sync_ns_per_rank", "0"},
+    {"memory_barrier_ns", "230"},
+    {"memory_barrier_ns_per_rank", "17"},
+    {"memory_moved_ns_per_kib", "3"},
+    {"memory_folded_ns_per_kib", "19"},
+    {"oversubscribed_sync_ns", "10000000"},
+    {"oversubscribed_sync_ns_per_rank", "2500"},
+    {"oversubscribed_barrier_ns", "7000"},
+    {"oversubscribed_barrier_ns_per_rank", "default"},
+    {"oversubscribed_moved_ns_per_kib", "10000"},
+    {"oversubscribed_folded_ns_per_kib", "default"},
+};
+#define LINES COUNT_OF(lines)
+
+/* All lines; line `other` has this value (NULL: it is left out). */
+static size_t write_lines(char text[4096], size_t other, const char *value)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < LINES; i++) {
+        const char *its = i == other ? value : lines[i].value;
+        if (its != NULL) {
+            at += (size_t)snprintf(text + at, 4096 - at, "%s = %s\n", lines[i].key, its);
+        }
+    }
+    return at;
+}
+
+static hoop_result_t parse(const char *text, size_t bytes, struct hoop_profile *ret)
+{
+    char copy[4096];
+    assert_true(bytes < sizeof(copy));
+    memcpy(copy, text, bytes);
+    return hoop_profile_parse("the file", copy, bytes, ret);
+}
+
+static void check_error(const char *what)
+{
+    if (strstr(hoop_thread_error(), what) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", hoop_thread_error(), what);
+    }
+}
+
+static void refuse(const char *text, size_t bytes, const char *what)
+{
+    struct hoop_profile profile = {.version = 77};
+    assert_int_equal(parse(text, bytes, &profile), HOOP_INVALID_USAGE);
+    assert_int_equal(profile.version, 77);
+    check_error("the file");
+    check_error(what);
+}
+
+static void test_right(void **state)
+{
+    (void)state;
+    struct hoop_cost_constants builtin[HOOP_COST_MEMORIES];
+    struct hoop_profile profile, again;
+    char text[4096], loose[4096];
+    const size_t bytes = write_lines(text, LINES, NULL);
+    hoop_cost_get_memory(builtin);
+    assert_int_equal(parse(text, bytes, &profile), HOOP_OK);
+    assert_int_equal(profile.memory[HOOP_COST_MEMORY].sync, 113);
+    assert_int_equal(profile.memory[HOOP_COST_MEMORY].sync_per, 0);
+    assert_int_equal(profile.memory[HOOP_COST_MEMORY].folded, 19);
+    assert_int_equal(profile.memory[HOOP_COST_OVERSUBSCRIBED].sync, 10000000);
+    assert_int_equal(profile.memory[HOOP_COST_OVERSUBSCRIBED].barrier_per,
+                     builtin[HOOP_COST_OVERSUBSCRIBED].barrier_per);
+    assert_int_equal(profile.memory[HOOP_COST_OVERSUBSCRIBED].folded,
+                     builtin[HOOP_COST_OVERSUBSCRIBED].folded);
+    /* the last first, blanks, comments, what other systems end lines with */
+    size_t at = (size_t)snprintf(loose, sizeof(loose), "# 1\n\n \t\r\n  # version = 2\n");
+    for (size_t i = LINES; i-- > 0;) {
+        at += (size_t)snprintf(loose + at, sizeof(loose) - at, "\t%s=%s  \r\n", lines[i].key,
+                               lines[i].value);
+    }
+    assert_int_equal(parse(loose, at, &again), HOOP_OK);
+    assert_memory_equal(&again, &profile, sizeof(profile));
+}
+
+static void test_every_value(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "-5",
+        "-1e-3",
+        "nan",
+        "inf",
+        "1e300",
+        "1.5",
+        "0x10",
+        "12 3",
+        "1,5",
+        "10000001",
+        "Default",
+        "1\0332",
+        "1e3",
+        "18446744073709551617",
+        "99999999999999999999999999999999999999999999999999999999999999999999999999999999"};
+    for (size_t i = 4; i < LINES; i++) {
+        for (size_t j = 0; j < COUNT_OF(bad); j++) {
+            char text[4096], what[128], place[64];
+            const size_t bytes = write_lines(text, i, bad[j]);
+            (void)snprintf(what, sizeof(what), "%s is \"%.10s", lines[i].key,
+                           strchr(bad[j], '\033') != NULL ? "1 2\"" : bad[j]);
+            (void)snprintf(place, sizeof(place), "line %zu: ", i + 1);
+            refuse(text, bytes, what);
+            check_error(place);
+            check_error(", expected default or a whole number from ");
+        }
+    }
+}
+
+static void test_zeros(void **state)
+{
+    (void)state;
+    for (size_t i = 4; i < LINES; i++) {
+        char text[4096];
+        struct hoop_profile profile;
+        const size_t bytes = write_lines(text, i, "0");
+        if (strstr(lines[i].key, "_per_rank") != NULL) {
+            assert_int_equal(parse(text, bytes, &profile), HOOP_OK);
+        } else {
+            refuse(text, bytes, "is \"0\", expected default or a whole number from 1 to ");
+        }
+    }
+}
+
+static void test_other_versions(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"2", "0", "", "one", "default", "1.0"};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        char text[4096];
+        refuse(text, write_lines(text, 0, bad[i]), "line 1: version is \"");
+        check_error("expected 1, which this hoop reads");
+    }
+}
+
+/* At every byte: what is left is refused. */
+static void test_cut_off(void **state)
+{
+    (void)state;
+    char text[4096];
+    const size_t bytes = write_lines(text, LINES, NULL);
+    for (size_t length = 0; length < bytes; length++) {
+        refuse(text, length, "it may be cut off");
+    }
+    for (size_t i = 0; i < LINES; i++) {
+        char what[128];
+        (void)snprintf(what, sizeof(what), "expected %s, too", lines[i].key);
+        refuse(text, write_lines(text, i, NULL), what);
+    }
+}
+
+static void test_other_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *what;
+        size_t bytes; /* 0: all of it */
+    } cases[] = {
+        {"nonsense\n", "line 1: \"nonsense\", expected key = value", 0},
+        {"\x1b[31m=\n", "line 1: \"[31m\" is no key of a profile", 0},
+        {"#\nsync = 5\n", "line 2: \"sync\" is no key of a profile", 0},
+        {" = 5\n", "line 1: \"\" is no key of a profile", 0},
+        {"hoop = 1\nhoop = 1\n", "line 2: hoop stands there a second time", 0},
+        {"#\0\n", "line 1 holds a byte of zero", 3},
+        {"{\"version\": 1}\n", "expected key = value", 0},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        refuse(cases[i].text, cases[i].bytes > 0 ? cases[i].bytes : strlen(cases[i].text),
+               cases[i].what);
+    }
+}
+
+/* Of the numbers, and of nothing else. */
+static void test_digest(void **state)
+{
+    (void)state;
+    char text[4096];
+    struct hoop_profile profile, other;
+    assert_int_equal(parse(text, write_lines(text, LINES, NULL), &profile), HOOP_OK);
+    const uint64_t digest = hoop_profile_digest(&profile);
+    assert_true(digest != 0);
+    for (size_t i = 1; i < LINES; i++) {
+        assert_int_equal(parse(text, write_lines(text, i, "4"), &other), HOOP_OK);
+        assert_int_equal(hoop_profile_digest(&other) == digest, i < 4);
+    }
+}
+
+static uint64_t oneshot_most(uint32_t n, bool oversubscribed)
+{
+    const struct hoop_agreement agreed = {.oneshot_bytes = 65536,
+                                          .chunk_bytes = 131072,
+                                          .lanes = 2,
+                                          .oversubscribed = oversubscribed};
+    return hoop_plan_oneshot_most(&agreed, n, HOOP_COLL_ALL_REDUCE);
+}
+
+static uint64_t links_cost(void)
+{
+    const struct hoop_plan plan = {.collective = HOOP_COLL_ALL_REDUCE,
+                                   .algo = HOOP_ALGO_RING,
+                                   .n = 4,
+                                   .type_bytes = 4,
+                                   .count = 1000};
+    return hoop_cost(HOOP_COST_LINKS, &plan, 131072);
+}
+
+/* Where oneshot costs as much as slab: sync + (moved + n folded) S = 3 barrier + (3 moved + folded)
+ * S. */
+static void test_choice(void **state)
+{
+    (void)state;
+    struct hoop_cost_constants builtin[HOOP_COST_MEMORIES], mine[HOOP_COST_MEMORIES];
+    hoop_cost_get_memory(builtin);
+    const uint64_t before[] = {oneshot_most(2, false), oneshot_most(4, true), links_cost()};
+    assert_int_equal(before[0], 65536);
+    memcpy(mine, builtin, sizeof(mine));
+    mine[HOOP_COST_MEMORY] = (struct hoop_cost_constants){
+        .sync = 1000, .barrier = 2000, .moved = 10, .folded = 520}; /* 5000 = 500 KiB S */
+    hoop_cost_set_memory(mine);
+    assert_in_range(oneshot_most(2, false), 10 * 1024 - 8, 10 * 1024 + 8);
+    assert_int_equal(oneshot_most(4, true), before[1]);
+    mine[HOOP_COST_OVERSUBSCRIBED] =
+        (struct hoop_cost_constants){.sync = 4000, .barrier = 3000, .moved = 50, .folded = 200};
+    hoop_cost_set_memory(mine);
+    assert_in_range(oneshot_most(4, true), 10 * 1024 - 8, 10 * 1024 + 8); /* 5000 = 500 S */
+    assert_int_equal(links_cost(), before[2]);
+    hoop_cost_set_memory(builtin);
+    assert_int_equal(oneshot_most(2, false), before[0]);
+    assert_int_equal(oneshot_most(4, true), before[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_right),   cmocka_unit_test(test_every_value),
+        cmocka_unit_test(test_zeros),   cmocka_unit_test(test_other_versions),
+        cmocka_unit_test(test_cut_off), cmocka_unit_test(test_other_lines),
+        cmocka_unit_test(test_digest),  cmocka_unit_test(test_choice),
+    };
+    return cmocka_run_group_tests_name("profile", tests, NULL, NULL);
+}
