@@ -57,8 +57,17 @@ says err '0: expected a number of ranks from 1 to 512'
 run 2 "$hoopinfo" --bytes 12Q
 says err '12Q: expected a number'
 run 2 "$hoopinfo" please
-run 2 "$hoopinfo" --test --json
-says err '\-\-json \-\-test: expected'
+run 2 "$hoopinfo" --test --job
+says err '\-\-test \-\-job: expected one of them'
+run 2 "$hoopinfo" --job --bytes 4K
+says err '\-\-bytes 4K: expected --explain beside it'
+run 2 "$hoopinfo" --ranks 3 --settings
+says err '\-\-ranks 3: expected --explain or --test beside it'
+run 0 "$hoopinfo" --json --help
+says out '^ +\-\-calibrate'
+run 0 "$hoopinfo" --version --json
+python3 -c 'import json, sys
+assert json.load(sys.stdin)["hoop"]["version"].count(".") == 2' <"$work/out" || failed=1
 run 0 env HOOP_LANES=3 "$hoopinfo" --settings --json
 python3 -c 'import json, sys
 lanes = json.load(sys.stdin)["HOOP_LANES"]
@@ -158,7 +167,32 @@ stranger "{\"version\":\r[-0.5e+3,0,true,false,null],\"comms\":[{$comm,\"failure
 run 0 "$hoopinfo" --test --ranks 3
 [ "$(grep -c ' right ' "$work/out")" = 18 ] || { cat "$work/out"; failed=1; }
 says out 'hoop works here\.'
+
+# report CODE WORKS JOBS: of --test --json, and what it must say
+report() {
+    python3 - "$work/out" "$@" <<'END' || { failed=1; cat "$work/out"; }
+import json, sys
+said, code, works, jobs = json.load(open(sys.argv[1])), sys.argv[2], sys.argv[3], sys.argv[4:]
+assert [job["transport"] for job in said["jobs"]] == jobs, said
+assert said["works"] is (works == "works") and ("NOT" in said["verdict"]) != said["works"], said
+for job in said["jobs"]:
+    ran, rows = job["error"] == "", job["operations"]
+    assert job["ranks"] == 2 and job["works"] is (ran and all(row["right"] for row in rows)), job
+    assert (job["wrong_elements"] > 0) == (code == "7"), job
+    assert not ran or len(rows) == 9 and all(row["us_8_bytes"] > 0 < row["gb_per_s_1_mib"]
+                                             for row in rows), job
+END
+}
+run 0 "$hoopinfo" --test --ranks 2 --json
+report 0 works auto tcp
+run 0 hooprun -n 2 "$hoopinfo" --json --test
+report 0 works auto
+run 1 env HOOP_TRANSPORT=rdma HOOP_IB_HCA=none "$hoopinfo" --test --ranks 2 --json
+report 1 fails rdma
+says err 'RDMA'
 export HOOP_TRANSPORT=auto
+run 7 env HOOP_ALGO=ring HOOP_TEST_FAULT=flip:3 "$faulty" --test --ranks 2 --json
+report 7 fails auto
 run 0 taskset -c 0 "$hoopinfo" --test --ranks 2
 run 0 sh -c "ulimit -n 64; '$hoopinfo' --test --ranks 3"
 run 1 sh -c "ulimit -n 12; '$hoopinfo' --test --ranks 3"

@@ -4,16 +4,13 @@
  */
 #include "hoopinfo/check.h"
 #include "hoop.h"
-#include <errno.h>
-#include <libgen.h>
-#include <spawn.h>
+#include "hoopinfo/json.h"
+#include "hoopinfo/ranks.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #define AWKWARD 1003u /* elements: no multiple of any number of ranks but 17 and 59 */
 #define SMALL 2u      /* 8 bytes */
@@ -21,12 +18,13 @@
 #define SMALL_TURNS 200u
 #define LARGE_TURNS 10u
 
-extern char **environ;
-
 struct check {
     hoop_comm_t comm;
     int rank, n;
+    bool json;
     float *in, *out; /* n * LARGE elements each */
+    unsigned rows;   /* that were printed */
+    char error[512]; /* why the check could not go on */
 };
 
 /* What block b of rank r's output is made of. */
@@ -173,8 +171,55 @@ static hoop_result_t check_time(const struct check *c, const struct check_row *r
     return result;
 }
 
+/* ---- Printing ------------------------------------------------------------------------------- */
+
+static void print_head(const struct check *c)
+{
+    const char *set = getenv("HOOP_TRANSPORT");
+    const char *transport = set != NULL && *set != 0 ? set : "auto";
+    if (c->json) {
+        fputs("{\"transport\": ", stdout);
+        json_quote(transport, stdout);
+        printf(", \"ranks\": %d, \"operations\": [", c->n);
+    } else {
+        printf("%d ranks, HOOP_TRANSPORT=%s\n  %-16s %5s %13s %15s\n", c->n, transport, "", "",
+               "8 bytes", "1 MiB a block");
+    }
+}
+
+/* Seconds of 8 bytes and of LARGE. */
+static void print_row(struct check *c, const struct check_row *row, bool right, double small,
+                      double large)
+{
+    const double us = small * 1e6;
+    const double gbps = (double)(LARGE * sizeof(float)) / large * 1e-9;
+    if (c->json) {
+        printf("%s\n  {\"name\": \"%s\", \"right\": %s, \"us_8_bytes\": %.3f, "
+               "\"gb_per_s_1_mib\": %.3f}",
+               c->rows > 0 ? "," : "", row->name, right ? "true" : "false", us, gbps);
+    } else {
+        printf("  %-16s %s %10.2f us %10.3f GB/s\n", row->name, right ? "right" : "WRONG", us,
+               gbps);
+    }
+    c->rows++;
+}
+
+static void print_end(const struct check *c, uint64_t wrong)
+{
+    if (c->json) {
+        printf("],\n  \"wrong_elements\": %llu, \"error\": ", (unsigned long long)wrong);
+        json_quote(c->error, stdout);
+        printf(", \"works\": %s}", wrong == 0 && c->error[0] == 0 ? "true" : "false");
+    } else if (c->error[0] == 0) {
+        printf(wrong == 0 ? "  All of it is right.\n" : "  %llu elements are WRONG.\n",
+               (unsigned long long)wrong);
+    }
+}
+
+/* ---- Ranks ---------------------------------------------------------------------------------- */
+
 /* Adds to *wrong what was, on all ranks together. */
-static hoop_result_t check_row(const struct check *c, const struct check_row *row, uint64_t *wrong)
+static hoop_result_t check_row(struct check *c, const struct check_row *row, uint64_t *wrong)
 {
     static const size_t counts[] = {0, 1, AWKWARD, LARGE};
     uint64_t found = 0;
@@ -192,105 +237,116 @@ static hoop_result_t check_row(const struct check *c, const struct check_row *ro
     result = result == HOOP_OK ? check_time(c, row, SMALL, SMALL_TURNS, &small) : result;
     result = result == HOOP_OK ? check_time(c, row, LARGE, LARGE_TURNS, &large) : result;
     if (result == HOOP_OK && c->rank == 0) {
-        printf("  %-16s %s %10.2f us %10.3f GB/s\n", row->name, found == 0 ? "right" : "WRONG",
-               small * 1e6, (double)(LARGE * sizeof(float)) / large * 1e-9);
+        print_row(c, row, found == 0, small, large);
     }
     *wrong += found;
     return result;
 }
 
-static int check_failed(const struct check *c, const char *what, hoop_result_t result)
+static int check_failed(struct check *c, const char *what, hoop_result_t result)
 {
-    fprintf(stderr, "hoopinfo: rank %d: %s: %s: %s\n", c->rank, what, hoop_get_error_string(result),
-            hoop_get_last_error(c->comm));
+    (void)snprintf(c->error, sizeof(c->error), "rank %d: %s: %s: %s", c->rank, what,
+                   hoop_get_error_string(result), hoop_get_last_error(c->comm));
+    fprintf(stderr, "hoopinfo: %s\n", c->error);
     return 1;
+}
+
+static hoop_result_t check_buffers(struct check *c)
+{
+    const size_t bytes = (size_t)c->n * LARGE * sizeof(float);
+    hoop_result_t result = hoop_mem_alloc((void **)&c->in, bytes, HOOP_MEM_HOST);
+    result = result == HOOP_OK ? hoop_mem_alloc((void **)&c->out, bytes, HOOP_MEM_HOST) : result;
+    for (size_t j = 0; result == HOOP_OK && j < (size_t)c->n * LARGE; j++) {
+        c->in[j] = (float)((size_t)(c->rank + 1) * (j % 13));
+    }
+    return result;
 }
 
 /* All of the table; an exit code. */
 static int check_rank(struct check *c)
 {
-    const size_t bytes = (size_t)c->n * LARGE * sizeof(float);
-    hoop_result_t result = hoop_mem_alloc((void **)&c->in, bytes, HOOP_MEM_HOST);
-    result = result == HOOP_OK ? hoop_mem_alloc((void **)&c->out, bytes, HOOP_MEM_HOST) : result;
-    if (result != HOOP_OK) {
-        return check_failed(c, "memory", result);
-    }
-    for (size_t j = 0; j < (size_t)c->n * LARGE; j++) {
-        c->in[j] = (float)((size_t)(c->rank + 1) * (j % 13));
-    }
-    const char *transport = getenv("HOOP_TRANSPORT");
-    if (c->rank == 0) {
-        printf("%d ranks, HOOP_TRANSPORT=%s\n  %-16s %5s %13s %15s\n", c->n,
-               transport != NULL && *transport != 0 ? transport : "auto", "", "", "8 bytes",
-               "1 MiB a block");
-    }
     uint64_t wrong = 0;
-    for (size_t i = 0; i < CHECK_ROWS; i++) {
-        result = check_row(c, &check_rows[i], &wrong);
-        if (result != HOOP_OK) {
-            return check_failed(c, check_rows[i].name, result);
-        }
-    }
+    const char *what = "memory";
+    hoop_result_t result = check_buffers(c);
     if (c->rank == 0) {
-        printf(wrong == 0 ? "  All of it is right.\n" : "  %llu elements are WRONG.\n",
-               (unsigned long long)wrong);
+        print_head(c);
+    }
+    for (size_t i = 0; result == HOOP_OK && i < CHECK_ROWS; i++) {
+        what = check_rows[i].name;
+        result = check_row(c, &check_rows[i], &wrong);
+    }
+    const int failed = result != HOOP_OK ? check_failed(c, what, result) : 0;
+    if (c->rank == 0) {
+        print_end(c, wrong);
         (void)fflush(stdout);
     }
-    (void)hoop_barrier(c->comm, NULL); /* who ends with 7 has the others ended */
-    return wrong == 0 ? 0 : 7;
+    if (failed == 0) {
+        (void)hoop_barrier(c->comm, NULL); /* who ends with 7 has the others ended */
+    }
+    return failed != 0 ? failed : wrong == 0 ? 0 : 7;
 }
 
-/* A job of its own: hooprun, which lies beside this program or on the path, runs this program. */
-static int check_job(int ranks, const char *transport)
+/* ---- Jobs of its own ------------------------------------------------------------------------ */
+
+/* The job's report, or what there is in its place. */
+static void print_report(const char *report, const char *transport, int ranks, int code)
 {
-    char self[4096] = "";
-    char beside[4200] = "";
-    char number[16];
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    snprintf(number, sizeof(number), "%d", ranks);
-    if (length > 0) {
-        char folder[4096];
-        snprintf(folder, sizeof(folder), "%s", self);
-        snprintf(beside, sizeof(beside), "%s/hooprun", dirname(folder));
+    const char *end = report != NULL && *report == '{' ? json_end(report) : NULL;
+    if (end != NULL && *end == 0) {
+        fputs(report, stdout);
+        return;
     }
-    char hooprun[] = "hooprun";
-    char option_n[] = "-n";
-    char option_rank[] = "--test-rank";
-    char *const arguments[] = {hooprun, option_n, number, self, option_rank, NULL};
-    pid_t pid = 0;
-    int status = 0;
-    setenv("HOOP_TRANSPORT", transport, 1);
-    int err = access(beside, X_OK) == 0
-                  ? posix_spawn(&pid, beside, NULL, NULL, arguments, environ)
-                  : posix_spawnp(&pid, hooprun, NULL, NULL, arguments, environ);
-    while (err == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (err != 0) {
-        fprintf(stderr, "hoopinfo: cannot start hooprun: %s\n", strerror(err));
-        return 1;
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    fputs("{\"transport\": ", stdout);
+    json_quote(transport, stdout);
+    printf(", \"ranks\": %d, \"operations\": [], \"wrong_elements\": 0,\n  \"error\": \"the ranks "
+           "ended with code %d and no report: standard error says why\", \"works\": false}",
+           ranks, code);
 }
 
-static int check_jobs(int ranks)
+static int check_job(int ranks, const char *transport, bool json)
+{
+    const struct ranks job = {
+        .count = ranks, .transport = transport, .options = {"--test-rank", json ? "--json" : NULL}};
+    char *report = NULL;
+    const int code = ranks_run(&job, json ? &report : NULL);
+    if (json) {
+        print_report(report, transport, ranks, code);
+    }
+    free(report);
+    return code;
+}
+
+static void print_verdict(int first, int last, bool json)
+{
+    const char *verdict = first == 0 && last == 0 ? "hoop works here."
+                          : first == 0 ? "hoop works here, on this machine alone: over TCP it does "
+                                         "NOT, see above."
+                                       : "hoop does NOT work here, see above.";
+    if (json) {
+        printf("],\n \"verdict\": \"%s\", \"works\": %s}\n", verdict,
+               first == 0 && last == 0 ? "true" : "false");
+    } else {
+        puts(verdict);
+    }
+}
+
+static int check_jobs(int ranks, bool json)
 {
     const char *chosen = getenv("HOOP_TRANSPORT");
     const bool all = chosen == NULL || *chosen == 0;
-    const int first = check_job(ranks, all ? "auto" : chosen);
-    const int tcp = all ? check_job(ranks, "tcp") : first;
-    if (first == 0 && tcp == 0) {
-        puts("hoop works here.");
-    } else if (first == 0) {
-        puts("hoop works here, on this machine alone: over TCP it does NOT, see above.");
-    } else {
-        puts("hoop does NOT work here, see above.");
+    const int first = check_job(ranks, all ? "auto" : chosen, json);
+    int last = first;
+    if (all) {
+        fputs(json ? ",\n " : "", stdout);
+        last = check_job(ranks, "tcp", json);
     }
-    return first != 0 ? first : tcp;
+    print_verdict(first, last, json);
+    return first != 0 ? first : last;
 }
 
-int check_run(int ranks, bool alone)
+int check_run(int ranks, bool alone, bool json)
 {
-    struct check check = {.comm = HOOP_COMM_NULL, .n = 1};
+    struct check check = {.comm = HOOP_COMM_NULL, .n = 1, .json = json};
     const hoop_result_t result = hoop_comm_init_env(&check.comm, NULL);
     if (result != HOOP_OK) {
         return check_failed(&check, "the ranks do not find each other", result);
@@ -299,11 +355,18 @@ int check_run(int ranks, bool alone)
     (void)hoop_comm_count(check.comm, &check.n);
     (void)hoop_comm_user_rank(check.comm, &check.rank);
     const bool job = alone || check.n > 1;
+    const bool whole = json && !alone && check.rank == 0; /* nobody puts a frame around it */
+    if (whole) {
+        fputs("{\"jobs\": [\n ", stdout);
+    }
     if (job) {
         code = check_rank(&check);
         (void)hoop_mem_free(check.in);
         (void)hoop_mem_free(check.out);
     }
     (void)(code == 1 ? hoop_comm_abort : hoop_comm_destroy)(check.comm);
-    return job ? code : check_jobs(ranks);
+    if (whole && job) {
+        print_verdict(code, code, json);
+    }
+    return job ? code : check_jobs(ranks, json);
 }

@@ -8,7 +8,15 @@
 
 #include <stdbool.h>
 
-/* ranks: of the jobs of its own. alone: a rank of such a job, whatever its size. An exit code. */
-int check_run(int ranks, bool alone);
+/*
+ * ranks: of the jobs of its own. alone: a rank of such a job, whatever its size. An exit code.
+ * json: rank 0 prints
+ *
+ *      {"jobs": [{"transport", "ranks", "operations": [{"name", "right", "us_8_bytes",
+ *       "gb_per_s_1_mib"}], "wrong_elements", "error", "works"}], "verdict", "works"}
+ *
+ * and of a job of its own the element of "jobs" alone.
+ */
+int check_run(int ranks, bool alone, bool json);
 
 #endif

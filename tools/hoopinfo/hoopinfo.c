@@ -3,6 +3,7 @@
  * whether it works there. A client of the public header alone.
  */
 #include "hoop.h"
+#include "hoopinfo/calibrate.h"
 #include "hoopinfo/check.h"
 #include "hoopinfo/explain.h"
 #include "hoopinfo/job.h"
@@ -18,8 +19,9 @@
 
 static const char usage_text[] =
     "usage: hoopinfo [--json]                            what hoop is and finds here\n"
-    "       hoopinfo --settings [--json] | --version\n"
-    "       hoopinfo --test [--ranks N]                  does it work here?\n"
+    "       hoopinfo --settings [--json] | --version [--json]\n"
+    "       hoopinfo --test [--ranks N] [--json]         does it work here?\n"
+    "       hoopinfo --calibrate FILE [--json]           how fast is memory here?\n"
     "       hoopinfo --job [--json]                      who waits for whom?\n"
     "       hoopinfo --explain COLLECTIVE [--bytes B] [--ranks N] [--json]\n"
     "\n"
@@ -28,6 +30,9 @@ static const char usage_text[] =
     "  --settings   every HOOP_* variable: what is in force, and why\n"
     "  --test       every collective between N ranks (default 4), right or not and how fast, over\n"
     "               every transport; under a launcher: between the ranks of that job\n"
+    "  --calibrate  measures what the cost model counts with in shared memory, in up to 30 s, and\n"
+    "               writes it to FILE, for jobs whose HOOP_PROFILE names that; nothing else reads "
+    "it\n"
     "  --job        the processes of this user on this machine that use hoop, their comms, the\n"
     "               operation each waits in, for whom and how long, and who keeps the others "
     "waiting\n"
@@ -35,18 +40,26 @@ static const char usage_text[] =
     "ranks\n"
     "               of this machine is done, and what the alternatives would take\n"
     "  --bytes B    K, M and G are binary\n"
-    "  --json       the same as one JSON object\n"
+    "  --json       the same as one JSON object: of sections of texts; of --job {\"processes\":\n"
+    "               [{\"pid\", \"uid\", \"program\", \"state\", \"report\"}]}; of --test "
+    "{\"jobs\":\n"
+    "               [{\"transport\", \"ranks\", \"operations\": [{\"name\", \"right\", "
+    "\"us_8_bytes\",\n"
+    "               \"gb_per_s_1_mib\"}], \"wrong_elements\", \"error\", \"works\"}], \"verdict\", "
+    "\"works\"}\n"
     "  --version    the version of the library in use\n"
     "  -h, --help   show this\n"
     "\n"
     "Exit code: 0; 1 it does not work or could not be found out; 7 wrong results; 2 wrong "
     "options.\n";
 
-enum request { SHOW, SETTINGS, VERSION, TEST, EXPLAIN, JOB };
+enum request { SHOW, SETTINGS, VERSION, TEST, EXPLAIN, JOB, CALIBRATE, CALIBRATE_RANK, HELP };
 
 struct options {
     enum request request;
-    const char *collective;
+    const char *asked; /* the option that asked for it; NULL: none did */
+    const char *given_bytes, *given_ranks;
+    const char *collective, *file;
     size_t bytes;
     int ranks;
     bool json, alone;
@@ -92,14 +105,18 @@ static void settings_add_all(struct facts *facts)
     }
 }
 
-static int version_print(void)
+static void version_write(char *ret, size_t bytes)
 {
     int version = 0;
-    const hoop_result_t result = hoop_get_version(&version);
-    if (result != HOOP_OK) {
-        return failed("version", result);
-    }
-    printf("hoop %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+    (void)hoop_get_version(&version);
+    (void)snprintf(ret, bytes, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+static int version_print(void)
+{
+    char version[32];
+    version_write(version, sizeof(version));
+    printf("hoop %s\n", version);
     return 0;
 }
 
@@ -139,12 +156,18 @@ static void settings_add(struct facts *facts)
 
 static int page_print(const struct options *options)
 {
+    char version[32];
     struct facts *facts = facts_create();
     int code = facts != NULL ? 0 : failed("facts", HOOP_OUT_OF_MEMORY);
     if (code == 0 && options->request == EXPLAIN) {
         code = explain_add(facts, options->collective, options->bytes, options->ranks);
+    } else if (code == 0 && options->request == CALIBRATE) {
+        code = calibrate_run(options->file, facts);
     } else if (code == 0 && options->request == SETTINGS) {
         settings_add_all(facts);
+    } else if (code == 0 && options->request == VERSION) {
+        version_write(version, sizeof(version));
+        facts_add(facts, "hoop", "version", "%s", version);
     } else if (code == 0) {
         code = library_add(facts);
         machine_add(facts);
@@ -185,33 +208,47 @@ static bool wrong(const char *option, const char *value, const char *expected)
     return false;
 }
 
+/* What hoopinfo is to do: one thing. */
+static bool request_take(struct options *options, const char *option, enum request request)
+{
+    if (options->asked != NULL && options->request != request) {
+        return wrong(options->asked, option, "one of them");
+    }
+    options->asked = option;
+    options->request = request;
+    return true;
+}
+
 static bool option_take(struct options *options, int option)
 {
     switch (option) {
     case 's':
-        options->request = SETTINGS;
-        return true;
+        return request_take(options, "--settings", SETTINGS);
     case 'v':
-        options->request = VERSION;
-        return true;
+        return request_take(options, "--version", VERSION);
     case 'T':
         options->alone = true;
-        options->request = TEST;
-        return true;
+        return request_take(options, "--test-rank", TEST);
     case 't':
-        options->request = TEST;
-        return true;
+        return request_take(options, "--test", TEST);
     case 'J':
-        options->request = JOB;
-        return true;
+        return request_take(options, "--job", JOB);
+    case 'h':
+        return request_take(options, "--help", HELP);
+    case 'C':
+        return request_take(options, "--calibrate-rank", CALIBRATE_RANK);
+    case 'c':
+        options->file = optarg;
+        return request_take(options, "--calibrate", CALIBRATE);
     case 'e':
-        options->request = EXPLAIN;
         options->collective = optarg;
-        return true;
+        return request_take(options, "--explain", EXPLAIN);
     case 'b':
+        options->given_bytes = optarg;
         return bytes_parse(optarg, &options->bytes) ||
                wrong("--bytes", optarg, "a number such as 4096 or 64M");
     case 'n':
+        options->given_ranks = optarg;
         return ranks_parse(optarg, &options->ranks) ||
                wrong("--ranks", optarg, "a number of ranks from 1 to 512");
     case 'j':
@@ -225,54 +262,66 @@ static bool option_take(struct options *options, int option)
 static bool options_parse(int argc, char **argv, struct options *options)
 {
     static const struct option table[] = {
-        {"settings", no_argument, NULL, 's'},      {"version", no_argument, NULL, 'v'},
-        {"test", no_argument, NULL, 't'},          {"test-rank", no_argument, NULL, 'T'},
-        {"explain", required_argument, NULL, 'e'}, {"job", no_argument, NULL, 'J'},
-        {"bytes", required_argument, NULL, 'b'},   {"ranks", required_argument, NULL, 'n'},
-        {"json", no_argument, NULL, 'j'},          {NULL, 0, NULL, 0},
+        {"settings", no_argument, NULL, 's'},
+        {"version", no_argument, NULL, 'v'},
+        {"test", no_argument, NULL, 't'},
+        {"test-rank", no_argument, NULL, 'T'},
+        {"explain", required_argument, NULL, 'e'},
+        {"job", no_argument, NULL, 'J'},
+        {"calibrate", required_argument, NULL, 'c'},
+        {"calibrate-rank", no_argument, NULL, 'C'},
+        {"bytes", required_argument, NULL, 'b'},
+        {"ranks", required_argument, NULL, 'n'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     int option = 0;
-    while ((option = getopt_long(argc, argv, "n:", table, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "hn:", table, NULL)) != -1) {
         if (!option_take(options, option)) {
             return false;
         }
     }
-    if (options->json && (options->request == TEST || options->request == VERSION)) {
-        return wrong("--json", options->request == TEST ? "--test" : "--version",
-                     "no option, --settings, --explain or --job beside it");
+    if (options->given_bytes != NULL && options->request != EXPLAIN) {
+        return wrong("--bytes", options->given_bytes, "--explain beside it");
+    }
+    if (options->given_ranks != NULL && options->request != EXPLAIN && options->request != TEST) {
+        return wrong("--ranks", options->given_ranks, "--explain or --test beside it");
     }
     return optind == argc || wrong("argument", argv[optind], "options only; see --help");
+}
+
+static int run(const struct options *options)
+{
+    switch (options->request) {
+    case HELP:
+        return fputs(usage_text, stdout) < 0;
+    case TEST:
+        return check_run(options->ranks, options->alone, options->json);
+    case JOB:
+        return job_print(options->json);
+    case CALIBRATE_RANK:
+        return calibrate_rank();
+    case SETTINGS:
+        return options->json ? page_print(options) : settings_print();
+    case VERSION:
+        return options->json ? page_print(options) : version_print();
+    case SHOW:
+    case EXPLAIN:
+    case CALIBRATE:
+    default:
+        return page_print(options);
+    }
 }
 
 int main(int argc, char **argv)
 {
     struct options options = {.bytes = (size_t)1 << 20, .ranks = 4};
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        return fputs(usage_text, stdout) < 0 || fflush(stdout) != 0;
-    }
     if (!options_parse(argc, argv, &options)) {
         fputs("hoopinfo --help lists the options\n", stderr);
         return 2;
     }
-    int code = 0;
-    switch (options.request) {
-    case TEST:
-        code = check_run(options.ranks, options.alone);
-        break;
-    case JOB:
-        code = job_print(options.json);
-        break;
-    case SETTINGS:
-        code = options.json ? page_print(&options) : settings_print();
-        break;
-    case VERSION:
-        code = version_print();
-        break;
-    case SHOW:
-    case EXPLAIN:
-    default:
-        code = page_print(&options);
-    }
+    const int code = run(&options);
     if (fflush(stdout) != 0) {
         fputs("hoopinfo: cannot write to standard output\n", stderr);
         return 1;

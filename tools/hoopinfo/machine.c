@@ -38,6 +38,15 @@ static void add_line(struct facts *facts, const char *section, const char *key, 
     facts_add(facts, section, key, "%s", text[0] != 0 ? text : "unknown");
 }
 
+void machine_name(char *ret, size_t bytes)
+{
+    struct utsname name;
+    char model[128];
+    file_line("/proc/cpuinfo", "model name", model, sizeof(model));
+    (void)snprintf(ret, bytes, "%s, %s", uname(&name) == 0 ? name.nodename : "unknown",
+                   model[0] != 0 ? model : "a CPU without a name");
+}
+
 static void add_system(struct facts *facts)
 {
     struct utsname name;

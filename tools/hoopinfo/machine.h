@@ -5,5 +5,7 @@
 #include "hoopinfo/facts.h"
 
 void machine_add(struct facts *facts);
+/* Its name and its CPU's. */
+void machine_name(char *ret, size_t bytes);
 
 #endif

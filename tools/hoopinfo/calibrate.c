@@ -1,0 +1,412 @@
+/* See calibrate.h. */
+#include "hoopinfo/calibrate.h"
+#include "hoop.h"
+#include "hoopinfo/json.h"
+#include "hoopinfo/machine.h"
+#include "hoopinfo/ranks.h"
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOB_SECONDS 7 /* a job takes two; there are four at most */
+#define RANKS_MOST 8
+#define CROWDED_CPUS 2
+#define PROFILE_BYTES 4096
+
+/* Beyond that it is others that were measured. A profile may hold ten times that. */
+#define NS_MOST 1000000.0
+#define NS_PER_KIB_MOST 1000.0
+
+/* Of one number of ranks; ns, and ns a KiB. */
+struct fit {
+    int ranks; /* 0: it could not be measured */
+    double sync, barrier, moved, folded;
+};
+
+/* Of a class, as in a profile. */
+struct constants {
+    bool measured;
+    double sync, sync_per, barrier, barrier_per, moved, folded;
+};
+
+struct calibration {
+    struct constants memory, crowded;
+    int allowed, usable; /* CPUs: by affinity, and as hoop counts them */
+    char machine[256], date[32], version[32];
+    char text[PROFILE_BYTES];
+};
+
+/* ---- Lines ---------------------------------------------------------------------------------- */
+
+static double at_least(double number, double least)
+{
+    return number >= least ? number : least;
+}
+
+/* The line through times at sizes, each as important as it is in proportion. */
+static void line_fit(const double ns[CALIBRATE_SIZES], double *ret_start, double *ret_slope)
+{
+    double w = 0.0, x = 0.0, y = 0.0, xx = 0.0, xy = 0.0;
+    for (size_t i = 0; i < CALIBRATE_SIZES; i++) {
+        const double kib = (double)calibrate_kib[i], weight = 1.0 / (ns[i] * ns[i]);
+        w += weight;
+        x += weight * kib;
+        y += weight * ns[i];
+        xx += weight * kib * kib;
+        xy += weight * kib * ns[i];
+    }
+    *ret_slope = at_least((w * xy - x * y) / (w * xx - x * x), 0.0);
+    *ret_start = (y - *ret_slope * x) / w;
+}
+
+/* The four constants from the two lines (see calibrate.h). False: they can't be this machine's. */
+static bool lines_solve(double ns[CALIBRATE_ALGOS][CALIBRATE_SIZES], int ranks, struct fit *ret)
+{
+    double start[CALIBRATE_ALGOS], slope[CALIBRATE_ALGOS];
+    for (size_t i = 0; i < CALIBRATE_ALGOS; i++) {
+        line_fit(ns[i], &start[i], &slope[i]);
+    }
+    const double n = ranks, one = slope[0], slab = slope[1];
+    double moved = (n * slab - one) / (3.0 * n - 1.0);
+    double folded = (3.0 * one - slab) / (3.0 * n - 1.0);
+    if (moved < 1.0) {
+        moved = 1.0;
+        folded = (one - moved) / n;
+    } else if (folded < 1.0) {
+        folded = 1.0;
+        moved = (slab - folded) / 3.0;
+    }
+    *ret = (struct fit){.ranks = ranks,
+                        .sync = at_least(start[0], 1.0),
+                        .barrier = at_least(start[1] / 3.0, 1.0),
+                        .moved = at_least(moved, 1.0),
+                        .folded = at_least(folded, 1.0)};
+    return ret->sync < NS_MOST && ret->barrier < NS_MOST && ret->moved < NS_PER_KIB_MOST &&
+           ret->folded < NS_PER_KIB_MOST;
+}
+
+/* ---- Jobs ----------------------------------------------------------------------------------- */
+
+/* What the ranks print, in the order of calibrate_algos and calibrate_kib. */
+static bool lines_parse(const char *text, double ret_ns[CALIBRATE_ALGOS][CALIBRATE_SIZES])
+{
+    for (size_t i = 0; text != NULL && i < (size_t)CALIBRATE_ALGOS * CALIBRATE_SIZES; i++) {
+        char algo[16];
+        size_t kib = 0;
+        int length = 0;
+        double *ns = &ret_ns[i / CALIBRATE_SIZES][i % CALIBRATE_SIZES];
+        if (sscanf(text, "%15s %zu %lf\n%n", algo, &kib, ns, &length) != 3 || !(*ns > 0.0) ||
+            strcmp(algo, calibrate_algos[i / CALIBRATE_SIZES]) != 0 ||
+            kib != calibrate_kib[i % CALIBRATE_SIZES]) {
+            return false;
+        }
+        text += length;
+    }
+    return text != NULL && *text == 0;
+}
+
+/* cpus: the first so many of those that may be used; 0: all. */
+static struct fit job_measure(int ranks, int cpus)
+{
+    const struct ranks job = {
+        .count = ranks, .cpus = cpus, .seconds = JOB_SECONDS, .options = {"--calibrate-rank"}};
+    double ns[CALIBRATE_ALGOS][CALIBRATE_SIZES];
+    struct fit fit = {.ranks = 0};
+    char *text = NULL;
+    const int code = ranks_run(&job, &text);
+    if (code != 0 || !lines_parse(text, ns)) {
+        fprintf(stderr, "hoopinfo: %d ranks could not be measured: they ended with code %d%s\n",
+                ranks, code, code == 124 ? ", too late: is the machine busy?" : "");
+    } else if (!lines_solve(ns, ranks, &fit)) {
+        fprintf(stderr,
+                "hoopinfo: %d ranks: a barrier of %.0f us, %.0f ns a KiB: is the machine busy?\n",
+                ranks, fit.barrier * 1e-3, fit.folded);
+        fit.ranks = 0;
+    }
+    free(text);
+    return fit;
+}
+
+static int least_of(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* A latency for two ranks and its growth, from one or two numbers of ranks. */
+static void grow(const struct fit *few, const struct fit *many, double at_few, double at_many,
+                 double *ret, double *ret_per)
+{
+    const double beyond = few->ranks - 2;
+    double per = at_few / (few->ranks - 1); /* as if each of the others cost the same */
+    if (many->ranks > 0) {
+        per = at_least((at_many - at_few) / (many->ranks - few->ranks), 0.0);
+    }
+    if (at_few - per * beyond < 1.0) {
+        per = (at_few - 1.0) / beyond;
+    }
+    *ret = at_few - per * beyond;
+    *ret_per = per;
+}
+
+static struct constants constants_of(const struct fit *few, const struct fit *many)
+{
+    struct constants ret = {.measured = few->ranks > 0, .moved = few->moved, .folded = few->folded};
+    if (ret.measured) {
+        grow(few, many, few->sync, many->sync, &ret.sync, &ret.sync_per);
+        grow(few, many, few->barrier, many->barrier, &ret.barrier, &ret.barrier_per);
+    }
+    return ret;
+}
+
+/* Of few ranks, and of many, if those are more; cpus: as ranks_run() has it. */
+static struct constants measure_class(int ranks, int many_ranks, int cpus)
+{
+    const struct fit few = job_measure(ranks, cpus);
+    struct fit many = {.ranks = 0};
+    if (few.ranks > 0 && many_ranks > ranks) {
+        many = job_measure(many_ranks, cpus);
+    }
+    return constants_of(&few, &many);
+}
+
+/*
+ * Who may run on one CPU alone is bound to it by a launcher, thinks hoop, and so are the others to
+ * CPUs of their own: only ranks that outnumber those of the machine count as crowded there. False:
+ * nothing could be measured.
+ */
+static bool measure(struct calibration *c)
+{
+    const int cpus = least_of(c->allowed, c->usable);
+    const int few = least_of(cpus, CROWDED_CPUS);
+    const int ranks = 2 * (few == 1 ? c->usable : few);
+    if (cpus < 2 && 2 * ranks > RANKS_MOST) {
+        fprintf(stderr, "hoopinfo: this process may run on one of %d CPUs: expected two at least\n",
+                c->usable);
+        return false;
+    }
+    if (cpus >= 2) {
+        c->memory = measure_class(2, least_of(cpus, RANKS_MOST), 0);
+    }
+    c->crowded = measure_class(ranks, 2 * ranks, few);
+    return c->memory.measured || c->crowded.measured;
+}
+
+/* ---- The profile ---------------------------------------------------------------------------- */
+
+/* A number as a profile has it: what was not measured stays as it is built in. */
+static void number_add(struct calibration *c, struct facts *facts, const char *class,
+                       const struct constants *of, const char *what, double number)
+{
+    const size_t length = strlen(c->text);
+    char key[64], value[32] = "default";
+    (void)snprintf(key, sizeof(key), "%s_%s", class, what);
+    if (of->measured) {
+        (void)snprintf(value, sizeof(value), "%.0f", number);
+    }
+    (void)snprintf(c->text + length, sizeof(c->text) - length, "%s = %s\n", key, value);
+    facts_add(facts, "measured", key, "%s", value);
+}
+
+static void class_add(struct calibration *c, struct facts *facts, const char *class,
+                      const struct constants *of, const char *comment)
+{
+    const size_t length = strlen(c->text);
+    (void)snprintf(c->text + length, sizeof(c->text) - length, "\n# %s\n", comment);
+    number_add(c, facts, class, of, "sync_ns", of->sync);
+    number_add(c, facts, class, of, "sync_ns_per_rank", of->sync_per);
+    number_add(c, facts, class, of, "barrier_ns", of->barrier);
+    number_add(c, facts, class, of, "barrier_ns_per_rank", of->barrier_per);
+    number_add(c, facts, class, of, "moved_ns_per_kib", of->moved);
+    number_add(c, facts, class, of, "folded_ns_per_kib", of->folded);
+}
+
+static void profile_write(struct calibration *c, struct facts *facts)
+{
+    (void)snprintf(
+        c->text, sizeof(c->text),
+        "# What hoop's cost model counts with in shared memory, by hoopinfo --calibrate.\n"
+        "# Read where HOOP_PROFILE names this file; the numbers are the same on all ranks.\n"
+        "version = 1\nmachine = %s\ndate = %s\nhoop = %s\n",
+        c->machine, c->date, c->version);
+    facts_add(facts, "profile", "machine", "%s", c->machine);
+    facts_add(facts, "profile", "date", "%s", c->date);
+    facts_add(facts, "profile", "hoop", "%s", c->version);
+    class_add(c, facts, "memory", &c->memory,
+              c->memory.measured ? "A CPU for every rank."
+                                 : "A CPU for every rank: not measured, so what is built in.");
+    class_add(c, facts, "oversubscribed", &c->crowded,
+              c->crowded.measured
+                  ? "Ranks that outnumber CPUs."
+                  : "Ranks that outnumber CPUs: not measured, so what is built in.");
+}
+
+/* ---- The file ------------------------------------------------------------------------------- */
+
+static bool file_failed(const char *file, const char *why)
+{
+    fprintf(stderr, "hoopinfo: --calibrate %s: %s\n", file, why);
+    return false;
+}
+
+/* What can be known before the time is spent. */
+static bool file_check(const char *file)
+{
+    struct stat about;
+    char copy[PATH_MAX];
+    if (*file == 0 || strlen(file) >= sizeof(copy) - 8) {
+        return file_failed(file, "expected the name of a file");
+    }
+    if (lstat(file, &about) == 0 && !S_ISREG(about.st_mode)) {
+        return file_failed(file, "expected a new name or a regular file");
+    }
+    (void)snprintf(copy, sizeof(copy), "%s", file);
+    return access(dirname(copy), W_OK | X_OK) == 0 || file_failed(file, strerror(errno));
+}
+
+/* 0 or an errno. A few KiB are written at once or not. */
+static int file_fill(int fd, const char *text, mode_t mode)
+{
+    if (fchmod(fd, mode) != 0) {
+        return errno;
+    }
+    const ssize_t put = write(fd, text, strlen(text));
+    if (put != (ssize_t)strlen(text)) {
+        return put < 0 ? errno : ENOSPC;
+    }
+    return fsync(fd) == 0 ? 0 : errno;
+}
+
+/* Whole or not at all: beside it, then in its place. */
+static bool file_replace(const char *file, const char *text)
+{
+    char beside[PATH_MAX];
+    const mode_t mask = umask(0);
+    (void)umask(mask);
+    (void)snprintf(beside, sizeof(beside), "%s.XXXXXX", file);
+    const int fd = mkstemp(beside);
+    if (fd < 0) {
+        return file_failed(file, strerror(errno));
+    }
+    int err = file_fill(fd, text, 0666 & ~mask);
+    if (close(fd) != 0 && err == 0) {
+        err = errno;
+    }
+    if (err == 0 && rename(beside, file) != 0) {
+        err = errno;
+    }
+    if (err != 0) {
+        (void)unlink(beside);
+        return file_failed(file, strerror(err));
+    }
+    return true;
+}
+
+/* Who ends this program meanwhile ends it before or behind. */
+static bool file_write(const char *file, const char *text)
+{
+    sigset_t ends, before;
+    (void)sigemptyset(&ends);
+    (void)sigaddset(&ends, SIGINT);
+    (void)sigaddset(&ends, SIGTERM);
+    (void)sigaddset(&ends, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &ends, &before);
+    const bool done = file_replace(file, text);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    return done;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------ */
+
+static int library_failed(const char *what, hoop_result_t result)
+{
+    fprintf(stderr, "hoopinfo: %s: %s: %s\n", what, hoop_get_error_string(result),
+            hoop_get_last_error(NULL));
+    return 1;
+}
+
+/* As a rank of a job of several there would be as many calibrations, each in the others' way. */
+static int check_alone(void)
+{
+    hoop_comm_t comm = HOOP_COMM_NULL;
+    int n = 0;
+    hoop_result_t result = hoop_comm_init_env(&comm, NULL);
+    if (result != HOOP_OK) {
+        return library_failed("--calibrate", result);
+    }
+    (void)hoop_comm_count(comm, &n);
+    (void)hoop_comm_destroy(comm);
+    if (n > 1) {
+        fprintf(stderr,
+                "hoopinfo: --calibrate: started as one of %d ranks, expected to be started by "
+                "itself, without a launcher\n",
+                n);
+        return 2;
+    }
+    return 0;
+}
+
+static int look_around(struct calibration *c)
+{
+    size_t needed = 0;
+    int version = 0;
+    const time_t now = time(NULL);
+    struct tm date;
+    cpu_set_t set;
+    (void)hoop_info_json(NULL, NULL, 0, &needed);
+    const size_t bytes = needed + 4096; /* it may grow meanwhile */
+    char *text = malloc(bytes);
+    const hoop_result_t result =
+        text != NULL ? hoop_info_json(NULL, text, bytes, &needed) : HOOP_OUT_OF_MEMORY;
+    if (result == HOOP_OK) {
+        c->usable = (int)json_number(json_member(text, "usable_cpus"), 1);
+    }
+    free(text);
+    c->allowed = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : c->usable;
+    (void)hoop_get_version(&version);
+    (void)snprintf(c->version, sizeof(c->version), "%d.%d.%d", version / 10000, version / 100 % 100,
+                   version % 100);
+    (void)strftime(c->date, sizeof(c->date), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &date));
+    machine_name(c->machine, sizeof(c->machine));
+    return result == HOOP_OK ? 0 : library_failed("the library", result);
+}
+
+/* They would change what is measured, or refuse it. */
+static void settings_clear(void)
+{
+    static const char *const names[] = {"HOOP_PROFILE", "HOOP_ALGO", "HOOP_TRANSPORT", "HOOP_ORDER",
+                                        "HOOP_ONESHOT_BYTES"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)unsetenv(names[i]);
+    }
+}
+
+int calibrate_run(const char *file, struct facts *facts)
+{
+    static struct calibration c;
+    if (!file_check(file)) {
+        return 1;
+    }
+    settings_clear();
+    const int code = check_alone();
+    if (code != 0 || look_around(&c) != 0) {
+        return code != 0 ? code : 1;
+    }
+    fprintf(stderr, "hoopinfo: measures shared memory between ranks of this machine: up to "
+                    "30 s\n");
+    if (!measure(&c)) {
+        fprintf(stderr, "hoopinfo: --calibrate %s: nothing was written\n", file);
+        return 1;
+    }
+    facts_add(facts, "profile", "file", "%s", file);
+    profile_write(&c, facts);
+    return file_write(file, c.text) ? 0 : 1;
+}

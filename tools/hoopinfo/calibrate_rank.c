@@ -1,0 +1,153 @@
+/* The measuring ranks of hoopinfo --calibrate. */
+#include "hoop.h"
+#include "hoopinfo/calibrate.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define ROUNDS 60
+#define BATCH_SECONDS 2e-3
+#define TURNS_LEAST 8
+#define TURNS_MOST 5000
+#define MEASURE_SECONDS 4.0 /* no round begins later */
+
+const size_t calibrate_kib[CALIBRATE_SIZES] = {1, 4, 16, 64};
+const char *const calibrate_algos[CALIBRATE_ALGOS] = {"oneshot", "slab"};
+
+/* One size by one algorithm. */
+struct point {
+    hoop_comm_t comm;
+    size_t count;
+    unsigned turns;         /* of a batch */
+    double seconds[ROUNDS]; /* of one turn */
+};
+
+struct measure {
+    int rank;
+    float *in, *out;
+    struct point points[CALIBRATE_ALGOS * CALIBRATE_SIZES];
+};
+#define POINTS ((size_t)CALIBRATE_ALGOS * CALIBRATE_SIZES)
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Seconds of a turn. */
+static hoop_result_t point_time(const struct measure *m, const struct point *point, unsigned turns,
+                                double *ret)
+{
+    hoop_result_t result = hoop_barrier(point->comm, NULL);
+    const double start = seconds_now();
+    for (unsigned i = 0; i < turns && result == HOOP_OK; i++) {
+        result =
+            hoop_all_reduce(m->in, m->out, point->count, HOOP_FLOAT, HOOP_SUM, point->comm, NULL);
+    }
+    *ret = (seconds_now() - start) / turns;
+    return result;
+}
+
+/* How many turns take BATCH_SECONDS on rank 0: on all of them. */
+static hoop_result_t point_size(const struct measure *m, struct point *point)
+{
+    double seconds = 0.0;
+    int turns = 0;
+    hoop_result_t result = point_time(m, point, TURNS_LEAST, &seconds);
+    result = result == HOOP_OK ? point_time(m, point, TURNS_LEAST, &seconds) : result;
+    turns = seconds * TURNS_MOST > BATCH_SECONDS ? (int)(BATCH_SECONDS / seconds) : TURNS_MOST;
+    turns = turns < TURNS_LEAST ? TURNS_LEAST : turns;
+    if (result == HOOP_OK) {
+        result = hoop_broadcast(&turns, &turns, 1, HOOP_INT, 0, point->comm, NULL);
+    }
+    point->turns = (unsigned)turns;
+    return result;
+}
+
+/* Rounds through all points, so that what comes and goes meets all of them alike. */
+static hoop_result_t measure_rounds(struct measure *m, int *ret_rounds)
+{
+    const double until = seconds_now() + MEASURE_SECONDS;
+    hoop_result_t result = HOOP_OK;
+    int on = 1;
+    for (size_t i = 0; i < POINTS && result == HOOP_OK; i++) {
+        result = point_size(m, &m->points[i]);
+    }
+    *ret_rounds = 0;
+    while (result == HOOP_OK && on != 0 && *ret_rounds < ROUNDS) {
+        for (size_t i = 0; i < POINTS && result == HOOP_OK; i++) {
+            struct point *point = &m->points[i];
+            result = point_time(m, point, point->turns, &point->seconds[*ret_rounds]);
+        }
+        on = seconds_now() < until;
+        if (result == HOOP_OK) {
+            result = hoop_broadcast(&on, &on, 1, HOOP_INT, 0, m->points[0].comm, NULL);
+        }
+        ++*ret_rounds;
+    }
+    return result;
+}
+
+static int seconds_compare(const void *a, const void *b)
+{
+    const double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+/* Of each point what a tenth is below: others who run on the machine only ever add to a time. */
+static void measure_print(struct measure *m, int rounds)
+{
+    for (size_t i = 0; i < POINTS; i++) {
+        struct point *point = &m->points[i];
+        qsort(point->seconds, (size_t)rounds, sizeof(double), seconds_compare);
+        printf("%s %zu %.1f\n", calibrate_algos[i / CALIBRATE_SIZES],
+               calibrate_kib[i % CALIBRATE_SIZES], point->seconds[rounds / 10] * 1e9);
+    }
+}
+
+static hoop_result_t measure_init(struct measure *m, hoop_comm_t comms[CALIBRATE_ALGOS])
+{
+    const size_t most = calibrate_kib[CALIBRATE_SIZES - 1] * 1024;
+    hoop_result_t result = HOOP_OK;
+    m->in = calloc(1, most);
+    m->out = calloc(1, most);
+    if (m->in == NULL || m->out == NULL) {
+        return HOOP_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < CALIBRATE_ALGOS && result == HOOP_OK; i++) {
+        hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+        config.algo = calibrate_algos[i];
+        result = hoop_comm_init_env(&comms[i], &config);
+    }
+    for (size_t i = 0; i < POINTS; i++) {
+        m->points[i].comm = comms[i / CALIBRATE_SIZES];
+        m->points[i].count = calibrate_kib[i % CALIBRATE_SIZES] * 1024 / sizeof(float);
+    }
+    return result == HOOP_OK ? hoop_comm_user_rank(comms[0], &m->rank) : result;
+}
+
+int calibrate_rank(void)
+{
+    static struct measure m;
+    hoop_comm_t comms[CALIBRATE_ALGOS] = {HOOP_COMM_NULL, HOOP_COMM_NULL};
+    int rounds = 0;
+    hoop_result_t result = measure_init(&m, comms);
+    if (result == HOOP_OK) {
+        result = measure_rounds(&m, &rounds);
+    }
+    if (result == HOOP_OK && m.rank == 0) {
+        measure_print(&m, rounds);
+    } else if (result != HOOP_OK) {
+        fprintf(stderr, "hoopinfo: cannot measure: %s: %s\n", hoop_get_error_string(result),
+                hoop_get_last_error(NULL));
+    }
+    for (size_t i = 0; i < CALIBRATE_ALGOS; i++) {
+        (void)(result == HOOP_OK ? hoop_comm_destroy : hoop_comm_abort)(comms[i]);
+    }
+    free(m.in);
+    free(m.out);
+    return result == HOOP_OK ? 0 : 1;
+}
