@@ -39,6 +39,12 @@
 #define HOOP_FRAME_BLOB_BYTES 128
 #define HOOP_FRAME_WHY_BYTES 160
 
+/* Of a time as much as a message may say. */
+static inline uint64_t hoop_frame_ms(uint64_t ms)
+{
+    return ms < HOOP_FRAME_MAX_MS ? ms : HOOP_FRAME_MAX_MS;
+}
+
 enum hoop_frame_type {
     HOOP_FRAME_HELLO = 1,
     HOOP_FRAME_SECRET,

@@ -20,7 +20,7 @@ static _Atomic bool linger_spans;
 /* Only a process that has left all its comms waits: another is lost, the sooner the better. */
 static void linger_await_idle(void *arg)
 {
-    if (hoop_members == NULL) {
+    if (hoop_list_is_empty(&hoop_members)) {
         hoop_tree_on_idle(arg);
     } else {
         hoop_job_complete(arg, NULL);

@@ -24,13 +24,14 @@
 #include <string.h>
 #include <unistd.h>
 
-struct hoop_member *hoop_members;
+struct hoop_list_node hoop_members = HOOP_LIST_EMPTY(hoop_members);
 
 /* ---- What others ask ---------------------------------------------------------------------- */
 
 struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
 {
-    for (struct hoop_member *member = hoop_members; member != NULL; member = member->next) {
+    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node)
+    {
         const bool told = member->state == HOOP_MEMBER_READY || member->state == HOOP_MEMBER_IN;
         if (told && member->roster.comm_id == comm_id && member->join.rank == rank) {
             return member;
@@ -122,9 +123,7 @@ static void member_say_join(struct hoop_member *member)
     m->agreed = join->agreement;
     m->agreed.oversubscribed = join->oversubscribed ? 1 : 0;
     m->agreed.no_rdma = join->no_rdma ? 1 : 0;
-    if (gethostname(m->host, sizeof(m->host) - 1) != 0) {
-        (void)snprintf(m->host, sizeof(m->host), "unknown");
-    }
+    hoop_process_host(m->host);
     (void)snprintf(m->listener, sizeof(m->listener), "%s", hoop_peer_listener());
     memcpy(m->comm_name, join->comm_name, sizeof(m->comm_name));
     hoop_connection_send(member->connection, &frame.header, &join->wake_fd, 1);
@@ -440,14 +439,8 @@ static hoop_result_t member_start(void *arg)
         member_release(member);
         return result;
     }
-    member->next = hoop_members;
-    hoop_members = member;
+    hoop_list_push_back(&hoop_members, &member->node);
     return HOOP_OK;
-}
-
-static uint64_t member_clamp_ms(uint64_t ms)
-{
-    return ms < HOOP_FRAME_MAX_MS ? ms : HOOP_FRAME_MAX_MS;
 }
 
 static hoop_result_t member_check(const struct hoop_join *join)
@@ -515,8 +508,8 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a member");
     }
     member->join = *join;
-    member->join.timeout_ms = member_clamp_ms(join->timeout_ms);
-    member->join.dead_after_ms = member_clamp_ms(join->dead_after_ms);
+    member->join.timeout_ms = hoop_frame_ms(join->timeout_ms);
+    member->join.dead_after_ms = hoop_frame_ms(join->dead_after_ms);
     member->events = *events;
     member->job = job;
     member->deadline_ns = hoop_deadline_ns(member->join.timeout_ms);
@@ -565,11 +558,7 @@ static void member_stop(void *arg)
 {
     struct hoop_member *member = arg;
     struct hoop_failure aborted = {.code = HOOP_OK, .rank = -1};
-    struct hoop_member **at = &hoop_members;
-    while (*at != member) {
-        at = &(*at)->next;
-    }
-    *at = member->next;
+    hoop_list_remove(&member->node);
     member_say_gone(member);
     member_release(member);
     (void)hoop_failure_set(&aborted, HOOP_ABORTED, (int)member->join.rank,

@@ -86,7 +86,7 @@ struct hoop_peer_process {
 };
 
 struct hoop_member {
-    struct hoop_member *next;
+    struct hoop_list_node node; /* of all in this process */
     struct hoop_join join;
     struct hoop_member_events events;
     struct hoop_job *job; /* until complete */
@@ -117,7 +117,7 @@ struct hoop_member {
     struct hoop_member_witness *witness; /* who else hears of losses; NULL: nobody */
 };
 
-extern struct hoop_member *hoop_members; /* all of this process */
+extern struct hoop_list_node hoop_members;
 
 /* ---- membership.c -------------------------------------------------------------------------- */
 

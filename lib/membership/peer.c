@@ -42,7 +42,8 @@ static bool peer_has(const struct hoop_peer_process *process, const struct hoop_
 /* A member here of a comm with ranks in that process; NULL: there is none. */
 static struct hoop_member *peer_member(const struct hoop_peer_process *process, uint64_t comm_id)
 {
-    for (struct hoop_member *member = hoop_members; member != NULL; member = member->next) {
+    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node)
+    {
         for (uint32_t rank = 0; member->roster.comm_id == comm_id && rank < member->roster.n;
              rank++) {
             if (peer_has(process, member, rank)) {
@@ -103,9 +104,9 @@ static void peer_hang_up(struct hoop_peer_process *process, struct hoop_connecti
 /* Of a process that can be seen its pidfd tells more: it may only have left other comms. */
 static void peer_tell_closed(const struct hoop_peer_process *process)
 {
-    for (struct hoop_member *member = hoop_members; process->pid == 0 && member != NULL;
-         member = member->next) {
-        for (uint32_t rank = 0; rank < member->roster.n; rank++) {
+    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node)
+    {
+        for (uint32_t rank = 0; process->pid == 0 && rank < member->roster.n; rank++) {
             if (peer_has(process, member, rank)) {
                 hoop_liveness_closed(member, rank);
             }

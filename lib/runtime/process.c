@@ -28,6 +28,14 @@ uint64_t hoop_process_id(void)
     return process_id;
 }
 
+void hoop_process_host(char ret_host[HOOP_NAME_BYTES])
+{
+    memset(ret_host, 0, HOOP_NAME_BYTES);
+    if (gethostname(ret_host, HOOP_NAME_BYTES - 1) != 0) {
+        (void)snprintf(ret_host, HOOP_NAME_BYTES, "unknown");
+    }
+}
+
 /* Where the number-th field of what /proc says of it begins, from the third on; NULL: unknown. */
 static const char *process_field(int pid, int number, char text[static 1024])
 {

@@ -2,6 +2,7 @@
 #ifndef HOOP_PROCESS_H
 #define HOOP_PROCESS_H
 
+#include "base/sizes.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -9,6 +10,9 @@
 uint64_t hoop_process_id(void);
 
 /* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
+/* The name of its machine, for sentences. */
+void hoop_process_host(char ret_host[HOOP_NAME_BYTES]);
+
  */
 uint64_t hoop_process_start_time(int pid);
 

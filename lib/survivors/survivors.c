@@ -190,7 +190,7 @@ hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoo
     all->n = n;
     all->me = hoop_survivors_rank_of(all, member->join.rank);
     all->begin_ns = hoop_now_ns();
-    all->timeout_ms = timeout_ms < HOOP_FRAME_MAX_MS ? timeout_ms : HOOP_FRAME_MAX_MS;
+    all->timeout_ms = hoop_frame_ms(timeout_ms);
     all->deadline_ns = hoop_deadline_ns(all->timeout_ms);
     all->pause_ms = SURVIVORS_FIRST_MS;
     survivors_begin(all, out);

@@ -48,9 +48,7 @@ void hoop_edge_say_info(const struct hoop_edge *edge)
     frame.info.process = hoop_process_id();
     frame.info.pid = (int32_t)getpid();
     frame.info.machine = tree->machine;
-    if (gethostname(frame.info.host, sizeof(frame.info.host) - 1) != 0) {
-        (void)snprintf(frame.info.host, sizeof(frame.info.host), "unknown");
-    }
+    hoop_process_host(frame.info.host);
     hoop_edge_send(edge, &frame);
 }
 

@@ -62,9 +62,7 @@ static void call_begin(void *arg)
 {
     (void)arg;
     for (uint32_t i = 0; i < RANKS; i++) {
-        struct hoop_member *member = &ranks[i].member;
-        member->next = hoop_members;
-        hoop_members = member;
+        hoop_list_push_back(&hoop_members, &ranks[i].member.node);
     }
 }
 
@@ -103,11 +101,7 @@ static void call_finish(void *arg)
 {
     (void)arg;
     for (uint32_t i = 0; i < RANKS; i++) {
-        struct hoop_member **at = &hoop_members;
-        while (*at != NULL && *at != &ranks[i].member) {
-            at = &(*at)->next;
-        }
-        *at = ranks[i].member.next;
+        hoop_list_remove(&ranks[i].member.node);
         hoop_data_connection_finish(&ranks[i].member);
         hoop_data_connection_finish(&ranks[i].member);
     }
