@@ -1,19 +1,14 @@
 /*
- * One control connection: messages to and from a socket, and when it ends. What it is for is in
- * connection.h; the proof is in handshake.c, frames in and out of the socket in frame_io.c; who
- * listens is in endpoint.c.
+ * One control connection (connection.h): messages both ways, and when it ends. The proof is in
+ * handshake.c, frames in and out of a socket in frame_io.c, who listens in endpoint.c.
  *
  *      CONNECTING (TCP clients) --> SHAKING --> WELCOMING (servers) --> OPEN --> CLOSED
  *
- * Three things about Unix sockets shape this file. An end that closes with messages unread gives
- * the other ECONNRESET once, before what is still queued there: so that error is read past. A send
- * to an end that has closed fails, but what it said before is still to be read: so only end of
- * file closes. And descriptors in flight are limited per user (ETOOMANYREFS): so a send that meets
- * the limit is tried again a little later.
- *
- * TCP differs: what ends a connection here need not end it there, so after a failure nothing more
- * is waited for; and the socket may be handed on (hoop_connection_detach()), so that nothing beyond
- * the last message is read (frame_io.c).
+ * Two things about Unix sockets shape this file. A send to an end that has closed fails, but what
+ * it said before is still to be read: so only end of file closes. And descriptors in flight are
+ * limited per user (ETOOMANYREFS): so a send that meets the limit is tried again a little later.
+ * TCP differs: what ends a connection here need not end it there. Within a process there is no
+ * socket: each end puts what it says into the queue of the other, which reads on its timer.
  *
  * An owner may destroy the connection in any callback: the descriptor goes at once, the memory
  * later (hoop_free_later()), so that whoever is on the stack sees that it is CLOSED.
@@ -27,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define CONNECTION_READS 16         /* at once, then other connections have their turn */
@@ -45,22 +39,39 @@ enum connection_state {
 struct hoop_connection {
     const struct hoop_connection_owner *owner;
     void *arg;
-    int fd;
+    int fd; /* -1: the other end is in this process */
     struct hoop_watch *watch;
     struct hoop_timer *timer; /* to try again, or to give up connecting */
     enum connection_state state;
-    bool is_server, retrying, destroyed;
-    bool broken; /* say no more, read to the end */
-    pid_t pid;
-    struct hoop_address local; /* with its port; family 0: a Unix socket, or not connected yet */
-    char peer[HOOP_ADDRESS_TEXT_BYTES];
+    bool retrying, destroyed;
+    bool broken;                   /* say no more, read to the end */
+    struct hoop_connection *other; /* end, in this process; NULL: elsewhere, or it has ended */
+    struct hoop_connection_about about;
     struct hoop_handshake handshake;
-    struct hoop_failure failure; /* why I end it */
-    struct hoop_frame_queue queue;
+    struct hoop_failure failure;      /* why I end it */
+    struct hoop_frame_queue queue;    /* what is to go; within this process: what came */
     struct hoop_frame_reader *reader; /* NULL: a Unix socket */
     struct hoop_frame_seal in, out;   /* when open; used on TCP */
-    struct hoop_secret data_key;
 };
+
+/* ---- Within this process ------------------------------------------------------------------ */
+
+/* Where what this end says waits. */
+static struct hoop_frame_queue *connection_out(struct hoop_connection *connection)
+{
+    return connection->other != NULL ? &connection->other->queue : &connection->queue;
+}
+
+/* The other end hears of it when it has read what was said. */
+static void connection_part(struct hoop_connection *connection)
+{
+    struct hoop_connection *other = connection->other;
+    if (other != NULL) {
+        other->broken = true;
+        other->other = connection->other = NULL;
+        hoop_timer_start(other->timer, 0, 0);
+    }
+}
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
@@ -71,6 +82,7 @@ void hoop_connection_destroy(struct hoop_connection *connection)
     }
     connection->destroyed = true;
     connection->state = CONNECTION_CLOSED;
+    connection_part(connection);
     hoop_timer_destroy(connection->timer);
     hoop_watch_destroy(connection->watch);
     if (connection->reader != NULL && connection->fd >= 0) {
@@ -81,7 +93,7 @@ void hoop_connection_destroy(struct hoop_connection *connection)
     hoop_handshake_finish(&connection->handshake);
     hoop_secret_wipe(&connection->in, sizeof(connection->in));
     hoop_secret_wipe(&connection->out, sizeof(connection->out));
-    hoop_secret_wipe(&connection->data_key, sizeof(connection->data_key));
+    hoop_secret_wipe(&connection->about.data_key, sizeof(connection->about.data_key));
     hoop_free_later(connection->reader);
     hoop_free_later(connection);
 }
@@ -89,9 +101,9 @@ void hoop_connection_destroy(struct hoop_connection *connection)
 int hoop_connection_detach(struct hoop_connection *connection)
 {
     const int fd = connection->fd;
-    assert(connection->state == CONNECTION_OPEN && connection->reader != NULL);
-    assert(connection->reader->got == connection->reader->bytes);
-    assert(!hoop_frame_queue_has(&connection->queue, true));
+    assert(connection->state == CONNECTION_OPEN && connection->reader != NULL &&
+           connection->reader->got == connection->reader->bytes &&
+           !hoop_frame_queue_has(&connection->queue, true));
     hoop_socket_be_patient(fd);
     connection->fd = -1;
     hoop_connection_destroy(connection);
@@ -105,36 +117,9 @@ void hoop_connection_adopt(struct hoop_connection *connection,
     connection->arg = arg;
 }
 
-const struct hoop_frame_hello *hoop_connection_hello(const struct hoop_connection *connection)
+const struct hoop_connection_about *hoop_connection_about(const struct hoop_connection *connection)
 {
-    return &connection->handshake.hello;
-}
-
-pid_t hoop_connection_pid(const struct hoop_connection *connection)
-{
-    return connection->pid;
-}
-
-const struct hoop_secret *hoop_connection_secret(const struct hoop_connection *connection)
-{
-    return &connection->handshake.secret;
-}
-
-struct hoop_address hoop_connection_local(const struct hoop_connection *connection)
-{
-    struct hoop_address local = connection->local;
-    local.port = 0;
-    return local;
-}
-
-const struct hoop_secret *hoop_connection_session_key(const struct hoop_connection *connection)
-{
-    return &connection->data_key;
-}
-
-const char *hoop_connection_peer(const struct hoop_connection *connection)
-{
-    return connection->peer;
+    return &connection->about;
 }
 
 /* ---- The end ------------------------------------------------------------------------------ */
@@ -142,6 +127,10 @@ const char *hoop_connection_peer(const struct hoop_connection *connection)
 /* 0; or the errno of the send that did not go. On one machine the kernel vouches for messages. */
 static int connection_send_queued(struct hoop_connection *connection)
 {
+    if (connection->other != NULL) {
+        hoop_timer_start(connection->other->timer, 0, 0); /* it reads on */
+        return 0;
+    }
     return hoop_frame_queue_send(&connection->queue, connection->fd,
                                  connection->state == CONNECTION_OPEN,
                                  connection->reader != NULL ? &connection->out : NULL);
@@ -150,11 +139,12 @@ static int connection_send_queued(struct hoop_connection *connection)
 /* Gives the other end the reason, if it takes one now. */
 static void connection_say_reject(struct hoop_connection *connection)
 {
-    const bool open = connection->state == CONNECTION_OPEN;
+    struct hoop_frame_queue *out = connection_out(connection);
+    const bool early = connection->state != CONNECTION_OPEN;
     union hoop_frame frame;
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &connection->failure);
-    hoop_frame_queue_drop(&connection->queue);
-    if (hoop_frame_queue_put(&connection->queue, &frame.header, NULL, 0, !open) == HOOP_OK) {
+    hoop_frame_queue_drop(out);
+    if (hoop_frame_queue_put(out, &frame.header, NULL, 0, early) == HOOP_OK) {
         (void)connection_send_queued(connection);
     }
 }
@@ -174,14 +164,10 @@ static void connection_end(struct hoop_connection *connection, bool tell,
     }
     connection->broken = true;
     hoop_frame_queue_finish(&connection->queue);
-    /* wakes the reader, which sees the end and closes: not here, inside a call of the owner's */
-    if (connection->state == CONNECTION_CONNECTING) {
-        hoop_watch_want(connection->watch, 0);
-        hoop_timer_start(connection->timer, 0, 0);
-    } else {
-        hoop_watch_want(connection->watch, HOOP_WATCH_READ);
-        (void)shutdown(connection->fd, SHUT_RDWR);
-    }
+    connection_part(connection);
+    /* closes it in a moment: not here, inside a call of the owner's */
+    hoop_watch_want(connection->watch, 0);
+    hoop_timer_start(connection->timer, 0, 0);
 }
 
 void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
@@ -245,9 +231,9 @@ static bool connection_send_later(struct hoop_connection *connection, int err)
         hoop_watch_want(connection->watch, HOOP_WATCH_READ);
         return false;
     }
-    hoop_connection_refuse(connection,
-                           connection->reader != NULL ? HOOP_REMOTE_ERROR : hoop_from_errno(err),
-                           "sending to %s failed: %s", connection->peer, hoop_errno_name(err));
+    hoop_connection_refuse(
+        connection, connection->reader != NULL ? HOOP_REMOTE_ERROR : hoop_from_errno(err),
+        "sending to %s failed: %s", connection->about.peer, hoop_errno_name(err));
     return false;
 }
 
@@ -268,8 +254,11 @@ static void connection_put(struct hoop_connection *connection,
                            const struct hoop_frame_header *frame, const int *fds, uint32_t fd_count,
                            bool early)
 {
+    if (connection->state == CONNECTION_CLOSED || connection->broken) {
+        return;
+    }
     const hoop_result_t result =
-        hoop_frame_queue_put(&connection->queue, frame, fds, fd_count, early);
+        hoop_frame_queue_put(connection_out(connection), frame, fds, fd_count, early);
     if (result != HOOP_OK) {
         hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
     }
@@ -280,13 +269,9 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
                           const int *fds, uint32_t fd_count)
 {
     const bool near = connection->reader == NULL;
-    assert(fd_count <= HOOP_MAX_FDS && frame->bytes <= sizeof(union hoop_frame));
-    assert(fd_count == 0 || near);
-    if (connection->state == CONNECTION_CLOSED || connection->broken) {
-        return;
-    }
-    if (near && connection->state == CONNECTION_OPEN &&
-        !hoop_frame_queue_has(&connection->queue, true)) {
+    assert(fd_count <= (near ? HOOP_MAX_FDS : 0) && frame->bytes <= sizeof(union hoop_frame));
+    if (near && connection->fd >= 0 && connection->state == CONNECTION_OPEN &&
+        !connection->broken && !hoop_frame_queue_has(&connection->queue, true)) {
         /* a packet goes as a whole or not at all: then without a copy, and without duplicates */
         const ssize_t sent = hoop_socket_send(connection->fd, frame, frame->bytes, fds, fd_count);
         if (sent >= 0 || !connection_send_later(connection, (int)-sent)) {
@@ -303,16 +288,13 @@ static bool connection_admit(void *arg, const struct hoop_frame_hello *hello,
 {
     const struct hoop_connection *connection = arg;
     return (connection->reader == NULL ||
-            hoop_handshake_reached(hello, &connection->local, ret_failure)) &&
+            hoop_handshake_reached(hello, &connection->about.local, ret_failure)) &&
            connection->owner->admit(connection->arg, hello, ret, ret_failure);
 }
 
 static void connection_say(void *arg, const struct hoop_frame_header *frame)
 {
-    struct hoop_connection *connection = arg;
-    if (connection->state != CONNECTION_CLOSED && !connection->broken) {
-        connection_put(connection, frame, NULL, 0, true);
-    }
+    connection_put(arg, frame, NULL, 0, true);
 }
 
 static const struct hoop_handshake_owner connection_handshake_owner = {
@@ -339,11 +321,9 @@ static void connection_shake(struct hoop_connection *connection, const union hoo
         connection_end(connection, false, &failure);
     } else if (connection->handshake.state == HOOP_HANDSHAKE_DONE &&
                connection->state != CONNECTION_CLOSED) {
-        struct hoop_secret *in = &connection->in.key;
-        struct hoop_secret *out = &connection->out.key;
-        const bool server = connection->is_server;
-        const hoop_result_t result = hoop_handshake_keys(&connection->handshake, server ? in : out,
-                                                         server ? out : in, &connection->data_key);
+        const hoop_result_t result =
+            hoop_handshake_keys(&connection->handshake, &connection->in.key, &connection->out.key,
+                                &connection->about.data_key);
         if (result != HOOP_OK) {
             hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
             return;
@@ -360,10 +340,9 @@ static void connection_shake(struct hoop_connection *connection, const union hoo
 static void connection_take(struct hoop_connection *connection, const union hoop_frame *frame,
                             int *fds)
 {
-    const bool reject = frame->header.type == HOOP_FRAME_REJECT;
     if (connection->state != CONNECTION_OPEN) {
         connection_shake(connection, frame);
-    } else if (reject && frame->reject.code == HOOP_IN_PROGRESS) {
+    } else if (frame->header.type == HOOP_FRAME_REJECT && frame->reject.code == HOOP_IN_PROGRESS) {
         hoop_connection_refuse(connection, HOOP_REMOTE_ERROR,
                                "it asks to come back later, after its welcome");
     } else {
@@ -375,16 +354,15 @@ static void connection_take(struct hoop_connection *connection, const union hoop
 static bool connection_read_one(struct hoop_connection *connection)
 {
     struct hoop_frame_reader packet;
-    struct hoop_frame_reader *reader = connection->reader;
+    struct hoop_frame_reader *reader = connection->reader != NULL ? connection->reader : &packet;
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     const bool open = connection->state == CONNECTION_OPEN;
-    if (reader == NULL) {
-        reader = &packet;
-        hoop_frame_reader_init(reader);
-    }
-    const hoop_result_t result = hoop_frame_read(reader, connection->fd, connection->reader != NULL,
-                                                 open ? NULL : &connection->handshake,
-                                                 open ? &connection->in : NULL, &failure);
+    const hoop_result_t result =
+        connection->fd < 0
+            ? hoop_frame_queue_take(&connection->queue, connection->other != NULL, reader, &failure)
+            : hoop_frame_read(reader, connection->fd, connection->reader != NULL,
+                              open ? NULL : &connection->handshake, open ? &connection->in : NULL,
+                              &failure);
     if (result == HOOP_AGAIN || result == HOOP_IN_PROGRESS) {
         return result == HOOP_IN_PROGRESS;
     }
@@ -396,7 +374,7 @@ static bool connection_read_one(struct hoop_connection *connection)
         /* a client of another version is told ours */
         const bool waiting = !open && connection->handshake.state == HOOP_HANDSHAKE_WAITING;
         connection_end(connection, open || (waiting && result == HOOP_MISMATCH), &failure);
-    } else if (connection->failure.code == HOOP_OK) { /* else only the end is of interest */
+    } else {
         connection_take(connection, &reader->frame, reader->extras.fds);
     }
     hoop_frame_reader_clear(reader);
@@ -405,16 +383,13 @@ static bool connection_read_one(struct hoop_connection *connection)
 
 static void connection_read(struct hoop_connection *connection)
 {
-    if (connection->reader != NULL && connection->failure.code != HOOP_OK) {
-        hoop_socket_drain(connection->fd);
-        connection_close(connection, ""); /* who goes on sending does not keep it */
-        return;
-    }
-    bool more = true;
+    bool more = connection->failure.code == HOOP_OK; /* else it is about to close */
     for (int reads = 0; reads < CONNECTION_READS && more; reads++) {
         more = connection_read_one(connection) && connection->state != CONNECTION_CLOSED &&
-               connection->state != CONNECTION_WELCOMING &&
-               (connection->reader == NULL || connection->failure.code == HOOP_OK);
+               connection->state != CONNECTION_WELCOMING && connection->failure.code == HOOP_OK;
+    }
+    if (more && connection->fd < 0) { /* no watch tells of the rest */
+        hoop_timer_start(connection->timer, 0, 0);
     }
 }
 
@@ -423,18 +398,15 @@ static void connection_read(struct hoop_connection *connection)
 /* err: of the attempt to connect. */
 static void connection_connected(struct hoop_connection *connection, int err)
 {
-    if (err == EINPROGRESS) {
-        return;
-    }
     if (err == 0) {
         connection->state = CONNECTION_SHAKING;
         hoop_timer_stop(connection->timer);
-        (void)hoop_socket_local(connection->fd, &connection->local);
+        (void)hoop_socket_local(connection->fd, &connection->about.local);
         connection_flush(connection);
-        return;
+    } else if (err != EINPROGRESS) {
+        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "cannot connect to %s: %s",
+                               connection->about.peer, hoop_errno_name(err));
     }
-    hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "cannot connect to %s: %s",
-                           connection->peer, hoop_errno_name(err));
 }
 
 static void connection_due(void *arg)
@@ -443,9 +415,13 @@ static void connection_due(void *arg)
     connection->retrying = false;
     if (connection->state == CONNECTION_CONNECTING) {
         (void)hoop_failure_set(&connection->failure, HOOP_REMOTE_ERROR, -1,
-                               "cannot connect to %s: no answer within %u ms", connection->peer,
-                               CONNECTION_CONNECT_MS);
+                               "cannot connect to %s: no answer within %u ms",
+                               connection->about.peer, CONNECTION_CONNECT_MS);
+    }
+    if (connection->failure.code != HOOP_OK) {
         connection_close(connection, "");
+    } else if (connection->fd < 0) {
+        connection_read(connection);
     } else {
         connection_flush(connection);
     }
@@ -474,8 +450,9 @@ static void connection_ready(void *arg, unsigned events)
 static hoop_result_t connection_know_peer(struct hoop_connection *connection,
                                           const struct hoop_address *address)
 {
+    struct hoop_connection_about *about = &connection->about;
     if (address != NULL) {
-        hoop_address_format(address, connection->peer, sizeof(connection->peer));
+        hoop_address_format(address, about->peer, sizeof(about->peer));
         connection->reader = malloc(sizeof(*connection->reader));
         if (connection->reader == NULL) {
             return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for messages");
@@ -483,12 +460,14 @@ static hoop_result_t connection_know_peer(struct hoop_connection *connection,
         hoop_frame_reader_init(connection->reader);
         return HOOP_OK;
     }
-    const hoop_result_t result = hoop_socket_vouch(connection->fd, &connection->pid);
-    (void)snprintf(connection->peer, sizeof(connection->peer), "pid %d", (int)connection->pid);
+    const hoop_result_t result =
+        connection->fd >= 0 ? hoop_socket_vouch(connection->fd, &about->pid) : HOOP_OK;
+    about->pid = connection->fd >= 0 ? about->pid : getpid();
+    (void)snprintf(about->peer, sizeof(about->peer), "pid %d", (int)about->pid);
     return result;
 }
 
-/* peer: NULL: a Unix socket. fd is moved. */
+/* peer: NULL: a Unix socket, or none (fd -1). fd is moved. */
 static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
                                        const struct hoop_connection_owner *owner, void *arg,
                                        struct hoop_connection **ret_connection)
@@ -505,13 +484,15 @@ static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
     connection->failure.rank = -1;
     connection->handshake.owner = &connection_handshake_owner;
     connection->handshake.arg = connection;
-    connection->handshake.peer = connection->peer;
+    connection->handshake.peer = connection->about.peer;
+    connection->about.hello = &connection->handshake.hello;
+    connection->about.secret = &connection->handshake.secret;
     hoop_frame_queue_init(&connection->queue);
     hoop_result_t result = connection_know_peer(connection, peer);
     if (result == HOOP_OK) {
         result = hoop_timer_create(connection_due, connection, &connection->timer);
     }
-    if (result == HOOP_OK) {
+    if (result == HOOP_OK && fd >= 0) {
         result = hoop_watch_create(fd, HOOP_WATCH_READ, connection_ready, connection,
                                    &connection->watch);
     }
@@ -536,8 +517,7 @@ hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner 
     const hoop_result_t result =
         connection_create(fd, far ? &peer : NULL, owner, arg, ret_connection);
     if (result == HOOP_OK) {
-        (*ret_connection)->is_server = true;
-        (*ret_connection)->local = far ? local : (struct hoop_address){.family = 0};
+        (*ret_connection)->about.local = far ? local : (struct hoop_address){.family = 0};
     }
     return result;
 }
@@ -550,7 +530,6 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
 {
     struct hoop_frame_hello greeting = *hello;
     assert(connection != NULL);
-    greeting.dialled = (struct hoop_address){.family = 0};
     if (dialled != NULL) {
         greeting.dialled = *dialled;
         greeting.dialled.scope = 0; /* an interface has its own number on each machine */
@@ -596,5 +575,26 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
         return result;
     }
     *ret_connection = connection;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_connection_pair(const struct hoop_frame_hello *hello,
+                                   const struct hoop_secret *secret,
+                                   struct hoop_connection *ret_ends[2])
+{
+    struct hoop_connection *ends[2] = {NULL, NULL};
+    if (connection_create(-1, NULL, NULL, NULL, &ends[0]) != HOOP_OK ||
+        connection_create(-1, NULL, NULL, NULL, &ends[1]) != HOOP_OK) {
+        hoop_connection_destroy(ends[0]);
+        return HOOP_OUT_OF_MEMORY;
+    }
+    assert(ends[0] != NULL && ends[1] != NULL);
+    for (int i = 0; i < 2; i++) {
+        ends[i]->state = CONNECTION_OPEN;
+        ends[i]->other = ends[1 - i];
+        ends[i]->handshake.hello = *hello;
+        ends[i]->handshake.secret = *secret;
+        ret_ends[i] = ends[i];
+    }
     return HOOP_OK;
 }

@@ -8,6 +8,8 @@
  * and end, and no more. A hello says what address was dialled, and the server compares it with its
  * own: so nobody can pass a connection on from one port to another.
  *
+ * Where both ends are in one process there is no socket: see hoop_connection_pair().
+ *
  * A wrong proof ends the connection. The owner gets `opened` once, then `message`s, then `closed`
  * once, unless it destroys the connection before; it may do so in any of them. All on the service
  * thread.
@@ -19,6 +21,18 @@
 #include "net/socket.h"
 
 struct hoop_connection;
+
+/* What is known of a connection and of who is at its other end. */
+struct hoop_connection_about {
+    const struct hoop_frame_hello *hello; /* what the client said */
+    const struct hoop_secret *secret;     /* by which both proved themselves */
+    /* Of an open connection that is not a Unix socket's: a key that only its two ends have, for
+     * what is not a frame. */
+    struct hoop_secret data_key;
+    pid_t pid;                 /* the other end's, as this process sees it; 0: it cannot */
+    struct hoop_address local; /* TCP: of this end, with its port; family 0: none yet, or not TCP */
+    char peer[HOOP_ADDRESS_TEXT_BYTES]; /* for sentences: "pid 7" or "10.0.0.1:4000" */
+};
 
 struct hoop_connection_owner {
     /*
@@ -61,6 +75,16 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
 hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner *owner, void *arg,
                                      struct hoop_connection **ret_connection);
 
+/*
+ * Both ends of a connection within this process, open, without an owner yet: what one sends the
+ * other is given with the next turn of the loop. There is no socket, so nobody else can come this
+ * way, and nothing is proved: that both know the secret is the caller's to have seen. hello and
+ * secret: copied, what the ends say that a handshake told them.
+ */
+hoop_result_t hoop_connection_pair(const struct hoop_frame_hello *hello,
+                                   const struct hoop_secret *secret,
+                                   struct hoop_connection *ret_ends[2]);
+
 /* Somebody else's from now on. */
 void hoop_connection_adopt(struct hoop_connection *connection,
                            const struct hoop_connection_owner *owner, void *arg);
@@ -77,14 +101,8 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
 void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
                             const char *format, ...) HOOP_PRINTF(3, 4);
 
-/*
- * TCP: the address of this end, which others on its network can reach, port 0. Family 0: none yet,
- * or not TCP.
- */
-struct hoop_address hoop_connection_local(const struct hoop_connection *connection);
-
-/* "pid 7" or "10.0.0.1:4000": who is at the other end, for sentences. Valid until destroyed. */
-const char *hoop_connection_peer(const struct hoop_connection *connection);
+/* Valid until destroyed. */
+const struct hoop_connection_about *hoop_connection_about(const struct hoop_connection *connection);
 
 /*
  * An open TCP connection that has carried no message yet: its descriptor, non-blocking, kept by
@@ -92,14 +110,6 @@ const char *hoop_connection_peer(const struct hoop_connection *connection);
  * Callable in `opened`. Nothing that the other end sent after the handshake has been read.
  */
 int hoop_connection_detach(struct hoop_connection *connection);
-
-/* What the client said; the peer's pid as this process sees it, 0 if it cannot; the secret. */
-const struct hoop_frame_hello *hoop_connection_hello(const struct hoop_connection *connection);
-pid_t hoop_connection_pid(const struct hoop_connection *connection);
-const struct hoop_secret *hoop_connection_secret(const struct hoop_connection *connection);
-
-/* A key that both ends of an open connection have, and nobody else: for what is not a frame. */
-const struct hoop_secret *hoop_connection_session_key(const struct hoop_connection *connection);
 
 /* Closes without a word; what the socket has taken is still delivered. NULL is allowed. */
 void hoop_connection_destroy(struct hoop_connection *connection);

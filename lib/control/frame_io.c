@@ -108,6 +108,7 @@ static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd
                                         const struct hoop_handshake *handshake,
                                         struct hoop_failure *failure)
 {
+    hoop_frame_reader_init(reader);
     /* strangers' descriptors stay out */
     const ssize_t got = hoop_socket_receive_packet(fd, &reader->frame, sizeof(reader->frame),
                                                    handshake == NULL, &reader->extras);
@@ -115,7 +116,9 @@ static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd
         return HOOP_AGAIN;
     }
     if (got == -ECONNRESET) {
-        return HOOP_IN_PROGRESS; /* reported once; messages may be queued behind it */
+        /* the other end closed with messages unread, which is reported once: what it had said
+         * before is still queued behind it */
+        return HOOP_IN_PROGRESS;
     }
     if (got <= 0) {
         return reader_over(got, failure);
@@ -281,6 +284,23 @@ bool hoop_frame_queue_has(const struct hoop_frame_queue *queue, bool open)
     return !hoop_list_is_empty(&queue->waiting) &&
            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
            (open || queue_letter(queue->waiting.next)->early);
+}
+
+hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
+                                    struct hoop_frame_reader *reader, struct hoop_failure *failure)
+{
+    struct hoop_list_node *first = hoop_list_first(&queue->waiting);
+    hoop_frame_reader_init(reader);
+    if (first == NULL) {
+        return open ? HOOP_AGAIN : reader_over(0, failure);
+    }
+    struct queue_letter *letter = queue_letter(first);
+    memcpy(&reader->frame, letter->data, letter->bytes);
+    memcpy(reader->extras.fds, letter->fds, letter->fd_count * sizeof(int));
+    reader->extras.fd_count = letter->fd_count;
+    letter->fd_count = 0; /* they are the reader's now */
+    queue_remove(queue, letter);
+    return HOOP_OK;
 }
 
 /* 0, or errno. */

@@ -42,8 +42,8 @@ struct hoop_frame_reader {
 void hoop_frame_reader_init(struct hoop_frame_reader *reader);
 
 /*
- * Reads once: from a stream (far), or a packet. handshake: only what it waits for may come; NULL:
- * it is over. seal: of a stream, then.
+ * Reads once: from a stream (far: on with what is in the reader), or a packet. handshake: only what
+ * it waits for may come; NULL: it is over. seal: of a stream, then.
  *
  *      HOOP_OK              a checked message is in frame, until hoop_frame_reader_clear()
  *      HOOP_AGAIN           there is nothing to read now
@@ -75,6 +75,11 @@ void hoop_frame_queue_finish(struct hoop_frame_queue *queue);
 hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
                                    const struct hoop_frame_header *frame, const int *fds,
                                    uint32_t fd_count, bool early);
+
+/* The first of them, with its descriptors, as hoop_frame_read() gives it: where both ends of a
+ * connection are in this process. Nothing there: HOOP_AGAIN, or if not open HOOP_REMOTE_ERROR. */
+hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
+                                    struct hoop_frame_reader *reader, struct hoop_failure *failure);
 
 /* Forgets what has not been begun. */
 void hoop_frame_queue_drop(struct hoop_frame_queue *queue);

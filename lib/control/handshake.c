@@ -19,11 +19,13 @@ static void handshake_say(const struct hoop_handshake *handshake, const union ho
 }
 
 hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
-                                  struct hoop_secret *ret_client, struct hoop_secret *ret_server,
+                                  struct hoop_secret *ret_in, struct hoop_secret *ret_out,
                                   struct hoop_secret *ret_data)
 {
     static const char *const labels[] = {"hoop key client", "hoop key server", "hoop key data"};
-    struct hoop_secret *const keys[] = {ret_client, ret_server, ret_data};
+    const bool greets = handshake->greets;
+    struct hoop_secret *const keys[] = {greets ? ret_out : ret_in, greets ? ret_in : ret_out,
+                                        ret_data};
     hoop_result_t result = HOOP_OK;
     assert(handshake->state == HOOP_HANDSHAKE_DONE);
     for (size_t i = 0; result == HOOP_OK && i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -132,6 +134,7 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
                                    const struct hoop_secret *secret)
 {
     handshake->state = HOOP_HANDSHAKE_GREETING;
+    handshake->greets = true;
     handshake->hello = *hello;
     handshake->hello.want_secret = secret == NULL;
     handshake->has_secret = secret != NULL;

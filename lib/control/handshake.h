@@ -43,6 +43,7 @@ struct hoop_handshake {
     void *arg;
     const char *peer; /* for sentences; borrowed */
     bool has_secret;
+    bool greets; /* a client */
     struct hoop_secret secret;
     struct hoop_frame_hello hello;
     struct hoop_frame_challenge challenge;
@@ -74,10 +75,10 @@ hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union 
 
 /*
  * The keys that a finished handshake leaves, made of the secret, the hello and both nonces: for
- * what the client says, what the server says, and what follows that is no frame.
+ * what the other end says, what this one says, and what follows that is no frame.
  */
 hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
-                                  struct hoop_secret *ret_client, struct hoop_secret *ret_server,
+                                  struct hoop_secret *ret_in, struct hoop_secret *ret_out,
                                   struct hoop_secret *ret_data);
 
 /* Wipes the secret. */

@@ -68,7 +68,7 @@ static void data_hand_over(struct data_link *link, bool sending, struct hoop_con
     const struct hoop_member_events *events = &link->member->events;
     const uint32_t rank = link->rank;
     const uint32_t lane = link->lane;
-    struct hoop_secret key = *hoop_connection_session_key(connection);
+    struct hoop_secret key = hoop_connection_about(connection)->data_key;
     const int fd = hoop_connection_detach(connection);
     data_link_destroy(link);
     events->stream(events->arg, rank, lane, sending, fd, &key, NULL);

@@ -152,7 +152,7 @@ static void member_found(void *arg, struct hoop_connection *connection)
     hoop_connection_adopt(connection, &member_owner, member);
     member->connection = connection;
     member->state = HOOP_MEMBER_JOINING;
-    member->secret = *hoop_connection_secret(connection);
+    member->secret = *hoop_connection_about(connection)->secret;
     hoop_timer_start(member->timer, hoop_left_ms(member->deadline_ns) + HOOP_RANK_GRACE_MS, 0);
     member_say_join(member);
 }
@@ -170,6 +170,18 @@ static void member_not_found(void *arg, hoop_result_t code, const char *why)
                 hint != NULL ? hint : "");
 }
 
+/* Is the leader in this process, and with the same secret? Then no socket is needed. */
+static bool member_reach(struct hoop_member *member)
+{
+    const struct hoop_join *join = &member->join;
+    struct hoop_connection *connection = NULL;
+    const bool here = hoop_leader_reach(&join->rendezvous, join->rank, &connection) == HOOP_OK;
+    if (here) {
+        member_found(member, connection);
+    }
+    return here;
+}
+
 /* Nobody is there. Where there may be several machines, each has a leader: whoever is the first
  * there; if somebody was faster, it will answer in a moment. */
 static void member_serve(void *arg)
@@ -179,7 +191,9 @@ static void member_serve(void *arg)
         return;
     }
     const hoop_result_t result = hoop_leader_serve(&member->join.rendezvous);
-    if (result != HOOP_OK && result != HOOP_INVALID_USAGE) {
+    if (result == HOOP_OK) {
+        (void)member_reach(member);
+    } else if (result != HOOP_INVALID_USAGE) {
         member_fail(member, result, -1, "the leader %s: %s", member->place.name,
                     hoop_thread_error());
     }
@@ -217,8 +231,8 @@ static void member_due(void *arg)
     member_fail(member, HOOP_TIMEOUT, -1,
                 "the leader (pid %d) took rank %u of %u in, but did not complete the join "
                 "within %llu ms: is it stopped?",
-                (int)hoop_connection_pid(member->connection), member->join.rank, member->join.n,
-                (unsigned long long)member->join.timeout_ms);
+                (int)hoop_connection_about(member->connection)->pid, member->join.rank,
+                member->join.n, (unsigned long long)member->join.timeout_ms);
 }
 
 /* ---- The leader speaks ---------------------------------------------------------------- */
@@ -368,7 +382,7 @@ static void member_closed(void *arg, struct hoop_connection *connection,
                           const struct hoop_failure *why)
 {
     struct hoop_member *member = arg;
-    const int pid = (int)hoop_connection_pid(connection);
+    const int pid = (int)hoop_connection_about(connection)->pid;
     hoop_connection_destroy(connection);
     member->connection = NULL;
     if (member->state == HOOP_MEMBER_IN) {
@@ -427,7 +441,7 @@ static hoop_result_t member_prepare(struct hoop_member *member)
     if (result == HOOP_OK) {
         result = hoop_timer_create(member_due, member, &member->timer);
     }
-    return result == HOOP_OK ? member_seek(member) : result;
+    return result == HOOP_OK && !member_reach(member) ? member_seek(member) : result;
 }
 
 static hoop_result_t member_start(void *arg)

@@ -58,7 +58,7 @@ static struct hoop_member *peer_member(const struct hoop_peer_process *process, 
 static bool peer_is_at(const struct hoop_peer_process *process,
                        const struct hoop_connection *connection)
 {
-    return process->pid == 0 || process->pid == (int)hoop_connection_pid(connection);
+    return process->pid == 0 || process->pid == (int)hoop_connection_about(connection)->pid;
 }
 
 /* ---- The connection ----------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static void peer_closed(void *arg, struct hoop_connection *connection,
 {
     struct hoop_peer_process *process = arg;
     hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "the connection with the process %s has ended: %s",
-             hoop_connection_peer(connection), why->text);
+             hoop_connection_about(connection)->peer, why->text);
     peer_hang_up(process, connection == process->dialled ? &process->dialled : &process->accepted);
     peer_tell_closed(process);
     hoop_peer_flush(process);
@@ -297,7 +297,7 @@ static void peer_message(void *arg, struct hoop_connection *connection,
 static void peer_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
 {
     struct hoop_member *member = HOOP_CONTAINER_OF(expectation, struct hoop_member, peers_expected);
-    const uint32_t rank = hoop_connection_hello(connection)->from;
+    const uint32_t rank = hoop_connection_about(connection)->hello->from;
     struct hoop_peer_process *process =
         rank < member->roster.n ? member->others[rank].process : NULL;
     if (process == NULL || !peer_is_at(process, connection)) {

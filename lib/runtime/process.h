@@ -9,10 +9,10 @@
 /* Random, made at first use, never 0: pids are used again, and differ between pid namespaces. */
 uint64_t hoop_process_id(void);
 
-/* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
 /* The name of its machine, for sentences. */
 void hoop_process_host(char ret_host[HOOP_NAME_BYTES]);
 
+/* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
  */
 uint64_t hoop_process_start_time(int pid);
 

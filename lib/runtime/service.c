@@ -46,7 +46,7 @@ static struct {
     _Atomic bool ended; /* written once, at exit() */
     uv_loop_t loop;     /* the service thread's */
     uv_async_t wake;
-    uint64_t events; /* that watches were called for; the service thread's */
+    uint64_t events; /* that watches and timers were called for; the service thread's */
     uv_idle_t sweep; /* runs while something is to be freed */
     void **freed;    /* the service thread's */
     size_t freed_count, freed_size;
@@ -483,7 +483,7 @@ void hoop_watch_want(struct hoop_watch *watch, unsigned events)
 {
     const int wanted = ((events & HOOP_WATCH_READ) != 0 ? UV_READABLE : 0) |
                        ((events & HOOP_WATCH_WRITE) != 0 ? UV_WRITABLE : 0);
-    if (wanted != watch->wanted) {
+    if (watch != NULL && wanted != watch->wanted) {
         watch->wanted = wanted;
         (void)uv_poll_start(&watch->poll, wanted, watch_ready);
     }
@@ -518,6 +518,7 @@ void hoop_watch_destroy(struct hoop_watch *watch)
 static void timer_due(uv_timer_t *handle)
 {
     struct hoop_timer *timer = (struct hoop_timer *)handle;
+    service.events++;
     timer->fn(timer->arg);
 }
 

@@ -21,8 +21,8 @@ typedef void hoop_watch_fn(void *arg, unsigned events);
 
 hoop_result_t hoop_watch_create(int fd, unsigned events, hoop_watch_fn *fn, void *arg,
                                 struct hoop_watch **ret_watch);
-void hoop_watch_want(struct hoop_watch *watch, unsigned events);
-void hoop_watch_destroy(struct hoop_watch *watch); /* NULL is allowed */
+void hoop_watch_want(struct hoop_watch *watch, unsigned events); /* NULL is allowed */
+void hoop_watch_destroy(struct hoop_watch *watch);               /* NULL is allowed */
 
 struct hoop_timer;
 typedef void hoop_timer_fn(void *arg);

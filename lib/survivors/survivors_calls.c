@@ -86,9 +86,9 @@ static void survivor_message(void *arg, struct hoop_connection *connection,
 static bool survivor_is_deserted(const struct hoop_connection *connection,
                                  const struct hoop_failure *why)
 {
+    const struct hoop_connection_about *about = hoop_connection_about(connection);
     return why->code == HOOP_NOT_AUTHENTICATED ||
-           (why->code != HOOP_AGAIN && hoop_connection_local(connection).family == 0 &&
-            hoop_connection_pid(connection) == 0);
+           (why->code != HOOP_AGAIN && about->local.family == 0 && about->pid == 0);
 }
 
 static void survivor_closed(void *arg, struct hoop_connection *connection,
@@ -129,7 +129,7 @@ static const struct hoop_connection_owner survivor_owner = {
 
 static void survivors_called(struct hoop_survivors *all, struct hoop_connection *connection)
 {
-    const uint32_t rank = hoop_connection_hello(connection)->from;
+    const uint32_t rank = hoop_connection_about(connection)->hello->from;
     if (all->state != HOOP_SURVIVORS_GATHERING || rank >= all->n || rank == all->me ||
         all->others[rank].at == HOOP_SURVIVORS_NOBODY) {
         hoop_connection_destroy(connection);

@@ -60,9 +60,9 @@ void hoop_edge_describe(const struct hoop_edge *edge, char *ret_text, size_t byt
                        info->host[0] != 0 ? info->host : "unknown", info->pid);
     } else if (info->process != 0) {
         (void)snprintf(ret_text, bytes, "(pid %d) at %s", info->pid,
-                       hoop_connection_peer(edge->connection));
+                       hoop_connection_about(edge->connection)->peer);
     } else {
-        (void)snprintf(ret_text, bytes, "at %s", hoop_connection_peer(edge->connection));
+        (void)snprintf(ret_text, bytes, "at %s", hoop_connection_about(edge->connection)->peer);
     }
 }
 

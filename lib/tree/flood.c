@@ -268,7 +268,7 @@ static void flood_watch(struct hoop_leader *leader)
     for (uint32_t rank = 0; rank < leader->n; rank++) {
         struct hoop_edge *edge = leader->via[rank];
         if (edge != NULL) {
-            const int pid = (int)hoop_connection_pid(edge->connection);
+            const int pid = (int)hoop_connection_about(edge->connection)->pid;
             hoop_watched_init(&edge->watched, watcher);
             /* without a descriptor for it there is still its connection */
             (void)hoop_watched_process(&edge->watched, pid, hoop_process_start_time(pid));

@@ -350,7 +350,7 @@ static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_joi
     const struct hoop_leader *leader = edge->leader;
     const uint32_t local_n = leader->rendezvous.local_n;
     if (edge->number != HOOP_NOBODY ||
-        join->rank != hoop_connection_hello(edge->connection)->from) {
+        join->rank != hoop_connection_about(edge->connection)->hello->from) {
         return false;
     }
     edge->number = join->rank;
@@ -538,6 +538,29 @@ hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
     }
     if (result != HOOP_OK) {
         hoop_leader_destroy(leader);
+    }
+    return result;
+}
+
+hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32_t rank,
+                                struct hoop_connection **ret_end)
+{
+    struct hoop_leader *leader = hoop_leader_find(rendezvous->name, false);
+    const struct hoop_secret *secret = &rendezvous->secret;
+    struct hoop_connection *ends[2];
+    union hoop_frame hello;
+    if (leader == NULL || leader->rendezvous.has_secret != rendezvous->has_secret ||
+        (rendezvous->has_secret && !hoop_mac_equal(secret->bytes, leader->secret.bytes))) {
+        return HOOP_AGAIN;
+    }
+    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
+    hello.hello.kind = HOOP_HELLO_CHILD;
+    hello.hello.role = HOOP_ROLE_RANK;
+    hello.hello.from = rank;
+    const hoop_result_t result = hoop_connection_pair(&hello.hello, &leader->secret, ends);
+    if (result == HOOP_OK) {
+        leader->expectation.opened(&leader->expectation, ends[1]);
+        *ret_end = ends[0];
     }
     return result;
 }

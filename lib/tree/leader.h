@@ -38,7 +38,7 @@
 #ifndef HOOP_LEADER_H
 #define HOOP_LEADER_H
 
-#include "net/socket.h"
+#include "control/connection.h"
 #include "rendezvous/rendezvous.h"
 #include "runtime/service.h"
 
@@ -73,6 +73,13 @@ hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct
 /* Serves this rendezvous on this machine; nothing to do if this process does already.
  * HOOP_INVALID_USAGE: another process does. */
 hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous);
+
+/*
+ * The way to the leader in this process: the rank's end of a connection within it, which needs no
+ * socket. HOOP_AGAIN: it is not here, or not with the secret that the rendezvous has.
+ */
+hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32_t rank,
+                                struct hoop_connection **ret_end);
 
 /*
  * Serves this rendezvous as its root, at the first of its addresses whose ip is this machine's and

@@ -109,7 +109,7 @@ static void tree_opened(struct hoop_expectation *expectation, struct hoop_connec
 {
     struct hoop_tree *tree = HOOP_CONTAINER_OF(expectation, struct hoop_tree, children);
     struct hoop_leader *leader = tree->root.leader;
-    const struct hoop_frame_hello *hello = hoop_connection_hello(connection);
+    const struct hoop_frame_hello *hello = hoop_connection_about(connection)->hello;
     struct hoop_edge *edge = tree_child_for(tree, hello);
     if (edge == NULL || leader->state > HOOP_LEADER_HANDING) {
         hoop_connection_destroy(connection);
@@ -269,7 +269,8 @@ static hoop_result_t tree_listen(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
     const struct hoop_ports ports = hoop_port_range();
-    tree->address = hoop_connection_local(tree->root.connection);
+    tree->address = hoop_connection_about(tree->root.connection)->local;
+    tree->address.port = 0;
     const struct hoop_place place = {.address = tree->address};
     const hoop_result_t result = hoop_endpoint_open(&place, &ports, &tree->endpoint);
     if (result == HOOP_OK) {

@@ -150,11 +150,30 @@ void party_destroy(struct party *party)
     party_run(party, party_leave);
 }
 
+/* Both ends at once. */
+static hoop_result_t party_pair(struct party *party, const struct hoop_frame_hello *hello)
+{
+    struct room *room = party->room;
+    struct hoop_connection *ends[2];
+    const hoop_result_t result = hoop_connection_pair(hello, &room->secret, ends);
+    if (result == HOOP_OK) {
+        party->connection = ends[0];
+        hoop_connection_adopt(ends[0], &party_owner, party);
+        room->expectation.opened(&room->expectation, ends[1]);
+        party_opened(party, ends[0]);
+    }
+    return result;
+}
+
 static void party_dial(void *arg)
 {
     struct party_call *call = arg;
     union hoop_frame hello;
     raw_hello(call->party->room, &hello);
+    if (call->party->room->kind == ROOM_HERE) {
+        call->result = party_pair(call->party, &hello.hello);
+        return;
+    }
     call->result = hoop_connection_connect(call->place, call->from, &hello.hello, call->secret,
                                            &party_owner, call->party, &call->party->connection);
 }
@@ -197,12 +216,11 @@ int room_fds(const struct room *room)
 
 static void room_place(enum room_kind kind, struct hoop_place *ret_place)
 {
-    static const char *const loopback[] = {NULL, "127.0.0.1", "::1"};
     memset(ret_place, 0, sizeof(*ret_place));
-    if (kind == ROOM_UNIX) {
-        (void)hoop_endpoint_name(ret_place->name);
+    if (kind == ROOM_TCP4 || kind == ROOM_TCP6) {
+        (void)hoop_address_parse(kind == ROOM_TCP4 ? "127.0.0.1" : "::1", &ret_place->address);
     } else {
-        (void)hoop_address_parse(loopback[kind], &ret_place->address);
+        (void)hoop_endpoint_name(ret_place->name);
     }
 }
 
@@ -307,7 +325,7 @@ void room_settle(void)
 
 bool room_is_far(const struct room *room)
 {
-    return room->kind != ROOM_UNIX;
+    return room->kind == ROOM_TCP4 || room->kind == ROOM_TCP6;
 }
 
 /* ---- Raw sockets -------------------------------------------------------------------------- */

@@ -15,7 +15,8 @@
 
 #define ROOM_PATIENCE_MS 30000u
 
-enum room_kind { ROOM_UNIX, ROOM_TCP4, ROOM_TCP6 };
+/* HERE: both ends in this process, without a socket. */
+enum room_kind { ROOM_UNIX, ROOM_TCP4, ROOM_TCP6, ROOM_HERE };
 struct room;
 struct party;
 typedef void party_fn(struct party *party);

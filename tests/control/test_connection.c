@@ -42,12 +42,12 @@ struct look {
 static void look_at(void *arg)
 {
     struct look *look = arg;
-    const struct hoop_connection *connection = look->party->connection;
-    (void)snprintf(look->peer, sizeof(look->peer), "%s", hoop_connection_peer(connection));
-    look->local = hoop_connection_local(connection);
-    look->hello = *hoop_connection_hello(connection);
-    look->secret = *hoop_connection_secret(connection);
-    look->pid = hoop_connection_pid(connection);
+    const struct hoop_connection_about *about = hoop_connection_about(look->party->connection);
+    (void)snprintf(look->peer, sizeof(look->peer), "%s", about->peer);
+    look->local = about->local;
+    look->hello = *about->hello;
+    look->secret = *about->secret;
+    look->pid = about->pid;
 }
 
 static void check_look(struct look *look)
@@ -61,7 +61,7 @@ static void check_look(struct look *look)
         assert_int_equal(look->pid, 0);
         assert_int_equal(hoop_address_parse(look->peer, &peer), HOOP_OK);
         assert_true(hoop_address_is_loopback(&peer) && peer.port != 0);
-        assert_true(hoop_address_is_loopback(&look->local) && look->local.port == 0);
+        assert_true(hoop_address_is_loopback(&look->local) && look->local.port != 0);
     } else {
         char text[32];
         (void)snprintf(text, sizeof(text), "pid %d", (int)getpid());
@@ -258,6 +258,20 @@ static void test_destroy_anywhere(void **state)
         party_destroy(&client);
         assert_true(client.closed <= 1 && room.server.closed <= 1);
     }
+}
+
+/* ---- Both ends here ----------------------------------------------------------------------- */
+
+static void test_no_socket(void **state)
+{
+    struct party client = {.to_send = 1};
+    const int before = room_fds(&room);
+    (void)state;
+    join(&client);
+    party_run(&client, party_send_all);
+    assert_true(room_await(&room, &room.server.messages, 1));
+    assert_int_equal(room_fds(&room), before);
+    party_destroy(&client);
 }
 
 /* ---- Handing on --------------------------------------------------------------------------- */
@@ -484,5 +498,11 @@ int main(void)
         TEST(test_from),           TEST(test_ports),
         TEST(test_reopen),         TEST(test_shared),
     };
-    return room_run(&room, tests, sizeof(tests) / sizeof(tests[0]));
+    const struct CMUnitTest here[] = {
+        TEST(test_handshake), TEST(test_many_messages), TEST(test_early_messages),
+        TEST(test_refuse),    TEST(test_refuse_full),   TEST(test_destroy_anywhere),
+        TEST(test_no_socket),
+    };
+    return room_run(&room, tests, sizeof(tests) / sizeof(tests[0])) +
+           room_run_kind(&room, ROOM_HERE, here, sizeof(here) / sizeof(here[0]));
 }
