@@ -255,6 +255,7 @@ static const struct frame_form {
     FRAME_FORM(GO, plain, nothing),
     FRAME_FORM(DEAD, dead, dead),
     FRAME_FORM(LEFT, left, left),
+    FRAME_FORM(CUT, left, left),
     FRAME_FORM(FAIL, failure, fail),
     FRAME_FORM(BEAT, beat, beat),
     FRAME_FORM(BLOB, blob, blob),

@@ -5,7 +5,7 @@
  *      child: a rank of its leader; a leader of the root, and of its parent in the tree:
  *             INFO both ways, JOIN -> ...; <- PLACE (of the root), <- ROSTER,
  *             <- ROSTER_PART ..., READY ->, <- GO; REJECT instead of anything, once;
- *             then DEAD, LEFT, FAIL, BLOB and BEAT both ways
+ *             then DEAD, LEFT, CUT, FAIL, BLOB and BEAT both ways
  *             a survivor of the lowest that is left: VIEW both ways, <- REJECT
  *      peer:  a process of another of its machine: REGION_GET -> <- REGION_IS, <- REGION_DEAD,
  *             BLOB ->
@@ -61,6 +61,7 @@ enum hoop_frame_type {
     HOOP_FRAME_GO,
     HOOP_FRAME_DEAD,
     HOOP_FRAME_LEFT,
+    HOOP_FRAME_CUT,
     HOOP_FRAME_FAIL,
     HOOP_FRAME_BEAT,
     HOOP_FRAME_BLOB,
@@ -193,7 +194,9 @@ struct hoop_frame_dead {
     char why[HOOP_FRAME_WHY_BYTES]; /* completes "rank 3 (...)"; may be empty if not certain */
 };
 
-struct hoop_frame_left { /* it said goodbye */
+/* LEFT: it said goodbye. CUT: it may live, but who spoke for its machine has left: no message goes
+ * there or comes from there any more. */
+struct hoop_frame_left {
     struct hoop_frame_header header;
     uint32_t rank; /* where struct hoop_frame_dead has it */
     uint32_t reserved;

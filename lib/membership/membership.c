@@ -291,19 +291,6 @@ static void member_take_roster(struct hoop_member *member, const union hoop_fram
     }
 }
 
-/* A link's blob, from a rank of another machine. */
-static bool member_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame)
-{
-    struct hoop_blob blob = {.bytes = frame->bytes};
-    if (frame->to != member->join.rank || frame->from >= member->roster.n ||
-        member->roster.peers[frame->from].same_machine) {
-        return false;
-    }
-    memcpy(blob.data, frame->data, frame->bytes);
-    member->events.blob(member->events.arg, frame->from, frame->lane, frame->sending != 0, &blob);
-    return true;
-}
-
 static bool member_take_lost(struct hoop_member *member, const struct hoop_frame_dead *lost)
 {
     if (lost->rank >= member->roster.n) {
@@ -326,13 +313,19 @@ static bool member_take_late(struct hoop_member *member, const union hoop_frame 
     case HOOP_FRAME_DEAD:
         return member_take_lost(member, &frame->dead);
     case HOOP_FRAME_BLOB:
-        return member_take_blob(member, &frame->blob);
+        return hoop_request_take_far(member, &frame->blob);
     case HOOP_FRAME_LEFT:
         if (frame->left.rank >= member->roster.n || frame->left.rank == member->join.rank) {
             return false;
         }
         events->gone(events->arg, frame->left.rank);
         hoop_liveness_tell(member, frame->left.rank, true, "has left");
+        return true;
+    case HOOP_FRAME_CUT:
+        if (frame->left.rank >= member->roster.n) {
+            return false;
+        }
+        hoop_request_cut(member, frame->left.rank);
         return true;
     case HOOP_FRAME_FAIL:
         failure.code = (hoop_result_t)frame->reject.code;
@@ -376,6 +369,7 @@ static void member_lose_server(struct hoop_member *member, int pid)
                  "rank, but ranks of other machines cannot be told anything any more",
                  pid);
     }
+    hoop_request_cut_all(member);
 }
 
 static void member_closed(void *arg, struct hoop_connection *connection,

@@ -51,6 +51,9 @@ struct hoop_peer_state {
     char listener[HOOP_NAME_BYTES];
     struct hoop_address address; /* of its process, for other machines; family 0: there are none */
     bool lost;                   /* and said so */
+    /* Of another machine's: lanes whose blob it was told, and those whose blob it told; by my
+     * direction: receiving, sending. */
+    uint64_t told_lanes[2], heard_lanes[2];
     struct hoop_peer_process *process; /* NULL: this one, or another machine's */
 };
 
@@ -174,6 +177,16 @@ void hoop_peer_flush(struct hoop_peer_process *process);
 
 /* ---- request.c ---------------------------------------------------------------------------- */
 
+/* A link's blob is here, from a rank that is in the comm. */
+void hoop_request_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame);
+/* The same from the leader: of a rank of another machine. False: it does not belong here. */
+bool hoop_request_take_far(struct hoop_member *member, const struct hoop_frame_blob *frame);
+/* No message goes to that rank of another machine, or comes from there, any more. A link that waits
+ * for its blob waits in vain: then the rank counts as lost. */
+void hoop_request_cut(struct hoop_member *member, uint32_t rank);
+/* The same for all other machines, if the process that spoke for this one has ended after its ranks
+ * had said goodbye. */
+void hoop_request_cut_all(struct hoop_member *member);
 /* The rank is lost or gone: what was asked of it fails. */
 void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why);
 /* This process has not enough of something: the request fails, and that is nobody else's fault. */

@@ -262,13 +262,11 @@ static void peer_take_blob(const struct hoop_peer_process *process,
                            const struct hoop_frame_blob *frame)
 {
     struct hoop_member *member = hoop_member_find(frame->comm_id, frame->to);
-    struct hoop_blob blob = {.bytes = frame->bytes};
     if (member == NULL || !peer_has(process, member, frame->from)) {
         return; /* my rank has left; or the comm has not that process */
     }
-    memcpy(blob.data, frame->data, frame->bytes);
     hoop_member_enter(member);
-    member->events.blob(member->events.arg, frame->from, frame->lane, frame->sending != 0, &blob);
+    hoop_request_take_blob(member, frame);
 }
 
 static void peer_message(void *arg, struct hoop_connection *connection,

@@ -139,6 +139,13 @@ static bool request_send(struct hoop_member *member, uint32_t rank,
     return true;
 }
 
+void hoop_request_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame)
+{
+    struct hoop_blob blob = {.bytes = frame->bytes};
+    memcpy(blob.data, frame->data, frame->bytes);
+    member->events.blob(member->events.arg, frame->from, frame->lane, frame->sending != 0, &blob);
+}
+
 /* ---- To whom ------------------------------------------------------------------------------ */
 
 /* A rank of this process: no connection, and its regions need no fetching. */
@@ -152,11 +159,8 @@ static void request_here(struct hoop_member *member, uint32_t rank,
     }
     struct hoop_member *other = hoop_member_find(member->roster.comm_id, rank);
     if (other != NULL) { /* else it has left, or its loss is on its way */
-        struct hoop_blob blob = {.bytes = want->blob.bytes};
-        memcpy(blob.data, want->blob.data, sizeof(blob.data));
         hoop_member_enter(other);
-        other->events.blob(other->events.arg, member->join.rank, want->blob.lane,
-                           want->blob.sending != 0, &blob);
+        hoop_request_take_blob(other, &want->blob);
     }
 }
 
@@ -172,17 +176,57 @@ static bool request_spokesman_left(const struct hoop_member *member)
     return left;
 }
 
+static void request_lose(struct hoop_member *member, uint32_t rank)
+{
+    hoop_liveness_lose(
+        member, rank,
+        member->connection == NULL
+            ? "cannot be reached: the process that spoke for this machine has left"
+            : "cannot be reached: the process that spoke for its machine, or for one on the way, "
+              "has left");
+}
+
+void hoop_request_cut(struct hoop_member *member, uint32_t rank)
+{
+    const struct hoop_peer_state *other = &member->others[rank];
+    if ((other->told_lanes[0] & ~other->heard_lanes[0]) != 0 ||
+        (other->told_lanes[1] & ~other->heard_lanes[1]) != 0) {
+        request_lose(member, rank);
+    }
+}
+
+void hoop_request_cut_all(struct hoop_member *member)
+{
+    const bool left = request_spokesman_left(member);
+    for (uint32_t rank = 0; left && rank < member->roster.n; rank++) {
+        if (!member->roster.peers[rank].same_machine) {
+            hoop_request_cut(member, rank);
+        }
+    }
+}
+
 /* A rank of another machine, by way of the leader: blobs only. */
 static void request_far(struct hoop_member *member, uint32_t rank, const union hoop_peer_want *want)
 {
+    member->others[rank].told_lanes[want->blob.sending] |= 1ull << want->blob.lane;
     if (member->connection != NULL) {
         hoop_connection_send(member->connection, &want->header, NULL, 0);
     } else if (!request_spokesman_left(member)) {
         (void)hoop_liveness_closed_server(member); /* its end is the cause, and not rank */
     } else {
-        hoop_liveness_lose(member, rank,
-                           "cannot be reached: the process that spoke for this machine has left");
+        request_lose(member, rank);
     }
+}
+
+bool hoop_request_take_far(struct hoop_member *member, const struct hoop_frame_blob *frame)
+{
+    if (frame->to != member->join.rank || frame->from >= member->roster.n ||
+        member->roster.peers[frame->from].same_machine) {
+        return false;
+    }
+    member->others[frame->from].heard_lanes[frame->sending == 0] |= 1ull << frame->lane;
+    hoop_request_take_blob(member, frame);
+    return true;
 }
 
 struct request {

@@ -1,15 +1,17 @@
 /*
  * What goes along a leader's edges once all are in; see leader_inside.h.
  *
- *      DEAD LEFT FAIL   to all machines: each tells its other neighbours what is news to it, so
- * that nothing goes round. To the ranks of a machine only what comes from others: among themselves
- * they share memory, and see each other's processes BLOB             along the tree to the machine
- * of its target, and to that rank BEAT             one edge far; it says whether anybody on that
- * side waits: a machine whose own ranks wait for nothing may be the only one that sees a stopped
- * neighbour
+ *      DEAD LEFT   to all machines: each tells its other neighbours what is news to it, so that
+ *      CUT FAIL    nothing goes round. To the ranks of a machine only what comes from others: among
+ *                  themselves they share memory, and see each other's processes
+ *      BLOB        along the tree to the machine of its target, and to that rank
+ *      BEAT        one edge far; it says whether anybody on that side waits: a machine whose own
+ *                  ranks wait for nothing may be the only one that sees a stopped neighbour
  *
  * A neighbour is as alive as the process at its other end. When that ends, the ranks in it are
- * lost, and only they: others of that machine may live on, though nobody hears of them any more.
+ * lost, and only they: others of that machine, and those beyond it, may live on, though nobody
+ * hears of them any more. If they are not lost with the comm they are cut off, which all hear: who
+ * waits for a blob of theirs waits in vain.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -61,7 +63,8 @@ void hoop_tree_on_idle(struct hoop_job *job)
 bool hoop_flood_is_over(const struct hoop_leader *leader)
 {
     for (uint32_t rank = 0; flood_spans(leader) && rank < leader->n; rank++) {
-        if (!leader->tree.ranks[rank].left && !leader->tree.ranks[rank].dead) {
+        const struct hoop_tree_rank *at = &leader->tree.ranks[rank];
+        if (!at->left && !at->dead && !at->cut) {
             return false;
         }
     }
@@ -79,8 +82,9 @@ static bool flood_mark(struct hoop_tree *tree, const union hoop_frame *frame)
     bool *known = &tree->raised;
     if (frame->header.type != HOOP_FRAME_FAIL) {
         struct hoop_tree_rank *rank = &tree->ranks[frame->dead.rank];
-        const bool dead = frame->header.type == HOOP_FRAME_DEAD;
-        known = dead && !rank->left ? &rank->dead : &rank->left; /* who has left is not lost */
+        const bool left = frame->header.type == HOOP_FRAME_LEFT || rank->left;
+        const bool cut = frame->header.type == HOOP_FRAME_CUT;
+        known = left ? &rank->left : cut ? &rank->cut : &rank->dead; /* who has left is not lost */
     }
     const bool news = !*known;
     *known = true;
@@ -108,7 +112,7 @@ static void flood(struct hoop_leader *leader, const union hoop_frame *frame,
     if (to_ranks) {
         flood_tell_ranks(leader, frame);
     }
-    if (frame->header.type != HOOP_FRAME_LEFT) {
+    if (frame->header.type == HOOP_FRAME_DEAD || frame->header.type == HOOP_FRAME_FAIL) {
         tree->comm_failed = true;
         hoop_flood_tell_idle();
     }
@@ -140,6 +144,33 @@ void hoop_flood_lose_rank(struct hoop_edge *edge)
     hoop_leader_settle(leader);
 }
 
+static struct hoop_edge *flood_towards(struct hoop_tree *tree, uint32_t machine)
+{
+    uint32_t at = machine;
+    while (at != 0 && (at - 1) / 2 != tree->machine) {
+        at = (at - 1) / 2;
+    }
+    return &tree->neighbours[at == 0 ? 0 : 2 - at % 2];
+}
+
+/* Whoever is beyond a neighbour that has ended: nothing goes there or comes from there. */
+static void flood_cut(struct hoop_edge *edge)
+{
+    struct hoop_leader *leader = edge->leader;
+    struct hoop_tree *tree = &leader->tree;
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_CUT);
+    for (uint32_t rank = 0; leader->state == HOOP_LEADER_RUNNING && rank < leader->n; rank++) {
+        const struct hoop_tree_rank *at = &tree->ranks[rank];
+        const bool beyond =
+            at->machine != tree->machine && flood_towards(tree, at->machine) == edge;
+        if (beyond && !at->left && !at->dead && !tree->comm_failed) {
+            frame.left.rank = rank;
+            flood(leader, &frame, edge, true);
+        }
+    }
+}
+
 /* The process at a neighbour's other end is lost, with its ranks. */
 static void flood_lose_process(struct hoop_edge *edge, const char *why)
 {
@@ -161,6 +192,7 @@ static void flood_lose_process(struct hoop_edge *edge, const char *why)
                  "ranks beyond it cannot be told anything any more",
                  edge->number, edge->info.pid, why);
     }
+    flood_cut(edge);
 }
 
 void hoop_flood_lose_neighbour(struct hoop_edge *edge)
@@ -302,15 +334,6 @@ void hoop_flood_start(struct hoop_leader *leader)
 
 /* ---- What comes --------------------------------------------------------------------------- */
 
-static struct hoop_edge *flood_towards(struct hoop_tree *tree, uint32_t machine)
-{
-    uint32_t at = machine;
-    while (at != 0 && (at - 1) / 2 != tree->machine) {
-        at = (at - 1) / 2;
-    }
-    return &tree->neighbours[at == 0 ? 0 : 2 - at % 2];
-}
-
 static bool flood_take_blob(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
@@ -348,7 +371,7 @@ static bool flood_take_event(struct hoop_edge *edge, const union hoop_frame *fra
         return false;
     }
     if (rank && !failed) {
-        if (frame->header.type == HOOP_FRAME_DEAD || frame->left.rank != edge->number) {
+        if (frame->header.type != HOOP_FRAME_LEFT || frame->left.rank != edge->number) {
             return false;
         }
         edge->left = true;
@@ -365,6 +388,7 @@ bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame)
     switch (frame->header.type) {
     case HOOP_FRAME_DEAD:
     case HOOP_FRAME_LEFT:
+    case HOOP_FRAME_CUT:
     case HOOP_FRAME_FAIL:
         return flood_take_event(edge, frame);
     case HOOP_FRAME_BLOB:

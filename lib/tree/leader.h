@@ -25,7 +25,7 @@
  * |           |                               | whole, to the ranks here                        |
  * |           | READY of all below            | READY to above; nobody above: GO                |
  * |           | GO of above                   | on to all below: RUNNING. A root is over: READY |
- * | RUNNING   | DEAD LEFT FAIL BLOB BEAT      | to whom it concerns (flood.c)                   |
+ * | RUNNING   | DEAD LEFT CUT FAIL BLOB BEAT  | to whom it concerns (flood.c)                   |
  * |           | no rank is left here          | over, when no other machine needs it            |
  * | FAILED    | JOIN                          | told the reason; over when all know, or when    |
  * |           |                               | the join could not have lasted longer           |

@@ -63,7 +63,7 @@ enum hoop_leader_state {
 struct hoop_tree_rank {
     uint64_t process;
     uint16_t machine;
-    bool left, dead; /* and the others were told */
+    bool left, dead, cut; /* and the others were told */
 };
 
 /* A leader's place among those of other machines. */

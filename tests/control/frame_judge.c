@@ -75,6 +75,7 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(DEAD, dead.rank, HOOP_MAX_RANKS)                                                             \
     X(DEAD, dead.certain, 2)                                                                       \
     X(LEFT, left.rank, HOOP_MAX_RANKS)                                                             \
+    X(CUT, left.rank, HOOP_MAX_RANKS)                                                              \
     X(BEAT, beat.waiting, 2)                                                                       \
     X(BLOB, blob.from, HOOP_MAX_RANKS)                                                             \
     X(BLOB, blob.to, HOOP_MAX_RANKS)                                                               \

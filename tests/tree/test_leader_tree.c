@@ -249,6 +249,29 @@ static void test_goodbye_and_losses(void **state)
     leave(&world);
 }
 
+/* A process that speaks for a machine has left: whom that cuts off is told to all, once. */
+static void test_cut(void **state)
+{
+    struct world world;
+    union hoop_frame frame;
+    (void)state;
+    join(&world, 5000);
+    for (uint32_t rank = 2; rank < N; rank++) {
+        hoop_frame_init(&frame, HOOP_FRAME_CUT);
+        frame.left.rank = rank;
+        client_say(&world.children[0], &frame);
+        client_say(&world.children[0], &frame); /* no news */
+        for (uint32_t i = 0; i < HERE; i++) {
+            assert_int_equal(expect(&world.ranks[i], HOOP_FRAME_CUT)->left.rank, rank);
+        }
+        assert_int_equal(expect(&world.children[1], HOOP_FRAME_CUT)->left.rank, rank);
+    }
+    client_say(&world.ranks[0], &frame); /* it is not a rank's to say */
+    (void)expect(&world.ranks[0], HOOP_FRAME_REJECT);
+    client_expect(&world.ranks[0], CLIENT_CLOSED);
+    leave(&world);
+}
+
 static void beat(struct client *client, uint32_t waiting)
 {
     union hoop_frame frame;
@@ -508,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_blobs),
         cmocka_unit_test(test_fail),
         cmocka_unit_test(test_goodbye_and_losses),
+        cmocka_unit_test(test_cut),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_rank_fails),
         cmocka_unit_test(test_machine_fails),

@@ -346,6 +346,37 @@ static void test_goodbyes(void **state)
     }
 }
 
+/*
+ * The process that speaks for machine 1 has left and ends, though another rank is there. Who waits
+ * for the answer to a blob, on either side, hears at once that none comes: the one there knows that
+ * nobody speaks for it, the others are told. Who waits for nothing goes on.
+ */
+static void test_cut(void **state)
+{
+    char line[80];
+    (void)state;
+    for (uint32_t asker = 0; asker < 3; asker++) { /* 2: the rank that is cut off */
+        job_place(8, 4, false);
+        job_join();
+        const uint32_t speaker = job_is_gate(1) ? 1 : 5; /* the ranks of machine 1 */
+        const uint32_t cut = 6 - speaker;
+        const uint32_t from = asker == 2 ? cut : asker == 0 ? 0 : 3;
+        const uint32_t to = asker == 2 ? 3 : cut;
+        rank_command(&job.ranks[from], "blob %u 1 hello", to);
+        (void)snprintf(line, sizeof(line), "blob %u 1 1 hello", from);
+        assert_true(rank_line(&job.ranks[to], line, JOB_LONG_MS));
+        rank_command(&job.ranks[speaker], "left");
+        rank_command(&job.ranks[speaker], "quit");
+        (void)snprintf(line, sizeof(line), "gone %u", speaker);
+        job_expect(line, JOB_NOBODY, job.machine_of[speaker]);
+        kill(job.ranks[speaker].pid, SIGKILL); /* it would wait a moment at its exit */
+        (void)snprintf(line, sizeof(line), "lost %u cannot be reached: the process that spoke", to);
+        assert_true(rank_line(&job.ranks[from], line, 5000));
+        job_expect_nothing(speaker);
+        job_finish();
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -354,7 +385,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_alone),    cmocka_unit_test(test_never_alone),
         cmocka_unit_test(test_blobs),    cmocka_unit_test(test_kill),
         cmocka_unit_test(test_stop),     cmocka_unit_test(test_raise),
-        cmocka_unit_test(test_goodbyes),
+        cmocka_unit_test(test_goodbyes), cmocka_unit_test(test_cut),
     };
     if (argc > 2) {
         return rank_main(argc, argv);
