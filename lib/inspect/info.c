@@ -17,26 +17,21 @@ static void info_interface(void *arg, const char *name, const struct hoop_addres
     struct hoop_json *json = arg;
     char text[HOOP_ADDRESS_TEXT_BYTES];
     hoop_address_format(address, text, sizeof(text));
-    hoop_json_object(json);
-    hoop_json_key(json, "address");
-    hoop_json_string(json, text);
-    hoop_json_key(json, "interface");
-    hoop_json_string(json, name);
-    hoop_json_key(json, "verdict");
-    hoop_json_string(json, verdict);
+    hoop_json_object(json, NULL);
+    hoop_json_string(json, "address", text);
+    hoop_json_string(json, "interface", name);
+    hoop_json_string(json, "verdict", verdict);
     hoop_json_object_end(json);
 }
 
 static void info_network(struct hoop_json *json)
 {
-    hoop_json_key(json, "transports");
-    hoop_json_array(json);
+    hoop_json_array(json, "transports");
     for (size_t i = 0; hoop_transports[i] != NULL; i++) {
-        hoop_json_string(json, hoop_transports[i]->name);
+        hoop_json_string(json, NULL, hoop_transports[i]->name);
     }
     hoop_json_array_end(json);
-    hoop_json_key(json, "interfaces");
-    hoop_json_array(json);
+    hoop_json_array(json, "interfaces");
     hoop_interface_each(info_interface, json);
     hoop_json_array_end(json);
 }
@@ -62,14 +57,12 @@ static void info_gids(struct hoop_json *json, const struct hoop_verbs_port *port
     if (used != NULL) {
         (void)info_gid(used, text, sizeof(text));
     }
-    hoop_json_key(json, "gid");
-    hoop_json_string(json, text);
+    hoop_json_string(json, "gid", text);
     for (uint32_t i = 0; i < port->gid_count; i++) {
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%s", i > 0 ? "; " : "");
         at += info_gid(&port->gids[i], text + at, sizeof(text) - at);
     }
-    hoop_json_key(json, "gids");
-    hoop_json_string(json, at > 0 ? text : "");
+    hoop_json_string(json, "gids", at > 0 ? text : "");
 }
 
 static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port,
@@ -77,22 +70,15 @@ static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port
 {
     const char *refusal = hoop_rdma_refusal(port, rules);
     const struct hoop_gid *gid = hoop_rdma_gid(port, rules);
-    hoop_json_object(json);
-    hoop_json_key(json, "device");
-    hoop_json_string(json, port->device);
-    hoop_json_key(json, "port");
-    hoop_json_uint(json, port->port);
-    hoop_json_key(json, "state");
-    hoop_json_string(json, port->state);
-    hoop_json_key(json, "link_layer");
-    hoop_json_string(json, port->ethernet ? "Ethernet" : "InfiniBand");
-    hoop_json_key(json, "mtu");
-    hoop_json_uint(json, UINT64_C(128) << port->mtu);
+    hoop_json_object(json, NULL);
+    hoop_json_string(json, "device", port->device);
+    hoop_json_uint(json, "port", port->port);
+    hoop_json_string(json, "state", port->state);
+    hoop_json_string(json, "link_layer", port->ethernet ? "Ethernet" : "InfiniBand");
+    hoop_json_uint(json, "mtu", UINT64_C(128) << port->mtu);
     info_gids(json, port, gid);
-    hoop_json_key(json, "usable");
-    hoop_json_bool(json, refusal == NULL);
-    hoop_json_key(json, "why_not");
-    hoop_json_string(json, refusal != NULL ? refusal : "");
+    hoop_json_bool(json, "usable", refusal == NULL);
+    hoop_json_string(json, "why_not", refusal != NULL ? refusal : "");
     hoop_json_object_end(json);
 }
 
@@ -103,10 +89,8 @@ static void info_rdma(struct hoop_json *json)
     const struct hoop_verbs_port *ports = NULL;
     uint32_t count = 0;
     const bool there = hoop_rdma_ports(&ports, &count) != NULL;
-    hoop_json_key(json, "rdma");
-    hoop_json_string(json, there ? "" : hoop_thread_error());
-    hoop_json_key(json, "rdma_ports");
-    hoop_json_array(json);
+    hoop_json_string(json, "rdma", there ? "" : hoop_thread_error());
+    hoop_json_array(json, "rdma_ports");
     for (uint32_t i = 0; i < count; i++) {
         info_port(json, &ports[i], &rules);
     }
@@ -120,10 +104,8 @@ static void info_profile(struct hoop_json *json, uint64_t digest)
     if (digest != 0) {
         snprintf(text, sizeof(text), "%016" PRIx64, digest);
     }
-    hoop_json_key(json, "profile");
-    hoop_json_string(json, digest != 0 ? hoop_settings()->profile : "");
-    hoop_json_key(json, "profile_digest");
-    hoop_json_string(json, text);
+    hoop_json_string(json, "profile", digest != 0 ? hoop_settings()->profile : "");
+    hoop_json_string(json, "profile_digest", text);
 }
 
 static void info_process(struct hoop_json *json)
@@ -131,26 +113,17 @@ static void info_process(struct hoop_json *json)
     struct hoop_region_stats stats;
     uint64_t digest = 0;
     hoop_region_stats(&stats);
-    hoop_json_key(json, "version");
-    hoop_json_int(json, HOOP_VERSION_CODE);
-    hoop_json_key(json, "pid");
-    hoop_json_int(json, getpid());
-    hoop_json_key(json, "kernels");
-    hoop_json_string(json, hoop_reduce_isa());
-    hoop_json_key(json, "usable_cpus");
-    hoop_json_uint(json, hoop_usable_cpus());
-    hoop_json_key(json, "regions");
-    hoop_json_uint(json, stats.regions);
-    hoop_json_key(json, "region_bytes");
-    hoop_json_uint(json, stats.region_bytes);
-    hoop_json_key(json, "imports");
-    hoop_json_uint(json, stats.imports);
-    hoop_json_key(json, "import_bytes");
-    hoop_json_uint(json, stats.import_bytes);
+    hoop_json_int(json, "version", HOOP_VERSION_CODE);
+    hoop_json_int(json, "pid", getpid());
+    hoop_json_string(json, "kernels", hoop_reduce_isa());
+    hoop_json_uint(json, "usable_cpus", hoop_usable_cpus());
+    hoop_json_uint(json, "regions", stats.regions);
+    hoop_json_uint(json, "region_bytes", stats.region_bytes);
+    hoop_json_uint(json, "imports", stats.imports);
+    hoop_json_uint(json, "import_bytes", stats.import_bytes);
     const bool usable = hoop_profile_use(&digest) == HOOP_OK;
     info_profile(json, digest);
-    hoop_json_key(json, "profile_error");
-    hoop_json_string(json, usable ? "" : hoop_thread_error());
+    hoop_json_string(json, "profile_error", usable ? "" : hoop_thread_error());
     (void)hoop_look_streams(json, SIZE_MAX);
     info_network(json);
     info_rdma(json);
@@ -178,7 +151,7 @@ hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *
     }
     struct hoop_json json;
     hoop_json_init(&json, buf, bytes);
-    hoop_json_object(&json);
+    hoop_json_object(&json, NULL);
     if (comm == NULL) {
         info_process(&json);
     } else {
@@ -203,15 +176,12 @@ static enum hoop_collective info_collective(const char *name)
 /* What else there was to choose from, and what the model says it would take. */
 static void info_candidates(struct hoop_json *json, const uint64_t ns[HOOP_ALGO_COUNT])
 {
-    hoop_json_key(json, "candidates");
-    hoop_json_array(json);
+    hoop_json_array(json, "candidates");
     for (int i = 0; i < HOOP_ALGO_COUNT; i++) {
         if (ns[i] != 0) {
-            hoop_json_object(json);
-            hoop_json_key(json, "algo");
-            hoop_json_string(json, hoop_algo_name((enum hoop_algo)i));
-            hoop_json_key(json, "estimated_ns");
-            hoop_json_uint(json, ns[i]);
+            hoop_json_object(json, NULL);
+            hoop_json_string(json, "algo", hoop_algo_name((enum hoop_algo)i));
+            hoop_json_uint(json, "estimated_ns", ns[i]);
             hoop_json_object_end(json);
         }
     }
@@ -222,20 +192,13 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
 {
     const bool round = hoop_collectives[plan->collective].folds &&
                        (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_CHAIN);
-    hoop_json_key(json, "collective");
-    hoop_json_string(json, hoop_collectives[plan->collective].name);
-    hoop_json_key(json, "algo");
-    hoop_json_string(json, hoop_algo_name(plan->algo));
-    hoop_json_key(json, "ranks");
-    hoop_json_uint(json, plan->n);
-    hoop_json_key(json, "bytes");
-    hoop_json_uint(json, plan->count * plan->type_bytes);
-    hoop_json_key(json, "lanes");
-    hoop_json_uint(json, plan->lanes);
-    hoop_json_key(json, "chunk_bytes");
-    hoop_json_uint(json, plan->chunk * plan->type_bytes);
-    hoop_json_key(json, "order");
-    hoop_json_string(json, round ? "ring" : "rank");
+    hoop_json_string(json, "collective", hoop_collectives[plan->collective].name);
+    hoop_json_string(json, "algo", hoop_algo_name(plan->algo));
+    hoop_json_uint(json, "ranks", plan->n);
+    hoop_json_uint(json, "bytes", plan->count * plan->type_bytes);
+    hoop_json_uint(json, "lanes", plan->lanes);
+    hoop_json_uint(json, "chunk_bytes", plan->chunk * plan->type_bytes);
+    hoop_json_string(json, "order", round ? "ring" : "rank");
 }
 
 hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
@@ -289,7 +252,7 @@ hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t
     }
     struct hoop_json json;
     hoop_json_init(&json, buf, bytes);
-    hoop_json_object(&json);
+    hoop_json_object(&json, NULL);
     info_plan(&json, &plan);
     info_profile(&json, profile);
     info_candidates(&json, ns);

@@ -1,9 +1,7 @@
 /* The JSON writer. Everything goes through json_put(), which alone touches the buffer. */
 #include "inspect/json.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void json_put(struct hoop_json *json, const char *text, size_t length)
@@ -15,56 +13,9 @@ static void json_put(struct hoop_json *json, const char *text, size_t length)
     json->length += length;
 }
 
-/* Begins a key or a value. */
-static void json_separate(struct hoop_json *json)
-{
-    if (json->comma) {
-        json_put(json, ",", 1);
-    }
-    json->comma = true;
-}
-
-static void json_put_value(struct hoop_json *json, const char *text)
-{
-    json_separate(json);
-    json_put(json, text, strlen(text));
-}
-
 void hoop_json_init(struct hoop_json *json, char *buf, size_t bytes)
 {
     *json = (struct hoop_json){.buf = buf, .bytes = buf != NULL ? bytes : 0};
-}
-
-static void json_begin(struct hoop_json *json, const char *bracket)
-{
-    json_put_value(json, bracket);
-    json->comma = false;
-}
-
-static void json_end(struct hoop_json *json, const char *bracket)
-{
-    json_put(json, bracket, 1);
-    json->comma = true;
-}
-
-void hoop_json_object(struct hoop_json *json)
-{
-    json_begin(json, "{");
-}
-
-void hoop_json_object_end(struct hoop_json *json)
-{
-    json_end(json, "}");
-}
-
-void hoop_json_array(struct hoop_json *json)
-{
-    json_begin(json, "[");
-}
-
-void hoop_json_array_end(struct hoop_json *json)
-{
-    json_end(json, "]");
 }
 
 /*
@@ -137,66 +88,84 @@ static void json_put_quoted(struct hoop_json *json, const char *text)
     json_put(json, "\"", 1);
 }
 
-void hoop_json_key(struct hoop_json *json, const char *key)
+/* Begins a value, of this name if it has one. */
+static void json_begin_value(struct hoop_json *json, const char *key)
 {
-    json_separate(json);
-    json_put_quoted(json, key);
-    json_put(json, ":", 1);
+    if (json->comma) {
+        json_put(json, ",", 1);
+    }
+    json->comma = true;
+    if (key != NULL) {
+        json_put_quoted(json, key);
+        json_put(json, ":", 1);
+    }
+}
+
+static void json_put_value(struct hoop_json *json, const char *key, const char *text)
+{
+    json_begin_value(json, key);
+    json_put(json, text, strlen(text));
+}
+
+static void json_begin(struct hoop_json *json, const char *key, const char *bracket)
+{
+    json_put_value(json, key, bracket);
     json->comma = false;
 }
 
-void hoop_json_string(struct hoop_json *json, const char *text)
+static void json_end(struct hoop_json *json, const char *bracket)
+{
+    json_put(json, bracket, 1);
+    json->comma = true;
+}
+
+void hoop_json_object(struct hoop_json *json, const char *key)
+{
+    json_begin(json, key, "{");
+}
+
+void hoop_json_object_end(struct hoop_json *json)
+{
+    json_end(json, "}");
+}
+
+void hoop_json_array(struct hoop_json *json, const char *key)
+{
+    json_begin(json, key, "[");
+}
+
+void hoop_json_array_end(struct hoop_json *json)
+{
+    json_end(json, "]");
+}
+
+void hoop_json_string(struct hoop_json *json, const char *key, const char *text)
 {
     if (text == NULL) {
-        json_put_value(json, "null");
+        json_put_value(json, key, "null");
         return;
     }
-    json_separate(json);
+    json_begin_value(json, key);
     json_put_quoted(json, text);
 }
 
-void hoop_json_int(struct hoop_json *json, int64_t value)
+void hoop_json_int(struct hoop_json *json, const char *key, int64_t value)
 {
     char text[24];
     snprintf(text, sizeof(text), "%" PRId64, value);
-    json_put_value(json, text);
+    json_put_value(json, key, text);
 }
 
-void hoop_json_uint(struct hoop_json *json, uint64_t value)
+void hoop_json_uint(struct hoop_json *json, const char *key, uint64_t value)
 {
     char text[24];
     snprintf(text, sizeof(text), "%" PRIu64, value);
-    json_put_value(json, text);
+    json_put_value(json, key, text);
 }
 
-void hoop_json_double(struct hoop_json *json, double value)
+void hoop_json_bool(struct hoop_json *json, const char *key, bool value)
 {
-    if (!isfinite(value)) {
-        json_put_value(json, "null");
-        return;
-    }
-    char text[48];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
-            break;
-        }
-    }
-    /* The decimal point is the locale's, of one byte or more; JSON's is '.'. */
-    static const char plain[] = "0123456789+-e";
-    const size_t whole = strspn(text, plain);
-    json_separate(json);
-    json_put(json, text, whole);
-    if (text[whole] != '\0') {
-        const char *rest = text + whole + strcspn(text + whole, plain);
-        json_put(json, ".", 1);
-        json_put(json, rest, strlen(rest));
-    }
-}
-
-void hoop_json_bool(struct hoop_json *json, bool value)
-{
-    json_put_value(json, value ? "true" : "false");
+    json_put_value(json, key, value ? "true" : "false");
 }
 
 hoop_result_t hoop_json_finish(struct hoop_json *json, size_t *ret_needed)

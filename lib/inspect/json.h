@@ -4,14 +4,14 @@
  *
  *     struct hoop_json json;
  *     hoop_json_init(&json, buf, bytes);
- *     hoop_json_object(&json);
- *     hoop_json_key(&json, "ranks");
- *     hoop_json_int(&json, 4);
+ *     hoop_json_object(&json, NULL);
+ *     hoop_json_int(&json, "ranks", 4);
  *     hoop_json_object_end(&json);
  *     return hoop_json_finish(&json, needed);         // {"ranks":4}
  *
- * Commas come by themselves. That objects hold pairs and that what begins ends is the caller's
- * care. One thread at a time.
+ * key: the name of the value in an object; NULL in an array, and of the whole. Commas come by
+ * themselves. That objects hold pairs and that what begins ends is the caller's care. One thread at
+ * a time.
  */
 #ifndef HOOP_BASE_JSON_H
 #define HOOP_BASE_JSON_H
@@ -23,27 +23,22 @@ struct hoop_json {
     char *buf;
     size_t bytes;  /* of buf */
     size_t length; /* of the text so far, whether it fits or not */
-    bool comma;    /* the next key or value follows another one */
+    bool comma;    /* the next value follows another one */
 };
 
 /* buf is borrowed until finish; NULL with bytes 0: only count. */
 void hoop_json_init(struct hoop_json *json, char *buf, size_t bytes);
 
-void hoop_json_object(struct hoop_json *json);
+void hoop_json_object(struct hoop_json *json, const char *key);
 void hoop_json_object_end(struct hoop_json *json);
-void hoop_json_array(struct hoop_json *json);
+void hoop_json_array(struct hoop_json *json, const char *key);
 void hoop_json_array_end(struct hoop_json *json);
 
-/* The name of the value that comes next. */
-void hoop_json_key(struct hoop_json *json, const char *key);
-
 /* NULL is written as null; a byte that is no UTF-8 as U+FFFD. */
-void hoop_json_string(struct hoop_json *json, const char *text);
-void hoop_json_int(struct hoop_json *json, int64_t value);
-void hoop_json_uint(struct hoop_json *json, uint64_t value);
-/* The shortest of 15 to 17 digits that reads back as value; NaN and infinities are null. */
-void hoop_json_double(struct hoop_json *json, double value);
-void hoop_json_bool(struct hoop_json *json, bool value);
+void hoop_json_string(struct hoop_json *json, const char *key, const char *text);
+void hoop_json_int(struct hoop_json *json, const char *key, int64_t value);
+void hoop_json_uint(struct hoop_json *json, const char *key, uint64_t value);
+void hoop_json_bool(struct hoop_json *json, const char *key, bool value);
 
 /*
  * Writes the NUL. *ret_needed gets the bytes of the whole text, NUL included, whatever the result

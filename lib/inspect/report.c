@@ -65,7 +65,7 @@ static void report_comm(void *arg, struct hoop_comm *comm)
     }
     const struct hoop_json before = *comms->json;
     if (comm->member != NULL || comm->over) { /* else it is not known yet what it is to be */
-        hoop_json_object(comms->json);
+        hoop_json_object(comms->json, NULL);
         hoop_look_comm(comms->json, comm);
         hoop_json_object_end(comms->json);
     }
@@ -84,20 +84,15 @@ static bool report_write(char *text, size_t bytes, size_t *ret_length)
     struct report_comms comms = {.json = &json};
     size_t needed = 0;
     hoop_json_init(&json, text, bytes);
-    hoop_json_object(&json);
-    hoop_json_key(&json, "version");
-    hoop_json_int(&json, HOOP_VERSION_CODE);
-    hoop_json_key(&json, "pid");
-    hoop_json_int(&json, getpid());
+    hoop_json_object(&json, NULL);
+    hoop_json_int(&json, "version", HOOP_VERSION_CODE);
+    hoop_json_int(&json, "pid", getpid());
     const uint32_t streams_left_out = hoop_look_streams(&json, bytes / 2);
-    hoop_json_key(&json, "streams_left_out");
-    hoop_json_uint(&json, streams_left_out);
-    hoop_json_key(&json, "comms");
-    hoop_json_array(&json);
+    hoop_json_uint(&json, "streams_left_out", streams_left_out);
+    hoop_json_array(&json, "comms");
     hoop_comm_each(report_comm, &comms);
     hoop_json_array_end(&json);
-    hoop_json_key(&json, "left_out");
-    hoop_json_uint(&json, comms.left_out);
+    hoop_json_uint(&json, "left_out", comms.left_out);
     hoop_json_object_end(&json);
     const hoop_result_t result = hoop_json_finish(&json, &needed);
     *ret_length = needed - 1;

@@ -1,11 +1,8 @@
 /*
- * lib/base: the JSON writer. Every text is written into buffers of every size, so that each cut
+ * lib/inspect: the JSON writer. Every text is written into buffers of every size, so that each cut
  * falls everywhere; the byte behind each buffer must stay.
  */
 #include "inspect/json.h"
-#include <float.h>
-#include <locale.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -43,61 +40,54 @@ static void write_nothing(struct hoop_json *json)
 
 static void write_nested(struct hoop_json *json)
 {
-    hoop_json_object(json);
-    hoop_json_key(json, "ranks");
-    hoop_json_int(json, -4);
-    hoop_json_key(json, "lanes");
-    hoop_json_array(json);
-    hoop_json_array(json);
+    hoop_json_object(json, NULL);
+    hoop_json_int(json, "ranks", -4);
+    hoop_json_array(json, "lanes");
+    hoop_json_array(json, NULL);
     hoop_json_array_end(json);
-    hoop_json_object(json);
-    hoop_json_key(json, "on");
-    hoop_json_bool(json, true);
+    hoop_json_object(json, NULL);
+    hoop_json_bool(json, "on", true);
     hoop_json_object_end(json);
-    hoop_json_bool(json, false);
-    hoop_json_string(json, NULL);
+    hoop_json_bool(json, NULL, false);
+    hoop_json_string(json, NULL, NULL);
     hoop_json_array_end(json);
-    hoop_json_key(json, "last \"one\"");
-    hoop_json_object(json);
+    hoop_json_object(json, "last \"one\"");
     hoop_json_object_end(json);
     hoop_json_object_end(json);
 }
 
 static void write_numbers(struct hoop_json *json)
 {
-    static const double values[] = {0.0,     -0.0,   0.1,         1.0 / 3, 1e300,
-                                    DBL_MIN, 5e-324, 123456789.0, NAN,     INFINITY};
-    hoop_json_array(json);
-    hoop_json_int(json, INT64_MIN);
-    hoop_json_int(json, INT64_MAX);
-    hoop_json_uint(json, UINT64_MAX);
-    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        hoop_json_double(json, values[i]);
-    }
+    hoop_json_array(json, NULL);
+    hoop_json_int(json, NULL, INT64_MIN);
+    hoop_json_int(json, NULL, INT64_MAX);
+    hoop_json_uint(json, NULL, UINT64_MAX);
     hoop_json_array_end(json);
 }
 
 static const char numbers_text[] =
-    "[-9223372036854775808,9223372036854775807,18446744073709551615,0,-0,0.1,0.3333333333333333,"
-    "1e+300,2.2250738585072014e-308,4.94065645841247e-324,123456789,null,null]";
+    "[-9223372036854775808,9223372036854775807,18446744073709551615]";
 
 static void write_escapes(struct hoop_json *json)
 {
-    hoop_json_string(json, "\"\\/\b\f\n\r\t\x01\x1f\x7f");
+    hoop_json_string(json, NULL, "\"\\/\b\f\n\r\t\x01\x1f\x7f");
 }
 
 static void write_utf8(struct hoop_json *json)
 {
-    hoop_json_array(json);
-    hoop_json_string(json, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\xa7\xed\x9f\xbf\xf4\x8f\xbf\xbf");
-    hoop_json_string(json, "a\xff"
-                           "b\x80");                /* no lead */
-    hoop_json_string(json, "\xc0\xaf\xe0\x80\x80"); /* longer than needed */
-    hoop_json_string(json, "\xed\xa0\x80");         /* a surrogate */
-    hoop_json_string(json, "\xf4\x90\x80\x80");     /* above U+10FFFF */
-    hoop_json_string(json, "\xf0\x9f\x90");         /* ends too early */
-    hoop_json_string(json, "\xe2\x82"
-                           "\"");
+    hoop_json_array(json, NULL);
+    hoop_json_string(json, NULL,
+                     "\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\xa7\xed\x9f\xbf\xf4\x8f\xbf\xbf");
+    hoop_json_string(json, NULL,
+                     "a\xff"
+                     "b\x80");                            /* no lead */
+    hoop_json_string(json, NULL, "\xc0\xaf\xe0\x80\x80"); /* longer than needed */
+    hoop_json_string(json, NULL, "\xed\xa0\x80");         /* a surrogate */
+    hoop_json_string(json, NULL, "\xf4\x90\x80\x80");     /* above U+10FFFF */
+    hoop_json_string(json, NULL, "\xf0\x9f\x90");         /* ends too early */
+    hoop_json_string(json, NULL,
+                     "\xe2\x82"
+                     "\"");
     hoop_json_array_end(json);
 }
 
@@ -127,26 +117,12 @@ static void test_json_numbers(void **state)
     assert_json(write_numbers, numbers_text);
 }
 
-/* A program's locale must not put a comma into a number. Where no such locale is installed, the
- * test says so and passes: there is nothing to see. */
-static void test_json_locale(void **state)
-{
-    (void)state;
-    if (setlocale(LC_NUMERIC, "de_DE.UTF-8") == NULL && setlocale(LC_NUMERIC, "de_DE") == NULL) {
-        print_message("no locale with a decimal comma here\n");
-        return;
-    }
-    assert_json(write_numbers, numbers_text);
-    setlocale(LC_NUMERIC, "C");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_structure),
         cmocka_unit_test(test_json_strings),
         cmocka_unit_test(test_json_numbers),
-        cmocka_unit_test(test_json_locale),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }

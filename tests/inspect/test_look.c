@@ -300,7 +300,7 @@ static void test_streams_without_room(void **state)
         struct hoop_json json;
         uint32_t told = 0;
         hoop_json_init(&json, text, sizeof(text));
-        hoop_json_object(&json);
+        hoop_json_object(&json, NULL);
         const uint32_t left_out = hoop_look_streams(&json, most);
         assert_true(most == 0 || json.length <= most + 1);
         hoop_json_object_end(&json);
