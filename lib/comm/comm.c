@@ -139,8 +139,8 @@ static struct hoop_list_node comms = HOOP_LIST_EMPTY(comms);
 void hoop_comm_each(void (*fn)(void *arg, struct hoop_comm *comm), void *arg)
 {
     pthread_mutex_lock(&comms_lock);
-    HOOP_LIST_FOR_EACH(at, &comms) {
-        fn(arg, HOOP_CONTAINER_OF(at, struct hoop_comm, node));
+    HOOP_LIST_EACH(struct hoop_comm, comm, &comms, node) {
+        fn(arg, comm);
     }
     pthread_mutex_unlock(&comms_lock);
 }

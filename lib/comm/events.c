@@ -21,17 +21,11 @@ static void events_free(struct hoop_event *event)
     free(event);
 }
 
-static struct hoop_event *events_of(struct hoop_list_node *node)
-{
-    return HOOP_CONTAINER_OF(node, struct hoop_event, node);
-}
-
 void hoop_events_finish(struct hoop_events *events)
 {
-    struct hoop_list_node *first = NULL;
-    while ((first = hoop_list_first(&events->queue)) != NULL) {
-        hoop_list_remove(first);
-        events_free(events_of(first));
+    HOOP_LIST_EACH(struct hoop_event, event, &events->queue, node) {
+        hoop_list_remove(&event->node);
+        events_free(event);
     }
     pthread_mutex_destroy(&events->lock);
 }
@@ -45,10 +39,9 @@ static bool events_equal(const struct hoop_event *a, const struct hoop_event *b)
 static struct hoop_event *events_remove(struct hoop_events *events, const struct hoop_event *wanted,
                                         bool unwanted)
 {
-    HOOP_LIST_FOR_EACH(at, &events->queue) {
-        struct hoop_event *event = events_of(at);
+    HOOP_LIST_EACH(struct hoop_event, event, &events->queue, node) {
         if (events_equal(event, wanted) && event->unwanted == unwanted) {
-            hoop_list_remove(at);
+            hoop_list_remove(&event->node);
             return event;
         }
     }

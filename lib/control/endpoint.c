@@ -99,8 +99,7 @@ static void endpoint_warn(struct hoop_endpoint *endpoint, const char *why)
 static struct endpoint_crowd *endpoint_crowd_of(struct hoop_endpoint *endpoint,
                                                 const struct hoop_address *address)
 {
-    HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node)
-    {
+    HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node) {
         if (hoop_address_same_ip(&crowd->address, address)) {
             return crowd;
         }
@@ -124,8 +123,7 @@ static void client_dismiss(struct endpoint_client *client)
 /* Whoever has waited longest. */
 static void crowd_dismiss(struct endpoint_crowd *crowd, struct hoop_endpoint *endpoint)
 {
-    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node)
-    {
+    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node) {
         if (client->crowd == crowd) {
             client_dismiss(client);
             return;
@@ -162,8 +160,7 @@ void hoop_endpoint_expect_no_more(struct hoop_expectation *expectation)
         return;
     }
     hoop_list_remove(&expectation->node);
-    HOOP_LIST_EACH(struct endpoint_client, client, &expectation->endpoint->clients, node)
-    {
+    HOOP_LIST_EACH(struct endpoint_client, client, &expectation->endpoint->clients, node) {
         client->expectation = client->expectation != expectation ? client->expectation : NULL;
     }
 }
@@ -189,8 +186,7 @@ static bool expectation_fits(const struct hoop_expectation *expectation,
 static struct hoop_expectation *endpoint_expected(const struct hoop_endpoint *endpoint,
                                                   const struct hoop_frame_hello *hello)
 {
-    HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node)
-    {
+    HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node) {
         if (expectation_fits(expectation, hello)) {
             return expectation;
         }
@@ -203,8 +199,7 @@ static const char *endpoint_label(const struct hoop_endpoint *endpoint,
                                   const struct hoop_frame_hello *hello)
 {
     const char *label = NULL;
-    HOOP_LIST_EACH(const struct hoop_expectation, other, &endpoint->expectations, node)
-    {
+    HOOP_LIST_EACH(const struct hoop_expectation, other, &endpoint->expectations, node) {
         const bool alike = other->key.kind == hello->kind && other->key.role == hello->role;
         label = alike && label == NULL ? other->label : label;
     }
@@ -348,8 +343,7 @@ static void endpoint_look(void *arg)
     struct hoop_endpoint *endpoint = arg;
     const uint64_t now = hoop_now_ns();
     hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
-    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node)
-    {
+    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node) {
         if (now - client->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
             endpoint_tell(endpoint, "it proved nothing in time");
             client_dismiss(client);
@@ -365,17 +359,14 @@ static void endpoint_look(void *arg)
 static void endpoint_destroy(struct hoop_endpoint *endpoint)
 {
     hoop_list_remove(&endpoint->node);
-    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node)
-    {
+    HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node) {
         client_dismiss(client);
     }
-    HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node)
-    {
+    HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node) {
         hoop_list_remove(&crowd->node);
         free(crowd);
     }
-    HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node)
-    {
+    HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node) {
         hoop_list_remove(&expectation->node);
     }
     hoop_timer_destroy(endpoint->pause);
@@ -447,8 +438,7 @@ hoop_result_t hoop_endpoint_open(const struct hoop_place *at, const struct hoop_
                                  struct hoop_endpoint **ret_endpoint)
 {
     struct hoop_endpoint *endpoint = NULL;
-    HOOP_LIST_EACH(struct hoop_endpoint, other, &endpoints, node)
-    {
+    HOOP_LIST_EACH(struct hoop_endpoint, other, &endpoints, node) {
         endpoint = endpoint == NULL && endpoint_serves(other, at, ports) ? other : endpoint;
     }
     const hoop_result_t result = endpoint != NULL ? HOOP_OK : endpoint_create(at, ports, &endpoint);

@@ -210,16 +210,14 @@ static void queue_remove(struct hoop_frame_queue *queue, struct queue_letter *le
 
 void hoop_frame_queue_finish(struct hoop_frame_queue *queue)
 {
-    HOOP_LIST_EACH(struct queue_letter, letter, &queue->waiting, node)
-    {
+    HOOP_LIST_EACH(struct queue_letter, letter, &queue->waiting, node) {
         queue_remove(queue, letter);
     }
 }
 
 void hoop_frame_queue_drop(struct hoop_frame_queue *queue)
 {
-    HOOP_LIST_EACH(struct queue_letter, letter, &queue->waiting, node)
-    {
+    HOOP_LIST_EACH(struct queue_letter, letter, &queue->waiting, node) {
         if (letter->sent == 0) {
             queue_remove(queue, letter);
         }

@@ -30,8 +30,7 @@ struct hoop_list_node hoop_members = HOOP_LIST_EMPTY(hoop_members);
 
 struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
 {
-    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node)
-    {
+    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node) {
         const bool told = member->state == HOOP_MEMBER_READY || member->state == HOOP_MEMBER_IN;
         if (told && member->roster.comm_id == comm_id && member->join.rank == rank) {
             return member;

@@ -42,8 +42,7 @@ static bool peer_has(const struct hoop_peer_process *process, const struct hoop_
 /* A member here of a comm with ranks in that process; NULL: there is none. */
 static struct hoop_member *peer_member(const struct hoop_peer_process *process, uint64_t comm_id)
 {
-    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node)
-    {
+    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node) {
         for (uint32_t rank = 0; member->roster.comm_id == comm_id && rank < member->roster.n;
              rank++) {
             if (peer_has(process, member, rank)) {
@@ -74,8 +73,7 @@ void hoop_peer_flush(struct hoop_peer_process *process)
         peer_seek(process);
         return;
     }
-    HOOP_LIST_FOR_EACH(at, &process->requests) {
-        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+    HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
         if (request->via != NULL) {
             continue;
         }
@@ -90,8 +88,7 @@ void hoop_peer_flush(struct hoop_peer_process *process)
 /* Ends it, if there is one: what was sent there and not answered waits for another. */
 static void peer_hang_up(struct hoop_peer_process *process, struct hoop_connection **connection)
 {
-    HOOP_LIST_FOR_EACH(at, &process->requests) {
-        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+    HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
         request->via = request->via == *connection ? NULL : request->via;
     }
     hoop_connection_destroy(*connection);
@@ -104,8 +101,7 @@ static void peer_hang_up(struct hoop_peer_process *process, struct hoop_connecti
 /* Of a process that can be seen its pidfd tells more: it may only have left other comms. */
 static void peer_tell_closed(const struct hoop_peer_process *process)
 {
-    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node)
-    {
+    HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node) {
         for (uint32_t rank = 0; process->pid == 0 && rank < member->roster.n; rank++) {
             if (peer_has(process, member, rank)) {
                 hoop_liveness_closed(member, rank);
@@ -332,9 +328,7 @@ static void peer_tell_death(void *arg)
     hoop_frame_init(&frame, HOOP_FRAME_REGION_DEAD);
     frame.region.id = death->id;
     frame.region.generation = death->generation;
-    HOOP_LIST_FOR_EACH(at, &peer_processes) {
-        const struct hoop_peer_process *process =
-            HOOP_CONTAINER_OF(at, struct hoop_peer_process, node);
+    HOOP_LIST_EACH(const struct hoop_peer_process, process, &peer_processes, node) {
         peer_send(process->dialled, &frame);
         peer_send(process->accepted, &frame);
     }
@@ -379,8 +373,7 @@ static void process_destroy(struct hoop_peer_process *process)
 
 static struct hoop_peer_process *process_find(uint64_t id, int pid, uint64_t comm_id)
 {
-    HOOP_LIST_FOR_EACH(at, &peer_processes) {
-        struct hoop_peer_process *process = HOOP_CONTAINER_OF(at, struct hoop_peer_process, node);
+    HOOP_LIST_EACH(struct hoop_peer_process, process, &peer_processes, node) {
         if (process->id == id && process->pid == pid && process->comm_id == comm_id) {
             return process;
         }
@@ -448,8 +441,7 @@ hoop_result_t hoop_peer_begin(struct hoop_member *member)
 /* What the member asked is dropped; what others ask needs another one's hello now. */
 static void peer_leave(struct hoop_member *member, struct hoop_peer_process *process)
 {
-    HOOP_LIST_FOR_EACH(at, &process->requests) {
-        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+    HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
         if (request->member == member) {
             hoop_request_destroy(process, request);
         }

@@ -41,8 +41,7 @@ void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
     }
     hoop_member_describe(member, rank, who, sizeof(who));
     (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
-    HOOP_LIST_FOR_EACH(at, &process->requests) {
-        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+    HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
         if (request->member == member && request->rank == rank) {
             request_fail(request, &failure);
             hoop_request_destroy(process, request);
@@ -70,8 +69,7 @@ static struct hoop_peer_request *request_find(struct hoop_peer_process *process,
                                               const struct hoop_connection *connection,
                                               const struct hoop_frame_region_is *answer)
 {
-    HOOP_LIST_FOR_EACH(at, &process->requests) {
-        struct hoop_peer_request *request = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
+    HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
         const struct hoop_frame_region *question = &request->want.region;
         if (request->via == connection && question->header.type == HOOP_FRAME_REGION_GET &&
             question->comm_id == answer->comm_id && question->id == answer->id &&

@@ -77,10 +77,9 @@ static bool progress_adopt(void)
     bool any = false;
     pthread_mutex_lock(&progress.lock);
     atomic_store_explicit(&progress.arrived, false, memory_order_relaxed);
-    HOOP_LIST_FOR_EACH(at, &progress.arrivals) {
-        struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
-        hoop_list_remove(at);
-        hoop_list_push_back(&progress.active, at);
+    HOOP_LIST_EACH(struct hoop_queue, queue, &progress.arrivals, active) {
+        hoop_list_remove(&queue->active);
+        hoop_list_push_back(&progress.active, &queue->active);
         any |= hoop_queue_advance(queue);
     }
     pthread_mutex_unlock(&progress.lock);
@@ -106,8 +105,7 @@ static void progress_list_sleepers(void)
     const uint32_t room = PROGRESS_SLEEPERS - 1;
     uint32_t count = 1;
     progress.sleepers[0] = &progress.sleeper;
-    HOOP_LIST_FOR_EACH(at, &progress.active) {
-        const struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
+    HOOP_LIST_EACH(const struct hoop_queue, queue, &progress.active, active) {
         const struct hoop_item *item = queue->current;
         if (item->kind == HOOP_ITEM_WORK && item->piece->begun && count < room) {
             count +=
@@ -126,8 +124,7 @@ static enum hoop_poll progress_poll(void *arg, bool look)
 {
     (void)arg;
     bool busy = atomic_load_explicit(&progress.arrived, memory_order_acquire) && progress_adopt();
-    HOOP_LIST_FOR_EACH(at, &progress.active) {
-        struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
+    HOOP_LIST_EACH(struct hoop_queue, queue, &progress.active, active) {
         const enum hoop_poll polled = hoop_queue_poll(queue, look);
         busy |= polled != HOOP_POLL_IDLE;
         if (polled == HOOP_POLL_DONE) {

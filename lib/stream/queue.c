@@ -202,8 +202,7 @@ void hoop_item_release(struct hoop_item *item)
 
 void hoop_queue_drop(struct hoop_queue *queue, const struct hoop_comm *comm, hoop_result_t code)
 {
-    HOOP_LIST_FOR_EACH(at, &queue->items) {
-        struct hoop_item *item = HOOP_CONTAINER_OF(at, struct hoop_item, node);
+    HOOP_LIST_EACH(struct hoop_item, item, &queue->items, node) {
         if (item->kind == HOOP_ITEM_WORK && !item->piece->begun) {
             hoop_batch_drop(&item->piece->batch, comm, code);
         }

@@ -98,8 +98,7 @@ static void detector_due(void *arg)
 static void detector_arm(void)
 {
     uint64_t due = HOOP_NEVER;
-    HOOP_LIST_EACH(const struct hoop_watcher, watcher, &detector.watchers, node)
-    {
+    HOOP_LIST_EACH(const struct hoop_watcher, watcher, &detector.watchers, node) {
         due = watcher->due_ns < due ? watcher->due_ns : due;
     }
     if (!hoop_list_is_empty(&detector.suspects)) {
@@ -122,8 +121,7 @@ static void process_ended(void *arg, unsigned events)
     (void)events;
     hoop_watch_destroy(process->watch);
     process->watch = NULL;
-    HOOP_LIST_EACH(struct hoop_watched, watched, &process->watched, of_process)
-    {
+    HOOP_LIST_EACH(struct hoop_watched, watched, &process->watched, of_process) {
         watched_convict(watched);
     }
     detector_tell();
@@ -131,8 +129,7 @@ static void process_ended(void *arg, unsigned events)
 
 static struct hoop_process *process_find(int pid, uint64_t start_time)
 {
-    HOOP_LIST_EACH(struct hoop_process, process, &detector.processes, node)
-    {
+    HOOP_LIST_EACH(struct hoop_process, process, &detector.processes, node) {
         if (process->pid == pid && process->start_time == start_time) {
             return process;
         }
@@ -284,8 +281,7 @@ void hoop_watcher_start(struct hoop_watcher *watcher)
     const uint64_t now = hoop_now_ns();
     watcher_plan(watcher, now);
     detector_arm();
-    HOOP_LIST_EACH(struct hoop_watched, watched, &watcher->watched, node)
-    {
+    HOOP_LIST_EACH(struct hoop_watched, watched, &watcher->watched, node) {
         watched->heard_ns = now;
         if (hoop_watched_is_dead(watched)) {
             watched_convict(watched);
@@ -332,8 +328,7 @@ static void watcher_look(struct hoop_watcher *watcher, uint64_t now)
     const bool late = now - watcher->beat_ns > DETECTOR_LATE * watcher->beat_ms * HOOP_NS_PER_MS;
     watcher_plan(watcher, now);
     watcher->owner->beat(watcher);
-    HOOP_LIST_EACH(struct hoop_watched, watched, &watcher->watched, node)
-    {
+    HOOP_LIST_EACH(struct hoop_watched, watched, &watcher->watched, node) {
         if (late) {
             watched->heard_ns = now;
         } else if (!watched->lost) {
@@ -344,14 +339,12 @@ static void watcher_look(struct hoop_watcher *watcher, uint64_t now)
 
 void hoop_detector_look(uint64_t now_ns)
 {
-    HOOP_LIST_EACH(struct hoop_watcher, watcher, &detector.watchers, node)
-    {
+    HOOP_LIST_EACH(struct hoop_watcher, watcher, &detector.watchers, node) {
         if (now_ns >= watcher->due_ns) {
             watcher_look(watcher, now_ns);
         }
     }
-    HOOP_LIST_EACH(struct hoop_watched, watched, &detector.suspects, suspect)
-    {
+    HOOP_LIST_EACH(struct hoop_watched, watched, &detector.suspects, suspect) {
         if (now_ns >= watched->suspect_until_ns) {
             watched_convict(watched);
         }

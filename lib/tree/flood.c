@@ -34,8 +34,7 @@ static bool flood_spans(const struct hoop_leader *leader)
 
 static bool flood_is_any_needed(void)
 {
-    HOOP_LIST_EACH(const struct hoop_leader, leader, &hoop_leaders, node)
-    {
+    HOOP_LIST_EACH(const struct hoop_leader, leader, &hoop_leaders, node) {
         if (leader->state == HOOP_LEADER_RUNNING && flood_spans(leader) &&
             !leader->tree.comm_failed) {
             return true;

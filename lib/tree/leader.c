@@ -22,8 +22,7 @@ bool hoop_leader_spans(const struct hoop_leader *leader)
 
 struct hoop_leader *hoop_leader_find(const char *name, bool is_root)
 {
-    HOOP_LIST_EACH(struct hoop_leader, leader, &hoop_leaders, node)
-    {
+    HOOP_LIST_EACH(struct hoop_leader, leader, &hoop_leaders, node) {
         if (leader->is_root == is_root && leader->endpoint != NULL &&
             strcmp(leader->rendezvous.name, name) == 0) {
             return leader;
@@ -43,8 +42,7 @@ void hoop_leader_destroy(struct hoop_leader *leader)
     if (leader->published) {
         hoop_file_store_withdraw(&leader->rendezvous);
     }
-    HOOP_LIST_EACH(struct hoop_edge, edge, &leader->children, node)
-    {
+    HOOP_LIST_EACH(struct hoop_edge, edge, &leader->children, node) {
         hoop_edge_destroy(edge);
     }
     hoop_tree_close(&leader->tree);
@@ -68,8 +66,7 @@ void hoop_leader_destroy(struct hoop_leader *leader)
 
 static bool leader_has_ranks(const struct hoop_leader *leader)
 {
-    HOOP_LIST_EACH(const struct hoop_edge, edge, &leader->children, node)
-    {
+    HOOP_LIST_EACH(const struct hoop_edge, edge, &leader->children, node) {
         if (edge->number != HOOP_NOBODY) {
             return true;
         }
@@ -128,8 +125,7 @@ static void leader_reject_all(struct hoop_leader *leader)
             leader_mark_told(leader, rank, gather->n);
         }
     }
-    HOOP_LIST_EACH(struct hoop_edge, edge, &leader->children, node)
-    {
+    HOOP_LIST_EACH(struct hoop_edge, edge, &leader->children, node) {
         if (leader->is_root ? edge->info.process != 0 : edge->number != HOOP_NOBODY) {
             leader_reject(edge);
         }

@@ -76,8 +76,7 @@ static void root_fail_missing(struct hoop_leader *root)
     char missing[HOOP_FAILURE_TEXT_BYTES];
     char address[HOOP_ADDRESS_TEXT_BYTES];
     uint32_t count = 0;
-    HOOP_LIST_EACH(const struct hoop_edge, machine, &root->children, node)
-    {
+    HOOP_LIST_EACH(const struct hoop_edge, machine, &root->children, node) {
         count += machine->joined > 0 ? 1 : 0;
     }
     hoop_gather_describe_missing(&root->gather, missing, sizeof(missing));

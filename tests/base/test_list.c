@@ -18,17 +18,12 @@ struct thing {
 
 static struct hoop_list_node list_static = HOOP_LIST_EMPTY(list_static);
 
-static int number_of(struct hoop_list_node *node)
-{
-    return HOOP_CONTAINER_OF(node, struct thing, node)->number;
-}
-
 /* The numbers in the list, first digit first. */
 static int sequence(const struct hoop_list_node *list)
 {
     int digits = 0;
-    HOOP_LIST_FOR_EACH(at, list) {
-        digits = digits * 10 + number_of(at);
+    HOOP_LIST_EACH(const struct thing, thing, list, node) {
+        digits = digits * 10 + thing->number;
     }
     return digits;
 }
@@ -46,7 +41,7 @@ static void test_list_order(void **state)
     hoop_list_push_back(&list, &things[1].node);
     hoop_list_insert(&things[1].node, &things[2].node);
     assert_int_equal(sequence(&list), 132);
-    assert_int_equal(number_of(hoop_list_first(&list)), 1);
+    assert_int_equal(HOOP_CONTAINER_OF(hoop_list_first(&list), struct thing, node)->number, 1);
     hoop_list_insert(list.next, &things[3].node);
     assert_int_equal(sequence(&list), 4132);
 }
@@ -83,17 +78,16 @@ static void test_list_remove_on_the_way(void **state)
             hoop_list_push_back(&list, &thing->node);
             expected = (gone >> i & 1) != 0 ? expected : expected * 10 + i + 1;
         }
-        HOOP_LIST_FOR_EACH(at, &list) {
-            struct thing *thing = HOOP_CONTAINER_OF(at, struct thing, node);
+        HOOP_LIST_EACH(struct thing, thing, &list, node) {
             if ((gone >> (thing->number - 1) & 1) != 0) {
-                hoop_list_remove(at);
+                hoop_list_remove(&thing->node);
                 free(thing);
             }
         }
         assert_int_equal(sequence(&list), expected);
-        HOOP_LIST_FOR_EACH(at, &list) {
-            hoop_list_remove(at);
-            free(HOOP_CONTAINER_OF(at, struct thing, node));
+        HOOP_LIST_EACH(struct thing, thing, &list, node) {
+            hoop_list_remove(&thing->node);
+            free(thing);
         }
         assert_true(hoop_list_is_empty(&list));
     }
