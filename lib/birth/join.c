@@ -12,13 +12,6 @@
 
 #define JOIN_GRACE_MS 10000u /* the last rung of the ladder in tree/leader.h */
 
-static void join_raise(struct hoop_comm *comm, const struct hoop_failure *failure)
-{
-    if (!hoop_comm_fails_early(comm, failure)) {
-        hoop_comm_publish(comm, failure);
-    }
-}
-
 /* ---- What the service thread tells ---------------------------------------------------------- */
 
 /* It may have left in good order: whether it has stands on the board. */
@@ -42,7 +35,7 @@ static void join_on_lost(void *arg, uint32_t rank, const char *why)
         const struct hoop_peer *peer = &comm->board.peers[rank];
         hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "rank %u (pid %d, host %s) %s",
                          rank, peer->pid, peer->host, why);
-        join_raise(comm, &failure);
+        hoop_comm_fail(comm, &failure);
     }
 }
 
@@ -97,7 +90,7 @@ static void join_push(struct hoop_comm *comm, const struct hoop_event *event)
     if (!hoop_events_push(&comm->events, event)) {
         hoop_failure_set(&failure, HOOP_OUT_OF_MEMORY, (int)comm->rank,
                          "rank %u has no memory for what rank %u tells", comm->rank, event->rank);
-        join_raise(comm, &failure);
+        hoop_comm_fail(comm, &failure);
     }
 }
 

@@ -46,7 +46,7 @@ bool hoop_comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *fa
     return early;
 }
 
-static void comm_raise(struct hoop_comm *comm, const struct hoop_failure *failure)
+void hoop_comm_fail(struct hoop_comm *comm, const struct hoop_failure *failure)
 {
     if (!hoop_comm_fails_early(comm, failure)) {
         hoop_comm_publish(comm, failure);
@@ -73,7 +73,7 @@ void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const
     }
     pthread_mutex_lock(&comm->look_lock);
     if (!comm->over) {
-        comm_raise(comm, &failure);
+        hoop_comm_fail(comm, &failure);
         comm_cancel_join(comm);
     }
     pthread_mutex_unlock(&comm->look_lock);

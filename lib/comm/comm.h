@@ -154,6 +154,8 @@ void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const
 
 /* The same. Only the driver, or the service thread: while the comm can't become a tombstone. */
 void hoop_comm_publish(struct hoop_comm *comm, const struct hoop_failure *failure);
+/* The same; before the board is laid out it is kept until then. */
+void hoop_comm_fail(struct hoop_comm *comm, const struct hoop_failure *failure);
 
 /* HOOP_OK or the failure that ended the comm, with its sentence in *ret (may be NULL). Any thread;
  * does not wait. */

@@ -113,10 +113,9 @@ static void survivor_opened(void *arg, struct hoop_connection *connection)
 {
     struct hoop_survivor *other = arg;
     other->misses = 0;
-    if (hoop_survivors_leader(other->all) == hoop_survivor_rank(other)) {
-        hoop_survivors_say(other->all, connection, HOOP_VIEW_MINE);
-    } else { /* it is there, that was the question; and it comes as soon as it knows what I know */
-        hoop_survivors_say(other->all, connection, HOOP_VIEW_MINE);
+    hoop_survivors_say(other->all, connection, HOOP_VIEW_MINE);
+    if (hoop_survivors_leader(other->all) != hoop_survivor_rank(other)) {
+        /* it is there, that was the question; and it comes as soon as it knows what I know */
         survivor_hang_up(&other->dialled);
     }
 }
