@@ -1,26 +1,13 @@
 /*
- * Bootstrap: how the ranks of a new comm find and trust each other, and what keeps them informed of
- * each other afterwards.
+ * A rank's membership in a comm: how it joins, whom it then knows, and what keeps it informed of
+ * the others afterwards. It joins at the leader of its machine (tree/leader.h), which sends it the
+ * roster: comm id, the machine's shared segment, a wake descriptor of every rank here, and who and
+ * where all others are. When all are ready, the comm is there.
  *
- *      rank ---- join ----> leader (a listener in one process of each machine)
- *      rank ---- join ---->    |  waits for all n, makes the machine's shared segment, then
- *           <--- roster ---    |  sends its ranks the roster: comm id, segment, a wake descriptor
- *           ---- ready --->    |  of every rank here, and who and where all others are; when all
- *           <--- go -------    |  are ready: go.
- *                              |
- *      only with several machines: each machine's leader joins its ranks at the root, a TCP port
- *      at the rendezvous's address. The root arranges the machines as a tree of TCP connections;
- * down it travel roster and go, up it ready, and along it, for the life of the comm, everything
- *      that all must hear (losses, goodbyes, failures) and what links tell each other (blobs).
- *
- * On a machine, every connection is an abstract Unix socket (SOCK_SEQPACKET, nothing in the file
- * system) whose peer must have this process's uid (SO_PEERCRED). Every connection, these and TCP,
- * begins with the challenge and response of base/crypto.h. Messages are fixed-size structs, checked
- * field by field (control/frame.h).
- *
- * The join connections stay open: with a pidfd of every process of the machine, end of file there
- * tells of a death at once. Pairs of processes of a machine connect when they first need something
- * of each other: the descriptor of a region, a link's blob.
+ * The connection to the leader stays open: with a pidfd of every process of the machine, end of
+ * file there tells of a death at once; and what all must hear comes that way. Pairs of processes of
+ * a machine connect when they first need something of each other: the descriptor of a region, a
+ * link's blob.
  *
  * Functions may be called from any thread but the service thread, unless said otherwise.
  */

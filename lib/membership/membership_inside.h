@@ -30,7 +30,7 @@ enum hoop_member_state {
 
 /* What the ranks of one process share of a comm: its segment, and the wake descriptors. */
 struct hoop_shared {
-    struct hoop_shared *next;
+    struct hoop_list_node node; /* of all in this process */
     uint64_t comm_id;
     void *segment;
     uint64_t segment_bytes;

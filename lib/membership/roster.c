@@ -15,13 +15,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static struct hoop_shared *roster_shared;
+static struct hoop_list_node roster_shared = HOOP_LIST_EMPTY(roster_shared);
 
 /* ---- What the ranks of one process share -------------------------------------------------- */
 
 static struct hoop_shared *shared_ref(uint64_t comm_id, uint32_t n)
 {
-    for (struct hoop_shared *shared = roster_shared; shared != NULL; shared = shared->next) {
+    HOOP_LIST_EACH(struct hoop_shared, shared, &roster_shared, node) {
         if (shared->comm_id == comm_id && shared->n == n) {
             shared->refs++;
             return shared;
@@ -37,8 +37,7 @@ static struct hoop_shared *shared_ref(uint64_t comm_id, uint32_t n)
     for (uint32_t rank = 0; rank < n; rank++) {
         shared->fds[rank] = -1;
     }
-    shared->next = roster_shared;
-    roster_shared = shared;
+    hoop_list_push_back(&roster_shared, &shared->node);
     return shared;
 }
 
@@ -47,11 +46,7 @@ static void shared_unref(struct hoop_shared *shared)
     if (shared == NULL || --shared->refs > 0) {
         return;
     }
-    struct hoop_shared **at = &roster_shared;
-    while (*at != shared) {
-        at = &(*at)->next;
-    }
-    *at = shared->next;
+    hoop_list_remove(&shared->node);
     for (uint32_t rank = 0; rank < shared->n; rank++) {
         if (shared->fds[rank] >= 0) {
             close(shared->fds[rank]);

@@ -15,6 +15,7 @@
 #include "rendezvous/file_store.h"
 #include "base/clock.h"
 #include "base/crypto.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "control/dialer.h"
 #include "rendezvous/private_file.h"
@@ -49,8 +50,8 @@ enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_PAGE };
 
 /* What a worker does with a file. */
 struct file_task {
-    struct hoop_worker worker; /* first */
-    struct file_task *next;    /* under file_lock: of those that publish */
+    struct hoop_worker worker;  /* first */
+    struct hoop_list_node node; /* under file_lock: of those that publish */
     char *file;
     char stir[FILE_NAME_BYTES]; /* a name that nobody else makes */
     bool withdrawn;             /* under file_lock, as the next two */
@@ -59,7 +60,8 @@ struct file_task {
 };
 
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct file_task *file_posts; /* under file_lock; until their threads have ended */
+/* Under file_lock; until their threads have ended. */
+static struct hoop_list_node file_posts = HOOP_LIST_EMPTY(file_posts);
 
 /* ---- The file ----------------------------------------------------------------------------- */
 
@@ -455,17 +457,6 @@ static void post_remove(const struct file_task *task)
     file_clear_directory(task->file);
 }
 
-static void post_unlist(const struct file_task *task)
-{
-    pthread_mutex_lock(&file_lock);
-    struct file_task **at = &file_posts;
-    while (*at != task) {
-        at = &(*at)->next;
-    }
-    *at = task->next;
-    pthread_mutex_unlock(&file_lock);
-}
-
 static hoop_result_t post_run(struct hoop_worker *worker)
 {
     struct file_task *task = (struct file_task *)worker;
@@ -480,7 +471,9 @@ static hoop_result_t post_run(struct hoop_worker *worker)
         }
     } while (hoop_worker_pause(worker, FILE_POST_MS));
     post_remove(task);
-    post_unlist(task);
+    pthread_mutex_lock(&file_lock);
+    hoop_list_remove(&task->node);
+    pthread_mutex_unlock(&file_lock);
     return HOOP_OK;
 }
 
@@ -497,8 +490,7 @@ hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
     assert(result != HOOP_OK || task != NULL);
     if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
         pthread_mutex_lock(&file_lock);
-        task->next = file_posts;
-        file_posts = task;
+        hoop_list_push_back(&file_posts, &task->node);
         pthread_mutex_unlock(&file_lock);
     }
     hoop_secret_wipe(&page, sizeof(page));
@@ -508,10 +500,10 @@ hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
 void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous)
 {
     pthread_mutex_lock(&file_lock);
-    struct file_task *task = file_posts;
-    while (task != NULL && (task->withdrawn ||
-                            !hoop_mac_equal(task->page.secret.bytes, rendezvous->secret.bytes))) {
-        task = task->next;
+    struct file_task *task = NULL;
+    HOOP_LIST_EACH(struct file_task, at, &file_posts, node) {
+        const bool mine = hoop_mac_equal(at->page.secret.bytes, rendezvous->secret.bytes);
+        task = task == NULL && mine && !at->withdrawn ? at : task;
     }
     if (task != NULL) {
         task->withdrawn = true;
@@ -525,9 +517,10 @@ void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous)
 void hoop_file_store_settle(const char *file)
 {
     pthread_mutex_lock(&file_lock);
-    struct file_task *task = file != NULL ? file_posts : NULL;
-    while (task != NULL && (!task->withdrawn || strcmp(task->file, file) != 0)) {
-        task = task->next;
+    struct file_task *task = NULL;
+    HOOP_LIST_EACH(struct file_task, at, &file_posts, node) {
+        const bool mine = file != NULL && at->withdrawn && strcmp(at->file, file) == 0;
+        task = task == NULL && mine ? at : task;
     }
     if (task != NULL) {
         hoop_worker_hold(&task->worker);
