@@ -167,15 +167,10 @@ static hoop_result_t interface_list(struct ifaddrs **ret_all)
                       hoop_errno_name(err));
 }
 
-/* The best of this family; 0: of what the settings allow. */
-static hoop_result_t interface_choose(uint16_t family, struct hoop_address *ret)
+/* The rank of the best one, which *ret is then; INTERFACE_UNUSABLE: there is none. */
+static uint32_t interface_best(const struct ifaddrs *all, uint16_t family, struct hoop_address *ret)
 {
-    struct ifaddrs *all = NULL;
     uint32_t best = INTERFACE_UNUSABLE;
-    hoop_result_t result = interface_list(&all);
-    if (result != HOOP_OK) {
-        return result;
-    }
     for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
         struct hoop_address address;
         const uint32_t rank = interface_rank(at, family, &address);
@@ -184,7 +179,15 @@ static hoop_result_t interface_choose(uint16_t family, struct hoop_address *ret)
             *ret = address;
         }
     }
-    if (best == INTERFACE_UNUSABLE) {
+    return best;
+}
+
+/* The best of this family; 0: of what the settings allow. */
+static hoop_result_t interface_choose(uint16_t family, struct hoop_address *ret)
+{
+    struct ifaddrs *all = NULL;
+    hoop_result_t result = interface_list(&all);
+    if (result == HOOP_OK && interface_best(all, family, ret) == INTERFACE_UNUSABLE) {
         result = interface_none(all, family);
     }
     freeifaddrs(all);
@@ -216,14 +219,10 @@ void hoop_interface_each(hoop_interface_fn *each, void *arg)
 {
     struct ifaddrs *all = NULL;
     struct hoop_address address;
-    uint32_t best = INTERFACE_UNUSABLE;
     if (interface_list(&all) != HOOP_OK) {
         return;
     }
-    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
-        const uint32_t rank = interface_rank(at, 0, &address);
-        best = rank < best ? rank : best;
-    }
+    const uint32_t best = interface_best(all, 0, &address);
     bool chosen = false;
     for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
         if (interface_address(at, &address)) {

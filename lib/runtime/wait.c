@@ -77,37 +77,38 @@ void hoop_membarrier(void)
 
 /* ---- CPUs ----------------------------------------------------------------------------------- */
 
+/* The first line of a file that begins so. */
+static bool wait_read_line(const char *path, const char *begin, char *ret_line, int bytes)
+{
+    FILE *file = fopen(path, "re");
+    bool found = false;
+    while (file != NULL && !found && fgets(ret_line, bytes, file) != NULL) {
+        found = strncmp(ret_line, begin, strlen(begin)) == 0;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
 /* Quota of this process's own cgroup in CPUs, rounded up; 0: none. */
 static uint32_t wait_cgroup_cpus(void)
 {
-    char line[256], path[512] = "/sys/fs/cgroup/cpu.max";
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (strncmp(line, "0::/", 4) == 0) {
-            line[strcspn(line, "\n")] = '\0';
-            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", line + 3);
-        }
+    static const char root[] = "/sys/fs/cgroup/cpu.max";
+    char line[256], path[512] = "";
+    char *end = NULL;
+    if (wait_read_line("/proc/self/cgroup", "0::/", line, sizeof(line))) {
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", line + 3);
     }
-    if (file != NULL) {
-        fclose(file);
+    if (!wait_read_line(path, "", line, sizeof(line)) &&
+        !wait_read_line(root, "", line, sizeof(line))) {
+        return 0;
     }
-    file = fopen(path, "re");
-    if (file == NULL) {
-        file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    }
-    uint32_t cpus = 0;
-    if (file != NULL) {
-        if (fgets(line, sizeof(line), file) != NULL) {
-            char *end = NULL;
-            const unsigned long quota = strtoul(line, &end, 10);
-            const unsigned long period = strtoul(end, NULL, 10);
-            if (end != line && quota > 0 && period > 0) {
-                cpus = (uint32_t)((quota + period - 1) / period);
-            }
-        }
-        fclose(file);
-    }
-    return cpus;
+    const unsigned long quota = strtoul(line, &end, 10);
+    const unsigned long period = strtoul(end, NULL, 10);
+    const bool limited = end != line && quota > 0 && period > 0;
+    return limited ? (uint32_t)((quota + period - 1) / period) : 0;
 }
 
 static pthread_once_t cgroup_once = PTHREAD_ONCE_INIT;
@@ -124,9 +125,6 @@ uint32_t hoop_usable_cpus(void)
     uint32_t cpus = 1;
     if (sched_getaffinity(0, sizeof(set), &set) == 0) {
         cpus = (uint32_t)CPU_COUNT(&set);
-    } else {
-        const long online = sysconf(_SC_NPROCESSORS_ONLN);
-        cpus = online > 0 ? (uint32_t)online : 1;
     }
     if (cpus == 1) {
         /* Bound to one CPU by a launcher: then so are the others, to CPUs of their own. */
