@@ -1,5 +1,6 @@
 /* Sizes and checks of control messages: pure, no I/O. What they mean is in frame.h. */
 #include "control/frame.h"
+#include "base/clock.h"
 #include <assert.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -169,7 +170,8 @@ static const char *frame_check_left(const union hoop_frame *frame)
 
 static const char *frame_check_beat(const union hoop_frame *frame)
 {
-    return frame->beat.waiting <= 1 && frame->beat.reserved == 0 ? NULL : "waiting";
+    const struct hoop_frame_beat *m = &frame->beat;
+    return m->waiting > 1 ? "waiting" : m->waiting == 0 && m->waited_ms != 0 ? "time" : NULL;
 }
 
 static const char *frame_check_info(const union hoop_frame *frame)
@@ -308,6 +310,25 @@ struct hoop_failure hoop_frame_to_failure(const struct hoop_frame_failure *frame
     };
     memcpy(failure.text, frame->text, sizeof(failure.text));
     return failure;
+}
+
+void hoop_frame_make_beat(union hoop_frame *frame, uint64_t since_ns, uint64_t now_ns)
+{
+    hoop_frame_init(frame, HOOP_FRAME_BEAT);
+    frame->beat.waiting = since_ns != HOOP_NEVER ? 1 : 0;
+    if (since_ns < now_ns) {
+        const uint64_t ms = (now_ns - since_ns) / HOOP_NS_PER_MS;
+        frame->beat.waited_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+    }
+}
+
+uint64_t hoop_frame_waiting_since(const struct hoop_frame_beat *beat, uint64_t now_ns)
+{
+    const uint64_t waited_ns = beat->waited_ms * HOOP_NS_PER_MS;
+    if (beat->waiting == 0) {
+        return HOOP_NEVER;
+    }
+    return waited_ns < now_ns ? now_ns - waited_ns : 0;
 }
 
 const char *hoop_frame_name(uint32_t type)

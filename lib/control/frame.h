@@ -204,8 +204,8 @@ struct hoop_frame_left {
 
 struct hoop_frame_beat { /* a sign of life */
     struct hoop_frame_header header;
-    uint32_t waiting; /* 1, from a rank: an operation of mine waits for others */
-    uint32_t reserved;
+    uint32_t waiting;   /* 1: an operation on this side waits for others, */
+    uint32_t waited_ms; /* for so long */
 };
 
 struct hoop_frame_info { /* who is at this end */
@@ -297,6 +297,11 @@ void hoop_frame_set_count(union hoop_frame *frame, uint32_t first, uint32_t coun
 void hoop_frame_from_failure(union hoop_frame *frame, enum hoop_frame_type type,
                              const struct hoop_failure *failure);
 struct hoop_failure hoop_frame_to_failure(const struct hoop_frame_failure *frame);
+
+/* A whole BEAT: somebody has waited since then (HOOP_NEVER: nobody waits); and the other way, by
+ * the receiver's clock. */
+void hoop_frame_make_beat(union hoop_frame *frame, uint64_t since_ns, uint64_t now_ns);
+uint64_t hoop_frame_waiting_since(const struct hoop_frame_beat *beat, uint64_t now_ns);
 
 /*
  * How many descriptors come with a checked message on a Unix socket; over a network, none do.

@@ -91,8 +91,7 @@ static void liveness_say_beat(const struct hoop_member *member)
 {
     union hoop_frame frame;
     if (member->roster.machines > 1 && member->connection != NULL) {
-        hoop_frame_init(&frame, HOOP_FRAME_BEAT);
-        frame.beat.waiting = member->waiting_ns != HOOP_NEVER ? 1 : 0;
+        hoop_frame_make_beat(&frame, member->waiting_ns, hoop_now_ns());
         hoop_connection_send(member->connection, &frame.header, NULL, 0);
     }
 }

@@ -30,7 +30,7 @@ struct hoop_member_events {
     /* a region asked for by hoop_member_fetch() can now be used; or can't (failure) */
     void (*fetched)(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
                     const struct hoop_failure *failure);
-    /* heartbeat, every min(1 s, dead_after / 5): advance my pulse; read rank's, 0 while its caller
+    /* heartbeat, every min(1 s, dead_after / 10): advance my pulse; read rank's, 0 while its caller
      * has not begun to use the comm: that is no silence */
     void (*beat)(void *arg);
     uint64_t (*pulse)(void *arg, uint32_t rank);

@@ -12,8 +12,7 @@
 
 #define DETECTOR_BEAT_MIN_MS 20u
 #define DETECTOR_BEAT_MAX_MS 1000u
-#define DETECTOR_BEATS 5u /* in dead_after */
-#define DETECTOR_LATE 3u  /* beats: I was stopped myself */
+#define DETECTOR_BEATS 10u /* in dead_after */
 /* A dying process closes its sockets a little before its pidfd tells. */
 #define DETECTOR_SUSPECT_NS (20 * HOOP_NS_PER_MS)
 
@@ -267,19 +266,18 @@ hoop_result_t hoop_watcher_init(struct hoop_watcher *watcher,
 }
 
 /* Watchers that beat equally often beat together: a process with many of them wakes up once. */
-static void watcher_plan(struct hoop_watcher *watcher, uint64_t now)
+static uint64_t watcher_next_beat(const struct hoop_watcher *watcher, uint64_t now)
 {
     const uint64_t beat = watcher->beat_ms * HOOP_NS_PER_MS;
-    watcher->beat_ns = now;
-    watcher->due_ns = (now / beat + 1) * beat;
-    hoop_list_remove(&watcher->node);
-    hoop_list_push_back(&detector.watchers, &watcher->node);
+    return (now / beat + 1) * beat;
 }
 
 void hoop_watcher_start(struct hoop_watcher *watcher)
 {
     const uint64_t now = hoop_now_ns();
-    watcher_plan(watcher, now);
+    watcher->look_ns = now;
+    watcher->beat_ns = watcher->due_ns = watcher_next_beat(watcher, now);
+    hoop_list_push_back(&detector.watchers, &watcher->node);
     detector_arm();
     HOOP_LIST_EACH(struct hoop_watched, watched, &watcher->watched, node) {
         watched->heard_ns = now;
@@ -307,33 +305,46 @@ static bool watched_pulses(struct hoop_watched *watched)
     return watched->pulse == 0 || watched->pulse != before;
 }
 
-static void watcher_look_at(struct hoop_watched *watched, uint64_t now)
+/* When to look at it again if nothing is heard; HOOP_NEVER: with the next beat. */
+static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now)
 {
     const struct hoop_watcher *watcher = watched->watcher;
     if (watcher->owner->pulse != NULL && watched_pulses(watched)) {
         watched->heard_ns = now;
-        return;
     }
     const uint64_t waiting = watcher->owner->waiting_since(watched);
     const uint64_t since = watched->heard_ns > waiting ? watched->heard_ns : waiting;
-    if (waiting != HOOP_NEVER && now > since &&
-        now - since > watcher->dead_after_ms * HOOP_NS_PER_MS) {
-        watched->silent_ms = (now - since) / HOOP_NS_PER_MS;
-        watched_convict(watched);
+    const uint64_t patience = watcher->dead_after_ms * HOOP_NS_PER_MS;
+    if (waiting == HOOP_NEVER) {
+        return HOOP_NEVER;
     }
+    if (now <= since || now - since <= patience) {
+        return since + patience + 1;
+    }
+    watched->silent_ms = (now - since) / HOOP_NS_PER_MS;
+    watched_convict(watched);
+    return HOOP_NEVER;
 }
 
+/*
+ * With each beat, and whenever a silence gets too long. Who has not looked for longer than others
+ * may need for a sign of life and its way was stopped itself.
+ */
 static void watcher_look(struct hoop_watcher *watcher, uint64_t now)
 {
-    const bool late = now - watcher->beat_ns > DETECTOR_LATE * watcher->beat_ms * HOOP_NS_PER_MS;
-    watcher_plan(watcher, now);
-    watcher->owner->beat(watcher);
+    const bool late = now - watcher->look_ns > watcher->dead_after_ms * HOOP_NS_PER_MS / 5 * 3;
+    watcher->look_ns = now;
+    if (now >= watcher->beat_ns) {
+        watcher->beat_ns = watcher_next_beat(watcher, now);
+        watcher->owner->beat(watcher);
+    }
+    watcher->due_ns = watcher->beat_ns;
     HOOP_LIST_EACH(struct hoop_watched, watched, &watcher->watched, node) {
         if (late) {
             watched->heard_ns = now;
-        } else if (!watched->lost) {
-            watcher_look_at(watched, now);
         }
+        const uint64_t due = watched->lost ? HOOP_NEVER : watcher_look_at(watched, now);
+        watcher->due_ns = due < watcher->due_ns ? due : watcher->due_ns;
     }
 }
 

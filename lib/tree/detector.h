@@ -7,10 +7,10 @@
  *      a connection ended without a goodbye      "died", if its process is seen to end within
  *                                                20 ms; else it lives, and is gone all the same
  *      no sign of life: nothing heard, and its   silent, once that has lasted for dead_after
- *      pulse does not move                       while somebody waits
+ *      pulse does not move                       while somebody waits: told within the millisecond
  *
  * Silence counts only while somebody waits, and only while the watcher was running itself: after a
- * beat of its own that came much too late, everybody gets a fresh start.
+ * look of its own that came much too late, everybody gets a fresh start.
  *
  * A watcher (a member, a leader) beats: it gives signs of life of its own and looks at those whom
  * it watches. All beats come from one timer, all pidfds from one table: what many comms have in
@@ -46,7 +46,7 @@ struct hoop_watcher {
     struct hoop_list_node node, watched;
     const struct hoop_watcher_owner *owner;
     uint64_t dead_after_ms, beat_ms;
-    uint64_t beat_ns, due_ns; /* the last one, the next one */
+    uint64_t beat_ns, look_ns, due_ns; /* the next beat; the last look, and the next one */
 };
 
 /* Whom a watcher watches; embedded by its owner. */

@@ -5,8 +5,9 @@
  *      CUT FAIL    nothing goes round. To the ranks of a machine only what comes from others: among
  *                  themselves they share memory, and see each other's processes
  *      BLOB        along the tree to the machine of its target, and to that rank
- *      BEAT        one edge far; it says whether anybody on that side waits: a machine whose own
- *                  ranks wait for nothing may be the only one that sees a stopped neighbour
+ *      BEAT        one edge far; it says since when anybody on that side waits, which is passed
+ *                  on: a machine whose own ranks wait for nothing may be the only one that sees a
+ *                  stopped neighbour
  *
  * A neighbour is as alive as the process at its other end. When that ends, the ranks in it are
  * lost, and only they: others of that machine, and those beyond it, may live on, though nobody
@@ -207,16 +208,6 @@ void hoop_flood_lose_neighbour(struct hoop_edge *edge)
 
 /* ---- Signs of life ------------------------------------------------------------------------ */
 
-static bool flood_take_beat(struct hoop_edge *edge, const struct hoop_frame_beat *beat)
-{
-    if (beat->waiting == 0) {
-        edge->waiting_ns = HOOP_NEVER;
-    } else if (edge->waiting_ns == HOOP_NEVER) {
-        edge->waiting_ns = hoop_now_ns();
-    }
-    return true;
-}
-
 static uint64_t flood_earlier(const struct hoop_edge *edge, uint64_t since)
 {
     const bool counts = edge != NULL && hoop_edge_is_open(edge) && !edge->left;
@@ -237,16 +228,35 @@ static uint64_t flood_waiting_since(const struct hoop_leader *leader, const stru
     return since;
 }
 
+static void flood_say_beat(struct hoop_edge *edge)
+{
+    const uint64_t since = flood_waiting_since(edge->leader, edge);
+    union hoop_frame frame;
+    hoop_frame_make_beat(&frame, since, hoop_now_ns());
+    edge->told_waiting = since != HOOP_NEVER;
+    hoop_edge_send(edge, &frame);
+}
+
 static void flood_beat(struct hoop_watcher *watcher)
 {
-    const struct hoop_tree *tree = HOOP_CONTAINER_OF(watcher, struct hoop_tree, watcher);
+    struct hoop_tree *tree = HOOP_CONTAINER_OF(watcher, struct hoop_tree, watcher);
     for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
-        const struct hoop_edge *edge = &tree->neighbours[i];
-        union hoop_frame frame;
-        hoop_frame_init(&frame, HOOP_FRAME_BEAT);
-        frame.beat.waiting = flood_waiting_since(edge->leader, edge) != HOOP_NEVER ? 1 : 0;
-        hoop_edge_send(edge, &frame);
+        flood_say_beat(&tree->neighbours[i]);
     }
+}
+
+/* That somebody waits is passed on at once, or it would take a beat for each hop. */
+static bool flood_take_beat(struct hoop_edge *edge, const struct hoop_frame_beat *beat)
+{
+    struct hoop_tree *tree = &edge->leader->tree;
+    edge->waiting_ns = hoop_frame_waiting_since(beat, hoop_now_ns());
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS && edge->waiting_ns != HOOP_NEVER; i++) {
+        struct hoop_edge *other = &tree->neighbours[i];
+        if (other != edge && !other->told_waiting) {
+            flood_say_beat(other);
+        }
+    }
+    return true;
 }
 
 static uint64_t flood_is_awaited_since(struct hoop_watched *watched)

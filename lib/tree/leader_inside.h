@@ -48,6 +48,7 @@ struct hoop_edge {
     bool handed;                 /* a rank: the roster */
     int wake_fd;                 /* a rank's, of its first JOIN, until GO; -1 */
     uint64_t waiting_ns;         /* since when somebody waits there; HOOP_NEVER: nobody */
+    bool told_waiting;           /* a neighbour: that somebody waits on this side */
     struct hoop_watched watched; /* RUNNING, among several machines */
 };
 

@@ -4,6 +4,7 @@
  * the same judges run under libFuzzer; without, over a seeded stream of random and mutated
  * messages.
  */
+#include "base/clock.h"
 #include "control/frame_judge.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -305,6 +306,7 @@ static void test_wrong_fields(void **state)
     REJECTS(PLACE, f.place.machine = 0);
     REJECTS(PLACE, f.place.machine = f.place.machines);
     REJECTS(PLACE, f.place.parent = (struct hoop_address){0});
+    REJECTS(BEAT, f.beat.waited_ms = 1);
     REJECTS(BLOB, f.blob.from = f.blob.to);
     REJECTS(BLOB, f.blob.comm_id = 0);
     REJECTS(REGION_GET, f.region.id = 0);
@@ -333,6 +335,28 @@ static void test_failure(void **state)
     assert_int_equal(back.code, HOOP_TIMEOUT);
     assert_int_equal(back.rank, 3);
     assert_string_equal(back.text, "a [2J");
+}
+
+/* Since when somebody waits, by two clocks. */
+static void test_beat(void **state)
+{
+    static const uint64_t waited[] = {0, 1, 999, 86400000, UINT32_MAX};
+    union hoop_frame f;
+    (void)state;
+    for (size_t i = 0; i < sizeof(waited) / sizeof(waited[0]); i++) {
+        const uint64_t ns = waited[i] * HOOP_NS_PER_MS;
+        hoop_frame_make_beat(&f, 7, 7 + ns);
+        assert_true(frame_passes(&f, f.header.bytes, 0));
+        assert_int_equal(hoop_frame_waiting_since(&f.beat, ns + 5000), 5000);
+    }
+    assert_int_equal(hoop_frame_waiting_since(&f.beat, 5000), 0); /* before that clock began */
+    hoop_frame_make_beat(&f, 0, UINT64_MAX - 1);
+    assert_int_equal(f.beat.waited_ms, UINT32_MAX);
+    hoop_frame_make_beat(&f, 9, 7);
+    assert_int_equal(hoop_frame_waiting_since(&f.beat, 5000), 5000);
+    hoop_frame_make_beat(&f, HOOP_NEVER, 7);
+    assert_true(frame_passes(&f, f.header.bytes, 0));
+    assert_true(hoop_frame_waiting_since(&f.beat, 5000) == HOOP_NEVER);
 }
 
 static bool frame_passes_far(const union hoop_frame *f)
@@ -471,15 +495,11 @@ static void test_stream_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right),
-        cmocka_unit_test(test_wrong_form),
-        cmocka_unit_test(test_every_field),
-        cmocka_unit_test(test_wrong_fields),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_far),
-        cmocka_unit_test(test_stream_header),
-        cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_stream_mutations),
+        cmocka_unit_test(test_right),       cmocka_unit_test(test_wrong_form),
+        cmocka_unit_test(test_every_field), cmocka_unit_test(test_wrong_fields),
+        cmocka_unit_test(test_failure),     cmocka_unit_test(test_beat),
+        cmocka_unit_test(test_far),         cmocka_unit_test(test_stream_header),
+        cmocka_unit_test(test_mutations),   cmocka_unit_test(test_stream_mutations),
     };
     return cmocka_run_group_tests_name("frame", tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 
 #define MOST 4
 #define DEAD_AFTER_MS 1000u
-#define BEAT_NS (DEAD_AFTER_MS / 5 * HOOP_NS_PER_MS)
+#define BEAT_NS (DEAD_AFTER_MS / 10 * HOOP_NS_PER_MS)
 #define PATIENCE_MS 10000u
 
 /* A watcher and whom it watches. Touched on the service thread, and looked at when that is still.
@@ -326,6 +326,74 @@ static void test_silence_counts_while_somebody_waits(void **state)
     hoop_service_run(finish, &scene);
 }
 
+/* Looks when the detector wants to, and never later; the first two are heard with each beat. */
+static uint64_t pass_until(struct scene *scene, uint64_t now, uint64_t until, bool told)
+{
+    while (now < until && (scene->lost == 0 || !told)) {
+        now = scene->watcher.due_ns;
+        hear_first_two(scene, now);
+        hoop_detector_look(now);
+    }
+    return now;
+}
+
+struct timing {
+    struct scene scene;
+    uint64_t beat_ns, told_after_ns;
+};
+
+/* Nobody waits until a moment between two beats, long after the last sign of life. */
+static void be_silent_between_beats(void *arg)
+{
+    struct timing *timing = arg;
+    struct scene *scene = &timing->scene;
+    scene_init(scene, &edges);
+    hoop_watcher_start(&scene->watcher);
+    timing->beat_ns = scene->watcher.beat_ms * HOOP_NS_PER_MS;
+    uint64_t now = hoop_now_ns() + BEAT_NS;
+    now = pass_until(scene, now, now + 3 * HOOP_NS_PER_S, false);
+    scene->waiting_ns = now + timing->beat_ns / 3;
+    timing->told_after_ns =
+        pass_until(scene, now, now + 5 * HOOP_NS_PER_S, true) - scene->waiting_ns;
+}
+
+/* The bound: dead_after, to the nanosecond, whenever the silence or the wait began. */
+static void test_silence_is_told_when_it_is_too_long(void **state)
+{
+    struct timing timing = {.beat_ns = 0};
+    (void)state;
+    hoop_service_run(be_silent_between_beats, &timing);
+    assert_int_equal(timing.beat_ns, BEAT_NS);
+    assert_int_equal(timing.scene.lost, 2);
+    assert_int_equal(timing.told_after_ns, DEAD_AFTER_MS * HOOP_NS_PER_MS + 1);
+    hoop_service_run(finish, &timing.scene);
+}
+
+/* A pulse is seen to have moved a beat after it did, at the latest. */
+static void stop_between_beats(void *arg)
+{
+    struct timing *timing = arg;
+    struct scene *scene = &timing->scene;
+    scene_init(scene, &ranks);
+    scene->pulses[2] = 7;
+    hoop_watcher_start(&scene->watcher);
+    scene->waiting_ns = hoop_now_ns();
+    uint64_t now = pass_until(scene, scene->waiting_ns, scene->waiting_ns + 5 * BEAT_NS, false);
+    scene->pulses[2]++; /* its last, just after a look */
+    timing->told_after_ns = pass_until(scene, now, now + 5 * HOOP_NS_PER_S, true) - now;
+}
+
+static void test_a_pulse_is_missed_after_a_beat_more(void **state)
+{
+    struct timing timing = {.beat_ns = 0};
+    (void)state;
+    hoop_service_run(stop_between_beats, &timing);
+    assert_int_equal(timing.scene.lost, 1);
+    assert_in_range(timing.told_after_ns, DEAD_AFTER_MS * HOOP_NS_PER_MS,
+                    DEAD_AFTER_MS * HOOP_NS_PER_MS + BEAT_NS + 1);
+    hoop_service_run(finish, &timing.scene);
+}
+
 static void move_pulse(struct scene *scene, uint64_t now)
 {
     (void)now;
@@ -412,7 +480,9 @@ int main(void)
         cmocka_unit_test(test_an_end_without_a_goodbye),
         cmocka_unit_test(test_a_death_that_shows_by_its_connection),
         cmocka_unit_test(test_silence_counts_while_somebody_waits),
+        cmocka_unit_test(test_silence_is_told_when_it_is_too_long),
         cmocka_unit_test(test_a_pulse_that_stands_still),
+        cmocka_unit_test(test_a_pulse_is_missed_after_a_beat_more),
         cmocka_unit_test(test_who_was_stopped_itself_blames_nobody),
         cmocka_unit_test(test_who_is_told_may_finish_all),
     };

@@ -272,11 +272,10 @@ static void test_cut(void **state)
     leave(&world);
 }
 
-static void beat(struct client *client, uint32_t waiting)
+static void beat(struct client *client, uint64_t waiting_since)
 {
     union hoop_frame frame;
-    hoop_frame_init(&frame, HOOP_FRAME_BEAT);
-    frame.beat.waiting = waiting;
+    hoop_frame_make_beat(&frame, waiting_since, hoop_now_ns());
     client_say(client, &frame);
 }
 
@@ -291,11 +290,12 @@ static void test_silence(void **state)
     while (hoop_now_ns() < deadline) {
         hoop_wait_briefly(); /* nobody waits: all are silent, and nothing happens */
     }
+    const uint64_t since = hoop_now_ns();
     deadline = hoop_deadline_ns(TREE_TEST_LONG_MS);
     while (lost.rank == N && hoop_now_ns() < deadline) {
-        beat(&world.ranks[0], 1);
-        beat(&world.ranks[1], 0);
-        beat(&world.children[0], 0);
+        beat(&world.ranks[0], since);
+        beat(&world.ranks[1], HOOP_NEVER);
+        beat(&world.children[0], HOOP_NEVER);
         client_expect(&world.children[0], CLIENT_MESSAGE);
         if (world.children[0].heard.frame.header.type == HOOP_FRAME_DEAD) {
             lost = world.children[0].heard.frame.dead;

@@ -270,6 +270,59 @@ static void test_stop(void **state)
     job_finish();
 }
 
+#define FAR_DEAD_AFTER_MS 400u
+#define FAR_TRIES 5 /* of which one has to do: a slow machine may be late now and then */
+
+/* Of nine machines, each of one rank, one stops; then these begin to wait. How long until all the
+ * others know? */
+static uint64_t stop_far(uint32_t victim, const uint32_t *waiters, size_t count)
+{
+    char line[64];
+    job_place(9, 9, false);
+    for (uint32_t i = 0; i < job.n; i++) {
+        job.ranks[i].join.dead_after_ms = FAR_DEAD_AFTER_MS;
+    }
+    job_join();
+    const uint64_t start = hoop_now_ns();
+    kill(job.ranks[victim].pid, SIGSTOP);
+    for (size_t i = 0; i < count; i++) {
+        rank_command(&job.ranks[waiters[i]], "wait");
+    }
+    (void)snprintf(line, sizeof(line), "lost %u gave no sign of life for", victim);
+    job_expect(line, victim, JOB_NOBODY);
+    const uint64_t ns = hoop_now_ns() - start;
+    job_finish();
+    return ns;
+}
+
+/* The tree is four levels deep: 0; 1 2; 3 4 5 6; 7 8. Who waits and who sees are far apart. */
+static void test_stop_far(void **state)
+{
+    static const struct {
+        uint32_t victim;
+        uint32_t waiters[3];
+        size_t count;
+    } cases[] = {
+        {.victim = 6, .waiters = {8}, .count = 1},       /* five edges from who sees it */
+        {.victim = 8, .waiters = {5}, .count = 1},       /* the other way */
+        {.victim = 1, .waiters = {5, 7, 4}, .count = 3}, /* it parts the tree in three */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint64_t best = UINT64_MAX;
+        for (int try = 0; try < FAR_TRIES && best > FAR_DEAD_AFTER_MS * 5 / 4 * HOOP_NS_PER_MS;
+             try++) {
+            const uint64_t ns = stop_far(cases[i].victim, cases[i].waiters, cases[i].count);
+            best = ns < best ? ns : best;
+        }
+        print_message("machine %u of 9 stopped: known everywhere after %llu ms (HOOP_DEAD_AFTER_MS "
+                      "is %u)\n",
+                      cases[i].victim, best / HOOP_NS_PER_MS, FAR_DEAD_AFTER_MS);
+        assert_in_range(best, FAR_DEAD_AFTER_MS * HOOP_NS_PER_MS,
+                        FAR_DEAD_AFTER_MS * 5 / 4 * HOOP_NS_PER_MS);
+    }
+}
+
 static void test_raise(void **state)
 {
     (void)state;
@@ -380,12 +433,13 @@ static void test_cut(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join),     cmocka_unit_test(test_second_address),
-        cmocka_unit_test(test_many),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_alone),    cmocka_unit_test(test_never_alone),
-        cmocka_unit_test(test_blobs),    cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_stop),     cmocka_unit_test(test_raise),
-        cmocka_unit_test(test_goodbyes), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_join),  cmocka_unit_test(test_second_address),
+        cmocka_unit_test(test_many),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_alone), cmocka_unit_test(test_never_alone),
+        cmocka_unit_test(test_blobs), cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_stop),  cmocka_unit_test(test_stop_far),
+        cmocka_unit_test(test_raise), cmocka_unit_test(test_goodbyes),
+        cmocka_unit_test(test_cut),
     };
     if (argc > 2) {
         return rank_main(argc, argv);
