@@ -544,6 +544,17 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
     return result;
 }
 
+/* A name at which nobody listens, or is too busy to be let in. */
+static hoop_result_t connection_unreached(const struct hoop_place *place, int err)
+{
+    if (err == EAGAIN || err == EINTR) {
+        return HOOP_AGAIN;
+    }
+    return err == ECONNREFUSED ? hoop_error(HOOP_REMOTE_ERROR, "nobody is there")
+                               : hoop_error(hoop_from_errno(err), "cannot connect to %s: %s",
+                                            place->name, hoop_errno_name(err));
+}
+
 hoop_result_t hoop_connection_connect(const struct hoop_place *place,
                                       const struct hoop_address *from,
                                       const struct hoop_frame_hello *hello,
@@ -559,10 +570,7 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
     hoop_result_t result = hoop_socket_connect(place, from, &fd, &err);
     if (result == HOOP_OK && address == NULL && err != 0) {
         hoop_fork_close(fd);
-        return err == ECONNREFUSED || err == EAGAIN || err == EINTR
-                   ? HOOP_AGAIN
-                   : hoop_error(hoop_from_errno(err), "cannot connect to %s: %s", place->name,
-                                hoop_errno_name(err));
+        return connection_unreached(place, err);
     }
     if (result == HOOP_OK) {
         result = connection_create(fd, address, owner, arg, &connection);

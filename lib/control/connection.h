@@ -60,9 +60,9 @@ struct hoop_connection_owner {
 /*
  * Connects to a place and says hello. owner and arg: borrowed until destroyed; place, from, hello
  * and secret: copied; secret NULL: to be told (on this machine only). from: the address of this
- * machine to connect from, NULL or family 0: any. HOOP_AGAIN: nobody is there, or its queue is
- * full. Over TCP that is only known later: within 5 s `closed` says it, with address and reason. A
- * server that is there and says nothing is the owner's to wait for.
+ * machine to connect from, NULL or family 0: any. HOOP_REMOTE_ERROR: nobody is there; HOOP_AGAIN:
+ * the queue there is full. Over TCP that is only known later: within 5 s `closed` says it, with
+ * address and reason. A server that is there and says nothing is the owner's to wait for.
  */
 hoop_result_t hoop_connection_connect(const struct hoop_place *place,
                                       const struct hoop_address *from,

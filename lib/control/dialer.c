@@ -225,7 +225,8 @@ static void dialer_dial(struct hoop_dialer *dialer)
     if (result == HOOP_OK) {
         dialer_await(dialer);
     } else {
-        dialer_miss(dialer, result, result == HOOP_AGAIN ? "nobody is there" : hoop_thread_error());
+        dialer_miss(dialer, result,
+                    result == HOOP_AGAIN ? "its queue is full" : hoop_thread_error());
     }
 }
 

@@ -91,6 +91,13 @@ static bool survivor_is_deserted(const struct hoop_connection *connection,
            (why->code != HOOP_AGAIN && about->local.family == 0 && about->pid == 0);
 }
 
+static void survivor_lose_deserted(struct hoop_survivor *other)
+{
+    if (other->misses >= SURVIVORS_MISSES_MOST) {
+        hoop_survivor_lose(other, "is gone: nobody listens where its process did");
+    }
+}
+
 static void survivor_closed(void *arg, struct hoop_connection *connection,
                             const struct hoop_failure *why)
 {
@@ -103,9 +110,7 @@ static void survivor_closed(void *arg, struct hoop_connection *connection,
         hoop_survivor_lose(other, "ended its connection");
     } else if (!calls) {
         other->misses = deserted ? other->misses + 1 : 0;
-        if (other->misses >= SURVIVORS_MISSES_MOST) {
-            hoop_survivor_lose(other, "is gone: nobody listens where its process did");
-        }
+        survivor_lose_deserted(other);
     }
 }
 
@@ -194,7 +199,10 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
         result = hoop_connection_connect(&place, near ? NULL : &member->address, &frame.hello,
                                          &all->key, &survivor_owner, other, &other->dialled);
     }
-    return result == HOOP_AGAIN ? HOOP_OK : result;
+    if (result == HOOP_REMOTE_ERROR) { /* a name that refuses; the next tick looks at it */
+        other->misses++;
+    }
+    return result == HOOP_AGAIN || result == HOOP_REMOTE_ERROR ? HOOP_OK : result;
 }
 
 void hoop_survivors_call(struct hoop_survivors *all)
@@ -221,6 +229,7 @@ void hoop_survivors_drop_silent(struct hoop_survivors *all)
             survivor_hang_up(&other->dialled);
             hoop_survivor_lose(other, "does not answer");
         }
+        survivor_lose_deserted(other);
     }
 }
 

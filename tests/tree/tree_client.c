@@ -181,7 +181,7 @@ bool client_dial(struct client *client, const struct hoop_place *place,
     client->fd = -1;
     client->last = &client->first;
     hoop_service_run(call_dial, &call);
-    assert_true(call.result == HOOP_OK || call.result == HOOP_AGAIN);
+    assert_true(call.result == HOOP_OK || call.result == HOOP_REMOTE_ERROR);
     return call.result == HOOP_OK;
 }
 
