@@ -76,6 +76,30 @@ struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
     };
 }
 
+/* Of this link, and not what is expected: another call, or another part of the same. */
+static hoop_result_t agree_fail_differing(struct hoop_link *link,
+                                          const struct hoop_chunk_header *header,
+                                          const struct hoop_xfer *xfer)
+{
+    const struct hoop_link_params *mine = &link->params;
+    char theirs[96], ours[96];
+    hoop_signature_describe(&header->signature, theirs, sizeof(theirs));
+    hoop_signature_describe(&xfer->signature, ours, sizeof(ours));
+    if (!hoop_signature_equal(&header->signature, &xfer->signature)) {
+        return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
+                                "operation %u differs: rank %u called %s, rank %u called %s",
+                                xfer->op, mine->me, ours, mine->peer, theirs);
+    }
+    return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
+                            "rank %u sent chunk %llu of operation %u, %llu bytes, but rank %u "
+                            "expected chunk %llu of operation %u, %zu bytes (lane %u); both called "
+                            "%s",
+                            mine->peer, (unsigned long long)header->chunk, header->op,
+                            (unsigned long long)header->bytes, mine->me,
+                            (unsigned long long)xfer->chunk, xfer->op, xfer->bytes, mine->lane,
+                            ours);
+}
+
 hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
                                       const struct hoop_chunk_header *header,
                                       const struct hoop_xfer *xfer)
@@ -90,21 +114,9 @@ hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
                                 header->lane, mine->me, (unsigned long long)mine->comm_id,
                                 mine->epoch, mine->lane);
     }
-    if (!hoop_signature_equal(&header->signature, &xfer->signature)) {
-        char theirs[96], ours[96];
-        hoop_signature_describe(&header->signature, theirs, sizeof(theirs));
-        hoop_signature_describe(&xfer->signature, ours, sizeof(ours));
-        return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
-                                "operation %u differs: rank %u called %s, rank %u called %s",
-                                xfer->op, mine->me, ours, mine->peer, theirs);
-    }
-    if (header->op != xfer->op || header->chunk != xfer->chunk || header->bytes != xfer->bytes) {
-        return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
-                                "rank %u sent chunk %llu of operation %u, %llu bytes, but rank %u "
-                                "expected chunk %llu of operation %u, %zu bytes (lane %u)",
-                                mine->peer, (unsigned long long)header->chunk, header->op,
-                                (unsigned long long)header->bytes, mine->me,
-                                (unsigned long long)xfer->chunk, xfer->op, xfer->bytes, mine->lane);
+    if (!hoop_signature_equal(&header->signature, &xfer->signature) || header->op != xfer->op ||
+        header->chunk != xfer->chunk || header->bytes != xfer->bytes) {
+        return agree_fail_differing(link, header, xfer);
     }
     return HOOP_OK;
 }

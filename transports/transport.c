@@ -58,6 +58,21 @@ hoop_result_t hoop_link_create(const struct hoop_transport *transport,
     return HOOP_OK;
 }
 
+hoop_result_t hoop_link_blame(const struct hoop_link *link, bool sending, uint32_t me,
+                              uint32_t peer, hoop_result_t code, const char *where,
+                              struct hoop_failure *failure)
+{
+    const struct hoop_failure *own = link != NULL ? &link->failure : NULL;
+    const bool told = own != NULL && own->code != HOOP_OK;
+    const int culprit = told && own->rank >= 0 ? own->rank : (int)peer;
+    if (told && own->code == HOOP_MISMATCH) {
+        return hoop_failure_set(failure, own->code, culprit, "%s", own->text);
+    }
+    return hoop_failure_set(failure, told ? own->code : code, culprit, "rank %u, %s rank %u%s: %s",
+                            me, sending ? "sending to" : "receiving from", peer, where,
+                            told ? own->text : hoop_get_error_string(code));
+}
+
 hoop_result_t hoop_link_bind(struct hoop_link *link, const struct hoop_blob *peer)
 {
     assert(link != NULL && peer != NULL && !link->bound);

@@ -160,6 +160,15 @@ const struct hoop_transport *hoop_transport_named(const char *name);
 extern const struct hoop_transport *(*hoop_transport_decorate)(const struct hoop_transport *);
 
 /*
+ * Sets *failure: why rank me could not send to the peer, or receive from it. The link's sentence,
+ * if there is a link and it has one, says more than the code that a call returned; of a mismatch it
+ * says all. where: "", or " (lane 0, step 3)". Returns failure->code.
+ */
+hoop_result_t hoop_link_blame(const struct hoop_link *link, bool sending, uint32_t me,
+                              uint32_t peer, hoop_result_t code, const char *where,
+                              struct hoop_failure *failure);
+
+/*
  * Makes this rank's end and the blob that the peer's bind needs. On failure *ret_link is
  * untouched and the sentence is in *failure.
  */

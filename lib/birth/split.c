@@ -67,15 +67,22 @@ static bool split_precedes(const struct hoop_split_word *words, uint32_t a, uint
     return words[a].key != words[b].key ? words[a].key < words[b].key : a < b;
 }
 
+static const char *split_function(uint32_t magic)
+{
+    return magic == SPLIT_MAGIC  ? "hoop_comm_split"
+           : magic == SPLIT_GROW ? "hoop_comm_grow"
+                                 : "hoop_all_gather";
+}
+
 static hoop_result_t split_check(const struct hoop_birth *birth)
 {
     const struct hoop_split *split = birth->split;
-    const char *function = birth->grown > 0 ? "hoop_comm_grow" : "hoop_comm_split";
+    const char *function = split_function(split->mine.magic);
     for (uint32_t rank = 0; rank < birth->parent->n; rank++) {
         const struct hoop_split_word *word = &split->words[rank];
-        if (word->magic != split->mine.magic) {
-            return hoop_error(HOOP_MISMATCH, "rank %u called %s(), rank %u something else",
-                              birth->parent->rank, function, rank);
+        if (word->magic != split->mine.magic) { /* the exchange is an all_gather, as others are */
+            return hoop_error(HOOP_MISMATCH, "rank %u called %s(), rank %u %s()",
+                              birth->parent->rank, function, rank, split_function(word->magic));
         }
         if (word->number != split->mine.number) {
             return hoop_error(HOOP_MISMATCH, "rank %u called %s() for %u, rank %u for %u",

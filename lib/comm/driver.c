@@ -83,16 +83,17 @@ static void driver_fail(struct hoop_comm *comm)
 static hoop_result_t driver_refuse(struct hoop_comm *comm)
 {
     struct hoop_failure failure;
-    hoop_result_t state = (hoop_result_t)comm->failed;
-    if (state != HOOP_OK) {
-        failure = comm->failure;
-    } else if (!hoop_comm_is_ready(comm)) {
-        return hoop_error(HOOP_INVALID_USAGE, "the communicator is not complete yet");
-    } else {
-        state = hoop_board_failed(&comm->board, &failure);
+    if (comm->failed != HOOP_OK) {
+        return hoop_error(comm->failure.code, "the communicator has failed: %s",
+                          comm->failure.text);
     }
-    if (state != HOOP_OK) {
-        return hoop_error(state, "the communicator has failed: %s", failure.text);
+    if (!hoop_comm_is_ready(comm)) {
+        return hoop_error(HOOP_INVALID_USAGE, "the communicator is not complete yet");
+    }
+    const hoop_result_t state = hoop_board_failed(&comm->board, &failure);
+    if (state != HOOP_OK) { /* heard, and not seen in an operation: who says it is not in it */
+        return hoop_error(state, "rank %u: the communicator has failed: %s", comm->rank,
+                          failure.text);
     }
     if ((comm->closed & HOOP_COMM_FINALIZED) != 0) {
         return hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized");
@@ -176,7 +177,7 @@ static inline __attribute__((always_inline)) hoop_result_t driver_end(struct hoo
     atomic_store_explicit(&comm->waiting, 0, memory_order_relaxed);
     if (waited == HOOP_TIMEOUT) {
         hoop_failure_set(&operation->failure, HOOP_TIMEOUT, -1,
-                         "not complete after %llu ms (HOOP_OP_TIMEOUT_MS)",
+                         "not complete on rank %u after %llu ms (HOOP_OP_TIMEOUT_MS)", comm->rank,
                          (unsigned long long)comm->op_timeout_ms);
     }
     hoop_result_t result = HOOP_OK;

@@ -226,7 +226,7 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
     const struct hoop_transport *transport = links_transport(env->agreed, other);
     if (transport == NULL) {
         return hoop_failure_set(env->failure, HOOP_INTERNAL_ERROR, (int)peer,
-                                "no transport reaches rank %u", peer);
+                                "rank %u has no transport that reaches rank %u", params.me, peer);
     }
     const hoop_result_t result =
         hoop_link_create(transport, &params, &entry->link, &blob, env->failure);
@@ -300,8 +300,9 @@ static hoop_result_t links_bind(struct links_entry *entry, uint32_t peer, uint32
     bound = bound == HOOP_OK ? links_watch(env->sleeper, entry->link) : bound;
     if (bound != HOOP_OK) {
         const bool told = entry->link->failure.code != HOOP_OK;
-        hoop_failure_set(env->failure, bound, (int)peer, "the link with rank %u (lane %u): %s",
-                         peer, lane, told ? entry->link->failure.text : hoop_thread_error());
+        hoop_failure_set(env->failure, bound, (int)peer,
+                         "the link of rank %u with rank %u (lane %u): %s", env->board->me, peer,
+                         lane, told ? entry->link->failure.text : hoop_thread_error());
     }
     return bound;
 }
@@ -361,10 +362,10 @@ static bool links_is_stuck(struct links_entry *entry, uint32_t rank, uint64_t no
     const struct hoop_peer *peer = &entry->links->env.board->peers[rank];
     hoop_failure_set(ret, HOOP_REMOTE_ERROR, (int)rank,
                      "rank %u (pid %d, host %s) has acknowledged nothing for %llu ms, %llu bytes "
-                     "are on the way to it: does the network lose packets, or only large ones (an "
-                     "MTU that is too large for the path)?",
-                     rank, peer->pid, peer->host, (unsigned long long)ms,
-                     (unsigned long long)bytes);
+                     "are on the way to it from rank %u: does the network lose packets, or only "
+                     "large ones (an MTU that is too large for the path)?",
+                     rank, peer->pid, peer->host, (unsigned long long)ms, (unsigned long long)bytes,
+                     entry->links->env.board->me);
     return true;
 }
 

@@ -81,14 +81,15 @@ static uint32_t board_visits(const struct hoop_board *board, const struct hoop_s
 static hoop_result_t board_given_up(const struct hoop_board *board, struct hoop_failure *failure)
 {
     return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
-                            "another rank has given up operation %u", board->sequence);
+                            "another rank than rank %u has given up operation %u", board->me,
+                            board->sequence);
 }
 
 static hoop_result_t board_driven_out(const struct hoop_board *board, struct hoop_failure *failure)
 {
     return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
-                            "another rank gave up operation %u while this one was in its buffers",
-                            board->sequence);
+                            "another rank gave up operation %u while rank %u was in its buffers",
+                            board->sequence, board->me);
 }
 
 static hoop_result_t board_work_now(struct hoop_board *board, struct hoop_board_op *op,

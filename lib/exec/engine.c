@@ -83,18 +83,14 @@ static struct hoop_link *flight_link(const struct hoop_engine_flight *flight, bo
     return right ? link : NULL;
 }
 
-/* The link's own sentence says more than the code that a call returned. */
 static void flight_fail(struct hoop_engine_flight *flight, bool sending, hoop_result_t code)
 {
-    const struct hoop_link *link = flight_link(flight, sending);
-    const int32_t peer = flight_peer(flight, sending);
-    const bool told = link != NULL && link->failure.code != HOOP_OK;
-    const int32_t culprit = told && link->failure.rank >= 0 ? link->failure.rank : peer;
-    code = told ? link->failure.code : code;
-    hoop_failure_set(flight->lane->engine->failure, code, culprit,
-                     "%s rank %" PRId32 " (lane %" PRIu32 ", step %" PRIu64 "): %s",
-                     sending ? "sending to" : "receiving from", peer, flight->lane->index,
-                     flight->send.chunk, told ? link->failure.text : hoop_get_error_string(code));
+    const struct hoop_engine *engine = flight->lane->engine;
+    char where[64];
+    (void)snprintf(where, sizeof(where), " (lane %" PRIu32 ", step %" PRIu64 ")",
+                   flight->lane->index, flight->send.chunk);
+    (void)hoop_link_blame(flight_link(flight, sending), sending, engine->op.plan->me,
+                          (uint32_t)flight_peer(flight, sending), code, where, engine->failure);
 }
 
 /* ---- The end of a part ---- */

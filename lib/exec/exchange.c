@@ -84,12 +84,9 @@ static void exchange_xfer_done(struct hoop_xfer *xfer, hoop_result_t result)
 
 static void exchange_fail(const struct hoop_transfer *transfer, hoop_result_t code)
 {
-    const struct hoop_link *link = transfer->link;
-    const bool told = link != NULL && link->failure.code != HOOP_OK;
-    const int culprit = told && link->failure.rank >= 0 ? link->failure.rank : (int)transfer->peer;
-    hoop_failure_set(transfer->exchange->failure, told ? link->failure.code : code, culprit,
-                     "%s rank %u: %s", transfer->sending ? "sending to" : "receiving from",
-                     transfer->peer, told ? link->failure.text : hoop_get_error_string(code));
+    const struct hoop_exchange *exchange = transfer->exchange;
+    (void)hoop_link_blame(transfer->link, transfer->sending, exchange->me, transfer->peer, code, "",
+                          exchange->failure);
 }
 
 static hoop_result_t exchange_post(struct hoop_transfer *transfer)

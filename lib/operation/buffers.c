@@ -179,8 +179,8 @@ static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
     }
     if (result != HOOP_OK) {
         return hoop_failure_set(failure, result, (int)rank,
-                                "the buffer of rank %u cannot be mapped: %s", rank,
-                                hoop_thread_error());
+                                "rank %u cannot map the buffer of rank %u: %s", buffers->board->me,
+                                rank, hoop_thread_error());
     }
     if (offset > bytes || place->bytes > bytes - offset) {
         return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,

@@ -1,0 +1,211 @@
+/*
+ * Calls that differ between ranks: what every rank is told. For each collective, and messages, each
+ * rank that may be the one that differs, and 2, 3 and 5 ranks: who says it, which two ranks differ,
+ * and what both of them really called.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/collective.h"
+#include "hoop.h"
+#include "transports/signature.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST 5
+#define ROOM (4 * MOST)
+#define CASES (HOOP_COLL_COUNT + 1) /* the last: messages */
+
+struct caller {
+    pthread_t thread;
+    const hoop_unique_id_t *id;
+    int rank, n;
+    unsigned which;
+    size_t count;
+    hoop_result_t result;
+    char called[96], sentence[512];
+    int32_t in[ROOM], out[ROOM];
+};
+
+/* To the next rank, from the one before; only what comes differs. */
+static hoop_result_t pass_on(struct caller *me, hoop_comm_t comm)
+{
+    hoop_group_start();
+    hoop_send(me->in, 3, HOOP_INT32, (me->rank + 1) % me->n, comm, NULL);
+    hoop_recv(me->out, me->count, HOOP_INT32, (me->rank + me->n - 1) % me->n, comm, NULL);
+    return hoop_group_end();
+}
+
+static hoop_result_t call(struct caller *me, hoop_comm_t comm)
+{
+    size_t counts[MOST], displs[MOST];
+    for (int i = 0; i < me->n; i++) {
+        counts[i] = me->count;
+        displs[i] = (size_t)i * me->count;
+    }
+    switch (me->which) {
+    case HOOP_COLL_ALL_REDUCE:
+        return hoop_all_reduce(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, comm, NULL);
+    case HOOP_COLL_REDUCE_SCATTER:
+        return hoop_reduce_scatter(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, comm, NULL);
+    case HOOP_COLL_ALL_GATHER:
+        return hoop_all_gather(me->in, me->out, me->count, HOOP_INT32, comm, NULL);
+    case HOOP_COLL_BROADCAST:
+        return hoop_broadcast(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+    case HOOP_COLL_REDUCE:
+        return hoop_reduce(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, 0, comm, NULL);
+    case HOOP_COLL_GATHER:
+        return hoop_gather(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+    case HOOP_COLL_SCATTER:
+        return hoop_scatter(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+    case HOOP_COLL_ALLTOALL:
+        return hoop_alltoall(me->in, me->out, me->count, HOOP_INT32, comm, NULL);
+    case HOOP_COLL_ALLTOALLV:
+        return hoop_alltoallv(me->in, counts, displs, me->out, counts, displs, HOOP_INT32, comm,
+                              NULL);
+    case HOOP_COLL_BARRIER:
+        return hoop_barrier(comm, NULL);
+    default:
+        return pass_on(me, comm);
+    }
+}
+
+/* Without their count, by which an alltoallv may be told or not: a pair differs, or all do. */
+static void describe(struct caller *me)
+{
+    const bool alltoallv = me->which == HOOP_COLL_ALLTOALLV;
+    const struct hoop_signature signature = {
+        .collective = me->which,
+        .type = HOOP_INT32,
+        .op = HOOP_SUM,
+        .count = me->count,
+    };
+    if (alltoallv) {
+        (void)snprintf(me->called, sizeof(me->called), "alltoallv ");
+    } else {
+        hoop_signature_describe(&signature, me->called, sizeof(me->called));
+    }
+}
+
+static void *caller_main(void *arg)
+{
+    struct caller *me = arg;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    hoop_comm_t comm = HOOP_COMM_NULL;
+    config.op_timeout_ms = 60000;
+    me->result = hoop_comm_init_rank_config(&comm, me->n, *me->id, me->rank, &config);
+    if (me->result == HOOP_OK) {
+        me->result = call(me, comm);
+    }
+    /* Whose part is over hears of it in its next operation. */
+    if (me->result == HOOP_OK) {
+        me->result = hoop_barrier(comm, NULL);
+    }
+    (void)snprintf(me->sentence, sizeof(me->sentence), "%s", hoop_get_last_error(NULL));
+    hoop_comm_destroy(comm);
+    return NULL;
+}
+
+/* The rank in ", rank 3 called " at `at`; *ret_rest: what follows. -1: that is not there. */
+static int named(const char *at, const char *before, const char **ret_rest)
+{
+    int rank = -1, bytes = 0;
+    const size_t skip = strlen(before);
+    if (strncmp(at, before, skip) != 0 || sscanf(at + skip, "%d called %n", &rank, &bytes) != 1) {
+        return -1;
+    }
+    *ret_rest = at + skip + bytes;
+    return rank;
+}
+
+/* "rank R: operation 1 differs: rank A called X, rank B called Y": A and B really did, and X is not
+ * Y. */
+static bool is_true(const struct caller *all, const struct caller *me)
+{
+    static const char heard[] = "the communicator has failed: ";
+    const char *at = me->sentence, *rest = NULL;
+    unsigned operation = 0;
+    int rank = -1, bytes = 0;
+    if (sscanf(at, "rank %d: %n", &rank, &bytes) != 1 || rank != me->rank) {
+        return false;
+    }
+    at += bytes;
+    at += strncmp(at, heard, strlen(heard)) == 0 ? strlen(heard) : 0;
+    bytes = 0;
+    if (sscanf(at, "operation %u differs: %n", &operation, &bytes) != 1 || bytes == 0) {
+        return false;
+    }
+    const int a = named(at + bytes, "rank ", &rest);
+    if (a < 0 || a >= me->n || strncmp(rest, all[a].called, strlen(all[a].called)) != 0) {
+        return false;
+    }
+    const char *next = strstr(rest, ", rank ");
+    const int b = next != NULL ? named(next, ", rank ", &rest) : -1;
+    return b >= 0 && b < me->n && b != a &&
+           strncmp(rest, all[b].called, strlen(all[b].called)) == 0 &&
+           (all[a].which != all[b].which || all[a].count != all[b].count);
+}
+
+static void check(int n, int differs, unsigned which, bool count_only)
+{
+    struct caller all[MOST];
+    hoop_unique_id_t id;
+    assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+    memset(all, 0, sizeof(all));
+    for (int r = 0; r < n; r++) {
+        all[r].id = &id;
+        all[r].rank = r;
+        all[r].n = n;
+        all[r].which = r == differs && !count_only ? (which + 1) % HOOP_COLL_COUNT : which;
+        all[r].count = r == differs && count_only ? 4 : 3;
+        describe(&all[r]);
+    }
+    for (int r = 0; r < n; r++) {
+        assert_int_equal(pthread_create(&all[r].thread, NULL, caller_main, &all[r]), 0);
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(all[r].thread, NULL);
+    }
+    for (int r = 0; r < n; r++) {
+        if (all[r].result != HOOP_MISMATCH || !is_true(all, &all[r])) {
+            fail_msg("rank %d of %d, where rank %d called %s and the others %s, says: %s: %s", r, n,
+                     differs, all[differs].called, all[(differs + 1) % n].called,
+                     hoop_get_error_name(all[r].result), all[r].sentence);
+        }
+    }
+}
+
+static void check_all(int n, unsigned which)
+{
+    for (int differs = 0; differs < n; differs++) {
+        if (which < HOOP_COLL_COUNT) {
+            check(n, differs, which, false);
+        }
+        if (which != HOOP_COLL_BARRIER) {
+            check(n, differs, which, true);
+        }
+    }
+}
+
+static void test_sentences(void **state)
+{
+    static const int sizes[] = {2, 3, 5};
+    (void)state;
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (unsigned which = 0; which < CASES; which++) {
+            check_all(sizes[s], which);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sentences)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
