@@ -1,6 +1,7 @@
 /* See calibrate.h. */
 #include "hoopinfo/calibrate.h"
 #include "hoop.h"
+#include "hoopinfo/fit.h"
 #include "hoopinfo/json.h"
 #include "hoopinfo/machine.h"
 #include "hoopinfo/ranks.h"
@@ -22,22 +23,6 @@
 #define CROWDED_CPUS 2
 #define PROFILE_BYTES 4096
 
-/* Beyond that it is others that were measured. A profile may hold ten times that. */
-#define NS_MOST 1000000.0
-#define NS_PER_KIB_MOST 1000.0
-
-/* Of one number of ranks; ns, and ns a KiB. */
-struct fit {
-    int ranks; /* 0: it could not be measured */
-    double sync, barrier, moved, folded;
-};
-
-/* Of a class, as in a profile. */
-struct constants {
-    bool measured;
-    double sync, sync_per, barrier, barrier_per, moved, folded;
-};
-
 struct calibration {
     struct constants memory, crowded;
     int allowed, usable; /* CPUs: by affinity, and as hoop counts them */
@@ -45,68 +30,18 @@ struct calibration {
     char text[PROFILE_BYTES];
 };
 
-/* ---- Lines ---------------------------------------------------------------------------------- */
-
-static double at_least(double number, double least)
-{
-    return number >= least ? number : least;
-}
-
-/* The line through times at sizes, each as important as it is in proportion. */
-static void line_fit(const double ns[CALIBRATE_SIZES], double *ret_start, double *ret_slope)
-{
-    double w = 0.0, x = 0.0, y = 0.0, xx = 0.0, xy = 0.0;
-    for (size_t i = 0; i < CALIBRATE_SIZES; i++) {
-        const double kib = (double)calibrate_kib[i], weight = 1.0 / (ns[i] * ns[i]);
-        w += weight;
-        x += weight * kib;
-        y += weight * ns[i];
-        xx += weight * kib * kib;
-        xy += weight * kib * ns[i];
-    }
-    *ret_slope = at_least((w * xy - x * y) / (w * xx - x * x), 0.0);
-    *ret_start = (y - *ret_slope * x) / w;
-}
-
-/* The four constants from the two lines (see calibrate.h). False: they can't be this machine's. */
-static bool lines_solve(double ns[CALIBRATE_ALGOS][CALIBRATE_SIZES], int ranks, struct fit *ret)
-{
-    double start[CALIBRATE_ALGOS], slope[CALIBRATE_ALGOS];
-    for (size_t i = 0; i < CALIBRATE_ALGOS; i++) {
-        line_fit(ns[i], &start[i], &slope[i]);
-    }
-    const double n = ranks, one = slope[0], slab = slope[1];
-    double moved = (n * slab - one) / (3.0 * n - 1.0);
-    double folded = (3.0 * one - slab) / (3.0 * n - 1.0);
-    if (moved < 1.0) {
-        moved = 1.0;
-        folded = (one - moved) / n;
-    } else if (folded < 1.0) {
-        folded = 1.0;
-        moved = (slab - folded) / 3.0;
-    }
-    *ret = (struct fit){.ranks = ranks,
-                        .sync = at_least(start[0], 1.0),
-                        .barrier = at_least(start[1] / 3.0, 1.0),
-                        .moved = at_least(moved, 1.0),
-                        .folded = at_least(folded, 1.0)};
-    return ret->sync < NS_MOST && ret->barrier < NS_MOST && ret->moved < NS_PER_KIB_MOST &&
-           ret->folded < NS_PER_KIB_MOST;
-}
-
 /* ---- Jobs ----------------------------------------------------------------------------------- */
 
-/* What the ranks print, in the order of calibrate_algos and calibrate_kib. */
-static bool lines_parse(const char *text, double ret_ns[CALIBRATE_ALGOS][CALIBRATE_SIZES])
+/* What the ranks print, in the order of calibrate_algos and fit_kib. */
+static bool lines_parse(const char *text, double ret_ns[FIT_ALGOS][FIT_SIZES])
 {
-    for (size_t i = 0; text != NULL && i < (size_t)CALIBRATE_ALGOS * CALIBRATE_SIZES; i++) {
+    for (size_t i = 0; text != NULL && i < (size_t)FIT_ALGOS * FIT_SIZES; i++) {
         char algo[16];
         size_t kib = 0;
         int length = 0;
-        double *ns = &ret_ns[i / CALIBRATE_SIZES][i % CALIBRATE_SIZES];
+        double *ns = &ret_ns[i / FIT_SIZES][i % FIT_SIZES];
         if (sscanf(text, "%15s %zu %lf\n%n", algo, &kib, ns, &length) != 3 || !(*ns > 0.0) ||
-            strcmp(algo, calibrate_algos[i / CALIBRATE_SIZES]) != 0 ||
-            kib != calibrate_kib[i % CALIBRATE_SIZES]) {
+            strcmp(algo, calibrate_algos[i / FIT_SIZES]) != 0 || kib != fit_kib[i % FIT_SIZES]) {
             return false;
         }
         text += length;
@@ -119,14 +54,14 @@ static struct fit job_measure(int ranks, int cpus)
 {
     const struct ranks job = {
         .count = ranks, .cpus = cpus, .seconds = JOB_SECONDS, .options = {"--calibrate-rank"}};
-    double ns[CALIBRATE_ALGOS][CALIBRATE_SIZES];
+    double ns[FIT_ALGOS][FIT_SIZES];
     struct fit fit = {.ranks = 0};
     char *text = NULL;
     const int code = ranks_run(&job, &text);
     if (code != 0 || !lines_parse(text, ns)) {
         fprintf(stderr, "hoopinfo: %d ranks could not be measured: they ended with code %d%s\n",
                 ranks, code, code == 124 ? ", too late: is the machine busy?" : "");
-    } else if (!lines_solve(ns, ranks, &fit)) {
+    } else if (!fit_solve(ns, ranks, cpus > 0, &fit)) {
         fprintf(stderr,
                 "hoopinfo: %d ranks: a barrier of %.0f us, %.0f ns a KiB: is the machine busy?\n",
                 ranks, fit.barrier * 1e-3, fit.folded);
@@ -141,32 +76,6 @@ static int least_of(int a, int b)
     return a < b ? a : b;
 }
 
-/* A latency for two ranks and its growth, from one or two numbers of ranks. */
-static void grow(const struct fit *few, const struct fit *many, double at_few, double at_many,
-                 double *ret, double *ret_per)
-{
-    const double beyond = few->ranks - 2;
-    double per = at_few / (few->ranks - 1); /* as if each of the others cost the same */
-    if (many->ranks > 0) {
-        per = at_least((at_many - at_few) / (many->ranks - few->ranks), 0.0);
-    }
-    if (at_few - per * beyond < 1.0) {
-        per = (at_few - 1.0) / beyond;
-    }
-    *ret = at_few - per * beyond;
-    *ret_per = per;
-}
-
-static struct constants constants_of(const struct fit *few, const struct fit *many)
-{
-    struct constants ret = {.measured = few->ranks > 0, .moved = few->moved, .folded = few->folded};
-    if (ret.measured) {
-        grow(few, many, few->sync, many->sync, &ret.sync, &ret.sync_per);
-        grow(few, many, few->barrier, many->barrier, &ret.barrier, &ret.barrier_per);
-    }
-    return ret;
-}
-
 /* Of few ranks, and of many, if those are more; cpus: as ranks_run() has it. */
 static struct constants measure_class(int ranks, int many_ranks, int cpus)
 {
@@ -175,7 +84,7 @@ static struct constants measure_class(int ranks, int many_ranks, int cpus)
     if (few.ranks > 0 && many_ranks > ranks) {
         many = job_measure(many_ranks, cpus);
     }
-    return constants_of(&few, &many);
+    return fit_constants(&few, &many);
 }
 
 /*

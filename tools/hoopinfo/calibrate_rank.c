@@ -1,6 +1,7 @@
 /* The measuring ranks of hoopinfo --calibrate. */
 #include "hoop.h"
 #include "hoopinfo/calibrate.h"
+#include "hoopinfo/fit.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,7 @@
 #define TURNS_MOST 5000
 #define MEASURE_SECONDS 4.0 /* no round begins later */
 
-const size_t calibrate_kib[CALIBRATE_SIZES] = {1, 4, 16, 64};
-const char *const calibrate_algos[CALIBRATE_ALGOS] = {"oneshot", "slab"};
+const char *const calibrate_algos[FIT_ALGOS] = {"oneshot", "slab"};
 
 /* One size by one algorithm. */
 struct point {
@@ -26,9 +26,9 @@ struct point {
 struct measure {
     int rank;
     float *in, *out;
-    struct point points[CALIBRATE_ALGOS * CALIBRATE_SIZES];
+    struct point points[FIT_ALGOS * FIT_SIZES];
 };
-#define POINTS ((size_t)CALIBRATE_ALGOS * CALIBRATE_SIZES)
+#define POINTS ((size_t)FIT_ALGOS * FIT_SIZES)
 
 static double seconds_now(void)
 {
@@ -97,34 +97,34 @@ static int seconds_compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Of each point what a tenth is below: others who run on the machine only ever add to a time. */
+/* The least of each point: others who run on the machine only ever add to a time. */
 static void measure_print(struct measure *m, int rounds)
 {
     for (size_t i = 0; i < POINTS; i++) {
         struct point *point = &m->points[i];
         qsort(point->seconds, (size_t)rounds, sizeof(double), seconds_compare);
-        printf("%s %zu %.1f\n", calibrate_algos[i / CALIBRATE_SIZES],
-               calibrate_kib[i % CALIBRATE_SIZES], point->seconds[rounds / 10] * 1e9);
+        printf("%s %zu %.1f\n", calibrate_algos[i / FIT_SIZES], fit_kib[i % FIT_SIZES],
+               point->seconds[0] * 1e9);
     }
 }
 
-static hoop_result_t measure_init(struct measure *m, hoop_comm_t comms[CALIBRATE_ALGOS])
+static hoop_result_t measure_init(struct measure *m, hoop_comm_t comms[FIT_ALGOS])
 {
-    const size_t most = calibrate_kib[CALIBRATE_SIZES - 1] * 1024;
+    const size_t most = fit_kib[FIT_SIZES - 1] * 1024;
     hoop_result_t result = HOOP_OK;
     m->in = calloc(1, most);
     m->out = calloc(1, most);
     if (m->in == NULL || m->out == NULL) {
         return HOOP_OUT_OF_MEMORY;
     }
-    for (size_t i = 0; i < CALIBRATE_ALGOS && result == HOOP_OK; i++) {
+    for (size_t i = 0; i < FIT_ALGOS && result == HOOP_OK; i++) {
         hoop_config_t config = HOOP_CONFIG_INITIALIZER;
         config.algo = calibrate_algos[i];
         result = hoop_comm_init_env(&comms[i], &config);
     }
     for (size_t i = 0; i < POINTS; i++) {
-        m->points[i].comm = comms[i / CALIBRATE_SIZES];
-        m->points[i].count = calibrate_kib[i % CALIBRATE_SIZES] * 1024 / sizeof(float);
+        m->points[i].comm = comms[i / FIT_SIZES];
+        m->points[i].count = fit_kib[i % FIT_SIZES] * 1024 / sizeof(float);
     }
     return result == HOOP_OK ? hoop_comm_user_rank(comms[0], &m->rank) : result;
 }
@@ -132,7 +132,7 @@ static hoop_result_t measure_init(struct measure *m, hoop_comm_t comms[CALIBRATE
 int calibrate_rank(void)
 {
     static struct measure m;
-    hoop_comm_t comms[CALIBRATE_ALGOS] = {HOOP_COMM_NULL, HOOP_COMM_NULL};
+    hoop_comm_t comms[FIT_ALGOS] = {HOOP_COMM_NULL, HOOP_COMM_NULL};
     int rounds = 0;
     hoop_result_t result = measure_init(&m, comms);
     if (result == HOOP_OK) {
@@ -144,7 +144,7 @@ int calibrate_rank(void)
         fprintf(stderr, "hoopinfo: cannot measure: %s: %s\n", hoop_get_error_string(result),
                 hoop_get_last_error(NULL));
     }
-    for (size_t i = 0; i < CALIBRATE_ALGOS; i++) {
+    for (size_t i = 0; i < FIT_ALGOS; i++) {
         (void)(result == HOOP_OK ? hoop_comm_destroy : hoop_comm_abort)(comms[i]);
     }
     free(m.in);
