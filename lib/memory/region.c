@@ -51,6 +51,7 @@ static struct import *imports;
 static size_t n_imports, room_imports;
 static uint64_t last_id;
 static void (*on_death)(uint64_t id, uint32_t generation);
+static void (*before_free)(uint64_t id);
 
 /* Makes room for one more element; false: no memory, nothing changed. */
 static bool memory_grow(void *list, size_t count, size_t *room, size_t element_bytes)
@@ -168,7 +169,11 @@ hoop_result_t hoop_region_free(void *ptr)
     regions[i].dead = true;
     const struct region region = regions[i].users == 0 ? region_take(i) : regions[i];
     void (*tell)(uint64_t, uint32_t) = on_death;
+    void (*let_go)(uint64_t) = before_free;
     pthread_rwlock_unlock(&memory_lock);
+    if (let_go != NULL) {
+        let_go(region.id);
+    }
     if (tell != NULL && region.exported) {
         tell(region.id, region.generation);
     }
@@ -192,6 +197,7 @@ bool hoop_region_find(const void *ptr, uint64_t bytes, struct hoop_region_ref *r
         ret->generation = region->generation;
         ret->kind = region->kind;
         ret->offset = offset;
+        ret->bytes = region->bytes;
     }
     pthread_rwlock_unlock(&memory_lock);
     return found;
@@ -283,6 +289,13 @@ void hoop_region_on_death(void (*fn)(uint64_t id, uint32_t generation))
 {
     pthread_rwlock_wrlock(&memory_lock);
     on_death = fn;
+    pthread_rwlock_unlock(&memory_lock);
+}
+
+void hoop_region_before_free(void (*fn)(uint64_t id))
+{
+    pthread_rwlock_wrlock(&memory_lock);
+    before_free = fn;
     pthread_rwlock_unlock(&memory_lock);
 }
 

@@ -28,6 +28,7 @@ struct hoop_region_ref {
     uint32_t generation;
     uint32_t kind;   /* hoop_mem_kind_t */
     uint64_t offset; /* bytes from the region's start */
+    uint64_t bytes;  /* of the whole region */
 };
 
 /* hoop_mem_alloc() and hoop_mem_free(); checks are the caller's. bytes > 0. */
@@ -82,6 +83,12 @@ hoop_result_t hoop_region_fence(void *ptr, uint64_t bytes);
  * Called without locks held.
  */
 void hoop_region_on_death(void (*fn)(uint64_t id, uint32_t generation));
+
+/*
+ * Told of every own region that is freed, while it is still there: who has its pages registered
+ * with a device lets go of them. One function for the process. Called without locks held.
+ */
+void hoop_region_before_free(void (*fn)(uint64_t id));
 
 /* For hoop_info_json and tests. */
 struct hoop_region_stats {
