@@ -120,6 +120,15 @@ hoop_result_t hoop_link_recv(struct hoop_link *link, struct hoop_xfer *xfer)
     return link->transport->recv(link, xfer);
 }
 
+void hoop_link_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes)
+{
+    assert(link != NULL && link->bound && !link->params.sending);
+    assert(data != NULL || bytes == 0);
+    if (hoop_link_places(link, bytes) && link->failure.code == HOOP_OK) {
+        link->transport->offer(link, op, data, bytes);
+    }
+}
+
 void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer)
 {
     assert(link != NULL && xfer != NULL && xfer->lent && !link->params.sending);

@@ -25,8 +25,13 @@
  * - A recv with data == NULL is lent the link's own memory: from `done` until release() the
  *   payload lies at xfer->data, readable. Lent xfers are released in any order. What is lent is
  * never the sender's own buffer: that one may go away at any time with the sender's end.
+ * - A receiver may offer the memory that an operation receives into, from when the operation begins
+ *   there: then the peer may put what goes there in its place as soon as it has it, before the
+ *   receive is posted. A send says where that is. Both are hints: what is not put in its place is
+ *   copied there, and an offer is over when the operation is.
  * - destroy() takes NULL and half-built links, runs `done` with HOOP_ABORTED for what is pending,
- *   and cannot fail. Afterwards no memory of any xfer is touched, by this end or by the peer.
+ *   and cannot fail. Afterwards no memory of any xfer is touched, by this end or by the peer, nor
+ *   what was offered.
  *   Over a network it says goodbye, unless the link has failed or is abandoned.
  * - One thread at a time uses an end; the two ends may be used by two threads at the same time.
  * - A failure is recorded in link->failure by the function that saw it first; every later call
@@ -55,6 +60,7 @@ struct hoop_chunk_header {
     uint64_t bytes;                  /* payload bytes that follow */
     struct hoop_signature signature; /* of the operation */
 };
+_Static_assert(sizeof(struct hoop_chunk_header) == 7 * sizeof(uint64_t), "seven words");
 
 struct hoop_link;
 struct hoop_xfer;
@@ -68,6 +74,8 @@ struct hoop_xfer {
     uint64_t chunk;
     struct hoop_signature signature; /* so does this; all zero is a signature too */
     hoop_xfer_done_fn *done;
+    bool has_place; /* send: it belongs so many bytes behind the start of what the receiver */
+    uint64_t place; /* offers for this op */
     /* the link's, between post and release */
     struct hoop_xfer *next;
     uint64_t position;
@@ -130,6 +138,9 @@ struct hoop_transport {
     hoop_result_t (*send)(struct hoop_link *link, struct hoop_xfer *xfer);
     hoop_result_t (*recv)(struct hoop_link *link, struct hoop_xfer *xfer);
     void (*release)(struct hoop_link *link, struct hoop_xfer *xfer);
+    /* optional; a smaller xfer, or offer, is copied sooner than it is told where it belongs */
+    void (*offer)(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes);
+    uint64_t place_least_bytes; /* > 0 */
     bool (*progress)(struct hoop_link *link);
     int (*watch_fd)(struct hoop_link *link); /* optional */
     void (*destroy)(struct hoop_link *link);
@@ -185,6 +196,19 @@ hoop_result_t hoop_link_bind(struct hoop_link *link, const struct hoop_blob *pee
 /* Posts a send (a receive) on a bound link; see the rules above. bytes may be 0. */
 hoop_result_t hoop_link_send(struct hoop_link *link, struct hoop_xfer *xfer);
 hoop_result_t hoop_link_recv(struct hoop_link *link, struct hoop_xfer *xfer);
+
+/* Is it of use to know where so many bytes belong? */
+static inline bool hoop_link_places(const struct hoop_link *link, uint64_t bytes)
+{
+    const struct hoop_transport *transport = link->transport;
+    return transport->offer != NULL && bytes >= transport->place_least_bytes;
+}
+
+/*
+ * Receiver, bound: until operation op is over here, the peer may write to [data, data+bytes) what
+ * this end is to receive there; see the rules. Instead of what was offered before.
+ */
+void hoop_link_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes);
 
 /* Gives back what a done receive was lent. */
 void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer);

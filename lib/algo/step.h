@@ -197,6 +197,19 @@ hoop_step_fn hoop_chain_step;
  */
 hoop_step_fn hoop_binomial_step;
 
+/*
+ * Early: what a rank receives by copying into its OUT may be put there by the sender as soon as the
+ * operation has begun at the receiver, long before its step. So it is where nobody has what belongs
+ * there before the receiver is through with the place: in a ring, what is gathered is a block that
+ * the receiver does not touch, or a sum that its own contribution has gone into, and has left it
+ * for; in a broadcast the receiver touches nothing.
+ */
+static inline bool hoop_plan_is_early(const struct hoop_plan *plan)
+{
+    return (plan->algo == HOOP_ALGO_RING && plan->collective != HOOP_COLL_REDUCE_SCATTER) ||
+           (plan->algo == HOOP_ALGO_CHAIN && plan->collective == HOOP_COLL_BROADCAST);
+}
+
 /* The function of an algorithm for a collective; NULL: it cannot do it. */
 hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo algo);
 

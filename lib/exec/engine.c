@@ -24,6 +24,10 @@
  * A link fails the engine only while a flight wants something of it: a neighbour that has all its
  * data may be gone while this rank still waits for the other one.
  *
+ * Where a rank's output may be written as soon as the operation has begun there, its links are
+ * offered all of it, and sends say where they belong: the step of the peer that receives it is a
+ * question to the same function.
+ *
  * Callbacks touch nothing but their flight (and the buffers of a receive that succeeded): a link
  * that is destroyed after the end of an operation calls them, when plan and failure may be gone.
  */
@@ -250,6 +254,39 @@ static void flight_begin(struct hoop_engine_flight *flight)
     flight_local(flight);
 }
 
+/* ---- Places ---- */
+
+/* Once for each lane: the peer is the same all along. */
+static void flight_offer(struct hoop_engine_flight *flight)
+{
+    struct hoop_engine_lane *lane = flight->lane;
+    const struct hoop_engine_op *op = &lane->engine->op;
+    const uint64_t bytes = hoop_out_count(op->plan, op->plan->me) * op->plan->type_bytes;
+    if (!lane->offered && hoop_plan_is_early(op->plan)) {
+        lane->offered = true;
+        hoop_link_offer(flight->recv_link, op->sequence, op->out, bytes);
+    }
+}
+
+static void flight_find_place(struct hoop_engine_flight *flight)
+{
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
+    struct hoop_xfer *send = &flight->send;
+    if (send->has_place || !hoop_link_places(flight->send_link, send->bytes) ||
+        !hoop_plan_is_early(op->plan)) {
+        return;
+    }
+    struct hoop_plan theirs = *op->plan;
+    struct hoop_step step;
+    theirs.me = (uint32_t)flight->step.send.peer;
+    if (op->steps(&theirs, flight->lane->index, send->chunk, &step) &&
+        step.recv.peer == (int32_t)op->plan->me && step.recv.mode == HOOP_RECV_COPY &&
+        step.recv.to.space == HOOP_SPACE_OUT) {
+        send->has_place = true;
+        send->place = step.recv.to.off * op->plan->type_bytes;
+    }
+}
+
 /* Posts a part that is wanted, with the link of its step before if the peer is the same. */
 static bool flight_post(struct hoop_engine_flight *flight, bool sending)
 {
@@ -264,9 +301,12 @@ static bool flight_post(struct hoop_engine_flight *flight, bool sending)
         result = op->link(op->arg, (uint32_t)flight_peer(flight, sending), flight->lane->index,
                           sending, sending ? &flight->send_link : &flight->recv_link);
     }
-    if (result == HOOP_OK) {
-        result = sending ? hoop_link_send(flight->send_link, &flight->send)
-                         : hoop_link_recv(flight->recv_link, &flight->recv);
+    if (result == HOOP_OK && sending) {
+        flight_find_place(flight);
+        result = hoop_link_send(flight->send_link, &flight->send);
+    } else if (result == HOOP_OK) {
+        flight_offer(flight);
+        result = hoop_link_recv(flight->recv_link, &flight->recv);
     }
     if (result == HOOP_OK) {
         flight->state = (uint8_t)((flight->state & ~wanted) | posted);
@@ -359,7 +399,7 @@ void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *
         lane->engine = engine;
         lane->k = 0;
         lane->index = i;
-        lane->more = lane->finished = false;
+        lane->more = lane->finished = lane->offered = false;
         lane->used = 0; /* flights are filled in when there is one */
     }
 }

@@ -41,6 +41,7 @@ struct hoop_engine_lane {
     uint64_t k; /* of the next step */
     uint32_t index;
     bool more;     /* the next step need not wait for those on their way */
+    bool offered;  /* op.out, to whom this lane receives from */
     bool finished; /* there is no next step */
     uint32_t used; /* of the flights, in this operation */
     struct hoop_engine_flight flights[HOOP_ENGINE_ROUND];

@@ -101,6 +101,8 @@ static hoop_result_t exchange_post(struct hoop_transfer *transfer)
         .chunk = transfer->moved,
         .signature = transfer->signature,
         .done = exchange_xfer_done,
+        .has_place = true,
+        .place = transfer->moved,
     };
     return transfer->sending ? hoop_link_send(transfer->link, &transfer->xfer)
                              : hoop_link_recv(transfer->link, &transfer->xfer);
@@ -115,6 +117,9 @@ static bool exchange_turn(struct hoop_transfer *transfer)
     if (transfer->link == NULL) {
         result = exchange->link(exchange->arg, transfer->peer, HOOP_TRANSFER_LANE,
                                 transfer->sending, &transfer->link);
+        if (result == HOOP_OK && !transfer->sending) {
+            hoop_link_offer(transfer->link, transfer->sequence, transfer->data, transfer->bytes);
+        }
     } else {
         moved = hoop_link_progress(transfer->link);
     }

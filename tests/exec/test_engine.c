@@ -118,6 +118,7 @@ static void test_results_fake(void **state)
     (void)state;
     run_sample(&fake_transport, 500, false);
     assert_int_equal(fake_outstanding(), 0);
+    assert_true(fake_placed() > 1000);
 }
 
 static void test_results_inproc(void **state)

@@ -24,10 +24,17 @@ struct fake_slot {
     bool busy;
 };
 
+struct fake_offer {
+    uint32_t op;
+    uint8_t *data;
+    uint64_t bytes;
+};
+
 struct fake_pipe {
     pthread_mutex_t lock; /* all below */
-    int refs;             /* ends */
-    bool broken;          /* the sender has gone or has failed */
+    struct fake_offer offer;
+    int refs;    /* ends */
+    bool broken; /* the sender has gone or has failed */
     uint32_t slots;
     struct hoop_xfer *sent[FAKE_QUEUE];
     bool released[FAKE_QUEUE];
@@ -50,6 +57,7 @@ struct fake_blob {
 
 static struct fake_script fake_script;
 static _Atomic long fake_pending;
+static _Atomic unsigned long fake_places;
 
 void fake_play(const struct fake_script *script)
 {
@@ -59,6 +67,11 @@ void fake_play(const struct fake_script *script)
 long fake_outstanding(void)
 {
     return fake_pending;
+}
+
+unsigned long fake_placed(void)
+{
+    return fake_places;
 }
 
 static bool fake_chance(struct fake_link *link, unsigned percent)
@@ -170,11 +183,20 @@ static hoop_result_t fake_bind(struct hoop_link *base, const struct hoop_blob *p
     return HOOP_OK;
 }
 
+static void fake_offer(struct hoop_link *base, uint32_t op, void *data, uint64_t bytes)
+{
+    struct fake_pipe *pipe = ((struct fake_link *)base)->pipe;
+    pthread_mutex_lock(&pipe->lock);
+    pipe->offer = (struct fake_offer){op, data, bytes};
+    pthread_mutex_unlock(&pipe->lock);
+}
+
 /* Ends all that is pending. */
 static void fake_drain(struct fake_link *link, hoop_result_t result)
 {
     struct fake_pipe *pipe = link->pipe;
     if (!link->base.params.sending) {
+        fake_offer(&link->base, 0, NULL, 0);
         while (link->head < link->tail) {
             fake_done(link->received[link->head++ % FAKE_QUEUE], result);
         }
@@ -206,6 +228,18 @@ static bool fake_puts_off(struct fake_link *link)
            (link->base.params.sending && fake_lane_in(link, fake_script.full_lanes));
 }
 
+/* Under the lock. position: 1 where it is in its place. */
+static void fake_place(const struct fake_pipe *pipe, struct hoop_xfer *xfer)
+{
+    const struct fake_offer *offer = &pipe->offer;
+    xfer->position = xfer->has_place && xfer->bytes > 0 && offer->op == xfer->op &&
+                     xfer->place <= offer->bytes && xfer->bytes <= offer->bytes - xfer->place;
+    if (xfer->position != 0) {
+        memcpy(offer->data + xfer->place, xfer->data, xfer->bytes);
+        fake_places++;
+    }
+}
+
 static hoop_result_t fake_send(struct hoop_link *base, struct hoop_xfer *xfer)
 {
     struct fake_link *link = (struct fake_link *)base;
@@ -215,6 +249,7 @@ static hoop_result_t fake_send(struct hoop_link *base, struct hoop_xfer *xfer)
     }
     fake_pending++;
     pthread_mutex_lock(&pipe->lock);
+    fake_place(pipe, xfer);
     pipe->released[pipe->tail % FAKE_QUEUE] = false;
     pipe->sent[pipe->tail++ % FAKE_QUEUE] = xfer;
     pthread_mutex_unlock(&pipe->lock);
@@ -271,13 +306,17 @@ static hoop_result_t fake_deliver(struct fake_link *link, const struct hoop_xfer
         !hoop_signature_equal(&sent->signature, &xfer->signature)) {
         return fake_fail(link, HOOP_MISMATCH, "the peer sent something else");
     }
+    const bool placed = sent->position != 0;
     xfer->position = pipe->taken++;
+    if (placed && xfer->data != pipe->offer.data + sent->place) {
+        return fake_fail(link, HOOP_INTERNAL_ERROR, "something was put where it does not belong");
+    }
     if (xfer->data == NULL) {
         xfer->data = sent->data;
         xfer->lent = true;
         return HOOP_OK;
     }
-    if (xfer->bytes > 0) {
+    if (xfer->bytes > 0 && !placed) {
         memcpy(xfer->data, sent->data, xfer->bytes);
     }
     fake_give_back(pipe, xfer->position);
@@ -350,6 +389,8 @@ const struct hoop_transport fake_transport = {
     .send = fake_send,
     .recv = fake_recv,
     .release = fake_release,
+    .offer = fake_offer,
+    .place_least_bytes = 1,
     .progress = fake_progress,
     .destroy = fake_destroy,
 };

@@ -200,6 +200,8 @@ static hoop_result_t faulty_post(struct faulty_link *faulty, enum faulty_call ca
                                       .op = xfer->op,
                                       .chunk = xfer->chunk,
                                       .signature = xfer->signature,
+                                      .has_place = xfer->has_place,
+                                      .place = xfer->place,
                                       .done = faulty_hold};
     faulty->idle = node->next;
     node->outside = xfer;
@@ -276,6 +278,11 @@ static void faulty_release(struct hoop_link *link, struct hoop_xfer *xfer)
     hoop_link_release(faulty->inside, &node->inside);
     faulty->lent--;
     faulty_put_node(node);
+}
+
+static void faulty_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes)
+{
+    hoop_link_offer(faulty_from(link)->inside, op, data, bytes);
 }
 
 /* After a failure: everything pending gets its code, once nothing can touch it any more. */
@@ -384,6 +391,8 @@ static void faulty_wrap(size_t i, const struct hoop_transport *inner)
         .send = faulty_send,
         .recv = faulty_recv,
         .release = faulty_release,
+        .offer = inner->offer != NULL ? faulty_offer : NULL,
+        .place_least_bytes = inner->place_least_bytes,
         .progress = faulty_progress,
         .watch_fd = inner->watch_fd != NULL ? faulty_watch_fd : NULL,
         .destroy = faulty_destroy,

@@ -120,6 +120,27 @@ static uint64_t piece(struct hoop_world *w, uint64_t moved, uint64_t count)
     return rest == 0 || hoop_world_draw(w, 2) ? rest : 1 + hoop_world_draw(w, rest);
 }
 
+/* Puts what is sent in its place, by chance and where the plan allows it. */
+static bool put_early(struct hoop_world *w, uint32_t rank, uint32_t index,
+                      const struct hoop_slot *slot)
+{
+    const struct hoop_lane *lane = &w->ranks[rank].lanes[index];
+    const uint32_t peer = (uint32_t)lane->step.send.peer;
+    struct hoop_step theirs;
+    if (!hoop_plan_is_early(&hoop_world_op(w, rank)->plan) || w->ranks[peer].running == 0 ||
+        w->ranks[peer].op != w->ranks[rank].op || hoop_world_draw(w, 2) == 0 ||
+        !hoop_world_ask(w, peer, index, lane->k - 1, &theirs) ||
+        theirs.recv.mode != HOOP_RECV_COPY || theirs.recv.to.space != HOOP_SPACE_OUT ||
+        theirs.recv.to.count != slot->count) {
+        return false;
+    }
+    struct hoop_cell *start = hoop_ref_start(w, peer, index, &theirs.recv.to, peer);
+    for (uint64_t i = 0; i < slot->count; i++) {
+        hoop_cell_write(w, peer, &start[i], slot->values[i]);
+    }
+    return true;
+}
+
 static bool send_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
 {
     struct hoop_lane *lane = &w->ranks[rank].lanes[index];
@@ -155,6 +176,7 @@ static bool send_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
         slot->count = end;
         slot->op = w->ranks[rank].op;
         slot->k = lane->k;
+        slot->placed = put_early(w, rank, index, slot);
         link->used++;
         lane->state[HOOP_PART_SEND] = HOOP_PART_MOVED;
     }
@@ -230,7 +252,9 @@ static bool recv_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
         uint64_t value =
             from ? hoop_cell_read(w, peer, hoop_ref_start(w, peer, index, from, peer) + i)
                  : met.slot->values[i];
-        receive_one(w, rank, index, i, value);
+        if (met.sender || !met.slot->placed) {
+            receive_one(w, rank, index, i, value);
+        }
     }
     lane->moved[HOOP_PART_RECV] = end;
     if (end == met.count) {

@@ -15,6 +15,8 @@
  *   that run at the same time, local parts among them, never overlap where one of them writes.
  *   Steps of a round run one after the other here; but as none of them touches what another
  *   writes, and none meets the same rank twice, their order is of no account.
+ * - Early plans (hoop_plan_is_early()): a send over links with slots may be put in its place at
+ * once, whatever the receiver is doing in the operation.
  * - Shared memory: two accesses to an element from different ranks, one a write, always have a
  *   barrier between them, whether or not this seed made them meet. A rank's user writes its
  *   buffers as soon as an operation returned, and counts as an access of that rank.

@@ -28,6 +28,7 @@ struct hoop_slot {
     uint64_t *values;
     uint64_t room, count, k;
     uint32_t op;
+    bool placed; /* early: the values are where they belong */
 };
 
 struct hoop_queue {

@@ -1,0 +1,227 @@
+/*
+ * The contract of transports/transport.h where receivers offer memory and sends say where they
+ * belong: hints, which change no result, whatever transport they are given to.
+ * `test_transport_places inproc|shm|tcp|rdma [faulty]`
+ */
+#include "memory/region.h"
+#include "transports/link_pair.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CHUNK 70001u
+#define SLOTS 4u
+#define ROOM 200000u
+#define PLACE 1013u
+
+static const struct hoop_transport *transport;
+static struct pair pair;
+
+/* Memory of either kind; its end is never written to. */
+struct memory {
+    uint8_t *data;
+    bool region;
+};
+
+static struct memory memory_get(bool region)
+{
+    struct memory memory = {.data = NULL, .region = region};
+    void *data = NULL;
+    if (region) {
+        assert_int_equal(hoop_region_alloc(ROOM + 1, HOOP_MEM_HOST, &data), HOOP_OK);
+        memory.data = data;
+    } else {
+        memory.data = malloc(ROOM + 1);
+    }
+    assert_non_null(memory.data);
+    memset(memory.data, 0xee, ROOM + 1);
+    return memory;
+}
+
+static void memory_free(struct memory *memory)
+{
+    if (memory->region) {
+        assert_int_equal(hoop_region_free(memory->data), HOOP_OK);
+    } else {
+        free(memory->data);
+    }
+    memory->data = NULL;
+}
+
+static int open_pair(void **state)
+{
+    (void)state;
+    return pair_open(&pair, transport, SLOTS, CHUNK) == HOOP_OK ? 0 : -1;
+}
+
+static int close_pair(void **state)
+{
+    (void)state;
+    pair_close(&pair);
+    return pair_nothing_left() ? 0 : -1;
+}
+
+/* Posts a send that belongs at `place`. */
+static hoop_result_t send_to(struct item *item, void *data, size_t bytes, uint32_t number,
+                             uint64_t place)
+{
+    item_fill(item, data, bytes, number);
+    item->xfer.has_place = true;
+    item->xfer.place = place;
+    hoop_result_t result = HOOP_AGAIN;
+    for (int i = 0; result == HOOP_AGAIN && i < 2000; i++) {
+        result = hoop_link_send(pair.sender, &item->xfer);
+        if (result == HOOP_AGAIN) {
+            (void)hoop_link_progress(pair.sender);
+            if (pair.receiver != NULL) {
+                (void)hoop_link_progress(pair.receiver);
+            }
+        }
+    }
+    return result;
+}
+
+/* One chunk to its place; early: it is sent, and time passes, before the receive is posted. */
+static void move(uint8_t *from, uint8_t *to, size_t bytes, uint32_t number, bool early)
+{
+    struct item send, recv;
+    pattern_fill(from, bytes, number);
+    if (!early) {
+        assert_int_equal(pair_recv(&pair, &recv, to + PLACE, bytes, number), HOOP_OK);
+    }
+    assert_int_equal(send_to(&send, from, bytes, number, PLACE), HOOP_OK);
+    if (early) {
+        pair_settle(&pair);
+        assert_int_equal(pair_recv(&pair, &recv, to + PLACE, bytes, number), HOOP_OK);
+    }
+    assert_true(pair_until_done(&pair, &recv) && pair_until_done(&pair, &send));
+    assert_int_equal(recv.result, HOOP_OK);
+    assert_int_equal(send.result, HOOP_OK);
+    assert_true(pattern_is(to + PLACE, bytes, number));
+    assert_int_equal(to[PLACE - 1], 0xee);
+    assert_int_equal(to[PLACE + bytes], 0xee);
+    memset(to, 0xee, ROOM + 1);
+}
+
+enum offered { NOTHING, ALL, ANOTHER_OPERATION, TOO_LITTLE, OFFERS };
+
+static void offer(uint8_t *to, enum offered what, uint32_t number, size_t bytes)
+{
+    if (what == ALL) {
+        hoop_link_offer(pair.receiver, number, to, ROOM);
+        pair_settle(&pair);
+    } else if (what == ANOTHER_OPERATION) {
+        hoop_link_offer(pair.receiver, number + 1, to, ROOM);
+    } else if (what == TOO_LITTLE) {
+        hoop_link_offer(pair.receiver, number, to, PLACE + bytes - 1);
+    }
+}
+
+/* Any sizes, from and to memory of any kind, offered or not. */
+static void test_offers(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {CHUNK, 32767, 1, 5000, 32768, 40001};
+    const size_t size_count = pair_has_device() ? 2 : 6; /* emulated, it takes its time */
+    uint32_t number = 1;
+    for (unsigned kinds = 0; kinds < 4; kinds++) {
+        struct memory from = memory_get((kinds & 1) != 0), to = memory_get((kinds & 2) != 0);
+        for (size_t i = 0; i < size_count; i++) {
+            for (unsigned what = 0; what < 2 * OFFERS; what++) {
+                offer(to.data, what / 2, number, sizes[i]);
+                move(from.data + what, to.data, sizes[i], number, what % 2 != 0);
+                number += 2;
+            }
+        }
+        memory_free(&from);
+        memory_free(&to);
+    }
+}
+
+/* What is freed is forgotten: what lies there next is sent, and received, as if it were new. */
+static void test_same_address(void **state)
+{
+    (void)state;
+    uint8_t *before[2] = {NULL, NULL};
+    unsigned again = 0;
+    for (uint32_t round = 0; round < 5; round++) {
+        struct memory from = memory_get(true), to = memory_get(true);
+        again += from.data == before[0] && to.data == before[1];
+        before[0] = from.data;
+        before[1] = to.data;
+        for (uint32_t i = 0; i < 2; i++) {
+            offer(to.data, ALL, 2 * round + i, CHUNK);
+            move(from.data, to.data, CHUNK, 2 * round + i, i == 0);
+        }
+        memory_free(&from);
+        memory_free(&to);
+    }
+    assert_true(again > 0);
+}
+
+/* Chunks of one operation, each to its place, as many as there is room for; and lent ones between
+ * them. Nothing of what was offered is touched once the receiver's end has gone. */
+static void test_many(void **state)
+{
+    (void)state;
+    const size_t bytes = 40000;
+    struct memory from = memory_get(true), to = memory_get(true);
+    pattern_fill(from.data, 4 * bytes, 7);
+    for (uint32_t round = 1; round < 10; round++) {
+        struct item send[4], recv[4];
+        hoop_link_offer(pair.receiver, round, to.data, ROOM);
+        for (uint32_t i = 0; i < 4; i++) {
+            const bool lent = (round + i) % 5 == 0;
+            uint8_t *data = from.data + i * bytes;
+            assert_int_equal(
+                pair_recv(&pair, &recv[i], lent ? NULL : to.data + i * bytes, bytes, round),
+                HOOP_OK);
+            assert_int_equal(lent ? pair_send(&pair, &send[i], data, bytes, round)
+                                  : send_to(&send[i], data, bytes, round, i * bytes),
+                             HOOP_OK);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_true(pair_until_done(&pair, &recv[i]) && pair_until_done(&pair, &send[i]));
+            assert_memory_equal(recv[i].xfer.data, from.data + i * bytes, bytes);
+            if (recv[i].xfer.lent) {
+                hoop_link_release(pair.receiver, &recv[i].xfer);
+            }
+        }
+    }
+    static struct item last;
+    hoop_link_offer(pair.receiver, 99, to.data, ROOM);
+    pair_settle(&pair);
+    hoop_link_destroy(pair.receiver);
+    pair.receiver = NULL;
+    memset(to.data, 0xdd, ROOM);
+    (void)send_to(&last, from.data, bytes, 99, 0);
+    for (int i = 0; i < 100; i++) {
+        (void)hoop_link_progress(pair.sender);
+    }
+    for (size_t i = 0; i < ROOM; i++) {
+        assert_int_equal(to.data[i], 0xdd);
+    }
+    hoop_link_destroy(pair.sender);
+    pair.sender = NULL;
+    memory_free(&from);
+    memory_free(&to);
+}
+
+int main(int argc, char **argv)
+{
+    transport = pair_transport(argc, argv);
+    if (transport == NULL) {
+        fprintf(stderr, "usage: %s inproc|shm|tcp|rdma [faulty]\n", argv[0]);
+        return 2;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_offers, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(test_same_address, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(test_many, open_pair, close_pair),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
