@@ -563,7 +563,8 @@ HOOP_API hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info);
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /*
- * Memory that ranks on this machine can map: an operation on it moves no byte twice. bytes may be
+ * Memory that ranks on this machine can map: an operation on it moves no byte twice. RDMA takes
+ * large transfers from there, and puts them there, without a copy on either side. bytes may be
  * 0 (then *ptr is NULL). Page aligned, zeroed. Any other memory is allowed in operations too; it
  * goes through staging. HOOP_MEM_DEVICE is memory of the current device, in whole units of what
  * CUDA maps (2 MiB, say); HOOP_UNSUPPORTED where there is no CUDA. Pages of the host are shared
@@ -583,8 +584,8 @@ HOOP_API hoop_result_t hoop_mem_free(void *ptr);
 
 /*
  * Announces that buff will be used often. In this version this changes nothing: plain memory can
- * not be mapped by others, and links have buffers of their own. It is there so that programs that
- * register run unchanged.
+ * not be mapped by others, and is never registered with a device. It is there so that programs
+ * that register run unchanged.
  * *handle is to be given back to hoop_comm_deregister().
  */
 HOOP_API hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle);

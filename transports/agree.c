@@ -62,20 +62,6 @@ hoop_result_t hoop_blob_open(struct hoop_link *link, const struct hoop_blob *blo
     return HOOP_OK;
 }
 
-struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
-                                           const struct hoop_xfer *xfer)
-{
-    return (struct hoop_chunk_header){
-        .comm_id = link->params.comm_id,
-        .op = xfer->op,
-        .epoch = (uint16_t)link->params.epoch,
-        .lane = (uint16_t)link->params.lane,
-        .chunk = xfer->chunk,
-        .bytes = xfer->bytes,
-        .signature = xfer->signature,
-    };
-}
-
 /* Of this link, and not what is expected: another call, or another part of the same. */
 static hoop_result_t agree_fail_differing(struct hoop_link *link,
                                           const struct hoop_chunk_header *header,
@@ -100,9 +86,9 @@ static hoop_result_t agree_fail_differing(struct hoop_link *link,
                             ours);
 }
 
-hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
-                                      const struct hoop_chunk_header *header,
-                                      const struct hoop_xfer *xfer)
+hoop_result_t hoop_chunk_header_refuse(struct hoop_link *link,
+                                       const struct hoop_chunk_header *header,
+                                       const struct hoop_xfer *xfer)
 {
     const struct hoop_link_params *mine = &link->params;
     if (header->comm_id != mine->comm_id || header->epoch != (uint16_t)mine->epoch ||
@@ -114,9 +100,5 @@ hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
                                 header->lane, mine->me, (unsigned long long)mine->comm_id,
                                 mine->epoch, mine->lane);
     }
-    if (!hoop_signature_equal(&header->signature, &xfer->signature) || header->op != xfer->op ||
-        header->chunk != xfer->chunk || header->bytes != xfer->bytes) {
-        return agree_fail_differing(link, header, xfer);
-    }
-    return HOOP_OK;
+    return agree_fail_differing(link, header, xfer);
 }

@@ -7,6 +7,7 @@
 #define HOOP_AGREE_H
 
 #include "transports/transport.h"
+#include <string.h>
 
 /* The first bytes of every transport's blob. */
 struct hoop_blob_head {
@@ -34,15 +35,43 @@ struct hoop_blob_head hoop_blob_head(const struct hoop_link_params *params, uint
 hoop_result_t hoop_blob_open(struct hoop_link *link, const struct hoop_blob *blob, uint32_t magic,
                              void *ret_data, size_t bytes);
 
-struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
-                                           const struct hoop_xfer *xfer);
+static inline struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
+                                                         const struct hoop_xfer *xfer)
+{
+    return (struct hoop_chunk_header){
+        .comm_id = link->params.comm_id,
+        .op = xfer->op,
+        .epoch = (uint16_t)link->params.epoch,
+        .lane = (uint16_t)link->params.lane,
+        .chunk = xfer->chunk,
+        .bytes = xfer->bytes,
+        .signature = xfer->signature,
+    };
+}
+
+/* Why it does not belong there; the link has failed. */
+hoop_result_t hoop_chunk_header_refuse(struct hoop_link *link,
+                                       const struct hoop_chunk_header *header,
+                                       const struct hoop_xfer *xfer);
 
 /*
  * Does what came belong to what was posted? HOOP_MISMATCH: another operation, chunk or size;
  * HOOP_REMOTE_ERROR: not this link's at all. header is private memory: the peer can't change it.
  */
-hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
-                                      const struct hoop_chunk_header *header,
-                                      const struct hoop_xfer *xfer);
+static inline hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
+                                                    const struct hoop_chunk_header *header,
+                                                    const struct hoop_xfer *xfer)
+{
+    const struct hoop_link_params *mine = &link->params;
+    uint64_t came[3], posted[3]; /* no branches: this is on every chunk's way */
+    memcpy(came, &header->signature, sizeof(came));
+    memcpy(posted, &xfer->signature, sizeof(posted));
+    const uint64_t differ = (header->comm_id ^ mine->comm_id) | (header->op ^ xfer->op) |
+                            (uint64_t)(header->epoch ^ (uint16_t)mine->epoch) |
+                            (uint64_t)(header->lane ^ (uint16_t)mine->lane) |
+                            (header->chunk ^ xfer->chunk) | (header->bytes ^ xfer->bytes) |
+                            (came[0] ^ posted[0]) | (came[1] ^ posted[1]) | (came[2] ^ posted[2]);
+    return differ == 0 ? HOOP_OK : hoop_chunk_header_refuse(link, header, xfer);
+}
 
 #endif

@@ -132,6 +132,7 @@ static hoop_result_t fake_register(struct hoop_verbs_device *device, void *data,
         i++;
     }
     fake_memories[i] = (struct fake_memory){data, bytes, ++fake_keys};
+    fake_counts.memories++;
     *ret = (struct hoop_verbs_memory){&fake_memories[i], fake_keys, fake_keys};
     pthread_mutex_unlock(&fake_lock);
     return HOOP_OK;
@@ -143,6 +144,7 @@ static void fake_release(struct hoop_verbs_memory *memory)
     if (memory->handle != NULL) {
         ((struct fake_memory *)memory->handle)->key = 0;
         memory->handle = NULL;
+        fake_counts.memories--;
     }
     pthread_mutex_unlock(&fake_lock);
 }

@@ -18,6 +18,7 @@ extern struct hoop_verbs_port fake_ports[FAKE_PORTS];
 /* What was done since the start; reset by the test. */
 struct fake_counts {
     unsigned opened, open;         /* devices; still open */
+    unsigned memories;             /* registered */
     unsigned writes, words, sends; /* works given, of them those with immediate data, and calls */
     unsigned signaled;
 };

@@ -11,12 +11,12 @@ command -v valgrind >/dev/null || { echo "skip    valgrind is not installed"; ex
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# count FUNCTION CHUNKS: instructions within it, all in all. What copies for the fake is with them.
+# count FUNCTION CHUNKS: instructions within it, all in all.
 count() {
-    valgrind --tool=callgrind --callgrind-out-file="$work/out" --collect-atstart=no \
+    valgrind --tool=callgrind --callgrind-out-file="$work/out" --collect-atstart=no --separate-callers1='*mem*' \
         --toggle-collect="$1*" "$program" "$2" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
     callgrind_annotate --threshold=100 "$work/out" |
-        awk '/^ *[0-9,]+ \(.*:/ && !/:fake_|pthread_mutex/ { gsub(",", "", $1); sum += $1 }
+        awk '/^ *[0-9,]+ \(.*:/ && !/[:'\'']fake_|pthread_mutex/ { gsub(",", "", $1); sum += $1 }
              END { print sum + 0 }'
 }
 

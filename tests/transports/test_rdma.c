@@ -191,7 +191,8 @@ static void test_wrong_words(void **state)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(open_pair(NULL), 0);
         hoop_rdma_receiver_hears(hoop_rdma_from(pair.receiver), wrong[i]);
-        hoop_rdma_sender_hears(hoop_rdma_from(pair.sender), wrong[i]);
+        const struct hoop_rdma_message nothing = {.word = wrong[i]};
+        hoop_rdma_sender_hears(hoop_rdma_from(pair.sender), wrong[i], &nothing);
         const bool goodbye = wrong[i] >> 30 == HOOP_RDMA_GOODBYE;
         const hoop_result_t code = goodbye ? HOOP_OK : HOOP_REMOTE_ERROR;
         assert_int_equal(pair.receiver->failure.code, code);

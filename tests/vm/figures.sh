@@ -19,7 +19,7 @@ peer() {
 
 # ours RANKS BYTES ITERATIONS: time in us and algbw in GB/s, out of place.
 ours() {
-    timeout 100 "$build/tools/hooprun" -n "$1" "$build/bench/all_reduce_perf" -b "$2" -e "$2" -n "$3" -w 2 -c 0 \
+    timeout 100 "$build/tools/hooprun" -n "$1" "$build/bench/all_reduce_perf" -b "$2" -e "$2" -n "$3" -w 2 -c 0 -R 2 \
         --no-bound 2>/dev/null | awk '$1 ~ /^[0-9]+$/ { print $6, $7 }'
 }
 

@@ -68,6 +68,7 @@ contract() {
 contract_plain() { contract transport; }
 contract_ends() { contract transport_ends; }
 contract_hostile() { contract transport_hostile; }
+contract_places() { contract transport_places; }
 
 two_ranks() {
     job 2 all_reduce -b 4 -e 300K -f 17 -n 2 -w 1
@@ -86,6 +87,39 @@ collectives() {
     done
 }
 
+# logged SECONDS COMMAND...: with what the ranks log of links behind the output, not among its lines.
+logged() {
+    run "$1" env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net HOOP_DEBUG_FILE="$work/log.%p" "${@:2}"
+    cat "$work"/log.* >>"$work/out"
+    rm -f "$work"/log.*
+}
+
+# Memory that the device knows, at odd addresses, in parts that divide by nothing; also in place.
+places() {
+    local algo program
+    for program in all_reduce all_gather broadcast sendrecv; do
+        case $program in broadcast) algo=chain ;; sendrecv) algo=auto ;; *) algo=ring ;; esac
+        HOOP_TRANSPORT=rdma HOOP_ALGO=$algo logged 100 "$hooprun" -n 3 "$perf/${program}_perf" -R 2 -u 1 \
+            -b 300001 -e 300001 -d int8 -n 1 -w 0 -c 1 --no-bound
+        table 1
+        says 'a region of [0-9]+ bytes registered with rxe'
+        [ -z "$complaint" ] || { complain "$program"; return; }
+    done
+}
+
+# The slots may be locked, the buffers may not.
+little_locked() {
+    chmod 666 /dev/infiniband/uverbs*
+    chmod 777 "$work"
+    # shellcheck disable=SC2016
+    HOOP_TRANSPORT=rdma HOOP_LANES=1 HOOP_ALGO=ring HOME=/tmp logged 100 \
+        setpriv --reuid=65534 --regid=65534 --clear-groups bash -c 'ulimit -l 2560; exec "$@"' bash \
+        "$hooprun" -n 2 "$perf/all_reduce_perf" -R 2 -b 2M -e 2M -n 1 -w 0 -c 1 --no-bound
+    table 1
+    says 'copies what could go without copies over RDMA: registering .* may lock 2621440 bytes'
+    [ "$(grep -c 'without copies' "$work/out")" = 2 ] || complain "not a line for each rank"
+}
+
 four_ranks() {
     job 4 all_reduce -b 4 -e 300K -f 17 -n 1 -w 0
     table 4
@@ -98,13 +132,6 @@ types() {
     [ "$code" = 0 ] && [ "$(grep -cE "$rows" "$work/out")" -ge 50 ] || complain "code $code, few rows"
     awk -v rows="$rows" '$0 ~ rows && ($9 != "0" || $13 != "0") { exit 1 }' "$work/out" ||
         complain "wrong elements"
-}
-
-# logged SECONDS COMMAND...: with what the ranks log of links behind the output, not among its lines.
-logged() {
-    run "$1" env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net HOOP_DEBUG_FILE="$work/log.%p" "${@:2}"
-    cat "$work"/log.* >>"$work/out"
-    rm -f "$work"/log.*
 }
 
 # Two hosts of two ranks, by themselves: shared memory inside, rdma between.
@@ -132,13 +159,15 @@ one_without() {
 fallback() {
     HOOP_TEST_NO_IMMEDIATE=1 job 3 all_reduce -b 8 -e 100K -f 100 -n 2 -w 0
     table 3
+    HOOP_TEST_NO_IMMEDIATE=1 HOOP_ALGO=ring job 3 all_reduce -R 2 -b 300001 -e 300001 -d int8 -n 1 -w 0
+    table 1
 }
 
 lossy() {
     local before
     before=$(counter completer_retry_err)
     loss add
-    job 2 all_reduce -b 8 -e 200K -f 160 -n 10 -w 0
+    job 2 all_reduce -b 8 -e 200K -f 160 -n 10 -w 0 -R 2
     loss del
     table 3
     [ "$(counter completer_retry_err)" -gt "$before" ] || complain "nothing was sent again"
@@ -204,8 +233,8 @@ refused() {
     says 'may lock 65536 bytes in all \(ulimit -l\)'
 }
 
-cases=(devices contract_plain contract_ends contract_hostile two_ranks collectives
-    four_ranks types two_levels one_without fallback lossy killed link_down refused)
+cases=(devices contract_plain contract_ends contract_hostile contract_places two_ranks collectives
+    places little_locked four_ranks types two_levels one_without fallback lossy killed link_down refused)
 [ $# = 0 ] || cases=("$@")
 for name in "${cases[@]}"; do
     complaint='' code=0 start=$SECONDS

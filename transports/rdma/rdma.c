@@ -1,6 +1,7 @@
 /*
  * Links over RDMA: birth, end, and what the device says meanwhile. rdma_ends.c has the two ends at
- * work, rdma_port.c the choice of a port, verbs.c the calls. docs/rdma.md has the whole.
+ * work, rdma_context.c what the links of a rank share, rdma_port.c the choice of a port, verbs.c
+ * the calls. docs/rdma.md has the whole.
  *
  * A receiver's end is connected by bind and then says so through the control plane (say_bound):
  * what is sent to a queue that is not connected yet is lost, and sent again only after a long time.
@@ -20,13 +21,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define RDMA_MAGIC 0x31616d64u /* "dma1" */
-#define RDMA_ENTRIES 4096u     /* of a completion queue; what finds no room gets another */
+#define RDMA_MAGIC 0x32616d64u /* "dma2" */
 #define RDMA_INLINE_BYTES 256u /* a header and what is latency and little else */
 #define RDMA_EVENTS 16         /* taken at a time */
 
@@ -40,117 +39,12 @@ struct rdma_blob {
 };
 _Static_assert(sizeof(struct rdma_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
 
-static struct hoop_rdma_context *rdma_contexts;
-static pthread_mutex_t rdma_lock = PTHREAD_MUTEX_INITIALIZER;
-
 /* It was asked for by name: between machines the choice is hoop_rdma_is_usable()'s. */
 static bool rdma_reaches(bool same_process, bool same_machine)
 {
     (void)same_process;
     (void)same_machine;
     return false;
-}
-
-/* ---- Contexts -------------------------------------------------------------------------------- */
-
-static bool context_is(const struct hoop_rdma_context *context,
-                       const struct hoop_link_params *params, uint32_t entries)
-{
-    return context->comm_id == params->comm_id && context->epoch == params->epoch &&
-           context->me == params->me && context->entries_left >= entries;
-}
-
-static hoop_result_t context_create(const struct hoop_link_params *params,
-                                    const struct hoop_rdma_context *wanted, uint32_t entries,
-                                    struct hoop_rdma_context **ret)
-{
-    struct hoop_rdma_context *context = calloc(1, sizeof(*context));
-    if (context == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the use of a port");
-    }
-    *context = *wanted;
-    context->entries_left = entries > RDMA_ENTRIES ? entries : RDMA_ENTRIES;
-    context->comm_id = params->comm_id;
-    context->epoch = params->epoch;
-    context->me = params->me;
-    const hoop_result_t result =
-        context->verbs->open(context->port->device, context->entries_left, &context->device);
-    if (result != HOOP_OK) {
-        free(context);
-        return result;
-    }
-    context->armed = context->verbs->arm(context->device);
-    context->next = rdma_contexts;
-    rdma_contexts = context;
-    *ret = context;
-    return HOOP_OK;
-}
-
-static uint32_t rdma_entries(const struct hoop_rdma_link *rdma)
-{
-    return rdma->depth.sends + rdma->depth.receives;
-}
-
-/* Enters a link into the context of its rank, which it makes if there is none with room. */
-static hoop_result_t context_enter(struct hoop_rdma_link *rdma,
-                                   const struct hoop_rdma_context *wanted)
-{
-    const struct hoop_link_params *params = &rdma->base.params;
-    const uint32_t entries = rdma_entries(rdma);
-    hoop_result_t result = HOOP_OK;
-    pthread_mutex_lock(&rdma_lock);
-    struct hoop_rdma_context *context = rdma_contexts;
-    while (context != NULL && !context_is(context, params, entries)) {
-        context = context->next;
-    }
-    if (context == NULL) {
-        result = context_create(params, wanted, entries, &context);
-    }
-    if (context != NULL) {
-        context->users++;
-        context->entries_left -= entries;
-        rdma->context = context;
-    }
-    pthread_mutex_unlock(&rdma_lock);
-    if (context == NULL) {
-        return result;
-    }
-    struct hoop_rdma_link **links =
-        realloc(context->links, (context->link_count + 1) * sizeof(struct hoop_rdma_link *));
-    if (links == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u links", context->link_count + 1);
-    }
-    context->links = links;
-    rdma->number = context->link_count++;
-    links[rdma->number] = rdma;
-    return HOOP_OK;
-}
-
-static void context_leave(struct hoop_rdma_link *rdma)
-{
-    struct hoop_rdma_context *context = rdma->context;
-    if (context == NULL) {
-        return;
-    }
-    if (rdma->number < context->link_count && context->links[rdma->number] == rdma) {
-        context->links[rdma->number] = NULL;
-    }
-    pthread_mutex_lock(&rdma_lock);
-    context->entries_left += rdma_entries(rdma);
-    const bool last = --context->users == 0;
-    struct hoop_rdma_context **at = &rdma_contexts;
-    while (last && *at != context) {
-        at = &(*at)->next;
-    }
-    if (last) {
-        *at = context->next;
-    }
-    pthread_mutex_unlock(&rdma_lock);
-    if (last) {
-        context->verbs->close(context->device);
-        free(context->links);
-        free(context);
-    }
 }
 
 /* ---- What the device says -------------------------------------------------------------------- */
@@ -197,13 +91,14 @@ static void rdma_take(struct hoop_rdma_context *context, const struct hoop_verbs
     } else if (!receive) {
         rdma->completed += (low - (uint32_t)rdma->completed) & ~HOOP_RDMA_RECEIVE;
     } else {
-        const uint32_t word = event->has_word ? event->word : rdma->words_in[low];
-        rdma_post_receive(rdma, low);
+        const struct hoop_rdma_message *message = &rdma->words_in[low];
+        const uint32_t word = event->has_word ? event->word : message->word;
         if (rdma->base.params.sending) {
-            hoop_rdma_sender_hears(rdma, word);
+            hoop_rdma_sender_hears(rdma, word, message);
         } else {
             hoop_rdma_receiver_hears(rdma, word);
         }
+        rdma_post_receive(rdma, low);
     }
 }
 
@@ -243,12 +138,12 @@ bool hoop_rdma_poll(struct hoop_rdma_link *rdma)
 
 /* ---- Birth ----------------------------------------------------------------------------------- */
 
-/* Slots, behind them the words, and `back`. False: more bytes than there are. */
+/* Slots, behind them the messages, and the marks. False: more bytes than there are. */
 static bool rdma_measure(const struct hoop_link_params *params, size_t *ret_stride,
                          size_t *ret_bytes)
 {
-    const size_t words =
-        2 * sizeof(uint32_t) * ((size_t)params->slots + 1) + params->slots + HOOP_PAGE_BYTES - 1;
+    const size_t words = 2 * sizeof(struct hoop_rdma_message) * ((size_t)params->slots + 1) * 2 +
+                         params->slots + HOOP_PAGE_BYTES - 1;
     size_t stride = 0, bytes = 0;
     if (__builtin_add_overflow(params->chunk_bytes, HOOP_RDMA_HEADER_BYTES + HOOP_LINE_BYTES - 1,
                                &stride)) {
@@ -282,7 +177,7 @@ static hoop_result_t rdma_get_memory(struct hoop_rdma_link *rdma)
     (void)madvise(memory, rdma->memory_bytes, MADV_DONTFORK);
     rdma->words_in = (void *)(rdma->memory + params->slots * rdma->stride);
     rdma->words_out = rdma->words_in + hoop_rdma_words(params);
-    rdma->back = (void *)(rdma->words_out + hoop_rdma_words(params));
+    rdma->marks = (void *)(rdma->words_out + hoop_rdma_words(params));
     return HOOP_OK;
 }
 
@@ -312,8 +207,8 @@ static hoop_result_t rdma_set_port(struct hoop_rdma_link *rdma,
      * 6.1: "remote invalid request error"): there every packet is a write of its own.
      */
     rdma->cut_bytes = port->software ? 128u << port->mtu : UINT32_C(1) << 30;
-    const size_t pieces = rdma->stride / rdma->cut_bytes + 2;
-    const size_t sends = hoop_rdma_words(params) * pieces;
+    const size_t pieces = params->sending ? rdma->stride / rdma->cut_bytes + 2 : 0;
+    const size_t sends = params->slots * pieces + hoop_rdma_words(params);
     rdma->depth = (struct hoop_verbs_depth){.sends = sends < INT_MAX ? (uint32_t)sends : INT_MAX,
                                             .receives = hoop_rdma_words(params),
                                             .inline_bytes = RDMA_INLINE_BYTES};
@@ -347,7 +242,7 @@ static hoop_result_t rdma_build(struct hoop_rdma_link *rdma)
     }
     hoop_result_t result = rdma_get_memory(rdma);
     result = result == HOOP_OK ? rdma_set_port(rdma, &wanted) : result;
-    result = result == HOOP_OK ? context_enter(rdma, &wanted) : result;
+    result = result == HOOP_OK ? hoop_rdma_enter(rdma, &wanted) : result;
     return result == HOOP_OK ? rdma_get_queue(rdma) : result;
 }
 
@@ -490,7 +385,7 @@ static void rdma_say_goodbye(struct hoop_rdma_link *rdma)
     const struct hoop_wait wait = {
         .poll = rdma_poll_goodbye, .arg = rdma, .timeout_ms = hoop_settings()->dead_after_ms};
     if (rdma->base.bound && listening && !rdma->broken && rdma->left_ns == 0 &&
-        hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, 0, NULL, 0)) {
+        hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, rdma->tail, NULL, 0)) {
         (void)hoop_wait(&wait);
     }
 }
@@ -501,12 +396,12 @@ static void rdma_destroy(struct hoop_link *link)
     if (link->failure.code == HOOP_ABORTED) {
         rdma_say_goodbye(rdma);
     }
-    (void)hoop_xfer_queue_finish(&rdma->queued, HOOP_ABORTED);
     if (rdma->context != NULL) {
         rdma->context->verbs->destroy_queue(rdma->queue);
         rdma->context->verbs->release_memory(&rdma->key);
     }
-    context_leave(rdma);
+    (void)hoop_xfer_queue_finish(&rdma->queued, HOOP_ABORTED); /* nothing reads them any more */
+    hoop_rdma_leave(rdma);
     if (rdma->memory != NULL) {
         (void)munmap(rdma->memory, rdma->memory_bytes);
     }
@@ -521,6 +416,8 @@ const struct hoop_transport hoop_transport_rdma = {
     .send = hoop_rdma_send,
     .recv = hoop_rdma_recv,
     .release = hoop_rdma_release,
+    .offer = hoop_rdma_offer,
+    .place_least_bytes = HOOP_RDMA_LARGE_BYTES,
     .progress = hoop_rdma_progress,
     .watch_fd = rdma_watch_fd,
     .destroy = rdma_destroy,

@@ -2,10 +2,10 @@
  * The two ends of an rdma link at work: who may send, what has come, and what that means.
  * rdma_link.h has the picture.
  *
- * An xfer is done for the sender when it is copied into its slot. The device still needs the slot:
- * it is used again when the word that came after it is known to have arrived and the receiver has
- * given its own slot back. The receiver gives back in steps of half its slots, and at once where
- * the sender may be waiting.
+ * An xfer is done for the sender when it is copied into its slot; one that the device takes from
+ * the user's buffer, when the word that came after it is known to have arrived. The device still
+ * needs the slot: it is used again when that is known and the receiver has given its own slot back.
+ * The receiver gives back in steps of half its slots, and at once where the sender may be waiting.
  */
 #include "base/clock.h"
 #include "base/sizes.h"
@@ -51,13 +51,16 @@ static void rdma_peer_left(struct hoop_rdma_link *rdma)
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
-/* The word by itself: with what it follows, or as a message. */
+/* The word by itself, as a message: nothing else is in it if the word comes anyway, or an offer. */
 static struct hoop_verbs_work rdma_word_work(struct hoop_rdma_link *rdma, uint32_t word)
 {
     struct hoop_verbs_work work = {.word = word, .word_comes = rdma->immediate};
-    if (!rdma->immediate) {
-        uint32_t *out = &rdma->words_out[rdma->sent % hoop_rdma_words(&rdma->base.params)];
-        *out = word;
+    const bool offers = !rdma->base.params.sending && word >> 30 == HOOP_RDMA_PLACE;
+    if (!rdma->immediate || offers) {
+        struct hoop_rdma_message *out =
+            &rdma->words_out[rdma->sent % hoop_rdma_words(&rdma->base.params)];
+        *out = offers ? rdma->offer : (struct hoop_rdma_message){0};
+        out->word = word;
         work.data = out;
         work.bytes = sizeof(*out);
         work.local_key = rdma->key.local_key;
@@ -66,18 +69,18 @@ static struct hoop_verbs_work rdma_word_work(struct hoop_rdma_link *rdma, uint32
     return work;
 }
 
-/* The slot's bytes from `at` on, or as many as one write may have. */
-static void rdma_piece(const struct hoop_rdma_link *rdma, const uint8_t *slot, size_t bytes,
+/* The range's bytes from `at` on, or as many as one write may have. */
+static void rdma_piece(const struct hoop_rdma_link *rdma, const struct hoop_rdma_range *range,
                        size_t at, struct hoop_verbs_work *ret)
 {
-    const size_t left = bytes - at;
+    const size_t left = range->bytes - at;
     const uint32_t piece = left < rdma->cut_bytes ? (uint32_t)left : rdma->cut_bytes;
     *ret = (struct hoop_verbs_work){
-        .data = slot + at,
+        .data = range->data + at,
         .bytes = piece,
-        .local_key = rdma->key.local_key,
-        .remote_address = rdma->peer_slots + (uint64_t)(slot - rdma->memory) + at,
-        .remote_key = rdma->peer_key,
+        .local_key = range->local_key,
+        .remote_address = range->address + at,
+        .remote_key = range->remote_key,
         .write = true,
         .is_inline = piece <= rdma->depth.inline_bytes,
     };
@@ -93,24 +96,58 @@ static bool rdma_flush(struct hoop_rdma_link *rdma, const struct hoop_verbs_work
     return err == 0;
 }
 
+/* Adds a range to the works, of which it gives to the device what finds no room. One is kept for
+ * the word. */
+static bool rdma_write(struct hoop_rdma_link *rdma, const struct hoop_rdma_range *range,
+                       struct hoop_verbs_work *works, uint32_t *filled)
+{
+    for (size_t at = 0; at < range->bytes; at += rdma->cut_bytes) {
+        if (*filled == RDMA_PIECES - 1) {
+            if (!rdma_flush(rdma, works, *filled)) {
+                return false;
+            }
+            *filled = 0;
+        }
+        rdma_piece(rdma, range, at, &works[(*filled)++]);
+    }
+    return true;
+}
+
+static uint32_t rdma_word(enum hoop_rdma_word kind, uint64_t count)
+{
+    return (uint32_t)kind << 30 | ((uint32_t)count & HOOP_RDMA_COUNT_MASK);
+}
+
+/* Gives the works to the device, the last of which has the word. Every so many are signaled that a
+ * sender that waits for room always waits for one; and what is awaited. */
+static bool rdma_post(struct hoop_rdma_link *rdma, struct hoop_verbs_work *works, uint32_t count,
+                      bool awaited)
+{
+    const uint32_t turn = rdma->base.params.slots > 1 ? rdma->base.params.slots / 2 : 1;
+    struct hoop_verbs_work *last = &works[count - 1];
+    last->signaled = awaited || (uint32_t)(rdma->sent + 1) % turn == 0;
+    last->id = (uint64_t)rdma->number << 32 | ((uint32_t)(rdma->sent + 1) & ~HOOP_RDMA_RECEIVE);
+    if (!rdma_flush(rdma, works, count)) {
+        return false;
+    }
+    rdma->sent++;
+    return true;
+}
+
 bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count,
-                   const uint8_t *slot, size_t bytes)
+                   const struct hoop_rdma_range *ranges, uint32_t range_count)
 {
     const uint32_t words = hoop_rdma_words(&rdma->base.params);
-    const uint32_t word = (uint32_t)kind << 30 | ((uint32_t)count & HOOP_RDMA_COUNT_MASK);
+    const uint32_t word = rdma_word(kind, count);
     struct hoop_verbs_work works[RDMA_PIECES];
     uint32_t filled = 0;
     if (rdma->broken || rdma->sent - rdma->completed >= words) {
         return false;
     }
-    for (size_t at = 0; at < bytes; at += rdma->cut_bytes) {
-        if (filled == RDMA_PIECES - 1) { /* one is kept for the word */
-            if (!rdma_flush(rdma, works, filled)) {
-                return false;
-            }
-            filled = 0;
+    for (uint32_t i = 0; i < range_count; i++) {
+        if (!rdma_write(rdma, &ranges[i], works, &filled)) {
+            return false;
         }
-        rdma_piece(rdma, slot, bytes, at, &works[filled++]);
     }
     if (filled > 0 && rdma->immediate) {
         works[filled - 1].word = word;
@@ -118,30 +155,35 @@ bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64
     } else {
         works[filled++] = rdma_word_work(rdma, word);
     }
-    /* Every so many are signaled that a sender that waits for room always waits for one. */
-    const uint32_t turn = rdma->base.params.slots > 3 ? rdma->base.params.slots / 4 : 1;
-    struct hoop_verbs_work *last = &works[filled - 1];
-    last->signaled = (rdma->sent + 1) % turn == 0 || kind == HOOP_RDMA_GOODBYE;
-    last->id = (uint64_t)rdma->number << 32 | ((uint32_t)(rdma->sent + 1) & ~HOOP_RDMA_RECEIVE);
-    if (!rdma_flush(rdma, works, filled)) {
-        return false;
-    }
-    rdma->sent++;
-    return true;
+    return rdma_post(rdma, works, filled, range_count > 1 || kind == HOOP_RDMA_GOODBYE);
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word)
+/* The peer may still write to the message. */
+static bool sender_hears_offer(struct hoop_rdma_link *rdma, uint32_t word,
+                               const struct hoop_rdma_message *message)
+{
+    rdma->offer = *message;
+    return rdma->offer.word == word && rdma->offer.bytes > 0;
+}
+
+/* A goodbye says as a credit does what was taken: no answer to it may come any more. */
+void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word,
+                            const struct hoop_rdma_message *message)
 {
     const uint32_t kind = word >> 30;
     const uint64_t back = (word - (uint32_t)rdma->tail) & HOOP_RDMA_COUNT_MASK;
+    const bool is_credit = back > 0 && back <= rdma->head - rdma->tail;
+    if (is_credit && (kind == HOOP_RDMA_CREDIT || kind == HOOP_RDMA_GOODBYE)) {
+        rdma->tail += back;
+    } else if (kind == HOOP_RDMA_CREDIT ||
+               (kind == HOOP_RDMA_PLACE && !sender_hears_offer(rdma, word, message)) ||
+               kind == HOOP_RDMA_DATA) {
+        rdma_insane(rdma, word, rdma->tail + 1);
+    }
     if (kind == HOOP_RDMA_GOODBYE) {
         rdma_peer_left(rdma);
-    } else if (kind == HOOP_RDMA_CREDIT && back > 0 && back <= rdma->head - rdma->tail) {
-        rdma->tail += back;
-    } else {
-        rdma_insane(rdma, word, rdma->tail + 1);
     }
 }
 
@@ -173,6 +215,82 @@ static hoop_result_t sender_make_room(struct hoop_rdma_link *rdma)
     return room ? HOOP_OK : HOOP_AGAIN;
 }
 
+/* The payload's own range: from where it lies if the device knows that, else from the slot; to its
+ * place if that is offered, else to the peer's slot. */
+static enum hoop_rdma_word sender_aim(struct hoop_rdma_link *rdma, const struct hoop_xfer *xfer,
+                                      const struct hoop_rdma_range *slot,
+                                      struct hoop_rdma_range *ret)
+{
+    const struct hoop_rdma_message *offer = &rdma->offer;
+    struct hoop_verbs_memory key;
+    *ret = (struct hoop_rdma_range){.data = slot->data + HOOP_RDMA_HEADER_BYTES,
+                                    .bytes = xfer->bytes,
+                                    .local_key = slot->local_key,
+                                    .remote_key = slot->remote_key,
+                                    .address = slot->address + HOOP_RDMA_HEADER_BYTES};
+    if (hoop_rdma_key(rdma, xfer->data, xfer->bytes, &key)) {
+        ret->data = xfer->data;
+        ret->local_key = key.local_key;
+    }
+    if (!xfer->has_place || offer->bytes == 0 || offer->op != xfer->op ||
+        xfer->place > offer->bytes || xfer->bytes > offer->bytes - xfer->place) {
+        return HOOP_RDMA_DATA;
+    }
+    ret->remote_key = offer->key;
+    ret->address = offer->address + xfer->place;
+    return HOOP_RDMA_PLACE;
+}
+
+/* The slot's first bytes, to the same slot of the peer. */
+static struct hoop_rdma_range sender_slot(const struct hoop_rdma_link *rdma, const uint8_t *slot,
+                                          size_t bytes)
+{
+    return (struct hoop_rdma_range){.data = slot,
+                                    .bytes = bytes,
+                                    .local_key = rdma->key.local_key,
+                                    .remote_key = rdma->peer_key,
+                                    .address = rdma->peer_slots + (uint64_t)(slot - rdma->memory)};
+}
+
+/* In several writes, or with a word that goes by itself. */
+static bool sender_post_pieces(struct hoop_rdma_link *rdma, const uint8_t *slot, size_t bytes)
+{
+    const struct hoop_rdma_range range = sender_slot(rdma, slot, bytes);
+    return hoop_rdma_say(rdma, HOOP_RDMA_DATA, rdma->head + 1, &range, 1);
+}
+
+static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
+{
+    const size_t bytes = HOOP_RDMA_HEADER_BYTES + xfer->bytes;
+    if (xfer->bytes > 0) {
+        memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
+    }
+    xfer->position = 0;
+    if (bytes > rdma->cut_bytes || !rdma->immediate) {
+        return sender_post_pieces(rdma, slot, bytes);
+    }
+    const struct hoop_rdma_range range = sender_slot(rdma, slot, bytes);
+    struct hoop_verbs_work work;
+    rdma_piece(rdma, &range, 0, &work);
+    work.word = rdma_word(HOOP_RDMA_DATA, rdma->head + 1);
+    work.word_comes = true;
+    return rdma_post(rdma, &work, 1, false);
+}
+
+/* Payload first: the word comes with the header. */
+static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
+{
+    struct hoop_rdma_range ranges[2];
+    ranges[1] = sender_slot(rdma, slot, HOOP_RDMA_HEADER_BYTES);
+    const enum hoop_rdma_word kind = sender_aim(rdma, xfer, &ranges[1], &ranges[0]);
+    const bool copies = ranges[0].data != xfer->data;
+    if (copies) {
+        memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
+    }
+    xfer->position = copies ? 0 : rdma->head + 1; /* as many words: one for each chunk */
+    return hoop_rdma_say(rdma, kind, rdma->head + 1, ranges, 2);
+}
+
 hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
 {
     struct hoop_rdma_link *rdma = hoop_rdma_from(link);
@@ -181,19 +299,35 @@ hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
         return result;
     }
     uint8_t *slot = hoop_rdma_slot(rdma, rdma->head);
-    struct hoop_rdma_header header = {.chunk = hoop_chunk_header(link, xfer)};
-    header.check = rdma_check(rdma, &header.chunk, xfer->data, xfer->bytes);
-    memcpy(slot, &header, sizeof(header));
-    if (xfer->bytes > 0) {
-        memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
-    }
-    if (!hoop_rdma_say(rdma, HOOP_RDMA_DATA, rdma->head + 1, slot,
-                       HOOP_RDMA_HEADER_BYTES + xfer->bytes)) {
+    struct hoop_rdma_header *header = (void *)slot;
+    header->chunk = hoop_chunk_header(link, xfer);
+    header->check = rdma_check(rdma, &header->chunk, xfer->data, xfer->bytes);
+    const bool large = xfer->bytes >= HOOP_RDMA_LARGE_BYTES;
+    if (!(large ? sender_post_large : sender_post)(rdma, xfer, slot)) {
         return link->failure.code != HOOP_OK ? link->failure.code : HOOP_AGAIN;
     }
     rdma->head++;
     hoop_xfer_queue_push(&rdma->queued, xfer);
     return HOOP_OK;
+}
+
+/* Ends what was queued before the call, up to what the device still reads. True: something. */
+static bool sender_finish(struct hoop_rdma_link *rdma)
+{
+    const bool taken = rdma->left_ns != 0 && rdma->tail > rdma->completed;
+    const uint64_t arrived = taken ? rdma->tail : rdma->completed;
+    const struct hoop_xfer *const last = rdma->queued.last;
+    bool more = rdma->queued.first != NULL, moved = false;
+    while (more && rdma->queued.first->position <= arrived) {
+        struct hoop_xfer *xfer = hoop_xfer_queue_pop(&rdma->queued);
+        more = xfer != last;
+        moved = true;
+        xfer->done(xfer, HOOP_OK);
+    }
+    if (rdma->left_ns != 0 && rdma->queued.first != NULL) {
+        (void)sender_blame(rdma);
+    }
+    return moved;
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
@@ -210,16 +344,37 @@ static void receiver_credit(struct hoop_rdma_link *rdma)
     }
 }
 
+static void receiver_tell_offer(struct hoop_rdma_link *rdma)
+{
+    if (rdma->offer_waits) {
+        rdma->offer_waits = !hoop_rdma_say(rdma, HOOP_RDMA_PLACE, rdma->offer.op, NULL, 0);
+    }
+}
+
+void hoop_rdma_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes)
+{
+    struct hoop_rdma_link *rdma = hoop_rdma_from(link);
+    struct hoop_verbs_memory key;
+    rdma->offer_waits = hoop_rdma_key(rdma, data, bytes, &key);
+    rdma->offer = (struct hoop_rdma_message){.op = op};
+    if (rdma->offer_waits) {
+        rdma->offer.address = (uintptr_t)data;
+        rdma->offer.bytes = bytes;
+        rdma->offer.key = key.remote_key;
+        receiver_tell_offer(rdma);
+    }
+}
+
 void hoop_rdma_receiver_hears(struct hoop_rdma_link *rdma, uint32_t word)
 {
     const uint64_t arrived = rdma->head + 1;
-    const uint32_t expected =
-        (uint32_t)HOOP_RDMA_DATA << 30 | ((uint32_t)arrived & HOOP_RDMA_COUNT_MASK);
-    if (word >> 30 == HOOP_RDMA_GOODBYE) {
+    const uint32_t slots = rdma->base.params.slots, kind = word >> 30;
+    const bool is_next = ((word ^ (uint32_t)arrived) & HOOP_RDMA_COUNT_MASK) == 0;
+    if (kind == HOOP_RDMA_GOODBYE) {
         rdma_peer_left(rdma);
-    } else if (word == expected && arrived - rdma->credited <= rdma->base.params.slots) {
+    } else if (kind <= HOOP_RDMA_DATA && is_next && arrived - rdma->credited <= slots) {
+        rdma->marks[rdma->head % slots] = kind == HOOP_RDMA_PLACE ? HOOP_RDMA_MARK_PLACED : 0;
         rdma->head = arrived;
-        receiver_credit(rdma);
     } else {
         rdma_insane(rdma, word, arrived);
     }
@@ -234,12 +389,15 @@ hoop_result_t hoop_rdma_recv(struct hoop_link *link, struct hoop_xfer *xfer)
 static void receiver_give_back(struct hoop_rdma_link *rdma, uint64_t chunk)
 {
     const uint32_t slots = rdma->base.params.slots;
-    assert(chunk - rdma->tail < rdma->next - rdma->tail && rdma->back[chunk % slots] == 0);
-    rdma->back[chunk % slots] = 1;
-    while (rdma->tail != rdma->next && rdma->back[rdma->tail % slots] != 0) {
-        rdma->back[rdma->tail % slots] = 0;
-        rdma->tail++;
+    assert(chunk - rdma->tail < rdma->next - rdma->tail);
+    assert(rdma->marks[chunk % slots] != HOOP_RDMA_MARK_BACK);
+    if (chunk != rdma->tail) {
+        rdma->marks[chunk % slots] = HOOP_RDMA_MARK_BACK;
+        return;
     }
+    do {
+        rdma->tail++;
+    } while (rdma->tail != rdma->next && rdma->marks[rdma->tail % slots] == HOOP_RDMA_MARK_BACK);
     if (rdma->base.failure.code == HOOP_OK) {
         receiver_credit(rdma);
     }
@@ -263,6 +421,24 @@ static void receiver_damaged(struct hoop_rdma_link *rdma, const struct hoop_xfer
                            (unsigned long long)said, (unsigned long long)came);
 }
 
+/* The payload lies in its place, says the peer: it must be one that was offered. */
+static bool receiver_has_place(struct hoop_rdma_link *rdma, const struct hoop_xfer *xfer)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct hoop_rdma_message *offer = &rdma->offer;
+    const uint64_t before = (uintptr_t)xfer->data - offer->address;
+    const bool offered = xfer->data != NULL && offer->op == xfer->op && before <= offer->bytes &&
+                         xfer->bytes <= offer->bytes - before;
+    if (!offered) {
+        (void)hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                               "rank %u says that chunk %llu of operation %u is in its place at "
+                               "rank %u (lane %u), which was not offered",
+                               params->peer, (unsigned long long)xfer->chunk, xfer->op, params->me,
+                               params->lane);
+    }
+    return offered;
+}
+
 /* Hands the next chunk to the first xfer. The peer may still write the slot: its header is copied
  * before it is believed, and the payload checked where it was copied to, or lent. */
 static bool receiver_take(struct hoop_rdma_link *rdma)
@@ -276,9 +452,12 @@ static bool receiver_take(struct hoop_rdma_link *rdma)
     }
     uint8_t *payload = slot + HOOP_RDMA_HEADER_BYTES;
     const bool lend = xfer->data == NULL;
+    const bool placed = rdma->marks[rdma->next % rdma->base.params.slots] != 0;
+    if (placed && !receiver_has_place(rdma, xfer)) {
+        return false;
+    }
     if (!lend && xfer->bytes > 0) {
-        memcpy(xfer->data, payload, xfer->bytes);
-        payload = xfer->data;
+        payload = placed ? xfer->data : memcpy(xfer->data, payload, xfer->bytes);
     }
     const uint64_t check = rdma_check(rdma, &header.chunk, payload, xfer->bytes);
     if (check != header.check) {
@@ -328,9 +507,10 @@ bool hoop_rdma_progress(struct hoop_link *link)
     }
     if (link->failure.code == HOOP_OK) {
         if (link->params.sending) {
-            moved |= hoop_xfer_queue_finish(&rdma->queued, HOOP_OK);
+            moved |= sender_finish(rdma);
         } else {
-            receiver_credit(rdma); /* what found no room before */
+            receiver_tell_offer(rdma); /* what found no room before */
+            receiver_credit(rdma);
             moved |= receiver_move(rdma);
         }
     }

@@ -9,6 +9,15 @@
  *                           <--- word: CREDIT ---------  chunks given back, in all
  *                           <--- word: GOODBYE ------->
  *
+ * The receiver's GOODBYE counts like a credit. Large payload is copied neither here nor there if it
+ * can be helped. The device takes it from the user's buffer, if that is registered
+ * (rdma_context.c), and puts it behind its header; or, where the receiver has offered its own,
+ * straight into its place, and only the header into the slot:
+ *
+ *                           <--- word: PLACE, record --  what is offered, for which operation
+ *      | payload |          ---- write ---------------->               | payload |   in its place
+ *      | header |           ---- write, word: PLACE -->  | header |    slot k mod slots
+ *
  *      sender     tail <= head <= tail + slots            head: chunks sent; tail: given back
  *      receiver   credited <= tail <= next <= head        head: arrived; next: to be taken
  *
@@ -16,8 +25,12 @@
  * what was written before it on the same queue, so that nobody looks at the payload to see whether
  * it is there. Devices without immediate data take a WRITE and a SEND of the word.
  *
- * The counters alone say who may write where: no slot is announced, none is asked for. The
- * receiver has a receive posted for every word that the sender may send, and the other way round.
+ * The counters alone say who may write to a slot: none is announced, none is asked for. An offer
+ * holds for one operation, and no chunk waits for it: what is sent before it has come takes a slot.
+ *
+ * Each end has a receive posted for every word that the other may send before it hears of them. The
+ * sender: a chunk for each slot, and a goodbye. The receiver: a credit for each of these chunks; an
+ * offer for the operation of each, and for the one that it is in; and a goodbye.
  */
 #ifndef HOOP_RDMA_LINK_H
 #define HOOP_RDMA_LINK_H
@@ -25,6 +38,7 @@
 #include "transports/rdma.h"
 #include "transports/transport.h"
 #include "transports/xfer_queue.h"
+#include <pthread.h>
 
 /* Before every payload; a cache line, so that the payload begins one. Little-endian. */
 struct hoop_rdma_header {
@@ -34,8 +48,22 @@ struct hoop_rdma_header {
 #define HOOP_RDMA_HEADER_BYTES ((size_t)64)
 _Static_assert(sizeof(struct hoop_rdma_header) == 64, "what travels has no padding");
 
-enum hoop_rdma_word { HOOP_RDMA_DATA = 1, HOOP_RDMA_CREDIT, HOOP_RDMA_GOODBYE };
+/* PLACE counts chunks, like DATA, from the sender; operations from the receiver. */
+/* From here on a copy costs more than to look for the keys, and to wait for the acknowledgement. */
+#define HOOP_RDMA_LARGE_BYTES ((size_t)32768)
+
+enum hoop_rdma_word { HOOP_RDMA_PLACE, HOOP_RDMA_DATA, HOOP_RDMA_CREDIT, HOOP_RDMA_GOODBYE };
 #define HOOP_RDMA_COUNT_MASK 0x3fffffffu
+
+/* A message: the word again, for devices without immediate data, and what a PLACE offers. */
+struct hoop_rdma_message {
+    uint32_t word;
+    uint32_t op;
+    uint64_t address, bytes; /* 0 bytes: nothing is offered */
+    uint32_t key;
+    uint32_t reserved; /* 0 */
+};
+_Static_assert(sizeof(struct hoop_rdma_message) == 32, "what travels has no padding");
 
 /* An event's id: the link's number; whether it was a receive; that one, or how many words were
  * sent. */
@@ -52,6 +80,9 @@ struct hoop_rdma_context {
     const struct hoop_verbs_port *port;
     const struct hoop_gid *gid;
     struct hoop_verbs_device *device;
+    pthread_mutex_t lock; /* of the regions, which others free */
+    struct hoop_rdma_region *regions;
+    size_t region_count, region_room;
     bool armed;
     struct hoop_rdma_link **links; /* by number; NULL: gone. A number is never used again */
     uint32_t link_count;
@@ -70,19 +101,24 @@ struct hoop_rdma_link {
     bool ready;         /* sender: the other end is bound */
     bool broken;        /* the queue is of no use any more */
     uint64_t left_ns;   /* since when the peer's end is gone; 0: it is not */
-    /* slots of stride bytes; then the words that came without immediate data, and those to be sent
-     * so: depth.receives and as many as messages may be on their way */
+    /* slots of stride bytes; then messages: those that come, and those that go, as many each as
+     * words may be on their way */
     uint8_t *memory;
     size_t memory_bytes, stride;
     struct hoop_verbs_memory key;
-    uint32_t *words_in, *words_out;
+    struct hoop_rdma_message *words_in, *words_out;
     uint64_t peer_slots; /* sender: where they are */
     uint32_t peer_key;
     uint64_t sent, completed; /* words: given to the device, known to have arrived */
     uint64_t head, next, tail, credited;
-    struct hoop_xfer_queue queued; /* sender: copied, not told yet. Receiver: posted */
-    uint8_t *back;                 /* receiver, per slot: given back, but `tail` is not there yet */
+    struct hoop_xfer_queue queued;  /* sender: not told yet. Receiver: posted */
+    uint8_t *marks;                 /* receiver, per slot: HOOP_RDMA_MARK_... */
+    struct hoop_rdma_message offer; /* what the receiver offers, as this end knows it */
+    bool offer_waits;               /* receiver: it is not told yet */
 };
+
+/* Given back, but `tail` is not there yet; the payload is in its place. */
+enum { HOOP_RDMA_MARK_BACK = 1, HOOP_RDMA_MARK_PLACED = 2 };
 
 static inline struct hoop_rdma_link *hoop_rdma_from(struct hoop_link *link)
 {
@@ -94,11 +130,21 @@ static inline uint8_t *hoop_rdma_slot(const struct hoop_rdma_link *rdma, uint64_
     return rdma->memory + chunk % rdma->base.params.slots * rdma->stride;
 }
 
-/* Words on their way at a time. */
+/* Words of either end on their way at a time, at most. */
 static inline uint32_t hoop_rdma_words(const struct hoop_link_params *params)
 {
-    return params->slots + 1;
+    return 2 * params->slots + 2;
 }
+
+/* ---- rdma_context.c -------------------------------------------------------------------------- */
+
+/* Enters a link into the context of its rank, which it makes if there is none with room. */
+hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdma_context *wanted);
+void hoop_rdma_leave(struct hoop_rdma_link *rdma);
+
+/* The keys of what is around data, which is registered if that can be. False: it can't. */
+bool hoop_rdma_key(struct hoop_rdma_link *rdma, void *data, uint64_t bytes,
+                   struct hoop_verbs_memory *ret);
 
 /* ---- rdma.c ---------------------------------------------------------------------------------- */
 
@@ -114,21 +160,31 @@ void hoop_rdma_fail(struct hoop_rdma_link *rdma, hoop_result_t code, const char 
 
 /* ---- rdma_ends.c ----------------------------------------------------------------------------- */
 
+/* Bytes to be written to the peer's memory. */
+struct hoop_rdma_range {
+    const uint8_t *data;
+    size_t bytes;
+    uint32_t local_key, remote_key;
+    uint64_t address;
+};
+
 /*
- * Sends a word, after the slot's first bytes if there are any. False: it cannot go out now, and
- * nothing happened, or the link has failed.
+ * Sends a word, after what is to be written before it. False: it cannot go out now, and nothing
+ * happened, or the link has failed.
  */
 bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count,
-                   const uint8_t *slot, size_t bytes);
+                   const struct hoop_rdma_range *ranges, uint32_t range_count);
 
-/* A word came. */
-void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word);
+/* A word came; message: with a PLACE, and the peer may still write there. */
+void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word,
+                            const struct hoop_rdma_message *message);
 void hoop_rdma_receiver_hears(struct hoop_rdma_link *rdma, uint32_t word);
 
 /* Those of struct hoop_transport. */
 hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer);
 hoop_result_t hoop_rdma_recv(struct hoop_link *link, struct hoop_xfer *xfer);
 void hoop_rdma_release(struct hoop_link *link, struct hoop_xfer *xfer);
+void hoop_rdma_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes);
 bool hoop_rdma_progress(struct hoop_link *link);
 
 #endif

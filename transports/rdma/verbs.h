@@ -4,7 +4,7 @@
  *
  * A device is opened once for each communicator that uses it, with a completion queue of its own; a
  * queue is a reliable connected queue pair. One thread at a time uses a device and what is made
- * of it.
+ * of it; but any thread may release memory at any time, and register some while it is not closed.
  */
 #ifndef HOOP_VERBS_H
 #define HOOP_VERBS_H

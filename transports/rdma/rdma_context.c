@@ -1,0 +1,260 @@
+/*
+ * Contexts: a rank's use of a port for one comm, with the memory that is registered there.
+ *
+ * Registered are the slots of its links, and regions (memory/region.h) that large xfers were found
+ * in: each as a whole, once, until it is freed or the comm ends. Plain memory never is: nobody
+ * tells when it is given back, and what comes to lie at its address next has other pages than the
+ * device knows. A region says so before it goes, and its number is never used again, so no key
+ * outlives what it was made for; its pages are shared ones, which a fork leaves where they are.
+ */
+#include "base/log.h"
+#include "memory/region.h"
+#include "transports/rdma/rdma_link.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RDMA_ENTRIES 4096u /* of a completion queue; what finds no room gets another */
+
+struct hoop_rdma_region {
+    uint64_t id;
+    struct hoop_verbs_memory key; /* no handle: it cannot be registered */
+};
+
+static struct hoop_rdma_context *rdma_contexts;
+static pthread_mutex_t rdma_lock = PTHREAD_MUTEX_INITIALIZER; /* before a context's own */
+static pthread_once_t rdma_once = PTHREAD_ONCE_INIT;
+static atomic_flag rdma_warned = ATOMIC_FLAG_INIT;
+
+/* ---- Registered regions ---------------------------------------------------------------------- */
+
+/* Where the region is, or belongs: they are in order. Lock held, as in all of these. */
+static size_t regions_at(const struct hoop_rdma_context *context, uint64_t id)
+{
+    size_t low = 0, high = context->region_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (context->regions[middle].id < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool regions_has(const struct hoop_rdma_context *context, size_t at, uint64_t id)
+{
+    return at < context->region_count && context->regions[at].id == id;
+}
+
+static void regions_drop(struct hoop_rdma_context *context, size_t at)
+{
+    context->verbs->release_memory(&context->regions[at].key);
+    context->region_count--;
+    memmove(&context->regions[at], &context->regions[at + 1],
+            (context->region_count - at) * sizeof(*context->regions));
+}
+
+/* Told by who frees one, in any thread. */
+static void regions_before_free(uint64_t id)
+{
+    pthread_mutex_lock(&rdma_lock);
+    for (struct hoop_rdma_context *context = rdma_contexts; context != NULL;
+         context = context->next) {
+        pthread_mutex_lock(&context->lock);
+        const size_t at = regions_at(context, id);
+        if (regions_has(context, at, id)) {
+            regions_drop(context, at);
+        }
+        pthread_mutex_unlock(&context->lock);
+    }
+    pthread_mutex_unlock(&rdma_lock);
+}
+
+static void regions_hear(void)
+{
+    hoop_region_before_free(regions_before_free);
+}
+
+/* A device that takes no more, or may not, is as good as before: that is worth a line, once. */
+static void regions_register(struct hoop_rdma_context *context, void *base, uint64_t bytes,
+                             struct hoop_verbs_memory *ret)
+{
+    const hoop_result_t result = context->verbs->register_memory(context->device, base, bytes, ret);
+    if (result == HOOP_OK) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: a region of %llu bytes registered with %s",
+                 context->me, (unsigned long long)bytes, context->port->device);
+    } else if (!atomic_flag_test_and_set(&rdma_warned)) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
+                 "rank %u copies what could go without copies over RDMA: %s", context->me,
+                 hoop_thread_error());
+    }
+}
+
+/* False: no memory. */
+static bool regions_add(struct hoop_rdma_context *context, size_t at, void *base,
+                        const struct hoop_region_ref *ref)
+{
+    if (context->region_count == context->region_room) {
+        const size_t room = context->region_room == 0 ? 16 : context->region_room * 2;
+        struct hoop_rdma_region *grown = realloc(context->regions, room * sizeof(*grown));
+        if (grown == NULL) {
+            return false;
+        }
+        context->regions = grown;
+        context->region_room = room;
+    }
+    struct hoop_rdma_region region = {.id = ref->id};
+    regions_register(context, base, ref->bytes, &region.key);
+    memmove(&context->regions[at + 1], &context->regions[at],
+            (context->region_count - at) * sizeof(region));
+    context->regions[at] = region;
+    context->region_count++;
+    return true;
+}
+
+/* One that is freed while it is registered, which nobody may do, leaves no key either. */
+static bool regions_key(struct hoop_rdma_context *context, void *data, uint64_t bytes,
+                        const struct hoop_region_ref *ref, struct hoop_verbs_memory *ret)
+{
+    const size_t at = regions_at(context, ref->id);
+    if (!regions_has(context, at, ref->id)) {
+        struct hoop_region_ref again;
+        if (!regions_add(context, at, (uint8_t *)data - ref->offset, ref)) {
+            return false;
+        }
+        if (!hoop_region_find(data, bytes, &again) || again.id != ref->id) {
+            regions_drop(context, at);
+            return false;
+        }
+    }
+    *ret = context->regions[at].key;
+    return ret->handle != NULL;
+}
+
+bool hoop_rdma_key(struct hoop_rdma_link *rdma, void *data, uint64_t bytes,
+                   struct hoop_verbs_memory *ret)
+{
+    struct hoop_rdma_context *context = rdma->context;
+    struct hoop_region_ref ref;
+    if (!hoop_region_find(data, bytes, &ref) || ref.kind != HOOP_MEM_HOST) {
+        return false;
+    }
+    pthread_mutex_lock(&context->lock);
+    const bool found = regions_key(context, data, bytes, &ref, ret);
+    pthread_mutex_unlock(&context->lock);
+    return found;
+}
+
+/* ---- Contexts -------------------------------------------------------------------------------- */
+
+static bool context_is(const struct hoop_rdma_context *context,
+                       const struct hoop_link_params *params, uint32_t entries)
+{
+    return context->comm_id == params->comm_id && context->epoch == params->epoch &&
+           context->me == params->me && context->entries_left >= entries;
+}
+
+static hoop_result_t context_create(const struct hoop_link_params *params,
+                                    const struct hoop_rdma_context *wanted, uint32_t entries,
+                                    struct hoop_rdma_context **ret)
+{
+    struct hoop_rdma_context *context = calloc(1, sizeof(*context));
+    if (context == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the use of a port");
+    }
+    *context = *wanted;
+    context->entries_left = entries > RDMA_ENTRIES ? entries : RDMA_ENTRIES;
+    context->comm_id = params->comm_id;
+    context->epoch = params->epoch;
+    context->me = params->me;
+    const hoop_result_t result =
+        context->verbs->open(context->port->device, context->entries_left, &context->device);
+    if (result != HOOP_OK) {
+        free(context);
+        return result;
+    }
+    (void)pthread_once(&rdma_once, regions_hear);
+    (void)pthread_mutex_init(&context->lock, NULL);
+    context->armed = context->verbs->arm(context->device);
+    context->next = rdma_contexts;
+    rdma_contexts = context;
+    *ret = context;
+    return HOOP_OK;
+}
+
+static void context_destroy(struct hoop_rdma_context *context)
+{
+    while (context->region_count > 0) {
+        regions_drop(context, context->region_count - 1);
+    }
+    context->verbs->close(context->device);
+    (void)pthread_mutex_destroy(&context->lock);
+    free(context->regions);
+    free(context->links);
+    free(context);
+}
+
+static uint32_t context_entries(const struct hoop_rdma_link *rdma)
+{
+    return rdma->depth.sends + rdma->depth.receives;
+}
+
+hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdma_context *wanted)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const uint32_t entries = context_entries(rdma);
+    hoop_result_t result = HOOP_OK;
+    pthread_mutex_lock(&rdma_lock);
+    struct hoop_rdma_context *context = rdma_contexts;
+    while (context != NULL && !context_is(context, params, entries)) {
+        context = context->next;
+    }
+    if (context == NULL) {
+        result = context_create(params, wanted, entries, &context);
+    }
+    if (context != NULL) {
+        context->users++;
+        context->entries_left -= entries;
+        rdma->context = context;
+    }
+    pthread_mutex_unlock(&rdma_lock);
+    if (context == NULL) {
+        return result;
+    }
+    struct hoop_rdma_link **links =
+        realloc(context->links, (context->link_count + 1) * sizeof(struct hoop_rdma_link *));
+    if (links == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u links", context->link_count + 1);
+    }
+    context->links = links;
+    rdma->number = context->link_count++;
+    links[rdma->number] = rdma;
+    return HOOP_OK;
+}
+
+void hoop_rdma_leave(struct hoop_rdma_link *rdma)
+{
+    struct hoop_rdma_context *context = rdma->context;
+    if (context == NULL) {
+        return;
+    }
+    if (rdma->number < context->link_count && context->links[rdma->number] == rdma) {
+        context->links[rdma->number] = NULL;
+    }
+    pthread_mutex_lock(&rdma_lock);
+    context->entries_left += context_entries(rdma);
+    const bool last = --context->users == 0;
+    struct hoop_rdma_context **at = &rdma_contexts;
+    while (last && *at != context) {
+        at = &(*at)->next;
+    }
+    if (last) {
+        *at = context->next;
+    }
+    pthread_mutex_unlock(&rdma_lock);
+    if (last) {
+        context_destroy(context);
+    }
+}
