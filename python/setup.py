@@ -3,6 +3,9 @@
 The C part is built by the Meson project that this folder lies in, as a release. Everything goes
 into the package (hoop/lib, hoop/bin, hoop/include), where a script finds it whatever the
 environment looks like; there is no Python extension, so that one wheel serves every Python.
+
+wheel.sh says how it is to be built for others: WHEEL_UV, where the libuv is that goes inside; WHEEL_LINK,
+what else the linker is told; WHEEL_PLATFORM, its tag.
 """
 
 import os
@@ -22,20 +25,25 @@ except ImportError:
 SOURCE = Path(__file__).resolve().parent.parent
 
 
-def crypto_within(folder):
-    """An environment in which libcrypto is what libhoop needs of libcrypto.a, some 35 KB, and not all
-    of libcrypto.so, which alone would be 1.9 MB of the wheel. Without a libcrypto.a: as it is."""
-    where = subprocess.run(["pkg-config", "--variable=libdir", "libcrypto"],
-                           stdout=subprocess.PIPE, text=True).stdout.strip()
-    archive = Path(where) / "libcrypto.a"
-    if not where or not archive.exists():
-        return None
-    version = subprocess.run(["pkg-config", "--modversion", "libcrypto"], check=True,
-                             stdout=subprocess.PIPE, text=True).stdout.strip()
-    (folder / "libcrypto.pc").write_text(
-        f"Name: libcrypto\nDescription: linked statically\nVersion: {version}\nLibs: {archive} -ldl -pthread\n")
-    before = os.environ.get("PKG_CONFIG_PATH")
-    return {**os.environ, "PKG_CONFIG_PATH": f"{folder}:{before}" if before else str(folder)}
+def pkg_config(*arguments):
+    return subprocess.run(["pkg-config", *arguments], stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def static_packages(folder):
+    """Makes pkg-config name archives for libcrypto, of which libhoop needs some 35 KB and not the 1.9 MB
+    of libcrypto.so, and for libuv in WHEEL_UV, a folder with lib/libuv.a and include/. Without an
+    archive: as it is."""
+    crypto = Path(pkg_config("--variable=libdir", "libcrypto")) / "libcrypto.a"
+    if crypto.exists():
+        version = pkg_config("--modversion", "libcrypto")
+        (folder / "libcrypto.pc").write_text(
+            f"Name: libcrypto\nDescription: static\nVersion: {version}\nLibs: {crypto} -ldl -pthread\n")
+    uv = os.environ.get("WHEEL_UV")
+    if uv:
+        version = (Path(uv) / "version").read_text()
+        (folder / "libuv.pc").write_text(
+            f"Name: libuv\nDescription: static\nVersion: {version}\nCflags: -I{uv}/include\n"
+            f"Libs: {uv}/lib/libuv.a -ldl -pthread\n")
 
 
 class BuildPython(build_py):
@@ -43,14 +51,17 @@ class BuildPython(build_py):
         super().run()
         package = Path(self.build_lib) / "hoop"
         with tempfile.TemporaryDirectory() as work:
-            build, root = Path(work) / "build", Path(work) / "root"
+            build, root, packages = Path(work) / "build", Path(work) / "root", Path(work) / "packages"
+            packages.mkdir()
+            static_packages(packages)
+            path = ":".join(filter(None, (str(packages), os.environ.get("PKG_CONFIG_PATH"))))
             subprocess.run(
                 ["meson", "setup", str(build), str(SOURCE), "--buildtype=release", "--prefix=/",
                  "--libdir=lib", "--strip", "-Dtests=disabled", "-Dexamples=disabled",
-                 "-Dnccl=enabled",
-                 # The programs find the library beside them, and the library what auditwheel adds.
-                 "-Dc_link_args=-Wl,-rpath,$ORIGIN/../lib,--gc-sections"],
-                check=True, env=crypto_within(Path(work)),
+                 "-Dnccl=enabled", f"-Dpkg_config_path={path}",
+                 # The programs find the library beside them.
+                 f"-Dc_link_args=-Wl,-rpath,$ORIGIN/../lib,--gc-sections {os.environ.get('WHEEL_LINK', '')}"],
+                check=True,
             )
             subprocess.run(["ninja", "-C", str(build)], check=True)
             subprocess.run(
@@ -76,11 +87,12 @@ class BuildPython(build_py):
         text = "\n".join(lines).replace("-lhoop", "-l:libhoop.so.0 -Wl,-rpath,${libdir}")
         (package / "lib" / "pkgconfig" / "hoop.pc").write_text(text + "\n")
         shutil.copytree(root / "lib" / "cmake", package / "lib" / "cmake")
-        # The licenses of what auditwheel will add.
+        # The licenses of what is inside.
         (package / "licenses").mkdir(exist_ok=True)
         shutil.copy(SOURCE / "LICENSE", package / "licenses" / "hoop")
-        for name in ("libssl-dev", "libuv1-dev"):
-            text = Path("/usr/share/doc") / name / "copyright"
+        doc = Path("/usr/share/doc")
+        uv = Path(os.environ.get("WHEEL_UV", doc / "libuv1-dev"))
+        for name, text in (("openssl", doc / "libssl-dev" / "copyright"), ("libuv", uv / "LICENSE")):
             if text.exists():
                 shutil.copy(text, package / "licenses" / name)
 
@@ -89,7 +101,7 @@ class Wheel(bdist_wheel):
     """No Python ABI, but machine code."""
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "py3", "none", os.environ.get("WHEEL_PLATFORM") or super().get_tag()[2]
 
 
 class Binary(Distribution):

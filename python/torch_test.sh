@@ -3,7 +3,7 @@
 # last line counts. 77: torch or the wheel cannot be had; the line before says why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-wheel=$(ls "$1"/hoop-*.whl 2>/dev/null) || { echo "skip: no wheel in $1"; exit 77; }
+wheel=$(ls "$1"/hoop-*_"$(uname -m)".whl 2>/dev/null) || { echo "skip: no wheel in $1"; exit 77; }
 wheel=$(readlink -f "$wheel")
 env=$("$here/torch_env.sh") || { echo "$env"; exit 77; }
 . "$env/env.sh"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # wheel.sh OUT [PYTHON]: builds the wheel, makes it self-contained, and tests it as users get it.
 #
-# auditwheel takes libuv in (and libcrypto, where there is no libcrypto.a) and names the oldest glibc
-# that will do, which is this machine's or a little older. Then: a fresh virtual environment, no compiler
+# libuv and libcrypto go inside libhoop, and what is built asks for nothing that glibc 2.28 has not
+# (older_glibc.py): manylinux_2_28, which auditwheel checks. Then: a fresh virtual environment, no compiler
 # on the way, the tests of the API, a C program against the wheel by pkg-config and by CMake, and an
-# uninstall that leaves nothing. The last line counts, and OUT/*.whl is the wheel. 77: what building needs cannot be had; the line before says.
+# uninstall that leaves nothing. The last line counts, and OUT/*.whl is the wheel. 77: what building needs
+# cannot be had; the line before says why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -27,11 +28,20 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work" "$here/build" "$here/hoop.egg-info"' EXIT
 rm -f "$out"/*.whl
-PATH=$tools/bin:$PATH "$tools/bin/pip" -q wheel --no-deps --no-build-isolation -w "$work" "$here" \
-    >"$out/wheel.log" 2>&1 || { cat "$out/wheel.log"; exit 1; }
-PATH=$tools/bin:$PATH auditwheel repair -w "$out" "$work"/*.whl >"$out/auditwheel.log" 2>&1 ||
-    { cat "$out/auditwheel.log"; exit 1; }
+
+glibc=2.28 machine=$(uname -m) code=0
+platform=manylinux_${glibc/./_}_$machine
+"$here/libuv.sh" "$cache/libuv-$machine" "$tools/bin/pip" gcc || code=$?
+[ $code != 77 ] || skip "PyPI gives no source of libuv"
+[ $code = 0 ] || exit $code
+"$python" "$here/older_glibc.py" "$glibc" "$work/glibc" >"$out/wheel.log" 2>&1 &&
+    WHEEL_UV=$cache/libuv-$machine WHEEL_LINK="-L$work/glibc -Wl,-rpath-link,$work/glibc" WHEEL_PLATFORM=$platform \
+        PATH=$tools/bin:$PATH \
+        "$tools/bin/pip" -q wheel --no-deps --no-build-isolation -w "$out" "$here" >>"$out/wheel.log" 2>&1 ||
+    { cat "$out/wheel.log"; exit 1; }
 wheel=$(echo "$out"/*.whl)
+PATH=$tools/bin:$PATH auditwheel repair --plat "$platform" -w "$work/audited" "$wheel" \
+    >"$out/auditwheel.log" 2>&1 || { cat "$out/auditwheel.log"; exit 1; }
 bytes=$(stat -c %s "$wheel")
 printf 'wheel: %s, %d bytes\n' "${wheel##*/}" "$bytes"
 [ "$bytes" -lt 2000000 ] || { echo "FAILED: the wheel has more than 2 MB; is there no libcrypto.a?"; exit 1; }
@@ -53,8 +63,7 @@ if command -v cc >/dev/null && command -v pkg-config >/dev/null; then
     hooprun -n 2 "$work/hello"
     "$here/../tests/hygiene/check_cmake.sh" "$here/.." "$(python -m hoop.info --prefix)" "$work/cmake"
 fi
-code=0
-python "$here/tests/run.py" test_comm >"$out/tests.log" 2>&1 || code=$?
+python "$here/tests/run.py" test_comm >"$out/tests.log" 2>&1 || code=1
 [ $code = 0 ] || cat "$out/tests.log"
 pip -q uninstall -y hoop
 find "$work/venv" -name __pycache__ -prune -o -print | sort >"$work/after"

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# libuv.sh OUT PIP COMPILER: libuv in OUT as an archive that a shared library can take in; Debian's is for
+# programs only, where there is one. Of the version that Debian 12 has, whose sources lie in a package of
+# PyPI's. 77: it cannot be had; the line before says why.
+set -euo pipefail
+out=$1 pip=$2 compiler=$3
+package=gevent-22.10.2 version=1.44.2
+sum=1ca01da176ee37b3527a2702f7d40dbc9ffb8cfc7be5a03bfa4f9eec45e55c46
+
+[ "$(cat "$out/version" 2>/dev/null)" != "$version" ] || exit 0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$pip" -q --disable-pip-version-check download --no-deps --no-build-isolation --no-binary :all: -d "$work" \
+    "${package/-/==}" >"$work/log" 2>&1 || { echo "no libuv: $(tail -n 1 "$work/log")"; exit 77; }
+echo "$sum  $work/$package.tar.gz" | sha256sum --quiet -c || exit 1
+tar -xzf "$work/$package.tar.gz" -C "$work" "$package/deps/libuv"
+cd "$work/$package/deps/libuv"
+grep -q "UV_VERSION_MINOR ${version:2:2}" include/uv/version.h
+unix=(async core dl epoll fs getaddrinfo getnameinfo linux-core linux-inotify linux-syscalls loop
+      loop-watcher pipe poll process procfs-exepath proctitle random-devurandom random-getrandom
+      random-sysctl-linux signal stream tcp thread tty udp)
+printf '%s\n' src/*.c "${unix[@]/%/.c}" | sed 's|^[a-z-]*\.c$|src/unix/&|' |
+    xargs -P 2 -n 8 "$compiler" -c -O2 -fPIC -ffunction-sections -fvisibility=hidden -std=gnu89 -D_GNU_SOURCE \
+        -D_FILE_OFFSET_BITS=64 -D_LARGEFILE_SOURCE -Iinclude -Isrc
+mkdir -p "$out/lib"
+rm -f "$out/lib/libuv.a"
+"${compiler%gcc}ar" rcs "$out/lib/libuv.a" ./*.o
+cp -r include LICENSE "$out"
+echo "$version" >"$out/version"
