@@ -1,9 +1,10 @@
 /*
- * Bruck's allgather: everybody has everybody's block after ceil(log2 n) exchanges. For all_reduce
- * the blocks are whole vectors, and every rank folds them for itself.
+ * Bruck's allgather: everybody has everybody's block after ceil(log n) rounds, to the base of the
+ * radix. For all_reduce the blocks are whole vectors, and every rank folds them for itself.
  *
- * Whoever holds the blocks of the 2^t ranks up to its own sends them to rank me + 2^t, as many as
- * are missing there. n = 5, blocks a to e of ranks 0 to 4:
+ * Whoever holds the blocks of the `have` ranks up to its own sends them to the ranks at the
+ * distances have, 2 have, ... (radix - 1) have, at the same time, as many as are missing there, and
+ * has radix times as many then. n = 5, blocks a to e of ranks 0 to 4, radix 2:
  *
  *     step   rank 0 has   sends to   receives from   rank 0 has then
  *      0     a            1          4               a e
@@ -11,51 +12,66 @@
  *      2     a e d c      4: a       1: b            a e d c b
  *      3                                             folds a + b + c + d + e
  *
+ * The bytes are the same with every radix. The larger it is, the fewer rounds wait for each other,
+ * and the more messages there may be; with a radix of n everybody sends to everybody at once.
+ *
  * all_reduce keeps them in SCRATCH in the order of distance, the own one first, then that of rank
- * me-1, me-2, ... (mod n): so what is sent and what is received never has a gap. Step 0 sends the
- * input itself, which nobody writes before the fold, and copies it to its place.
+ * me-1, me-2, ... (mod n): so what is sent and what is received never has a gap. The first round
+ * sends the input itself, which nobody writes before the fold; its first step copies it to its
+ * place.
  *
- * all_gather keeps them in OUT, each at its place. What is sent may go round from block n-1 to 0:
- * then in two pieces. So an exchange is two steps, the second of which is empty where there is
- * no second piece; both ends know.
+ * all_gather keeps them in OUT, each at its place, with radix 2. What is sent may go round from
+ * block n-1 to 0: then in two pieces. So an exchange is two steps, the second of which is empty
+ * where there is no second piece; both ends know.
  *
- * With no elements the exchanges are a barrier, whatever the collective is: what comes in step t
- * says that the sender has heard, if at second hand, from the 2^t - 1 ranks before it.
+ * With no elements the exchanges are a barrier, whatever the collective is: what comes in a round
+ * that begins with `have` says that the sender has heard, if at second hand, from the have - 1
+ * ranks before it.
  */
 #include "algo/parts.h"
 #include <assert.h>
 
-/* Blocks that exchange t moves. */
-static uint64_t bruck_moved(const struct hoop_plan *plan, uint64_t t)
+/* Blocks that go to a rank so far away from one that has so many. */
+static uint64_t bruck_moved(const struct hoop_plan *plan, uint64_t have, uint64_t far)
 {
-    const uint64_t have = UINT64_C(1) << t;
-    return have < plan->n - have ? have : plan->n - have;
+    return have < plan->n - far ? have : plan->n - far;
 }
 
-/* Exchange t by distance, in which this rank goes from 2^t vectors to at most twice as many. */
-static struct hoop_step bruck_by_distance(const struct hoop_plan *plan, uint64_t t)
+/* ---- Vectors, by distance ----------------------------------------------------------------- */
+
+/* Exchanges of the round that begins with so many vectors. */
+static uint64_t bruck_exchanges(const struct hoop_plan *plan, uint64_t have)
 {
-    const uint64_t count = plan->count;
-    const uint64_t have = UINT64_C(1) << t;
-    const uint64_t moved = bruck_moved(plan, t) * count;
+    const uint64_t missing = (plan->n - 1) / have; /* distances have, 2 have, ... below n */
+    return missing < plan->radix - 1 ? missing : plan->radix - 1;
+}
+
+/* Exchange i of that round. */
+static struct hoop_step bruck_by_distance(const struct hoop_plan *plan, uint64_t have, uint64_t i)
+{
+    const uint64_t count = plan->count, far = (i + 1) * have;
+    const uint64_t moved = bruck_moved(plan, have, far) * count;
     const struct hoop_ref input = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count);
     struct hoop_step ret = hoop_step_none();
-    if (t == 0 && count > 0) {
+    if (far == 1 && count > 0) {
         ret = hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, count),
                               input);
     }
-    hoop_step_send(&ret, hoop_rank_after(plan, have),
-                   t == 0 ? input : hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, moved), true);
-    hoop_step_recv(&ret, hoop_rank_before(plan, have),
-                   hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, have * count, moved), true);
+    hoop_step_send(&ret, hoop_rank_after(plan, far),
+                   have == 1 ? input : hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, moved), true);
+    hoop_step_recv(&ret, hoop_rank_before(plan, far),
+                   hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, far * count, moved), true);
+    ret.more = i + 1 < bruck_exchanges(plan, have);
     return ret;
 }
+
+/* ---- Blocks, in their places -------------------------------------------------------------- */
 
 /* Piece 0 or 1, in OUT, of the blocks up to rank `last` that exchange t moves. */
 static struct hoop_ref bruck_piece(const struct hoop_plan *plan, uint32_t last, uint64_t t,
                                    uint64_t piece)
 {
-    const uint64_t moved = bruck_moved(plan, t);
+    const uint64_t have = UINT64_C(1) << t, moved = bruck_moved(plan, have, have);
     const uint64_t wrapped = moved > last + 1u ? moved - (last + 1u) : 0; /* at the end of OUT */
     uint64_t first = last + 1u - (moved - wrapped), blocks = moved - wrapped;
     if (wrapped > 0 && piece == 0) {
@@ -83,10 +99,11 @@ static struct hoop_step bruck_in_place(const struct hoop_plan *plan, uint64_t t,
     return ret;
 }
 
+/* ---- All of it ---------------------------------------------------------------------------- */
+
 bool hoop_bruck_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
-    assert(plan->n > 0 && plan->me < plan->n && plan->chunk >= plan->count);
-    const uint64_t exchanges = hoop_log2(plan->n);
+    assert(plan->n > 0 && plan->me < plan->n && plan->chunk >= plan->count && plan->radix >= 2);
     *ret = hoop_step_none();
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
@@ -95,14 +112,17 @@ bool hoop_bruck_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, st
         return false;
     }
     if (plan->collective == HOOP_COLL_ALL_GATHER && plan->count > 0) {
-        if (k < 2 * exchanges) {
+        const bool some = k < 2 * hoop_log2(plan->n);
+        if (some) {
             *ret = bruck_in_place(plan, k / 2, k % 2);
         }
-        return k < 2 * exchanges;
+        return some;
     }
-    if (hoop_in_phase(&k, exchanges)) {
-        *ret = bruck_by_distance(plan, k);
-        return true;
+    for (uint64_t have = 1; have < plan->n; have *= plan->radix) {
+        if (hoop_in_phase(&k, bruck_exchanges(plan, have))) {
+            *ret = bruck_by_distance(plan, have, k);
+            return true;
+        }
     }
     if (hoop_in_phase(&k, plan->count > 0)) {
         *ret = hoop_step_local(HOOP_LOCAL_REDUCE,

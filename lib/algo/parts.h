@@ -2,8 +2,8 @@
  * What the algorithms have in common: how a local step is written down, and how the number of a
  * step is turned into its place. The algorithms over shared memory use lane 0 only.
  */
-#ifndef HOOP_ALGO_LOCAL_H
-#define HOOP_ALGO_LOCAL_H
+#ifndef HOOP_ALGO_PARTS_H
+#define HOOP_ALGO_PARTS_H
 
 #include "algo/step.h"
 #include "base/sizes.h"

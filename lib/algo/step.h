@@ -71,6 +71,9 @@ enum hoop_space {
  */
 #define HOOP_EVERY UINT32_MAX
 
+/* A round of bruck sends to one rank fewer: so many steps are on their way at once. */
+#define HOOP_RADIX_MOST 8u
+
 struct hoop_ref {
     uint8_t space; /* enum hoop_space */
     uint32_t member;
@@ -121,6 +124,7 @@ struct hoop_plan {
     enum hoop_algo algo;
     uint32_t me, n, root; /* root: 0 where there is none */
     uint32_t lanes;       /* >= 1 */
+    uint32_t radix;       /* bruck: 2 to HOOP_RADIX_MOST */
     uint32_t type_bytes;  /* 1, 2, 4 or 8 */
     bool in_place;        /* of this rank; no algorithm may need to know the others' */
     uint64_t count;       /* elements of a block (base/collective.h): as the caller says it */
@@ -171,9 +175,10 @@ hoop_step_fn hoop_direct_step;
 hoop_step_fn hoop_slab_step;
 
 /*
- * bruck: every rank gathers everybody's vector in ceil(log2 n) steps, doubling what it has (Bruck
- * and others 1997), and folds them in rank order. Over links, for vectors that are latency; with no
- * elements it is a barrier. Lane 0 only; plan.chunk >= count, and a send takes up to n/2 vectors.
+ * bruck: every rank gathers everybody's vector in ceil(log n) rounds to the base plan.radix,
+ * multiplying what it has by that (Bruck and others 1997), and folds them in rank order: with
+ * radix n in one round. Over links, for vectors that are latency; with no elements it is a barrier.
+ * Lane 0 only; plan.chunk >= count, and a send takes up to n/2 vectors.
  */
 hoop_step_fn hoop_bruck_step;
 

@@ -59,6 +59,10 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
         bruck_bytes, "HOOP_BRUCK_BYTES", 65536, 0, 1048576,                                        \
         "over links, the largest vector of which every rank sends every other a copy; the same "   \
         "on all ranks")                                                                            \
+    CHOICE(bruck_radix, "HOOP_BRUCK_RADIX", 0, "auto 2 3 4 5 6 7 8",                               \
+           "over links, each round of bruck multiplies the vectors that a rank has by this, with " \
+           "one message fewer at once; auto: as the cost model finds cheapest; the same on all "   \
+           "ranks")                                                                                \
     CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp rdma",                      \
            "tcp, rdma: all data go that way, also between ranks that share a machine; the same "   \
            "on all ranks")                                                                         \

@@ -17,7 +17,9 @@
  * slab copies 2 S, reads S and writes S. TCP over loopback: 15 us a message, 1.5 GB/s. Messages at
  * the same time wait together, but where ranks outnumber CPUs each of them is work that is waited
  * for: 48 KiB of 4 ranks on 2 CPUs took 1.3 to 1.7 times the CPU time of bruck (8 messages)
- * pairwise (24); over Soft-RoCE 0.6 to 0.9 times the time, in five pairs of runs of six.
+ * pairwise (24); over Soft-RoCE 0.6 to 0.9 times the time, in five pairs of runs of six. A radix of
+ * bruck that has no message more than another, and fewer rounds, needs no measurement: 3 for 3, 5,
+ * 6 and 9 ranks.
  *
  * Written before a profile's first comm is born, read from then on.
  */
@@ -59,6 +61,26 @@ static uint64_t cost_log2(uint64_t n)
         ret++;
     }
     return ret;
+}
+
+/* Exchanges of bruck: all of them, and the rounds that they make up. */
+static uint64_t cost_exchanges(uint64_t n, uint64_t radix, uint64_t *ret_rounds)
+{
+    uint64_t ret = 0;
+    *ret_rounds = 0;
+    assert(radix >= 2);
+    for (uint64_t have = 1; have < n; have *= radix) {
+        const uint64_t missing = (n - 1) / have;
+        ret += missing < radix - 1 ? missing : radix - 1;
+        ++*ret_rounds;
+    }
+    return ret;
+}
+
+/* An all_gather by bruck has only this one. */
+static uint64_t cost_radix(const struct hoop_plan *plan)
+{
+    return plan->collective == HOOP_COLL_ALL_GATHER ? 2 : plan->radix;
 }
 
 static uint64_t cost_rate(uint64_t bytes, uint64_t per_kib)
@@ -120,6 +142,11 @@ static uint64_t cost_columns(const struct hoop_plan *plan, uint64_t block, uint6
 /* Messages of all rounds, beyond the ones that the rounds wait for. */
 static uint64_t cost_messages(const struct hoop_plan *plan, uint64_t block, uint64_t chunk)
 {
+    if (plan->algo == HOOP_ALGO_BRUCK) {
+        uint64_t rounds = 0;
+        const uint64_t exchanges = cost_exchanges(plan->n, cost_radix(plan), &rounds);
+        return exchanges - rounds;
+    }
     const bool rounds = plan->algo == HOOP_ALGO_PAIRWISE && plan->n > 2 && !cost_is_star(plan);
     return rounds ? (cost_shares(plan) ? UINT64_C(2) : 1) * (plan->n - 2) *
                         cost_columns(plan, block, chunk)
@@ -159,8 +186,11 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
         return plan->collective == HOOP_COLL_BROADCAST
                    ? (struct cost_work){hops, hops * block, 0}
                    : (struct cost_work){hops, others * block, folds ? n * block : 0};
-    default: /* bruck */
-        return (struct cost_work){hops, others * block, folds ? n * block : 0};
+    default: { /* bruck */
+        uint64_t rounds = 0;
+        (void)cost_exchanges(n, cost_radix(plan), &rounds);
+        return (struct cost_work){rounds, others * block, folds ? n * block : 0};
+    }
     }
 }
 
@@ -177,6 +207,24 @@ uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uin
     const uint64_t sync = first + per * (plan->n > 2 ? plan->n - 2 : 0);
     return work.syncs * sync + cost_messages(plan, block, chunk_bytes) * c->message +
            cost_rate(work.moved, c->moved) + cost_rate(work.folded, c->folded);
+}
+
+uint32_t hoop_cost_radix(enum hoop_cost_class class, uint32_t n)
+{
+    assert(class >= HOOP_COST_LINKS && class < HOOP_COST_CLASSES);
+    const struct hoop_cost_constants *c = &cost_table[class];
+    uint32_t ret = 2;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t radix = 2; radix <= HOOP_RADIX_MOST && (radix == 2 || radix <= n); radix++) {
+        uint64_t rounds = 0;
+        const uint64_t exchanges = cost_exchanges(n, radix, &rounds);
+        const uint64_t cost = rounds * c->sync + (exchanges - rounds) * c->message;
+        if (cost <= least) { /* the larger has fewer rounds */
+            ret = radix;
+            least = cost;
+        }
+    }
+    return ret;
 }
 
 uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes)

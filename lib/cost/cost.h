@@ -31,6 +31,9 @@ struct hoop_cost_constants {
  * the largest chunk; for pairwise, of all lanes together. */
 uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uint64_t chunk_bytes);
 
+/* The radix with which bruck takes least among n ranks: its bytes are the same with all. */
+uint32_t hoop_cost_radix(enum hoop_cost_class class, uint32_t n);
+
 /* ns of a message over a link of this class; through memory it is copied twice. */
 uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes);
 

@@ -24,7 +24,7 @@
 #include "transports/transport.h"
 
 #define HOOP_MAX_LANES 16
-#define HOOP_ENGINE_ROUND 7 /* with each of 8 ranks but this one */
+#define HOOP_ENGINE_ROUND (HOOP_RADIX_MOST - 1) /* with each of 8 ranks but this one */
 
 /* A step of a lane that is on its way, or room for one. */
 struct hoop_engine_flight {

@@ -198,6 +198,9 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
     hoop_json_uint(json, "bytes", plan->count * plan->type_bytes);
     hoop_json_uint(json, "lanes", plan->lanes);
     hoop_json_uint(json, "chunk_bytes", plan->chunk * plan->type_bytes);
+    if (plan->algo == HOOP_ALGO_BRUCK && plan->collective != HOOP_COLL_ALL_GATHER) {
+        hoop_json_uint(json, "radix", plan->radix);
+    }
     hoop_json_string(json, "order", round ? "ring" : "rank");
 }
 

@@ -209,10 +209,18 @@ static enum hoop_algo plan_cheapest(const struct hoop_agreement *agreed,
     return best;
 }
 
+/* Of HOOP_BRUCK_RADIX's choices the first after auto is 2. */
+static uint32_t plan_radix(const struct hoop_agreement *agreed, uint32_t n)
+{
+    return agreed->bruck_radix > 0 ? (uint32_t)agreed->bruck_radix + 1
+                                   : hoop_cost_radix(plan_links_class(agreed), n);
+}
+
 void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan)
 {
     const enum hoop_algo asked = plan_asked(agreed, plan->collective);
     plan->chunk = plan->count > 0 ? plan->count : 1;
+    plan->radix = plan_radix(agreed, plan->n);
     if (plan->count == 0) {
         plan->algo = HOOP_ALGO_BRUCK;
     } else if (plan_links_can(agreed, plan, asked)) {

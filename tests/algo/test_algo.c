@@ -6,6 +6,7 @@
  * drawn. The sequence begins at 1, or at the number in the first argument.
  */
 #include "algo/algo_case.h"
+#include "cost/cost.h"
 #include "operation/plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,11 @@
 #include <cmocka.h>
 
 static const uint64_t small_chunks[] = {1, 3, 7, 16, 1000};
+
+static uint32_t draw_radix(void)
+{
+    return 2 + (uint32_t)draw(HOOP_RADIX_MOST - 1);
+}
 
 static uint64_t draw_chunk(void)
 {
@@ -37,6 +43,7 @@ static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_
     const struct hoop_plan plan = {.algo = algo,
                                    .n = n,
                                    .lanes = 1,
+                                   .radix = draw_radix(),
                                    .type_bytes = 1u << draw(4),
                                    .count = count,
                                    .chunk = count / chunk > 150 ? count / 100 : chunk};
@@ -128,6 +135,7 @@ static struct hoop_plan any_link_plan(uint32_t me, uint32_t n)
                               .me = me,
                               .n = n,
                               .lanes = 1 + (uint32_t)draw(4),
+                              .radix = draw_radix(),
                               .type_bytes = 1u << draw(4),
                               .in_place = draw(2),
                               .count = count,
@@ -414,28 +422,83 @@ static void test_direct_huge_interior(void **state)
     assert_int_equal(end, plan.count - plan.tail);
 }
 
-/* Any number of ranks: so many exchanges, n-1 vectors each way, none of them more than n/2. */
+static uint64_t power(uint64_t base, uint64_t exponent)
+{
+    return exponent == 0 ? 1 : base * power(base, exponent - 1);
+}
+
+/* Rounds and steps of an all_reduce by bruck; n-1 vectors each way, none of them more than n/2. */
+static uint64_t check_bruck(const struct hoop_plan *plan, uint64_t *ret_rounds)
+{
+    struct hoop_step step;
+    uint64_t k = 0, sent = 0, received = 0;
+    *ret_rounds = 0;
+    for (; hoop_bruck_step(plan, 0, k, &step) && step.send.peer >= 0; k++) {
+        assert_true(step.send.from.count <= plan->n / 2 * plan->count);
+        assert_int_equal((plan->me + 1 + received / plan->count) % plan->n, step.send.peer);
+        assert_int_equal(step.recv.to.off, received + plan->count);
+        sent += step.send.from.count;
+        received += step.recv.to.count;
+        *ret_rounds += !step.more;
+    }
+    assert_int_equal(sent, (plan->n - 1) * plan->count);
+    assert_int_equal(received, sent);
+    assert_int_equal(step.local.op, HOOP_LOCAL_REDUCE);
+    assert_false(hoop_bruck_step(plan, 0, k + 1, &step));
+    return k;
+}
+
+static struct hoop_plan bruck_plan(uint32_t n, uint32_t radix)
+{
+    return (struct hoop_plan){.algo = HOOP_ALGO_BRUCK,
+                              .me = n / 3,
+                              .n = n,
+                              .lanes = 1,
+                              .radix = radix,
+                              .type_bytes = 1,
+                              .count = 3,
+                              .chunk = 3};
+}
+
 static void test_bruck_traffic(void **state)
 {
     (void)state;
     for (uint32_t n = 2; n <= 2000; n++) {
-        const struct hoop_plan plan = {
-            .algo = HOOP_ALGO_BRUCK, .me = n / 3, .n = n, .lanes = 1, .count = 3, .chunk = 3};
-        struct hoop_step step;
-        uint64_t k = 0, sent = 0, received = 0;
-        for (; hoop_bruck_step(&plan, 0, k, &step) && step.send.peer >= 0; k++) {
-            assert_true(step.send.from.count <= n / 2 * plan.count);
-            assert_int_equal((plan.me + (1u << k)) % n, step.send.peer);
-            assert_int_equal(step.recv.to.off, received + plan.count);
-            sent += step.send.from.count;
-            received += step.recv.to.count;
+        for (uint32_t radix = 2; radix <= HOOP_RADIX_MOST; radix++) {
+            const struct hoop_plan plan = bruck_plan(n, radix);
+            uint64_t rounds = 0;
+            const uint64_t exchanges = check_bruck(&plan, &rounds);
+            assert_true(power(radix, rounds) >= n && power(radix, rounds - 1) < n);
+            assert_true(exchanges <= rounds * (radix - 1));
+            assert_true(radix < n || (exchanges == n - 1 && rounds == 1));
         }
-        assert_int_equal(sent, (n - 1) * plan.count);
-        assert_int_equal(received, sent);
-        assert_true(1ull << k >= n && 1ull << (k - 1) < n);
-        assert_int_equal(step.local.op, HOOP_LOCAL_REDUCE);
-        assert_false(hoop_bruck_step(&plan, 0, k + 1, &step));
     }
+}
+
+/* What the cost model finds cheapest is, and a rank more never takes less time. */
+static void test_radix(void **state)
+{
+    (void)state;
+    for (int c = HOOP_COST_LINKS; c < HOOP_COST_CLASSES; c++) {
+        const enum hoop_cost_class of = (enum hoop_cost_class)c;
+        uint64_t before = 0;
+        for (uint32_t n = 1; n <= 4096; n++) {
+            const uint32_t best = hoop_cost_radix(of, n);
+            struct hoop_plan plan = bruck_plan(n, best);
+            const uint64_t least = hoop_cost(of, &plan, 1000);
+            assert_in_range(best, 2, HOOP_RADIX_MOST);
+            assert_true(least >= before);
+            before = least;
+            for (plan.radix = 2; plan.radix <= HOOP_RADIX_MOST; plan.radix++) {
+                assert_true(least <= hoop_cost(of, &plan, 1000));
+            }
+        }
+        assert_int_equal(hoop_cost_radix(of, 2), 2);
+    }
+    assert_int_equal(hoop_cost_radix(HOOP_COST_LINKS, 4), 4);
+    /* As many messages, and fewer rounds. */
+    assert_int_equal(hoop_cost_radix(HOOP_COST_LINKS_OVERSUBSCRIBED, 3), 3);
+    assert_int_equal(hoop_cost_radix(HOOP_COST_LINKS_OVERSUBSCRIBED, 4), 2);
 }
 
 static void test_table(void **state)
@@ -464,6 +527,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_huge),
         cmocka_unit_test(test_direct_huge_interior),
         cmocka_unit_test(test_bruck_traffic),
+        cmocka_unit_test(test_radix),
         {"test_ring", test_links, NULL, NULL, &ring},
         {"test_bruck", test_links, NULL, NULL, &bruck},
         {"test_pairwise", test_links, NULL, NULL, &pairwise},

@@ -52,6 +52,7 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
         .n = n,
         .root = hoop_collective_is_rooted(pair.collective) ? root : 0,
         .lanes = lanes ? 1 + (uint32_t)draw(3) : 1,
+        .radix = 2 + (uint32_t)draw(HOOP_RADIX_MOST - 1),
         .type_bytes = 1u << draw(4),
         .count = count,
         .chunk = whole                ? count + draw(2)

@@ -16,8 +16,13 @@
 static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_t count,
                                         uint64_t chunk)
 {
-    const struct hoop_plan plan = {
-        .algo = algo, .n = n, .lanes = 1, .type_bytes = 8, .count = count, .chunk = chunk};
+    const struct hoop_plan plan = {.algo = algo,
+                                   .n = n,
+                                   .lanes = 1,
+                                   .radix = 2,
+                                   .type_bytes = 8,
+                                   .count = count,
+                                   .chunk = chunk};
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, algo)};
 }
@@ -285,6 +290,15 @@ static bool bruck_second_first(const struct hoop_plan *plan, uint32_t lane, uint
     return hoop_bruck_step(plan, lane, k < 2 ? 1 - k : k, ret);
 }
 
+/* Sends from where the step before copies, and folds where it still receives. */
+static bool bruck_round_too_long(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                                 struct hoop_step *ret)
+{
+    bool some = hoop_bruck_step(plan, lane, k, ret);
+    ret->more = some && k < 2;
+    return some;
+}
+
 static bool bruck_nothing(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                           struct hoop_step *ret)
 {
@@ -414,6 +428,8 @@ static const struct wrong wrongs[] = {
     {"bruck_folds_inputs", bruck_folds_inputs, "of other ranks", HOOP_ALGO_BRUCK, 1, 1, 0, false},
     {"bruck_barrier", bruck_barrier, "local part 1", HOOP_ALGO_BRUCK, 1, 1, 0, false},
     {"bruck_second_first", bruck_second_first, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
+    {"bruck_round_too_long", bruck_round_too_long, "steps of one round meet", HOOP_ALGO_BRUCK, 1, 1,
+     0, false},
     {"bruck_nothing", bruck_nothing, "does not begin", HOOP_ALGO_BRUCK, 1, 1, 0, false},
     {"pairwise_early_result", pairwise_early_result, "", HOOP_ALGO_PAIRWISE, 1, 1, 0, true},
     {"pairwise_fold_with_last", pairwise_fold_with_last, "meet in memory", HOOP_ALGO_PAIRWISE, 1, 1,

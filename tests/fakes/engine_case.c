@@ -38,6 +38,7 @@ struct hoop_plan engine_case_plan(const struct engine_case *c, uint32_t n, uint3
         .me = me,
         .n = n,
         .lanes = c->lanes,
+        .radix = (uint32_t)(2 + c->seed % (HOOP_RADIX_MOST - 1)),
         .type_bytes = (uint32_t)hoop_datatype_bytes(c->type),
         .in_place = (c->in_place >> me & 1) != 0,
         .count = c->count,

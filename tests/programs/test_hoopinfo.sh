@@ -47,6 +47,9 @@ says out 'HOOP_ALGO +ring'
 run 0 "$hoopinfo" --explain all_reduce --bytes 8 --ranks 3
 says out 'algo +oneshot'
 says out 'ranks +3'
+run 0 env HOOP_TRANSPORT=tcp HOOP_BRUCK_RADIX=5 "$hoopinfo" --explain all_reduce --bytes 8 --ranks 3
+says out 'algo +bruck'
+says out 'radix +5'
 run 0 "$hoopinfo" --explain broadcast --bytes 64M --ranks 2 --json
 python3 -m json.tool "$work/out" >/dev/null || failed=1
 run 1 "$hoopinfo" --explain all_produce

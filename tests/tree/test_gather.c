@@ -204,6 +204,8 @@ static void test_settings(void **state)
          FIELD(agreed.oneshot_bytes), 0},
         {"HOOP_BRUCK_BYTES must be the same on all ranks: it is 0 on", FIELD(agreed.bruck_bytes),
          0},
+        {"HOOP_BRUCK_RADIX must be the same on all ranks: it is 3 on", FIELD(agreed.bruck_radix),
+         2},
         {"HOOP_TRANSPORT must be the same on all ranks: it is tcp on", FIELD(agreed.transport),
          HOOP_TRANSPORT_TCP},
         {"HOOP_CHECK must be the same on all ranks: it is off on", FIELD(agreed.check),
