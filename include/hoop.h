@@ -28,14 +28,26 @@
  *     buffers  stream         meaning
  *     host     NULL           returns when the result is there (in a group: at group end)
  *     host     host stream    queued; operations of one stream run in order
- *     host     CUDA stream    ordered on that stream
+ *     host     CUDA stream    asynchronous, ordered on it
  *     device   NULL or CUDA   asynchronous, ordered on it (NULL: the legacy default stream)
  *     device   host stream    HOOP_INVALID_USAGE
  *
- * In this version calls with a buffer on a device or a CUDA stream are not asynchronous yet: they
- * come behind all that is on the stream, and return when the result is there (in a group: at group
- * end). Every function and combination that this version does not do returns HOOP_UNSUPPORTED,
- * leaves a sentence in hoop_get_last_error() and changes nothing; each such function says so below.
+ * Asynchronous is as NCCL has it: the call returns when it is queued. It comes behind all that is
+ * on the stream, and what is put there afterwards comes behind its result: the stream may use the
+ * buffers again at once, who else wants them waits for the stream. A group is queued at its end, as
+ * one piece: none of its streams goes on before all of it is over. Calls of the host on the same
+ * comm come behind what is queued. A later failure is told by hoop_comm_get_async_error() and by
+ * every call after it; the streams go on nevertheless, and what is in the buffers is worth nothing.
+ *
+ * Some of these calls return when the result is there, all the same: the first of a comm on a
+ * stream, and the first that needs more staging memory than any before; where a process has several
+ * ranks of the comm, all but groups with calls of all of them; groups that also have calls of the
+ * host; all with a CUDA driver before 12.0, and on a stream that shares a queue of its device with
+ * hoop's own (CUDA_DEVICE_MAX_CONNECTIONS=1). While a stream captures a graph, calls on it, and on
+ * NULL, are HOOP_UNSUPPORTED.
+ *
+ * Every function and combination that this version does not do returns HOOP_UNSUPPORTED, leaves a
+ * sentence in hoop_get_last_error() and changes nothing; each such function says so below.
  *
  * Errors. Every function that can fail returns hoop_result_t. Outputs are written only on
  * success. HOOP_INVALID_ARGUMENT, HOOP_INVALID_USAGE and HOOP_UNSUPPORTED are the caller's
@@ -526,7 +538,8 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * thread drives several comms. Groups nest. End returns when all are complete, with the first
  * failure. A comm is free for other threads as soon as its own calls are complete.
  *
- * Calls with a host stream are queued at the end, as one piece; end returns then. Where they name
+ * Calls with a host stream are queued at the end, as one piece; end returns then; so are calls that
+ * are asynchronous on streams of CUDA. Where they name
  * several streams the piece begins when all of these have come to it, and none goes on before it is
  * complete, as with NCCL. Where one of the calls has no stream, end waits for the piece.
  *

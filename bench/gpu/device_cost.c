@@ -10,9 +10,10 @@
  * gives on the host, also where every second rank has its buffers on the host. What tells the wrong
  * ones is hoop itself: in a communicator of one rank, from host to device, an all_reduce is a copy.
  *
- * Cost: an all_reduce of floats in place, from 8 bytes up to -e (default 64 MiB). With -c, the rate
- * of a copy on the device (bytes read and written), also the share of what the least traffic would
- * take: n vectors read, n written. Rank 0 prints; a wrong result makes the exit code 7.
+ * Cost: an all_reduce of floats in place, from 8 bytes up to -e (default 64 MiB): until the call is
+ * back, and until all of it is over, with a barrier of the hosts. With -c, the rate of a copy on
+ * the device (bytes read and written), also the share of what the least traffic would take: n
+ * vectors read, n written. Rank 0 prints; a wrong result makes the exit code 7.
  */
 #include <hoop.h>
 #include <stdbool.h>
@@ -96,12 +97,23 @@ static void run(const struct operation *o, struct buffers *const of[MOST])
     CHECK(hoop_group_end());
 }
 
+/* A call of the host comes behind all that was queued on its comm. */
+static void settle(void)
+{
+    CHECK(hoop_group_start());
+    for (int i = 0; i < world.local; i++) {
+        CHECK(hoop_barrier(world.comms[i], NULL));
+    }
+    CHECK(hoop_group_end());
+}
+
 /* ---- Is it right? --------------------------------------------------------------------------- */
 
 /* From and to any memory. */
 static void copy(const unsigned char *from, unsigned char *to, size_t bytes)
 {
     CHECK(hoop_all_reduce(from, to, bytes, HOOP_UINT8, HOOP_MAX, world.self, NULL));
+    CHECK(hoop_barrier(world.self, NULL));
 }
 
 /* Any bits, the same in every run; rank r's. */
@@ -132,6 +144,7 @@ static void run_mixed(const struct operation *o, int k)
         }
     }
     run(o, of);
+    settle();
     for (int i = 0; i < world.local; i++) {
         if (of[i] == &world.device[i]) {
             copy(of[i]->out, world.host[i].out, ROOM);
@@ -192,19 +205,27 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median of some calls. */
-static double cost_us(const struct operation *o, struct buffers *const of[MOST])
+struct cost {
+    double call_us, us; /* until the call is back; until it is over */
+};
+
+/* Medians of some calls. */
+static struct cost cost_of(const struct operation *o, struct buffers *const of[MOST])
 {
     enum { CALLS = 21 };
-    double took[CALLS];
+    double called[CALLS], took[CALLS];
     run(o, of);
+    settle();
     for (int i = 0; i < CALLS; i++) {
         const double start = now_us();
         run(o, of);
+        called[i] = now_us() - start;
+        settle();
         took[i] = now_us() - start;
     }
+    qsort(called, CALLS, sizeof(called[0]), by_value);
     qsort(took, CALLS, sizeof(took[0]), by_value);
-    return took[CALLS / 2];
+    return (struct cost){called[CALLS / 2], took[CALLS / 2]};
 }
 
 static void cost_all(void)
@@ -217,14 +238,15 @@ static void cost_all(void)
         of[i] = &large[i];
     }
     if (world.first == 0) {
-        printf("#    bytes         us   GB/s  of the bound\n");
+        printf("#    bytes    call us         us   GB/s  of the bound\n");
     }
     for (size_t bytes = 8; bytes <= world.most; bytes *= 8) {
-        const double us = cost_us(
+        const struct cost cost = cost_of(
             &(struct operation){ALL_REDUCE, HOOP_FLOAT32, HOOP_SUM, bytes / sizeof(float)}, of);
+        const double us = cost.us;
         const double traffic = 2.0 * world.n * (double)bytes;
         if (world.first == 0) {
-            printf("%10zu %10.1f %6.2f", bytes, us, (double)bytes / us / 1e3);
+            printf("%10zu %10.1f %10.1f %6.2f", bytes, cost.call_us, us, (double)bytes / us / 1e3);
             printf(world.copy_rate > 0 ? " %13.3f\n" : "\n", traffic / us / 1e3 / world.copy_rate);
         }
     }

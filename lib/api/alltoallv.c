@@ -2,10 +2,12 @@
  * alltoallv: everybody announces it like a barrier, then every pair exchanges its blocks by
  * transfers (exec/exchange.h), also the empty ones: so counts that differ are found and named.
  */
+#include "api/device_stream.h"
 #include "api/group.h"
 #include "api/streams.h"
 #include "comm/comm.h"
 #include "comm/driver.h"
+#include "memory/cuda.h"
 
 #include <stdlib.h>
 
@@ -173,6 +175,16 @@ static struct hoop_transfer *vectors_transfers(const struct vector vectors[2],
     return transfers;
 }
 
+/* Where they lie. */
+static hoop_result_t vectors_look(struct hoop_transfer *transfers, hoop_stream_t stream)
+{
+    hoop_result_t result = HOOP_OK;
+    for (struct hoop_transfer *at = transfers; at != NULL && result == HOOP_OK; at = at->next) {
+        result = hoop_device_look_transfer(function, at, stream);
+    }
+    return result;
+}
+
 static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatype_t type,
                                     struct hoop_comm *comm, hoop_stream_t stream, const void *site)
 {
@@ -188,13 +200,17 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
                                          .site = site,
                                          .stream = hoop_streams_of_device(stream)};
     const hoop_stream_t queue = hoop_streams_of_host(stream);
-    hoop_result_t result = HOOP_OK;
-    if (hoop_group_open()) {
+    const bool on_device = queue == NULL && hoop_cuda_is_loaded();
+    struct hoop_work work = {.comm = comm, .request = request};
+    hoop_result_t result = on_device ? vectors_look(transfers, stream) : HOOP_OK;
+    if (result != HOOP_OK) {
+        (void)hoop_group_spoil_by(comm, result);
+    } else if (hoop_group_open()) {
         result = hoop_group_add(comm, &request, queue);
         transfers = result == HOOP_OK ? NULL : transfers; /* the group's now */
-    } else if (queue != NULL) {
-        const struct hoop_work work = {.comm = comm, .request = request};
-        return hoop_streams_submit(&queue, 1, &work, 1, false);
+    } else if (queue != NULL || on_device) {
+        return queue != NULL ? hoop_streams_submit(&queue, 1, &work, 1, false)
+                             : hoop_device_submit(&work, 1);
     } else {
         result = hoop_comm_submit(comm, &request);
     }

@@ -2,6 +2,7 @@
  * The collectives: checks by the table (base/collective.h), a request, the comm. all_reduce has its
  * checks in line, since its smallest calls are nothing but latency.
  */
+#include "api/device_stream.h"
 #include "api/group.h"
 #include "api/streams.h"
 #include "base/collective.h"
@@ -30,9 +31,25 @@ struct collective_call {
 
 #define CALLER __builtin_return_address(0)
 
-static hoop_result_t collective_submit(struct hoop_comm *comm, const struct hoop_request *request,
-                                       hoop_stream_t stream)
+/* Where its buffers lie is looked at now: it may be queued. */
+static hoop_result_t collective_submit_on_device(const char *function, struct hoop_comm *comm,
+                                                 const struct hoop_request *request)
 {
+    struct hoop_work work = {.comm = comm, .request = *request};
+    const hoop_result_t result = hoop_device_look(function, comm, &work.request);
+    if (result != HOOP_OK) {
+        return hoop_group_spoil_by(comm, result);
+    }
+    return hoop_group_open() ? hoop_group_add(comm, &work.request, NULL)
+                             : hoop_device_submit(&work, 1);
+}
+
+static hoop_result_t collective_submit(const char *function, struct hoop_comm *comm,
+                                       const struct hoop_request *request, hoop_stream_t stream)
+{
+    if (__builtin_expect(stream == NULL && hoop_cuda_is_loaded(), 0)) {
+        return collective_submit_on_device(function, comm, request);
+    }
     if (__builtin_expect(hoop_group_open(), 0)) {
         return hoop_group_add(comm, request, stream);
     }
@@ -160,7 +177,8 @@ static hoop_result_t collective_call(const struct collective_call *call)
         .site = call->site,
         .stream = hoop_streams_of_device(call->stream),
     };
-    return collective_submit(call->comm, &request, hoop_streams_of_host(call->stream));
+    return collective_submit(call->function, call->comm, &request,
+                             hoop_streams_of_host(call->stream));
 }
 
 /* ---- The functions -------------------------------------------------------------------------- */
@@ -195,7 +213,7 @@ hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count
         .out = recvbuff,
         .site = CALLER,
     };
-    return collective_submit(comm, &request, NULL);
+    return collective_submit("hoop_all_reduce", comm, &request, NULL);
 }
 
 hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream)

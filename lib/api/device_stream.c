@@ -1,7 +1,24 @@
-/* Streams of CUDA (see device_stream.h). */
+/* Calls with buffers on devices, and on streams of CUDA (see device_stream.h). */
 #include "api/device_stream.h"
 
 #include "memory/cuda.h"
+#include "runtime/service.h"
+#include "stream/progress.h"
+
+/* ---- Looking -------------------------------------------------------------------------------- */
+
+static hoop_result_t stream_captures(const char *function, hoop_stream_t stream)
+{
+    return stream == NULL
+               ? hoop_error(HOOP_UNSUPPORTED,
+                            "%s: the legacy default stream (NULL) can't be used while another one "
+                            "captures a graph; pass a stream of its own",
+                            function)
+               : hoop_error(HOOP_UNSUPPORTED,
+                            "%s: stream %p captures a graph: calls can't be captured by this "
+                            "version",
+                            function, (void *)stream);
+}
 
 hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t stream)
 {
@@ -13,16 +30,280 @@ hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t strea
     }
     const int error = hoop_cuda.stream_capturing(stream, &capturing);
     const hoop_result_t result = hoop_cuda_check("cuStreamIsCapturing", error);
+    if (error == HOOP_CU_CAPTURE_IMPLICIT || (result == HOOP_OK && capturing != 0)) {
+        return stream_captures(function, error == HOOP_CU_SUCCESS ? stream : NULL);
+    }
     if (result != HOOP_OK && error != HOOP_CU_INVALID_HANDLE && error != HOOP_CU_INVALID_VALUE) {
         return hoop_error(result, "%s: %s", function, hoop_thread_error());
     }
-    if (result != HOOP_OK) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is no stream of CUDA: %s", function,
-                          (void *)stream, hoop_thread_error());
+    return result == HOOP_OK
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is no stream of CUDA: %s",
+                            function, (void *)stream, hoop_thread_error());
+}
+
+/* Other errors are the operation's, which tells all ranks. */
+static hoop_result_t legacy_check(const char *function, hoop_cu_context_t context)
+{
+    int capturing = 0, error = HOOP_CU_SUCCESS;
+    if (hoop_cuda_enter(context) == HOOP_OK) {
+        error = hoop_cuda.stream_capturing(NULL, &capturing);
+        hoop_cuda_leave();
     }
-    return capturing == 0 ? HOOP_OK
-                          : hoop_error(HOOP_UNSUPPORTED,
-                                       "%s: stream %p captures a graph: calls can't be captured by "
-                                       "this version",
-                                       function, (void *)stream);
+    return error == HOOP_CU_CAPTURE_IMPLICIT ? stream_captures(function, NULL) : HOOP_OK;
+}
+
+static hoop_cu_context_t request_context(const struct hoop_request *request)
+{
+    return request->look.out != NULL ? request->look.out : request->look.in;
+}
+
+hoop_result_t hoop_device_look(const char *function, const struct hoop_comm *comm,
+                               struct hoop_request *request)
+{
+    const struct hoop_device_call call = {
+        .signature = &request->signature, .me = comm->rank, .n = comm->n};
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    (void)hoop_device_buffers_look(&call, request->in, request->out, &request->look);
+    const hoop_cu_context_t context = request_context(request);
+    return request->stream == NULL && context != NULL ? legacy_check(function, context) : HOOP_OK;
+}
+
+hoop_result_t hoop_device_look_transfer(const char *function, struct hoop_transfer *transfer,
+                                        hoop_stream_t stream)
+{
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    (void)hoop_device_buffers_look_transfer(transfer);
+    return stream == NULL && transfer->context != NULL ? legacy_check(function, transfer->context)
+                                                       : HOOP_OK;
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* What a call is ordered by; NULL and NULL: it is the host's. */
+struct device_call {
+    struct hoop_comm *comm;
+    hoop_cu_context_t context;
+    hoop_stream_t stream;
+    size_t bytes; /* of staging memory, of all that runs with it */
+};
+
+static bool call_is_of_host(const struct device_call *call)
+{
+    return call->context == NULL && call->stream == NULL;
+}
+
+/* Buffers of the host are ordered where the comm's others are. */
+static hoop_cu_context_t call_context(const struct device_call *call)
+{
+    return call->context != NULL ? call->context : atomic_load(&call->comm->ahead.context);
+}
+
+static hoop_cu_context_t transfers_context(const struct hoop_transfer *first)
+{
+    const struct hoop_transfer *at = first;
+    while (at != NULL && at->context == NULL) {
+        at = at->next;
+    }
+    return at != NULL ? at->context : NULL;
+}
+
+/* Calls fn for all that the work calls until it says false. */
+static bool work_each(struct hoop_work *work, bool (*fn)(void *arg, const struct device_call *call),
+                      void *arg)
+{
+    struct hoop_request *request = &work->request;
+    const uint32_t collective = request->signature.collective;
+    const struct hoop_device_call what = {.signature = &request->signature,
+                                          .me = work->comm->rank,
+                                          .n = work->comm->n,
+                                          .look = &request->look};
+    struct device_call call = {
+        .comm = work->comm,
+        .context = collective == HOOP_COLL_ALLTOALLV ? transfers_context(request->out)
+                                                     : request_context(request),
+        .stream = request->stream,
+        .bytes = hoop_device_buffers_need(&what, request->in, request->out),
+    };
+    if (collective != HOOP_TRANSFER) {
+        return fn(arg, &call);
+    }
+    bool goes_on = true;
+    for (struct hoop_transfer *at = request->out; at != NULL && goes_on; at = at->next) {
+        call.context = at->context;
+        call.stream = at->stream;
+        goes_on = fn(arg, &call);
+    }
+    return goes_on;
+}
+
+static bool works_each(struct hoop_work *work, size_t count,
+                       bool (*fn)(void *arg, const struct device_call *call), void *arg)
+{
+    bool goes_on = true;
+    for (size_t i = 0; i < count && goes_on; i++) {
+        goes_on = work_each(&work[i], fn, arg);
+    }
+    return goes_on;
+}
+
+/* ---- Waiting for them ----------------------------------------------------------------------- */
+
+/* How many comms of the same communicator as work[first]'s it has calls of; 0: the first of these
+ * stands before. */
+static uint32_t works_count_ranks(const struct hoop_work *work, size_t count, size_t first)
+{
+    uint32_t ranks = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct hoop_comm *comm = work[i].comm;
+        bool counts = comm->job_id == work[first].comm->job_id;
+        if (counts && i < first) {
+            return 0;
+        }
+        for (size_t j = first; j < i && counts; j++) {
+            counts = work[j].comm != comm;
+        }
+        ranks += counts;
+    }
+    return ranks;
+}
+
+/*
+ * Of a comm with several ranks in this process: does the work have calls of all of them? Streams of
+ * one process may share a queue, where one that is held keeps back what its peers launch later.
+ */
+static bool works_are_whole(const struct hoop_work *work, size_t count)
+{
+    bool whole = true;
+    for (size_t i = 0; i < count && whole; i++) {
+        const uint32_t here = work[i].comm->here;
+        const uint32_t ranks = here > 1 ? works_count_ranks(work, count, i) : 0;
+        whole = ranks == 0 || ranks == here;
+    }
+    return whole;
+}
+
+static bool call_learn(void *arg, const struct device_call *call)
+{
+    (void)arg;
+    if (!call_is_of_host(call) && hoop_progress_start() == HOOP_OK) {
+        hoop_comm_learn(call->comm, call->stream, call->bytes);
+    }
+    return true;
+}
+
+static hoop_result_t device_run(struct hoop_work *work, size_t count)
+{
+    const hoop_result_t result =
+        count == 1 ? hoop_comm_submit(work[0].comm, &work[0].request) : hoop_batch_run(work, count);
+    if (result == HOOP_OK && hoop_hold_is_possible() && works_are_whole(work, count)) {
+        (void)works_each(work, count, call_learn, NULL);
+    }
+    hoop_work_finish(work, count);
+    return result;
+}
+
+/* ---- Ahead of their streams ----------------------------------------------------------------- */
+
+static bool call_count(void *arg, const struct device_call *call)
+{
+    ++*(size_t *)arg;
+    return !call_is_of_host(call);
+}
+
+/* Adds its stream to the order, if it may be held. */
+static bool call_add(void *arg, const struct device_call *call)
+{
+    const hoop_cu_context_t context = call_context(call);
+    const bool may = hoop_ahead_may(&call->comm->ahead, context, call->stream, call->bytes);
+    if (may) {
+        hoop_order_add(arg, context, call->stream);
+    }
+    return may;
+}
+
+/* NULL: they can't go ahead. */
+static struct hoop_stream_order *device_order(struct hoop_work *work, size_t count)
+{
+    size_t calls = 0;
+    if (!hoop_hold_is_possible() || hoop_is_forked() ||
+        !works_each(work, count, call_count, &calls)) {
+        return NULL;
+    }
+    struct hoop_stream_order *order = hoop_order_create(calls);
+    if (order != NULL && works_each(work, count, call_add, order) && works_are_whole(work, count) &&
+        hoop_order_begin(order, hoop_progress_sleeper()->wake_fd) == HOOP_OK) {
+        return order;
+    }
+    hoop_order_destroy(order);
+    return NULL;
+}
+
+/* It is queued, and a stream goes on without it: nobody is to take what that does for right. */
+static hoop_result_t device_fail(const struct hoop_work *work, size_t count, hoop_result_t code)
+{
+    for (size_t i = 0; i < count; i++) {
+        hoop_comm_raise(work[i].comm, code, (int)work[i].comm->rank, "rank %u: %s",
+                        work[i].comm->rank, hoop_thread_error());
+    }
+    return code;
+}
+
+/* What comes too late is told now: nobody has a ticket. */
+static hoop_result_t device_refuse(const struct hoop_work *work, size_t count)
+{
+    hoop_result_t result = hoop_work_refuse(work, count);
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        if ((work[i].comm->closed & HOOP_COMM_FINALIZED) != 0) {
+            result = hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized");
+        }
+    }
+    return result;
+}
+
+/* The order is moved. */
+static hoop_result_t device_push(struct hoop_work *work, size_t count,
+                                 struct hoop_stream_order *order)
+{
+    for (size_t i = 0; i < count; i++) {
+        work[i].request.bell = order->bell;
+    }
+    hoop_result_t result = device_refuse(work, count);
+    if (result != HOOP_OK) {
+        hoop_work_finish(work, count);
+        hoop_order_destroy(order);
+        return result;
+    }
+    struct hoop_piece *piece = hoop_piece_create(work, count, 1, true);
+    if (piece == NULL) {
+        hoop_order_destroy(order);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", count);
+    }
+    const struct hoop_hold hold = order->hold;
+    piece->order = order;
+    piece->batch.unhurried = true;
+    hoop_progress_suit(work[0].comm);
+    result = hoop_progress_push(piece);
+    if (result == HOOP_OK) {
+        result = hoop_order_hold(order, &hold);
+        result = result == HOOP_OK ? HOOP_OK : device_fail(work, count, result);
+    } else {
+        hoop_piece_release(piece); /* its item's */
+    }
+    hoop_piece_release(piece);
+    return result;
+}
+
+hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count)
+{
+    const int before = hoop_cancel_off();
+    struct hoop_stream_order *order = count > 0 ? device_order(work, count) : NULL;
+    const hoop_result_t result =
+        order != NULL ? device_push(work, count, order) : device_run(work, count);
+    hoop_cancel_restore(before);
+    return result;
 }

@@ -1,10 +1,39 @@
-/* Streams of CUDA, as arguments of calls. */
+/*
+ * Calls with buffers on devices, and on streams of CUDA.
+ *
+ * They return when they are queued, if their streams can be held until the result is there
+ * (staging/ahead.h):
+ *
+ *     caller              bell on each stream | place in each comm's line | hold on each stream
+ *     who drives          the comms' turns; operations, once the bell has rung | release
+ *
+ * The bells come before the place in line, the holds behind it: so whatever is ahead of a bell on
+ * its stream has its place before, and nothing waits in a circle. Else, as every first time, they
+ * wait for the result.
+ */
 #ifndef HOOP_DEVICE_STREAM_H
 #define HOOP_DEVICE_STREAM_H
 
-#include "base/error.h"
+#include "stream/batch.h"
 
 /* HOOP_OK: stream, not NULL and not hoop's own, is one of CUDA on which the call can be ordered. */
 hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t stream);
+
+/*
+ * Where the buffers lie, for as long as the call takes. HOOP_UNSUPPORTED: on a device, and the
+ * legacy default stream, which the call is to be ordered on, can't be used now. The driver is
+ * loaded.
+ */
+hoop_result_t hoop_device_look(const char *function, const struct hoop_comm *comm,
+                               struct hoop_request *request);
+/* The same for a transfer of its own; stream: of the call that it is part of. */
+hoop_result_t hoop_device_look_transfer(const char *function, struct hoop_transfer *transfer,
+                                        hoop_stream_t stream);
+
+/*
+ * Runs work without a host stream: ahead of its streams, or waits for it. What its requests own is
+ * moved, also on failure. The driver is loaded, and it has been looked where buffers lie.
+ */
+hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count);
 
 #endif

@@ -1,6 +1,9 @@
 /* Groups (see group.h). The state is the thread's own; nothing is shared. */
 #include "api/group.h"
+
+#include "api/device_stream.h"
 #include "api/streams.h"
+#include "memory/cuda.h"
 #include "stream/queue.h"
 
 #include <stdio.h>
@@ -243,6 +246,9 @@ static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
     if (result == HOOP_OK && ended->n_streams > 0) {
         return hoop_streams_submit(ended->streams, ended->n_streams, ended->work, ended->count,
                                    ended->blocks);
+    }
+    if (result == HOOP_OK && hoop_cuda_is_loaded()) {
+        return hoop_device_submit(ended->work, ended->count);
     }
     if (result == HOOP_OK) {
         result = hoop_batch_run(ended->work, ended->count);

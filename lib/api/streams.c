@@ -105,22 +105,6 @@ struct stream_part {
     struct hoop_item *item;
 };
 
-static hoop_result_t streams_refuse(const struct hoop_work *work, size_t works)
-{
-    struct hoop_failure failure;
-    for (size_t i = 0; i < works; i++) {
-        const hoop_result_t state = hoop_comm_state(work[i].comm, &failure);
-        if (state != HOOP_OK) {
-            return hoop_error(state, "the communicator has failed: %s", failure.text);
-        }
-        const hoop_result_t born = hoop_comm_check_born(work[i].comm);
-        if (born != HOOP_OK) {
-            return born;
-        }
-    }
-    return HOOP_OK;
-}
-
 /* The first gets the piece, the others meet it there. */
 static bool streams_make_items(struct stream_part *parts, size_t count, struct hoop_piece *piece)
 {
@@ -211,7 +195,7 @@ hoop_result_t hoop_streams_submit(const hoop_stream_t *streams, size_t count,
 {
     struct stream_part one = {.stream = streams[0]};
     struct stream_part *parts = count == 1 ? &one : calloc(count, sizeof(*parts));
-    hoop_result_t result = streams_refuse(work, works);
+    hoop_result_t result = hoop_work_refuse(work, works);
     if (result == HOOP_OK && parts != NULL) {
         const int before = hoop_cancel_off();
         for (size_t i = 0; i < count; i++) {
@@ -237,9 +221,7 @@ void hoop_streams_drop(struct hoop_comm *comm)
     }
     const hoop_result_t code = hoop_comm_state(comm, NULL);
     hoop_progress_lock();
-    for (struct hoop_queue *at = hoop_handle_next(NULL); at != NULL; at = hoop_handle_next(at)) {
-        hoop_queue_drop(at, comm, code);
-    }
+    hoop_progress_drop(comm, code);
     hoop_progress_unlock();
 }
 

@@ -1,8 +1,10 @@
 /* Point-to-point: checks, a transfer, the comm. */
+#include "api/device_stream.h"
 #include "api/group.h"
 #include "api/streams.h"
 #include "comm/comm.h"
 #include "comm/driver.h"
+#include "memory/cuda.h"
 #include <stdlib.h>
 
 static hoop_result_t transfer_check(const char *function, const void *buffer, size_t count,
@@ -40,18 +42,19 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     return result == HOOP_OK ? hoop_streams_check_buffer(function, stream, buffer) : result;
 }
 
-/* On a stream it outlives the call. */
+/* On a stream it outlives the call; queue: of the host, or NULL. */
 static hoop_result_t transfer_queue(const struct hoop_transfer *transfer, struct hoop_comm *comm,
-                                    hoop_stream_t stream)
+                                    hoop_stream_t queue)
 {
     struct hoop_transfer *copy = malloc(sizeof(*copy));
     if (copy == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer");
     }
     *copy = *transfer;
-    const struct hoop_work work = {.comm = comm,
-                                   .request = {.signature = transfer->signature, .out = copy}};
-    return hoop_streams_submit(&stream, 1, &work, 1, false);
+    struct hoop_work work = {.comm = comm,
+                             .request = {.signature = transfer->signature, .out = copy}};
+    return queue != NULL ? hoop_streams_submit(&queue, 1, &work, 1, false)
+                         : hoop_device_submit(&work, 1);
 }
 
 /* site: where it was made. */
@@ -77,10 +80,17 @@ static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t t
                       .count = count},
     };
     const hoop_stream_t queue = hoop_streams_of_host(stream);
+    const bool on_device = queue == NULL && hoop_cuda_is_loaded();
+    if (on_device) {
+        const hoop_result_t looked = hoop_device_look_transfer(function, &transfer, stream);
+        if (looked != HOOP_OK) {
+            return hoop_group_spoil_by(comm, looked);
+        }
+    }
     if (hoop_group_open()) {
         return hoop_group_add_transfer(comm, &transfer, queue);
     }
-    if (queue != NULL) {
+    if (queue != NULL || on_device) {
         return transfer_queue(&transfer, comm, queue);
     }
     const struct hoop_request request = {.signature = transfer.signature, .out = &transfer};

@@ -268,7 +268,9 @@ static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_rost
     };
     for (uint32_t rank = 0; rank < comm->n; rank++) {
         env.one_process &= roster->peers[rank].same_process;
+        comm->here += roster->peers[rank].same_process;
     }
+    comm->job_id = roster->comm_id;
     const struct hoop_links_env links = {
         .member = comm->member,
         .board = &comm->board,

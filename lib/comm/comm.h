@@ -33,6 +33,7 @@
 #include "operation/history.h"
 #include "operation/operation.h"
 #include "runtime/wait.h"
+#include "staging/ahead.h"
 
 /* What is heard before the board is laid out. */
 enum { HOOP_EARLY_LOST = 1, HOOP_EARLY_GONE = 2 };
@@ -76,6 +77,9 @@ struct hoop_comm {
     /* With fewer elements a call calls the system only in hoop_wait(). */
     uint64_t small_counts[HOOP_COLL_COUNT + 1];
     uint64_t op_timeout_ms, dead_after_ms;
+    uint64_t job_id; /* the same of all its ranks: they are of one communicator */
+    uint32_t here;   /* of them in this process */
+    struct hoop_ahead ahead;
     int device;           /* CUDA's current one at the birth; -1: none */
     uint64_t deadline_ns; /* of the running operation, in a group */
     uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */

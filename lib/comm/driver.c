@@ -269,3 +269,17 @@ hoop_result_t hoop_comm_submit(struct hoop_comm *comm, const struct hoop_request
     return small && hoop_turn_take(&comm->turn) ? driver_run(comm, request)
                                                 : driver_submit(comm, request);
 }
+
+void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes)
+{
+    const int before = hoop_cancel_off();
+    if (hoop_turn_enter(&comm->turn, hoop_comm_patience_ms(comm)) == HOOP_OK) {
+        struct hoop_operation *operation = &comm->operation;
+        if (!comm->over && comm->failed == HOOP_OK) {
+            hoop_ahead_learn(&comm->ahead, &operation->staging, stream, bytes,
+                             operation->device != 0);
+        }
+        hoop_turn_leave(&comm->turn);
+    }
+    hoop_cancel_restore(before);
+}

@@ -10,6 +10,12 @@
 /* One operation. Blocks. */
 hoop_result_t hoop_comm_submit(struct hoop_comm *comm, const struct hoop_request *request);
 
+/*
+ * After an operation that was waited for, with a buffer on a device or a stream of CUDA, and so
+ * many bytes of staging memory: what follows from it for those to come (staging/ahead.h). Blocks.
+ */
+void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes);
+
 /* The rest only with the comm's turn, but for the last. */
 
 /* Begins an operation, with its deadline in the comm; or refuses, because the comm has failed or

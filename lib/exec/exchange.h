@@ -14,6 +14,7 @@
 #define HOOP_EXCHANGE_H
 
 #include "exec/engine.h"
+#include "memory/cuda.h"
 
 /* The lane of its links. */
 #define HOOP_TRANSFER_LANE HOOP_MAX_LANES
@@ -24,10 +25,13 @@ struct hoop_transfer {
     void *data;                 /* never written where it is sent */
     size_t bytes;
     uint32_t peer;
-    bool sending, staged;            /* staged: see staging/device_buffers.h */
+    bool sending;
     hoop_stream_t stream;            /* of CUDA, or NULL */
     struct hoop_signature signature; /* the same at both ends */
     const void *site;                /* where it was called */
+    /* on devices: see staging/device_buffers.h */
+    bool looked, staged;
+    hoop_cu_context_t context; /* once looked; NULL: memory of the host */
     /* the exchange's */
     struct hoop_transfer *before; /* the one before on the same link */
     struct hoop_exchange *exchange;

@@ -14,6 +14,16 @@ _Atomic bool hoop_cuda_loaded;
 static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
 static struct hoop_failure cuda_absence; /* code HOOP_OK: it is there. Written once */
 
+static void cuda_bind_new(void *library, struct hoop_cuda *ret)
+{
+#define HOOP_CUDA_BIND(field, symbol, arguments)                                                   \
+    found = dlsym(library, symbol);                                                                \
+    memcpy(&ret->field, &found, sizeof(found));
+    void *found = NULL;
+    HOOP_CUDA_NEW_CALLS(HOOP_CUDA_BIND)
+#undef HOOP_CUDA_BIND
+}
+
 /* All symbols or none. dlsym() gives a void *, which POSIX lets be a function's address. */
 static const char *cuda_bind(void *library, struct hoop_cuda *ret)
 {
@@ -32,6 +42,7 @@ static const char *cuda_bind(void *library, struct hoop_cuda *ret)
         }
         memcpy(calls[i].place, &found, sizeof(found));
     }
+    cuda_bind_new(library, ret);
     return NULL;
 }
 
@@ -85,6 +96,27 @@ hoop_result_t hoop_cuda_check(const char *call, int error)
     (void)hoop_cuda.error_text(error, &text);
     return hoop_error(error == HOOP_CU_OUT_OF_MEMORY ? HOOP_OUT_OF_MEMORY : HOOP_CUDA_ERROR,
                       "%s: %s (%d): %s", call, name, error, text);
+}
+
+static _Thread_local int cuda_mode_before;
+
+hoop_result_t hoop_cuda_enter(hoop_cu_context_t context)
+{
+    const hoop_result_t result =
+        hoop_cuda_check("cuCtxPushCurrent", context != NULL ? hoop_cuda.context_push(context)
+                                                            : HOOP_CU_INVALID_CONTEXT);
+    if (result == HOOP_OK) {
+        cuda_mode_before = HOOP_CU_CAPTURE_RELAXED;
+        (void)hoop_cuda.capture_mode(&cuda_mode_before);
+    }
+    return result;
+}
+
+void hoop_cuda_leave(void)
+{
+    hoop_cu_context_t popped;
+    (void)hoop_cuda.capture_mode(&cuda_mode_before);
+    (void)hoop_cuda.context_pop(&popped);
 }
 
 /* The primary context of a device, which is retained once and stays; else CUDA's error. */
@@ -174,15 +206,15 @@ uint64_t hoop_cuda_device_id(hoop_cu_context_t context)
 
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
 {
-    hoop_cu_context_t context = NULL, popped = NULL;
+    hoop_cu_context_t context = NULL;
     hoop_result_t result = hoop_cuda_context(&context);
     if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuCtxPushCurrent", hoop_cuda.context_push(context));
+        result = hoop_cuda_enter(context);
     }
     if (result == HOOP_OK) {
         result =
             hoop_cuda_check("cuMemcpyDtoH", hoop_cuda.copy_to_host(to, (uintptr_t)from, bytes));
-        (void)hoop_cuda.context_pop(&popped);
+        hoop_cuda_leave();
     }
     return result;
 }

@@ -23,6 +23,7 @@ enum {
     HOOP_CU_INVALID_HANDLE = 400,
     HOOP_CU_NOT_FOUND = 500,
     HOOP_CU_NOT_READY = 600,
+    HOOP_CU_CAPTURE_IMPLICIT = 906,
 };
 enum {
     HOOP_CU_POINTER_CONTEXT = 1,
@@ -32,6 +33,9 @@ enum {
     HOOP_CU_STREAM_NON_BLOCKING = 1,
     HOOP_CU_EVENT_DISABLE_TIMING = 2,
     HOOP_CU_HOST_REGISTER_PORTABLE = 1,
+    HOOP_CU_HOST_REGISTER_MAPPED = 2,
+    HOOP_CU_WAIT_VALUE_GEQ = 0, /* of 32 bits, that wrap */
+    HOOP_CU_CAPTURE_RELAXED = 2,
     HOOP_CU_MULTIPROCESSORS = 16,
     HOOP_CU_VIRTUAL_MEMORY = 102,
     HOOP_CU_DESCRIPTORS = 103,
@@ -105,6 +109,8 @@ struct hoop_cu_access {
       (hoop_cu_address_t at, size_t bytes, const struct hoop_cu_access *access, size_t count))     \
     X(host_register, "cuMemHostRegister_v2", (void *ptr, size_t bytes, unsigned flags))            \
     X(host_unregister, "cuMemHostUnregister", (void *ptr))                                         \
+    X(host_pointer, "cuMemHostGetDevicePointer_v2",                                                \
+      (hoop_cu_address_t * ret, void *ptr, unsigned flags))                                        \
     X(copy, "cuMemcpyAsync",                                                                       \
       (hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_stream_t stream))          \
     X(copy_to_host, "cuMemcpyDtoH_v2", (void *to, hoop_cu_address_t from, size_t bytes))           \
@@ -113,6 +119,7 @@ struct hoop_cu_access {
     X(stream_query, "cuStreamQuery", (hoop_stream_t stream))                                       \
     X(stream_synchronize, "cuStreamSynchronize", (hoop_stream_t stream))                           \
     X(stream_capturing, "cuStreamIsCapturing", (hoop_stream_t stream, int *ret))                   \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                              \
     X(stream_wait, "cuStreamWaitEvent",                                                            \
       (hoop_stream_t stream, hoop_cu_event_t event, unsigned flags))                               \
     X(event_create, "cuEventCreate", (hoop_cu_event_t * ret, unsigned flags))                      \
@@ -128,10 +135,17 @@ struct hoop_cu_access {
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        hoop_stream_t stream, void **arguments, void **extra))
 
+/* Of CUDA 12: NULL where the driver has them not. */
+#define HOOP_CUDA_NEW_CALLS(X)                                                                     \
+    X(stream_id, "cuStreamGetId", (hoop_stream_t stream, unsigned long long *ret))                 \
+    X(stream_wait_value, "cuStreamWaitValue32_v2",                                                 \
+      (hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags))
+
 struct hoop_cuda {
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): these are a declaration's own */
 #define HOOP_CUDA_CALL(field, symbol, arguments) int(*field) arguments;
     HOOP_CUDA_CALLS(HOOP_CUDA_CALL)
+    HOOP_CUDA_NEW_CALLS(HOOP_CUDA_CALL)
 #undef HOOP_CUDA_CALL
 };
 
@@ -156,6 +170,13 @@ static inline bool hoop_cuda_is_loaded(void)
  * call, and CUDA's own name and text.
  */
 hoop_result_t hoop_cuda_check(const char *call, int error);
+
+/*
+ * Makes a context the thread's current one, until leave; and what the thread does then is no part
+ * of a graph that another one captures, and does not spoil it. They do not nest.
+ */
+hoop_result_t hoop_cuda_enter(hoop_cu_context_t context);
+void hoop_cuda_leave(void);
 
 /*
  * Is ptr memory of a device? Then *ret is its context; of memory that belongs to no context, and is

@@ -175,26 +175,26 @@ static hoop_result_t cuda_alloc_block(uint64_t *bytes, void **ret_ptr, int *ret_
 
 static hoop_result_t cuda_alloc(uint64_t *bytes, void **ret_ptr, int *ret_fd)
 {
-    hoop_cu_context_t context = NULL, popped = NULL;
+    hoop_cu_context_t context = NULL;
     hoop_result_t result = hoop_cuda_context(&context);
     if (result != HOOP_OK) {
         return hoop_error(result, "no device memory: %s", hoop_thread_error());
     }
-    result = hoop_cuda_check("cuCtxPushCurrent", hoop_cuda.context_push(context));
+    result = hoop_cuda_enter(context);
     if (result == HOOP_OK) {
         result = cuda_alloc_block(bytes, ret_ptr, ret_fd);
-        (void)hoop_cuda.context_pop(&popped);
+        hoop_cuda_leave();
     }
     return result;
 }
 
 static void cuda_free(void *ptr, uint64_t bytes, int fd)
 {
-    hoop_cu_context_t context = NULL, popped = NULL;
+    hoop_cu_context_t context = NULL;
     /* After the end of the context, or in a fork's child, there is nothing to be freed any more. */
-    if (hoop_cuda_owns(ptr, &context) && hoop_cuda.context_push(context) == HOOP_CU_SUCCESS) {
+    if (hoop_cuda_owns(ptr, &context) && hoop_cuda_enter(context) == HOOP_OK) {
         cuda_free_block(ptr, bytes, fd);
-        (void)hoop_cuda.context_pop(&popped);
+        hoop_cuda_leave();
     } else if (fd >= 0) {
         close(fd);
     }

@@ -356,13 +356,27 @@ static void operation_begin(struct hoop_operation *operation)
     }
 }
 
+static struct hoop_device_call operation_call(const struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_board *board = operation->env.board;
+    return (struct hoop_device_call){&request->signature, board->me,     board->n,
+                                     request->stream,     request->bell, &request->look};
+}
+
+/* Nothing of it lies on a device, or is to be ordered there. */
+static bool operation_is_of_host(const struct hoop_request *request)
+{
+    return request->look.known && request->look.in == NULL && request->look.out == NULL &&
+           request->stream == NULL && request->bell == NULL;
+}
+
 /* False: nothing lies on a device. */
 static bool operation_fetches(struct hoop_operation *operation)
 {
     struct hoop_request *request = &operation->request;
     const struct hoop_board *board = operation->env.board;
-    const struct hoop_device_call call = {&request->signature, board->me, board->n,
-                                          request->stream};
+    const struct hoop_device_call call = operation_call(operation);
     const hoop_result_t result =
         hoop_device_buffers_fetch(&operation->staging, &call, &request->in, &request->out);
     operation->state = result == HOOP_AGAIN ? OP_FETCH : OP_DONE;
@@ -409,8 +423,7 @@ static bool operation_runs_on_device(struct hoop_operation *operation)
 {
     const struct hoop_request *request = &operation->request;
     const struct hoop_board *board = operation->env.board;
-    const struct hoop_device_call call = {&request->signature, board->me, board->n,
-                                          request->stream};
+    const struct hoop_device_call call = operation_call(operation);
     if (!operation_may_run_on_device(operation)) {
         return false;
     }
@@ -442,7 +455,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
         hoop_board_begin(operation->env.board, &request->signature, request->site);
     }
     operation->device = 0;
-    if (__builtin_expect(!hoop_cuda_is_loaded(), 1) ||
+    if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || operation_is_of_host(request) ||
         (!operation_runs_on_device(operation) && !operation_fetches(operation))) {
         operation_begin(operation);
     }

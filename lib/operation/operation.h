@@ -31,7 +31,7 @@
 #include "exec/exchange.h"
 #include "operation/buffers.h"
 #include "operation/plan.h"
-#include "staging/staging.h"
+#include "staging/device_buffers.h"
 
 /* What the caller asked for; arguments are checked. */
 struct hoop_request {
@@ -40,7 +40,9 @@ struct hoop_request {
     void *out;        /* of HOOP_TRANSFER and HOOP_COLL_ALLTOALLV: the first transfer */
     const void *site; /* where it was called */
     uint64_t scalar;  /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
-    hoop_stream_t stream; /* of CUDA, or NULL; transfers have their own */
+    hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
+    const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
+    struct hoop_device_look look;
 };
 
 /* An op on the wire: the sum of the inputs, each times a factor of its rank's own. */

@@ -11,21 +11,39 @@ struct device_buffer {
     bool on_device;
 };
 
-/* *context: its, where it lies on a device. */
-static hoop_result_t buffer_look(const void *at, size_t bytes, hoop_cu_context_t *context,
-                                 struct device_buffer *ret)
+size_t hoop_device_buffers_bytes(const struct hoop_device_call *call, uint8_t extent)
 {
-    hoop_cu_context_t its = NULL;
-    const hoop_result_t result = bytes > 0 ? hoop_cuda_find(at, &its) : HOOP_OK;
-    *ret = (struct device_buffer){.at = (void *)(uintptr_t)at, .bytes = bytes};
-    ret->on_device = result == HOOP_OK && its != NULL;
-    *context = ret->on_device ? its : *context;
+    const struct hoop_signature *s = call->signature;
+    const bool root = s->root == (int32_t)call->me;
+    return hoop_extent_blocks(extent, call->n, root) * s->count *
+           hoop_datatype_bytes((hoop_datatype_t)s->type);
+}
+
+static hoop_result_t buffer_look(const void *at, size_t bytes, hoop_cu_context_t *ret)
+{
+    *ret = NULL;
+    return bytes > 0 ? hoop_cuda_find(at, ret) : HOOP_OK;
+}
+
+hoop_result_t hoop_device_buffers_look(const struct hoop_device_call *call, const void *in,
+                                       const void *out, struct hoop_device_look *ret)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
+    hoop_result_t result = buffer_look(in, hoop_device_buffers_bytes(call, row->in), &ret->in);
+    if (result == HOOP_OK) {
+        result = buffer_look(out, hoop_device_buffers_bytes(call, row->out), &ret->out);
+    }
+    ret->known = result == HOOP_OK;
     return result;
 }
 
-static void *buffer_place(const struct hoop_staging *staging, const struct device_buffer *buffer)
+hoop_result_t hoop_device_buffers_look_transfer(struct hoop_transfer *transfer)
 {
-    return buffer->on_device ? staging->host + buffer->offset : buffer->at;
+    const hoop_result_t result =
+        transfer->looked ? HOOP_OK
+                         : buffer_look(transfer->data, transfer->bytes, &transfer->context);
+    transfer->looked = result == HOOP_OK;
+    return result;
 }
 
 /* In place the smaller lies inside the larger, and so do their places. */
@@ -42,42 +60,91 @@ static bool buffers_nest(struct hoop_staging *staging, struct device_buffer *a,
     return true;
 }
 
+/* A place for each that lies on the device. */
+static void buffers_place(struct hoop_staging *staging, struct device_buffer *in,
+                          struct device_buffer *out)
+{
+    if (!buffers_nest(staging, in, out)) {
+        in->offset = in->on_device ? hoop_staging_room(staging, in->bytes) : 0;
+        out->offset = out->on_device ? hoop_staging_room(staging, out->bytes) : 0;
+    }
+}
+
+static void buffers_describe(const struct hoop_device_call *call,
+                             const struct hoop_device_look *look, const void *in, void *out,
+                             struct device_buffer *ret_in, struct device_buffer *ret_out)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
+    *ret_in = (struct device_buffer){.at = (void *)(uintptr_t)in,
+                                     .bytes = hoop_device_buffers_bytes(call, row->in),
+                                     .on_device = look->in != NULL};
+    *ret_out = (struct device_buffer){.at = out,
+                                      .bytes = hoop_device_buffers_bytes(call, row->out),
+                                      .on_device = look->out != NULL};
+}
+
+size_t hoop_device_buffers_need(const struct hoop_device_call *call, const void *in,
+                                const void *out)
+{
+    const uint32_t collective = call->signature->collective;
+    struct hoop_staging sizes = {.bytes = 0};
+    if (collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV) {
+        for (const struct hoop_transfer *at = out; at != NULL; at = at->next) {
+            (void)(at->context != NULL && hoop_staging_room(&sizes, at->bytes));
+        }
+        return sizes.bytes;
+    }
+    struct device_buffer first, second;
+    buffers_describe(call, call->look, in, (void *)(uintptr_t)out, &first, &second);
+    buffers_place(&sizes, &first, &second);
+    return sizes.bytes;
+}
+
+/* As the call says, or as it is now. */
+static hoop_result_t devices_look(const struct hoop_device_call *call, const void *in,
+                                  const void *out, struct hoop_device_look *ret)
+{
+    *ret = *call->look;
+    return ret->known ? HOOP_OK : hoop_device_buffers_look(call, in, out, ret);
+}
+
+static void *buffer_place(const struct hoop_staging *staging, const struct device_buffer *buffer)
+{
+    return buffer->on_device ? staging->host + buffer->offset : buffer->at;
+}
+
+/* Its stream has come to it already when the bell rings; else it is to come to here. */
+static hoop_result_t devices_follow(struct hoop_staging *staging,
+                                    const struct hoop_device_call *call)
+{
+    if (call->bell != NULL) {
+        hoop_staging_await(staging, call->bell);
+        return HOOP_OK;
+    }
+    return hoop_staging_follow(staging, call->stream);
+}
+
 static hoop_result_t devices_open(struct hoop_staging *staging, hoop_cu_context_t context)
 {
     const hoop_result_t result = context != NULL ? HOOP_OK : hoop_cuda_context(&context);
     return result == HOOP_OK ? hoop_staging_open(staging, context) : result;
 }
 
-/* Bytes of this rank's side of a collective. */
-static size_t devices_bytes(const struct hoop_device_call *call, uint8_t extent)
-{
-    const struct hoop_signature *s = call->signature;
-    const bool root = s->root == (int32_t)call->me;
-    return hoop_extent_blocks(extent, call->n, root) * s->count *
-           hoop_datatype_bytes((hoop_datatype_t)s->type);
-}
-
 static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
                                            const struct hoop_device_call *call, const void **ret_in,
                                            void **ret_out)
 {
-    const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
-    hoop_cu_context_t context = NULL;
+    struct hoop_device_look look;
     struct device_buffer in, out;
-    hoop_result_t result = buffer_look(*ret_in, devices_bytes(call, row->in), &context, &in);
-    if (result == HOOP_OK) {
-        result = buffer_look(*ret_out, devices_bytes(call, row->out), &context, &out);
-    }
+    hoop_result_t result = devices_look(call, *ret_in, *ret_out, &look);
     if (result != HOOP_OK) {
         return result;
     }
+    buffers_describe(call, &look, *ret_in, *ret_out, &in, &out);
     if (!in.on_device && !out.on_device && call->stream == NULL) {
         return HOOP_OK;
     }
-    if (!buffers_nest(staging, &in, &out)) {
-        in.offset = in.on_device ? hoop_staging_room(staging, in.bytes) : 0;
-        out.offset = out.on_device ? hoop_staging_room(staging, out.bytes) : 0;
-    }
+    buffers_place(staging, &in, &out);
     if (in.on_device) {
         result = hoop_staging_add(staging, in.at, in.offset, in.bytes, false);
     }
@@ -85,10 +152,10 @@ static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
         result = hoop_staging_add(staging, out.at, out.offset, out.bytes, true);
     }
     if (result == HOOP_OK) {
-        result = devices_open(staging, context);
+        result = devices_open(staging, look.out != NULL ? look.out : look.in);
     }
     if (result == HOOP_OK) {
-        result = hoop_staging_follow(staging, call->stream);
+        result = devices_follow(staging, call);
     }
     if (result == HOOP_OK) {
         *ret_in = buffer_place(staging, &in);
@@ -103,22 +170,26 @@ static hoop_result_t devices_add_transfer(struct hoop_staging *staging,
                                           struct hoop_transfer *transfer,
                                           hoop_cu_context_t *context)
 {
-    struct device_buffer buffer;
-    const hoop_result_t result = buffer_look(transfer->data, transfer->bytes, context, &buffer);
-    transfer->staged = buffer.on_device;
-    if (!buffer.on_device) {
+    const hoop_result_t result = hoop_device_buffers_look_transfer(transfer);
+    transfer->staged = result == HOOP_OK && transfer->context != NULL;
+    if (!transfer->staged) {
         return result;
     }
-    transfer->moved = hoop_staging_room(staging, buffer.bytes);
-    return hoop_staging_add(staging, buffer.at, transfer->moved, buffer.bytes, !transfer->sending);
+    *context = transfer->context;
+    transfer->moved = hoop_staging_room(staging, transfer->bytes);
+    return hoop_staging_add(staging, transfer->data, transfer->moved, transfer->bytes,
+                            !transfer->sending);
 }
 
 static hoop_result_t devices_fetch_transfers(struct hoop_staging *staging,
-                                             struct hoop_transfer *first, hoop_stream_t stream)
+                                             struct hoop_transfer *first,
+                                             const struct hoop_device_call *call)
 {
+    const hoop_stream_t stream = call->stream;
+    const bool all_behind_it = stream != NULL || call->bell != NULL;
     hoop_cu_context_t context = NULL;
     hoop_result_t result = HOOP_OK;
-    bool any = stream != NULL;
+    bool any = all_behind_it;
     for (struct hoop_transfer *at = first; at != NULL && result == HOOP_OK; at = at->next) {
         result = devices_add_transfer(staging, at, &context);
         any |= at->staged || at->stream != NULL;
@@ -127,11 +198,11 @@ static hoop_result_t devices_fetch_transfers(struct hoop_staging *staging,
         return result;
     }
     result = devices_open(staging, context);
-    if (stream != NULL && result == HOOP_OK) {
-        result = hoop_staging_follow(staging, stream);
+    if (all_behind_it && result == HOOP_OK) {
+        result = devices_follow(staging, call);
     }
     for (struct hoop_transfer *at = first; at != NULL && result == HOOP_OK; at = at->next) {
-        if (at->stream != NULL || (at->staged && stream == NULL)) {
+        if (call->bell == NULL && (at->stream != NULL || (at->staged && !all_behind_it))) {
             result = hoop_staging_follow(staging, at->stream);
         }
         if (at->staged) {
@@ -150,11 +221,10 @@ hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
     const int before = hoop_cancel_off();
     hoop_staging_reset(staging);
     hoop_result_t result = collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV
-                               ? devices_fetch_transfers(staging, *out, call->stream)
+                               ? devices_fetch_transfers(staging, *out, call)
                                : devices_fetch_buffers(staging, call, in, out);
     if (result == HOOP_AGAIN) {
-        result = hoop_staging_copy(staging, false);
-        result = result == HOOP_OK ? HOOP_AGAIN : result;
+        hoop_staging_fetch(staging);
     }
     staging->delivers &= result == HOOP_AGAIN;
     hoop_cancel_restore(before);
@@ -166,30 +236,25 @@ hoop_result_t hoop_device_buffers_follow(struct hoop_staging *staging,
                                          const void *out)
 {
     const struct hoop_collective_row *row = &hoop_collectives[call->signature->collective];
-    const size_t in_bytes = devices_bytes(call, row->in), out_bytes = devices_bytes(call, row->out);
-    hoop_cu_context_t in_context = NULL, out_context = NULL;
-    hoop_result_t result = in_bytes > 0 ? hoop_cuda_find(in, &in_context) : HOOP_OK;
-    if (result == HOOP_OK && out_bytes > 0) {
-        result = hoop_cuda_find(out, &out_context);
-    }
+    const size_t in_bytes = hoop_device_buffers_bytes(call, row->in);
+    const size_t out_bytes = hoop_device_buffers_bytes(call, row->out);
+    struct hoop_device_look look;
+    hoop_result_t result = devices_look(call, in, out, &look);
     if (result != HOOP_OK || (in_bytes == 0 && out_bytes == 0) ||
-        (in_bytes > 0 && in_context == NULL) || (out_bytes > 0 && out_context == NULL) ||
-        (in_bytes > 0 && out_bytes > 0 && in_context != out_context)) {
+        (in_bytes > 0 && look.in == NULL) || (out_bytes > 0 && look.out == NULL) ||
+        (in_bytes > 0 && out_bytes > 0 && look.in != look.out)) {
         return result;
     }
     const int before = hoop_cancel_off();
     hoop_staging_reset(staging);
-    result = hoop_staging_open(staging, in_bytes > 0 ? in_context : out_context);
+    result = hoop_staging_open(staging, in_bytes > 0 ? look.in : look.out);
     const bool can = staging->device != 0 && (!row->folds || staging->kernels != NULL);
     if (result == HOOP_OK && !can) {
         hoop_cancel_restore(before);
         return HOOP_OK;
     }
     if (result == HOOP_OK) {
-        result = hoop_staging_follow(staging, call->stream);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_staging_mark(staging);
+        result = devices_follow(staging, call);
     }
     hoop_cancel_restore(before);
     return result == HOOP_OK ? HOOP_AGAIN : result;

@@ -40,25 +40,31 @@ struct hoop_staging_piece {
 
 hoop_result_t hoop_staging_enter(const struct hoop_staging *staging)
 {
-    return hoop_cuda_check("cuCtxPushCurrent", staging->context != NULL
-                                                   ? hoop_cuda.context_push(staging->context)
-                                                   : HOOP_CU_INVALID_CONTEXT);
+    return hoop_cuda_enter(staging->context);
 }
 
 void hoop_staging_leave(void)
 {
-    hoop_cu_context_t popped;
-    (void)hoop_cuda.context_pop(&popped);
+    hoop_cuda_leave();
+}
+
+static void staging_put_away(struct hoop_staging *staging)
+{
+    if (staging->host != NULL) {
+        staging->outgrown[staging->n_outgrown++] = staging->host;
+    }
+    staging->host = NULL;
+    staging->host_bytes = 0;
 }
 
 static void staging_free_host(struct hoop_staging *staging)
 {
-    if (staging->host != NULL) {
-        (void)hoop_cuda.host_unregister(staging->host);
-        (void)hoop_region_free(staging->host);
+    staging_put_away(staging);
+    while (staging->n_outgrown > 0) {
+        char *host = staging->outgrown[--staging->n_outgrown];
+        (void)hoop_cuda.host_unregister(host);
+        (void)hoop_region_free(host);
     }
-    staging->host = NULL;
-    staging->host_bytes = 0;
 }
 
 /* The last host function that came may be about to leave. */
@@ -81,13 +87,6 @@ static void staging_close(struct hoop_staging *staging)
 {
     staging_free_arrival(staging);
     staging_free_host(staging);
-    if (staging->ready != NULL) {
-        (void)hoop_cuda.event_destroy(staging->ready);
-    }
-    if (staging->work != NULL) {
-        (void)hoop_cuda.stream_destroy(staging->work);
-    }
-    staging->ready = NULL;
     staging->work = NULL;
 }
 
@@ -127,6 +126,8 @@ static void staging_free_stuck(void)
 
 static void staging_drop(struct hoop_staging *staging)
 {
+    staging->bell = NULL;
+    staging->fetches = false;
     if (staging->context == NULL) {
         return;
     }
@@ -145,12 +146,12 @@ static void staging_drop(struct hoop_staging *staging)
     staging->kernels = NULL;
     staging->device = 0;
     staging->work = NULL;
-    staging->ready = NULL;
     staging->arrival = NULL;
     staging->launched = 0;
     staging->state = HOOP_STAGING_IDLE;
     staging->host = NULL;
     staging->host_bytes = 0;
+    staging->n_outgrown = 0;
 }
 
 void hoop_staging_finish(struct hoop_staging *staging)
@@ -167,6 +168,8 @@ void hoop_staging_reset(struct hoop_staging *staging)
     staging->count = 0;
     staging->bytes = 0;
     staging->delivers = false;
+    staging->fetches = false;
+    staging->bell = NULL;
 }
 
 size_t hoop_staging_room(struct hoop_staging *staging, size_t bytes)
@@ -205,36 +208,31 @@ static hoop_result_t staging_open_streams(struct hoop_staging *staging)
         return hoop_error(hoop_from_errno(errno), "cannot duplicate a descriptor: %s",
                           hoop_errno_name(errno));
     }
-    hoop_result_t result = hoop_cuda_check(
-        "cuStreamCreate", hoop_cuda.stream_create(&staging->work, HOOP_CU_STREAM_NON_BLOCKING));
-    if (result == HOOP_OK) {
-        result = hoop_cuda_check(
-            "cuEventCreate", hoop_cuda.event_create(&staging->ready, HOOP_CU_EVENT_DISABLE_TIMING));
-    }
-    return result;
+    return hoop_work_stream(staging->context, &staging->work);
 }
 
 /* Nothing is copied from or to it now: the operation before is over. */
 static hoop_result_t staging_grow(struct hoop_staging *staging)
 {
+    const size_t least = 2 * staging->host_bytes;
+    const size_t bytes = staging->bytes > least ? staging->bytes : least;
     if (staging->bytes <= staging->host_bytes) {
         return HOOP_OK;
     }
     void *host = NULL;
-    staging_free_host(staging);
-    hoop_result_t result = hoop_region_alloc(staging->bytes, HOOP_MEM_HOST, &host);
+    hoop_result_t result = hoop_region_alloc(bytes, HOOP_MEM_HOST, &host);
     if (result != HOOP_OK) {
         return result;
     }
-    result = hoop_cuda_check(
-        "cuMemHostRegister",
-        hoop_cuda.host_register(host, staging->bytes, HOOP_CU_HOST_REGISTER_PORTABLE));
+    result = hoop_cuda_check("cuMemHostRegister",
+                             hoop_cuda.host_register(host, bytes, HOOP_CU_HOST_REGISTER_PORTABLE));
     if (result != HOOP_OK) {
         (void)hoop_region_free(host);
         return result;
     }
+    staging_put_away(staging);
     staging->host = host;
-    staging->host_bytes = staging->bytes;
+    staging->host_bytes = bytes;
     return HOOP_OK;
 }
 
@@ -271,32 +269,7 @@ hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t 
     return result;
 }
 
-hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream)
-{
-    hoop_result_t result = hoop_staging_enter(staging);
-    if (result != HOOP_OK) {
-        return result;
-    }
-    result = hoop_cuda_check("cuEventRecord on the stream of the call",
-                             hoop_cuda.event_record(staging->ready, stream));
-    if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuStreamWaitEvent",
-                                 hoop_cuda.stream_wait(staging->work, staging->ready, 0));
-    }
-    hoop_staging_leave();
-    return result;
-}
-
 /* ---- Work ---- */
-
-/* CUDA's thread: may not call CUDA. */
-static void staging_arrived(void *arg)
-{
-    struct hoop_staging_arrival *arrival = arg;
-    atomic_fetch_add_explicit(&arrival->came, 1, memory_order_release);
-    hoop_wake(arrival->wake_fd);
-    atomic_fetch_add_explicit(&arrival->left, 1, memory_order_release);
-}
 
 static hoop_result_t staging_launch(struct hoop_staging *staging, bool deliver)
 {
@@ -314,12 +287,21 @@ static hoop_result_t staging_launch(struct hoop_staging *staging, bool deliver)
     return result;
 }
 
+/* CUDA's thread: may not call CUDA. */
+static void staging_arrived(void *arg)
+{
+    struct hoop_staging_arrival *arrival = arg;
+    atomic_fetch_add_explicit(&arrival->came, 1, memory_order_release);
+    hoop_wake(arrival->wake_fd);
+    atomic_fetch_add_explicit(&arrival->left, 1, memory_order_release);
+}
+
 /* In the context. */
-static hoop_result_t staging_mark(struct hoop_staging *staging)
+static hoop_result_t staging_mark(struct hoop_staging *staging, hoop_stream_t stream,
+                                  const char *what)
 {
     const hoop_result_t result =
-        hoop_cuda_check("cuLaunchHostFunc",
-                        hoop_cuda.host_function(staging->work, staging_arrived, staging->arrival));
+        hoop_cuda_check(what, hoop_cuda.host_function(stream, staging_arrived, staging->arrival));
     if (result == HOOP_OK) {
         staging->launched++;
         staging->state = HOOP_STAGING_MARKED;
@@ -327,11 +309,33 @@ static hoop_result_t staging_mark(struct hoop_staging *staging)
     return result;
 }
 
+hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream)
+{
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result == HOOP_OK) {
+        result = staging_mark(staging, stream, "cuLaunchHostFunc on the stream of the call");
+        hoop_staging_leave();
+    }
+    return result;
+}
+
+void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *bell)
+{
+    staging->bell = bell;
+}
+
+void hoop_staging_fetch(struct hoop_staging *staging)
+{
+    for (size_t i = 0; i < staging->count; i++) {
+        staging->fetches |= !staging->pieces[i].deliver;
+    }
+}
+
 hoop_result_t hoop_staging_mark(struct hoop_staging *staging)
 {
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
-        result = staging_mark(staging);
+        result = staging_mark(staging, staging->work, "cuLaunchHostFunc");
         hoop_staging_leave();
     }
     return result;
@@ -343,7 +347,8 @@ hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver)
     if (result == HOOP_OK) {
         staging->state = HOOP_STAGING_LAUNCHED;
         result = staging_launch(staging, deliver);
-        result = result == HOOP_OK ? staging_mark(staging) : result;
+        result =
+            result == HOOP_OK ? staging_mark(staging, staging->work, "cuLaunchHostFunc") : result;
         hoop_staging_leave();
     }
     return result;
@@ -363,27 +368,48 @@ static hoop_result_t staging_query(const struct hoop_staging *staging)
     return result;
 }
 
-hoop_result_t hoop_staging_poll(struct hoop_staging *staging)
+/* The same, where the stream may well be empty: what is awaited is a host function, or a bell. */
+static hoop_result_t staging_query_awaiting(const struct hoop_staging *staging)
 {
-    const bool marked = staging->state == HOOP_STAGING_MARKED;
+    const hoop_result_t result = staging_query(staging);
+    return result == HOOP_OK ? HOOP_AGAIN : result;
+}
+
+/* All that was launched is over. */
+static hoop_result_t staging_poll(struct hoop_staging *staging)
+{
     const bool came =
         atomic_load_explicit(&staging->arrival->came, memory_order_acquire) == staging->launched;
-    if (staging->state == HOOP_STAGING_LAUNCHED || !came) {
-        const hoop_result_t result = staging_query(staging);
-        if (result == HOOP_AGAIN || (marked && result == HOOP_OK)) {
-            return HOOP_AGAIN; /* the mark is about to come */
-        }
-        if (result != HOOP_OK) {
-            return result;
-        }
+    hoop_result_t result = HOOP_OK;
+    if (staging->state == HOOP_STAGING_MARKED && !came) {
+        result = staging_query_awaiting(staging);
+    } else if (staging->state == HOOP_STAGING_LAUNCHED || !came) {
+        result = staging_query(staging);
     }
-    staging->state = HOOP_STAGING_IDLE;
-    return HOOP_OK;
+    staging->state = result == HOOP_OK ? HOOP_STAGING_IDLE : staging->state;
+    return result;
+}
+
+hoop_result_t hoop_staging_poll(struct hoop_staging *staging)
+{
+    if (staging->bell != NULL && !hoop_bell_has_rung(staging->bell)) {
+        return staging_query_awaiting(staging);
+    }
+    staging->bell = NULL;
+    hoop_result_t result = staging_poll(staging);
+    if (result == HOOP_OK && staging->fetches) {
+        staging->fetches = false;
+        result = hoop_staging_copy(staging, false);
+        result = result == HOOP_OK ? HOOP_AGAIN : result;
+    }
+    return result;
 }
 
 hoop_result_t hoop_staging_cancel(struct hoop_staging *staging, uint64_t timeout_ms)
 {
     const uint64_t start = hoop_now_ns();
+    staging->bell = NULL;
+    staging->fetches = false;
     hoop_result_t result =
         staging->state != HOOP_STAGING_IDLE ? hoop_staging_poll(staging) : HOOP_OK;
     while (result == HOOP_AGAIN &&

@@ -5,26 +5,30 @@
  * behind what is on the user's stream. Else it works on host memory, and what lies on a device is
  * brought there before and taken back afterwards:
  *
- *     user's stream   ... kernels ... | (ready)
+ *     user's stream   ... kernels ... | (mark, or bell)
  *     work                            '-> fetch: device to host |           | deliver: host to
  * device operation                                                 '-> runs ---'
  *
- * The work has a stream of its own, which waits for the user's, and a host function behind it (a
- * mark) wakes who waits. The host memory is a pinned region: peers map it, so that the operation on
- * it is the fastest there is.
+ * The work is done on hoop's own stream (order.h), when a host function on the user's (a mark) says
+ * that it has come to the call; and a mark behind the work wakes who waits. The host memory is a
+ * pinned region: peers map it, so that the operation on it is the fastest there is.
  *
  * One thread at a time, the one that drives the comm. Never waits, but for hoop_staging_cancel().
  */
 #ifndef HOOP_STAGING_H
 #define HOOP_STAGING_H
 
-#include "memory/cuda.h"
 #include "runtime/wait.h"
+#include "staging/order.h"
 
 struct hoop_kernels;
 struct hoop_staging_piece;
 
 /* Not IDLE: something may still be done, nothing can be freed. MARKED: a mark is behind it all. */
+/* Each is at least twice the one before. They stay until the end: CUDA waits for all streams before
+ * it lets go of memory, and one of them may be held until the operation is over. */
+#define HOOP_STAGING_OUTGROWN 48
+
 enum hoop_staging_state { HOOP_STAGING_IDLE, HOOP_STAGING_LAUNCHED, HOOP_STAGING_MARKED };
 
 struct hoop_staging {
@@ -32,16 +36,18 @@ struct hoop_staging {
     /* of the operation */
     struct hoop_staging_piece *pieces;
     size_t count, room;
-    size_t bytes; /* of host memory that its pieces need */
-    bool delivers;
+    size_t bytes;                 /* of host memory that its pieces need */
+    bool delivers, fetches;       /* copies are still to be launched */
+    const struct hoop_bell *bell; /* that is awaited; NULL: none */
     /* of the comm */
     char *host;
     size_t host_bytes;
+    char *outgrown[HOOP_STAGING_OUTGROWN]; /* host memory before */
+    uint32_t n_outgrown;
     hoop_cu_context_t context;          /* NULL: nothing below is there */
     uint64_t device;                    /* its name on this machine; 0: none */
     const struct hoop_kernels *kernels; /* NULL: there are none */
-    hoop_stream_t work;
-    hoop_cu_event_t ready;
+    hoop_stream_t work;                 /* hoop's own (order.h) */
     struct hoop_staging_arrival *arrival;
     uint32_t launched; /* host functions */
     enum hoop_staging_state state;
@@ -66,8 +72,13 @@ hoop_result_t hoop_staging_add(struct hoop_staging *staging, void *device, size_
 /* The host memory, for offsets; in the context of the buffers. Pinned, and kept for the next. */
 hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t context);
 
-/* Nothing is copied before what is on the user's stream by now. NULL: the legacy default one. */
+/* hoop_staging_poll() waits for what is on the user's stream by now. NULL: the legacy default one.
+ */
 hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream);
+/* The same for a bell that hangs there already. Borrowed until it has rung. */
+void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *bell);
+/* And launches the copies to the host then, before it says that all is done. */
+void hoop_staging_fetch(struct hoop_staging *staging);
 
 /* Launches the copies of one direction, and the mark behind them. */
 hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver);

@@ -92,6 +92,9 @@ static enum hoop_poll batch_poll_running(struct hoop_batch *batch, struct hoop_b
 {
     struct hoop_comm *comm = member->comm;
     enum hoop_poll polled = hoop_driver_poll(comm, look);
+    if (batch->unhurried && look && comm->operation.state == OP_FETCH) {
+        comm->deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
+    }
     const bool late = polled == HOOP_POLL_IDLE && look && hoop_now_ns() >= comm->deadline_ns;
     if (late) {
         polled = hoop_poll_out(hoop_driver_poll, comm); /* see hoop_wait() */

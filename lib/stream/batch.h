@@ -34,6 +34,7 @@ struct hoop_batch {
     uint32_t n_comms, left;   /* that are not over */
     hoop_result_t result;     /* first failure */
     struct hoop_failure *why; /* its sentence, if there was memory for it */
+    bool unhurried;           /* its streams of CUDA may take as long as they like */
 };
 
 /* work is borrowed until finish; comms is room for count of them. */

@@ -92,6 +92,9 @@ static void progress_next(struct hoop_queue *queue)
     struct hoop_item *item = hoop_queue_pop(queue);
     if (!hoop_queue_advance(queue)) {
         hoop_list_remove(&queue->active); /* and may be gone when the lock is */
+        if (queue->uid == 0) {
+            hoop_queue_destroy(queue);
+        }
     }
     pthread_mutex_unlock(&progress.lock);
     hoop_item_release(item);
@@ -189,6 +192,53 @@ void hoop_progress_notify(struct hoop_queue *queue)
         progress_call();
     } else if (atomic_load(&progress.sleeping) != 0) {
         hoop_wake(progress.sleeper.wake_fd);
+    }
+}
+
+/* Of all that have work: what has is on one of the two lists. */
+static struct hoop_queue *progress_find(const struct hoop_list_node *list, uint64_t comm_id)
+{
+    HOOP_LIST_FOR_EACH(at, list) {
+        struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
+        if (queue->uid == 0 && queue->comm_id == comm_id) {
+            return queue;
+        }
+    }
+    return NULL;
+}
+
+/* NULL: no memory. */
+static struct hoop_queue *progress_queue(uint64_t comm_id)
+{
+    struct hoop_queue *queue = progress_find(&progress.active, comm_id);
+    queue = queue != NULL ? queue : progress_find(&progress.arrivals, comm_id);
+    queue = queue != NULL ? queue : hoop_queue_create();
+    if (queue != NULL) {
+        queue->comm_id = comm_id;
+    }
+    return queue;
+}
+
+hoop_result_t hoop_progress_push(struct hoop_piece *piece)
+{
+    pthread_mutex_lock(&progress.lock);
+    struct hoop_queue *queue = progress_queue(piece->batch.comms[0].comm->id);
+    if (queue != NULL) {
+        hoop_batch_reserve(&piece->batch, hoop_progress_sleeper());
+        hoop_queue_push(queue, &piece->item);
+        hoop_progress_notify(queue);
+    }
+    pthread_mutex_unlock(&progress.lock);
+    return queue != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a queue");
+}
+
+void hoop_progress_drop(const struct hoop_comm *comm, hoop_result_t code)
+{
+    struct hoop_list_node *const lists[] = {&progress.active, &progress.arrivals};
+    for (size_t i = 0; i < 2; i++) {
+        HOOP_LIST_FOR_EACH(at, lists[i]) {
+            hoop_queue_drop(HOOP_CONTAINER_OF(at, struct hoop_queue, active), comm, code);
+        }
     }
 }
 

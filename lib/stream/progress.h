@@ -29,6 +29,13 @@ struct hoop_sleeper *hoop_progress_sleeper(void);
 /* What is pushed is of this comm: how to wait follows from its ranks and CPUs. */
 void hoop_progress_suit(const struct hoop_comm *comm);
 
+/* Queues a piece without a stream of the host, behind those that begin with the same comm. Its
+ * holders stay the caller's on failure: no memory. */
+hoop_result_t hoop_progress_push(struct hoop_piece *piece);
+
+/* With the lock: takes all work on comm that has not begun out of all queues (queue.h). */
+void hoop_progress_drop(const struct hoop_comm *comm, hoop_result_t code);
+
 /* With the lock: something was pushed. */
 void hoop_progress_notify(struct hoop_queue *queue);
 

@@ -50,6 +50,22 @@ void hoop_work_finish(const struct hoop_work *work, size_t count)
     }
 }
 
+hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count)
+{
+    struct hoop_failure failure;
+    for (size_t i = 0; i < count; i++) {
+        const hoop_result_t state = hoop_comm_state(work[i].comm, &failure);
+        if (state != HOOP_OK) {
+            return hoop_error(state, "the communicator has failed: %s", failure.text);
+        }
+        const hoop_result_t born = hoop_comm_check_born(work[i].comm);
+        if (born != HOOP_OK) {
+            return born;
+        }
+    }
+    return HOOP_OK;
+}
+
 struct hoop_piece *hoop_piece_create(const struct hoop_work *work, size_t count, uint32_t streams,
                                      bool kept)
 {
@@ -78,6 +94,7 @@ void hoop_piece_release(struct hoop_piece *piece)
     if (atomic_fetch_sub(&piece->holders, 1) == 1) {
         hoop_work_finish(piece->work, piece->batch.count);
         hoop_batch_finish(&piece->batch);
+        hoop_order_destroy(piece->order);
         free(piece);
     }
 }
@@ -178,6 +195,9 @@ struct hoop_item *hoop_queue_pop(struct hoop_queue *queue)
         item->target->pins--;
     } else {
         item->piece->over = true;
+        if (item->piece->order != NULL) {
+            hoop_hold_release(&item->piece->order->hold);
+        }
         queue_fail(queue, &item->piece->batch);
     }
     queue_complete(queue, item->tickets);

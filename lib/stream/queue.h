@@ -21,6 +21,7 @@
 #ifndef HOOP_QUEUE_H
 #define HOOP_QUEUE_H
 
+#include "staging/order.h"
 #include "stream/batch.h"
 #include "stream/tickets.h"
 
@@ -37,6 +38,8 @@ struct hoop_item {
 struct hoop_piece {
     struct hoop_item item;
     struct hoop_batch batch;
+    struct hoop_stream_order
+        *order;               /* its own: streams of CUDA that are held until it is over; or NULL */
     _Atomic uint32_t holders; /* items, and who waits for its result */
     uint32_t awaited;         /* streams that have not come to it */
     bool begun, over; /* written by the driver, under the lock; read by the driver, or under it */
@@ -44,7 +47,8 @@ struct hoop_piece {
 };
 
 struct hoop_queue {
-    uint64_t uid; /* handle.h gives it, once */
+    uint64_t uid;     /* handle.h gives it, once; 0: it has no handle, and ends when it is empty */
+    uint64_t comm_id; /* it has no handle: it is for pieces that begin with this comm */
     pthread_cond_t changed;
     /* under the lock */
     struct hoop_list_node items;
@@ -99,6 +103,9 @@ void hoop_item_release(struct hoop_item *item);
 
 /* Takes all work on comm out that has not begun: it has failed with code. */
 void hoop_queue_drop(struct hoop_queue *queue, const struct hoop_comm *comm, hoop_result_t code);
+
+/* HOOP_OK: all their comms take operations, as far as is known. No lock. */
+hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count);
 
 /* Frees what requests own: transfers. No lock. */
 void hoop_work_finish(const struct hoop_work *work, size_t count);

@@ -43,11 +43,12 @@ int fake_init(unsigned flags)
 
 int fake_error_name(int error, const char **ret)
 {
-    *ret = error == HOOP_CU_OUT_OF_MEMORY    ? "CUDA_ERROR_OUT_OF_MEMORY"
-           : error == FAKE_ILLEGAL_ADDRESS   ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-           : error == HOOP_CU_INVALID_HANDLE ? "CUDA_ERROR_INVALID_HANDLE"
-           : error == FAKE_OUT_OF_RESOURCES  ? "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
-                                             : "CUDA_ERROR_FAKE";
+    *ret = error == HOOP_CU_OUT_OF_MEMORY      ? "CUDA_ERROR_OUT_OF_MEMORY"
+           : error == FAKE_ILLEGAL_ADDRESS     ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+           : error == HOOP_CU_INVALID_HANDLE   ? "CUDA_ERROR_INVALID_HANDLE"
+           : error == FAKE_OUT_OF_RESOURCES    ? "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+           : error == HOOP_CU_CAPTURE_IMPLICIT ? "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+                                               : "CUDA_ERROR_FAKE";
     return HOOP_CU_SUCCESS;
 }
 

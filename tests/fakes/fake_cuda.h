@@ -3,12 +3,15 @@
  * whose memory the host can't touch at its addresses, streams with a thread each and random delays
  * in them; the kernels are those of lib/reduce, run by the CPU. It refuses what a real one may let
  * pass: copies and kernels that leave an allocation, host memory that is not pinned, memory that is
- * unmapped while a stream uses it. What is freed, and what is fresh, holds garbage. Processes share
- * the device's memory as CUDA lets them, by descriptors.
+ * unmapped while a stream uses it, host memory by an address that is not the device's. Its streams
+ * wait for the default one and it for them, as CUDA's blocking ones do. What is freed, and what is
+ * fresh, holds garbage. Processes share the device's memory as CUDA lets them, by descriptors.
  *
  *     FAKE_CUDA_DEVICE=x     its name: processes with another one have another device
  *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
  *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map
+ *     CUDA_DEVICE_MAX_CONNECTIONS=n   its streams share n queues: what is launched behind something
+ *                            that waits, in the same queue, waits, too
  *
  * These are what a test asks of it besides; from dlsym(), by their names.
  */
@@ -22,7 +25,9 @@ typedef ptrdiff_t fake_cuda_view_t(void);
 /* A kernel: after delay_us fills [at, at + bytes) of the device. */
 typedef void fake_cuda_fill_t(hoop_stream_t stream, void *at, int byte, size_t bytes,
                               unsigned delay_us);
-/* Whether the stream records a graph instead of running. */
+/* Whether the stream records a graph instead of running: nothing may be put on it, or on the
+ * default one, and no thread but those that say that they are relaxed may allocate or pin memory.
+ */
 typedef void fake_cuda_capture_t(hoop_stream_t stream, int on);
 /* From the n-th copy or launch on, counted from now, all fails as after a kernel's bad access; 0:
  * it works. */

@@ -10,10 +10,12 @@
 #define EXPORT __attribute__((visibility("default")))
 #define FAKE_ILLEGAL_ADDRESS 700
 #define FAKE_OUT_OF_RESOURCES 701
+#define FAKE_CAPTURE_UNSUPPORTED 900
 
 /* The driver's functions: their names are CUDA's, and declared here alone. */
 #define FAKE_DECLARE(field, symbol, arguments) EXPORT int fake_##field arguments __asm__(symbol);
 HOOP_CUDA_CALLS(FAKE_DECLARE)
+HOOP_CUDA_NEW_CALLS(FAKE_DECLARE)
 #undef FAKE_DECLARE
 
 struct fake_kernel;
@@ -21,7 +23,8 @@ struct fake_kernel;
 /* What waits on a stream. */
 struct fake_task {
     struct fake_task *next;
-    enum { FAKE_COPY, FAKE_FILL, FAKE_KERNEL, FAKE_HOST, FAKE_RECORD, FAKE_WAIT } kind;
+    enum { FAKE_COPY, FAKE_FILL, FAKE_KERNEL, FAKE_HOST, FAKE_RECORD, FAKE_WAIT, FAKE_VALUE } kind;
+    uint64_t order; /* of all that was ever pushed */
     unsigned char *to;
     const unsigned char *from;
     size_t bytes;
@@ -32,6 +35,7 @@ struct fake_task {
     struct fake_kernel *kernel; /* freed at its end */
     struct hoop_cu_event *event;
     uint64_t number;
+    const _Atomic uint32_t *word; /* VALUE: waits until it has reached `value` */
 };
 
 extern pthread_mutex_t fake_lock;
@@ -44,6 +48,12 @@ int fake_push(hoop_stream_t stream, const struct fake_task *what);
 
 /* Waits for all that is on any stream. */
 void fake_drain(void);
+
+/* Does a stream capture, so that the calling thread may not do what is unsafe then? */
+bool fake_is_unsafe(void);
+
+/* Where the host finds what a device has mapped of it; NULL: nothing is mapped there. */
+void *fake_host_of(hoop_cu_address_t at, size_t bytes);
 
 /* Does anything on a stream touch [at, at + bytes), as the device finds it? */
 bool fake_in_use(const unsigned char *at, size_t bytes);

@@ -19,7 +19,8 @@
 
 #define POOL_BYTES ((size_t)256 << 20)
 #define GRANULARITY ((size_t)64 << 10)
-#define MOST 4096 /* ranges of addresses, pinned ranges */
+#define HOST_SEEN ((uintptr_t)1 << 60) /* so far from its place a device sees the host's memory */
+#define MOST 4096                      /* ranges of addresses, pinned ranges */
 
 enum range_kind { PLAIN, RESERVED, MAPPED, ACCESSIBLE };
 
@@ -181,7 +182,8 @@ int fake_alloc(hoop_cu_address_t *ret, size_t bytes)
         return HOOP_CU_INVALID_CONTEXT;
     }
     pthread_mutex_lock(&fake_lock);
-    const int result = range_add(bytes, 256, PLAIN, ret);
+    const int result =
+        fake_is_unsafe() ? FAKE_CAPTURE_UNSUPPORTED : range_add(bytes, 256, PLAIN, ret);
     if (result == HOOP_CU_SUCCESS) {
         allocated += bytes;
         memset(seen(*ret), 0xcd, bytes);
@@ -220,14 +222,37 @@ int fake_set_bytes(hoop_cu_address_t ptr, unsigned char value, size_t bytes)
 
 int fake_host_register(void *ptr, size_t bytes, unsigned flags)
 {
-    (void)flags;
+    const bool mapped = (flags & HOOP_CU_HOST_REGISTER_MAPPED) != 0;
     pthread_mutex_lock(&fake_lock);
-    const bool room = n_pinned < MOST;
-    if (room) {
-        pinned[n_pinned++] = (struct range){(uintptr_t)ptr, bytes, PLAIN};
+    const int result = fake_is_unsafe()   ? FAKE_CAPTURE_UNSUPPORTED
+                       : n_pinned == MOST ? HOOP_CU_OUT_OF_MEMORY
+                                          : HOOP_CU_SUCCESS;
+    if (result == HOOP_CU_SUCCESS) {
+        pinned[n_pinned++] = (struct range){(uintptr_t)ptr, bytes, mapped ? MAPPED : PLAIN};
     }
     pthread_mutex_unlock(&fake_lock);
-    return room ? HOOP_CU_SUCCESS : HOOP_CU_OUT_OF_MEMORY;
+    return result;
+}
+
+/* As a device knows it: elsewhere. With the lock. */
+void *fake_host_of(hoop_cu_address_t at, size_t bytes)
+{
+    const uintptr_t host = at - HOST_SEEN;
+    for (size_t i = 0; i < n_pinned; i++) {
+        if (pinned[i].kind == MAPPED && range_holds(&pinned[i], host, bytes)) {
+            return (void *)host;
+        }
+    }
+    return NULL;
+}
+
+int fake_host_pointer(hoop_cu_address_t *ret, void *ptr, unsigned flags)
+{
+    pthread_mutex_lock(&fake_lock);
+    *ret = (uintptr_t)ptr + HOST_SEEN;
+    const bool mapped = flags == 0 && fake_host_of(*ret, 1) != NULL;
+    pthread_mutex_unlock(&fake_lock);
+    return mapped ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
 }
 
 int fake_host_unregister(void *ptr)

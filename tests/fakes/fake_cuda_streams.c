@@ -1,18 +1,23 @@
 /* The streams and events of the fake driver (see fake_cuda.h): a thread for each stream. */
 #include "fakes/fake_cuda_inside.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define STREAMS 64
+#define LEGACY_ID 1
 
 struct CUstream_st {
     pthread_t thread;
     struct fake_task *first, **last;
     const struct fake_task *running;
     bool ending, capturing;
-    uint64_t seed;
+    bool blocking; /* in order with the default one */
+    unsigned queue;
+    uint64_t seed, id;
 };
 
 struct hoop_cu_event {
@@ -24,7 +29,9 @@ struct hoop_cu_event {
 pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
 bool fake_broken;
 static struct CUstream_st *streams[STREAMS];
-static struct CUstream_st legacy;
+static struct CUstream_st legacy = {.id = LEGACY_ID};
+static uint64_t orders, ids = LEGACY_ID;
+static _Thread_local bool relaxed;
 
 /* ---- Tasks ---- */
 
@@ -51,9 +58,51 @@ static void task_run(struct fake_task *task)
     }
 }
 
-static bool task_may_begin(const struct fake_task *task)
+/* The oldest that is on the stream; UINT64_MAX: none. */
+static uint64_t stream_oldest(const struct CUstream_st *stream)
 {
-    return task->kind != FAKE_WAIT || task->event->complete >= task->number;
+    const struct fake_task *first = stream->running != NULL ? stream->running : stream->first;
+    return first != NULL ? first->order : UINT64_MAX;
+}
+
+/* The oldest that waits to begin, or is a host function: it keeps its queue from what is behind. */
+static uint64_t stream_obstacle(const struct CUstream_st *stream)
+{
+    const struct fake_task *running = stream->running;
+    return running != NULL && running->kind == FAKE_HOST ? running->order
+           : stream->first != NULL                       ? stream->first->order
+                                                         : UINT64_MAX;
+}
+
+static unsigned fake_queues(void)
+{
+    const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return queues != NULL ? (unsigned)atoi(queues) : 0;
+}
+
+/* Neither the default stream, which all blocking ones are in order with, nor the queue that both
+ * share keeps a task of `mine` back for one of `other`. */
+static bool task_passes(const struct fake_task *task, const struct CUstream_st *mine,
+                        const struct CUstream_st *other)
+{
+    const bool in_order =
+        (mine == &legacy && other->blocking) || (mine->blocking && other == &legacy);
+    return other == mine || ((!in_order || stream_oldest(other) > task->order) &&
+                             (fake_queues() == 0 || mine->queue != other->queue ||
+                              stream_obstacle(other) > task->order));
+}
+
+static bool task_may_begin(const struct fake_task *task, const struct CUstream_st *mine)
+{
+    bool may = task_passes(task, mine, &legacy);
+    for (size_t i = 0; i < STREAMS && may; i++) {
+        may = streams[i] == NULL || task_passes(task, mine, streams[i]);
+    }
+    if (task->kind == FAKE_VALUE) {
+        const uint32_t now = atomic_load_explicit(task->word, memory_order_acquire);
+        return may && (int32_t)(now - (uint32_t)task->number) >= 0;
+    }
+    return may && (task->kind != FAKE_WAIT || task->event->complete >= task->number);
 }
 
 static void event_free(struct hoop_cu_event *event)
@@ -78,6 +127,21 @@ static void task_end(struct fake_task *task)
     pthread_cond_broadcast(&fake_changed);
 }
 
+/* With the lock. Nobody tells when a word has changed. */
+static void stream_wait(const struct fake_task *first)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (first != NULL && first->kind == FAKE_VALUE) {
+        pthread_cond_timedwait(&fake_changed, &fake_lock, &until);
+    } else {
+        pthread_cond_wait(&fake_changed, &fake_lock);
+    }
+}
+
 static void *stream_main(void *arg)
 {
     struct CUstream_st *stream = arg;
@@ -87,14 +151,15 @@ static void *stream_main(void *arg)
         if (task == NULL && stream->ending) {
             break;
         }
-        if (task == NULL || (!fake_broken && !task_may_begin(task))) {
-            pthread_cond_wait(&fake_changed, &fake_lock);
+        if (task == NULL || (!fake_broken && !task_may_begin(task, stream))) {
+            stream_wait(task);
             continue;
         }
         stream->first = task->next;
         stream->last = stream->first == NULL ? &stream->first : stream->last;
         stream->running = task;
         const bool runs = !fake_broken;
+        pthread_cond_broadcast(&fake_changed); /* who is behind it in its queue */
         pthread_mutex_unlock(&fake_lock);
         if (runs) {
             task_run(task);
@@ -131,6 +196,21 @@ static struct CUstream_st *stream_find(hoop_stream_t handle)
     return NULL;
 }
 
+/* Does a stream record a graph that is in order with the default one? With the lock. */
+static bool fake_captures(void)
+{
+    bool captures = false;
+    for (size_t i = 0; i < STREAMS; i++) {
+        captures |= streams[i] != NULL && streams[i]->capturing;
+    }
+    return captures;
+}
+
+bool fake_is_unsafe(void)
+{
+    return fake_captures() && !relaxed;
+}
+
 /* A copy of *what at the end of the stream, with a delay of its own. With the lock. */
 int fake_push(hoop_stream_t handle, const struct fake_task *what)
 {
@@ -141,12 +221,16 @@ int fake_push(hoop_stream_t handle, const struct fake_task *what)
     if (fake_broken) {
         return FAKE_ILLEGAL_ADDRESS;
     }
+    if (stream->capturing || (stream == &legacy && fake_captures())) {
+        return stream == &legacy ? HOOP_CU_CAPTURE_IMPLICIT : FAKE_CAPTURE_UNSUPPORTED;
+    }
     struct fake_task *task = malloc(sizeof(*task));
     if (task == NULL) {
         return HOOP_CU_OUT_OF_MEMORY;
     }
     *task = *what;
     task->next = NULL;
+    task->order = ++orders;
     stream->seed = stream->seed * 6364136223846793005ull + 1442695040888963407ull;
     task->delay_us += (stream->seed >> 60) == 0 ? (unsigned)(stream->seed >> 40) % 500 : 0;
     if (task->event != NULL) {
@@ -207,10 +291,15 @@ bool fake_in_use(const unsigned char *at, size_t bytes)
 
 int fake_stream_create(hoop_stream_t *ret, unsigned flags)
 {
-    (void)flags;
     struct CUstream_st *stream = calloc(1, sizeof(*stream));
+    const unsigned queues = fake_queues();
     size_t i = 0;
     pthread_mutex_lock(&fake_lock);
+    if (stream != NULL) {
+        stream->blocking = (flags & HOOP_CU_STREAM_NON_BLOCKING) == 0;
+        stream->id = ++ids;
+        stream->queue = queues != 0 ? (unsigned)(ids - LEGACY_ID) % queues : 0;
+    }
     while (i < STREAMS && streams[i] != NULL) {
         i++;
     }
@@ -271,9 +360,40 @@ int fake_stream_capturing(hoop_stream_t handle, int *ret)
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
     *ret = stream != NULL && stream->capturing;
-    const int result = fake_broken      ? FAKE_ILLEGAL_ADDRESS
-                       : stream == NULL ? HOOP_CU_INVALID_HANDLE
-                                        : HOOP_CU_SUCCESS;
+    const int result = fake_broken                            ? FAKE_ILLEGAL_ADDRESS
+                       : stream == NULL                       ? HOOP_CU_INVALID_HANDLE
+                       : stream == &legacy && fake_captures() ? HOOP_CU_CAPTURE_IMPLICIT
+                                                              : HOOP_CU_SUCCESS;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
+int fake_capture_mode(int *mode)
+{
+    const bool before = relaxed;
+    relaxed = *mode == HOOP_CU_CAPTURE_RELAXED;
+    *mode = before ? HOOP_CU_CAPTURE_RELAXED : 0;
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_stream_id(hoop_stream_t handle, unsigned long long *ret)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct CUstream_st *stream = stream_find(handle);
+    *ret = stream != NULL ? stream->id : 0;
+    pthread_mutex_unlock(&fake_lock);
+    return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
+}
+
+int fake_stream_wait_value(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value,
+                           unsigned flags)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct fake_task task = {
+        .kind = FAKE_VALUE, .word = fake_host_of(at, sizeof(uint32_t)), .number = value};
+    const int result = task.word != NULL && flags == HOOP_CU_WAIT_VALUE_GEQ
+                           ? fake_push(stream, &task)
+                           : HOOP_CU_INVALID_VALUE;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }

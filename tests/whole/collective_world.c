@@ -318,6 +318,9 @@ static void run_grouped(struct world *world, const struct world_shape *shape)
     if (hoop_group_end() != HOOP_OK) {
         fail_msg("group: %s", hoop_get_last_error(NULL));
     }
+    for (int i = 0; device_view != 0 && i < 3; i++) {
+        assert_int_equal(hoop_cuda.stream_synchronize(device_streams[i]), 0);
+    }
 }
 
 static void run_threads(struct world *world, const struct world_shape *shape)

@@ -41,6 +41,7 @@ struct job {
 static fake_cuda_host_copies_t *host_copies;
 static fake_cuda_launches_t *launches;
 static fake_cuda_delay_t *delay;
+static fake_cuda_fill_t *fill;
 static ptrdiff_t view;
 
 static void rank_main(const struct family_self *self, const void *arg)
@@ -61,6 +62,7 @@ static void rank_main(const struct family_self *self, const void *arg)
     *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
     *(void **)&launches = dlsym(library, "fake_cuda_launches");
     *(void **)&delay = dlsym(library, "fake_cuda_delay");
+    *(void **)&fill = dlsym(library, "fake_cuda_fill");
     view = get_view();
     EXPECT(self, hoop_cuda_context(&context) == HOOP_OK);
     EXPECT(self, hoop_cuda.context_push(context) == 0);
@@ -89,6 +91,12 @@ static int32_t *seen(int32_t *device)
     return (int32_t *)((uintptr_t)device + (uintptr_t)view);
 }
 
+/* What was called is over. */
+static void settle(const struct family_self *self)
+{
+    EXPECT(self, hoop_cuda.stream_synchronize(NULL) == 0);
+}
+
 /* A sum, in place or not, from the off-th number on. */
 static void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out,
                 size_t off, size_t count)
@@ -99,6 +107,7 @@ static void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, i
     }
     EXPECT(self, hoop_all_reduce(in + off, out + off, count, HOOP_INT32, HOOP_SUM, comm, NULL) ==
                      HOOP_OK);
+    settle(self);
     size_t wrong = 0;
     for (size_t i = 0; i < count; i++) {
         wrong += seen_out[i] != (int32_t)i * self->n * (self->n + 1) / 2;
@@ -113,12 +122,14 @@ static void exchange(const struct family_self *self, hoop_comm_t comm, int32_t *
         seen(in)[i] = self->rank * 1000 + (int32_t)(i / each);
     }
     EXPECT(self, hoop_alltoall(in, out, each, HOOP_INT32, comm, NULL) == HOOP_OK);
+    settle(self);
     size_t wrong = 0;
     for (int r = 0; r < self->n; r++) {
         wrong += seen(out)[(size_t)r * each] != r * 1000 + self->rank;
     }
     EXPECT(self, wrong == 0);
     EXPECT(self, hoop_bcast(in, MOST, HOOP_INT32, self->n - 1, comm, NULL) == HOOP_OK);
+    settle(self);
     EXPECT(self, seen(in)[0] == (self->n - 1) * 1000);
 }
 
@@ -202,11 +213,53 @@ static void work_until_failure(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
     while (result == HOOP_OK) {
         result = hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL);
+        settle(self); /* also when it fails meanwhile */
     }
     rank_tell(self, result, 0);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
     EXPECT(self, hoop_mem_free(x) == HOOP_OK);
     rank_tell(self, HOOP_OK, 0);
+}
+
+/* The call is back at once, whatever another rank does: rank 1's input comes late, or never. */
+static int32_t *call_ahead(const struct family_self *self, hoop_comm_t comm, unsigned late_us)
+{
+    int32_t *x = make(self, MOST);
+    sum(self, comm, x, x, 0, MOST);
+    rank_tell(self, HOOP_OK, 0);
+    if (self->rank == 1) {
+        usleep(late_us);
+        fill(NULL, x, 1, MOST * sizeof(int32_t), late_us);
+    } else {
+        fill(NULL, x, 1, MOST * sizeof(int32_t), 0);
+    }
+    const uint64_t start = hoop_now_ns();
+    EXPECT(self, hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_now_ns() - start < 200 * HOOP_NS_PER_MS);
+    return x;
+}
+
+static void work_ahead(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    int32_t *x = call_ahead(self, comm, 300000);
+    settle(self);
+    EXPECT(self, ((unsigned char *)seen(x))[MOST - 1] == self->n);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK);
+    leave(self, comm);
+}
+
+static void wait_for_the_dead(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    hoop_result_t failed = HOOP_OK;
+    int32_t *x = call_ahead(self, comm, 1000000000);
+    settle(self); /* it goes on */
+    EXPECT(self, hoop_comm_get_async_error(comm, &failed) == HOOP_OK);
+    EXPECT(self, strstr(hoop_get_last_error(comm), "rank 1 ") != NULL);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK);
+    rank_tell(self, failed, 0);
 }
 
 /* What a peer says of memory is checked before it is believed. */
@@ -330,13 +383,40 @@ static void test_kill(void **state)
     end(&family);
 }
 
+static void test_ahead(void **state)
+{
+    (void)state;
+    struct family family;
+    start(&family, 3, work_ahead);
+    for (int i = 0; i < 2 * 3; i++) {
+        assert_int_equal(hear(&family, i % 3).result, HOOP_OK);
+    }
+    end(&family);
+}
+
+/* A rank dies that others' streams wait for. */
+static void test_kill_awaited(void **state)
+{
+    (void)state;
+    struct family family;
+    start(&family, 3, wait_for_the_dead);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(hear(&family, r).result, HOOP_OK);
+    }
+    usleep(100000);
+    family_kill(&family, 1);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(hear(&family, r).result, HOOP_REMOTE_ERROR);
+    }
+    end(&family);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there),
-        cmocka_unit_test(test_by_host),
-        cmocka_unit_test(test_import),
-        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_there),  cmocka_unit_test(test_by_host),
+        cmocka_unit_test(test_import), cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_ahead),  cmocka_unit_test(test_kill_awaited),
     };
     return cmocka_run_group_tests_name("device processes", tests, NULL, NULL);
 }

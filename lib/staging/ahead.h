@@ -1,0 +1,33 @@
+/*
+ * Which calls may return before their stream has come to them (order.h). That takes, once, an
+ * operation that was waited for: it makes what CUDA may wait for all streams to make, which must
+ * not be when one of them is held, as the staging's stream and its memory. And it takes a look at
+ * the stream of the call: hoop's own must get past a hold in it. Streams share a device's queues
+ * where there are more of them than queues (CUDA_DEVICE_MAX_CONNECTIONS), and one that is held then
+ * keeps back all that was launched behind it, on whatever stream.
+ *
+ * So what a hold waits for is always on its way: it was launched before, or is hoop's and has been
+ * seen to get past, or another process's, or the host's.
+ */
+#ifndef HOOP_AHEAD_H
+#define HOOP_AHEAD_H
+
+#include "staging/staging.h"
+
+/* What all threads know of a comm's staging; written by who has the turn. */
+struct hoop_ahead {
+    _Atomic(hoop_cu_context_t) context; /* of its stream; NULL: there is none yet */
+    _Atomic size_t host_bytes;          /* of staging memory */
+    _Atomic size_t device_bytes;        /* so many and more ran on the device; 0: none */
+};
+
+/* With the turn, nothing is launched: remembers how an operation of so many bytes ended, and looks
+ * at the stream if it is new. Waits, for some milliseconds at most where it is held by nobody. */
+void hoop_ahead_learn(struct hoop_ahead *ahead, struct hoop_staging *staging, hoop_stream_t stream,
+                      size_t bytes, bool on_device);
+
+/* Any thread: may a call on this stream, of so many bytes, return at once? */
+bool hoop_ahead_may(const struct hoop_ahead *ahead, hoop_cu_context_t context, hoop_stream_t stream,
+                    size_t bytes);
+
+#endif

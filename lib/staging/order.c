@@ -1,0 +1,289 @@
+/* Order with the streams of CUDA (see order.h). */
+#include "staging/order.h"
+
+#include "base/sizes.h"
+#include "runtime/wait.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define ORDER_WORDS ((uint32_t)(HOOP_PAGE_BYTES / sizeof(uint32_t)))
+
+/* Hoop's stream in a context. */
+struct work {
+    struct work *next;
+    hoop_cu_context_t context;
+    hoop_stream_t stream;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    /* under the lock */
+    struct work *works;
+    struct hoop_bell *bells;
+    uint32_t free[ORDER_WORDS], n_free;
+    /* written once, before any hold is given out */
+    _Atomic uint32_t *words; /* shared, so that a fork does not part them from the device */
+    hoop_cu_address_t seen;  /* where devices find them */
+} order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- Hoop's own streams --------------------------------------------------------------------- */
+
+/* With the lock; *ret NULL: there is none yet. */
+static void work_find(hoop_cu_context_t context, hoop_stream_t *ret)
+{
+    const struct work *at = order.works;
+    while (at != NULL && at->context != context) {
+        at = at->next;
+    }
+    *ret = at != NULL ? at->stream : NULL;
+}
+
+/* With the lock. */
+static hoop_result_t work_make(hoop_cu_context_t context, hoop_stream_t *ret)
+{
+    struct work *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a stream");
+    }
+    const hoop_result_t result = hoop_cuda_check(
+        "cuStreamCreate", hoop_cuda.stream_create(&made->stream, HOOP_CU_STREAM_NON_BLOCKING));
+    if (result != HOOP_OK) {
+        free(made);
+        return result;
+    }
+    made->context = context;
+    made->next = order.works;
+    order.works = made;
+    *ret = made->stream;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_work_stream(hoop_cu_context_t context, hoop_stream_t *ret)
+{
+    pthread_mutex_lock(&order.lock);
+    work_find(context, ret);
+    const hoop_result_t result = *ret != NULL ? HOOP_OK : work_make(context, ret);
+    pthread_mutex_unlock(&order.lock);
+    return result;
+}
+
+/* ---- Bells ---------------------------------------------------------------------------------- */
+
+/* All that there are, so that one whose stream never comes, because its device failed, is not
+ * lost. */
+struct hoop_bell {
+    struct hoop_bell *next, **before;
+    _Atomic uint32_t rung, holders; /* streams that came; that may come, and who listens */
+    uint32_t hung;                  /* streams */
+    int wake_fd;
+};
+
+bool hoop_bell_has_rung(const struct hoop_bell *bell)
+{
+    return atomic_load_explicit(&bell->rung, memory_order_acquire) == bell->hung;
+}
+
+static struct hoop_bell *bell_create(uint32_t hung, int wake_fd)
+{
+    struct hoop_bell *bell = calloc(1, sizeof(*bell));
+    if (bell == NULL) {
+        return NULL;
+    }
+    bell->hung = hung;
+    bell->wake_fd = wake_fd;
+    atomic_init(&bell->holders, 1);
+    pthread_mutex_lock(&order.lock);
+    bell->next = order.bells;
+    bell->before = &order.bells;
+    if (bell->next != NULL) {
+        bell->next->before = &bell->next;
+    }
+    order.bells = bell;
+    pthread_mutex_unlock(&order.lock);
+    return bell;
+}
+
+static void bell_release(struct hoop_bell *bell)
+{
+    if (bell == NULL || atomic_fetch_sub(&bell->holders, 1) != 1) {
+        return;
+    }
+    pthread_mutex_lock(&order.lock);
+    *bell->before = bell->next;
+    if (bell->next != NULL) {
+        bell->next->before = bell->before;
+    }
+    pthread_mutex_unlock(&order.lock);
+    free(bell);
+}
+
+/* CUDA's thread: may not call CUDA. */
+static void bell_ring(void *arg)
+{
+    struct hoop_bell *bell = arg;
+    const int wake_fd = bell->wake_fd;
+    atomic_fetch_add_explicit(&bell->rung, 1, memory_order_release);
+    hoop_wake(wake_fd);
+    bell_release(bell);
+}
+
+static hoop_result_t bell_hang(struct hoop_bell *bell, const struct hoop_order_part *part)
+{
+    hoop_result_t result = hoop_cuda_enter(part->context);
+    if (result == HOOP_OK) {
+        atomic_fetch_add(&bell->holders, 1);
+        result = hoop_cuda_check("cuLaunchHostFunc on the stream of the call",
+                                 hoop_cuda.host_function(part->stream, bell_ring, bell));
+        hoop_cuda_leave();
+        if (result != HOOP_OK) {
+            bell_release(bell);
+        }
+    }
+    return result;
+}
+
+/* ---- Holds ---------------------------------------------------------------------------------- */
+
+bool hoop_hold_is_possible(void)
+{
+    return hoop_cuda.stream_wait_value != NULL && hoop_cuda.stream_id != NULL;
+}
+
+/* With the lock, in a context. The page stays. */
+static hoop_result_t words_make(void)
+{
+    void *page =
+        mmap(NULL, HOOP_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return hoop_error(hoop_from_errno(errno), "no page for words: %s", hoop_errno_name(errno));
+    }
+    hoop_result_t result = hoop_cuda_check(
+        "cuMemHostRegister",
+        hoop_cuda.host_register(page, HOOP_PAGE_BYTES,
+                                HOOP_CU_HOST_REGISTER_PORTABLE | HOOP_CU_HOST_REGISTER_MAPPED));
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuMemHostGetDevicePointer",
+                                 hoop_cuda.host_pointer(&order.seen, page, 0));
+        if (result != HOOP_OK) {
+            (void)hoop_cuda.host_unregister(page);
+        }
+    }
+    if (result != HOOP_OK) {
+        (void)munmap(page, HOOP_PAGE_BYTES);
+        return result;
+    }
+    order.words = page;
+    for (order.n_free = 0; order.n_free < ORDER_WORDS; order.n_free++) {
+        order.free[order.n_free] = order.n_free;
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret)
+{
+    hoop_result_t result = HOOP_OK;
+    pthread_mutex_lock(&order.lock);
+    if (order.words == NULL) {
+        result = hoop_cuda_enter(context);
+        if (result == HOOP_OK) {
+            result = words_make();
+            hoop_cuda_leave();
+        }
+    }
+    if (result == HOOP_OK && order.n_free == 0) {
+        result = hoop_error(HOOP_OUT_OF_MEMORY, "%u calls hold streams, the most at a time",
+                            ORDER_WORDS);
+    }
+    if (result == HOOP_OK) {
+        const uint32_t word = order.free[--order.n_free];
+        const uint32_t now = atomic_load_explicit(&order.words[word], memory_order_relaxed);
+        /* 0 says that there is none; the comparison wraps. */
+        *ret = (struct hoop_hold){word, now + 1 != 0 ? now + 1 : 1};
+    }
+    pthread_mutex_unlock(&order.lock);
+    return result;
+}
+
+hoop_result_t hoop_hold_put(const struct hoop_hold *hold, hoop_cu_context_t context,
+                            hoop_stream_t stream)
+{
+    hoop_result_t result = hoop_cuda_enter(context);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check(
+            "cuStreamWaitValue32 on the stream of the call",
+            hoop_cuda.stream_wait_value(stream, order.seen + hold->word * sizeof(uint32_t),
+                                        hold->value, HOOP_CU_WAIT_VALUE_GEQ));
+        hoop_cuda_leave();
+    }
+    return result;
+}
+
+void hoop_hold_release(struct hoop_hold *hold)
+{
+    if (hold->value == 0) {
+        return;
+    }
+    atomic_store_explicit(&order.words[hold->word], hold->value, memory_order_release);
+    pthread_mutex_lock(&order.lock);
+    order.free[order.n_free++] = hold->word;
+    pthread_mutex_unlock(&order.lock);
+    hold->value = 0;
+}
+
+/* ---- Both, on several streams --------------------------------------------------------------- */
+
+struct hoop_stream_order *hoop_order_create(size_t most)
+{
+    struct hoop_stream_order *made = malloc(sizeof(*made) + most * sizeof(made->parts[0]));
+    if (made != NULL) {
+        made->bell = NULL;
+        made->hold = (struct hoop_hold){0};
+        made->count = 0;
+    }
+    return made;
+}
+
+void hoop_order_destroy(struct hoop_stream_order *of)
+{
+    if (of != NULL) {
+        hoop_hold_release(&of->hold);
+        bell_release(of->bell);
+        free(of);
+    }
+}
+
+void hoop_order_add(struct hoop_stream_order *of, hoop_cu_context_t context, hoop_stream_t stream)
+{
+    size_t i = 0;
+    while (i < of->count && (of->parts[i].context != context || of->parts[i].stream != stream)) {
+        i++;
+    }
+    if (i == of->count) {
+        of->parts[of->count++] = (struct hoop_order_part){context, stream};
+    }
+}
+
+hoop_result_t hoop_order_begin(struct hoop_stream_order *of, int wake_fd)
+{
+    hoop_result_t result = hoop_hold_take(of->parts[0].context, &of->hold);
+    of->bell = result == HOOP_OK ? bell_create((uint32_t)of->count, wake_fd) : NULL;
+    if (result == HOOP_OK && of->bell == NULL) {
+        result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+    }
+    for (size_t i = 0; i < of->count && result == HOOP_OK; i++) {
+        result = bell_hang(of->bell, &of->parts[i]);
+    }
+    return result;
+}
+
+hoop_result_t hoop_order_hold(const struct hoop_stream_order *of, const struct hoop_hold *hold)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < of->count && result == HOOP_OK; i++) {
+        result = hoop_hold_put(hold, of->parts[i].context, of->parts[i].stream);
+    }
+    return result;
+}

@@ -1,0 +1,75 @@
+/*
+ * Order with the streams of CUDA, without waiting for them: a bell that rings when they have come
+ * to a call, and a hold, at which they wait until hoop lets them go on.
+ *
+ *     user's stream   ... kernels ... | bell | hold ............ | kernels ...
+ *     hoop's stream                      '-> copies, folds --> release
+ *
+ * Hoop has one stream of its own in each context, for all comms. Nothing on it ever waits: what is
+ * launched there can run, because the bells have rung. So it needs to get past the holds, and
+ * nothing of hoop's has to get past it (ahead.h).
+ *
+ * A hold is a word of host memory, which the stream compares, and the value that it must reach.
+ * Words only grow and are used again, whether a stream has come to its hold yet or not: one that
+ * comes late goes on at once.
+ *
+ * Any thread. Nothing here waits, or makes CUDA wait, but for the first hold of the process and the
+ * first stream of a context.
+ */
+#ifndef HOOP_ORDER_H
+#define HOOP_ORDER_H
+
+#include "memory/cuda.h"
+
+/* Hoop's own stream in a context, which is current. It stays. */
+hoop_result_t hoop_work_stream(hoop_cu_context_t context, hoop_stream_t *ret);
+
+/* Rings when all streams that it was hung on have come to it. CUDA's thread has a part in it. */
+struct hoop_bell;
+bool hoop_bell_has_rung(const struct hoop_bell *bell);
+
+struct hoop_hold {
+    uint32_t word, value; /* value 0: there is none */
+};
+
+/* Has the driver what holds are made of? It is loaded. */
+bool hoop_hold_is_possible(void);
+
+/* A hold, for any number of streams; context: any. */
+hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret);
+
+/* From here on the stream waits for the release, which may have been already. */
+hoop_result_t hoop_hold_put(const struct hoop_hold *hold, hoop_cu_context_t context,
+                            hoop_stream_t stream);
+
+/* Lets the streams go on, once; what was done before is seen by what comes on them. */
+void hoop_hold_release(struct hoop_hold *hold);
+
+/* What a piece of work puts on streams. */
+struct hoop_stream_order {
+    struct hoop_bell *bell;
+    struct hoop_hold hold;
+    size_t count;
+    struct hoop_order_part {
+        hoop_cu_context_t context;
+        hoop_stream_t stream;
+    } parts[];
+};
+
+/* Room for `most` parts; NULL: no memory. */
+struct hoop_stream_order *hoop_order_create(size_t most);
+/* Releases it, if that was not done. Takes NULL. */
+void hoop_order_destroy(struct hoop_stream_order *order);
+
+/* Adds a stream that is not there yet. */
+void hoop_order_add(struct hoop_stream_order *order, hoop_cu_context_t context,
+                    hoop_stream_t stream);
+
+/* Takes a hold, and hangs the bell, which wakes wake_fd, on all the streams. */
+hoop_result_t hoop_order_begin(struct hoop_stream_order *order, int wake_fd);
+
+/* Holds all the streams; hold: a copy of its own, which may be released meanwhile. On failure some
+ * are held, until the release. */
+hoop_result_t hoop_order_hold(const struct hoop_stream_order *order, const struct hoop_hold *hold);
+
+#endif

@@ -1,0 +1,54 @@
+/* Ranks that are threads of this process, with buffers and a stream each on a device, over the fake
+ * driver that HOOP_CUDA names. */
+#ifndef HOOP_TESTS_DEVICE_WORLD_H
+#define HOOP_TESTS_DEVICE_WORLD_H
+
+#include "fakes/fake_cuda.h"
+#include "hoop.h"
+
+#include <stddef.h>
+
+#define RANKS 3
+#define BYTES ((size_t)40000)
+
+extern fake_cuda_fill_t *fill;
+extern fake_cuda_capture_t *capture;
+extern fake_cuda_break_t *break_device;
+extern fake_cuda_use_t *use;
+extern fake_cuda_delay_t *delay;
+extern fake_cuda_forget_t *forget;
+extern fake_cuda_refuse_t *refuse;
+extern fake_cuda_launches_t *launches;
+extern fake_cuda_host_copies_t *host_copies;
+extern ptrdiff_t view; /* from a device address to where the test finds it */
+
+struct rank {
+    hoop_comm_t comm;
+    hoop_stream_t stream;
+    unsigned char *in, *out; /* device addresses */
+    hoop_result_t result;
+    char why[512];
+};
+
+extern struct rank ranks[RANKS];
+
+/* Of a group of tests. */
+int setup(void **state);
+
+/* Comms, streams and buffers; the calling thread has the device's context, as after any CUDA call.
+ * algo slab: through host memory. */
+void make_by(const char *algo);
+void make(void); /* direct */
+void end_comms(void);
+void end(void);
+
+hoop_result_t sum(struct rank *rank);
+void sum_in_threads(void);
+/* By one thread, which moves them all. */
+void sum_in_group(void);
+/* Until all that is on the ranks' streams is over. */
+void settle(void);
+
+void assert_all(const unsigned char *device, int value);
+
+#endif
