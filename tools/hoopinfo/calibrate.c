@@ -63,8 +63,9 @@ static struct fit job_measure(int ranks, int cpus)
                 ranks, code, code == 124 ? ", too late: is the machine busy?" : "");
     } else if (!fit_solve(ns, ranks, cpus > 0, &fit)) {
         fprintf(stderr,
-                "hoopinfo: %d ranks: a barrier of %.0f us, %.0f ns a KiB: is the machine busy?\n",
-                ranks, fit.barrier * 1e-3, fit.folded);
+                "hoopinfo: %d ranks: %.0f us to see all, %.0f us for a barrier, %.0f and %.0f ns a "
+                "KiB: is the machine busy?\n",
+                ranks, fit.sync * 1e-3, fit.barrier * 1e-3, fit.moved, fit.folded);
         fit.ranks = 0;
     }
     free(text);
