@@ -48,14 +48,14 @@ static void join_on_beat(void *arg)
     }
 }
 
-static void join_on_gone(void *arg, uint32_t rank)
+static void join_on_gone(void *arg, uint32_t rank, uint32_t how)
 {
     struct hoop_comm *comm = arg;
     pthread_mutex_lock(&comm->birth_lock);
     comm->early->heard[rank] |= HOOP_EARLY_GONE;
     pthread_mutex_unlock(&comm->birth_lock);
     if (hoop_comm_is_ready(comm)) {
-        hoop_board_leave(&comm->board, rank);
+        hoop_board_leave(&comm->board, rank, how);
     }
 }
 
@@ -160,7 +160,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .fetched = join_on_fetched,
         .beat = join_on_beat,
         .pulse = join_pulse,
-        .left = hoop_comm_left,
+        .left = hoop_comm_how_left,
         .gone = join_on_gone,
         .failed = join_on_failed,
         .stream = join_on_stream,
@@ -329,7 +329,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
                               memory_order_relaxed);
     for (uint32_t rank = 0; rank < comm->n; rank++) {
         if ((comm->early->heard[rank] & HOOP_EARLY_GONE) != 0) {
-            hoop_board_leave(&comm->board, rank);
+            hoop_board_leave(&comm->board, rank, HOOP_LEFT);
         }
     }
     const struct hoop_failure early = join_early_failure(comm);

@@ -10,10 +10,10 @@
 
 struct hoop_shrink {
     bool abort, pinned, through;
-    bool accused;             /* the others have named me for what ended the parent */
-    bool again;               /* `out` is what was agreed on before, and `why` it came to nothing */
     struct hoop_rank_set out; /* ranks of the parent */
-    struct hoop_failure why;
+    uint32_t number;          /* what was agreed on last; 0: nothing yet */
+    uint32_t again;           /* how often the same was agreed on in a row, after the first time */
+    struct hoop_failure why;  /* the last join came to nothing */
     uint64_t deadline_ns;
     struct hoop_job job;
     struct hoop_survivors *survivors;
@@ -97,7 +97,6 @@ static hoop_result_t shrink_take_parent(struct hoop_birth *birth)
                           "the communicator was aborted by this rank: nothing can be made of it");
     }
     const hoop_result_t state = hoop_comm_state(parent, &failure);
-    shrink->accused = state == HOOP_REMOTE_ERROR && failure.rank == (int32_t)parent->rank;
     return state == HOOP_OK || shrink->abort
                ? HOOP_OK
                : hoop_error(state,
@@ -118,7 +117,7 @@ hoop_result_t hoop_shrink_ask(struct hoop_birth *birth)
     }
     hoop_job_init(&shrink->job);
     result = hoop_survivors_create(birth->parent->member, &shrink->out, !shrink->abort,
-                                   shrink->accused, hoop_left_ms(shrink->deadline_ns) + 1,
+                                   shrink->number, hoop_left_ms(shrink->deadline_ns) + 1,
                                    &shrink->job, &shrink->survivors);
     if (result != HOOP_OK) {
         hoop_job_finish(&shrink->job);
@@ -168,10 +167,14 @@ hoop_result_t hoop_shrink_hear(struct hoop_birth *birth)
         return result;
     }
     const struct hoop_survival *left = hoop_survivors_decision(shrink->survivors);
-    if (shrink->again && memcmp(&left->out, &shrink->out, sizeof(left->out)) == 0) {
+    const bool same =
+        shrink->number != 0 && memcmp(&left->out, &shrink->out, sizeof(left->out)) == 0;
+    shrink->again = same ? shrink->again + 1 : 0;
+    if (shrink->again == HOOP_SHRINK_SAME) {
         return hoop_error(shrink->why.code, "%s", shrink->why.text);
     }
     shrink->out = left->out;
+    shrink->number = left->number;
     options.n = left->n;
     options.rank = left->rank;
     options.rendezvous = left->rendezvous;
@@ -199,6 +202,7 @@ hoop_result_t hoop_shrink_join(struct hoop_birth *birth)
         (void)hoop_failure_take(&shrink->why, result, -1);
     }
     shrink->through = shrink->why.code == HOOP_OK;
+    birth->parent->successor = shrink->through && shrink->abort ? shrink->number : 0;
     shrink_end_round(shrink, shrink->through);
     if (shrink->through) {
         return HOOP_OK;
@@ -206,6 +210,5 @@ hoop_result_t hoop_shrink_join(struct hoop_birth *birth)
     if (!shrink->abort || !hoop_comm_unbegin(birth->comm)) {
         return hoop_error(shrink->why.code, "%s", shrink->why.text);
     }
-    shrink->again = true;
     return HOOP_OK;
 }

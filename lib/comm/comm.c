@@ -122,12 +122,23 @@ hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret)
     return state;
 }
 
-bool hoop_comm_left(void *arg, uint32_t rank)
+uint32_t hoop_comm_how_left(void *arg, uint32_t rank)
 {
     struct hoop_comm *comm = arg;
-    return hoop_comm_is_ready(comm) &&
-           atomic_load_explicit(&hoop_board_rank(&comm->board, rank)->left, memory_order_acquire) !=
-               0;
+    return hoop_comm_is_ready(comm)
+               ? atomic_load_explicit(&hoop_board_rank(&comm->board, rank)->left,
+                                      memory_order_acquire)
+               : 0;
+}
+
+bool hoop_comm_left(void *arg, uint32_t rank)
+{
+    return hoop_comm_how_left(arg, rank) != 0;
+}
+
+static void comm_leave(const struct hoop_comm *comm)
+{
+    hoop_board_leave(&comm->board, comm->rank, comm->successor != 0 ? comm->successor : HOOP_LEFT);
 }
 
 /* ---- The handle ------------------------------------------------------------------------------ */
@@ -262,7 +273,7 @@ hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm)
         result = hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized before");
     } else {
         atomic_fetch_or(&comm->closed, HOOP_COMM_FINALIZED);
-        hoop_board_leave(&comm->board, comm->rank);
+        comm_leave(comm);
     }
     hoop_turn_leave(&comm->turn);
     return result;
@@ -290,7 +301,7 @@ static void comm_give_back(struct hoop_comm *comm)
     const bool failed = hoop_comm_is_ready(comm) && hoop_comm_state(comm, NULL) != HOOP_OK;
     comm_make_tombstone(comm);
     if (hoop_comm_is_ready(comm)) {
-        hoop_board_leave(&comm->board, comm->rank);
+        comm_leave(comm);
     }
     hoop_links_finish(&comm->links, failed);
     hoop_member_destroy(comm->member);

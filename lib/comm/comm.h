@@ -86,6 +86,7 @@ struct hoop_comm {
     struct hoop_agreement agreed;
     struct hoop_sleeper sleeper;
     uint32_t splits;              /* made of it */
+    uint32_t successor;           /* what it was shrunk to (struct hoop_survival); 0: it was not */
     _Atomic uint32_t invitations; /* to grow: made by this rank */
     /* birth */
     struct hoop_member *member; /* written under look_lock */
@@ -174,5 +175,7 @@ hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_reque
 
 /* Has rank said goodbye? arg is the comm. Driver, or service thread. */
 bool hoop_comm_left(void *arg, uint32_t rank);
+/* The same, and how: see hoop_member_events. */
+uint32_t hoop_comm_how_left(void *arg, uint32_t rank);
 
 #endif

@@ -165,7 +165,10 @@ static const char *frame_check_dead(const union hoop_frame *frame)
 
 static const char *frame_check_left(const union hoop_frame *frame)
 {
-    return frame->left.rank < HOOP_MAX_RANKS && frame->left.reserved == 0 ? NULL : "rank";
+    const bool said = frame->header.type == HOOP_FRAME_LEFT;
+    return frame->left.rank >= HOOP_MAX_RANKS ? "rank"
+           : said != (frame->left.how != 0)   ? "how"
+                                              : NULL;
 }
 
 static const char *frame_check_beat(const union hoop_frame *frame)

@@ -199,7 +199,7 @@ struct hoop_frame_dead {
 struct hoop_frame_left {
     struct hoop_frame_header header;
     uint32_t rank; /* where struct hoop_frame_dead has it */
-    uint32_t reserved;
+    uint32_t how;  /* LEFT: 1, for good; else the number of the comm in which it goes on */
 };
 
 struct hoop_frame_beat { /* a sign of life */

@@ -159,9 +159,9 @@ hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_fail
     return HOOP_REMOTE_ERROR;
 }
 
-void hoop_board_leave(const struct hoop_board *board, uint32_t rank)
+void hoop_board_leave(const struct hoop_board *board, uint32_t rank, uint32_t how)
 {
-    atomic_store_explicit(&hoop_board_rank(board, rank)->left, 1, memory_order_release);
+    atomic_store_explicit(&hoop_board_rank(board, rank)->left, how, memory_order_release);
     hoop_board_wake_all(board);
 }
 

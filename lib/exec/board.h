@@ -75,7 +75,7 @@ struct hoop_announce {
 struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t arrived;     /* ARRIVEs of this rank, ever */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;       /* heartbeat, by the service thread */
-    _Atomic uint32_t left;                                   /* said goodbye */
+    _Atomic uint32_t left;                                   /* said goodbye, and how */
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[2]; /* of operation k: k mod 2 */
     _Atomic uint64_t sites[3]; /* where that was called; HOOP_SITE_OF_TRANSFERS: the last ones */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
@@ -137,8 +137,9 @@ void hoop_board_notify(const struct hoop_board *board, uint32_t rank);
 void hoop_board_wake_all(const struct hoop_board *board);
 /* The same for every other rank that sleeps: after something was published for all. */
 void hoop_board_wake_sleepers(const struct hoop_board *board);
-/* rank says goodbye: me, or one of another machine, which said so there. */
-void hoop_board_leave(const struct hoop_board *board, uint32_t rank);
+/* rank says goodbye: me, or one of another machine, which said so there. how: see
+ * hoop_member_events. */
+void hoop_board_leave(const struct hoop_board *board, uint32_t rank, uint32_t how);
 
 /* ---- One operation ------------------------------------------------------------------------- */
 

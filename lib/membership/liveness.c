@@ -33,7 +33,7 @@ void hoop_liveness_lose(struct hoop_member *member, uint32_t rank, const char *w
     if (member->state != HOOP_MEMBER_IN || rank == member->join.rank || other->lost) {
         return;
     }
-    const bool left = member->events.left(member->events.arg, rank);
+    const bool left = member->events.left(member->events.arg, rank) != 0;
     if (!left) {
         other->lost = true;
         member->events.lost(member->events.arg, rank, why);

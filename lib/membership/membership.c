@@ -317,7 +317,7 @@ static bool member_take_late(struct hoop_member *member, const union hoop_frame 
         if (frame->left.rank >= member->roster.n || frame->left.rank == member->join.rank) {
             return false;
         }
-        events->gone(events->arg, frame->left.rank);
+        events->gone(events->arg, frame->left.rank, frame->left.how);
         hoop_liveness_tell(member, frame->left.rank, true, "has left");
         return true;
     case HOOP_FRAME_CUT:
@@ -553,11 +553,15 @@ static void member_say_gone(struct hoop_member *member)
     const uint32_t me = member->join.rank;
     union hoop_frame frame;
     if (member->state != HOOP_MEMBER_IN || member->roster.machines == 1 ||
-        member->connection == NULL || !member->events.left(member->events.arg, me)) {
+        member->connection == NULL) {
         return;
     }
     hoop_frame_init(&frame, HOOP_FRAME_LEFT);
     frame.left.rank = me;
+    frame.left.how = member->events.left(member->events.arg, me);
+    if (frame.left.how == 0) {
+        return;
+    }
     hoop_connection_send(member->connection, &frame.header, NULL, 0);
 }
 

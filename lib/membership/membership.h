@@ -19,6 +19,8 @@
 #include "runtime/service.h"
 #include "transports/blob.h"
 
+#define HOOP_LEFT 1u /* for good */
+
 /* What the comm wants to hear. Called on the service thread, while the member exists; must not
  * block and not call back into bootstrap. */
 struct hoop_member_events {
@@ -34,10 +36,11 @@ struct hoop_member_events {
      * has not begun to use the comm: that is no silence */
     void (*beat)(void *arg);
     uint64_t (*pulse)(void *arg, uint32_t rank);
-    /* has this rank said goodbye? Its end is no loss then */
-    bool (*left)(void *arg, uint32_t rank);
-    /* rank, on another machine, said goodbye: from now on left() is true of it */
-    void (*gone)(void *arg, uint32_t rank);
+    /* has this rank said goodbye? Its end is no loss then. 0: no; HOOP_LEFT; or it went on in the
+     * comm that survivors agreed on under this number */
+    uint32_t (*left)(void *arg, uint32_t rank);
+    /* rank, on another machine, said goodbye: from now on left() says how */
+    void (*gone)(void *arg, uint32_t rank, uint32_t how);
     /* a rank of another machine has failed, and with it the comm */
     void (*failed)(void *arg, const struct hoop_failure *failure);
     /*

@@ -168,7 +168,7 @@ static bool request_spokesman_left(const struct hoop_member *member)
     bool left = true;
     for (uint32_t rank = 0; rank < member->roster.n; rank++) {
         if (member->roster.peers[rank].process == member->server) {
-            left = left && member->events.left(member->events.arg, rank);
+            left = left && member->events.left(member->events.arg, rank) != 0;
         }
     }
     return left;

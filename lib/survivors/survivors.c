@@ -28,8 +28,6 @@
 #define SURVIVORS_MOST_MS 64u
 #define SURVIVORS_CALL_MS 50u /* those who have not come by then are called */
 
-static void survivors_look_for_left(struct hoop_survivors *all);
-
 /* ---- Time --------------------------------------------------------------------------------- */
 
 static bool survivors_misses(const void *arg, uint32_t at)
@@ -70,7 +68,7 @@ static void survivors_tick(void *arg)
         return;
     }
     hoop_survivors_drop_silent(all);
-    survivors_look_for_left(all);
+    hoop_survivors_look_for_left(all);
     if (all->state == HOOP_SURVIVORS_GATHERING) {
         hoop_survivors_look(all);
     }
@@ -107,24 +105,31 @@ static void survivors_lost(struct hoop_member_witness *witness, uint32_t rank, b
                            const char *why)
 {
     struct hoop_survivors *all = HOOP_CONTAINER_OF(witness, struct hoop_survivors, witness);
-    if (!(left && all->state == HOOP_SURVIVORS_AGREED)) { /* it may be through */
+    if (!left) {
         hoop_survivor_lose(&all->others[hoop_survivors_rank_of(all, rank)], why);
+    } else if (all->state == HOOP_SURVIVORS_GATHERING) { /* else it may be through */
+        hoop_survivors_look_for_left(all);
     }
 }
 
-static bool survivors_has_left(const struct hoop_survivors *all, uint32_t at)
+/*
+ * Who has left the comm for good is not in the new one. Who has gone on in the one that I agreed on
+ * is in, and comes back when it finds that I am not; in any other, it is there without me.
+ */
+void hoop_survivors_look_for_left(struct hoop_survivors *all)
 {
     const struct hoop_member *member = all->member;
-    return at != member->join.rank && member->events.left(member->events.arg, at);
-}
-
-/* Who has left the comm is not in the new one: it gave up, or went on. */
-static void survivors_look_for_left(struct hoop_survivors *all)
-{
-    for (uint32_t at = 0; at < all->member->roster.n && all->state == HOOP_SURVIVORS_GATHERING;
-         at++) {
-        if (survivors_has_left(all, at)) {
-            survivors_lost(&all->witness, at, true, "has left");
+    for (uint32_t at = 0; at < member->roster.n && all->state == HOOP_SURVIVORS_GATHERING; at++) {
+        const uint32_t how =
+            at != member->join.rank ? member->events.left(member->events.arg, at) : 0;
+        if (how == HOOP_LEFT) {
+            hoop_survivor_lose(&all->others[hoop_survivors_rank_of(all, at)], "has left");
+        } else if (how != 0 && how != all->before) {
+            hoop_survivors_fail(
+                all, &(struct hoop_failure){.code = HOOP_REMOTE_ERROR,
+                                            .rank = (int32_t)member->join.rank,
+                                            .text = "the other ranks have gone on without this "
+                                                    "one: it was taken for lost"});
         }
     }
 }
@@ -135,12 +140,6 @@ static hoop_result_t survivors_start(void *arg)
     struct hoop_member *member = all->member;
     if (member->witness != NULL) {
         return hoop_error(HOOP_INVALID_USAGE, "the communicator is being shrunk already");
-    }
-    for (uint32_t at = 0; at < member->roster.n && all->accused; at++) {
-        if (survivors_has_left(all, at)) {
-            return hoop_error(HOOP_REMOTE_ERROR, "the other ranks have gone on without this one: "
-                                                 "it was taken for lost");
-        }
     }
     hoop_result_t result = hoop_timer_create(survivors_tick, all, &all->timer);
     if (result == HOOP_OK) {
@@ -153,7 +152,7 @@ static hoop_result_t survivors_start(void *arg)
     assert(member->state == HOOP_MEMBER_IN);
     member->witness = &all->witness;
     hoop_timer_start(all->timer, SURVIVORS_FIRST_MS, 0);
-    survivors_look_for_left(all);
+    hoop_survivors_look_for_left(all);
     for (uint32_t at = 0; at < member->roster.n && all->state == HOOP_SURVIVORS_GATHERING; at++) {
         if (member->others[at].lost) {
             survivors_lost(&all->witness, at, false, "is lost");
@@ -166,7 +165,7 @@ static hoop_result_t survivors_start(void *arg)
 }
 
 hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoop_rank_set *out,
-                                    bool exact, bool accused, uint64_t timeout_ms,
+                                    bool exact, uint32_t before, uint64_t timeout_ms,
                                     struct hoop_job *job, struct hoop_survivors **ret)
 {
     const struct hoop_lineage *lineage = exact ? NULL : member->lineage;
@@ -185,7 +184,7 @@ hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoo
     all->member = member;
     all->job = job;
     all->exact = exact;
-    all->accused = accused;
+    all->before = before;
     all->witness.lost = survivors_lost;
     all->n = n;
     all->me = hoop_survivors_rank_of(all, member->join.rank);

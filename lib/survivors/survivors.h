@@ -26,7 +26,9 @@
  * a comm that was made of a failed one keeps its lineage, the key and the ranks of the first one in
  * the row, in which all views are told. No rank needs to know how often another has agreed before.
  *
- * A rank that lives and is taken for dead (stopped for too long, cut off) is told so and fails.
+ * A rank that lives and is taken for dead (stopped for too long, cut off) is told so and fails. Who
+ * has shrunk a comm leaves it, and says in its goodbye in which one it goes on: a rank that did not
+ * agree on that one is out, and one that did, and could not join, waits for it to come back.
  *
  * Functions may be called from any thread but the service thread.
  */
@@ -49,12 +51,17 @@ static inline void hoop_rank_set_add(struct hoop_rank_set *set, uint32_t rank)
     set->bits[rank / 8] |= (uint8_t)(1u << (rank % 8));
 }
 
+/* A join that fails may have succeeded elsewhere, or been ended by a connection that broke: so the
+ * same may be agreed on again, but so often nobody has died, and there is a reason to be told. */
+#define HOOP_SHRINK_SAME 3u
+
 /* What was agreed on. */
 struct hoop_survival {
     struct hoop_rank_set out;          /* ranks of the old comm */
     uint32_t n, rank;                  /* of the new comm; mine there */
     struct hoop_rendezvous rendezvous; /* served already */
     struct hoop_lineage *lineage;      /* of the new comm; NULL: exact. Owned by the agreement */
+    uint32_t number;                   /* of the new comm, in goodbyes; neither 0 nor HOOP_LEFT */
 };
 
 /* A rank's part in one agreement. */
@@ -63,12 +70,12 @@ struct hoop_survivors;
 /*
  * Begins one; a member has one at a time, and is not to be destroyed before it. out: which of its
  * ranks are left out from the beginning. exact: nobody else may be; all must name the same, and a
- * loss is a failure. accused: the others took this rank for lost; where one of them has left the
- * comm since, they have gone on without it: HOOP_REMOTE_ERROR. job: completed with the decision;
- * HOOP_TIMEOUT names who has not called. HOOP_INVALID_USAGE: the member has one already.
+ * loss is a failure. before: the number of the comm that this rank agreed on last, of this one; 0:
+ * none. job: completed with the decision; HOOP_TIMEOUT names who has not called. HOOP_REMOTE_ERROR:
+ * the others have gone on without this rank. HOOP_INVALID_USAGE: the member has one already.
  */
 hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoop_rank_set *out,
-                                    bool exact, bool accused, uint64_t timeout_ms,
+                                    bool exact, uint32_t before, uint64_t timeout_ms,
                                     struct hoop_job *job, struct hoop_survivors **ret);
 /* After the job completed well. Owned by the agreement. */
 const struct hoop_survival *hoop_survivors_decision(const struct hoop_survivors *survivors);

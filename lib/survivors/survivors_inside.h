@@ -37,8 +37,8 @@ struct hoop_survivors {
     struct hoop_member *joining; /* NULL: not yet */
     struct hoop_job *job;        /* until complete */
     enum hoop_survivors_state state;
-    bool exact, accused, broken;
-    uint32_t n, me, next_call;
+    bool exact, broken;
+    uint32_t n, me, next_call, before;
     uint64_t begin_ns, deadline_ns, timeout_ms, pause_ms;
     struct hoop_secret key;
     struct hoop_rank_set out; /* ranks of the lineage */
@@ -48,6 +48,11 @@ struct hoop_survivors {
     struct hoop_survival survival;
     struct hoop_survivor others[]; /* [n] */
 };
+
+/* ---- survivors.c --------------------------------------------------------------------------- */
+
+/* Sees who has left the comm, and how; while they gather. */
+void hoop_survivors_look_for_left(struct hoop_survivors *all);
 
 /* ---- survivors_view.c ---------------------------------------------------------------------- */
 

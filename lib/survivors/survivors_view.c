@@ -189,6 +189,8 @@ static hoop_result_t survivors_settle(struct hoop_survivors *all)
         survival->n++;
         here += all->member->roster.peers[at].same_machine ? 1 : 0;
     }
+    memcpy(&survival->number, all->nonce, sizeof(survival->number));
+    survival->number |= 1u << 31;
     hoop_result_t result = hoop_hmac(&all->key, "hoop shrink", all->nonce, sizeof(all->nonce),
                                      all->out.bits, sizeof(all->out.bits), secret.bytes);
     if (result == HOOP_OK) {
@@ -315,7 +317,9 @@ void hoop_survivors_look(struct hoop_survivors *all)
     }
     if (leader != all->me && all->others[leader].dialled == NULL) {
         result = hoop_survivor_dial(&all->others[leader]);
-    } else if (whole) {
+    } else if (whole) { /* some may be out because they took me for lost, and have gone on */
+        hoop_survivors_look_for_left(all);
+        whole = all->state == HOOP_SURVIVORS_GATHERING;
         result = hoop_random(all->nonce, sizeof(all->nonce));
     }
     if (result != HOOP_OK) {

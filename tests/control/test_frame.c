@@ -142,6 +142,9 @@ static void make(union hoop_frame *f, enum hoop_frame_type type)
         f->region_is.id = 5;
         f->region_is.bytes = 1;
         break;
+    case HOOP_FRAME_LEFT:
+        f->left.how = 1;
+        break;
     case HOOP_FRAME_BLOB:
         f->blob.comm_id = 9;
         f->blob.to = 1;
@@ -211,7 +214,10 @@ static void test_wrong_form(void **state)
         f.header.reserved = 0;
         f.header.version++;
         assert_int_equal(hoop_frame_check(&f, bytes, fds, &failure), HOOP_MISMATCH);
-        assert_non_null(strstr(failure.text, "version 6, this process speaks 5"));
+        char text[64];
+        (void)snprintf(text, sizeof(text), "version %u, this process speaks %u",
+                       HOOP_FRAME_VERSION + 1, HOOP_FRAME_VERSION);
+        assert_non_null(strstr(failure.text, text));
     }
     make(&f, HOOP_FRAME_GO);
     f.header.type = HOOP_FRAME_TYPE_COUNT;
@@ -307,6 +313,8 @@ static void test_wrong_fields(void **state)
     REJECTS(PLACE, f.place.machine = f.place.machines);
     REJECTS(PLACE, f.place.parent = (struct hoop_address){0});
     REJECTS(BEAT, f.beat.waited_ms = 1);
+    REJECTS(LEFT, f.left.how = 0);
+    REJECTS(CUT, f.left.how = 1);
     REJECTS(BLOB, f.blob.from = f.blob.to);
     REJECTS(BLOB, f.blob.comm_id = 0);
     REJECTS(REGION_GET, f.region.id = 0);

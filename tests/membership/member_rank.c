@@ -76,18 +76,20 @@ static uint64_t rank_pulse(void *arg, uint32_t peer)
     return rank->inside ? rank_words(rank)[peer] : 0;
 }
 
-static bool rank_left(void *arg, uint32_t peer)
+static uint32_t rank_left(void *arg, uint32_t peer)
 {
     struct rank *rank = arg;
     return (rank->gone >> peer & 1) != 0 ||
-           (rank->inside && rank_words(rank)[RANK_WORDS + peer] != 0);
+                   (rank->inside && rank_words(rank)[RANK_WORDS + peer] != 0)
+               ? HOOP_LEFT
+               : 0;
 }
 
-static void rank_gone(void *arg, uint32_t peer)
+static void rank_gone(void *arg, uint32_t peer, uint32_t how)
 {
     struct rank *rank = arg;
     rank->gone |= 1ull << peer;
-    dprintf(rank->out, "gone %u\n", peer);
+    dprintf(rank->out, how == HOOP_LEFT ? "gone %u\n" : "gone %u in an unknown way\n", peer);
 }
 
 static void rank_failed(void *arg, const struct hoop_failure *failure)

@@ -227,6 +227,7 @@ static void test_goodbye_and_losses(void **state)
     join(&world, 5000);
     hoop_frame_init(&frame, HOOP_FRAME_LEFT);
     frame.left.rank = 0;
+    frame.left.how = 1;
     client_say(&world.ranks[0], &frame);
     for (uint32_t i = 0; i < FAR; i++) {
         assert_int_equal(expect(&world.children[i], HOOP_FRAME_LEFT)->left.rank, 0);

@@ -1,0 +1,662 @@
+/* What can happen in the world of agreement_world.h, and what then does. */
+#include "survivors/agreement_world.h"
+#include "base/clock.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NOW_NS (1000 * HOOP_NS_PER_S)
+#define TICK_NS (NOW_NS + 60 * HOOP_NS_PER_MS) /* when those who have not come are called */
+#define LATE_NS (NOW_NS + 100 * HOOP_NS_PER_S) /* after all deadlines */
+#define DEAD_AFTER_MS 5000u
+
+/* ---- A rank's comm ------------------------------------------------------------------------ */
+
+static uint8_t all_ranks(void)
+{
+    return (uint8_t)((1u << world.n) - 1u);
+}
+
+static bool has(uint8_t set, uint32_t rank)
+{
+    return (set >> rank & 1u) != 0;
+}
+
+static struct hoop_lineage *lineage_of(struct world_rank *rank)
+{
+    return (struct hoop_lineage *)rank->lineage;
+}
+
+/* Rank `at` of the comm that this one is in, as a rank of the first. */
+static uint32_t rank_at(const struct world_rank *rank, uint32_t at)
+{
+    return rank->comm == 0 ? at : ((const struct hoop_lineage *)rank->lineage)->ranks[at];
+}
+
+static uint32_t member_left(void *arg, uint32_t at)
+{
+    const struct world_rank *rank = arg;
+    return world.how[rank->comm][rank_at(rank, at)];
+}
+
+static void rank_leave(const struct world_rank *rank, uint32_t how)
+{
+    world.gone[rank->comm] |= (uint8_t)(1u << world.current);
+    world.how[rank->comm][world.current] = how;
+}
+
+/* Into the comm of these ranks. */
+static void rank_enter(uint8_t number, uint8_t comm, uint8_t set)
+{
+    struct world_rank *rank = &world.ranks[number];
+    uint32_t n = 0;
+    rank->comm = comm;
+    lineage_of(rank)->n = world.n;
+    for (uint32_t i = 0; i < world.n; i++) {
+        if (has(set, i)) {
+            rank->member.join.rank = i == number ? n : rank->member.join.rank;
+            lineage_of(rank)->ranks[n++] = i;
+        }
+    }
+    memset(rank->others, 0, sizeof(rank->others));
+    for (uint32_t i = 0; i < n; i++) {
+        rank->peers[i].same_machine = !world.far || rank_at(rank, i) == number;
+    }
+    rank->member.state = HOOP_MEMBER_IN;
+    rank->member.events.left = member_left;
+    rank->member.events.arg = rank;
+    rank->member.roster.n = n;
+    rank->member.roster.machines = world.far ? n : 1;
+    rank->member.roster.dead_after_ms = DEAD_AFTER_MS;
+    rank->member.roster.peers = rank->peers;
+    rank->member.others = rank->others;
+    rank->member.lineage = comm == 0 ? NULL : lineage_of(rank);
+    rank->member.peers_endpoint = (struct hoop_endpoint *)rank; /* only told from none */
+    rank->phase = WORLD_IDLE;
+    rank->ready = rank->cancelled = rank->done = false;
+    rank->joins = rank->again = 0;
+    rank->number = 0;
+    memset(&rank->out, 0, sizeof(rank->out));
+}
+
+static void rank_fail(struct world_rank *rank)
+{
+    hoop_survivors_destroy(rank->survivors, false);
+    rank->survivors = NULL;
+    rank->phase = WORLD_FAILED;
+    rank_leave(rank, HOOP_LEFT);
+}
+
+/* As hoop_shrink_ask(). */
+static void rank_ask(struct world_rank *rank)
+{
+    rank->done = rank->ready = rank->cancelled = false;
+    rank->joins = 0;
+    rank->phase = WORLD_AGREEING;
+    if (hoop_survivors_create(&rank->member, &rank->out, false, rank->number, 60000, &rank->job,
+                              &rank->survivors) != HOOP_OK) {
+        rank->survivors = NULL;
+        rank_fail(rank);
+    }
+}
+
+/* As hoop_shrink_hear(). */
+static void rank_hear(struct world_rank *rank)
+{
+    rank->done = false;
+    if (rank->result.code != HOOP_OK) {
+        rank_fail(rank);
+        return;
+    }
+    const struct hoop_survival *left = hoop_survivors_decision(rank->survivors);
+    const struct hoop_survivors *all = rank->survivors;
+    const bool same = rank->number != 0 && memcmp(&left->out, &rank->out, sizeof(left->out)) == 0;
+    rank->again = same ? rank->again + 1 : 0;
+    if (rank->again == HOOP_SHRINK_SAME) {
+        rank_fail(rank);
+        return;
+    }
+    const uint8_t set = (uint8_t)(~all->out.bits[0] & all_ranks());
+    rank->out = left->out;
+    rank->number = left->number;
+    rank->joins = all->nonce[0];
+    assert(world.members[rank->joins] == 0 || world.members[rank->joins] == set);
+    world.members[rank->joins] = set;
+    rank->phase = WORLD_JOINING;
+    hoop_survivors_join(rank->survivors, &rank->joining);
+}
+
+/* In; and the old one is left at once. */
+static void rank_go(struct world_rank *rank)
+{
+    const uint8_t comm = rank->joins;
+    rank_leave(rank, rank->number);
+    hoop_survivors_destroy(rank->survivors, true);
+    rank->survivors = NULL;
+    rank_enter(world.current, comm, world.members[comm]);
+}
+
+static void rank_join_again(struct world_rank *rank)
+{
+    world.given_up[rank->joins] |= (uint8_t)(1u << world.current);
+    hoop_survivors_destroy(rank->survivors, false);
+    rank->survivors = NULL;
+    rank_ask(rank);
+}
+
+/* ---- What can happen ---------------------------------------------------------------------- */
+
+static bool lives(const struct world_rank *rank)
+{
+    return !rank->dead && rank->phase != WORLD_FAILED;
+}
+
+static bool runs(const struct world_rank *rank)
+{
+    return lives(rank) && !rank->stopped;
+}
+
+/* One of its ranks will never be in it, or is not any more, or knows that it has failed. */
+static bool comm_has_failed(uint8_t comm)
+{
+    uint8_t out = world.gone[comm] | world.given_up[comm];
+    for (uint32_t i = 0; i < world.n; i++) {
+        const struct world_rank *rank = &world.ranks[i];
+        if (!lives(rank) || (rank->comm == comm && rank->phase != WORLD_IDLE)) {
+            out |= (uint8_t)(1u << i);
+        }
+    }
+    return comm == 0 || (out & world.members[comm]) != 0;
+}
+
+struct event_list {
+    struct world_event *events;
+    size_t count;
+};
+
+static void add(struct event_list *list, enum world_kind kind, uint32_t a, uint32_t b)
+{
+    assert(list->count < WORLD_EVENTS);
+    list->events[list->count++] =
+        (struct world_event){.kind = (uint8_t)kind, .a = (uint8_t)a, .b = (uint8_t)b};
+}
+
+static void add_calls(struct event_list *list)
+{
+    for (uint32_t i = 0; i < WORLD_CALLS; i++) {
+        const struct world_call *call = &world.calls[i];
+        if (!call->used) {
+            continue;
+        }
+        if (!call->accepted && runs(&world.ranks[call->server])) {
+            add(list, EVENT_ACCEPT, i, 0);
+        }
+        for (uint32_t side = 0; side < 2; side++) {
+            const struct hoop_connection *end = &call->ends[side];
+            const struct world_rank *rank = &world.ranks[side == 0 ? call->client : call->server];
+            if (!end->open || !runs(rank)) {
+                continue;
+            }
+            if (end->count > 0 || end->eof) {
+                add(list, EVENT_DELIVER, i, side);
+            }
+            const struct world_rank *other = &world.ranks[side == 0 ? call->server : call->client];
+            if (end->count > 0 && end->eof && (other->dead || world.left.resets > 0)) {
+                add(list, EVENT_RESET, i, side);
+            }
+        }
+    }
+}
+
+static void add_watching(struct event_list *list, uint32_t a)
+{
+    const struct world_rank *rank = &world.ranks[a];
+    for (uint32_t at = 0; at < rank->member.roster.n; at++) {
+        const uint32_t b = rank_at(rank, at);
+        const struct world_rank *other = &world.ranks[b];
+        if (b == a) {
+            continue;
+        }
+        if (other->dead && !rank->others[at].lost) {
+            add(list, EVENT_DETECT, a, b);
+        }
+        if (!other->dead && !rank->others[at].lost && world.left.accusations > 0) {
+            add(list, EVENT_ACCUSE, a, b);
+        }
+        if (rank->survivors != NULL && rank->survivors->state == HOOP_SURVIVORS_GATHERING &&
+            (other->stopped || other->dead) && rank->survivors->others[b].dialled != NULL &&
+            !rank->survivors->others[b].greeted) {
+            add(list, EVENT_SILENCE, a, b);
+        }
+    }
+}
+
+static void add_joining(struct event_list *list, uint32_t a)
+{
+    const struct world_rank *rank = &world.ranks[a];
+    const uint8_t comm = rank->joins;
+    if (!rank->ready && !rank->cancelled) {
+        add(list, EVENT_READY, a, 0);
+    }
+    if (!rank->cancelled && (world.readies[comm] & world.members[comm]) == world.members[comm]) {
+        add(list, EVENT_GO, a, 0);
+    }
+    if (rank->cancelled || comm_has_failed(comm)) {
+        add(list, EVENT_JOINFAIL, a, 0);
+    }
+}
+
+size_t world_events(struct world_event events[WORLD_EVENTS])
+{
+    struct event_list list = {.events = events};
+    for (uint32_t a = 0; a < world.n; a++) {
+        const struct world_rank *rank = &world.ranks[a];
+        if (!lives(rank)) {
+            continue;
+        }
+        if (world.left.deaths > 0) {
+            add(&list, EVENT_DIE, a, 0);
+        }
+        if (rank->stopped) {
+            add(&list, EVENT_RESUME, a, 0);
+            continue;
+        }
+        if (world.left.stops > 0) {
+            add(&list, EVENT_STOP, a, 0);
+        }
+        if (rank->timer.runs) {
+            add(&list, EVENT_TICK, a, 0);
+        }
+        if (rank->timer.runs && rank->blamed) {
+            add(&list, EVENT_DEADLINE, a, 0);
+        }
+        if (rank->phase == WORLD_IDLE && comm_has_failed(rank->comm)) {
+            add(&list, EVENT_CALL, a, 0);
+        }
+        if (rank->phase == WORLD_JOINING) {
+            add_joining(&list, a);
+        }
+        add_watching(&list, a);
+    }
+    add_calls(&list);
+    return list.count;
+}
+
+/* ---- What then does ----------------------------------------------------------------------- */
+
+static void accept_call(struct world_call *call)
+{
+    const struct world_rank *server = &world.ranks[call->server];
+    struct hoop_expectation *expectation = world.far ? server->far : server->near;
+    world.current = call->server;
+    call->accepted = true;
+    if (expectation == NULL) { /* it is asked to come back later */
+        call->ends[0].letters[call->ends[0].count++] =
+            (struct world_letter){.kind = LETTER_CLOSED, .code = HOOP_REMOTE_ERROR};
+        call->ends[0].letters[0].nonce = 1; /* AGAIN is no public code */
+        call->ends[0].established = true;
+        return;
+    }
+    if (call->ends[0].open) {
+        call->ends[0].letters[call->ends[0].count++] =
+            (struct world_letter){.kind = LETTER_WELCOME};
+    }
+    call->ends[1].open = call->ends[1].established = true;
+    call->used = true;
+    expectation->opened(expectation, &call->ends[1]);
+}
+
+static void close_end(struct hoop_connection *end, hoop_result_t code)
+{
+    const struct hoop_failure why = {.code = code, .rank = -1};
+    end->owner->closed(end->arg, end, &why);
+}
+
+static void deliver(struct world_call *call, uint32_t side, bool lose)
+{
+    struct hoop_connection *end = &call->ends[side];
+    world.current = side == 0 ? call->client : call->server;
+    if (lose || end->count == 0) {
+        end->count = 0;
+        close_end(end, HOOP_REMOTE_ERROR);
+        return;
+    }
+    const struct world_letter letter = end->letters[0];
+    union hoop_frame frame;
+    end->count--;
+    memmove(end->letters, end->letters + 1, end->count * sizeof(letter));
+    switch (letter.kind) {
+    case LETTER_WELCOME:
+        end->established = true;
+        end->owner->opened(end->arg, end);
+        return;
+    case LETTER_CLOSED:
+        close_end(end, letter.nonce != 0 ? HOOP_AGAIN : (hoop_result_t)letter.code);
+        return;
+    case LETTER_REJECT:
+        hoop_frame_init(&frame, HOOP_FRAME_REJECT);
+        frame.reject.code = letter.code;
+        break;
+    default:
+        hoop_frame_init(&frame, HOOP_FRAME_VIEW);
+        frame.view.from = side == 0 ? call->server : call->client;
+        frame.view.n = world.n;
+        frame.view.phase = letter.phase;
+        frame.view.left_ms = 60000;
+        frame.view.out[0] = letter.out;
+        frame.view.nonce[0] = letter.nonce;
+    }
+    end->owner->message(end->arg, end, &frame, NULL);
+}
+
+static void lose(struct world_rank *rank, uint32_t number)
+{
+    for (uint32_t at = 0; at < rank->member.roster.n; at++) {
+        if (rank_at(rank, at) == number) {
+            rank->others[at].lost = true;
+            if (rank->member.witness != NULL) {
+                rank->member.witness->lost(rank->member.witness, at, member_left(rank, at) != 0,
+                                           "");
+            }
+        }
+    }
+}
+
+/* Its ends close; what it has sent may still arrive. */
+static void die(struct world_rank *rank, uint32_t number)
+{
+    rank->dead = true;
+    rank->stopped = false;
+    rank->timer.runs = false;
+    for (uint32_t i = 0; i < WORLD_CALLS; i++) {
+        struct world_call *call = &world.calls[i];
+        for (uint32_t side = 0; side < 2 && call->used; side++) {
+            if ((side == 0 ? call->client : call->server) != number) {
+                continue;
+            }
+            call->ends[side].open = false;
+            call->ends[side].count = 0;
+            call->ends[1 - side].eof = true;
+            call->accepted = call->accepted || side == 1;
+        }
+        call->used = call->used && (call->ends[0].open || call->ends[1].open);
+    }
+}
+
+void world_apply(const struct world_event *event)
+{
+    struct world_rank *rank = &world.ranks[event->a];
+    world.current = event->a;
+    world.now_ns = NOW_NS;
+    switch ((enum world_kind)event->kind) {
+    case EVENT_SILENCE:
+        rank->survivors->others[event->b].since_ns = 0;
+        /* fall through */
+    case EVENT_TICK:
+        world.now_ns = TICK_NS;
+        rank->timer.fn(rank->timer.arg);
+        break;
+    case EVENT_DEADLINE:
+        world.now_ns = LATE_NS;
+        world.expired = true;
+        rank->timer.fn(rank->timer.arg);
+        break;
+    case EVENT_ACCEPT:
+        accept_call(&world.calls[event->a]);
+        break;
+    case EVENT_DELIVER:
+        deliver(&world.calls[event->a], event->b, false);
+        break;
+    case EVENT_RESET: {
+        const struct world_call *call = &world.calls[event->a];
+        world.left.resets -= world.ranks[event->b == 0 ? call->server : call->client].dead ? 0 : 1;
+        deliver(&world.calls[event->a], event->b, true);
+        break;
+    }
+    case EVENT_ACCUSE:
+        world.left.accusations--;
+        world.ranks[event->b].blamed = true;
+        /* fall through */
+    case EVENT_DETECT:
+        lose(rank, event->b);
+        break;
+    case EVENT_CALL:
+        rank_ask(rank);
+        break;
+    case EVENT_READY:
+        rank->ready = true;
+        world.readies[rank->joins] |= (uint8_t)(1u << event->a);
+        break;
+    case EVENT_GO:
+        rank_go(rank);
+        break;
+    case EVENT_JOINFAIL:
+        rank_join_again(rank);
+        break;
+    case EVENT_RESUME:
+        rank->stopped = false;
+        break;
+    case EVENT_DIE:
+        world.left.deaths--;
+        die(rank, event->a);
+        break;
+    case EVENT_STOP:
+        world.left.stops--;
+        rank->stopped = rank->blamed = true;
+        break;
+    default:
+        assert(!"no such event");
+    }
+    rank = &world.ranks[world.current];
+    for (uint32_t i = 0; i < world.n && rank->survivors != NULL; i++) {
+        world.ranks[i].dropped = world.ranks[i].dropped ||
+                                 (lives(&world.ranks[i]) && has(rank->survivors->out.bits[0], i));
+    }
+    while (rank->done) {
+        rank_hear(rank);
+    }
+}
+
+void world_begin(uint8_t n, bool far, uint8_t first, bool dead, struct world_harm harm)
+{
+    memset(&world, 0, sizeof(world));
+    world.n = n;
+    world.far = far;
+    world.left = harm;
+    world.now_ns = NOW_NS;
+    world.members[0] = all_ranks();
+    for (uint8_t i = 0; i < n; i++) {
+        rank_enter(i, 0, all_ranks());
+        if (!dead && i != first) { /* the news of its loss has come to all */
+            world.ranks[i].others[first].lost = true;
+        }
+    }
+    world.ranks[first].dead = dead;
+    world.ranks[first].stopped = world.ranks[first].blamed = !dead;
+}
+
+/* ---- States ------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
+    hash ^= hash >> 33;
+    hash *= 0xff51afd7ed558ccdu;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t hash_survivors(uint64_t hash, const struct hoop_survivors *all)
+{
+    hash = mix(hash, all->state * 4u + (all->broken ? 2u : 0u) + (all->joining != NULL ? 1u : 0u));
+    hash = mix(hash, all->out.bits[0] * 256u + all->nonce[0]);
+    for (uint32_t i = 0; i < world.n; i++) {
+        const struct hoop_survivor *other = &all->others[i];
+        const unsigned bits = (other->greeted ? 1u : 0u) | (other->said ? 2u : 0u) |
+                              (other->done ? 4u : 0u) | (other->dialled != NULL ? 8u : 0u) |
+                              (other->caller != NULL ? 16u : 0u) | other->misses << 5;
+        hash = mix(hash, bits);
+    }
+    return hash;
+}
+
+static uint64_t hash_rank(uint64_t hash, const struct world_rank *rank)
+{
+    unsigned lost = 0;
+    for (uint32_t at = 0; at < rank->member.roster.n; at++) {
+        lost |= rank->others[at].lost ? 1u << at : 0;
+    }
+    const unsigned bits = (rank->dead ? 1u : 0u) | (rank->stopped ? 2u : 0u) |
+                          (rank->blamed ? 4u : 0u) | (rank->dropped ? 8u : 0u) |
+                          (rank->ready ? 32u : 0u) | (rank->cancelled ? 64u : 0u) |
+                          (rank->timer.runs ? 128u : 0u);
+    hash = mix(hash, bits | (unsigned)rank->phase << 8 | lost << 12);
+    hash = mix(hash, rank->number + rank->again);
+    hash = mix(hash, rank->comm | rank->joins << 8 | rank->decided << 16 |
+                         (unsigned)rank->out.bits[0] << 24);
+    return rank->survivors != NULL ? hash_survivors(hash, rank->survivors) : hash;
+}
+
+/* Of a call; in which place it lies is of no matter. */
+static uint64_t hash_call(const struct world_call *call)
+{
+    uint64_t hash = mix(7, call->client + 8u * call->server + (call->accepted ? 64u : 0u));
+    for (uint32_t side = 0; side < 2; side++) {
+        const struct hoop_connection *end = &call->ends[side];
+        const struct world_rank *rank = &world.ranks[side == 0 ? call->client : call->server];
+        const uint32_t other = side == 0 ? call->server : call->client;
+        const bool known =
+            rank->survivors != NULL && (side == 0 ? rank->survivors->others[other].dialled
+                                                  : rank->survivors->others[other].caller) == end;
+        hash = mix(hash, (end->open ? 1u : 0u) | (end->established ? 2u : 0u) |
+                             (end->eof ? 4u : 0u) | (known ? 8u : 0u) | end->count * 16u);
+        for (uint8_t i = 0; i < end->count; i++) {
+            const struct world_letter *l = &end->letters[i];
+            hash = mix(hash, l->kind | l->phase << 4 | l->out << 8 | l->nonce << 16 |
+                                 (unsigned)l->code << 24);
+        }
+    }
+    return hash;
+}
+
+uint64_t world_hash(void)
+{
+    uint64_t hash = mix(world.left.deaths + world.left.resets * 16u + (world.expired ? 256u : 0u),
+                        world.left.stops * 16u + world.left.accusations);
+    uint64_t calls = 0;
+    for (uint32_t i = 0; i < world.n; i++) {
+        hash = hash_rank(hash, &world.ranks[i]);
+    }
+    for (uint32_t i = 0; i < WORLD_CALLS; i++) {
+        calls += world.calls[i].used ? hash_call(&world.calls[i]) : 0;
+    }
+    for (uint32_t i = 0; i < WORLD_COMMS; i++) {
+        if ((world.members[i] | world.readies[i] | world.gone[i]) != 0) {
+            hash = mix(hash, world.given_up[i]);
+            for (uint32_t k = 0; k < world.n; k++) {
+                hash = mix(hash, world.how[i][k]);
+            }
+            hash = mix(hash, i | (uint32_t)world.members[i] << 8 | world.readies[i] << 16 |
+                                 (unsigned)world.gone[i] << 24);
+        }
+    }
+    return mix(hash, calls);
+}
+
+/* ---- Judgement ---------------------------------------------------------------------------- */
+
+const char *world_wrong(void)
+{
+    for (uint32_t i = 0; i < world.n; i++) {
+        const struct world_rank *rank = &world.ranks[i];
+        if (!rank->dead && rank->phase == WORLD_FAILED && !rank->blamed && !world.expired) {
+            return "a rank failed that lives, was never stopped, and that nobody took for lost";
+        }
+    }
+    return NULL;
+}
+
+/* Nobody of it was ever stopped, accused, or left out while it lived. */
+static bool is_blameless(uint8_t comm)
+{
+    for (uint32_t i = 0; i < world.n; i++) {
+        if (has(world.members[comm], i) && (world.ranks[i].blamed || world.ranks[i].dropped)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Two communicators live on only where each took one of the other for lost. */
+bool world_is_over(const char **ret_wrong)
+{
+    uint8_t comms[WORLD_RANKS];
+    size_t count = 0;
+    bool blameless = false, differ = false;
+    *ret_wrong = NULL;
+    for (uint32_t i = 0; i < world.n; i++) {
+        const struct world_rank *rank = &world.ranks[i];
+        if (!lives(rank)) {
+            continue;
+        }
+        if (rank->stopped || rank->phase != WORLD_IDLE || comm_has_failed(rank->comm)) {
+            return false;
+        }
+        comms[count++] = rank->comm;
+        differ = differ || rank->comm != comms[0];
+        blameless = blameless || is_blameless(rank->comm);
+    }
+    if (differ && blameless) {
+        *ret_wrong = "two communicators live on, one of them without anybody who was blamed";
+    }
+    return true;
+}
+
+void world_event_format(const struct world_event *event, char *ret_text, size_t bytes)
+{
+    static const char *const names[EVENT_KINDS] = {
+        [EVENT_TICK] = "tick of",
+        [EVENT_ACCEPT] = "accept call",
+        [EVENT_DELIVER] = "deliver call",
+        [EVENT_DETECT] = "detection by",
+        [EVENT_SILENCE] = "silence for",
+        [EVENT_CALL] = "shrink by",
+        [EVENT_READY] = "READY of",
+        [EVENT_GO] = "GO to",
+        [EVENT_JOINFAIL] = "failed join of",
+        [EVENT_RESUME] = "resume of",
+        [EVENT_DEADLINE] = "deadline of",
+        [EVENT_RESET] = "reset call",
+        [EVENT_DIE] = "death of",
+        [EVENT_STOP] = "stop of",
+        [EVENT_ACCUSE] = "false accusation by",
+    };
+    (void)snprintf(ret_text, bytes, "%s %u (%u)", names[event->kind], event->a, event->b);
+}
+
+void world_print(void)
+{
+    static const char *const phases[] = {"idle", "agreeing", "joining", "failed"};
+    for (uint32_t i = 0; i < world.n; i++) {
+        const struct world_rank *rank = &world.ranks[i];
+        printf("    rank %u: %s%s%s in comm %u", i, rank->dead ? "dead " : "",
+               rank->stopped ? "stopped " : "", phases[rank->phase], rank->comm);
+        if (rank->phase == WORLD_JOINING) {
+            printf(", joins %u of %x%s%s", rank->joins, world.members[rank->joins],
+                   rank->ready ? " ready" : "", rank->cancelled ? " cancelled" : "");
+        }
+        if (rank->survivors != NULL) {
+            printf(", view %x, leader %u", rank->survivors->out.bits[0],
+                   hoop_survivors_leader(rank->survivors));
+        }
+        printf("%s\n", rank->again > 0 ? ", again" : "");
+    }
+    for (uint32_t i = 0; i < WORLD_CALLS; i++) {
+        const struct world_call *call = &world.calls[i];
+        if (call->used) {
+            printf("    call %u: %u to %u, %u and %u letters%s%s%s\n", i, call->client,
+                   call->server, call->ends[0].count, call->ends[1].count,
+                   call->accepted ? "" : ", not accepted", call->ends[0].eof ? ", server gone" : "",
+                   call->ends[1].eof ? ", client gone" : "");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+/*
+ * A world in which ranks shrink a comm, as a value: the survivors' own code (lib/survivors/) over
+ * connections, timers, joins and deaths that happen when the test says so, one at a time. All of it
+ * lies in one struct, so that a state can be kept, come back to, and compared.
+ *
+ * What is the real thing: everything in lib/survivors/. What is told after lib/birth/shrink.c: that
+ * a rank whose join came to nothing agrees again, and one whose new comm has failed shrinks that.
+ * What is simplified: a handshake is one event; a join is READY of all, then GO to each; who has
+ * shrunk a comm leaves it at once; who fails ends.
+ */
+#ifndef AGREEMENT_WORLD_H
+#define AGREEMENT_WORLD_H
+
+#include "survivors/survivors_inside.h"
+
+#define WORLD_RANKS 5
+#define WORLD_CALLS 32
+#define WORLD_LETTERS 12
+#define WORLD_COMMS 128 /* by nonce; 0 is the first one */
+
+enum world_phase {
+    WORLD_IDLE,     /* its comm works, or has failed and it does not know yet */
+    WORLD_AGREEING, /* in hoop_comm_shrink(): the agreement */
+    WORLD_JOINING,  /* the same: the join */
+    WORLD_FAILED    /* hoop_comm_shrink() has failed, and the process ends */
+};
+
+enum world_letter_kind { LETTER_WELCOME, LETTER_VIEW, LETTER_REJECT, LETTER_CLOSED };
+
+struct world_letter {
+    uint8_t kind, phase, out, nonce, code;
+};
+
+/* One end of a call from a rank to a lower or higher one. */
+struct hoop_connection {
+    bool open, established, eof; /* eof: the other end is closed; after the letters */
+    uint8_t call, side;          /* 0: the client's */
+    uint8_t count;
+    struct world_letter letters[WORLD_LETTERS]; /* to this end */
+    const struct hoop_connection_owner *owner;
+    void *arg;
+};
+
+struct world_call {
+    bool used, accepted;
+    uint8_t client, server;
+    struct hoop_connection ends[2];
+};
+
+struct hoop_timer {
+    hoop_timer_fn *fn;
+    void *arg;
+    bool exists, runs;
+};
+
+struct world_rank {
+    bool dead, stopped;
+    bool blamed;  /* falsely accused, or stopped once */
+    bool dropped; /* left out by somebody while it lived */
+    enum world_phase phase;
+    uint8_t comm;    /* it is in, or shrinks */
+    uint8_t joins;   /* the one it joins */
+    uint8_t decided; /* how often */
+    bool ready, cancelled, done;
+    uint8_t again; /* how often the same was agreed on */
+    struct hoop_rank_set out;
+    uint32_t number; /* agreed on last */
+    struct hoop_failure result;
+    struct hoop_timer timer;
+    struct hoop_expectation *near, *far;
+    struct hoop_survivors *survivors;
+    struct hoop_job job;
+    struct hoop_member member, joining;
+    struct hoop_peer peers[WORLD_RANKS];
+    struct hoop_peer_state others[WORLD_RANKS];
+    struct hoop_address address;
+    _Alignas(8) uint8_t lineage[sizeof(struct hoop_lineage) + WORLD_RANKS * sizeof(uint32_t)];
+};
+
+/* The budget: what may still go wrong. */
+struct world_harm {
+    uint8_t deaths, stops, accusations;
+    uint8_t resets; /* of connections whose other end lives; a dying one may lose what it sent */
+};
+
+struct world {
+    uint8_t n, current;
+    bool far;     /* every rank on a machine of its own; else all on one */
+    bool expired; /* somebody's deadline has passed, which is told to those who wait for it */
+    struct world_harm left;
+    uint64_t now_ns;
+    struct world_rank ranks[WORLD_RANKS];
+    struct world_call calls[WORLD_CALLS];
+    uint8_t members[WORLD_COMMS];           /* bits of the first comm's ranks */
+    uint8_t readies[WORLD_COMMS];           /* said READY, ever */
+    uint8_t gone[WORLD_COMMS];              /* said goodbye */
+    uint32_t how[WORLD_COMMS][WORLD_RANKS]; /* the same: which way */
+    uint8_t given_up[WORLD_COMMS];          /* a join of these came to nothing */
+    bool big_used[WORLD_RANKS], small_used[2 * WORLD_RANKS];
+    _Alignas(64) uint8_t big[WORLD_RANKS][8192];
+    _Alignas(64) uint8_t small[2 * WORLD_RANKS][256];
+};
+extern struct world world;
+
+enum world_kind {
+    /* the world goes on */
+    EVENT_TICK,     /* a's timer */
+    EVENT_ACCEPT,   /* call a */
+    EVENT_DELIVER,  /* to end b of call a */
+    EVENT_DETECT,   /* a's failure detector sees that b is dead */
+    EVENT_SILENCE,  /* b, which is stopped, has not answered a for too long */
+    EVENT_CALL,     /* a calls hoop_comm_shrink() */
+    EVENT_READY,    /* a is ready to be in the new comm */
+    EVENT_GO,       /* a is in */
+    EVENT_JOINFAIL, /* a's join has failed */
+    EVENT_RESUME,   /* a goes on */
+    EVENT_DEADLINE, /* a, which was stopped or taken for lost, has waited for too long */
+    /* somebody is harmed */
+    EVENT_RESET, /* to end b of call a: what was on the way is lost with the other end */
+    EVENT_DIE,
+    EVENT_STOP,
+    EVENT_ACCUSE, /* a takes b for lost, which lives */
+    EVENT_KINDS
+};
+
+struct world_event {
+    uint8_t kind, a, b;
+};
+#define WORLD_EVENTS 256
+
+/* n ranks of a comm that has failed because of `first`, which is dead; or which is stopped, and was
+ * taken for lost. */
+void world_begin(uint8_t n, bool far, uint8_t first, bool dead, struct world_harm harm);
+/* What can happen now. */
+size_t world_events(struct world_event events[WORLD_EVENTS]);
+void world_apply(const struct world_event *event);
+/* The same for states that behave alike. */
+uint64_t world_hash(void);
+/* Nobody is under way; *ret_wrong: what is wrong with that, or NULL. */
+bool world_is_over(const char **ret_wrong);
+/* NULL, or what is wrong with the state, whatever comes. */
+const char *world_wrong(void);
+void world_event_format(const struct world_event *event, char *ret_text, size_t bytes);
+void world_print(void);
+
+#endif

@@ -1,0 +1,276 @@
+/*
+ * Every way in which a shrink's agreement can go, for a few ranks and a little harm: all orders of
+ * messages, timers, witnesses and joins, with deaths, stops and false accusations at every point
+ * (agreement_world.h). In each state:
+ *
+ *      safe     what is decided once is the same for all; when nobody is under way any more, one
+ *               comm lives on; nobody fails who was not stopped or taken for lost
+ *      alive    from here on it can come to an end without more harm: nobody waits for ever
+ *
+ *      test_agreement [STATES]     leaves a case after so many states, 2000; 0: never
+ */
+#include "survivors/agreement_world.h"
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOBODY UINT32_MAX
+
+/* ---- Memory of the search: not the world's ------------------------------------------------ */
+
+struct state {
+    uint64_t hash;
+    uint32_t before;          /* from which it was found first, */
+    struct world_event event; /* and how */
+    bool ends;                /* can come to an end */
+};
+
+struct edge {
+    uint32_t from, to;
+};
+
+static struct {
+    struct state *states;
+    struct edge *edges;
+    uint32_t *table; /* by hash: the state's number and 1; 0: free */
+    uint32_t count, room, table_mask;
+    size_t edge_count, edge_room;
+} search;
+
+static void *grow(void *memory, size_t bytes)
+{
+    void *larger = realloc(memory, bytes);
+    if (larger == NULL) {
+        (void)fprintf(stderr, "no memory for %zu bytes\n", bytes);
+        exit(2);
+    }
+    return larger;
+}
+
+static void table_grow(void)
+{
+    const uint32_t size = search.table_mask == 0 ? 1u << 16 : 2 * (search.table_mask + 1);
+    search.table = grow(search.table, size * sizeof(*search.table));
+    memset(search.table, 0, size * sizeof(*search.table));
+    search.table_mask = size - 1;
+    for (uint32_t i = 0; i < search.count; i++) {
+        uint32_t at = (uint32_t)search.states[i].hash & search.table_mask;
+        while (search.table[at] != 0) {
+            at = (at + 1) & search.table_mask;
+        }
+        search.table[at] = i + 1;
+    }
+}
+
+/* The number of the world's state; *ret_new: it was not known. */
+static uint32_t state_of_world(uint32_t before, const struct world_event *event, bool *ret_new)
+{
+    const uint64_t hash = world_hash();
+    if (search.table_mask == 0 || search.count > search.table_mask / 2) {
+        table_grow();
+    }
+    uint32_t at = (uint32_t)hash & search.table_mask;
+    while (search.table[at] != 0) {
+        if (search.states[search.table[at] - 1].hash == hash) {
+            *ret_new = false;
+            return search.table[at] - 1;
+        }
+        at = (at + 1) & search.table_mask;
+    }
+    if (search.count == search.room) {
+        search.room = search.room == 0 ? 1u << 14 : 2 * search.room;
+        search.states = grow(search.states, search.room * sizeof(*search.states));
+    }
+    search.states[search.count] = (struct state){.hash = hash, .before = before, .event = *event};
+    search.table[at] = ++search.count;
+    *ret_new = true;
+    return search.count - 1;
+}
+
+static void edge_add(uint32_t from, uint32_t to)
+{
+    if (search.edge_count == search.edge_room) {
+        search.edge_room = search.edge_room == 0 ? 1u << 16 : 2 * search.edge_room;
+        search.edges = grow(search.edges, search.edge_room * sizeof(*search.edges));
+    }
+    search.edges[search.edge_count++] = (struct edge){.from = from, .to = to};
+}
+
+/* ---- A case ------------------------------------------------------------------------------- */
+
+struct test_case {
+    uint8_t n;
+    bool far, dead;
+    uint8_t first;
+    struct world_harm harm;
+};
+
+static void case_begin(const struct test_case *c)
+{
+    world_begin(c->n, c->far, c->first, c->dead, c->harm);
+}
+
+static void explain(const struct test_case *c, uint32_t state, const char *what)
+{
+    uint32_t path[4096], length = 0;
+    for (uint32_t at = state; at != 0 && length < 4096; at = search.states[at].before) {
+        path[length++] = at;
+    }
+    printf("%s:\n", what);
+    case_begin(c);
+    while (length > 0) {
+        const struct world_event event = search.states[path[--length]].event;
+        char text[64];
+        world_event_format(&event, text, sizeof(text));
+        printf("  %s\n", text);
+        world_apply(&event);
+    }
+    world_print();
+}
+
+/* Those from which an end can be reached: backwards, until nothing is added. */
+static uint32_t find_stuck(void)
+{
+    bool more = true;
+    while (more) {
+        more = false;
+        for (size_t i = search.edge_count; i-- > 0;) {
+            const struct edge *edge = &search.edges[i];
+            if (search.states[edge->to].ends && !search.states[edge->from].ends) {
+                search.states[edge->from].ends = more = true;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < search.count; i++) {
+        if (!search.states[i].ends) {
+            return i;
+        }
+    }
+    return NOBODY;
+}
+
+/* What is still to be looked at: a state, and the world in it. */
+struct pending {
+    uint32_t state;
+    struct world *world;
+};
+
+static struct {
+    struct pending *all;
+    size_t count, room;
+} stack;
+
+static void stack_push(uint32_t state)
+{
+    if (stack.count == stack.room) {
+        stack.room = stack.room == 0 ? 256 : 2 * stack.room;
+        stack.all = grow(stack.all, stack.room * sizeof(*stack.all));
+        memset(stack.all + stack.count, 0, (stack.room - stack.count) * sizeof(*stack.all));
+    }
+    struct pending *top = &stack.all[stack.count++];
+    if (top->world == NULL) {
+        top->world = grow(NULL, sizeof(struct world));
+    }
+    top->state = state;
+    memcpy(top->world, &world, sizeof(world));
+}
+
+/* False: something is wrong with this state. */
+static bool judge(const struct test_case *c, uint32_t state)
+{
+    const char *wrong = world_wrong();
+    search.states[state].ends = wrong == NULL && world_is_over(&wrong);
+    if (wrong != NULL) {
+        explain(c, state, wrong);
+    }
+    return wrong == NULL;
+}
+
+static bool expand(const struct test_case *c, uint32_t from, const struct world *origin)
+{
+    struct world_event events[WORLD_EVENTS];
+    memcpy(&world, origin, sizeof(world));
+    const size_t count = world_events(events);
+    for (size_t i = 0; i < count; i++) {
+        bool is_new = false;
+        if (i > 0) {
+            memcpy(&world, origin, sizeof(world));
+        }
+        world_apply(&events[i]);
+        const uint32_t to = state_of_world(from, &events[i], &is_new);
+        if (events[i].kind < EVENT_RESET && to != from) {
+            edge_add(from, to);
+        }
+        if (is_new && !judge(c, to)) {
+            return false;
+        }
+        if (is_new) {
+            stack_push(to);
+        }
+    }
+    return true;
+}
+
+static bool case_run(const struct test_case *c, uint32_t most)
+{
+    static struct world origin;
+    bool fine = true, is_new = false;
+    const struct world_event none = {.kind = 0};
+    search.count = search.table_mask = 0;
+    search.edge_count = 0;
+    case_begin(c);
+    (void)state_of_world(0, &none, &is_new);
+    fine = judge(c, 0);
+    stack_push(0);
+    while (fine && stack.count > 0 && (most == 0 || search.count < most)) {
+        const struct pending *top = &stack.all[--stack.count];
+        memcpy(&origin, top->world, sizeof(origin));
+        fine = expand(c, top->state, &origin);
+    }
+    const bool whole = stack.count == 0;
+    stack.count = 0;
+    const uint32_t stuck = fine && whole ? find_stuck() : NOBODY;
+    if (stuck != NOBODY) {
+        explain(c, stuck, "somebody waits for ever");
+    }
+    printf("%u ranks, %s, rank %u %s; then %u deaths, %u stops, %u false accusations, %u resets: "
+           "%u states, "
+           "%zu steps%s\n",
+           c->n, c->far ? "a machine each" : "one machine", c->first,
+           c->dead ? "dead" : "stopped and taken for lost", c->harm.deaths, c->harm.stops,
+           c->harm.accusations, c->harm.resets, search.count, search.edge_count,
+           whole ? "" : ", not all of them");
+    (void)fflush(stdout);
+    return fine && stuck == NOBODY;
+}
+
+/* With each harm. */
+static bool cases_run(struct test_case c, uint32_t most)
+{
+    static const struct world_harm harms[] = {
+        {.deaths = 0}, {.resets = 1}, {.deaths = 1}, {.stops = 1}, {.accusations = 1},
+    };
+    bool fine = true;
+    for (size_t i = 0; i < sizeof(harms) / sizeof(harms[0]); i++) {
+        c.harm = harms[i];
+        fine = case_run(&c, most) && fine;
+    }
+    return fine;
+}
+
+int main(int argc, char **argv)
+{
+    const uint32_t most = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2000;
+    bool fine = true;
+    for (uint8_t n = 2; n <= 3; n++) {
+        for (unsigned how = 0; how < 4u * n; how++) {
+            const struct test_case c = {.n = n,
+                                        .first = (uint8_t)(how / 4),
+                                        .far = (how & 1u) != 0,
+                                        .dead = (how & 2u) != 0};
+            fine = cases_run(c, most) && fine;
+        }
+    }
+    return fine ? 0 : 1;
+}
