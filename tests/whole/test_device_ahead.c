@@ -216,7 +216,7 @@ static void *cross_main(void *arg)
                          HOOP_OK);
     }
     assert_int_equal(hoop_cuda.stream_synchronize(stream), 0);
-    assert_int_equal(in[BYTES - 1 + (size_t)view], 15);
+    assert_int_equal(in[(ptrdiff_t)BYTES - 1 + view], 15);
     assert_int_equal(hoop_cuda.stream_destroy(stream), 0);
     assert_int_equal(hoop_cuda.free(at), 0);
     assert_int_equal(hoop_cuda.context_pop(&context), 0);
