@@ -50,6 +50,7 @@ done
 for ranks in 2 4 8; do
     step "threads_$ranks" 60 "${cost[@]}" -t $ranks
 done
+step ahead 60 env HOOP_CUDA_AHEAD=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
 if command -v compute-sanitizer >/dev/null; then
     step memcheck 90 compute-sanitizer --error-exitcode 9 $build/bench/gpu/device_cost -t 2 -e 4096

@@ -89,7 +89,8 @@ struct device_call {
     struct hoop_comm *comm;
     hoop_cu_context_t context;
     hoop_stream_t stream;
-    size_t bytes; /* of staging memory, of all that runs with it */
+    size_t bytes;  /* of staging memory, of all that runs with it */
+    bool may_stay; /* it needs none where all of it can run on the device */
 };
 
 static bool call_is_of_host(const struct device_call *call)
@@ -128,6 +129,8 @@ static bool work_each(struct hoop_work *work, bool (*fn)(void *arg, const struct
                                                      : request_context(request),
         .stream = request->stream,
         .bytes = hoop_device_buffers_need(&what, request->in, request->out),
+        .may_stay = collective < HOOP_COLL_COUNT && collective != HOOP_COLL_ALLTOALLV &&
+                    request->signature.op != HOOP_OP_PRE_MUL_SUM,
     };
     if (collective != HOOP_TRANSFER) {
         return fn(arg, &call);
@@ -219,7 +222,8 @@ static bool call_count(void *arg, const struct device_call *call)
 static bool call_add(void *arg, const struct device_call *call)
 {
     const hoop_cu_context_t context = call_context(call);
-    const bool may = hoop_ahead_may(&call->comm->ahead, context, call->stream, call->bytes);
+    const bool may =
+        hoop_ahead_may(&call->comm->ahead, context, call->stream, call->bytes, call->may_stay);
     if (may) {
         hoop_order_add(arg, context, call->stream);
     }

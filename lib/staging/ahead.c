@@ -95,12 +95,12 @@ void hoop_ahead_learn(struct hoop_ahead *ahead, struct hoop_staging *staging, ho
 }
 
 bool hoop_ahead_may(const struct hoop_ahead *ahead, hoop_cu_context_t context, hoop_stream_t stream,
-                    size_t bytes)
+                    size_t bytes, bool may_stay)
 {
     const size_t device_bytes = atomic_load_explicit(&ahead->device_bytes, memory_order_relaxed);
     if (context == NULL || context != atomic_load_explicit(&ahead->context, memory_order_relaxed) ||
         (bytes > atomic_load_explicit(&ahead->host_bytes, memory_order_relaxed) &&
-         (device_bytes == 0 || bytes < device_bytes))) {
+         (!may_stay || device_bytes == 0 || bytes < device_bytes))) {
         return false;
     }
     const uint64_t id = ahead_id_of(context, stream);

@@ -26,8 +26,9 @@ struct hoop_ahead {
 void hoop_ahead_learn(struct hoop_ahead *ahead, struct hoop_staging *staging, hoop_stream_t stream,
                       size_t bytes, bool on_device);
 
-/* Any thread: may a call on this stream, of so many bytes, return at once? */
+/* Any thread: may a call on this stream, of so many bytes, return at once? may_stay: it may run on
+ * the device. */
 bool hoop_ahead_may(const struct hoop_ahead *ahead, hoop_cu_context_t context, hoop_stream_t stream,
-                    size_t bytes);
+                    size_t bytes, bool may_stay);
 
 #endif

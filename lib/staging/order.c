@@ -1,6 +1,7 @@
 /* Order with the streams of CUDA (see order.h). */
 #include "staging/order.h"
 
+#include "base/settings.h"
 #include "base/sizes.h"
 #include "runtime/wait.h"
 
@@ -149,7 +150,8 @@ static hoop_result_t bell_hang(struct hoop_bell *bell, const struct hoop_order_p
 
 bool hoop_hold_is_possible(void)
 {
-    return hoop_cuda.stream_wait_value != NULL && hoop_cuda.stream_id != NULL;
+    return hoop_settings()->cuda_ahead != 0 && hoop_cuda.stream_wait_value != NULL &&
+           hoop_cuda.stream_id != NULL;
 }
 
 /* With the lock, in a context. The page stays. */

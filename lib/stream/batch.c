@@ -94,6 +94,7 @@ static enum hoop_poll batch_poll_running(struct hoop_batch *batch, struct hoop_b
     enum hoop_poll polled = hoop_driver_poll(comm, look);
     if (batch->unhurried && look && comm->operation.state == OP_FETCH) {
         comm->deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
+        hoop_turn_move(&comm->turn); /* who stands behind waits for the stream, too */
     }
     const bool late = polled == HOOP_POLL_IDLE && look && hoop_now_ns() >= comm->deadline_ns;
     if (late) {
