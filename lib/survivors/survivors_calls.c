@@ -226,7 +226,6 @@ void hoop_survivors_drop_silent(struct hoop_survivors *all)
         struct hoop_survivor *other = &all->others[rank];
         if (other->dialled != NULL && !other->greeted &&
             hoop_now_ns() - other->since_ns > patience_ns) {
-            survivor_hang_up(&other->dialled);
             hoop_survivor_lose(other, "does not answer");
         }
         survivor_lose_deserted(other);

@@ -98,8 +98,9 @@ static void survivors_grow(struct hoop_survivors *all)
     }
     for (uint32_t rank = 0; rank < all->n; rank++) {
         struct hoop_survivor *other = &all->others[rank];
-        hoop_survivors_say(all, other->greeted ? other->dialled : NULL, HOOP_VIEW_MINE);
-        if (!hoop_survivors_has(all, rank)) {
+        const bool out = !hoop_survivors_has(all, rank);
+        hoop_survivors_say(all, out || other->greeted ? other->dialled : NULL, HOOP_VIEW_MINE);
+        if (out) {
             hoop_survivors_say(all, other->caller, HOOP_VIEW_MINE);
             hoop_survivor_end(other);
         }
