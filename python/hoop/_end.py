@@ -23,6 +23,13 @@ _before: list[Callable[[], None]] = []
 _process: int | None = None  # for which all of this is
 
 
+class OwnThread(threading.Thread):
+    """A thread of hoop's own: what is handed to before_close() sees to it."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(daemon=True, **arguments)
+
+
 def opened(thing: Any) -> None:
     """A comm or a stream: thing._close() is to be called, if nobody does it before."""
     global _process
@@ -51,9 +58,9 @@ def _prepare() -> None:
 def _finish() -> None:
     for act in reversed(_before):
         act()
-    # A thread that multiprocessing still waits for may be inside: then the comms end with the process.
+    # Another thread of the program, a daemon too, may be inside: then the comms end with the process.
     here = threading.current_thread()
-    if all(thread is here or thread.daemon for thread in threading.enumerate()):
+    if all(thread is here or isinstance(thread, OwnThread) for thread in threading.enumerate()):
         for thing in list(_open):
             thing._close()
     lib.hoop_linger()

@@ -1,9 +1,13 @@
 """Processes of multiprocessing that play machines; the first, which connects the others, is through
-before these meet, and nobody closes anything: comm_end.py fork|forkserver|spawn URL"""
+before these meet, and nobody closes anything: comm_end.py fork|forkserver|spawn URL [daemon]
+
+daemon: two ranks, whose first ends while a daemon thread of its waits in a call."""
 
 import multiprocessing
 import os
 import sys
+import threading
+import time
 
 import hoop
 import numpy
@@ -23,14 +27,34 @@ def rank_of(rank, url, go):
         assert (data == 1).all(), data
 
 
+def rank_with_daemon(rank, url, _go):
+    comm = hoop.Comm(url, size=2, rank=rank, init_timeout=60, op_timeout=50)
+
+    def wait():
+        comm.recv(numpy.zeros(1), 1 - rank)
+
+    if rank == 0:
+        threading.Thread(target=wait, daemon=True).start()
+        time.sleep(0.5)
+        return
+    try:
+        wait()
+    except hoop.RemoteError:
+        return
+    sys.exit("a message came from a rank that sends none")
+
+
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
     go = context.Event()
-    ranks = [context.Process(target=rank_of, args=(rank, sys.argv[2], go)) for rank in range(3)]
+    target, size = (rank_with_daemon, 2) if sys.argv[3:] else (rank_of, 3)
+    ranks = [context.Process(target=target, args=(rank, sys.argv[2], go)) for rank in range(size)]
     for process in ranks:
         process.start()
     ranks[0].join(1.5)  # where nobody waits for it it has ended by then
     go.set()
     for process in ranks:
-        process.join(60)
+        process.join(30)
+    for process in ranks:
+        process.kill()
     sys.exit(str([process.exitcode for process in ranks]) if any(p.exitcode != 0 for p in ranks) else 0)

@@ -388,14 +388,20 @@ class Jobs(unittest.TestCase):
         self.assertIn("rank 1", said)
         self.assertLess(float(said.split()[0]), 1.0)
 
-    def test_processes_of_multiprocessing_linger(self):
+    def ends(self, *kinds):
         script = pathlib.Path(__file__).with_name("comm_end.py")
         with tempfile.TemporaryDirectory() as folder:
-            jobs = [subprocess.Popen([sys.executable, script, method, f"file://{folder}/{method}"],
+            jobs = [subprocess.Popen([sys.executable, script, method, f"file://{folder}/{method}", *more],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                    for method in ("fork", "forkserver", "spawn")]
+                    for method, *more in kinds]
             said = [job.communicate(timeout=120)[0] for job in jobs]
-        self.assertEqual([job.returncode for job in jobs], [0, 0, 0], "".join(said))
+        self.assertEqual([job.returncode for job in jobs], [0] * len(kinds), "".join(said))
+
+    def test_processes_of_multiprocessing_linger(self):
+        self.ends(["fork"], ["forkserver"], ["spawn"])
+
+    def test_a_process_of_multiprocessing_ends_with_a_daemon_inside(self):
+        self.ends(["fork", "daemon"], ["forkserver", "daemon"])
 
     def test_a_mismatch_names_both_sides(self):
         done = self.job(2, "c = hoop.Comm(); x = np.ones(4)\n"
