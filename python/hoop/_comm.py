@@ -204,18 +204,23 @@ def group() -> Iterator[None]:
     check(lib.hoop_group_start())
     _open.held = _open.held if _open.depth else []
     _open.depth += 1
-    ended = OK
+    failed: BaseException | None = None
     try:
         yield
     finally:
         ended = lib.hoop_group_end()  # whatever happened inside: an open group collects for ever
+        failed = error(ended) if ended != OK else None
         _open.depth -= 1
         if not _open.depth:
             held, _open.held = _open.held, []
             for stream, buffers in held:
-                if stream is not None:
-                    stream._hold(buffers)
-    check(ended)
+                try:
+                    if stream is not None:
+                        stream._hold(buffers)
+                except BaseException as caught:  # the others' buffers are in use all the same
+                    failed = failed or caught
+    if failed is not None:
+        raise failed
 
 
 class Comm:

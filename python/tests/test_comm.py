@@ -122,6 +122,16 @@ class Streams(unittest.TestCase):
         for one in (stream, comm, other):
             one.close()
 
+    def test_a_group_holds_what_it_can(self):
+        comm, first, second = hoop.Comm.threads(1)[0], hoop.Stream(), hoop.Stream()
+        with unittest.mock.patch.object(first, "_hold", side_effect=MemoryError):
+            with self.assertRaises(MemoryError), hoop.group():
+                comm.all_reduce(np.ones(4), stream=first)
+                comm.all_reduce(np.ones(4), stream=second)
+        self.assertEqual(len(second._held), 1)
+        for one in (first, second, comm):
+            one.close()
+
     def test_threads_of_one_stream_free_nothing_that_runs(self):
         comm, other = hoop.Comm.threads(2)
         stream, gone = hoop.Stream(), []
