@@ -5,14 +5,19 @@
 set -euo pipefail
 out=$1 pip=$2 compiler=$3
 package=gevent-22.10.2 version=1.44.2
+# Of the sources as they come: pip runs their setup.py, and compares before that.
 sum=1ca01da176ee37b3527a2702f7d40dbc9ffb8cfc7be5a03bfa4f9eec45e55c46
 
 [ "$(cat "$out/version" 2>/dev/null)" != "$version" ] || exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$pip" -q --disable-pip-version-check download --no-deps --no-build-isolation --no-binary :all: -d "$work" \
-    "${package/-/==}" >"$work/log" 2>&1 || { echo "no libuv: $(tail -n 1 "$work/log")"; exit 77; }
-echo "$sum  $work/$package.tar.gz" | sha256sum --quiet -c || exit 1
+echo "${package/-/==} --hash=sha256:$sum" >"$work/asked"
+if ! "$pip" -q --disable-pip-version-check download --no-deps --no-build-isolation --no-binary :all: \
+    -d "$work" --require-hashes -r "$work/asked" >"$work/log" 2>&1; then
+    ! grep -A 9 'DO NOT MATCH THE HASHES' "$work/log" || exit 1
+    echo "no libuv: $(tail -n 1 "$work/log")"
+    exit 77
+fi
 tar -xzf "$work/$package.tar.gz" -C "$work" "$package/deps/libuv"
 cd "$work/$package/deps/libuv"
 grep -q "UV_VERSION_MINOR ${version:2:2}" include/uv/version.h
