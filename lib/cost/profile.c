@@ -60,6 +60,15 @@ static char *profile_trim(char *text)
     return text + strspn(text, " ");
 }
 
+/*
+ * Text of the file for a sentence. A program with more rights than its caller may have been handed
+ * any file: nothing is quoted before a version says that it is a profile.
+ */
+static const char *profile_quote(const struct profile_reader *reader, const char *text)
+{
+    return reader->profile.version == HOOP_PROFILE_VERSION ? text : "...";
+}
+
 /* Digits alone; false too for what is far too large. */
 static bool profile_number(const char *text, uint64_t *ret)
 {
@@ -88,14 +97,14 @@ static hoop_result_t profile_value(struct profile_reader *reader, const struct p
         return hoop_error(HOOP_INVALID_USAGE,
                           "%.160s, line %u: %s is \"%.40s\", expected %llu, which this hoop reads: "
                           "hoopinfo --calibrate makes a new profile",
-                          reader->name, reader->line, key->name, value,
+                          reader->name, reader->line, key->name, profile_quote(reader, value),
                           (unsigned long long)key->most);
     }
     return hoop_error(HOOP_INVALID_USAGE,
                       "%.160s, line %u: %s is \"%.40s\", expected default or a whole number from "
                       "%llu to %llu",
-                      reader->name, reader->line, key->name, value, (unsigned long long)key->least,
-                      (unsigned long long)key->most);
+                      reader->name, reader->line, key->name, profile_quote(reader, value),
+                      (unsigned long long)key->least, (unsigned long long)key->most);
 }
 
 static hoop_result_t profile_pair(struct profile_reader *reader, const char *name,
@@ -112,7 +121,7 @@ static hoop_result_t profile_pair(struct profile_reader *reader, const char *nam
         }
     }
     return hoop_error(HOOP_INVALID_USAGE, "%.160s, line %u: \"%.40s\" is no key of a profile",
-                      reader->name, reader->line, name);
+                      reader->name, reader->line, profile_quote(reader, name));
 }
 
 static hoop_result_t profile_line(struct profile_reader *reader, char *line, size_t bytes)
@@ -130,7 +139,7 @@ static hoop_result_t profile_line(struct profile_reader *reader, char *line, siz
     }
     if (value == NULL) {
         return hoop_error(HOOP_INVALID_USAGE, "%.160s, line %u: \"%.40s\", expected key = value",
-                          reader->name, reader->line, name);
+                          reader->name, reader->line, profile_quote(reader, name));
     }
     *value = '\0';
     return profile_pair(reader, profile_trim(name), profile_trim(value + 1));

@@ -25,7 +25,8 @@ struct hoop_profile {
 
 /*
  * Reads a profile's text, which is taken apart: text[bytes] is written. name stands in sentences.
- * HOOP_INVALID_USAGE: name, line, value and what was expected; *ret is untouched.
+ * HOOP_INVALID_USAGE: name, line, value (behind the version only) and what was expected; *ret is
+ * untouched.
  */
 hoop_result_t hoop_profile_parse(const char *name, char *text, size_t bytes,
                                  struct hoop_profile *ret);

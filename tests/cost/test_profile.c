@@ -187,10 +187,15 @@ static void test_other_lines(void **state)
         const char *text, *what;
         size_t bytes; /* 0: all of it */
     } cases[] = {
-        {"nonsense\n", "line 1: \"nonsense\", expected key = value", 0},
-        {"\x1b[31m=\n", "line 1: \"[31m\" is no key of a profile", 0},
-        {"#\nsync = 5\n", "line 2: \"sync\" is no key of a profile", 0},
-        {" = 5\n", "line 1: \"\" is no key of a profile", 0},
+        {"version=1\nnonsense\n", "line 2: \"nonsense\", expected key = value", 0},
+        {"version=1\n\x1b[31m=\n", "line 2: \"[31m\" is no key of a profile", 0},
+        {"version=1\n#\nsync = 5\n", "line 3: \"sync\" is no key of a profile", 0},
+        {"version=1\n = 5\n", "line 2: \"\" is no key of a profile", 0},
+        /* what may be somebody's secret */
+        {"root:x:0\n", "line 1: \"...\", expected key = value", 0},
+        {"#\nroot = x\n", "line 2: \"...\" is no key of a profile", 0},
+        {"memory_sync_ns = x\n", "memory_sync_ns is \"...\", expected default or", 0},
+        {"version = x\n", "version is \"...\", expected 1", 0},
         {"hoop = 1\nhoop = 1\n", "line 2: hoop stands there a second time", 0},
         {"#\0\n", "line 1 holds a byte of zero", 3},
         {"{\"version\": 1}\n", "expected key = value", 0},
