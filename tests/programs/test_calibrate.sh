@@ -117,8 +117,13 @@ refused "$work/pipe" 'no regular file'
 head -c 20000 /dev/zero >"$work/large"
 refused "$work/large" 'more than 16 KiB'
 
+# A path of any length that the system takes; the page shows the beginning.
+long=$work$(printf '/.%.0s' $(seq 1900))/profile
+run 0 env HOOP_PROFILE="$long" "$hoopinfo" --explain all_reduce --ranks 2 --json
+explain profile_digest="$mine"
+
 # measured WHAT COMMAND...: writes a profile that is read, "measured" has WHAT; on a machine that is too
-# busy to be measured it says so, and writes none
+# busy to be measured, or has more CPUs than one that may be used can crowd, it says so, and writes none
 mkdir "$work/here"
 made=$work/here/profile
 measured() {
