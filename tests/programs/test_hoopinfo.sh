@@ -193,6 +193,13 @@ report 0 works auto
 run 1 env HOOP_TRANSPORT=rdma HOOP_IB_HCA=none "$hoopinfo" --test --ranks 2 --json
 report 1 fails rdma
 says err 'RDMA'
+run 1 env HOOP_PROFILE="$work/none" "$hoopinfo" --test --json
+python3 - "$work/out" <<'END' || { failed=1; cat "$work/out"; }
+import json, sys
+said = json.load(open(sys.argv[1]))
+assert said["works"] is False and said["jobs"] == [] and "NOT" in said["verdict"], said
+assert "/none: ENOENT" in said["error"], said
+END
 export HOOP_TRANSPORT=auto
 run 7 env HOOP_ALGO=ring HOOP_TEST_FAULT=flip:3 "$faulty" --test --ranks 2 --json
 report 7 fails auto

@@ -292,14 +292,19 @@ static int check_rank(struct check *c)
 static void print_report(const char *report, const char *transport, int ranks, int code)
 {
     const char *end = report != NULL && *report == '{' ? json_end(report) : NULL;
+    char works[8] = "";
     if (end != NULL && *end == 0) {
+        json_text(json_member(report, "works"), works, sizeof(works));
+    }
+    /* A rank may have failed after rank 0 had reported. */
+    if (strcmp(works, "false") == 0 || (strcmp(works, "true") == 0 && code == 0)) {
         fputs(report, stdout);
         return;
     }
     fputs("{\"transport\": ", stdout);
     json_quote(transport, stdout);
     printf(", \"ranks\": %d, \"operations\": [], \"wrong_elements\": 0,\n  \"error\": \"the ranks "
-           "ended with code %d and no report: standard error says why\", \"works\": false}",
+           "ended with code %d: standard error says why\", \"works\": false}",
            ranks, code);
 }
 
@@ -344,12 +349,32 @@ static int check_jobs(int ranks, bool json)
     return first != 0 ? first : last;
 }
 
+/* A variable of every launcher that hoop_comm_init_env() knows. */
+static bool is_launched(void)
+{
+    return getenv("RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL ||
+           getenv("PMI_RANK") != NULL || getenv("SLURM_STEP_ID") != NULL;
+}
+
+/* Under a launcher nobody knows who is rank 0, which alone may print. */
+static int check_unborn(struct check *c, bool alone, hoop_result_t result)
+{
+    const int code = check_failed(c, "the ranks do not find each other", result);
+    if (c->json && !alone && !is_launched()) {
+        fputs("{\"error\": ", stdout);
+        json_quote(c->error, stdout);
+        fputs(",\n \"jobs\": [", stdout);
+        print_verdict(code, code, true);
+    }
+    return code;
+}
+
 int check_run(int ranks, bool alone, bool json)
 {
     struct check check = {.comm = HOOP_COMM_NULL, .n = 1, .json = json};
     const hoop_result_t result = hoop_comm_init_env(&check.comm, NULL);
     if (result != HOOP_OK) {
-        return check_failed(&check, "the ranks do not find each other", result);
+        return check_unborn(&check, alone, result);
     }
     int code = 0;
     (void)hoop_comm_count(check.comm, &check.n);

@@ -15,7 +15,8 @@
  *      {"jobs": [{"transport", "ranks", "operations": [{"name", "right", "us_8_bytes",
  *       "gb_per_s_1_mib"}], "wrong_elements", "error", "works"}], "verdict", "works"}
  *
- * and of a job of its own the element of "jobs" alone.
+ * and of a job of its own the element of "jobs" alone. Where not even one rank can be made, without
+ * a launcher, "jobs" is empty and "error" stands beside it.
  */
 int check_run(int ranks, bool alone, bool json);
 
