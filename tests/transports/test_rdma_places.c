@@ -58,6 +58,20 @@ static hoop_result_t send_to(struct item *item, uint8_t *data, size_t bytes, uin
     return hoop_link_send(pair.sender, &item->xfer);
 }
 
+/* Offers are told from the first chunk on: before that nobody may listen. */
+static void say_hello(void)
+{
+    static uint8_t word[8], heard[8];
+    struct item send, recv;
+    const uint64_t before = fake_counts.words;
+    hoop_link_offer(pair.receiver, 900, to, ROOM);
+    pair_settle(&pair);
+    assert_int_equal(fake_counts.words, before);
+    assert_int_equal(pair_send(&pair, &send, word, sizeof(word), 900), HOOP_OK);
+    assert_int_equal(pair_recv(&pair, &recv, heard, sizeof(heard), 900), HOOP_OK);
+    assert_true(pair_until_done(&pair, &recv) && pair_until_done(&pair, &send));
+}
+
 /* ---- Where payload goes ---------------------------------------------------------------------- */
 
 /* The payload's part of the slot that the next chunk takes. */
@@ -110,6 +124,7 @@ static void test_ways(void **state)
         {from + 3, 32768, true, false, false},
         {from, 32767, true, true, true}, /* a copy is quicker */
     };
+    say_hello();
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         bool mine = false, peer = false;
         if (cases[i].offered) {
@@ -127,6 +142,7 @@ static void test_early(void **state)
 {
     (void)state;
     static struct item send; /* pending to the end */
+    say_hello();
     hoop_link_offer(pair.receiver, 1, to, ROOM);
     pair_settle(&pair);
     pattern_fill(from, CHUNK, 1);
@@ -188,6 +204,7 @@ static void test_no_immediate(void **state)
     assert_int_equal(pair_open(&pair, &hoop_transport_rdma, SLOTS, CHUNK), HOOP_OK);
     unsetenv("HOOP_TEST_NO_IMMEDIATE");
     (void)state;
+    say_hello();
     for (uint32_t i = 0; i < 3 * SLOTS; i++) {
         hoop_link_offer(pair.receiver, i, to, ROOM);
         pair_settle(&pair);
@@ -205,6 +222,7 @@ static void test_keys(void **state)
     (void)state;
     bool mine = true, peer = true;
     const unsigned before = fake_counts.memories;
+    say_hello();
     for (uint32_t i = 0; i < 20; i++) {
         hoop_link_offer(pair.receiver, i, to, ROOM);
         pair_settle(&pair);
@@ -227,6 +245,7 @@ static void test_dead_key(void **state)
 {
     (void)state;
     static struct item send; /* pending to the end */
+    say_hello();
     hoop_link_offer(pair.receiver, 1, to, ROOM);
     pair_settle(&pair);
     assert_int_equal(hoop_region_free(to), HOOP_OK);

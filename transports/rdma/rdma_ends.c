@@ -344,9 +344,11 @@ static void receiver_credit(struct hoop_rdma_link *rdma)
     }
 }
 
+/* A chunk has come: before that the sender's queue may not be there yet, and what is sent to it
+ * would be sent again until the link counts as broken. */
 static void receiver_tell_offer(struct hoop_rdma_link *rdma)
 {
-    if (rdma->offer_waits) {
+    if (rdma->offer_waits && rdma->head > 0) {
         rdma->offer_waits = !hoop_rdma_say(rdma, HOOP_RDMA_PLACE, rdma->offer.op, NULL, 0);
     }
 }
