@@ -9,59 +9,91 @@
 #include "tree/leader.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #define LINGER_MS 5000u /* for ranks elsewhere that are a little behind */
 
-/* This process was in a comm of several machines. Written once, by the service thread, before the
- * join that did it is complete. */
-static _Atomic bool linger_spans;
+/* Comms of several machines that this process was in. Counted by the service thread, before the
+ * join is complete. */
+static _Atomic uint64_t linger_spans;
+
+static struct {
+    pthread_mutex_t lock; /* of all that follows */
+    struct hoop_job job;
+    bool asked;  /* the job is the tree's, where a wait in vain leaves it */
+    bool needed; /* the last of all comms is left */
+    uint64_t spans, deadline_ns;
+} linger = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local bool linger_is_here; /* a signal may end the process in the middle of it */
 
 /* Only a process that has left all its comms waits: another is lost, the sooner the better. */
-static void linger_await_idle(void *arg)
+static void linger_ask(void *arg)
 {
-    if (hoop_list_is_empty(&hoop_members)) {
-        hoop_tree_on_idle(arg);
-    } else {
-        hoop_job_complete(arg, NULL);
+    (void)arg;
+    linger.needed = hoop_list_is_empty(&hoop_members);
+    if (linger.needed && !linger.asked) {
+        linger.asked = true;
+        hoop_tree_on_idle(&linger.job);
     }
+}
+
+static bool linger_is_over(uint64_t deadline_ns)
+{
+    if (!linger.asked || hoop_job_wait(&linger.job, deadline_ns, NULL) != HOOP_OK) {
+        return false;
+    }
+    hoop_job_finish(&linger.job);
+    linger.asked = false;
+    return true;
+}
+
+/* False: in vain. What was waited for in vain before is not waited for again, unless there was
+ * another comm since. */
+static bool linger_await(uint64_t spans)
+{
+    (void)linger_is_over(0);
+    if (!linger.asked) {
+        hoop_job_init(&linger.job);
+    }
+    if (!linger.asked || linger.spans != spans) {
+        linger.deadline_ns = hoop_deadline_ns(LINGER_MS);
+        linger.spans = spans;
+    }
+    linger.needed = false;
+    hoop_service_drain(); /* a failure may be on its way from a rank here to the leader here */
+    hoop_service_run(linger_ask, NULL);
+    return !linger.needed || linger_is_over(linger.deadline_ns);
 }
 
 hoop_result_t hoop_member_linger(void)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
-    static struct hoop_job job;
-    static uint64_t deadline_ns; /* not 0: the job is the tree's, where a wait in vain leaves it */
-    if (!atomic_load(&linger_spans) || hoop_service_start() != HOOP_OK) {
+    const uint64_t spans = atomic_load(&linger_spans);
+    if (spans == 0 || hoop_service_start() != HOOP_OK) {
         return HOOP_OK; /* the latter: in a forked child, or when exit() is through with it */
     }
-    pthread_mutex_lock(&lock);
-    if (deadline_ns == 0) {
-        hoop_job_init(&job);
-        hoop_service_drain(); /* a failure may be on its way from a rank here to the leader here */
-        hoop_service_run(linger_await_idle, &job);
-        deadline_ns = hoop_deadline_ns(LINGER_MS);
-    }
-    const hoop_result_t result = hoop_job_wait(&job, deadline_ns, NULL);
-    if (result == HOOP_OK) {
-        hoop_job_finish(&job);
-        deadline_ns = 0;
-    }
-    pthread_mutex_unlock(&lock);
-    return result == HOOP_OK
-               ? HOOP_OK
-               : hoop_error(result, "other machines still need this process after %u ms",
-                            LINGER_MS);
+    linger_is_here = true;
+    pthread_mutex_lock(&linger.lock);
+    const bool over = linger_await(spans);
+    pthread_mutex_unlock(&linger.lock);
+    linger_is_here = false;
+    return over ? HOOP_OK
+                : hoop_error(HOOP_TIMEOUT, "other machines still need this process after %u ms",
+                             LINGER_MS);
 }
 
 static void linger_at_exit(void)
 {
-    (void)hoop_member_linger();
+    if (!linger_is_here && !hoop_service_is_me()) {
+        (void)hoop_member_linger();
+    }
 }
 
 void hoop_member_span(void)
 {
     static bool lingers;
     lingers = lingers || atexit(linger_at_exit) == 0;
-    atomic_store(&linger_spans, true);
+    atomic_fetch_add(&linger_spans, 1);
 }

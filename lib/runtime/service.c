@@ -106,6 +106,11 @@ static void service_enqueue(struct service_call *call)
     }
 }
 
+bool hoop_service_is_me(void)
+{
+    return service_is_me;
+}
+
 /* There is nobody to run anything: in a forked child, and at the end of exit(). */
 static bool service_is_gone(void)
 {

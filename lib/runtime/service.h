@@ -52,6 +52,9 @@ hoop_result_t hoop_service_call(hoop_result_t (*fn)(void *arg), void *arg);
  */
 void hoop_service_drain(void);
 
+/* Is the caller the service thread? */
+bool hoop_service_is_me(void);
+
 /* Starts a detached thread that takes no signals: they are the program's. 0 or an errno. */
 int hoop_thread_spawn(void *(*body)(void *arg), void *arg);
 

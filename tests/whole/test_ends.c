@@ -258,6 +258,15 @@ static void test_forked_child(void **state)
     run(1, fork_and_go_on, meeting_make());
 }
 
+/* As if each rank had a machine. */
+static void live_apart(int rank)
+{
+    char text[8];
+    (void)snprintf(text, sizeof(text), "m%d", rank);
+    setenv("HOOP_HOSTID", text, 1);
+    setenv("HOOP_SOCKET_IFNAME", "lo", 1);
+}
+
 /* ---- Leaving early --------------------------------------------------------------------------- */
 
 /* Rank 0 joins two comms at once; of the second the other rank leaves, in good order, before
@@ -295,20 +304,26 @@ static void test_left_during_birth(void **state)
 
 /* ---- _exit() --------------------------------------------------------------------------------- */
 
-/* Three machines of a rank each, of which that of rank 0 connects the others. It leaves first; then
- * the others make a link. */
+/* Three machines of a rank each, of which that of rank 0 connects the others. Of the first comm
+ * the others leave too late for it; of the second it leaves first, then the others make a link. */
 static void leave_by_exit_now(const struct family_self *self, const void *arg)
 {
     struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
     hoop_comm_t comm = NULL;
     int64_t x = self->rank;
-    char text[8];
-    (void)snprintf(text, sizeof(text), "m%d", self->rank);
-    setenv("HOOP_HOSTID", text, 1);
-    setenv("HOOP_SOCKET_IFNAME", "lo", 1);
+    live_apart(self->rank);
     meeting_open(meeting, self->rank);
     check(hoop_comm_init_rank(&comm, self->n, meeting->ids[0], self->rank), HOOP_OK, 1);
     check(hoop_linger(), HOOP_OK, 2); /* not yet the end, and no wait */
+    if (self->rank == 0) {            /* the others need it for longer than it waits */
+        check(hoop_comm_destroy(comm), HOOP_OK, 10);
+        check(hoop_linger(), HOOP_TIMEOUT, 11);
+    } else {
+        usleep(5500000);
+        check(hoop_comm_destroy(comm), HOOP_OK, 12);
+    }
+    check(hoop_comm_init_rank(&comm, self->n, meeting->ids[1], self->rank), HOOP_OK, 13);
+    family_say(self, "i", 1);
     if (self->rank == 0) {
         check(hoop_comm_destroy(comm), HOOP_OK, 3);
         check(hoop_linger(), HOOP_OK, 4);
@@ -329,10 +344,12 @@ static void leave_by_exit_now(const struct family_self *self, const void *arg)
 static void test_linger(void **state)
 {
     (void)state;
+    char heard = 0;
     struct family family;
     struct meeting *meeting = meeting_make();
     family_init(&family, 3);
     assert_true(family_fork_all(&family, leave_by_exit_now, meeting));
+    assert_int_equal(family_hear(&family, 0, &heard, 1, hoop_deadline_ns(30000)), FAMILY_HEARD);
     assert_false(family_reap(&family, 0, hoop_deadline_ns(1000))); /* it is still needed */
     for (int rank = 1; rank < 3; rank++) {
         assert_true(family_tell(&family, rank, "g", 1));
