@@ -20,7 +20,7 @@ static bool join_lost_early(struct hoop_comm *comm, uint32_t rank, const char *w
     pthread_mutex_lock(&comm->birth_lock);
     const bool early = !hoop_comm_is_ready(comm);
     if (early) {
-        comm->early->heard[rank] |= HOOP_EARLY_LOST;
+        comm->early->heard[rank].lost = true;
         snprintf(comm->early->why, sizeof(comm->early->why), "%s", why);
     }
     pthread_mutex_unlock(&comm->birth_lock);
@@ -52,7 +52,7 @@ static void join_on_gone(void *arg, uint32_t rank, uint32_t how)
 {
     struct hoop_comm *comm = arg;
     pthread_mutex_lock(&comm->birth_lock);
-    comm->early->heard[rank] |= HOOP_EARLY_GONE;
+    comm->early->heard[rank].how = how;
     pthread_mutex_unlock(&comm->birth_lock);
     if (hoop_comm_is_ready(comm)) {
         hoop_board_leave(&comm->board, rank, how);
@@ -219,7 +219,7 @@ hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_opt
     comm->init_timeout_ms = options->init_timeout_ms;
     comm->blocking = options->blocking;
     memcpy(comm->name, options->name, sizeof(comm->name));
-    comm->early->heard = calloc(comm->n, 1);
+    comm->early->heard = calloc(comm->n, sizeof(*comm->early->heard));
     if (comm->early->heard == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a communicator of %u ranks", comm->n);
     }
@@ -291,7 +291,7 @@ static struct hoop_failure join_early_failure(struct hoop_comm *comm)
 {
     struct hoop_failure failure = comm->early->failure;
     for (uint32_t rank = 0; rank < comm->n; rank++) {
-        if ((comm->early->heard[rank] & HOOP_EARLY_LOST) != 0 && !hoop_comm_left(comm, rank)) {
+        if (comm->early->heard[rank].lost && !hoop_comm_left(comm, rank)) {
             hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "rank %u %s", rank,
                              comm->early->why);
         }
@@ -328,8 +328,8 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
                               memory_order_relaxed);
     for (uint32_t rank = 0; rank < comm->n; rank++) {
-        if ((comm->early->heard[rank] & HOOP_EARLY_GONE) != 0) {
-            hoop_board_leave(&comm->board, rank, HOOP_LEFT);
+        if (comm->early->heard[rank].how != 0) {
+            hoop_board_leave(&comm->board, rank, comm->early->heard[rank].how);
         }
     }
     const struct hoop_failure early = join_early_failure(comm);

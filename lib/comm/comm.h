@@ -36,11 +36,13 @@
 #include "staging/ahead.h"
 
 /* What is heard before the board is laid out. */
-enum { HOOP_EARLY_LOST = 1, HOOP_EARLY_GONE = 2 };
 struct hoop_comm_early {
     struct hoop_failure failure;
     char why[HOOP_FAILURE_TEXT_BYTES]; /* the last loss */
-    uint8_t *heard;                    /* [n] bits, of each rank; from the join on */
+    struct {
+        uint32_t how; /* it said goodbye; 0: it did not */
+        bool lost;
+    } * heard; /* [n]; from the join on */
 };
 
 /* Why a comm takes no operation: it was finalized; a thread of hoop's own works on it. */

@@ -296,6 +296,44 @@ static void leave_before_the_other_is_in(const struct family_self *self, const v
     check(hoop_comm_destroy(a), HOOP_OK, 10);
 }
 
+/* Rank 0 joins two comms at once; ranks 1 and 2 shrink the second to themselves, and leave it,
+ * before the first is there. They went on, and without rank 0. */
+static void go_on_before_the_other_is_in(const struct family_self *self, const void *arg)
+{
+    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    hoop_comm_t a = NULL, b = NULL, less = NULL;
+    int out = 0;
+    live_apart(self->rank);
+    meeting_open(meeting, self->rank);
+    if (self->rank == 0) {
+        hoop_group_start();
+        hoop_comm_init_rank(&a, 3, meeting->ids[0], 0);
+        hoop_comm_init_rank(&b, 3, meeting->ids[1], 0);
+        check(hoop_group_end(), HOOP_OK, 1);
+        check(hoop_comm_shrink(b, NULL, 0, &less, NULL, HOOP_SHRINK_ABORT), HOOP_REMOTE_ERROR, 2);
+    } else {
+        check(hoop_comm_init_rank(&b, 3, meeting->ids[1], self->rank), HOOP_OK, 3);
+        usleep(300000); /* so that rank 0 waits for the first */
+        check(hoop_comm_shrink(b, &out, 1, &less, NULL, HOOP_SHRINK_ABORT), HOOP_OK, 4);
+        check(hoop_comm_destroy(b), HOOP_OK, 5);
+        check(hoop_barrier(less, NULL), HOOP_OK, 6);
+        check(hoop_comm_destroy(less), HOOP_OK, 7);
+        usleep(300000); /* so that rank 0 hears of it while it still joins */
+        check(hoop_comm_init_rank(&a, 3, meeting->ids[0], self->rank), HOOP_OK, 8);
+    }
+    check(hoop_barrier(a, NULL), HOOP_OK, 9);
+    check(hoop_comm_destroy(a), HOOP_OK, 10);
+    if (self->rank == 0) {
+        check(hoop_comm_destroy(b), HOOP_OK, 11);
+    }
+}
+
+static void test_gone_on_during_birth(void **state)
+{
+    (void)state;
+    run(3, go_on_before_the_other_is_in, meeting_make());
+}
+
 static void test_left_during_birth(void **state)
 {
     (void)state;
@@ -490,6 +528,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_dlclose),
         cmocka_unit_test(test_forked_child),
         cmocka_unit_test(test_left_during_birth),
+        cmocka_unit_test(test_gone_on_during_birth),
         cmocka_unit_test(test_stopped_past_the_deadline),
         cmocka_unit_test(test_linger),
         cmocka_unit_test(test_membarrier_lost),
