@@ -91,6 +91,12 @@ static bool survivor_is_deserted(const struct hoop_connection *connection,
            (why->code != HOOP_AGAIN && about->local.family == 0 && about->pid == 0);
 }
 
+static void survivor_miss(struct hoop_survivor *other)
+{
+    other->misses += other->missed ? 0 : 1;
+    other->missed = true;
+}
+
 static void survivor_lose_deserted(struct hoop_survivor *other)
 {
     if (other->misses >= SURVIVORS_MISSES_MOST) {
@@ -109,7 +115,11 @@ static void survivor_closed(void *arg, struct hoop_connection *connection,
     if (knew) {
         hoop_survivor_lose(other, "ended its connection");
     } else if (!calls) {
-        other->misses = deserted ? other->misses + 1 : 0;
+        if (deserted) {
+            survivor_miss(other);
+        } else {
+            other->misses = 0;
+        }
         survivor_lose_deserted(other);
     }
 }
@@ -200,7 +210,9 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
                                          &all->key, &survivor_owner, other, &other->dialled);
     }
     if (result == HOOP_REMOTE_ERROR) { /* a name that refuses; the next tick looks at it */
-        other->misses++;
+        survivor_miss(other);
+    } else if (result == HOOP_AGAIN) { /* somebody is there, and busy */
+        other->misses = 0;
     }
     return result == HOOP_AGAIN || result == HOOP_REMOTE_ERROR ? HOOP_OK : result;
 }
@@ -229,6 +241,7 @@ void hoop_survivors_drop_silent(struct hoop_survivors *all)
             hoop_survivor_lose(other, "does not answer");
         }
         survivor_lose_deserted(other);
+        other->missed = false;
     }
 }
 

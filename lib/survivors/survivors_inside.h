@@ -26,7 +26,8 @@ struct hoop_survivor {
     struct hoop_connection *dialled; /* mine to it, */
     struct hoop_connection *caller;  /* its to me */
     uint64_t since_ns;               /* dialled */
-    uint32_t misses;                 /* nobody was there, so often in a row */
+    uint32_t misses;                 /* nobody was there, in so many ticks in a row */
+    bool missed;                     /* in this one */
     bool greeted, said;              /* its view has come: along dialled; along caller */
     bool done;
 };

@@ -321,7 +321,9 @@ void hoop_survivors_look(struct hoop_survivors *all)
     } else if (whole) { /* some may be out because they took me for lost, and have gone on */
         hoop_survivors_look_for_left(all);
         whole = all->state == HOOP_SURVIVORS_GATHERING;
-        result = hoop_random(all->nonce, sizeof(all->nonce));
+        if (whole) { /* else it may have been agreed on, under its nonce */
+            result = hoop_random(all->nonce, sizeof(all->nonce));
+        }
     }
     if (result != HOOP_OK) {
         hoop_survivors_fail_all(all, result, "rank %u: %s", all->member->join.rank,
