@@ -143,7 +143,9 @@ static void connection_say_reject(struct hoop_connection *connection)
     const bool early = connection->state != CONNECTION_OPEN;
     union hoop_frame frame;
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &connection->failure);
-    hoop_frame_queue_drop(out);
+    if (connection->other == NULL) { /* within this process it is said already */
+        hoop_frame_queue_drop(out);
+    }
     if (hoop_frame_queue_put(out, &frame.header, NULL, 0, early) == HOOP_OK) {
         (void)connection_send_queued(connection);
     }
