@@ -13,6 +13,7 @@
 #define DETECTOR_BEAT_MIN_MS 20u
 #define DETECTOR_BEAT_MAX_MS 1000u
 #define DETECTOR_BEATS 10u /* in dead_after */
+#define DETECTOR_ASIDE 2u  /* beats without a look: signs of life may lie unread */
 /* A dying process closes its sockets a little before its pidfd tells. */
 #define DETECTOR_SUSPECT_NS (20 * HOOP_NS_PER_MS)
 
@@ -305,8 +306,9 @@ static bool watched_pulses(struct hoop_watched *watched)
     return watched->pulse == 0 || watched->pulse != before;
 }
 
-/* When to look at it again if nothing is heard; HOOP_NEVER: with the next beat. */
-static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now)
+/* When to look at it again if nothing is heard; HOOP_NEVER: with the next beat. unread: its signs
+ * of life are read first. */
+static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now, bool unread)
 {
     const struct hoop_watcher *watcher = watched->watcher;
     if (watcher->owner->pulse != NULL && watched_pulses(watched)) {
@@ -321,6 +323,9 @@ static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now)
     if (now <= since || now - since <= patience) {
         return since + patience + 1;
     }
+    if (unread) {
+        return now + HOOP_NS_PER_MS;
+    }
     watched->silent_ms = (now - since) / HOOP_NS_PER_MS;
     watched_convict(watched);
     return HOOP_NEVER;
@@ -328,11 +333,14 @@ static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now)
 
 /*
  * With each beat, and whenever a silence gets too long. Who has not looked for longer than others
- * may need for a sign of life and its way was stopped itself.
+ * may need for a sign of life and its way was stopped itself; and who was for a little while reads
+ * first what has come meanwhile, or two stops add up.
  */
 static void watcher_look(struct hoop_watcher *watcher, uint64_t now)
 {
-    const bool late = now - watcher->look_ns > watcher->dead_after_ms * HOOP_NS_PER_MS / 5 * 3;
+    const uint64_t aside = now - watcher->look_ns;
+    const bool late = aside > watcher->dead_after_ms * HOOP_NS_PER_MS / 5 * 3;
+    const bool unread = aside > DETECTOR_ASIDE * watcher->beat_ms * HOOP_NS_PER_MS;
     watcher->look_ns = now;
     if (now >= watcher->beat_ns) {
         watcher->beat_ns = watcher_next_beat(watcher, now);
@@ -343,7 +351,7 @@ static void watcher_look(struct hoop_watcher *watcher, uint64_t now)
         if (late) {
             watched->heard_ns = now;
         }
-        const uint64_t due = watched->lost ? HOOP_NEVER : watcher_look_at(watched, now);
+        const uint64_t due = watched->lost ? HOOP_NEVER : watcher_look_at(watched, now, unread);
         watcher->due_ns = due < watcher->due_ns ? due : watcher->due_ns;
     }
 }
