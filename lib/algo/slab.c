@@ -2,7 +2,8 @@
  * Slab: direct's idea for memory that nobody can map. What ranks bring goes chunk by chunk through
  * staging memory, two slabs in turn: chunk c lies in slab c mod 2 of every rank.
  *
- * Most collectives: whoever brings something copies it in, everyone takes what it needs.
+ * Most collectives: whoever brings something copies it in, everyone takes what it needs; what a
+ * rank brings for itself goes straight to its place.
  *
  *     barrier | round c:  copy in chunk c | ARRIVE AWAIT | take chunk c
  *
@@ -33,21 +34,33 @@ struct slab_cut {
     uint64_t chunks;
     uint64_t copies; /* steps of this rank's copy in */
     uint64_t takes;  /* steps of its taking */
+    uint64_t skips;  /* pieces that nobody else wants, from piece `me` on: 1 or 0 */
+    bool whole;      /* all in one chunk, which lies there as it does in the input */
 };
+
+/* Does anybody but this rank want what it brings? Of a block for each, not the own one. */
+static bool slab_brings(const struct hoop_plan *plan)
+{
+    return hoop_in_count(plan, plan->me) > 0 &&
+           (hoop_row_of(plan)->folds || hoop_needing(plan) != plan->me);
+}
 
 static struct slab_cut slab_cut(const struct hoop_plan *plan)
 {
     const struct hoop_collective_row *row = hoop_row_of(plan);
-    const bool brings = hoop_in_count(plan, plan->me) > 0;
+    const uint64_t me = plan->me;
     struct slab_cut ret = {.pieces = hoop_extent_blocks(row->in, plan->n, true)};
     ret.piece = ret.pieces > 0 ? plan->chunk / ret.pieces : plan->chunk;
+    ret.skips = hoop_extent_is_each(row->in) && !row->folds;
+    ret.whole = ret.piece >= plan->count && plan->count > 0;
     assert(ret.piece > 0);
-    if (ret.piece >= plan->count && plan->count > 0) {
-        /* All in one chunk, which lies there as it does in the input: one copy. */
+    if (ret.whole) {
         ret.piece = plan->count;
-        ret.copies = brings;
-    } else {
-        ret.copies = brings ? ret.pieces : 0;
+    }
+    if (slab_brings(plan)) {
+        ret.copies = !ret.whole  ? ret.pieces - ret.skips
+                     : ret.skips ? (uint64_t)(me > 0) + (me + 1 < ret.pieces)
+                                 : 1;
     }
     ret.chunks = hoop_parts(plan->count, ret.piece);
     ret.takes = row->folds ? 1 : hoop_sources(plan);
@@ -60,25 +73,49 @@ static struct hoop_ref slab_ref(const struct hoop_plan *plan, uint32_t member, u
     return hoop_ref_of(HOOP_SPACE_SLAB, member, (chunk & 1) * plan->chunk + off, count);
 }
 
+/* Pieces [first, first + pieces) of the chunk. */
+static struct hoop_step slab_bring_pieces(const struct hoop_plan *plan, const struct slab_cut *cut,
+                                          struct hoop_range range, uint64_t chunk, uint64_t first,
+                                          uint64_t pieces)
+{
+    const uint64_t count = pieces * range.count;
+    return hoop_step_local(
+        HOOP_LOCAL_COPY, slab_ref(plan, plan->me, chunk, first * cut->piece, count),
+        hoop_ref_of(HOOP_SPACE_IN, plan->me, first * plan->count + range.off, count));
+}
+
 static struct hoop_step slab_bring(const struct hoop_plan *plan, const struct slab_cut *cut,
                                    struct hoop_range range, uint64_t chunk, uint64_t i)
 {
-    const uint64_t count = cut->copies == 1 ? cut->pieces * range.count : range.count;
-    return hoop_step_local(
-        HOOP_LOCAL_COPY, slab_ref(plan, plan->me, chunk, i * cut->piece, count),
-        hoop_ref_of(HOOP_SPACE_IN, plan->me, i * plan->count + range.off, count));
+    const uint64_t me = plan->me;
+    if (!cut->whole) {
+        return slab_bring_pieces(plan, cut, range, chunk, i + (cut->skips && i >= me), 1);
+    }
+    if (!cut->skips) {
+        return slab_bring_pieces(plan, cut, range, chunk, 0, cut->pieces);
+    }
+    return i == 0 && me > 0
+               ? slab_bring_pieces(plan, cut, range, chunk, 0, me)
+               : slab_bring_pieces(plan, cut, range, chunk, me + 1, cut->pieces - me - 1);
 }
 
 static struct hoop_step slab_take(const struct hoop_plan *plan, const struct slab_cut *cut,
                                   struct hoop_range range, uint64_t chunk, uint64_t i)
 {
     const struct hoop_collective_row *row = hoop_row_of(plan);
-    const uint64_t off = hoop_extent_is_each(row->in) ? plan->me * cut->piece : 0;
+    const bool each = hoop_extent_is_each(row->in);
     const uint32_t source = row->folds ? HOOP_EVERY : hoop_source(plan, i);
     const uint64_t placed = row->folds ? 0 : hoop_placed_off(plan, source);
-    return hoop_step_local(row->folds ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_COPY,
-                           hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed + range.off, range.count),
-                           slab_ref(plan, source, chunk, off, range.count));
+    const struct hoop_ref to =
+        hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed + range.off, range.count);
+    if (source == plan->me) { /* what is its own takes no detour */
+        const uint64_t own = hoop_taken_off(plan) + range.off;
+        return hoop_step_local(HOOP_LOCAL_COPY, to,
+                               hoop_ref_of(HOOP_SPACE_IN, source, own, range.count));
+    }
+    return hoop_step_local(
+        row->folds ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_COPY, to,
+        slab_ref(plan, source, chunk, each ? plan->me * cut->piece : 0, range.count));
 }
 
 static bool slab_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
