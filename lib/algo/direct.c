@@ -15,6 +15,11 @@
  * No peer may write to the pages that the user's buffer shares with other data, so head and tail
  * are folded by everyone. The results wait in SCRATCH until the closing barrier: in place,
  * writing them earlier would change what others still read.
+ *
+ * cma is that for memory which others can read, but not write: reduce is the root's to take, and in
+ * all_reduce whoever has folded a shard leaves it in its own output for all.
+ *
+ *     fold shard r of all inputs | ARRIVE AWAIT | copy shard s of rank s, s = r+1, r+2, ...
  */
 #include "algo/taking.h"
 #include <assert.h>
@@ -124,10 +129,17 @@ static struct hoop_step direct_take(const struct hoop_plan *plan, uint64_t slice
                            hoop_ref_of(HOOP_SPACE_IN, source, off, slice.count));
 }
 
+/* Behind what it took, a rank waits for those who take of its own. */
+static struct hoop_step direct_close(uint64_t k, uint32_t whom)
+{
+    return k == 0 ? hoop_step_barrier(HOOP_LOCAL_ARRIVE) : hoop_step_await(whom);
+}
+
 static bool direct_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
 {
     const uint64_t slices = hoop_parts(plan->count, plan->chunk);
-    const uint64_t sources = hoop_row_of(plan)->folds ? 1 : hoop_sources(plan);
+    const bool gets = hoop_out_count(plan, plan->me) > 0;
+    const uint64_t sources = hoop_row_of(plan)->folds ? gets : hoop_sources(plan);
     if (hoop_in_barrier(&k, ret)) {
         return true;
     }
@@ -136,7 +148,7 @@ static bool direct_take_step(const struct hoop_plan *plan, uint64_t k, struct ho
         return true;
     }
     if (hoop_in_phase(&k, 2)) {
-        *ret = k == 0 ? hoop_step_barrier(HOOP_LOCAL_ARRIVE) : hoop_step_await(hoop_needing(plan));
+        *ret = direct_close(k, hoop_needing(plan));
         return true;
     }
     return false;
@@ -152,4 +164,59 @@ bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     }
     const bool shares = hoop_row_of(plan)->folds && !hoop_collective_is_blocked(plan->collective);
     return shares ? direct_share_step(plan, k, ret) : direct_take_step(plan, k, ret);
+}
+
+/* ---- Where nobody writes to others ---------------------------------------------------------- */
+
+/* Slice k of what rank `source` has folded, or of what this one folds. */
+static struct hoop_step cma_slice(const struct hoop_plan *plan, uint32_t source, uint64_t k)
+{
+    const struct hoop_range shard =
+        hoop_shard(plan->count, plan->n, source, HOOP_LINE_BYTES / plan->type_bytes);
+    const struct hoop_range slice = hoop_part(shard, plan->chunk, k);
+    const bool mine = source == plan->me;
+    if (slice.count == 0) {
+        return hoop_step_none();
+    }
+    return hoop_step_local(mine ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_COPY,
+                           hoop_ref_of(HOOP_SPACE_OUT, plan->me, slice.off, slice.count),
+                           hoop_ref_of(mine ? HOOP_SPACE_IN : HOOP_SPACE_OUT,
+                                       mine ? HOOP_EVERY : source, slice.off, slice.count));
+}
+
+static bool cma_share_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    const uint64_t largest =
+        hoop_shard(plan->count, plan->n, 0, HOOP_LINE_BYTES / plan->type_bytes).count;
+    const uint64_t slices = hoop_parts(largest, plan->chunk);
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    if (hoop_in_phase(&k, slices)) {
+        *ret = cma_slice(plan, plan->me, k);
+        return true;
+    }
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    if (hoop_in_phase(&k, (plan->n - 1) * slices)) {
+        *ret = cma_slice(plan, hoop_rank_after(plan, 1 + k / slices), k % slices);
+        return true;
+    }
+    if (hoop_in_phase(&k, 2)) {
+        *ret = direct_close(k, HOOP_EVERY);
+        return true;
+    }
+    return false;
+}
+
+bool hoop_cma_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
+{
+    assert(plan->me < plan->n && plan->chunk > 0);
+    *ret = hoop_step_none();
+    if (lane > 0) {
+        return false;
+    }
+    return plan->collective == HOOP_COLL_ALL_REDUCE ? cma_share_step(plan, k, ret)
+                                                    : direct_take_step(plan, k, ret);
 }

@@ -8,7 +8,7 @@
 /* What every collective with data can do where the ranks share memory. */
 #define STEP_OVER_MEMORY                                                                           \
     [HOOP_ALGO_ONESHOT] = hoop_oneshot_step, [HOOP_ALGO_DIRECT] = hoop_direct_step,                \
-    [HOOP_ALGO_SLAB] = hoop_slab_step
+    [HOOP_ALGO_SLAB] = hoop_slab_step, [HOOP_ALGO_CMA] = hoop_cma_step
 
 /* With fewer bytes than this for each rank, a cut at whole lines would be felt as uneven. */
 #define STEP_EVEN_BYTES 1024
@@ -100,6 +100,8 @@ uint64_t hoop_algo_scratch(const struct hoop_plan *plan)
         return hoop_collectives[plan->collective].folds
                    ? (n + (plan->collective == HOOP_COLL_REDUCE)) * plan->chunk
                    : 0;
+    case HOOP_ALGO_CMA:
+        return hoop_collectives[plan->collective].folds ? n * plan->chunk : 0;
     default:
         return 0;
     }

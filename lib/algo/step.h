@@ -55,7 +55,7 @@ enum hoop_space {
     HOOP_SPACE_IN,      /* a rank's send buffer; never written but as OUT in place */
     HOOP_SPACE_OUT,     /* a rank's receive buffer */
     HOOP_SPACE_SCRATCH, /* private memory of a rank: HOOP_SCRATCH_BYTES of it; over links each
-                           lane's own plan.scratch elements */
+                           lane's own plan.scratch elements. With cma it is the executor's */
     HOOP_SPACE_ONESHOT, /* a rank's published copy of its input: HOOP_ONESHOT_MAX_BYTES */
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
@@ -129,8 +129,9 @@ struct hoop_plan {
     bool in_place;        /* of this rank; no algorithm may need to know the others' */
     uint64_t count;       /* elements of a block (base/collective.h): as the caller says it */
     uint64_t chunk;   /* elements: ring, chain, pairwise: largest chunk; bruck, binomial: at least
-                         count; slab: elements of one slab; direct: largest slice at once */
-    uint64_t scratch; /* elements of a lane's SCRATCH over links: hoop_algo_scratch() */
+                         count; slab: elements of one slab; direct, cma: largest slice at once */
+    uint64_t scratch; /* elements of a lane's SCRATCH over links, or with cma of room for what is
+                         read of others to be folded: hoop_algo_scratch() */
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
 };
 
@@ -170,6 +171,13 @@ hoop_step_fn hoop_oneshot_step;
  * itself, through SCRATCH, because peers write whole pages only.
  */
 hoop_step_fn hoop_direct_step;
+
+/*
+ * cma: buffers that others may read and nobody else writes: cross-memory attach, by which a rank
+ * reads another's plain memory in one copy. Every rank takes what it needs; all_reduce folds shard
+ * r on rank r, and then everybody takes it from there.
+ */
+hoop_step_fn hoop_cma_step;
 
 /* slab: the same over staging memory, chunk by chunk, two slabs in turn: for plain memory. */
 hoop_step_fn hoop_slab_step;
@@ -218,7 +226,7 @@ static inline bool hoop_plan_is_early(const struct hoop_plan *plan)
 /* The function of an algorithm for a collective; NULL: it cannot do it. */
 hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo algo);
 
-/* Elements of SCRATCH that each lane of the plan needs, over links. */
+/* plan.scratch, of a plan that is complete but for that. */
 uint64_t hoop_algo_scratch(const struct hoop_plan *plan);
 
 /* A step that does nothing, to be filled in. */

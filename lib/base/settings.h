@@ -21,6 +21,7 @@ enum hoop_algo {
     HOOP_ALGO_ONESHOT,
     HOOP_ALGO_DIRECT,
     HOOP_ALGO_SLAB,
+    HOOP_ALGO_CMA,
     HOOP_ALGO_RING,
     HOOP_ALGO_BRUCK,
     HOOP_ALGO_PAIRWISE,
@@ -43,7 +44,7 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
  */
 #define HOOP_SETTINGS_AGREED(NUMBER, CHOICE)                                                       \
     CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO,                                                      \
-           "auto oneshot direct slab ring bruck pairwise chain binomial",                          \
+           "auto oneshot direct slab cma ring bruck pairwise chain binomial",                      \
            "algorithm of the collectives that it can do; the same on all ranks")                   \
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
            "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
@@ -126,6 +127,9 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
     STRING(profile, "HOOP_PROFILE",                                                                \
            "a file of hoopinfo --calibrate: what the cost model counts with in memory; the same "  \
            "numbers on all ranks; unset: what is built in")                                        \
+    CHOICE(cma, "HOOP_CMA", 1, "0 1",                                                              \
+           "0 on any rank: plain memory is not read straight from another process, but copied "    \
+           "through shared memory")                                                                \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
            "ranks with different ones count as on different machines; unset: as they are")         \
     STRING(cuda, "HOOP_CUDA",                                                                      \
@@ -162,6 +166,8 @@ struct hoop_agreement {
     uint64_t oversubscribed;
     /* nor this: does a rank have no RDMA for other machines? Once the comm is there: does any? */
     uint64_t no_rdma;
+    /* nor this, 0 in a join. Once the comm is there: can a rank not read another's memory? */
+    uint64_t no_cma;
 };
 
 /* The first setting in which two ranks differ, and its value on each, as text. */

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/settings.h"
+#include "runtime/process.h"
 #include "transports/rdma.h"
 #include <errno.h>
 #include <stdio.h>
@@ -66,6 +68,25 @@ static void join_on_failed(void *arg, const struct hoop_failure *failure)
     if (!hoop_comm_fails_early(comm, failure)) {
         (void)hoop_board_fail(&comm->board, failure);
     }
+}
+
+/* Asks the kernel, and tells the other ranks, whether this one may read their memory. */
+static void join_on_met(void *arg, const struct hoop_roster *roster)
+{
+    struct hoop_comm *comm = arg;
+    hoop_result_t result = HOOP_OK;
+    for (uint32_t rank = 0; rank < roster->n && result == HOOP_OK; rank++) {
+        const struct hoop_peer *peer = &roster->peers[rank];
+        const struct hoop_process_memory memory = {peer->pid, peer->process, peer->process_at};
+        if (peer->same_machine && !peer->same_process) {
+            result = hoop_process_read(&memory, NULL, 0, 0);
+        }
+        if (result != HOOP_OK) {
+            (void)snprintf(comm->no_cma, sizeof(comm->no_cma), "rank %u cannot read of rank %u: %s",
+                           comm->rank, rank, hoop_thread_error());
+        }
+    }
+    hoop_board_say_reads(roster, comm->rank, result == HOOP_OK);
 }
 
 static uint64_t join_pulse(void *arg, uint32_t rank)
@@ -155,6 +176,7 @@ static uint32_t join_local_ranks(uint32_t here)
 static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_options *options)
 {
     const struct hoop_member_events events = {
+        .met = join_on_met,
         .lost = join_on_lost,
         .blob = join_on_blob,
         .fetched = join_on_fetched,
@@ -178,6 +200,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .agreement = options->agreed,
         .oversubscribed = join_local_ranks(options->n) > hoop_usable_cpus(),
         .no_rdma = !hoop_rdma_is_usable(&options->agreed, options->rank),
+        .no_cma = hoop_settings()->cma == 0,
         .wake_fd = comm->sleeper.wake_fd,
     };
     join.lineage = options->lineage;
@@ -299,6 +322,25 @@ static struct hoop_failure join_early_failure(struct hoop_comm *comm)
     return failure;
 }
 
+/* May plain memory be read straight from its process? All ranks must be able to. */
+static void join_settle_cma(struct hoop_comm *comm)
+{
+    uint32_t rank = 0;
+    char *why = comm->no_cma;
+    comm->agreed.no_cma = comm->spans || !hoop_board_all_read(&comm->board, &rank);
+    if (comm->spans) {
+        (void)snprintf(why, sizeof(comm->no_cma), "the ranks are on several machines");
+    } else if (comm->agreed.no_cma != 0 && hoop_settings()->cma == 0) {
+        (void)snprintf(why, sizeof(comm->no_cma), "HOOP_CMA=0");
+    } else if (comm->agreed.no_cma != 0 && why[0] == 0) {
+        (void)snprintf(why, sizeof(comm->no_cma), "rank %u cannot read of all others", rank);
+    }
+    if (why[0] != 0) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u: plain memory is copied twice: %s",
+                 comm->rank, why);
+    }
+}
+
 static hoop_result_t join_lay_out(struct hoop_comm *comm)
 {
     const struct hoop_roster *roster = hoop_member_roster(comm->member);
@@ -315,6 +357,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     hoop_history_init(&comm->history);
     comm->agreed.oversubscribed = roster->oversubscribed;
     comm->agreed.no_rdma = roster->no_rdma;
+    join_settle_cma(comm);
     comm->spin_ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
     comm->spins = comm->spin_ns != 0;
     comm->roomy = comm->spins && 2 * join_local_ranks(roster->here) <= hoop_usable_cpus();

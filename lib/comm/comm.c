@@ -194,6 +194,7 @@ void hoop_comm_inherit(const struct hoop_comm *comm, struct hoop_comm_options *r
     ret->agreed = comm->agreed;
     ret->agreed.oversubscribed = 0;
     ret->agreed.no_rdma = 0;
+    ret->agreed.no_cma = 0;
     ret->op_timeout_ms = comm->op_timeout_ms;
     ret->init_timeout_ms = comm->init_timeout_ms;
     ret->dead_after_ms = comm->dead_after_ms;

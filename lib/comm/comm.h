@@ -82,6 +82,7 @@ struct hoop_comm {
     uint64_t job_id; /* the same of all its ranks: they are of one communicator */
     uint32_t here;   /* of them in this process */
     struct hoop_ahead ahead;
+    char no_cma[160];     /* why plain memory of other processes is not read straight; "": it is */
     int device;           /* CUDA's current one at the birth; -1: none */
     uint64_t deadline_ns; /* of the running operation, in a group */
     uint64_t left_ns;     /* since when it waits for a rank that has left; 0: it does not */

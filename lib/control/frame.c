@@ -16,10 +16,10 @@ FRAME_LAYOUT(secret, FRAME_HEAD + HOOP_SECRET_BYTES);
 FRAME_LAYOUT(challenge, FRAME_HEAD + HOOP_NONCE_BYTES + HOOP_MAC_BYTES);
 FRAME_LAYOUT(proof, FRAME_HEAD + HOOP_MAC_BYTES);
 FRAME_LAYOUT(failure, FRAME_HEAD + 8 + HOOP_FAILURE_TEXT_BYTES);
-FRAME_LAYOUT(join, FRAME_HEAD + 64 + 24 + sizeof(struct hoop_agreement) + 2ul * HOOP_NAME_BYTES +
+FRAME_LAYOUT(join, FRAME_HEAD + 72 + 24 + sizeof(struct hoop_agreement) + 2ul * HOOP_NAME_BYTES +
                        HOOP_COMM_NAME_BYTES);
 FRAME_LAYOUT(roster, FRAME_HEAD + 56);
-FRAME_LAYOUT(entry, 48 + 2 * HOOP_NAME_BYTES);
+FRAME_LAYOUT(entry, 56 + 2 * HOOP_NAME_BYTES);
 FRAME_LAYOUT(plain, FRAME_HEAD);
 FRAME_LAYOUT(dead, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
 FRAME_LAYOUT(left, FRAME_HEAD + 8);
@@ -113,6 +113,7 @@ static const char *frame_check_join(const union hoop_frame *frame)
            : m->no_membarrier > 1                                              ? "no_membarrier"
            : m->agreed.oversubscribed > 1                                      ? "oversubscribed"
            : m->agreed.no_rdma > 1                                             ? "no_rdma"
+           : m->agreed.no_cma != 0                                             ? "no_cma"
            : !timed                                                            ? "time"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
            : !hoop_address_is_valid(&m->address) || !whole                     ? "address"

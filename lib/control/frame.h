@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 6u
+#define HOOP_FRAME_VERSION 7u
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
@@ -139,6 +139,7 @@ struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
     struct hoop_frame_header header;
     uint32_t rank, n;
     uint64_t process;
+    uint64_t process_at; /* where that number lies in its memory; 0: nobody is to read there */
     uint64_t start_time; /* of the process, in ticks since boot: tells a reused pid */
     int32_t pid;
     uint32_t no_membarrier;
@@ -168,6 +169,7 @@ struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
 
 struct hoop_frame_entry {
     uint64_t process;
+    uint64_t process_at; /* as in the JOIN */
     uint64_t start_time;
     int32_t pid;
     uint16_t machine; /* number of its machine, by the lowest rank on each */

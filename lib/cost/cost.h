@@ -25,6 +25,7 @@ struct hoop_cost_constants {
     uint64_t message;              /* one more at the same time */
     uint64_t moved;  /* a byte sent, or copied from or to memory that others have touched */
     uint64_t folded; /* a byte read to be folded */
+    uint64_t call;   /* memory: of the kernel, to read of another process */
 };
 
 /* ns that plan->algo would take for the plan's collective, n and count. chunk_bytes: over links,

@@ -73,9 +73,10 @@ struct hoop_announce {
 #define HOOP_APART_BYTES (2 * HOOP_LINE_BYTES)
 
 struct hoop_board_rank {
-    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t arrived;     /* ARRIVEs of this rank, ever */
-    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;       /* heartbeat, by the service thread */
-    _Atomic uint32_t left;                                   /* said goodbye, and how */
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t arrived; /* ARRIVEs of this rank, ever */
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;   /* heartbeat, by the service thread */
+    _Atomic uint32_t left;                               /* said goodbye, and how */
+    _Atomic uint32_t reads; /* 1: it can read the memory of all other processes here */
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[2]; /* of operation k: k mod 2 */
     _Atomic uint64_t sites[3]; /* where that was called; HOOP_SITE_OF_TRANSFERS: the last ones */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
@@ -120,6 +121,14 @@ static inline struct hoop_board_rank *hoop_board_rank(const struct hoop_board *b
 {
     return (struct hoop_board_rank *)(void *)(board->ranks + rank * board->rank_stride);
 }
+
+/*
+ * Whether this rank can read the memory of all other processes on its machine, said before its join
+ * is complete (the service thread; the segment is mapped); then true: all ranks can, and know it
+ * alike.
+ */
+void hoop_board_say_reads(const struct hoop_roster *roster, uint32_t me, bool reads);
+bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not);
 
 /* ---- Failure and waking: any thread -------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 #include "exec/board_steps.h"
 
 #include "exec/gate.h"
+#include "runtime/process.h"
 
 #include <assert.h>
 #include <string.h>
@@ -26,8 +27,46 @@ static uint8_t *board_at(const struct hoop_board *board, const struct hoop_board
     return NULL;
 }
 
+static bool board_is_far(const struct hoop_board *board, const struct hoop_board_op *op,
+                         enum hoop_space space, uint32_t member)
+{
+    const uint8_t bit = space == HOOP_SPACE_IN    ? HOOP_FAR_IN
+                        : space == HOOP_SPACE_OUT ? HOOP_FAR_OUT
+                                                  : 0;
+    return member != board->me && (op->far[member] & bit) != 0;
+}
+
+/* What a member has at `from` in its process. */
+static hoop_result_t board_read(const struct hoop_board *board, uint32_t member, void *to,
+                                const void *from, size_t bytes)
+{
+    const struct hoop_peer *peer = &board->peers[member];
+    const struct hoop_process_memory memory = {peer->pid, peer->process, peer->process_at};
+    return hoop_process_read(&memory, to, (uintptr_t)from, bytes);
+}
+
+/* Fetches what of a fold's sources lies in other processes; *ret_whose: whose, when it fails. */
+static hoop_result_t board_fetch(struct hoop_board *board, const struct hoop_board_op *op,
+                                 const struct hoop_ref *src, uint32_t *ret_whose)
+{
+    const size_t bytes = src->count * op->plan->type_bytes;
+    uint8_t *room = op->scratch;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        if (board_is_far(board, op, (enum hoop_space)src->space, rank)) {
+            const hoop_result_t result = board_read(board, rank, room, board->src[rank], bytes);
+            if (result != HOOP_OK) {
+                *ret_whose = rank;
+                return result;
+            }
+            board->src[rank] = room;
+            room += bytes;
+        }
+    }
+    return HOOP_OK;
+}
+
 static hoop_result_t board_fold(struct hoop_board *board, const struct hoop_board_op *op,
-                                const struct hoop_step *step)
+                                const struct hoop_step *step, uint32_t *ret_whose)
 {
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
@@ -44,18 +83,29 @@ static hoop_result_t board_fold(struct hoop_board *board, const struct hoop_boar
         return worker->fold(worker->arg, &op->reduction, board->dst, n_dst, board->src, board->n,
                             src->count);
     }
-    hoop_fold(&op->reduction, board->dst, n_dst, board->src, board->n, src->count);
-    return HOOP_OK;
+    const hoop_result_t result =
+        op->scratch != NULL ? board_fetch(board, op, src, ret_whose) : HOOP_OK;
+    if (result == HOOP_OK) {
+        hoop_fold(&op->reduction, board->dst, n_dst, board->src, board->n, src->count);
+    }
+    return result;
 }
 
 static hoop_result_t board_copy(const struct hoop_board *board, const struct hoop_board_op *op,
-                                const struct hoop_step *step)
+                                const struct hoop_step *step, uint32_t *ret_whose)
 {
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
     void *to = board_at(board, op, dst->space, board->me) + dst->off * size;
     const void *from = board_at(board, op, src->space, src->member) + src->off * size;
-    if (to == from || src->count == 0) {
+    *ret_whose = src->member;
+    if (src->count == 0) {
+        return HOOP_OK;
+    }
+    if (board_is_far(board, op, (enum hoop_space)src->space, src->member)) {
+        return board_read(board, src->member, to, from, src->count * size);
+    }
+    if (to == from) {
         return HOOP_OK;
     }
     if (op->worker != NULL) {
@@ -65,14 +115,22 @@ static hoop_result_t board_copy(const struct hoop_board *board, const struct hoo
     return HOOP_OK;
 }
 
+static hoop_result_t board_carry_out(struct hoop_board *board, const struct hoop_board_op *op,
+                                     const struct hoop_step *step, uint32_t *ret_whose)
+{
+    *ret_whose = board->me;
+    return step->local.op == HOOP_LOCAL_COPY ? board_copy(board, op, step, ret_whose)
+                                             : board_fold(board, op, step, ret_whose);
+}
+
 /*
  * Whose buffers a step is in: a rank's, everybody's, or mine only, which needs no gate. Whoever
- * gives up waits until nobody is in its buffers: neither writes nor, where they are plain memory of
- * one process that may be freed at once, reads.
+ * gives up waits until nobody is in its buffers, neither writes nor reads: what is read of plain
+ * memory that was given back is no result, and in one process not even there.
  */
 static uint32_t board_visits(const struct hoop_board *board, const struct hoop_step *step)
 {
-    if (step->local.src.space != HOOP_SPACE_IN) {
+    if (step->local.src.space > HOOP_SPACE_OUT) {
         return board->me;
     }
     return step->local.op == HOOP_LOCAL_COPY ? step->local.src.member : HOOP_EVERY;
@@ -96,15 +154,18 @@ static hoop_result_t board_work_now(struct hoop_board *board, struct hoop_board_
                                     const struct hoop_step *step, struct hoop_failure *failure)
 {
     const uint32_t whom = board_visits(board, step);
+    uint32_t whose = board->me;
     if (whom != board->me && !hoop_gates_enter(board, whom, op->k)) {
         return board_given_up(board, failure);
     }
-    (void)(step->local.op == HOOP_LOCAL_COPY ? board_copy(board, op, step)
-                                             : board_fold(board, op, step));
+    const hoop_result_t result = board_carry_out(board, op, step, &whose);
     if (whom != board->me && !hoop_gates_leave(board, whom, op->k)) {
         return board_driven_out(board, failure);
     }
-    return HOOP_OK;
+    return result == HOOP_OK
+               ? HOOP_OK
+               : hoop_failure_set(failure, result, (int)whose, "the memory of rank %u: %s", whose,
+                                  hoop_thread_error());
 }
 
 /* ---- By a worker ---- */
@@ -120,8 +181,8 @@ static hoop_result_t board_launch(struct hoop_board *board, struct hoop_board_op
         op->held = op->k;
         op->work = HOOP_BOARD_LAUNCHING;
     }
-    const hoop_result_t result = step->local.op == HOOP_LOCAL_COPY ? board_copy(board, op, step)
-                                                                   : board_fold(board, op, step);
+    uint32_t whose = board->me;
+    const hoop_result_t result = board_carry_out(board, op, step, &whose);
     return result == HOOP_OK ? HOOP_OK : hoop_failure_take(failure, result, (int)board->me);
 }
 

@@ -1,6 +1,6 @@
 /*
  * The executor of steps over the memory that the ranks of a machine share: the board, and buffers
- * that are mapped by all. The executor over links is engine.h.
+ * that are mapped by all, or read from their processes. The executor over links is engine.h.
  *
  * It never waits and reads no clock. One thread at a time, the one that drives the comm.
  */
@@ -29,6 +29,9 @@ struct hoop_board_worker {
 
 enum hoop_board_work { HOOP_BOARD_IDLE, HOOP_BOARD_LAUNCHING, HOOP_BOARD_LAUNCHED };
 
+/* Of a member's buffers: it lies in memory of its process, which is read there. */
+enum { HOOP_FAR_IN = 1, HOOP_FAR_OUT = 2 };
+
 /* An operation's steps on the board. */
 struct hoop_board_op {
     const struct hoop_plan *plan;
@@ -38,6 +41,10 @@ struct hoop_board_op {
     void *out;
     const void *const *ins; /* [n] every member's, where the plan touches them; else NULL */
     void *const *outs;
+    const uint8_t *far; /* [n] bits: which of them are addresses in another process */
+    /* For what is read of other processes to be folded: plan->scratch elements. NULL: nothing is.
+     */
+    void *scratch;
     const struct hoop_board_worker *worker; /* NULL: this CPU */
     /* the executor's */
     enum hoop_board_work work; /* of the worker; not IDLE: I hold the gates, as of step held */

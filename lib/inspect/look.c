@@ -155,6 +155,8 @@ void hoop_look_comm(struct hoop_json *json, struct hoop_comm *comm)
     if (ready) {
         hoop_json_string(json, "algo", hoop_algo_name((enum hoop_algo)comm->agreed.algo));
         hoop_json_string(json, "waiting_policy", comm->spins ? "spin" : "yield");
+        hoop_json_bool(json, "cma", comm->agreed.no_cma == 0);
+        hoop_json_string(json, "cma_why_not", comm->no_cma);
         look_waiting(json, comm);
         look_peers(json, comm);
         look_history(json, comm);

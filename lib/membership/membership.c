@@ -112,6 +112,7 @@ static void member_say_join(struct hoop_member *member)
     m->rank = join->rank;
     m->n = join->n;
     m->process = hoop_process_id();
+    m->process_at = join->no_cma ? 0 : hoop_process_id_at();
     m->pid = (int32_t)getpid();
     m->start_time = hoop_process_start_time(m->pid);
     m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
@@ -284,6 +285,9 @@ static void member_take_roster(struct hoop_member *member, const union hoop_fram
         member_refuse(member, result);
     } else if (complete) {
         union hoop_frame ready;
+        if (member->events.met != NULL) {
+            member->events.met(member->events.arg, &member->roster);
+        }
         hoop_frame_init(&ready, HOOP_FRAME_READY);
         member->state = HOOP_MEMBER_READY;
         hoop_connection_send(member->connection, &ready.header, NULL, 0);

@@ -21,6 +21,8 @@
 
 #define HOOP_LEFT 1u /* for good */
 
+struct hoop_roster;
+
 /* What the comm wants to hear. Called on the service thread, while the member exists; must not
  * block and not call back into bootstrap. */
 struct hoop_member_events {
@@ -32,6 +34,9 @@ struct hoop_member_events {
     /* a region asked for by hoop_member_fetch() can now be used; or can't (failure) */
     void (*fetched)(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
                     const struct hoop_failure *failure);
+    /* The roster is complete, the segment mapped, nobody is in yet: what this rank writes there now
+     * all ranks of the machine see when their join is complete. NULL: it has nothing to say */
+    void (*met)(void *arg, const struct hoop_roster *roster);
     /* heartbeat, every min(1 s, dead_after / 10): advance my pulse; read rank's, 0 while its caller
      * has not begun to use the comm: that is no silence */
     void (*beat)(void *arg);
@@ -73,16 +78,18 @@ struct hoop_join {
     struct hoop_agreement agreement;
     bool oversubscribed; /* I see fewer CPUs than ranks on this machine */
     bool no_rdma;        /* I cannot reach other machines by RDMA */
+    bool no_cma;         /* nobody is to read this process's memory */
     int wake_fd; /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
     char comm_name[HOOP_COMM_NAME_BYTES];
 };
 
 /* What a rank knows of another after the join. */
 struct hoop_peer {
-    uint64_t process; /* hoop_process_id() there */
-    int32_t pid;      /* as seen here; 0 when it cannot be seen */
-    int wake_fd;      /* write 8 bytes to wake the rank; not the caller's; -1: elsewhere */
-    uint32_t machine; /* its number, by the lowest rank on each */
+    uint64_t process;    /* hoop_process_id() there */
+    uint64_t process_at; /* where that lies in its memory; 0: nobody is to read there */
+    int32_t pid;         /* as seen here; 0 when it cannot be seen */
+    int wake_fd;         /* write 8 bytes to wake the rank; not the caller's; -1: elsewhere */
+    uint32_t machine;    /* its number, by the lowest rank on each */
     bool same_process, same_machine;
     char host[64];
 };

@@ -128,6 +128,7 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     struct hoop_peer *peer = &member->roster.peers[rank];
     struct hoop_peer_state *other = &member->others[rank];
     peer->process = entry->process;
+    peer->process_at = entry->process_at;
     peer->machine = entry->machine;
     peer->same_machine = fd != NULL;
     peer->same_process = peer->same_machine && entry->process == hoop_process_id();

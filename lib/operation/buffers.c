@@ -11,9 +11,10 @@ hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers)
     const uint32_t n = buffers->board->n;
     buffers->ins = calloc(n, sizeof(*buffers->ins));
     buffers->outs = calloc(n, sizeof(*buffers->outs));
+    buffers->far = calloc(n, sizeof(*buffers->far));
     buffers->in_use = calloc(n, sizeof(*buffers->in_use));
     buffers->out_use = calloc(n, sizeof(*buffers->out_use));
-    if (!buffers->ins || !buffers->outs || !buffers->in_use || !buffers->out_use) {
+    if (!buffers->ins || !buffers->outs || !buffers->far || !buffers->in_use || !buffers->out_use) {
         hoop_buffers_finish(buffers);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the operations of %u ranks", n);
     }
@@ -24,6 +25,7 @@ void hoop_buffers_finish(struct hoop_buffers *buffers)
 {
     free(buffers->ins);
     free(buffers->outs);
+    free(buffers->far);
     free(buffers->in_use);
     free(buffers->out_use);
     free(buffers->scaled);
@@ -156,6 +158,7 @@ struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
 struct buffers_place {
     uint64_t region, offset, bytes;
     uint32_t generation;
+    uint8_t far; /* its bit, if it has no region */
 };
 
 static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
@@ -164,7 +167,9 @@ static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
 {
     const uint64_t offset = place->offset;
     if (place->region == 0) {
-        *ret = (void *)(uintptr_t)offset; /* plain memory of this very process */
+        const bool here = buffers->maps.peers[rank].same_process;
+        buffers->far[rank] |= here ? 0 : place->far;
+        *ret = (void *)(uintptr_t)offset; /* plain memory of its process */
         return HOOP_OK;
     }
     if (use->used) {
@@ -205,11 +210,13 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
     const struct hoop_announce *a = buffers_announced(buffers, rank);
     const bool writes = buffers_writes(plan, rank);
     hoop_result_t result = HOOP_OK;
+    buffers->far[rank] = 0;
     if (writes) {
         const struct buffers_place out = {.region = a->out_region,
                                           .offset = a->out_offset,
                                           .bytes = hoop_out_count(plan, rank) * plan->type_bytes,
-                                          .generation = a->out_generation};
+                                          .generation = a->out_generation,
+                                          .far = HOOP_FAR_OUT};
         result = buffers_use(buffers, rank, &out, &buffers->out_use[rank], &buffers->outs[rank],
                              failure);
     }
@@ -218,13 +225,15 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
     }
     if (writes && a->in_region == a->out_region && a->in_offset == a->out_offset) {
         buffers->ins[rank] = buffers->outs[rank]; /* in place */
+        buffers->far[rank] |= buffers->far[rank] != 0 ? HOOP_FAR_IN : 0;
         return HOOP_OK;
     }
     void *in = (void *)(uintptr_t)buffers->ins[rank];
     const struct buffers_place place = {.region = a->in_region,
                                         .offset = a->in_offset,
                                         .bytes = hoop_in_count(plan, rank) * plan->type_bytes,
-                                        .generation = a->in_generation};
+                                        .generation = a->in_generation,
+                                        .far = HOOP_FAR_IN};
     result = buffers_use(buffers, rank, &place, &buffers->in_use[rank], &in, failure);
     buffers->ins[rank] = in;
     return result;
@@ -235,9 +244,11 @@ hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct ho
                                    struct hoop_failure *failure)
 {
     *ret_awaited = plan->n;
-    /* Whoever gets nothing and folds nothing touches nobody's buffers. */
+    /* Whoever gets nothing touches nobody's buffers, unless it folds for others. It may not even
+     * ask for them: nobody waits for it, and they may be gone. */
     const bool touches =
-        hoop_out_count(plan, plan->me) > 0 || hoop_collectives[plan->collective].folds;
+        hoop_out_count(plan, plan->me) > 0 ||
+        (plan->algo == HOOP_ALGO_DIRECT && hoop_collectives[plan->collective].folds);
     for (uint32_t rank = 0; rank < plan->n && touches; rank++) {
         const hoop_result_t result =
             rank == plan->me ? HOOP_OK : buffers_peer(buffers, plan, rank, failure);

@@ -1,11 +1,12 @@
 /*
  * The buffers of an operation on shared memory: each rank announces where its own lie, and maps
- * those of its peers that the steps will touch. One thread at a time, the one that drives the comm.
+ * those of its peers that the steps will touch; what cannot be mapped is read (cma). One thread at
+ * a time, the one that drives the comm.
  */
 #ifndef HOOP_BUFFERS_H
 #define HOOP_BUFFERS_H
 
-#include "exec/board.h"
+#include "exec/board_steps.h"
 #include "operation/mapping.h"
 #include "operation/plan.h"
 
@@ -17,6 +18,7 @@ struct hoop_buffers {
     /* [n] each */
     const void **ins;
     void **outs;
+    uint8_t *far; /* HOOP_FAR_IN, HOOP_FAR_OUT */
     struct hoop_mapping *in_use, *out_use;
     void *scaled; /* an input times its factor; grows */
     size_t scaled_bytes;

@@ -65,6 +65,7 @@ static void operation_prepare(struct hoop_operation *operation)
     operation->steps.out = operation->request.out;
     operation->steps.ins = operation->buffers.ins;
     operation->steps.outs = operation->buffers.outs;
+    operation->steps.far = operation->buffers.far;
     operation->steps.worker = operation->device != 0 ? &operation->worker : NULL;
     operation->steps.work = HOOP_BOARD_IDLE;
     operation->steps.k = 0;
@@ -222,9 +223,13 @@ static void operation_take_plan(struct hoop_operation *operation, const struct h
     hoop_plan_choose(operation->env.agreed, reach, &operation->plan);
     operation_follow(operation);
     operation->cursor = 0;
-    operation->state = operation->plan.algo == HOOP_ALGO_DIRECT ? OP_RESOLVE : OP_RUN;
     if (hoop_plan_is_over_links(operation->plan.algo)) {
         operation_enter_links(operation);
+    } else if (operation_make_scratch(operation) != HOOP_OK) {
+        operation->state = OP_DONE;
+    } else {
+        operation->steps.scratch = operation->plan.scratch > 0 ? operation->scratch : NULL;
+        operation->state = hoop_plan_reaches(operation->plan.algo) ? OP_RESOLVE : OP_RUN;
     }
 }
 
@@ -284,7 +289,7 @@ static enum hoop_poll operation_run(struct hoop_operation *operation)
     if (polled != HOOP_POLL_DONE) {
         return polled;
     }
-    if (operation->plan.algo == HOOP_ALGO_DIRECT && operation->failure.code == HOOP_OK) {
+    if (hoop_plan_reaches(operation->plan.algo) && operation->failure.code == HOOP_OK) {
         hoop_buffers_release(&operation->buffers);
     }
     return operation_done(operation);
@@ -575,7 +580,7 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
             operation_await_announcements(operation);
         }
         const struct hoop_plan *plan =
-            operation->plan.algo == HOOP_ALGO_DIRECT ? &operation->plan : NULL;
+            hoop_plan_reaches(operation->plan.algo) ? &operation->plan : NULL;
         result = hoop_gates_fence(board, plan, operation->steps.steps, operation->request.out,
                                   timeout_ms);
     }

@@ -6,7 +6,10 @@
 
 #include <assert.h>
 
-#define PLAN_SLICE_BYTES 262144u /* direct: what is written at once */
+#define PLAN_SLICE_BYTES 262144u /* direct, cma: what is written at once */
+/* cma: what of all ranks together is folded at once. It stays in a core's cache. */
+#define PLAN_CMA_FOLD_BYTES 524288u
+#define PLAN_CMA_FOLD_LEAST_BYTES 16384u /* of one */
 /* Over links: a chunk is cut no smaller only to give every lane one. */
 #define PLAN_CHUNK_LEAST_BYTES 65536u
 /* pairwise, where its scratch is short: a smaller chunk is all overhead. */
@@ -63,6 +66,11 @@ bool hoop_plan_is_over_links(enum hoop_algo algo)
     return algo >= HOOP_ALGO_RING;
 }
 
+bool hoop_plan_reaches(enum hoop_algo algo)
+{
+    return algo == HOOP_ALGO_DIRECT || algo == HOOP_ALGO_CMA;
+}
+
 /* ---- Oneshot -------------------------------------------------------------------------------- */
 
 void hoop_plan_oneshot(struct hoop_plan *plan)
@@ -71,19 +79,38 @@ void hoop_plan_oneshot(struct hoop_plan *plan)
     plan->chunk = plan->count;
 }
 
-/* Is it worth it? Against slab, since it is not known what is mapped. */
+/* May what is not mapped be read from its process? */
+static bool plan_may_cma(const struct hoop_agreement *agreed, enum hoop_collective collective)
+{
+    return agreed->no_cma == 0 && hoop_algo_steps(collective, HOOP_ALGO_CMA) != NULL;
+}
+
+/* What the plan would cost by cma, or by slab, which can always be had. */
+static uint64_t plan_unmapped_cost(const struct hoop_agreement *agreed,
+                                   const struct hoop_plan *plan, enum hoop_algo algo)
+{
+    struct hoop_plan with = *plan;
+    with.algo = algo;
+    with.chunk = HOOP_SLAB_BYTES / plan->type_bytes;
+    return hoop_cost(plan_class(agreed), &with, 0);
+}
+
+static bool plan_cma_wins(const struct hoop_agreement *agreed, const struct hoop_plan *plan)
+{
+    return plan_may_cma(agreed, plan->collective) &&
+           plan_unmapped_cost(agreed, plan, HOOP_ALGO_CMA) <
+               plan_unmapped_cost(agreed, plan, HOOP_ALGO_SLAB);
+}
+
+/* Is it worth it? Against what there is for plain memory: it is not known what is mapped. */
 static bool plan_oneshot_wins(const struct hoop_agreement *agreed, uint32_t n,
                               enum hoop_collective collective, uint64_t block)
 {
-    struct hoop_plan plan = {.collective = collective,
-                             .algo = HOOP_ALGO_ONESHOT,
-                             .n = n,
-                             .type_bytes = 1,
-                             .count = block,
-                             .chunk = HOOP_SLAB_BYTES};
-    const uint64_t oneshot = hoop_cost(plan_class(agreed), &plan, 0);
-    plan.algo = HOOP_ALGO_SLAB;
-    return oneshot <= hoop_cost(plan_class(agreed), &plan, 0);
+    const struct hoop_plan plan = {
+        .collective = collective, .n = n, .type_bytes = 1, .count = block};
+    const enum hoop_algo other = plan_cma_wins(agreed, &plan) ? HOOP_ALGO_CMA : HOOP_ALGO_SLAB;
+    return plan_unmapped_cost(agreed, &plan, HOOP_ALGO_ONESHOT) <=
+           plan_unmapped_cost(agreed, &plan, other);
 }
 
 uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
@@ -262,15 +289,32 @@ static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
     plan->chunk = PLAN_SLICE_BYTES / plan->type_bytes;
 }
 
+static void plan_cma(struct hoop_plan *plan)
+{
+    uint64_t slice = PLAN_SLICE_BYTES;
+    if (hoop_collectives[plan->collective].folds) {
+        const uint64_t each = PLAN_CMA_FOLD_BYTES / plan->n / HOOP_LINE_BYTES * HOOP_LINE_BYTES;
+        slice = each < PLAN_CMA_FOLD_LEAST_BYTES ? PLAN_CMA_FOLD_LEAST_BYTES
+                : each < slice                   ? each
+                                                 : slice;
+    }
+    plan->chunk = slice / plan->type_bytes;
+    plan->scratch = hoop_algo_scratch(plan);
+}
+
 void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,
                       struct hoop_plan *plan)
 {
     const enum hoop_algo asked = plan_asked(agreed, plan->collective);
     if (hoop_plan_is_over_links(asked)) {
         hoop_plan_links(agreed, plan);
-    } else if (reach->mapped && asked != HOOP_ALGO_SLAB) {
+    } else if (reach->mapped && asked != HOOP_ALGO_SLAB && asked != HOOP_ALGO_CMA) {
         plan->algo = HOOP_ALGO_DIRECT;
         plan_direct(reach, plan);
+    } else if (asked == HOOP_ALGO_CMA ? plan_may_cma(agreed, plan->collective)
+                                      : asked == HOOP_ALGO_AUTO && plan_cma_wins(agreed, plan)) {
+        plan->algo = HOOP_ALGO_CMA;
+        plan_cma(plan);
     } else {
         plan->algo = HOOP_ALGO_SLAB;
         plan->chunk = HOOP_SLAB_BYTES / plan->type_bytes;
@@ -291,6 +335,7 @@ void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
         if (over_links && plan_links_can(agreed, plan, algo)) {
             ret_ns[i] = plan_links_cost(agreed, plan, algo);
         } else if (!over_links && !hoop_plan_is_over_links(algo) &&
+                   (algo != HOOP_ALGO_CMA || agreed->no_cma == 0) &&
                    plan_may(agreed, plan->collective, algo)) {
             ret_ns[i] = hoop_cost(plan_class(agreed), &with, agreed->chunk_bytes);
         }

@@ -48,6 +48,9 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
 /* Does this algorithm send over links? */
 bool hoop_plan_is_over_links(enum hoop_algo algo);
 
+/* Do its steps touch the others' buffers? */
+bool hoop_plan_reaches(enum hoop_algo algo);
+
 /*
  * Completes the plan of an operation over links, without announcements: they are in the first
  * chunk. With count 0 it is a barrier, whatever the collective.

@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+/* At once: the kernel moves 2 GiB at most. */
+#define PROCESS_READ_MOST ((size_t)1 << 30)
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static uint64_t process_id;
@@ -34,6 +38,80 @@ void hoop_process_host(char ret_host[HOOP_NAME_BYTES])
     if (gethostname(ret_host, HOOP_NAME_BYTES - 1) != 0) {
         (void)snprintf(ret_host, HOOP_NAME_BYTES, "unknown");
     }
+}
+
+uint64_t hoop_process_id_at(void)
+{
+    (void)hoop_process_id();
+    return (uintptr_t)&process_id;
+}
+
+/* ---- Memory of others --------------------------------------------------------------------- */
+
+static hoop_result_t process_gone(const struct hoop_process_memory *process)
+{
+    return hoop_error(HOOP_REMOTE_ERROR, "process %d has ended", process->pid);
+}
+
+static hoop_result_t process_unreadable(const struct hoop_process_memory *process, uint64_t from,
+                                        int err)
+{
+    switch (err) {
+    case ESRCH:
+        return process_gone(process);
+    case EFAULT:
+        return hoop_error(HOOP_REMOTE_ERROR,
+                          "process %d has no memory at %#llx that can be read (HOOP_CMA=0 reads "
+                          "none of it)",
+                          process->pid, (unsigned long long)from);
+    case ENOMEM:
+        return hoop_error(HOOP_OUT_OF_MEMORY, "the kernel has no memory to read process %d",
+                          process->pid);
+    default:
+        return hoop_error(HOOP_SYSTEM_ERROR, "process_vm_readv of process %d: %s", process->pid,
+                          hoop_errno_name(err));
+    }
+}
+
+/* What came of bytes at `from`, and of the id behind them; -1 with an errno. */
+static ssize_t process_read_some(const struct hoop_process_memory *process, void *to, uint64_t from,
+                                 size_t bytes, uint64_t *ret_id)
+{
+    const struct iovec here[] = {{to, bytes}, {ret_id, sizeof(*ret_id)}};
+    const struct iovec there[] = {{(void *)(uintptr_t)from, bytes},
+                                  {(void *)(uintptr_t)process->id_at, sizeof(*ret_id)}};
+    const unsigned first = bytes == 0;
+    return process_vm_readv(process->pid, here + first, 2 - first, there + first, 2 - first, 0);
+}
+
+hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void *to, uint64_t from,
+                                size_t bytes)
+{
+    size_t done = 0, most = PROCESS_READ_MOST;
+    if (process->pid <= 0 || process->id_at == 0) {
+        return hoop_error(HOOP_SYSTEM_ERROR, "%s",
+                          process->pid <= 0 ? "its process cannot be seen from here"
+                                            : "its process has HOOP_CMA=0");
+    }
+    do {
+        const size_t part = bytes - done < most ? bytes - done : most;
+        uint64_t id = 0;
+        const ssize_t got =
+            process_read_some(process, (uint8_t *)to + done, from + done, part, &id);
+        if (got <= 0) {
+            return process_unreadable(process, from + done, got < 0 ? errno : EFAULT);
+        }
+        if ((size_t)got < part) {
+            most = (size_t)got; /* the same again, with the id behind it; what follows says why */
+            continue;
+        }
+        if (id != process->id) {
+            return process_gone(process);
+        }
+        done += part;
+        most = PROCESS_READ_MOST;
+    } while (done < bytes);
+    return HOOP_OK;
 }
 
 /* Where the number-th field of what /proc says of it begins, from the third on; NULL: unknown. */

@@ -1,9 +1,11 @@
-/* Who this process is, to others. */
+/* Who this process is, to others, and what it can see of them. */
 #ifndef HOOP_PROCESS_H
 #define HOOP_PROCESS_H
 
+#include "base/error.h"
 #include "base/sizes.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Random, made at first use, never 0: pids are used again, and differ between pid namespaces. */
@@ -11,6 +13,25 @@ uint64_t hoop_process_id(void);
 
 /* The name of its machine, for sentences. */
 void hoop_process_host(char ret_host[HOOP_NAME_BYTES]);
+
+/* Another process whose memory is to be read: cross-memory attach (process_vm_readv). */
+struct hoop_process_memory {
+    int pid;        /* as seen here; 0: it cannot be */
+    uint64_t id;    /* hoop_process_id() there, */
+    uint64_t id_at; /* which lies at this address; 0: nobody is to read there */
+};
+
+/* Where the id of this process lies, for others. */
+uint64_t hoop_process_id_at(void);
+
+/*
+ * Copies bytes at address `from` of that process; with 0 bytes it asks whether it can. It is that
+ * very process, and no later one with its pid: its id is read along with every piece.
+ * HOOP_SYSTEM_ERROR: the kernel refuses; HOOP_REMOTE_ERROR: the process is gone, or has no such
+ * memory. The sentence is the thread's.
+ */
+hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void *to, uint64_t from,
+                                size_t bytes);
 
 /* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
  */

@@ -239,6 +239,7 @@ void hoop_gather_entry(const struct hoop_gather *gather, uint32_t rank, uint32_t
     assert(join != NULL && machine < HOOP_MAX_RANKS);
     memset(ret, 0, sizeof(*ret));
     ret->process = join->process;
+    ret->process_at = join->process_at;
     ret->start_time = join->start_time;
     ret->pid = join->pid;
     ret->machine = (uint16_t)machine;

@@ -252,7 +252,8 @@ static void test_oneshot_largest(void **state)
 static void test_memory_sequences(void **state)
 {
     (void)state;
-    static const enum hoop_algo algos[] = {HOOP_ALGO_ONESHOT, HOOP_ALGO_DIRECT, HOOP_ALGO_SLAB};
+    static const enum hoop_algo algos[] = {HOOP_ALGO_ONESHOT, HOOP_ALGO_DIRECT, HOOP_ALGO_SLAB,
+                                           HOOP_ALGO_CMA};
     for (uint32_t i = 0; i < 1500; i++) {
         struct hoop_interpreter_op ops[5];
         uint32_t n = 1 + (uint32_t)draw(i % 10 ? FEW_RANKS : MANY_RANKS);
@@ -379,7 +380,7 @@ static void test_huge(void **state)
 {
     (void)state;
     static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_PAIRWISE, HOOP_ALGO_DIRECT,
-                                           HOOP_ALGO_SLAB};
+                                           HOOP_ALGO_SLAB, HOOP_ALGO_CMA};
     const uint64_t counts[] = {(1ull << 32) + 1, 1ull << 40, (1ull << 40) - 1, (1ull << 56) + 3};
     const uint32_t ranks[] = {1, 2, 3, 32, 4096};
     for (size_t i = 0; i < COUNT_OF(algos) * COUNT_OF(counts) * COUNT_OF(ranks); i++) {
@@ -509,6 +510,7 @@ static void test_table(void **state)
     assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_ONESHOT) == hoop_oneshot_step);
     assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_DIRECT) == hoop_direct_step);
     assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_SLAB) == hoop_slab_step);
+    assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_CMA) == hoop_cma_step);
     assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_BRUCK) == hoop_bruck_step);
     assert_true(hoop_algo_steps(HOOP_COLL_ALL_REDUCE, HOOP_ALGO_PAIRWISE) == hoop_pairwise_step);
 }
@@ -517,7 +519,7 @@ int main(int argc, char **argv)
 {
     static enum hoop_algo ring = HOOP_ALGO_RING, bruck = HOOP_ALGO_BRUCK,
                           pairwise = HOOP_ALGO_PAIRWISE, oneshot = HOOP_ALGO_ONESHOT,
-                          direct = HOOP_ALGO_DIRECT, slab = HOOP_ALGO_SLAB;
+                          direct = HOOP_ALGO_DIRECT, slab = HOOP_ALGO_SLAB, cma = HOOP_ALGO_CMA;
     if (argc > 1) {
         seed = strtoull(argv[1], NULL, 0);
     }
@@ -539,6 +541,7 @@ int main(int argc, char **argv)
         {"test_oneshot", test_memory, NULL, NULL, &oneshot},
         {"test_direct", test_memory, NULL, NULL, &direct},
         {"test_slab", test_memory, NULL, NULL, &slab},
+        {"test_cma", test_memory, NULL, NULL, &cma},
         cmocka_unit_test(test_direct_edges),
         cmocka_unit_test(test_direct_pages),
         cmocka_unit_test(test_oneshot_largest),

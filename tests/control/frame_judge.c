@@ -57,6 +57,7 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(JOIN, join.no_membarrier, 2)                                                                 \
     X(JOIN, join.agreed.oversubscribed, 2)                                                         \
     X(JOIN, join.agreed.no_rdma, 2)                                                                \
+    X(JOIN, join.agreed.no_cma, 1)                                                                 \
     X(VIEW, view.from, HOOP_MAX_RANKS)                                                             \
     X(VIEW, view.n, HOOP_MAX_RANKS + 1)                                                            \
     X(VIEW, view.phase, HOOP_VIEW_PHASES)                                                          \

@@ -226,7 +226,8 @@ static uint64_t oneshot_most(uint32_t n, bool oversubscribed)
     const struct hoop_agreement agreed = {.oneshot_bytes = 65536,
                                           .chunk_bytes = 131072,
                                           .lanes = 2,
-                                          .oversubscribed = oversubscribed};
+                                          .oversubscribed = oversubscribed,
+                                          .no_cma = 1};
     return hoop_plan_oneshot_most(&agreed, n, HOOP_COLL_ALL_REDUCE);
 }
 

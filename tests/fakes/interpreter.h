@@ -21,8 +21,8 @@
  *   barrier between them, whether or not this seed made them meet. A rank's user writes its
  *   buffers as soon as an operation returned, and counts as an access of that rank.
  * - All ranks pass the same barriers; memory algorithms have at least one (the announcement).
- * - Nothing outside its space is touched, nothing is written to IN; over links nothing of another
- *   rank.
+ * - Nothing outside its space is touched, nothing is written to IN, with cma nothing to another
+ *   rank; over links nothing of another is touched.
  * - The step function is pure and stays finished.
  *
  * The operations of a case follow each other without a barrier in between, on the same user

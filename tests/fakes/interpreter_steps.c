@@ -137,13 +137,14 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
 {
     uint8_t op = step->local.op;
     bool links = hoop_world_over_links(w, rank);
+    bool reads = hoop_world_op(w, rank)->plan.algo == HOOP_ALGO_CMA; /* and does not write */
     bool known = links ? op == HOOP_LOCAL_NONE || op == HOOP_LOCAL_COPY || op == HOOP_LOCAL_REDUCE
                        : op <= HOOP_LOCAL_SPREAD;
     if (!known) {
         hoop_world_fail(w, "rank %" PRIu32 ": local part %d", rank, op);
     } else if (op >= HOOP_LOCAL_COPY) {
         check_ref(w, rank, &step->local.dst, op == HOOP_LOCAL_SPREAD,
-                  op == HOOP_LOCAL_COPY ? WRITTEN_HERE : WRITTEN_ANYWHERE);
+                  reads || op == HOOP_LOCAL_COPY ? WRITTEN_HERE : WRITTEN_ANYWHERE);
         check_ref(w, rank, &step->local.src, op != HOOP_LOCAL_COPY, READ_ONLY);
         if (step->local.dst.count != step->local.src.count) {
             hoop_world_fail(w, "rank %" PRIu32 ": %" PRIu64 " elements from %" PRIu64, rank,

@@ -36,7 +36,7 @@ says() {
 
 run 0 "$hoopinfo"
 for line in '^hoop$' 'transports +inproc shm tcp' '^interfaces$' '^cpus$' 'open files +[0-9u]' \
-            'shared memory +works'; do
+            'shared memory +works' 'of other processes +[a-zA-Z]'; do
     says out "$line"
 done
 run 0 "$hoopinfo" --json

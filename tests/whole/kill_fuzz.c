@@ -100,9 +100,9 @@ static enum kill_transport fuzz_draw_transport(unsigned bits, uint64_t drawn)
 
 static const char *fuzz_algo(enum kill_transport transport, uint64_t drawn)
 {
-    static const char *const near[] = {"auto", "auto", "auto", "ring", "slab", "direct"};
+    static const char *const near[] = {"auto", "auto", "auto", "ring", "slab", "direct", "cma"};
     static const char *const far[] = {"auto", "auto", "auto", "ring"};
-    return transport == KILL_SHM ? near[drawn % 6] : far[drawn % 4];
+    return transport == KILL_SHM ? near[drawn % 7] : far[drawn % 4];
 }
 
 static struct fuzz_event fuzz_draw(const struct fuzz_options *options, uint64_t number, bool stop)

@@ -24,6 +24,7 @@ run() {
 
 run -- --seed 1
 run HOOP_ALGO=slab -- --processes 3 --threads 1 --seed 2
+run HOOP_ALGO=cma -- --processes 3 --threads 2 --seed 8
 run HOOP_ALGO=ring -- --any-order --seed 3
 run HOOP_TRANSPORT=tcp -- --any-order --seed 4
 run HOOP_ORDER=rank -- --processes 3 --machines 2 --seed 5

@@ -3,13 +3,18 @@
 #include <errno.h>
 #include <glob.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The first line of a file, or what follows prefix in its first line that begins so. "": none. */
@@ -95,6 +100,43 @@ static void add_cpus(struct facts *facts)
     }
 }
 
+/* Why a process cannot read of another one, which is not its child: an errno; 0: it can. */
+static int reading_error(void)
+{
+    static int there;
+    int here = 0, status = 0;
+    struct iovec from = {&there, sizeof(there)}, to = {&here, sizeof(here)};
+    const pid_t shown = fork();
+    if (shown == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)pause();
+        _exit(0);
+    }
+    const pid_t reader = shown > 0 ? fork() : -1;
+    if (reader == 0) {
+        _exit(process_vm_readv(shown, &to, 1, &from, 1, 0) > 0 ? 0 : errno);
+    }
+    const bool asked = reader > 0 && waitpid(reader, &status, 0) == reader && WIFEXITED(status);
+    const int err = asked ? WEXITSTATUS(status) : EAGAIN;
+    if (shown > 0) {
+        (void)kill(shown, SIGKILL);
+        (void)waitpid(shown, NULL, 0);
+    }
+    return err;
+}
+
+/* By cross-memory attach, one copy is enough between plain memory of two ranks. */
+static void add_reading(struct facts *facts)
+{
+    char scope[16];
+    const int err = reading_error();
+    file_line("/proc/sys/kernel/yama/ptrace_scope", "", scope, sizeof(scope));
+    facts_add(facts, "memory", "of other processes", "%s%s%s",
+              err == 0 ? "can be read (process_vm_readv)" : strerror(err),
+              err != 0 && scope[0] != 0 ? ", kernel.yama.ptrace_scope is " : "",
+              err != 0 ? scope : "");
+}
+
 /* Ranks share memory by memfd_create(); what stands in its way is said by the error. */
 static void add_memory(struct facts *facts)
 {
@@ -106,6 +148,7 @@ static void add_memory(struct facts *facts)
     add_line(facts, "memory", "huge pages of memfds",
              "/sys/kernel/mm/transparent_hugepage/shmem_enabled", "");
     facts_add(facts, "memory", "shared memory", "%s", fd >= 0 ? "works (memfd)" : strerror(err));
+    add_reading(facts);
     if (fd >= 0) {
         close(fd);
     }

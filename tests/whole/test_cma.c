@@ -1,0 +1,364 @@
+/*
+ * Reading another process's memory (cross-memory attach): what hoop_process_read() says of
+ * processes that are gone, that are others, or have no such memory; whether all ranks agree on what
+ * the kernel permits; a buffer that cannot be read; and more than 4 GiB in one call. That results
+ * are right is shown by test_stress.sh, and with kills by kill_fuzz.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "harness/rank_report.h"
+#include "operation/plan.h"
+#include "runtime/process.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#define PATIENCE_MS 240000
+#define COUNT ((size_t)1 << 20) /* bytes that go by cma, and in several slices */
+
+/* ---- Ranks ---------------------------------------------------------------------------------- */
+
+typedef void rank_fn(const struct family_self *self);
+
+static struct rank_report hear(struct family *family, int rank)
+{
+    struct rank_report report = {.result = -1};
+    const enum family_heard heard =
+        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
+    if (heard != FAMILY_HEARD || report.result < 0) {
+        family_finish(family);
+        fail_msg("rank %d: %s line %d: %s", rank, heard == FAMILY_HEARD ? "" : "said nothing,",
+                 -report.result, report.text);
+    }
+    return report;
+}
+
+static void rank_main(const struct family_self *self, const void *arg)
+{
+    char text[16];
+    setenv("HOOP_DEBUG", "none", 0);
+    (void)snprintf(text, sizeof(text), "%d", self->rank);
+    setenv("RANK", text, 1);
+    (void)snprintf(text, sizeof(text), "%d", self->n);
+    setenv("WORLD_SIZE", text, 1);
+    (*(rank_fn *const *)arg)(self);
+    exit(0);
+}
+
+static void start(struct family *family, int n, rank_fn *fn)
+{
+    static unsigned serial;
+    char job[48];
+    (void)snprintf(job, sizeof(job), "cma-%d-%u", (int)getpid(), ++serial);
+    setenv("TORCHELASTIC_RUN_ID", job, 1);
+    setenv("MASTER_PORT", "29500", 1);
+    family_init(family, n);
+    if (!family_fork_all(family, rank_main, &fn)) {
+        family_finish(family);
+        fail_msg("cannot start %d ranks: %s", n, strerror(errno));
+    }
+}
+
+static void end(struct family *family)
+{
+    for (int r = 0; r < family->n; r++) {
+        assert_true(family_reap(family, r, hoop_deadline_ns(PATIENCE_MS)));
+    }
+    family_finish(family);
+}
+
+static hoop_comm_t join(const struct family_self *self)
+{
+    hoop_comm_t comm = NULL;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.algo = "cma";
+    config.op_timeout_ms = PATIENCE_MS;
+    EXPECT(self, hoop_comm_init_env(&comm, &config) == HOOP_OK);
+    return comm;
+}
+
+static bool info_has(const struct family_self *self, hoop_comm_t comm, const char *what)
+{
+    static char json[65536];
+    size_t needed = 0;
+    EXPECT(self, hoop_info_json(comm, json, sizeof(json), &needed) == HOOP_OK);
+    return strstr(json, what) != NULL;
+}
+
+/* What rank r brings at i. */
+static uint8_t byte_of(int rank, size_t i)
+{
+    return (uint8_t)(i * 7 + i / 251 + (size_t)rank * 31);
+}
+
+/* At an odd address. */
+static void gather_all(const struct family_self *self, hoop_comm_t comm)
+{
+    uint8_t *in = malloc(COUNT + 1), *out = malloc((size_t)self->n * COUNT + 3);
+    EXPECT(self, in != NULL && out != NULL);
+    for (size_t i = 0; i < COUNT; i++) {
+        in[1 + i] = byte_of(self->rank, i);
+    }
+    EXPECT(self, hoop_all_gather(in + 1, out + 3, COUNT, HOOP_UINT8, comm, NULL) == HOOP_OK);
+    size_t wrong = 0;
+    for (size_t i = 0; i < (size_t)self->n * COUNT; i++) {
+        wrong += out[3 + i] != byte_of((int)(i / COUNT), i % COUNT);
+    }
+    EXPECT(self, wrong == 0);
+    free(in);
+    free(out);
+}
+
+/* ---- What the kernel permits ---------------------------------------------------------------- */
+
+static void deny(const struct family_self *self)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = 4, .filter = code};
+    EXPECT(self, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    EXPECT(self, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* value: 1 if memory is read. */
+static void work_and_tell(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    gather_all(self, comm);
+    rank_tell(self, HOOP_OK, info_has(self, comm, "\"cma\":true"));
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+static void one_is_denied(const struct family_self *self)
+{
+    if (self->rank == 1) {
+        deny(self);
+    }
+    hoop_comm_t comm = join(self);
+    gather_all(self, comm);
+    EXPECT(self, info_has(self, comm, "\"cma\":false"));
+    EXPECT(self, info_has(self, comm, self->rank == 1 ? "EPERM" : "rank 1 cannot read"));
+    rank_tell(self, HOOP_OK, 0);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+static void one_turns_it_off(const struct family_self *self)
+{
+    if (self->rank == 2) {
+        setenv("HOOP_CMA", "0", 1);
+    }
+    work_and_tell(self);
+}
+
+static void all_say(rank_fn *fn, uint64_t value)
+{
+    struct family family;
+    start(&family, 3, fn);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(hear(&family, r).value, value);
+    }
+    end(&family);
+}
+
+static void test_permission(void **state)
+{
+    (void)state;
+    all_say(work_and_tell, 1);
+    all_say(one_is_denied, 0);
+    all_say(one_turns_it_off, 0);
+}
+
+/* What is not mapped, of 2 ranks, in bytes of a block. */
+static enum hoop_algo chosen(enum hoop_collective collective, uint64_t bytes, bool no_cma)
+{
+    const struct hoop_agreement agreed = {.oneshot_bytes = 65536,
+                                          .chunk_bytes = 131072,
+                                          .bruck_bytes = 65536,
+                                          .lanes = 2,
+                                          .no_cma = no_cma};
+    const struct hoop_reach reach = {.mapped = false};
+    const struct hoop_signature signature = {
+        .collective = collective, .type = HOOP_UINT8, .count = bytes, .root = -1};
+    struct hoop_plan plan = hoop_plan_begin(&signature, 0, 2, false);
+    hoop_plan_choose(&agreed, &reach, &plan);
+    return plan.algo;
+}
+
+static void test_choice(void **state)
+{
+    (void)state;
+    assert_int_equal(chosen(HOOP_COLL_ALL_GATHER, COUNT, false), HOOP_ALGO_CMA);
+    assert_int_equal(chosen(HOOP_COLL_REDUCE_SCATTER, COUNT, false), HOOP_ALGO_CMA);
+    assert_int_equal(chosen(HOOP_COLL_ALL_GATHER, COUNT, true), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_COLL_ALL_GATHER, 1000, false), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_COLL_ALL_REDUCE, COUNT, false), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_COLL_REDUCE, COUNT, false), HOOP_ALGO_SLAB);
+}
+
+/* ---- Memory that is not there --------------------------------------------------------------- */
+
+/* Rank 1's input has a hole, in the second slice or so: that is a failure of all, which names it.
+ */
+static void read_a_hole(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *in = mmap(NULL, COUNT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *out = malloc(3 * COUNT);
+    EXPECT(self, in != MAP_FAILED && out != NULL);
+    gather_all(self, comm);
+    if (self->rank == 1) {
+        EXPECT(self, munmap(in + COUNT / 2, page) == 0);
+    }
+    const hoop_result_t result = hoop_gather(in, out, COUNT, HOOP_UINT8, 0, comm, NULL);
+    rank_tell(self, (int)result, 0);
+    EXPECT(self, hoop_comm_abort(comm) == HOOP_OK && hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+static void test_hole(void **state)
+{
+    struct family family;
+    (void)state;
+    start(&family, 3, read_a_hole);
+    for (int r = 0; r < 3; r++) {
+        const struct rank_report report = hear(&family, r);
+        assert_int_equal(report.result, HOOP_REMOTE_ERROR);
+        assert_non_null(strstr(report.text, "the memory of rank 1"));
+    }
+    end(&family);
+}
+
+/* ---- More than 4 GiB ------------------------------------------------------------------------ */
+
+#define WINDOW ((size_t)32 << 20)
+#define WINDOWS ((size_t)130)
+
+/* So many bytes of addresses, behind each of which is the same window of memory. */
+static uint8_t *windows(const struct family_self *self)
+{
+    const int fd = memfd_create("windows", MFD_CLOEXEC);
+    uint8_t *all =
+        mmap(NULL, WINDOWS * WINDOW, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT(self, fd >= 0 && all != MAP_FAILED && ftruncate(fd, (off_t)WINDOW) == 0);
+    for (size_t i = 0; i < WINDOWS; i++) {
+        EXPECT(self, mmap(all + i * WINDOW, WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                          fd, 0) == all + i * WINDOW);
+    }
+    close(fd);
+    return all;
+}
+
+static void broadcast_much(const struct family_self *self)
+{
+    const size_t count = WINDOWS * WINDOW - 5; /* the last window's bytes are what is seen */
+    hoop_comm_t comm = join(self);
+    uint8_t *buffer = windows(self);
+    for (size_t i = 0; i < WINDOW; i++) {
+        buffer[i] = self->rank == 0 ? byte_of(0, i) : 0;
+    }
+    EXPECT(self, hoop_broadcast(buffer, buffer, count, HOOP_UINT8, 0, comm, NULL) == HOOP_OK);
+    size_t wrong = 0;
+    for (size_t i = 0; i < WINDOW; i++) {
+        wrong += buffer[i] != byte_of(0, i);
+    }
+    EXPECT(self, wrong == 0);
+    rank_tell(self, HOOP_OK, info_has(self, comm, "\"cma\":true"));
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+static void test_huge(void **state)
+{
+    struct family family;
+    (void)state;
+    start(&family, 2, broadcast_much);
+    assert_int_equal(hear(&family, 0).value, 1);
+    assert_int_equal(hear(&family, 1).value, 1);
+    end(&family);
+}
+
+/* ---- Without hoop --------------------------------------------------------------------------- */
+
+static uint8_t *seen; /* at the same place in parent and child: two pages and a hole behind */
+
+static void show(const struct family_self *self, const void *arg)
+{
+    (void)arg;
+    memset(seen, 'x', (size_t)sysconf(_SC_PAGESIZE));
+    rank_tell(self, HOOP_OK, hoop_process_id());
+    (void)family_order(self);
+}
+
+static void test_read(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t here[64] = {0};
+    struct family family;
+    (void)state;
+    seen = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(seen != MAP_FAILED && munmap(seen + 2 * page, page) == 0);
+    family_init(&family, 1);
+    assert_true(family_fork_all(&family, show, NULL));
+    struct hoop_process_memory its = {
+        .pid = family.ranks[0].pid, .id = hear(&family, 0).value, .id_at = hoop_process_id_at()};
+    const uint64_t at = (uintptr_t)seen;
+
+    assert_int_equal(hoop_process_read(&its, NULL, 0, 0), HOOP_OK);
+    assert_int_equal(hoop_process_read(&its, here, at + page - 32, sizeof(here)), HOOP_OK);
+    assert_int_equal(here[31], 'x');
+    assert_int_equal(here[32], 0);
+    assert_int_equal(hoop_process_read(&its, here, at + 2 * page - 32, sizeof(here)),
+                     HOOP_REMOTE_ERROR);
+    assert_non_null(strstr(hoop_thread_error(), "HOOP_CMA=0"));
+
+    its.id++; /* another process has its pid */
+    assert_int_equal(hoop_process_read(&its, here, at, sizeof(here)), HOOP_REMOTE_ERROR);
+    assert_non_null(strstr(hoop_thread_error(), "has ended"));
+    its.id--;
+    family_kill(&family, 0);
+    assert_int_equal(hoop_process_read(&its, here, at, sizeof(here)), HOOP_REMOTE_ERROR);
+    assert_non_null(strstr(hoop_thread_error(), "has ended"));
+    its.id_at = 0;
+    assert_int_equal(hoop_process_read(&its, NULL, 0, 0), HOOP_SYSTEM_ERROR);
+    family_finish(&family);
+    assert_int_equal(munmap(seen, 2 * page), 0);
+}
+
+/* As two ranks stand to each other: neither is the other's parent. */
+static bool permitted(void)
+{
+    struct family family;
+    start(&family, 2, work_and_tell);
+    const bool permits = hear(&family, 0).value != 0 && hear(&family, 1).value != 0;
+    end(&family);
+    return permits;
+}
+
+int main(void)
+{
+    /* the last: what is forked behind it would have its id */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_permission),
+        cmocka_unit_test(test_hole),   cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_read),
+    };
+    if (!permitted()) {
+        (void)fprintf(stderr, "processes may not read each other's memory here\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
