@@ -74,8 +74,9 @@ static void join_on_failed(void *arg, const struct hoop_failure *failure)
 static void join_on_met(void *arg, const struct hoop_roster *roster)
 {
     struct hoop_comm *comm = arg;
+    const bool asks = hoop_settings()->cma != 0 && roster->machines == 1;
     hoop_result_t result = HOOP_OK;
-    for (uint32_t rank = 0; rank < roster->n && result == HOOP_OK; rank++) {
+    for (uint32_t rank = 0; asks && rank < roster->n && result == HOOP_OK; rank++) {
         const struct hoop_peer *peer = &roster->peers[rank];
         const struct hoop_process_memory memory = {peer->pid, peer->process, peer->process_at};
         if (peer->same_machine && !peer->same_process) {
@@ -86,7 +87,7 @@ static void join_on_met(void *arg, const struct hoop_roster *roster)
                            comm->rank, rank, hoop_thread_error());
         }
     }
-    hoop_board_say_reads(roster, comm->rank, result == HOOP_OK);
+    hoop_board_say_reads(roster, comm->rank, asks && result == HOOP_OK);
 }
 
 static uint64_t join_pulse(void *arg, uint32_t rank)

@@ -3,6 +3,7 @@
 
 #include "memory/region.h"
 #include "reduce/reduce.h"
+#include "runtime/process.h"
 
 #include <stdlib.h>
 
@@ -52,7 +53,35 @@ const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t typ
     return buffers->scaled;
 }
 
+/* ---- What the others' steps touch ----------------------------------------------------------- */
+
+/* Is rank's input read by others? */
+static bool buffers_reads(const struct hoop_plan *plan, uint32_t rank)
+{
+    return hoop_in_count(plan, rank) > 0;
+}
+
+/* Is rank's output written by others? Only where they share the folding of one vector. */
+static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
+{
+    return hoop_collectives[plan->collective].folds &&
+           !hoop_collective_is_blocked(plan->collective) && hoop_out_count(plan, rank) > 0;
+}
+
 /* ---- Announcing ----------------------------------------------------------------------------- */
+
+#define BUFFERS_READABLE 0u /* the generations of plain memory */
+#define BUFFERS_UNREADABLE 1u
+
+/* Can others read this plain memory? last: what could be, of these. */
+static uint32_t buffers_try(struct hoop_readable *last, const void *buffer, uint64_t bytes)
+{
+    if (buffer != last->memory || bytes > last->bytes) {
+        const bool can = hoop_process_can_be_read(buffer, bytes);
+        *last = can ? (struct hoop_readable){buffer, bytes} : (struct hoop_readable){NULL, 0};
+    }
+    return last->memory != NULL ? BUFFERS_READABLE : BUFFERS_UNREADABLE;
+}
 
 /* Where it lies in a region. Else its address is announced, which says where its pages begin. */
 static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_region,
@@ -77,6 +106,13 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
     buffers_find(out, out_bytes, &announce.out_region, &announce.out_generation,
                  &announce.out_offset);
     buffers_find(in, in_bytes, &announce.in_region, &announce.in_generation, &announce.in_offset);
+    const bool tries = buffers->reads && device == 0;
+    if (tries && announce.out_region == 0 && buffers_writes(plan, plan->me)) {
+        announce.out_generation = buffers_try(&buffers->readable_out, out, out_bytes);
+    }
+    if (tries && announce.in_region == 0 && buffers_reads(plan, plan->me)) {
+        announce.in_generation = buffers_try(&buffers->readable_in, in, in_bytes);
+    }
     buffers->on_device = device != 0;
     hoop_board_post(buffers->board, &announce, sizeof(announce));
 }
@@ -93,21 +129,6 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
     return buffers_announced(buffers, rank)->count == count
                ? HOOP_OK
                : hoop_board_mismatch(buffers->board, rank, failure);
-}
-
-/* ---- What the others' steps touch ----------------------------------------------------------- */
-
-/* Is rank's input read by others? */
-static bool buffers_reads(const struct hoop_plan *plan, uint32_t rank)
-{
-    return hoop_in_count(plan, rank) > 0;
-}
-
-/* Is rank's output written by others? Only where they share the folding of one vector. */
-static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
-{
-    return hoop_collectives[plan->collective].folds &&
-           !hoop_collective_is_blocked(plan->collective) && hoop_out_count(plan, rank) > 0;
 }
 
 bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
@@ -145,6 +166,9 @@ struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);
         reach.mapped &= buffers->one_process || ((!reads || announce->in_region != 0) &&
                                                  (!writes || announce->out_region != 0));
+        reach.unreadable |=
+            (reads && announce->in_region == 0 && announce->in_generation == BUFFERS_UNREADABLE) ||
+            (writes && announce->out_region == 0 && announce->out_generation == BUFFERS_UNREADABLE);
         if (writes) {
             buffers_edges(announce, hoop_out_count(plan, rank) * plan->type_bytes, &reach);
         }

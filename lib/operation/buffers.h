@@ -10,11 +10,19 @@
 #include "operation/mapping.h"
 #include "operation/plan.h"
 
+/* Plain memory that others were found to be able to read; NULL: none yet. */
+struct hoop_readable {
+    const void *memory;
+    uint64_t bytes;
+};
+
 struct hoop_buffers {
     struct hoop_board *board;
     struct hoop_mapping_env maps;
     bool one_process; /* all ranks are threads of this process */
     bool on_device;   /* they were announced as lying on a device */
+    bool reads;       /* plain memory may be read from its process, so far */
+    struct hoop_readable readable_in, readable_out;
     /* [n] each */
     const void **ins;
     void **outs;
@@ -24,7 +32,7 @@ struct hoop_buffers {
     size_t scaled_bytes;
 };
 
-/* Allocates what n ranks need; board, maps and one_process are filled in. */
+/* Allocates what n ranks need; board, maps, one_process and reads are filled in. */
 hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
 void hoop_buffers_finish(struct hoop_buffers *buffers);
 

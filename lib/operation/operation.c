@@ -25,6 +25,7 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
         .board = env->board,
         .maps = env->maps,
         .one_process = env->one_process,
+        .reads = env->agreed->no_cma == 0 && !env->one_process,
     };
     for (int i = 0; i < HOOP_COLL_COUNT; i++) {
         operation->oneshot_most[i] =

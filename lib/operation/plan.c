@@ -311,8 +311,9 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
     } else if (reach->mapped && asked != HOOP_ALGO_SLAB && asked != HOOP_ALGO_CMA) {
         plan->algo = HOOP_ALGO_DIRECT;
         plan_direct(reach, plan);
-    } else if (asked == HOOP_ALGO_CMA ? plan_may_cma(agreed, plan->collective)
-                                      : asked == HOOP_ALGO_AUTO && plan_cma_wins(agreed, plan)) {
+    } else if (!reach->unreadable &&
+               (asked == HOOP_ALGO_CMA ? plan_may_cma(agreed, plan->collective)
+                                       : asked == HOOP_ALGO_AUTO && plan_cma_wins(agreed, plan))) {
         plan->algo = HOOP_ALGO_CMA;
         plan_cma(plan);
     } else {

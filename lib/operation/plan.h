@@ -23,6 +23,7 @@ enum hoop_reach_place { HOOP_REACH_HOST, HOOP_REACH_DEVICE, HOOP_REACH_MIXED };
 struct hoop_reach {
     enum hoop_reach_place place;
     bool mapped;         /* every rank's buffers can be mapped by whoever touches them */
+    bool unreadable;     /* a rank's plain memory can be read by nobody else: no cma */
     uint64_t head_bytes; /* the most that lies before the first whole page of an output that others
                             write to */
     uint64_t tail_bytes; /* and after the last */

@@ -114,6 +114,15 @@ hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void 
     return HOOP_OK;
 }
 
+bool hoop_process_can_be_read(const void *memory, size_t bytes)
+{
+    uint8_t ends[2];
+    const struct iovec here = {ends, sizeof(ends)};
+    const uintptr_t first = (uintptr_t)memory, last = first + bytes - 1;
+    const struct iovec there[] = {{(void *)first, 1}, {(void *)last, 1}};
+    return bytes == 0 || process_vm_readv(getpid(), &here, 1, there, 2, 0) == sizeof(ends);
+}
+
 /* Where the number-th field of what /proc says of it begins, from the third on; NULL: unknown. */
 static const char *process_field(int pid, int number, char text[static 1024])
 {

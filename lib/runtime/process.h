@@ -33,6 +33,12 @@ uint64_t hoop_process_id_at(void);
 hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void *to, uint64_t from,
                                 size_t bytes);
 
+/*
+ * Can others read this memory of the caller's process, as far as its first and last byte tell?
+ * Devices' memory and secret memory, mapped, can be read by their process alone.
+ */
+bool hoop_process_can_be_read(const void *memory, size_t bytes);
+
 /* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
  */
 uint64_t hoop_process_start_time(int pid);

@@ -165,6 +165,21 @@ static void one_turns_it_off(const struct family_self *self)
     work_and_tell(self);
 }
 
+/* A rank's memory that can't be read any more, though it could at the join, is copied as before. */
+static void denied_later(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    gather_all(self, comm);
+    if (self->rank == 1) {
+        deny(self);
+    }
+    void *place = malloc(COUNT + 1); /* where the input was, which was tried */
+    gather_all(self, comm);
+    free(place);
+    rank_tell(self, HOOP_OK, 0);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
 static void all_say(rank_fn *fn, uint64_t value)
 {
     struct family family;
@@ -181,6 +196,7 @@ static void test_permission(void **state)
     all_say(work_and_tell, 1);
     all_say(one_is_denied, 0);
     all_say(one_turns_it_off, 0);
+    all_say(denied_later, 0);
 }
 
 /* What is not mapped, of 2 ranks, in bytes of a block. */
