@@ -391,7 +391,7 @@ void world_apply(const struct world_event *event)
     switch ((enum world_kind)event->kind) {
     case EVENT_SILENCE:
         rank->survivors->others[event->b].since_ns = 0;
-        /* fall through */
+        __attribute__((fallthrough));
     case EVENT_TICK:
         world.now_ns = TICK_NS;
         rank->timer.fn(rank->timer.arg);
@@ -416,7 +416,7 @@ void world_apply(const struct world_event *event)
     case EVENT_ACCUSE:
         world.left.accusations--;
         world.ranks[event->b].blamed = true;
-        /* fall through */
+        __attribute__((fallthrough));
     case EVENT_DETECT:
         lose(rank, event->b);
         break;
