@@ -34,11 +34,11 @@
  *
  * Ordered: the call comes behind all that is on the stream, and what is put there afterwards comes
  * behind its result. It returns when the result is there, or, with HOOP_CUDA_AHEAD=1, when it is
- * queued, as NCCL's: the stream may use the buffers again at once, who else wants them waits for the
- * stream. A group is queued at its end, as one piece: none of its streams goes on before all of it is
- * over. Calls of the host on the same comm come behind what is queued. A later failure is told by
- * hoop_comm_get_async_error() and by every call after it; the streams go on nevertheless, and what
- * is in the buffers is worth nothing. What a program must not do meanwhile: docs/gpu.md.
+ * queued, as NCCL's: the stream may use the buffers again at once, who else wants them waits for
+ * the stream. A group is queued at its end, as one piece: none of its streams goes on before all of
+ * it is over. Calls of the host on the same comm come behind what is queued. A later failure is
+ * told by hoop_comm_get_async_error() and by every call after it; the streams go on nevertheless,
+ * and what is in the buffers is worth nothing. What a program must not do meanwhile: docs/gpu.md.
  *
  * Some of these calls return when the result is there, all the same: the first of a comm on a
  * stream, and the first that needs more staging memory than any before; where a process has several
