@@ -96,8 +96,8 @@ hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void 
     do {
         const size_t part = bytes - done < most ? bytes - done : most;
         uint64_t id = 0;
-        const ssize_t got =
-            process_read_some(process, (uint8_t *)to + done, from + done, part, &id);
+        void *at = to != NULL ? (uint8_t *)to + done : NULL;
+        const ssize_t got = process_read_some(process, at, from + done, part, &id);
         if (got <= 0) {
             return process_unreadable(process, from + done, got < 0 ? errno : EFAULT);
         }
