@@ -1,13 +1,10 @@
 /* One operation, from its announcement to its end (see operation.h for the states). */
 #include "operation/operation.h"
 
-#include "base/clock.h"
 #include "base/sizes.h"
 #include "exec/gate.h"
 #include "exec/published.h"
-#include "staging/device_buffers.h"
 #include "staging/device_worker.h"
-#include "staging/kernels.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -362,34 +359,11 @@ static void operation_begin(struct hoop_operation *operation)
     }
 }
 
-static struct hoop_device_call operation_call(const struct hoop_operation *operation)
-{
-    const struct hoop_request *request = &operation->request;
-    const struct hoop_board *board = operation->env.board;
-    return (struct hoop_device_call){&request->signature, board->me,     board->n,
-                                     request->stream,     request->bell, &request->look};
-}
-
 /* Nothing of it lies on a device, or is to be ordered there. */
 static bool operation_is_of_host(const struct hoop_request *request)
 {
     return request->look.known && request->look.in == NULL && request->look.out == NULL &&
            request->stream == NULL && request->bell == NULL;
-}
-
-/* False: nothing lies on a device. */
-static bool operation_fetches(struct hoop_operation *operation)
-{
-    struct hoop_request *request = &operation->request;
-    const struct hoop_board *board = operation->env.board;
-    const struct hoop_device_call call = operation_call(operation);
-    const hoop_result_t result =
-        hoop_device_buffers_fetch(&operation->staging, &call, &request->in, &request->out);
-    operation->state = result == HOOP_AGAIN ? OP_FETCH : OP_DONE;
-    if (result != HOOP_OK && result != HOOP_AGAIN) {
-        hoop_failure_take(&operation->failure, result, (int)board->me);
-    }
-    return result != HOOP_OK;
 }
 
 /* Not all of the ranks' buffers lie on one device: all see it alike, and begin again, in host
@@ -400,52 +374,9 @@ static void operation_restart(struct hoop_operation *operation)
     operation->device = 0;
     operation->announced = false;
     hoop_board_begin(operation->env.board, &operation->request.signature, operation->request.site);
-    if (!elsewhere || !operation_fetches(operation)) {
+    if (!elsewhere || !hoop_operation_fetches(operation)) {
         operation_begin(operation);
     }
-}
-
-/* May it run on a device, as far as this rank knows? Small ones go through the board's cells. */
-static bool operation_may_run_on_device(struct hoop_operation *operation)
-{
-    const struct hoop_request *request = &operation->request;
-    const struct hoop_signature *s = &request->signature;
-    const struct hoop_board *board = operation->env.board;
-    if (operation->env.over_links || s->collective >= HOOP_COLL_COUNT ||
-        s->collective == HOOP_COLL_ALLTOALLV || s->op == HOOP_OP_PRE_MUL_SUM ||
-        (board->n > 1 && s->count * hoop_datatype_bytes((hoop_datatype_t)s->type) <=
-                             operation->oneshot_most[s->collective])) {
-        return false;
-    }
-    const enum hoop_collective collective = (enum hoop_collective)s->collective;
-    const struct hoop_plan plan = hoop_plan_begin(s, board->me, board->n, false);
-    return hoop_plan_may_be_direct(operation->env.agreed, collective) &&
-           (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST) &&
-           hoop_buffers_can_be_reached(&operation->buffers, &plan, request->in, request->out);
-}
-
-/* True: its buffers lie on a device, where it is to run when what is on the stream is done. */
-static bool operation_runs_on_device(struct hoop_operation *operation)
-{
-    const struct hoop_request *request = &operation->request;
-    const struct hoop_board *board = operation->env.board;
-    const struct hoop_device_call call = operation_call(operation);
-    if (!operation_may_run_on_device(operation)) {
-        return false;
-    }
-    const hoop_result_t result =
-        hoop_device_buffers_follow(&operation->staging, &call, request->in, request->out);
-    if (result == HOOP_AGAIN) {
-        /* In one process contexts are told apart, too: what is plain memory belongs to one. */
-        const uint64_t context = (uintptr_t)operation->staging.context;
-        operation->device = operation->staging.device ^ (operation->env.one_process ? context : 0);
-        operation->device += operation->device == 0; /* 0 is the host */
-        operation->state = OP_FETCH;
-    } else if (result != HOOP_OK) {
-        hoop_failure_take(&operation->failure, result, (int)board->me);
-        operation->state = OP_DONE;
-    }
-    return result != HOOP_OK;
 }
 
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
@@ -462,7 +393,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     }
     operation->device = 0;
     if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || operation_is_of_host(request) ||
-        (!operation_runs_on_device(operation) && !operation_fetches(operation))) {
+        (!hoop_operation_runs_on_device(operation) && !hoop_operation_fetches(operation))) {
         operation_begin(operation);
     }
 }
@@ -555,17 +486,6 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
     return __builtin_expect(polled == HOOP_POLL_DONE && operation->staging.delivers, 0)
                ? operation_deliver(operation)
                : polled;
-}
-
-bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t deadline_ns)
-{
-    while (!hoop_board_give_back(operation->env.board, &operation->steps, &operation->failure)) {
-        if (hoop_now_ns() >= deadline_ns) {
-            return false;
-        }
-        hoop_wait_briefly();
-    }
-    return true;
 }
 
 hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culprit,

@@ -111,12 +111,22 @@ void hoop_operation_finish(struct hoop_operation *operation);
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request);
 enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
 
+/* ---- operation_device.c ---------------------------------------------------------------------- */
+
+/* Begins to copy what lies on a device: OP_FETCH, or OP_DONE after a failure. False: nothing does.
+ */
+bool hoop_operation_fetches(struct hoop_operation *operation);
+/* The same where it is to run on the device its buffers lie on, when the stream has come to it.
+ * False: it is not to run there, as far as this rank knows. */
+bool hoop_operation_runs_on_device(struct hoop_operation *operation);
 /*
  * Waits until what the device does for it is over, and it is out of the others' buffers: before
  * who drives it waits for them. One that runs goes on afterwards, or has failed. False: at the
  * deadline it was not over.
  */
 bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t deadline_ns);
+
+/* ---------------------------------------------------------------------------------------------- */
 
 /*
  * Gives up a started operation after a failure: when it returns HOOP_OK nobody writes to its

@@ -1,0 +1,82 @@
+/* Operations with buffers on devices: where they run, and how they get there (see operation.h). */
+#include "operation/operation.h"
+
+#include "base/clock.h"
+#include "reduce/reduce_cuda.h"
+#include "runtime/wait.h"
+#include "staging/device_buffers.h"
+
+static struct hoop_device_call operation_call(const struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_board *board = operation->env.board;
+    return (struct hoop_device_call){&request->signature, board->me,     board->n,
+                                     request->stream,     request->bell, &request->look};
+}
+
+bool hoop_operation_fetches(struct hoop_operation *operation)
+{
+    struct hoop_request *request = &operation->request;
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_device_call call = operation_call(operation);
+    const hoop_result_t result =
+        hoop_device_buffers_fetch(&operation->staging, &call, &request->in, &request->out);
+    operation->state = result == HOOP_AGAIN ? OP_FETCH : OP_DONE;
+    if (result != HOOP_OK && result != HOOP_AGAIN) {
+        hoop_failure_take(&operation->failure, result, (int)board->me);
+    }
+    return result != HOOP_OK;
+}
+
+/* May it run on a device, as far as this rank knows? Small ones go through the board's cells. */
+static bool operation_may_run_on_device(struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_signature *s = &request->signature;
+    const struct hoop_board *board = operation->env.board;
+    if (operation->env.over_links || s->collective >= HOOP_COLL_COUNT ||
+        s->collective == HOOP_COLL_ALLTOALLV || s->op == HOOP_OP_PRE_MUL_SUM ||
+        (board->n > 1 && s->count * hoop_datatype_bytes((hoop_datatype_t)s->type) <=
+                             operation->oneshot_most[s->collective])) {
+        return false;
+    }
+    const enum hoop_collective collective = (enum hoop_collective)s->collective;
+    const struct hoop_plan plan = hoop_plan_begin(s, board->me, board->n, false);
+    return hoop_plan_may_be_direct(operation->env.agreed, collective) &&
+           (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST) &&
+           hoop_buffers_can_be_reached(&operation->buffers, &plan, request->in, request->out);
+}
+
+bool hoop_operation_runs_on_device(struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_device_call call = operation_call(operation);
+    if (!operation_may_run_on_device(operation)) {
+        return false;
+    }
+    const hoop_result_t result =
+        hoop_device_buffers_follow(&operation->staging, &call, request->in, request->out);
+    if (result == HOOP_AGAIN) {
+        /* In one process contexts are told apart, too: what is plain memory belongs to one. */
+        const uint64_t context = (uintptr_t)operation->staging.context;
+        operation->device = operation->staging.device ^ (operation->env.one_process ? context : 0);
+        operation->device += operation->device == 0; /* 0 is the host */
+        operation->state = OP_FETCH;
+    } else if (result != HOOP_OK) {
+        hoop_failure_take(&operation->failure, result, (int)board->me);
+        operation->state = OP_DONE;
+    }
+    return result != HOOP_OK;
+}
+
+bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t deadline_ns)
+{
+    while (!hoop_board_give_back(operation->env.board, &operation->steps, &operation->failure)) {
+        if (hoop_now_ns() >= deadline_ns) {
+            return false;
+        }
+        hoop_wait_briefly();
+    }
+    return true;
+}
