@@ -546,17 +546,6 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
     return result;
 }
 
-/* A name at which nobody listens, or is too busy to be let in. */
-static hoop_result_t connection_unreached(const struct hoop_place *place, int err)
-{
-    if (err == EAGAIN || err == EINTR) {
-        return HOOP_AGAIN;
-    }
-    return err == ECONNREFUSED ? hoop_error(HOOP_REMOTE_ERROR, "nobody is there")
-                               : hoop_error(hoop_from_errno(err), "cannot connect to %s: %s",
-                                            place->name, hoop_errno_name(err));
-}
-
 hoop_result_t hoop_connection_connect(const struct hoop_place *place,
                                       const struct hoop_address *from,
                                       const struct hoop_frame_hello *hello,
@@ -572,7 +561,7 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
     hoop_result_t result = hoop_socket_connect(place, from, &fd, &err);
     if (result == HOOP_OK && address == NULL && err != 0) {
         hoop_fork_close(fd);
-        return connection_unreached(place, err);
+        return hoop_socket_unreached(place, err);
     }
     if (result == HOOP_OK) {
         result = connection_create(fd, address, owner, arg, &connection);

@@ -29,6 +29,9 @@ void hoop_place_format(const struct hoop_place *place, char *ret_text, size_t by
  */
 hoop_result_t hoop_socket_connect(const struct hoop_place *to, const struct hoop_address *from,
                                   int *ret_fd, int *ret_err);
+/* The failure of a name that *ret_err is about: HOOP_AGAIN: too much waits there;
+ * HOOP_REMOTE_ERROR: nobody listens. */
+hoop_result_t hoop_socket_unreached(const struct hoop_place *to, int err);
 /* 0: it is; EINPROGRESS: not yet; else why it never will be. */
 int hoop_socket_connected(int fd);
 
