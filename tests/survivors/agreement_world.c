@@ -17,11 +17,6 @@ static uint8_t all_ranks(void)
     return (uint8_t)((1u << world.n) - 1u);
 }
 
-static bool has(uint8_t set, uint32_t rank)
-{
-    return (set >> rank & 1u) != 0;
-}
-
 static struct hoop_lineage *lineage_of(struct world_rank *rank)
 {
     return (struct hoop_lineage *)rank->lineage;
@@ -53,7 +48,7 @@ static void rank_enter(uint8_t number, uint8_t comm, uint8_t set)
     rank->comm = comm;
     lineage_of(rank)->n = world.n;
     for (uint32_t i = 0; i < world.n; i++) {
-        if (has(set, i)) {
+        if (world_has(set, i)) {
             rank->member.join.rank = i == number ? n : rank->member.join.rank;
             lineage_of(rank)->ranks[n++] = i;
         }
@@ -146,23 +141,23 @@ static void rank_join_again(struct world_rank *rank)
 
 /* ---- What can happen ---------------------------------------------------------------------- */
 
-static bool lives(const struct world_rank *rank)
+bool world_lives(const struct world_rank *rank)
 {
     return !rank->dead && rank->phase != WORLD_FAILED;
 }
 
 static bool runs(const struct world_rank *rank)
 {
-    return lives(rank) && !rank->stopped;
+    return world_lives(rank) && !rank->stopped;
 }
 
 /* One of its ranks will never be in it, or is not any more, or knows that it has failed. */
-static bool comm_has_failed(uint8_t comm)
+bool world_has_failed(uint8_t comm)
 {
     uint8_t out = world.gone[comm] | world.given_up[comm];
     for (uint32_t i = 0; i < world.n; i++) {
         const struct world_rank *rank = &world.ranks[i];
-        if (!lives(rank) || (rank->comm == comm && rank->phase != WORLD_IDLE)) {
+        if (!world_lives(rank) || (rank->comm == comm && rank->phase != WORLD_IDLE)) {
             out |= (uint8_t)(1u << i);
         }
     }
@@ -241,7 +236,7 @@ static void add_joining(struct event_list *list, uint32_t a)
     if (!rank->cancelled && (world.readies[comm] & world.members[comm]) == world.members[comm]) {
         add(list, EVENT_GO, a, 0);
     }
-    if (rank->cancelled || comm_has_failed(comm)) {
+    if (rank->cancelled || world_has_failed(comm)) {
         add(list, EVENT_JOINFAIL, a, 0);
     }
 }
@@ -251,7 +246,7 @@ size_t world_events(struct world_event events[WORLD_EVENTS])
     struct event_list list = {.events = events};
     for (uint32_t a = 0; a < world.n; a++) {
         const struct world_rank *rank = &world.ranks[a];
-        if (!lives(rank)) {
+        if (!world_lives(rank)) {
             continue;
         }
         if (world.left.deaths > 0) {
@@ -270,7 +265,7 @@ size_t world_events(struct world_event events[WORLD_EVENTS])
         if (rank->timer.runs && rank->blamed) {
             add(&list, EVENT_DEADLINE, a, 0);
         }
-        if (rank->phase == WORLD_IDLE && comm_has_failed(rank->comm)) {
+        if (rank->phase == WORLD_IDLE && world_has_failed(rank->comm)) {
             add(&list, EVENT_CALL, a, 0);
         }
         if (rank->phase == WORLD_JOINING) {
@@ -449,8 +444,9 @@ void world_apply(const struct world_event *event)
     }
     rank = &world.ranks[world.current];
     for (uint32_t i = 0; i < world.n && rank->survivors != NULL; i++) {
-        world.ranks[i].dropped = world.ranks[i].dropped ||
-                                 (lives(&world.ranks[i]) && has(rank->survivors->out.bits[0], i));
+        world.ranks[i].dropped =
+            world.ranks[i].dropped ||
+            (world_lives(&world.ranks[i]) && world_has(rank->survivors->out.bits[0], i));
     }
     while (rank->done) {
         rank_hear(rank);
@@ -475,141 +471,7 @@ void world_begin(uint8_t n, bool far, uint8_t first, bool dead, struct world_har
     world.ranks[first].stopped = world.ranks[first].blamed = !dead;
 }
 
-/* ---- States ------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
-    hash ^= hash >> 33;
-    hash *= 0xff51afd7ed558ccdu;
-    return hash ^ hash >> 29;
-}
-
-static uint64_t hash_survivors(uint64_t hash, const struct hoop_survivors *all)
-{
-    hash = mix(hash, all->state * 4u + (all->broken ? 2u : 0u) + (all->joining != NULL ? 1u : 0u));
-    hash = mix(hash, all->out.bits[0] * 256u + all->nonce[0]);
-    for (uint32_t i = 0; i < world.n; i++) {
-        const struct hoop_survivor *other = &all->others[i];
-        const unsigned bits = (other->greeted ? 1u : 0u) | (other->said ? 2u : 0u) |
-                              (other->done ? 4u : 0u) | (other->dialled != NULL ? 8u : 0u) |
-                              (other->caller != NULL ? 16u : 0u) | other->misses << 5;
-        hash = mix(hash, bits);
-    }
-    return hash;
-}
-
-static uint64_t hash_rank(uint64_t hash, const struct world_rank *rank)
-{
-    unsigned lost = 0;
-    for (uint32_t at = 0; at < rank->member.roster.n; at++) {
-        lost |= rank->others[at].lost ? 1u << at : 0;
-    }
-    const unsigned bits = (rank->dead ? 1u : 0u) | (rank->stopped ? 2u : 0u) |
-                          (rank->blamed ? 4u : 0u) | (rank->dropped ? 8u : 0u) |
-                          (rank->ready ? 32u : 0u) | (rank->cancelled ? 64u : 0u) |
-                          (rank->timer.runs ? 128u : 0u);
-    hash = mix(hash, bits | (unsigned)rank->phase << 8 | lost << 12);
-    hash = mix(hash, rank->number + rank->again);
-    hash = mix(hash, rank->comm | rank->joins << 8 | rank->decided << 16 |
-                         (unsigned)rank->out.bits[0] << 24);
-    return rank->survivors != NULL ? hash_survivors(hash, rank->survivors) : hash;
-}
-
-/* Of a call; in which place it lies is of no matter. */
-static uint64_t hash_call(const struct world_call *call)
-{
-    uint64_t hash = mix(7, call->client + 8u * call->server + (call->accepted ? 64u : 0u));
-    for (uint32_t side = 0; side < 2; side++) {
-        const struct hoop_connection *end = &call->ends[side];
-        const struct world_rank *rank = &world.ranks[side == 0 ? call->client : call->server];
-        const uint32_t other = side == 0 ? call->server : call->client;
-        const bool known =
-            rank->survivors != NULL && (side == 0 ? rank->survivors->others[other].dialled
-                                                  : rank->survivors->others[other].caller) == end;
-        hash = mix(hash, (end->open ? 1u : 0u) | (end->established ? 2u : 0u) |
-                             (end->eof ? 4u : 0u) | (known ? 8u : 0u) | end->count * 16u);
-        for (uint8_t i = 0; i < end->count; i++) {
-            const struct world_letter *l = &end->letters[i];
-            hash = mix(hash, l->kind | l->phase << 4 | l->out << 8 | l->nonce << 16 |
-                                 (unsigned)l->code << 24);
-        }
-    }
-    return hash;
-}
-
-uint64_t world_hash(void)
-{
-    uint64_t hash = mix(world.left.deaths + world.left.resets * 16u + (world.expired ? 256u : 0u),
-                        world.left.stops * 16u + world.left.accusations);
-    uint64_t calls = 0;
-    for (uint32_t i = 0; i < world.n; i++) {
-        hash = hash_rank(hash, &world.ranks[i]);
-    }
-    for (uint32_t i = 0; i < WORLD_CALLS; i++) {
-        calls += world.calls[i].used ? hash_call(&world.calls[i]) : 0;
-    }
-    for (uint32_t i = 0; i < WORLD_COMMS; i++) {
-        if ((world.members[i] | world.readies[i] | world.gone[i]) != 0) {
-            hash = mix(hash, world.given_up[i]);
-            for (uint32_t k = 0; k < world.n; k++) {
-                hash = mix(hash, world.how[i][k]);
-            }
-            hash = mix(hash, i | (uint32_t)world.members[i] << 8 | world.readies[i] << 16 |
-                                 (unsigned)world.gone[i] << 24);
-        }
-    }
-    return mix(hash, calls);
-}
-
-/* ---- Judgement ---------------------------------------------------------------------------- */
-
-const char *world_wrong(void)
-{
-    for (uint32_t i = 0; i < world.n; i++) {
-        const struct world_rank *rank = &world.ranks[i];
-        if (!rank->dead && rank->phase == WORLD_FAILED && !rank->blamed && !world.expired) {
-            return "a rank failed that lives, was never stopped, and that nobody took for lost";
-        }
-    }
-    return NULL;
-}
-
-/* Nobody of it was ever stopped, accused, or left out while it lived. */
-static bool is_blameless(uint8_t comm)
-{
-    for (uint32_t i = 0; i < world.n; i++) {
-        if (has(world.members[comm], i) && (world.ranks[i].blamed || world.ranks[i].dropped)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Two communicators live on only where each took one of the other for lost. */
-bool world_is_over(const char **ret_wrong)
-{
-    uint8_t comms[WORLD_RANKS];
-    size_t count = 0;
-    bool blameless = false, differ = false;
-    *ret_wrong = NULL;
-    for (uint32_t i = 0; i < world.n; i++) {
-        const struct world_rank *rank = &world.ranks[i];
-        if (!lives(rank)) {
-            continue;
-        }
-        if (rank->stopped || rank->phase != WORLD_IDLE || comm_has_failed(rank->comm)) {
-            return false;
-        }
-        comms[count++] = rank->comm;
-        differ = differ || rank->comm != comms[0];
-        blameless = blameless || is_blameless(rank->comm);
-    }
-    if (differ && blameless) {
-        *ret_wrong = "two communicators live on, one of them without anybody who was blamed";
-    }
-    return true;
-}
+/* ---- In words ----------------------------------------------------------------------------- */
 
 void world_event_format(const struct world_event *event, char *ret_text, size_t bytes)
 {

@@ -128,11 +128,18 @@ struct world_event {
 };
 #define WORLD_EVENTS 256
 
+static inline bool world_has(uint8_t set, uint32_t rank)
+{
+    return (set >> rank & 1u) != 0;
+}
+
 /* n ranks of a comm that has failed because of `first`, which is dead; or which is stopped, and was
  * taken for lost. */
 void world_begin(uint8_t n, bool far, uint8_t first, bool dead, struct world_harm harm);
 /* What can happen now. */
 size_t world_events(struct world_event events[WORLD_EVENTS]);
+bool world_lives(const struct world_rank *rank);
+bool world_has_failed(uint8_t comm);
 void world_apply(const struct world_event *event);
 /* The same for states that behave alike. */
 uint64_t world_hash(void);
