@@ -33,15 +33,7 @@ typedef void rank_fn(const struct family_self *self);
 
 static struct rank_report hear(struct family *family, int rank)
 {
-    struct rank_report report = {.result = -1};
-    const enum family_heard heard =
-        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
-    if (heard != FAMILY_HEARD || report.result < 0) {
-        family_finish(family);
-        fail_msg("rank %d: %s line %d: %s", rank, heard == FAMILY_HEARD ? "" : "said nothing,",
-                 -report.result, report.text);
-    }
-    return report;
+    return rank_hear(family, rank, PATIENCE_MS);
 }
 
 static void rank_main(const struct family_self *self, const void *arg)
@@ -72,10 +64,7 @@ static void start(struct family *family, int n, rank_fn *fn)
 
 static void end(struct family *family)
 {
-    for (int r = 0; r < family->n; r++) {
-        assert_true(family_reap(family, r, hoop_deadline_ns(PATIENCE_MS)));
-    }
-    family_finish(family);
+    rank_end_all(family, PATIENCE_MS);
 }
 
 static hoop_comm_t join(const struct family_self *self)

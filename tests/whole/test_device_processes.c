@@ -311,23 +311,12 @@ static void start(struct family *family, int n, rank_fn *fn)
 
 static struct rank_report hear(struct family *family, int rank)
 {
-    struct rank_report report = {.result = -1};
-    const enum family_heard heard =
-        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
-    if (heard != FAMILY_HEARD || report.result < 0) {
-        family_finish(family);
-        fail_msg("rank %d of %d: line %d: %s", rank, family->n, -report.result, report.text);
-    }
-    return report;
+    return rank_hear(family, rank, PATIENCE_MS);
 }
 
 static void end(struct family *family)
 {
-    for (int r = 0; r < family->n; r++) {
-        assert_true(family->ranks[r].pid == 0 ||
-                    family_reap(family, r, hoop_deadline_ns(PATIENCE_MS)));
-    }
-    family_finish(family);
+    rank_end_all(family, PATIENCE_MS);
 }
 
 static void run(int n, rank_fn *fn)

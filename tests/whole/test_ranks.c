@@ -98,20 +98,7 @@ static void start(struct family *family, int n, rank_fn *fn)
 
 static struct rank_report hear(struct family *family, int rank)
 {
-    struct rank_report report = {.result = -1};
-    const enum family_heard heard =
-        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
-    if (heard != FAMILY_HEARD) {
-        family_finish(family);
-        fail_msg("rank %d of %d said nothing (%s)", rank, family->n,
-                 heard == FAMILY_SILENT ? "in time" : "and ended");
-    }
-    if (report.result < 0) {
-        family_finish(family);
-        fail_msg("rank %d of %d: expectation in line %d failed: %s", rank, family->n,
-                 -report.result, report.text);
-    }
-    return report;
+    return rank_hear(family, rank, PATIENCE_MS);
 }
 
 static void hear_ok(struct family *family)
@@ -130,11 +117,7 @@ static void tell_all(struct family *family)
 
 static void end(struct family *family)
 {
-    const uint64_t deadline = hoop_deadline_ns(PATIENCE_MS);
-    for (int r = 0; r < family->n; r++) {
-        assert_true(family->ranks[r].pid == 0 || family_reap(family, r, deadline));
-    }
-    family_finish(family);
+    rank_end_all(family, PATIENCE_MS);
 }
 
 static hoop_comm_t join(const struct family_self *self, const char *algo, int op_timeout_ms)
