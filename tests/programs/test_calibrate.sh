@@ -8,30 +8,9 @@ hoopinfo=$1
 PATH=$(dirname "$hoopinfo"):$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
+# shellcheck source=tests/programs/cases.sh
+. "$(dirname "$0")/cases.sh"
 unset HOOP_PROFILE
-
-# run CODE ARGUMENTS...: it ends with this code; what it says is in out and err
-run() {
-    want=$1
-    shift
-    timeout 60 "$@" >"$work/out" 2>"$work/err" </dev/null
-    code=$?
-    [ $code = "$want" ] || {
-        echo "FAILED: $*: exit code $code, expected $want"
-        cat "$work/out" "$work/err"
-        failed=1
-    }
-}
-
-# says FILE PATTERN
-says() {
-    grep -qE -- "$2" "$work/$1" || {
-        echo "FAILED: no line with '$2' in:"
-        cat "$work/$1"
-        failed=1
-    }
-}
 
 # explain WHAT...: what --explain says of them
 explain() {
