@@ -1,15 +1,21 @@
 /*
  * What a rank of a family (family.h) tells its parent: a result, when, and hoop's sentence about
- * it; and how the parent hears it. After cmocka.h.
+ * it; and how the parent hears it.
  */
 #ifndef HOOP_TESTS_RANK_REPORT_H
 #define HOOP_TESTS_RANK_REPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include "base/clock.h"
 #include "harness/family.h"
 #include "hoop.h"
 
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
