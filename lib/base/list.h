@@ -27,11 +27,7 @@ struct hoop_list_node {
 #define HOOP_CONTAINER_OF(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
 /* In order. The body may remove the node that it is at, and no other.
- * NOLINTBEGIN(bugprone-macro-parentheses): `at` is a name. */
-#define HOOP_LIST_FOR_EACH(at, list)                                                               \
-    for (struct hoop_list_node *at = (list)->next, *at##_next = at->next; at != (list);            \
-         at = at##_next, at##_next = at->next)
-/* The same, with what the nodes are embedded in. */
+ * NOLINTBEGIN(bugprone-macro-parentheses): `thing` is a name. */
 #define HOOP_LIST_EACH(type, thing, list, member)                                                  \
     for (type *thing = HOOP_CONTAINER_OF((list)->next, type, member),                              \
               *thing##_next = HOOP_CONTAINER_OF(thing->member.next, type, member);                 \

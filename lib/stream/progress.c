@@ -198,8 +198,7 @@ void hoop_progress_notify(struct hoop_queue *queue)
 /* Of all that have work: what has is on one of the two lists. */
 static struct hoop_queue *progress_find(const struct hoop_list_node *list, uint64_t comm_id)
 {
-    HOOP_LIST_FOR_EACH(at, list) {
-        struct hoop_queue *queue = HOOP_CONTAINER_OF(at, struct hoop_queue, active);
+    HOOP_LIST_EACH(struct hoop_queue, queue, list, active) {
         if (queue->uid == 0 && queue->comm_id == comm_id) {
             return queue;
         }
@@ -236,8 +235,8 @@ void hoop_progress_drop(const struct hoop_comm *comm, hoop_result_t code)
 {
     struct hoop_list_node *const lists[] = {&progress.active, &progress.arrivals};
     for (size_t i = 0; i < 2; i++) {
-        HOOP_LIST_FOR_EACH(at, lists[i]) {
-            hoop_queue_drop(HOOP_CONTAINER_OF(at, struct hoop_queue, active), comm, code);
+        HOOP_LIST_EACH(struct hoop_queue, queue, lists[i], active) {
+            hoop_queue_drop(queue, comm, code);
         }
     }
 }
