@@ -59,7 +59,8 @@ struct hoop_connection_owner {
 
 /*
  * Connects to a place and says hello. owner and arg: borrowed until destroyed; place, from, hello
- * and secret: copied; secret NULL: to be told (on this machine only). from: the address of this
+ * (but its header, nonce and want_secret) and secret: copied; secret NULL: to be told (on this
+ * machine only). from: the address of this
  * machine to connect from, NULL or family 0: any. HOOP_REMOTE_ERROR: nobody is there; HOOP_AGAIN:
  * the queue there is full. Over TCP that is only known later: within 5 s `closed` says it, with
  * address and reason. A server that is there and says nothing is the owner's to wait for.

@@ -133,9 +133,12 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
                                    const struct hoop_frame_hello *hello,
                                    const struct hoop_secret *secret)
 {
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_HELLO);
     handshake->state = HOOP_HANDSHAKE_GREETING;
     handshake->greets = true;
     handshake->hello = *hello;
+    handshake->hello.header = frame.header;
     handshake->hello.want_secret = secret == NULL;
     handshake->has_secret = secret != NULL;
     if (secret != NULL) {

@@ -49,7 +49,7 @@ struct hoop_handshake {
     struct hoop_frame_challenge challenge;
 };
 
-/* A client's: says hello, with a nonce of its own. secret NULL: to be told. */
+/* A client's: says hello, with a header and a nonce of its own. secret NULL: to be told. */
 hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
                                    const struct hoop_frame_hello *hello,
                                    const struct hoop_secret *secret);

@@ -119,19 +119,19 @@ static hoop_result_t data_link_dial(struct data_link *link)
     const struct hoop_member *member = link->member;
     const bool same_family = member->address.family == link->address.family;
     const struct hoop_place place = {.address = link->address};
-    union hoop_frame hello;
-    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
-    hello.hello.kind = HOOP_HELLO_DATA;
-    hello.hello.comm_id = member->roster.comm_id;
-    hello.hello.epoch = member->roster.epoch;
-    hello.hello.from = member->join.rank;
-    hello.hello.to = link->rank;
-    hello.hello.lane = link->lane;
+    const struct hoop_frame_hello hello = {
+        .kind = HOOP_HELLO_DATA,
+        .comm_id = member->roster.comm_id,
+        .epoch = member->roster.epoch,
+        .from = member->join.rank,
+        .to = link->rank,
+        .lane = link->lane,
+    };
     const struct hoop_dialer_order order = {
         .places = &place,
         .count = 1,
         .from = same_family ? &member->address : NULL,
-        .hello = &hello.hello,
+        .hello = &hello,
         .secret = &member->secret,
         .deadline_ns = member->roster.peers[link->rank].same_machine
                            ? HOOP_NEVER

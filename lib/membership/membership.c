@@ -208,16 +208,13 @@ static const struct hoop_dialer_owner member_dialer_owner = {
 static hoop_result_t member_seek(struct hoop_member *member)
 {
     const struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
-    union hoop_frame hello;
-    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
-    hello.hello.kind = HOOP_HELLO_CHILD;
-    hello.hello.role = HOOP_ROLE_RANK;
-    hello.hello.from = member->join.rank;
-    (void)snprintf(hello.hello.rendezvous, sizeof(hello.hello.rendezvous), "%s", rendezvous->name);
+    struct hoop_frame_hello hello = {
+        .kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_RANK, .from = member->join.rank};
+    memcpy(hello.rendezvous, rendezvous->name, sizeof(hello.rendezvous));
     const struct hoop_dialer_order order = {
         .places = &member->place,
         .count = 1,
-        .hello = &hello.hello,
+        .hello = &hello,
         .secret = rendezvous->has_secret ? &rendezvous->secret : NULL,
         .deadline_ns = member->deadline_ns,
     };

@@ -189,17 +189,15 @@ static void peer_dial(void *arg)
     const struct hoop_peer_request *first = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
     const struct hoop_member *member = first->member;
     struct hoop_place place = {.name = ""};
-    union hoop_frame hello;
     memcpy(place.name, process->listener, sizeof(place.name));
-    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
-    hello.hello.kind = HOOP_HELLO_PEER;
-    hello.hello.comm_id = member->roster.comm_id;
-    hello.hello.from = member->join.rank;
-    hello.hello.to = first->rank;
-    hello.hello.epoch = member->roster.epoch;
+    const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_PEER,
+                                           .comm_id = member->roster.comm_id,
+                                           .from = member->join.rank,
+                                           .to = first->rank,
+                                           .epoch = member->roster.epoch};
     const struct hoop_dialer_order order = {.places = &place,
                                             .count = 1,
-                                            .hello = &hello.hello,
+                                            .hello = &hello,
                                             .secret = &member->secret,
                                             .deadline_ns = HOOP_NEVER};
     const hoop_result_t result =

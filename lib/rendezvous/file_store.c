@@ -284,15 +284,12 @@ static void await_dial(void *arg)
     static const struct hoop_dialer_owner owner = {.found = await_found, .failed = await_missed};
     struct await *await = arg;
     const struct hoop_place place = {.address = await->rendezvous.addresses[0]};
-    union hoop_frame frame;
-    hoop_frame_init(&frame, HOOP_FRAME_HELLO);
-    frame.hello.kind = HOOP_HELLO_CHILD;
-    frame.hello.role = HOOP_ROLE_LEADER_TO_ROOT;
-    memcpy(frame.hello.rendezvous, await->rendezvous.name, sizeof(frame.hello.rendezvous));
+    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_LEADER_TO_ROOT};
+    memcpy(hello.rendezvous, await->rendezvous.name, sizeof(hello.rendezvous));
     const struct hoop_dialer_order order = {
         .places = &place,
         .count = 1,
-        .hello = &frame.hello,
+        .hello = &hello,
         .secret = &await->rendezvous.secret,
         .deadline_ns = await->deadline_ns,
     };

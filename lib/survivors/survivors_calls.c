@@ -190,13 +190,11 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
     const struct hoop_peer_state *peer = &member->others[other->at];
     const bool near = member->roster.peers[other->at].same_machine;
     struct hoop_place place = {.address = {.family = 0}};
-    union hoop_frame frame;
-    hoop_frame_init(&frame, HOOP_FRAME_HELLO);
-    frame.hello.kind = HOOP_HELLO_CHILD;
-    frame.hello.role = HOOP_ROLE_SURVIVOR;
-    frame.hello.from = all->me;
-    frame.hello.to = hoop_survivor_rank(other);
-    hoop_result_t result = survivors_key(all, hoop_survivor_rank(other), frame.hello.rendezvous);
+    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_CHILD,
+                                     .role = HOOP_ROLE_SURVIVOR,
+                                     .from = all->me,
+                                     .to = hoop_survivor_rank(other)};
+    hoop_result_t result = survivors_key(all, hello.to, hello.rendezvous);
     if (near) {
         memcpy(place.name, peer->listener, sizeof(peer->listener));
     } else {
@@ -206,8 +204,8 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
     if (result == HOOP_OK) {
         other->greeted = false;
         other->since_ns = hoop_now_ns();
-        result = hoop_connection_connect(&place, near ? NULL : &member->address, &frame.hello,
-                                         &all->key, &survivor_owner, other, &other->dialled);
+        result = hoop_connection_connect(&place, near ? NULL : &member->address, &hello, &all->key,
+                                         &survivor_owner, other, &other->dialled);
     }
     if (result == HOOP_REMOTE_ERROR) { /* a name that refuses; the next tick looks at it */
         survivor_miss(other);

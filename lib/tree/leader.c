@@ -543,17 +543,14 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
 {
     struct hoop_leader *leader = hoop_leader_find(rendezvous->name, false);
     const struct hoop_secret *secret = &rendezvous->secret;
+    const struct hoop_frame_hello hello = {
+        .kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_RANK, .from = rank};
     struct hoop_connection *ends[2];
-    union hoop_frame hello;
     if (leader == NULL || leader->rendezvous.has_secret != rendezvous->has_secret ||
         (rendezvous->has_secret && !hoop_mac_equal(secret->bytes, leader->secret.bytes))) {
         return HOOP_AGAIN;
     }
-    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
-    hello.hello.kind = HOOP_HELLO_CHILD;
-    hello.hello.role = HOOP_ROLE_RANK;
-    hello.hello.from = rank;
-    const hoop_result_t result = hoop_connection_pair(&hello.hello, &leader->secret, ends);
+    const hoop_result_t result = hoop_connection_pair(&hello, &leader->secret, ends);
     if (result == HOOP_OK) {
         leader->expectation.opened(&leader->expectation, ends[1]);
         *ret_end = ends[0];

@@ -155,20 +155,16 @@ static void tree_dial(struct hoop_leader *leader, const struct hoop_place *place
                       const struct hoop_dialer_owner *owner)
 {
     struct hoop_tree *tree = &leader->tree;
-    union hoop_frame frame;
-    struct hoop_frame_hello *hello = &frame.hello;
-    hoop_frame_init(&frame, HOOP_FRAME_HELLO);
-    hello->kind = HOOP_HELLO_CHILD;
-    hello->role = role;
+    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_CHILD, .role = role};
     if (role == HOOP_ROLE_LEADER_TO_PARENT) {
-        hello->from = tree->machine;
-        hello->to = tree->neighbours[0].number;
+        hello.from = tree->machine;
+        hello.to = tree->neighbours[0].number;
     }
-    memcpy(hello->rendezvous, leader->rendezvous.name, sizeof(hello->rendezvous));
+    memcpy(hello.rendezvous, leader->rendezvous.name, sizeof(hello.rendezvous));
     const struct hoop_dialer_order order = {
         .places = places,
         .count = count,
-        .hello = hello,
+        .hello = &hello,
         .secret = &leader->rendezvous.secret,
         .deadline_ns = deadline_ns,
     };
