@@ -106,49 +106,15 @@ static bool join_waiting(void *arg)
 }
 
 /* Without memory for what its links need a comm can't go on. */
-static void join_push(struct hoop_comm *comm, const struct hoop_event *event)
+static void join_on_event(void *arg, const struct hoop_event *event)
 {
+    struct hoop_comm *comm = arg;
     struct hoop_failure failure = {.code = HOOP_OK};
     if (!hoop_events_push(&comm->events, event)) {
         hoop_failure_set(&failure, HOOP_OUT_OF_MEMORY, (int)comm->rank,
                          "rank %u has no memory for what rank %u tells", comm->rank, event->rank);
         hoop_comm_fail(comm, &failure);
     }
-}
-
-static void join_on_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
-                         const struct hoop_blob *blob)
-{
-    join_push(
-        arg,
-        &(struct hoop_event){
-            .kind = HOOP_EVENT_BLOB, .rank = from, .id = lane, .part = !from_sends, .blob = *blob});
-}
-
-static void join_on_fetched(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
-                            const struct hoop_failure *failure)
-{
-    struct hoop_event event = {
-        .kind = HOOP_EVENT_ANSWER, .rank = rank, .id = region_id, .part = generation};
-    if (failure != NULL) {
-        event.failure = *failure;
-    }
-    join_push(arg, &event);
-}
-
-static void join_on_stream(void *arg, uint32_t rank, uint32_t lane, bool sending, int fd,
-                           const struct hoop_secret *key, const struct hoop_failure *failure)
-{
-    struct hoop_event event = {
-        .kind = HOOP_EVENT_SOCKET, .rank = rank, .id = lane, .part = sending, .fd = fd};
-    if (key != NULL) {
-        event.key = *key;
-    }
-    if (failure != NULL) {
-        event.failure = *failure;
-    }
-    join_push(arg, &event);
-    hoop_secret_wipe(&event.key, sizeof(event.key));
 }
 
 /* ---- Birth ---------------------------------------------------------------------------------- */
@@ -179,14 +145,12 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
     const struct hoop_member_events events = {
         .met = join_on_met,
         .lost = join_on_lost,
-        .blob = join_on_blob,
-        .fetched = join_on_fetched,
+        .event = join_on_event,
         .beat = join_on_beat,
         .pulse = join_pulse,
         .left = hoop_comm_how_left,
         .gone = join_on_gone,
         .failed = join_on_failed,
-        .stream = join_on_stream,
         .waiting = join_waiting,
         .arg = comm,
     };

@@ -5,31 +5,8 @@
 #ifndef HOOP_EVENTS_H
 #define HOOP_EVENTS_H
 
-#include "base/crypto.h"
-#include "base/error.h"
-#include "base/list.h"
-#include "transports/blob.h"
+#include "membership/membership.h"
 #include <pthread.h>
-#include <stdint.h>
-
-enum hoop_event_kind {
-    HOOP_EVENT_BLOB,   /* what the other end of a link tells: id is the lane, part my direction */
-    HOOP_EVENT_SOCKET, /* the data connection of a link, or why there is none: likewise */
-    HOOP_EVENT_ANSWER  /* a region came, or can't be had: id is the region, part its generation */
-};
-
-struct hoop_event {
-    struct hoop_list_node node;
-    enum hoop_event_kind kind;
-    uint32_t rank; /* whom it is about */
-    uint64_t id;
-    uint32_t part;
-    bool unwanted;               /* stands for one to come, which goes where this goes */
-    int fd;                      /* SOCKET: owned; -1: see the failure */
-    struct hoop_secret key;      /* SOCKET: that its two ends have */
-    struct hoop_failure failure; /* SOCKET, ANSWER; code HOOP_OK: it is well */
-    struct hoop_blob blob;       /* BLOB */
-};
 
 /* Any thread. */
 struct hoop_events {

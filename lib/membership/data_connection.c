@@ -2,7 +2,7 @@
  * The data connections of a member's links. A link's receiver says where it is to be found, and
  * expects that one sender for that lane (hoop_member_data_address()); the sender dials it there
  * (hoop_member_dial()). Both ends prove the comm's secret on the service thread; then the bare
- * socket is the link's (events.stream).
+ * socket is the link's (events.event).
  *
  * A rank of this machine is dialled for as long as the detector thinks it alive; one of another for
  * dead_after, in which an answer must come.
@@ -66,13 +66,15 @@ void hoop_data_connection_finish(struct hoop_member *member)
 static void data_hand_over(struct data_link *link, bool sending, struct hoop_connection *connection)
 {
     const struct hoop_member_events *events = &link->member->events;
-    const uint32_t rank = link->rank;
-    const uint32_t lane = link->lane;
-    struct hoop_secret key = hoop_connection_about(connection)->data_key;
-    const int fd = hoop_connection_detach(connection);
+    struct hoop_event event = {.kind = HOOP_EVENT_SOCKET,
+                               .rank = link->rank,
+                               .id = link->lane,
+                               .part = sending,
+                               .key = hoop_connection_about(connection)->data_key};
+    event.fd = hoop_connection_detach(connection);
     data_link_destroy(link);
-    events->stream(events->arg, rank, lane, sending, fd, &key, NULL);
-    hoop_secret_wipe(&key, sizeof(key));
+    events->event(events->arg, &event);
+    hoop_secret_wipe(&event.key, sizeof(event.key));
 }
 
 /* ---- Dialling ----------------------------------------------------------------------------- */
@@ -84,17 +86,18 @@ static void data_tell_failure(struct data_link *link, hoop_result_t code, const 
     const uint32_t me = link->member->join.rank;
     char who[160];
     char where[HOOP_ADDRESS_TEXT_BYTES];
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    struct hoop_event event = {
+        .kind = HOOP_EVENT_SOCKET, .rank = link->rank, .id = link->lane, .part = true, .fd = -1};
     hoop_member_describe(link->member, link->rank, who, sizeof(who));
     hoop_address_format(&link->address, where, sizeof(where));
     if (mine) {
-        (void)hoop_failure_set(&failure, code, (int)me, "rank %u cannot connect to %s: %s", me, who,
-                               why);
+        (void)hoop_failure_set(&event.failure, code, (int)me, "rank %u cannot connect to %s: %s",
+                               me, who, why);
     } else {
-        (void)hoop_failure_set(&failure, code, (int)link->rank,
+        (void)hoop_failure_set(&event.failure, code, (int)link->rank,
                                "%s cannot be reached at %s for data: %s", who, where, why);
     }
-    events->stream(events->arg, link->rank, link->lane, true, -1, NULL, &failure);
+    events->event(events->arg, &event);
 }
 
 static void data_found(void *arg, struct hoop_connection *connection)

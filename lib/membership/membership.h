@@ -14,6 +14,7 @@
 #ifndef HOOP_MEMBERSHIP_H
 #define HOOP_MEMBERSHIP_H
 
+#include "base/list.h"
 #include "base/settings.h"
 #include "rendezvous/rendezvous.h"
 #include "runtime/service.h"
@@ -23,17 +24,36 @@
 
 struct hoop_roster;
 
+enum hoop_event_kind {
+    /* the other end's blob of a link (hoop_member_send_blob()): id is the lane, part my direction,
+     * 1: I send */
+    HOOP_EVENT_BLOB,
+    /* likewise, the data connection that hoop_member_dial() asked for, or one that rank made */
+    HOOP_EVENT_SOCKET,
+    /* a region that hoop_member_fetch() asked for can be used: id, and part its generation */
+    HOOP_EVENT_ANSWER
+};
+
+struct hoop_event {
+    struct hoop_list_node node; /* the queue's (comm/events.h), as the next */
+    bool unwanted;              /* stands for one to come, which goes where this goes */
+    enum hoop_event_kind kind;
+    uint32_t rank; /* whom it is about */
+    uint64_t id;
+    uint32_t part;
+    int fd;                      /* SOCKET: owned; -1: see the failure */
+    struct hoop_secret key;      /* SOCKET: that its two ends have */
+    struct hoop_failure failure; /* SOCKET, ANSWER; code HOOP_OK: it is well */
+    struct hoop_blob blob;       /* BLOB */
+};
+
 /* What the comm wants to hear. Called on the service thread, while the member exists; must not
  * block and not call back into bootstrap. */
 struct hoop_member_events {
     /* rank's process is dead, unreachable or silent. why completes "rank 3 (pid 7, host h) ..." */
     void (*lost)(void *arg, uint32_t rank, const char *why);
-    /* a peer's end of a link: hoop_member_send_blob() of rank `from`, for my link with it */
-    void (*blob)(void *arg, uint32_t from, uint32_t lane, bool from_sends,
-                 const struct hoop_blob *blob);
-    /* a region asked for by hoop_member_fetch() can now be used; or can't (failure) */
-    void (*fetched)(void *arg, uint32_t rank, uint64_t region_id, uint32_t generation,
-                    const struct hoop_failure *failure);
+    /* what links and mappings of the comm wait for; a socket is moved: hoop_fork_close() */
+    void (*event)(void *arg, const struct hoop_event *event);
     /* The roster is complete, the segment mapped, nobody is in yet: what this rank writes there now
      * all ranks of the machine see when their join is complete. NULL: it has nothing to say */
     void (*met)(void *arg, const struct hoop_roster *roster);
@@ -48,13 +68,6 @@ struct hoop_member_events {
     void (*gone)(void *arg, uint32_t rank, uint32_t how);
     /* a rank of another machine has failed, and with it the comm */
     void (*failed)(void *arg, const struct hoop_failure *failure);
-    /*
-     * The data connection of a link with rank: the one that hoop_member_dial() asked for (sending),
-     * or one that rank made to me. fd is moved: close with hoop_fork_close(). key: only
-     * its two ends have it. Or it can't be had: fd -1, and the failure says why.
-     */
-    void (*stream)(void *arg, uint32_t rank, uint32_t lane, bool sending, int fd,
-                   const struct hoop_secret *key, const struct hoop_failure *failure);
     /* is an operation of mine waiting for others? Silence counts only then */
     bool (*waiting)(void *arg);
     void *arg;
@@ -137,7 +150,7 @@ void hoop_member_destroy(struct hoop_member *member);
 void hoop_member_cancel(struct hoop_member *member);
 
 /*
- * Asks rank's process for a region; `fetched` follows, always. Non-blocking, callable while
+ * Asks rank's process for a region; an ANSWER follows, always. Non-blocking, callable while
  * driving the comm; the caller asks once per region.
  */
 void hoop_member_fetch(struct hoop_member *member, uint32_t rank, uint64_t region_id,
@@ -154,8 +167,8 @@ void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *fa
 hoop_result_t hoop_member_data_address(struct hoop_member *member, uint32_t rank, uint32_t lane,
                                        struct hoop_address *ret);
 
-/* Connects to rank's data_connection for the link in this lane that sends to it; `stream` follows,
- * always. */
+/* Connects to rank's data_connection for the link in this lane that sends to it; a SOCKET
+ * follows, always. */
 void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
                       const struct hoop_address *address);
 

@@ -21,13 +21,18 @@ void hoop_request_destroy(struct hoop_peer_process *process, struct hoop_peer_re
     free(request);
 }
 
-static void request_fail(const struct hoop_peer_request *request,
+/* A region can be used (code HOOP_OK), or why it can't. Of a blob nobody is told. */
+static void request_tell(const struct hoop_peer_request *request,
                          const struct hoop_failure *failure)
 {
     const struct hoop_member_events *events = &request->member->events;
+    const struct hoop_event answer = {.kind = HOOP_EVENT_ANSWER,
+                                      .rank = request->rank,
+                                      .id = request->want.region.id,
+                                      .part = request->want.region.generation,
+                                      .failure = *failure};
     if (request->want.header.type == HOOP_FRAME_REGION_GET) {
-        events->fetched(events->arg, request->rank, request->want.region.id,
-                        request->want.region.generation, failure);
+        events->event(events->arg, &answer);
     }
 }
 
@@ -43,13 +48,12 @@ void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
     (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
     HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
         if (request->member == member && request->rank == rank) {
-            request_fail(request, &failure);
+            request_tell(request, &failure);
             hoop_request_destroy(process, request);
         }
     }
 }
 
-/* This process has not enough of something: that is nobody else's fault. */
 void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_request *request,
                             hoop_result_t code, const char *why)
 {
@@ -60,7 +64,7 @@ void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_
     hoop_member_describe(member, request->rank, who, sizeof(who));
     (void)hoop_failure_set(&failure, code, (int)member->join.rank, "rank %u cannot reach %s: %s",
                            member->join.rank, who, why);
-    request_fail(request, &failure);
+    request_tell(request, &failure);
     hoop_request_destroy(process, request);
     events->failed(events->arg, &failure);
 }
@@ -112,26 +116,22 @@ void hoop_request_answered(struct hoop_peer_process *process, struct hoop_connec
     if (request == NULL) {
         return; /* whoever asked has left meanwhile */
     }
-    const struct hoop_member_events *events = &request->member->events;
-    const uint32_t rank = request->rank;
     request_import(request, process->id, answer, fds, &failure);
+    request_tell(request, &failure);
     hoop_request_destroy(process, request);
-    events->fetched(events->arg, rank, answer->id, answer->generation,
-                    failure.code == HOOP_OK ? NULL : &failure);
 }
 
 /* Sends it, now or as soon as there is a connection. False: no memory, or too much waits. */
-static bool request_send(struct hoop_member *member, uint32_t rank,
-                         const union hoop_peer_want *want)
+static bool request_send(const struct hoop_peer_request *request)
 {
-    struct hoop_peer_process *process = member->others[rank].process;
-    struct hoop_peer_request *request =
-        process->request_count < REQUESTS_MAX ? malloc(sizeof(*request)) : NULL;
-    if (request == NULL) {
+    struct hoop_peer_process *process = request->member->others[request->rank].process;
+    struct hoop_peer_request *copy =
+        process->request_count < REQUESTS_MAX ? malloc(sizeof(*copy)) : NULL;
+    if (copy == NULL) {
         return false;
     }
-    *request = (struct hoop_peer_request){.member = member, .rank = rank, .want = *want};
-    hoop_list_push_back(&process->requests, &request->node);
+    *copy = *request;
+    hoop_list_push_back(&process->requests, &copy->node);
     process->request_count++;
     hoop_peer_flush(process);
     return true;
@@ -139,26 +139,28 @@ static bool request_send(struct hoop_member *member, uint32_t rank,
 
 void hoop_request_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame)
 {
-    struct hoop_blob blob = {.bytes = frame->bytes};
-    memcpy(blob.data, frame->data, frame->bytes);
-    member->events.blob(member->events.arg, frame->from, frame->lane, frame->sending != 0, &blob);
+    struct hoop_event event = {.kind = HOOP_EVENT_BLOB,
+                               .rank = frame->from,
+                               .id = frame->lane,
+                               .part = frame->sending == 0,
+                               .blob.bytes = frame->bytes};
+    memcpy(event.blob.data, frame->data, frame->bytes);
+    member->events.event(member->events.arg, &event);
 }
 
 /* ---- To whom ------------------------------------------------------------------------------ */
 
 /* A rank of this process: no connection, and its regions need no fetching. */
-static void request_here(struct hoop_member *member, uint32_t rank,
-                         const union hoop_peer_want *want)
+static void request_here(const struct hoop_peer_request *request)
 {
-    if (want->header.type == HOOP_FRAME_REGION_GET) {
-        member->events.fetched(member->events.arg, rank, want->region.id, want->region.generation,
-                               NULL);
+    if (request->want.header.type == HOOP_FRAME_REGION_GET) {
+        request_tell(request, &(struct hoop_failure){.code = HOOP_OK, .rank = -1});
         return;
     }
-    struct hoop_member *other = hoop_member_find(member->roster.comm_id, rank);
+    struct hoop_member *other = hoop_member_find(request->member->roster.comm_id, request->rank);
     if (other != NULL) { /* else it has left, or its loss is on its way */
         hoop_member_enter(other);
-        hoop_request_take_blob(other, &want->blob);
+        hoop_request_take_blob(other, &request->want.blob);
     }
 }
 
@@ -204,15 +206,17 @@ void hoop_request_cut_all(struct hoop_member *member)
 }
 
 /* A rank of another machine, by way of the leader: blobs only. */
-static void request_far(struct hoop_member *member, uint32_t rank, const union hoop_peer_want *want)
+static void request_far(const struct hoop_peer_request *request)
 {
-    member->others[rank].told_lanes[want->blob.sending] |= 1ull << want->blob.lane;
+    struct hoop_member *member = request->member;
+    const struct hoop_frame_blob *blob = &request->want.blob;
+    member->others[request->rank].told_lanes[blob->sending] |= 1ull << blob->lane;
     if (member->connection != NULL) {
-        hoop_connection_send(member->connection, &want->header, NULL, 0);
+        hoop_connection_send(member->connection, &blob->header, NULL, 0);
     } else if (!request_spokesman_left(member)) {
         (void)hoop_liveness_closed_server(member); /* its end is the cause, and not rank */
     } else {
-        request_lose(member, rank);
+        request_lose(member, request->rank);
     }
 }
 
@@ -227,77 +231,66 @@ bool hoop_request_take_far(struct hoop_member *member, const struct hoop_frame_b
     return true;
 }
 
-struct request {
-    struct hoop_member *member;
-    uint32_t rank;
-    union hoop_peer_want want;
-};
-
-static void request_refuse(const struct request *call)
+static void request_refuse(const struct hoop_peer_request *request)
 {
-    const struct hoop_member_events *events = &call->member->events;
     char who[160];
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    hoop_member_describe(call->member, call->rank, who, sizeof(who));
-    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)call->rank, "%s cannot be asked", who);
-    if (call->want.header.type == HOOP_FRAME_REGION_GET) {
-        events->fetched(events->arg, call->rank, call->want.region.id, call->want.region.generation,
-                        &failure);
-    }
+    hoop_member_describe(request->member, request->rank, who, sizeof(who));
+    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)request->rank, "%s cannot be asked",
+                           who);
+    request_tell(request, &failure);
 }
 
 static void request_run(void *arg)
 {
-    const struct request *call = arg;
-    struct hoop_member *member = call->member;
+    const struct hoop_peer_request *request = arg;
+    struct hoop_member *member = request->member;
+    const uint32_t rank = request->rank;
     const bool in = member->state == HOOP_MEMBER_IN;
-    const struct hoop_peer *peer = in ? &member->roster.peers[call->rank] : NULL;
-    if (!in || member->others[call->rank].lost) {
-        request_refuse(call);
+    const struct hoop_peer *peer = in ? &member->roster.peers[rank] : NULL;
+    if (!in || member->others[rank].lost) {
+        request_refuse(request);
     } else if (peer->same_process) {
-        request_here(member, call->rank, &call->want);
+        request_here(request);
     } else if (!peer->same_machine) {
-        request_far(member, call->rank, &call->want);
-    } else if (!request_send(member, call->rank, &call->want)) {
-        request_refuse(call);
-        hoop_liveness_lose(member, call->rank, "cannot be asked: too much waits, or no memory");
+        request_far(request);
+    } else if (!request_send(request)) {
+        request_refuse(request);
+        hoop_liveness_lose(member, rank, "cannot be asked: too much waits, or no memory");
     }
 }
 
-static void request_init(union hoop_peer_want *want, enum hoop_frame_type type)
+static void request_post(struct hoop_peer_request *request, enum hoop_frame_type type)
 {
     union hoop_frame frame;
+    assert(request->rank < request->member->join.n);
     hoop_frame_init(&frame, type);
-    memset(want, 0, sizeof(*want));
-    want->header = frame.header;
+    request->want.header = frame.header;
+    hoop_service_post(request_run, request, sizeof(*request));
 }
 
 void hoop_member_fetch(struct hoop_member *member, uint32_t rank, uint64_t region_id,
                        uint32_t generation)
 {
-    assert(rank < member->join.n && region_id != 0);
-    struct request call = {.member = member, .rank = rank};
-    request_init(&call.want, HOOP_FRAME_REGION_GET);
-    call.want.region.comm_id = member->roster.comm_id;
-    call.want.region.id = region_id;
-    call.want.region.generation = generation;
-    hoop_service_post(request_run, &call, sizeof(call));
+    assert(region_id != 0);
+    struct hoop_peer_request request = {.member = member, .rank = rank};
+    request.want.region = (struct hoop_frame_region){
+        .comm_id = member->roster.comm_id, .id = region_id, .generation = generation};
+    request_post(&request, HOOP_FRAME_REGION_GET);
 }
 
 void hoop_member_send_blob(struct hoop_member *member, uint32_t rank, uint32_t lane, bool sending,
                            const struct hoop_blob *blob)
 {
-    assert(rank < member->join.n && lane < HOOP_FRAME_MAX_LANES);
-    assert(blob->bytes <= HOOP_BLOB_BYTES);
+    assert(lane < HOOP_FRAME_MAX_LANES && blob->bytes <= HOOP_BLOB_BYTES);
     _Static_assert(HOOP_BLOB_BYTES == HOOP_FRAME_BLOB_BYTES, "a blob is what a frame carries");
-    struct request call = {.member = member, .rank = rank};
-    request_init(&call.want, HOOP_FRAME_BLOB);
-    call.want.blob.comm_id = member->roster.comm_id;
-    call.want.blob.from = member->join.rank;
-    call.want.blob.to = rank;
-    call.want.blob.lane = lane;
-    call.want.blob.sending = sending;
-    call.want.blob.bytes = blob->bytes;
-    memcpy(call.want.blob.data, blob->data, blob->bytes);
-    hoop_service_post(request_run, &call, sizeof(call));
+    struct hoop_peer_request request = {.member = member, .rank = rank};
+    request.want.blob = (struct hoop_frame_blob){.comm_id = member->roster.comm_id,
+                                                 .from = member->join.rank,
+                                                 .to = rank,
+                                                 .lane = lane,
+                                                 .sending = sending,
+                                                 .bytes = blob->bytes};
+    memcpy(request.want.blob.data, blob->data, blob->bytes);
+    request_post(&request, HOOP_FRAME_BLOB);
 }

@@ -36,29 +36,32 @@ static void rank_lost(void *arg, uint32_t peer, const char *why)
     dprintf(rank->out, "lost %u %s\n", peer, why);
 }
 
-static void rank_blob(void *arg, uint32_t from, uint32_t lane, bool from_sends,
-                      const struct hoop_blob *blob)
+static void rank_fetched(const struct rank *rank, const struct hoop_event *event)
 {
-    const struct rank *rank = arg;
-    dprintf(rank->out, "blob %u %u %d %.*s\n", from, lane, from_sends, (int)blob->bytes,
-            (const char *)blob->data);
-}
-
-static void rank_fetched(void *arg, uint32_t peer, uint64_t id, uint32_t generation,
-                         const struct hoop_failure *failure)
-{
-    const struct rank *rank = arg;
-    const uint64_t process = hoop_member_roster(rank->member)->peers[peer].process;
-    const char *content = failure != NULL ? failure->text : "unusable";
+    const uint64_t process = hoop_member_roster(rank->member)->peers[event->rank].process;
+    const hoop_result_t failed = event->failure.code;
+    const char *content = failed != HOOP_OK ? event->failure.text : "unusable";
     void *base = NULL;
     uint64_t bytes = 0;
-    if (failure == NULL && hoop_region_use(process, id, generation, &base, &bytes) == HOOP_OK) {
+    if (failed == HOOP_OK &&
+        hoop_region_use(process, event->id, event->part, &base, &bytes) == HOOP_OK) {
         content = base;
     }
-    dprintf(rank->out, "fetched %u %" PRIu64 " %u %d %s\n", peer, id, generation,
-            failure != NULL ? (int)failure->code : 0, content);
+    dprintf(rank->out, "fetched %u %" PRIu64 " %u %d %s\n", event->rank, event->id, event->part,
+            (int)failed, content);
     if (base != NULL) {
-        hoop_region_unuse(process, id, generation);
+        hoop_region_unuse(process, event->id, event->part);
+    }
+}
+
+static void rank_event(void *arg, const struct hoop_event *event)
+{
+    const struct rank *rank = arg;
+    if (event->kind == HOOP_EVENT_ANSWER) {
+        rank_fetched(rank, event);
+    } else { /* a blob: said by whose end sends? */
+        dprintf(rank->out, "blob %u %" PRIu64 " %d %.*s\n", event->rank, event->id,
+                event->part == 0, (int)event->blob.bytes, (const char *)event->blob.data);
     }
 }
 
@@ -142,8 +145,7 @@ hoop_result_t rank_start(struct rank *rank)
     hoop_job_init(&rank->job);
     const struct hoop_member_events events = {
         .lost = rank_lost,
-        .blob = rank_blob,
-        .fetched = rank_fetched,
+        .event = rank_event,
         .beat = rank_beat,
         .pulse = rank_pulse,
         .left = rank_left,

@@ -41,20 +41,15 @@ struct rank {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rank ranks[RANKS];
 
-static void rank_stream(void *arg, uint32_t peer, uint32_t lane, bool sending, int fd,
-                        const struct hoop_secret *key, const struct hoop_failure *failure)
+static void rank_event(void *arg, const struct hoop_event *event)
 {
     struct rank *rank = arg;
     pthread_mutex_lock(&lock);
-    struct told *told = &rank->told[peer][lane][sending ? 1 : 0];
+    struct told *told = &rank->told[event->rank][event->id][event->part];
     told->count++;
-    told->fd = fd;
-    if (key != NULL) {
-        told->key = *key;
-    }
-    if (failure != NULL) {
-        told->failure = *failure;
-    }
+    told->fd = event->fd;
+    told->key = event->key;
+    told->failure = event->failure;
     pthread_mutex_unlock(&lock);
 }
 
@@ -86,7 +81,7 @@ static void begin(void)
         member->roster.dead_after_ms = DEAD_AFTER_MS;
         member->roster.peers = ranks[i].peers;
         member->told = RANKS;
-        member->events.stream = rank_stream;
+        member->events.event = rank_event;
         member->events.arg = &ranks[i];
         for (uint32_t peer = 0; peer < RANKS; peer++) {
             ranks[i].peers[peer].pid = 100 + (int32_t)peer;
