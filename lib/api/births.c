@@ -1,6 +1,7 @@
 /* New comms: their options, and the functions that make them. */
 #include "api/group.h"
 #include "base/settings.h"
+#include "birth/split.h"
 #include "cost/profile.h"
 #include "inspect/report.h"
 #include "membership/serve.h"
@@ -350,7 +351,7 @@ hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_t *id)
     }
     const hoop_result_t result =
         hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
-    return result == HOOP_OK ? hoop_birth_invite(comm, id) : result;
+    return result == HOOP_OK ? hoop_split_invite(comm, id) : result;
 }
 
 static hoop_result_t births_check_growth(const struct hoop_comm *comm, int nranks, int rank)

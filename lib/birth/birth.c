@@ -67,11 +67,6 @@ hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, si
     return result;
 }
 
-hoop_result_t hoop_birth_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id)
-{
-    return hoop_split_invite(comm, ret_id);
-}
-
 /* All but the new comm. */
 static void birth_finish(struct hoop_birth *birth)
 {

@@ -32,8 +32,6 @@ hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_u
 hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, size_t count,
                                 bool abort, const struct hoop_comm_options *options,
                                 hoop_comm_t *ret, struct hoop_birth *birth);
-/* Such an id. */
-hoop_result_t hoop_birth_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id);
 void hoop_birth_drop(struct hoop_birth *birth);
 
 /*

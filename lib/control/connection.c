@@ -90,7 +90,7 @@ void hoop_connection_destroy(struct hoop_connection *connection)
     }
     hoop_fork_close(connection->fd);
     hoop_frame_queue_finish(&connection->queue);
-    hoop_handshake_finish(&connection->handshake);
+    hoop_secret_wipe(&connection->handshake.secret, sizeof(struct hoop_secret));
     hoop_secret_wipe(&connection->in, sizeof(connection->in));
     hoop_secret_wipe(&connection->out, sizeof(connection->out));
     hoop_secret_wipe(&connection->about.data_key, sizeof(connection->about.data_key));

@@ -227,8 +227,3 @@ hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union 
         return HOOP_OK;
     }
 }
-
-void hoop_handshake_finish(struct hoop_handshake *handshake)
-{
-    hoop_secret_wipe(&handshake->secret, sizeof(handshake->secret));
-}

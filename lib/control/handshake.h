@@ -43,8 +43,8 @@ struct hoop_handshake {
     void *arg;
     const char *peer; /* for sentences; borrowed */
     bool has_secret;
-    bool greets; /* a client */
-    struct hoop_secret secret;
+    bool greets;               /* a client */
+    struct hoop_secret secret; /* to be wiped in the end */
     struct hoop_frame_hello hello;
     struct hoop_frame_challenge challenge;
 };
@@ -80,8 +80,5 @@ hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union 
 hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
                                   struct hoop_secret *ret_in, struct hoop_secret *ret_out,
                                   struct hoop_secret *ret_data);
-
-/* Wipes the secret. */
-void hoop_handshake_finish(struct hoop_handshake *handshake);
 
 #endif

@@ -131,6 +131,7 @@ hoop_result_t hoop_liveness_begin(struct hoop_member *member)
 {
     hoop_result_t result =
         hoop_watcher_init(&member->watcher, &liveness_owner, member->roster.dead_after_ms);
+    member->waiting_ns = HOOP_NEVER;
     for (uint32_t rank = 0; result == HOOP_OK && rank < member->roster.n; rank++) {
         struct hoop_peer *peer = &member->roster.peers[rank];
         struct hoop_peer_state *other = &member->others[rank];
@@ -144,15 +145,4 @@ hoop_result_t hoop_liveness_begin(struct hoop_member *member)
         }
     }
     return result;
-}
-
-void hoop_liveness_start(struct hoop_member *member)
-{
-    member->waiting_ns = HOOP_NEVER;
-    hoop_watcher_start(&member->watcher);
-}
-
-void hoop_liveness_finish(struct hoop_member *member)
-{
-    hoop_watcher_finish(&member->watcher);
 }

@@ -55,7 +55,7 @@ static void member_release(struct hoop_member *member)
 {
     hoop_data_connection_finish(member);
     hoop_peer_finish(member);
-    hoop_liveness_finish(member);
+    hoop_watcher_finish(&member->watcher);
     hoop_dialer_destroy(member->dialer);
     member->dialer = NULL;
     hoop_connection_destroy(member->connection);
@@ -98,7 +98,7 @@ void hoop_member_enter(struct hoop_member *member)
         hoop_member_span();
     }
     member_complete(member, NULL);
-    hoop_liveness_start(member);
+    hoop_watcher_start(&member->watcher);
 }
 
 /* ---- Seeking the leader --------------------------------------------------------------- */
@@ -139,16 +139,11 @@ static const struct hoop_connection_owner member_owner = {
     .closed = member_closed,
 };
 
-static void member_stop_seeking(struct hoop_member *member)
-{
-    hoop_dialer_destroy(member->dialer);
-    member->dialer = NULL;
-}
-
 static void member_found(void *arg, struct hoop_connection *connection)
 {
     struct hoop_member *member = arg;
-    member_stop_seeking(member);
+    hoop_dialer_destroy(member->dialer);
+    member->dialer = NULL;
     hoop_connection_adopt(connection, &member_owner, member);
     member->connection = connection;
     member->state = HOOP_MEMBER_JOINING;
@@ -236,13 +231,12 @@ static void member_due(void *arg)
 
 static void member_refuse(struct hoop_member *member, hoop_result_t code)
 {
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     union hoop_frame frame;
-    hoop_frame_init(&frame, HOOP_FRAME_REJECT);
-    frame.reject.code = (int32_t)code;
-    frame.reject.rank = (int32_t)member->join.rank;
-    (void)snprintf(frame.reject.text, sizeof(frame.reject.text), "%s", hoop_thread_error());
+    (void)hoop_failure_take(&failure, code, (int)member->join.rank);
+    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
     hoop_connection_send(member->connection, &frame.header, NULL, 0);
-    member_fail(member, code, -1, "%s", frame.reject.text);
+    member_fail(member, code, -1, "%s", failure.text);
 }
 
 /* There are other machines, and this one is reached at that address: so is this process now, by
@@ -308,7 +302,7 @@ static bool member_take_lost(struct hoop_member *member, const struct hoop_frame
 static bool member_take_late(struct hoop_member *member, const union hoop_frame *frame)
 {
     const struct hoop_member_events *events = &member->events;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    struct hoop_failure failure;
     switch (frame->header.type) {
     case HOOP_FRAME_DEAD:
         return member_take_lost(member, &frame->dead);
@@ -328,9 +322,8 @@ static bool member_take_late(struct hoop_member *member, const union hoop_frame 
         hoop_request_cut(member, frame->left.rank);
         return true;
     case HOOP_FRAME_FAIL:
-        failure.code = (hoop_result_t)frame->reject.code;
-        failure.rank = frame->reject.rank < (int32_t)member->roster.n ? frame->reject.rank : -1;
-        memcpy(failure.text, frame->reject.text, sizeof(failure.text));
+        failure = hoop_frame_to_failure(&frame->fail);
+        failure.rank = failure.rank < (int32_t)member->roster.n ? failure.rank : -1;
         events->failed(events->arg, &failure);
         return true;
     default:

@@ -147,11 +147,8 @@ void hoop_roster_finish(struct hoop_member *member);
 
 /* ---- liveness.c --------------------------------------------------------------------------- */
 
-/* Watches the processes of the roster. */
+/* Watches the processes of the roster. Losses and the heartbeat begin with the watcher. */
 hoop_result_t hoop_liveness_begin(struct hoop_member *member);
-/* From the join's completion on: losses, and the heartbeat. */
-void hoop_liveness_start(struct hoop_member *member);
-void hoop_liveness_finish(struct hoop_member *member);
 /* The witness hears of it. */
 void hoop_liveness_tell(struct hoop_member *member, uint32_t rank, bool left, const char *why);
 /* Reports a loss, unless the rank is me, said goodbye, or was reported before. */
