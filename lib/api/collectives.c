@@ -11,7 +11,6 @@
 #include "memory/cuda.h"
 #include <assert.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A call as it was made. */

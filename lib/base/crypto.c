@@ -8,7 +8,6 @@
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/crypto.h"
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>

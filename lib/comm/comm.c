@@ -2,11 +2,8 @@
 #include "comm/comm.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 
-#include <assert.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

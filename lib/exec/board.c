@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 _Static_assert(sizeof(struct hoop_cell) == HOOP_LINE_BYTES, "a cell is a line");
 _Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced in one cell");

@@ -14,7 +14,6 @@
 #include "membership/membership_inside.h"
 #include "net/interface.h"
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* This end of a link, while it has no connection. */

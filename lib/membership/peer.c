@@ -19,7 +19,6 @@
 #include "membership/membership_inside.h"
 #include "memory/region.h"
 #include "runtime/process.h"
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,9 +6,7 @@
 #include "membership/membership_inside.h"
 #include "memory/memfd.h"
 #include "runtime/process.h"
-#include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

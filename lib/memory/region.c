@@ -11,7 +11,6 @@
 #include "memory/region.h"
 
 #include "base/crypto.h"
-#include "base/log.h"
 #include "memory/device.h"
 #include "runtime/process.h"
 

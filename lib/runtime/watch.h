@@ -10,7 +10,6 @@
 #define HOOP_WATCH_H
 
 #include "base/error.h"
-#include <stdbool.h>
 
 #define HOOP_WATCH_READ 1u
 #define HOOP_WATCH_WRITE 2u

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 static void batch_over(struct hoop_batch *batch, struct hoop_batch_comm *member,

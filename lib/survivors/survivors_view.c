@@ -3,7 +3,6 @@
 #include "survivors/survivors_inside.h"
 #include "tree/leader.h"
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

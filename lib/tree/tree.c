@@ -26,7 +26,6 @@
 #include "net/interface.h"
 #include "tree/leader.h"
 #include "tree/leader_inside.h"
-#include <stdio.h>
 #include <string.h>
 
 _Static_assert((int)HOOP_RENDEZVOUS_ADDRESSES <= (int)HOOP_DIALER_PLACES, "all can be dialled");
