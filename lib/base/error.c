@@ -96,7 +96,7 @@ size_t hoop_text_format(char *buf, size_t bytes, const char *format, va_list arg
 }
 
 /* By way of a buffer of its own: an argument may be the sentence that is being replaced. */
-static void error_record(char *text, const char *format, va_list args) HOOP_PRINTF(2, 0);
+HOOP_PRINTF(2, 0)
 static void error_record(char *text, const char *format, va_list args)
 {
     char fresh[HOOP_FAILURE_TEXT_BYTES];
@@ -104,8 +104,7 @@ static void error_record(char *text, const char *format, va_list args)
     memcpy(text, fresh, length + 1);
 }
 
-static hoop_result_t error_set_thread(hoop_result_t code, const char *format, va_list args)
-    HOOP_PRINTF(2, 0);
+HOOP_PRINTF(2, 0)
 static hoop_result_t error_set_thread(hoop_result_t code, const char *format, va_list args)
 {
     if (code == HOOP_OK) {

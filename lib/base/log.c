@@ -94,8 +94,7 @@ static void log_write(const char *line, size_t bytes)
     }
 }
 
-static void log_deliver(hoop_log_level_t level, enum hoop_log_subsystem subsystem,
-                        const char *format, va_list args) HOOP_PRINTF(3, 0);
+HOOP_PRINTF(3, 0)
 static void log_deliver(hoop_log_level_t level, enum hoop_log_subsystem subsystem,
                         const char *format, va_list args)
 {
@@ -120,7 +119,7 @@ static void log_deliver(hoop_log_level_t level, enum hoop_log_subsystem subsyste
 }
 
 /* A warning of log_prepare(), which must not call hoop_log(). */
-static void log_complain(int level, const char *format, ...) HOOP_PRINTF(2, 3);
+HOOP_PRINTF(2, 3)
 static void log_complain(int level, const char *format, ...)
 {
     if (level < HOOP_LOG_WARN) {

@@ -84,8 +84,7 @@ struct settings_reporter {
     void *arg;
 };
 
-static void settings_report(const struct settings_reporter *to, const char *format, ...)
-    HOOP_PRINTF(2, 3);
+HOOP_PRINTF(2, 3)
 static void settings_report(const struct settings_reporter *to, const char *format, ...)
 {
     char line[SETTINGS_LINE_BYTES];

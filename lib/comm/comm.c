@@ -28,7 +28,6 @@ bool hoop_comm_is_ready(const struct hoop_comm *comm)
     return atomic_load_explicit(&comm->ready, memory_order_acquire);
 }
 
-/* Keeps a failure for when the board is laid out, if it is not yet (true). */
 bool hoop_comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure)
 {
     if (hoop_comm_is_ready(comm)) {

@@ -85,15 +85,6 @@ static void endpoint_tell(struct hoop_endpoint *endpoint, const char *why)
     }
 }
 
-/* Not a stranger's doing: those who wait outside cannot know. */
-static void endpoint_warn(struct hoop_endpoint *endpoint, const char *why)
-{
-    if (!endpoint->warned) {
-        endpoint->warned = true;
-        hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s", endpoint->text, why);
-    }
-}
-
 /* ---- Crowds ------------------------------------------------------------------------------- */
 
 static struct endpoint_crowd *endpoint_crowd_of(struct hoop_endpoint *endpoint,
@@ -318,8 +309,13 @@ static void endpoint_ready(void *arg, unsigned events)
             return;
         }
         if (result != HOOP_OK) {
-            /* out of descriptors: the connection stays queued, so look away for a while */
-            endpoint_warn(endpoint, hoop_thread_error());
+            /* out of descriptors: the connection stays queued, so look away for a while; who waits
+             * outside cannot know */
+            if (!endpoint->warned) {
+                endpoint->warned = true;
+                hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s", endpoint->text,
+                         hoop_thread_error());
+            }
             endpoint_pause(endpoint, endpoint->look, ENDPOINT_LOOK_MS);
             return;
         }

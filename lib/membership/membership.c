@@ -65,9 +65,7 @@ static void member_release(struct hoop_member *member)
     hoop_roster_finish(member);
 }
 
-static void member_fail(struct hoop_member *member, hoop_result_t code, int rank,
-                        const char *format, ...) HOOP_PRINTF(4, 5);
-
+HOOP_PRINTF(4, 5)
 static void member_fail(struct hoop_member *member, hoop_result_t code, int rank,
                         const char *format, ...)
 {
@@ -99,132 +97,6 @@ void hoop_member_enter(struct hoop_member *member)
     }
     member_complete(member, NULL);
     hoop_watcher_start(&member->watcher);
-}
-
-/* ---- Seeking the leader --------------------------------------------------------------- */
-
-static void member_say_join(struct hoop_member *member)
-{
-    const struct hoop_join *join = &member->join;
-    union hoop_frame frame;
-    hoop_frame_init(&frame, HOOP_FRAME_JOIN);
-    struct hoop_frame_join *m = &frame.join;
-    m->rank = join->rank;
-    m->n = join->n;
-    m->process = hoop_process_id();
-    m->process_at = join->no_cma ? 0 : hoop_process_id_at();
-    m->pid = (int32_t)getpid();
-    m->start_time = hoop_process_start_time(m->pid);
-    m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
-    m->timeout_ms = join->timeout_ms;
-    m->left_ms = hoop_left_ms(member->deadline_ns);
-    m->dead_after_ms = join->dead_after_ms;
-    m->segment_bytes = join->segment_bytes;
-    m->agreed = join->agreement;
-    m->agreed.oversubscribed = join->oversubscribed ? 1 : 0;
-    m->agreed.no_rdma = join->no_rdma ? 1 : 0;
-    hoop_process_host(m->host);
-    (void)snprintf(m->listener, sizeof(m->listener), "%s", hoop_peer_listener());
-    memcpy(m->comm_name, join->comm_name, sizeof(m->comm_name));
-    hoop_connection_send(member->connection, &frame.header, &join->wake_fd, 1);
-}
-
-static void member_message(void *arg, struct hoop_connection *connection,
-                           const union hoop_frame *frame, int *fds);
-static void member_closed(void *arg, struct hoop_connection *connection,
-                          const struct hoop_failure *why);
-
-static const struct hoop_connection_owner member_owner = {
-    .message = member_message,
-    .closed = member_closed,
-};
-
-static void member_found(void *arg, struct hoop_connection *connection)
-{
-    struct hoop_member *member = arg;
-    hoop_dialer_destroy(member->dialer);
-    member->dialer = NULL;
-    hoop_connection_adopt(connection, &member_owner, member);
-    member->connection = connection;
-    member->state = HOOP_MEMBER_JOINING;
-    member->secret = *hoop_connection_about(connection)->secret;
-    hoop_timer_start(member->timer, hoop_left_ms(member->deadline_ns) + HOOP_RANK_GRACE_MS, 0);
-    member_say_join(member);
-}
-
-static void member_not_found(void *arg, hoop_result_t code, const char *why)
-{
-    struct hoop_member *member = arg;
-    const char *hint = member->join.rendezvous.hint;
-    if (code != HOOP_TIMEOUT) {
-        member_fail(member, code, -1, "the leader: %s", why);
-        return;
-    }
-    member_fail(member, HOOP_TIMEOUT, -1, "nobody serves the leader: rank %u of %u %s%s%s",
-                member->join.rank, member->join.n, why, hint != NULL ? "; " : "",
-                hint != NULL ? hint : "");
-}
-
-/* Is the leader in this process, and with the same secret? Then no socket is needed. */
-static bool member_reach(struct hoop_member *member)
-{
-    const struct hoop_join *join = &member->join;
-    struct hoop_connection *connection = NULL;
-    const bool here = hoop_leader_reach(&join->rendezvous, join->rank, &connection) == HOOP_OK;
-    if (here) {
-        member_found(member, connection);
-    }
-    return here;
-}
-
-/* Nobody is there. Where there may be several machines, each has a leader: whoever is the first
- * there; if somebody was faster, it will answer in a moment. */
-static void member_serve(void *arg)
-{
-    struct hoop_member *member = arg;
-    if (member->join.rendezvous.address_count == 0) {
-        return;
-    }
-    const hoop_result_t result = hoop_leader_serve(&member->join.rendezvous);
-    if (result == HOOP_OK) {
-        (void)member_reach(member);
-    } else if (result != HOOP_INVALID_USAGE) {
-        member_fail(member, result, -1, "the leader %s: %s", member->place.name,
-                    hoop_thread_error());
-    }
-}
-
-static const struct hoop_dialer_owner member_dialer_owner = {
-    .found = member_found,
-    .failed = member_not_found,
-    .round = member_serve,
-};
-
-static hoop_result_t member_seek(struct hoop_member *member)
-{
-    const struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
-    struct hoop_frame_hello hello = {
-        .kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_RANK, .from = member->join.rank};
-    memcpy(hello.rendezvous, rendezvous->name, sizeof(hello.rendezvous));
-    const struct hoop_dialer_order order = {
-        .places = &member->place,
-        .count = 1,
-        .hello = &hello,
-        .secret = rendezvous->has_secret ? &rendezvous->secret : NULL,
-        .deadline_ns = member->deadline_ns,
-    };
-    return hoop_dialer_create(&order, &member_dialer_owner, member, &member->dialer);
-}
-
-/* The leader knows more, and speaks first, unless it cannot. */
-static void member_due(void *arg)
-{
-    struct hoop_member *member = arg;
-    member_fail(member, HOOP_TIMEOUT, -1,
-                "the leader (pid %d) took rank %u of %u in, but did not complete the join "
-                "within %llu ms: is it stopped?",
-                (int)hoop_connection_about(member->connection)->pid, member->join.rank,
-                member->join.n, (unsigned long long)member->join.timeout_ms);
 }
 
 /* ---- The leader speaks ---------------------------------------------------------------- */
@@ -379,6 +251,127 @@ static void member_closed(void *arg, struct hoop_connection *connection,
                     "the process that serves the leader (pid %d) ended during the join: %s", pid,
                     why->text);
     }
+}
+
+static const struct hoop_connection_owner member_owner = {
+    .message = member_message,
+    .closed = member_closed,
+};
+
+/* ---- Seeking the leader --------------------------------------------------------------- */
+
+static void member_say_join(struct hoop_member *member)
+{
+    const struct hoop_join *join = &member->join;
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_JOIN);
+    struct hoop_frame_join *m = &frame.join;
+    m->rank = join->rank;
+    m->n = join->n;
+    m->process = hoop_process_id();
+    m->process_at = join->no_cma ? 0 : hoop_process_id_at();
+    m->pid = (int32_t)getpid();
+    m->start_time = hoop_process_start_time(m->pid);
+    m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
+    m->timeout_ms = join->timeout_ms;
+    m->left_ms = hoop_left_ms(member->deadline_ns);
+    m->dead_after_ms = join->dead_after_ms;
+    m->segment_bytes = join->segment_bytes;
+    m->agreed = join->agreement;
+    m->agreed.oversubscribed = join->oversubscribed ? 1 : 0;
+    m->agreed.no_rdma = join->no_rdma ? 1 : 0;
+    hoop_process_host(m->host);
+    (void)snprintf(m->listener, sizeof(m->listener), "%s", hoop_peer_listener());
+    memcpy(m->comm_name, join->comm_name, sizeof(m->comm_name));
+    hoop_connection_send(member->connection, &frame.header, &join->wake_fd, 1);
+}
+
+static void member_found(void *arg, struct hoop_connection *connection)
+{
+    struct hoop_member *member = arg;
+    hoop_dialer_destroy(member->dialer);
+    member->dialer = NULL;
+    hoop_connection_adopt(connection, &member_owner, member);
+    member->connection = connection;
+    member->state = HOOP_MEMBER_JOINING;
+    member->secret = *hoop_connection_about(connection)->secret;
+    hoop_timer_start(member->timer, hoop_left_ms(member->deadline_ns) + HOOP_RANK_GRACE_MS, 0);
+    member_say_join(member);
+}
+
+static void member_not_found(void *arg, hoop_result_t code, const char *why)
+{
+    struct hoop_member *member = arg;
+    const char *hint = member->join.rendezvous.hint;
+    if (code != HOOP_TIMEOUT) {
+        member_fail(member, code, -1, "the leader: %s", why);
+        return;
+    }
+    member_fail(member, HOOP_TIMEOUT, -1, "nobody serves the leader: rank %u of %u %s%s%s",
+                member->join.rank, member->join.n, why, hint != NULL ? "; " : "",
+                hint != NULL ? hint : "");
+}
+
+/* Is the leader in this process, and with the same secret? Then no socket is needed. */
+static bool member_reach(struct hoop_member *member)
+{
+    const struct hoop_join *join = &member->join;
+    struct hoop_connection *connection = NULL;
+    const bool here = hoop_leader_reach(&join->rendezvous, join->rank, &connection) == HOOP_OK;
+    if (here) {
+        member_found(member, connection);
+    }
+    return here;
+}
+
+/* Nobody is there. Where there may be several machines, each has a leader: whoever is the first
+ * there; if somebody was faster, it will answer in a moment. */
+static void member_serve(void *arg)
+{
+    struct hoop_member *member = arg;
+    if (member->join.rendezvous.address_count == 0) {
+        return;
+    }
+    const hoop_result_t result = hoop_leader_serve(&member->join.rendezvous);
+    if (result == HOOP_OK) {
+        (void)member_reach(member);
+    } else if (result != HOOP_INVALID_USAGE) {
+        member_fail(member, result, -1, "the leader %s: %s", member->place.name,
+                    hoop_thread_error());
+    }
+}
+
+static const struct hoop_dialer_owner member_dialer_owner = {
+    .found = member_found,
+    .failed = member_not_found,
+    .round = member_serve,
+};
+
+static hoop_result_t member_seek(struct hoop_member *member)
+{
+    const struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
+    struct hoop_frame_hello hello = {
+        .kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_RANK, .from = member->join.rank};
+    memcpy(hello.rendezvous, rendezvous->name, sizeof(hello.rendezvous));
+    const struct hoop_dialer_order order = {
+        .places = &member->place,
+        .count = 1,
+        .hello = &hello,
+        .secret = rendezvous->has_secret ? &rendezvous->secret : NULL,
+        .deadline_ns = member->deadline_ns,
+    };
+    return hoop_dialer_create(&order, &member_dialer_owner, member, &member->dialer);
+}
+
+/* The leader knows more, and speaks first, unless it cannot. */
+static void member_due(void *arg)
+{
+    struct hoop_member *member = arg;
+    member_fail(member, HOOP_TIMEOUT, -1,
+                "the leader (pid %d) took rank %u of %u in, but did not complete the join "
+                "within %llu ms: is it stopped?",
+                (int)hoop_connection_about(member->connection)->pid, member->join.rank,
+                member->join.n, (unsigned long long)member->join.timeout_ms);
 }
 
 /* ---- Telling the other machines ----------------------------------------------------------- */

@@ -59,6 +59,72 @@ static bool peer_is_at(const struct hoop_peer_process *process,
     return process->pid == 0 || process->pid == (int)hoop_connection_about(connection)->pid;
 }
 
+/* ---- What a peer wants -------------------------------------------------------------------- */
+
+static hoop_result_t peer_export(const struct hoop_peer_process *process,
+                                 const struct hoop_frame_region *question,
+                                 struct hoop_frame_region_is *answer, int *ret_fd)
+{
+    struct hoop_member *member = peer_member(process, question->comm_id);
+    if (member == NULL) {
+        return HOOP_REMOTE_ERROR; /* my ranks have left, or the comm has not that process */
+    }
+    hoop_member_enter(member); /* whoever asks is in, so all are ready, and my GO is only late */
+    return hoop_region_export(question->id, question->generation, ret_fd, &answer->bytes,
+                              &answer->kind);
+}
+
+static void peer_answer(struct hoop_peer_process *process, struct hoop_connection *connection,
+                        const struct hoop_frame_region *question)
+{
+    union hoop_frame answer;
+    int fd = -1;
+    hoop_frame_init(&answer, HOOP_FRAME_REGION_IS);
+    answer.region_is.comm_id = question->comm_id;
+    answer.region_is.id = question->id;
+    answer.region_is.generation = question->generation;
+    const hoop_result_t result = peer_export(process, question, &answer.region_is, &fd);
+    answer.region_is.code = (int32_t)result;
+    hoop_connection_send(connection, &answer.header, &fd, result == HOOP_OK ? 1 : 0);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void peer_take_blob(const struct hoop_peer_process *process,
+                           const struct hoop_frame_blob *frame)
+{
+    struct hoop_member *member = hoop_member_find(frame->comm_id, frame->to);
+    if (member == NULL || !peer_has(process, member, frame->from)) {
+        return; /* my rank has left; or the comm has not that process */
+    }
+    hoop_member_enter(member);
+    hoop_request_take_blob(member, frame);
+}
+
+static void peer_message(void *arg, struct hoop_connection *connection,
+                         const union hoop_frame *frame, int *fds)
+{
+    struct hoop_peer_process *process = arg;
+    switch (frame->header.type) {
+    case HOOP_FRAME_REGION_GET:
+        peer_answer(process, connection, &frame->region);
+        break;
+    case HOOP_FRAME_REGION_IS:
+        hoop_request_answered(process, connection, &frame->region_is, fds);
+        break;
+    case HOOP_FRAME_REGION_DEAD:
+        hoop_region_forget(process->id, frame->region.id, frame->region.generation);
+        break;
+    case HOOP_FRAME_BLOB:
+        peer_take_blob(process, &frame->blob);
+        break;
+    default:
+        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
+                               hoop_frame_name(frame->header.type));
+    }
+}
+
 /* ---- The connection ----------------------------------------------------------------------- */
 
 static void peer_seek(struct hoop_peer_process *process);
@@ -119,9 +185,6 @@ static void peer_closed(void *arg, struct hoop_connection *connection,
     peer_tell_closed(process);
     hoop_peer_flush(process);
 }
-
-static void peer_message(void *arg, struct hoop_connection *connection,
-                         const union hoop_frame *frame, int *fds);
 
 static const struct hoop_connection_owner peer_owner = {
     .message = peer_message,
@@ -219,71 +282,7 @@ static void peer_seek(struct hoop_peer_process *process)
     }
 }
 
-/* ---- What a peer wants -------------------------------------------------------------------- */
-
-static hoop_result_t peer_export(const struct hoop_peer_process *process,
-                                 const struct hoop_frame_region *question,
-                                 struct hoop_frame_region_is *answer, int *ret_fd)
-{
-    struct hoop_member *member = peer_member(process, question->comm_id);
-    if (member == NULL) {
-        return HOOP_REMOTE_ERROR; /* my ranks have left, or the comm has not that process */
-    }
-    hoop_member_enter(member); /* whoever asks is in, so all are ready, and my GO is only late */
-    return hoop_region_export(question->id, question->generation, ret_fd, &answer->bytes,
-                              &answer->kind);
-}
-
-static void peer_answer(struct hoop_peer_process *process, struct hoop_connection *connection,
-                        const struct hoop_frame_region *question)
-{
-    union hoop_frame answer;
-    int fd = -1;
-    hoop_frame_init(&answer, HOOP_FRAME_REGION_IS);
-    answer.region_is.comm_id = question->comm_id;
-    answer.region_is.id = question->id;
-    answer.region_is.generation = question->generation;
-    const hoop_result_t result = peer_export(process, question, &answer.region_is, &fd);
-    answer.region_is.code = (int32_t)result;
-    hoop_connection_send(connection, &answer.header, &fd, result == HOOP_OK ? 1 : 0);
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
-static void peer_take_blob(const struct hoop_peer_process *process,
-                           const struct hoop_frame_blob *frame)
-{
-    struct hoop_member *member = hoop_member_find(frame->comm_id, frame->to);
-    if (member == NULL || !peer_has(process, member, frame->from)) {
-        return; /* my rank has left; or the comm has not that process */
-    }
-    hoop_member_enter(member);
-    hoop_request_take_blob(member, frame);
-}
-
-static void peer_message(void *arg, struct hoop_connection *connection,
-                         const union hoop_frame *frame, int *fds)
-{
-    struct hoop_peer_process *process = arg;
-    switch (frame->header.type) {
-    case HOOP_FRAME_REGION_GET:
-        peer_answer(process, connection, &frame->region);
-        break;
-    case HOOP_FRAME_REGION_IS:
-        hoop_request_answered(process, connection, &frame->region_is, fds);
-        break;
-    case HOOP_FRAME_REGION_DEAD:
-        hoop_region_forget(process->id, frame->region.id, frame->region.generation);
-        break;
-    case HOOP_FRAME_BLOB:
-        peer_take_blob(process, &frame->blob);
-        break;
-    default:
-        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
-                               hoop_frame_name(frame->header.type));
-    }
-}
+/* ---- Being dialled ------------------------------------------------------------------------ */
 
 static void peer_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
 {

@@ -75,13 +75,6 @@ static void file_directory(const char *file, char ret[FILE_PATH_BYTES])
     (void)snprintf(ret, FILE_PATH_BYTES, "%.*s", (int)(file_key(file) - 1 - file), file);
 }
 
-static hoop_result_t file_enter(const char *file, int *ret_fd)
-{
-    char directory[FILE_PATH_BYTES];
-    file_directory(file, directory);
-    return hoop_private_enter(directory, ret_fd);
-}
-
 static void file_clear_directory(const char *file)
 {
     char directory[FILE_PATH_BYTES];
@@ -444,8 +437,10 @@ static hoop_result_t post_once(struct file_task *task, bool first)
 
 static void post_remove(const struct file_task *task)
 {
+    char path[FILE_PATH_BYTES];
     int directory = -1;
-    if (file_enter(task->file, &directory) == HOOP_OK) {
+    file_directory(task->file, path);
+    if (hoop_private_enter(path, &directory) == HOOP_OK) {
         if (post_find(task, directory) == FILE_PAGE) {
             (void)unlinkat(directory, file_key(task->file), 0);
         }

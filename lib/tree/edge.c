@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/process.h"
+#include "tree/leader.h"
 #include "tree/leader_inside.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,12 +112,17 @@ static void edge_lose_neighbour(struct hoop_edge *edge, const char *who,
                                 const struct hoop_failure *why)
 {
     struct hoop_leader *leader = edge->leader;
+    struct hoop_tree *tree = &leader->tree;
     hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "%s: the connection with %s ended: %s",
              leader->rendezvous.name, who, why->text);
     if (leader->state == HOOP_LEADER_RUNNING) {
         hoop_flood_lose_neighbour(edge);
-    } else if (leader->state < HOOP_LEADER_RUNNING && leader->tree.machines > 0) {
-        hoop_leader_fear(leader, "the leader of %s ended during the join: %.160s", who, why->text);
+    } else if (leader->state < HOOP_LEADER_RUNNING && tree->machines > 0) {
+        /* waits a moment for the root, which may know more */
+        tree->feared.code = HOOP_OK;
+        (void)hoop_failure_set(&tree->feared, HOOP_REMOTE_ERROR, -1,
+                               "the leader of %s ended during the join: %.160s", who, why->text);
+        hoop_timer_start(leader->moment, hoop_edge_is_open(&tree->root) ? HOOP_MOMENT_MS : 0, 0);
     }
 }
 

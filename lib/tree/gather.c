@@ -112,9 +112,7 @@ bool hoop_gather_is_complete(const struct hoop_gather *gather)
 /* ---- In words ----------------------------------------------------------------------------- */
 
 /* Adds to a text that ends at *at; what does not fit is cut. */
-static void gather_append(char *text, size_t bytes, size_t *at, const char *format, ...)
-    HOOP_PRINTF(4, 5);
-
+HOOP_PRINTF(4, 5)
 static void gather_append(char *text, size_t bytes, size_t *at, const char *format, ...)
 {
     va_list args;

@@ -172,17 +172,6 @@ void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code)
     hoop_leader_fail(leader, &failure, false);
 }
 
-void hoop_leader_fear(struct hoop_leader *leader, const char *format, ...)
-{
-    struct hoop_failure *feared = &leader->tree.feared;
-    va_list args;
-    *feared = (struct hoop_failure){.code = HOOP_REMOTE_ERROR, .rank = -1};
-    va_start(args, format);
-    (void)hoop_text_format(feared->text, sizeof(feared->text), format, args);
-    va_end(args);
-    hoop_timer_start(leader->moment, hoop_edge_is_open(&leader->tree.root) ? HOOP_MOMENT_MS : 0, 0);
-}
-
 static void leader_moment(void *arg)
 {
     struct hoop_leader *leader = arg;

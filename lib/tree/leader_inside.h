@@ -143,8 +143,6 @@ void hoop_leader_fail_with(struct hoop_leader *leader, hoop_result_t code, int r
                            const char *format, ...) HOOP_PRINTF(4, 5);
 /* The same, with the thread's sentence. */
 void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code);
-/* A neighbour has ended before all were in: waits a moment for the root, which may know more. */
-void hoop_leader_fear(struct hoop_leader *leader, const char *format, ...) HOOP_PRINTF(2, 3);
 /* "ranks 1, 3 of 8 (host h)": those that have joined here. */
 void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text, size_t bytes);
 
