@@ -64,6 +64,9 @@ struct hoop_announce {
     uint64_t count;  /* of the operation: its tag has not all of it where it is large */
     uint64_t device; /* on which both lie, as all of the machine name it; 0: not there */
 };
+/* In the cells behind it, if it has a device: the others that this one reaches; 0 ends them. */
+#define HOOP_ANNOUNCE_CELL_PEERS (HOOP_CELL_DATA_BYTES / sizeof(uint64_t))
+#define HOOP_ANNOUNCE_PEERS (HOOP_ANNOUNCE_CELL_PEERS * (HOOP_BOARD_CELLS - 1))
 
 /*
  * Two lines apart, as a precaution: cores may fetch lines in pairs, and a peer that polls a cell

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct hoop_cuda hoop_cuda;
@@ -190,18 +191,10 @@ bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret)
     return true;
 }
 
-uint64_t hoop_cuda_device_id(hoop_cu_context_t context)
+uint64_t hoop_cuda_device_id(int device)
 {
     uint64_t uuid[2] = {0, 0};
-    hoop_cu_context_t popped = NULL;
-    int device = -1;
-    if (hoop_cuda.context_push(context) != HOOP_CU_SUCCESS) {
-        return 0;
-    }
-    const bool known = hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS &&
-                       hoop_cuda.device_uuid(uuid, device) == HOOP_CU_SUCCESS;
-    (void)hoop_cuda.context_pop(&popped);
-    return known ? uuid[0] ^ uuid[1] : 0;
+    return hoop_cuda.device_uuid(uuid, device) == HOOP_CU_SUCCESS ? uuid[0] ^ uuid[1] : 0;
 }
 
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
@@ -244,4 +237,87 @@ int hoop_cuda_current_device(void)
     int device = -1;
     return hoop_cuda_is_loaded() && hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS ? device
                                                                                          : -1;
+}
+
+/* ---- Several devices ------------------------------------------------------------------------ */
+
+uint32_t hoop_cuda_peers(int device, uint64_t ret[HOOP_CUDA_MOST_PEERS])
+{
+    int count = 0;
+    uint32_t found = 0;
+    if (hoop_settings()->cuda_peers == 0 || hoop_cuda.device_count(&count) != HOOP_CU_SUCCESS) {
+        return 0;
+    }
+    for (int peer = 0; peer < count && found < HOOP_CUDA_MOST_PEERS; peer++) {
+        int can = 0;
+        if (peer != device && hoop_cuda.can_access_peer(&can, device, peer) == HOOP_CU_SUCCESS &&
+            can != 0) {
+            ret[found] = hoop_cuda_device_id(peer);
+            found += ret[found] != 0;
+        }
+    }
+    return found;
+}
+
+/* Asks first whether there is one: to retain it would make it. */
+bool hoop_cuda_is_primary(hoop_cu_context_t context, int device)
+{
+    hoop_cu_context_t primary = NULL;
+    unsigned flags = 0;
+    int active = 0;
+    return hoop_cuda.primary_state(device, &flags, &active) == HOOP_CU_SUCCESS && active != 0 &&
+           cuda_primary(device, &primary) == HOOP_CU_SUCCESS && primary == context;
+}
+
+bool hoop_cuda_is_plain(const void *ptr)
+{
+    int plain = 0;
+    return hoop_cuda.pointer_get(&plain, HOOP_CU_POINTER_IS_PLAIN, (uintptr_t)ptr) ==
+               HOOP_CU_SUCCESS &&
+           plain != 0;
+}
+
+/* Who may reach whose memory: asked for once, because to ask again is an error, which tools that
+ * look over CUDA's shoulder report. */
+struct cuda_pair {
+    hoop_cu_context_t from, to;
+    struct cuda_pair *next;
+};
+
+static hoop_result_t cuda_pair_open(hoop_cu_context_t from, hoop_cu_context_t to)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct cuda_pair *pairs;
+    hoop_result_t result = HOOP_OK;
+    pthread_mutex_lock(&lock);
+    const struct cuda_pair *at = pairs;
+    while (at != NULL && (at->from != from || at->to != to)) {
+        at = at->next;
+    }
+    struct cuda_pair *made = at == NULL ? malloc(sizeof(*made)) : NULL;
+    if (at == NULL) {
+        const int error = hoop_cuda.peer_enable(to, 0);
+        result = error == HOOP_CU_PEER_ACCESS_ALREADY_ENABLED
+                     ? HOOP_OK
+                     : hoop_cuda_check("cuCtxEnablePeerAccess", error);
+    }
+    if (made != NULL && result == HOOP_OK) {
+        *made = (struct cuda_pair){from, to, pairs};
+        pairs = made;
+    } else {
+        free(made);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+hoop_result_t hoop_cuda_reach(hoop_cu_context_t context, const void *ptr)
+{
+    hoop_cu_context_t of = NULL;
+    const hoop_result_t result = hoop_cuda_find(ptr, &of);
+    if (result != HOOP_OK || of == context) {
+        return result;
+    }
+    return of != NULL ? cuda_pair_open(context, of)
+                      : hoop_error(HOOP_INVALID_ARGUMENT, "%p is no memory of a device", ptr);
 }

@@ -19,16 +19,19 @@ enum {
     HOOP_CU_NOT_INITIALIZED = 3,
     HOOP_CU_DEINITIALIZED = 4,
     HOOP_CU_NO_DEVICE = 100,
+    HOOP_CU_INVALID_DEVICE = 101,
     HOOP_CU_INVALID_CONTEXT = 201,
     HOOP_CU_INVALID_HANDLE = 400,
     HOOP_CU_NOT_FOUND = 500,
     HOOP_CU_NOT_READY = 600,
+    HOOP_CU_PEER_ACCESS_ALREADY_ENABLED = 704,
     HOOP_CU_CAPTURE_IMPLICIT = 906,
 };
 enum {
     HOOP_CU_POINTER_CONTEXT = 1,
     HOOP_CU_POINTER_MEMORY_TYPE = 2,
     HOOP_CU_POINTER_DEVICE_ORDINAL = 9,
+    HOOP_CU_POINTER_IS_PLAIN = 10, /* may be shown by CUDA's older way: cuMemAlloc() gave it */
     HOOP_CU_MEMORY_DEVICE = 2,
     HOOP_CU_STREAM_NON_BLOCKING = 1,
     HOOP_CU_EVENT_DISABLE_TIMING = 2,
@@ -73,9 +76,13 @@ struct hoop_cu_access {
     X(init, "cuInit", (unsigned flags))                                                            \
     X(error_name, "cuGetErrorName", (int error, const char **ret))                                 \
     X(error_text, "cuGetErrorString", (int error, const char **ret))                               \
+    X(device_count, "cuDeviceGetCount", (int *ret))                                                \
+    X(can_access_peer, "cuDeviceCanAccessPeer", (int *ret, int device, int peer))                  \
+    X(primary_state, "cuDevicePrimaryCtxGetState", (int device, unsigned *ret_flags, int *ret))    \
     X(primary_retain, "cuDevicePrimaryCtxRetain", (hoop_cu_context_t * ret, int device))           \
     X(context_get, "cuCtxGetCurrent", (hoop_cu_context_t * ret))                                   \
     X(context_device, "cuCtxGetDevice", (int *ret))                                                \
+    X(peer_enable, "cuCtxEnablePeerAccess", (hoop_cu_context_t peer, unsigned flags))              \
     X(context_push, "cuCtxPushCurrent_v2", (hoop_cu_context_t context))                            \
     X(context_pop, "cuCtxPopCurrent_v2", (hoop_cu_context_t * ret))                                \
     X(pointer_get, "cuPointerGetAttribute", (void *ret, int attribute, hoop_cu_address_t ptr))     \
@@ -95,8 +102,6 @@ struct hoop_cu_access {
       (void *ret, hoop_cu_memory_t memory, int type, unsigned long long flags))                    \
     X(memory_import, "cuMemImportFromShareableHandle",                                             \
       (hoop_cu_memory_t * ret, void *handle, int type))                                            \
-    X(memory_properties, "cuMemGetAllocationPropertiesFromHandle",                                 \
-      (struct hoop_cu_properties * ret, hoop_cu_memory_t memory))                                  \
     X(address_reserve, "cuMemAddressReserve",                                                      \
       (hoop_cu_address_t * ret, size_t bytes, size_t alignment, hoop_cu_address_t at,              \
        unsigned long long flags))                                                                  \
@@ -188,11 +193,35 @@ hoop_result_t hoop_cuda_find(const void *ptr, hoop_cu_context_t *ret);
 /* The same; and false where that can't be told. */
 bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret);
 
-/* The device of a context, as all processes of the machine know it; 0: it can't be told. */
-uint64_t hoop_cuda_device_id(hoop_cu_context_t context);
+/* A device, by its number here, as all processes of the machine know it; 0: it can't be told. */
+uint64_t hoop_cuda_device_id(int device);
 
 /* bytes of a device's memory. Waits for the device. */
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes);
+
+/* ---- Several devices --------------------------------------------------------------------------
+ *
+ * Kernels of one device read and write another's memory where CUDA says that they can, over
+ * whatever connects the two. Each mapped block is opened to a device by itself (device.h); plain
+ * memory of a context to another context, all of it at once.
+ */
+
+#define HOOP_CUDA_MOST_PEERS 48u
+
+/*
+ * The ids of the other devices whose memory this one can reach, of those that the process sees; how
+ * many. 0 with HOOP_CUDA_PEERS=0.
+ */
+uint32_t hoop_cuda_peers(int device, uint64_t ret[HOOP_CUDA_MOST_PEERS]);
+
+/* Is it the device's primary context, which all of a process that name none share? */
+bool hoop_cuda_is_primary(hoop_cu_context_t context, int device);
+
+/* Is ptr plain memory of a context, which can be let other contexts in to? */
+bool hoop_cuda_is_plain(const void *ptr);
+
+/* Lets the current context, which is this one, reach plain memory of this process, of any. */
+hoop_result_t hoop_cuda_reach(hoop_cu_context_t context, const void *ptr);
 
 /* The current context, or that of device 0 where there is none. Loads the driver. */
 hoop_result_t hoop_cuda_context(hoop_cu_context_t *ret);

@@ -23,9 +23,16 @@ struct hoop_device {
     hoop_result_t (*alloc)(uint64_t *bytes, void **ret_ptr, int *ret_fd);
     void (*free)(void *ptr, uint64_t bytes, int fd);
 
-    /* Maps a peer's block. fd stays the caller's. */
+    /* Maps a peer's block. fd stays the caller's. Where there is grant, nobody can touch it yet. */
     hoop_result_t (*map)(int fd, uint64_t bytes, void **ret_ptr);
     void (*unmap)(void *ptr, uint64_t bytes);
+
+    /*
+     * Opens [ptr, ptr+bytes), all of a block that was allocated or mapped, to a device, by its
+     * number here. An own block is open to the one that it lies on. NULL: all who are in the
+     * process can touch it.
+     */
+    hoop_result_t (*grant)(void *ptr, uint64_t bytes, int device);
 
     /*
      * Puts fresh pages with the same contents at [ptr, ptr+bytes) (whole pages): whoever mapped

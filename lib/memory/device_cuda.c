@@ -44,29 +44,27 @@ static void cuda_unmap(void *ptr, uint64_t bytes)
     (void)hoop_cuda.address_free((uintptr_t)ptr, bytes);
 }
 
-/* All of the memory, for its own device. CUDA refuses a size that it has not. */
+/* Of a block that is in use by others, too: what they may do is as it was. */
+static hoop_result_t cuda_grant(void *ptr, uint64_t bytes, int device)
+{
+    const struct hoop_cu_access access = {{HOOP_CU_LOCATION_DEVICE, device},
+                                          HOOP_CU_ACCESS_READ_WRITE};
+    return hoop_cuda_check("cuMemSetAccess",
+                           hoop_cuda.set_access((uintptr_t)ptr, bytes, &access, 1));
+}
+
+/* All of the memory. CUDA refuses a size that it has not. */
 static hoop_result_t cuda_map_memory(hoop_cu_memory_t memory, uint64_t bytes, void **ret_ptr)
 {
-    struct hoop_cu_properties properties;
     hoop_cu_address_t at = 0;
-    hoop_result_t result = hoop_cuda_check("cuMemGetAllocationPropertiesFromHandle",
-                                           hoop_cuda.memory_properties(&properties, memory));
-    if (result == HOOP_OK) {
-        result =
-            hoop_cuda_check("cuMemAddressReserve", hoop_cuda.address_reserve(&at, bytes, 0, 0, 0));
-    }
+    hoop_result_t result =
+        hoop_cuda_check("cuMemAddressReserve", hoop_cuda.address_reserve(&at, bytes, 0, 0, 0));
     if (result != HOOP_OK) {
         return result;
     }
     result = hoop_cuda_check("cuMemMap", hoop_cuda.map(at, bytes, 0, memory, 0));
     if (result != HOOP_OK) {
         (void)hoop_cuda.address_free(at, bytes);
-        return result;
-    }
-    const struct hoop_cu_access access = {properties.location, HOOP_CU_ACCESS_READ_WRITE};
-    result = hoop_cuda_check("cuMemSetAccess", hoop_cuda.set_access(at, bytes, &access, 1));
-    if (result != HOOP_OK) {
-        cuda_unmap((void *)(uintptr_t)at, bytes);
         return result;
     }
     *ret_ptr = (void *)(uintptr_t)at;
@@ -108,6 +106,9 @@ static hoop_result_t cuda_alloc_mapped(int device, uint64_t bytes, void **ret_pt
     if (hoop_cuda.memory_export(ret_fd, memory, HOOP_CU_MEMORY_DESCRIPTOR, 0) == HOOP_CU_SUCCESS) {
         (void)fcntl(*ret_fd, F_SETFD, FD_CLOEXEC);
         result = cuda_map_memory(memory, bytes, ret_ptr);
+        if (result == HOOP_OK && (result = cuda_grant(*ret_ptr, bytes, device)) != HOOP_OK) {
+            cuda_unmap(*ret_ptr, bytes);
+        }
         if (result != HOOP_OK) {
             close(*ret_fd);
         }
@@ -205,5 +206,6 @@ const struct hoop_device hoop_device_cuda = {
     .free = cuda_free,
     .map = cuda_map,
     .unmap = cuda_unmap,
+    .grant = cuda_grant,
     .replace = NULL,
 };

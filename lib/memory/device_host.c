@@ -87,5 +87,6 @@ const struct hoop_device hoop_device_host = {
     .free = host_free,
     .map = host_map,
     .unmap = host_unmap,
+    .grant = NULL,
     .replace = host_replace,
 };

@@ -28,8 +28,9 @@ struct region {
     uint32_t generation;
     hoop_mem_kind_t kind;
     int fd;
-    uint32_t users; /* ranks of this process, while they work on it */
-    bool exported;  /* a peer may have it */
+    uint32_t users;   /* ranks of this process, while they work on it */
+    uint64_t granted; /* bits of devices that it was opened to */
+    bool exported;    /* a peer may have it */
     bool dead;
     uint64_t torn, torn_end; /* offsets between which pages were replaced; equal: nowhere */
 };
@@ -40,6 +41,7 @@ struct import {
     hoop_mem_kind_t kind;
     void *base;
     uint32_t users;
+    uint64_t granted;
     bool dead;
 };
 
@@ -368,18 +370,54 @@ hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation
     return known ? HOOP_OK : HOOP_AGAIN;
 }
 
-hoop_mem_kind_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation)
+/* One that is in use, wherever it is from. */
+struct used {
+    void *base;
+    uint64_t bytes;
+    hoop_mem_kind_t kind;
+    uint64_t *granted; /* with the lock */
+};
+
+/* Lock held. */
+static struct used region_used(uint64_t process, uint64_t id, uint32_t generation)
 {
     const bool own = process == hoop_process_id();
-    pthread_rwlock_rdlock(&memory_lock);
-    const struct region *region = own ? region_of_id(id, generation) : NULL;
-    const struct import *import = own ? NULL : import_of(process, id, generation);
+    struct region *region = own ? region_of_id(id, generation) : NULL;
+    struct import *import = own ? NULL : import_of(process, id, generation);
     assert(region != NULL || import != NULL);
-    const hoop_mem_kind_t kind = region != NULL   ? region->kind
-                                 : import != NULL ? import->kind
-                                                  : HOOP_MEM_HOST;
+    return region != NULL
+               ? (struct used){region->base, region->bytes, region->kind, &region->granted}
+           : import != NULL
+               ? (struct used){import->base, import->bytes, import->kind, &import->granted}
+               : (struct used){.kind = HOOP_MEM_HOST};
+}
+
+hoop_mem_kind_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation)
+{
+    pthread_rwlock_rdlock(&memory_lock);
+    const hoop_mem_kind_t kind = region_used(process, id, generation).kind;
     pthread_rwlock_unlock(&memory_lock);
     return kind;
+}
+
+/* To open it twice, by two ranks at once, is harmless. */
+hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device)
+{
+    const uint64_t bit = device >= 0 && device < 64 ? UINT64_C(1) << device : 0;
+    pthread_rwlock_rdlock(&memory_lock);
+    const struct used used = region_used(process, id, generation);
+    const bool granted = used.granted == NULL || (*used.granted & bit) != 0;
+    pthread_rwlock_unlock(&memory_lock);
+    if (granted || hoop_device(used.kind)->grant == NULL) {
+        return HOOP_OK;
+    }
+    const hoop_result_t result = hoop_device(used.kind)->grant(used.base, used.bytes, device);
+    if (result == HOOP_OK) {
+        pthread_rwlock_wrlock(&memory_lock);
+        *region_used(process, id, generation).granted |= bit;
+        pthread_rwlock_unlock(&memory_lock);
+    }
+    return result;
 }
 
 void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation)

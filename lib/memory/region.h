@@ -58,6 +58,8 @@ hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation
                               uint64_t *ret_bytes);
 /* The kind of one that is in use. */
 hoop_mem_kind_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation);
+/* Opens one that is in use to a device, by its number here, for as long as it is there. */
+hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device);
 void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation);
 
 /* Maps what a peer sent and remembers it. fd is moved. A second import of the same is fine; one of

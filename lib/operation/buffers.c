@@ -1,11 +1,13 @@
 /* The buffers of an operation on shared memory (see buffers.h). */
 #include "operation/buffers.h"
 
+#include "base/log.h"
 #include "memory/region.h"
 #include "reduce/reduce.h"
 #include "runtime/process.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers)
 {
@@ -97,8 +99,22 @@ static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_regio
     *ret_offset = ref.offset;
 }
 
+/* With its device's peers behind it. */
+static void buffers_post_peers(const struct hoop_buffers *buffers,
+                               const struct hoop_announce *announce, bool meets)
+{
+    struct {
+        struct hoop_announce announce;
+        uint64_t peers[HOOP_ANNOUNCE_PEERS];
+    } post = {.announce = *announce};
+    _Static_assert(HOOP_CUDA_MOST_PEERS < HOOP_ANNOUNCE_PEERS, "with a 0 behind the last");
+    const size_t n = meets ? buffers->staging->n_peers : 0;
+    memcpy(post.peers, buffers->staging->peers, n * sizeof(post.peers[0]));
+    hoop_board_post(buffers->board, &post, sizeof(*announce) + (n + 1) * sizeof(post.peers[0]));
+}
+
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                           const void *in, void *out, uint64_t device)
+                           const void *in, void *out, uint64_t device, bool meets)
 {
     struct hoop_announce announce = {.count = plan->count, .device = device};
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
@@ -113,8 +129,12 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
     if (tries && announce.in_region == 0 && buffers_reads(plan, plan->me)) {
         announce.in_generation = buffers_try(&buffers->readable_in, in, in_bytes);
     }
-    buffers->on_device = device != 0;
-    hoop_board_post(buffers->board, &announce, sizeof(announce));
+    buffers->device = device;
+    if (device != 0) {
+        buffers_post_peers(buffers, &announce, meets);
+    } else {
+        hoop_board_post(buffers->board, &announce, sizeof(announce));
+    }
 }
 
 static const struct hoop_announce *buffers_announced(const struct hoop_buffers *buffers,
@@ -142,6 +162,89 @@ bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struc
             (!buffers_writes(plan, plan->me) || hoop_region_find(out, out_bytes, &ref)));
 }
 
+/* Shown to no other device: what CUDA gives in the order of a stream, and what belongs to none. */
+static bool buffers_lets_in(const void *buffer, uint64_t bytes)
+{
+    struct hoop_region_ref ref;
+    return hoop_region_find(buffer, bytes, &ref) || hoop_cuda_is_plain(buffer);
+}
+
+bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                         const void *in, const void *out)
+{
+    const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
+    const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
+    return !buffers->one_process ||
+           ((!buffers_reads(plan, plan->me) || buffers_lets_in(in, in_bytes)) &&
+            (!buffers_writes(plan, plan->me) || buffers_lets_in(out, out_bytes)));
+}
+
+/* ---- Seeing all announcements ---------------------------------------------------------------- */
+
+/* Does the device of rank reach this one, by its own word? */
+static bool buffers_meets(const struct hoop_buffers *buffers, uint32_t rank, uint64_t device)
+{
+    const bool same = buffers_announced(buffers, rank)->device == device;
+    uint64_t peer = 0;
+    for (size_t i = 0; i < HOOP_ANNOUNCE_PEERS && !same; i++) {
+        const uint64_t *cell =
+            hoop_board_cell(buffers->board, rank, 1 + i / HOOP_ANNOUNCE_CELL_PEERS);
+        peer = cell[i % HOOP_ANNOUNCE_CELL_PEERS];
+        if (peer == 0 || peer == device) {
+            break;
+        }
+    }
+    return same || peer == device;
+}
+
+/* Says once why it goes through the host. */
+static void buffers_tell_apart(struct hoop_buffers *buffers, uint32_t rank)
+{
+    if (!buffers->told_apart) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
+                 "devices meet in host memory: that of rank %u does not reach all others, does not "
+                 "see them (CUDA_VISIBLE_DEVICES), or is not to (HOOP_CUDA_PEERS), or its buffer "
+                 "cannot be shown to them",
+                 rank);
+    }
+    buffers->told_apart = true;
+}
+
+static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
+{
+    for (uint32_t rank = 0; rank < buffers->board->n; rank++) {
+        if (!buffers_meets(buffers, rank, device)) {
+            buffers_tell_apart(buffers, rank);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* On one device, or on several that all reach each other? Each is looked at once. */
+static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers)
+{
+    uint64_t seen[HOOP_CUDA_MOST_PEERS + 1] = {0};
+    uint32_t n_seen = 0;
+    bool meet = true;
+    for (uint32_t rank = 0; rank < buffers->board->n && meet; rank++) {
+        const uint64_t device = buffers_announced(buffers, rank)->device;
+        uint32_t i = 0;
+        while (i < n_seen && seen[i] != device) {
+            i++;
+        }
+        if (i == n_seen) {
+            meet = n_seen == 0 || (n_seen <= HOOP_CUDA_MOST_PEERS && device != 0 && seen[0] != 0);
+            seen[n_seen] = device;
+            n_seen += meet;
+        }
+    }
+    for (uint32_t i = 0; i < n_seen && n_seen > 1 && meet; i++) {
+        meet = buffers_all_meet(buffers, seen[i]);
+    }
+    return !meet ? HOOP_REACH_MIXED : seen[0] != 0 ? HOOP_REACH_DEVICE : HOOP_REACH_HOST;
+}
+
 /* Bytes of an output before its first whole page, and after its last. Offsets in regions count from
  * a page, and so do addresses. */
 static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
@@ -154,15 +257,11 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
     reach->tail_bytes = tail > reach->tail_bytes ? tail : reach->tail_bytes;
 }
 
-struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
-                                     const struct hoop_plan *plan)
+struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
-    const uint64_t device = buffers_announced(buffers, 0)->device;
-    struct hoop_reach reach = {.mapped = true,
-                               .place = device != 0 ? HOOP_REACH_DEVICE : HOOP_REACH_HOST};
+    struct hoop_reach reach = {.mapped = true, .place = buffers_meeting_place(buffers)};
     for (uint32_t rank = 0; rank < plan->n; rank++) {
         const struct hoop_announce *announce = buffers_announced(buffers, rank);
-        reach.place = announce->device == device ? reach.place : HOOP_REACH_MIXED;
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);
         reach.mapped &= buffers->one_process || ((!reads || announce->in_region != 0) &&
                                                  (!writes || announce->out_region != 0));
@@ -185,46 +284,86 @@ struct buffers_place {
     uint8_t far; /* its bit, if it has no region */
 };
 
+/* Memory of another device is opened to mine; in its own process a region is to its own device. */
+static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t rank,
+                                  const struct hoop_mapping *use, const void *memory)
+{
+    const struct hoop_staging *staging = buffers->staging;
+    const bool same = buffers_announced(buffers, rank)->device == buffers->device;
+    if (buffers->device == 0 || (same && buffers->maps.peers[rank].same_process)) {
+        return HOOP_OK;
+    }
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result == HOOP_OK) {
+        result = use->used ? hoop_region_grant(use->process, use->region, use->generation,
+                                               staging->number)
+                           : hoop_cuda_reach(staging->context, memory);
+        hoop_staging_leave();
+    }
+    return result;
+}
+
+static hoop_result_t buffers_cannot_map(const struct hoop_buffers *buffers, uint32_t rank,
+                                        hoop_result_t result, struct hoop_failure *failure)
+{
+    const bool same = buffers_announced(buffers, rank)->device == buffers->device;
+    return hoop_failure_set(failure, result, (int)rank,
+                            "rank %u cannot map the buffer of rank %u: %s%s", buffers->board->me,
+                            rank, hoop_thread_error(),
+                            same ? "" : "; with HOOP_CUDA_PEERS=0 devices meet in host memory");
+}
+
+/* What was announced of a region that is mapped now, against what it is. */
+static hoop_result_t buffers_check(const struct hoop_buffers *buffers, uint32_t rank,
+                                   const struct buffers_place *place,
+                                   const struct hoop_mapping *use, uint64_t bytes,
+                                   struct hoop_failure *failure)
+{
+    if (place->offset > bytes || place->bytes > bytes - place->offset) {
+        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
+                                "rank %u announced %llu bytes at %llu of a region of %llu", rank,
+                                (unsigned long long)place->bytes, (unsigned long long)place->offset,
+                                (unsigned long long)bytes);
+    }
+    const hoop_mem_kind_t kind = hoop_region_kind(use->process, use->region, use->generation);
+    if ((kind == HOOP_MEM_DEVICE) != (buffers->device != 0)) {
+        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
+                                "rank %u announced memory of %s, and it is not", rank,
+                                buffers->device != 0 ? "a device" : "the host");
+    }
+    return HOOP_OK;
+}
+
 static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
                                  const struct buffers_place *place, struct hoop_mapping *use,
                                  void **ret, struct hoop_failure *failure)
 {
-    const uint64_t offset = place->offset;
-    if (place->region == 0) {
-        const bool here = buffers->maps.peers[rank].same_process;
-        buffers->far[rank] |= here ? 0 : place->far;
-        *ret = (void *)(uintptr_t)offset; /* plain memory of its process */
-        return HOOP_OK;
-    }
+    void *base = NULL;
+    uint64_t bytes = 0;
+    hoop_result_t result = HOOP_OK;
     if (use->used) {
         return HOOP_OK; /* at an earlier poll */
     }
-    void *base = NULL;
-    uint64_t bytes = 0;
-    const hoop_result_t result = hoop_mapping_poll(&buffers->maps, use, rank, place->region,
-                                                   place->generation, &base, &bytes);
-    if (result == HOOP_AGAIN) {
-        return HOOP_AGAIN;
+    if (place->region == 0) {
+        const bool here = buffers->maps.peers[rank].same_process;
+        buffers->far[rank] |= here ? 0 : place->far; /* plain memory of its process */
+    } else {
+        result = hoop_mapping_poll(&buffers->maps, use, rank, place->region, place->generation,
+                                   &base, &bytes);
+        if (result == HOOP_OK) {
+            result = buffers_check(buffers, rank, place, use, bytes, failure);
+        } else if (result != HOOP_AGAIN) {
+            result = buffers_cannot_map(buffers, rank, result, failure);
+        }
     }
-    if (result != HOOP_OK) {
-        return hoop_failure_set(failure, result, (int)rank,
-                                "rank %u cannot map the buffer of rank %u: %s", buffers->board->me,
-                                rank, hoop_thread_error());
+    void *memory = (void *)((uintptr_t)base + place->offset);
+    if (result == HOOP_OK && (result = buffers_open(buffers, rank, use, memory)) != HOOP_OK) {
+        result = buffers_cannot_map(buffers, rank, result, failure);
     }
-    if (offset > bytes || place->bytes > bytes - offset) {
-        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
-                                "rank %u announced %llu bytes at %llu of a region of %llu", rank,
-                                (unsigned long long)place->bytes, (unsigned long long)offset,
-                                (unsigned long long)bytes);
+    if (result == HOOP_OK) {
+        *ret = memory;
     }
-    const hoop_mem_kind_t kind = hoop_region_kind(use->process, use->region, use->generation);
-    if ((kind == HOOP_MEM_DEVICE) != buffers->on_device) {
-        return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
-                                "rank %u announced memory of %s, and it is not", rank,
-                                buffers->on_device ? "a device" : "the host");
-    }
-    *ret = (uint8_t *)base + offset;
-    return HOOP_OK;
+    return result;
 }
 
 /* Both buffers of a peer, as far as they are touched. */

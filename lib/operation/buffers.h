@@ -9,6 +9,7 @@
 #include "exec/board_steps.h"
 #include "operation/mapping.h"
 #include "operation/plan.h"
+#include "staging/staging.h"
 
 /* Plain memory that others were found to be able to read; NULL: none yet. */
 struct hoop_readable {
@@ -19,9 +20,11 @@ struct hoop_readable {
 struct hoop_buffers {
     struct hoop_board *board;
     struct hoop_mapping_env maps;
-    bool one_process; /* all ranks are threads of this process */
-    bool on_device;   /* they were announced as lying on a device */
-    bool reads;       /* plain memory may be read from its process, so far */
+    const struct hoop_staging *staging; /* where they are announced to lie on a device: of that */
+    bool one_process;                   /* all ranks are threads of this process */
+    uint64_t device;                    /* on which they were announced to lie; 0: the host */
+    bool told_apart;                    /* that devices do not reach each other */
+    bool reads;                         /* plain memory may be read from its process, so far */
     struct hoop_readable readable_in, readable_out;
     /* [n] each */
     const void **ins;
@@ -32,7 +35,7 @@ struct hoop_buffers {
     size_t scaled_bytes;
 };
 
-/* Allocates what n ranks need; board, maps, one_process and reads are filled in. */
+/* Allocates what n ranks need; board, maps, staging, one_process and reads are filled in. */
 hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
 void hoop_buffers_finish(struct hoop_buffers *buffers);
 
@@ -45,17 +48,23 @@ const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t typ
 bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                  const void *in, const void *out);
 
-/* Announces the buffers of an operation that has begun, on this device or 0; plan: begun, too. */
+/* The same for ranks whose kernels run on other devices, mine lying on the staging's. */
+bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                         const void *in, const void *out);
+
+/*
+ * Announces the buffers of an operation that has begun, on this device or 0; plan: begun, too.
+ * meets: it may run with those of other devices, if all reach each other.
+ */
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                           const void *in, void *out, uint64_t device);
+                           const void *in, void *out, uint64_t device, bool meets);
 
 /* Is rank's announcement, which was seen, of the same count? Else the failure says so. */
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,
                                  struct hoop_failure *failure);
 
 /* What all announcements together say of the reach of the plan's buffers. */
-struct hoop_reach hoop_buffers_reach(const struct hoop_buffers *buffers,
-                                     const struct hoop_plan *plan);
+struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan);
 
 /* Fills in ins and outs of whomever the plan's steps touch. HOOP_AGAIN: some are being asked for,
  * *ret_awaited the first of them. */

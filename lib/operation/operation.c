@@ -21,6 +21,7 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
     operation->buffers = (struct hoop_buffers){
         .board = env->board,
         .maps = env->maps,
+        .staging = &operation->staging,
         .one_process = env->one_process,
         .reads = env->agreed->no_cma == 0 && !env->one_process,
     };
@@ -326,7 +327,7 @@ static void operation_enter(struct hoop_operation *operation)
         operation_far(operation);
     } else {
         hoop_buffers_announce(&operation->buffers, &operation->plan, operation->request.in,
-                              operation->request.out, operation->device);
+                              operation->request.out, operation->device, operation->meets);
         operation->cursor = 0;
         operation->announced = true;
         operation->state = OP_ANNOUNCED;
@@ -366,8 +367,8 @@ static bool operation_is_of_host(const struct hoop_request *request)
            request->stream == NULL && request->bell == NULL;
 }
 
-/* Not all of the ranks' buffers lie on one device: all see it alike, and begin again, in host
- * memory. Nobody has touched a buffer yet. */
+/* Not all of the ranks' buffers lie on devices that reach each other: all see it alike, and begin
+ * again, in host memory. Nobody has touched a buffer yet. */
 static void operation_restart(struct hoop_operation *operation)
 {
     const bool elsewhere = operation->device != 0;

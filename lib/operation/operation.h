@@ -13,7 +13,8 @@
  *   OWED       see whom the one before did not need       as from start
  *   GATHER     take what is needed of what is published   DONE
  *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; FETCH or begin
- *                                                         where not all lie on one device
+ *                                                         where not all lie on devices that reach
+ *                                                         each other
  *   RESOLVE    map the peers' regions                     RUN
  *   RUN        steps, by the board or by the engine       DONE
  *   EXCHANGE   sends and receives; from start, or of an   DONE
@@ -85,6 +86,7 @@ struct hoop_operation {
     bool announced;  /* peers know where my buffers are */
     bool owes;       /* it does not need to see everybody */
     bool one_fold;   /* what is published only has to be folded, all at once */
+    bool meets;      /* there, with ranks on other devices, too */
     uint64_t device; /* on which it is to run, by announcement; 0: on the host */
     uint32_t cursor, until;
     uint64_t oneshot_most[HOOP_COLL_COUNT]; /* bytes of a block */

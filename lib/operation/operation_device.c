@@ -47,6 +47,23 @@ static bool operation_may_run_on_device(struct hoop_operation *operation)
            hoop_buffers_can_be_reached(&operation->buffers, &plan, request->in, request->out);
 }
 
+/*
+ * The names that ranks compare. In one process contexts are told apart, too, because what is plain
+ * memory belongs to one; other devices know a device's primary one alone.
+ */
+static void operation_name_device(struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_staging *staging = &operation->staging;
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_plan plan = hoop_plan_begin(&request->signature, board->me, board->n, false);
+    const bool apart = operation->env.one_process && !staging->primary;
+    operation->meets = staging->n_peers > 0 && !apart &&
+                       hoop_buffers_let_in(&operation->buffers, &plan, request->in, request->out);
+    operation->device = staging->device ^ (apart ? (uintptr_t)staging->context : 0);
+    operation->device += operation->device == 0; /* 0 is the host */
+}
+
 bool hoop_operation_runs_on_device(struct hoop_operation *operation)
 {
     const struct hoop_request *request = &operation->request;
@@ -58,10 +75,7 @@ bool hoop_operation_runs_on_device(struct hoop_operation *operation)
     const hoop_result_t result =
         hoop_device_buffers_follow(&operation->staging, &call, request->in, request->out);
     if (result == HOOP_AGAIN) {
-        /* In one process contexts are told apart, too: what is plain memory belongs to one. */
-        const uint64_t context = (uintptr_t)operation->staging.context;
-        operation->device = operation->staging.device ^ (operation->env.one_process ? context : 0);
-        operation->device += operation->device == 0; /* 0 is the host */
+        operation_name_device(operation);
         operation->state = OP_FETCH;
     } else if (result != HOOP_OK) {
         hoop_failure_take(&operation->failure, result, (int)board->me);

@@ -145,6 +145,8 @@ static void staging_drop(struct hoop_staging *staging)
     staging->context = NULL;
     staging->kernels = NULL;
     staging->device = 0;
+    staging->n_peers = 0;
+    staging->primary = false;
     staging->work = NULL;
     staging->arrival = NULL;
     staging->launched = 0;
@@ -237,12 +239,26 @@ static hoop_result_t staging_grow(struct hoop_staging *staging)
 }
 
 /* In the context. */
+static hoop_result_t staging_open_device(struct hoop_staging *staging)
+{
+    const hoop_result_t result =
+        hoop_cuda_check("cuCtxGetDevice", hoop_cuda.context_device(&staging->number));
+    if (result == HOOP_OK) {
+        staging->device = hoop_cuda_device_id(staging->number);
+        staging->n_peers = hoop_cuda_peers(staging->number, staging->peers);
+        staging->primary =
+            staging->n_peers > 0 && hoop_cuda_is_primary(staging->context, staging->number);
+        staging->kernels = hoop_kernels_load(staging->context);
+    }
+    return result;
+}
+
+/* In the context. */
 static hoop_result_t staging_open_all(struct hoop_staging *staging, bool fresh)
 {
     hoop_result_t result = fresh ? staging_open_streams(staging) : HOOP_OK;
     if (fresh && result == HOOP_OK) {
-        staging->device = hoop_cuda_device_id(staging->context);
-        staging->kernels = hoop_kernels_load(staging->context);
+        result = staging_open_device(staging);
     }
     if (result == HOOP_OK) {
         result = staging_grow(staging);

@@ -44,8 +44,12 @@ struct hoop_staging {
     size_t host_bytes;
     char *outgrown[HOOP_STAGING_OUTGROWN]; /* host memory before */
     uint32_t n_outgrown;
-    hoop_cu_context_t context;          /* NULL: nothing below is there */
-    uint64_t device;                    /* its name on this machine; 0: none */
+    hoop_cu_context_t context; /* NULL: nothing below is there */
+    uint64_t device;           /* its name on this machine; 0: none */
+    int number;                /* that CUDA gives it here */
+    bool primary;              /* the context is its primary one, and it has peers */
+    uint32_t n_peers;          /* other devices whose memory it can reach, by their names */
+    uint64_t peers[HOOP_CUDA_MOST_PEERS];
     const struct hoop_kernels *kernels; /* NULL: there are none */
     hoop_stream_t work;                 /* hoop's own (order.h) */
     struct hoop_staging_arrival *arrival;

@@ -7,17 +7,64 @@
 #include <string.h>
 
 struct hoop_cu_context {
-    int device;
+    unsigned peers; /* bits of the contexts that let it in */
+    bool retained;
 };
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hoop_cu_context context;
-static unsigned breaks_after; /* copies and launches; 0: never */
+static struct hoop_cu_context contexts[FAKE_CONTEXTS]; /* of device i: i, and FAKE_DEVICES + i */
+static unsigned breaks_after;                          /* copies and launches; 0: never */
 static unsigned host_copies;
 static bool initialised;
 bool fake_forgot;
 static _Thread_local hoop_cu_context_t current[8];
 static _Thread_local int depth;
+
+/* ---- Devices and contexts ---- */
+
+static int machine_devices(void)
+{
+    const char *count = getenv("FAKE_CUDA_DEVICES");
+    return count != NULL ? atoi(count) : 1;
+}
+
+int fake_physical(int device)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    const size_t at = 2 * (size_t)device; /* of one digit each */
+    int physical = device;
+    if (list != NULL) {
+        physical = device >= 0 && at < strlen(list) ? list[at] - '0' : -1;
+    }
+    return physical >= 0 && physical < machine_devices() ? physical : -1;
+}
+
+int fake_visible(void)
+{
+    int count = 0;
+    while (count < FAKE_DEVICES && fake_physical(count) >= 0) {
+        count++;
+    }
+    return count;
+}
+
+int fake_number(int physical)
+{
+    int device = fake_visible() - 1;
+    while (device >= 0 && fake_physical(device) != physical) {
+        device--;
+    }
+    return device;
+}
+
+bool fake_reaches(int device, int home)
+{
+    const char *apart = getenv("FAKE_CUDA_APART");
+    const char a = (char)('0' + fake_physical(device)), b = (char)('0' + fake_physical(home));
+    const char one[] = {a, b, 0}, other[] = {b, a, 0};
+    return device == home || apart == NULL ||
+           (strstr(apart, one) == NULL && strstr(apart, other) == NULL);
+}
 
 bool fake_has_context(void)
 {
@@ -26,7 +73,27 @@ bool fake_has_context(void)
 
 struct hoop_cu_context *fake_context(void)
 {
-    return &context;
+    return depth > 0 ? current[depth - 1] : &contexts[0];
+}
+
+unsigned fake_context_number(const struct hoop_cu_context *context)
+{
+    return (unsigned)(context - contexts);
+}
+
+int fake_device_of(const struct hoop_cu_context *context)
+{
+    return (int)(fake_context_number(context) % FAKE_DEVICES);
+}
+
+bool fake_is_let_in(const struct hoop_cu_context *context, const struct hoop_cu_context *to)
+{
+    return context == to || (context->peers & (1u << fake_context_number(to))) != 0;
+}
+
+static bool is_device(int device)
+{
+    return device >= 0 && device < fake_visible();
 }
 
 /* ---- The driver's functions ---- */
@@ -58,10 +125,59 @@ int fake_error_text(int error, const char **ret)
     return HOOP_CU_SUCCESS;
 }
 
+int fake_device_count(int *ret)
+{
+    *ret = fake_visible();
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_can_access_peer(int *ret, int device, int peer)
+{
+    if (!is_device(device) || !is_device(peer)) {
+        return HOOP_CU_INVALID_DEVICE;
+    }
+    *ret = device != peer && fake_reaches(device, peer);
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_primary_state(int device, unsigned *ret_flags, int *ret)
+{
+    if (!is_device(device)) {
+        return HOOP_CU_INVALID_DEVICE;
+    }
+    pthread_mutex_lock(&fake_lock);
+    *ret_flags = 0;
+    *ret = contexts[device].retained;
+    pthread_mutex_unlock(&fake_lock);
+    return HOOP_CU_SUCCESS;
+}
+
 int fake_primary_retain(hoop_cu_context_t *ret, int device)
 {
-    *ret = &context;
-    return device == 0 ? HOOP_CU_SUCCESS : HOOP_CU_NO_DEVICE;
+    if (!is_device(device)) {
+        return HOOP_CU_INVALID_DEVICE;
+    }
+    pthread_mutex_lock(&fake_lock);
+    contexts[device].retained = true;
+    pthread_mutex_unlock(&fake_lock);
+    *ret = &contexts[device];
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_peer_enable(hoop_cu_context_t peer, unsigned flags)
+{
+    const int home = fake_device_of(peer), device = fake_device_of(fake_context());
+    if (depth == 0 || flags != 0 || home == device) {
+        return HOOP_CU_INVALID_CONTEXT;
+    }
+    if (!fake_reaches(device, home) || getenv("FAKE_CUDA_NO_ACCESS") != NULL) {
+        return FAKE_NOT_SUPPORTED;
+    }
+    pthread_mutex_lock(&fake_lock);
+    const bool before = fake_is_let_in(fake_context(), peer);
+    fake_context()->peers |= 1u << fake_context_number(peer);
+    pthread_mutex_unlock(&fake_lock);
+    return before ? HOOP_CU_PEER_ACCESS_ALREADY_ENABLED : HOOP_CU_SUCCESS;
 }
 
 int fake_context_get(hoop_cu_context_t *ret)
@@ -75,7 +191,7 @@ int fake_context_get(hoop_cu_context_t *ret)
 
 int fake_context_device(int *ret)
 {
-    *ret = 0;
+    *ret = fake_device_of(fake_context());
     return depth > 0 ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
 }
 
@@ -91,21 +207,19 @@ int fake_context_synchronize(void)
 int fake_device_attribute(int *ret, int attribute, int device)
 {
     *ret = attribute == HOOP_CU_MULTIPROCESSORS ? 2 : getenv("FAKE_CUDA_NO_MAPPING") == NULL;
-    return device == 0 ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+    return is_device(device) ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_DEVICE;
 }
 
-/* One device on the machine, unless the test says which. */
 int fake_device_uuid(void *ret, int device)
 {
-    const char *which = getenv("FAKE_CUDA_DEVICE");
     memset(ret, 0x5c, 16);
-    memcpy(ret, which != NULL ? which : "0", 1);
-    return device == 0 ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+    *(char *)ret = (char)('0' + fake_physical(device));
+    return is_device(device) ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_DEVICE;
 }
 
 int fake_context_push(hoop_cu_context_t pushed)
 {
-    if (pushed != &context || depth == 8) {
+    if (pushed < contexts || pushed >= contexts + FAKE_CONTEXTS || depth == 8) {
         return HOOP_CU_INVALID_CONTEXT;
     }
     current[depth++] = pushed;
@@ -119,6 +233,14 @@ int fake_context_pop(hoop_cu_context_t *ret)
     }
     *ret = current[--depth];
     return HOOP_CU_SUCCESS;
+}
+
+/* Hoop has no use for it; programs do. Pushed contexts stay below. */
+EXPORT int fake_context_set(hoop_cu_context_t context) __asm__("cuCtxSetCurrent");
+int fake_context_set(hoop_cu_context_t context)
+{
+    depth -= depth > 0;
+    return fake_context_push(context);
 }
 
 void fake_count_work(bool to_or_from_host)
@@ -135,9 +257,10 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
     pthread_mutex_lock(&fake_lock);
     const bool inside = fake_on_device(to) && fake_on_device(from);
     fake_count_work(!inside);
+    const struct hoop_cu_context *context = fake_stream_context(stream);
     const struct fake_task task = {.kind = FAKE_COPY,
-                                   .to = fake_resolve(to, bytes),
-                                   .from = fake_resolve(from, bytes),
+                                   .to = fake_resolve(to, bytes, context),
+                                   .from = fake_resolve(from, bytes, context),
                                    .bytes = bytes};
     const int result =
         task.to != NULL && task.from != NULL && (fake_on_device(to) || fake_on_device(from))
@@ -151,7 +274,7 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
 int fake_copy_to_host(void *to, hoop_cu_address_t from, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
-    const unsigned char *at = fake_on_device(from) ? fake_resolve(from, bytes) : NULL;
+    const unsigned char *at = fake_on_device(from) ? fake_resolve(from, bytes, NULL) : NULL;
     pthread_mutex_unlock(&fake_lock);
     if (at != NULL) {
         memcpy(to, at, bytes);
@@ -162,6 +285,7 @@ int fake_copy_to_host(void *to, hoop_cu_address_t from, size_t bytes)
 /* ---- What tests ask ---- */
 
 EXPORT fake_cuda_view_t fake_cuda_view;
+EXPORT fake_cuda_other_t fake_cuda_other;
 EXPORT fake_cuda_fill_t fake_cuda_fill;
 EXPORT fake_cuda_capture_t fake_cuda_capture;
 EXPORT fake_cuda_break_t fake_cuda_break;
@@ -175,14 +299,20 @@ ptrdiff_t fake_cuda_view(void)
     return fake_view();
 }
 
+hoop_cu_context_t fake_cuda_other(int device)
+{
+    return &contexts[FAKE_DEVICES + device];
+}
+
 void fake_cuda_fill(hoop_stream_t stream, void *at, int byte, size_t bytes, unsigned delay_us)
 {
     pthread_mutex_lock(&fake_lock);
-    const struct fake_task task = {.kind = FAKE_FILL,
-                                   .to = fake_resolve((uintptr_t)at, bytes),
-                                   .value = byte,
-                                   .bytes = bytes,
-                                   .delay_us = delay_us};
+    const struct fake_task task = {
+        .kind = FAKE_FILL,
+        .to = fake_resolve((uintptr_t)at, bytes, fake_stream_context(stream)),
+        .value = byte,
+        .bytes = bytes,
+        .delay_us = delay_us};
     (void)fake_push(stream, &task);
     pthread_mutex_unlock(&fake_lock);
 }

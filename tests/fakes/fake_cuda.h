@@ -1,13 +1,17 @@
 /*
- * A CUDA driver for tests, as a library of its own that HOOP_CUDA names: one device of 256 MiB,
- * whose memory the host can't touch at its addresses, streams with a thread each and random delays
- * in them; the kernels are those of lib/reduce, run by the CPU. It refuses what a real one may let
- * pass: copies and kernels that leave an allocation, host memory that is not pinned, memory that is
- * unmapped while a stream uses it, host memory by an address that is not the device's. Its streams
- * wait for the default one and it for them, as CUDA's blocking ones do. What is freed, and what is
- * fresh, holds garbage. Processes share the device's memory as CUDA lets them, by descriptors.
+ * A CUDA driver for tests, as a library of its own that HOOP_CUDA names: devices with 256 MiB in
+ * all, whose memory the host can't touch at its addresses, nor one device another's that was not
+ * opened to it, streams with a thread each and random delays in them; the kernels are those of
+ * lib/reduce, run by the CPU. It refuses what a real one may let pass: copies and kernels that
+ * leave an allocation, host memory that is not pinned, memory that is unmapped while a stream uses
+ * it, host memory by an address that is not the device's. Its streams wait for the default one and
+ * it for them, as CUDA's blocking ones do. What is freed, and what is fresh, holds garbage.
+ * Processes share the device's memory as CUDA lets them, by descriptors.
  *
- *     FAKE_CUDA_DEVICE=x     its name: processes with another one have another device
+ *     FAKE_CUDA_DEVICES=n    so many devices, 1 unless it is set; at most 8
+ *     CUDA_VISIBLE_DEVICES=1,0  of these the process sees these, in this order
+ *     FAKE_CUDA_APART=01,12  0 and 1 do not reach each other's memory, nor do 1 and 2; all others
+ * do FAKE_CUDA_NO_ACCESS    no device is let in to another's memory, whatever was said before
  *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
  *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map
  *     CUDA_DEVICE_MAX_CONNECTIONS=n   its streams share n queues: what is launched behind something
@@ -19,9 +23,12 @@
 #define HOOP_TESTS_FAKE_CUDA_H
 
 #include "hoop.h"
+#include "memory/cuda.h"
 
 /* A device address plus this is where a test may look at the memory. */
 typedef ptrdiff_t fake_cuda_view_t(void);
+/* Another context of a device than its primary one. */
+typedef hoop_cu_context_t fake_cuda_other_t(int device);
 /* A kernel: after delay_us fills [at, at + bytes) of the device. */
 typedef void fake_cuda_fill_t(hoop_stream_t stream, void *at, int byte, size_t bytes,
                               unsigned delay_us);

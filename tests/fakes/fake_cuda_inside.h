@@ -10,7 +10,10 @@
 #define EXPORT __attribute__((visibility("default")))
 #define FAKE_ILLEGAL_ADDRESS 700
 #define FAKE_OUT_OF_RESOURCES 701
+#define FAKE_NOT_SUPPORTED 801
 #define FAKE_CAPTURE_UNSUPPORTED 900
+#define FAKE_DEVICES 8
+#define FAKE_CONTEXTS 16 /* the primary ones, and one besides for each device */
 
 /* The driver's functions: their names are CUDA's, and declared here alone. */
 #define FAKE_DECLARE(field, symbol, arguments) EXPORT int fake_##field arguments __asm__(symbol);
@@ -60,22 +63,40 @@ bool fake_in_use(const unsigned char *at, size_t bytes);
 bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at, size_t bytes);
 void fake_kernel_run(const struct fake_kernel *kernel);
 
-/* The device's addresses, once: HOOP_CU_SUCCESS. */
+/* ---- Devices and contexts; by the numbers that this process gives them ---- */
+
+int fake_visible(void); /* how many */
+/* What the machine calls it; -1: there is none. And the other way round: -1: it is not visible. */
+int fake_physical(int device);
+int fake_number(int physical);
+bool fake_reaches(int device, int home);
+
+/* The calling thread's; the first device's primary one where it has none. */
+struct hoop_cu_context *fake_context(void);
+bool fake_has_context(void);
+int fake_device_of(const struct hoop_cu_context *context);
+unsigned fake_context_number(const struct hoop_cu_context *context);
+/* May it touch the plain memory of the other one? */
+bool fake_is_let_in(const struct hoop_cu_context *context, const struct hoop_cu_context *to);
+
+/* The one of a stream; of what is none: the calling thread's. With the lock. */
+struct hoop_cu_context *fake_stream_context(hoop_stream_t stream);
+
+/* ---- Memory ---- */
+
+/* The devices' addresses, once: HOOP_CU_SUCCESS. */
 int fake_pool_make(void);
 bool fake_on_device(uintptr_t at);
 ptrdiff_t fake_view(void);
 void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned);
-/* Where the device finds it; NULL: it may not. */
-unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes);
+/* Where a context's device finds it; NULL: it may not. context NULL: whoever may. */
+unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes,
+                            const struct hoop_cu_context *context);
 
 /* One more copy or launch begins: from now on all may fail. */
 void fake_count_work(bool to_or_from_host);
 
 /* Sets whether the stream records a graph. */
 void fake_stream_capture(hoop_stream_t stream, bool on);
-
-/* Has the calling thread a context? */
-bool fake_has_context(void);
-struct hoop_cu_context *fake_context(void);
 
 #endif

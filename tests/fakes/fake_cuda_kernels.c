@@ -13,6 +13,7 @@ typedef void kernel_t(const struct hoop_cuda_fold fold);
 struct hoop_cu_function {
     kernel_t *run;
     hoop_datatype_t type;
+    const struct hoop_cu_context *context; /* that it was loaded in */
 };
 
 struct fake_kernel {
@@ -22,34 +23,40 @@ struct fake_kernel {
 };
 
 #define KERNELS(type, value, bytes, text)                                                          \
-    [type] = {{hoop_fold_sum_##type, type},                                                        \
-              {hoop_fold_prod_##type, type},                                                       \
-              {hoop_fold_max_##type, type},                                                        \
-              {hoop_fold_min_##type, type},                                                        \
-              {hoop_fold_scaled_##type, type}},
-static struct hoop_cu_function functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {
+    [type] = {{hoop_fold_sum_##type, type, NULL},                                                  \
+              {hoop_fold_prod_##type, type, NULL},                                                 \
+              {hoop_fold_max_##type, type, NULL},                                                  \
+              {hoop_fold_min_##type, type, NULL},                                                  \
+              {hoop_fold_scaled_##type, type, NULL}},
+static const struct hoop_cu_function kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {
     HOOP_DATATYPES(KERNELS)};
 #undef KERNELS
 
+/* One in each context. */
+struct hoop_cu_module {
+    struct hoop_cu_function functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
+};
+
+static struct hoop_cu_module modules[FAKE_CONTEXTS];
 static unsigned delay_us, refused_in, launches;
 
 int fake_module_load(hoop_cu_module_t *ret, const void *image)
 {
-    static int module;
-    *ret = (hoop_cu_module_t)(void *)&module;
+    *ret = &modules[fake_context_number(fake_context())];
+    memcpy((*ret)->functions, kernels, sizeof(kernels));
     return fake_has_context() && image != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
 }
 
 int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const char *name)
 {
-    (void)module;
     if (getenv("FAKE_CUDA_NO_KERNELS") != NULL) {
         return HOOP_CU_NOT_FOUND;
     }
     for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
         for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS; op++) {
             if (strcmp(hoop_cuda_kernel_names[type][op], name) == 0) {
-                *ret = &functions[type][op];
+                *ret = &module->functions[type][op];
+                (*ret)->context = fake_context();
                 return HOOP_CU_SUCCESS;
             }
         }
@@ -61,15 +68,16 @@ int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const
 static bool kernel_resolve(struct fake_kernel *kernel)
 {
     struct hoop_cuda_fold *fold = &kernel->fold;
+    const struct hoop_cu_context *context = kernel->function->context;
     bool there = true;
     for (uint32_t s = 0; s < fold->n_src; s++) {
         const uintptr_t at = (uintptr_t)fold->src[s];
-        fold->src[s] = fake_on_device(at) ? fake_resolve(at, kernel->bytes) : NULL;
+        fold->src[s] = fake_on_device(at) ? fake_resolve(at, kernel->bytes, context) : NULL;
         there &= fold->src[s] != NULL;
     }
     for (uint32_t d = 0; d < fold->n_dst; d++) {
         const uintptr_t at = (uintptr_t)fold->dst[d];
-        fold->dst[d] = fake_on_device(at) ? fake_resolve(at, kernel->bytes) : NULL;
+        fold->dst[d] = fake_on_device(at) ? fake_resolve(at, kernel->bytes, context) : NULL;
         there &= fold->dst[d] != NULL;
     }
     return there;
@@ -109,7 +117,11 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     launches++;
     fake_count_work(false);
     const bool refused = refused_in != 0 && --refused_in == 0;
-    const int result = refused ? FAKE_OUT_OF_RESOURCES : kernel_push(&kernel, stream);
+    const bool fits =
+        function->context == fake_context() && function->context == fake_stream_context(stream);
+    const int result = refused ? FAKE_OUT_OF_RESOURCES
+                       : fits  ? kernel_push(&kernel, stream)
+                               : HOOP_CU_INVALID_HANDLE;
     pthread_mutex_unlock(&fake_lock);
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }

@@ -28,11 +28,14 @@ struct range {
     uintptr_t at;
     size_t bytes;
     enum range_kind kind;
+    int home;                            /* the device that it lies on */
+    unsigned open;                       /* ACCESSIBLE: bits of the devices that may touch it */
+    const struct hoop_cu_context *owner; /* PLAIN: its context */
 };
 
 /* Physical memory. */
 struct memory {
-    int fd;
+    int fd, home;
     size_t bytes;
 };
 
@@ -69,12 +72,21 @@ static bool range_holds(const struct range *range, uintptr_t at, size_t bytes)
            bytes <= range->bytes - (at - range->at);
 }
 
-/* The one that holds all of it, and may be used. */
-static const struct range *range_of(uintptr_t at, size_t bytes)
+static bool range_may(const struct range *range, const struct hoop_cu_context *context)
+{
+    if (context == NULL || (range->kind != PLAIN && range->kind != ACCESSIBLE)) {
+        return range->kind == PLAIN || range->kind == ACCESSIBLE;
+    }
+    return range->kind == PLAIN ? fake_is_let_in(context, range->owner)
+                                : (range->open & (1u << fake_device_of(context))) != 0;
+}
+
+/* The one that holds all of it, and may be used; context NULL: by somebody. */
+static const struct range *range_of(uintptr_t at, size_t bytes,
+                                    const struct hoop_cu_context *context)
 {
     for (size_t i = 0; i < n_ranges; i++) {
-        if (range_holds(&ranges[i], at, bytes) &&
-            (ranges[i].kind == PLAIN || ranges[i].kind == ACCESSIBLE)) {
+        if (range_holds(&ranges[i], at, bytes) && range_may(&ranges[i], context)) {
             return &ranges[i];
         }
     }
@@ -107,10 +119,11 @@ bool fake_on_device(uintptr_t at)
     return at >= (uintptr_t)front && at - (uintptr_t)front < POOL_BYTES;
 }
 
-unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes)
+unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes,
+                            const struct hoop_cu_context *context)
 {
     if (fake_on_device(at)) {
-        return range_of(at, bytes) != NULL ? seen(at) : NULL;
+        return range_of(at, bytes, context) != NULL ? seen(at) : NULL;
     }
     return is_pinned(at, bytes) ? (unsigned char *)(uintptr_t)at : NULL;
 }
@@ -135,7 +148,11 @@ static int range_add(size_t bytes, size_t align, enum range_kind kind, hoop_cu_a
     if (at == 0) {
         return HOOP_CU_OUT_OF_MEMORY;
     }
-    ranges[n_ranges++] = (struct range){at, bytes, kind};
+    ranges[n_ranges++] = (struct range){.at = at,
+                                        .bytes = bytes,
+                                        .kind = kind,
+                                        .home = fake_device_of(fake_context()),
+                                        .owner = fake_context()};
     *ret = at;
     return HOOP_CU_SUCCESS;
 }
@@ -156,8 +173,8 @@ void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned)
 int fake_pointer_get(void *ret, int attribute, hoop_cu_address_t ptr)
 {
     pthread_mutex_lock(&fake_lock);
-    const struct range *range = front != NULL ? range_of(ptr, 1) : NULL;
-    const bool plain = range != NULL && range->kind == PLAIN;
+    const struct range *range = front != NULL ? range_of(ptr, 1, NULL) : NULL;
+    const struct range found = range != NULL ? *range : (struct range){.kind = RESERVED};
     const int result = front == NULL                  ? HOOP_CU_NOT_INITIALIZED
                        : fake_broken                  ? FAKE_ILLEGAL_ADDRESS
                        : range == NULL || fake_forgot ? HOOP_CU_INVALID_VALUE
@@ -167,9 +184,11 @@ int fake_pointer_get(void *ret, int attribute, hoop_cu_address_t ptr)
         return result;
     }
     if (attribute == HOOP_CU_POINTER_CONTEXT) {
-        *(hoop_cu_context_t *)ret = plain ? fake_context() : NULL;
+        *(const struct hoop_cu_context **)ret = found.kind == PLAIN ? found.owner : NULL;
     } else if (attribute == HOOP_CU_POINTER_DEVICE_ORDINAL) {
-        *(int *)ret = 0;
+        *(int *)ret = found.home;
+    } else if (attribute == HOOP_CU_POINTER_IS_PLAIN) {
+        *(bool *)ret = found.kind == PLAIN;
     } else {
         *(unsigned *)ret = HOOP_CU_MEMORY_DEVICE;
     }
@@ -213,8 +232,10 @@ int fake_free(hoop_cu_address_t ptr)
 int fake_set_bytes(hoop_cu_address_t ptr, unsigned char value, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
-    const struct fake_task task = {
-        .kind = FAKE_FILL, .to = fake_resolve(ptr, bytes), .value = value, .bytes = bytes};
+    const struct fake_task task = {.kind = FAKE_FILL,
+                                   .to = fake_resolve(ptr, bytes, fake_context()),
+                                   .value = value,
+                                   .bytes = bytes};
     const int result = task.to != NULL ? fake_push(NULL, &task) : HOOP_CU_INVALID_VALUE;
     pthread_mutex_unlock(&fake_lock);
     return result;
@@ -228,7 +249,8 @@ int fake_host_register(void *ptr, size_t bytes, unsigned flags)
                        : n_pinned == MOST ? HOOP_CU_OUT_OF_MEMORY
                                           : HOOP_CU_SUCCESS;
     if (result == HOOP_CU_SUCCESS) {
-        pinned[n_pinned++] = (struct range){(uintptr_t)ptr, bytes, mapped ? MAPPED : PLAIN};
+        pinned[n_pinned++] =
+            (struct range){.at = (uintptr_t)ptr, .bytes = bytes, .kind = mapped ? MAPPED : PLAIN};
     }
     pthread_mutex_unlock(&fake_lock);
     return result;
@@ -274,19 +296,19 @@ int fake_host_unregister(void *ptr)
 int fake_memory_granularity(size_t *ret, const struct hoop_cu_properties *properties, int which)
 {
     *ret = GRANULARITY;
-    return properties->location.id == 0 && which == HOOP_CU_GRANULARITY_MINIMUM
+    return fake_physical(properties->location.id) >= 0 && which == HOOP_CU_GRANULARITY_MINIMUM
                ? HOOP_CU_SUCCESS
                : HOOP_CU_INVALID_VALUE;
 }
 
-static int memory_add(int fd, size_t bytes, hoop_cu_memory_t *ret)
+static int memory_add(int fd, int home, size_t bytes, hoop_cu_memory_t *ret)
 {
     struct memory *memory = malloc(sizeof(*memory));
     if (memory == NULL) {
         close(fd);
         return HOOP_CU_OUT_OF_MEMORY;
     }
-    *memory = (struct memory){fd, bytes};
+    *memory = (struct memory){.fd = fd, .home = home, .bytes = bytes};
     *ret = (uintptr_t)memory;
     return HOOP_CU_SUCCESS;
 }
@@ -306,18 +328,20 @@ int fake_memory_create(hoop_cu_memory_t *ret, size_t bytes,
                        const struct hoop_cu_properties *properties, unsigned long long flags)
 {
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0 ||
-        properties->type != HOOP_CU_MEMORY_PINNED || properties->location.id != 0) {
+        properties->type != HOOP_CU_MEMORY_PINNED || fake_physical(properties->location.id) < 0) {
         return HOOP_CU_INVALID_VALUE;
     }
     if (bytes > POOL_BYTES) {
         return HOOP_CU_OUT_OF_MEMORY;
     }
-    const int fd = memfd_create("fake_cuda", MFD_CLOEXEC);
+    char name[32];
+    (void)snprintf(name, sizeof(name), "fake_cuda%d", fake_physical(properties->location.id));
+    const int fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || !memory_fill(fd, bytes)) {
         close(fd);
         return HOOP_CU_OUT_OF_MEMORY;
     }
-    return memory_add(fd, bytes, ret);
+    return memory_add(fd, properties->location.id, bytes, ret);
 }
 
 int fake_memory_release(hoop_cu_memory_t handle)
@@ -336,27 +360,25 @@ int fake_memory_export(void *ret, hoop_cu_memory_t handle, int type, unsigned lo
                                                            : HOOP_CU_INVALID_VALUE;
 }
 
-/* Of this device, or something else. */
+/* Of a device that this process sees, or something else. */
 int fake_memory_import(hoop_cu_memory_t *ret, void *handle, int type)
 {
     const int fd = fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0);
     char path[64], name[64] = "";
+    int physical = -1;
     struct stat status;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     if (fd < 0 || type != HOOP_CU_MEMORY_DESCRIPTOR || fstat(fd, &status) != 0 ||
-        readlink(path, name, sizeof(name) - 1) < 0 || strstr(name, "fake_cuda") == NULL) {
+        readlink(path, name, sizeof(name) - 1) < 0 ||
+        sscanf(name, "/memfd:fake_cuda%d", &physical) != 1) {
         close(fd);
         return HOOP_CU_INVALID_VALUE;
     }
-    return memory_add(fd, (size_t)status.st_size, ret);
-}
-
-int fake_memory_properties(struct hoop_cu_properties *ret, hoop_cu_memory_t handle)
-{
-    (void)handle;
-    *ret = (struct hoop_cu_properties){.type = HOOP_CU_MEMORY_PINNED,
-                                       .location = {HOOP_CU_LOCATION_DEVICE, 0}};
-    return HOOP_CU_SUCCESS;
+    if (fake_number(physical) < 0) {
+        close(fd);
+        return FAKE_NOT_SUPPORTED;
+    }
+    return memory_add(fd, fake_number(physical), (size_t)status.st_size, ret);
 }
 
 /* ---- Physical memory at addresses ---- */
@@ -396,6 +418,8 @@ int fake_map(hoop_cu_address_t at, size_t bytes, size_t offset, hoop_cu_memory_t
                            memory->fd, 0) != MAP_FAILED;
     if (fits) {
         range->kind = MAPPED;
+        range->home = memory->home;
+        range->open = 0;
         allocated += bytes;
     }
     pthread_mutex_unlock(&fake_lock);
@@ -423,17 +447,26 @@ int fake_unmap(hoop_cu_address_t at, size_t bytes)
     return done ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
 }
 
+/* Whoever had access keeps it. */
 int fake_set_access(hoop_cu_address_t at, size_t bytes, const struct hoop_cu_access *access,
                     size_t count)
 {
+    const int device = access->location.id;
+    int result = HOOP_CU_INVALID_VALUE;
     pthread_mutex_lock(&fake_lock);
     struct range *range = range_exactly(at, bytes, MAPPED);
-    const bool fits = range != NULL && count == 1 && access->location.id == 0 &&
-                      access->location.type == HOOP_CU_LOCATION_DEVICE &&
-                      access->flags == HOOP_CU_ACCESS_READ_WRITE;
-    if (fits) {
+    range = range != NULL ? range : range_exactly(at, bytes, ACCESSIBLE);
+    if (range != NULL && count == 1 && fake_physical(device) >= 0 &&
+        access->location.type == HOOP_CU_LOCATION_DEVICE &&
+        access->flags == HOOP_CU_ACCESS_READ_WRITE) {
+        const bool may = device == range->home || (fake_reaches(device, range->home) &&
+                                                   getenv("FAKE_CUDA_NO_ACCESS") == NULL);
+        result = may ? HOOP_CU_SUCCESS : FAKE_NOT_SUPPORTED;
+    }
+    if (result == HOOP_CU_SUCCESS) {
         range->kind = ACCESSIBLE;
+        range->open |= 1u << device;
     }
     pthread_mutex_unlock(&fake_lock);
-    return fits ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+    return result;
 }

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #define STREAMS 64
-#define LEGACY_ID 1
 
 struct CUstream_st {
     pthread_t thread;
@@ -16,6 +15,7 @@ struct CUstream_st {
     const struct fake_task *running;
     bool ending, capturing;
     bool blocking; /* in order with the default one */
+    struct hoop_cu_context *context;
     unsigned queue;
     uint64_t seed, id;
 };
@@ -29,9 +29,22 @@ struct hoop_cu_event {
 pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
 bool fake_broken;
 static struct CUstream_st *streams[STREAMS];
-static struct CUstream_st legacy = {.id = LEGACY_ID};
-static uint64_t orders, ids = LEGACY_ID;
+static struct CUstream_st legacies[FAKE_CONTEXTS]; /* the default stream of each; ids from 1 on */
+static uint64_t orders, ids = FAKE_CONTEXTS;
 static _Thread_local bool relaxed;
+
+static bool is_legacy(const struct CUstream_st *stream)
+{
+    return stream >= legacies && stream < legacies + FAKE_CONTEXTS;
+}
+
+/* The i-th of all that there may be; NULL: it is not there. */
+static struct CUstream_st *stream_at(size_t i)
+{
+    return i < STREAMS                             ? streams[i]
+           : legacies[i - STREAMS].context != NULL ? &legacies[i - STREAMS]
+                                                   : NULL;
+}
 
 /* ---- Tasks ---- */
 
@@ -86,17 +99,19 @@ static bool task_passes(const struct fake_task *task, const struct CUstream_st *
                         const struct CUstream_st *other)
 {
     const bool in_order =
-        (mine == &legacy && other->blocking) || (mine->blocking && other == &legacy);
+        mine->context == other->context &&
+        ((is_legacy(mine) && other->blocking) || (mine->blocking && is_legacy(other)));
+    const bool one_queue = fake_queues() != 0 && mine->queue == other->queue &&
+                           fake_device_of(mine->context) == fake_device_of(other->context);
     return other == mine || ((!in_order || stream_oldest(other) > task->order) &&
-                             (fake_queues() == 0 || mine->queue != other->queue ||
-                              stream_obstacle(other) > task->order));
+                             (!one_queue || stream_obstacle(other) > task->order));
 }
 
 static bool task_may_begin(const struct fake_task *task, const struct CUstream_st *mine)
 {
-    bool may = task_passes(task, mine, &legacy);
-    for (size_t i = 0; i < STREAMS && may; i++) {
-        may = streams[i] == NULL || task_passes(task, mine, streams[i]);
+    bool may = true;
+    for (size_t i = 0; i < STREAMS + FAKE_CONTEXTS && may; i++) {
+        may = stream_at(i) == NULL || task_passes(task, mine, stream_at(i));
     }
     if (task->kind == FAKE_VALUE) {
         const uint32_t now = atomic_load_explicit(task->word, memory_order_acquire);
@@ -183,10 +198,14 @@ static bool stream_start(struct CUstream_st *stream)
 static struct CUstream_st *stream_find(hoop_stream_t handle)
 {
     if (handle == NULL) {
-        if (legacy.last == NULL && !stream_start(&legacy)) {
-            return NULL;
+        const unsigned number = fake_context_number(fake_context());
+        struct CUstream_st *legacy = &legacies[number];
+        if (legacy->context == NULL) {
+            legacy->context = fake_context();
+            legacy->id = number + 1;
+            legacy->context = stream_start(legacy) ? legacy->context : NULL;
         }
-        return &legacy;
+        return legacy->context != NULL ? legacy : NULL;
     }
     for (size_t i = 0; i < STREAMS; i++) {
         if (streams[i] == handle) {
@@ -194,6 +213,12 @@ static struct CUstream_st *stream_find(hoop_stream_t handle)
         }
     }
     return NULL;
+}
+
+struct hoop_cu_context *fake_stream_context(hoop_stream_t handle)
+{
+    const struct CUstream_st *stream = stream_find(handle);
+    return stream != NULL ? stream->context : fake_context();
 }
 
 /* Does a stream record a graph that is in order with the default one? With the lock. */
@@ -221,8 +246,8 @@ int fake_push(hoop_stream_t handle, const struct fake_task *what)
     if (fake_broken) {
         return FAKE_ILLEGAL_ADDRESS;
     }
-    if (stream->capturing || (stream == &legacy && fake_captures())) {
-        return stream == &legacy ? HOOP_CU_CAPTURE_IMPLICIT : FAKE_CAPTURE_UNSUPPORTED;
+    if (stream->capturing || (is_legacy(stream) && fake_captures())) {
+        return is_legacy(stream) ? HOOP_CU_CAPTURE_IMPLICIT : FAKE_CAPTURE_UNSUPPORTED;
     }
     struct fake_task *task = malloc(sizeof(*task));
     if (task == NULL) {
@@ -253,8 +278,8 @@ static bool stream_is_idle(const struct CUstream_st *stream)
 void fake_drain(void)
 {
     size_t i = 0;
-    while (i < STREAMS) {
-        if (stream_is_idle(streams[i]) && stream_is_idle(&legacy)) {
+    while (i < STREAMS + FAKE_CONTEXTS) {
+        if (stream_is_idle(stream_at(i))) {
             i++;
         } else {
             pthread_cond_wait(&fake_changed, &fake_lock);
@@ -282,9 +307,9 @@ static bool stream_uses(const struct CUstream_st *stream, const unsigned char *a
 
 bool fake_in_use(const unsigned char *at, size_t bytes)
 {
-    bool uses = stream_uses(&legacy, at, bytes);
-    for (size_t i = 0; i < STREAMS && !uses; i++) {
-        uses = streams[i] != NULL && stream_uses(streams[i], at, bytes);
+    bool uses = false;
+    for (size_t i = 0; i < STREAMS + FAKE_CONTEXTS && !uses; i++) {
+        uses = stream_at(i) != NULL && stream_uses(stream_at(i), at, bytes);
     }
     return uses && !fake_broken;
 }
@@ -298,7 +323,8 @@ int fake_stream_create(hoop_stream_t *ret, unsigned flags)
     if (stream != NULL) {
         stream->blocking = (flags & HOOP_CU_STREAM_NON_BLOCKING) == 0;
         stream->id = ++ids;
-        stream->queue = queues != 0 ? (unsigned)(ids - LEGACY_ID) % queues : 0;
+        stream->queue = queues != 0 ? (unsigned)(ids - FAKE_CONTEXTS) % queues : 0;
+        stream->context = fake_context();
     }
     while (i < STREAMS && streams[i] != NULL) {
         i++;
@@ -360,10 +386,11 @@ int fake_stream_capturing(hoop_stream_t handle, int *ret)
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
     *ret = stream != NULL && stream->capturing;
-    const int result = fake_broken                            ? FAKE_ILLEGAL_ADDRESS
-                       : stream == NULL                       ? HOOP_CU_INVALID_HANDLE
-                       : stream == &legacy && fake_captures() ? HOOP_CU_CAPTURE_IMPLICIT
-                                                              : HOOP_CU_SUCCESS;
+    const int result = fake_broken      ? FAKE_ILLEGAL_ADDRESS
+                       : stream == NULL ? HOOP_CU_INVALID_HANDLE
+                       : stream != NULL && is_legacy(stream) && fake_captures()
+                           ? HOOP_CU_CAPTURE_IMPLICIT
+                           : HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }

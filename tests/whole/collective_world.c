@@ -54,14 +54,15 @@ static const struct hoop_collective_row *row_of(const struct world_shape *shape)
 static ptrdiff_t device_view; /* 0: there is none */
 static bool device_mixed;     /* buffers of the host, too */
 static fake_cuda_launches_t *device_launches;
-static hoop_stream_t device_streams[3]; /* the first is the default one */
+static int devices; /* rank r's is r modulo that */
+static hoop_cu_context_t device_contexts[8];
+static hoop_stream_t device_streams[8][3]; /* the first is the default one */
 
 static void device_open(void)
 {
     const char *path = getenv("HOOP_CUDA");
     void *library = NULL;
     fake_cuda_view_t *view = NULL;
-    hoop_cu_context_t context = NULL;
     if (path == NULL || device_view != 0) {
         return;
     }
@@ -71,10 +72,26 @@ static void device_open(void)
     *(void **)&device_launches = dlsym(library, "fake_cuda_launches");
     assert_non_null(view);
     device_view = view();
-    assert_int_equal(hoop_cuda_context(&context), HOOP_OK);
-    assert_int_equal(hoop_cuda.context_push(context), 0);
-    assert_int_equal(hoop_cuda.stream_create(&device_streams[1], 0), 0);
-    assert_int_equal(hoop_cuda.stream_create(&device_streams[2], 0), 0);
+    assert_true(hoop_cuda_load());
+    assert_int_equal(hoop_cuda.device_count(&devices), 0);
+    for (int i = devices - 1; i >= 0; i--) { /* the last is the calling thread's */
+        assert_int_equal(hoop_cuda.primary_retain(&device_contexts[i], i), 0);
+        assert_int_equal(hoop_cuda.context_push(device_contexts[i]), 0);
+        assert_int_equal(hoop_cuda.stream_create(&device_streams[i][1], 0), 0);
+        assert_int_equal(hoop_cuda.stream_create(&device_streams[i][2], 0), 0);
+    }
+}
+
+static void device_settle(void)
+{
+    for (int i = 0; i < devices; i++) {
+        hoop_cu_context_t popped = NULL;
+        assert_int_equal(hoop_cuda.context_push(device_contexts[i]), 0);
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(hoop_cuda.stream_synchronize(device_streams[i][k]), 0);
+        }
+        assert_int_equal(hoop_cuda.context_pop(&popped), 0);
+    }
 }
 
 /* Were there kernels that folded where the buffers are, if they may? */
@@ -86,21 +103,25 @@ static void device_check(void)
     }
 }
 
-static void *device_alloc(size_t bytes, bool plain)
+static void *device_alloc(size_t bytes, bool plain, int rank)
 {
+    hoop_cu_context_t popped = NULL;
     hoop_cu_address_t at = 0;
     void *block = NULL;
+    assert_int_equal(hoop_cuda.context_push(device_contexts[rank % devices]), 0);
     if (plain) {
         assert_int_equal(hoop_cuda.alloc(&at, bytes), 0);
-        return (void *)(uintptr_t)at;
+        block = (void *)(uintptr_t)at;
+    } else {
+        assert_int_equal(hoop_mem_alloc(&block, bytes, HOOP_MEM_DEVICE), HOOP_OK);
     }
-    assert_int_equal(hoop_mem_alloc(&block, bytes, HOOP_MEM_DEVICE), HOOP_OK);
+    assert_int_equal(hoop_cuda.context_pop(&popped), 0);
     return block;
 }
 
 /* ---- Buffers -------------------------------------------------------------------------------- */
 
-static struct world_buffer buffer_make(size_t bytes, bool mapped, unsigned misalign)
+static struct world_buffer buffer_make(int rank, size_t bytes, bool mapped, unsigned misalign)
 {
     struct world_buffer b = {.bytes = bytes, .mapped = mapped};
     const size_t all = bytes + 2 * GUARD_BYTES + 64;
@@ -108,7 +129,7 @@ static struct world_buffer buffer_make(size_t bytes, bool mapped, unsigned misal
     if (device_view != 0 && (!device_mixed || world_random() % 4 != 0)) {
         b.plain = world_random() & 1;
         b.view = device_view;
-        block = (uint8_t *)device_alloc(all, b.plain) + b.view;
+        block = (uint8_t *)device_alloc(all, b.plain, rank) + b.view;
     } else if (mapped) {
         assert_int_equal(hoop_mem_alloc(&block, all, HOOP_MEM_HOST), HOOP_OK);
     } else {
@@ -155,15 +176,15 @@ static void rank_prepare(const struct world *world, const struct world_shape *sh
     const size_t in = extent_bytes(world, shape, row_of(shape)->in, r);
     const size_t out = extent_bytes(world, shape, row_of(shape)->out, r);
     if (!shape->in_place || in == 0 || out == 0) {
-        rank->in = buffer_make(in, shape->mapped, shape->misalign);
-        rank->out = buffer_make(out, shape->mapped, shape->misalign);
+        rank->in = buffer_make(r, in, shape->mapped, shape->misalign);
+        rank->out = buffer_make(r, out, shape->mapped, shape->misalign);
     } else if (in >= out) {
         const size_t off = in > out ? (size_t)r * block : 0;
-        rank->in = buffer_make(in, shape->mapped, shape->misalign);
+        rank->in = buffer_make(r, in, shape->mapped, shape->misalign);
         rank->out = (struct world_buffer){
             .data = rank->in.data + off, .bytes = out, .borrowed = true, .view = rank->in.view};
     } else {
-        rank->out = buffer_make(out, shape->mapped, shape->misalign);
+        rank->out = buffer_make(r, out, shape->mapped, shape->misalign);
         rank->in = (struct world_buffer){.data = rank->out.data + (size_t)r * block,
                                          .bytes = in,
                                          .borrowed = true,
@@ -171,7 +192,7 @@ static void rank_prepare(const struct world *world, const struct world_shape *sh
     }
     reference_fill(shape->type, rank->in.data, in / hoop_datatype_bytes(shape->type),
                    world_random());
-    rank->stream = device_streams[world_random() % 3];
+    rank->stream = device_streams[devices > 0 ? r % devices : 0][world_random() % 3];
 }
 
 /* ---- What is expected ----------------------------------------------------------------------- */
@@ -318,9 +339,7 @@ static void run_grouped(struct world *world, const struct world_shape *shape)
     if (hoop_group_end() != HOOP_OK) {
         fail_msg("group: %s", hoop_get_last_error(NULL));
     }
-    for (int i = 0; device_view != 0 && i < 3; i++) {
-        assert_int_equal(hoop_cuda.stream_synchronize(device_streams[i]), 0);
-    }
+    device_settle();
 }
 
 static void run_threads(struct world *world, const struct world_shape *shape)

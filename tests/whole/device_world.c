@@ -23,6 +23,7 @@ fake_cuda_forget_t *forget;
 fake_cuda_refuse_t *refuse;
 fake_cuda_launches_t *launches;
 fake_cuda_host_copies_t *host_copies;
+fake_cuda_other_t *other_context;
 ptrdiff_t view;
 
 struct rank ranks[RANKS];
@@ -45,8 +46,25 @@ int setup(void **state)
     *(void **)&refuse = dlsym(library, "fake_cuda_refuse");
     *(void **)&launches = dlsym(library, "fake_cuda_launches");
     *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
+    *(void **)&other_context = dlsym(library, "fake_cuda_other");
     view = get_view();
     return 0;
+}
+
+hoop_cu_context_t enter_device_of(int rank)
+{
+    hoop_cu_context_t context = NULL;
+    int devices = 0;
+    assert_int_equal(hoop_cuda.device_count(&devices), 0);
+    assert_int_equal(hoop_cuda.primary_retain(&context, rank % devices), 0);
+    assert_int_equal(hoop_cuda.context_push(context), 0);
+    return context;
+}
+
+void leave_device(void)
+{
+    hoop_cu_context_t context = NULL;
+    assert_int_equal(hoop_cuda.context_pop(&context), 0);
 }
 
 void make_by(const char *algo)
@@ -69,9 +87,11 @@ void make_by(const char *algo)
     }
     assert_int_equal(hoop_group_end(), HOOP_OK);
     for (int r = 0; r < RANKS; r++) {
+        (void)enter_device_of(r);
         assert_int_equal(hoop_cuda.stream_create(&ranks[r].stream, 0), 0);
         assert_int_equal(hoop_mem_alloc((void **)&ranks[r].in, BYTES, HOOP_MEM_DEVICE), HOOP_OK);
         assert_int_equal(hoop_mem_alloc((void **)&ranks[r].out, BYTES, HOOP_MEM_DEVICE), HOOP_OK);
+        leave_device();
     }
 }
 

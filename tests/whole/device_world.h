@@ -1,5 +1,5 @@
 /* Ranks that are threads of this process, with buffers and a stream each on a device, over the fake
- * driver that HOOP_CUDA names. */
+ * driver that HOOP_CUDA names. Where it has several devices rank r's is r modulo their number. */
 #ifndef HOOP_TESTS_DEVICE_WORLD_H
 #define HOOP_TESTS_DEVICE_WORLD_H
 
@@ -20,6 +20,7 @@ extern fake_cuda_forget_t *forget;
 extern fake_cuda_refuse_t *refuse;
 extern fake_cuda_launches_t *launches;
 extern fake_cuda_host_copies_t *host_copies;
+extern fake_cuda_other_t *other_context;
 extern ptrdiff_t view; /* from a device address to where the test finds it */
 
 struct rank {
@@ -31,6 +32,10 @@ struct rank {
 };
 
 extern struct rank ranks[RANKS];
+
+/* Makes its device's context the calling thread's, and not any more. */
+hoop_cu_context_t enter_device_of(int rank);
+void leave_device(void);
 
 /* Of a group of tests. */
 int setup(void **state);

@@ -28,7 +28,9 @@ static int queues; /* of the device; 0: as many as there are streams */
 static void fill_all(int value, unsigned delay_us)
 {
     for (int r = 0; r < RANKS; r++) {
+        (void)enter_device_of(r); /* whose default stream it may be */
         fill(ranks[r].stream, ranks[r].in, value + r, BYTES, delay_us);
+        leave_device();
     }
 }
 
@@ -91,23 +93,28 @@ static void test_returns(void **state)
 static void test_many(void **state)
 {
     enum { ROUNDS = 30 };
-    unsigned char *log = NULL;
+    unsigned char *logs[RANKS] = {NULL};
     make_known(*state);
-    assert_int_equal(hoop_mem_alloc((void **)&log, (size_t)ROUNDS * RANKS, HOOP_MEM_DEVICE),
-                     HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        (void)enter_device_of(r);
+        assert_int_equal(hoop_mem_alloc((void **)&logs[r], ROUNDS, HOOP_MEM_DEVICE), HOOP_OK);
+        leave_device();
+    }
     for (int round = 0; round < ROUNDS; round++) {
         fill_all(round, round % 8 == 0 ? 2000 : 0);
         sum_in_group();
         for (int r = 0; r < RANKS; r++) {
-            copy(ranks[r].stream, log + (size_t)round * RANKS + r, ranks[r].out + BYTES - 1, 1);
+            copy(ranks[r].stream, logs[r] + round, ranks[r].out + BYTES - 1, 1);
             fill(ranks[r].stream, ranks[r].out, 0xee, BYTES, 0);
         }
     }
     settle();
     for (int i = 0; i < ROUNDS * RANKS; i++) {
-        assert_int_equal(log[i + view], (3 * (i / RANKS) + 3) & 0xff);
+        assert_int_equal(logs[i % RANKS][i / RANKS + view], (3 * (i / RANKS) + 3) & 0xff);
     }
-    assert_int_equal(hoop_mem_free(log), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(hoop_mem_free(logs[r]), HOOP_OK);
+    }
     end();
 }
 

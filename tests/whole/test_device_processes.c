@@ -38,6 +38,7 @@ struct job {
 
 /* ---- In a rank ---- */
 
+static int without_p2p = -1; /* the rank that has HOOP_CUDA_PEERS=0 */
 static fake_cuda_host_copies_t *host_copies;
 static fake_cuda_launches_t *launches;
 static fake_cuda_delay_t *delay;
@@ -54,6 +55,7 @@ static void rank_main(const struct family_self *self, const void *arg)
     EXPECT(self, library != NULL);
     setenv("HOOP_SECRET", job->secret, 1);
     setenv("HOOP_DEBUG", "none", 0);
+    setenv("HOOP_CUDA_PEERS", self->rank == without_p2p ? "0" : "1", 1);
     (void)snprintf(number, sizeof(number), "%d", self->rank);
     setenv("RANK", number, 1);
     (void)snprintf(number, sizeof(number), "%d", self->n);
@@ -172,10 +174,99 @@ static void work_by_host(const struct family_self *self)
     leave(self, comm);
 }
 
-static void work_on_two_devices(const struct family_self *self)
+/* ---- Several devices ---- */
+
+/* This rank's is the machine's device of that number; `visible` are those that its process sees. */
+static void take_device(const struct family_self *self, const char *visible, int physical)
 {
-    setenv("FAKE_CUDA_DEVICE", self->rank == 1 ? "1" : "0", 1);
+    const char *at = strchr(visible, '0' + physical);
+    hoop_cu_context_t context = NULL;
+    EXPECT(self, at != NULL);
+    setenv("FAKE_CUDA_DEVICES", "4", 1);
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    EXPECT(self, hoop_cuda.primary_retain(&context, (int)(at - visible) / 2) == 0);
+    EXPECT(self, hoop_cuda.context_push(context) == 0);
+}
+
+/* Each on one of its own, as long as there are any; they are seen in different orders. */
+static void work_on_devices(const struct family_self *self)
+{
+    take_device(self,
+                self->rank == 0   ? "0,1,2"
+                : self->rank == 1 ? "2,1,0"
+                                  : "1,0,2,3",
+                self->rank % 3);
+    work_there(self);
+}
+
+static void work_on_devices_unseen(const struct family_self *self)
+{
+    take_device(self, self->rank == 1 ? "1" : "0", self->rank == 1);
     work_by_host(self);
+}
+
+/* One of them does not see the others', which all see its. */
+static void work_on_devices_half_seen(const struct family_self *self)
+{
+    take_device(self, self->rank == 2 ? "2" : "0,1,2", self->rank);
+    work_by_host(self);
+}
+
+/* All on one, of which one rank sees others, too. */
+static void work_on_one_of_devices(const struct family_self *self)
+{
+    take_device(self, self->rank == 1 ? "3,2,1" : "2", 2);
+    work_there(self);
+}
+
+static void work_on_devices_apart(const struct family_self *self)
+{
+    setenv("FAKE_CUDA_APART", "12", 1);
+    take_device(self, "0,1,2", self->rank);
+    work_by_host(self);
+}
+
+/* Two that don't reach each other, of which nobody's is one. */
+static void work_on_others_than_apart(const struct family_self *self)
+{
+    setenv("FAKE_CUDA_APART", "12,03", 1);
+    take_device(self, "0,1,2,3", self->rank == 1 ? 1 : self->rank);
+    hoop_comm_t all = join(self), some = NULL;
+    const int color = self->rank == 0 || self->rank == 2 ? 0 : 1; /* 0 and 2; 1 and 3 */
+    EXPECT(self, hoop_comm_split(all, color, self->rank, &some, NULL) == HOOP_OK);
+    int32_t *x = make(self, MOST);
+    EXPECT(self, hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, some, NULL) == HOOP_OK);
+    settle(self);
+    EXPECT(self, launches() == 1 && host_copies() == 0);
+    sum(self, all, x, x, 0, MOST);
+    EXPECT(self, launches() == 1 && host_copies() > 0);
+    EXPECT(self, hoop_mem_free(x) == HOOP_OK && hoop_comm_destroy(some) == HOOP_OK);
+    leave(self, all);
+}
+
+static void work_on_devices_switched_off(const struct family_self *self)
+{
+    take_device(self, "0,1,2", self->rank);
+    work_by_host(self);
+}
+
+/* A driver that does not do what it said: nobody takes what there is then for a sum. */
+static void work_on_devices_refused(const struct family_self *self)
+{
+    if (self->rank == 1) {
+        setenv("FAKE_CUDA_NO_ACCESS", "1", 1);
+    }
+    take_device(self, "0,1,2", self->rank);
+    hoop_comm_t comm = join(self);
+    int32_t *x = make(self, MOST);
+    hoop_result_t result = hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL);
+    settle(self);
+    EXPECT(self, result != HOOP_OK);
+    EXPECT(self,
+           strstr(hoop_get_last_error(comm), "rank 1 cannot map the buffer of rank ") != NULL);
+    EXPECT(self, strstr(hoop_get_last_error(comm), "cuMemSetAccess") != NULL);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK && hoop_mem_free(x) == HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static void work_without_mapping(const struct family_self *self)
@@ -284,6 +375,7 @@ static void import_lies(const struct family_self *self)
     /* The truth; and it stays when its exporter frees it. */
     EXPECT(self, hoop_region_import(1, 1, 1, kind, bytes, fd) == HOOP_OK);
     EXPECT(self, hoop_region_use(1, 1, 1, &base, &found) == HOOP_OK && found == bytes);
+    EXPECT(self, hoop_region_grant(1, 1, 1, 0) == HOOP_OK);
     seen(mine)[7] = 4711;
     EXPECT(self, seen(base)[7] == 4711 && base != mine);
     EXPECT(self, hoop_mem_free(mine) == HOOP_OK);
@@ -340,9 +432,35 @@ static void test_there(void **state)
 static void test_by_host(void **state)
 {
     (void)state;
-    run(3, work_on_two_devices);
     run(3, work_without_mapping);
     run(2, work_with_plain_memory);
+}
+
+static void test_devices(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++) {
+        run(n, work_on_devices);
+    }
+    run(3, work_on_one_of_devices);
+    run(4, work_on_others_than_apart);
+}
+
+static void test_devices_by_host(void **state)
+{
+    (void)state;
+    run(2, work_on_devices_unseen);
+    run(3, work_on_devices_half_seen);
+    run(3, work_on_devices_apart);
+    without_p2p = 2;
+    run(3, work_on_devices_switched_off);
+    without_p2p = -1;
+}
+
+static void test_devices_refused(void **state)
+{
+    (void)state;
+    run(3, work_on_devices_refused);
 }
 
 static void test_import(void **state)
@@ -403,9 +521,15 @@ static void test_kill_awaited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there),  cmocka_unit_test(test_by_host),
-        cmocka_unit_test(test_import), cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_ahead),  cmocka_unit_test(test_kill_awaited),
+        cmocka_unit_test(test_there),
+        cmocka_unit_test(test_by_host),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_devices_by_host),
+        cmocka_unit_test(test_devices_refused),
+        cmocka_unit_test(test_import),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_kill_awaited),
     };
     return cmocka_run_group_tests_name("device processes", tests, NULL, NULL);
 }

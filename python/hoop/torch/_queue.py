@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any, Callable, NamedTuple
 
 from .._comm import Stream
+from .._end import OwnThread
 from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib
 from ._work import Job, complete
 
@@ -212,7 +213,7 @@ class Waiter:
         """Sees to it that somebody waits for what is watched."""
         if self._idle or not self._armed:
             return
-        thread = threading.Thread(target=self._run, name="hoop futures", daemon=True)
+        thread = OwnThread(target=self._run, name="hoop futures")
         try:
             thread.start()
         except RuntimeError:

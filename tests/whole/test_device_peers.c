@@ -1,0 +1,212 @@
+/*
+ * Ranks of one process on several devices, over the fake driver that HOOP_CUDA names: which memory
+ * they reach of each other, and what becomes of a call where they don't. (What streams and failures
+ * do: test_device, which runs with several devices, too. Processes: test_device_processes.)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "memory/cuda.h"
+#include "whole/device_world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned char *owns[RANKS][2]; /* of hoop_mem_alloc(), while others take their place */
+
+/* A sum, and did it run where the buffers are? */
+static void assert_sum(bool there)
+{
+    for (int r = 0; r < RANKS; r++) {
+        fill(ranks[r].stream, ranks[r].in, r + 1, BYTES, 0);
+    }
+    const unsigned kernels = launches(), copies = host_copies();
+    sum_in_threads();
+    for (int r = 0; r < RANKS; r++) {
+        assert_string_equal(ranks[r].result == HOOP_OK ? "" : ranks[r].why, "");
+        assert_all(ranks[r].out, 6);
+    }
+    assert_int_equal(launches() - kernels, there ? RANKS : 0);
+    assert_int_equal(host_copies() - copies, there ? 0 : 2 * RANKS);
+}
+
+static void make_on_devices(const char *devices)
+{
+    setenv("FAKE_CUDA_DEVICES", devices, 1);
+    make();
+    for (int r = 0; r < RANKS; r++) {
+        owns[r][0] = ranks[r].in;
+        owns[r][1] = ranks[r].out;
+    }
+}
+
+static void end_on_devices(void)
+{
+    end_comms();
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r].in = owns[r][0];
+        ranks[r].out = owns[r][1];
+    }
+    end();
+}
+
+static void *alloc_plain(void)
+{
+    hoop_cu_address_t at = 0;
+    assert_int_equal(hoop_cuda.alloc(&at, BYTES), 0);
+    return (void *)(uintptr_t)at;
+}
+
+static void free_plain(void *plain)
+{
+    assert_int_equal(hoop_cuda.free((uintptr_t)plain), 0);
+}
+
+/* ---- They reach each other ---- */
+
+/* One for each, and two for three. */
+static void test_regions(void **state)
+{
+    make_on_devices(*state);
+    for (int round = 0; round < 3; round++) {
+        assert_sum(true);
+    }
+    end_on_devices();
+}
+
+static void test_plain(void **state)
+{
+    make_on_devices(*state);
+    for (int r = 0; r < RANKS; r++) {
+        (void)enter_device_of(r);
+        ranks[r].out = alloc_plain();
+        leave_device();
+    }
+    assert_sum(true); /* both kinds */
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r].in = ranks[r].out;
+    }
+    assert_sum(true);
+    for (int r = 0; r < RANKS; r++) {
+        free_plain(ranks[r].out);
+    }
+    end_on_devices();
+}
+
+/* ---- They don't ---- */
+
+static void test_apart(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_APART", "02", 1);
+    make_on_devices("3");
+    assert_sum(false);
+    end_on_devices();
+    make_on_devices("2"); /* nobody has one of these two */
+    assert_sum(true);
+    end_on_devices();
+    unsetenv("FAKE_CUDA_APART");
+}
+
+/* Memory that the program mapped itself for its own device, or had in the order of a stream: other
+ * devices can't be let in. */
+static void test_foreign(void **state)
+{
+    const struct hoop_cu_properties properties = {.type = HOOP_CU_MEMORY_PINNED,
+                                                  .location = {HOOP_CU_LOCATION_DEVICE, 1}};
+    const struct hoop_cu_access access = {properties.location, HOOP_CU_ACCESS_READ_WRITE};
+    hoop_cu_memory_t memory = 0;
+    hoop_cu_address_t at = 0;
+    (void)state;
+    make_on_devices("3");
+    assert_int_equal(hoop_cuda.memory_create(&memory, 65536, &properties, 0), 0);
+    assert_int_equal(hoop_cuda.address_reserve(&at, 65536, 0, 0, 0), 0);
+    assert_int_equal(hoop_cuda.map(at, 65536, 0, memory, 0), 0);
+    assert_int_equal(hoop_cuda.set_access(at, 65536, &access, 1), 0);
+    assert_int_equal(hoop_cuda.memory_release(memory), 0);
+    assert_sum(true);
+    ranks[1].in = (unsigned char *)(uintptr_t)at;
+    assert_sum(false);
+    ranks[1].in = owns[1][0];
+    assert_sum(true);
+    assert_int_equal(hoop_cuda.unmap(at, 65536), 0);
+    assert_int_equal(hoop_cuda.address_free(at, 65536), 0);
+    end_on_devices();
+}
+
+/* Of another context than its device's primary one, which the others do not know. */
+static void test_other_context(void **state)
+{
+    (void)state;
+    make_on_devices("3");
+    const hoop_stream_t stream = ranks[1].stream;
+    assert_int_equal(hoop_cuda.context_push(other_context(1)), 0);
+    ranks[1].in = ranks[1].out = alloc_plain();
+    assert_int_equal(hoop_cuda.stream_create(&ranks[1].stream, 0), 0);
+    assert_sum(false);
+    free_plain(ranks[1].in);
+    assert_int_equal(hoop_cuda.stream_destroy(ranks[1].stream), 0);
+    ranks[1].stream = stream;
+    leave_device();
+    end_on_devices();
+}
+
+/* A driver that does not do what it said. */
+static void test_refused(void **state)
+{
+    const bool plain =
+        strcmp(*state, "cuCtxEnablePeerAccess") == 0; /* of contexts that never met */
+    make_on_devices("3");
+    for (int r = 0; r < RANKS && plain; r++) {
+        (void)enter_device_of(r);
+        ranks[r].in = ranks[r].out = alloc_plain();
+        leave_device();
+    }
+    setenv("FAKE_CUDA_NO_ACCESS", "1", 1);
+    sum_in_threads();
+    unsetenv("FAKE_CUDA_NO_ACCESS");
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(ranks[r].result, HOOP_CUDA_ERROR);
+        assert_non_null(strstr(ranks[r].why, "cannot map the buffer of rank "));
+        assert_non_null(strstr(ranks[r].why, *state));
+        assert_non_null(strstr(ranks[r].why, "HOOP_CUDA_PEERS=0"));
+    }
+    for (int r = 0; r < RANKS && plain; r++) {
+        free_plain(ranks[r].in);
+    }
+    end_on_devices();
+}
+
+/* The fake driver itself: what was not opened to a device is not touched by it. */
+static void test_fake_refuses(void **state)
+{
+    (void)state;
+    make_on_devices("3");
+    const hoop_cu_address_t mine = (uintptr_t)ranks[0].in, other = (uintptr_t)ranks[1].in;
+    assert_int_not_equal(hoop_cuda.copy(mine, other, BYTES, ranks[0].stream), 0);
+    assert_int_equal(hoop_cuda.copy(mine, mine + 4096, 4096, ranks[0].stream), 0);
+    assert_int_not_equal(hoop_cuda.copy(mine, mine + 4096, 4096, ranks[1].stream), 0);
+    settle();
+    end_on_devices();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fake_refuses),
+        cmocka_unit_test_prestate(test_refused, (void *)(uintptr_t) "cuCtxEnablePeerAccess"),
+        cmocka_unit_test_prestate(test_refused, (void *)(uintptr_t) "cuMemSetAccess"),
+        cmocka_unit_test_prestate(test_regions, (void *)(uintptr_t) "3"),
+        cmocka_unit_test_prestate(test_regions, (void *)(uintptr_t) "2"),
+        cmocka_unit_test_prestate(test_plain, (void *)(uintptr_t) "3"),
+        cmocka_unit_test_prestate(test_plain, (void *)(uintptr_t) "2"),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_other_context),
+    };
+    return cmocka_run_group_tests_name("device peers", tests, setup, NULL);
+}
