@@ -50,6 +50,11 @@ done
 for ranks in 2 4 8; do
     step "threads_$ranks" 60 "${cost[@]}" -t $ranks
 done
+# One rank on each GPU, where there are several.
+gpus=$(nvidia-smi --list-gpus | wc -l)
+gpus=$((gpus > 8 ? 8 : gpus > 1 ? gpus : 2))
+step "gpus_processes_$gpus" 60 $hooprun -n $gpus --timeout 55 "${cost[@]}" -g $gpus
+step "gpus_threads_$gpus" 60 "${cost[@]}" -t $gpus -g $gpus
 step ahead 60 env HOOP_CUDA_AHEAD=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
 if command -v compute-sanitizer >/dev/null; then

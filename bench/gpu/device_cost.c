@@ -1,10 +1,11 @@
 /*
  * Buffers on a device: are the results right, and what does an all_reduce cost?
  *
- *     [hooprun -n N] device_cost [-t RANKS] [-e BYTES] [-c GB/S]
+ *     [hooprun -n N] device_cost [-t RANKS] [-g GPUS] [-e BYTES] [-c GB/S]
  *
  * -t: as many ranks in this one process, which one thread calls by groups; not under hooprun. Any
- * number of ranks share the device that is CUDA's current one.
+ * number of ranks share the device that is CUDA's current one; with -g rank r is on device r modulo
+ * GPUS, and where there are fewer it says so and returns 77.
  *
  * Right: every collective, all_reduce with every type and op, gives on the device the bits that it
  * gives on the host, also where every second rank has its buffers on the host. What tells the wrong
@@ -12,9 +13,10 @@
  *
  * Cost: an all_reduce of floats in place, from 8 bytes up to -e (default 64 MiB): until the call is
  * back, and until all of it is over, with a barrier of the hosts. With -c, the rate of a copy on
- * the device (bytes read and written), also the share of what the least traffic would take: n
- * vectors read, n written. Rank 0 prints; a wrong result makes the exit code 7.
+ * the device (bytes read and written), also the share of what the least traffic would take on one:
+ * n vectors read, n written. Rank 0 prints; a wrong result makes the exit code 7.
  */
+#include <dlfcn.h>
 #include <hoop.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,12 +48,61 @@ struct buffers {
 static struct world {
     int n, local, first; /* ranks, those of this process, the first of these */
     hoop_comm_t comms[MOST];
-    hoop_comm_t self; /* of one rank, for copies */
+    hoop_comm_t self[MOST]; /* of one rank each, for copies */
+    int devices;            /* that the ranks are on in turn; 0: the current one */
     struct buffers host[MOST], device[MOST];
     unsigned char *expected[MOST];
     size_t most;      /* bytes of the largest all_reduce */
     double copy_rate; /* GB/s; 0: not known */
 } world = {.local = 1, .most = (size_t)64 << 20};
+
+/* ---- Devices -------------------------------------------------------------------------------- */
+
+/* Of CUDA's driver, which hoop has loaded, too; none of its headers is needed. */
+static struct {
+    int (*init)(unsigned flags);
+    int (*count)(int *ret);
+    int (*retain)(void **ret_context, int device);
+    int (*set)(void *context);
+} cuda;
+
+static bool cuda_load(void)
+{
+    const char *path = getenv("HOOP_CUDA");
+    void *library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW);
+    if (library == NULL) {
+        return false;
+    }
+    *(void **)&cuda.init = dlsym(library, "cuInit");
+    *(void **)&cuda.count = dlsym(library, "cuDeviceGetCount");
+    *(void **)&cuda.retain = dlsym(library, "cuDevicePrimaryCtxRetain");
+    *(void **)&cuda.set = dlsym(library, "cuCtxSetCurrent");
+    return cuda.init != NULL && cuda.count != NULL && cuda.retain != NULL && cuda.set != NULL;
+}
+
+/* Are there as many as were asked for? */
+static bool devices_are_there(void)
+{
+    int count = 0;
+    if (world.devices > 0 && (!cuda_load() || cuda.init(0) != 0 || cuda.count(&count) != 0)) {
+        count = 0;
+    }
+    if (count < world.devices) {
+        printf("skipped: %d GPUs, expected %d\n", count, world.devices);
+    }
+    return count >= world.devices;
+}
+
+/* What is allocated from now on lies on the device of the i-th rank here. */
+static void device_enter(int i)
+{
+    void *context = NULL;
+    if (world.devices > 0 &&
+        (cuda.retain(&context, (world.first + i) % world.devices) != 0 || cuda.set(context) != 0)) {
+        fprintf(stderr, "device_cost: CUDA gives no context\n");
+        exit(1);
+    }
+}
 
 /* ---- One operation of all ranks here -------------------------------------------------------- */
 
@@ -109,11 +160,11 @@ static void settle(void)
 
 /* ---- Is it right? --------------------------------------------------------------------------- */
 
-/* From and to any memory. */
-static void copy(const unsigned char *from, unsigned char *to, size_t bytes)
+/* From and to any memory of the i-th rank here. */
+static void copy(int i, const unsigned char *from, unsigned char *to, size_t bytes)
 {
-    CHECK(hoop_all_reduce(from, to, bytes, HOOP_UINT8, HOOP_MAX, world.self, NULL));
-    CHECK(hoop_barrier(world.self, NULL));
+    CHECK(hoop_all_reduce(from, to, bytes, HOOP_UINT8, HOOP_MAX, world.self[i], NULL));
+    CHECK(hoop_barrier(world.self[i], NULL));
 }
 
 /* Any bits, the same in every run; rank r's. */
@@ -139,15 +190,15 @@ static void run_mixed(const struct operation *o, int k)
         of[i] = on_device ? &world.device[i] : host;
         memset(host->out, 0, ROOM);
         if (on_device) {
-            copy(host->in, of[i]->in, ROOM);
-            copy(host->out, of[i]->out, ROOM);
+            copy(i, host->in, of[i]->in, ROOM);
+            copy(i, host->out, of[i]->out, ROOM);
         }
     }
     run(o, of);
     settle();
     for (int i = 0; i < world.local; i++) {
         if (of[i] == &world.device[i]) {
-            copy(of[i]->out, world.host[i].out, ROOM);
+            copy(i, of[i]->out, world.host[i].out, ROOM);
         }
     }
 }
@@ -233,6 +284,7 @@ static void cost_all(void)
     struct buffers large[MOST];
     struct buffers *of[MOST];
     for (int i = 0; i < world.local; i++) {
+        device_enter(i);
         CHECK(hoop_mem_alloc((void **)&large[i].in, world.most, HOOP_MEM_DEVICE));
         large[i].out = large[i].in;
         of[i] = &large[i];
@@ -264,10 +316,11 @@ static void ranks_make(void)
     } else {
         CHECK(hoop_comm_init_env(&world.comms[0], NULL));
     }
-    CHECK(hoop_comm_init_all(&world.self, 1, NULL));
     CHECK(hoop_comm_count(world.comms[0], &world.n));
     CHECK(hoop_comm_user_rank(world.comms[0], &world.first));
     for (int i = 0; i < world.local; i++) {
+        device_enter(i);
+        CHECK(hoop_comm_init_all(&world.self[i], 1, NULL));
         CHECK(hoop_mem_alloc((void **)&world.host[i].in, ROOM, HOOP_MEM_HOST));
         CHECK(hoop_mem_alloc((void **)&world.host[i].out, ROOM, HOOP_MEM_HOST));
         CHECK(hoop_mem_alloc((void **)&world.expected[i], ROOM, HOOP_MEM_HOST));
@@ -286,20 +339,21 @@ static void ranks_end(void)
         CHECK(hoop_mem_free(world.device[i].in));
         CHECK(hoop_mem_free(world.device[i].out));
         CHECK(hoop_comm_destroy(world.comms[i]));
+        CHECK(hoop_comm_destroy(world.self[i]));
     }
-    CHECK(hoop_comm_destroy(world.self));
 }
 
 static bool options_parse(int argc, char **argv)
 {
-    for (int option = getopt(argc, argv, "t:e:c:"); option != -1;
-         option = getopt(argc, argv, "t:e:c:")) {
+    for (int option = getopt(argc, argv, "t:g:e:c:"); option != -1;
+         option = getopt(argc, argv, "t:g:e:c:")) {
         char *end = NULL;
         const double value = option == '?' ? 0 : strtod(optarg, &end);
         if (option == '?' || *end != '\0' || value <= 0) {
             return false;
         }
         world.local = option == 't' ? (int)value : world.local;
+        world.devices = option == 'g' ? (int)value : world.devices;
         world.most = option == 'e' ? (size_t)value : world.most;
         world.copy_rate = option == 'c' ? value : world.copy_rate;
     }
@@ -310,10 +364,13 @@ int main(int argc, char **argv)
 {
     if (!options_parse(argc, argv)) {
         fprintf(stderr,
-                "usage: device_cost [-t 1 to %d ranks in this process] [-e bytes, 8 or more] "
-                "[-c GB/s of a copy]\n",
+                "usage: device_cost [-t 1 to %d ranks in this process] [-g GPUs] "
+                "[-e bytes, 8 or more] [-c GB/s of a copy]\n",
                 MOST);
         return 2;
+    }
+    if (!devices_are_there()) {
+        return 77;
     }
     ranks_make();
     if (world.n > BLOCKS) {
@@ -322,7 +379,8 @@ int main(int argc, char **argv)
     }
     const int wrong = check_all();
     if (world.first == 0) {
-        printf("# %d ranks, %d of them in this process, %d wrong\n", world.n, world.local, wrong);
+        printf("# %d ranks, %d of them in this process, on %s, %d wrong\n", world.n, world.local,
+               world.devices > 1 ? "several GPUs" : "one GPU", wrong);
     }
     if (wrong == 0) {
         cost_all();
