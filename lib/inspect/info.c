@@ -75,7 +75,7 @@ static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port
     hoop_json_uint(json, "port", port->port);
     hoop_json_string(json, "state", port->state);
     hoop_json_string(json, "link_layer", port->ethernet ? "Ethernet" : "InfiniBand");
-    hoop_json_uint(json, "mtu", UINT64_C(128) << port->mtu);
+    hoop_json_uint(json, "mtu", port->mtu > 0 ? UINT64_C(128) << port->mtu : 0);
     info_gids(json, port, gid);
     hoop_json_bool(json, "usable", refusal == NULL);
     hoop_json_string(json, "why_not", refusal != NULL ? refusal : "");

@@ -37,7 +37,8 @@ struct hoop_verbs_port fake_ports[FAKE_PORTS] = {
      .gids = {{.index = 3, .type = HOOP_GID_ROCE_V2, .raw = {[10] = 255, 255, 11}}}},
 };
 struct fake_counts fake_counts;
-bool fake_refuses_memory, fake_holds;
+bool fake_refuses_memory, fake_holds, fake_keeps;
+size_t fake_most_bytes;
 int fake_break_next;
 
 struct fake_work {
@@ -108,13 +109,14 @@ static hoop_result_t fake_open(const char *name, uint32_t entries, struct hoop_v
     return HOOP_OK;
 }
 
-static void fake_close(struct hoop_verbs_device *device)
+static int fake_close(struct hoop_verbs_device *device)
 {
     pthread_mutex_lock(&fake_lock);
     fake_counts.open--;
     pthread_mutex_unlock(&fake_lock);
     close(device->fd);
     free(device);
+    return fake_keeps ? EBUSY : 0;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -123,30 +125,37 @@ static hoop_result_t fake_register(struct hoop_verbs_device *device, void *data,
                                    struct hoop_verbs_memory *ret)
 {
     (void)device;
-    if (fake_refuses_memory) {
+    pthread_mutex_lock(&fake_lock);
+    const bool refused =
+        fake_refuses_memory ||
+        (fake_most_bytes > 0 && fake_counts.memory_bytes + bytes > fake_most_bytes);
+    if (refused) {
+        pthread_mutex_unlock(&fake_lock);
         return hoop_error(HOOP_OUT_OF_MEMORY, "registering %zu bytes: ENOMEM", bytes);
     }
-    pthread_mutex_lock(&fake_lock);
     uint32_t i = 0;
     while (i < FAKE_MEMORIES - 1 && fake_memories[i].key != 0) {
         i++;
     }
     fake_memories[i] = (struct fake_memory){data, bytes, ++fake_keys};
     fake_counts.memories++;
-    *ret = (struct hoop_verbs_memory){&fake_memories[i], fake_keys, fake_keys};
+    fake_counts.memory_bytes += bytes;
+    *ret = (struct hoop_verbs_memory){&fake_memories[i], fake_keys, fake_keys, bytes};
     pthread_mutex_unlock(&fake_lock);
     return HOOP_OK;
 }
 
-static void fake_release(struct hoop_verbs_memory *memory)
+static int fake_release(struct hoop_verbs_memory *memory)
 {
     pthread_mutex_lock(&fake_lock);
     if (memory->handle != NULL) {
         ((struct fake_memory *)memory->handle)->key = 0;
         memory->handle = NULL;
         fake_counts.memories--;
+        fake_counts.memory_bytes -= memory->bytes;
     }
     pthread_mutex_unlock(&fake_lock);
+    return 0;
 }
 
 static bool fake_is_inside(uint64_t address, uint64_t bytes, uint32_t key)
@@ -208,7 +217,7 @@ static hoop_result_t fake_connect(struct hoop_verbs_queue *queue,
     return HOOP_OK;
 }
 
-static void fake_destroy(struct hoop_verbs_queue *queue)
+static int fake_destroy(struct hoop_verbs_queue *queue)
 {
     if (queue != NULL) {
         pthread_mutex_lock(&fake_lock);
@@ -217,6 +226,7 @@ static void fake_destroy(struct hoop_verbs_queue *queue)
         free(queue->work);
         free(queue);
     }
+    return queue != NULL && fake_keeps ? EBUSY : 0;
 }
 
 /* ---- Work ------------------------------------------------------------------------------------ */

@@ -10,10 +10,15 @@
 #include "transports/link_pair.h"
 #include "transports/rdma/rdma_link.h"
 #include "transports/table.h"
+#include <linux/capability.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -286,6 +291,53 @@ static void test_refused(void **state)
     assert_int_equal(warnings, 1);
 }
 
+/*
+ * Where too little may be locked, regions take no more than half of it: an operation to come may
+ * need more links. Those say what they needed and what there is.
+ */
+static void test_half(void **state)
+{
+    (void)state;
+    struct pair other;
+    struct rlimit before, limit;
+    bool mine = false, peer = false;
+    const size_t slots = fake_counts.memory_bytes;
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+    if (before.rlim_max < 2 * slots + 8 * ROOM) {
+        skip(); /* what may be locked here is too little to play with */
+    }
+    limit = before;
+    limit.rlim_cur = fake_most_bytes = 2 * slots;
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    hoop_link_offer(pair.receiver, 1, to, ROOM);
+    pair_settle(&pair);
+    move(from, CHUNK, 1, &mine, &peer);
+    assert_true(mine && peer);
+    assert_int_equal(fake_counts.memory_bytes, slots);
+    assert_int_equal(pair_open(&other, &hoop_transport_rdma, SLOTS, CHUNK), HOOP_OK);
+    struct pair late;
+    assert_int_equal(pair_open(&late, &hoop_transport_rdma, SLOTS, CHUNK), HOOP_OUT_OF_MEMORY);
+    char words[128];
+    snprintf(words, sizeof(words),
+             "this process may lock %zu bytes in all (ulimit -l), %zu are registered", 2 * slots,
+             2 * slots);
+    assert_non_null(strstr(late.failure.text, words));
+    pair_close(&late);
+    pair_close(&other);
+    limit.rlim_cur = fake_most_bytes = 2 * slots + 8 * ROOM;
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    assert_int_equal(hoop_region_free(from), HOOP_OK); /* it is not asked for twice */
+    assert_int_equal(hoop_region_free(to), HOOP_OK);
+    from = get();
+    to = get();
+    hoop_link_offer(pair.receiver, 2, to, ROOM);
+    pair_settle(&pair);
+    move(from, CHUNK, 2, &mine, &peer);
+    assert_false(mine || peer);
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+    fake_most_bytes = 0;
+}
+
 /* ---- What a peer may not say ----------------------------------------------------------------- */
 
 /* That a chunk is where nothing was offered. */
@@ -357,11 +409,23 @@ static void test_unheard(void **state)
     }
 }
 
+/* Or the limit on locked memory would not hold for us. */
+static void drop_ipc_lock(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+    if (syscall(SYS_capget, &header, caps) == 0) {
+        caps[0].effective &= ~CAP_TO_MASK(CAP_IPC_LOCK);
+        (void)syscall(SYS_capset, &header, caps);
+    }
+}
+
 int main(void)
 {
     setenv("HOOP_IB_HCA", "fake", 1);
-    fake_ports[0].software = true; /* a write for every packet, on one of the two */
+    fake_ports[0].software = fake_ports[1].software = true; /* a write for every packet */
     hoop_rdma_verbs = &fake_verbs;
+    drop_ipc_lock();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_ways, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_early, open_pair, close_pair),
@@ -371,6 +435,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keys, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_dead_key, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_refused, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(test_half, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_liar, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_hostile_offers, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_unheard, open_pair, close_pair),

@@ -11,6 +11,7 @@
  * goodbye, and waits until that has arrived, or the peer's end has gone.
  */
 #include "base/crypto.h"
+#include "base/log.h"
 #include "base/settings.h"
 #include "base/sizes.h"
 #include "runtime/wait.h"
@@ -133,6 +134,9 @@ bool hoop_rdma_poll(struct hoop_rdma_link *rdma)
         return moved;
     }
     context->armed = context->armed || context->verbs->arm(context->device);
+    if (!context->armed) {
+        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, "the completion queue cannot be armed");
+    }
     return context_take(rdma);
 }
 
@@ -222,8 +226,8 @@ static hoop_result_t rdma_get_queue(struct hoop_rdma_link *rdma)
     struct hoop_rdma_context *context = rdma->context;
     uint32_t random = 0;
     assert(context != NULL);
-    hoop_result_t result = context->verbs->register_memory(context->device, rdma->memory,
-                                                           rdma->memory_bytes, &rdma->key);
+    hoop_result_t result =
+        hoop_rdma_register(context, rdma->memory, rdma->memory_bytes, &rdma->key);
     if (result == HOOP_OK) {
         result = context->verbs->create_queue(context->device, &rdma->depth, &rdma->queue,
                                               &rdma->address.number);
@@ -392,19 +396,30 @@ static void rdma_say_goodbye(struct hoop_rdma_link *rdma)
     }
 }
 
+/* False: the device may still write to the slots, which stay mapped then. */
+static bool rdma_release(struct hoop_rdma_link *rdma)
+{
+    const struct hoop_rdma_context *context = rdma->context;
+    const int err = context->verbs->destroy_queue(rdma->queue);
+    if (err != 0) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
+                 "rank %u (%s port %u) cannot destroy its queue pair with rank %u (lane %u): %s",
+                 context->me, context->port->device, context->port->port, rdma->base.params.peer,
+                 rdma->base.params.lane, hoop_errno_name(err));
+    }
+    return hoop_rdma_release_memory(context, &rdma->key) && err == 0;
+}
+
 static void rdma_destroy(struct hoop_link *link)
 {
     struct hoop_rdma_link *rdma = hoop_rdma_from(link);
     if (link->failure.code == HOOP_ABORTED) {
         rdma_say_goodbye(rdma);
     }
-    if (rdma->context != NULL) {
-        rdma->context->verbs->destroy_queue(rdma->queue);
-        rdma->context->verbs->release_memory(&rdma->key);
-    }
+    const bool released = rdma->context == NULL || rdma_release(rdma);
     (void)hoop_xfer_queue_finish(&rdma->queued, HOOP_ABORTED); /* nothing reads them any more */
     hoop_rdma_leave(rdma);
-    if (rdma->memory != NULL) {
+    if (rdma->memory != NULL && released) {
         (void)munmap(rdma->memory, rdma->memory_bytes);
     }
     free(rdma);

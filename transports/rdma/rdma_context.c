@@ -10,9 +10,14 @@
 #include "base/log.h"
 #include "memory/region.h"
 #include "transports/rdma/rdma_link.h"
+#include <linux/capability.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define RDMA_ENTRIES 4096u /* of a completion queue; what finds no room gets another */
 
@@ -25,6 +30,82 @@ static struct hoop_rdma_context *rdma_contexts;
 static pthread_mutex_t rdma_lock = PTHREAD_MUTEX_INITIALIZER; /* before a context's own */
 static pthread_once_t rdma_once = PTHREAD_ONCE_INIT;
 static atomic_flag rdma_warned = ATOMIC_FLAG_INIT;
+static _Atomic uint64_t rdma_registered; /* bytes, by all of this process */
+
+/* ---- Memory that is locked ------------------------------------------------------------------- */
+
+/*
+ * What this process may lock in all; UINT64_MAX: there is no limit. What is registered with two
+ * devices counts twice.
+ */
+static uint64_t memory_limit(void)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    const bool known = getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
+    return known && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : UINT64_MAX;
+}
+
+/* Root of a container seems so, too, and is not: there a region may still take what slots need. */
+static bool memory_is_exempt(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    return syscall(SYS_capget, &header, caps) == 0 &&
+           (caps[0].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
+}
+
+/* For a region, which can do without: half of the limit is for slots, which links of a later
+ * operation may need. False: the thread's sentence says why not. */
+static bool memory_has_room(uint64_t bytes)
+{
+    const uint64_t limit = memory_limit(), taken = atomic_load(&rdma_registered);
+    if (memory_is_exempt() || limit == UINT64_MAX ||
+        (taken <= limit / 2 && bytes <= limit / 2 - taken)) {
+        return true;
+    }
+    (void)hoop_error(HOOP_OUT_OF_MEMORY,
+                     "registering %llu bytes would take of the half that is kept for the slots of "
+                     "links: this process may lock %llu bytes in all (ulimit -l), %llu are "
+                     "registered, expected unlimited",
+                     (unsigned long long)bytes, (unsigned long long)limit,
+                     (unsigned long long)taken);
+    return false;
+}
+
+hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *data, size_t bytes,
+                                 struct hoop_verbs_memory *ret)
+{
+    const uint64_t limit = memory_limit(), taken = atomic_fetch_add(&rdma_registered, bytes);
+    const hoop_result_t result = context->verbs->register_memory(context->device, data, bytes, ret);
+    if (result == HOOP_OK) {
+        return HOOP_OK;
+    }
+    (void)atomic_fetch_sub(&rdma_registered, bytes);
+    if (limit == UINT64_MAX) {
+        return result;
+    }
+    char why[128];
+    snprintf(why, sizeof(why), "%s", hoop_thread_error());
+    return hoop_error(result,
+                      "%s; this process may lock %llu bytes in all (ulimit -l), %llu are "
+                      "registered, expected unlimited",
+                      why, (unsigned long long)limit, (unsigned long long)taken);
+}
+
+bool hoop_rdma_release_memory(const struct hoop_rdma_context *context,
+                              struct hoop_verbs_memory *memory)
+{
+    const size_t bytes = memory->handle != NULL ? memory->bytes : 0;
+    const int err = context->verbs->release_memory(memory);
+    if (err != 0) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
+                 "rank %u: %zu bytes stay registered with %s, which does not give them back: %s",
+                 context->me, bytes, context->port->device, hoop_errno_name(err));
+        return false;
+    }
+    (void)atomic_fetch_sub(&rdma_registered, bytes);
+    return true;
+}
 
 /* ---- Registered regions ---------------------------------------------------------------------- */
 
@@ -50,7 +131,7 @@ static bool regions_has(const struct hoop_rdma_context *context, size_t at, uint
 
 static void regions_drop(struct hoop_rdma_context *context, size_t at)
 {
-    context->verbs->release_memory(&context->regions[at].key);
+    (void)hoop_rdma_release_memory(context, &context->regions[at].key);
     context->region_count--;
     memmove(&context->regions[at], &context->regions[at + 1],
             (context->region_count - at) * sizeof(*context->regions));
@@ -81,7 +162,8 @@ static void regions_hear(void)
 static void regions_register(struct hoop_rdma_context *context, void *base, uint64_t bytes,
                              struct hoop_verbs_memory *ret)
 {
-    const hoop_result_t result = context->verbs->register_memory(context->device, base, bytes, ret);
+    const hoop_result_t result =
+        memory_has_room(bytes) ? hoop_rdma_register(context, base, bytes, ret) : HOOP_OUT_OF_MEMORY;
     if (result == HOOP_OK) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: a region of %llu bytes registered with %s",
                  context->me, (unsigned long long)bytes, context->port->device);
@@ -189,7 +271,11 @@ static void context_destroy(struct hoop_rdma_context *context)
     while (context->region_count > 0) {
         regions_drop(context, context->region_count - 1);
     }
-    context->verbs->close(context->device);
+    const int err = context->verbs->close(context->device);
+    if (err != 0) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET, "rank %u cannot close %s: %s", context->me,
+                 context->port->device, hoop_errno_name(err));
+    }
     (void)pthread_mutex_destroy(&context->lock);
     free(context->regions);
     free(context->links);

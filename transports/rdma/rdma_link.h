@@ -142,6 +142,13 @@ static inline uint32_t hoop_rdma_words(const struct hoop_link_params *params)
 hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdma_context *wanted);
 void hoop_rdma_leave(struct hoop_rdma_link *rdma);
 
+/* Registers memory with the context's device; failures say what this process may lock. */
+hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *data, size_t bytes,
+                                 struct hoop_verbs_memory *ret);
+/* False: the device may have it still, which is logged. */
+bool hoop_rdma_release_memory(const struct hoop_rdma_context *context,
+                              struct hoop_verbs_memory *memory);
+
 /* The keys of what is around data, which is registered if that can be. False: it can't. */
 bool hoop_rdma_key(struct hoop_rdma_link *rdma, void *data, uint64_t bytes,
                    struct hoop_verbs_memory *ret);

@@ -122,6 +122,9 @@ const char *hoop_rdma_refusal(const struct hoop_verbs_port *port,
     if (!port_is_named(port, rules->hca)) {
         return "HOOP_IB_HCA leaves it out";
     }
+    if (port->fault[0] != '\0') {
+        return port->fault;
+    }
     if (port->iwarp) {
         return "iWARP connects by rdma_cm only, which hoop does not use";
     }

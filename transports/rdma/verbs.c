@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define VERBS_VENDOR_RXE 0xffffffu
@@ -118,13 +117,24 @@ static void verbs_read_gids(struct ibv_context *context, int table, struct hoop_
     }
 }
 
-static bool verbs_read_port(struct ibv_context *context, const struct ibv_device_attr *device,
+/* A port that nothing is known of. */
+static void verbs_read_nothing(const char *device, uint32_t port, const char *what, int err,
+                               struct hoop_verbs_port *ret)
+{
+    *ret = (struct hoop_verbs_port){.port = port, .state = "unknown"};
+    snprintf(ret->device, sizeof(ret->device), "%s", device);
+    snprintf(ret->fault, sizeof(ret->fault), "it cannot be %s: %s", what, hoop_errno_name(err));
+}
+
+static void verbs_read_port(struct ibv_context *context, const struct ibv_device_attr *device,
                             uint32_t number, struct hoop_verbs_port *ret)
 {
     struct ibv_port_attr attr = {.state = 0};
     *ret = (struct hoop_verbs_port){.port = number};
-    if (verbs.ibv_query_port(context, (uint8_t)number, (void *)&attr) != 0) {
-        return false;
+    const int err = verbs.ibv_query_port(context, (uint8_t)number, (void *)&attr);
+    if (err != 0) {
+        verbs_read_nothing(verbs.ibv_get_device_name(context->device), number, "queried", err, ret);
+        return;
     }
     snprintf(ret->device, sizeof(ret->device), "%s", verbs.ibv_get_device_name(context->device));
     ret->state = verbs_state(attr.state);
@@ -135,7 +145,29 @@ static bool verbs_read_port(struct ibv_context *context, const struct ibv_device
     ret->mtu = (uint8_t)attr.active_mtu;
     ret->lid = attr.lid;
     verbs_read_gids(context, attr.gid_tbl_len, ret);
-    return true;
+}
+
+/* Its ports, at most so many, and how many they are. */
+static uint32_t verbs_read_device(struct ibv_device *device, struct hoop_verbs_port *ret_ports,
+                                  uint32_t most)
+{
+    const char *name = verbs.ibv_get_device_name(device);
+    struct ibv_context *context = verbs.ibv_open_device(device);
+    struct ibv_device_attr attr;
+    uint32_t count = 0;
+    if (context == NULL) {
+        verbs_read_nothing(name, 1, "opened", errno, &ret_ports[0]);
+        return 1;
+    }
+    const int err = verbs.ibv_query_device(context, &attr);
+    if (err != 0) {
+        verbs_read_nothing(name, 1, "asked what it is", err, &ret_ports[count++]);
+    }
+    for (uint32_t port = 1; err == 0 && port <= attr.phys_port_cnt && count < most; port++) {
+        verbs_read_port(context, &attr, port, &ret_ports[count++]);
+    }
+    (void)verbs.ibv_close_device(context); /* nothing was made of it */
+    return count;
 }
 
 static hoop_result_t verbs_ports(struct hoop_verbs_port *ret_ports, uint32_t most,
@@ -147,17 +179,8 @@ static hoop_result_t verbs_ports(struct hoop_verbs_port *ret_ports, uint32_t mos
     if (list == NULL) {
         return hoop_error(HOOP_SYSTEM_ERROR, "ibv_get_device_list: %s", hoop_errno_name(errno));
     }
-    for (int i = 0; i < devices; i++) {
-        struct ibv_context *context = verbs.ibv_open_device(list[i]);
-        struct ibv_device_attr attr;
-        if (context == NULL) {
-            continue;
-        }
-        const bool known = verbs.ibv_query_device(context, &attr) == 0;
-        for (uint32_t port = 1; known && port <= attr.phys_port_cnt && *ret_count < most; port++) {
-            *ret_count += verbs_read_port(context, &attr, port, &ret_ports[*ret_count]);
-        }
-        verbs.ibv_close_device(context);
+    for (int i = 0; i < devices && *ret_count < most; i++) {
+        *ret_count += verbs_read_device(list[i], &ret_ports[*ret_count], most - *ret_count);
     }
     verbs.ibv_free_device_list(list);
     return HOOP_OK;
@@ -177,24 +200,26 @@ struct hoop_verbs_queue {
     struct ibv_qp *qp;
 };
 
-static void verbs_close(struct hoop_verbs_device *device)
+/* Takes NULL and half-opened ones. Of several errors the first, which has the others behind it. */
+static int verbs_close(struct hoop_verbs_device *device)
 {
     if (device == NULL) {
-        return;
+        return 0;
     }
-    if (device->cq != NULL) {
-        (void)verbs.ibv_destroy_cq(device->cq);
-    }
+    int err = device->cq != NULL ? verbs.ibv_destroy_cq(device->cq) : 0;
     if (device->channel != NULL) {
-        (void)verbs.ibv_destroy_comp_channel(device->channel);
+        const int failed = verbs.ibv_destroy_comp_channel(device->channel);
+        err = err != 0 ? err : failed;
     }
     if (device->pd != NULL) {
-        (void)verbs.ibv_dealloc_pd(device->pd);
+        const int failed = verbs.ibv_dealloc_pd(device->pd);
+        err = err != 0 ? err : failed;
     }
-    if (device->context != NULL) {
-        (void)verbs.ibv_close_device(device->context);
+    if (device->context != NULL && verbs.ibv_close_device(device->context) != 0 && err == 0) {
+        err = errno != 0 ? errno : EIO;
     }
     free(device);
+    return err;
 }
 
 static struct ibv_context *verbs_open_context(const char *name)
@@ -241,7 +266,7 @@ static hoop_result_t verbs_open(const char *name, uint32_t entries, struct hoop_
     }
     if (device == NULL || device->cq == NULL) {
         const int err = errno != 0 ? errno : ENODEV;
-        verbs_close(device);
+        (void)verbs_close(device); /* what failed first is what to say */
         return verbs_failed(what, name, err);
     }
     *ret = device;
@@ -260,27 +285,18 @@ static hoop_result_t verbs_register(struct hoop_verbs_device *device, void *data
         verbs.ibv_reg_mr(device->pd, data, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (mr == NULL) {
         const int err = errno;
-        struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
-        (void)getrlimit(RLIMIT_MEMLOCK, &limit);
-        if (limit.rlim_cur == RLIM_INFINITY) {
-            return verbs_failed("registering memory", verbs_name(device), err);
-        }
-        return hoop_error(hoop_from_errno(err),
-                          "registering %zu bytes with %s: %s; this process may lock %llu bytes in "
-                          "all (ulimit -l), expected unlimited",
-                          bytes, verbs_name(device), hoop_errno_name(err),
-                          (unsigned long long)limit.rlim_cur);
+        return hoop_error(hoop_from_errno(err), "registering %zu bytes with %s: %s", bytes,
+                          verbs_name(device), hoop_errno_name(err));
     }
-    *ret = (struct hoop_verbs_memory){mr, mr->lkey, mr->rkey};
+    *ret = (struct hoop_verbs_memory){mr, mr->lkey, mr->rkey, bytes};
     return HOOP_OK;
 }
 
-static void verbs_release(struct hoop_verbs_memory *memory)
+static int verbs_release(struct hoop_verbs_memory *memory)
 {
-    if (memory->handle != NULL) {
-        (void)verbs.ibv_dereg_mr(memory->handle);
-        memory->handle = NULL;
-    }
+    const int err = memory->handle != NULL ? verbs.ibv_dereg_mr(memory->handle) : 0;
+    memory->handle = NULL;
+    return err;
 }
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
@@ -329,12 +345,11 @@ static hoop_result_t verbs_create_queue(struct hoop_verbs_device *device,
     return HOOP_OK;
 }
 
-static void verbs_destroy_queue(struct hoop_verbs_queue *queue)
+static int verbs_destroy_queue(struct hoop_verbs_queue *queue)
 {
-    if (queue != NULL) {
-        (void)verbs.ibv_destroy_qp(queue->qp);
-        free(queue);
-    }
+    const int err = queue != NULL ? verbs.ibv_destroy_qp(queue->qp) : 0;
+    free(queue);
+    return err;
 }
 
 static int verbs_to_init(struct hoop_verbs_queue *queue, const struct hoop_verbs_route *route)

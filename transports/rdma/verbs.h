@@ -39,6 +39,7 @@ struct hoop_verbs_port {
     uint16_t lid;
     uint32_t gid_count;
     struct hoop_gid gids[HOOP_VERBS_GIDS];
+    char fault[128]; /* why it could not be looked at; "": it was */
 };
 
 struct hoop_verbs_device;
@@ -48,6 +49,7 @@ struct hoop_verbs_queue;
 struct hoop_verbs_memory {
     void *handle; /* NULL: none */
     uint32_t local_key, remote_key;
+    size_t bytes;
 };
 
 struct hoop_verbs_depth {
@@ -99,17 +101,19 @@ struct hoop_verbs {
     hoop_result_t (*ports)(struct hoop_verbs_port *ret_ports, uint32_t most, uint32_t *ret_count);
     /* Failures leave the thread's sentence. entries: of the completion queue. */
     hoop_result_t (*open)(const char *name, uint32_t entries, struct hoop_verbs_device **ret);
-    void (*close)(struct hoop_verbs_device *device); /* after all that was made of it */
+    /* After all that was made of it. Like the two below: an errno; it is gone for hoop anyway, but
+     * the device may still have what it was. */
+    int (*close)(struct hoop_verbs_device *device);
     hoop_result_t (*register_memory)(struct hoop_verbs_device *device, void *data, size_t bytes,
                                      struct hoop_verbs_memory *ret);
-    void (*release_memory)(struct hoop_verbs_memory *memory);
+    int (*release_memory)(struct hoop_verbs_memory *memory);
     /* *depth becomes what was granted. */
     hoop_result_t (*create_queue)(struct hoop_verbs_device *device, struct hoop_verbs_depth *depth,
                                   struct hoop_verbs_queue **ret, uint32_t *ret_number);
     /* Takes receives from now on, but is not connected. */
     hoop_result_t (*connect_queue)(struct hoop_verbs_queue *queue,
                                    const struct hoop_verbs_route *route);
-    void (*destroy_queue)(struct hoop_verbs_queue *queue);
+    int (*destroy_queue)(struct hoop_verbs_queue *queue);
     /* At most 32, in order. Returns an errno. */
     int (*send)(struct hoop_verbs_queue *queue, const struct hoop_verbs_work *works,
                 uint32_t count);
