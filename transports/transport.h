@@ -114,12 +114,16 @@ struct hoop_link_params {
                             const struct hoop_address *address, int *ret_fd,
                             struct hoop_secret *ret_key);
     /*
-     * For transports whose receiver must be there before anything is sent; given by the comm. The
-     * receiver's end says that it is bound, through the control plane; the sender's asks whether
-     * the other end has said so, until it has.
+     * For transports whose ends have more to tell each other than their first blobs; given by the
+     * comm. tell: another blob for the other end, through the control plane. hear: the next one
+     * that the other end has told; false: it has not come yet.
      */
-    void (*say_bound)(void *arg, uint32_t peer, uint32_t lane);
-    bool (*is_bound)(void *arg, uint32_t peer, uint32_t lane);
+    void (*tell)(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                 const struct hoop_blob *blob);
+    bool (*hear)(void *arg, uint32_t peer, uint32_t lane, bool sending, struct hoop_blob *ret);
+    /* Where there are several devices: how many lower ranks this one's machine has, which choose
+     * too; and which of the ways between the two ranks it takes, in turn. */
+    uint32_t local, turn;
     /* Set while the thread that drives this end sleeps, or is about to look for the last time.
      * NULL: it may be so at any time. */
     const _Atomic uint8_t *sleeping;

@@ -164,7 +164,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .segment_bytes = hoop_board_bytes(options->n),
         .agreement = options->agreed,
         .oversubscribed = join_local_ranks(options->n) > hoop_usable_cpus(),
-        .no_rdma = !hoop_rdma_is_usable(&options->agreed, options->rank),
+        .no_rdma = !hoop_rdma_is_usable(&options->agreed),
         .no_cma = hoop_settings()->cma == 0,
         .wake_fd = comm->sleeper.wake_fd,
     };

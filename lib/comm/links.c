@@ -142,22 +142,27 @@ static hoop_result_t links_stream(void *arg, uint32_t peer, uint32_t lane, bool 
     return result;
 }
 
-/* hoop_link_params.say_bound: a second blob, which the sender does not look into. */
-static void links_say_bound(void *arg, uint32_t peer, uint32_t lane)
+/* hoop_link_params.tell */
+static void links_tell(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                       const struct hoop_blob *blob)
 {
     const struct links_entry *entry = arg;
-    const struct hoop_blob word = {.bytes = 0};
-    hoop_member_send_blob(entry->links->env.member, peer, lane, false, &word);
+    hoop_member_send_blob(entry->links->env.member, peer, lane, sending, blob);
 }
 
-/* hoop_link_params.is_bound */
-static bool links_is_bound(void *arg, uint32_t peer, uint32_t lane)
+/* hoop_link_params.hear: the first was taken when the link was bound. */
+static bool links_hear(void *arg, uint32_t peer, uint32_t lane, bool sending, struct hoop_blob *ret)
 {
     const struct links_entry *entry = arg;
-    const struct hoop_event key = {.kind = HOOP_EVENT_BLOB, .rank = peer, .id = lane, .part = true};
+    const struct hoop_event key = {
+        .kind = HOOP_EVENT_BLOB, .rank = peer, .id = lane, .part = sending};
     struct hoop_event *event = hoop_events_take(entry->links->env.events, &key);
+    if (event == NULL) {
+        return false;
+    }
+    *ret = event->blob;
     free(event);
-    return event != NULL;
+    return true;
 }
 
 /* hoop_link_params.wake */
@@ -196,6 +201,16 @@ static const struct hoop_transport *links_transport(const struct hoop_agreement 
                : hoop_transport_for(other->same_process, other->same_machine);
 }
 
+/* How many lower ranks there are on this machine. */
+static uint32_t links_local(const struct hoop_board *board)
+{
+    uint32_t local = 0;
+    for (uint32_t rank = 0; rank < board->me; rank++) {
+        local += board->peers[rank].same_machine;
+    }
+    return local;
+}
+
 static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint32_t lane,
                                   bool sending)
 {
@@ -215,8 +230,10 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
         .buffer_bytes = hoop_settings()->socket_buffer_bytes,
         .data_address = links_data_address,
         .stream = links_stream,
-        .say_bound = links_say_bound,
-        .is_bound = links_is_bound,
+        .tell = links_tell,
+        .hear = links_hear,
+        .local = links_local(env->board),
+        .turn = lane == HOOP_TRANSFER_LANE ? env->board->me + peer : lane,
         .sleeping = env->sleeper->sleeping,
         .import = links_import,
         .wake = links_wake,

@@ -48,6 +48,19 @@ static size_t info_gid(const struct hoop_gid *gid, char *buf, size_t bytes)
     return at;
 }
 
+/* "10.77.0.1/24": what links prefer where the peer is in it, too; "": not known. */
+static const char *info_network_of(const struct hoop_gid *gid, char *buf, size_t bytes)
+{
+    char text[HOOP_ADDRESS_TEXT_BYTES];
+    struct hoop_address address;
+    buf[0] = '\0';
+    if (gid->prefix_bits > 0 && hoop_rdma_address(gid, &address)) {
+        hoop_address_format(&address, text, sizeof(text));
+        snprintf(buf, bytes, "%s/%u", text, gid->prefix_bits);
+    }
+    return buf;
+}
+
 /* The one that is used, and all. */
 static void info_gids(struct hoop_json *json, const struct hoop_verbs_port *port,
                       const struct hoop_gid *used)
@@ -63,6 +76,8 @@ static void info_gids(struct hoop_json *json, const struct hoop_verbs_port *port
         at += info_gid(&port->gids[i], text + at, sizeof(text) - at);
     }
     hoop_json_string(json, "gids", at > 0 ? text : "");
+    hoop_json_string(json, "network",
+                     used != NULL ? info_network_of(used, text, sizeof(text)) : "");
 }
 
 static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port,

@@ -36,6 +36,9 @@ void hoop_interface_each(hoop_interface_fn *each, void *arg);
 /* Is this one of this machine's addresses? */
 bool hoop_interface_is_mine(const struct hoop_address *address);
 
+/* How many bits all addresses of its network begin with; 0: it is none of this machine's. */
+uint32_t hoop_interface_prefix(const struct hoop_address *address);
+
 #define HOOP_RESOLVE_MAX 8
 /*
  * What host stands for, with this port; a numeric address stands for itself. At most

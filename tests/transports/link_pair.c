@@ -81,18 +81,30 @@ static hoop_result_t pair_import(void *arg, uint32_t peer, uint64_t region_id, u
     return result == HOOP_OK ? HOOP_AGAIN : result;
 }
 
-static void pair_say_bound(void *arg, uint32_t peer, uint32_t lane)
+static void pair_tell(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                      const struct hoop_blob *blob)
 {
-    (void)peer;
+    struct pair *pair = arg;
     (void)lane;
-    atomic_store(&((struct pair *)arg)->bound, true);
+    (void)sending;
+    pair->told[peer] = *blob;
+    atomic_store(&pair->has_told[peer], true);
 }
 
-static bool pair_is_bound(void *arg, uint32_t peer, uint32_t lane)
+/* A receiver that waits for the sender's word has a sender that is bound meanwhile. */
+static bool pair_hear(void *arg, uint32_t peer, uint32_t lane, bool sending, struct hoop_blob *ret)
 {
-    (void)peer;
+    struct pair *pair = arg;
+    const uint32_t me = peer == PAIR_SENDER ? PAIR_RECEIVER : PAIR_SENDER;
     (void)lane;
-    return atomic_load(&((struct pair *)arg)->bound);
+    if (!sending && pair->sender != NULL && !pair->sender->bound) {
+        (void)hoop_link_bind(pair->sender, &pair->receiver_blob);
+    }
+    const bool heard = atomic_exchange(&pair->has_told[me], false);
+    if (heard) {
+        *ret = pair->told[me];
+    }
+    return heard;
 }
 
 static void pair_wake(void *arg, uint32_t peer)
@@ -206,8 +218,10 @@ struct hoop_link_params pair_params(struct pair *pair, bool sending)
         .wake = pair_wake,
         .data_address = pair_dock,
         .stream = pair_stream,
-        .say_bound = pair_say_bound,
-        .is_bound = pair_is_bound,
+        .tell = pair_tell,
+        .hear = pair_hear,
+        .local = pair->local,
+        .turn = pair->turn,
         .arg = pair,
     };
 }
@@ -238,7 +252,7 @@ hoop_result_t pair_create(struct pair *pair, const struct hoop_transport *transp
 
 hoop_result_t pair_bind(struct hoop_link *link, const struct hoop_blob *blob)
 {
-    hoop_result_t result = HOOP_AGAIN;
+    hoop_result_t result = link->bound ? HOOP_OK : HOOP_AGAIN;
     for (int i = 0; result == HOOP_AGAIN && i < PAIR_TRIES; i++) {
         result = hoop_link_bind(link, blob);
     }

@@ -30,7 +30,9 @@ struct pair {
     unsigned wakes[2];           /* how often each rank was woken */
     uint64_t region;             /* what pair_import() holds for the sender; 0: nothing */
     uint32_t generation;
-    _Atomic bool bound; /* the receiver's end has said so */
+    uint32_t local, turn;     /* where there are several devices */
+    struct hoop_blob told[2]; /* to each rank, what it has not heard yet */
+    _Atomic bool has_told[2];
     bool connected;
     int sockets[2];    /* of the ranks; made when first asked for. -1: a link has it, or none yet */
     unsigned asked[2]; /* how often each rank asked for its socket */
@@ -74,7 +76,8 @@ hoop_result_t pair_open(struct pair *pair, const struct hoop_transport *transpor
                         uint64_t chunk_bytes);
 void pair_close(struct pair *pair);
 
-/* hoop_link_bind() until it is not HOOP_AGAIN; HOOP_TIMEOUT after too many. */
+/* hoop_link_bind() until it is not HOOP_AGAIN; HOOP_TIMEOUT after too many. One that was bound
+ * meanwhile, because the other waited for it, stays so. */
 hoop_result_t pair_bind(struct hoop_link *link, const struct hoop_blob *blob);
 
 /* Posts, with progress while it is HOOP_AGAIN: of both ends for a send, whose room may depend on

@@ -1,7 +1,7 @@
 /*
- * The rdma transport over devices that exist in this process only (fakes/fake_verbs.h): the choice
- * of a port, words and credits, devices without immediate data, and what a device may say instead
- * of "well". The contract is in test_transport.c; real verbs are in tests/vm/.
+ * The rdma transport over devices that exist in this process only (fakes/fake_verbs.h): words and
+ * credits, devices without immediate data, and what a device may say instead of "well". The choice
+ * of ports is in test_rdma_ports.c, the contract in test_transport.c; real verbs are in tests/vm/.
  */
 #include "base/clock.h"
 #include "base/settings.h"
@@ -34,88 +34,6 @@ static int close_pair(void **state)
     (void)state;
     pair_close(&pair);
     return fake_counts.open == 0 ? 0 : -1;
-}
-
-/* ---- The choice ------------------------------------------------------------------------------ */
-
-static struct hoop_verbs_port a_port(const char *name, bool software)
-{
-    struct hoop_verbs_port port = {.port = 1, .state = "ACTIVE", .active = true, .ethernet = true};
-    static const uint8_t raws[4][HOOP_GID_BYTES] = {
-        {0xfe, 0x80, [15] = 1},
-        {[10] = 0xff, 0xff, 10, 0, 0, 1},
-        {[10] = 0xff, 0xff, 10, 0, 0, 1},
-        {0xfd, [15] = 1},
-    };
-    snprintf(port.device, sizeof(port.device), "%s", name);
-    port.software = software;
-    for (uint32_t i = 0; i < 4; i++) {
-        struct hoop_gid *gid = &port.gids[port.gid_count++];
-        gid->index = i;
-        gid->type = i == 1 ? HOOP_GID_ROCE_V1 : HOOP_GID_ROCE_V2;
-        memcpy(gid->raw, raws[i], sizeof(gid->raw));
-    }
-    return port;
-}
-
-static void test_gids(void **state)
-{
-    (void)state;
-    struct hoop_verbs_port port = a_port("mlx5_0", false);
-    struct hoop_rdma_rules rules = {.hca = NULL};
-    assert_int_equal(hoop_rdma_gid(&port, &rules)->index, 2); /* v2, IPv4 */
-    memmove(&port.gids[2], &port.gids[3], sizeof(port.gids[3]));
-    port.gid_count = 3;
-    assert_int_equal(hoop_rdma_gid(&port, &rules)->index, 3); /* v2, IPv6 */
-    port.gid_count = 2;
-    assert_int_equal(hoop_rdma_gid(&port, &rules)->index, 0); /* v2, link-local */
-    rules.gid_index = "1";
-    assert_int_equal(hoop_rdma_gid(&port, &rules)->index, 1);
-    rules.gid_index = "-1";
-    assert_int_equal(hoop_rdma_gid(&port, &rules)->index, 0);
-    static const char *const wrong[] = {"7", "x", "1x", ""};
-    for (size_t i = 0; i < 4; i++) {
-        rules.gid_index = wrong[i];
-        assert_null(hoop_rdma_gid(&port, &rules));
-    }
-    port.ethernet = false;
-    rules.gid_index = NULL;
-    port.gids[0].type = HOOP_GID_IB;
-    assert_int_equal(hoop_rdma_gid(&port, &rules)->index, 0);
-}
-
-static void test_ports(void **state)
-{
-    (void)state;
-    struct hoop_verbs_port ports[4] = {a_port("rxe0", true), a_port("mlx5_0", false),
-                                       a_port("mlx5_1", false), a_port("mlx5_2", false)};
-    ports[3].active = false;
-    ports[3].state = "DOWN";
-    struct hoop_rdma_rules rules = {.hca = NULL};
-    for (uint32_t rank = 0; rank < 4; rank++) {
-        assert_ptr_equal(hoop_rdma_choose(ports, 4, &rules, rank), &ports[1 + rank % 2]);
-    }
-    static const struct {
-        const char *hca;
-        int chosen; /* by rank 0; -1: none */
-    } cases[] = {{"mlx5_1", 2}, {"mlx5_1:1", 2}, {"mlx5_1:2", -1}, {"=mlx5_1", 2},
-                 {"=mlx5", -1}, {"^mlx5_0", 2},  {"rxe", 0},       {"^mlx5", -1},
-                 {"none", -1},  {"mlx5_2", -1},  {"=mlx5_1:1", 2}, {"x,mlx5_1", 2}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        rules.hca = cases[i].hca;
-        const struct hoop_verbs_port *chosen = hoop_rdma_choose(ports, 4, &rules, 0);
-        assert_ptr_equal(chosen, cases[i].chosen < 0 ? NULL : &ports[cases[i].chosen]);
-    }
-    assert_non_null(strstr(hoop_thread_error(), "mlx5_2 port 1: the port is not active"));
-    rules = (struct hoop_rdma_rules){.demanded = true};
-    assert_ptr_equal(hoop_rdma_choose(ports, 1, &rules, 5), &ports[0]);
-    rules.demanded = false;
-    assert_null(hoop_rdma_choose(ports, 1, &rules, 5));
-    assert_non_null(strstr(hoop_thread_error(), "rxe0 port 1: a software device"));
-    assert_null(hoop_rdma_choose(ports, 0, &rules, 0));
-    assert_non_null(strstr(hoop_thread_error(), "there is no device"));
-    ports[1].iwarp = true;
-    assert_ptr_equal(hoop_rdma_choose(ports, 4, &rules, 0), &ports[2]);
 }
 
 /* ---- Words ----------------------------------------------------------------------------------- */
@@ -227,8 +145,9 @@ static void test_no_memory(void **state)
 {
     (void)state;
     fake_refuses_memory = true;
-    assert_int_equal(pair_create(&pair, &hoop_transport_rdma, SLOTS, CHUNK), HOOP_OUT_OF_MEMORY);
-    assert_non_null(strstr(pair.failure.text, "rank 0 has no RDMA link with rank 1: registering"));
+    assert_int_equal(pair_open(&pair, &hoop_transport_rdma, SLOTS, CHUNK), HOOP_OUT_OF_MEMORY);
+    assert_non_null(
+        strstr(pair.sender->failure.text, "rank 0 has no RDMA link with rank 1: registering"));
     fake_refuses_memory = false;
     pair_close(&pair);
     struct pair strict = {.transport = &hoop_transport_rdma, .slots = 1, .chunk_bytes = 1};
@@ -289,8 +208,6 @@ int main(void)
     fake_ports[0].mtu = 1;
     hoop_rdma_verbs = &fake_verbs;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gids),
-        cmocka_unit_test(test_ports),
         cmocka_unit_test_setup_teardown(test_cadence, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_wrap, open_pair, close_pair),
         cmocka_unit_test(test_no_immediate),

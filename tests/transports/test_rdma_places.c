@@ -321,7 +321,7 @@ static void test_half(void **state)
     snprintf(words, sizeof(words),
              "this process may lock %zu bytes in all (ulimit -l), %zu are registered", 2 * slots,
              2 * slots);
-    assert_non_null(strstr(late.failure.text, words));
+    assert_non_null(strstr(late.sender->failure.text, words));
     pair_close(&late);
     pair_close(&other);
     limit.rlim_cur = fake_most_bytes = 2 * slots + 8 * ROOM;

@@ -236,20 +236,29 @@ static hoop_result_t stream_of_contact(void *arg, uint32_t peer, uint32_t lane, 
     return HOOP_OK;
 }
 
-static void contact_say_bound(void *arg, uint32_t peer, uint32_t lane)
+static void contact_tell(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                         const struct hoop_blob *blob)
 {
-    const struct message bound = {.id = lane};
+    const struct message message = {.blob = *blob};
     (void)peer;
-    (void)message_send(((const struct contact *)arg)->messages, &bound, -1);
+    (void)lane;
+    (void)sending;
+    (void)message_send(((const struct contact *)arg)->messages, &message, -1);
 }
 
-static bool contact_is_bound(void *arg, uint32_t peer, uint32_t lane)
+static bool contact_hear(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                         struct hoop_blob *ret)
 {
-    struct message bound;
+    struct message message;
     int fd = -1;
     (void)peer;
     (void)lane;
-    return message_recv(((const struct contact *)arg)->messages, &bound, &fd);
+    (void)sending;
+    if (!message_recv(((const struct contact *)arg)->messages, &message, &fd)) {
+        return false;
+    }
+    *ret = message.blob;
+    return true;
 }
 
 static int child_main(struct contact *parent)
@@ -263,7 +272,8 @@ static int child_main(struct contact *parent)
     int fd = -1;
     params.import = import_from_parent;
     params.stream = stream_of_contact;
-    params.is_bound = contact_is_bound;
+    params.tell = contact_tell;
+    params.hear = contact_hear;
     params.wake = NULL;
     params.arg = parent;
     if (hoop_link_create(transport, &params, &pair.sender, &mine.blob, NULL) != HOOP_OK ||
@@ -284,7 +294,8 @@ static bool parent_greet(struct contact *child, struct pair *pair)
     struct message mine = {.id = 0}, theirs, question, answer = {.id = 0};
     int none = -1, fd = -1;
     params.stream = stream_of_contact;
-    params.say_bound = contact_say_bound;
+    params.tell = contact_tell;
+    params.hear = contact_hear;
     params.wake = NULL;
     params.arg = child;
     bool fine =

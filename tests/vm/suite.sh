@@ -41,7 +41,7 @@ table() {
     [ "$code $got" = "0 $1 0" ] || complain "code, rows and wrong rows are $code $got, not 0 $1 0"
 }
 
-# job RANKS PROGRAM OPTIONS...: over rdma, the ranks on devices in turn.
+# job RANKS PROGRAM OPTIONS...: over rdma.
 job() {
     local ranks=$1 program=$2
     shift 2
@@ -55,7 +55,7 @@ loss() { for nic in rdma0 rdma1; do tc qdisc "$1" dev $nic root netem loss 3%; d
 
 devices() {
     run 60 "$build/tools/hoopinfo" --json
-    says '"rxe0": "port 1, state ACTIVE.* gid 1 RoCE v2 0*ffff0a4d0001' '"rxe3": "port 1' \
+    says '"rxe0": "port 1, state ACTIVE.* gid 1 RoCE v2 0*ffff0a4d0001.*network 10.77.0.1/24' '"rxe3": "port 1' \
         'why_not a software device: HOOP_IB_HCA'
     run 60 env HOOP_IB_HCA=rxe2 "$build/tools/hoopinfo" --json
     says '"rxe1": .*why_not HOOP_IB_HCA leaves it out' '"rxe2": .*usable true'
@@ -104,6 +104,36 @@ places() {
         table 1
         says 'a region of [0-9]+ bytes registered with rxe'
         [ -z "$complaint" ] || { complain "$program"; return; }
+    done
+}
+
+# The links of two ranks, over all devices: each rank begins with another.
+spread() {
+    HOOP_TRANSPORT=rdma HOOP_LANES=4 HOOP_ALGO=ring logged 100 "$hooprun" -n 2 "$perf/all_reduce_perf" \
+        -b 600004 -e 600004 -n 2 -w 0 -c 1 --no-bound
+    table 1
+    says 'rank 0: lane 0 to rank 1 by rxe0 port 1' 'rank 1: lane 0 from rank 0 by rxe1 port 1' \
+        'rank 0: lane 3 to rank 1 by rxe3 port 1' 'rank 1: lane 3 from rank 0 by rxe0 port 1'
+}
+
+# Two networks that have no way to each other: links stay in one, and who has no port there is said.
+rails() {
+    local n
+    for n in 2 3; do
+        ip addr flush dev rdma$n
+        ip addr add 10.78.0.$n/24 dev rdma$n
+    done
+    # shellcheck disable=SC2016
+    HOOP_TRANSPORT=rdma HOOP_ALGO=ring logged 100 "$hooprun" -n 3 sh -c '
+        case $RANK in 0) ports=rxe0,rxe2 ;; 1) ports=rxe1,rxe3 ;; *) ports=rxe1 ;; esac
+        HOOP_IB_HCA=$ports exec "$@"' sh "$perf/all_reduce_perf" -b 300004 -e 300004 -n 1 -w 0 -c 1 --no-bound
+    table 1
+    says 'rank 0: lane 1 to rank 1 by rxe2 port 1' 'rank 1: lane 1 from rank 0 by rxe3 port 1' \
+        'rank 1: lane 1 to rank 2 does without rxe3 port 1: rank 2 has no port in its network'
+    for n in 2 3; do
+        ip addr flush dev rdma$n
+        ip addr add 10.77.0.$((n + 1))/24 dev rdma$n
+        ip addr add fd77::$((n + 1))/64 dev rdma$n nodad
     done
 }
 
@@ -234,7 +264,7 @@ refused() {
 }
 
 cases=(devices contract_plain contract_ends contract_hostile contract_places two_ranks collectives
-    places little_locked four_ranks types two_levels one_without fallback lossy killed link_down refused)
+    spread rails places little_locked four_ranks types two_levels one_without fallback lossy killed link_down refused)
 [ $# = 0 ] || cases=("$@")
 for name in "${cases[@]}"; do
     complaint='' code=0 start=$SECONDS

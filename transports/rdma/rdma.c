@@ -3,9 +3,16 @@
  * work, rdma_context.c what the links of a rank share, rdma_port.c the choice of a port, verbs.c
  * the calls. docs/rdma.md has the whole.
  *
- * A receiver's end is connected by bind and then says so through the control plane (say_bound):
- * what is sent to a queue that is not connected yet is lost, and sent again only after a long time.
- * A sender's end is bound at once, but sends nothing before.
+ * Several ports: the receiver tells which networks its own are in, the sender takes one way of
+ * those that there are (hoop_rdma_way()), and each makes its queue where that begins or ends.
+ *
+ *      sender                                     receiver
+ *      create            <------- networks ------  create
+ *      bind: queue        ----- queue, port ---->  bind: queue, connects it
+ *      send: connects it <----- queue, slots ----
+ *
+ * What is sent to a queue that is not connected yet is lost, and sent again only after a long time:
+ * so the receiver's is connected first.
  *
  * What a sender has reported done may still be on its way when the end is destroyed: destroy says
  * goodbye, and waits until that has arrived, or the peer's end has gone.
@@ -26,19 +33,29 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define RDMA_MAGIC 0x32616d64u /* "dma2" */
-#define RDMA_INLINE_BYTES 256u /* a header and what is latency and little else */
-#define RDMA_EVENTS 16         /* taken at a time */
+#define RDMA_MAGIC 0x33616d64u       /* "dma3" */
+#define RDMA_QUEUE_MAGIC 0x33717264u /* "drq3" */
+#define RDMA_INLINE_BYTES 256u       /* a header and what is latency and little else */
+#define RDMA_EVENTS 16               /* taken at a time */
 
 struct rdma_blob {
     struct hoop_blob_head head;
-    struct hoop_verbs_address address;
     uint32_t check;
-    uint64_t slots; /* the receiver's memory, and its key; 0 from a sender */
-    uint32_t slots_key;
-    uint32_t immediate; /* 1: this device knows immediate data */
+    uint16_t immediate;                      /* 1: devices here know immediate data */
+    uint16_t count;                          /* of the receiver's ports; 0 from a sender */
+    uint32_t networks[HOOP_RDMA_RANK_PORTS]; /* they are in */
 };
 _Static_assert(sizeof(struct rdma_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
+
+struct rdma_queue_blob {
+    struct hoop_blob_head head;
+    struct hoop_verbs_address address;
+    uint32_t port;  /* from a sender: which of the receiver's it is for. 0 from that */
+    uint64_t slots; /* the receiver's memory, and its key; 0 from a sender */
+    uint32_t slots_key;
+    uint32_t reserved; /* 0 */
+};
+_Static_assert(sizeof(struct rdma_queue_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
 
 /* It was asked for by name: between machines the choice is hoop_rdma_is_usable()'s. */
 static bool rdma_reaches(bool same_process, bool same_machine)
@@ -185,26 +202,24 @@ static hoop_result_t rdma_get_memory(struct hoop_rdma_link *rdma)
     return HOOP_OK;
 }
 
-/* The port, and what follows from it. */
-static hoop_result_t rdma_set_port(struct hoop_rdma_link *rdma,
-                                   struct hoop_rdma_context *ret_wanted)
+static uint8_t rdma_link_layer(const struct hoop_verbs_port *port)
+{
+    return port->ethernet ? 2 : 1;
+}
+
+/* What follows from the port. */
+static void rdma_set_port(struct hoop_rdma_link *rdma, const struct hoop_verbs_port *port,
+                          struct hoop_rdma_context *ret_wanted)
 {
     const struct hoop_link_params *params = &rdma->base.params;
     const struct hoop_rdma_rules rules = hoop_rdma_rules();
     const struct hoop_verbs_port *ports = NULL;
     uint32_t count = 0;
     ret_wanted->verbs = hoop_rdma_ports(&ports, &count);
-    if (ret_wanted->verbs == NULL) {
-        return HOOP_SYSTEM_ERROR;
-    }
-    const struct hoop_verbs_port *port = hoop_rdma_choose(ports, count, &rules, params->me);
-    if (port == NULL) {
-        return HOOP_INVALID_USAGE;
-    }
     ret_wanted->port = port;
     ret_wanted->gid = hoop_rdma_gid(port, &rules);
     rdma->address = (struct hoop_verbs_address){
-        .lid = port->lid, .mtu = port->mtu, .link_layer = port->ethernet ? 2 : 1};
+        .lid = port->lid, .mtu = port->mtu, .link_layer = rdma_link_layer(port)};
     memcpy(rdma->address.gid, ret_wanted->gid->raw, sizeof(rdma->address.gid));
     /*
      * Soft-RoCE loses count of a write of several packets when one of them is sent again (Linux
@@ -218,7 +233,6 @@ static hoop_result_t rdma_set_port(struct hoop_rdma_link *rdma,
     rdma->depth = (struct hoop_verbs_depth){.sends = sends < INT_MAX ? (uint32_t)sends : INT_MAX,
                                             .receives = hoop_rdma_words(params),
                                             .inline_bytes = RDMA_INLINE_BYTES};
-    return HOOP_OK;
 }
 
 static hoop_result_t rdma_get_queue(struct hoop_rdma_link *rdma)
@@ -239,17 +253,53 @@ static hoop_result_t rdma_get_queue(struct hoop_rdma_link *rdma)
     return result;
 }
 
-/* Failures leave the thread's sentence. */
-static hoop_result_t rdma_build(struct hoop_rdma_link *rdma)
+static hoop_result_t rdma_complain(const struct hoop_rdma_link *rdma, hoop_result_t code,
+                                   struct hoop_failure *ret)
 {
+    const struct hoop_link_params *params = &rdma->base.params;
+    return hoop_failure_set(ret, code, (int)params->me, "rank %u has no RDMA link with rank %u: %s",
+                            params->me, params->peer, hoop_thread_error());
+}
+
+/* Takes this port: makes a queue there. */
+static hoop_result_t rdma_open(struct hoop_rdma_link *rdma, const struct hoop_verbs_port *port)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
     struct hoop_rdma_context wanted = {.armed = false};
-    if (rdma->base.params.check == HOOP_CHECK_MAC) {
-        return hoop_error(HOOP_INVALID_USAGE, "HOOP_CHECK=mac is for TCP only");
+    rdma_set_port(rdma, port, &wanted);
+    hoop_result_t result = hoop_rdma_enter(rdma, &wanted);
+    result = result == HOOP_OK ? rdma_get_queue(rdma) : result;
+    if (result != HOOP_OK) {
+        return rdma_complain(rdma, result, &rdma->base.failure);
     }
-    hoop_result_t result = rdma_get_memory(rdma);
-    result = result == HOOP_OK ? rdma_set_port(rdma, &wanted) : result;
-    result = result == HOOP_OK ? hoop_rdma_enter(rdma, &wanted) : result;
-    return result == HOOP_OK ? rdma_get_queue(rdma) : result;
+    hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: lane %u %s rank %u by %s port %u", params->me,
+             params->lane, params->sending ? "to" : "from", params->peer, port->device, port->port);
+    return HOOP_OK;
+}
+
+static hoop_result_t rdma_list_ports(struct hoop_rdma_link *rdma)
+{
+    const struct hoop_rdma_rules rules = hoop_rdma_rules();
+    const struct hoop_verbs_port *ports = NULL;
+    uint32_t count = 0;
+    cpu_set_t cpus;
+    if (hoop_rdma_ports(&ports, &count) == NULL) {
+        return HOOP_SYSTEM_ERROR;
+    }
+    const bool known = sched_getaffinity(0, sizeof(cpus), &cpus) == 0;
+    rdma->port_count = hoop_rdma_order(ports, count, &rules, rdma->base.params.local,
+                                       known ? &cpus : NULL, rdma->ports);
+    return rdma->port_count > 0 ? HOOP_OK : HOOP_INVALID_USAGE;
+}
+
+static struct hoop_rdma_networks rdma_networks(const struct hoop_rdma_link *rdma)
+{
+    const struct hoop_rdma_rules rules = hoop_rdma_rules();
+    struct hoop_rdma_networks networks = {.count = rdma->port_count};
+    for (uint32_t i = 0; i < networks.count; i++) {
+        networks.of[i] = hoop_rdma_network(rdma->ports[i], hoop_rdma_gid(rdma->ports[i], &rules));
+    }
+    return networks;
 }
 
 static void rdma_destroy(struct hoop_link *link);
@@ -257,32 +307,31 @@ static void rdma_destroy(struct hoop_link *link);
 static hoop_result_t rdma_create(const struct hoop_link_params *params, struct hoop_link **ret_link,
                                  struct hoop_blob *ret_blob, struct hoop_failure *failure)
 {
-    assert(params->sending ? params->is_bound != NULL : params->say_bound != NULL);
+    assert(params->tell != NULL && params->hear != NULL);
     struct hoop_rdma_link *rdma = calloc(1, sizeof(*rdma));
-    hoop_result_t result = HOOP_OUT_OF_MEMORY;
     if (rdma == NULL) {
-        (void)hoop_error(result, "no memory for %u slots", params->slots);
-    } else {
-        rdma->base.params = *params;
-        result = rdma_build(rdma);
+        return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
+                                "rank %u has no memory for a link", params->me);
     }
+    rdma->base.params = *params;
+    hoop_result_t result = params->check == HOOP_CHECK_MAC
+                               ? hoop_error(HOOP_INVALID_USAGE, "HOOP_CHECK=mac is for TCP only")
+                               : rdma_get_memory(rdma);
+    result = result == HOOP_OK ? rdma_list_ports(rdma) : result;
     if (result != HOOP_OK) {
-        hoop_failure_set(failure, result, (int)params->me,
-                         "rank %u has no RDMA link with rank %u: %s", params->me, params->peer,
-                         hoop_thread_error());
-        if (rdma != NULL) {
-            rdma_destroy(&rdma->base);
-        }
+        (void)rdma_complain(rdma, result, failure);
+        rdma_destroy(&rdma->base);
         return result;
     }
-    const bool immediate = getenv("HOOP_TEST_NO_IMMEDIATE") == NULL;
-    const struct rdma_blob blob = {.head = hoop_blob_head(params, RDMA_MAGIC),
-                                   .address = rdma->address,
-                                   .check = params->check,
-                                   .slots = params->sending ? 0 : (uintptr_t)rdma->memory,
-                                   .slots_key = params->sending ? 0 : rdma->key.remote_key,
-                                   .immediate = immediate};
-    rdma->immediate = immediate;
+    rdma->immediate = getenv("HOOP_TEST_NO_IMMEDIATE") == NULL;
+    struct rdma_blob blob = {.head = hoop_blob_head(params, RDMA_MAGIC),
+                             .check = params->check,
+                             .immediate = rdma->immediate};
+    if (!params->sending) {
+        const struct hoop_rdma_networks networks = rdma_networks(rdma);
+        blob.count = (uint16_t)networks.count;
+        memcpy(blob.networks, networks.of, sizeof(blob.networks));
+    }
     hoop_blob_fill(ret_blob, &blob, sizeof(blob));
     *ret_link = &rdma->base;
     return HOOP_OK;
@@ -292,31 +341,64 @@ static hoop_result_t rdma_create(const struct hoop_link_params *params, struct h
 
 static hoop_result_t rdma_check_blob(struct hoop_rdma_link *rdma, const struct rdma_blob *blob)
 {
-    static const char *const layers[] = {"nothing known", "InfiniBand", "Ethernet"};
     const struct hoop_link_params *params = &rdma->base.params;
-    const struct hoop_verbs_address *peer = &blob->address;
     if (blob->check != params->check) {
         return hoop_failure_set(&rdma->base.failure, HOOP_MISMATCH, (int)params->peer,
                                 "rank %u checks its data by %s, rank %u by %s (HOOP_CHECK)",
                                 params->peer, hoop_check_name(blob->check), params->me,
                                 hoop_check_name(params->check));
     }
+    if ((blob->count != 0) != params->sending || blob->count > HOOP_RDMA_RANK_PORTS ||
+        blob->immediate > 1) {
+        return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                                "rank %u has %u RDMA ports, says its blob for lane %u, which "
+                                "cannot be",
+                                params->peer, blob->count, params->lane);
+    }
+    rdma->immediate = rdma->immediate && blob->immediate != 0;
+    return HOOP_OK;
+}
+
+/* What the other end tells of its queue. HOOP_AGAIN: nothing yet. */
+static hoop_result_t rdma_hear_queue(struct hoop_rdma_link *rdma, struct rdma_queue_blob *ret)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct hoop_verbs_address *peer = &ret->address;
+    struct hoop_blob heard;
+    if (!params->hear(params->arg, params->peer, params->lane, params->sending, &heard)) {
+        return HOOP_AGAIN;
+    }
+    const hoop_result_t result =
+        hoop_blob_open(&rdma->base, &heard, RDMA_QUEUE_MAGIC, ret, sizeof(*ret));
+    if (result != HOOP_OK) {
+        return result;
+    }
     if (peer->number > 0xffffff || peer->sequence > 0xffffff || peer->mtu < 1 || peer->mtu > 5 ||
-        (blob->slots != 0) != params->sending || blob->immediate > 1) {
+        (ret->slots != 0) != params->sending || ret->reserved != 0 ||
+        ret->port >= (params->sending ? 1 : rdma->port_count) ||
+        peer->link_layer !=
+            rdma_link_layer(params->sending ? rdma->context->port : rdma->ports[ret->port])) {
         return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
                                 "rank %u offers queue %06x, packet %06x, MTU %u, slots at %llx for "
-                                "lane %u, which cannot be",
+                                "port %u and lane %u, which cannot be",
                                 params->peer, peer->number, peer->sequence, peer->mtu,
-                                (unsigned long long)blob->slots, params->lane);
-    }
-    if (peer->link_layer != rdma->address.link_layer) {
-        return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                                "rank %u uses RDMA over %s, rank %u over %s: HOOP_IB_HCA has to "
-                                "choose alike",
-                                params->peer, layers[peer->link_layer < 3 ? peer->link_layer : 0],
-                                params->me, layers[rdma->address.link_layer]);
+                                (unsigned long long)ret->slots, ret->port, params->lane);
     }
     return HOOP_OK;
+}
+
+/* port: of the receiver's. */
+static void rdma_tell_queue(struct hoop_rdma_link *rdma, uint32_t port)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct rdma_queue_blob mine = {.head = hoop_blob_head(params, RDMA_QUEUE_MAGIC),
+                                         .address = rdma->address,
+                                         .port = port,
+                                         .slots = params->sending ? 0 : (uintptr_t)rdma->memory,
+                                         .slots_key = params->sending ? 0 : rdma->key.remote_key};
+    struct hoop_blob blob;
+    hoop_blob_fill(&blob, &mine, sizeof(mine));
+    params->tell(params->arg, params->peer, params->lane, params->sending, &blob);
 }
 
 static hoop_result_t rdma_connect(struct hoop_rdma_link *rdma,
@@ -345,24 +427,78 @@ static hoop_result_t rdma_connect(struct hoop_rdma_link *rdma,
                                   params->peer, hoop_thread_error());
 }
 
+static void rdma_log_left_out(const struct hoop_rdma_link *rdma, uint32_t reach)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    for (uint32_t i = 0; i < rdma->port_count; i++) {
+        if ((reach >> i & 1) == 0) {
+            hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET,
+                     "rank %u: lane %u to rank %u does without %s port %u: rank %u has no port in "
+                     "its network",
+                     params->me, params->lane, params->peer, rdma->ports[i]->device,
+                     rdma->ports[i]->port, params->peer);
+        }
+    }
+}
+
+static hoop_result_t rdma_bind_sender(struct hoop_rdma_link *rdma, const struct rdma_blob *blob)
+{
+    const struct hoop_link_params *params = &rdma->base.params;
+    const struct hoop_rdma_networks mine = rdma_networks(rdma);
+    struct hoop_rdma_networks theirs = {.count = blob->count};
+    uint32_t from = 0, to = 0, reach = 0;
+    memcpy(theirs.of, blob->networks, sizeof(theirs.of));
+    if (!hoop_rdma_way(&mine, &theirs, params->turn, &from, &to, &reach)) {
+        return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                                "none of the %u RDMA ports of rank %u (%s port %u, ...) reaches "
+                                "one of the %u of rank %u: they are in other networks, or of "
+                                "another kind (HOOP_IB_HCA, HOOP_IB_GID_INDEX)",
+                                mine.count, params->me, rdma->ports[0]->device,
+                                rdma->ports[0]->port, theirs.count, params->peer);
+    }
+    rdma_log_left_out(rdma, reach);
+    const hoop_result_t result = rdma_open(rdma, rdma->ports[from]);
+    if (result == HOOP_OK) {
+        rdma_tell_queue(rdma, to);
+    }
+    return result;
+}
+
+static hoop_result_t rdma_bind_receiver(struct hoop_rdma_link *rdma)
+{
+    struct rdma_queue_blob peer;
+    hoop_result_t result = rdma_hear_queue(rdma, &peer);
+    result = result == HOOP_OK ? rdma_open(rdma, rdma->ports[peer.port]) : result;
+    result = result == HOOP_OK ? rdma_connect(rdma, &peer.address) : result;
+    if (result == HOOP_OK) {
+        rdma_tell_queue(rdma, 0);
+    }
+    return result;
+}
+
 static hoop_result_t rdma_bind(struct hoop_link *link, const struct hoop_blob *peer)
 {
     struct hoop_rdma_link *rdma = hoop_rdma_from(link);
-    const struct hoop_link_params *params = &link->params;
     struct rdma_blob blob;
     hoop_result_t result = hoop_blob_open(link, peer, RDMA_MAGIC, &blob, sizeof(blob));
     result = result == HOOP_OK ? rdma_check_blob(rdma, &blob) : result;
     if (result != HOOP_OK) {
         return result;
     }
-    rdma->peer_slots = blob.slots;
-    rdma->peer_key = blob.slots_key;
-    rdma->immediate = rdma->immediate && blob.immediate != 0;
-    result = rdma_connect(rdma, &blob.address);
-    if (result == HOOP_OK && !params->sending) {
-        params->say_bound(params->arg, params->peer, params->lane);
+    return link->params.sending ? rdma_bind_sender(rdma, &blob) : rdma_bind_receiver(rdma);
+}
+
+hoop_result_t hoop_rdma_get_ready(struct hoop_rdma_link *rdma)
+{
+    struct rdma_queue_blob peer;
+    hoop_result_t result = rdma_hear_queue(rdma, &peer);
+    result = result == HOOP_OK ? rdma_connect(rdma, &peer.address) : result;
+    if (result == HOOP_OK) {
+        rdma->peer_slots = peer.slots;
+        rdma->peer_key = peer.slots_key;
+        rdma->ready = true;
     }
-    return link->failure.code;
+    return result;
 }
 
 /* ---- End ------------------------------------------------------------------------------------- */

@@ -232,10 +232,11 @@ bool hoop_rdma_key(struct hoop_rdma_link *rdma, void *data, uint64_t bytes,
 /* ---- Contexts -------------------------------------------------------------------------------- */
 
 static bool context_is(const struct hoop_rdma_context *context,
-                       const struct hoop_link_params *params, uint32_t entries)
+                       const struct hoop_link_params *params, const struct hoop_verbs_port *port,
+                       uint32_t entries)
 {
     return context->comm_id == params->comm_id && context->epoch == params->epoch &&
-           context->me == params->me && context->entries_left >= entries;
+           context->me == params->me && context->port == port && context->entries_left >= entries;
 }
 
 static hoop_result_t context_create(const struct hoop_link_params *params,
@@ -294,7 +295,7 @@ hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdm
     hoop_result_t result = HOOP_OK;
     pthread_mutex_lock(&rdma_lock);
     struct hoop_rdma_context *context = rdma_contexts;
-    while (context != NULL && !context_is(context, params, entries)) {
+    while (context != NULL && !context_is(context, params, wanted->port, entries)) {
         context = context->next;
     }
     if (context == NULL) {

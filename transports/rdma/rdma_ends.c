@@ -208,10 +208,13 @@ static hoop_result_t sender_make_room(struct hoop_rdma_link *rdma)
         return sender_blame(rdma);
     }
     if (!rdma->ready) {
-        rdma->ready = params->is_bound(params->arg, params->peer, params->lane);
+        const hoop_result_t result = hoop_rdma_get_ready(rdma);
+        if (result != HOOP_OK) {
+            return result;
+        }
     }
-    const bool room = rdma->ready && rdma->head - rdma->tail < params->slots &&
-                      rdma->sent - rdma->completed < params->slots;
+    const bool room =
+        rdma->head - rdma->tail < params->slots && rdma->sent - rdma->completed < params->slots;
     return room ? HOOP_OK : HOOP_AGAIN;
 }
 

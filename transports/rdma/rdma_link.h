@@ -91,14 +91,16 @@ struct hoop_rdma_context {
 /* Embedded first in either end. Touched by the thread that uses the end. */
 struct hoop_rdma_link {
     struct hoop_link base;
-    struct hoop_rdma_context *context;
-    uint32_t number; /* in context->links */
+    const struct hoop_verbs_port *ports[HOOP_RDMA_RANK_PORTS]; /* of which one is taken */
+    uint32_t port_count;
+    struct hoop_rdma_context *context; /* NULL: none is taken yet */
+    uint32_t number;                   /* in context->links */
     struct hoop_verbs_queue *queue;
     struct hoop_verbs_address address; /* mine */
     struct hoop_verbs_depth depth;
     bool immediate;     /* words come as immediate data */
     uint32_t cut_bytes; /* of a write, at most */
-    bool ready;         /* sender: the other end is bound */
+    bool ready;         /* sender: connected, and so is the other end */
     bool broken;        /* the queue is of no use any more */
     uint64_t left_ns;   /* since when the peer's end is gone; 0: it is not */
     /* slots of stride bytes; then messages: those that come, and those that go, as many each as
@@ -138,7 +140,8 @@ static inline uint32_t hoop_rdma_words(const struct hoop_link_params *params)
 
 /* ---- rdma_context.c -------------------------------------------------------------------------- */
 
-/* Enters a link into the context of its rank, which it makes if there is none with room. */
+/* Enters a link into its rank's context of the wanted port, which it makes if there is none with
+ * room. */
 hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdma_context *wanted);
 void hoop_rdma_leave(struct hoop_rdma_link *rdma);
 
@@ -160,6 +163,10 @@ bool hoop_rdma_key(struct hoop_rdma_link *rdma, void *data, uint64_t bytes,
  * there was nothing and the thread is about to sleep, the descriptor will say when there is.
  */
 bool hoop_rdma_poll(struct hoop_rdma_link *rdma);
+
+/* The sender's end is bound before its queue is connected. HOOP_OK: it is, and so is the
+ * receiver's. */
+hoop_result_t hoop_rdma_get_ready(struct hoop_rdma_link *rdma);
 
 /* The queue is of no use any more. The link has failed, unless the peer had left before.
  * HOOP_REMOTE_ERROR: it's the peer that cannot be reached. */

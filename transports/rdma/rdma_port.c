@@ -32,6 +32,31 @@ static bool port_any_device(void)
     return any;
 }
 
+/* The CPUs beside a device: of one on a bus the kernel knows them. */
+static void port_read_cpus(struct hoop_verbs_port *port)
+{
+    char path[HOOP_VERBS_NAME_BYTES + 64];
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", port->device);
+    FILE *file = fopen(path, "re");
+    if (file != NULL && fgets(port->cpus, sizeof(port->cpus), file) == NULL) {
+        port->cpus[0] = '\0';
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+}
+
+static void port_read_networks(struct hoop_verbs_port *port)
+{
+    for (uint32_t i = 0; i < port->gid_count; i++) {
+        struct hoop_gid *gid = &port->gids[i];
+        struct hoop_address address;
+        const uint32_t bits =
+            hoop_rdma_address(gid, &address) ? hoop_interface_prefix(&address) : 0;
+        gid->prefix_bits = bits > 0 ? (uint8_t)bits : gid->prefix_bits;
+    }
+}
+
 static void port_read_once(void)
 {
     const char *why = "this machine has no RDMA device (/sys/class/infiniband)";
@@ -49,6 +74,10 @@ static void port_read_once(void)
         port_verbs->ports(port_list, HOOP_RDMA_PORTS, &port_count) != HOOP_OK) {
         port_verbs = NULL;
         why = hoop_thread_error();
+    }
+    for (uint32_t i = 0; i < port_count; i++) {
+        port_read_cpus(&port_list[i]);
+        port_read_networks(&port_list[i]);
     }
     snprintf(port_why, sizeof(port_why), "%s", port_verbs == NULL ? why : "");
 }
@@ -75,13 +104,21 @@ struct hoop_rdma_rules hoop_rdma_rules(void)
                                     .demanded = settings->transport == HOOP_TRANSPORT_RDMA};
 }
 
+bool hoop_rdma_address(const struct hoop_gid *gid, struct hoop_address *ret)
+{
+    struct sockaddr_in6 from = {.sin6_family = AF_INET6};
+    memcpy(&from.sin6_addr, gid->raw, sizeof(gid->raw));
+    return gid->type == HOOP_GID_ROCE_V2 &&
+           hoop_address_from_sockaddr((const struct sockaddr *)(const void *)&from, ret);
+}
+
 static int gid_rank(const struct hoop_gid *gid)
 {
-    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    if (gid->type != HOOP_GID_ROCE_V2) {
+    struct hoop_address address;
+    if (!hoop_rdma_address(gid, &address)) {
         return 1;
     }
-    if (memcmp(gid->raw, mapped, sizeof(mapped)) == 0) {
+    if (address.family == 4) {
         return 4;
     }
     return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80 ? 2 : 3;
@@ -154,31 +191,138 @@ static void port_none(const struct hoop_verbs_port *ports, uint32_t count,
     (void)hoop_error(HOOP_INVALID_USAGE, "no RDMA port can be used: %s", list);
 }
 
-const struct hoop_verbs_port *hoop_rdma_choose(const struct hoop_verbs_port *ports, uint32_t count,
-                                               const struct hoop_rdma_rules *rules, uint32_t rank)
+/* Are these the CPUs that a rank may use, and more of them? */
+static bool port_is_beside(const struct hoop_verbs_port *port, const cpu_set_t *cpus)
 {
-    const struct hoop_verbs_port *found[2][HOOP_RDMA_PORTS];
-    uint32_t found_count[2] = {0, 0};
-    for (uint32_t i = 0; i < count && i < HOOP_RDMA_PORTS; i++) {
-        if (hoop_rdma_refusal(&ports[i], rules) == NULL) {
-            const bool software = ports[i].software;
-            found[software][found_count[software]++] = &ports[i];
+    cpu_set_t there, both;
+    CPU_ZERO(&there);
+    for (const char *at = port->cpus; *at >= '0' && *at <= '9';) {
+        char *end = NULL;
+        const unsigned long first = strtoul(at, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+        for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++) {
+            CPU_SET(cpu, &there);
         }
+        at = *end == ',' ? end + 1 : "";
     }
-    const bool software = found_count[0] == 0;
-    if (found_count[software] == 0) {
-        port_none(ports, count, rules);
-        return NULL;
-    }
-    return found[software][rank % found_count[software]];
+    CPU_AND(&both, &there, cpus);
+    return CPU_EQUAL(&both, cpus);
 }
 
-bool hoop_rdma_is_usable(const struct hoop_agreement *agreed, uint32_t rank)
+static bool port_any_hardware(const struct hoop_verbs_port *ports, uint32_t count,
+                              const struct hoop_rdma_rules *rules)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < count; i++) {
+        any = any || (!ports[i].software && hoop_rdma_refusal(&ports[i], rules) == NULL);
+    }
+    return any;
+}
+
+uint32_t hoop_rdma_order(const struct hoop_verbs_port *ports, uint32_t count,
+                         const struct hoop_rdma_rules *rules, uint32_t local, const cpu_set_t *cpus,
+                         const struct hoop_verbs_port *ret[HOOP_RDMA_RANK_PORTS])
+{
+    const struct hoop_verbs_port *found[2][HOOP_RDMA_PORTS]; /* beside, apart */
+    uint32_t found_count[2] = {0, 0}, filled = 0;
+    const bool software = !port_any_hardware(ports, count, rules);
+    for (uint32_t i = 0; i < count && i < HOOP_RDMA_PORTS; i++) {
+        if (ports[i].software == software && hoop_rdma_refusal(&ports[i], rules) == NULL) {
+            const bool apart = cpus == NULL || !port_is_beside(&ports[i], cpus);
+            found[apart][found_count[apart]++] = &ports[i];
+        }
+    }
+    for (int apart = 0; apart < 2; apart++) {
+        for (uint32_t i = 0; i < found_count[apart] && filled < HOOP_RDMA_RANK_PORTS; i++) {
+            ret[filled++] = found[apart][(i + local) % found_count[apart]];
+        }
+    }
+    if (filled == 0) {
+        port_none(ports, count, rules);
+    }
+    return filled;
+}
+
+bool hoop_rdma_is_usable(const struct hoop_agreement *agreed)
 {
     const struct hoop_rdma_rules rules = hoop_rdma_rules();
-    const struct hoop_verbs_port *ports = NULL;
+    const struct hoop_verbs_port *ports = NULL, *mine[HOOP_RDMA_RANK_PORTS];
     uint32_t count = 0;
     return agreed->transport == HOOP_TRANSPORT_AUTO && agreed->check != HOOP_CHECK_MAC &&
            hoop_rdma_ports(&ports, &count) != NULL &&
-           hoop_rdma_choose(ports, count, &rules, rank) != NULL;
+           hoop_rdma_order(ports, count, &rules, 0, NULL, mine) > 0;
+}
+
+/* ---- Ways ------------------------------------------------------------------------------------ */
+
+/* Ports of different kinds never reach each other. Its number, and a hash of what the network's
+ * addresses begin with. */
+enum port_kind { PORT_INFINIBAND = 1, PORT_ROCE_V1, PORT_IP4, PORT_IP6, PORT_LINK_LOCAL };
+#define PORT_KIND_SHIFT 28
+
+static enum port_kind port_kind(const struct hoop_verbs_port *port, const struct hoop_gid *gid)
+{
+    static const enum port_kind kinds[] = {
+        [1] = PORT_ROCE_V1, [2] = PORT_LINK_LOCAL, [3] = PORT_IP6, [4] = PORT_IP4};
+    return port->ethernet ? kinds[gid_rank(gid)] : PORT_INFINIBAND;
+}
+
+uint32_t hoop_rdma_network(const struct hoop_verbs_port *port, const struct hoop_gid *gid)
+{
+    const enum port_kind kind = port_kind(port, gid);
+    uint32_t bits = kind == PORT_IP4 || kind == PORT_IP6 ? gid->prefix_bits : 64;
+    bits += kind == PORT_IP4 && bits > 0 ? 96 : 0;
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (uint32_t i = 0; i < HOOP_GID_BYTES && 8 * i < bits; i++) {
+        const uint32_t left = bits - 8 * i;
+        const uint8_t mask = left < 8 ? (uint8_t)(0xff00u >> left) : 0xff;
+        hash = (hash ^ (gid->raw[i] & mask)) * 16777619u;
+    }
+    return (uint32_t)kind << PORT_KIND_SHIFT | (hash ^ hash >> PORT_KIND_SHIFT) << 4 >> 4;
+}
+
+/* routed: they share no network. Subnets of InfiniBand have no routers that hoop knows of. */
+static bool port_reaches(uint32_t mine, uint32_t theirs, bool routed)
+{
+    const uint32_t kind = mine >> PORT_KIND_SHIFT;
+    return mine == theirs || (routed && kind == theirs >> PORT_KIND_SHIFT && kind >= PORT_IP4 &&
+                              kind != PORT_LINK_LOCAL);
+}
+
+/* Those of theirs that one of mine reaches, a bit each. */
+static uint32_t port_reach(uint32_t mine, const struct hoop_rdma_networks *theirs, bool routed)
+{
+    uint32_t reach = 0;
+    for (uint32_t i = 0; i < theirs->count; i++) {
+        reach |= (uint32_t)port_reaches(mine, theirs->of[i], routed) << i;
+    }
+    return reach;
+}
+
+/* The turn-th of the bits that are set, of which there is one. */
+static uint32_t port_pick(uint32_t bits, uint32_t turn)
+{
+    for (uint32_t left = turn % (uint32_t)__builtin_popcount(bits); left > 0; left--) {
+        bits &= bits - 1;
+    }
+    return (uint32_t)__builtin_ctz(bits);
+}
+
+bool hoop_rdma_way(const struct hoop_rdma_networks *mine, const struct hoop_rdma_networks *theirs,
+                   uint32_t turn, uint32_t *ret_mine, uint32_t *ret_theirs,
+                   uint32_t *ret_mine_reach)
+{
+    uint32_t reach[HOOP_RDMA_RANK_PORTS], any = 0;
+    for (int routed = 0; routed < 2 && any == 0; routed++) {
+        for (uint32_t i = 0; i < mine->count; i++) {
+            reach[i] = port_reach(mine->of[i], theirs, routed != 0);
+            any |= (uint32_t)(reach[i] != 0) << i;
+        }
+    }
+    *ret_mine_reach = any;
+    if (any != 0) {
+        *ret_mine = port_pick(any, turn);
+        *ret_theirs = port_pick(reach[*ret_mine], turn);
+    }
+    return any != 0;
 }

@@ -23,6 +23,7 @@ enum hoop_gid_type { HOOP_GID_IB, HOOP_GID_ROCE_V1, HOOP_GID_ROCE_V2 };
 struct hoop_gid {
     uint32_t index; /* in the port's table */
     enum hoop_gid_type type;
+    uint8_t prefix_bits; /* RoCE v2: of the address's network; 0: not known */
     uint8_t raw[HOOP_GID_BYTES];
 };
 
@@ -39,6 +40,7 @@ struct hoop_verbs_port {
     uint16_t lid;
     uint32_t gid_count;
     struct hoop_gid gids[HOOP_VERBS_GIDS];
+    char cpus[256];  /* those beside it, "0-7,16-23"; "": not known */
     char fault[128]; /* why it could not be looked at; "": it was */
 };
 
