@@ -373,7 +373,8 @@ HOOP_API hoop_result_t hoop_linger(void);
  * and hoop_get_last_error() say why, until hoop_comm_destroy() frees it, which a program need not
  * call. May be repeated. Needs no co-operation from peers. NULL is allowed. HOOP_TIMEOUT: a thread
  * that is inside did not leave within a minute (stopped in a debugger, or in a log callback), and
- * nothing was given back.
+ * nothing was given back. After hoop_comm_finalize() the other ranks go on: then it is
+ * hoop_comm_destroy() for a process with threads that may still call, and leaves the same handle.
  */
 HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
 

@@ -106,8 +106,11 @@ hoop_result_t hoop_comm_abort(hoop_comm_t comm)
     if (comm == NULL) {
         return HOOP_OK;
     }
-    hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u aborted the communicator",
-                    comm->rank);
+    /* Who has said goodbye ends nobody else's work. */
+    if ((comm->closed & HOOP_COMM_FINALIZED) == 0) {
+        hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u aborted the communicator",
+                        comm->rank);
+    }
     hoop_streams_drop(comm);
     return hoop_comm_release(comm, API_ABORT_PATIENCE_MS);
 }

@@ -92,6 +92,7 @@ class Stream:
         self._fresh = 0
         self._failed: list[TicketStruct] = []
         self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
+        self._close.atexit = False
         opened(self)
 
     def record(self) -> Ticket:
@@ -141,6 +142,13 @@ class Stream:
             with self._lock:
                 self._held.clear()
             check(result)
+
+    _LEAVES = 0  # before comms, which what is queued needs
+
+    def _leave(self) -> None:
+        """At the process's end: waits for what is queued, and frees nothing, for a thread may be inside."""
+        if self._close.detach():
+            lib.hoop_stream_synchronize(self._handle)
 
     def _alive(self) -> int:
         if self._handle is None:
@@ -279,6 +287,7 @@ class Comm:
     def _adopt(self, handle: int) -> None:
         self._handle: int | None = handle
         self._close = weakref.finalize(self, lib.hoop_comm_destroy, handle)
+        self._close.atexit = False
         opened(self)
         number = c_int()
         check(lib.hoop_comm_user_rank(handle, byref(number)))
@@ -466,6 +475,16 @@ class Comm:
         if self._close.detach():
             handle, self._handle = self._handle, None
             check(lib.hoop_comm_destroy(handle))
+
+    _LEAVES = 1
+
+    def _leave(self) -> None:
+        """At the process's end: says goodbye, or, where a thread is inside, ends the comm for all. The
+        handle stays, and answers a thread that calls yet."""
+        if self._close.detach():
+            if all(last["result"] != "HOOP_IN_PROGRESS" for last in self.info()["operations"]):
+                lib.hoop_comm_finalize(self._handle)
+            lib.hoop_comm_abort(self._handle)
 
     def __enter__(self) -> Comm:
         return self

@@ -1,8 +1,8 @@
 """The end of a process that uses hoop.
 
-At exit, atexit closes comms and streams (weakref.finalize), and C's exit() lingers as long as other
-machines need the process. The processes of multiprocessing, but for those that it spawned, end by
-os._exit(), which runs nothing of that: there a finalizer of multiprocessing's does it.
+At exit, and where multiprocessing ends a process of its own by os._exit(), which runs nothing of atexit:
+what is open says goodbye, and the process lingers as long as other machines need it. Other threads may be
+inside by then, daemons of the program: so nothing is freed, only left.
 """
 
 from __future__ import annotations
@@ -23,15 +23,8 @@ _before: list[Callable[[], None]] = []
 _process: int | None = None  # for which all of this is
 
 
-class OwnThread(threading.Thread):
-    """A thread of hoop's own: what is handed to before_close() sees to it."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(daemon=True, **arguments)
-
-
 def opened(thing: Any) -> None:
-    """A comm or a stream: thing._close() is to be called, if nobody does it before."""
+    """thing._leave() is to be called, if nobody closes it before; those of a lower _LEAVES first."""
     global _process
     if _process != os.getpid():
         _process = os.getpid()
@@ -42,25 +35,32 @@ def opened(thing: Any) -> None:
 
 
 def before_close(act: Callable[[], None]) -> None:
-    """Also act(), before what is open is closed. It may be called twice."""
+    """Also act(), before what is open is left. It may be called twice."""
     _before.append(act)
-    atexit.register(act)
 
 
 def _prepare() -> None:
+    atexit.register(_finish)
     process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
         from multiprocessing.util import Finalize
 
-        Finalize(None, _finish, exitpriority=_LAST)
+        Finalize(None, _at_end_of_child, exitpriority=_LAST)
+
+
+def _at_end_of_child() -> None:
+    """multiprocessing itself waits for the program's threads only after this."""
+    here = threading.current_thread()
+    while working := [t for t in threading.enumerate() if t is not here and not t.daemon]:
+        working[0].join()
+    _finish()
+    lib.hoop_linger()  # as C's exit() does
 
 
 def _finish() -> None:
+    if _process != os.getpid():
+        return  # a forked child, in which no comm is of use
     for act in reversed(_before):
         act()
-    # Another thread of the program, a daemon too, may be inside: then the comms end with the process.
-    here = threading.current_thread()
-    if all(thread is here or isinstance(thread, OwnThread) for thread in threading.enumerate()):
-        for thing in list(_open):
-            thing._close()
-    lib.hoop_linger()
+    for thing in sorted(_open, key=lambda thing: thing._LEAVES):
+        thing._leave()

@@ -1,7 +1,10 @@
-"""Processes of multiprocessing that play machines; the first, which connects the others, is through
-before these meet, and nobody closes anything: comm_end.py fork|forkserver|spawn URL [daemon]
+"""Processes of multiprocessing that end, and close nothing: comm_end.py fork|forkserver|spawn URL
+apart|inside|working
 
-daemon: two ranks, whose first ends while a daemon thread of its waits in a call."""
+apart: three play machines; the first, which connects the others, is through before these meet, and has a
+daemon thread, which knows the comm but is not inside.
+inside: two ranks, whose first ends while a daemon thread of its waits in a call.
+working: two ranks, and what the first has to do is done by a thread, which its function does not wait for."""
 
 import multiprocessing
 import os
@@ -13,10 +16,11 @@ import hoop
 import numpy
 
 
-def rank_of(rank, url, go):
+def apart(rank, url, go):
     os.environ.update(HOOP_HOSTID=f"machine{rank}", HOOP_SOCKET_IFNAME="lo")
     comm = hoop.Comm(url, size=3, rank=rank, init_timeout=60, op_timeout=60)
     if rank == 0:
+        threading.Thread(target=lambda: (time.sleep(600), comm), daemon=True).start()
         return
     go.wait(60)
     data = numpy.full(1000, float(rank))
@@ -27,7 +31,7 @@ def rank_of(rank, url, go):
         assert (data == 1).all(), data
 
 
-def rank_with_daemon(rank, url, _go):
+def inside(rank, url, _go):
     comm = hoop.Comm(url, size=2, rank=rank, init_timeout=60, op_timeout=50)
 
     def wait():
@@ -39,15 +43,30 @@ def rank_with_daemon(rank, url, _go):
         return
     try:
         wait()
-    except hoop.RemoteError:
+    except hoop.Aborted:
         return
     sys.exit("a message came from a rank that sends none")
+
+
+def working(rank, url, _go):
+    comm = hoop.Comm(url, size=2, rank=rank, init_timeout=60, op_timeout=50)
+    data = numpy.full(1000, float(rank))
+
+    def work():
+        time.sleep(0.5)
+        comm.send(data, 1)
+
+    if rank == 0:
+        threading.Thread(target=work).start()
+    else:
+        comm.recv(data, 0)
+        assert (data == 0).all(), data
 
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
     go = context.Event()
-    target, size = (rank_with_daemon, 2) if sys.argv[3:] else (rank_of, 3)
+    target, size = {"apart": (apart, 3), "inside": (inside, 2), "working": (working, 2)}[sys.argv[3]]
     ranks = [context.Process(target=target, args=(rank, sys.argv[2], go)) for rank in range(size)]
     for process in ranks:
         process.start()

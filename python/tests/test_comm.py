@@ -398,20 +398,54 @@ class Jobs(unittest.TestCase):
         self.assertIn("rank 1", said)
         self.assertLess(float(said.split()[0]), 1.0)
 
-    def ends(self, *kinds):
+    def ends(self, what):
         script = pathlib.Path(__file__).with_name("comm_end.py")
         with tempfile.TemporaryDirectory() as folder:
-            jobs = [subprocess.Popen([sys.executable, script, method, f"file://{folder}/{method}", *more],
+            jobs = [subprocess.Popen([sys.executable, script, method, f"file://{folder}/{method}", what],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                    for method, *more in kinds]
+                    for method in ("fork", "forkserver", "spawn")]
             said = [job.communicate(timeout=120)[0] for job in jobs]
-        self.assertEqual([job.returncode for job in jobs], [0] * len(kinds), "".join(said))
+        self.assertEqual([job.returncode for job in jobs], [0] * len(jobs), "".join(said))
 
-    def test_processes_of_multiprocessing_linger(self):
-        self.ends(["fork"], ["forkserver"], ["spawn"])
+    def test_processes_of_multiprocessing_say_goodbye_and_linger(self):
+        self.ends("apart")
 
-    def test_a_process_of_multiprocessing_ends_with_a_daemon_inside(self):
-        self.ends(["fork", "daemon"], ["forkserver", "daemon"])
+    def test_processes_of_multiprocessing_end_with_a_daemon_inside(self):
+        self.ends("inside")
+
+    def test_processes_of_multiprocessing_end_after_their_threads(self):
+        self.ends("working")
+
+    def exits(self, size, script):
+        """What each of size ranks said: processes of their own, which end with 0."""
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = [subprocess.Popen([sys.executable, "-c", "import hoop, sys, threading, time\n"
+                                      "c = hoop.Comm(sys.argv[1], size=int(sys.argv[2]), rank=int(sys.argv[3]))\n"
+                                      + script, f"file://{folder}/j", str(size), str(r)],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                    for r in range(size)]
+            said = [job.communicate(timeout=60) for job in jobs]
+        self.assertEqual([job.returncode for job in jobs], [0] * size, said)
+        return [out for out, _ in said]
+
+    def test_an_exit_with_a_daemon_inside(self):
+        said = self.exits(2, "def wait(): c.recv(bytearray(4), 1 - c.rank)\n"
+                             "if c.rank == 0:\n"
+                             "    threading.Thread(target=wait, daemon=True).start()\n"
+                             "    time.sleep(0.3)\n"
+                             "else:\n"
+                             "    try: wait()\n"
+                             "    except hoop.Aborted as error: print(error)\n")
+        self.assertIn("rank 0 aborted the communicator", said[1])
+
+    def test_an_exit_with_a_daemon_that_goes_on(self):
+        for _ in range(3):
+            self.exits(1, "def call():\n"
+                          "    while True:\n"
+                          "        try: c.barrier()\n"
+                          "        except hoop.HoopError: pass\n"
+                          "threading.Thread(target=call, daemon=True).start()\n"
+                          "time.sleep(0.05)\n")
 
     def test_a_mismatch_names_both_sides(self):
         done = self.job(2, "c = hoop.Comm(); x = np.ones(4)\n"

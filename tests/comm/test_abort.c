@@ -143,6 +143,24 @@ static void test_tombstone(void **state)
     assert_int_equal(hoop_comm_abort(NULL), HOOP_OK);
 }
 
+/* Who has said goodbye aborts what is his own: the others go on. */
+static void test_abort_after_finalize(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    hoop_result_t error = HOOP_ABORTED;
+    make(comms);
+    assert_int_equal(hoop_comm_finalize(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_abort(comms[0]), HOOP_OK);
+    assert_int_equal(sum_one(comms[0]), HOOP_ABORTED);
+    assert_string_equal(hoop_get_last_error(comms[0]), "rank 0 left the communicator");
+    assert_int_equal(hoop_comm_get_async_error(comms[1], &error), HOOP_OK);
+    assert_int_equal(error, HOOP_OK);
+    assert_int_equal(sum_one(comms[1]), HOOP_REMOTE_ERROR);
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+}
+
 /* Revoke ends the comm on all ranks and leaves it to be destroyed. */
 static void test_revoke(void **state)
 {
@@ -234,7 +252,7 @@ int main(void)
         cmocka_unit_test(test_abort_inside),     cmocka_unit_test(test_abort_races_with_calls),
         cmocka_unit_test(test_tombstone),        cmocka_unit_test(test_revoke),
         cmocka_unit_test(test_abort_of_a_group), cmocka_unit_test(test_end_inside_own_group),
-        cmocka_unit_test(test_cancelled_inside),
+        cmocka_unit_test(test_cancelled_inside), cmocka_unit_test(test_abort_after_finalize),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

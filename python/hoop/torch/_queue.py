@@ -19,7 +19,6 @@ from datetime import timedelta
 from typing import Any, Callable, NamedTuple
 
 from .._comm import Stream
-from .._end import OwnThread
 from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib
 from ._work import Job, complete
 
@@ -213,7 +212,7 @@ class Waiter:
         """Sees to it that somebody waits for what is watched."""
         if self._idle or not self._armed:
             return
-        thread = OwnThread(target=self._run, name="hoop futures")
+        thread = threading.Thread(target=self._run, name="hoop futures", daemon=True)
         try:
             thread.start()
         except RuntimeError:

@@ -14,7 +14,6 @@ import torch
 from torch._C._distributed_c10d import Work, _create_work_from_future
 from torch.distributed import DistBackendError
 
-from .._end import OwnThread
 from .._native import HoopError, TimedOut
 from ._versions import TORCH
 
@@ -195,7 +194,7 @@ class Worker:
         return errand
 
     def _start(self) -> None:
-        thread = OwnThread(target=self._run, name=self._name)
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._threads = [other for other in self._threads if other.is_alive()] + [thread]
         thread.start()
 
