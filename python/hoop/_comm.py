@@ -80,9 +80,8 @@ class Stream:
     """
 
     def __init__(self) -> None:
-        handle = c_void_p()
-        check(lib.hoop_stream_create(byref(handle)))
-        self._handle = handle.value
+        self._handle: c_void_p | None = c_void_p()
+        check(lib.hoop_stream_create(byref(self._handle)))
         # Held by who looks at what follows: ctypes lets other threads in. Again by the same thread, which
         # may let go of a buffer whose finalizer queues something.
         self._lock = threading.RLock()
@@ -150,7 +149,7 @@ class Stream:
         if self._close.detach():
             lib.hoop_stream_synchronize(self._handle)
 
-    def _alive(self) -> int:
+    def _alive(self) -> c_void_p:
         if self._handle is None:
             raise ValueError("this stream is closed")
         return self._handle
@@ -282,10 +281,10 @@ class Comm:
                 byref(handle), size, _id_struct(id), rank, byref(options)
             )
         check(result)
-        self._adopt(handle.value)
+        self._adopt(handle)
 
-    def _adopt(self, handle: int) -> None:
-        self._handle: int | None = handle
+    def _adopt(self, handle: c_void_p) -> None:
+        self._handle: c_void_p | None = handle
         self._close = weakref.finalize(self, lib.hoop_comm_destroy, handle)
         self._close.atexit = False
         opened(self)
@@ -296,7 +295,7 @@ class Comm:
         self.size: int = number.value
 
     @classmethod
-    def _of(cls, handle: int) -> Comm:
+    def _of(cls, handle: c_void_p) -> Comm:
         made = cls.__new__(cls)
         made._adopt(handle)
         return made
@@ -306,7 +305,7 @@ class Comm:
         """All ranks of a new comm in this process: one for each of size threads."""
         handles = (c_void_p * size)()
         check(lib.hoop_comm_init_all(handles, size, None))
-        return [cls._of(handle) for handle in handles]
+        return [cls._of(c_void_p(handle)) for handle in handles]
 
     # -- Collectives ------------------------------------------------------------------------
 
@@ -425,7 +424,7 @@ class Comm:
         handle = c_void_p()
         check(lib.hoop_comm_split(self._alive(), -1 if color is None else color, key,
                                   byref(handle), _options(options)))
-        return Comm._of(handle.value) if handle.value else None
+        return Comm._of(handle) if handle else None
 
     def unique_id(self) -> UniqueId:
         """The token of one grow(), by one member; whoever joins needs it. This process serves it."""
@@ -446,12 +445,12 @@ class Comm:
 
     @classmethod
     def _grow(
-        cls, members: int | None, size: int, id: bytes | None, rank: int, options: dict[str, Any]
+        cls, members: c_void_p | None, size: int, id: bytes | None, rank: int, options: dict[str, Any]
     ) -> Comm:
         handle = c_void_p()
         token = None if id is None else byref(_id_struct(id))
         check(lib.hoop_comm_grow(members, size, token, rank, byref(handle), _options(options)))
-        return cls._of(handle.value)
+        return cls._of(handle)
 
     def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False, **options: Any) -> Comm:
         """A new comm without the ranks in exclude, which do not call. abort: also without every
@@ -460,7 +459,7 @@ class Comm:
         ranks = (c_int * len(exclude))(*exclude)
         check(lib.hoop_comm_shrink(self._alive(), ranks if exclude else None, len(exclude),
                                    byref(handle), _options(options), 1 if abort else 0))
-        return Comm._of(handle.value)
+        return Comm._of(handle)
 
     def abort(self) -> None:
         """Ends the comm at once, on all ranks; from any thread at any time."""
@@ -518,7 +517,7 @@ class Comm:
 
     # -- Inside -----------------------------------------------------------------------------
 
-    def _alive(self) -> int:
+    def _alive(self) -> c_void_p:
         if self._handle is None:
             raise ValueError("this comm is closed")
         return self._handle

@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import pathlib
+import re
 import select
 import subprocess
 import sys
@@ -454,6 +455,16 @@ class Jobs(unittest.TestCase):
         self.assertEqual(done.stdout.count("told:"), 2, done.stdout + done.stderr)
         self.assertIn("barrier", done.stdout)
         self.assertIn("all_reduce", done.stdout)
+
+
+class Table(unittest.TestCase):
+    def test_every_function_has_its_types(self):
+        # One without would take a handle for an int of 32 bits.
+        package = pathlib.Path(hoop.__file__).parent
+        called = {name for path in package.rglob("*.py")
+                  for name in re.findall(r"\blib\.(hoop_\w+)", path.read_text())}
+        self.assertGreater(len(called), 40)
+        self.assertEqual([name for name in called if getattr(lib, name).argtypes is None], [])
 
 
 class Info(unittest.TestCase):

@@ -327,10 +327,11 @@ def groups(rank, size):
         tensor = torch.ones(1)
         dist.all_reduce(tensor, group=pair)
         assert tensor.item() == 2
-    part = dist.split_group(None, [[1, 0], [2]])
-    tensor = torch.full((1,), rank + 1.0)
-    dist.all_reduce(tensor, group=part)
-    assert tensor.item() == 3 and dist.get_rank(part) == [1, 0, 0][rank]
+    if not torch.__version__.startswith("2.14."):  # which splits groups of a GPU only
+        part = dist.split_group(None, [[1, 0], [2]])
+        tensor = torch.full((1,), rank + 1.0)
+        dist.all_reduce(tensor, group=part)
+        assert tensor.item() == 3 and dist.get_rank(part) == [1, 0, 0][rank]
     dist.monitored_barrier(timeout=timedelta(seconds=20))
     if rank != 1:
         raises(dist.DistBackendError, "Ranks 1 failed to pass monitoredBarrier in 500 ms", dist.monitored_barrier,

@@ -9,6 +9,7 @@ waits in it.
 from __future__ import annotations
 
 import threading
+from ctypes import c_void_p
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ class Channel:
 class Group:
     """hoop_group_start() to hoop_group_end(), in which pointers go to pointers."""
 
-    def __init__(self, comm: int, stream: int | None) -> None:
+    def __init__(self, comm: c_void_p, stream: c_void_p | None) -> None:
         self._comm, self._stream = comm, stream
 
     def __enter__(self) -> Group:

@@ -5,6 +5,7 @@ Tensors that are not contiguous are copied, before and after.
 
 from __future__ import annotations
 
+from ctypes import c_void_p
 from typing import Callable, Protocol, Sequence
 
 import torch
@@ -19,7 +20,7 @@ from ._types import moved
 class Ranks(Protocol):
     """What operations ask of a group."""
 
-    handle: int
+    handle: c_void_p
     own: int
     count: int
 
@@ -35,7 +36,7 @@ def broadcast(group: Ranks, tensor: torch.Tensor, root: int) -> Operation:
     dense = tensor.contiguous()
     datatype, width = moved(dense)
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         address = dense.data_ptr()
         check(lib.hoop_broadcast(address, address, dense.numel() * width, datatype, root,
                                  group.handle, stream))
@@ -53,7 +54,7 @@ def all_gather(group: Ranks, output: torch.Tensor, input: torch.Tensor) -> Opera
     dense, into = input.contiguous(), dense_output(output)
     datatype, width = moved(dense)
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         check(lib.hoop_all_gather(dense.data_ptr(), into.data_ptr(), dense.numel() * width, datatype,
                                   group.handle, stream))
 
@@ -76,7 +77,7 @@ def all_gather_list(group: Ranks, targets: list[torch.Tensor], source: torch.Ten
     dense = [target.contiguous() for target in targets]
     datatypes = [moved(target) for target in dense]
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         put(dense[group.own], source.view_as(own))
         with Group(group.handle, stream) as together:
             for rank, (target, (datatype, width)) in enumerate(zip(dense, datatypes)):
@@ -99,7 +100,7 @@ def gather(
         same_sizes("gather", targets, source)
         flat, scattered = flattened(targets)
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         check(lib.hoop_gather(dense.data_ptr(), 0 if flat is None else flat.data_ptr(),
                               dense.numel() * width, datatype, root, group.handle, stream))
 
@@ -119,7 +120,7 @@ def scatter(
         same_sizes("scatter", sources, target)
         flat = torch.cat([source.reshape(-1) for source in sources])
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         check(lib.hoop_scatter(0 if flat is None else flat.data_ptr(), into.data_ptr(),
                                into.numel() * width, datatype, root, group.handle, stream))
 
@@ -145,7 +146,7 @@ def all_to_all(
             f"block for each of {group.count} ranks"
         )
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         check(lib.hoop_alltoall(dense.data_ptr(), into.data_ptr(),
                                 dense.numel() // group.count * width, datatype, group.handle, stream))
 
@@ -166,7 +167,7 @@ def all_to_all_list(
 def exchange(group: Ranks, sends: list[torch.Tensor], receives: list[torch.Tensor]) -> Operation:
     """Tensor q of sends to rank q, and tensor q of receives from it, all at the same time."""
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         with Group(group.handle, stream) as together:
             for rank in range(group.count):
                 for function, tensor in ((lib.hoop_send, sends[rank]),

@@ -14,7 +14,7 @@ import select
 import threading
 import time
 from collections import deque
-from ctypes import byref
+from ctypes import byref, c_void_p
 from datetime import timedelta
 from typing import Any, Callable, NamedTuple
 
@@ -32,14 +32,14 @@ def nothing() -> None:
 class Operation(NamedTuple):
     """One of c10d's operations. It owns the memory that it works on, until it is forgotten."""
 
-    start: Callable[[int | None], None]  # its calls of hoop, on that stream; None: they block
+    start: Callable[[c_void_p | None], None]  # its calls of hoop, on that stream; None: they block
     after: Callable[[], None] = nothing  # what is left to do with their results
 
 
 def all_of(operations: list[Operation]) -> Operation:
     """One after the other."""
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         for operation in operations:
             operation.start(stream)
 
@@ -60,7 +60,7 @@ class Queued(Job):
         self._refused: BaseException | None = None
         self.ticket = TicketStruct()
 
-    def begin(self, stream: int) -> None:
+    def begin(self, stream: c_void_p) -> None:
         """A part of it may be queued when another part is refused: it has its ticket anyhow."""
         try:
             self._operation.start(stream)

@@ -4,7 +4,7 @@ operations, 16-bit integers) is gathered and folded here.
 
 from __future__ import annotations
 
-from ctypes import byref, c_int
+from ctypes import byref, c_int, c_void_p
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ def all_reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any) -> Operation:
         return Operation(gathered, lambda: put(tensor, fold(every, reduce_op.op)))
     datatype, width, op, destroy = known
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         address = dense.data_ptr()
         result = lib.hoop_all_reduce(address, address, dense.numel() * width, datatype, op,
                                      group.handle, stream)
@@ -49,7 +49,7 @@ def reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any, root: int) -> Ope
         return Operation(gathered, (lambda: put(tensor, fold(every, reduce_op.op))) if here else nothing)
     datatype, width, op, destroy = known
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         address = dense.data_ptr()
         result = lib.hoop_reduce(address, address, dense.numel() * width, datatype, op, root,
                                  group.handle, stream)
@@ -69,7 +69,7 @@ def reduce_scatter(
         return _fold_scatter(group, output, dense, reduce_op.op)
     datatype, width, op, destroy = known
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         result = lib.hoop_reduce_scatter(dense.data_ptr(), into.data_ptr(), into.numel() * width,
                                          datatype, op, group.handle, stream)
         destroy()
@@ -82,7 +82,7 @@ def _fold_scatter(group: Ranks, output: torch.Tensor, dense: torch.Tensor, op: A
     blocks = torch.empty((group.count, *output.shape), dtype=dense.dtype)
     datatype, width = moved(dense)
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         check(lib.hoop_alltoall(dense.data_ptr(), blocks.data_ptr(), output.numel() * width, datatype,
                                 group.handle, stream))
 
@@ -140,7 +140,7 @@ def gathering(group: Ranks, dense: torch.Tensor, root: int | None = None):
     if root in (None, group.own):
         every = torch.empty((group.count, *dense.shape), dtype=dense.dtype)
 
-    def start(stream: int | None) -> None:
+    def start(stream: c_void_p | None) -> None:
         address = 0 if every is None else every.data_ptr()
         arguments = (dense.data_ptr(), address, dense.numel() * width, datatype)
         if root is None:
