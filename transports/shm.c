@@ -2,17 +2,17 @@
  * Links through shared memory: a FIFO of slots in a region that the receiver's end makes and the
  * sender's end maps.
  *
- *   region   | head | tail | header, payload | header, payload | ...
- *              ^      ^      slot 0            slot 1
- *              |      receiver: chunks given back
- *              sender: chunks published
+ *   region   | tail | header, tag, payload | header, tag, payload | ...
+ *              ^      slot 0                 slot 1
+ *              receiver: chunks given back
  *
- * The counters run freely and never wrap; chunk k lies in slot k mod slots, each counter and each
- * slot begins a cache line. The sender copies a chunk into its slot and publishes it; the receiver
- * copies it out, or lends the slot itself. Lent slots come back in any order, `tail` passes those
- * that are back without a gap.
+ * Numbers run freely and never wrap; chunk k lies in slot k mod slots. The sender copies a chunk
+ * into its slot and publishes it there, by the tag k + 1: so the line that the receiver polls
+ * brings the header along, and a slot begins a pair of lines, of which the second has the first
+ * payload. The receiver copies it out, or lends the slot itself. Lent slots come back in any order,
+ * `tail` passes those that are back without a gap.
  *
- *   tail <= next <= head <= tail + slots        next: the receiver's, private
+ *   tail <= next <= head <= tail + slots        head, next: the sender's, the receiver's, private
  *
  * The imported region stays mapped as long as the giver of params.import keeps it, which is at
  * least until the link is destroyed.
@@ -32,12 +32,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHM_MAGIC 0x316d6873u /* "shm1" */
+#define SHM_MAGIC 0x326d6873u /* "shm2" */
+/* Cores may fetch lines in pairs. */
+#define SHM_PAIR_BYTES (2 * HOOP_LINE_BYTES)
 
 struct shm_fifo {
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t head;
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t tail;
+    _Alignas(SHM_PAIR_BYTES) _Atomic uint64_t tail;
 };
+
+/* The payload follows. */
+struct shm_slot {
+    struct hoop_chunk_header header;
+    _Atomic uint64_t tag;
+};
+_Static_assert(sizeof(struct shm_slot) == HOOP_LINE_BYTES, "what is polled is one line");
 
 /* The receiver's names the region; in the sender's these fields are 0. */
 struct shm_blob {
@@ -53,10 +61,11 @@ struct shm_link {
     struct hoop_link base;
     struct shm_fifo *fifo; /* NULL: sender not bound */
     uint64_t region_bytes;
-    uint64_t stride; /* from slot to slot */
-    /* Sender: own count of chunks published, `tail` as last seen. Receiver: `head` as last seen,
-     * next chunk to take, own count of chunks given back. */
-    uint64_t head, next, tail;
+    uint64_t stride;       /* from slot to slot */
+    struct shm_slot *slot; /* that of `next` */
+    /* Sender: next chunk to publish, `tail` as last seen. Receiver: next chunk to take, own count
+     * of chunks given back. */
+    uint64_t next, tail;
     struct hoop_xfer_queue queue; /* sender: copied, not told yet. Receiver: posted */
     uint8_t back[];               /* receiver, per slot: given back, but `tail` is not there yet */
 };
@@ -75,11 +84,12 @@ static bool shm_reaches(bool same_process, bool same_machine)
 static bool shm_measure(const struct hoop_link_params *params, uint64_t *ret_stride,
                         uint64_t *ret_bytes)
 {
+    const uint64_t more = sizeof(struct shm_slot) + SHM_PAIR_BYTES - 1;
     uint64_t stride = 0, bytes = 0;
-    if (__builtin_add_overflow(params->chunk_bytes, 2 * HOOP_LINE_BYTES - 1, &stride)) {
+    if (__builtin_add_overflow(params->chunk_bytes, more, &stride)) {
         return false;
     }
-    stride -= stride % HOOP_LINE_BYTES;
+    stride -= stride % SHM_PAIR_BYTES;
     if (__builtin_mul_overflow(stride, params->slots, &bytes) ||
         __builtin_add_overflow(bytes, sizeof(struct shm_fifo), &bytes)) {
         return false;
@@ -97,16 +107,30 @@ static void shm_wake(const struct shm_link *shm)
     }
 }
 
-static struct hoop_chunk_header *shm_slot(const struct shm_link *shm, uint64_t chunk)
+static uint8_t *shm_slots(const struct shm_link *shm)
 {
-    uint8_t *slots = (uint8_t *)shm->fifo + sizeof(struct shm_fifo);
-    return (struct hoop_chunk_header *)(void *)(slots +
-                                                chunk % shm->base.params.slots * shm->stride);
+    return (uint8_t *)shm->fifo + sizeof(struct shm_fifo);
 }
 
-static uint8_t *shm_payload(struct hoop_chunk_header *slot)
+/* On to the next chunk, and its slot. */
+static void shm_step(struct shm_link *shm)
 {
-    return (uint8_t *)slot + HOOP_LINE_BYTES;
+    uint8_t *slot = (uint8_t *)shm->slot + shm->stride;
+    shm->next++;
+    shm->slot = (struct shm_slot *)(void *)(slot != (uint8_t *)shm->fifo + shm->region_bytes
+                                                ? slot
+                                                : shm_slots(shm));
+}
+
+static void shm_set_fifo(struct shm_link *shm, void *base)
+{
+    shm->fifo = base;
+    shm->slot = (struct shm_slot *)(void *)shm_slots(shm);
+}
+
+static uint8_t *shm_payload(struct shm_slot *slot)
+{
+    return (uint8_t *)slot + sizeof(*slot);
 }
 
 /* ---- Birth ---------------------------------------------------------------------------------- */
@@ -127,7 +151,7 @@ static hoop_result_t shm_make_fifo(struct shm_link *shm, uint64_t bytes, struct 
     const bool found = hoop_region_find(ptr, bytes, &ref);
     assert(found);
     (void)found;
-    shm->fifo = ptr;
+    shm_set_fifo(shm, ptr);
     blob->region = ref.id;
     blob->generation = ref.generation;
     blob->region_bytes = bytes;
@@ -182,13 +206,13 @@ static hoop_result_t shm_import(struct shm_link *shm, const struct shm_blob *blo
                                 "the slots of rank %u for lane %u cannot be mapped: %s",
                                 params->peer, params->lane, hoop_thread_error());
     }
-    if (bytes < shm->region_bytes || (uintptr_t)base % HOOP_LINE_BYTES != 0) {
+    if (bytes < shm->region_bytes || (uintptr_t)base % SHM_PAIR_BYTES != 0) {
         return hoop_failure_set(&shm->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
                                 "the slots of rank %u for lane %u have %llu bytes, expected %llu",
                                 params->peer, params->lane, (unsigned long long)bytes,
                                 (unsigned long long)shm->region_bytes);
     }
-    shm->fifo = base;
+    shm_set_fifo(shm, base);
     return HOOP_OK;
 }
 
@@ -218,31 +242,31 @@ static hoop_result_t shm_bind(struct hoop_link *link, const struct hoop_blob *pe
 
 /* The peer moved its counter to where it cannot be. */
 static hoop_result_t shm_insane(struct shm_link *shm, const char *counter, uint64_t seen,
-                                uint64_t least, uint64_t most)
+                                uint64_t least, const char *between, uint64_t most)
 {
     const struct hoop_link_params *params = &shm->base.params;
     return hoop_failure_set(
         &shm->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
-        "rank %u wrote %llu as %s of lane %u, expected %llu to %llu: its memory "
+        "rank %u wrote %llu as %s of lane %u, expected %llu %s %llu: its memory "
         "is damaged",
         params->peer, (unsigned long long)seen, counter, params->lane, (unsigned long long)least,
-        (unsigned long long)most);
+        between, (unsigned long long)most);
 }
 
 /* HOOP_OK: there is a free slot. */
 static hoop_result_t shm_make_room(struct shm_link *shm)
 {
     const uint64_t slots = shm->base.params.slots;
-    if (shm->head - shm->tail < slots) {
+    if (shm->next - shm->tail < slots) {
         return HOOP_OK;
     }
     /* pairs with the release in shm_give_back() */
     const uint64_t seen = atomic_load_explicit(&shm->fifo->tail, memory_order_acquire);
-    if (seen - shm->tail > shm->head - shm->tail) {
-        return shm_insane(shm, "tail", seen, shm->tail, shm->head);
+    if (seen - shm->tail > shm->next - shm->tail) {
+        return shm_insane(shm, "tail", seen, shm->tail, "to", shm->next);
     }
     shm->tail = seen;
-    return shm->head - shm->tail < slots ? HOOP_OK : HOOP_AGAIN;
+    return shm->next - shm->tail < slots ? HOOP_OK : HOOP_AGAIN;
 }
 
 static hoop_result_t shm_send(struct hoop_link *link, struct hoop_xfer *xfer)
@@ -252,14 +276,14 @@ static hoop_result_t shm_send(struct hoop_link *link, struct hoop_xfer *xfer)
     if (result != HOOP_OK) {
         return result;
     }
-    struct hoop_chunk_header *slot = shm_slot(shm, shm->head);
-    *slot = hoop_chunk_header(link, xfer);
+    struct shm_slot *slot = shm->slot;
+    slot->header = hoop_chunk_header(link, xfer);
     if (xfer->bytes > 0) {
         memcpy(shm_payload(slot), xfer->data, xfer->bytes);
     }
-    shm->head++;
+    shm_step(shm);
     /* pairs with the acquire in shm_look() */
-    atomic_store_explicit(&shm->fifo->head, shm->head, memory_order_release);
+    atomic_store_explicit(&slot->tag, shm->next, memory_order_release);
     hoop_xfer_queue_push(&shm->queue, xfer);
     shm_wake(shm);
     return HOOP_OK;
@@ -276,26 +300,27 @@ static hoop_result_t shm_recv(struct hoop_link *link, struct hoop_xfer *xfer)
 /* Is there a chunk to take? A failure is in the link. */
 static bool shm_look(struct shm_link *shm)
 {
-    if (shm->next != shm->head) {
-        return true;
-    }
+    const uint64_t slots = shm->base.params.slots;
+    const uint64_t before = shm->next < slots ? 0 : shm->next + 1 - slots;
     /* pairs with the release in shm_send() */
-    const uint64_t seen = atomic_load_explicit(&shm->fifo->head, memory_order_acquire);
-    const uint64_t most = shm->tail + shm->base.params.slots;
-    if (seen - shm->next > most - shm->next) {
-        (void)shm_insane(shm, "head", seen, shm->next, most);
-        return false;
+    const uint64_t seen = atomic_load_explicit(&shm->slot->tag, memory_order_acquire);
+    if (seen != before && seen != shm->next + 1) {
+        (void)shm_insane(shm, "tag", seen, before, "or", shm->next + 1);
     }
-    shm->head = seen;
-    return seen != shm->next;
+    return seen == shm->next + 1;
 }
 
 static void shm_give_back(struct shm_link *shm, uint64_t chunk)
 {
     const uint32_t slots = shm->base.params.slots;
     const uint64_t before = shm->tail;
-    assert(chunk - shm->tail < shm->next - shm->tail && shm->back[chunk % slots] == 0);
-    shm->back[chunk % slots] = 1;
+    assert(chunk - shm->tail < shm->next - shm->tail);
+    if (chunk == before && shm->next == before + 1) {
+        shm->tail = shm->next; /* it was the only one: no need to remember */
+    } else {
+        assert(shm->back[chunk % slots] == 0);
+        shm->back[chunk % slots] = 1;
+    }
     while (shm->tail != shm->next && shm->back[shm->tail % slots] != 0) {
         shm->back[shm->tail % slots] = 0;
         shm->tail++;
@@ -315,15 +340,16 @@ static void shm_release(struct hoop_link *link, struct hoop_xfer *xfer)
 /* Hands the next chunk to the first xfer. */
 static hoop_result_t shm_take(struct shm_link *shm)
 {
-    struct hoop_chunk_header *slot = shm_slot(shm, shm->next);
-    const struct hoop_chunk_header header = *slot;
+    struct shm_slot *slot = shm->slot;
+    const struct hoop_chunk_header header = slot->header;
     struct hoop_xfer *xfer = shm->queue.first;
     const hoop_result_t result = hoop_chunk_header_check(&shm->base, &header, xfer);
     if (result != HOOP_OK) {
         return result;
     }
     (void)hoop_xfer_queue_pop(&shm->queue);
-    xfer->position = shm->next++;
+    xfer->position = shm->next;
+    shm_step(shm);
     if (xfer->data == NULL) {
         xfer->data = shm_payload(slot);
         xfer->lent = true;

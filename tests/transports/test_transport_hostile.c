@@ -129,11 +129,10 @@ static void test_blobs_of_others(void **state)
 
 /* The layout that shm.c describes. */
 struct fifo {
-    _Atomic uint64_t head;
-    uint64_t pad_head[7];
     _Atomic uint64_t tail;
-    uint64_t pad_tail[7];
+    uint64_t pad_tail[15];
     struct hoop_chunk_header header; /* of slot 0 */
+    _Atomic uint64_t tag;
 };
 
 static struct fifo *fifo_of(struct pair *pair)
@@ -164,25 +163,25 @@ static void test_hostile_counters(void **state)
     if (strcmp(transport->name, "shm") != 0) {
         return;
     }
-    static const uint64_t heads[] = {SLOTS + 1, UINT64_MAX, 1ull << 63};
+    static const uint64_t tags[] = {2, SLOTS + 1, UINT64_MAX, 1ull << 63};
     struct pair pair;
     struct item send[SLOTS + 1], recv;
     uint8_t data[16] = {0};
-    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+    for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
         assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
         assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), 0), HOOP_OK);
-        atomic_store(&fifo_of(&pair)->head, heads[i]);
-        check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as head");
+        atomic_store(&fifo_of(&pair)->tag, tags[i]);
+        check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as tag");
     }
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < SLOTS; i++) {
         assert_int_equal(pair_send(&pair, &send[i], data, sizeof(data), i), HOOP_OK);
         assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), i), HOOP_OK);
         assert_true(pair_until_done(&pair, &recv));
     }
-    assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), 2), HOOP_OK);
-    atomic_store(&fifo_of(&pair)->head, 1); /* backwards */
-    check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as head");
+    assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), SLOTS), HOOP_OK);
+    atomic_store(&fifo_of(&pair)->tag, 0); /* backwards */
+    check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as tag");
 
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
     for (uint32_t i = 0; i < SLOTS; i++) {
