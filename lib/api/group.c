@@ -96,11 +96,14 @@ static void group_tell_all(const struct group *ended)
 static hoop_result_t group_add_stream(hoop_stream_t stream)
 {
     size_t i = 0;
+    if (stream == NULL) {
+        group.blocks = true;
+        return HOOP_OK;
+    }
     while (i < group.n_streams && group.streams[i] != stream) {
         i++;
     }
-    if (stream == NULL || i < group.n_streams) {
-        group.blocks |= stream == NULL;
+    if (i < group.n_streams) {
         return HOOP_OK;
     }
     hoop_stream_t *grown = realloc(group.streams, (i + 1) * sizeof(hoop_stream_t));
@@ -116,7 +119,8 @@ static hoop_result_t group_add_stream(hoop_stream_t stream)
 static hoop_result_t group_add(struct hoop_comm *comm, const struct hoop_request *request)
 {
     if (group.count == group.room) {
-        const size_t room = group.room == 0 ? 16 : group.room * 2;
+        /* the first few fit what malloc has at hand */
+        const size_t room = group.room == 0 ? 8 : group.room * 2;
         struct hoop_work *grown = realloc(group.work, room * sizeof(*grown));
         if (grown == NULL) {
             return hoop_group_spoil(
@@ -208,6 +212,9 @@ hoop_result_t hoop_group_add_birth(struct hoop_birth *birth)
 
 static hoop_result_t group_deliver(hoop_result_t spoiled)
 {
+    if (spoiled == HOOP_OK && group.n_births == 0) {
+        return HOOP_OK;
+    }
     if (spoiled == HOOP_OK) {
         return hoop_births_run(group.births, group.n_births);
     }
@@ -250,7 +257,9 @@ static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
     if (result == HOOP_OK && hoop_cuda_is_loaded()) {
         return hoop_device_submit(ended->work, ended->count);
     }
-    if (result == HOOP_OK) {
+    if (result == HOOP_OK && ended->count == 1) {
+        result = hoop_comm_submit(ended->work->comm, &ended->work->request);
+    } else if (result == HOOP_OK) {
         result = hoop_batch_run(ended->work, ended->count);
     }
     hoop_work_finish(ended->work, ended->count);

@@ -271,6 +271,7 @@ static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_rost
     for (int i = 0; i < HOOP_COLL_COUNT && !env.over_links; i++) {
         comm->small_counts[i] = comm->operation.oneshot_most[i] / sizeof(uint64_t) + 1;
     }
+    comm->small_counts[HOOP_TRANSFER] = env.over_links ? 0 : UINT64_MAX;
     return result == HOOP_OK ? hoop_links_init(&comm->links, &links) : result;
 }
 

@@ -324,6 +324,16 @@ static hoop_result_t links_bind(struct links_entry *entry, uint32_t peer, uint32
     return bound;
 }
 
+/* HOOP_OK: it is there, and bound. */
+static hoop_result_t links_make(struct links_entry *entry, uint32_t peer, uint32_t lane,
+                                bool sending)
+{
+    const hoop_result_t result =
+        entry->link != NULL ? HOOP_OK : links_create(entry, peer, lane, sending);
+    assert(result != HOOP_OK || entry->link != NULL);
+    return result == HOOP_OK ? links_bind(entry, peer, lane, sending) : result;
+}
+
 hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sending,
                              struct hoop_link **ret_link)
 {
@@ -333,10 +343,11 @@ hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sendi
         return hoop_failure_set(links->env.failure, HOOP_OUT_OF_MEMORY, (int)links->env.board->me,
                                 "rank %u has no memory for a link", links->env.board->me);
     }
-    hoop_result_t result = entry->link != NULL ? HOOP_OK : links_create(entry, peer, lane, sending);
-    assert(result != HOOP_OK || entry->link != NULL);
-    if (result == HOOP_OK && !entry->link->bound) {
-        result = links_bind(entry, peer, lane, sending);
+    hoop_result_t result = HOOP_OK;
+    if (entry->link == NULL || !entry->link->bound) {
+        const int before = hoop_cancel_off(); /* transfers come here with it on */
+        result = links_make(entry, peer, lane, sending);
+        hoop_cancel_restore(before);
     }
     if (result == HOOP_OK) {
         *ret_link = entry->link;
