@@ -35,8 +35,13 @@ uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uin
 /* The radix with which bruck takes least among n ranks: its bytes are the same with all. */
 uint32_t hoop_cost_radix(enum hoop_cost_class class, uint32_t n);
 
-/* ns of a message over a link of this class; through memory it is copied twice. */
-uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes);
+/* From how many bytes on a message between processes that may read each other's memory is read by
+ * its receiver: memory. */
+uint64_t hoop_cost_read_least(enum hoop_cost_class class);
+
+/* ns of a message over a link of this class; through memory it is copied twice, unless it is read.
+ */
+uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes, bool read);
 
 /*
  * The constants of the classes of memory. Those of links are not for setting: they choose between

@@ -40,7 +40,8 @@ static size_t board_align(size_t bytes, size_t to)
 
 static size_t board_rank_stride(uint32_t n)
 {
-    return board_align(sizeof(struct hoop_board_rank) + n * sizeof(uint64_t), HOOP_APART_BYTES);
+    return board_align(sizeof(struct hoop_board_rank) + (size_t)n * 2 * sizeof(uint64_t),
+                       HOOP_APART_BYTES);
 }
 
 static size_t board_ranks_bytes(uint32_t n)

@@ -8,7 +8,7 @@
  *   segment (one memfd per comm, mapped by every rank, zero at birth)
  *   +--------------------------------------------------------------------------------------+
  *   | head: failure record | sleeping[n]                                                   |
- *   | rank 0: arrived | pulse, left | current operation | gates[n] | cells 2 x 8           |
+ *   | rank 0: arrived | pulse, left | current operation | cells 2 x 8 | gates[n], taken[n] |
  *   | rank 1: ...                                                                          |
  *   | oneshot: n x 2 x 64 KiB   | slabs: n x 2 x 256 KiB          (pages appear when used) |
  *   +--------------------------------------------------------------------------------------+
@@ -24,7 +24,8 @@
  * everybody completed k-2. So no closing barrier is needed; the same holds for the oneshot areas.
  *
  * Order of memory, by C11 alone (gates: gate.h; checked models: tests/models).
- *   tag, arrived, left   stored with release, loaded with acquire: what a rank stored before, in
+ *   tag, arrived, taken, left
+ *                        stored with release, loaded with acquire: what a rank stored before, in
  *                        cells, areas, slabs and mapped buffers, happens before what others do
  *                        behind that load. What it read before does, too, so that nothing is
  *                        overwritten that somebody still reads.
@@ -83,7 +84,8 @@ struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[2]; /* of operation k: k mod 2 */
     _Atomic uint64_t sites[3]; /* where that was called; HOOP_SITE_OF_TRANSFERS: the last ones */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
-    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[]; /* [n]: to each rank */
+    /* [2 n]: gates to each rank; then what this rank took of each (hoop_board_taken()) */
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[];
 };
 
 /* First failure of the comm, seen by all: 0 none, 1 being written, 2 written. */
@@ -123,6 +125,13 @@ void hoop_board_finish(struct hoop_board *board);
 static inline struct hoop_board_rank *hoop_board_rank(const struct hoop_board *board, uint32_t rank)
 {
     return (struct hoop_board_rank *)(void *)(board->ranks + rank * board->rank_stride);
+}
+
+/* What `by` says of the transfers from `of`, whose memory it reads (exchange.c). */
+static inline _Atomic uint64_t *hoop_board_taken(const struct hoop_board *board, uint32_t by,
+                                                 uint32_t of)
+{
+    return &hoop_board_rank(board, by)->gates[board->n + of];
 }
 
 /*

@@ -1,15 +1,26 @@
 /* Point-to-point (see exchange.h). */
 #include "exec/exchange.h"
 
+#include "base/log.h"
+#include "exec/gate.h"
+#include "runtime/process.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Read at once. */
+#define EXCHANGE_SLICE_BYTES ((size_t)1 << 20)
+/* What a receiver says on the board of the transfer that it was to read: its sequence, above this.
+ */
+#define EXCHANGE_REFUSED UINT64_C(1)
 
 hoop_result_t hoop_exchange_init(struct hoop_exchange *exchange)
 {
     exchange->sequences = calloc(exchange->n, sizeof(*exchange->sequences));
     exchange->last = calloc(exchange->n, sizeof(*exchange->last));
-    if (exchange->sequences == NULL || exchange->last == NULL) {
+    exchange->links = calloc(exchange->n, sizeof(*exchange->links));
+    if (exchange->sequences == NULL || exchange->last == NULL || exchange->links == NULL) {
         hoop_exchange_finish(exchange);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the transfers of %u ranks",
                           exchange->n);
@@ -21,6 +32,7 @@ void hoop_exchange_finish(struct hoop_exchange *exchange)
 {
     free(exchange->sequences);
     free(exchange->last);
+    free(exchange->links);
     *exchange = (struct hoop_exchange){0};
 }
 
@@ -77,8 +89,12 @@ static void exchange_xfer_done(struct hoop_xfer *xfer, hoop_result_t result)
         transfer->failed = true;
         return;
     }
-    transfer->moved += xfer->bytes;
     transfer->posted = false;
+    if (transfer->state == HOOP_TRANSFER_NOTICE) {
+        transfer->state = HOOP_TRANSFER_READ;
+        return;
+    }
+    transfer->moved += xfer->bytes;
     transfer->done = transfer->moved == transfer->bytes;
 }
 
@@ -89,8 +105,11 @@ static void exchange_fail(const struct hoop_transfer *transfer, hoop_result_t co
                           exchange->failure);
 }
 
+/* The next message over the link: a chunk, or the notice, which counts as the chunk behind the
+ * last. */
 static hoop_result_t exchange_post(struct hoop_transfer *transfer)
 {
+    const bool notice = transfer->state == HOOP_TRANSFER_NOTICE;
     const size_t left = transfer->bytes - transfer->moved;
     const uint64_t chunk = transfer->exchange->chunk_bytes;
     static char nothing; /* NULL would ask the link for memory of its own */
@@ -101,33 +120,132 @@ static hoop_result_t exchange_post(struct hoop_transfer *transfer)
         .chunk = transfer->moved,
         .signature = transfer->signature,
         .done = exchange_xfer_done,
-        .has_place = true,
+        .has_place = !notice,
         .place = transfer->moved,
     };
+    if (notice) {
+        transfer->at = (uintptr_t)transfer->data;
+        transfer->xfer.data = &transfer->at;
+        transfer->xfer.bytes = sizeof(transfer->at);
+        transfer->xfer.chunk = transfer->bytes;
+    }
     return transfer->sending ? hoop_link_send(transfer->link, &transfer->xfer)
                              : hoop_link_recv(transfer->link, &transfer->xfer);
+}
+
+/* ---- What is read in the sender's process ---------------------------------------------------- */
+
+static bool exchange_is_read(const struct hoop_exchange *exchange, const struct hoop_transfer *t)
+{
+    return t->bytes >= exchange->read_least_bytes && t->peer != exchange->me &&
+           !exchange->board->peers[t->peer].same_process;
+}
+
+/* The sender's part. True: the receiver has said what became of it. */
+static bool exchange_hear(struct hoop_transfer *transfer)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
+    /* pairs with the release in exchange_say() */
+    const uint64_t word = atomic_load_explicit(
+        hoop_board_taken(exchange->board, transfer->peer, exchange->me), memory_order_acquire);
+    if (word >> 1 != transfer->sequence) {
+        return false;
+    }
+    if ((word & EXCHANGE_REFUSED) != 0) {
+        transfer->state = HOOP_TRANSFER_CHUNKS;
+    } else {
+        transfer->moved = transfer->bytes;
+        transfer->done = true;
+    }
+    return true;
+}
+
+/* The receiver's word. */
+static void exchange_say(const struct hoop_transfer *transfer, uint64_t refused)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
+    /* pairs with the acquire in exchange_hear() */
+    atomic_store_explicit(hoop_board_taken(exchange->board, exchange->me, transfer->peer),
+                          (uint64_t)transfer->sequence << 1 | refused, memory_order_release);
+    hoop_board_notify(exchange->board, transfer->peer);
+}
+
+/* The receiver's part: a slice. */
+static void exchange_read(struct hoop_transfer *transfer)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
+    const struct hoop_peer *peer = &exchange->board->peers[transfer->peer];
+    const struct hoop_process_memory memory = {peer->pid, peer->process, peer->process_at};
+    const size_t left = transfer->bytes - transfer->moved;
+    const size_t slice = left < EXCHANGE_SLICE_BYTES ? left : EXCHANGE_SLICE_BYTES;
+    const hoop_result_t result = hoop_process_read(
+        &memory, (char *)transfer->data + transfer->moved, transfer->at + transfer->moved, slice);
+    if (hoop_gate_is_closed(exchange->board, transfer->peer)) {
+        hoop_failure_set(exchange->failure, HOOP_REMOTE_ERROR, (int)transfer->peer,
+                         "rank %u gave up what it sent while rank %u was reading it",
+                         transfer->peer, exchange->me);
+    } else if (result != HOOP_OK) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM, "rank %u: what rank %u sends is copied twice: %s",
+                 exchange->me, transfer->peer, hoop_thread_error());
+        transfer->state = HOOP_TRANSFER_CHUNKS;
+        transfer->moved = 0;
+        exchange_say(transfer, EXCHANGE_REFUSED);
+    } else {
+        transfer->moved += slice;
+        transfer->done = transfer->moved == transfer->bytes;
+        if (transfer->done) {
+            exchange_say(transfer, 0);
+        }
+    }
+}
+
+/* True: something moved. */
+static bool exchange_carry(struct hoop_transfer *transfer)
+{
+    if (transfer->sending) {
+        return exchange_hear(transfer);
+    }
+    exchange_read(transfer);
+    return true;
+}
+
+/* ---- A step ---------------------------------------------------------------------------------- */
+
+/* HOOP_OK: its link is there. */
+static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
+    struct hoop_link **known = &exchange->links[transfer->peer][transfer->sending];
+    const hoop_result_t result = *known != NULL
+                                     ? HOOP_OK
+                                     : exchange->link(exchange->arg, transfer->peer,
+                                                      HOOP_TRANSFER_LANE, transfer->sending, known);
+    if (result == HOOP_OK && !transfer->sending) {
+        hoop_link_offer(*known, transfer->sequence, transfer->data, transfer->bytes);
+    }
+    transfer->link = *known;
+    return result;
+}
+
+/* What is posted is moved at once: what is small is over then. True: something moved. */
+static bool exchange_move(struct hoop_transfer *transfer, hoop_result_t *ret_result)
+{
+    bool moved = false;
+    if (transfer->state != HOOP_TRANSFER_READ) {
+        if (!transfer->posted) {
+            *ret_result = exchange_post(transfer);
+            moved = transfer->posted = *ret_result == HOOP_OK;
+        }
+        moved |= hoop_link_progress(transfer->link);
+    }
+    return transfer->state == HOOP_TRANSFER_READ ? exchange_carry(transfer) || moved : moved;
 }
 
 /* True: something moved. A failure is in the exchange's failure. */
 static bool exchange_turn(struct hoop_transfer *transfer)
 {
-    struct hoop_exchange *exchange = transfer->exchange;
-    hoop_result_t result = HOOP_OK;
-    bool moved = false;
-    if (transfer->link == NULL) {
-        result = exchange->link(exchange->arg, transfer->peer, HOOP_TRANSFER_LANE,
-                                transfer->sending, &transfer->link);
-        if (result == HOOP_OK && !transfer->sending) {
-            hoop_link_offer(transfer->link, transfer->sequence, transfer->data, transfer->bytes);
-        }
-    } else {
-        moved = hoop_link_progress(transfer->link);
-    }
-    if (result == HOOP_OK && !transfer->done && !transfer->posted) {
-        result = exchange_post(transfer);
-        transfer->posted = result == HOOP_OK;
-        moved = moved || transfer->posted;
-    }
+    hoop_result_t result = transfer->link == NULL ? exchange_get_link(transfer) : HOOP_OK;
+    const bool moved = result == HOOP_OK && exchange_move(transfer, &result);
     const bool failed = transfer->failed || (transfer->link != NULL && !transfer->done &&
                                              transfer->link->failure.code != HOOP_OK);
     if (failed || (result != HOOP_OK && result != HOOP_AGAIN)) {
@@ -149,6 +267,7 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
         t->before = *last;
         t->sequence = ++exchange->sequences[t->peer][t->sending];
         t->done = t->peer == exchange->me;
+        t->state = exchange_is_read(exchange, t) ? HOOP_TRANSFER_NOTICE : HOOP_TRANSFER_CHUNKS;
         *last = t;
     }
     for (struct hoop_transfer *t = transfers; t != NULL; t = t->next) {

@@ -78,6 +78,14 @@ bool hoop_gates_leave(const struct hoop_board *board, uint32_t whom, uint64_t k)
                               : gate_leave(gate_to(board, whom), k);
 }
 
+bool hoop_gate_is_closed(const struct hoop_board *board, uint32_t whom)
+{
+    /* pairs with the fence in hoop_gates_close() */
+    atomic_thread_fence(memory_order_acquire);
+    const uint64_t word = atomic_load_explicit(gate_to(board, whom), memory_order_relaxed);
+    return word == GATE_CLOSED || word == GATE_LEFT;
+}
+
 /* ---- Closing them ---------------------------------------------------------------------------- */
 
 /* Closes a peer's gate to me; gives it patience_ns to leave first. Returns the word it held. */
@@ -111,6 +119,8 @@ bool hoop_gates_close(struct hoop_board *board, int culprit)
             rank == board->me ? GATE_OPEN : gate_close(gate_from(board, rank), patience);
         stuck |= gate_is_writing(board->stuck[rank]);
     }
+    /* pairs with the fence in hoop_gate_is_closed() */
+    atomic_thread_fence(memory_order_release);
     return stuck;
 }
 

@@ -17,8 +17,10 @@
  *
  * By C11: the word's changes have one order, so w finds the gate closed or v finds it WRITING.
  * What w stored in a slice happens before what v does after it found OPEN or LEFT: w releases,
- * v acquires. w's taking the gate is a release, too: it has seen all announcements, so that v, who
- * acquires WRITING, sees them too and knows which slice the step is about.
+ * v acquires. Who reads without taking the gate looks at it behind an acquire fence: if it read
+ * what v stored after it had closed the gate and released, it finds the gate closed. w's taking the
+ * gate is a release, too: it has seen all announcements, so that v, who acquires WRITING, sees them
+ * too and knows which slice the step is about.
  *
  * One thread at a time, the one that drives the comm.
  */
@@ -33,6 +35,10 @@ bool hoop_gates_enter(const struct hoop_board *board, uint32_t whom, uint64_t k)
 
 /* Gives them back. False: one of them was closed meanwhile; its buffer is its own again. */
 bool hoop_gates_leave(const struct hoop_board *board, uint32_t whom, uint64_t k);
+
+/* Has rank `whom` closed my gate? Then what was read of its memory before this call is no result.
+ * For who only reads, and is not waited for. */
+bool hoop_gate_is_closed(const struct hoop_board *board, uint32_t whom);
 
 /*
  * Closes every peer's gate to my buffers: when it returns nobody will begin a slice. True: a peer

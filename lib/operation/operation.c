@@ -29,11 +29,15 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
         operation->oneshot_most[i] =
             hoop_plan_oneshot_most(env->agreed, env->board->n, (enum hoop_collective)i);
     }
-    operation->exchange = (struct hoop_exchange){.me = env->board->me,
-                                                 .n = env->board->n,
-                                                 .chunk_bytes = env->agreed->chunk_bytes,
-                                                 .link = env->link,
-                                                 .arg = env->arg};
+    const bool reads = operation->buffers.reads && !env->over_links;
+    operation->exchange = (struct hoop_exchange){
+        .me = env->board->me,
+        .n = env->board->n,
+        .chunk_bytes = env->agreed->chunk_bytes,
+        .board = env->board,
+        .read_least_bytes = reads ? hoop_plan_read_least(env->agreed) : UINT64_MAX,
+        .link = env->link,
+        .arg = env->arg};
     const hoop_result_t result = hoop_exchange_init(&operation->exchange);
     return result == HOOP_OK ? hoop_buffers_init(&operation->buffers) : result;
 }
@@ -496,7 +500,9 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
     hoop_result_t result = HOOP_OK;
     /* Before I wait for the others, who may be waiting for me. */
     const bool left = hoop_operation_leave_device(operation, hoop_deadline_ns(timeout_ms));
-    if (operation->announced && hoop_gates_close(board, culprit)) {
+    /* Whatever it is: who reads what I send takes no gate, and looks at them afterwards. */
+    const bool stuck = hoop_gates_close(board, culprit);
+    if (operation->announced && stuck) {
         /* Who is in a slice has seen all announcements: if I had not yet, they are here now. */
         if (operation->state == OP_ANNOUNCED) {
             operation_await_announcements(operation);

@@ -343,8 +343,14 @@ void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
     }
 }
 
+uint64_t hoop_plan_read_least(const struct hoop_agreement *agreed)
+{
+    return agreed->no_cma == 0 ? hoop_cost_read_least(plan_class(agreed)) : UINT64_MAX;
+}
+
 uint64_t hoop_plan_transfer_cost(const struct hoop_agreement *agreed, bool over_links,
                                  uint64_t bytes)
 {
-    return hoop_cost_transfer(over_links ? HOOP_COST_LINKS : plan_class(agreed), bytes);
+    const bool read = !over_links && bytes >= hoop_plan_read_least(agreed);
+    return hoop_cost_transfer(over_links ? HOOP_COST_LINKS : plan_class(agreed), bytes, read);
 }

@@ -69,4 +69,8 @@ void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
 uint64_t hoop_plan_transfer_cost(const struct hoop_agreement *agreed, bool over_links,
                                  uint64_t bytes);
 
+/* From how many bytes on a send is read by its receiver, among ranks of several processes of one
+ * machine; UINT64_MAX: it never is. */
+uint64_t hoop_plan_read_least(const struct hoop_agreement *agreed);
+
 #endif

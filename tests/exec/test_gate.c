@@ -127,8 +127,12 @@ static void test_open(void **state)
 static void test_closed(void **state)
 {
     struct world *world = *state;
+    assert_false(hoop_gate_is_closed(&world->board[0], 1));
     assert_false(hoop_gates_close(&world->board[1], NOBODY));
     assert_false(hoop_gates_close(&world->board[1], NOBODY)); /* again */
+    assert_true(hoop_gate_is_closed(&world->board[0], 1));
+    assert_true(hoop_gate_is_closed(&world->board[2], 1));
+    assert_false(hoop_gate_is_closed(&world->board[0], 2));
     assert_false(hoop_gates_enter(&world->board[0], HOOP_EVERY, STEP));
     assert_false(hoop_gates_enter(&world->board[0], 1, STEP));
     assert_false(hoop_gates_enter(&world->board[2], HOOP_EVERY, STEP));

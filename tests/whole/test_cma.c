@@ -91,6 +91,30 @@ static uint8_t byte_of(int rank, size_t i)
     return (uint8_t)(i * 7 + i / 251 + (size_t)rank * 31);
 }
 
+/* To the next rank, and a little more, which is copied. */
+static void pass_round(const struct family_self *self, hoop_comm_t comm)
+{
+    const int next = (self->rank + 1) % self->n, before = (self->rank + self->n - 1) % self->n;
+    uint8_t *out = malloc(COUNT), *in = malloc(COUNT), little[2] = {(uint8_t)self->rank, 0xff};
+    EXPECT(self, out != NULL && in != NULL);
+    for (size_t i = 0; i < COUNT; i++) {
+        out[i] = byte_of(self->rank, i);
+    }
+    EXPECT(self, hoop_group_start() == HOOP_OK);
+    EXPECT(self, hoop_send(out + 1, COUNT - 1, HOOP_UINT8, next, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_send(little, 1, HOOP_UINT8, next, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_recv(in + 1, COUNT - 1, HOOP_UINT8, before, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_recv(little + 1, 1, HOOP_UINT8, before, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_group_end() == HOOP_OK);
+    size_t wrong = little[1] != before;
+    for (size_t i = 1; i < COUNT; i++) {
+        wrong += in[i] != byte_of(before, i);
+    }
+    EXPECT(self, wrong == 0);
+    free(out);
+    free(in);
+}
+
 /* At an odd address. */
 static void gather_all(const struct family_self *self, hoop_comm_t comm)
 {
@@ -107,6 +131,7 @@ static void gather_all(const struct family_self *self, hoop_comm_t comm)
     EXPECT(self, wrong == 0);
     free(in);
     free(out);
+    pass_round(self, comm);
 }
 
 /* ---- What the kernel permits ---------------------------------------------------------------- */
@@ -206,7 +231,12 @@ static enum hoop_algo chosen(enum hoop_collective collective, uint64_t bytes, bo
 
 static void test_choice(void **state)
 {
+    const struct hoop_agreement roomy = {.no_cma = 0}, crowded = {.oversubscribed = true},
+                                forbidden = {.no_cma = 1};
     (void)state;
+    assert_int_equal(hoop_plan_read_least(&roomy), 16384);
+    assert_int_equal(hoop_plan_read_least(&crowded), 262144);
+    assert_int_equal(hoop_plan_read_least(&forbidden), UINT64_MAX);
     assert_int_equal(chosen(HOOP_COLL_ALL_GATHER, COUNT, false), HOOP_ALGO_CMA);
     assert_int_equal(chosen(HOOP_COLL_REDUCE_SCATTER, COUNT, false), HOOP_ALGO_CMA);
     assert_int_equal(chosen(HOOP_COLL_ALL_GATHER, COUNT, true), HOOP_ALGO_SLAB);
@@ -269,7 +299,16 @@ static uint8_t *windows(const struct family_self *self)
     return all;
 }
 
-static void broadcast_much(const struct family_self *self)
+static void expect_window(const struct family_self *self, const uint8_t *buffer)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < WINDOW; i++) {
+        wrong += buffer[i] != byte_of(0, i);
+    }
+    EXPECT(self, wrong == 0);
+}
+
+static void move_much(const struct family_self *self)
 {
     const size_t count = WINDOWS * WINDOW - 5; /* the last window's bytes are what is seen */
     hoop_comm_t comm = join(self);
@@ -278,11 +317,14 @@ static void broadcast_much(const struct family_self *self)
         buffer[i] = self->rank == 0 ? byte_of(0, i) : 0;
     }
     EXPECT(self, hoop_broadcast(buffer, buffer, count, HOOP_UINT8, 0, comm, NULL) == HOOP_OK);
-    size_t wrong = 0;
-    for (size_t i = 0; i < WINDOW; i++) {
-        wrong += buffer[i] != byte_of(0, i);
+    expect_window(self, buffer);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_send(buffer, count, HOOP_UINT8, 1, comm, NULL) == HOOP_OK);
+    } else {
+        memset(buffer, 0, WINDOW);
+        EXPECT(self, hoop_recv(buffer, count, HOOP_UINT8, 0, comm, NULL) == HOOP_OK);
     }
-    EXPECT(self, wrong == 0);
+    expect_window(self, buffer);
     rank_tell(self, HOOP_OK, info_has(self, comm, "\"cma\":true"));
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
 }
@@ -291,7 +333,7 @@ static void test_huge(void **state)
 {
     struct family family;
     (void)state;
-    start(&family, 2, broadcast_much);
+    start(&family, 2, move_much);
     assert_int_equal(hear(&family, 0).value, 1);
     assert_int_equal(hear(&family, 1).value, 1);
     end(&family);

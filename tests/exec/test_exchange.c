@@ -1,0 +1,359 @@
+/*
+ * lib/exec/exchange.c: two ranks in one thread, over real links through shared memory and a board
+ * of plain memory. Each takes the other for another process, whose memory it reads: this one's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "exec/exchange.h"
+#include "exec/gate.h"
+#include "runtime/process.h"
+#include "transports/link_pair.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define N 2u
+#define CHUNK ((uint64_t)4096)
+#define LEAST ((size_t)10000)
+#define MOST 8 /* transfers of a rank */
+#define POLLS 100000
+
+static const struct hoop_transport *shm;
+
+struct world {
+    struct hoop_roster roster;
+    struct hoop_peer peers[N];
+    struct pair pairs[N]; /* by who sends */
+    struct end {
+        struct world *world;
+        uint32_t rank;
+        struct hoop_board board;
+        struct hoop_exchange exchange;
+        struct hoop_failure failure;
+        struct hoop_transfer transfers[MOST];
+        uint32_t count;
+    } ends[N];
+};
+
+static hoop_result_t get_link(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                              struct hoop_link **ret)
+{
+    const struct end *end = arg;
+    assert_int_equal(lane, HOOP_TRANSFER_LANE);
+    *ret = sending ? end->world->pairs[end->rank].sender : end->world->pairs[peer].receiver;
+    return HOOP_OK;
+}
+
+static int begin(void **state)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    world->roster.n = N;
+    world->roster.segment_bytes = hoop_board_bytes(N);
+    world->roster.segment = mmap(NULL, world->roster.segment_bytes, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    world->roster.peers = world->peers;
+    for (uint32_t rank = 0; rank < N; rank++) {
+        struct end *end = &world->ends[rank];
+        *end = (struct end){.world = world, .rank = rank};
+        world->peers[rank] = (struct hoop_peer){.pid = getpid(),
+                                                .process = hoop_process_id(),
+                                                .process_at = hoop_process_id_at(),
+                                                .wake_fd = -1};
+        end->exchange = (struct hoop_exchange){.me = rank,
+                                               .n = N,
+                                               .chunk_bytes = CHUNK,
+                                               .board = &end->board,
+                                               .read_least_bytes = LEAST,
+                                               .link = get_link,
+                                               .arg = end};
+        if (hoop_board_init(&end->board, &world->roster, rank) != HOOP_OK ||
+            hoop_exchange_init(&end->exchange) != HOOP_OK ||
+            pair_open(&world->pairs[rank], shm, 3, CHUNK) != HOOP_OK) {
+            return -1;
+        }
+    }
+    *state = world;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct world *world = *state;
+    for (uint32_t rank = 0; rank < N; rank++) {
+        pair_close(&world->pairs[rank]);
+        hoop_exchange_finish(&world->ends[rank].exchange);
+        hoop_board_finish(&world->ends[rank].board);
+    }
+    munmap(world->roster.segment, world->roster.segment_bytes);
+    free(world);
+    return pair_nothing_left() ? 0 : -1;
+}
+
+/* ---- What is exchanged ----------------------------------------------------------------------- */
+
+static void add(struct world *world, uint32_t rank, bool sending, void *data, size_t bytes)
+{
+    struct end *end = &world->ends[rank];
+    struct hoop_transfer *transfer = &end->transfers[end->count];
+    *transfer = (struct hoop_transfer){
+        .data = data,
+        .bytes = bytes,
+        .peer = 1 - rank,
+        .sending = sending,
+        .signature = {.collective = HOOP_TRANSFER, .type = HOOP_UINT8, .root = -1, .count = bytes}};
+    if (end->count > 0) {
+        end->transfers[end->count - 1].next = transfer;
+    }
+    end->count++;
+}
+
+static void start(struct world *world)
+{
+    for (uint32_t rank = 0; rank < N; rank++) {
+        struct end *end = &world->ends[rank];
+        hoop_exchange_start(&end->exchange, end->count > 0 ? end->transfers : NULL, &end->failure);
+        end->count = 0;
+    }
+}
+
+/* Until both are done, or have failed. */
+static void run(struct world *world)
+{
+    bool over = false;
+    for (int i = 0; i < POLLS && !over; i++) {
+        over = true;
+        for (uint32_t rank = 0; rank < N; rank++) {
+            over &= hoop_exchange_poll(&world->ends[rank].exchange) == HOOP_POLL_DONE;
+        }
+    }
+    assert_true(over);
+}
+
+static void assert_well(const struct world *world)
+{
+    for (uint32_t rank = 0; rank < N; rank++) {
+        assert_string_equal(world->ends[rank].failure.text, "");
+        assert_int_equal(world->ends[rank].failure.code, HOOP_OK);
+    }
+}
+
+static uint64_t taken(struct world *world, uint32_t by)
+{
+    return atomic_load(hoop_board_taken(&world->ends[by].board, by, 1 - by));
+}
+
+/* A block at an odd address, with a byte behind it that is nobody's. */
+static uint8_t *block(size_t bytes)
+{
+    uint8_t *whole = malloc(bytes + 2);
+    assert_non_null(whole);
+    memset(whole, 0xee, bytes + 2);
+    return whole + 1;
+}
+
+static void drop(uint8_t *data)
+{
+    free(data - 1);
+}
+
+static void drop_checked(uint8_t *data, size_t bytes, uint64_t number)
+{
+    assert_true(pattern_is(data, bytes, number));
+    assert_int_equal(data[bytes], 0xee);
+    assert_int_equal(data[-1], 0xee);
+    drop(data);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static const size_t sizes[] = {0,         1,         CHUNK,   2 * CHUNK + 1, LEAST - 1, LEAST,
+                               LEAST + 1, 5 * CHUNK, 1 << 20, (1 << 20) - 1, 1048577,   3000001};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+/* One each way at once, the other way another one. */
+static void test_sizes(void **state)
+{
+    struct world *world = *state;
+    for (uint32_t i = 0; i < SIZES; i++) {
+        uint8_t *out[N], *in[N];
+        size_t bytes[N];
+        for (uint32_t rank = 0; rank < N; rank++) {
+            bytes[rank] = sizes[(i + rank * 5) % SIZES];
+            out[rank] = block(bytes[rank]);
+            in[1 - rank] = block(bytes[rank]);
+            pattern_fill(out[rank], bytes[rank], i * N + rank);
+            add(world, rank, true, out[rank], bytes[rank]);
+        }
+        for (uint32_t rank = 0; rank < N; rank++) {
+            add(world, rank, false, in[rank], bytes[1 - rank]);
+        }
+        start(world);
+        run(world);
+        assert_well(world);
+        for (uint32_t rank = 0; rank < N; rank++) {
+            const uint64_t sequence = i + 1;
+            assert_int_equal(taken(world, rank) == sequence << 1, bytes[1 - rank] >= LEAST);
+            drop_checked(in[rank], bytes[1 - rank], i * N + 1 - rank);
+            drop(out[rank]);
+        }
+    }
+}
+
+/* Several of one pair in one exchange: read ones between others. */
+static void test_in_a_row(void **state)
+{
+    struct world *world = *state;
+    static const size_t row[] = {LEAST, 5, 3 * LEAST, LEAST, 0, LEAST - 1, 5 * LEAST, 1};
+    uint8_t *out[MOST], *in[MOST];
+    for (uint32_t i = 0; i < MOST; i++) {
+        out[i] = block(row[i]);
+        in[i] = block(row[i]);
+        pattern_fill(out[i], row[i], i);
+        add(world, 0, true, out[i], row[i]);
+        add(world, 1, false, in[i], row[i]);
+    }
+    start(world);
+    run(world);
+    assert_well(world);
+    for (uint32_t i = 0; i < MOST; i++) {
+        drop_checked(in[i], row[i], i);
+        drop(out[i]);
+    }
+}
+
+/* Nobody may read rank 0's memory; rank 1's is another process's by now. All arrives. */
+static void test_refused(void **state)
+{
+    struct world *world = *state;
+    static const size_t row[] = {LEAST, 5, 300 * LEAST};
+    world->peers[0].process_at = 0;
+    world->peers[1].process++;
+    uint8_t *out[N][3], *in[N][3];
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t rank = 0; rank < N; rank++) {
+            out[rank][i] = block(row[i]);
+            in[rank][i] = block(row[i]);
+            pattern_fill(out[rank][i], row[i], i + 7 * rank);
+            add(world, rank, true, out[rank][i], row[i]);
+            add(world, rank, false, in[rank][i], row[i]);
+        }
+    }
+    start(world);
+    run(world);
+    assert_well(world);
+    for (uint32_t rank = 0; rank < N; rank++) {
+        assert_int_equal(taken(world, rank), 3 << 1 | 1);
+        for (uint32_t i = 0; i < 3; i++) {
+            drop_checked(in[rank][i], row[i], i + 7 * (1 - rank));
+            drop(out[rank][i]);
+        }
+    }
+}
+
+/* Ranks of one process have links that copy once. */
+static void test_same_process(void **state)
+{
+    struct world *world = *state;
+    uint8_t *out = block(LEAST), *in = block(LEAST);
+    world->peers[0].same_process = world->peers[1].same_process = true;
+    pattern_fill(out, LEAST, 1);
+    add(world, 0, true, out, LEAST);
+    add(world, 1, false, in, LEAST);
+    start(world);
+    run(world);
+    assert_well(world);
+    assert_int_equal(taken(world, 1), 0);
+    drop_checked(in, LEAST, 1);
+    drop(out);
+}
+
+/* A sender that fails before all is read: what was read is no result. */
+static void test_given_up(void **state)
+{
+    struct world *world = *state;
+    const size_t bytes = (size_t)4 << 20;
+    uint8_t *out = block(bytes), *in = block(bytes);
+    pattern_fill(out, bytes, 1);
+    add(world, 0, true, out, bytes);
+    add(world, 1, false, in, bytes);
+    start(world);
+    for (int i = 0; i < 10 && world->ends[1].transfers[0].moved == 0; i++) {
+        (void)hoop_exchange_poll(&world->ends[0].exchange);
+        (void)hoop_exchange_poll(&world->ends[1].exchange);
+    }
+    assert_true(world->ends[1].transfers[0].moved > 0);
+    assert_false(hoop_gates_close(&world->ends[0].board, -1));
+    assert_int_equal(hoop_exchange_poll(&world->ends[1].exchange), HOOP_POLL_DONE);
+    assert_int_equal(world->ends[1].failure.code, HOOP_REMOTE_ERROR);
+    assert_int_equal(world->ends[1].failure.rank, 0);
+    assert_non_null(strstr(world->ends[1].failure.text, "rank 0 gave up"));
+    assert_int_equal(hoop_exchange_poll(&world->ends[0].exchange), HOOP_POLL_IDLE);
+    assert_int_equal(taken(world, 1), 0);
+    drop(out);
+    drop(in);
+}
+
+/* Counts differ, on either side of where reading begins. */
+static void mismatch(struct world *world, size_t sent, size_t received)
+{
+    uint8_t *out = block(sent), *in = block(received);
+    char says[64];
+    add(world, 0, true, out, sent);
+    add(world, 1, false, in, received);
+    start(world);
+    for (int i = 0; i < 10; i++) {
+        (void)hoop_exchange_poll(&world->ends[0].exchange);
+        (void)hoop_exchange_poll(&world->ends[1].exchange);
+    }
+    assert_int_equal(world->ends[1].failure.code, HOOP_MISMATCH);
+    (void)snprintf(says, sizeof(says), "rank 1 called send/recv of %zu uint8", received);
+    assert_non_null(strstr(world->ends[1].failure.text, says));
+    (void)snprintf(says, sizeof(says), "rank 0 called send/recv of %zu uint8", sent);
+    assert_non_null(strstr(world->ends[1].failure.text, says));
+    drop(out);
+    drop(in);
+}
+
+static void test_mismatch_more(void **state)
+{
+    mismatch(*state, LEAST - 1, LEAST);
+}
+
+static void test_mismatch_less(void **state)
+{
+    mismatch(*state, 3 * LEAST, LEAST);
+}
+
+static void test_mismatch_read(void **state)
+{
+    mismatch(*state, LEAST, 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_sizes, begin, end),
+        cmocka_unit_test_setup_teardown(test_in_a_row, begin, end),
+        cmocka_unit_test_setup_teardown(test_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_same_process, begin, end),
+        cmocka_unit_test_setup_teardown(test_given_up, begin, end),
+        cmocka_unit_test_setup_teardown(test_mismatch_more, begin, end),
+        cmocka_unit_test_setup_teardown(test_mismatch_less, begin, end),
+        cmocka_unit_test_setup_teardown(test_mismatch_read, begin, end),
+    };
+    uint8_t byte = 0;
+    char program[] = "test_exchange", name[] = "shm", *arguments[] = {program, name};
+    shm = pair_transport(2, arguments);
+    if (!hoop_process_can_be_read(&byte, 1)) {
+        (void)fprintf(stderr, "a process may not read its own memory by process_vm_readv here\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
