@@ -82,15 +82,23 @@ void hoop_rdma_fail(struct hoop_rdma_link *rdma, hoop_result_t code, const char 
     }
 }
 
-static void rdma_post_receive(struct hoop_rdma_link *rdma, uint32_t i)
+static void rdma_post_receive(struct hoop_rdma_link *rdma, uint64_t id,
+                              struct hoop_rdma_message *message)
 {
-    const struct hoop_rdma_context *context = rdma->context;
-    const uint64_t id = (uint64_t)rdma->number << 32 | HOOP_RDMA_RECEIVE | i;
-    const int err = context->verbs->receive(rdma->queue, id, &rdma->words_in[i],
-                                            sizeof(rdma->words_in[i]), rdma->key.local_key);
+    const int err = rdma->context->verbs->receive(rdma->queue, id, message, sizeof(*message),
+                                                  rdma->key.local_key);
     if (err != 0) {
         hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, hoop_errno_name(err));
     }
+}
+
+/* Apart, so that what is the rule has no room on the stack for what is not. */
+__attribute__((cold, noinline)) static void rdma_take_failure(struct hoop_rdma_link *rdma,
+                                                              int status)
+{
+    char why[192];
+    rdma->context->verbs->explain(rdma->context->device, status, why, sizeof(why));
+    hoop_rdma_fail(rdma, HOOP_REMOTE_ERROR, why);
 }
 
 static void rdma_take(struct hoop_rdma_context *context, const struct hoop_verbs_event *event)
@@ -103,24 +111,22 @@ static void rdma_take(struct hoop_rdma_context *context, const struct hoop_verbs
         return; /* of a queue that is gone, or was emptied when it broke */
     }
     if (event->status != 0) {
-        char why[192];
-        context->verbs->explain(context->device, event->status, why, sizeof(why));
-        hoop_rdma_fail(rdma, HOOP_REMOTE_ERROR, why);
+        rdma_take_failure(rdma, event->status);
     } else if (!receive) {
         rdma->completed += (low - (uint32_t)rdma->completed) & ~HOOP_RDMA_RECEIVE;
     } else {
-        const struct hoop_rdma_message *message = &rdma->words_in[low];
+        struct hoop_rdma_message *message = &rdma->words_in[low];
         const uint32_t word = event->has_word ? event->word : message->word;
         if (rdma->base.params.sending) {
             hoop_rdma_sender_hears(rdma, word, message);
         } else {
             hoop_rdma_receiver_hears(rdma, word);
         }
-        rdma_post_receive(rdma, low);
+        rdma_post_receive(rdma, event->id, message);
     }
 }
 
-static bool context_take(struct hoop_rdma_link *rdma)
+static inline __attribute__((always_inline)) bool context_take(struct hoop_rdma_link *rdma)
 {
     struct hoop_rdma_context *context = rdma->context;
     struct hoop_verbs_event events[RDMA_EVENTS];
@@ -134,6 +140,17 @@ static bool context_take(struct hoop_rdma_link *rdma)
     return came != 0;
 }
 
+/* Nothing came, and the thread is about to sleep. */
+__attribute__((noinline)) static bool context_take_last(struct hoop_rdma_link *rdma)
+{
+    struct hoop_rdma_context *context = rdma->context;
+    context->armed = context->armed || context->verbs->arm(context->device);
+    if (!context->armed) {
+        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, "the completion queue cannot be armed");
+    }
+    return context_take(rdma);
+}
+
 /*
  * Armed is asked for once and answered once. The answer may come late, when what it is about was
  * found without it: so it is looked for again before each sleep.
@@ -143,18 +160,13 @@ bool hoop_rdma_poll(struct hoop_rdma_link *rdma)
     struct hoop_rdma_context *context = rdma->context;
     const _Atomic uint8_t *sleeping = rdma->base.params.sleeping;
     const bool moved = context_take(rdma);
-    const bool sleeps = sleeping == NULL || atomic_load_explicit(sleeping, memory_order_relaxed);
-    if (context->armed && (moved || sleeps)) {
+    if (!moved && sleeping != NULL && !atomic_load_explicit(sleeping, memory_order_relaxed)) {
+        return false;
+    }
+    if (context->armed) {
         context->armed = !context->verbs->disarm(context->device);
     }
-    if (moved || !sleeps) {
-        return moved;
-    }
-    context->armed = context->armed || context->verbs->arm(context->device);
-    if (!context->armed) {
-        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, "the completion queue cannot be armed");
-    }
-    return context_take(rdma);
+    return moved || context_take_last(rdma);
 }
 
 /* ---- Birth ----------------------------------------------------------------------------------- */
@@ -416,8 +428,9 @@ static hoop_result_t rdma_connect(struct hoop_rdma_link *rdma,
                                            .retries = (uint32_t)settings->ib_retry_cnt};
     hoop_result_t result = context->verbs->connect_queue(rdma->queue, &route);
     result = result == HOOP_TIMEOUT ? HOOP_REMOTE_ERROR : result; /* nobody has that address */
+    const uint64_t id = (uint64_t)rdma->number << 32 | HOOP_RDMA_RECEIVE;
     for (uint32_t i = 0; result == HOOP_OK && i < hoop_rdma_words(params); i++) {
-        rdma_post_receive(rdma, i);
+        rdma_post_receive(rdma, id | i, &rdma->words_in[i]);
     }
     return result == HOOP_OK
                ? rdma->base.failure.code
@@ -527,7 +540,7 @@ static void rdma_say_goodbye(struct hoop_rdma_link *rdma)
     const struct hoop_wait wait = {
         .poll = rdma_poll_goodbye, .arg = rdma, .timeout_ms = hoop_settings()->dead_after_ms};
     if (rdma->base.bound && listening && !rdma->broken && rdma->left_ns == 0 &&
-        hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, rdma->tail, NULL, 0)) {
+        hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, rdma->tail)) {
         (void)hoop_wait(&wait);
     }
 }

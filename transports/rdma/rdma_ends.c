@@ -20,16 +20,22 @@
 /* A peer that has left: so long the control plane has to find out why. */
 #define RDMA_PATIENCE_NS HOOP_NS_PER_S
 
-/* What is latency and little else is checked by few instructions. */
-static uint64_t rdma_check(const struct hoop_rdma_link *rdma,
-                           const struct hoop_chunk_header *header, const void *payload,
-                           size_t bytes)
+/* Bytes to be written to the peer's memory. */
+struct rdma_range {
+    const uint8_t *data;
+    size_t bytes;
+    uint32_t local_key, remote_key;
+    uint64_t address;
+};
+
+/* What is latency and little else is checked by few instructions. The header needs no sum: all of
+ * it is compared with what is expected. */
+static uint64_t rdma_check(const struct hoop_rdma_link *rdma, const void *payload, size_t bytes)
 {
     const enum hoop_check check = (enum hoop_check)rdma->base.params.check;
-    const uint64_t state = hoop_checksum_few(0, header, sizeof(*header));
     return check == HOOP_CHECK_SUM && bytes <= HOOP_LINE_BYTES
-               ? hoop_checksum_few(state, payload, bytes)
-               : state ^ hoop_checksum(check, payload, bytes);
+               ? hoop_checksum_few(0, payload, bytes)
+               : hoop_checksum(check, payload, bytes);
 }
 
 /* The peer said what it cannot say. */
@@ -70,8 +76,8 @@ static struct hoop_verbs_work rdma_word_work(struct hoop_rdma_link *rdma, uint32
 }
 
 /* The range's bytes from `at` on, or as many as one write may have. */
-static void rdma_piece(const struct hoop_rdma_link *rdma, const struct hoop_rdma_range *range,
-                       size_t at, struct hoop_verbs_work *ret)
+static void rdma_piece(const struct hoop_rdma_link *rdma, const struct rdma_range *range, size_t at,
+                       struct hoop_verbs_work *ret)
 {
     const size_t left = range->bytes - at;
     const uint32_t piece = left < rdma->cut_bytes ? (uint32_t)left : rdma->cut_bytes;
@@ -98,7 +104,7 @@ static bool rdma_flush(struct hoop_rdma_link *rdma, const struct hoop_verbs_work
 
 /* Adds a range to the works, of which it gives to the device what finds no room. One is kept for
  * the word. */
-static bool rdma_write(struct hoop_rdma_link *rdma, const struct hoop_rdma_range *range,
+static bool rdma_write(struct hoop_rdma_link *rdma, const struct rdma_range *range,
                        struct hoop_verbs_work *works, uint32_t *filled)
 {
     for (size_t at = 0; at < range->bytes; at += rdma->cut_bytes) {
@@ -134,14 +140,29 @@ static bool rdma_post(struct hoop_rdma_link *rdma, struct hoop_verbs_work *works
     return true;
 }
 
-bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count,
-                   const struct hoop_rdma_range *ranges, uint32_t range_count)
+/* May one more word be on its way? */
+static bool rdma_has_room(const struct hoop_rdma_link *rdma)
 {
-    const uint32_t words = hoop_rdma_words(&rdma->base.params);
+    return !rdma->broken && rdma->sent - rdma->completed < hoop_rdma_words(&rdma->base.params);
+}
+
+bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count)
+{
+    if (!rdma_has_room(rdma)) {
+        return false;
+    }
+    struct hoop_verbs_work work = rdma_word_work(rdma, rdma_word(kind, count));
+    return rdma_post(rdma, &work, 1, kind == HOOP_RDMA_GOODBYE);
+}
+
+/* A word, after what is to be written before it: it comes with the last write, if it can. */
+static bool rdma_say_after(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count,
+                           const struct rdma_range *ranges, uint32_t range_count)
+{
     const uint32_t word = rdma_word(kind, count);
     struct hoop_verbs_work works[RDMA_PIECES];
     uint32_t filled = 0;
-    if (rdma->broken || rdma->sent - rdma->completed >= words) {
+    if (!rdma_has_room(rdma)) {
         return false;
     }
     for (uint32_t i = 0; i < range_count; i++) {
@@ -149,13 +170,13 @@ bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64
             return false;
         }
     }
-    if (filled > 0 && rdma->immediate) {
+    if (rdma->immediate) {
         works[filled - 1].word = word;
         works[filled - 1].word_comes = true;
     } else {
         works[filled++] = rdma_word_work(rdma, word);
     }
-    return rdma_post(rdma, works, filled, range_count > 1 || kind == HOOP_RDMA_GOODBYE);
+    return rdma_post(rdma, works, filled, range_count > 1);
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
@@ -221,16 +242,15 @@ static hoop_result_t sender_make_room(struct hoop_rdma_link *rdma)
 /* The payload's own range: from where it lies if the device knows that, else from the slot; to its
  * place if that is offered, else to the peer's slot. */
 static enum hoop_rdma_word sender_aim(struct hoop_rdma_link *rdma, const struct hoop_xfer *xfer,
-                                      const struct hoop_rdma_range *slot,
-                                      struct hoop_rdma_range *ret)
+                                      const struct rdma_range *slot, struct rdma_range *ret)
 {
     const struct hoop_rdma_message *offer = &rdma->offer;
     struct hoop_verbs_memory key;
-    *ret = (struct hoop_rdma_range){.data = slot->data + HOOP_RDMA_HEADER_BYTES,
-                                    .bytes = xfer->bytes,
-                                    .local_key = slot->local_key,
-                                    .remote_key = slot->remote_key,
-                                    .address = slot->address + HOOP_RDMA_HEADER_BYTES};
+    *ret = (struct rdma_range){.data = slot->data + HOOP_RDMA_HEADER_BYTES,
+                               .bytes = xfer->bytes,
+                               .local_key = slot->local_key,
+                               .remote_key = slot->remote_key,
+                               .address = slot->address + HOOP_RDMA_HEADER_BYTES};
     if (hoop_rdma_key(rdma, xfer->data, xfer->bytes, &key)) {
         ret->data = xfer->data;
         ret->local_key = key.local_key;
@@ -245,21 +265,21 @@ static enum hoop_rdma_word sender_aim(struct hoop_rdma_link *rdma, const struct 
 }
 
 /* The slot's first bytes, to the same slot of the peer. */
-static struct hoop_rdma_range sender_slot(const struct hoop_rdma_link *rdma, const uint8_t *slot,
-                                          size_t bytes)
+static struct rdma_range sender_slot(const struct hoop_rdma_link *rdma, const uint8_t *slot,
+                                     size_t bytes)
 {
-    return (struct hoop_rdma_range){.data = slot,
-                                    .bytes = bytes,
-                                    .local_key = rdma->key.local_key,
-                                    .remote_key = rdma->peer_key,
-                                    .address = rdma->peer_slots + (uint64_t)(slot - rdma->memory)};
+    return (struct rdma_range){.data = slot,
+                               .bytes = bytes,
+                               .local_key = rdma->key.local_key,
+                               .remote_key = rdma->peer_key,
+                               .address = rdma->peer_slots + (uint64_t)(slot - rdma->memory)};
 }
 
 /* In several writes, or with a word that goes by itself. */
 static bool sender_post_pieces(struct hoop_rdma_link *rdma, const uint8_t *slot, size_t bytes)
 {
-    const struct hoop_rdma_range range = sender_slot(rdma, slot, bytes);
-    return hoop_rdma_say(rdma, HOOP_RDMA_DATA, rdma->head + 1, &range, 1);
+    const struct rdma_range range = sender_slot(rdma, slot, bytes);
+    return rdma_say_after(rdma, HOOP_RDMA_DATA, rdma->head + 1, &range, 1);
 }
 
 static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
@@ -272,7 +292,7 @@ static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uin
     if (bytes > rdma->cut_bytes || !rdma->immediate) {
         return sender_post_pieces(rdma, slot, bytes);
     }
-    const struct hoop_rdma_range range = sender_slot(rdma, slot, bytes);
+    const struct rdma_range range = sender_slot(rdma, slot, bytes);
     struct hoop_verbs_work work;
     rdma_piece(rdma, &range, 0, &work);
     work.word = rdma_word(HOOP_RDMA_DATA, rdma->head + 1);
@@ -283,7 +303,7 @@ static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uin
 /* Payload first: the word comes with the header. */
 static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
 {
-    struct hoop_rdma_range ranges[2];
+    struct rdma_range ranges[2];
     ranges[1] = sender_slot(rdma, slot, HOOP_RDMA_HEADER_BYTES);
     const enum hoop_rdma_word kind = sender_aim(rdma, xfer, &ranges[1], &ranges[0]);
     const bool copies = ranges[0].data != xfer->data;
@@ -291,7 +311,7 @@ static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfe
         memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
     }
     xfer->position = copies ? 0 : rdma->head + 1; /* as many words: one for each chunk */
-    return hoop_rdma_say(rdma, kind, rdma->head + 1, ranges, 2);
+    return rdma_say_after(rdma, kind, rdma->head + 1, ranges, 2);
 }
 
 hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
@@ -304,7 +324,7 @@ hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
     uint8_t *slot = hoop_rdma_slot(rdma, rdma->head);
     struct hoop_rdma_header *header = (void *)slot;
     header->chunk = hoop_chunk_header(link, xfer);
-    header->check = rdma_check(rdma, &header->chunk, xfer->data, xfer->bytes);
+    header->check = rdma_check(rdma, xfer->data, xfer->bytes);
     const bool large = xfer->bytes >= HOOP_RDMA_LARGE_BYTES;
     if (!(large ? sender_post_large : sender_post)(rdma, xfer, slot)) {
         return link->failure.code != HOOP_OK ? link->failure.code : HOOP_AGAIN;
@@ -340,9 +360,11 @@ static void receiver_credit(struct hoop_rdma_link *rdma)
 {
     const uint64_t slots = rdma->base.params.slots;
     const uint64_t owed = rdma->tail - rdma->credited;
+    if (owed == 0) {
+        return;
+    }
     const bool waited_for = rdma->head - rdma->credited == slots;
-    if (owed > 0 && (owed >= slots / 2 || waited_for) &&
-        hoop_rdma_say(rdma, HOOP_RDMA_CREDIT, rdma->tail, NULL, 0)) {
+    if ((owed >= slots / 2 || waited_for) && hoop_rdma_say(rdma, HOOP_RDMA_CREDIT, rdma->tail)) {
         rdma->credited = rdma->tail;
     }
 }
@@ -352,7 +374,7 @@ static void receiver_credit(struct hoop_rdma_link *rdma)
 static void receiver_tell_offer(struct hoop_rdma_link *rdma)
 {
     if (rdma->offer_waits && rdma->head > 0) {
-        rdma->offer_waits = !hoop_rdma_say(rdma, HOOP_RDMA_PLACE, rdma->offer.op, NULL, 0);
+        rdma->offer_waits = !hoop_rdma_say(rdma, HOOP_RDMA_PLACE, rdma->offer.op);
     }
 }
 
@@ -375,11 +397,11 @@ void hoop_rdma_receiver_hears(struct hoop_rdma_link *rdma, uint32_t word)
     const uint64_t arrived = rdma->head + 1;
     const uint32_t slots = rdma->base.params.slots, kind = word >> 30;
     const bool is_next = ((word ^ (uint32_t)arrived) & HOOP_RDMA_COUNT_MASK) == 0;
-    if (kind == HOOP_RDMA_GOODBYE) {
-        rdma_peer_left(rdma);
-    } else if (kind <= HOOP_RDMA_DATA && is_next && arrived - rdma->credited <= slots) {
+    if (kind <= HOOP_RDMA_DATA && is_next && arrived - rdma->credited <= slots) {
         rdma->marks[rdma->head % slots] = kind == HOOP_RDMA_PLACE ? HOOP_RDMA_MARK_PLACED : 0;
         rdma->head = arrived;
+    } else if (kind == HOOP_RDMA_GOODBYE) {
+        rdma_peer_left(rdma);
     } else {
         rdma_insane(rdma, word, arrived);
     }
@@ -449,7 +471,8 @@ static bool receiver_has_place(struct hoop_rdma_link *rdma, const struct hoop_xf
 static bool receiver_take(struct hoop_rdma_link *rdma)
 {
     struct hoop_xfer *xfer = rdma->queued.first;
-    uint8_t *slot = hoop_rdma_slot(rdma, rdma->next);
+    const uint64_t at = rdma->next % rdma->base.params.slots;
+    uint8_t *slot = rdma->memory + at * rdma->stride;
     struct hoop_rdma_header header;
     memcpy(&header, slot, sizeof(header));
     if (hoop_chunk_header_check(&rdma->base, &header.chunk, xfer) != HOOP_OK) {
@@ -457,14 +480,14 @@ static bool receiver_take(struct hoop_rdma_link *rdma)
     }
     uint8_t *payload = slot + HOOP_RDMA_HEADER_BYTES;
     const bool lend = xfer->data == NULL;
-    const bool placed = rdma->marks[rdma->next % rdma->base.params.slots] != 0;
+    const bool placed = rdma->marks[at] != 0;
     if (placed && !receiver_has_place(rdma, xfer)) {
         return false;
     }
     if (!lend && xfer->bytes > 0) {
         payload = placed ? xfer->data : memcpy(xfer->data, payload, xfer->bytes);
     }
-    const uint64_t check = rdma_check(rdma, &header.chunk, payload, xfer->bytes);
+    const uint64_t check = rdma_check(rdma, payload, xfer->bytes);
     if (check != header.check) {
         receiver_damaged(rdma, xfer, header.check, check);
         return false;

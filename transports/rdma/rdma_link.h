@@ -43,7 +43,7 @@
 /* Before every payload; a cache line, so that the payload begins one. Little-endian. */
 struct hoop_rdma_header {
     struct hoop_chunk_header chunk;
-    uint64_t check; /* of the chunk header, and of the payload as HOOP_CHECK says */
+    uint64_t check; /* of the payload, as HOOP_CHECK says */
 };
 #define HOOP_RDMA_HEADER_BYTES ((size_t)64)
 _Static_assert(sizeof(struct hoop_rdma_header) == 64, "what travels has no padding");
@@ -174,20 +174,9 @@ void hoop_rdma_fail(struct hoop_rdma_link *rdma, hoop_result_t code, const char 
 
 /* ---- rdma_ends.c ----------------------------------------------------------------------------- */
 
-/* Bytes to be written to the peer's memory. */
-struct hoop_rdma_range {
-    const uint8_t *data;
-    size_t bytes;
-    uint32_t local_key, remote_key;
-    uint64_t address;
-};
-
-/*
- * Sends a word, after what is to be written before it. False: it cannot go out now, and nothing
- * happened, or the link has failed.
- */
-bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count,
-                   const struct hoop_rdma_range *ranges, uint32_t range_count);
+/* Sends a word by itself. False: it cannot go out now, and nothing happened, or the link has
+ * failed. */
+bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count);
 
 /* A word came; message: with a PLACE, and the peer may still write there. */
 void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word,
