@@ -7,8 +7,9 @@
  *
  *     barrier | round c:  copy in chunk c | ARRIVE AWAIT | take chunk c
  *
- * all_reduce and reduce share the folding: rank r folds shard r of the chunk and writes the result
- * to all slabs, or the root's, and one round later whoever has an output copies it out.
+ * all_reduce and reduce share the folding: rank r brings all of a chunk but shard r, which it folds
+ * from the others' slabs and its own input, to its output and all the other slabs, or only to the
+ * root's; one round later whoever has an output copies out what the others have folded.
  *
  *     barrier | round c:  copy in chunk c | ARRIVE AWAIT | fold chunk c | copy out chunk c-1
  *
@@ -51,7 +52,7 @@ static struct slab_cut slab_cut(const struct hoop_plan *plan)
     const uint64_t me = plan->me;
     struct slab_cut ret = {.pieces = hoop_extent_blocks(row->in, plan->n, true)};
     ret.piece = ret.pieces > 0 ? plan->chunk / ret.pieces : plan->chunk;
-    ret.skips = hoop_extent_is_each(row->in) && !row->folds;
+    ret.skips = hoop_extent_is_each(row->in);
     ret.whole = ret.piece >= plan->count && plan->count > 0;
     assert(ret.piece > 0);
     if (ret.whole) {
@@ -108,14 +109,16 @@ static struct hoop_step slab_take(const struct hoop_plan *plan, const struct sla
     const uint64_t placed = row->folds ? 0 : hoop_placed_off(plan, source);
     const struct hoop_ref to =
         hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed + range.off, range.count);
+    const struct hoop_ref own =
+        hoop_ref_of(HOOP_SPACE_IN, plan->me, hoop_taken_off(plan) + range.off, range.count);
     if (source == plan->me) { /* what is its own takes no detour */
-        const uint64_t own = hoop_taken_off(plan) + range.off;
-        return hoop_step_local(HOOP_LOCAL_COPY, to,
-                               hoop_ref_of(HOOP_SPACE_IN, source, own, range.count));
+        return hoop_step_local(HOOP_LOCAL_COPY, to, own);
     }
-    return hoop_step_local(
+    struct hoop_step ret = hoop_step_local(
         row->folds ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_COPY, to,
         slab_ref(plan, source, chunk, each ? plan->me * cut->piece : 0, range.count));
+    ret.local.own = row->folds ? own : ret.local.own;
+    return ret;
 }
 
 static bool slab_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
@@ -142,40 +145,66 @@ static bool slab_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop
 
 /* ---- Sharing the folding -------------------------------------------------------------------- */
 
-enum slab_part { SLAB_IN, SLAB_ARRIVE, SLAB_AWAIT, SLAB_FOLD, SLAB_OUT, SLAB_PARTS };
+/* What a rank brings and gets of a chunk: all but its own shard, in two pieces. */
+#define SLAB_PIECES 2
 
-static struct hoop_range slab_chunk(const struct hoop_plan *plan, uint64_t chunk)
+struct slab_share {
+    struct hoop_range chunk; /* of the vector */
+    struct hoop_range mine;  /* of the chunk: what this rank folds */
+};
+
+static struct slab_share slab_share(const struct hoop_plan *plan, uint64_t chunk)
 {
-    return hoop_part((struct hoop_range){0, plan->count}, plan->chunk, chunk);
+    struct slab_share ret = {
+        .chunk = hoop_part((struct hoop_range){0, plan->count}, plan->chunk, chunk)};
+    ret.mine = hoop_shard(ret.chunk.count, plan->n, plan->me, HOOP_LINE_BYTES / plan->type_bytes);
+    return ret;
 }
 
-static struct hoop_step slab_copy_in(const struct hoop_plan *plan, uint64_t chunk)
+/* A range of the chunk, in my input or output. */
+static struct hoop_ref slab_of_vector(const struct hoop_plan *plan, const struct slab_share *share,
+                                      enum hoop_space space, struct hoop_range range)
 {
-    struct hoop_range range = slab_chunk(plan, chunk);
-    return hoop_step_local(HOOP_LOCAL_COPY, slab_ref(plan, plan->me, chunk, 0, range.count),
-                           hoop_ref_of(HOOP_SPACE_IN, plan->me, range.off, range.count));
+    return hoop_ref_of(space, plan->me, share->chunk.off + range.off, range.count);
 }
 
-static struct hoop_step slab_copy_out(const struct hoop_plan *plan, uint64_t chunk)
+/* Piece i of the chunk: from my input to my slab, or from there to my output. */
+static struct hoop_step slab_piece(const struct hoop_plan *plan, uint64_t chunk, uint64_t i,
+                                   enum hoop_space space)
 {
-    struct hoop_range range = slab_chunk(plan, chunk);
-    return hoop_step_local(HOOP_LOCAL_COPY,
-                           hoop_ref_of(HOOP_SPACE_OUT, plan->me, range.off, range.count),
-                           slab_ref(plan, plan->me, chunk, 0, range.count));
-}
-
-static struct hoop_step slab_fold(const struct hoop_plan *plan, uint64_t chunk)
-{
-    const bool rooted = plan->collective == HOOP_COLL_REDUCE;
-    uint64_t line = HOOP_LINE_BYTES / plan->type_bytes;
-    struct hoop_range mine = hoop_shard(slab_chunk(plan, chunk).count, plan->n, plan->me, line);
-    if (mine.count == 0) {
+    const struct slab_share share = slab_share(plan, chunk);
+    const uint64_t behind = share.mine.off + share.mine.count;
+    const struct hoop_range range = i == 0
+                                        ? (struct hoop_range){0, share.mine.off}
+                                        : (struct hoop_range){behind, share.chunk.count - behind};
+    const struct hoop_ref slab = slab_ref(plan, plan->me, chunk, range.off, range.count);
+    const struct hoop_ref user = slab_of_vector(plan, &share, space, range);
+    if (range.count == 0) {
         return hoop_step_none();
     }
-    struct hoop_ref all = slab_ref(plan, HOOP_EVERY, chunk, mine.off, mine.count);
+    return space == HOOP_SPACE_IN ? hoop_step_local(HOOP_LOCAL_COPY, slab, user)
+                                  : hoop_step_local(HOOP_LOCAL_COPY, user, slab);
+}
+
+/* My own shard is folded where I have it, and the result goes where I want it. */
+static struct hoop_step slab_fold(const struct hoop_plan *plan, uint64_t chunk)
+{
+    const struct slab_share share = slab_share(plan, chunk);
+    const bool rooted = plan->collective == HOOP_COLL_REDUCE;
+    const struct hoop_ref all = slab_ref(plan, HOOP_EVERY, chunk, share.mine.off, share.mine.count);
+    const struct hoop_ref out = slab_of_vector(plan, &share, HOOP_SPACE_OUT, share.mine);
     struct hoop_ref to = all;
-    to.member = rooted ? plan->root : HOOP_EVERY;
-    return hoop_step_local(rooted ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_SPREAD, to, all);
+    if (share.mine.count == 0) {
+        return hoop_step_none();
+    }
+    if (rooted) {
+        to.member = plan->root;
+        to = plan->me == plan->root ? out : to;
+    }
+    struct hoop_step ret = hoop_step_local(rooted ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_SPREAD, to, all);
+    ret.local.own = slab_of_vector(plan, &share, HOOP_SPACE_IN, share.mine);
+    ret.local.kept = rooted ? ret.local.kept : out;
+    return ret;
 }
 
 /*
@@ -188,20 +217,22 @@ static bool slab_share_step(const struct hoop_plan *plan, uint64_t k, struct hoo
         return true;
     }
     const uint64_t chunks = hoop_parts(plan->count, plan->chunk);
-    const uint64_t round = k / SLAB_PARTS;
+    const uint64_t steps = 2 * SLAB_PIECES + 3, round = k / steps;
     const bool out = hoop_out_count(plan, plan->me) > 0;
     if (round > chunks || chunks == 0) {
         return false;
     }
-    enum slab_part part = (enum slab_part)(k % SLAB_PARTS);
-    if (part == SLAB_IN && round < chunks) {
-        *ret = slab_copy_in(plan, round);
-    } else if (part == SLAB_ARRIVE || (part == SLAB_AWAIT && (out || round < chunks))) {
-        *ret = hoop_step_barrier(part == SLAB_ARRIVE ? HOOP_LOCAL_ARRIVE : HOOP_LOCAL_AWAIT);
-    } else if (part == SLAB_FOLD && round < chunks) {
+    k %= steps;
+    if (hoop_in_phase(&k, SLAB_PIECES)) {
+        *ret = slab_piece(plan, round, k, HOOP_SPACE_IN);
+    } else if (hoop_in_phase(&k, 2)) {
+        if (k == 0 || out || round < chunks) {
+            *ret = hoop_step_barrier(k == 0 ? HOOP_LOCAL_ARRIVE : HOOP_LOCAL_AWAIT);
+        }
+    } else if (hoop_in_phase(&k, 1)) {
         *ret = slab_fold(plan, round);
-    } else if (part == SLAB_OUT && round > 0 && out) {
-        *ret = slab_copy_out(plan, round - 1);
+    } else if (out && round > 0) {
+        *ret = slab_piece(plan, round - 1, k, HOOP_SPACE_OUT);
     }
     return true;
 }

@@ -111,6 +111,9 @@ struct hoop_step {
     struct {
         uint8_t op; /* enum hoop_local_op */
         struct hoop_ref dst, src;
+        /* Over memory, and mine; without elements there is none. */
+        struct hoop_ref own;  /* REDUCE, SPREAD: my vector, which is not with the others' */
+        struct hoop_ref kept; /* SPREAD: my result, which is not with the others' */
     } local;
     bool more; /* the round goes on */
 };

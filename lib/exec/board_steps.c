@@ -65,20 +65,38 @@ static hoop_result_t board_fetch(struct hoop_board *board, const struct hoop_boa
     return HOOP_OK;
 }
 
+static uint8_t *board_ref_at(const struct hoop_board *board, const struct hoop_board_op *op,
+                             const struct hoop_ref *ref, uint32_t member)
+{
+    return board_at(board, op, (enum hoop_space)ref->space, member) +
+           ref->off * op->plan->type_bytes;
+}
+
+/* Where a fold's vectors lie, and its results go. Returns how many of these there are. */
+static uint32_t board_lay(struct hoop_board *board, const struct hoop_board_op *op,
+                          const struct hoop_step *step)
+{
+    const struct hoop_ref *dst = &step->local.dst, *src = &step->local.src;
+    const struct hoop_ref *own = step->local.own.count > 0 ? &step->local.own : src;
+    const struct hoop_ref *kept = step->local.kept.count > 0 ? &step->local.kept : dst;
+    const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
+    uint32_t n_dst = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const bool mine = rank == board->me;
+        board->src[rank] = board_ref_at(board, op, mine ? own : src, rank);
+        if (spread || rank == dst->member) {
+            board->dst[n_dst++] = board_ref_at(board, op, mine ? kept : dst, rank);
+        }
+    }
+    return n_dst;
+}
+
 static hoop_result_t board_fold(struct hoop_board *board, const struct hoop_board_op *op,
                                 const struct hoop_step *step, uint32_t *ret_whose)
 {
-    const size_t size = op->plan->type_bytes;
-    const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
-    const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
+    const struct hoop_ref *src = &step->local.src;
     const struct hoop_board_worker *worker = op->worker;
-    uint32_t n_dst = 0;
-    for (uint32_t rank = 0; rank < board->n; rank++) {
-        board->src[rank] = board_at(board, op, src->space, rank) + src->off * size;
-        if (spread || rank == dst->member) {
-            board->dst[n_dst++] = board_at(board, op, dst->space, rank) + dst->off * size;
-        }
-    }
+    const uint32_t n_dst = board_lay(board, op, step);
     if (worker != NULL) {
         return worker->fold(worker->arg, &op->reduction, board->dst, n_dst, board->src, board->n,
                             src->count);
@@ -96,8 +114,8 @@ static hoop_result_t board_copy(const struct hoop_board *board, const struct hoo
 {
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
-    void *to = board_at(board, op, dst->space, board->me) + dst->off * size;
-    const void *from = board_at(board, op, src->space, src->member) + src->off * size;
+    void *to = board_ref_at(board, op, dst, board->me);
+    const void *from = board_ref_at(board, op, src, src->member);
     *ret_whose = src->member;
     if (src->count == 0) {
         return HOOP_OK;

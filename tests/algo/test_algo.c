@@ -345,6 +345,8 @@ static void check_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k)
     check_ref(plan, &step.recv.to);
     check_ref(plan, &step.local.dst);
     check_ref(plan, &step.local.src);
+    check_ref(plan, &step.local.own);
+    check_ref(plan, &step.local.kept);
     assert_true(step.send.from.count <= plan->chunk && step.recv.to.count <= plan->chunk);
     assert_true(step.local.dst.count == step.local.src.count);
 }
@@ -372,7 +374,7 @@ static void check_huge(struct hoop_plan *plan)
     } else if (plan->algo == HOOP_ALGO_PAIRWISE && plan->n > 1) {
         assert_int_equal(all, columns * (2 * plan->n - 1));
     } else if (plan->algo == HOOP_ALGO_SLAB) {
-        assert_int_equal(all, 2 + (ceil_div(plan->count, plan->chunk) + 1) * 5);
+        assert_int_equal(all, 2 + (ceil_div(plan->count, plan->chunk) + 1) * 7);
     }
 }
 

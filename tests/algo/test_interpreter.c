@@ -116,7 +116,7 @@ static bool direct_no_end(const struct hoop_plan *plan, uint32_t lane, uint64_t 
 static bool slab_swapped(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                          struct hoop_step *ret)
 {
-    return hoop_slab_step(plan, lane, k == 11 ? 12 : k == 12 ? 11 : k, ret);
+    return hoop_slab_step(plan, lane, k == 14 ? 16 : k == 16 ? 14 : k, ret);
 }
 
 static bool slab_single(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
@@ -129,6 +129,23 @@ static bool slab_single(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     if (ret->local.src.space == HOOP_SPACE_SLAB) {
         ret->local.src.off %= plan->chunk;
     }
+    return some;
+}
+
+/* Folds what lies in its own slab, where it brought nothing. */
+static bool slab_forgets_own(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                             struct hoop_step *ret)
+{
+    bool some = hoop_slab_step(plan, lane, k, ret);
+    ret->local.own.count = 0;
+    return some;
+}
+
+static bool slab_no_result(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
+                           struct hoop_step *ret)
+{
+    bool some = hoop_slab_step(plan, lane, k, ret);
+    ret->local.kept.count = 0;
     return some;
 }
 
@@ -407,6 +424,8 @@ static const struct wrong wrongs[] = {
     {"direct_no_end", direct_no_end, "race", HOOP_ALGO_DIRECT, 1, 0, 0, false},
     {"slab_swapped", slab_swapped, "not the documented result", HOOP_ALGO_SLAB, 1, 0, 0, false},
     {"slab_single", slab_single, "race", HOOP_ALGO_SLAB, 1, 0, 0, false},
+    {"slab_forgets_own", slab_forgets_own, "another expression", HOOP_ALGO_SLAB, 1, 0, 0, false},
+    {"slab_no_result", slab_no_result, "holds nothing", HOOP_ALGO_SLAB, 1, 0, 0, false},
     {"ring_no_division", ring_no_division, "another expression", HOOP_ALGO_RING, 1, 1, 0, false},
     {"ring_divides_early", ring_divides_early, "another expression", HOOP_ALGO_RING, 1, 1, 0,
      false},
@@ -448,8 +467,11 @@ static const struct wrong wrongs[] = {
 /* True: the interpreter said what it should; ret_text is what it said. */
 static bool is_caught(const struct wrong *wrong, uint64_t seed, char *ret_text, size_t text_bytes)
 {
-    struct hoop_interpreter_op op =
-        op_of(wrong->algo, 3, 50, wrong->algo == HOOP_ALGO_BRUCK ? 50 : 12);
+    const bool slab = wrong->algo == HOOP_ALGO_SLAB; /* two chunks and a half */
+    struct hoop_interpreter_op op = op_of(wrong->algo, 3, slab ? 120 : 50,
+                                          slab                             ? 48
+                                          : wrong->algo == HOOP_ALGO_BRUCK ? 50
+                                                                           : 12);
     op.plan.lanes = wrong->lanes;
     op.plan.head = wrong->head;
     op.steps = wrong->steps;

@@ -270,6 +270,16 @@ static bool recv_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
     return true;
 }
 
+/* Where a fold has the vector of a member, or puts its result: the rank's own may lie apart. */
+static struct hoop_cell *folded(const struct hoop_world *w, uint32_t rank, uint32_t index,
+                                uint32_t member, bool result)
+{
+    const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
+    const struct hoop_ref *apart = result ? &step->local.kept : &step->local.own;
+    const struct hoop_ref *all = result ? &step->local.dst : &step->local.src;
+    return hoop_ref_start(w, rank, index, member == rank && apart->count > 0 ? apart : all, member);
+}
+
 /* One element of a copy, reduce or spread. */
 static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint64_t i)
 {
@@ -280,16 +290,17 @@ static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint6
     if (copy && hoop_ref_start(w, rank, index, src, 0) == hoop_ref_start(w, rank, index, dst, 0)) {
         return; /* in place */
     }
-    uint64_t x = hoop_cell_read(w, rank, hoop_ref_start(w, rank, index, src, 0) + i);
+    uint64_t x = hoop_cell_read(
+        w, rank,
+        (copy ? hoop_ref_start(w, rank, index, src, 0) : folded(w, rank, index, 0, false)) + i);
     for (uint32_t m = 1; !copy && m < w->n; m++) {
-        struct hoop_cell *cell = hoop_ref_start(w, rank, index, src, m) + i;
-        x = hoop_symbol_fold(x, hoop_cell_read(w, rank, cell));
+        x = hoop_symbol_fold(x, hoop_cell_read(w, rank, folded(w, rank, index, m, false) + i));
     }
     if (!copy) {
         x = hoop_symbol_divide(w, x);
     }
     for (uint32_t m = spread ? 0 : rank; m <= (spread ? w->n - 1 : rank); m++) {
-        hoop_cell_write(w, rank, hoop_ref_start(w, rank, index, dst, m) + i, x);
+        hoop_cell_write(w, rank, folded(w, rank, index, m, true) + i, x);
     }
 }
 

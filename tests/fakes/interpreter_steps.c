@@ -18,7 +18,8 @@ static bool same_step(const struct hoop_step *a, const struct hoop_step *b)
            same_ref(&a->send.from, &b->send.from) && a->recv.peer == b->recv.peer &&
            a->recv.mode == b->recv.mode && a->recv.own_off == b->recv.own_off &&
            same_ref(&a->recv.to, &b->recv.to) && a->local.op == b->local.op &&
-           same_ref(&a->local.dst, &b->local.dst) && same_ref(&a->local.src, &b->local.src);
+           same_ref(&a->local.dst, &b->local.dst) && same_ref(&a->local.src, &b->local.src) &&
+           same_ref(&a->local.own, &b->local.own) && same_ref(&a->local.kept, &b->local.kept);
 }
 
 /* Asks for step k, and again over other bytes and after another question. */
@@ -133,6 +134,27 @@ void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     }
 }
 
+/* What only a fold over memory has. */
+static void check_apart(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+{
+    const struct hoop_ref *own = &step->local.own, *kept = &step->local.kept;
+    const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
+    const bool folds = spread || step->local.op == HOOP_LOCAL_REDUCE;
+    const uint64_t count = folds && !hoop_world_over_links(w, rank) ? step->local.dst.count : 0;
+    if ((own->count != 0 && own->count != count) ||
+        (kept->count != 0 && kept->count != (spread ? count : 0))) {
+        hoop_world_fail(w, "rank %" PRIu32 ": %" PRIu64 " and %" PRIu64 " elements apart", rank,
+                        own->count, kept->count);
+        return;
+    }
+    if (own->count > 0) {
+        check_ref(w, rank, own, false, READ_ONLY);
+    }
+    if (kept->count > 0) {
+        check_ref(w, rank, kept, false, WRITTEN_HERE);
+    }
+}
+
 void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
 {
     uint8_t op = step->local.op;
@@ -151,6 +173,7 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
                             step->local.dst.count, step->local.src.count);
         }
     }
+    check_apart(w, rank, step);
 }
 
 /* Those of the parts that may be running. */
