@@ -6,7 +6,8 @@
  *     mpi_perf [-c collective] [-b min] [-e max] [-f factor] [-n iterations] [-w warm-up]
  *
  * Sizes are in bytes, with K, M or G, and mean what they mean there: the total of all ranks where
- * each has a part.
+ * each has a part. As there, the buffers are of the largest size, and iterations of a smaller one
+ * go through them part by part.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -167,18 +168,28 @@ static bool read_options(int argc, char **argv, struct setup *setup)
 
 /* ---- Measuring ---------------------------------------------------------------------------- */
 
-/* Seconds per operation, the mean of all ranks. */
-static double measure(const struct setup *setup, const struct call *call)
+/* In part `i` of the buffers, round and round. */
+static void start(const struct setup *setup, struct call call, size_t bytes, size_t i)
+{
+    size_t parts = bytes > 0 ? setup->max_bytes / bytes : 1;
+    size_t at = parts > 1 ? i % parts * (bytes / sizeof(float)) : 0;
+    call.recv += at;
+    call.send = call.send ? call.send + at : NULL;
+    setup->collective->start(&call);
+}
+
+/* Seconds per operation of so many bytes, the mean of all ranks. */
+static double measure(const struct setup *setup, const struct call *call, size_t bytes)
 {
     for (size_t i = 0; i < setup->warmup; i++) {
-        setup->collective->start(call);
+        start(setup, *call, bytes, i);
     }
     MPI_Barrier(WORLD);
-    double start = MPI_Wtime();
+    double begun = MPI_Wtime();
     for (size_t i = 0; i < setup->iters; i++) {
-        setup->collective->start(call);
+        start(setup, *call, bytes, setup->warmup + i);
     }
-    double seconds = (MPI_Wtime() - start) / (double)setup->iters;
+    double seconds = (MPI_Wtime() - begun) / (double)setup->iters;
     MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_SUM, WORLD);
     return seconds / call->ranks;
 }
@@ -204,12 +215,13 @@ static void run_size(const struct setup *setup, struct call call, size_t bytes)
     float *send = call.send;
     call.count = count_of(collective, bytes, call.ranks);
     bytes = (size_t)call.count * sizeof(float) * (collective->parts ? (size_t)call.ranks : 1);
-    double apart = measure(setup, &call);
+    double apart = measure(setup, &call, bytes);
     double in_place = 0;
     if (!collective->not_in_place) {
         call.send = NULL;
-        memset(call.recv, 0, bytes); /* zeros stay finite however often they are summed */
-        in_place = measure(setup, &call);
+        /* zeros stay finite however often they are summed */
+        memset(call.recv, 0, setup->max_bytes);
+        in_place = measure(setup, &call, bytes);
         call.send = send;
     }
     if (call.rank > 0) {
