@@ -21,19 +21,26 @@
  * bruck that has no message more than another, and fewer rounds, needs no measurement: 3 for 3, 5,
  * 6 and 9 ranks.
  *
- * By cma (process_vm_readv) a byte moves once, and each call takes 0.6 us; what is gained is lost
- * again where it is folded and handed on. 2 ranks on 2 Sapphire Rapids cores, fastest of 300
- * iterations on a busy machine, interleaved, us out of place / in place:
+ * Its slab is one that took all of the input through itself; one that does not is faster by a
+ * quarter. A barrier counts as more than it takes there, so that two ranks stay with oneshot up to
+ * 64 KiB: both move as many bytes from core to core.
  *
- *     bytes in all            64K        256K        1M         4M
- *     all_gather    slab                 24 / 20
- *                   cma                  14 / 10
- *     broadcast     slab                 34 / 36
- *                   cma                  14 / 13
- *     reduce_       slab    15 / 13     41 / 36     . / 129    573 / 495
- *      scatter      cma     17 / 10     32 / 27   109 / 81     409 / 325
- *     all_reduce    slab    16 / 15     51 / 40   184 / 159    773 / 659
- *                   cma     27 / 21     67 / 59   222 / 490    880 / 695
+ * By cma (process_vm_readv) a byte moves once, and each call takes 0.6 us. What it reads lies in
+ * the reader's cache when it is folded. 2 ranks on 2 Sapphire Rapids cores, fastest iteration of
+ * many on a busy machine, us in place (all_gather, broadcast, and the slab before: fastest of 300,
+ * another day):
+ *
+ *     bytes in all            256K        1M         2M
+ *     all_gather    slab        20
+ *                   cma         10
+ *     broadcast     slab        36
+ *                   cma         13
+ *     reduce_       slab        23                  184
+ *      scatter      cma         13                  114
+ *     reduce        slab        31
+ *                   cma         23
+ *     all_reduce    slab        24        98       (all of the input through it: 33)
+ *                   cma         36       246
  *
  * Sends and receives both ways at once, 2 ranks, the same cores, us, the least of 60 to 450 times:
  *
@@ -54,18 +61,20 @@
 static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
     [HOOP_COST_MEMORY] = {.sync = 100,
                           .sync_per = 20,
-                          .barrier = 100,
+                          .barrier = 340,
                           .barrier_per = 20,
                           .moved = 14,
                           .folded = 14,
-                          .call = 600},
+                          .call = 600,
+                          .read = 10},
     [HOOP_COST_OVERSUBSCRIBED] = {.sync = 1500,
                                   .sync_per = 2500,
                                   .barrier = 1500,
                                   .barrier_per = 2500,
                                   .moved = 14,
                                   .folded = 14,
-                                  .call = 600},
+                                  .call = 600,
+                                  .read = 10},
     [HOOP_COST_LINKS] = {.sync = 15000, .message = 5000, .moved = 680, .folded = 60},
     [HOOP_COST_LINKS_OVERSUBSCRIBED] = {.sync = 15000,
                                         .message = 15000,
@@ -85,7 +94,7 @@ void hoop_cost_set_memory(const struct hoop_cost_constants constants[HOOP_COST_M
 
 /* Rounds and bytes of one rank, the busiest. */
 struct cost_work {
-    uint64_t syncs, moved, folded, calls;
+    uint64_t syncs, moved, folded, calls, read;
 };
 
 static uint64_t cost_log2(uint64_t n)
@@ -140,24 +149,46 @@ static bool cost_shares(const struct hoop_plan *plan)
            !hoop_collective_is_blocked(plan->collective);
 }
 
-/* A byte that the kernel reads of another process is moved once. Calls as for one slice of each
- * source: with more of them bytes are all that counts. Where ranks could share the folding, what is
- * read for it and handed on goes through more caches than by slab. */
+/* Calls as for one slice of each source: with more of them bytes are all that counts. What is read
+ * to be folded stays in the cache. What ranks fold for each other is written by one, and then got
+ * from there, as through a slab. */
 static struct cost_work cost_cma(const struct hoop_plan *plan, uint64_t block)
 {
     const struct hoop_collective_row *row = &hoop_collectives[plan->collective];
-    const uint64_t others = plan->n - 1;
-    if (cost_shares(plan)) {
-        return (struct cost_work){
-            .syncs = 3, .moved = 4 * block, .folded = block, .calls = 2 * others};
+    const uint64_t others = plan->n - 1, not_mine = block - block / plan->n;
+    if (plan->collective == HOOP_COLL_ALL_REDUCE) {
+        return (struct cost_work){.syncs = 3,
+                                  .moved = 2 * not_mine,
+                                  .folded = block,
+                                  .calls = 2 * others,
+                                  .read = not_mine};
     }
     if (row->folds) {
         return (struct cost_work){
-            .syncs = 2, .moved = others * block, .folded = plan->n * block, .calls = others};
+            .syncs = 2, .folded = block, .calls = others, .read = others * block};
     }
     return row->in >= HOOP_EXTENT_ROOT_ONE
-               ? (struct cost_work){.syncs = 2, .moved = block, .calls = 1}
-               : (struct cost_work){.syncs = 2, .moved = plan->n * block, .calls = others};
+               ? (struct cost_work){.syncs = 2, .calls = 1, .read = block}
+               : (struct cost_work){
+                     .syncs = 2, .moved = block, .calls = others, .read = others * block};
+}
+
+/* What a rank brings for itself, or folds, takes no detour. */
+static struct cost_work cost_slab(const struct hoop_plan *plan, uint64_t block)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[plan->collective];
+    const uint64_t in = cost_in(plan, block), out = cost_out(plan, block);
+    const uint64_t slab = plan->chunk * plan->type_bytes;
+    const uint64_t chunks = slab > 0 ? in / slab + (in % slab != 0) : 1;
+    const uint64_t brought = in - (hoop_extent_is_each(row->in) ? block : 0);
+    if (cost_shares(plan)) {
+        return (struct cost_work){
+            .syncs = 2 + chunks, .moved = 2 * (block - block / plan->n), .folded = block};
+    }
+    return row->folds ? (struct cost_work){.syncs = 1 + chunks,
+                                           .moved = brought,
+                                           .folded = plan->n * block}
+                      : (struct cost_work){.syncs = 1 + chunks, .moved = brought + out};
 }
 
 static struct cost_work cost_memory(const struct hoop_plan *plan, uint64_t block)
@@ -173,13 +204,8 @@ static struct cost_work cost_memory(const struct hoop_plan *plan, uint64_t block
                                  : (struct cost_work){.syncs = 2, .moved = copied, .folded = read};
     case HOOP_ALGO_CMA:
         return cost_cma(plan, block);
-    default: {
-        const uint64_t slab = plan->chunk * plan->type_bytes;
-        const uint64_t chunks = slab > 0 ? in / slab + (in % slab != 0) : 1;
-        return cost_shares(plan)
-                   ? (struct cost_work){.syncs = 2 + chunks, .moved = 3 * block, .folded = block}
-                   : (struct cost_work){.syncs = 1 + chunks, .moved = in + copied, .folded = read};
-    }
+    default:
+        return cost_slab(plan, block);
     }
 }
 
@@ -268,7 +294,7 @@ uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uin
     const uint64_t sync = first + per * (plan->n > 2 ? plan->n - 2 : 0);
     return work.syncs * sync + cost_messages(plan, block, chunk_bytes) * c->message +
            cost_rate(work.moved, c->moved) + cost_rate(work.folded, c->folded) +
-           work.calls * c->call;
+           work.calls * c->call + cost_rate(work.read, c->read);
 }
 
 uint32_t hoop_cost_radix(enum hoop_cost_class class, uint32_t n)
@@ -299,6 +325,6 @@ uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes, bool rea
 {
     assert(class < HOOP_COST_CLASSES);
     const struct hoop_cost_constants *c = &cost_table[class];
-    const uint64_t once = cost_rate(bytes, c->moved);
+    const uint64_t once = cost_rate(bytes, read ? c->read : c->moved);
     return c->sync + (read ? c->call + once : class >= HOOP_COST_LINKS ? once : 2 * once);
 }

@@ -30,7 +30,9 @@ struct profile_key {
         {word "_barrier_ns", PROFILE_AT(class, barrier), 1, PROFILE_MOST_NS},                      \
         {word "_barrier_ns_per_rank", PROFILE_AT(class, barrier_per), 0, PROFILE_MOST_NS},         \
         {word "_moved_ns_per_kib", PROFILE_AT(class, moved), 1, PROFILE_MOST_NS_PER_KIB},          \
-        {word "_folded_ns_per_kib", PROFILE_AT(class, folded), 1, PROFILE_MOST_NS_PER_KIB},
+        {word "_folded_ns_per_kib", PROFILE_AT(class, folded), 1, PROFILE_MOST_NS_PER_KIB},        \
+        {word "_call_ns", PROFILE_AT(class, call), 1, PROFILE_MOST_NS},                            \
+        {word "_read_ns_per_kib", PROFILE_AT(class, read), 1, PROFILE_MOST_NS_PER_KIB},
 
 static const struct profile_key profile_keys[] = {
     {"version", offsetof(struct hoop_profile, version), HOOP_PROFILE_VERSION, HOOP_PROFILE_VERSION},

@@ -5,7 +5,7 @@
  * choose alike.
  *
  *     # a comment                        lines of "key = value", each key once, in any order;
- *     version = 1                        of the file's format and of what its numbers mean
+ *     version = 2                        of the file's format and of what its numbers mean
  *     machine = ...                      machine, date, hoop: texts for people
  *     memory_sync_ns = 113               whole numbers, or "default": what is built in
  */
@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "cost/cost.h"
 
-#define HOOP_PROFILE_VERSION 1
+#define HOOP_PROFILE_VERSION 2
 #define HOOP_PROFILE_MOST_BYTES ((size_t)16384)
 
 struct hoop_profile {

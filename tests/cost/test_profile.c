@@ -21,7 +21,7 @@
 static const struct {
     const char *key, *value;
 } lines[] = {
-    {"version", "1"},
+    {"version", "2"},
     {"machine", "host, a CPU = fast"},
     {"date", "2026-11-22T12:00:00Z"},
     {"hoop", "0.1.0"},
@@ -31,12 +31,16 @@ static const struct {
     {"memory_barrier_ns_per_rank", "17"},
     {"memory_moved_ns_per_kib", "3"},
     {"memory_folded_ns_per_kib", "19"},
+    {"memory_call_ns", "700"},
+    {"memory_read_ns_per_kib", "80"},
     {"oversubscribed_sync_ns", "10000000"},
     {"oversubscribed_sync_ns_per_rank", "2500"},
     {"oversubscribed_barrier_ns", "7000"},
     {"oversubscribed_barrier_ns_per_rank", "default"},
     {"oversubscribed_moved_ns_per_kib", "10000"},
     {"oversubscribed_folded_ns_per_kib", "default"},
+    {"oversubscribed_call_ns", "default"},
+    {"oversubscribed_read_ns_per_kib", "81"},
 };
 #define LINES COUNT_OF(lines)
 
@@ -89,6 +93,8 @@ static void test_right(void **state)
     assert_int_equal(profile.memory[HOOP_COST_MEMORY].sync, 113);
     assert_int_equal(profile.memory[HOOP_COST_MEMORY].sync_per, 0);
     assert_int_equal(profile.memory[HOOP_COST_MEMORY].folded, 19);
+    assert_int_equal(profile.memory[HOOP_COST_MEMORY].call, 700);
+    assert_int_equal(profile.memory[HOOP_COST_MEMORY].read, 80);
     assert_int_equal(profile.memory[HOOP_COST_OVERSUBSCRIBED].sync, 10000000);
     assert_int_equal(profile.memory[HOOP_COST_OVERSUBSCRIBED].barrier_per,
                      builtin[HOOP_COST_OVERSUBSCRIBED].barrier_per);
@@ -156,11 +162,11 @@ static void test_zeros(void **state)
 static void test_other_versions(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"2", "0", "", "one", "default", "1.0"};
+    static const char *const bad[] = {"1", "3", "0", "", "one", "default", "2.0"};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         char text[4096];
         refuse(text, write_lines(text, 0, bad[i]), "line 1: version is \"");
-        check_error("expected 1, which this hoop reads");
+        check_error("expected 2, which this hoop reads");
     }
 }
 
@@ -187,15 +193,15 @@ static void test_other_lines(void **state)
         const char *text, *what;
         size_t bytes; /* 0: all of it */
     } cases[] = {
-        {"version=1\nnonsense\n", "line 2: \"nonsense\", expected key = value", 0},
-        {"version=1\n\x1b[31m=\n", "line 2: \"[31m\" is no key of a profile", 0},
-        {"version=1\n#\nsync = 5\n", "line 3: \"sync\" is no key of a profile", 0},
-        {"version=1\n = 5\n", "line 2: \"\" is no key of a profile", 0},
+        {"version=2\nnonsense\n", "line 2: \"nonsense\", expected key = value", 0},
+        {"version=2\n\x1b[31m=\n", "line 2: \"[31m\" is no key of a profile", 0},
+        {"version=2\n#\nsync = 5\n", "line 3: \"sync\" is no key of a profile", 0},
+        {"version=2\n = 5\n", "line 2: \"\" is no key of a profile", 0},
         /* what may be somebody's secret */
         {"root:x:0\n", "line 1: \"...\", expected key = value", 0},
         {"#\nroot = x\n", "line 2: \"...\" is no key of a profile", 0},
         {"memory_sync_ns = x\n", "memory_sync_ns is \"...\", expected default or", 0},
-        {"version = x\n", "version is \"...\", expected 1", 0},
+        {"version = x\n", "version is \"...\", expected 2", 0},
         {"hoop = 1\nhoop = 1\n", "line 2: hoop stands there a second time", 0},
         {"#\0\n", "line 1 holds a byte of zero", 3},
         {"{\"version\": 1}\n", "expected key = value", 0},
@@ -241,8 +247,8 @@ static uint64_t links_cost(void)
     return hoop_cost(HOOP_COST_LINKS, &plan, 131072);
 }
 
-/* Where oneshot costs as much as slab: sync + (moved + n folded) S = 3 barrier + (3 moved + folded)
- * S. */
+/* Where oneshot costs as much as slab: sync + (moved + n folded) S = 3 barrier + (2 (n - 1) / n
+ * moved + folded) S. */
 static void test_choice(void **state)
 {
     (void)state;
@@ -252,12 +258,12 @@ static void test_choice(void **state)
     assert_int_equal(before[0], 65536);
     memcpy(mine, builtin, sizeof(mine));
     mine[HOOP_COST_MEMORY] = (struct hoop_cost_constants){
-        .sync = 1000, .barrier = 2000, .moved = 10, .folded = 520}; /* 5000 = 500 KiB S */
+        .sync = 1000, .barrier = 2000, .moved = 10, .folded = 500}; /* 5000 = 500 KiB S */
     hoop_cost_set_memory(mine);
     assert_in_range(oneshot_most(2, false), 10 * 1024 - 8, 10 * 1024 + 8);
     assert_int_equal(oneshot_most(4, true), before[1]);
     mine[HOOP_COST_OVERSUBSCRIBED] =
-        (struct hoop_cost_constants){.sync = 4000, .barrier = 3000, .moved = 50, .folded = 200};
+        (struct hoop_cost_constants){.sync = 4000, .barrier = 3000, .moved = 200, .folded = 200};
     hoop_cost_set_memory(mine);
     assert_in_range(oneshot_most(4, true), 10 * 1024 - 8, 10 * 1024 + 8); /* 5000 = 500 S */
     assert_int_equal(links_cost(), before[2]);

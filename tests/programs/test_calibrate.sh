@@ -27,7 +27,7 @@ profile=$work/profile
 cat >"$profile" <<'END'
 # as --calibrate writes it
 #
-version = 1
+version = 2
 machine = a machine
 date = 2026-11-22T12:00:00Z
 hoop = 0.1.0
@@ -37,12 +37,16 @@ memory_barrier_ns = 230
 memory_barrier_ns_per_rank = 50
 memory_moved_ns_per_kib = 3
 memory_folded_ns_per_kib = 19
+memory_call_ns = 700
+memory_read_ns_per_kib = 40
 oversubscribed_sync_ns = 1200
 oversubscribed_sync_ns_per_rank = 700
 oversubscribed_barrier_ns = 9000
 oversubscribed_barrier_ns_per_rank = 3000
 oversubscribed_moved_ns_per_kib = 3
 oversubscribed_folded_ns_per_kib = 60
+oversubscribed_call_ns = 700
+oversubscribed_read_ns_per_kib = 40
 END
 
 # Read where the setting says so, and only there.
@@ -79,8 +83,8 @@ broken() {
 broken 'line [0-9]+: memory_sync_ns is "-7", expected default or a whole number from 1 to' 's/^(memory_sync_ns) =.*/\1 = -7/'
 broken 'line [0-9]+: memory_moved_ns_per_kib is "nan", expected' 's/^(memory_moved.*) =.*/\1 = nan/'
 broken 'line [0-9]+: oversubscribed_folded_ns_per_kib is "1e300", expected' 's/^(over.*folded.*) =.*/\1 = 1e300/'
-broken 'line 3: version is "\.\.\.", expected 1, which this hoop reads' 's/^version.*/version = 2/'
-broken 'ends after line [0-9]+, expected oversubscribed_folded_ns_per_kib, too' '$d'
+broken 'line 3: version is "\.\.\.", expected 2, which this hoop reads' 's/^version.*/version = 1/'
+broken 'ends after line [0-9]+, expected oversubscribed_read_ns_per_kib, too' '$d'
 # refused FILE WHAT
 refused() {
     run 1 env HOOP_PROFILE="$1" "$hoopinfo" --explain all_reduce --ranks 2
@@ -121,10 +125,10 @@ measured() {
     python3 - "$work/out" "$made" "$what" <<'END' || { cat "$work/out" "$work/err"; failed=1; }
 import json, sys
 said = json.load(open(sys.argv[1]))
-assert said["profile"]["file"] == sys.argv[2] and len(said["measured"]) == 12, said
+assert said["profile"]["file"] == sys.argv[2] and len(said["measured"]) == 16, said
 lines = dict(line.split(" = ", 1) for line in open(sys.argv[2]).read().splitlines() if " = " in line)
 assert all(lines[key] == value for key, value in said["measured"].items()), (lines, said)
-assert lines["version"] == "1" and lines["hoop"].count(".") == 2 and lines["date"][10] == "T", lines
+assert lines["version"] == "2" and lines["hoop"].count(".") == 2 and lines["date"][10] == "T", lines
 assert any(key.startswith(sys.argv[3]) and int(value) >= 0 for key, value in said["measured"].items()
            if value != "default"), said
 END

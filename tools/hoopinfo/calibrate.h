@@ -2,8 +2,8 @@
  * hoopinfo --calibrate: measures what the cost model counts with in shared memory, and writes it as
  * a profile, which HOOP_PROFILE may name (lib/cost/profile.h has the format).
  *
- * Ranks of this machine run all_reduce of several sizes by oneshot and by slab; what follows from
- * the times is in fit.h.
+ * Ranks of this machine run all_reduce of several sizes by oneshot and by slab, and all_gather by
+ * cma; what follows from the times is in fit.h.
  */
 #ifndef HOOPINFO_CALIBRATE_H
 #define HOOPINFO_CALIBRATE_H

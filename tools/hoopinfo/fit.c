@@ -32,30 +32,42 @@ static void line_fit(const double ns[FIT_SIZES], double *ret_start, double *ret_
     *ret_start = (y - *ret_slope * x) / w;
 }
 
+/* What memory takes, by the slopes of oneshot and slab. */
+static void fit_bytes(double one, double slab, double n, struct fit *ret)
+{
+    const double parts = 2.0 * (n - 1.0) / n; /* of the vector: what slab moves */
+    ret->moved = (n * slab - one) / (2.0 * n - 3.0);
+    ret->folded = (parts * one - slab) / (2.0 * n - 3.0);
+    if (ret->moved < 1.0) {
+        ret->moved = 1.0;
+        ret->folded = (one - ret->moved) / n;
+    } else if (ret->folded < 1.0) {
+        ret->folded = 1.0;
+        ret->moved = (slab - ret->folded) / parts;
+    }
+    ret->moved = at_least(ret->moved, 1.0);
+    ret->folded = at_least(ret->folded, 1.0);
+}
+
 bool fit_solve(double ns[FIT_ALGOS][FIT_SIZES], int ranks, bool crowded, struct fit *ret)
 {
-    const double most_ns = crowded ? NS_MOST_CROWDED : NS_MOST;
+    const double most_ns = crowded ? NS_MOST_CROWDED : NS_MOST, others = ranks - 1;
+    const bool reads = ns[FIT_CMA][0] > 0.0;
     double start[FIT_ALGOS], slope[FIT_ALGOS];
-    for (size_t i = 0; i < FIT_ALGOS; i++) {
+    for (size_t i = 0; i < FIT_ALGOS && (i != FIT_CMA || reads); i++) {
         line_fit(ns[i], &start[i], &slope[i]);
     }
-    const double n = ranks, one = slope[0], slab = slope[1];
-    double moved = (n * slab - one) / (3.0 * n - 1.0);
-    double folded = (3.0 * one - slab) / (3.0 * n - 1.0);
-    if (moved < 1.0) {
-        moved = 1.0;
-        folded = (one - moved) / n;
-    } else if (folded < 1.0) {
-        folded = 1.0;
-        moved = (slab - folded) / 3.0;
-    }
     *ret = (struct fit){.ranks = ranks,
-                        .sync = at_least(start[0], 1.0),
-                        .barrier = at_least(start[1] / 3.0, 1.0),
-                        .moved = at_least(moved, 1.0),
-                        .folded = at_least(folded, 1.0)};
-    return ret->sync < most_ns && ret->barrier < most_ns && ret->moved < NS_PER_KIB_MOST &&
-           ret->folded < NS_PER_KIB_MOST;
+                        .sync = at_least(start[FIT_ONESHOT], 1.0),
+                        .barrier = at_least(start[FIT_SLAB] / 3.0, 1.0)};
+    fit_bytes(slope[FIT_ONESHOT], slope[FIT_SLAB], ranks, ret);
+    if (reads) {
+        ret->call = at_least((start[FIT_CMA] - 2.0 * ret->barrier) / others, 1.0);
+        ret->read = at_least((slope[FIT_CMA] - ret->moved) / others, 1.0);
+    }
+    return ret->sync < most_ns && ret->barrier < most_ns && ret->call < most_ns &&
+           ret->moved < NS_PER_KIB_MOST && ret->folded < NS_PER_KIB_MOST &&
+           ret->read < NS_PER_KIB_MOST;
 }
 
 /* A latency for two ranks and its growth, from one or two numbers of ranks. */
@@ -76,7 +88,11 @@ static void grow(const struct fit *few, const struct fit *many, double at_few, d
 
 struct constants fit_constants(const struct fit *few, const struct fit *many)
 {
-    struct constants ret = {.measured = few->ranks > 0, .moved = few->moved, .folded = few->folded};
+    struct constants ret = {.measured = few->ranks > 0,
+                            .moved = few->moved,
+                            .folded = few->folded,
+                            .call = few->call,
+                            .read = few->read};
     if (ret.measured) {
         grow(few, many, few->sync, many->sync, &ret.sync, &ret.sync_per);
         grow(few, many, few->barrier, many->barrier, &ret.barrier, &ret.barrier_per);
