@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -43,6 +45,13 @@ static void family_leave(struct family *family, pid_t parent)
         _exit(3);
     }
     close(null);
+}
+
+void family_set_number(const char *variable, long number)
+{
+    char text[24];
+    (void)snprintf(text, sizeof(text), "%ld", number);
+    setenv(variable, text, 1);
 }
 
 bool family_say(const struct family_self *self, const void *data, size_t bytes)

@@ -15,6 +15,7 @@
 
 struct family {
     int n;
+    unsigned patience_ms; /* rank_report.h */
     struct family_rank {
         pid_t pid;    /* 0: not forked, or reaped */
         int from, to; /* the parent's ends; -1: closed */
@@ -54,6 +55,7 @@ bool family_reap(struct family *family, int rank, uint64_t deadline_ns);
 void family_finish(struct family *family);
 
 /* In a rank. */
+void family_set_number(const char *variable, long number); /* of the environment */
 bool family_say(const struct family_self *self, const void *data, size_t bytes);
 /* The next byte from the parent; -1: there is none any more. */
 int family_order(const struct family_self *self);

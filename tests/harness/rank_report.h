@@ -16,6 +16,7 @@
 #include "harness/family.h"
 #include "hoop.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,12 +45,25 @@ static inline void rank_tell(const struct family_self *self, int result, uint64_
         }                                                                                          \
     } while (0)
 
-/* In the parent: fails the test if the rank is silent, has ended, or saw something unexpected. */
-static inline struct rank_report rank_hear(struct family *family, int rank, unsigned patience_ms)
+/* In the parent: starts n ranks, which may take so long for whatever they do. Fails the test if the
+ * machine has not enough for them. */
+static inline void rank_start_all(struct family *family, int n, family_run *run, const void *arg,
+                                  unsigned patience_ms)
+{
+    family_init(family, n);
+    family->patience_ms = patience_ms;
+    if (!family_fork_all(family, run, arg)) {
+        family_finish(family);
+        fail_msg("cannot start %d ranks: %s", n, strerror(errno));
+    }
+}
+
+/* Fails the test if the rank is silent, has ended, or saw something unexpected. */
+static inline struct rank_report rank_hear(struct family *family, int rank)
 {
     struct rank_report report = {.result = -1};
     const enum family_heard heard =
-        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(patience_ms));
+        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(family->patience_ms));
     if (heard != FAMILY_HEARD || report.result < 0) {
         family_finish(family);
         fail_msg("rank %d of %d %s line %d: %s", rank, family->n,
@@ -61,12 +75,19 @@ static inline struct rank_report rank_hear(struct family *family, int rank, unsi
     return report;
 }
 
+static inline void rank_hear_all_well(struct family *family)
+{
+    for (int r = 0; r < family->n; r++) {
+        assert_int_equal(rank_hear(family, r).result, HOOP_OK);
+    }
+}
+
 /* All end well, but those that were killed. */
-static inline void rank_end_all(struct family *family, unsigned patience_ms)
+static inline void rank_end_all(struct family *family)
 {
     for (int r = 0; r < family->n; r++) {
         assert_true(family->ranks[r].pid == 0 ||
-                    family_reap(family, r, hoop_deadline_ns(patience_ms)));
+                    family_reap(family, r, hoop_deadline_ns(family->patience_ms)));
     }
     family_finish(family);
 }

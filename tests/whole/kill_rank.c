@@ -2,11 +2,9 @@
 #include "whole/kill_rank.h"
 #include "base/clock.h"
 #include "whole/kill_sweep.h"
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct kill_rank {
@@ -48,13 +46,6 @@ static void rank_expect(const struct kill_rank *self, bool as_expected, const ch
 
 /* ---- Joining ------------------------------------------------------------------------------ */
 
-static void rank_setenv(const char *name, uint32_t value)
-{
-    char text[16];
-    (void)snprintf(text, sizeof(text), "%u", value);
-    setenv(name, text, 1);
-}
-
 static void rank_environment(const struct kill_rank *self)
 {
     setenv("HOOP_DEBUG", "none", 0);
@@ -67,9 +58,9 @@ static void rank_environment(const struct kill_rank *self)
     if (self->job->transport == KILL_TCP) {
         setenv("HOOP_TRANSPORT", "tcp", 1);
     }
-    rank_setenv("RANK", self->rank);
-    rank_setenv("WORLD_SIZE", self->job->n);
-    rank_setenv("LOCAL_WORLD_SIZE", self->job->n);
+    family_set_number("RANK", self->rank);
+    family_set_number("WORLD_SIZE", self->job->n);
+    family_set_number("LOCAL_WORLD_SIZE", self->job->n);
     setenv("MASTER_PORT", "29500", 1);
     setenv("TORCHELASTIC_RUN_ID", self->job->name, 1);
 }

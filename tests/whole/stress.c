@@ -116,11 +116,9 @@ static void *churn_main(void *arg)
 
 static void process_environment(const struct options *options, int process)
 {
-    char text[16];
     setenv("HOOP_DEBUG", "none", 0);
     if (options->machines > 1) {
-        (void)snprintf(text, sizeof(text), "%d", process % options->machines);
-        setenv("HOOP_HOSTID", text, 1);
+        family_set_number("HOOP_HOSTID", process % options->machines);
         setenv("HOOP_SOCKET_IFNAME", "lo", 0);
     }
 }

@@ -15,8 +15,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,21 +26,6 @@
 #define BYTES (COUNT * sizeof(uint32_t))
 
 /* ---- What ranks and parent tell each other -------------------------------------------------- */
-
-static struct rank_report hear(const struct family *family, int rank, int line)
-{
-    struct rank_report report;
-    const enum family_heard heard =
-        family_hear(family, rank, &report, sizeof(report), hoop_deadline_ns(PATIENCE_MS));
-    if (heard != FAMILY_HEARD) {
-        fail_msg("line %d: rank %d %s", line, rank, heard == FAMILY_ENDED ? "ended" : "is silent");
-    }
-    if (report.result < 0) {
-        fail_msg("rank %d failed in line %d: %s", rank, -report.result, report.text);
-    }
-    return report;
-}
-#define HEAR(family, rank) hear(family, rank, __LINE__)
 
 static void tell(const struct family *family, int rank)
 {
@@ -181,16 +164,15 @@ static void test_stuck_writer(void **state)
 {
     (void)state;
     struct family family;
-    family_init(&family, 2);
-    assert_true(family_fork_all(&family, rank_of_stuck_writer, NULL));
+    rank_start_all(&family, 2, rank_of_stuck_writer, NULL, PATIENCE_MS);
     introduce(&family, 0, 1);
     const pid_t writer = family.ranks[1].pid;
-    (void)HEAR(&family, 1); /* it is about to stop */
-    assert_int_equal(HEAR(&family, 0).result, HOOP_REMOTE_ERROR);
+    (void)rank_hear(&family, 1); /* it is about to stop */
+    assert_int_equal(rank_hear(&family, 0).result, HOOP_REMOTE_ERROR);
     assert_int_equal(kill(writer, SIGCONT), 0);
-    assert_int_equal(HEAR(&family, 1).result, HOOP_REMOTE_ERROR);
+    assert_int_equal(rank_hear(&family, 1).result, HOOP_REMOTE_ERROR);
     tell(&family, 0);
-    assert_int_equal(HEAR(&family, 0).value, 0);
+    assert_int_equal(rank_hear(&family, 0).value, 0);
     family_finish(&family);
 }
 
@@ -244,15 +226,14 @@ static void test_failure_beside_another_comm(void **state)
 {
     (void)state;
     struct family family;
-    family_init(&family, 3);
-    assert_true(family_fork_all(&family, rank_of_two_comms, NULL));
+    rank_start_all(&family, 3, rank_of_two_comms, NULL, PATIENCE_MS);
     introduce(&family, 0, 1);
     introduce(&family, 0, 2);
-    (void)HEAR(&family, 1); /* it is about to stop */
-    assert_int_equal(HEAR(&family, 0).result, HOOP_REMOTE_ERROR);
+    (void)rank_hear(&family, 1); /* it is about to stop */
+    assert_int_equal(rank_hear(&family, 0).result, HOOP_REMOTE_ERROR);
     tell(&family, 2);
     for (int rank = 0; rank <= 2; rank += 2) {
-        const struct rank_report report = HEAR(&family, rank);
+        const struct rank_report report = rank_hear(&family, rank);
         assert_string_equal(report.result == HOOP_OK ? "" : report.text, "");
         assert_int_equal(report.value, 12);
     }
@@ -288,13 +269,12 @@ static void test_imports_end(void **state)
 {
     (void)state;
     struct family family;
-    family_init(&family, 2);
-    assert_true(family_fork_all(&family, rank_of_imports, NULL));
+    rank_start_all(&family, 2, rank_of_imports, NULL, PATIENCE_MS);
     for (int comm = 0; comm < 5; comm++) {
         introduce(&family, 0, 1);
     }
-    (void)HEAR(&family, 0);
-    (void)HEAR(&family, 1);
+    (void)rank_hear(&family, 0);
+    (void)rank_hear(&family, 1);
     family_finish(&family);
 }
 
@@ -348,21 +328,20 @@ static void test_early_leave(void **state)
     (void)state;
     struct family family;
     hoop_unique_id_t id;
-    family_init(&family, 3);
-    assert_true(family_fork_all(&family, rank_of_early_leave, NULL));
+    rank_start_all(&family, 3, rank_of_early_leave, NULL, PATIENCE_MS);
     assert_int_equal(family_hear(&family, 0, &id, sizeof(id), hoop_deadline_ns(PATIENCE_MS)),
                      FAMILY_HEARD);
     assert_true(family_tell(&family, 1, &id, sizeof(id)) &&
                 family_tell(&family, 2, &id, sizeof(id)));
-    (void)HEAR(&family, 2); /* it waits in its broadcast */
+    (void)rank_hear(&family, 2); /* it waits in its broadcast */
     assert_int_equal(kill(family.ranks[2].pid, SIGSTOP), 0);
     tell(&family, 1);
     tell(&family, 0);
-    assert_int_equal(HEAR(&family, 0).value, 2); /* it has left */
-    usleep(50000);                               /* for rank 1 to see it */
+    assert_int_equal(rank_hear(&family, 0).value, 2); /* it has left */
+    usleep(50000);                                    /* for rank 1 to see it */
     assert_int_equal(kill(family.ranks[2].pid, SIGCONT), 0);
     for (int rank = 1; rank <= 2; rank++) {
-        const struct rank_report report = HEAR(&family, rank);
+        const struct rank_report report = rank_hear(&family, rank);
         assert_string_equal(report.result == HOOP_OK ? "" : report.text, "");
         assert_int_equal(report.value, 2);
     }

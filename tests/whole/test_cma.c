@@ -31,19 +31,11 @@
 
 typedef void rank_fn(const struct family_self *self);
 
-static struct rank_report hear(struct family *family, int rank)
-{
-    return rank_hear(family, rank, PATIENCE_MS);
-}
-
 static void rank_main(const struct family_self *self, const void *arg)
 {
-    char text[16];
     setenv("HOOP_DEBUG", "none", 0);
-    (void)snprintf(text, sizeof(text), "%d", self->rank);
-    setenv("RANK", text, 1);
-    (void)snprintf(text, sizeof(text), "%d", self->n);
-    setenv("WORLD_SIZE", text, 1);
+    family_set_number("RANK", self->rank);
+    family_set_number("WORLD_SIZE", self->n);
     (*(rank_fn *const *)arg)(self);
     exit(0);
 }
@@ -55,16 +47,7 @@ static void start(struct family *family, int n, rank_fn *fn)
     (void)snprintf(job, sizeof(job), "cma-%d-%u", (int)getpid(), ++serial);
     setenv("TORCHELASTIC_RUN_ID", job, 1);
     setenv("MASTER_PORT", "29500", 1);
-    family_init(family, n);
-    if (!family_fork_all(family, rank_main, &fn)) {
-        family_finish(family);
-        fail_msg("cannot start %d ranks: %s", n, strerror(errno));
-    }
-}
-
-static void end(struct family *family)
-{
-    rank_end_all(family, PATIENCE_MS);
+    rank_start_all(family, n, rank_main, &fn, PATIENCE_MS);
 }
 
 static hoop_comm_t join(const struct family_self *self)
@@ -199,9 +182,9 @@ static void all_say(rank_fn *fn, uint64_t value)
     struct family family;
     start(&family, 3, fn);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(hear(&family, r).value, value);
+        assert_int_equal(rank_hear(&family, r).value, value);
     }
-    end(&family);
+    rank_end_all(&family);
 }
 
 static void test_permission(void **state)
@@ -279,11 +262,11 @@ static void test_hole(void **state)
     (void)state;
     start(&family, 3, read_a_hole);
     for (int r = 0; r < 3; r++) {
-        const struct rank_report report = hear(&family, r);
+        const struct rank_report report = rank_hear(&family, r);
         assert_int_equal(report.result, HOOP_REMOTE_ERROR);
         assert_non_null(strstr(report.text, "the memory of rank 1"));
     }
-    end(&family);
+    rank_end_all(&family);
 }
 
 /* ---- More than 4 GiB ------------------------------------------------------------------------ */
@@ -341,9 +324,9 @@ static void test_huge(void **state)
     struct family family;
     (void)state;
     start(&family, 2, move_much);
-    assert_int_equal(hear(&family, 0).value, 1);
-    assert_int_equal(hear(&family, 1).value, 1);
-    end(&family);
+    assert_int_equal(rank_hear(&family, 0).value, 1);
+    assert_int_equal(rank_hear(&family, 1).value, 1);
+    rank_end_all(&family);
 }
 
 /* ---- Without hoop --------------------------------------------------------------------------- */
@@ -366,10 +349,10 @@ static void test_read(void **state)
     (void)state;
     seen = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(seen != MAP_FAILED && munmap(seen + 2 * page, page) == 0);
-    family_init(&family, 1);
-    assert_true(family_fork_all(&family, show, NULL));
-    struct hoop_process_memory its = {
-        .pid = family.ranks[0].pid, .id = hear(&family, 0).value, .id_at = hoop_process_id_at()};
+    rank_start_all(&family, 1, show, NULL, PATIENCE_MS);
+    struct hoop_process_memory its = {.pid = family.ranks[0].pid,
+                                      .id = rank_hear(&family, 0).value,
+                                      .id_at = hoop_process_id_at()};
     const uint64_t at = (uintptr_t)seen;
 
     assert_int_equal(hoop_process_read(&its, NULL, 0, 0), HOOP_OK);
@@ -398,8 +381,8 @@ static bool permitted(void)
 {
     struct family family;
     start(&family, 2, work_and_tell);
-    const bool permits = hear(&family, 0).value != 0 && hear(&family, 1).value != 0;
-    end(&family);
+    const bool permits = rank_hear(&family, 0).value != 0 && rank_hear(&family, 1).value != 0;
+    rank_end_all(&family);
     return permits;
 }
 

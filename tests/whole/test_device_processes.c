@@ -19,7 +19,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +47,6 @@ static ptrdiff_t view;
 static void rank_main(const struct family_self *self, const void *arg)
 {
     const struct job *job = arg;
-    char number[16];
     hoop_cu_context_t context = NULL;
     fake_cuda_view_t *get_view = NULL;
     void *library = dlopen(getenv("HOOP_CUDA"), RTLD_NOW);
@@ -56,10 +54,8 @@ static void rank_main(const struct family_self *self, const void *arg)
     setenv("HOOP_SECRET", job->secret, 1);
     setenv("HOOP_DEBUG", "none", 0);
     setenv("HOOP_CUDA_PEERS", self->rank == without_p2p ? "0" : "1", 1);
-    (void)snprintf(number, sizeof(number), "%d", self->rank);
-    setenv("RANK", number, 1);
-    (void)snprintf(number, sizeof(number), "%d", self->n);
-    setenv("WORLD_SIZE", number, 1);
+    family_set_number("RANK", self->rank);
+    family_set_number("WORLD_SIZE", self->n);
     *(void **)&get_view = dlsym(library, "fake_cuda_view");
     *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
     *(void **)&launches = dlsym(library, "fake_cuda_launches");
@@ -394,31 +390,15 @@ static void start(struct family *family, int n, rank_fn *fn)
     static unsigned serial;
     struct job job = {.fn = fn};
     (void)snprintf(job.secret, sizeof(job.secret), "%048x%016x", (unsigned)getpid(), ++serial);
-    family_init(family, n);
-    if (!family_fork_all(family, rank_main, &job)) {
-        family_finish(family);
-        fail_msg("cannot start %d ranks: %s", n, strerror(errno));
-    }
-}
-
-static struct rank_report hear(struct family *family, int rank)
-{
-    return rank_hear(family, rank, PATIENCE_MS);
-}
-
-static void end(struct family *family)
-{
-    rank_end_all(family, PATIENCE_MS);
+    rank_start_all(family, n, rank_main, &job, PATIENCE_MS);
 }
 
 static void run(int n, rank_fn *fn)
 {
     struct family family;
     start(&family, n, fn);
-    for (int r = 0; r < n; r++) {
-        assert_int_equal(hear(&family, r).result, HOOP_OK);
-    }
-    end(&family);
+    rank_hear_all_well(&family);
+    rank_end_all(&family);
 }
 
 static void test_there(void **state)
@@ -476,18 +456,18 @@ static void test_kill(void **state)
     struct family family;
     start(&family, 3, work_until_failure);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(hear(&family, r).result, HOOP_OK);
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
     }
     usleep(120000);
     assert_int_equal(kill(family.ranks[1].pid, SIGKILL), 0); /* and nobody reaps it */
     for (int r = 0; r < 3; r += 2) {
-        const struct rank_report report = hear(&family, r);
+        const struct rank_report report = rank_hear(&family, r);
         assert_int_equal(report.result, HOOP_REMOTE_ERROR);
         assert_non_null(strstr(report.text, "rank 1 "));
-        assert_int_equal(hear(&family, r).result, HOOP_OK);
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
     }
     family_kill(&family, 1);
-    end(&family);
+    rank_end_all(&family);
 }
 
 static void test_ahead(void **state)
@@ -496,9 +476,9 @@ static void test_ahead(void **state)
     struct family family;
     start(&family, 3, work_ahead);
     for (int i = 0; i < 2 * 3; i++) {
-        assert_int_equal(hear(&family, i % 3).result, HOOP_OK);
+        assert_int_equal(rank_hear(&family, i % 3).result, HOOP_OK);
     }
-    end(&family);
+    rank_end_all(&family);
 }
 
 /* A rank dies that others' streams wait for. */
@@ -508,14 +488,14 @@ static void test_kill_awaited(void **state)
     struct family family;
     start(&family, 3, wait_for_the_dead);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(hear(&family, r).result, HOOP_OK);
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
     }
     usleep(100000);
     family_kill(&family, 1);
     for (int r = 0; r < 3; r += 2) {
-        assert_int_equal(hear(&family, r).result, HOOP_REMOTE_ERROR);
+        assert_int_equal(rank_hear(&family, r).result, HOOP_REMOTE_ERROR);
     }
-    end(&family);
+    rank_end_all(&family);
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "harness/family.h"
+#include "harness/meeting.h"
 #include "hoop.h"
 
 #include <dlfcn.h>
@@ -22,42 +22,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the ranks of a test share: rank 0 writes the ids. */
-struct meeting {
-    _Atomic int ready;
-    hoop_unique_id_t ids[2];
-};
-
 static const char *library; /* libhoop.so */
-
-static struct meeting *meeting_make(void)
-{
-    struct meeting *meeting =
-        mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(meeting, MAP_FAILED);
-    return meeting;
-}
-
-static void meeting_open(struct meeting *meeting, int rank)
-{
-    for (int i = 0; i < 2 && rank == 0; i++) {
-        if (hoop_get_unique_id(&meeting->ids[i]) != HOOP_OK) {
-            _exit(10);
-        }
-    }
-    if (rank == 0) {
-        meeting->ready = 1;
-    }
-    while (meeting->ready == 0) {
-        usleep(50);
-    }
-}
 
 static void check(hoop_result_t result, hoop_result_t expected, int code)
 {
@@ -72,19 +42,6 @@ static hoop_result_t sum_one(hoop_comm_t comm)
 {
     int64_t x = 1;
     return hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, comm, NULL);
-}
-
-/* Runs ranks as processes; each must exit with 0. */
-static void run(int n, family_run *body, struct meeting *meeting)
-{
-    struct family family;
-    family_init(&family, n);
-    assert_true(family_fork_all(&family, body, meeting));
-    for (int rank = 0; rank < n; rank++) {
-        assert_true(family_reap(&family, rank, hoop_deadline_ns(60000)));
-    }
-    family_finish(&family);
-    munmap(meeting, sizeof(*meeting));
 }
 
 /* ---- exit() ---------------------------------------------------------------------------------- */
@@ -106,9 +63,8 @@ static void *call_until_it_fails(void *arg)
 
 static void exit_inside(const struct family_self *self, const void *arg)
 {
-    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
     pthread_t thread;
-    meeting_open(meeting, self->rank);
+    const struct meeting *meeting = meeting_open(self, arg);
     check(hoop_comm_init_rank(&busy_comm, self->n, meeting->ids[0], self->rank), HOOP_OK, 1);
     pthread_create(&thread, NULL, call_until_it_fails, NULL);
     if (self->rank == 1) {
@@ -124,7 +80,7 @@ static void test_exit_inside(void **state)
 {
     (void)state;
     for (int round = 0; round < 40; round++) {
-        run(3, exit_inside, meeting_make());
+        meeting_run(3, exit_inside);
     }
 }
 
@@ -149,7 +105,7 @@ static void destroy_in_handler(const struct family_self *self, const void *arg)
 static void test_destroy_at_exit(void **state)
 {
     (void)state;
-    run(1, destroy_in_handler, meeting_make());
+    meeting_run(1, destroy_in_handler);
 }
 
 /* ---- dlclose() ------------------------------------------------------------------------------- */
@@ -179,7 +135,7 @@ static void test_dlclose(void **state)
     if (library == NULL) {
         skip();
     }
-    run(1, load_and_unload, meeting_make());
+    meeting_run(1, load_and_unload);
 }
 
 /* ---- fork() ---------------------------------------------------------------------------------- */
@@ -255,7 +211,7 @@ static void fork_and_go_on(const struct family_self *self, const void *arg)
 static void test_forked_child(void **state)
 {
     (void)state;
-    run(1, fork_and_go_on, meeting_make());
+    meeting_run(1, fork_and_go_on);
 }
 
 /* As if each rank had a machine. */
@@ -273,10 +229,9 @@ static void live_apart(int rank)
  * anybody has come to the first. */
 static void leave_before_the_other_is_in(const struct family_self *self, const void *arg)
 {
-    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
     hoop_comm_t a = NULL, b = NULL;
     hoop_result_t error = HOOP_INTERNAL_ERROR;
-    meeting_open(meeting, self->rank);
+    const struct meeting *meeting = meeting_open(self, arg);
     if (self->rank == 0) {
         hoop_group_start();
         hoop_comm_init_rank(&a, 2, meeting->ids[0], 0);
@@ -300,11 +255,10 @@ static void leave_before_the_other_is_in(const struct family_self *self, const v
  * before the first is there. They went on, and without rank 0. */
 static void go_on_before_the_other_is_in(const struct family_self *self, const void *arg)
 {
-    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
     hoop_comm_t a = NULL, b = NULL, less = NULL;
     int out = 0;
     live_apart(self->rank);
-    meeting_open(meeting, self->rank);
+    const struct meeting *meeting = meeting_open(self, arg);
     if (self->rank == 0) {
         hoop_group_start();
         hoop_comm_init_rank(&a, 3, meeting->ids[0], 0);
@@ -331,13 +285,13 @@ static void go_on_before_the_other_is_in(const struct family_self *self, const v
 static void test_gone_on_during_birth(void **state)
 {
     (void)state;
-    run(3, go_on_before_the_other_is_in, meeting_make());
+    meeting_run(3, go_on_before_the_other_is_in);
 }
 
 static void test_left_during_birth(void **state)
 {
     (void)state;
-    run(2, leave_before_the_other_is_in, meeting_make());
+    meeting_run(2, leave_before_the_other_is_in);
 }
 
 /* ---- _exit() --------------------------------------------------------------------------------- */
@@ -346,11 +300,10 @@ static void test_left_during_birth(void **state)
  * the others leave too late for it; of the second it leaves first, then the others make a link. */
 static void leave_by_exit_now(const struct family_self *self, const void *arg)
 {
-    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
     hoop_comm_t comm = NULL;
     int64_t x = self->rank;
     live_apart(self->rank);
-    meeting_open(meeting, self->rank);
+    const struct meeting *meeting = meeting_open(self, arg);
     check(hoop_comm_init_rank(&comm, self->n, meeting->ids[0], self->rank), HOOP_OK, 1);
     check(hoop_linger(), HOOP_OK, 2); /* not yet the end, and no wait */
     if (self->rank == 0) {            /* the others need it for longer than it waits */
@@ -384,31 +337,24 @@ static void test_linger(void **state)
     (void)state;
     char heard = 0;
     struct family family;
-    struct meeting *meeting = meeting_make();
-    family_init(&family, 3);
-    assert_true(family_fork_all(&family, leave_by_exit_now, meeting));
+    struct meeting *meeting = meeting_start(&family, 3, leave_by_exit_now);
     assert_int_equal(family_hear(&family, 0, &heard, 1, hoop_deadline_ns(30000)), FAMILY_HEARD);
     assert_false(family_reap(&family, 0, hoop_deadline_ns(1000))); /* it is still needed */
     for (int rank = 1; rank < 3; rank++) {
         assert_true(family_tell(&family, rank, "g", 1));
     }
-    for (int rank = 0; rank < 3; rank++) {
-        assert_true(family_reap(&family, rank, hoop_deadline_ns(30000)));
-    }
-    family_finish(&family);
-    munmap(meeting, sizeof(*meeting));
+    meeting_end(&family, meeting, 30000);
 }
 
 /* ---- A stop across a deadline ---------------------------------------------------------------- */
 
 static void wait_past_the_deadline(const struct family_self *self, const void *arg)
 {
-    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     hoop_comm_t comm = NULL;
     config.op_timeout_ms = 600;
     config.dead_after_ms = 20000;
-    meeting_open(meeting, self->rank);
+    const struct meeting *meeting = meeting_open(self, arg);
     check(hoop_comm_init_rank_config(&comm, 2, meeting->ids[0], self->rank, &config), HOOP_OK, 1);
     check(sum_one(comm), HOOP_OK, 2);
     family_say(self, "r", 1);
@@ -427,10 +373,8 @@ static void test_stopped_past_the_deadline(void **state)
 {
     (void)state;
     struct family family;
-    struct meeting *meeting = meeting_make();
+    struct meeting *meeting = meeting_start(&family, 2, wait_past_the_deadline);
     char heard = 0;
-    family_init(&family, 2);
-    assert_true(family_fork_all(&family, wait_past_the_deadline, meeting));
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(family_hear(&family, rank, &heard, 1, hoop_deadline_ns(30000)),
                          FAMILY_HEARD);
@@ -443,10 +387,8 @@ static void test_stopped_past_the_deadline(void **state)
     kill(family.ranks[0].pid, SIGCONT);
     for (int rank = 0; rank < 2; rank++) {
         family_hang_up(&family, rank);
-        assert_true(family_reap(&family, rank, hoop_deadline_ns(30000)));
     }
-    family_finish(&family);
-    munmap(meeting, sizeof(*meeting));
+    meeting_end(&family, meeting, 30000);
 }
 
 /* ---- membarrier() goes missing --------------------------------------------------------------- */
@@ -516,7 +458,7 @@ static void lose_membarrier(const struct family_self *self, const void *arg)
 static void test_membarrier_lost(void **state)
 {
     (void)state;
-    run(1, lose_membarrier, meeting_make());
+    meeting_run(1, lose_membarrier);
 }
 
 int main(int argc, char **argv)

@@ -115,14 +115,11 @@ static void rank_sum(hoop_comm_t comm, int rank, int32_t *x, size_t count)
 
 static hoop_comm_t rank_join(int rank, const char *job)
 {
-    char text[16];
     hoop_comm_t comm = NULL;
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
-    (void)snprintf(text, sizeof(text), "%d", rank);
-    setenv("RANK", text, 1);
-    (void)snprintf(text, sizeof(text), "%d", RANKS);
-    setenv("WORLD_SIZE", text, 1);
-    setenv("LOCAL_WORLD_SIZE", text, 1);
+    family_set_number("RANK", rank);
+    family_set_number("WORLD_SIZE", RANKS);
+    family_set_number("LOCAL_WORLD_SIZE", RANKS);
     setenv("MASTER_PORT", "29500", 1);
     setenv("TORCHELASTIC_RUN_ID", job, 1);
     setenv("HOOP_DEBUG", "warn", 1);

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "runtime/wait.h"
 #include "whole/machine_job.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,9 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 

@@ -16,7 +16,6 @@
 #include "hoop.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -59,24 +58,17 @@ static int free_port(void)
     return ntohs(address.sin_port);
 }
 
-static void set_number(const char *name, int number)
-{
-    char text[16];
-    snprintf(text, sizeof(text), "%d", number);
-    setenv(name, text, 1);
-}
-
 static void rank_main(const struct family_self *self, const void *arg)
 {
     const struct job *job = arg;
     setenv("HOOP_SECRET", job->secret, 1);
     setenv("HOOP_DEBUG", "none", 0);
-    set_number("RANK", self->rank);
-    set_number("WORLD_SIZE", self->n);
+    family_set_number("RANK", self->rank);
+    family_set_number("WORLD_SIZE", self->n);
     if (machines > 1 && self->n > 1) {
-        set_number("HOOP_HOSTID", self->rank % machines);
-        set_number("LOCAL_WORLD_SIZE", 1);
-        set_number("MASTER_PORT", job->port);
+        family_set_number("HOOP_HOSTID", self->rank % machines);
+        family_set_number("LOCAL_WORLD_SIZE", 1);
+        family_set_number("MASTER_PORT", job->port);
         setenv("MASTER_ADDR", "127.0.0.1", 1);
     }
     job->fn(self);
@@ -89,23 +81,7 @@ static void start(struct family *family, int n, rank_fn *fn)
     struct job job = {.fn = fn, .port = free_port()};
     snprintf(job.secret, sizeof(job.secret), "%032x%016lx%016x", (unsigned)getpid(),
              (unsigned long)time(NULL), ++serial);
-    family_init(family, n);
-    if (!family_fork_all(family, rank_main, &job)) {
-        family_finish(family);
-        fail_msg("cannot start %d ranks: %s", n, strerror(errno));
-    }
-}
-
-static struct rank_report hear(struct family *family, int rank)
-{
-    return rank_hear(family, rank, PATIENCE_MS);
-}
-
-static void hear_ok(struct family *family)
-{
-    for (int r = 0; r < family->n; r++) {
-        assert_int_equal(hear(family, r).result, HOOP_OK);
-    }
+    rank_start_all(family, n, rank_main, &job, PATIENCE_MS);
 }
 
 static void tell_all(struct family *family)
@@ -113,11 +89,6 @@ static void tell_all(struct family *family)
     for (int r = 0; r < family->n; r++) {
         assert_true(family_tell(family, r, "x", 1));
     }
-}
-
-static void end(struct family *family)
-{
-    rank_end_all(family, PATIENCE_MS);
 }
 
 static hoop_comm_t join(const struct family_self *self, const char *algo, int op_timeout_ms)
@@ -179,8 +150,8 @@ static void test_sums(void **state)
             struct family family;
             algo_now = algos[a];
             start(&family, n, sum_everything);
-            hear_ok(&family);
-            end(&family);
+            rank_hear_all_well(&family);
+            rank_end_all(&family);
         }
     }
 }
@@ -228,7 +199,7 @@ static void hear_of_death(struct family *family, int rank, int victim, uint64_t 
 {
     char name[32];
     snprintf(name, sizeof(name), "rank %d ", victim);
-    const struct rank_report report = hear(family, rank);
+    const struct rank_report report = rank_hear(family, rank);
     assert_int_equal(report.result, HOOP_REMOTE_ERROR);
     if (strstr(report.text, name) == NULL) {
         fail_msg("rank %d does not name rank %d: %s", rank, victim, report.text);
@@ -238,7 +209,7 @@ static void hear_of_death(struct family *family, int rank, int victim, uint64_t 
     if (took_s > 5) {
         fail_msg("rank %d took %.3f s to see it", rank, took_s);
     }
-    assert_int_equal(hear(family, rank).result, HOOP_OK);
+    assert_int_equal(rank_hear(family, rank).result, HOOP_OK);
 }
 
 static void kill_one(int n, long after_ms)
@@ -247,7 +218,7 @@ static void kill_one(int n, long after_ms)
     const int victim = n / 2;
     start(&family, n, work_until_failure);
     for (int r = 0; r < n; r++) {
-        hear(&family, r);
+        rank_hear(&family, r);
     }
     pause_ms(after_ms); /* any moment of a running sweep will do */
     const uint64_t killed_ns = hoop_now_ns();
@@ -257,7 +228,7 @@ static void kill_one(int n, long after_ms)
             hear_of_death(&family, r, victim, killed_ns);
         }
     }
-    end(&family);
+    rank_end_all(&family);
 }
 
 static void test_kill(void **state)
@@ -314,22 +285,22 @@ static void stop_one(int n, int victim, long after_ms)
     struct family family;
     start(&family, n, reuse_after_stop);
     for (int r = 0; r < n; r++) {
-        hear(&family, r);
+        rank_hear(&family, r);
     }
     pause_ms(after_ms);
     kill(family.ranks[victim].pid, SIGSTOP);
     for (int r = 0; r < n; r++) {
         if (r != victim) {
-            const struct rank_report report = hear(&family, r);
+            const struct rank_report report = rank_hear(&family, r);
             assert_true(report.result == HOOP_TIMEOUT || report.result == HOOP_REMOTE_ERROR);
         }
     }
     kill(family.ranks[victim].pid, SIGCONT);
-    const int result = hear(&family, victim).result;
+    const int result = rank_hear(&family, victim).result;
     assert_true(result == HOOP_TIMEOUT || result == HOOP_REMOTE_ERROR);
     tell_all(&family);
-    hear_ok(&family);
-    end(&family);
+    rank_hear_all_well(&family);
+    rank_end_all(&family);
 }
 
 static void test_stop(void **state)
@@ -371,8 +342,8 @@ static void test_leave(void **state)
         struct family family;
         algo_now = strcmp(algos[a], "oneshot") == 0 ? "auto" : algos[a];
         start(&family, 3, leave_early);
-        hear_ok(&family);
-        end(&family);
+        rank_hear_all_well(&family);
+        rank_end_all(&family);
     }
 }
 
@@ -406,7 +377,7 @@ static void call_differently(const struct family_self *self)
 
 static void hear_of_mismatch(struct family *family, int rank)
 {
-    const struct rank_report report = hear(family, rank);
+    const struct rank_report report = rank_hear(family, rank);
     assert_int_equal(report.result, HOOP_MISMATCH);
     if (strstr(report.text, "rank 1 called") == NULL ||
         (strstr(report.text, "rank 0 called") == NULL &&
@@ -432,7 +403,7 @@ static void test_mismatch(void **state)
             hear_of_mismatch(&family, r);
         }
         tell_all(&family);
-        end(&family);
+        rank_end_all(&family);
     }
 }
 
@@ -458,8 +429,8 @@ static void test_abort(void **state)
     (void)state;
     struct family family;
     start(&family, 3, abort_it);
-    hear_ok(&family);
-    end(&family);
+    rank_hear_all_well(&family);
+    rank_end_all(&family);
 }
 
 /* ---- Splits ---------------------------------------------------------------------------------- */
@@ -497,8 +468,8 @@ static void test_split(void **state)
     (void)state;
     struct family family;
     start(&family, 7, split_it);
-    hear_ok(&family);
-    end(&family);
+    rank_hear_all_well(&family);
+    rank_end_all(&family);
 }
 
 /* The first two grow to all; who is new hears of the invitation over the comm of all. */
@@ -527,8 +498,8 @@ static void test_grow(void **state)
     (void)state;
     struct family family;
     start(&family, 5, grow_it);
-    hear_ok(&family);
-    end(&family);
+    rank_hear_all_well(&family);
+    rank_end_all(&family);
 }
 
 int main(int argc, char **argv)

@@ -26,8 +26,6 @@
 #include "membership/membership.h"
 #include "whole/strangers.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

@@ -9,14 +9,12 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "harness/family.h"
+#include "harness/meeting.h"
 #include "whole/stream_world.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -290,11 +288,6 @@ static void test_finalize(void **state)
 
 /* ---- Processes ------------------------------------------------------------------------------ */
 
-struct meeting {
-    _Atomic int ready;
-    hoop_unique_id_t id;
-};
-
 static void check(bool good, int code)
 {
     if (!good) {
@@ -304,32 +297,10 @@ static void check(bool good, int code)
 
 static hoop_comm_t meet(const struct family_self *self, const void *arg)
 {
-    struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
+    const struct meeting *meeting = meeting_open(self, arg);
     hoop_comm_t comm = HOOP_COMM_NULL;
-    if (self->rank == 0) {
-        check(hoop_get_unique_id(&meeting->id) == HOOP_OK, 10);
-        meeting->ready = 1;
-    }
-    while (meeting->ready == 0) {
-        usleep(50);
-    }
-    check(hoop_comm_init_rank(&comm, self->n, meeting->id, self->rank) == HOOP_OK, 11);
+    check(hoop_comm_init_rank(&comm, self->n, meeting->ids[0], self->rank) == HOOP_OK, 11);
     return comm;
-}
-
-static void run(int n, family_run *body)
-{
-    struct family family;
-    struct meeting *meeting =
-        mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(meeting, MAP_FAILED);
-    family_init(&family, n);
-    assert_true(family_fork_all(&family, body, meeting));
-    for (int rank = 0; rank < n; rank++) {
-        assert_true(family_reap(&family, rank, hoop_deadline_ns(MINUTE_MS)));
-    }
-    family_finish(&family);
-    munmap(meeting, sizeof(*meeting));
 }
 
 /* Rank 1 goes away without a word while the others have work queued. */
@@ -360,7 +331,7 @@ static void lose_a_rank(const struct family_self *self, const void *arg)
 static void test_rank_lost(void **state)
 {
     (void)state;
-    run(3, lose_a_rank);
+    meeting_run(3, lose_a_rank);
 }
 
 /* exit() with work queued that will never end, and from inside it. */
@@ -382,7 +353,7 @@ static void test_exit(void **state)
 {
     (void)state;
     for (int round = 0; round < 8; round++) {
-        run(2, exit_with_work);
+        meeting_run(2, exit_with_work);
     }
 }
 
@@ -421,7 +392,7 @@ static void fork_with_work(const struct family_self *self, const void *arg)
 static void test_fork(void **state)
 {
     (void)state;
-    run(2, fork_with_work);
+    meeting_run(2, fork_with_work);
 }
 
 int main(void)
