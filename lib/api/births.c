@@ -284,11 +284,13 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
     return result;
 }
 
-/* A comm that others can be made of. */
-static hoop_result_t births_parent(const char *function, hoop_comm_t comm, const void *newcomm)
+/* A comm that others can be made of, and where to put them or an id for them, which is called so.
+ */
+static hoop_result_t births_parent(const char *function, hoop_comm_t comm, const void *ret,
+                                   const char *name)
 {
-    if (comm == NULL || newcomm == NULL) {
-        return births_null(function, comm == NULL ? "comm" : "newcomm");
+    if (comm == NULL || ret == NULL) {
+        return births_null(function, comm == NULL ? "comm" : name);
     }
     return hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
 }
@@ -298,7 +300,7 @@ hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t 
 {
     struct hoop_comm_options options = {.serve = false};
     struct hoop_birth birth;
-    hoop_result_t result = births_parent("hoop_comm_split", comm, newcomm);
+    hoop_result_t result = births_parent("hoop_comm_split", comm, newcomm, "newcomm");
     if (result == HOOP_OK && color < 0 && color != HOOP_SPLIT_NOCOLOR) {
         result = hoop_error(HOOP_INVALID_ARGUMENT,
                             "hoop_comm_split: color is %d, expected at least 0, or "
@@ -320,7 +322,7 @@ hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude
 {
     struct hoop_comm_options options = {.serve = false};
     struct hoop_birth birth;
-    hoop_result_t result = births_parent("hoop_comm_shrink", comm, newcomm);
+    hoop_result_t result = births_parent("hoop_comm_shrink", comm, newcomm, "newcomm");
     if (result == HOOP_OK && (exclude_count < 0 || (exclude_count > 0 && exclude_ranks == NULL))) {
         result = hoop_error(HOOP_INVALID_ARGUMENT,
                             "hoop_comm_shrink: exclude_count is %d and exclude_ranks %p, expected "
@@ -346,11 +348,7 @@ hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude
 
 hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_t *id)
 {
-    if (comm == NULL || id == NULL) {
-        return births_null("hoop_comm_get_unique_id", comm == NULL ? "comm" : "id");
-    }
-    const hoop_result_t result =
-        hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
+    const hoop_result_t result = births_parent("hoop_comm_get_unique_id", comm, id, "id");
     return result == HOOP_OK ? hoop_split_invite(comm, id) : result;
 }
 
@@ -376,7 +374,7 @@ hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_
         return id != NULL ? hoop_comm_init_rank_config(newcomm, nranks, *id, rank, config)
                           : hoop_group_spoil(births_null("hoop_comm_grow", "comm and id"));
     }
-    hoop_result_t result = births_parent("hoop_comm_grow", comm, newcomm);
+    hoop_result_t result = births_parent("hoop_comm_grow", comm, newcomm, "newcomm");
     if (result == HOOP_OK) {
         result = births_check_growth(comm, nranks, rank);
     }

@@ -14,7 +14,7 @@
 hoop_result_t hoop_birth_join(const struct hoop_comm_options *options, hoop_comm_t *ret,
                               struct hoop_birth *birth)
 {
-    *birth = (struct hoop_birth){.ret = ret, .blocking = options->blocking};
+    *birth = (struct hoop_birth){.ret = ret, .options.blocking = options->blocking};
     hoop_result_t result = hoop_comm_create(&birth->comm);
     if (result == HOOP_OK) {
         result = hoop_comm_begin(birth->comm, options);
@@ -29,12 +29,8 @@ hoop_result_t hoop_birth_split(struct hoop_comm *parent, int color, int key,
                                const struct hoop_comm_options *options, hoop_comm_t *ret,
                                struct hoop_birth *birth)
 {
-    *birth = (struct hoop_birth){.ret = ret,
-                                 .options = *options,
-                                 .blocking = options->blocking,
-                                 .parent = parent,
-                                 .color = color,
-                                 .key = key};
+    *birth = (struct hoop_birth){
+        .ret = ret, .options = *options, .parent = parent, .color = color, .key = key};
     return color >= 0 ? hoop_comm_create(&birth->comm) : HOOP_OK;
 }
 
@@ -42,11 +38,7 @@ hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_u
                               const struct hoop_comm_options *options, hoop_comm_t *ret,
                               struct hoop_birth *birth)
 {
-    *birth = (struct hoop_birth){.ret = ret,
-                                 .options = *options,
-                                 .blocking = options->blocking,
-                                 .parent = parent,
-                                 .grown = n};
+    *birth = (struct hoop_birth){.ret = ret, .options = *options, .parent = parent, .grown = n};
     const hoop_result_t result = id != NULL ? hoop_split_invited(birth, id) : HOOP_OK;
     return result == HOOP_OK ? hoop_comm_create(&birth->comm) : result;
 }
@@ -55,8 +47,7 @@ hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, si
                                 bool abort, const struct hoop_comm_options *options,
                                 hoop_comm_t *ret, struct hoop_birth *birth)
 {
-    *birth = (struct hoop_birth){
-        .ret = ret, .options = *options, .blocking = options->blocking, .parent = parent};
+    *birth = (struct hoop_birth){.ret = ret, .options = *options, .parent = parent};
     hoop_result_t result = hoop_shrink_create(birth, exclude, count, abort);
     if (result == HOOP_OK) {
         result = hoop_comm_create(&birth->comm);
@@ -343,7 +334,7 @@ hoop_result_t hoop_births_run(struct hoop_birth *births, size_t count)
 {
     bool blocking = count == 0;
     for (size_t i = 0; i < count; i++) {
-        blocking = blocking || births[i].blocking;
+        blocking = blocking || births[i].options.blocking;
     }
     return blocking ? births_run_here(births, count) : births_run_behind(births, count);
 }

@@ -8,15 +8,14 @@
 #include "comm/comm.h"
 
 struct hoop_birth {
-    struct hoop_comm *comm; /* the handle; NULL: this rank gets none */
-    hoop_comm_t *ret;       /* the caller's variable */
-    struct hoop_comm_options options;
-    bool blocking;
-    struct hoop_comm *parent;    /* of a split, a growth or a shrink; NULL: a join */
-    int color, key;              /* a split's */
-    uint32_t grown;              /* how many ranks it grows to; 0: it is a split */
-    uint32_t invitation;         /* the number of mine; 0: another rank has made it */
-    struct hoop_address address; /* of that */
+    struct hoop_comm *comm;           /* the handle; NULL: this rank gets none */
+    hoop_comm_t *ret;                 /* the caller's variable */
+    struct hoop_comm_options options; /* of a join only whether it blocks: it has begun */
+    struct hoop_comm *parent;         /* of a split, a growth or a shrink; NULL: a join */
+    int color, key;                   /* a split's */
+    uint32_t grown;                   /* how many ranks it grows to; 0: it is a split */
+    uint32_t invitation;              /* the number of mine; 0: another rank has made it */
+    struct hoop_address address;      /* of that */
     struct hoop_split *split;
     struct hoop_shrink *shrink; /* NULL: it is none */
 };

@@ -41,15 +41,6 @@ struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
 
 /* ---- Ends of a join ----------------------------------------------------------------------- */
 
-static void member_complete(struct hoop_member *member, const struct hoop_failure *failure)
-{
-    struct hoop_job *job = member->job;
-    member->job = NULL;
-    if (job != NULL) {
-        hoop_job_complete(job, failure);
-    }
-}
-
 /* Gives back all that a member holds but itself; also half of it. */
 static void member_release(struct hoop_member *member)
 {
@@ -78,7 +69,7 @@ static void member_fail(struct hoop_member *member, hoop_result_t code, int rank
     (void)hoop_failure_set(&failure, code, rank, "%s", text);
     member->state = HOOP_MEMBER_FAILED;
     member_release(member);
-    member_complete(member, &failure);
+    hoop_job_complete_once(&member->job, &failure);
 }
 
 void hoop_member_enter(struct hoop_member *member)
@@ -95,7 +86,7 @@ void hoop_member_enter(struct hoop_member *member)
     if (member->roster.machines > 1) {
         hoop_member_span();
     }
-    member_complete(member, NULL);
+    hoop_job_complete_once(&member->job, NULL);
     hoop_watcher_start(&member->watcher);
 }
 
@@ -561,7 +552,7 @@ static void member_stop(void *arg)
     member_release(member);
     (void)hoop_failure_set(&aborted, HOOP_ABORTED, (int)member->join.rank,
                            "rank %u gave up joining", member->join.rank);
-    member_complete(member, &aborted);
+    hoop_job_complete_once(&member->job, &aborted);
 }
 
 void hoop_member_destroy(struct hoop_member *member)

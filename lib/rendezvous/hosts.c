@@ -22,7 +22,7 @@ struct hoop_lookup {
     struct hoop_ports ports;
     struct hosts found; /* the worker's, until it has ended */
     bool stopped;       /* service thread, as the next two */
-    void (*moved)(void *arg, const struct hoop_address *addresses, uint32_t count);
+    hoop_lookup_fn *moved;
     void *arg;
 };
 
@@ -78,8 +78,10 @@ static void lookup_destroy(struct hoop_worker *worker)
     free(worker); /* which is the lookup's first */
 }
 
-static hoop_result_t lookup_create(const struct hoop_rendezvous *rendezvous,
-                                   struct hoop_lookup **ret)
+/* Begins to look, in a thread of its own. */
+static hoop_result_t lookup_begin(const struct hoop_rendezvous *rendezvous,
+                                  hoop_result_t (*run)(struct hoop_worker *worker),
+                                  hoop_lookup_fn *moved, void *arg, struct hoop_lookup **ret)
 {
     struct hoop_lookup *lookup = calloc(1, sizeof(*lookup));
     if (lookup == NULL) {
@@ -87,15 +89,14 @@ static hoop_result_t lookup_create(const struct hoop_rendezvous *rendezvous,
     }
     memcpy(lookup->host, rendezvous->host, sizeof(lookup->host));
     lookup->ports = rendezvous->ports;
-    *ret = lookup;
-    return HOOP_OK;
-}
-
-static hoop_result_t lookup_run_worker(struct hoop_lookup *lookup,
-                                       hoop_result_t (*run)(struct hoop_worker *worker))
-{
+    memcpy(lookup->found.addresses, rendezvous->addresses, sizeof(lookup->found.addresses));
+    lookup->found.count = rendezvous->address_count;
+    lookup->moved = moved;
+    lookup->arg = arg;
     const hoop_result_t result = hoop_worker_start(&lookup->worker, run, lookup_destroy);
-    if (result != HOOP_OK) {
+    if (result == HOOP_OK) {
+        *ret = lookup;
+    } else {
         free(lookup);
     }
     return result;
@@ -120,10 +121,7 @@ hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeo
 {
     struct hoop_lookup *lookup = NULL;
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    hoop_result_t result = lookup_create(rendezvous, &lookup);
-    if (result == HOOP_OK) {
-        result = lookup_run_worker(lookup, find_run);
-    }
+    hoop_result_t result = lookup_begin(rendezvous, find_run, NULL, NULL, &lookup);
     if (result != HOOP_OK) {
         return result;
     }
@@ -180,30 +178,15 @@ static hoop_result_t lookup_run(struct hoop_worker *worker)
     return HOOP_OK;
 }
 
-hoop_result_t hoop_lookup_start(const struct hoop_rendezvous *rendezvous,
-                                void (*moved)(void *arg, const struct hoop_address *addresses,
-                                              uint32_t count),
+hoop_result_t hoop_lookup_start(const struct hoop_rendezvous *rendezvous, hoop_lookup_fn *moved,
                                 void *arg, struct hoop_lookup **ret)
 {
-    struct hoop_lookup *lookup = NULL;
     struct hoop_address number;
     *ret = NULL;
     if (rendezvous->host[0] == 0 || hoop_address_parse(rendezvous->host, &number) == HOOP_OK) {
         return HOOP_OK;
     }
-    hoop_result_t result = lookup_create(rendezvous, &lookup);
-    assert(result != HOOP_OK || lookup != NULL);
-    if (result == HOOP_OK) {
-        lookup->moved = moved;
-        lookup->arg = arg;
-        memcpy(lookup->found.addresses, rendezvous->addresses, sizeof(lookup->found.addresses));
-        lookup->found.count = rendezvous->address_count;
-        result = lookup_run_worker(lookup, lookup_run);
-    }
-    if (result == HOOP_OK) {
-        *ret = lookup;
-    }
-    return result;
+    return lookup_begin(rendezvous, lookup_run, moved, arg, ret);
 }
 
 void hoop_lookup_stop(struct hoop_lookup *lookup)

@@ -108,15 +108,14 @@ enum hoop_spread hoop_rendezvous_spread(const struct hoop_launcher *launcher);
 hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeout_ms);
 
 struct hoop_lookup;
+typedef void hoop_lookup_fn(void *arg, const struct hoop_address *addresses, uint32_t count);
 
 /*
  * Looks the host up every second, in a thread of its own, and calls moved() when it stands for
  * others than before: pods come back with other addresses, tables are mended. Service thread, as
  * moved() is. *ret NULL: there is nothing to look up. arg: borrowed until stopped.
  */
-hoop_result_t hoop_lookup_start(const struct hoop_rendezvous *rendezvous,
-                                void (*moved)(void *arg, const struct hoop_address *addresses,
-                                              uint32_t count),
+hoop_result_t hoop_lookup_start(const struct hoop_rendezvous *rendezvous, hoop_lookup_fn *moved,
                                 void *arg, struct hoop_lookup **ret);
 /* moved() is not called any more. NULL is allowed. */
 void hoop_lookup_stop(struct hoop_lookup *lookup);

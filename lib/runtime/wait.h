@@ -81,6 +81,15 @@ void hoop_job_init(struct hoop_job *job);
 void hoop_job_finish(struct hoop_job *job);
 /* failure NULL: it worked. Copied. The job may be gone when this returns. */
 void hoop_job_complete(struct hoop_job *job, const struct hoop_failure *failure);
+/* The same for who may have done so: *job is NULL then, and from now on. */
+static inline void hoop_job_complete_once(struct hoop_job **job, const struct hoop_failure *failure)
+{
+    struct hoop_job *its = *job;
+    *job = NULL;
+    if (its != NULL) {
+        hoop_job_complete(its, failure);
+    }
+}
 /* Waits for a job; its result, with the sentence in *ret (may be NULL). HOOP_TIMEOUT: the deadline
  * passed and the job is still borrowed. */
 hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct hoop_failure *ret);

@@ -35,15 +35,6 @@ uint32_t hoop_survivor_rank(const struct hoop_survivor *other)
 
 /* ---- Ends --------------------------------------------------------------------------------- */
 
-static void survivors_complete(struct hoop_survivors *all, const struct hoop_failure *failure)
-{
-    struct hoop_job *job = all->job;
-    all->job = NULL;
-    if (job != NULL) {
-        hoop_job_complete(job, failure);
-    }
-}
-
 void hoop_survivors_fail(struct hoop_survivors *all, const struct hoop_failure *failure)
 {
     if (all->state != HOOP_SURVIVORS_GATHERING) {
@@ -51,7 +42,7 @@ void hoop_survivors_fail(struct hoop_survivors *all, const struct hoop_failure *
     }
     all->state = HOOP_SURVIVORS_OVER;
     hoop_survivors_close(all);
-    survivors_complete(all, failure);
+    hoop_job_complete_once(&all->job, failure);
 }
 
 void hoop_survivors_fail_all(struct hoop_survivors *all, hoop_result_t code, const char *format,
@@ -237,7 +228,7 @@ static void survivors_decide(struct hoop_survivors *all)
     for (uint32_t rank = 0; rank < all->n && hoop_survivors_leader(all) == all->me; rank++) {
         hoop_survivors_say(all, all->others[rank].caller, HOOP_VIEW_AGREED);
     }
-    survivors_complete(all, NULL);
+    hoop_job_complete_once(&all->job, NULL);
 }
 
 /* Is the one who decided the lowest that is left, all of them in my comm; and is it what I asked

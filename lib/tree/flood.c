@@ -46,10 +46,8 @@ static bool flood_is_any_needed(void)
 
 void hoop_flood_tell_idle(void)
 {
-    struct hoop_job *job = flood_idle_job;
-    if (job != NULL && !flood_is_any_needed()) {
-        flood_idle_job = NULL;
-        hoop_job_complete(job, NULL);
+    if (flood_idle_job != NULL && !flood_is_any_needed()) {
+        hoop_job_complete_once(&flood_idle_job, NULL);
     }
 }
 

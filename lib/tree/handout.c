@@ -28,9 +28,9 @@ static bool handout_make_room(struct hoop_leader *leader)
     return leader->entries != NULL;
 }
 
-bool hoop_handout_make(struct hoop_leader *leader, uint32_t machines,
-                       uint32_t (*machine_of)(const struct hoop_leader *leader, uint32_t rank))
+bool hoop_handout_make(struct hoop_leader *leader)
 {
+    const uint32_t machines = leader->is_root ? leader->machines : 1;
     const hoop_result_t result = hoop_gather_roster(&leader->gather, machines, &leader->roster);
     if (result != HOOP_OK) {
         hoop_leader_fail_by(leader, result);
@@ -40,7 +40,8 @@ bool hoop_handout_make(struct hoop_leader *leader, uint32_t machines,
         return false;
     }
     for (uint32_t rank = 0; rank < leader->n; rank++) {
-        hoop_gather_entry(&leader->gather, rank, machine_of(leader, rank), &leader->entries[rank]);
+        const uint32_t machine = leader->is_root ? leader->via[rank]->number : 0;
+        hoop_gather_entry(&leader->gather, rank, machine, &leader->entries[rank]);
     }
     leader->known = leader->n;
     leader->state = HOOP_LEADER_HANDING;

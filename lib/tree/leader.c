@@ -273,17 +273,10 @@ void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text,
                    leader->gather.joins[rank]->host);
 }
 
-static uint32_t leader_machine_zero(const struct hoop_leader *leader, uint32_t rank)
-{
-    (void)leader;
-    (void)rank;
-    return 0;
-}
-
 /* All n have come to this machine, and belong here as far as the launcher says. */
 static void leader_complete(struct hoop_leader *leader)
 {
-    if (!hoop_handout_make(leader, 1, leader_machine_zero)) {
+    if (!hoop_handout_make(leader)) {
         return;
     }
     if (hoop_leader_spans(leader)) {

@@ -194,8 +194,7 @@ void hoop_tree_close(struct hoop_tree *tree);
 /* ---- handout.c ----------------------------------------------------------------------------- */
 
 /* This leader has the joins of all, and these are its roster's entries. False: it has failed. */
-bool hoop_handout_make(struct hoop_leader *leader, uint32_t machines,
-                       uint32_t (*machine_of)(const struct hoop_leader *leader, uint32_t rank));
+bool hoop_handout_make(struct hoop_leader *leader);
 /* Its head, and what is known of it; to a rank with all descriptors. */
 void hoop_handout_send(const struct hoop_leader *leader, const struct hoop_edge *edge);
 /* It is whole: hands it out to the ranks here. */

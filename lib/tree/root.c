@@ -123,11 +123,6 @@ static bool root_number(struct hoop_leader *root)
     return root->by_number != NULL;
 }
 
-static uint32_t root_machine_of(const struct hoop_leader *root, uint32_t rank)
-{
-    return root->via[rank]->number;
-}
-
 void hoop_root_complete(struct hoop_leader *root)
 {
     union hoop_frame frame;
@@ -135,7 +130,7 @@ void hoop_root_complete(struct hoop_leader *root)
         hoop_leader_fail_with(root, HOOP_OUT_OF_MEMORY, -1, "no memory to number machines");
         return;
     }
-    if (!hoop_handout_make(root, root->machines, root_machine_of)) {
+    if (!hoop_handout_make(root)) {
         return;
     }
     for (uint32_t i = 0; i < root->machines; i++) {
