@@ -452,7 +452,9 @@ HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
  *     alltoall            n * count          n * count          not possible
  *
  * Buffers that overlap in another way are HOOP_INVALID_ARGUMENT. A rank may return from an
- * operation with a root when its own part is done; hoop_barrier() waits for everybody.
+ * operation with a root when its own part is done, and be several such operations ahead of the
+ * others: what differs, or fails, there is told by one of its next calls, hoop_barrier() at the
+ * latest, which waits for everybody.
  */
 
 /* The reduction of everybody's sendbuff, to everybody. */

@@ -2,10 +2,8 @@
  * One-shot: everyone who brings something publishes it with the announcement, then everyone takes
  * what it needs, folding in rank order or copying.
  *
- * A rank waits only for those whose data it needs. So that the memory where it publishes is free
- * when it comes back to it, the operation after this begins by waiting for all: who has begun
- * operation k+1 has seen everybody arrive in k, and there are two buffers. A rank that publishes
- * in k+2 has so seen everybody in k+1, who have all done with k.
+ * A rank waits only for those whose data it needs, and so may be operations ahead of the others:
+ * as many as there are sets to publish in (step.h), less one.
  */
 #include "algo/taking.h"
 #include <assert.h>
@@ -34,10 +32,6 @@ bool hoop_oneshot_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     *ret = hoop_step_none();
     if (lane > 0) {
         return false;
-    }
-    if (hoop_in_phase(&k, 1)) {
-        *ret = hoop_step_await(HOOP_EVERY);
-        return true;
     }
     if (hoop_in_phase(&k, brought > 0)) {
         *ret =

@@ -37,6 +37,12 @@
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
  * as often as I have. Where step 0 is ARRIVE, it and the AWAIT behind it are the announcement,
  * which is made and seen before the plan is chosen.
+ *
+ * Sets. No barrier closes an operation. What operation k announces and publishes lies in set k mod
+ * D of D sets, and is not overwritten by operation k + D before all have completed k. So whoever
+ * begins operation k has seen everybody arrive in k - D + 1. An AWAIT of fewer than everybody
+ * leaves operations owed: of so many, the last ones before k, he need not have seen it. How D is
+ * chosen and kept track of is the executor's.
  */
 #ifndef HOOP_ALGO_STEP_H
 #define HOOP_ALGO_STEP_H
@@ -70,6 +76,11 @@ enum hoop_space {
  * rank before it: rank r's is number (me - r) mod n, which is how they come in over links.
  */
 #define HOOP_EVERY UINT32_MAX
+
+static inline uint32_t hoop_may_owe(uint32_t sets)
+{
+    return sets - 2;
+}
 
 /* A round of bruck sends to one rank fewer: so many steps are on their way at once. */
 #define HOOP_RADIX_MOST 8u

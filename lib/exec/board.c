@@ -26,6 +26,7 @@ _Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced 
 #define TAG_OP_SHIFT 30
 #define TAG_TYPE_SHIFT 33
 #define TAG_COLLECTIVE_SHIFT 37
+#define TAG_SEQUENCES (UINT64_C(1) << (64 - HOOP_TAG_SEQUENCE_SHIFT))
 _Static_assert(HOOP_ONESHOT_MAX_BYTES < TAG_COUNTS, "what is published is compared exactly");
 _Static_assert(HOOP_MAX_RANKS <= 1 << 12, "a root has 12 bits");
 _Static_assert(HOOP_NUM_OPS < 1 << 3 && HOOP_NUM_DATATYPES <= 1 << 4, "an op has 3, a type 4");
@@ -57,7 +58,7 @@ static size_t board_head_bytes(void)
 uint64_t hoop_board_bytes(uint32_t n)
 {
     return board_head_bytes() + board_ranks_bytes(n) +
-           n * (2 * HOOP_ONESHOT_MAX_BYTES + 2 * HOOP_SLAB_BYTES);
+           n * (HOOP_BOARD_PLACES_BYTES + 2 * HOOP_SLAB_BYTES);
 }
 
 hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster *roster,
@@ -74,7 +75,7 @@ hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster
     board->ranks = (uint8_t *)roster->segment + board_head_bytes();
     board->rank_stride = board_rank_stride(n);
     board->oneshots = board->ranks + board_ranks_bytes(n);
-    board->slabs = board->oneshots + (size_t)n * 2 * HOOP_ONESHOT_MAX_BYTES;
+    board->slabs = board->oneshots + n * HOOP_BOARD_PLACES_BYTES;
     board->scratch = malloc(HOOP_SCRATCH_BYTES);
     board->src = calloc(n, sizeof(*board->src));
     board->dst = calloc(n, sizeof(*board->dst));
@@ -247,48 +248,94 @@ static uint64_t board_signature(const struct hoop_signature *s)
 void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature,
                       const void *site)
 {
-    const unsigned turn = ++board->sequence & 1;
+    const uint32_t set = ++board->sequence % HOOP_BOARD_SETS;
     struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
-    struct hoop_signature *now = &mine->now[turn];
-    atomic_store_explicit(&mine->sites[turn], (uintptr_t)site, memory_order_relaxed);
-    /* Most operations are like the one before the last. */
-    if (__builtin_expect(board->sequence <= 2 || !hoop_signature_equal(now, signature), 0)) {
+    struct hoop_signature *now = &mine->now[set];
+    atomic_store_explicit(&mine->sites[set], (uintptr_t)site, memory_order_relaxed);
+    /* Most operations are like the last one in their set. */
+    if (__builtin_expect(
+            board->sequence <= HOOP_BOARD_SETS || !hoop_signature_equal(now, signature), 0)) {
         *now = *signature;
-        board->called[turn] = board_signature(signature);
+        board->called[set] = board_signature(signature);
     }
-    board->tag = board->called[turn] | (uint64_t)board->sequence << HOOP_TAG_SEQUENCE_SHIFT;
+    board->tag = board->called[set] | (uint64_t)board->sequence << HOOP_TAG_SEQUENCE_SHIFT;
 }
 
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
 {
-    struct hoop_cell *cells = hoop_board_rank(board, board->me)->cells[board->sequence & 1];
+    const uint32_t set = board->sequence % HOOP_BOARD_SETS;
+    struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
+    struct hoop_cell *cell = mine->cells[set];
+    const uint8_t *from = data;
     assert(bytes <= HOOP_CELLS_MAX_BYTES);
-    for (size_t done = 0, c = 0; done < bytes; done += HOOP_CELL_DATA_BYTES, c++) {
-        const size_t left = bytes - done;
-        memcpy(cells[c].data, (const uint8_t *)data + done,
-               left < HOOP_CELL_DATA_BYTES ? left : HOOP_CELL_DATA_BYTES);
+    for (; bytes > HOOP_CELL_DATA_BYTES; bytes -= HOOP_CELL_DATA_BYTES) {
+        memcpy(cell++->data, from, HOOP_CELL_DATA_BYTES);
+        from += HOOP_CELL_DATA_BYTES;
     }
-    atomic_store_explicit(&cells[0].tag, board->tag, memory_order_release);
+    if (bytes > 0) {
+        memcpy(cell->data, from, bytes);
+    }
+    atomic_store_explicit(&mine->cells[set]->tag, board->tag, memory_order_release);
+    atomic_store_explicit(&mine->called[set], board->tag, memory_order_release);
     hoop_board_wake_sleepers(board);
 }
 
-hoop_result_t hoop_board_differs(const struct hoop_board *board, uint32_t sequence, uint32_t rank,
-                                 struct hoop_failure *failure)
+static hoop_result_t board_differs(struct hoop_board *board, uint32_t sequence, uint32_t rank,
+                                   struct hoop_failure *failure)
 {
     char mine[96], theirs[96];
-    const unsigned turn = sequence & 1;
-    hoop_signature_describe(&hoop_board_rank(board, board->me)->now[turn], mine, sizeof(mine));
-    const struct hoop_signature now = hoop_board_rank(board, rank)->now[turn];
+    const uint32_t set = sequence % HOOP_BOARD_SETS;
+    board->differs = sequence;
+    hoop_signature_describe(&hoop_board_rank(board, board->me)->now[set], mine, sizeof(mine));
+    const struct hoop_signature now = hoop_board_rank(board, rank)->now[set];
     hoop_signature_describe(&now, theirs, sizeof(theirs));
     return hoop_failure_set(failure, HOOP_MISMATCH, (int)rank,
                             "operation %u differs: rank %u called %s, rank %u called %s", sequence,
                             board->me, mine, rank, theirs);
 }
 
-hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,
+hoop_result_t hoop_board_mismatch(struct hoop_board *board, uint32_t rank,
                                   struct hoop_failure *failure)
 {
-    return hoop_board_differs(board, board->sequence, rank, failure);
+    return board_differs(board, board->sequence, rank, failure);
+}
+
+/* How many of the operations that are owed rank has not announced. HOOP_MISMATCH: another one. */
+static hoop_result_t board_count_owed(struct hoop_board *board, uint32_t rank, uint32_t *ret,
+                                      struct hoop_failure *failure)
+{
+    const struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
+    const struct hoop_board_rank *theirs = hoop_board_rank(board, rank);
+    for (*ret = board->owing; *ret > 0; --*ret) {
+        const uint32_t sequence = board->sequence - *ret, set = sequence % HOOP_BOARD_SETS;
+        const uint64_t my = atomic_load_explicit(&mine->called[set], memory_order_relaxed);
+        const uint64_t tag = atomic_load_explicit(&theirs->called[set], memory_order_acquire);
+        const uint64_t behind = (my >> HOOP_TAG_SEQUENCE_SHIFT) - (tag >> HOOP_TAG_SEQUENCE_SHIFT);
+        if (tag != my && behind == 0) {
+            return board_differs(board, sequence, rank, failure);
+        }
+        if (tag != my && (behind & TAG_SEQUENCES / 2) == 0) {
+            break;
+        }
+        /* The same; or a later one, before which it has seen mine. */
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_board_settle(struct hoop_board *board, uint32_t most, uint32_t *ret_rank,
+                                struct hoop_failure *failure)
+{
+    board->still = *ret_rank > 0 ? board->still : 0;
+    for (; *ret_rank < board->n; ++*ret_rank) {
+        uint32_t owed = 0;
+        const hoop_result_t result = board_count_owed(board, *ret_rank, &owed, failure);
+        if (result != HOOP_OK || owed > most) {
+            return result != HOOP_OK ? result : HOOP_AGAIN;
+        }
+        board->still = owed > board->still ? owed : board->still;
+    }
+    board->owing = board->still;
+    return HOOP_OK;
 }
 
 void hoop_board_begin_transfers(const struct hoop_board *board, const void *site)

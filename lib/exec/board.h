@@ -8,23 +8,33 @@
  *   segment (one memfd per comm, mapped by every rank, zero at birth)
  *   +--------------------------------------------------------------------------------------+
  *   | head: failure record | sleeping[n]                                                   |
- *   | rank 0: arrived | pulse, left | current operation | cells 2 x 8 | gates[n], taken[n] |
+ *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n]  |
  *   | rank 1: ...                                                                          |
- *   | oneshot: n x 2 x 64 KiB   | slabs: n x 2 x 256 KiB          (pages appear when used) |
+ *   | oneshot: n x (32 x 4 KiB + 2 x 64 KiB) | slabs: n x 2 x 256 KiB                      |
+ *   |                                                             (pages appear when used) |
  *   +--------------------------------------------------------------------------------------+
  *
  * Every line has one writer, the rank it belongs to (the failure record: whoever claims it first),
  * so no atomic read-modify-write is needed but for gates.
  *
  * Cells. A cell is a line: 56 bytes of data, 8 of tag: what is called, and the low bits of the
- * operation's sequence, which tell it from the one two before that used the cell. The data of
- * all cells are stored first, the tag of the first cell last with release; who reads the expected
- * sequence there with acquire has the data. Operation k uses the cells k mod 2. They are free
- * again: a rank that completed operation k-1 has seen everybody's cells of k-1, written after
- * everybody completed k-2. So no closing barrier is needed; the same holds for the oneshot areas.
+ * operation's sequence, which tell it from the one before that used the cell. The data of all
+ * cells are stored first, the tag of the first cell last with release; who reads the expected
+ * sequence there with acquire has the data.
+ *
+ * Sets. Operation k uses set k mod D of D = HOOP_BOARD_SETS sets of cells, and of places in the
+ * oneshot area for what is too large for cells; what is too large for these has 2 places. They are
+ * free again: whoever publishes in k has seen everybody arrive in k - D + 1 (k - 1 where there are
+ * 2 places), which everybody did after completing k - D. So no closing barrier is needed, and a
+ * rank that needs nobody's data, or one rank's, may be operations ahead of the others.
+ *
+ * Owing. An operation that did not need to see everybody is owed. Every rank keeps the tags of its
+ * last D operations in one row (`called`), where others find out late, and of many operations at
+ * once, how far it has come, and that it called the same. Tag k is overwritten there by k + D, when
+ * its rank has seen what all others called in k: so of any two ranks one sees the other's tag.
  *
  * Order of memory, by C11 alone (gates: gate.h; checked models: tests/models).
- *   tag, arrived, taken, left
+ *   tag, called, arrived, taken, left
  *                        stored with release, loaded with acquire: what a rank stored before, in
  *                        cells, areas, slabs and mapped buffers, happens before what others do
  *                        behind that load. What it read before does, too, so that nothing is
@@ -49,7 +59,9 @@
 #define HOOP_CELL_DATA_BYTES ((size_t)56)
 #define HOOP_BOARD_CELLS 8
 #define HOOP_CELLS_MAX_BYTES (HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES)
-#define HOOP_TAG_SEQUENCE_SHIFT 41 /* a cell's tag: from there up, the sequence */
+#define HOOP_BOARD_SETS 32u
+#define HOOP_PLACE_BYTES ((size_t)4096) /* of the oneshot area: what is larger has 2 places */
+#define HOOP_TAG_SEQUENCE_SHIFT 41      /* a cell's tag: from there up, the sequence */
 #define HOOP_SLAB_BYTES ((size_t)262144)
 
 struct hoop_cell {
@@ -81,9 +93,11 @@ struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;   /* heartbeat, by the service thread */
     _Atomic uint32_t left;                               /* said goodbye, and how */
     _Atomic uint32_t reads; /* 1: it can read the memory of all other processes here */
-    _Alignas(HOOP_APART_BYTES) struct hoop_signature now[2]; /* of operation k: k mod 2 */
-    _Atomic uint64_t sites[3]; /* where that was called; HOOP_SITE_OF_TRANSFERS: the last ones */
-    _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[2][HOOP_BOARD_CELLS];
+    _Alignas(HOOP_APART_BYTES) _Atomic uint64_t called[HOOP_BOARD_SETS]; /* tags */
+    _Alignas(HOOP_APART_BYTES) struct hoop_signature now[HOOP_BOARD_SETS];
+    /* Where that was called; HOOP_SITE_OF_TRANSFERS: the last ones. */
+    _Atomic uint64_t sites[HOOP_BOARD_SETS + 1];
+    _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[HOOP_BOARD_SETS][HOOP_BOARD_CELLS];
     /* [2 n]: gates to each rank; then what this rank took of each (hoop_board_taken()) */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[];
 };
@@ -98,11 +112,13 @@ struct hoop_board_head {
 /* A rank's view of the board. Driven by one thread at a time; failing and waking: any thread. */
 struct hoop_board {
     uint32_t me, n;
-    uint32_t sequence;  /* of the operation that runs or ran last */
-    uint64_t tag;       /* of its first cell */
-    uint64_t called[2]; /* that, without the sequence, of operation k: k mod 2 */
-    uint64_t owed;      /* tag of an operation not seen of everybody; 0: none */
-    uint64_t arrivals;  /* my ARRIVEs, ever */
+    uint32_t sequence;                /* of the operation that runs or ran last */
+    uint32_t owing;                   /* so many before it were not seen of everybody */
+    uint32_t still;                   /* so many will be, as far as settling has come */
+    uint32_t differs;                 /* the one found to differ; 0: none was */
+    uint64_t tag;                     /* of its first cell */
+    uint64_t called[HOOP_BOARD_SETS]; /* that, without the sequence */
+    uint64_t arrivals;                /* my ARRIVEs, ever */
     bool need_fence;
     const struct hoop_peer *peers;
     struct hoop_board_head *head;
@@ -169,8 +185,8 @@ void hoop_board_leave(const struct hoop_board *board, uint32_t rank, uint32_t ho
 void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature,
                       const void *site);
 
-/* The index of the transfers' site, behind those of operations, k mod 2. */
-#define HOOP_SITE_OF_TRANSFERS 2u
+/* The index of the transfers' site, behind those of operations. */
+#define HOOP_SITE_OF_TRANSFERS HOOP_BOARD_SETS
 /* Transfers begin, which have no sequence here. */
 void hoop_board_begin_transfers(const struct hoop_board *board, const void *site);
 
@@ -182,65 +198,58 @@ void hoop_board_name_sites(const struct hoop_board *board, unsigned which,
 /* Publishes bytes (at most HOOP_CELLS_MAX_BYTES) in my cells: the announcement. */
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);
 
-/* The mismatch of an operation: this one, or the one before. */
-hoop_result_t hoop_board_differs(const struct hoop_board *board, uint32_t sequence, uint32_t rank,
-                                 struct hoop_failure *failure);
-
-static inline hoop_result_t hoop_board_tag_seen(const struct hoop_board *board, uint32_t sequence,
-                                                uint64_t expected, uint32_t rank,
-                                                struct hoop_failure *failure)
-{
-    const struct hoop_cell *cell = hoop_board_rank(board, rank)->cells[sequence & 1];
-    const uint64_t tag = atomic_load_explicit(&cell->tag, memory_order_acquire);
-    if (tag == expected) {
-        return HOOP_OK;
-    }
-    return (tag ^ expected) >> HOOP_TAG_SEQUENCE_SHIFT != 0
-               ? HOOP_AGAIN
-               : hoop_board_differs(board, sequence, rank, failure);
-}
+/* The failure of two that called different operations in this one, by what each says it called. */
+hoop_result_t hoop_board_mismatch(struct hoop_board *board, uint32_t rank,
+                                  struct hoop_failure *failure);
 
 /*
  * HOOP_OK: rank's announcement of this operation is there, with its data. HOOP_AGAIN: not yet.
  * HOOP_MISMATCH: it announced another operation (the sentence names both).
  */
-static inline hoop_result_t hoop_board_seen(const struct hoop_board *board, uint32_t rank,
+static inline hoop_result_t hoop_board_seen(struct hoop_board *board, uint32_t rank,
                                             struct hoop_failure *failure)
 {
-    return hoop_board_tag_seen(board, board->sequence, board->tag, rank, failure);
+    const uint32_t set = board->sequence % HOOP_BOARD_SETS;
+    const struct hoop_cell *cell = hoop_board_rank(board, rank)->cells[set];
+    const uint64_t tag = atomic_load_explicit(&cell->tag, memory_order_acquire);
+    if (tag == board->tag) {
+        return HOOP_OK;
+    }
+    return (tag ^ board->tag) >> HOOP_TAG_SEQUENCE_SHIFT != 0
+               ? HOOP_AGAIN
+               : hoop_board_mismatch(board, rank, failure);
+}
+
+/* So many operations may be owed where `bytes` of data are published next. */
+static inline uint32_t hoop_board_may_owe(size_t bytes)
+{
+    return hoop_may_owe(bytes <= HOOP_PLACE_BYTES ? HOOP_BOARD_SETS : 2);
 }
 
 /*
- * A rank that completes an operation without having seen everybody's announcement owes it: before
- * it publishes in the next one it sees those of the one before. So all that is said of cells above
- * stays true, whatever operations follow each other.
+ * Looks at what the others called in the operations that are owed, from rank *ret_rank on, which is
+ * 0 at first. HOOP_OK: at most `most` of them are owed still. HOOP_AGAIN: *ret_rank has not come so
+ * far. HOOP_MISMATCH: it called another one.
  */
-static inline void hoop_board_owe(struct hoop_board *board)
-{
-    board->owed = board->tag;
-}
-
-/* hoop_board_seen() of the operation before the one that has begun. */
-static inline hoop_result_t hoop_board_owed_seen(const struct hoop_board *board, uint32_t rank,
-                                                 struct hoop_failure *failure)
-{
-    return hoop_board_tag_seen(board, board->sequence - 1, board->owed, rank, failure);
-}
-
-/* The failure of two that called different operations, by what each says it called. */
-hoop_result_t hoop_board_mismatch(const struct hoop_board *board, uint32_t rank,
-                                  struct hoop_failure *failure);
+hoop_result_t hoop_board_settle(struct hoop_board *board, uint32_t most, uint32_t *ret_rank,
+                                struct hoop_failure *failure);
 
 /* Data of rank's c-th cell of this operation, after hoop_board_seen() said HOOP_OK. */
 static inline const void *hoop_board_cell(const struct hoop_board *board, uint32_t rank, size_t c)
 {
-    return hoop_board_rank(board, rank)->cells[board->sequence & 1][c].data;
+    return hoop_board_rank(board, rank)->cells[board->sequence % HOOP_BOARD_SETS][c].data;
 }
 
-/* Where rank publishes its input in this operation, beyond what fits its cells. */
-static inline uint8_t *hoop_board_oneshot(const struct hoop_board *board, uint32_t rank)
+#define HOOP_BOARD_PLACES_BYTES (HOOP_BOARD_SETS * HOOP_PLACE_BYTES + 2 * HOOP_ONESHOT_MAX_BYTES)
+
+/* Where rank publishes the `bytes` that it brings in this operation, beyond what fits its cells. */
+static inline uint8_t *hoop_board_oneshot(const struct hoop_board *board, uint32_t rank,
+                                          size_t bytes)
 {
-    return board->oneshots + ((size_t)rank * 2 + (board->sequence & 1)) * HOOP_ONESHOT_MAX_BYTES;
+    uint8_t *places = board->oneshots + rank * HOOP_BOARD_PLACES_BYTES;
+    return bytes <= HOOP_PLACE_BYTES ? places + board->sequence % HOOP_BOARD_SETS * HOOP_PLACE_BYTES
+                                     : places + HOOP_BOARD_SETS * HOOP_PLACE_BYTES +
+                                           (board->sequence & 1) * HOOP_ONESHOT_MAX_BYTES;
 }
 
 #endif

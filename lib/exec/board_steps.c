@@ -19,10 +19,10 @@ static uint8_t *board_at(const struct hoop_board *board, const struct hoop_board
     case HOOP_SPACE_SCRATCH:
         assert(mine);
         return board->scratch;
-    case HOOP_SPACE_ONESHOT:
-        return hoop_board_oneshot(board, member);
     case HOOP_SPACE_SLAB:
         return board->slabs + (size_t)member * 2 * HOOP_SLAB_BYTES;
+    case HOOP_SPACE_ONESHOT: /* published.c's, done at once */
+        break;
     }
     return NULL;
 }

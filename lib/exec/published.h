@@ -7,7 +7,7 @@
  *     seen    the tags of those whose data this rank needs: everybody, the root, or nobody
  *     take    folds, or copies, to the output
  *
- * Whoever did not need to see everybody owes it: see hoop_board_owe().
+ * Whoever did not need to see everybody owes it: see hoop_board_settle().
  */
 #ifndef HOOP_PUBLISHED_H
 #define HOOP_PUBLISHED_H

@@ -117,16 +117,27 @@ static size_t operation_in_bytes(const struct hoop_operation *operation, size_t 
                                       s->root == (int32_t)board->me);
 }
 
-static void operation_publish(struct hoop_operation *operation, size_t block)
+static void operation_publish(struct hoop_operation *operation, size_t bytes)
 {
-    hoop_published_post(operation->env.board, operation->request.in,
-                        operation_in_bytes(operation, block));
+    const uint32_t n = operation->env.board->n;
+    hoop_published_post(operation->env.board, operation->request.in, bytes);
     operation_prepare(operation);
     hoop_plan_oneshot(&operation->plan);
     hoop_published_needs(&operation->plan, &operation->cursor, &operation->until);
-    operation->owes = operation->until - operation->cursor < operation->plan.n;
+    /* Of two, who needs the other's data sees everybody. */
+    operation->owes = operation->until - operation->cursor < (n > 2 ? n : 1);
     operation->one_fold = hoop_published_prepare(operation->env.board, &operation->steps);
     operation->state = OP_GATHER;
+}
+
+/* Everybody's announcement of this operation is there: so are those of the ones before it. */
+static hoop_result_t operation_settle(struct hoop_operation *operation)
+{
+    struct hoop_board *board = operation->env.board;
+    uint32_t rank = 0;
+    return __builtin_expect(board->owing == 0, 1)
+               ? HOOP_OK
+               : hoop_board_settle(board, 0, &rank, &operation->failure);
 }
 
 static enum hoop_poll operation_gather(struct hoop_operation *operation)
@@ -141,6 +152,12 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
             return operation_done(operation);
         }
     }
+    if (!operation->owes) {
+        const hoop_result_t settled = operation_settle(operation);
+        if (settled != HOOP_OK) {
+            return settled == HOOP_AGAIN ? HOOP_POLL_IDLE : operation_done(operation);
+        }
+    }
     if (operation->one_fold) {
         void *dst = operation->request.out;
         hoop_fold(&operation->steps.reduction, &dst, 1, board->src, board->n,
@@ -148,9 +165,7 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
     } else {
         hoop_published_take(board, &operation->steps);
     }
-    if (operation->owes) {
-        hoop_board_owe(board);
-    }
+    board->owing += operation->owes;
     return operation_done(operation);
 }
 
@@ -264,6 +279,10 @@ static enum hoop_poll operation_await_announcements(struct hoop_operation *opera
             return operation_done(operation);
         }
     }
+    const hoop_result_t settled = operation_settle(operation);
+    if (settled != HOOP_OK) {
+        return settled == HOOP_AGAIN ? HOOP_POLL_IDLE : operation_done(operation);
+    }
     operation_choose(operation);
     return HOOP_POLL_BUSY;
 }
@@ -313,15 +332,34 @@ static void operation_alone(struct hoop_operation *operation)
     (void)operation_done(operation);
 }
 
-/* The board's cells are mine to write. */
+/* Are the cells, and the place for so many bytes, mine to write? If not, they are waited for, and
+ * until others have done with many more, so that who runs ahead need not look at them every time.
+ */
+static bool operation_may_publish(struct hoop_operation *operation, size_t bytes)
+{
+    const uint32_t may_owe = hoop_board_may_owe(bytes);
+    if (operation->env.board->owing <= may_owe) {
+        return true;
+    }
+    operation->may_owe = may_owe / 2;
+    operation->cursor = 0;
+    operation->state = OP_OWED;
+    return false;
+}
+
 static void operation_enter(struct hoop_operation *operation)
 {
     const struct hoop_signature *s = &operation->request.signature;
     const size_t block = s->count * hoop_datatype_bytes((hoop_datatype_t)s->type);
     struct hoop_board *board = operation->env.board;
-    if (!operation->env.over_links && board->n > 1 &&
-        block <= operation->oneshot_most[s->collective]) {
-        operation_publish(operation, block);
+    const bool published = !operation->env.over_links && board->n > 1 &&
+                           block <= operation->oneshot_most[s->collective];
+    const size_t bytes = published ? operation_in_bytes(operation, block) : 0;
+    if (__builtin_expect(board->owing != 0, 0) && !operation_may_publish(operation, bytes)) {
+        return;
+    }
+    if (published) {
+        operation_publish(operation, bytes);
         return;
     }
     operation_prepare(operation);
@@ -356,12 +394,7 @@ static void operation_begin(struct hoop_operation *operation)
             return;
         }
     }
-    if (__builtin_expect(operation->env.board->owed != 0, 0)) {
-        operation->cursor = 0;
-        operation->state = OP_OWED;
-    } else {
-        operation_enter(operation);
-    }
+    operation_enter(operation);
 }
 
 /* Nothing of it lies on a device, or is to be ordered there. */
@@ -403,21 +436,16 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     }
 }
 
-/* Sees what the operation before could do without. */
-static enum hoop_poll operation_settle(struct hoop_operation *operation)
+static enum hoop_poll operation_owed(struct hoop_operation *operation)
 {
-    struct hoop_board *board = operation->env.board;
-    for (; operation->cursor < board->n; operation->cursor++) {
-        const hoop_result_t seen =
-            hoop_board_owed_seen(board, operation->cursor, &operation->failure);
-        if (seen == HOOP_AGAIN) {
-            return HOOP_POLL_IDLE;
-        }
-        if (seen != HOOP_OK) {
-            return operation_done(operation);
-        }
+    const hoop_result_t settled = hoop_board_settle(operation->env.board, operation->may_owe,
+                                                    &operation->cursor, &operation->failure);
+    if (settled == HOOP_AGAIN) {
+        return HOOP_POLL_IDLE;
     }
-    board->owed = 0;
+    if (settled != HOOP_OK) {
+        return operation_done(operation);
+    }
     operation_enter(operation);
     return HOOP_POLL_BUSY;
 }
@@ -458,7 +486,7 @@ static enum hoop_poll operation_move(struct hoop_operation *operation)
     case OP_RUN:
         return operation_run(operation);
     case OP_OWED:
-        return operation_settle(operation);
+        return operation_owed(operation);
     case OP_EXCHANGE:
         return operation_exchange(operation);
     case OP_FETCH:

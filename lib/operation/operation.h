@@ -10,7 +10,7 @@
  *   (begin)    announce, with                             GATHER, ANNOUNCED; DONE if n is 1
  *              the data if oneshot; where all go over     RUN
  *              links, the first chunk announces it
- *   OWED       see whom the one before did not need       as from start
+ *   OWED       see whom those before did not need         as from begin
  *   GATHER     take what is needed of what is published   DONE
  *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; FETCH or begin
  *                                                         where not all lie on devices that reach
@@ -83,11 +83,12 @@ struct hoop_operation {
     struct hoop_board_op steps;
     struct hoop_failure failure;
     uint8_t state;
-    bool announced;  /* peers know where my buffers are */
-    bool owes;       /* it does not need to see everybody */
-    bool one_fold;   /* what is published only has to be folded, all at once */
-    bool meets;      /* there, with ranks on other devices, too */
-    uint64_t device; /* on which it is to run, by announcement; 0: on the host */
+    bool announced;   /* peers know where my buffers are */
+    bool owes;        /* it does not need to see everybody */
+    bool one_fold;    /* what is published only has to be folded, all at once */
+    bool meets;       /* there, with ranks on other devices, too */
+    uint32_t may_owe; /* OWED: so many of those before */
+    uint64_t device;  /* on which it is to run, by announcement; 0: on the host */
     uint32_t cursor, until;
     uint64_t oneshot_most[HOOP_COLL_COUNT]; /* bytes of a block */
     struct hoop_buffers buffers;

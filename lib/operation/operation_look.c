@@ -57,8 +57,8 @@ uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
 void hoop_operation_name_sites(struct hoop_operation *operation)
 {
     const struct hoop_board *board = operation->env.board;
-    /* What is owed still was not seen: then the operation before is the one that differs. */
-    unsigned which = (board->sequence - (board->owed != 0 ? 1 : 0)) & 1;
+    /* It may be an operation before that differs, which was not seen of everybody. */
+    unsigned which = (board->differs != 0 ? board->differs : board->sequence) % HOOP_BOARD_SETS;
     if (operation->request.signature.collective == HOOP_TRANSFER) {
         which = HOOP_SITE_OF_TRANSFERS;
     }
@@ -160,7 +160,7 @@ void hoop_awaited_describe(enum hoop_awaited_what what, uint32_t rank, char *buf
 {
     static const char *const formats[HOOP_AWAITS_WHATS] = {
         "nobody",
-        "the end of the operation before of rank %u",
+        "the end of an operation before of rank %u",
         "the data of rank %u",
         "the announcement of rank %u",
         "the memory of rank %u",

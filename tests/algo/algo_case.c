@@ -1,5 +1,7 @@
 /* Cases for the interpreter (see algo_case.h). */
 #include "algo/algo_case.h"
+
+#include "exec/board.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,10 +27,17 @@ static bool is_left_out(void)
 
 void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots)
 {
+    run_case_in(ops, op_count, slots, HOOP_BOARD_SETS);
+}
+
+void run_case_in(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots,
+                 uint32_t sets)
+{
     const struct hoop_interpreter_case c = {.ops = ops,
                                             .op_count = op_count,
                                             .slots = slots,
-                                            .oneshot_buffers = 2,
+                                            .sets = sets,
+                                            .owes = hoop_may_owe(sets),
                                             .seed = hoop_interpreter_random(&seed)};
     char text[256];
     if (is_left_out() || hoop_interpret(&c, text, sizeof(text))) {
@@ -37,11 +46,11 @@ void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t
     for (uint32_t i = 0; i < op_count; i++) {
         const struct hoop_plan *p = &ops[i].plan;
         print_error("%s by %s, n %u root %u count %llu chunk %llu lanes %u type_bytes %u head %llu "
-                    "tail %llu in_place %x slots %u\n",
+                    "tail %llu in_place %x slots %u sets %u%s\n",
                     hoop_collectives[p->collective].name, hoop_algo_name(p->algo), p->n, p->root,
                     (unsigned long long)p->count, (unsigned long long)p->chunk, p->lanes,
                     p->type_bytes, (unsigned long long)p->head, (unsigned long long)p->tail,
-                    ops[i].in_place, slots);
+                    ops[i].in_place, slots, sets, ops[i].large ? ", large" : "");
     }
     print_error("seed %llu: %s\n", (unsigned long long)c.seed, text);
     fail();

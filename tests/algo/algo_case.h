@@ -16,7 +16,10 @@ extern uint64_t seed;
 
 uint64_t draw(uint64_t below);
 
-/* Fails the test with all that is needed to run the case again. */
+/* Fails the test with all that is needed to run the case again. run_case(): as many sets as the
+ * board has. */
 void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots);
+void run_case_in(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots,
+                 uint32_t sets);
 
 #endif

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #define LONG_SEQUENCE 5u
+#define MOST_SETS 34u
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 
@@ -152,6 +153,40 @@ static void test_sequences(void **state)
 }
 
 /*
+ * More operations than sets, for every number of these: mostly oneshots, of which some have one
+ * root behind each other, and what is published is large now and then.
+ */
+static void run_sets(uint32_t sets, uint32_t n)
+{
+    static struct hoop_interpreter_op ops[2 * MOST_SETS + 4];
+    const uint32_t op_count = 2 * sets + 4;
+    struct pair pair = {HOOP_COLL_BROADCAST, HOOP_ALGO_ONESHOT};
+    uint32_t root = 0;
+    for (uint32_t i = 0; i < op_count; i++) {
+        if (draw(4) == 0) {
+            do {
+                pair = draw_pair(false, 1, n);
+            } while (pair.algo != HOOP_ALGO_ONESHOT && draw(4) > 0);
+            root = (uint32_t)draw(n);
+        }
+        ops[i] = op_of(pair, n, root, 1 + draw(2), 1 + draw(2));
+        ops[i].plan.type_bytes = 8;
+        ops[i].large = pair.algo == HOOP_ALGO_ONESHOT && draw(8) == 0;
+    }
+    run_case_in(ops, op_count, 0, sets);
+}
+
+static void test_sets(void **state)
+{
+    (void)state;
+    for (uint32_t sets = 2; sets <= MOST_SETS; sets++) {
+        for (uint32_t i = 0; i < 30; i++) {
+            run_sets(sets, 2 + (uint32_t)draw(3));
+        }
+    }
+}
+
+/*
  * Where neighbours are in different operations over links, the first thing either does on the link
  * between them, in lane 0, meets the first thing the other does, and nothing comes before it that
  * could keep them from it. So the header of that chunk tells the receiver of both.
@@ -252,13 +287,14 @@ static void test_huge(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(pairs) + 3] = {
+    struct CMUnitTest tests[COUNT_OF(pairs) + 4] = {
         cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_sets),
         cmocka_unit_test(test_first_meeting),
         cmocka_unit_test(test_huge),
     };
     static char names[COUNT_OF(pairs)][48];
-    size_t count = 3;
+    size_t count = 4;
     find_pairs();
     for (size_t i = 0; i < pair_count; i++) {
         (void)snprintf(names[i], sizeof(names[i]), "%s by %s",

@@ -42,13 +42,13 @@ static bool oneshot_no_await(const struct hoop_plan *plan, uint32_t lane, uint64
 static bool oneshot_no_copy(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                             struct hoop_step *ret)
 {
-    return k < UINT64_MAX && hoop_oneshot_step(plan, lane, k + (k > 0), ret);
+    return k < UINT64_MAX && hoop_oneshot_step(plan, lane, k + 1, ret);
 }
 
 static bool oneshot_extra_barrier(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                   struct hoop_step *ret)
 {
-    if (lane == 0 && k == 5 && plan->me == plan->n - 1) {
+    if (lane == 0 && k == 4 && plan->me == plan->n - 1) {
         *ret = hoop_step_none();
         ret->local.op = HOOP_LOCAL_ARRIVE;
         return true;
@@ -477,7 +477,7 @@ static bool is_caught(const struct wrong *wrong, uint64_t seed, char *ret_text, 
     op.steps = wrong->steps;
     op.in_place = wrong->in_place ? UINT32_MAX : 0;
     const struct hoop_interpreter_case c = {
-        .ops = &op, .op_count = 1, .slots = wrong->slots, .oneshot_buffers = 2, .seed = seed};
+        .ops = &op, .op_count = 1, .slots = wrong->slots, .sets = 2, .seed = seed};
     if (hoop_interpret(&c, ret_text, text_bytes)) {
         fail_msg("%s passed with seed %d", wrong->name, (int)seed);
     }
@@ -500,27 +500,56 @@ static void test_wrong_algorithms(void **state)
     }
 }
 
-/* One buffer is not enough without a closing barrier. That two are is test_algo's to show. */
-static void test_oneshot_needs_two_buffers(void **state)
+/* How many of the seeds end in a race. */
+static uint32_t races(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t sets,
+                      uint32_t owes)
+{
+    uint32_t ret = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        const struct hoop_interpreter_case c = {
+            .ops = ops, .op_count = op_count, .sets = sets, .owes = owes, .seed = seed};
+        char text[256];
+        ret += !hoop_interpret(&c, text, sizeof(text)) && strstr(text, "race");
+    }
+    return ret;
+}
+
+/* One set is not enough without a closing barrier. That two are is test_algo's to show. */
+static void test_oneshot_needs_two_sets(void **state)
 {
     (void)state;
     const struct hoop_interpreter_op ops[] = {op_of(HOOP_ALGO_ONESHOT, 4, 9, 1),
                                               op_of(HOOP_ALGO_ONESHOT, 4, 9, 1)};
-    uint32_t seen = 0;
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        const struct hoop_interpreter_case c = {
-            .ops = ops, .op_count = COUNT_OF(ops), .oneshot_buffers = 1, .seed = seed};
-        char text[256];
-        seen += !hoop_interpret(&c, text, sizeof(text)) && strstr(text, "race");
+    assert_true(races(ops, COUNT_OF(ops), 1, 0) > SEEDS / 2);
+}
+
+/* Who owes one operation more than the sets allow for is caught, also where nobody publishes but
+ * the root. */
+static void test_owing_too_much(void **state)
+{
+    (void)state;
+    static const enum hoop_collective rooted[] = {HOOP_COLL_BROADCAST, HOOP_COLL_REDUCE,
+                                                  HOOP_COLL_GATHER, HOOP_COLL_SCATTER};
+    struct hoop_interpreter_op ops[20];
+    for (size_t c = 0; c < COUNT_OF(rooted); c++) {
+        for (uint32_t sets = 2; sets <= 8; sets++) {
+            for (size_t i = 0; i < COUNT_OF(ops); i++) {
+                ops[i] = op_of(HOOP_ALGO_ONESHOT, 3, 2, 1);
+                ops[i].plan.collective = rooted[c];
+                ops[i].steps = hoop_algo_steps(rooted[c], HOOP_ALGO_ONESHOT);
+            }
+            assert_true(races(ops, COUNT_OF(ops), sets, hoop_may_owe(sets) + 1) > 0);
+            assert_int_equal(races(ops, COUNT_OF(ops), sets, hoop_may_owe(sets)), 0);
+        }
     }
-    assert_true(seen > SEEDS / 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_algorithms),
-        cmocka_unit_test(test_oneshot_needs_two_buffers),
+        cmocka_unit_test(test_oneshot_needs_two_sets),
+        cmocka_unit_test(test_owing_too_much),
     };
     return cmocka_run_group_tests_name("interpreter", tests, NULL, NULL);
 }

@@ -86,13 +86,38 @@ static void post(struct hoop_world *w, uint32_t rank, uint32_t index)
     }
 }
 
+/* Have all others arrived in the operation behind which this rank may announce its next one? */
+static bool may_begin(struct hoop_world *w, uint32_t rank)
+{
+    const uint32_t op = w->ranks[rank].op, owes = w->c->ops[op].large ? 0 : w->c->owes;
+    uint32_t arrivals = 1;
+    if (hoop_world_over_links(w, rank) || op <= owes) {
+        return true;
+    }
+    for (uint32_t before = 0; before < op - owes - 1; before++) {
+        arrivals += w->barriers[before];
+    }
+    bool all = true;
+    for (uint32_t q = 0; q < w->n && all; q++) {
+        all = hoop_clock_await(w, rank, q, arrivals);
+    }
+    return all;
+}
+
 static bool start_op(struct hoop_world *w, uint32_t rank)
 {
     struct hoop_rank *r = &w->ranks[rank];
     if (r->op == w->c->op_count) {
         return false;
     }
-    hoop_user_writes(w, rank);
+    const bool called = r->called;
+    if (!called) {
+        hoop_user_writes(w, rank);
+    }
+    r->called = !may_begin(w, rank);
+    if (r->called) {
+        return !called;
+    }
     r->running = w->lanes;
     r->op_arrivals = 0;
     for (uint32_t l = 0; l < w->lanes; l++) {
@@ -304,27 +329,44 @@ static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint6
     }
 }
 
+/* The first of an operation is the announcement. */
+static bool arrive(struct hoop_world *w, uint32_t rank)
+{
+    if (w->ranks[rank].op_arrivals == 0) {
+        hoop_cell_write(w, rank, hoop_announced(w, rank, rank), w->ranks[rank].op);
+    }
+    if (!hoop_clock_arrive(w, rank)) {
+        hoop_world_fail(w, "out of memory");
+    }
+    return true;
+}
+
+static bool await(struct hoop_world *w, uint32_t rank, uint32_t member)
+{
+    const struct hoop_rank *r = &w->ranks[rank];
+    const uint32_t end = member != HOOP_EVERY ? member + 1 : w->n;
+    for (uint32_t q = member != HOOP_EVERY ? member : 0; q < end; q++) {
+        if (!hoop_clock_await(w, rank, q, r->arrivals)) {
+            return false;
+        }
+        if (r->op_arrivals == 1 && hoop_cell_read(w, rank, hoop_announced(w, rank, q)) != r->op) {
+            hoop_world_fail(w, "rank %" PRIu32 " finds another announcement of rank %" PRIu32, rank,
+                            q);
+        }
+    }
+    return true;
+}
+
 static bool local_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
 {
     struct hoop_rank *r = &w->ranks[rank];
     struct hoop_lane *lane = &r->lanes[index];
-    if (lane->step.local.op == HOOP_LOCAL_ARRIVE) {
-        if (!hoop_clock_arrive(w, rank)) {
-            hoop_world_fail(w, "out of memory");
-        }
-        lane->state[HOOP_PART_LOCAL] = HOOP_PART_DONE;
-        return true;
-    }
-    if (lane->step.local.op == HOOP_LOCAL_AWAIT) {
-        const uint32_t whom = lane->step.local.src.member;
-        for (uint32_t q = whom != HOOP_EVERY ? whom : 0; q < (whom != HOOP_EVERY ? whom + 1 : w->n);
-             q++) {
-            if (!hoop_clock_await(w, rank, q)) {
-                return false;
-            }
-        }
-        lane->state[HOOP_PART_LOCAL] = HOOP_PART_DONE;
-        return true;
+    if (lane->step.local.op == HOOP_LOCAL_ARRIVE || lane->step.local.op == HOOP_LOCAL_AWAIT) {
+        const bool moved = lane->step.local.op == HOOP_LOCAL_ARRIVE
+                               ? arrive(w, rank)
+                               : await(w, rank, lane->step.local.src.member);
+        lane->state[HOOP_PART_LOCAL] = moved ? HOOP_PART_DONE : lane->state[HOOP_PART_LOCAL];
+        return moved;
     }
     uint64_t count = lane->step.local.dst.count;
     uint64_t end = lane->moved[HOOP_PART_LOCAL] + piece(w, lane->moved[HOOP_PART_LOCAL], count);
@@ -456,13 +498,14 @@ static bool world_memory(struct hoop_world *w)
             w->slab_room = 2 * plan->chunk;
         }
     }
-    uint64_t oneshot = oneshots ? w->n * w->room * w->c->oneshot_buffers : 0;
+    uint64_t oneshot = oneshots ? w->n * w->room * (w->c->sets + 2) : 0;
     w->buffers = hoop_cells_create(w->n * w->room, readers);
     w->others = hoop_cells_create(w->n * w->room, readers);
     w->oneshot = hoop_cells_create(oneshot, readers);
+    w->announced = hoop_cells_create((uint64_t)w->n * w->c->sets, readers);
     w->slab = hoop_cells_create(w->n * w->slab_room, readers);
     w->scratch = hoop_cells_create(w->scratch_room * w->lanes * w->n, readers);
-    return w->buffers && w->others && w->oneshot && w->slab && w->scratch;
+    return w->buffers && w->others && w->oneshot && w->announced && w->slab && w->scratch;
 }
 
 static bool world_runtime(struct hoop_world *w)
@@ -518,6 +561,7 @@ static void world_finish(struct hoop_world *w)
     free(w->others);
     free(w->scratch);
     free(w->oneshot);
+    free(w->announced);
     free(w->slab);
 }
 

@@ -19,7 +19,8 @@
  * once, whatever the receiver is doing in the operation.
  * - Shared memory: two accesses to an element from different ranks, one a write, always have a
  *   barrier between them, whether or not this seed made them meet. A rank's user writes its
- *   buffers as soon as an operation returned, and counts as an access of that rank.
+ *   buffers as soon as an operation returned, and counts as an access of that rank. An announcement
+ *   is memory, too: the first ARRIVE of an operation writes it, the AWAIT behind that reads it.
  * - All ranks pass the same barriers; memory algorithms have at least one (the announcement).
  * - Nothing outside its space is touched, nothing is written to IN, with cma nothing to another
  *   rank; over links nothing of another is touched.
@@ -40,13 +41,17 @@ struct hoop_interpreter_op {
     struct hoop_plan plan; /* `me` and `in_place` are filled in for each rank */
     hoop_step_fn *steps;
     uint32_t in_place; /* bit r: rank r uses one buffer for input and output */
+    bool large;        /* what is published is too large for the sets: it has two places */
 };
 
 struct hoop_interpreter_case {
     const struct hoop_interpreter_op *ops; /* all of the same n and type_bytes */
     uint32_t op_count;
-    uint32_t slots;           /* of a link; 0: a send meets its receive (leader) */
-    uint32_t oneshot_buffers; /* operation i uses ONESHOT buffer i modulo this; the board has 2 */
+    uint32_t slots; /* of a link; 0: a send meets its receive (leader) */
+    /* Over shared memory: operation i announces and publishes in set i modulo `sets`, the large
+     * ones in place i modulo 2. Before that all others have arrived in operation i - owes - 1; of a
+     * large one in i - 1. */
+    uint32_t sets, owes;
     uint64_t seed;
 };
 

@@ -136,14 +136,14 @@ bool hoop_clock_arrive(struct hoop_world *w, uint32_t rank)
     return true;
 }
 
-bool hoop_clock_await(struct hoop_world *w, uint32_t rank, uint32_t other)
+bool hoop_clock_await(struct hoop_world *w, uint32_t rank, uint32_t other, uint32_t arrivals)
 {
     struct hoop_rank *r = &w->ranks[rank];
-    if (w->ranks[other].arrivals < r->arrivals) {
+    if (w->ranks[other].arrivals < arrivals) {
         return false;
     }
-    for (uint32_t q = 0; r->arrivals > 0 && q < w->n; q++) {
-        const uint32_t knew = w->ranks[other].said[r->arrivals - 1][q];
+    for (uint32_t q = 0; arrivals > 0 && q < w->n; q++) {
+        const uint32_t knew = w->ranks[other].said[arrivals - 1][q];
         r->seen[q] = r->seen[q] > knew ? r->seen[q] : knew;
     }
     return true;
@@ -176,19 +176,26 @@ static struct hoop_cell *user_start(const struct hoop_world *w, uint32_t index, 
     return w->buffers + member * w->room + (mine > 0 && mine < theirs ? member * plan->count : 0);
 }
 
+struct hoop_cell *hoop_announced(const struct hoop_world *w, uint32_t rank, uint32_t member)
+{
+    const size_t set = w->ranks[rank].op % w->c->sets;
+    return w->announced + set * w->n + member;
+}
+
 /* The first cell of a space of `member`, in the operation and lane that `rank` is in. */
 static struct hoop_cell *space_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
                                      uint8_t space, uint32_t member)
 {
-    uint32_t buffer = w->ranks[rank].op % w->c->oneshot_buffers;
+    const uint32_t op = w->ranks[rank].op;
+    const uint32_t place = w->c->ops[op].large ? w->c->sets + op % 2 : op % w->c->sets;
     switch (space) {
     case HOOP_SPACE_IN:
     case HOOP_SPACE_OUT:
-        return user_start(w, w->ranks[rank].op, space, member);
+        return user_start(w, op, space, member);
     case HOOP_SPACE_SCRATCH:
         return w->scratch + (member * w->lanes + lane) * w->scratch_room;
     case HOOP_SPACE_ONESHOT:
-        return w->oneshot + (buffer * w->n + member) * w->room;
+        return w->oneshot + (place * w->n + member) * w->room;
     default:
         return w->slab + member * w->slab_room;
     }

@@ -59,6 +59,7 @@ struct hoop_lane {
 struct hoop_rank {
     struct hoop_lane *lanes;
     uint32_t op, running; /* running: lanes not finished; 0: between two operations */
+    bool called;          /* the next one, which has not begun yet */
     uint32_t arrivals, op_arrivals;
     uint32_t seen[HOOP_INTERPRETER_MAX_RANKS];    /* arrivals of each rank that this one knows of */
     uint32_t (*said)[HOOP_INTERPRETER_MAX_RANKS]; /* [arrivals]: `seen` when it arrived */
@@ -81,10 +82,11 @@ struct hoop_world {
     size_t text_bytes;
     struct hoop_rank ranks[HOOP_INTERPRETER_MAX_RANKS];
     struct hoop_queue *links;
-    struct hoop_cell *buffers, *others, *oneshot, *slab; /* each: rank by rank */
-    struct hoop_cell *scratch;                           /* rank by rank, lane by lane */
-    uint64_t **folds;                                    /* [op][element of IN]: documented */
-    uint32_t *barriers;                                  /* [op]: arrivals of its first end */
+    struct hoop_cell *buffers, *others, *slab; /* each: rank by rank */
+    struct hoop_cell *announced, *oneshot; /* set by set, rank by rank; oneshot: then the large */
+    struct hoop_cell *scratch;             /* rank by rank, lane by lane */
+    uint64_t **folds;                      /* [op][element of IN]: documented */
+    uint32_t *barriers;                    /* [op]: arrivals of its first end */
     struct hoop_action *order;
 };
 
@@ -113,13 +115,15 @@ uint64_t hoop_expected(const struct hoop_world *w, uint32_t op, uint32_t rank, u
 
 /* rank says that it has arrived. False: no memory. */
 bool hoop_clock_arrive(struct hoop_world *w, uint32_t rank);
-/* Has `other` arrived as often as rank? Then rank knows what it knew. */
-bool hoop_clock_await(struct hoop_world *w, uint32_t rank, uint32_t other);
+/* Has `other` arrived so often? Then rank knows what it knew. */
+bool hoop_clock_await(struct hoop_world *w, uint32_t rank, uint32_t other, uint32_t arrivals);
 
 /* Cells. `rank`, in one of its lanes, is who asks: the operation it is in says which buffers are
  * meant. */
 /* readers: 0, or how many ranks may read. */
 struct hoop_cell *hoop_cells_create(uint64_t count, uint32_t readers);
+/* Where member announces the operation that rank is in. */
+struct hoop_cell *hoop_announced(const struct hoop_world *w, uint32_t rank, uint32_t member);
 /* The first cell of a ref; `member`: whose vector, if it is of everybody. */
 struct hoop_cell *hoop_ref_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
                                  const struct hoop_ref *ref, uint32_t member);

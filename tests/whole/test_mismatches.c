@@ -1,7 +1,7 @@
 /*
  * Calls that differ between ranks: what every rank is told. For each collective, and messages, each
  * rank that may be the one that differs, and 2, 3 and 5 ranks: who says it, which two ranks differ,
- * and what both of them really called.
+ * and what both of them really called. Also where a root is operations ahead of the others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ struct caller {
     pthread_t thread;
     const hoop_unique_id_t *id;
     int rank, n;
-    unsigned which;
+    unsigned which, around; /* broadcasts from rank 0 before it, and after it */
     size_t count;
     hoop_result_t result;
     char called[96], sentence[512];
@@ -100,10 +100,12 @@ static void *caller_main(void *arg)
     hoop_comm_t comm = HOOP_COMM_NULL;
     config.op_timeout_ms = 60000;
     me->result = hoop_comm_init_rank_config(&comm, me->n, *me->id, me->rank, &config);
-    if (me->result == HOOP_OK) {
-        me->result = call(me, comm);
+    for (unsigned i = 0; i < 2 * me->around + 1 && me->result == HOOP_OK; i++) {
+        me->result = i == me->around
+                         ? call(me, comm)
+                         : hoop_broadcast(me->in, me->out, 1, HOOP_INT32, 0, comm, NULL);
     }
-    /* Whose part is over hears of it in its next operation. */
+    /* Whose part is over hears of it in one of its next operations, of a barrier at the latest. */
     if (me->result == HOOP_OK) {
         me->result = hoop_barrier(comm, NULL);
     }
@@ -124,8 +126,8 @@ static int named(const char *at, const char *before, const char **ret_rest)
     return rank;
 }
 
-/* "rank R: operation 1 differs: rank A called X, rank B called Y": A and B really did, and X is not
- * Y. */
+/* "rank R: operation K differs: rank A called X, rank B called Y": A and B really did, and X is not
+ * Y. (Transfers have numbers of their own.) */
 static bool is_true(const struct caller *all, const struct caller *me)
 {
     static const char heard[] = "the communicator has failed: ";
@@ -138,7 +140,8 @@ static bool is_true(const struct caller *all, const struct caller *me)
     at += bytes;
     at += strncmp(at, heard, strlen(heard)) == 0 ? strlen(heard) : 0;
     bytes = 0;
-    if (sscanf(at, "operation %u differs: %n", &operation, &bytes) != 1 || bytes == 0) {
+    if (sscanf(at, "operation %u differs: %n", &operation, &bytes) != 1 || bytes == 0 ||
+        (me->which < HOOP_COLL_ALLTOALLV && operation != me->around + 1)) {
         return false;
     }
     const int a = named(at + bytes, "rank ", &rest);
@@ -152,7 +155,7 @@ static bool is_true(const struct caller *all, const struct caller *me)
            (all[a].which != all[b].which || all[a].count != all[b].count);
 }
 
-static void check(int n, int differs, unsigned which, bool count_only)
+static void check(int n, int differs, unsigned which, unsigned around, bool count_only)
 {
     struct caller all[MOST];
     hoop_unique_id_t id;
@@ -162,6 +165,7 @@ static void check(int n, int differs, unsigned which, bool count_only)
         all[r].id = &id;
         all[r].rank = r;
         all[r].n = n;
+        all[r].around = around;
         all[r].which = r == differs && !count_only ? (which + 1) % HOOP_COLL_COUNT : which;
         all[r].count = r == differs && count_only ? 4 : 3;
         describe(&all[r]);
@@ -181,14 +185,14 @@ static void check(int n, int differs, unsigned which, bool count_only)
     }
 }
 
-static void check_all(int n, unsigned which)
+static void check_all(int n, unsigned which, unsigned around)
 {
     for (int differs = 0; differs < n; differs++) {
         if (which < HOOP_COLL_COUNT) {
-            check(n, differs, which, false);
+            check(n, differs, which, around, false);
         }
         if (which != HOOP_COLL_BARRIER) {
-            check(n, differs, which, true);
+            check(n, differs, which, around, true);
         }
     }
 }
@@ -199,13 +203,22 @@ static void test_sentences(void **state)
     (void)state;
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         for (unsigned which = 0; which < CASES; which++) {
-            check_all(sizes[s], which);
+            check_all(sizes[s], which, 0);
         }
+    }
+}
+
+static void test_ahead(void **state)
+{
+    (void)state;
+    for (unsigned which = 0; which < CASES; which++) {
+        check_all(3, which, 5);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sentences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sentences),
+                                       cmocka_unit_test(test_ahead)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

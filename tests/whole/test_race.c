@@ -1,6 +1,7 @@
 /*
- * Small operations as fast as they go, rooted and unrooted mixed, a rank a thread, one of which
- * dawdles now and then: nobody's cells are overwritten before all have taken from them.
+ * Small operations as fast as they go, rooted and unrooted mixed, often the same one many times, a
+ * rank a thread, one of which dawdles now and then: who runs ahead of it overwrites nothing before
+ * all have taken it.
  *
  *     test_race ALGO [seed] [operations]
  */
@@ -13,6 +14,8 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+#define MOST_COUNT 80 /* more than cells hold */
 
 static unsigned long operations = 20000;
 
@@ -30,9 +33,11 @@ static uint64_t race_input(unsigned long i, int rank, int block)
     return i * 1000003u + (uint64_t)rank * 101 + (uint64_t)block;
 }
 
-static bool race_is(const struct racer *racer, enum hoop_collective collective, unsigned long i,
-                    int root, const uint64_t *out)
+static bool race_is(const struct racer *racer, const struct world_shape *shape, unsigned long i,
+                    const uint64_t *out)
 {
+    const enum hoop_collective collective = shape->collective;
+    const size_t last = shape->count - 1;
     const int n = racer->n, me = racer->rank;
     const bool each = hoop_extent_is_each(hoop_collectives[collective].in);
     const int block = each ? me : 0;
@@ -41,13 +46,14 @@ static bool race_is(const struct racer *racer, enum hoop_collective collective, 
     for (int q = 0; q < n; q++) {
         sum += race_input(i, q, block);
         if (hoop_extent_is_each(hoop_collectives[collective].out)) {
-            right &= out[q] == race_input(i, q, block);
+            const uint64_t *from = out + (size_t)q * shape->count;
+            right &= from[0] == race_input(i, q, block) && from[last] == from[0];
         }
     }
     if (hoop_collectives[collective].folds) {
-        right = out[0] == sum;
+        right = out[0] == sum && out[last] == sum;
     } else if (hoop_collectives[collective].in >= HOOP_EXTENT_ROOT_ONE) {
-        right = out[0] == race_input(i, root, block);
+        right = out[0] == race_input(i, shape->root, block) && out[last] == out[0];
     }
     return right;
 }
@@ -55,24 +61,25 @@ static bool race_is(const struct racer *racer, enum hoop_collective collective, 
 static void *race(void *arg)
 {
     struct racer *racer = arg;
-    uint64_t in[WORLD_MOST_RANKS] = {0}, out[WORLD_MOST_RANKS] = {0},
-             random = world_seed; /* the same calls on all ranks */
+    uint64_t in[WORLD_MOST_RANKS * MOST_COUNT] = {0}, out[WORLD_MOST_RANKS * MOST_COUNT] = {0},
+                                   random = world_seed; /* the same calls on all ranks */
+    struct world_shape shape = {.type = HOOP_UINT64, .count = 1};
     for (unsigned long i = 0; i < racer->count && racer->result == HOOP_OK; i++) {
         random = random * 6364136223846793005ull + 1442695040888963407ull;
-        const struct world_shape shape = {
-            .collective = (enum hoop_collective)((random >> 40) % HOOP_COLL_COUNT),
-            .type = HOOP_UINT64,
-            .count = 1,
-            .root = (int)((random >> 50) % (unsigned)racer->n)};
+        if ((random >> 33) % 16 == 0) {
+            shape.collective = (enum hoop_collective)((random >> 40) % HOOP_COLL_COUNT);
+            shape.root = (int)((random >> 50) % (unsigned)racer->n);
+            shape.count = (random >> 37) % 8 == 0 ? MOST_COUNT : 1;
+        }
         const struct world_rank rank = {
             .comm = racer->comm, .in.data = (uint8_t *)in, .out.data = (uint8_t *)out};
-        for (int b = 0; b < racer->n; b++) {
-            in[b] = race_input(i, racer->rank, b);
+        for (size_t at = 0; at < (size_t)racer->n * shape.count; at++) {
+            in[at] = race_input(i, racer->rank, (int)(at / shape.count));
         }
         racer->result = world_call(&rank, &shape);
         const uint8_t extent = hoop_collectives[shape.collective].out;
         if (hoop_extent_blocks(extent, 1, racer->rank == shape.root) > 0 &&
-            !race_is(racer, shape.collective, i, shape.root, out)) {
+            !race_is(racer, &shape, i, out)) {
             racer->wrong++;
         }
         for (volatile int spin = 0; racer->rank == racer->slow && i % 64 == 0 && spin < 3000;) {

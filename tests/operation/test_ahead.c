@@ -1,0 +1,350 @@
+/*
+ * How far a rank may run ahead of the others: whole operations of several ranks over one board, all
+ * driven by this thread, in an order that is drawn, and some of them rarely. What a rank publishes
+ * lies there until all have taken it; who called something else is named, however late.
+ */
+#include "operation/operation.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MOST 5u
+#define MOST_COUNT 10000u /* more than a oneshot */
+#define AHEAD (HOOP_BOARD_SETS - 1)
+
+struct call {
+    enum hoop_collective collective;
+    uint32_t root;
+    uint64_t count;
+};
+
+struct rank {
+    struct hoop_board board;
+    struct hoop_operation operation;
+    uint64_t in[MOST * MOST_COUNT], out[MOST * MOST_COUNT];
+    uint32_t done; /* operations, of those that were drawn up */
+    bool runs;
+};
+
+struct world {
+    uint32_t n;
+    struct hoop_agreement agreed;
+    struct hoop_roster roster;
+    struct hoop_peer peers[MOST];
+    struct rank *ranks; /* [n] */
+};
+
+static uint64_t seed;
+
+static uint32_t draw(uint32_t below)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(seed >> 33) % below;
+}
+
+static void world_make(struct world *world, uint32_t n)
+{
+    memset(world, 0, sizeof(*world));
+    world->n = n;
+    world->agreed.oneshot_bytes = HOOP_ONESHOT_MAX_BYTES;
+    world->roster.n = n;
+    world->roster.segment_bytes = hoop_board_bytes(n);
+    world->roster.segment = mmap(NULL, world->roster.segment_bytes, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(world->roster.segment, MAP_FAILED);
+    world->roster.peers = world->peers;
+    world->ranks = calloc(n, sizeof(*world->ranks));
+    assert_non_null(world->ranks);
+    for (uint32_t r = 0; r < n; r++) {
+        struct rank *rank = &world->ranks[r];
+        const struct hoop_operation_env env = {.board = &rank->board,
+                                               .maps.peers = world->peers,
+                                               .agreed = &world->agreed,
+                                               .one_process = true,
+                                               .wake_fd = -1};
+        world->peers[r] = (struct hoop_peer){.pid = getpid(), .wake_fd = -1, .same_process = true};
+        assert_int_equal(hoop_board_init(&rank->board, &world->roster, r), HOOP_OK);
+        assert_int_equal(hoop_operation_init(&rank->operation, &env), HOOP_OK);
+    }
+}
+
+static void world_end(struct world *world)
+{
+    for (uint32_t r = 0; r < world->n; r++) {
+        hoop_operation_finish(&world->ranks[r].operation);
+        hoop_board_finish(&world->ranks[r].board);
+    }
+    free(world->ranks);
+    munmap(world->roster.segment, world->roster.segment_bytes);
+}
+
+/* Element i of block b of what rank r brings to operation `at`. */
+static uint64_t input(uint32_t at, uint32_t r, uint64_t b, uint64_t i)
+{
+    return at * UINT64_C(1000003) + r * UINT64_C(10007) + b * 101 + i;
+}
+
+static void start(struct world *world, uint32_t r, const struct call *call)
+{
+    struct rank *rank = &world->ranks[r];
+    const uint64_t blocks =
+        hoop_extent_blocks(hoop_collectives[call->collective].in, world->n, r == call->root);
+    for (uint64_t b = 0; b < blocks; b++) {
+        for (uint64_t i = 0; i < call->count; i++) {
+            rank->in[b * call->count + i] = input(rank->done, r, b, i);
+        }
+    }
+    const struct hoop_request request = {
+        .signature = {.collective = (uint8_t)call->collective,
+                      .type = HOOP_UINT64,
+                      .op = HOOP_SUM,
+                      .root =
+                          hoop_collective_is_rooted(call->collective) ? (int32_t)call->root : -1,
+                      .count = call->count},
+        .in = rank->in,
+        .out = rank->out,
+    };
+    rank->runs = true;
+    hoop_operation_start(&rank->operation, &request);
+}
+
+/* Element i of block b of rank r's output. */
+static uint64_t output(const struct world *world, uint32_t at, const struct call *call, uint32_t r,
+                       uint64_t b, uint64_t i)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[call->collective];
+    const uint64_t block = hoop_extent_is_each(row->in) ? r : 0;
+    uint64_t sum = 0;
+    for (uint32_t q = 0; q < world->n; q++) {
+        sum += input(at, q, block, i);
+    }
+    return row->folds                        ? sum
+           : hoop_extent_is_each(row->out)   ? input(at, (uint32_t)b, block, i)
+           : row->in >= HOOP_EXTENT_ROOT_ONE ? input(at, call->root, block, i)
+                                             : 0;
+}
+
+static void check(const struct world *world, uint32_t r, const struct call *call)
+{
+    const struct rank *rank = &world->ranks[r];
+    const uint64_t blocks =
+        hoop_extent_blocks(hoop_collectives[call->collective].out, world->n, r == call->root);
+    for (uint64_t at = 0; at < blocks * call->count; at++) {
+        const uint64_t block = at / call->count, i = at % call->count;
+        if (rank->out[at] != output(world, rank->done, call, r, block, i)) {
+            fail_msg("operation %u, %s of %llu, root %u: element %llu of block %llu of rank %u",
+                     rank->done, hoop_collectives[call->collective].name,
+                     (unsigned long long)call->count, call->root, (unsigned long long)i,
+                     (unsigned long long)block, r);
+        }
+    }
+}
+
+/* One call or one poll of a rank. IDLE: it cannot move. */
+static enum hoop_poll move(struct world *world, uint32_t r, const struct call *call)
+{
+    struct rank *rank = &world->ranks[r];
+    if (!rank->runs) {
+        start(world, r, call);
+        return HOOP_POLL_BUSY;
+    }
+    const enum hoop_poll polled = hoop_operation_poll(&rank->operation);
+    rank->runs = polled != HOOP_POLL_DONE;
+    return polled;
+}
+
+/* As many calls as it can do, at most `most`; the same one. */
+static uint32_t run_ahead(struct world *world, uint32_t r, const struct call *call, uint32_t most)
+{
+    const uint32_t before = world->ranks[r].done;
+    enum hoop_poll polled = HOOP_POLL_BUSY;
+    while (polled != HOOP_POLL_IDLE && world->ranks[r].done - before < most) {
+        polled = move(world, r, call);
+        if (polled == HOOP_POLL_DONE) {
+            assert_int_equal(world->ranks[r].operation.failure.code, HOOP_OK);
+            check(world, r, call);
+            world->ranks[r].done++;
+        }
+    }
+    return world->ranks[r].done - before;
+}
+
+/* ---- How far -------------------------------------------------------------------------------- */
+
+/* Rank `ahead` runs as far as it can, waits for half of that, and goes on. */
+static void check_room(uint32_t n, uint32_t ahead, struct call call, uint32_t room)
+{
+    struct world world;
+    world_make(&world, n);
+    assert_int_equal(run_ahead(&world, ahead, &call, 1000), room);
+    const uint32_t back = room > 1 ? room - (room - 1) / 2 : room;
+    for (uint32_t r = 0; r < n; r++) {
+        if (r != ahead) {
+            assert_int_equal(run_ahead(&world, r, &call, back - 1), back - 1);
+        }
+    }
+    assert_int_equal(run_ahead(&world, ahead, &call, 1000), 0);
+    for (uint32_t r = 0; r < n; r++) {
+        if (r != ahead) {
+            assert_int_equal(run_ahead(&world, r, &call, 1), 1);
+        }
+    }
+    assert_int_equal(run_ahead(&world, ahead, &call, 1000), back);
+    world_end(&world);
+}
+
+static void test_room(void **state)
+{
+    (void)state;
+    const uint64_t cells = HOOP_CELLS_MAX_BYTES / 8, place = HOOP_PLACE_BYTES / 8;
+    check_room(2, 0, (struct call){HOOP_COLL_BROADCAST, 0, 1}, AHEAD);
+    check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD);
+    check_room(3, 2, (struct call){HOOP_COLL_BROADCAST, 2, place}, AHEAD);
+    check_room(3, 1, (struct call){HOOP_COLL_BROADCAST, 1, place + 1}, 1);
+    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, place / 4}, AHEAD);
+    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, place / 4 + 1}, 1);
+    check_room(2, 1, (struct call){HOOP_COLL_REDUCE, 0, 1}, AHEAD);
+    check_room(2, 1, (struct call){HOOP_COLL_GATHER, 0, place}, AHEAD);
+    check_room(2, 0, (struct call){HOOP_COLL_GATHER, 1, place + 1}, 1);
+}
+
+/* ---- Any operations behind each other ------------------------------------------------------- */
+
+#define CALLS 400u
+
+static void draw_calls(struct call calls[CALLS], uint32_t n)
+{
+    const uint64_t counts[] = {0, 1, 7, 56, 57, HOOP_PLACE_BYTES / 8, 1000, MOST_COUNT};
+    for (uint32_t at = 0; at < CALLS; at++) {
+        if (at > 0 && draw(10) != 0) {
+            calls[at] = calls[at - 1];
+            continue;
+        }
+        const uint32_t size = draw(16);
+        do {
+            calls[at].collective = (enum hoop_collective)draw(HOOP_COLL_COUNT);
+        } while (calls[at].collective == HOOP_COLL_ALLTOALLV); /* over links */
+        calls[at].root = draw(n);
+        calls[at].count = counts[size < 8 ? size : 1];
+        calls[at].count = calls[at].collective == HOOP_COLL_BARRIER ? 0 : calls[at].count;
+    }
+}
+
+/* Rank `slow` moves rarely. Returns how far the first was ahead of the last at most. */
+static uint32_t run(struct world *world, const struct call calls[CALLS], uint32_t slow)
+{
+    uint32_t finished = 0, most = 0;
+    while (finished < world->n) {
+        const uint32_t r = draw(world->n);
+        struct rank *rank = &world->ranks[r];
+        if (rank->done == CALLS || (r == slow && draw(200) != 0)) {
+            continue;
+        }
+        if (move(world, r, &calls[rank->done]) == HOOP_POLL_DONE) {
+            assert_int_equal(rank->operation.failure.code, HOOP_OK);
+            check(world, r, &calls[rank->done]);
+            finished += ++rank->done == CALLS;
+        }
+        const uint32_t ahead = rank->done - world->ranks[slow].done;
+        most = rank->done > world->ranks[slow].done && ahead > most ? ahead : most;
+    }
+    return most;
+}
+
+static void test_any(void **state)
+{
+    (void)state;
+    static struct call calls[CALLS];
+    uint32_t most = 0;
+    for (uint64_t s = 1; s <= 40; s++) {
+        struct world world;
+        seed = s;
+        const uint32_t n = 2 + draw(MOST - 1);
+        world_make(&world, n);
+        draw_calls(calls, n);
+        const uint32_t ahead = run(&world, calls, draw(n));
+        most = ahead > most ? ahead : most;
+        world_end(&world);
+    }
+    /* It had arrived in one more than it had done. */
+    assert_in_range(most, AHEAD, AHEAD + 1);
+}
+
+/* ---- Calls that differ ---------------------------------------------------------------------- */
+
+/* Until nobody moves. Nobody gets through the barrier, the last call. Returns how many were told of
+ * operation `which`. */
+static uint32_t run_apart(struct world *world, uint32_t calls, const struct call *all,
+                          uint32_t differs, const struct call *other, uint32_t which)
+{
+    bool over[MOST] = {false};
+    uint32_t told = 0, idle = 0;
+    char said[64];
+    (void)snprintf(said, sizeof(said), "operation %u differs: ", which + 1);
+    while (idle < 1000) {
+        const uint32_t r = draw(world->n);
+        struct rank *rank = &world->ranks[r];
+        if (over[r]) {
+            idle++;
+            continue;
+        }
+        const enum hoop_poll polled =
+            move(world, r, r == differs && rank->done == which ? other : &all[rank->done]);
+        idle = polled == HOOP_POLL_IDLE ? idle + 1 : 0;
+        if (polled == HOOP_POLL_DONE && rank->operation.failure.code == HOOP_OK) {
+            assert_true(++rank->done < calls);
+        } else if (polled == HOOP_POLL_DONE) {
+            assert_int_equal(rank->operation.failure.code, HOOP_MISMATCH);
+            assert_non_null(strstr(rank->operation.failure.text, said));
+            assert_int_equal(rank->board.differs, which + 1);
+            over[r] = true;
+            told++;
+        }
+    }
+    return told;
+}
+
+static void test_apart(void **state)
+{
+    (void)state;
+    static const enum hoop_collective rooted[] = {HOOP_COLL_BROADCAST, HOOP_COLL_REDUCE,
+                                                  HOOP_COLL_GATHER, HOOP_COLL_SCATTER};
+    struct call calls[AHEAD + 1];
+    for (uint64_t s = 1; s <= 1000; s++) {
+        struct world world;
+        seed = s;
+        const uint32_t n = 2 + draw(MOST - 1), which = draw(AHEAD);
+        world_make(&world, n);
+        for (uint32_t at = 0; at < AHEAD; at++) {
+            calls[at] = (struct call){rooted[draw(4)], draw(n), 1 + draw(2)};
+        }
+        calls[AHEAD] = (struct call){HOOP_COLL_BARRIER, 0, 0};
+        struct call other = calls[which];
+        if (draw(2) == 0) {
+            other.root = (other.root + 1) % n;
+        } else {
+            other.count++;
+        }
+        assert_true(run_apart(&world, AHEAD + 1, calls, draw(n), &other, which) > 0);
+        world_end(&world);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_any),
+        cmocka_unit_test(test_apart),
+    };
+    return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
+}
