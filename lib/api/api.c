@@ -101,17 +101,22 @@ hoop_result_t hoop_linger(void)
     return hoop_member_linger();
 }
 
+/* How abort and revoke end a comm. Who has said goodbye ends nobody else's work. */
+static void api_end(hoop_comm_t comm, const char *how)
+{
+    if ((comm->closed & HOOP_COMM_FINALIZED) == 0) {
+        hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u %s the communicator",
+                        comm->rank, how);
+    }
+    hoop_streams_drop(comm);
+}
+
 hoop_result_t hoop_comm_abort(hoop_comm_t comm)
 {
     if (comm == NULL) {
         return HOOP_OK;
     }
-    /* Who has said goodbye ends nobody else's work. */
-    if ((comm->closed & HOOP_COMM_FINALIZED) == 0) {
-        hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u aborted the communicator",
-                        comm->rank);
-    }
-    hoop_streams_drop(comm);
+    api_end(comm, "aborted");
     return hoop_comm_release(comm, API_ABORT_PATIENCE_MS);
 }
 
@@ -127,9 +132,7 @@ hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags)
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u revoked the communicator",
-                    comm->rank);
-    hoop_streams_drop(comm);
+    api_end(comm, "revoked");
     return HOOP_OK;
 }
 

@@ -221,10 +221,14 @@ static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
     return true;
 }
 
+/* Without a switch between them a device has eight peers at most (CUDA's guide, "Peer-to-Peer
+ * Memory Access"), which asking for two of them does not show. */
+#define BUFFERS_MOST_DEVICES 9u
+
 /* On one device, or on several that all reach each other? Each is looked at once. */
 static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers)
 {
-    uint64_t seen[HOOP_CUDA_MOST_PEERS + 1] = {0};
+    uint64_t seen[BUFFERS_MOST_DEVICES] = {0};
     uint32_t n_seen = 0;
     bool meet = true;
     for (uint32_t rank = 0; rank < buffers->board->n && meet; rank++) {
@@ -234,9 +238,10 @@ static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers)
             i++;
         }
         if (i == n_seen) {
-            meet = n_seen == 0 || (n_seen <= HOOP_CUDA_MOST_PEERS && device != 0 && seen[0] != 0);
-            seen[n_seen] = device;
-            n_seen += meet;
+            meet = n_seen == 0 || (n_seen < BUFFERS_MOST_DEVICES && device != 0 && seen[0] != 0);
+            if (meet) {
+                seen[n_seen++] = device;
+            }
         }
     }
     for (uint32_t i = 0; i < n_seen && n_seen > 1 && meet; i++) {

@@ -80,7 +80,9 @@ static void ahead_forget(struct hoop_ahead *ahead, hoop_cu_context_t context)
 void hoop_ahead_learn(struct hoop_ahead *ahead, struct hoop_staging *staging, hoop_stream_t stream,
                       size_t bytes, bool on_device)
 {
-    if (staging->context == NULL || staging->state != HOOP_STAGING_IDLE) {
+    /* Where devices reach each other, what is new is opened, or pinned, on the way: never behind a
+     * hold. */
+    if (staging->context == NULL || staging->state != HOOP_STAGING_IDLE || staging->n_peers > 0) {
         return;
     }
     if (atomic_load_explicit(&ahead->context, memory_order_relaxed) != staging->context) {

@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from ctypes import byref, c_int, c_size_t, c_void_p
 from enum import IntEnum
+from operator import index
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from ._buffers import Buffer, Datatype, buffer
@@ -315,7 +316,7 @@ class Comm:
         """The reduction of everybody's send, to everybody's recv; without recv: in place."""
         recv = send if recv is None else recv
         s, r = self._pair(send, recv, 1, 1)
-        self._call(lib.hoop_all_reduce, s.address, r.address, s.count, s.datatype, op,
+        self._call(lib.hoop_all_reduce, s.address, r.address, s.count, s.datatype, index(op),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -328,8 +329,8 @@ class Comm:
         recv = send if recv is None and at_root else recv
         s = buffer(send)
         r = _same(s, recv, s.count) if at_root else None
-        self._call(lib.hoop_reduce, s.address, r and r.address, s.count, s.datatype, op, root,
-                   stream=stream, hold=(s, r))
+        self._call(lib.hoop_reduce, s.address, r and r.address, s.count, s.datatype, index(op),
+                   index(root), stream=stream, hold=(s, r))
         return recv
 
     def reduce_scatter(
@@ -337,7 +338,7 @@ class Comm:
     ) -> Any:
         """Block r of the reduction of send, which has size blocks, to rank r's recv."""
         s, r = self._pair(send, recv, self.size, 1)
-        self._call(lib.hoop_reduce_scatter, s.address, r.address, r.count, s.datatype, op,
+        self._call(lib.hoop_reduce_scatter, s.address, r.address, r.count, s.datatype, index(op),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -351,7 +352,7 @@ class Comm:
     def broadcast(self, data: Any, root: int = 0, stream: Stream | None = None) -> Any:
         """The root's data, to everybody's."""
         b = buffer(data) if self.rank == root else _writable(buffer(data))
-        self._call(lib.hoop_broadcast, b.address, b.address, b.count, b.datatype, root,
+        self._call(lib.hoop_broadcast, b.address, b.address, b.count, b.datatype, index(root),
                    stream=stream, hold=b)
         return data
 
@@ -361,7 +362,7 @@ class Comm:
         """Everybody's send, one behind the other by rank, to the root's recv."""
         s = buffer(send)
         r = _same(s, recv, s.count * self.size) if self.rank == root else None
-        self._call(lib.hoop_gather, s.address, r and r.address, s.count, s.datatype, root,
+        self._call(lib.hoop_gather, s.address, r and r.address, s.count, s.datatype, index(root),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -371,7 +372,7 @@ class Comm:
         """Block r of the root's send, to rank r's recv; others need no send."""
         r = _writable(buffer(recv))
         s = _same(r, send, r.count * self.size, False) if self.rank == root else None
-        self._call(lib.hoop_scatter, s and s.address, r.address, r.count, r.datatype, root,
+        self._call(lib.hoop_scatter, s and s.address, r.address, r.count, r.datatype, index(root),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -408,12 +409,12 @@ class Comm:
     def send(self, data: Any, to: int, stream: Stream | None = None) -> None:
         """To one rank, whose k-th recv from this one gets the k-th send."""
         b = buffer(data)
-        self._call(lib.hoop_send, b.address, b.count, b.datatype, to, stream=stream, hold=b)
+        self._call(lib.hoop_send, b.address, b.count, b.datatype, index(to), stream=stream, hold=b)
 
     def recv(self, data: Any, source: int, stream: Stream | None = None) -> Any:
         """From one rank, into data, which must have the size of what is sent."""
         b = _writable(buffer(data))
-        self._call(lib.hoop_recv, b.address, b.count, b.datatype, source, stream=stream, hold=b)
+        self._call(lib.hoop_recv, b.address, b.count, b.datatype, index(source), stream=stream, hold=b)
         return data
 
     # -- Lifetime ---------------------------------------------------------------------------

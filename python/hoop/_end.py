@@ -49,18 +49,27 @@ def _prepare() -> None:
 
 
 def _at_end_of_child() -> None:
-    """multiprocessing itself waits for the program's threads only after this."""
-    here = threading.current_thread()
-    while working := [t for t in threading.enumerate() if t is not here and not t.daemon]:
-        working[0].join()
-    _finish()
-    lib.hoop_linger()  # as C's exit() does
+    """multiprocessing itself waits for the program's threads only after this. threading's own end does
+    that, and before it ends those of executors, which no join() would; once more it does nothing."""
+    threading._shutdown()
+    try:
+        _finish()
+    finally:
+        lib.hoop_linger()  # as C's exit() does
 
 
 def _finish() -> None:
     if _process != os.getpid():
         return  # a forked child, in which no comm is of use
     for act in reversed(_before):
+        _try(act)
+    for thing in sorted(list(_open), key=lambda thing: thing._LEAVES):
+        _try(thing._leave)
+
+
+def _try(act: Callable[[], None]) -> None:
+    """What fails here, a hook of the program's too, keeps nothing else from its goodbye."""
+    try:
         act()
-    for thing in sorted(_open, key=lambda thing: thing._LEAVES):
-        thing._leave()
+    except Exception:
+        sys.excepthook(*sys.exc_info())

@@ -62,7 +62,7 @@ class Collectives(unittest.TestCase):
         same(comm.all_reduce(mine, np.empty(count)), all_of.sum(0))
         same(comm.all_reduce(mine.copy(), op=hoop.MAX), all_of.max(0))
         same(comm.all_gather(mine, np.empty((n, count))), all_of)
-        same(comm.broadcast(mine.copy(), root=n - 1), all_of[n - 1])
+        same(comm.broadcast(mine.copy(), root=np.int64(n - 1)), all_of[n - 1])
         got = comm.reduce(mine, np.empty(count) if r == 0 else None)
         if r == 0:
             same(got, all_of.sum(0))
@@ -77,8 +77,8 @@ class Collectives(unittest.TestCase):
         comm.barrier()
         around = np.empty(count)
         with hoop.group():
-            comm.send(mine, (r + 1) % n)
-            comm.recv(around, (r - 1) % n)
+            comm.send(mine, np.arange(n)[(r + 1) % n])
+            comm.recv(around, np.arange(n)[(r - 1) % n])
         same(around, all_of[(r - 1) % n])
 
     def test_gil_is_released(self):

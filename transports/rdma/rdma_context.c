@@ -159,18 +159,23 @@ static void regions_hear(void)
 }
 
 /* A device that takes no more, or may not, is as good as before: that is worth a line, once. */
-static void regions_register(struct hoop_rdma_context *context, void *base, uint64_t bytes,
-                             struct hoop_verbs_memory *ret)
+static void regions_warn(const struct hoop_rdma_context *context)
 {
-    const hoop_result_t result =
-        memory_has_room(bytes) ? hoop_rdma_register(context, base, bytes, ret) : HOOP_OUT_OF_MEMORY;
-    if (result == HOOP_OK) {
-        hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: a region of %llu bytes registered with %s",
-                 context->me, (unsigned long long)bytes, context->port->device);
-    } else if (!atomic_flag_test_and_set(&rdma_warned)) {
+    if (!atomic_flag_test_and_set(&rdma_warned)) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
                  "rank %u copies what could go without copies over RDMA: %s", context->me,
                  hoop_thread_error());
+    }
+}
+
+static void regions_register(struct hoop_rdma_context *context, void *base, uint64_t bytes,
+                             struct hoop_verbs_memory *ret)
+{
+    if (hoop_rdma_register(context, base, bytes, ret) == HOOP_OK) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: a region of %llu bytes registered with %s",
+                 context->me, (unsigned long long)bytes, context->port->device);
+    } else {
+        regions_warn(context);
     }
 }
 
@@ -203,6 +208,10 @@ static bool regions_key(struct hoop_rdma_context *context, void *data, uint64_t 
     const size_t at = regions_at(context, ref->id);
     if (!regions_has(context, at, ref->id)) {
         struct hoop_region_ref again;
+        if (!memory_has_room(ref->bytes)) { /* now: what others have goes, too */
+            regions_warn(context);
+            return false;
+        }
         if (!regions_add(context, at, (uint8_t *)data - ref->offset, ref)) {
             return false;
         }
