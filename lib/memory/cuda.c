@@ -67,9 +67,11 @@ static void cuda_open(void)
     struct hoop_cuda found;
     const char *missing = cuda_bind(library, &found);
     if (missing != NULL) {
-        hoop_failure_set(&cuda_absence, HOOP_UNSUPPORTED, -1,
-                         "the CUDA driver is too old: it has no %s", missing);
-        hoop_log(HOOP_LOG_WARN, HOOP_LOG_MEM, "%s", cuda_absence.text);
+        /* A library of that name may only stand in for the driver, where a program asks for it. */
+        const bool stands_in = strcmp(missing, "cuInit") == 0 && path == NULL;
+        hoop_failure_set(&cuda_absence, HOOP_UNSUPPORTED, -1, "the CUDA driver %s: it has no %s",
+                         stands_in ? "is a stand-in" : "is too old", missing);
+        hoop_log(stands_in ? HOOP_LOG_INFO : HOOP_LOG_WARN, HOOP_LOG_MEM, "%s", cuda_absence.text);
         return;
     }
     hoop_cuda = found;
