@@ -21,26 +21,31 @@
  * bruck that has no message more than another, and fewer rounds, needs no measurement: 3 for 3, 5,
  * 6 and 9 ranks.
  *
- * Its slab is one that took all of the input through itself; one that does not is faster by a
- * quarter. A barrier counts as more than it takes there, so that two ranks stay with oneshot up to
- * 64 KiB: both move as many bytes from core to core.
+ * Its slab is one that took all of the input through itself. One that does not, between 2 ranks on
+ * 2 Sapphire Rapids cores, the fastest iteration of 1500, in turn, on a busy machine:
+ *
+ *     bytes of an all_reduce          8K   16K   32K   48K   64K
+ *     2 ranks, oneshot               2.9   4.1   7.0    11    16
+ *     2 ranks, slab                  4.0   5.6   7.9   9.4    12
  *
  * By cma (process_vm_readv) a byte moves once, and each call takes 0.6 us. What it reads lies in
  * the reader's cache when it is folded. 2 ranks on 2 Sapphire Rapids cores, fastest iteration of
  * many on a busy machine, us in place (all_gather, broadcast, and the slab before: fastest of 300,
  * another day):
  *
- *     bytes in all            256K        1M         2M
+ *     bytes in all            256K   512K    1M    2M
  *     all_gather    slab        20
  *                   cma         10
  *     broadcast     slab        36
  *                   cma         13
- *     reduce_       slab        23                  184
- *      scatter      cma         13                  114
- *     reduce        slab        31
- *                   cma         23
- *     all_reduce    slab        24        98       (all of the input through it: 33)
- *                   cma         36       246
+ *     reduce_       slab        23                184
+ *      scatter      cma         13                114
+ *     reduce        slab        33     66         257
+ *                   cma         24    160         476
+ *     all_reduce    slab        24           98
+ *                   cma         36          246
+ *
+ * A root that folds alone has three vectors to hold in its cache.
  *
  * Sends and receives both ways at once, 2 ranks, the same cores, us, the least of 60 to 450 times:
  *
@@ -61,7 +66,7 @@
 static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
     [HOOP_COST_MEMORY] = {.sync = 100,
                           .sync_per = 20,
-                          .barrier = 340,
+                          .barrier = 230,
                           .barrier_per = 20,
                           .moved = 14,
                           .folded = 14,
@@ -150,8 +155,8 @@ static bool cost_shares(const struct hoop_plan *plan)
 }
 
 /* Calls as for one slice of each source: with more of them bytes are all that counts. What is read
- * to be folded stays in the cache. What ranks fold for each other is written by one, and then got
- * from there, as through a slab. */
+ * to be folded stays in the cache, unless a root folds all. What ranks fold for each other is
+ * written by one, and then got from there, as through a slab. */
 static struct cost_work cost_cma(const struct hoop_plan *plan, uint64_t block)
 {
     const struct hoop_collective_row *row = &hoop_collectives[plan->collective];
@@ -164,8 +169,10 @@ static struct cost_work cost_cma(const struct hoop_plan *plan, uint64_t block)
                                   .read = not_mine};
     }
     if (row->folds) {
-        return (struct cost_work){
-            .syncs = 2, .folded = block, .calls = others, .read = others * block};
+        return (struct cost_work){.syncs = 2,
+                                  .folded = cost_shares(plan) ? plan->n * block : block,
+                                  .calls = others,
+                                  .read = others * block};
     }
     return row->in >= HOOP_EXTENT_ROOT_ONE
                ? (struct cost_work){.syncs = 2, .calls = 1, .read = block}

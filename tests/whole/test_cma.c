@@ -196,9 +196,8 @@ static void test_permission(void **state)
     all_say(denied_later, 0);
 }
 
-/* What is not mapped, of n ranks, in bytes of a block. */
-static enum hoop_algo chosen_of(uint32_t n, enum hoop_collective collective, uint64_t bytes,
-                                bool no_cma)
+/* What is not mapped, of 2 ranks, in bytes of a block. */
+static enum hoop_algo chosen(enum hoop_collective collective, uint64_t bytes, bool no_cma)
 {
     const struct hoop_agreement agreed = {.oneshot_bytes = 65536,
                                           .chunk_bytes = 131072,
@@ -208,14 +207,9 @@ static enum hoop_algo chosen_of(uint32_t n, enum hoop_collective collective, uin
     const struct hoop_reach reach = {.mapped = false};
     const struct hoop_signature signature = {
         .collective = collective, .type = HOOP_UINT8, .count = bytes, .root = -1};
-    struct hoop_plan plan = hoop_plan_begin(&signature, 0, n, false);
+    struct hoop_plan plan = hoop_plan_begin(&signature, 0, 2, false);
     hoop_plan_choose(&agreed, &reach, &plan);
     return plan.algo;
-}
-
-static enum hoop_algo chosen(enum hoop_collective collective, uint64_t bytes, bool no_cma)
-{
-    return chosen_of(2, collective, bytes, no_cma);
 }
 
 static void test_choice(void **state)
@@ -231,8 +225,7 @@ static void test_choice(void **state)
     assert_int_equal(chosen(HOOP_COLL_ALL_GATHER, COUNT, true), HOOP_ALGO_SLAB);
     assert_int_equal(chosen(HOOP_COLL_ALL_GATHER, 1000, false), HOOP_ALGO_SLAB);
     assert_int_equal(chosen(HOOP_COLL_ALL_REDUCE, COUNT, false), HOOP_ALGO_SLAB);
-    assert_int_equal(chosen(HOOP_COLL_REDUCE, COUNT, false), HOOP_ALGO_CMA);
-    assert_int_equal(chosen_of(4, HOOP_COLL_REDUCE, COUNT, false), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_COLL_REDUCE, COUNT, false), HOOP_ALGO_SLAB);
 }
 
 /* ---- Memory that is not there --------------------------------------------------------------- */
