@@ -342,7 +342,8 @@ HOOP_API hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nrank
 /*
  * Says goodbye: waits for what is queued on the comm, and flushes what this rank still owes the
  * others. After it no operation may be called; hoop_comm_destroy() remains. Does not wait for other
- * ranks, but where queued work needs them.
+ * ranks, but where queued work needs them. HOOP_MISMATCH: another rank has called other operations
+ * than the last ones here, and the comm has failed on all ranks.
  */
 HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
 

@@ -253,9 +253,19 @@ static void comm_make_tombstone(struct hoop_comm *comm)
     pthread_mutex_unlock(&comm->look_lock);
 }
 
+/* Nothing comes that would compare the last calls, which were not seen of everybody. */
+static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure *ret)
+{
+    const hoop_result_t result = hoop_board_look_back(&comm->board, ret);
+    if (result != HOOP_OK) {
+        hoop_comm_raise(comm, result, ret->rank, "%s", ret->text);
+    }
+    return result;
+}
+
 hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm)
 {
-    struct hoop_failure failure;
+    struct hoop_failure failure = {.code = HOOP_OK};
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
@@ -264,6 +274,9 @@ hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm)
         return hoop_error(result, "rank %u: another thread is inside the communicator", comm->rank);
     }
     result = hoop_comm_state(comm, &failure);
+    if (result == HOOP_OK) {
+        result = comm_look_back(comm, &failure);
+    }
     if (result != HOOP_OK) {
         result = hoop_error(result, "%s", failure.text);
     } else if ((comm->closed & HOOP_COMM_FINALIZED) != 0) {
@@ -295,7 +308,9 @@ void hoop_comm_close_descriptors(struct hoop_comm *comm)
 /* All but the handle. Also of half-born ones. */
 static void comm_give_back(struct hoop_comm *comm)
 {
-    const bool failed = hoop_comm_is_ready(comm) && hoop_comm_state(comm, NULL) != HOOP_OK;
+    struct hoop_failure failure = {.code = HOOP_OK};
+    const bool failed = hoop_comm_is_ready(comm) && (hoop_comm_state(comm, NULL) != HOOP_OK ||
+                                                     comm_look_back(comm, &failure) != HOOP_OK);
     comm_make_tombstone(comm);
     if (hoop_comm_is_ready(comm)) {
         comm_leave(comm);

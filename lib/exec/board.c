@@ -338,6 +338,18 @@ hoop_result_t hoop_board_settle(struct hoop_board *board, uint32_t most, uint32_
     return HOOP_OK;
 }
 
+hoop_result_t hoop_board_look_back(struct hoop_board *board, struct hoop_failure *failure)
+{
+    hoop_result_t result = HOOP_OK;
+    uint32_t owed = 0;
+    board->sequence++; /* what is owed counts from the operation behind it */
+    for (uint32_t rank = 0; rank < board->n && result == HOOP_OK; rank++) {
+        result = board_count_owed(board, rank, &owed, failure);
+    }
+    board->sequence--;
+    return result;
+}
+
 void hoop_board_begin_transfers(const struct hoop_board *board, const void *site)
 {
     atomic_store_explicit(&hoop_board_rank(board, board->me)->sites[HOOP_SITE_OF_TRANSFERS],

@@ -233,6 +233,9 @@ static inline uint32_t hoop_board_may_owe(size_t bytes)
  */
 hoop_result_t hoop_board_settle(struct hoop_board *board, uint32_t most, uint32_t *ret_rank,
                                 struct hoop_failure *failure);
+/* Behind the last operation: does what others have called by now differ in what is owed?
+ * HOOP_MISMATCH. Waits for nobody. */
+hoop_result_t hoop_board_look_back(struct hoop_board *board, struct hoop_failure *failure);
 
 /* Data of rank's c-th cell of this operation, after hoop_board_seen() said HOOP_OK. */
 static inline const void *hoop_board_cell(const struct hoop_board *board, uint32_t rank, size_t c)

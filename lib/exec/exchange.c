@@ -116,7 +116,7 @@ static hoop_result_t exchange_post(struct hoop_transfer *transfer)
     transfer->xfer = (struct hoop_xfer){
         .data = transfer->bytes > 0 ? (char *)transfer->data + transfer->moved : &nothing,
         .bytes = left < chunk ? left : (size_t)chunk,
-        .op = transfer->sequence,
+        .op = (uint32_t)transfer->sequence,
         .chunk = transfer->moved,
         .signature = transfer->signature,
         .done = exchange_xfer_done,
@@ -166,7 +166,7 @@ static void exchange_say(const struct hoop_transfer *transfer, uint64_t refused)
     const struct hoop_exchange *exchange = transfer->exchange;
     /* pairs with the acquire in exchange_hear() */
     atomic_store_explicit(hoop_board_taken(exchange->board, exchange->me, transfer->peer),
-                          (uint64_t)transfer->sequence << 1 | refused, memory_order_release);
+                          transfer->sequence << 1 | refused, memory_order_release);
     hoop_board_notify(exchange->board, transfer->peer);
 }
 
@@ -221,7 +221,7 @@ static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
                                      : exchange->link(exchange->arg, transfer->peer,
                                                       HOOP_TRANSFER_LANE, transfer->sending, known);
     if (result == HOOP_OK && !transfer->sending) {
-        hoop_link_offer(*known, transfer->sequence, transfer->data, transfer->bytes);
+        hoop_link_offer(*known, (uint32_t)transfer->sequence, transfer->data, transfer->bytes);
     }
     transfer->link = *known;
     return result;

@@ -56,8 +56,8 @@ struct hoop_transfer {
     struct hoop_link *link;
     enum hoop_transfer_state state;
     size_t moved;
-    uint64_t at; /* the notice: where the data lie in the sender's process */
-    uint32_t sequence;
+    uint64_t at;       /* the notice: where the data lie in the sender's process */
+    uint64_t sequence; /* the header has its low half */
     bool posted, failed, done;
     struct hoop_xfer xfer;
 };
@@ -70,7 +70,7 @@ struct hoop_exchange {
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;
-    uint32_t (*sequences)[2]; /* [n] with each peer, receiving and sending: transfers ever */
+    uint64_t (*sequences)[2]; /* [n] with each peer, receiving and sending: transfers ever */
     struct hoop_transfer *(*last)[2]; /* [n] while starting */
     struct hoop_link *(*links)[2];    /* [n] that there are: they live as long as the comm does */
     struct hoop_transfer *transfers;

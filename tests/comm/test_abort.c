@@ -161,6 +161,32 @@ static void test_abort_after_finalize(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
+/* Two roots of small broadcasts wait for nobody: that they differ is found at the goodbye, or at
+ * the end. */
+static void test_goodbye_looks_back(void **state)
+{
+    (void)state;
+    for (int finalize = 0; finalize < 2; finalize++) {
+        hoop_comm_t comms[2];
+        int32_t value = 7;
+        make(comms);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(hoop_broadcast(&value, &value, 1, HOOP_INT32, r, comms[r], NULL),
+                             HOOP_OK);
+        }
+        if (finalize == 1) {
+            assert_int_equal(hoop_comm_finalize(comms[1]), HOOP_MISMATCH);
+        } else {
+            assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+        }
+        assert_int_equal(sum_one(comms[0]), HOOP_MISMATCH);
+        assert_non_null(strstr(hoop_get_last_error(comms[0]), "rank 1 called broadcast"));
+        assert_non_null(strstr(hoop_get_last_error(comms[0]), "rank 0 called broadcast"));
+        assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+        assert_int_equal(finalize == 1 ? hoop_comm_destroy(comms[1]) : HOOP_OK, HOOP_OK);
+    }
+}
+
 /* Revoke ends the comm on all ranks and leaves it to be destroyed. */
 static void test_revoke(void **state)
 {
@@ -249,10 +275,11 @@ static void test_cancelled_inside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_abort_inside),     cmocka_unit_test(test_abort_races_with_calls),
-        cmocka_unit_test(test_tombstone),        cmocka_unit_test(test_revoke),
-        cmocka_unit_test(test_abort_of_a_group), cmocka_unit_test(test_end_inside_own_group),
-        cmocka_unit_test(test_cancelled_inside), cmocka_unit_test(test_abort_after_finalize),
+        cmocka_unit_test(test_abort_inside),       cmocka_unit_test(test_abort_races_with_calls),
+        cmocka_unit_test(test_tombstone),          cmocka_unit_test(test_revoke),
+        cmocka_unit_test(test_abort_of_a_group),   cmocka_unit_test(test_end_inside_own_group),
+        cmocka_unit_test(test_cancelled_inside),   cmocka_unit_test(test_abort_after_finalize),
+        cmocka_unit_test(test_goodbye_looks_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
