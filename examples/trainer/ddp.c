@@ -397,7 +397,8 @@ static bool ddp_fill(struct ddp *ddp, struct problem *problem)
             return false;
         }
     }
-    return true;
+    /* Who sends is ahead of who receives: here all have agreed, or all hear that they do not. */
+    return good(hoop_barrier(ddp->job->comm, NULL), ddp->job->comm, problem);
 }
 
 struct ddp *ddp_create(struct ddp_job *job, const struct ddp_tensor *tensors, int count,
