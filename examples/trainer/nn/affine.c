@@ -4,8 +4,6 @@
  * All primitives and memories are made once; a step executes a fixed list of them. What oneDNN is
  * asked for, and why (one core with AVX-512, batch 64):
  *  - activations in nhwc. Left the choice it takes nChw16c, 1.5 times slower for 20 -> 50 channels.
- *  - but the output of a convolution from one channel as oneDNN likes it, if a pooling layer, which
- *    can read that, comes next: 1.4 times faster.
  *  - a convolution's weights in the layout that each of the three passes likes, by reorders from
  * and to the tensor, which is small. A fully connected layer's in one plain layout: reordering its
  *    large matrix would cost as much as using it.
@@ -104,10 +102,7 @@ static dnnl_memory_desc_t desc_1d(int count)
 
 static dnnl_memory_desc_t desc_activation(const struct activation *a)
 {
-    const dnnl_format_tag_t tag = a->block == a->shape.channels ? dnnl_nhwc
-                                  : a->block == 16              ? dnnl_nChw16c
-                                                                : dnnl_nChw8c;
-    return desc_4d(a->batch, a->shape.channels, a->shape.height, a->shape.width, tag);
+    return desc_4d(a->batch, a->shape.channels, a->shape.height, a->shape.width, dnnl_nhwc);
 }
 
 /* ---- Shapes -------------------------------------------------------------------------------- */
@@ -120,15 +115,13 @@ static bool engine_open(struct problem *problem)
                       problem));
 }
 
-static struct affine_shape conv_descs(const struct layer *layer, dnnl_format_tag_t out_tag)
+static struct affine_shape conv_descs(const struct layer *layer)
 {
     const struct image_shape *in = &layer->in->shape, *out = &layer->out->shape;
     const int kernel = layer->row->kernel;
     return (struct affine_shape){
         .in = desc_activation(layer->in),
-        .out = out_tag == dnnl_format_tag_any
-                   ? desc_4d(layer->in->batch, out->channels, out->height, out->width, out_tag)
-                   : desc_activation(layer->out),
+        .out = desc_activation(layer->out),
         .weight = desc_4d(out->channels, in->channels, kernel, kernel, dnnl_acdb),
         .bias = desc_1d(out->channels),
         .any_weight = desc_4d(out->channels, in->channels, kernel, kernel, dnnl_format_tag_any),
@@ -148,25 +141,6 @@ static dnnl_primitive_desc_t conv_forward(const struct layer *layer, const struc
         return NULL;
     }
     return made;
-}
-
-/* The block that oneDNN likes for the output; if it is none that we know: all channels. */
-static int conv_block(const struct layer *layer)
-{
-    const struct affine_shape s = conv_descs(layer, dnnl_format_tag_any);
-    const dnnl_primitive_desc_t forward = conv_forward(layer, &s);
-    int block = layer->out->shape.channels;
-    if (forward != NULL) {
-        const dnnl_memory_desc_t *out = dnnl_primitive_desc_query_md(forward, dnnl_query_dst_md, 0);
-        for (int tried = 8; tried <= 16; tried += 8) {
-            const dnnl_memory_desc_t known =
-                desc_4d(layer->in->batch, layer->out->shape.channels, layer->out->shape.height,
-                        layer->out->shape.width, tried == 8 ? dnnl_nChw8c : dnnl_nChw16c);
-            block = dnnl_memory_desc_equal(out, &known) ? tried : block;
-        }
-        dnnl_primitive_desc_destroy(forward);
-    }
-    return block;
 }
 
 static void affine_describe(struct layer *layer, int dims, struct image_shape columns)
@@ -189,21 +163,13 @@ static bool conv_shape(struct layer *layer, struct problem *problem)
                            row->kernel, row->kernel, in->height, in->width);
     }
     layer->out->shape = (struct image_shape){row->out, height, width};
-    layer->out->block = row->out;
     affine_describe(layer, 4, (struct image_shape){in->channels, row->kernel, row->kernel});
-    if (!engine_open(problem)) {
-        return false;
-    }
-    if (in->channels == 1 && layer->next->kind == LAYER_POOL_RELU) {
-        layer->out->block = conv_block(layer);
-    }
-    return true;
+    return engine_open(problem);
 }
 
 static bool fc_shape(struct layer *layer, struct problem *problem)
 {
     layer->out->shape = (struct image_shape){layer->row->out, 1, 1};
-    layer->out->block = layer->row->out;
     affine_describe(layer, 2, layer->in->shape);
     return engine_open(problem);
 }
@@ -336,7 +302,7 @@ static bool conv_create(struct layer *layer, struct problem *problem)
 {
     const int p = layer->row->padding;
     const dnnl_dims_t strides = {1, 1}, padding = {p, p};
-    const struct affine_shape s = conv_descs(layer, dnnl_format_tag_undef);
+    const struct affine_shape s = conv_descs(layer);
     const dnnl_primitive_desc_t forward = conv_forward(layer, &s);
     dnnl_convolution_desc_t weights, data;
     if (!dnnl_good(dnnl_convolution_backward_weights_desc_init(&weights, dnnl_convolution_direct,

@@ -24,12 +24,8 @@ struct batch_norm {
 static bool norm_shape(struct layer *layer, struct problem *problem)
 {
     const struct image_shape *in = &layer->in->shape;
-    if (layer->in->block != in->channels) {
-        return problem_say(problem, "%s: blocks of %d channels", layer->row->name,
-                           layer->in->block);
-    }
+    (void)problem;
     layer->out->shape = *in;
-    layer->out->block = in->channels;
     layer_describe(layer, "weight", 1, in->channels, (struct image_shape){1, 1, 1}, 0);
     layer_describe(layer, "bias", 1, in->channels, (struct image_shape){1, 1, 1}, 0);
     layer_describe_average(layer, "running_mean", in->channels);

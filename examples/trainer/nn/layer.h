@@ -9,12 +9,12 @@
 #include "nn/net.h"
 
 /*
- * What lies between two layers, for a whole batch. Channels lie in blocks:
- * batch x (channels / block, rounded up) x height x width x block. One block is nhwc.
+ * What lies between two layers: batch x height x width x channels. Behind the last there is slack,
+ * so that loops over channels may take whole vectors.
  */
 struct activation {
     struct image_shape shape;
-    int batch, block;
+    int batch;
     float *data, *gradient;
 };
 
@@ -26,7 +26,7 @@ struct tensor_set {
 
 struct layer {
     const struct layer_kind_impl *impl;
-    const struct layer_row *row, *next;
+    const struct layer_row *row;
     struct activation *in, *out;
     struct tensor_set *set;
     struct tensor *tensors, *averages; /* the first of this layer in the set */
@@ -37,7 +37,7 @@ struct layer {
 };
 
 struct layer_kind_impl {
-    /* Says shapes: out->shape and out->block from row and in, and describes the tensors. */
+    /* Says shapes: out->shape from row and in, and describes the tensors. */
     bool (*shape)(struct layer *layer, struct problem *problem);
     /* (optional) Makes what it needs; all buffers are there. */
     bool (*create)(struct layer *layer, struct problem *problem);
@@ -63,13 +63,6 @@ void layer_describe_average(struct layer *layer, const char *suffix, int channel
 static inline size_t shape_count(const struct image_shape *shape)
 {
     return (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
-}
-
-/* Floats of an activation for one image, with the filling of the last block. */
-static inline size_t activation_image(const struct activation *a)
-{
-    const int blocks = (a->shape.channels + a->block - 1) / a->block;
-    return (size_t)blocks * (size_t)a->block * (size_t)a->shape.height * (size_t)a->shape.width;
 }
 
 extern const struct layer_kind_impl layer_conv, layer_fc, layer_batch_norm, layer_pool_relu,

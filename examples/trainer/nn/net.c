@@ -8,7 +8,7 @@
 #include "data/random.h"
 #include "nn/layer.h"
 
-#define ALIGNMENT 64
+#define ALIGNMENT ((size_t)64) /* bytes, and those of the slack */
 
 struct net {
     int layer_count, batch, n; /* n: images of the last forward */
@@ -26,10 +26,10 @@ static const struct layer_kind_impl *const kinds[] = {
     [LAYER_RELU] = &layer_relu,
 };
 
-/* Zeroed, so that what no image fills is a number. */
+/* Zeroed, so that what no image fills is a number; and the slack. */
 static float *floats_new(size_t count)
 {
-    const size_t bytes = (count * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const size_t bytes = (count * sizeof(float) + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     float *floats = aligned_alloc(ALIGNMENT, bytes);
     if (floats != NULL) {
         memset(floats, 0, bytes);
@@ -97,7 +97,6 @@ static bool net_shape_layer(struct net *net, const struct layer_row *row, bool f
     struct layer *layer = &net->layers[net->layer_count++];
     *layer = (struct layer){.impl = kinds[row->kind],
                             .row = row,
-                            .next = row + 1,
                             .in = in,
                             .out = in + 1,
                             .set = &net->own,
@@ -121,8 +120,7 @@ static void net_forget(struct net *net)
 /* Layers know their shapes from the first to the last. */
 static bool net_shape(struct net *net, const struct model *model, struct problem *problem)
 {
-    net->activations[0] =
-        (struct activation){model->input, net->batch, model->input.channels, NULL, NULL};
+    net->activations[0] = (struct activation){model->input, net->batch, NULL, NULL};
     for (const struct layer_row *row = model->layers; row != net->end; row++) {
         if (row == net->begin) {
             net_forget(net);
@@ -166,7 +164,7 @@ static bool net_buffers(struct net *net, struct problem *problem)
 {
     for (int i = 0; i <= net->layer_count; i++) {
         struct activation *a = &net->activations[i];
-        const size_t count = (size_t)net->batch * activation_image(a);
+        const size_t count = (size_t)net->batch * shape_count(&a->shape);
         a->data = floats_new(count);
         const bool trained = !(i == 0 && net->layers[0].first) && net->set == &net->own;
         a->gradient = trained ? floats_new(count) : NULL;
@@ -281,7 +279,7 @@ void net_destroy(struct net *net)
 
 static struct net_edge net_edge(const struct activation *a)
 {
-    return (struct net_edge){a->data, a->gradient, activation_image(a)};
+    return (struct net_edge){a->data, a->gradient, shape_count(&a->shape)};
 }
 
 struct net_edge net_inputs(const struct net *net)
@@ -338,7 +336,7 @@ struct net_result net_forward(struct net *net, const float *images, const uint8_
     net->n = n;
     net->labels = labels;
     memcpy(net->activations[0].data, images,
-           (size_t)n * activation_image(&net->activations[0]) * sizeof(float));
+           (size_t)n * shape_count(&net->activations[0].shape) * sizeof(float));
     for (int i = 0; i < net->layer_count; i++) {
         net->layers[i].impl->forward(&net->layers[i], n, training);
     }

@@ -1,6 +1,9 @@
 /*
  * The maximum of each 2 x 2, then ReLU; and ReLU alone. The largest input keeps its place in a
  * byte, or none where ReLU lets nothing through: that is all that backward needs.
+ *
+ * Which input is the largest no branch can foretell, so there is none: eight channels at a time are
+ * compared, and masks choose. Written out, because compilers make branches of it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +12,13 @@
 
 #define NONE 4
 
+#define ALWAYS_INLINE                                                                              \
+    static inline __attribute__((always_inline)) /* for the vectors of its caller */
+#define EIGHT 8
+typedef float eight __attribute__((vector_size(EIGHT * sizeof(float))));
+typedef int32_t eight_int __attribute__((vector_size(EIGHT * sizeof(int32_t))));
+typedef uint8_t eight_byte __attribute__((vector_size(EIGHT)));
+
 static bool pool_shape(struct layer *layer, struct problem *problem)
 {
     const struct image_shape *in = &layer->in->shape;
@@ -16,92 +26,98 @@ static bool pool_shape(struct layer *layer, struct problem *problem)
         return problem_say(problem, "pooling of 2 x 2 over %d x %d", in->height, in->width);
     }
     layer->out->shape = (struct image_shape){in->channels, in->height / 2, in->width / 2};
-    layer->out->block = in->channels;
     return true;
 }
 
 static bool pool_create(struct layer *layer, struct problem *problem)
 {
-    layer->own = calloc((size_t)layer->out->batch * activation_image(layer->out), 1);
+    layer->own = calloc((size_t)layer->out->batch * shape_count(&layer->out->shape) + EIGHT, 1);
     return layer->own != NULL || problem_say(problem, "no memory for a pooling layer");
 }
 
-/* count channels of one output from its four inputs, which lie at 0, right, below, below + right.
+/*
+ * Eight channels of an output from its four inputs. Where there are fewer, the next output's are
+ * written, too, which comes later, or the slack.
  */
-static void pool_four(const float *restrict in, size_t right, size_t below, int count,
-                      float *restrict out, uint8_t *restrict place)
+ALWAYS_INLINE void pool_eight(const float *in, size_t right, size_t below, float *out,
+                              uint8_t *places)
 {
-    for (int c = 0; c < count; c++) {
-        float most = in[c];
-        int at = 0;
-        at = in[right + c] > most ? 1 : at;
-        most = in[right + c] > most ? in[right + c] : most;
-        at = in[below + c] > most ? 2 : at;
-        most = in[below + c] > most ? in[below + c] : most;
-        at = in[below + right + c] > most ? 3 : at;
-        most = in[below + right + c] > most ? in[below + right + c] : most;
-        place[c] = (uint8_t)(most > 0 ? at : NONE);
-        out[c] = most > 0 ? most : 0;
+    const size_t four[4] = {0, right, below, below + right};
+    eight most = {0};
+    eight_int place = (eight_int){0} + NONE;
+    for (int i = 0; i < 4; i++) {
+        eight one;
+        memcpy(&one, in + four[i], sizeof(one));
+        const eight_int more = one > most;
+        most = (eight)(((eight_int)one & more) | ((eight_int)most & ~more));
+        place = (more & i) | (place & ~more);
     }
+    const eight_byte bytes = __builtin_convertvector(place, eight_byte);
+    memcpy(out, &most, sizeof(most));
+    memcpy(places, &bytes, sizeof(bytes));
 }
 
-static void unpool_four(const float *restrict out, const uint8_t *restrict place, int count,
-                        float *restrict in, size_t right, size_t below)
+/* Eight channels of the input at `place` of the four. */
+ALWAYS_INLINE void unpool_eight(const float *out, const uint8_t *places, int place, float *in)
 {
-    for (int c = 0; c < count; c++) {
-        const float gradient = out[c];
-        const int at = place[c];
-        in[c] = at == 0 ? gradient : 0;
-        in[right + c] = at == 1 ? gradient : 0;
-        in[below + c] = at == 2 ? gradient : 0;
-        in[below + right + c] = at == 3 ? gradient : 0;
-    }
+    eight one;
+    eight_byte bytes;
+    memcpy(&one, out, sizeof(one));
+    memcpy(&bytes, places, sizeof(bytes));
+    one = (eight)((eight_int)one & (__builtin_convertvector(bytes, eight_int) == place));
+    memcpy(in, &one, sizeof(one));
 }
 
-/* A row of outputs: in has blocks of channels, out has all of them side by side. */
-struct pool_row {
-    size_t in, out; /* where the row begins */
-    int block, count;
-};
-
-static struct pool_row pool_row(const struct layer *layer, int image, int first_channel, int y)
+/* from, to: where a pixel's channels begin in the input and the output. */
+ALWAYS_INLINE void pool_pixel(const struct layer *layer, size_t from, size_t to, int place,
+                              bool forward)
 {
-    const struct activation *in = layer->in, *out = layer->out;
-    const int left = out->shape.channels - first_channel;
-    const size_t in_row = (size_t)in->shape.width * (size_t)in->block;
-    const size_t blocks_before = (size_t)(first_channel / in->block) * (size_t)in->shape.height;
-    return (struct pool_row){
-        .in = (size_t)image * activation_image(in) + (blocks_before + 2 * (size_t)y) * in_row,
-        .out = ((size_t)image * (size_t)out->shape.height + (size_t)y) * (size_t)out->shape.width *
-                   (size_t)out->shape.channels +
-               (size_t)first_channel,
-        .block = in->block,
-        .count = left < in->block ? left : in->block,
-    };
-}
-
-static void pool_run(struct layer *layer, int n, bool forward)
-{
-    const struct activation *in = layer->in, *out = layer->out;
-    uint8_t *places = layer->own;
-    const size_t right = (size_t)in->block, below = right * (size_t)in->shape.width;
-    const int rows_of_block = out->shape.height;
-    const int blocks = (in->shape.channels + in->block - 1) / in->block;
-    for (int at = 0; at < n * blocks * rows_of_block; at++) {
-        const struct pool_row row =
-            pool_row(layer, at / (blocks * rows_of_block), at / rows_of_block % blocks * in->block,
-                     at % rows_of_block);
-        for (int x = 0; x < out->shape.width; x++) {
-            const size_t from = row.in + 2 * (size_t)x * right;
-            const size_t to = row.out + (size_t)x * (size_t)out->shape.channels;
-            if (forward) {
-                pool_four(in->data + from, right, below, row.count, out->data + to, places + to);
-            } else {
-                unpool_four(out->gradient + to, places + to, row.count, in->gradient + from, right,
-                            below);
-            }
+    const size_t channels = (size_t)layer->in->shape.channels;
+    const size_t below = channels * (size_t)layer->in->shape.width;
+    uint8_t *places = (uint8_t *)layer->own + to;
+    for (size_t c = 0; c < channels; c += EIGHT) {
+        if (forward) {
+            pool_eight(layer->in->data + from + c, channels, below, layer->out->data + to + c,
+                       places + c);
+        } else {
+            unpool_eight(layer->out->gradient + to + c, places + c, place,
+                         layer->in->gradient + from + c);
         }
     }
+}
+
+/* All images, in the order of what is written: forward the output, backward the input. */
+ALWAYS_INLINE void pool_images(const struct layer *layer, int n, bool forward)
+{
+    const size_t height = (size_t)n * (size_t)layer->in->shape.height;
+    const size_t width = (size_t)layer->in->shape.width;
+    const size_t channels = (size_t)layer->in->shape.channels;
+    const size_t step = forward ? 2 : 1; /* in the input */
+    for (size_t y = 0; y < height; y += step) {
+        for (size_t x = 0; x < width; x += step) {
+            pool_pixel(layer, (y * width + x) * channels, (y / 2 * (width / 2) + x / 2) * channels,
+                       (int)(y % 2 * 2 + x % 2), forward);
+        }
+    }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void pool_wide(const struct layer *layer, int n,
+                                                      bool forward)
+{
+    pool_images(layer, n, forward);
+}
+#endif
+
+static void pool_run(const struct layer *layer, int n, bool forward)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        pool_wide(layer, n, forward);
+        return;
+    }
+#endif
+    pool_images(layer, n, forward);
 }
 
 static void pool_forward(struct layer *layer, int n, bool training)
@@ -115,8 +131,8 @@ static void pool_backward(struct layer *layer, int n)
 {
     const struct activation *in = layer->in;
     pool_run(layer, n, false);
-    memset(in->gradient + (size_t)n * activation_image(in), 0,
-           (size_t)(in->batch - n) * activation_image(in) * sizeof(float));
+    memset(in->gradient + (size_t)n * shape_count(&in->shape), 0,
+           (size_t)(in->batch - n) * shape_count(&in->shape) * sizeof(float));
 }
 
 static void pool_destroy(struct layer *layer)
@@ -136,16 +152,17 @@ static bool relu_shape(struct layer *layer, struct problem *problem)
 {
     (void)problem;
     layer->out->shape = layer->in->shape;
-    layer->out->block = layer->in->block;
     return true;
 }
 
 static void relu_forward(struct layer *layer, int n, bool training)
 {
     (void)training;
-    const size_t count = (size_t)n * activation_image(layer->in);
+    const size_t count = (size_t)n * shape_count(&layer->in->shape);
+    const float *restrict in = layer->in->data;
+    float *restrict out = layer->out->data;
     for (size_t i = 0; i < count; i++) {
-        layer->out->data[i] = layer->in->data[i] > 0 ? layer->in->data[i] : 0;
+        out[i] = in[i] > 0 ? in[i] : 0;
     }
 }
 
@@ -153,9 +170,12 @@ static void relu_forward(struct layer *layer, int n, bool training)
 static void relu_backward(struct layer *layer, int n)
 {
     (void)n;
-    const size_t count = (size_t)layer->in->batch * activation_image(layer->in);
+    const size_t count = (size_t)layer->in->batch * shape_count(&layer->in->shape);
+    const float *restrict in = layer->in->data, *restrict out = layer->out->gradient;
+    float *restrict to = layer->in->gradient;
     for (size_t i = 0; i < count; i++) {
-        layer->in->gradient[i] = layer->in->data[i] > 0 ? layer->out->gradient[i] : 0;
+        const float gradient = out[i];
+        to[i] = in[i] > 0 ? gradient : 0;
     }
 }
 
