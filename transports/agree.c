@@ -3,6 +3,7 @@
 #include "memory/region.h"
 #include "runtime/process.h"
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 void hoop_blob_fill(struct hoop_blob *ret_blob, const void *data, size_t bytes)
@@ -72,9 +73,14 @@ static hoop_result_t agree_fail_differing(struct hoop_link *link,
     hoop_signature_describe(&header->signature, theirs, sizeof(theirs));
     hoop_signature_describe(&xfer->signature, ours, sizeof(ours));
     if (!hoop_signature_equal(&header->signature, &xfer->signature)) {
+        /* One of the two may have done its part of that operation, and be in a later one. */
+        char other[32] = "";
+        if (header->op != xfer->op) {
+            (void)snprintf(other, sizeof(other), " as operation %u", header->op);
+        }
         return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
-                                "operation %u differs: rank %u called %s, rank %u called %s",
-                                xfer->op, mine->me, ours, mine->peer, theirs);
+                                "operation %u differs: rank %u called %s, rank %u called %s%s",
+                                xfer->op, mine->me, ours, mine->peer, theirs, other);
     }
     return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
                             "rank %u sent chunk %llu of operation %u, %llu bytes, but rank %u "
