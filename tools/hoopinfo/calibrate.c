@@ -114,14 +114,19 @@ static bool measure(struct calibration *c)
 
 /* ---- The profile ---------------------------------------------------------------------------- */
 
-/* A number as a profile has it: what was not measured stays as it is built in. */
+/* What a profile takes (lib/cost/profile.c): beyond it a measurement has gone wrong. */
+#define MOST_NS 1e7
+#define MOST_NS_PER_KIB 1e4
+
+/* A number as a profile has it: what was not measured, or not well, stays as it is built in. */
 static void number_add(struct calibration *c, struct facts *facts, const char *class, bool measured,
                        const char *what, double number)
 {
     const size_t length = strlen(c->text);
+    const double most = strstr(what, "_per_kib") != NULL ? MOST_NS_PER_KIB : MOST_NS;
     char key[64], value[32] = "default";
     (void)snprintf(key, sizeof(key), "%s_%s", class, what);
-    if (measured) {
+    if (measured && number <= most) {
         (void)snprintf(value, sizeof(value), "%.0f", number);
     }
     (void)snprintf(c->text + length, sizeof(c->text) - length, "%s = %s\n", key, value);
