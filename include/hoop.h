@@ -657,7 +657,8 @@ HOOP_API hoop_result_t hoop_stream_destroy(hoop_stream_t stream);
  */
 HOOP_API hoop_result_t hoop_stream_synchronize(hoop_stream_t stream);
 
-/* HOOP_OK: nothing is queued or running. HOOP_IN_PROGRESS. Does not block. */
+/* HOOP_OK: nothing is queued or running. HOOP_IN_PROGRESS; it may still say so for a moment when a
+ * blocking call has returned that was made after what is queued. Does not block. */
 HOOP_API hoop_result_t hoop_stream_query(hoop_stream_t stream);
 
 /*

@@ -162,8 +162,7 @@ static bool is_true(const struct caller *all, const struct caller *me)
     }
     const char *next = strstr(rest, ", rank ");
     const int b = next != NULL ? named(next, ", rank ", &rest) : -1;
-    return b >= 0 && b < me->n && b != a &&
-           strncmp(rest, all[b].called, strlen(all[b].called)) == 0 &&
+    return b >= 0 && b < me->n && b != a && did_call(&all[b], rest, later) &&
            (all[a].which != all[b].which || all[a].count != all[b].count);
 }
 
