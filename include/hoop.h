@@ -380,7 +380,15 @@ HOOP_API hoop_result_t hoop_linger(void);
 HOOP_API hoop_result_t hoop_comm_abort(hoop_comm_t comm);
 
 /*
- * The first half of it: ends the comm as hoop_comm_abort() does, and returns at once. Everything
+ * For the end of a process whose threads may be inside of comm, or about to call:
+ * hoop_comm_finalize() where none is inside and nothing is queued, and then hoop_comm_abort(),
+ * which leaves the handle. Waits for nobody's operation: one that is inside is aborted, and with it
+ * the others hear of it.
+ */
+HOOP_API hoop_result_t hoop_comm_leave(hoop_comm_t comm);
+
+/*
+ * The first half of hoop_comm_abort(): ends the comm as that does, and returns at once. Everything
  * else stays as it is, until hoop_comm_abort() or hoop_comm_destroy(). flags: HOOP_REVOKE_DEFAULT.
  */
 #define HOOP_REVOKE_DEFAULT 0x00

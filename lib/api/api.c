@@ -79,7 +79,7 @@ hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
         return born;
     }
     /* It stands in line behind what is queued; operations themselves leave nothing to flush. */
-    return comm->blocking || hoop_is_forked() ? hoop_comm_say_goodbye(comm)
+    return comm->blocking || hoop_is_forked() ? hoop_comm_say_goodbye(comm, true)
                                               : hoop_birth_finalize(comm);
 }
 
@@ -101,13 +101,10 @@ hoop_result_t hoop_linger(void)
     return hoop_member_linger();
 }
 
-/* How abort and revoke end a comm. Who has said goodbye ends nobody else's work. */
+/* How abort and revoke end a comm. */
 static void api_end(hoop_comm_t comm, const char *how)
 {
-    if ((comm->closed & HOOP_COMM_FINALIZED) == 0) {
-        hoop_comm_raise(comm, HOOP_ABORTED, (int)comm->rank, "rank %u %s the communicator",
-                        comm->rank, how);
-    }
+    hoop_comm_give_up(comm, how);
     hoop_streams_drop(comm);
 }
 
@@ -118,6 +115,14 @@ hoop_result_t hoop_comm_abort(hoop_comm_t comm)
     }
     api_end(comm, "aborted");
     return hoop_comm_release(comm, API_ABORT_PATIENCE_MS);
+}
+
+hoop_result_t hoop_comm_leave(hoop_comm_t comm)
+{
+    if (comm != NULL && !hoop_comm_is_pending(comm)) {
+        (void)hoop_comm_say_goodbye(comm, false); /* what has failed needs none */
+    }
+    return hoop_comm_abort(comm);
 }
 
 hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags)

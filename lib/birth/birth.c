@@ -255,7 +255,7 @@ static hoop_result_t births_run_worker(struct hoop_worker *worker)
     struct births_worker *work = HOOP_CONTAINER_OF(worker, struct births_worker, worker);
     hoop_result_t result = HOOP_OK;
     if (work->finalized != NULL) {
-        result = hoop_comm_say_goodbye(work->finalized);
+        result = hoop_comm_say_goodbye(work->finalized, true);
     } else {
         result = births_make(work->births, work->count);
     }

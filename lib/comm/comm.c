@@ -57,6 +57,20 @@ static void comm_cancel_join(struct hoop_comm *comm)
     }
 }
 
+/* closed: bits of comm->closed with which it does not fail. */
+static void comm_raise(struct hoop_comm *comm, const struct hoop_failure *failure, uint32_t closed)
+{
+    if (hoop_is_forked()) {
+        return;
+    }
+    pthread_mutex_lock(&comm->look_lock);
+    if (!comm->over && (comm->closed & closed) == 0) {
+        hoop_comm_fail(comm, failure);
+        comm_cancel_join(comm);
+    }
+    pthread_mutex_unlock(&comm->look_lock);
+}
+
 void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const char *format, ...)
 {
     struct hoop_failure failure = {.code = code, .rank = rank};
@@ -64,15 +78,15 @@ void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const
     va_start(args, format);
     hoop_text_format(failure.text, sizeof(failure.text), format, args);
     va_end(args);
-    if (hoop_is_forked()) {
-        return;
-    }
-    pthread_mutex_lock(&comm->look_lock);
-    if (!comm->over) {
-        hoop_comm_fail(comm, &failure);
-        comm_cancel_join(comm);
-    }
-    pthread_mutex_unlock(&comm->look_lock);
+    comm_raise(comm, &failure, 0);
+}
+
+void hoop_comm_give_up(struct hoop_comm *comm, const char *how)
+{
+    struct hoop_failure failure = {.code = HOOP_OK};
+    hoop_failure_set(&failure, HOOP_ABORTED, (int)comm->rank, "rank %u %s the communicator",
+                     comm->rank, how);
+    comm_raise(comm, &failure, HOOP_COMM_FINALIZED);
 }
 
 hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_request *request,
@@ -263,28 +277,44 @@ static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure 
     return result;
 }
 
-hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm)
+/* Who has the turn says it, unless the comm fails before: nobody else's abort comes between. */
+static hoop_result_t comm_say_goodbye(struct hoop_comm *comm)
 {
     struct hoop_failure failure = {.code = HOOP_OK};
-    if (hoop_is_forked()) {
-        return hoop_forked_error();
-    }
-    hoop_result_t result = hoop_turn_enter(&comm->turn, hoop_comm_patience_ms(comm));
-    if (result != HOOP_OK) {
-        return hoop_error(result, "rank %u: another thread is inside the communicator", comm->rank);
-    }
-    result = hoop_comm_state(comm, &failure);
+    hoop_result_t result = hoop_comm_state(comm, &failure);
     if (result == HOOP_OK) {
         result = comm_look_back(comm, &failure);
     }
-    if (result != HOOP_OK) {
-        result = hoop_error(result, "%s", failure.text);
-    } else if ((comm->closed & HOOP_COMM_FINALIZED) != 0) {
-        result = hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized before");
-    } else {
-        atomic_fetch_or(&comm->closed, HOOP_COMM_FINALIZED);
-        comm_leave(comm);
+    if (result == HOOP_OK) {
+        pthread_mutex_lock(&comm->look_lock);
+        result = hoop_comm_look_state(comm, &failure);
+        if (result == HOOP_OK &&
+            (atomic_fetch_or(&comm->closed, HOOP_COMM_FINALIZED) & HOOP_COMM_FINALIZED) != 0) {
+            hoop_failure_set(&failure, HOOP_INVALID_USAGE, -1,
+                             "the communicator was finalized before");
+            result = HOOP_INVALID_USAGE;
+        } else if (result == HOOP_OK) {
+            comm_leave(comm);
+        }
+        pthread_mutex_unlock(&comm->look_lock);
     }
+    return result == HOOP_OK ? HOOP_OK : hoop_error(result, "%s", failure.text);
+}
+
+hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm, bool waits)
+{
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    if (!waits && !hoop_turn_try(&comm->turn)) {
+        return HOOP_AGAIN;
+    }
+    hoop_result_t result =
+        waits ? hoop_turn_enter(&comm->turn, hoop_comm_patience_ms(comm)) : HOOP_OK;
+    if (result != HOOP_OK) {
+        return hoop_error(result, "rank %u: another thread is inside the communicator", comm->rank);
+    }
+    result = comm_say_goodbye(comm);
     hoop_turn_leave(&comm->turn);
     return result;
 }

@@ -140,8 +140,9 @@ void hoop_comm_end_pending(struct hoop_comm *comm);
 /* Its birth has failed with code and the thread's sentence: makes a tombstone of it. */
 void hoop_comm_miscarry(struct hoop_comm *comm, hoop_result_t code);
 
-/* No operation comes after it. HOOP_INVALID_USAGE: it was said before. */
-hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm);
+/* No operation comes after it. HOOP_INVALID_USAGE: it was said before. HOOP_AGAIN: it does not
+ * wait, and somebody is inside, or stands in line. */
+hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm, bool waits);
 
 /*
  * In a forked child the two below do nothing; everything else here and in driver.h is refused.
@@ -160,7 +161,10 @@ uint64_t hoop_comm_patience_ms(const struct hoop_comm *comm);
 void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const char *format, ...)
     HOOP_PRINTF(4, 5);
 
-/* The same. Only the driver, or the service thread: while the comm can't become a tombstone. */
+/* As its user ends it, "aborted" or "revoked": who has said goodbye ends nobody else's work. */
+void hoop_comm_give_up(struct hoop_comm *comm, const char *how);
+
+/* The first. Only the driver, or the service thread: while the comm can't become a tombstone. */
 void hoop_comm_publish(struct hoop_comm *comm, const struct hoop_failure *failure);
 /* The same; before the board is laid out it is kept until then. */
 void hoop_comm_fail(struct hoop_comm *comm, const struct hoop_failure *failure);

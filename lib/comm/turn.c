@@ -193,6 +193,11 @@ static bool turn_take_at_once(struct hoop_turn *turn)
     return mine;
 }
 
+bool hoop_turn_try(struct hoop_turn *turn)
+{
+    return hoop_turn_take(turn) || turn_take_at_once(turn);
+}
+
 struct turn_wait {
     struct hoop_turn_place place;
     hoop_result_t result;
@@ -208,7 +213,7 @@ static enum hoop_poll turn_wait_poll(void *arg, bool look)
 
 hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms)
 {
-    if (hoop_turn_take(turn) || turn_take_at_once(turn)) {
+    if (hoop_turn_try(turn)) {
         return HOOP_OK;
     }
     struct turn_wait wait = {.result = HOOP_AGAIN};

@@ -482,9 +482,7 @@ class Comm:
         """At the process's end: says goodbye, or, where a thread is inside, ends the comm for all. The
         handle stays, and answers a thread that calls yet."""
         if self._close.detach():
-            if all(last["result"] != "HOOP_IN_PROGRESS" for last in self.info()["operations"]):
-                lib.hoop_comm_finalize(self._handle)
-            lib.hoop_comm_abort(self._handle)
+            lib.hoop_comm_leave(self._handle)
 
     def __enter__(self) -> Comm:
         return self

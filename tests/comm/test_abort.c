@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "comm/comm.h"
 #include "hoop.h"
 
 #include <pthread.h>
@@ -161,6 +162,84 @@ static void test_abort_after_finalize(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
+static void *abort_it(void *arg)
+{
+    struct caller *caller = arg;
+    caller->result = hoop_comm_abort(caller->comms[0]);
+    return NULL;
+}
+
+/* An abort that a goodbye overtakes comes after it: the others go on. */
+static void test_abort_races_with_finalize(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    struct caller caller;
+    hoop_result_t error = HOOP_ABORTED;
+    make(comms);
+    pthread_mutex_lock(&comms[0]->look_lock); /* as finalize does it */
+    start(&caller, abort_it, comms[0], NULL);
+    usleep(50000);
+    atomic_fetch_or(&comms[0]->closed, HOOP_COMM_FINALIZED);
+    pthread_mutex_unlock(&comms[0]->look_lock);
+    pthread_join(caller.thread, NULL);
+    assert_int_equal(caller.result, HOOP_OK);
+    assert_int_equal(hoop_comm_get_async_error(comms[1], &error), HOOP_OK);
+    assert_int_equal(error, HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+}
+
+/* Where nobody is inside it is a goodbye: the others go on, until they need this rank. */
+static void test_leave(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    hoop_result_t error = HOOP_ABORTED;
+    make(comms);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(hoop_comm_leave(comms[0]), HOOP_OK);
+        assert_int_equal(sum_one(comms[0]), HOOP_ABORTED);
+        assert_string_equal(hoop_get_last_error(comms[0]), "rank 0 left the communicator");
+    }
+    assert_int_equal(hoop_comm_get_async_error(comms[1], &error), HOOP_OK);
+    assert_int_equal(error, HOOP_OK);
+    assert_int_equal(sum_one(comms[1]), HOOP_REMOTE_ERROR);
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+    assert_int_equal(hoop_comm_leave(NULL), HOOP_OK);
+}
+
+/* Where somebody is, or something is queued, nobody waits for it. */
+static void test_leave_with_work_inside(void **state)
+{
+    (void)state;
+    for (int queued = 0; queued < 2; queued++) {
+        hoop_comm_t comms[2];
+        struct caller caller;
+        hoop_stream_t stream;
+        int64_t x = 1;
+        make(comms);
+        assert_int_equal(hoop_stream_create(&stream), HOOP_OK);
+        if (queued == 0) {
+            start(&caller, call_until_it_fails, comms[0], NULL);
+            usleep(20000);
+        } else {
+            hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, comms[0], stream);
+        }
+        assert_int_equal(hoop_comm_leave(comms[0]), HOOP_OK);
+        if (queued == 0) {
+            pthread_join(caller.thread, NULL);
+            assert_int_equal(caller.result, HOOP_ABORTED);
+        }
+        assert_int_equal(sum_one(comms[1]), HOOP_ABORTED);
+        assert_non_null(strstr(hoop_get_last_error(comms[1]), "rank 0 aborted"));
+        hoop_stream_destroy(stream);
+        assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+        assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+    }
+}
+
 /* Two roots of small broadcasts wait for nobody: that they differ is found at the goodbye, or at
  * the end. */
 static void test_goodbye_looks_back(void **state)
@@ -275,11 +354,18 @@ static void test_cancelled_inside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_abort_inside),       cmocka_unit_test(test_abort_races_with_calls),
-        cmocka_unit_test(test_tombstone),          cmocka_unit_test(test_revoke),
-        cmocka_unit_test(test_abort_of_a_group),   cmocka_unit_test(test_end_inside_own_group),
-        cmocka_unit_test(test_cancelled_inside),   cmocka_unit_test(test_abort_after_finalize),
+        cmocka_unit_test(test_abort_inside),
+        cmocka_unit_test(test_abort_races_with_calls),
+        cmocka_unit_test(test_tombstone),
+        cmocka_unit_test(test_revoke),
+        cmocka_unit_test(test_abort_of_a_group),
+        cmocka_unit_test(test_end_inside_own_group),
+        cmocka_unit_test(test_cancelled_inside),
+        cmocka_unit_test(test_abort_after_finalize),
         cmocka_unit_test(test_goodbye_looks_back),
+        cmocka_unit_test(test_abort_races_with_finalize),
+        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_leave_with_work_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
