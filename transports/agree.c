@@ -3,7 +3,6 @@
 #include "memory/region.h"
 #include "runtime/process.h"
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 void hoop_blob_fill(struct hoop_blob *ret_blob, const void *data, size_t bytes)
@@ -69,19 +68,15 @@ static hoop_result_t agree_fail_differing(struct hoop_link *link,
                                           const struct hoop_xfer *xfer)
 {
     const struct hoop_link_params *mine = &link->params;
-    char theirs[96], ours[96];
-    hoop_signature_describe(&header->signature, theirs, sizeof(theirs));
-    hoop_signature_describe(&xfer->signature, ours, sizeof(ours));
+    char ours[96];
     if (!hoop_signature_equal(&header->signature, &xfer->signature)) {
-        /* One of the two may have done its part of that operation, and be in a later one. */
-        char other[32] = "";
-        if (header->op != xfer->op) {
-            (void)snprintf(other, sizeof(other), " as operation %u", header->op);
-        }
-        return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
-                                "operation %u differs: rank %u called %s, rank %u called %s%s",
-                                xfer->op, mine->me, ours, mine->peer, theirs, other);
+        const struct hoop_called my = {
+            .rank = mine->me, .op = xfer->op, .signature = xfer->signature};
+        const struct hoop_called their = {
+            .rank = mine->peer, .op = header->op, .signature = header->signature};
+        return hoop_called_fail(&my, &their, &link->failure);
     }
+    hoop_signature_describe(&xfer->signature, ours, sizeof(ours));
     return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
                             "rank %u sent chunk %llu of operation %u, %llu bytes, but rank %u "
                             "expected chunk %llu of operation %u, %zu bytes (lane %u); both called "

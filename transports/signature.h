@@ -3,6 +3,7 @@
 #define HOOP_SIGNATURE_H
 
 #include "base/collective.h"
+#include "base/error.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +33,19 @@ static inline bool hoop_signature_equal(const struct hoop_signature *a,
 
 /* "all_reduce of 12 float sum"; also of one that makes no sense, which a peer may have sent. */
 void hoop_signature_describe(const struct hoop_signature *signature, char *buf, size_t bytes);
+
+/* What a rank called, where it should have been what another did. */
+struct hoop_called {
+    uint32_t rank, op;
+    bool transfer; /* op counts those from one rank to another */
+    struct hoop_signature signature;
+};
+
+/* HOOP_MISMATCH of these, with the sentence of it. */
+hoop_result_t hoop_called_fail(const struct hoop_called *mine, const struct hoop_called *theirs,
+                               struct hoop_failure *failure);
+/* Back from the sentence, which may come from elsewhere; of transfers the receiver is first. All
+ * but signature. */
+bool hoop_called_find(const char *text, struct hoop_called ret[2]);
 
 #endif

@@ -163,13 +163,14 @@ static struct hoop_transfer vector_transfer(const struct vector *vector, uint32_
 /* In one piece of memory, both ways with each rank, the next one first; NULL: there is none. */
 static struct hoop_transfer *vectors_transfers(const struct vector vectors[2],
                                                const struct hoop_signature *signature,
-                                               const struct hoop_comm *comm)
+                                               const struct hoop_comm *comm, const void *site)
 {
     const uint32_t count = comm->n * 2;
     struct hoop_transfer *transfers = calloc(count, sizeof(*transfers));
     for (uint32_t i = 0; transfers != NULL && i < count; i++) {
         const uint32_t rank = (comm->rank + 1 + i / 2) % comm->n;
         transfers[i] = vector_transfer(&vectors[i % 2], rank, signature);
+        transfers[i].site = site;
         transfers[i].next = i + 1 < count ? &transfers[i + 1] : NULL;
     }
     return transfers;
@@ -190,7 +191,7 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
 {
     const struct hoop_signature signature = {
         .collective = HOOP_COLL_ALLTOALLV, .type = (uint32_t)type, .root = -1};
-    struct hoop_transfer *transfers = vectors_transfers(vectors, &signature, comm);
+    struct hoop_transfer *transfers = vectors_transfers(vectors, &signature, comm, site);
     if (transfers == NULL) {
         return hoop_group_spoil_by(
             comm, hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for %u ranks", function, comm->n));

@@ -272,6 +272,7 @@ static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure 
 {
     const hoop_result_t result = hoop_board_look_back(&comm->board, ret);
     if (result != HOOP_OK) {
+        hoop_board_name_sites(&comm->board, ret);
         hoop_comm_raise(comm, result, ret->rank, "%s", ret->text);
     }
     return result;

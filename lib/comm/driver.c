@@ -54,7 +54,7 @@ static void driver_fail(struct hoop_comm *comm)
     hoop_turn_move(&comm->turn); /* the fence may take as long as the operation */
     hoop_operation_describe(operation, what, sizeof(what));
     if (operation->failure.code == HOOP_MISMATCH) {
-        hoop_operation_name_sites(operation);
+        hoop_board_name_sites(&comm->board, &operation->failure);
     }
     if (operation->failure.code != HOOP_OK) {
         hoop_comm_publish(comm, &operation->failure);

@@ -41,7 +41,7 @@ static size_t board_align(size_t bytes, size_t to)
 
 static size_t board_rank_stride(uint32_t n)
 {
-    return board_align(sizeof(struct hoop_board_rank) + (size_t)n * 2 * sizeof(uint64_t),
+    return board_align(sizeof(struct hoop_board_rank) + (size_t)n * 4 * sizeof(uint64_t),
                        HOOP_APART_BYTES);
 }
 
@@ -251,7 +251,8 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
     const uint32_t set = ++board->sequence % HOOP_BOARD_SETS;
     struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
     struct hoop_signature *now = &mine->now[set];
-    atomic_store_explicit(&mine->sites[set], (uintptr_t)site, memory_order_relaxed);
+    atomic_store_explicit(&mine->sites[set], hoop_board_site(site, board->sequence),
+                          memory_order_relaxed);
     /* Most operations are like the last one in their set. */
     if (__builtin_expect(
             board->sequence <= HOOP_BOARD_SETS || !hoop_signature_equal(now, signature), 0)) {
@@ -280,18 +281,21 @@ void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
     hoop_board_wake_sleepers(board);
 }
 
-static hoop_result_t board_differs(struct hoop_board *board, uint32_t sequence, uint32_t rank,
+static struct hoop_called board_called(const struct hoop_board *board, uint32_t rank,
+                                       uint32_t sequence)
+{
+    return (struct hoop_called){.rank = rank,
+                                .op = sequence,
+                                .signature =
+                                    hoop_board_rank(board, rank)->now[sequence % HOOP_BOARD_SETS]};
+}
+
+static hoop_result_t board_differs(const struct hoop_board *board, uint32_t sequence, uint32_t rank,
                                    struct hoop_failure *failure)
 {
-    char mine[96], theirs[96];
-    const uint32_t set = sequence % HOOP_BOARD_SETS;
-    board->differs = sequence;
-    hoop_signature_describe(&hoop_board_rank(board, board->me)->now[set], mine, sizeof(mine));
-    const struct hoop_signature now = hoop_board_rank(board, rank)->now[set];
-    hoop_signature_describe(&now, theirs, sizeof(theirs));
-    return hoop_failure_set(failure, HOOP_MISMATCH, (int)rank,
-                            "operation %u differs: rank %u called %s, rank %u called %s", sequence,
-                            board->me, mine, rank, theirs);
+    const struct hoop_called mine = board_called(board, board->me, sequence);
+    const struct hoop_called theirs = board_called(board, rank, sequence);
+    return hoop_called_fail(&mine, &theirs, failure);
 }
 
 hoop_result_t hoop_board_mismatch(struct hoop_board *board, uint32_t rank,
@@ -350,24 +354,21 @@ hoop_result_t hoop_board_look_back(struct hoop_board *board, struct hoop_failure
     return result;
 }
 
-void hoop_board_begin_transfers(const struct hoop_board *board, const void *site)
-{
-    atomic_store_explicit(&hoop_board_rank(board, board->me)->sites[HOOP_SITE_OF_TRANSFERS],
-                          (uintptr_t)site, memory_order_relaxed);
-}
-
-/* Of a rank of this machine that the sentence says called something, unless it says where. */
-static void board_add_site(const struct hoop_board *board, unsigned which, uint32_t rank,
-                           struct hoop_failure *failure)
+/* Of a rank of this machine, unless the sentence says it already. other: the other one of the two.
+ */
+static void board_add_site(const struct hoop_board *board, const struct hoop_called *call,
+                           uint32_t other, bool sending, struct hoop_failure *failure)
 {
     static const char called[] = "; called by";
-    char where[HOOP_SITE_TEXT_BYTES], more[HOOP_SITE_TEXT_BYTES + 48], party[32], at[32];
-    const int pid = board->peers[rank].pid;
-    const uint64_t site =
-        atomic_load_explicit(&hoop_board_rank(board, rank)->sites[which], memory_order_relaxed);
-    (void)snprintf(party, sizeof(party), "rank %u called ", rank);
-    (void)snprintf(at, sizeof(at), " rank %u at ", rank);
-    if (pid == 0 || site == 0 || strstr(failure->text, party) == NULL ||
+    char where[HOOP_SITE_TEXT_BYTES], more[HOOP_SITE_TEXT_BYTES + 48], at[32];
+    const int pid = board->peers[call->rank].pid;
+    const uint64_t word = atomic_load_explicit(
+        call->transfer ? hoop_board_transfer(board, call->rank, other, sending)
+                       : &hoop_board_rank(board, call->rank)->sites[call->op % HOOP_BOARD_SETS],
+        memory_order_relaxed);
+    const uint64_t site = word & ((UINT64_C(1) << HOOP_SITE_BITS) - 1);
+    (void)snprintf(at, sizeof(at), " rank %u at ", call->rank);
+    if (pid == 0 || site == 0 || word != hoop_board_site((void *)(uintptr_t)site, call->op) ||
         strstr(failure->text, at) != NULL) {
         return;
     }
@@ -378,12 +379,12 @@ static void board_add_site(const struct hoop_board *board, unsigned which, uint3
     (void)snprintf(failure->text + length, sizeof(failure->text) - length, "%s", more);
 }
 
-void hoop_board_name_sites(const struct hoop_board *board, unsigned which,
-                           struct hoop_failure *failure)
+void hoop_board_name_sites(const struct hoop_board *board, struct hoop_failure *failure)
 {
-    board_add_site(board, which, board->me, failure);
-    if (failure->rank >= 0 && (uint32_t)failure->rank < board->n &&
-        (uint32_t)failure->rank != board->me) {
-        board_add_site(board, which, (uint32_t)failure->rank, failure);
+    struct hoop_called calls[2];
+    if (hoop_called_find(failure->text, calls) && calls[0].rank < board->n &&
+        calls[1].rank < board->n) {
+        board_add_site(board, &calls[0], calls[1].rank, false, failure);
+        board_add_site(board, &calls[1], calls[0].rank, true, failure);
     }
 }

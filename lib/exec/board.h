@@ -8,7 +8,8 @@
  *   segment (one memfd per comm, mapped by every rank, zero at birth)
  *   +--------------------------------------------------------------------------------------+
  *   | head: failure record | sleeping[n]                                                   |
- *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n]  |
+ *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n], |
+ *   |         sites[2n]                                                                    |
  *   | rank 1: ...                                                                          |
  *   | oneshot: n x (32 x 4 KiB + 2 x 64 KiB) | slabs: n x 2 x 256 KiB                      |
  *   |                                                             (pages appear when used) |
@@ -95,10 +96,10 @@ struct hoop_board_rank {
     _Atomic uint32_t reads; /* 1: it can read the memory of all other processes here */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t called[HOOP_BOARD_SETS]; /* tags */
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[HOOP_BOARD_SETS];
-    /* Where that was called; HOOP_SITE_OF_TRANSFERS: the last ones. */
-    _Atomic uint64_t sites[HOOP_BOARD_SETS + 1];
+    _Atomic uint64_t sites[HOOP_BOARD_SETS]; /* where that was called: hoop_board_site() */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[HOOP_BOARD_SETS][HOOP_BOARD_CELLS];
-    /* [2 n]: gates to each rank; then what this rank took of each (hoop_board_taken()) */
+    /* [4 n]: gates to each rank; then what this rank took of each (hoop_board_taken()); then where
+     * its last transfers from and to each were called (hoop_board_transfer()) */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[];
 };
 
@@ -115,7 +116,6 @@ struct hoop_board {
     uint32_t sequence;                /* of the operation that runs or ran last */
     uint32_t owing;                   /* so many before it were not seen of everybody */
     uint32_t still;                   /* so many will be, as far as settling has come */
-    uint32_t differs;                 /* the one found to differ; 0: none was */
     uint64_t tag;                     /* of its first cell */
     uint64_t called[HOOP_BOARD_SETS]; /* that, without the sequence */
     uint64_t arrivals;                /* my ARRIVEs, ever */
@@ -148,6 +148,21 @@ static inline _Atomic uint64_t *hoop_board_taken(const struct hoop_board *board,
                                                  uint32_t of)
 {
     return &hoop_board_rank(board, by)->gates[board->n + of];
+}
+
+/* Where code is, and above it the low bits of the call's number, by which it is told from later
+ * ones: nobody is 65536 ahead. */
+#define HOOP_SITE_BITS 48
+
+static inline uint64_t hoop_board_site(const void *site, uint64_t number)
+{
+    return ((uintptr_t)site & ((UINT64_C(1) << HOOP_SITE_BITS) - 1)) | number << HOOP_SITE_BITS;
+}
+
+static inline _Atomic uint64_t *hoop_board_transfer(const struct hoop_board *board, uint32_t by,
+                                                    uint32_t peer, bool sending)
+{
+    return &hoop_board_rank(board, by)->gates[2 * (board->n + peer) + sending];
 }
 
 /*
@@ -185,15 +200,9 @@ void hoop_board_leave(const struct hoop_board *board, uint32_t rank, uint32_t ho
 void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *signature,
                       const void *site);
 
-/* The index of the transfers' site, behind those of operations. */
-#define HOOP_SITE_OF_TRANSFERS HOOP_BOARD_SETS
-/* Transfers begin, which have no sequence here. */
-void hoop_board_begin_transfers(const struct hoop_board *board, const void *site);
-
-/* Adds to the sentence of a mismatch where this rank and the failure's made their calls, if they
- * did, and it does not say so yet. */
-void hoop_board_name_sites(const struct hoop_board *board, unsigned which,
-                           struct hoop_failure *failure);
+/* Adds to the sentence of a mismatch where the two ranks made those calls, as far as they are of
+ * this machine, have not called so much since that it is forgotten, and it does not say so yet. */
+void hoop_board_name_sites(const struct hoop_board *board, struct hoop_failure *failure);
 
 /* Publishes bytes (at most HOOP_CELLS_MAX_BYTES) in my cells: the announcement. */
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);

@@ -266,6 +266,9 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
         t->exchange = exchange;
         t->before = *last;
         t->sequence = ++exchange->sequences[t->peer][t->sending];
+        atomic_store_explicit(
+            hoop_board_transfer(exchange->board, exchange->me, t->peer, t->sending),
+            hoop_board_site(t->site, (uint32_t)t->sequence), memory_order_relaxed);
         t->done = t->peer == exchange->me;
         t->state = exchange_is_read(exchange, t) ? HOOP_TRANSFER_NOTICE : HOOP_TRANSFER_CHUNKS;
         *last = t;

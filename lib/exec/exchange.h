@@ -65,8 +65,8 @@ struct hoop_transfer {
 struct hoop_exchange {
     uint32_t me, n;
     uint64_t chunk_bytes;
-    const struct hoop_board *board; /* of the ranks that may read each other's memory */
-    uint64_t read_least_bytes;      /* UINT64_MAX: they may not */
+    const struct hoop_board *board;
+    uint64_t read_least_bytes; /* of which the ranks read each other's memory; UINT64_MAX: never */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;

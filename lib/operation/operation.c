@@ -423,10 +423,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     operation->announced = false;
     operation->plan.algo = HOOP_ALGO_ONESHOT;
     operation->request = *request;
-    if (request->signature.collective == HOOP_TRANSFER) {
-        const struct hoop_transfer *first = request->out;
-        hoop_board_begin_transfers(operation->env.board, first->site);
-    } else {
+    if (request->signature.collective != HOOP_TRANSFER) {
         hoop_board_begin(operation->env.board, &request->signature, request->site);
     }
     operation->device = 0;

@@ -141,9 +141,6 @@ bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t dead
 hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culprit,
                                     uint64_t timeout_ms);
 
-/* It failed by a mismatch: adds to the sentence where the two calls were made. Slow. */
-void hoop_operation_name_sites(struct hoop_operation *operation);
-
 /* What an operation waits for. */
 enum hoop_awaited_what {
     HOOP_AWAITS_NOBODY,

@@ -54,17 +54,6 @@ uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
     return ns[plan.algo] + exchange;
 }
 
-void hoop_operation_name_sites(struct hoop_operation *operation)
-{
-    const struct hoop_board *board = operation->env.board;
-    /* It may be an operation before that differs, which was not seen of everybody. */
-    unsigned which = (board->differs != 0 ? board->differs : board->sequence) % HOOP_BOARD_SETS;
-    if (operation->request.signature.collective == HOOP_TRANSFER) {
-        which = HOOP_SITE_OF_TRANSFERS;
-    }
-    hoop_board_name_sites(board, which, &operation->failure);
-}
-
 /*
  * Where all have announced the operation, a rank that has left has completed it: what it still owed
  * is in the links. Else it may have left before.

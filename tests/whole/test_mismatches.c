@@ -33,8 +33,11 @@ struct caller {
     int32_t in[ROOM], out[ROOM];
 };
 
+/* Sentences name the functions below by which a rank called something. */
+#define NOINLINE __attribute__((noinline))
+
 /* To the next rank, from the one before; only what comes differs. */
-static hoop_result_t pass_on(struct caller *me, hoop_comm_t comm)
+static NOINLINE hoop_result_t pass_on(struct caller *me, hoop_comm_t comm)
 {
     hoop_group_start();
     hoop_send(me->in, 3, HOOP_INT32, (me->rank + 1) % me->n, comm, NULL);
@@ -42,7 +45,7 @@ static hoop_result_t pass_on(struct caller *me, hoop_comm_t comm)
     return hoop_group_end();
 }
 
-static hoop_result_t call(struct caller *me, hoop_comm_t comm)
+static NOINLINE void make_call(struct caller *me, hoop_comm_t comm)
 {
     size_t counts[MOST], displs[MOST];
     for (int i = 0; i < me->n; i++) {
@@ -51,29 +54,46 @@ static hoop_result_t call(struct caller *me, hoop_comm_t comm)
     }
     switch (me->which) {
     case HOOP_COLL_ALL_REDUCE:
-        return hoop_all_reduce(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, comm, NULL);
+        me->result = hoop_all_reduce(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, comm, NULL);
+        break;
     case HOOP_COLL_REDUCE_SCATTER:
-        return hoop_reduce_scatter(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, comm, NULL);
+        me->result =
+            hoop_reduce_scatter(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, comm, NULL);
+        break;
     case HOOP_COLL_ALL_GATHER:
-        return hoop_all_gather(me->in, me->out, me->count, HOOP_INT32, comm, NULL);
+        me->result = hoop_all_gather(me->in, me->out, me->count, HOOP_INT32, comm, NULL);
+        break;
     case HOOP_COLL_BROADCAST:
-        return hoop_broadcast(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+        me->result = hoop_broadcast(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+        break;
     case HOOP_COLL_REDUCE:
-        return hoop_reduce(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, 0, comm, NULL);
+        me->result = hoop_reduce(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, 0, comm, NULL);
+        break;
     case HOOP_COLL_GATHER:
-        return hoop_gather(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+        me->result = hoop_gather(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+        break;
     case HOOP_COLL_SCATTER:
-        return hoop_scatter(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+        me->result = hoop_scatter(me->in, me->out, me->count, HOOP_INT32, 0, comm, NULL);
+        break;
     case HOOP_COLL_ALLTOALL:
-        return hoop_alltoall(me->in, me->out, me->count, HOOP_INT32, comm, NULL);
+        me->result = hoop_alltoall(me->in, me->out, me->count, HOOP_INT32, comm, NULL);
+        break;
     case HOOP_COLL_ALLTOALLV:
-        return hoop_alltoallv(me->in, counts, displs, me->out, counts, displs, HOOP_INT32, comm,
-                              NULL);
+        me->result =
+            hoop_alltoallv(me->in, counts, displs, me->out, counts, displs, HOOP_INT32, comm, NULL);
+        break;
     case HOOP_COLL_BARRIER:
-        return hoop_barrier(comm, NULL);
+        me->result = hoop_barrier(comm, NULL);
+        break;
     default:
-        return pass_on(me, comm);
+        me->result = pass_on(me, comm);
+        break;
     }
+}
+
+static NOINLINE void end_with_barrier(struct caller *me, hoop_comm_t comm)
+{
+    me->result = hoop_barrier(comm, NULL);
 }
 
 /* Without their count, by which an alltoallv may be told or not: a pair differs, or all do. */
@@ -101,13 +121,15 @@ static void *caller_main(void *arg)
     config.op_timeout_ms = 60000;
     me->result = hoop_comm_init_rank_config(&comm, me->n, *me->id, me->rank, &config);
     for (unsigned i = 0; i < 2 * me->around + 1 && me->result == HOOP_OK; i++) {
-        me->result = i == me->around
-                         ? call(me, comm)
-                         : hoop_broadcast(me->in, me->out, 1, HOOP_INT32, 0, comm, NULL);
+        if (i == me->around) {
+            make_call(me, comm);
+        } else {
+            me->result = hoop_broadcast(me->in, me->out, 1, HOOP_INT32, 0, comm, NULL);
+        }
     }
     /* Whose part is over hears of it in one of its next operations, of a barrier at the latest. */
     if (me->result == HOOP_OK) {
-        me->result = hoop_barrier(comm, NULL);
+        end_with_barrier(me, comm);
     }
     (void)snprintf(me->sentence, sizeof(me->sentence), "%s", hoop_get_last_error(NULL));
     hoop_comm_destroy(comm);
@@ -135,6 +157,23 @@ static bool did_call(const struct caller *all, const char *what, bool later)
            (later && strncmp(what, barrier, strlen(barrier)) == 0);
 }
 
+/* If the sentence says where that rank called this, it is there. */
+static bool site_is_true(const struct caller *all, int rank, const char *what, const char *sentence)
+{
+    const struct caller *who = &all[rank];
+    const bool first = strncmp(what, who->called, strlen(who->called)) == 0;
+    const char *function = who->which < HOOP_COLL_COUNT ? "make_call" : "pass_on";
+    char at[64];
+    (void)snprintf(at, sizeof(at), " rank %d at ", rank);
+    const char *said = strstr(sentence, at);
+    if (said == NULL) {
+        return true;
+    }
+    said += strlen(at);
+    return (first && strncmp(said, function, strlen(function)) == 0) ||
+           (strncmp(what, "barrier", 7) == 0 && strncmp(said, "end_with_barrier", 16) == 0);
+}
+
 /* "rank R: operation K differs: rank A called X, rank B called Y": A and B really did, and X is not
  * Y. (Transfers have numbers of their own.) */
 static bool is_true(const struct caller *all, const struct caller *me)
@@ -157,12 +196,14 @@ static bool is_true(const struct caller *all, const struct caller *me)
         return false;
     }
     const int a = named(at + bytes, "rank ", &rest);
-    if (a < 0 || a >= me->n || !did_call(&all[a], rest, later)) {
+    if (a < 0 || a >= me->n || !did_call(&all[a], rest, later) ||
+        !site_is_true(all, a, rest, me->sentence)) {
         return false;
     }
     const char *next = strstr(rest, ", rank ");
     const int b = next != NULL ? named(next, ", rank ", &rest) : -1;
     return b >= 0 && b < me->n && b != a && did_call(&all[b], rest, later) &&
+           site_is_true(all, b, rest, me->sentence) &&
            (all[a].which != all[b].which || all[a].count != all[b].count);
 }
 
