@@ -258,8 +258,10 @@ static void progress_await_work(void)
 {
     uint64_t now = hoop_now_ns();
     while (!progress_is_mine(now)) {
-        progress.napping =
-            progress.hasty >= PROGRESS_HASTY && now - progress.pushed_ns < PROGRESS_RECENT_NS;
+        /* What lies about was not told of, or was pushed too soon before: nobody tells again. */
+        const bool lies_about = !progress.driven && progress_has_work();
+        const bool recent = now - progress.pushed_ns < PROGRESS_RECENT_NS;
+        progress.napping = lies_about || (progress.hasty >= PROGRESS_HASTY && recent);
         progress.idle = true;
         (void)hoop_cond_wait(&progress.work, &progress.lock,
                              progress.napping ? now + PROGRESS_NAP_NS : HOOP_NEVER);

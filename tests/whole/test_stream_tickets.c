@@ -1,4 +1,5 @@
 /* Tickets and a stream's descriptor: the ways to wait for what is queued. */
+#include "base/clock.h"
 #include "whole/stream_world.h"
 
 #include <poll.h>
@@ -149,13 +150,49 @@ static void test_descriptor(void **state)
     world_end(&world);
 }
 
+static void spin_us(uint64_t us)
+{
+    const uint64_t until = hoop_now_ns() + us * 1000;
+    while (hoop_now_ns() < until) {
+    }
+}
+
+/* Where results were awaited at once, often, nobody is called for the next one; who then only asks
+ * whether it is there has it all the same. */
+static void test_asked_for_only(void **state)
+{
+    (void)state;
+    struct world world;
+    int64_t x = 1;
+    hoop_comm_t comm;
+    world_make(&world);
+    assert_int_equal(hoop_comm_init_all(&comm, 1, NULL), HOOP_OK);
+    for (unsigned attempt = 0; attempt < 1000; attempt++) {
+        for (int i = 0; i < 10; i++) {
+            assert_int_equal(stream_sum(&x, comm, world.streams[0]), HOOP_OK);
+            assert_int_equal(hoop_stream_synchronize(world.streams[0]), HOOP_OK);
+        }
+        assert_int_equal(stream_sum(&x, comm, world.streams[0]), HOOP_OK);
+        spin_us(attempt % 100);
+        assert_int_equal(hoop_stream_synchronize(world.streams[0]), HOOP_OK);
+        assert_int_equal(stream_sum(&x, comm, world.streams[1]), HOOP_OK);
+        const hoop_ticket_t ticket = stream_record(world.streams[1]);
+        const uint64_t until = hoop_deadline_ns(MINUTE_MS / 10);
+        while (hoop_ticket_query(ticket) == HOOP_IN_PROGRESS && hoop_now_ns() < until) {
+            spin_us(1);
+        }
+        assert_int_equal(hoop_ticket_query(ticket), HOOP_OK);
+    }
+    hoop_comm_destroy(comm);
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tickets),
-        cmocka_unit_test(test_many_wait),
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_tickets),        cmocka_unit_test(test_many_wait),
+        cmocka_unit_test(test_cancelled),      cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_asked_for_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
