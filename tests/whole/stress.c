@@ -139,6 +139,7 @@ static void totals_add(struct stress_totals *to, const struct stress_totals *fro
     to->queued += from->queued;
     to->births += from->births;
     to->splits += from->splits;
+    to->shrinks += from->shrinks;
     to->churned += from->churned;
     to->failures += from->failures;
 }
@@ -227,17 +228,20 @@ static void process_run(const struct family_self *self, const void *arg)
 
 static void print_totals(const struct options *options, const struct stress_totals *totals)
 {
-    printf("%d x %d ranks, %d streams, seed %llu: %llu programs, %llu results, %.3g bytes, %llu "
-           "groups, %llu "
-           "queued, %llu barriers, %llu births (%llu splits), %llu churned comms; harm: %s, %llu "
-           "failures\n",
-           options->processes, options->threads, options->streams,
-           (unsigned long long)options->program.seed, (unsigned long long)totals->programs,
-           (unsigned long long)totals->results, (double)totals->bytes,
-           (unsigned long long)totals->groups, (unsigned long long)totals->queued,
-           (unsigned long long)totals->barriers, (unsigned long long)totals->births,
-           (unsigned long long)totals->splits, (unsigned long long)totals->churned,
-           stress_harm_name(options->harm), (unsigned long long)totals->failures);
+    printf(
+        "%d x %d ranks, %d streams, seed %llu: %llu programs, %llu results, %.3g bytes, %llu "
+        "groups, %llu "
+        "queued, %llu barriers, %llu births (%llu splits, %llu shrinks), %llu churned comms; harm: "
+        "%s, %llu "
+        "failures\n",
+        options->processes, options->threads, options->streams,
+        (unsigned long long)options->program.seed, (unsigned long long)totals->programs,
+        (unsigned long long)totals->results, (double)totals->bytes,
+        (unsigned long long)totals->groups, (unsigned long long)totals->queued,
+        (unsigned long long)totals->barriers, (unsigned long long)totals->births,
+        (unsigned long long)totals->splits, (unsigned long long)totals->shrinks,
+        (unsigned long long)totals->churned, stress_harm_name(options->harm),
+        (unsigned long long)totals->failures);
 }
 
 static bool run(const struct options *options)

@@ -70,7 +70,7 @@ void stress_program_step(const struct stress_program *program, int stream, uint6
         .kind = STRESS_CALLS,
         .comm = (int)stress_below(&random, STRESS_COMMS),
         .finalize = stress_below(&random, 2) == 0,
-        .split = stress_below(&random, 2) == 0,
+        .way = (enum stress_way)stress_below(&random, STRESS_WAYS),
         .n_calls = 1,
     };
     if (kind < 2) {

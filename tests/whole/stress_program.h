@@ -8,9 +8,9 @@
  *      0  all ranks        2  odd ranks, even ranks
  *      1  all, reversed    3  lower half, upper half
  *
- * A step is a barrier, the death of a comm and its birth (by an id, or as a split of the first),
- * one call, or a group of several, of
- * collectives and messages on several comms, which each rank starts in an order of its own.
+ * A step is a barrier, the death of a comm and its birth (by an id, as a split of the first, or by
+ * a shrink), one call, or a group of several, of collectives and messages on several comms, which
+ * each rank starts in an order of its own.
  */
 #ifndef HOOP_TESTS_STRESS_PROGRAM_H
 #define HOOP_TESTS_STRESS_PROGRAM_H
@@ -53,13 +53,17 @@ struct stress_call {
     uint64_t seed; /* of its inputs */
 };
 
+/* SHRINK: what all ranks are in, of itself; another's first part, of the first comm without the
+ * other ranks, and its second by an id. */
+enum stress_way { STRESS_BY_ID, STRESS_BY_SPLIT, STRESS_BY_SHRINK, STRESS_WAYS };
+
 struct stress_step {
     enum stress_kind kind;
     int n_calls; /* CALLS; TWINS: one, which two threads make at once with the same inputs */
     struct stress_call calls[STRESS_MOST_CALLS];
-    int comm;      /* BARRIER, REBIRTH */
-    bool finalize; /* REBIRTH */
-    bool split;    /* REBIRTH: of another comm than the first */
+    int comm;            /* BARRIER, REBIRTH */
+    bool finalize;       /* REBIRTH */
+    enum stress_way way; /* REBIRTH */
 };
 
 void stress_program_step(const struct stress_program *program, int stream, uint64_t number,

@@ -64,25 +64,52 @@ static hoop_comm_t stream_put(struct stress_stream *stream, int form, hoop_comm_
     return old;
 }
 
-/* By a split of all ranks' comm, or by an id. */
-static bool stream_bear(struct stress_stream *stream, int form, bool split)
+static hoop_config_t stream_config(const struct stress_stream *stream)
 {
-    struct stress_comm *it = &stream->comms[form];
-    const int rank = stream->rank;
-    const int part = stress_part(stream->program, form, rank);
-    int members[STRESS_MOST_RANKS];
-    hoop_unique_id_t id;
-    hoop_comm_t comm = HOOP_COMM_NULL;
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     config.op_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_TIMEOUT_MS;
     /* Where another stream stopped over wrong bytes, this ends the job. */
     config.init_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_BIRTH_MS;
+    return config;
+}
+
+/* From the parent without the ranks that are not of my part. */
+static hoop_result_t stream_shrink(struct stress_stream *stream, int form, hoop_comm_t parent,
+                                   hoop_comm_t *ret)
+{
+    const struct stress_program *program = stream->program;
+    const hoop_config_t config = stream_config(stream);
+    int out[STRESS_MOST_RANKS], count = 0;
+    for (int rank = 0; rank < program->ranks; rank++) {
+        out[count] = rank;
+        count += stress_part(program, form, rank) != stress_part(program, form, stream->rank);
+    }
+    stream->totals.births++;
+    stream->totals.shrinks++;
+    return hoop_comm_shrink(parent, out, count, ret, &config, HOOP_SHRINK_DEFAULT);
+}
+
+/* Of all ranks' comm, by a split or a shrink, or by an id. */
+static bool stream_bear(struct stress_stream *stream, int form, enum stress_way way)
+{
+    struct stress_comm *it = &stream->comms[form];
+    const int rank = stream->rank;
+    const int part = stress_part(stream->program, form, rank);
+    const hoop_config_t config = stream_config(stream);
+    int members[STRESS_MOST_RANKS];
+    hoop_unique_id_t id;
+    hoop_comm_t comm = HOOP_COMM_NULL;
     it->n = stress_members(stream->program, form, rank, members);
     for (int i = 0; i < it->n; i++) {
         it->rank = members[i] == rank ? i : it->rank;
     }
+    if (way == STRESS_BY_SHRINK && part == 0) {
+        const hoop_result_t result = stream_shrink(stream, form, stream->comms[0].comm, &comm);
+        stream_put(stream, form, comm);
+        return stream_ok(stream, result, "hoop_comm_shrink");
+    }
     stream->totals.births++;
-    if (split) {
+    if (way == STRESS_BY_SPLIT) {
         stream->totals.splits++;
         const hoop_result_t result =
             hoop_comm_split(stream->comms[0].comm, part, form == 1 ? -rank : rank, &comm, &config);
@@ -101,15 +128,30 @@ static bool stream_bear(struct stress_stream *stream, int form, bool split)
 static bool stream_settle(struct stress_stream *stream, struct stress_random *random);
 
 /* The goodbye waits for what is queued. */
-static bool stream_bury(struct stress_stream *stream, int form, bool finalize)
+static bool stream_bury(struct stress_stream *stream, hoop_comm_t comm, bool finalize)
 {
-    hoop_comm_t comm = stream_put(stream, form, HOOP_COMM_NULL);
     struct stress_random random = stress_random_from(stream->step, (uint64_t)stream->rank, 0, 0);
     const hoop_result_t finalized = finalize ? hoop_comm_finalize(comm) : HOOP_OK;
     (void)stream_settle(stream, &random);
     const hoop_result_t destroyed = hoop_comm_destroy(comm);
     return stream_ok(stream, finalized, "hoop_comm_finalize") &&
            stream_ok(stream, destroyed, "hoop_comm_destroy");
+}
+
+/* A comm dies, and is born again; who shrinks one without leaving anybody out has both for a while.
+ */
+static bool stream_rebirth(struct stress_stream *stream, const struct stress_step *step)
+{
+    const int form = step->comm;
+    hoop_comm_t comm = HOOP_COMM_NULL;
+    if (step->way == STRESS_BY_SHRINK && form < 2) {
+        const hoop_result_t result = stream_shrink(stream, form, stream->comms[form].comm, &comm);
+        return stream_ok(stream, result, "hoop_comm_shrink") &&
+               stream_bury(stream, stream_put(stream, form, comm), step->finalize);
+    }
+    const enum stress_way way = form == 0 ? STRESS_BY_ID : step->way;
+    return stream_bury(stream, stream_put(stream, form, HOOP_COMM_NULL), step->finalize) &&
+           stream_bear(stream, form, way);
 }
 
 /* ---- Calls -------------------------------------------------------------------------------- */
@@ -377,8 +419,7 @@ static bool stream_step(struct stress_stream *stream)
                                       stream->step % 2 == 0 ? stream->queues[0] : NULL),
                          "hoop_barrier");
     case STRESS_REBIRTH:
-        return stream_bury(stream, step.comm, step.finalize) &&
-               stream_bear(stream, step.comm, step.split && step.comm != 0);
+        return stream_rebirth(stream, &step);
     case STRESS_TWINS:
         return stream_twins(stream, &step);
     default:
@@ -416,7 +457,7 @@ void stress_stream_run(struct stress_stream *stream)
         good = stream_ok(stream, hoop_stream_create(&stream->queues[queue]), "hoop_stream_create");
     }
     for (int form = 0; form < STRESS_COMMS && good; form++) {
-        good = stream_bear(stream, form, false);
+        good = stream_bear(stream, form, STRESS_BY_ID);
     }
     while (good && (stream->step % STRESS_PROGRAM_STEPS != 0 || !stream_is_over(stream))) {
         good = stream_step(stream);
@@ -424,7 +465,7 @@ void stress_stream_run(struct stress_stream *stream)
     }
     for (int form = 0; form < STRESS_COMMS; form++) {
         if (stream->comms[form].comm != HOOP_COMM_NULL) {
-            (void)stream_bury(stream, form, form % 2 == 0);
+            (void)stream_bury(stream, stream_put(stream, form, HOOP_COMM_NULL), form % 2 == 0);
         }
     }
     stream_end_queues(stream);

@@ -23,7 +23,8 @@ struct stress_births {
 };
 
 struct stress_totals {
-    uint64_t programs, results, bytes, groups, queued, barriers, births, splits, churned, failures;
+    uint64_t programs, results, bytes, groups, queued, barriers, births, splits, shrinks, churned;
+    uint64_t failures;
 };
 
 struct stress_stream {
