@@ -64,7 +64,8 @@ static void report_comm(void *arg, struct hoop_comm *comm)
         return;
     }
     const struct hoop_json before = *comms->json;
-    if (comm->member != NULL || comm->over) { /* else it is not known yet what it is to be */
+    /* else it is not known yet what it is to be; what is over is given back without the lock */
+    if (comm->over || comm->member != NULL) {
         hoop_json_object(comms->json, NULL);
         hoop_look_comm(comms->json, comm);
         hoop_json_object_end(comms->json);

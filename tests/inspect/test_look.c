@@ -12,6 +12,8 @@
 #include "inspect/look.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -284,6 +286,37 @@ static void test_report(void **state)
     assert_non_null(strstr(report_read(), "\"comms\":[],\"left_out\":0}"));
 }
 
+struct aborter {
+    pthread_t thread;
+    hoop_comm_t comm;
+    _Atomic bool done;
+};
+
+static void *abort_main(void *arg)
+{
+    struct aborter *aborter = arg;
+    hoop_comm_abort(aborter->comm);
+    /* relaxed: nothing but the library's own locks orders this before the report */
+    atomic_store_explicit(&aborter->done, true, memory_order_relaxed);
+    return NULL;
+}
+
+/* What another thread has aborted is told of without a look at what it gave back. */
+static void test_report_of_aborted(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    make(comms, "aborted");
+    struct aborter aborter = {.comm = comms[0]};
+    assert_int_equal(pthread_create(&aborter.thread, NULL, abort_main, &aborter), 0);
+    while (!atomic_load_explicit(&aborter.done, memory_order_relaxed)) {
+        sched_yield();
+    }
+    assert_non_null(strstr(report_read(), "\"state\":\"HOOP_ABORTED\""));
+    pthread_join(aborter.thread, NULL);
+    end(comms);
+}
+
 /* As many streams as have room are told of, the others counted; what is there is whole. */
 static void test_streams_without_room(void **state)
 {
@@ -424,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_transfers_are_listed),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_report),
+        cmocka_unit_test(test_report_of_aborted),
         cmocka_unit_test(test_streams_without_room),
         cmocka_unit_test(test_report_without_descriptors),
         cmocka_unit_test(test_report_in_a_flood),
