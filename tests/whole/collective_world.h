@@ -55,6 +55,8 @@ extern uint64_t world_seed; /* world_random() follows from it */
 /* Reads `group|threads ALGO [seed]`: whether a thread drives each rank, or one all of them. */
 bool world_options(int argc, char **argv, bool *ret_threads);
 uint64_t world_random(void);
+/* With HOOP_TEST_SAMPLE=k in the environment: true of all but one of k, drawn. */
+bool world_leaves_out(void);
 
 /* With memory and streams of a device, if HOOP_CUDA names a fake one. */
 void world_make(struct world *world, int n);
