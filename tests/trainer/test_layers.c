@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "checkpoint/safetensors.h"
+#include "nn/layer.h"
 #include "nn/net.h"
 #include "nn/optimizer.h"
 
@@ -280,6 +281,66 @@ static void accumulate(void **state)
     bench_close(&bench);
 }
 
+/* The gradients of a step of a model of its own, side by side, computed by so many threads. */
+static size_t gradients_by(const char *threads, const struct model *model, int batch, float *ret,
+                           double *ret_largest)
+{
+    struct problem problem;
+    setenv("OMP_NUM_THREADS", threads, 1);
+    struct net *net = net_create(model, batch, NULL, &problem);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    assert_non_null(net);
+    net_draw(net, 3);
+    int count = 0;
+    size_t used = 0;
+    struct tensor *tensors = net_tensors(net, &count);
+    for (int i = 0; i < count; used += tensors[i++].count) {
+        tensors[i].gradient = ret + used;
+    }
+    float *images = malloc((size_t)batch * shape_count(&model->input) * sizeof(float));
+    uint8_t labels[16] = {0};
+    assert_non_null(images);
+    for (size_t i = 0; i < (size_t)batch * shape_count(&model->input); i++) {
+        images[i] = (float)(i * 7919 % 1009) / 1009 - 0.4F;
+    }
+    net_forward(net, images, labels, batch, true);
+    net_backward(net, false, NULL, NULL);
+    for (size_t i = 0; i < used; i++) {
+        *ret_largest = fmax(*ret_largest, fabs((double)ret[i]));
+    }
+    free(images);
+    net_destroy(net);
+    return used;
+}
+
+/* With one thread gradients of some convolutions come from patches, with more from oneDNN's. */
+static void patches(void **state)
+{
+    (void)state;
+    static const struct model padded = {
+        .name = "padded",
+        .input = {3, 20, 24},
+        .layers = {{LAYER_CONV, "conv1", .out = 20, .kernel = 5, .padding = 2},
+                   {.kind = LAYER_RELU},
+                   {LAYER_CONV, "conv2", .out = 7, .kernel = 3, .padding = 2},
+                   {LAYER_FC, "fc", .out = 10}},
+    };
+    static float one[500000], two[500000];
+    static const int batches[] = {1, 5, 11}; /* less than a block, some blocks, and a rest */
+    for (size_t i = 0; i < 6; i++) {
+        const struct model *model = i % 2 == 0 ? &padded : model_find("mnist");
+        double largest = 0;
+        const size_t count = gradients_by("1", model, batches[i / 2], one, &largest);
+        assert_int_equal(gradients_by("2", model, batches[i / 2], two, &largest), count);
+        for (size_t at = 0; at < count; at++) {
+            if (!(fabs((double)one[at] - two[at]) <= 3e-6 * largest)) {
+                fail_msg("%s: gradient %zu is %.9g, and %.9g by two threads", model->name, at,
+                         one[at], two[at]);
+            }
+        }
+    }
+}
+
 struct order {
     int next;
 };
@@ -393,7 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(torch_sgd),          cmocka_unit_test(torch_adam),
         cmocka_unit_test(finite_differences), cmocka_unit_test(accumulate),
         cmocka_unit_test(ready_and_shared),   cmocka_unit_test(parts),
-        cmocka_unit_test(bad_models),
+        cmocka_unit_test(bad_models),         cmocka_unit_test(patches),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     safetensors_free(&torch);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "nn/layer.h"
+#include "nn/patches.h"
 
 /* An operation of the list: a primitive with its arguments. primitive NULL: nothing to do. */
 struct op {
@@ -42,7 +43,8 @@ struct affine {
     struct op to_forward, forward;
     struct op gradients, from_gradients;
     struct op to_backward, backward;
-    float *accumulated[2]; /* weight and bias: where a gradient goes that is to be added */
+    struct patches *patches; /* not NULL: they do the work of gradients and backward */
+    float *accumulated[2];   /* weight and bias: where a gradient goes that is to be added */
 };
 
 /* The descriptors of one layer's memories; in oneDNN's order of dimensions. */
@@ -298,6 +300,14 @@ static bool affine_create(struct layer *layer, const struct affine_shape *s,
     return good || problem_say(problem, "oneDNN can not make the layer %s", layer->row->name);
 }
 
+static bool conv_patches(struct layer *layer, struct problem *problem)
+{
+    struct affine *a = layer->own;
+    a->patches = patches_create(layer);
+    return a->patches != NULL ||
+           problem_say(problem, "no memory for the layer %s", layer->row->name);
+}
+
 static bool conv_create(struct layer *layer, struct problem *problem)
 {
     const int p = layer->row->padding;
@@ -317,7 +327,8 @@ static bool conv_create(struct layer *layer, struct problem *problem)
         return false;
     }
     return affine_create(layer, &s, forward, behind(&weights, forward),
-                         layer->first ? NULL : behind(&data, forward), problem);
+                         layer->first ? NULL : behind(&data, forward), problem) &&
+           (!patches_suit(layer) || conv_patches(layer, problem));
 }
 
 static bool fc_create(struct layer *layer, struct problem *problem)
@@ -360,12 +371,17 @@ static void affine_gradients(struct layer *layer, int n, bool accumulate)
 {
     (void)n;
     struct affine *a = layer->own;
+    float *to[2];
     for (int i = 0; i < 2; i++) {
-        dnnl_memory_set_data_handle(a->memories[WEIGHT_GRADIENT + i],
-                                    accumulate ? a->accumulated[i] : layer->tensors[i].gradient);
+        to[i] = accumulate ? a->accumulated[i] : layer->tensors[i].gradient;
+        dnnl_memory_set_data_handle(a->memories[WEIGHT_GRADIENT + i], to[i]);
     }
-    op_run(&a->gradients);
-    op_run(&a->from_gradients);
+    if (a->patches != NULL) {
+        patches_gradients(a->patches, layer, to[0], to[1]);
+    } else {
+        op_run(&a->gradients);
+        op_run(&a->from_gradients);
+    }
     for (int i = 0; accumulate && i < 2; i++) {
         for (size_t at = 0; at < layer->tensors[i].count; at++) {
             layer->tensors[i].gradient[at] += a->accumulated[i][at];
@@ -377,6 +393,10 @@ static void affine_backward(struct layer *layer, int n)
 {
     (void)n;
     const struct affine *a = layer->own;
+    if (a->patches != NULL) {
+        patches_backward(a->patches, layer);
+        return;
+    }
     op_run(&a->to_backward);
     op_run(&a->backward);
 }
@@ -395,6 +415,7 @@ static void affine_destroy(struct layer *layer)
     for (int i = 0; i < MEMORIES; i++) {
         dnnl_memory_destroy(a->memories[i]);
     }
+    patches_destroy(a->patches);
     free(a->accumulated[0]);
     free(a->accumulated[1]);
     free(a);
