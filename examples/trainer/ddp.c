@@ -204,11 +204,14 @@ static void ddp_note(struct ddp *ddp, hoop_result_t result)
     ddp->failure = ddp->failure == HOOP_OK ? result : ddp->failure;
 }
 
-/* Queues an all_reduce in place; the ticket is complete when it is. */
+/* Queues an all_reduce in place; the ticket is complete when it is. Alone there is none. */
 static void ddp_queue(struct ddp *ddp, void *data, size_t count, hoop_datatype_t type,
                       hoop_red_op_t op, hoop_ticket_t *ticket)
 {
     struct ddp_job *job = ddp->job;
+    if (job->ranks == 1) {
+        return;
+    }
     ddp_note(ddp, hoop_all_reduce(data, data, count, type, op, job->comm, job->stream));
     ddp_note(ddp, hoop_stream_record(job->stream, ticket));
 }
@@ -250,7 +253,9 @@ static void ddp_wait(struct ddp *ddp)
 {
     for (int i = 0; ddp->failure == HOOP_OK && i < ddp->bucket_count; i++) {
         const struct bucket *bucket = &ddp->buckets[i];
-        ddp_note(ddp, hoop_ticket_wait(bucket->ticket, -1));
+        if (ddp->job->ranks > 1) {
+            ddp_note(ddp, hoop_ticket_wait(bucket->ticket, -1));
+        }
         if (ddp->options.bf16) {
             bf16_expand(ddp->wire + bucket->offset, ddp->memory + bucket->offset, bucket->count);
         }
@@ -341,6 +346,8 @@ bool ddp_follow(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
     ddp_note(ddp, buckets_assign_again(ddp));
     if (ddp->failure == HOOP_OK) {
         ddp_open_step(ddp, false, 0);
+    }
+    if (ddp->failure == HOOP_OK && ddp->job->ranks > 1) {
         ddp_note(ddp, hoop_ticket_wait(ddp->header_ticket, -1));
     }
     if (ddp->failure == HOOP_OK && ddp->header[0] == 0) {
