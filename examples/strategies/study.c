@@ -114,7 +114,8 @@ static bool data_open(struct study_data *data, const struct study_options *optio
     const struct image_shape *input = &options->model->input;
     return dataset_open(&data->train, options->data, true, options->train_samples, problem) &&
            dataset_open(&data->test, options->data, false, options->test_samples, problem) &&
-           (memcmp(&data->train.shape, input, sizeof(*input)) == 0 ||
+           ((memcmp(&data->train.shape, input, sizeof(*input)) == 0 &&
+             memcmp(&data->test.shape, input, sizeof(*input)) == 0) ||
             problem_say(problem, "the model %s takes images of %d x %d x %d, the data has others",
                         options->model->name, input->channels, input->height, input->width));
 }
@@ -203,7 +204,7 @@ bool study_open(struct study *study, const struct study_options *options,
         }
     }
     return tensors_open(study, problem) &&
-           report_open(&study->report, speaks, 1, options->metrics, false, problem);
+           report_open(&study->report, speaks, 1, options->metrics, 0, problem);
 }
 
 void study_close(struct study *study)

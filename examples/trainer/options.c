@@ -80,8 +80,9 @@ static bool number_parse(const struct option_row *row, const char *value, double
 {
     char *end = NULL;
     *ret = strtod(value, &end);
-    const bool whole = row->kind != WHOLE || *ret == (double)(int64_t)*ret;
-    if (end == value || *end != '\0' || !whole || !(*ret >= row->least && *ret <= row->most)) {
+    const bool within = *ret >= row->least && *ret <= row->most;
+    const bool whole = row->kind != WHOLE || (within && *ret == (double)(int64_t)*ret);
+    if (end == value || *end != '\0' || !within || !whole) {
         return problem_say(problem, "--%s %s: expected a %snumber from %.0f to %.0f", row->name,
                            value, row->kind == WHOLE ? "whole " : "", row->least, row->most);
     }
@@ -145,6 +146,10 @@ static bool options_agree(struct options *options, struct problem *problem)
     const bool env = options->init_method == NULL || strcmp(options->init_method, "env://") == 0;
     if (env) {
         options->init_method = NULL;
+    }
+    if (env && (options->rank >= 0 || options->world_size > 0)) {
+        return problem_say(problem, "--rank and --world-size are for --init-method tcp://host:port "
+                                    "or file:///path; else the launcher says them");
     }
     if (!env &&
         (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size)) {

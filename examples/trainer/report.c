@@ -2,7 +2,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,8 +18,37 @@ double report_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, bool append,
-                 struct problem *problem)
+/* Lines of later updates were lost with these: they are cut off. Returns how many bytes stay. */
+static off_t metrics_cut(const char *path, bool json, int64_t updates)
+{
+    struct stat status;
+    FILE *file = stat(path, &status) == 0 && S_ISREG(status.st_mode) ? fopen(path, "r+e") : NULL;
+    if (file == NULL) {
+        return 0;
+    }
+    char *line = NULL;
+    size_t room = 0;
+    off_t kept = 0;
+    for (ssize_t bytes; (bytes = getline(&line, &room, file)) > 0; kept += bytes) {
+        int64_t later = 0;
+        sscanf(line,
+               json ? "{\"kind\": \"%*[a-z]\", \"epoch\": %*d, \"updates\": %" SCNd64
+                    : "%*[a-z],%*d,%" SCNd64,
+               &later);
+        if (later > updates || line[bytes - 1] != '\n') {
+            break;
+        }
+    }
+    free(line);
+    if (ftruncate(fileno(file), kept) != 0) {
+        kept = status.st_size; /* then they stay, too */
+    }
+    fclose(file);
+    return kept;
+}
+
+bool report_open(struct report *report, bool speaks, int epochs, const char *metrics,
+                 int64_t updates, struct problem *problem)
 {
     *report = (struct report){.speaks = speaks, .epochs = epochs, .began_s = report_now()};
     report->bar = speaks && isatty(STDOUT_FILENO);
@@ -28,12 +60,13 @@ bool report_open(struct report *report, bool speaks, int epochs, const char *met
     }
     const char *end = strrchr(metrics, '.');
     report->json = end != NULL && strcmp(end, ".jsonl") == 0;
-    report->metrics = fopen(metrics, append ? "ae" : "we");
+    const off_t kept = updates > 0 ? metrics_cut(metrics, report->json, updates) : 0;
+    report->metrics = fopen(metrics, updates > 0 ? "ae" : "we");
     if (report->metrics == NULL) {
         return problem_say(problem, "%s: %s", metrics, strerror(errno));
     }
     setvbuf(report->metrics, NULL, _IOLBF, 0);
-    if (!report->json && ftell(report->metrics) == 0) {
+    if (!report->json && kept == 0) {
         fprintf(report->metrics, "kind,epoch,updates,lr,loss,accuracy,seconds\n");
     }
     return true;
@@ -61,7 +94,11 @@ static void metrics_write(struct report *report, int epoch, int64_t updates, dou
     if (lr != NULL) {
         fprintf(to, report->json ? "\"lr\": %.8g, " : "%.8g", *lr);
     }
-    fprintf(to, report->json ? "\"loss\": %.9g, " : ",%.9g,", loss);
+    if (report->json && !isfinite(loss)) {
+        fprintf(to, "\"loss\": null, "); /* JSON has no word for it */
+    } else {
+        fprintf(to, report->json ? "\"loss\": %.9g, " : ",%.9g,", loss);
+    }
     if (accuracy != NULL) {
         fprintf(to, report->json ? "\"accuracy\": %.6f, " : "%.6f", *accuracy);
     }

@@ -38,9 +38,9 @@ struct report_line {
 
 double report_now(void);
 
-/* metrics may be NULL. append: go on with the file. */
-bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, bool append,
-                 struct problem *problem);
+/* metrics may be NULL. updates: of what is resumed; the file goes on after its line of the last. */
+bool report_open(struct report *report, bool speaks, int epochs, const char *metrics,
+                 int64_t updates, struct problem *problem);
 void report_close(struct report *report);
 
 void report_epoch(struct report *report);

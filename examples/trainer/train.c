@@ -2,12 +2,14 @@
  * The program: reads the data, makes the net, and trains it on all ranks. README.md follows a batch
  * through it.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ddp.h"
@@ -57,17 +59,24 @@ static bool data_open(struct trainer *t, struct problem *problem)
     return t->test_loader != NULL;
 }
 
-static bool model_choose(struct trainer *t, struct problem *problem)
+static bool model_takes(const struct model *model, const struct dataset *data, const char *which,
+                        struct problem *problem)
 {
-    const struct image_shape *shape = &t->train_data.shape;
-    t->model = t->options.model != NULL ? t->options.model
-                                        : model_find(shape->channels == 3 ? "cifar" : "mnist");
-    const struct image_shape *input = &t->model->input;
+    const struct image_shape *shape = &data->shape, *input = &model->input;
     return memcmp(shape, input, sizeof(*shape)) == 0 ||
            problem_say(problem,
-                       "the model %s takes images of %d x %d x %d, the data has %d x %d x %d",
-                       t->model->name, input->channels, input->height, input->width,
+                       "the model %s takes images of %d x %d x %d, the %s has %d x %d x %d",
+                       model->name, input->channels, input->height, input->width, which,
                        shape->channels, shape->height, shape->width);
+}
+
+static bool model_choose(struct trainer *t, struct problem *problem)
+{
+    t->model = t->options.model != NULL
+                   ? t->options.model
+                   : model_find(t->train_data.shape.channels == 3 ? "cifar" : "mnist");
+    return model_takes(t->model, &t->train_data, "data", problem) &&
+           model_takes(t->model, &t->test_data, "data for the test", problem);
 }
 
 static bool model_open(struct trainer *t, struct problem *problem)
@@ -121,16 +130,19 @@ static bool resume_share(struct trainer *t, struct problem *problem)
 static bool resume(struct trainer *t, struct problem *problem)
 {
     const struct options *o = &t->options;
-    const bool automatic = o->resume != NULL && strcmp(o->resume, "auto") == 0;
+    const bool automatic =
+        o->resume != NULL && o->checkpoint != NULL && strcmp(o->resume, "auto") == 0;
     const char *path = automatic ? o->checkpoint : o->resume;
+    const int global_batch = o->batch * ddp_ranks(t->job);
     t->progress.seed = o->seed;
+    t->progress.global_batch = global_batch;
     if (o->resume == NULL) {
         return true;
     }
     const struct training training = {t->model, t->net, &t->optimizer};
     enum { NOTHING, READ, REFUSED } what = NOTHING;
     struct problem why = {""};
-    if (ddp_rank(t->job) == 0 && !(automatic && access(path, F_OK) != 0)) {
+    if (ddp_rank(t->job) == 0 && !(automatic && access(path, F_OK) != 0 && errno == ENOENT)) {
         what = checkpoint_read(path, &training, &t->progress, &why) ? READ : REFUSED;
     }
     if (!ddp_broadcast(t->job, &what, sizeof(what), problem) ||
@@ -141,6 +153,10 @@ static bool resume(struct trainer *t, struct problem *problem)
         return problem_say(problem, "%s", why.text[0] != '\0' ? why.text : "rank 0 can not resume");
     }
     t->train_sampler.seed = (uint32_t)t->progress.seed;
+    /* With more ranks, fewer, or other batches: on from about the same image. */
+    t->progress.batches =
+        (int)((int64_t)t->progress.batches * t->progress.global_batch / global_batch);
+    t->progress.global_batch = global_batch;
     return what == NOTHING || resume_share(t, problem);
 }
 
@@ -149,9 +165,11 @@ static bool trainer_open(struct trainer *t, struct problem *problem)
     const struct options *o = &t->options;
     t->job = ddp_job_open(o->init_method, o->rank, o->world_size, problem);
     return t->job != NULL && data_open(t, problem) && model_open(t, problem) &&
+           (o->checkpoint == NULL || ddp_rank(t->job) != 0 ||
+            safetensors_writable(o->checkpoint, problem)) &&
            resume(t, problem) &&
            report_open(&t->report, ddp_rank(t->job) == 0, o->epochs, o->metrics,
-                       t->progress.updates > 0, problem);
+                       t->progress.updates, problem);
 }
 
 static void trainer_close(struct trainer *t)
@@ -382,9 +400,10 @@ int main(int argc, char **argv)
         break;
     }
     const bool good = trainer_open(&trainer, &problem) && train(&trainer, &problem);
-    if (!good) {
-        fprintf(stderr, "train: rank %d: %s\n",
-                trainer.job == NULL ? trainer.options.rank : ddp_rank(trainer.job), problem.text);
+    if (!good && trainer.job == NULL) {
+        fprintf(stderr, "train: %s\n", problem.text);
+    } else if (!good) {
+        fprintf(stderr, "train: rank %d: %s\n", ddp_rank(trainer.job), problem.text);
     }
     trainer_close(&trainer);
     return good ? 0 : 1;

@@ -103,7 +103,7 @@ static void bench_open(struct bench *bench, enum optimizer_kind kind, uint32_t s
         }
     }
     bench->training = (struct training){&small, bench->net, &bench->optimizer};
-    bench->progress = (struct progress){seed, 2, 5, 17};
+    bench->progress = (struct progress){seed, 2, 5, 17, 128};
 }
 
 static void bench_close(struct bench *bench)
@@ -143,6 +143,7 @@ static int64_t load(enum optimizer_kind kind)
     }
     assert_int_equal(bench.progress.epoch, 2);
     assert_int_equal(bench.progress.batches, 5);
+    assert_int_equal(bench.progress.global_batch, 128);
     assert_int_equal(bench.optimizer.steps, 17);
     bench_close(&same);
     bench_close(&bench);

@@ -43,11 +43,20 @@ refused 2 '--optimizer lion: expected sgd or adam' --optimizer lion
 refused 2 '--gamma: no such option' --gamma 1
 refused 2 'more: no argument was expected' more
 refused 2 'needs --world-size and --rank below it, got 2 and 2' --init-method tcp://127.0.0.1:1 --rank 2 --world-size 2
+refused 2 '--lr nan: expected a number from 0 to' --lr nan
+refused 2 '--train-samples 1e30: expected a whole number' --train-samples 1e30
+refused 2 '--rank and --world-size are for --init-method' --rank 0 --world-size 2
 refused 2 '--resume auto needs --checkpoint FILE' --resume auto
 refused 1 'no train-images-idx3-ubyte in it' --data "$box/empty"
 refused 1 'the model cifar takes images of 3 x 32 x 32, the data has 1 x 28 x 28' --data "$box/data" --model cifar
+cp -r "$box/data" "$box/mixed"
+{ printf '\0\0\10\3\0\0\1\54\0\0\0\10\0\0\0\10' && head -c $((300 * 64)) /dev/zero; } >"$box/mixed/t10k-images-idx3-ubyte"
+refused 1 'takes images of 1 x 28 x 28, the data for the test has 1 x 8 x 8' --data "$box/mixed"
 refused 1 "$box/none: No such file" --data "$box/data" --resume "$box/none"
-refused 1 '/nonexistent/x can not be written' --data "$box/data" --epochs 1 --train-samples 64 --checkpoint /nonexistent/x
+for path in /nonexistent/x "$box/empty"; do # before anything has been trained
+    refused 1 "$path can not be written" --data "$box/data" --checkpoint "$path"
+    grep -q 'Train Epoch' "$box/out" && fail "$path was refused too late"
+done
 "$train" --help | grep -q 'mnist-bn' || fail "--help lists no models"
 
 # N ranks with a batch of b are one with N * b: the same loss, at every one of 100 updates.
@@ -118,9 +127,19 @@ TEXT
 chmod +x "$box/once"
 "$hooprun" -n 2 --timeout 100 --max-restarts 1 "$box/once" "$box/flag" "$train" --data "$box/data" \
     "${same[@]}" --epochs 3 --checkpoint "$box/flag.checkpoint" --checkpoint-every 2 --resume auto \
+    --metrics "$box/flag.csv" --log-interval 1 \
     >"$box/out" 2>&1 || { fail "the restarted job"; cat "$box/out"; }
 [ -e "$box/flag" ] || fail "no rank was killed"
 cmp "$box/whole" "$box/flag.checkpoint" || fail "the restarted job has other bits"
+[ "$(grep -c kind "$box/flag.csv")" = 1 ] && awk -F, '$1 == "train" { if ($3 <= last) exit 1; last = $3 }' "$box/flag.csv" ||
+    { fail "the metrics of the restarted job come twice"; cat "$box/flag.csv"; }
+
+# Other ranks with other batches go on from the same image: here as if the first 400 of 800 were over.
+run 2 "$box/out" --model linear --batch-size 40 --train-samples 800 --epochs 1 --checkpoint "$box/some"
+LC_ALL=C sed -i 's/"epoch":"1","batches":"0"/"epoch":"0","batches":"5"/' "$box/some"
+run 1 "$box/out" --model linear --batch-size 50 --train-samples 800 --epochs 1 --log-interval 1 --resume "$box/some"
+[ "$(grep -c 'Train Epoch: 1 ' "$box/out")" = 8 ] && grep -q 'Train Epoch: 1 \[450/800' "$box/out" ||
+    { fail "other ranks do not go on where the first stopped"; cat "$box/out"; }
 
 # By an url instead of a launcher; unequal ranks, which nothing waits for; bf16; what is printed and kept.
 for rank in 0 1; do

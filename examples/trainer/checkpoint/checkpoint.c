@@ -59,7 +59,7 @@ bool checkpoint_write(const char *path, const struct training *training,
 {
     struct item items[ITEMS_MOST];
     struct safetensor tensors[ITEMS_MOST];
-    struct safetensors_note notes[6];
+    struct safetensors_note notes[7];
     const int count = items_list(training, items);
     size_t floats = 1; /* of none malloc says nothing */
     for (int i = 0; i < count; i++) {
@@ -83,7 +83,8 @@ bool checkpoint_write(const char *path, const struct training *training,
     note_number(&notes[3], "epoch", progress->epoch);
     note_number(&notes[4], "batches", progress->batches);
     note_number(&notes[5], "updates", progress->updates);
-    const bool good = safetensors_write(path, tensors, count, notes, 6, problem);
+    note_number(&notes[6], "global_batch", progress->global_batch);
+    const bool good = safetensors_write(path, tensors, count, notes, 7, problem);
     free(outside);
     return good;
 }
@@ -114,16 +115,18 @@ static bool read_number(const struct safetensors *file, const char *key, int64_t
 static bool read_progress(const struct safetensors *file, const struct training *training,
                           struct progress *ret, struct problem *problem)
 {
-    int64_t epoch = 0, batches = 0;
+    int64_t epoch = 0, batches = 0, global_batch = 0;
     const bool good =
         expect_text(file, "model", training->model->name, problem) &&
         expect_text(file, "optimizer", optimizer_name(training->optimizer), problem) &&
         read_number(file, "seed", UINT32_MAX, &ret->seed, problem) &&
         read_number(file, "epoch", INT32_MAX, &epoch, problem) &&
         read_number(file, "batches", INT32_MAX, &batches, problem) &&
-        read_number(file, "updates", INT64_MAX, &ret->updates, problem);
+        read_number(file, "updates", INT64_MAX / 2, &ret->updates, problem) &&
+        read_number(file, "global_batch", INT32_MAX, &global_batch, problem);
     ret->epoch = (int)epoch;
     ret->batches = (int)batches;
+    ret->global_batch = (int)global_batch;
     return good;
 }
 

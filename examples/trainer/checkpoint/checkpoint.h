@@ -14,6 +14,7 @@ struct progress {
     int epoch;   /* epochs that are over */
     int batches; /* of each rank, in the one after them */
     int64_t updates;
+    int global_batch; /* images of a batch of all ranks */
 };
 
 /* Where it lives. */

@@ -111,21 +111,49 @@ static void sync_folder(const char *path)
     }
 }
 
+/* The file that becomes the one of this name. -1: the problem. */
+static int open_beside(const char *path, char beside[4096], struct problem *problem)
+{
+    if ((size_t)snprintf(beside, 4096, "%s.tmp", path) >= 4096) {
+        problem_say(problem, "a name of %zu characters is too long", strlen(path));
+        return -1;
+    }
+    const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        problem_say(problem, "%s can not be written: %s", path, strerror(errno));
+    }
+    return fd;
+}
+
+bool safetensors_writable(const char *path, struct problem *problem)
+{
+    char beside[4096];
+    struct stat status;
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        return problem_say(problem, "%s can not be written: it is there, and no file", path);
+    }
+    const int fd = open_beside(path, beside, problem);
+    if (fd >= 0) {
+        close(fd);
+        unlink(beside);
+    }
+    return fd >= 0;
+}
+
 bool safetensors_write(const char *path, const struct safetensor *tensors, int tensor_count,
                        const struct safetensors_note *notes, int note_count,
                        struct problem *problem)
 {
     char beside[4096];
-    if ((size_t)snprintf(beside, sizeof(beside), "%s.tmp", path) >= sizeof(beside)) {
-        return problem_say(problem, "a name of %zu characters is too long", strlen(path));
+    const int fd = open_beside(path, beside, problem);
+    if (fd < 0) {
+        return false;
     }
     size_t header_bytes = 0;
     char *header = header_make(tensors, tensor_count, notes, note_count, &header_bytes);
-    const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool good =
-        header != NULL && fd >= 0 && write_file(fd, header, header_bytes, tensors, tensor_count);
+    bool good = header != NULL && write_file(fd, header, header_bytes, tensors, tensor_count);
     free(header);
-    good = (fd < 0 || close(fd) == 0) && good;
+    good = close(fd) == 0 && good;
     if (!good || rename(beside, path) != 0) {
         problem_say(problem, "%s can not be written: %s", path, strerror(errno));
         unlink(beside);

@@ -32,6 +32,9 @@ bool safetensors_write(const char *path, const struct safetensor *tensors, int t
                        const struct safetensors_note *notes, int note_count,
                        struct problem *problem);
 
+/* Whether a file could be written there now, before what is to be kept has been worked for. */
+bool safetensors_writable(const char *path, struct problem *problem);
+
 /* A file in memory. */
 struct safetensors {
     const char *path;    /* borrowed */
