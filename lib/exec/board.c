@@ -373,6 +373,9 @@ static void board_add_site(const struct hoop_board *board, const struct hoop_cal
         return;
     }
     hoop_site_describe(pid, site, where, sizeof(where));
+    if (strstr(where, "ffi_call") != NULL || strstr(where, "libffi") != NULL) {
+        return; /* an interpreter called, which knows where */
+    }
     (void)snprintf(more, sizeof(more), "%s%s%s",
                    strstr(failure->text, called) != NULL ? "," : called, at, where);
     const size_t length = strlen(failure->text);

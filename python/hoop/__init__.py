@@ -22,11 +22,10 @@ from ._comm import (
     Stream,
     Ticket,
     UniqueId,
-    alloc,
-    empty,
     group,
     unique_id,
 )
+from ._memory import alloc, empty
 from ._native import (
     Aborted,
     HoopError,

@@ -180,7 +180,7 @@ def _from_protocol(thing: Any) -> Buffer:
         held = _view(thing.view("u1" if BYTES[named] == 1 else "u2"))
     else:
         held = _view(thing)
-        named = _from_letter(held.format.decode() if held.format else "B", thing)
+        named = _from_letter(held.format.decode() if held.format else "B", held.itemsize, thing)
         if type(thing).__module__ == "numpy" and type(thing).__name__ == "ndarray":
             global _ndarray
             _ndarray = type(thing)
@@ -201,14 +201,14 @@ def _view(thing: Any) -> _PyBuffer:
     return held
 
 
-def _from_letter(text: str, thing: Any) -> Datatype:
-    letter = text.lstrip("@=<") if len(text) > 1 else text
-    if letter not in _LETTERS:
+def _from_letter(text: str, bytes: int, thing: Any) -> Datatype:
+    found = _LETTERS.get(text.lstrip("@=<") if len(text) > 1 else text)
+    if found is None or BYTES[found] != bytes:  # of other sizes behind "=" and "<"
         raise TypeError(
-            f"{type(thing).__name__} has elements of format {text!r}, which hoop has no datatype "
-            f"for; it has {', '.join(_NAMES)}"
+            f"{type(thing).__name__} has elements of format {text!r}, of {bytes} bytes, which hoop has "
+            f"no datatype for; it has {', '.join(_NAMES)}"
         )
-    return _LETTERS[letter]
+    return found
 
 
 def _from_dlpack(thing: Any) -> Buffer:

@@ -11,13 +11,15 @@ from collections import deque
 from ctypes import byref, c_int, c_size_t, c_void_p
 from enum import IntEnum
 from operator import index
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from ._buffers import Buffer, Datatype, buffer
 from ._end import opened
 from ._native import (
     IN_PROGRESS,
+    INVALID_USAGE,
     OK,
+    TIMEOUT,
     HoopError,
     TicketStruct,
     UniqueIdStruct,
@@ -27,9 +29,6 @@ from ._native import (
     json_text,
     lib,
 )
-
-if TYPE_CHECKING:
-    import numpy
 
 class Op(IntEnum):
     """hoop_red_op_t. What the bits of a result are stands in docs/numbers.md."""
@@ -94,6 +93,9 @@ class Stream:
         self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
         self._close.atexit = False
         opened(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a stream belongs to its process: it can be neither copied nor pickled")
 
     def record(self) -> Ticket:
         """A ticket for all that was queued until now."""
@@ -284,11 +286,17 @@ class Comm:
         check(result)
         self._adopt(handle)
 
-    def _adopt(self, handle: c_void_p) -> None:
+    def __reduce__(self) -> Any:
+        raise TypeError("a comm belongs to its process: it can be neither copied nor pickled")
+
+    def _hold(self, handle: c_void_p) -> None:
         self._handle: c_void_p | None = handle
         self._close = weakref.finalize(self, lib.hoop_comm_destroy, handle)
         self._close.atexit = False
         opened(self)
+
+    def _adopt(self, handle: c_void_p) -> None:
+        self._hold(handle)
         number = c_int()
         check(lib.hoop_comm_user_rank(handle, byref(number)))
         self.rank: int = number.value
@@ -316,7 +324,7 @@ class Comm:
         """The reduction of everybody's send, to everybody's recv; without recv: in place."""
         recv = send if recv is None else recv
         s, r = self._pair(send, recv, 1, 1)
-        self._call(lib.hoop_all_reduce, s.address, r.address, s.count, s.datatype, index(op),
+        self._call(lib.hoop_all_reduce, s.address, r.address, s.count, s.datatype, _int(op),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -329,8 +337,8 @@ class Comm:
         recv = send if recv is None and at_root else recv
         s = buffer(send)
         r = _same(s, recv, s.count) if at_root else None
-        self._call(lib.hoop_reduce, s.address, r and r.address, s.count, s.datatype, index(op),
-                   index(root), stream=stream, hold=(s, r))
+        self._call(lib.hoop_reduce, s.address, r and r.address, s.count, s.datatype, _int(op),
+                   _int(root), stream=stream, hold=(s, r))
         return recv
 
     def reduce_scatter(
@@ -338,7 +346,7 @@ class Comm:
     ) -> Any:
         """Block r of the reduction of send, which has size blocks, to rank r's recv."""
         s, r = self._pair(send, recv, self.size, 1)
-        self._call(lib.hoop_reduce_scatter, s.address, r.address, r.count, s.datatype, index(op),
+        self._call(lib.hoop_reduce_scatter, s.address, r.address, r.count, s.datatype, _int(op),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -352,7 +360,7 @@ class Comm:
     def broadcast(self, data: Any, root: int = 0, stream: Stream | None = None) -> Any:
         """The root's data, to everybody's."""
         b = buffer(data) if self.rank == root else _writable(buffer(data))
-        self._call(lib.hoop_broadcast, b.address, b.address, b.count, b.datatype, index(root),
+        self._call(lib.hoop_broadcast, b.address, b.address, b.count, b.datatype, _int(root),
                    stream=stream, hold=b)
         return data
 
@@ -362,7 +370,7 @@ class Comm:
         """Everybody's send, one behind the other by rank, to the root's recv."""
         s = buffer(send)
         r = _same(s, recv, s.count * self.size) if self.rank == root else None
-        self._call(lib.hoop_gather, s.address, r and r.address, s.count, s.datatype, index(root),
+        self._call(lib.hoop_gather, s.address, r and r.address, s.count, s.datatype, _int(root),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -372,7 +380,7 @@ class Comm:
         """Block r of the root's send, to rank r's recv; others need no send."""
         r = _writable(buffer(recv))
         s = _same(r, send, r.count * self.size, False) if self.rank == root else None
-        self._call(lib.hoop_scatter, s and s.address, r.address, r.count, r.datatype, index(root),
+        self._call(lib.hoop_scatter, s and s.address, r.address, r.count, r.datatype, _int(root),
                    stream=stream, hold=(s, r))
         return recv
 
@@ -409,12 +417,12 @@ class Comm:
     def send(self, data: Any, to: int, stream: Stream | None = None) -> None:
         """To one rank, whose k-th recv from this one gets the k-th send."""
         b = buffer(data)
-        self._call(lib.hoop_send, b.address, b.count, b.datatype, index(to), stream=stream, hold=b)
+        self._call(lib.hoop_send, b.address, b.count, b.datatype, _int(to), stream=stream, hold=b)
 
     def recv(self, data: Any, source: int, stream: Stream | None = None) -> Any:
         """From one rank, into data, which must have the size of what is sent."""
         b = _writable(buffer(data))
-        self._call(lib.hoop_recv, b.address, b.count, b.datatype, index(source), stream=stream, hold=b)
+        self._call(lib.hoop_recv, b.address, b.count, b.datatype, _int(source), stream=stream, hold=b)
         return data
 
     # -- Lifetime ---------------------------------------------------------------------------
@@ -423,7 +431,7 @@ class Comm:
         """One new comm for each color, ordered by key, then by rank; color None: none for this
         rank. All ranks call."""
         handle = c_void_p()
-        check(lib.hoop_comm_split(self._alive(), -1 if color is None else color, key,
+        check(lib.hoop_comm_split(self._alive(), -1 if color is None else _int(color), _int(key),
                                   byref(handle), _options(options)))
         return Comm._of(handle) if handle else None
 
@@ -474,7 +482,10 @@ class Comm:
         """Says goodbye to the other ranks and frees the comm; no call on it may be running."""
         if self._close.detach():
             handle, self._handle = self._handle, None
-            check(lib.hoop_comm_destroy(handle))
+            result = lib.hoop_comm_destroy(handle)
+            if result in (INVALID_USAGE, TIMEOUT):  # and nothing was freed
+                self._hold(handle)
+            check(result)
 
     _LEAVES = 1
 
@@ -541,6 +552,14 @@ class Comm:
             stream._hold(hold)
 
 
+def _int(number: Any) -> int:
+    """A number for C's int, to which ctypes would cut it."""
+    found = index(number)
+    if -(2**31) <= found < 2**31:
+        return found
+    raise ValueError(f"{found} is no rank, operation, color or key: it has more than 32 bits")
+
+
 def _options(options: dict[str, Any]) -> Any:
     return byref(config(**options)) if options else None
 
@@ -569,30 +588,3 @@ def _same(known: Buffer, thing: Any, count: int, written: bool = True) -> Buffer
             f"{known.datatype.name} are expected"
         )
     return _writable(found) if written else found
-
-
-# ---- Memory ---------------------------------------------------------------------------------
-
-
-def alloc(bytes: int) -> memoryview:
-    """Memory that ranks of this machine can map: an operation on it moves no byte twice. Zeroed,
-    page aligned, freed with the last view of it. A few large blocks are better than many."""
-    address = c_void_p()
-    check(lib.hoop_mem_alloc(byref(address), bytes, 0))
-    if not address.value:
-        return memoryview(bytearray())
-    block = (ctypes.c_ubyte * bytes).from_address(address.value)
-    weakref.finalize(block, lib.hoop_mem_free, address.value).atexit = False
-    return memoryview(block).cast("B")
-
-
-def empty(shape: int | Sequence[int], dtype: Any = "float32") -> numpy.ndarray:
-    """A numpy array of zeros in memory from alloc()."""
-    import numpy
-
-    dtype = numpy.dtype(dtype)
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    count = 1
-    for extent in shape:
-        count *= extent
-    return numpy.frombuffer(alloc(count * dtype.itemsize), dtype, count).reshape(shape)

@@ -13,6 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 OK = 0
+INVALID_USAGE = 5
 IN_PROGRESS = 7
 TIMEOUT = 64
 UNDEFINED_INT = -(2**31)
@@ -233,7 +234,7 @@ def config(
     """hoop_config_t; times in seconds, None: the HOOP_* variable or the default."""
 
     def milliseconds(seconds: float | None) -> int:
-        return UNDEFINED_INT if seconds is None else min(round(seconds * 1000), 86400000)
+        return UNDEFINED_INT if seconds is None else round(min(seconds, 86400) * 1000)
 
     return ConfigStruct(
         size=ctypes.sizeof(ConfigStruct),

@@ -1,10 +1,13 @@
 """The package's own API: every operation over threads, errors, memory, and jobs of processes."""
 
 import array
+import copy
+import ctypes
 import gc
 import json
 import os
 import pathlib
+import pickle
 import re
 import select
 import subprocess
@@ -291,6 +294,22 @@ class Births(unittest.TestCase):
         comm.close()
 
 
+class Ends(unittest.TestCase):
+    def test_a_close_that_is_refused(self):
+        comm = hoop.Comm.threads(1)[0]
+        with hoop.group():
+            comm.barrier()
+            with self.assertRaisesRegex(hoop.InvalidUsage, "open group"):
+                comm.close()
+        comm.barrier()
+        comm.close()
+
+    def test_any_timeout(self):
+        hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=float("inf")).close()
+        with self.assertRaisesRegex(hoop.InvalidArgument, "op_timeout_ms is -3000"):
+            hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=-3)
+
+
 class Buffers(unittest.TestCase):
     def test_kinds(self):
         def body(comm):
@@ -323,6 +342,11 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "not contiguous"):
             hoop.buffer(Foreign(np.ones((4, 4))[:, 1]))
 
+    def test_formats_of_other_sizes(self):
+        with self.assertRaisesRegex(TypeError, "'l', of 4 bytes"):
+            hoop._buffers._from_letter("l", 4, None)
+        self.assertEqual(hoop.buffer((ctypes.c_long * 3)()).datatype, hoop.Datatype.INT64)
+
     def test_refusals(self):
         with self.assertRaisesRegex(TypeError, "not C-contiguous"):
             hoop.buffer(np.ones((4, 4))[:, 1])
@@ -339,6 +363,14 @@ class Buffers(unittest.TestCase):
             comm.all_reduce(np.ones(4, "f4"), np.ones(5, "f4"))
         with self.assertRaisesRegex(hoop.InvalidArgument, "root is 7, expected 0 to 0"):
             comm.broadcast(np.ones(1), root=7)
+        # C's int would be 0.
+        for call in (lambda: comm.broadcast(np.ones(1), root=2**32), lambda: comm.all_reduce(np.ones(1), op=2**32),
+                     lambda: comm.send(np.ones(1), 2**40), lambda: comm.split(2**32)):
+            with self.assertRaisesRegex(ValueError, "more than 32 bits"):
+                call()
+        for call in (copy.copy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "belongs to its process"):
+                call(comm)
         comm.close()
         with self.assertRaisesRegex(ValueError, "closed"):
             comm.barrier()
@@ -349,6 +381,11 @@ class Memory(unittest.TestCase):
         a = hoop.empty((3, 4), "i8")
         self.assertEqual((a.shape, a.dtype, a.sum(), a.ctypes.data % 4096), ((3, 4), "i8", 0, 0))
         self.assertEqual(hoop.empty(0).size, 0)
+        self.assertEqual(hoop.empty(np.int64(3)).shape, (3,))
+        self.assertEqual(hoop.empty([np.int32(3), 0]).shape, (3, 0))
+        for call in (lambda: hoop.empty(-1), lambda: hoop.empty((-2, -3)), lambda: hoop.alloc(-1)):
+            with self.assertRaisesRegex(ValueError, "-[13]"):
+                call()
 
     def test_freed_with_the_last_view(self):
         def regions():
@@ -455,6 +492,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(done.stdout.count("told:"), 2, done.stdout + done.stderr)
         self.assertIn("barrier", done.stdout)
         self.assertIn("all_reduce", done.stdout)
+        self.assertNotIn("ffi", done.stdout)  # where both calls come from, as C sees it
 
 
 class Table(unittest.TestCase):

@@ -106,6 +106,9 @@ class Torch(unittest.TestCase):
     def test_mismatch(self):
         self.job("torch_jobs", "mismatch", 2)
 
+    def test_forked(self):
+        self.job("torch_jobs", "forked", 2)
+
     @needs_backend
     def test_ends(self):
         self.job("torch_jobs", "ends", 2)

@@ -387,6 +387,26 @@ def mismatch(rank, size):
 
 
 @job
+def forked(rank, size):
+    """A child that ends its groups takes nothing from the parent's."""
+    def reduced():
+        return limit(dist.all_reduce(torch.ones(3), async_op=True).get_future())[0]
+
+    same(reduced(), torch.full((3,), float(size)))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            raises(dist.DistBackendError, "forked", dist.all_reduce, torch.ones(3))
+            dist.destroy_process_group()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    same(reduced(), torch.full((3,), float(size)))
+
+
+@job
 def ends(rank, size):
     tensor = torch.ones(8)
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))

@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence, Union
 
 import torch
 
-from .._comm import alloc
+from .._memory import alloc
 
 
 def empty(*shape: Union[int, Sequence[int]], dtype: Optional[torch.dtype] = None) -> torch.Tensor:

@@ -178,7 +178,13 @@ class Waiter:
         self._threads: list[threading.Thread] = []
         self._idle = 0  # threads that wait in epoll, or have just been told
 
+    def _is_foreign(self) -> bool:
+        """In a forked child: the epoll set is the parent's, too."""
+        return self._poll is not None and self._process != os.getpid()
+
     def watch(self, queue: Queue) -> None:
+        if self._is_foreign():
+            return
         fd = queue.fd
         with self._lock:
             if self._poll is None:
@@ -197,7 +203,7 @@ class Waiter:
 
     def stop(self) -> None:
         # A byte, and not its end: a forked child may hold the bell too.
-        if self._poll is None or self._process != os.getpid():
+        if self._poll is None or self._is_foreign():
             return
         os.write(self._bell, b"!")
         until = time.monotonic() + 10
@@ -221,6 +227,8 @@ class Waiter:
         self._threads.append(thread)
 
     def forget(self, fd: int) -> None:
+        if self._is_foreign():
+            return
         with self._lock:
             if self._queues.pop(fd, None) is not None:
                 self._armed.discard(fd)
