@@ -7,7 +7,8 @@
  *               comm lives on; nobody fails who was not stopped or taken for lost
  *      alive    from here on it can come to an end without more harm: nobody waits for ever
  *
- *      test_agreement [STATES]     leaves a case after so many states, 2000; 0: never
+ *      test_agreement [STATES [RANKS]]     leaves a case after so many states, 2000; 0: never;
+ *                                          cases of 2 up to so many ranks, 4
  */
 #include "survivors/agreement_world.h"
 #include <assert.h>
@@ -262,8 +263,9 @@ static bool cases_run(struct test_case c, uint32_t most)
 int main(int argc, char **argv)
 {
     const uint32_t most = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2000;
+    const unsigned long ranks = argc > 2 ? strtoul(argv[2], NULL, 10) : 4;
     bool fine = true;
-    for (uint8_t n = 2; n <= 3; n++) {
+    for (uint8_t n = 2; n <= WORLD_RANKS && n <= ranks; n++) {
         for (unsigned how = 0; how < 4u * n; how++) {
             const struct test_case c = {.n = n,
                                         .first = (uint8_t)(how / 4),
