@@ -64,17 +64,10 @@ static void published_fold(struct hoop_board *board, const struct hoop_board_op 
     }
 }
 
-/* rank's bytes [off, +bytes) to a place in the output. */
-static void published_copy(const struct hoop_board *board, const struct hoop_board_op *op,
-                           size_t brought, uint32_t rank, size_t off, uint8_t *dst, size_t bytes)
+/* Another rank's bytes [off, +bytes) to a place in the output. */
+static void published_copy(const struct hoop_board *board, size_t brought, uint32_t rank,
+                           size_t off, uint8_t *dst, size_t bytes)
 {
-    if (rank == board->me) {
-        const uint8_t *own = (const uint8_t *)op->in + off;
-        if (dst != own) {
-            memcpy(dst, own, bytes);
-        }
-        return;
-    }
     size_t run = 0;
     for (size_t done = 0; done < bytes; done += run) {
         run = published_run(brought, off + done, bytes - done);
@@ -88,14 +81,33 @@ static size_t published_bytes(const struct hoop_plan *plan)
     return hoop_extent_blocks(hoop_row_of(plan)->in, plan->n, true) * bytes;
 }
 
+/* My own block, of which nobody needs to be heard: it is the last source, or none. */
+static void published_keep(const struct hoop_board_op *op)
+{
+    const struct hoop_plan *plan = op->plan;
+    const uint32_t sources = hoop_sources(plan);
+    if (sources == 0 || hoop_source(plan, sources - 1) != plan->me) {
+        return;
+    }
+    const size_t size = plan->type_bytes;
+    const uint8_t *own = (const uint8_t *)op->in + hoop_taken_off(plan) * size;
+    uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(plan, plan->me) * size;
+    if (dst != own && plan->count > 0) {
+        memcpy(dst, own, plan->count * size);
+    }
+}
+
 bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op *op)
 {
     const struct hoop_plan *plan = op->plan;
     const size_t size = plan->type_bytes, block = plan->count * size;
     const size_t off = hoop_taken_off(plan) * size;
     const size_t brought = published_bytes(plan);
-    if (!hoop_row_of(plan)->folds || hoop_out_count(plan, plan->me) == 0 ||
-        published_run(brought, off, block) != block) {
+    if (!hoop_row_of(plan)->folds) {
+        published_keep(op);
+        return false;
+    }
+    if (hoop_out_count(plan, plan->me) == 0 || published_run(brought, off, block) != block) {
         return false;
     }
     published_all_at(board, op, brought, off);
@@ -118,7 +130,9 @@ void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *o
     }
     for (uint32_t i = 0; i < hoop_sources(plan); i++) {
         const uint32_t rank = hoop_source(plan, i);
-        uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(plan, rank) * size;
-        published_copy(board, op, brought, rank, off, dst, block);
+        if (rank != plan->me) {
+            uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(plan, rank) * size;
+            published_copy(board, brought, rank, off, dst, block);
+        }
     }
 }

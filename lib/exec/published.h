@@ -22,12 +22,12 @@ void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes)
 void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uint32_t *ret_end);
 
 /*
- * While that is on its way. True: what this rank takes of everybody lies in one piece, board->src
- * says where, and all that is left to do is to fold it.
+ * While that is on its way; copies what is this rank's own. True: what this rank takes of everybody
+ * lies in one piece, board->src says where, and all that is left to do is to fold it.
  */
 bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op *op);
 
-/* Makes this rank's output of what it needs, all of which was seen. */
+/* Makes the rest of this rank's output of what it needs, all of which was seen. */
 void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op);
 
 #endif
