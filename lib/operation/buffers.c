@@ -75,14 +75,18 @@ static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 #define BUFFERS_READABLE 0u /* the generations of plain memory */
 #define BUFFERS_UNREADABLE 1u
 
-/* Can others read this plain memory? last: what could be, of these. */
-static uint32_t buffers_try(struct hoop_readable *last, const void *buffer, uint64_t bytes)
+/* Can others read this plain memory? */
+static uint32_t buffers_try(struct hoop_buffers *buffers, const void *buffer, uint64_t bytes)
 {
-    if (buffer != last->memory || bytes > last->bytes) {
-        const bool can = hoop_process_can_be_read(buffer, bytes);
-        *last = can ? (struct hoop_readable){buffer, bytes} : (struct hoop_readable){NULL, 0};
+    /* Fibonacci hashing: the low bits of buffers are alike. */
+    const uint64_t hash = (uintptr_t)buffer * UINT64_C(0x9e3779b97f4a7c15);
+    struct hoop_readable *known = &buffers->readable[hash >> (64 - HOOP_READABLES_SHIFT)];
+    if (buffer == known->memory && bytes <= known->bytes) {
+        return BUFFERS_READABLE;
     }
-    return last->memory != NULL ? BUFFERS_READABLE : BUFFERS_UNREADABLE;
+    const bool can = hoop_process_can_be_read(buffer, bytes);
+    *known = can ? (struct hoop_readable){buffer, bytes} : (struct hoop_readable){NULL, 0};
+    return can ? BUFFERS_READABLE : BUFFERS_UNREADABLE;
 }
 
 /* Where it lies in a region. Else its address is announced, which says where its pages begin. */
@@ -122,12 +126,13 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
     buffers_find(out, out_bytes, &announce.out_region, &announce.out_generation,
                  &announce.out_offset);
     buffers_find(in, in_bytes, &announce.in_region, &announce.in_generation, &announce.in_offset);
-    const bool tries = buffers->reads && device == 0;
+    const bool tries =
+        !buffers->one_process && device == 0 && hoop_plan_would_read(buffers->agreed, plan);
     if (tries && announce.out_region == 0 && buffers_writes(plan, plan->me)) {
-        announce.out_generation = buffers_try(&buffers->readable_out, out, out_bytes);
+        announce.out_generation = buffers_try(buffers, out, out_bytes);
     }
     if (tries && announce.in_region == 0 && buffers_reads(plan, plan->me)) {
-        announce.in_generation = buffers_try(&buffers->readable_in, in, in_bytes);
+        announce.in_generation = buffers_try(buffers, in, in_bytes);
     }
     buffers->device = device;
     if (device != 0) {

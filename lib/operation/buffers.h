@@ -11,7 +11,10 @@
 #include "operation/plan.h"
 #include "staging/staging.h"
 
-/* Plain memory that others were found to be able to read; NULL: none yet. */
+/* Plain memory that others were found to be able to read; NULL: none yet. A program has a few dozen
+ * buffers that it uses again and again. */
+#define HOOP_READABLES_SHIFT 6
+#define HOOP_READABLES (1u << HOOP_READABLES_SHIFT)
 struct hoop_readable {
     const void *memory;
     uint64_t bytes;
@@ -24,8 +27,8 @@ struct hoop_buffers {
     bool one_process;                   /* all ranks are threads of this process */
     uint64_t device;                    /* on which they were announced to lie; 0: the host */
     bool told_apart;                    /* that devices do not reach each other */
-    bool reads;                         /* plain memory may be read from its process, so far */
-    struct hoop_readable readable_in, readable_out;
+    const struct hoop_agreement *agreed;
+    struct hoop_readable readable[HOOP_READABLES]; /* by a hash of where it lies */
     /* [n] each */
     const void **ins;
     void **outs;

@@ -23,13 +23,13 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
         .maps = env->maps,
         .staging = &operation->staging,
         .one_process = env->one_process,
-        .reads = env->agreed->no_cma == 0 && !env->one_process,
+        .agreed = env->agreed,
     };
     for (int i = 0; i < HOOP_COLL_COUNT; i++) {
         operation->oneshot_most[i] =
             hoop_plan_oneshot_most(env->agreed, env->board->n, (enum hoop_collective)i);
     }
-    const bool reads = operation->buffers.reads && !env->over_links;
+    const bool reads = !env->one_process && !env->over_links;
     operation->exchange = (struct hoop_exchange){
         .me = env->board->me,
         .n = env->board->n,

@@ -302,6 +302,13 @@ static void plan_cma(struct hoop_plan *plan)
     plan->scratch = hoop_algo_scratch(plan);
 }
 
+bool hoop_plan_would_read(const struct hoop_agreement *agreed, const struct hoop_plan *plan)
+{
+    const enum hoop_algo asked = plan_asked(agreed, plan->collective);
+    return asked == HOOP_ALGO_CMA ? plan_may_cma(agreed, plan->collective)
+                                  : asked == HOOP_ALGO_AUTO && plan_cma_wins(agreed, plan);
+}
+
 void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,
                       struct hoop_plan *plan)
 {
@@ -311,9 +318,7 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
     } else if (reach->mapped && asked != HOOP_ALGO_SLAB && asked != HOOP_ALGO_CMA) {
         plan->algo = HOOP_ALGO_DIRECT;
         plan_direct(reach, plan);
-    } else if (!reach->unreadable &&
-               (asked == HOOP_ALGO_CMA ? plan_may_cma(agreed, plan->collective)
-                                       : asked == HOOP_ALGO_AUTO && plan_cma_wins(agreed, plan))) {
+    } else if (!reach->unreadable && hoop_plan_would_read(agreed, plan)) {
         plan->algo = HOOP_ALGO_CMA;
         plan_cma(plan);
     } else {

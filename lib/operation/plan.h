@@ -42,6 +42,10 @@ bool hoop_plan_may_be_direct(const struct hoop_agreement *agreed, enum hoop_coll
 /* Completes the plan of one whose data travel with the announcement. */
 void hoop_plan_oneshot(struct hoop_plan *plan);
 
+/* May it be chosen, its plan begun, to read what is not mapped from its process, if that can be
+ * read? All know it alike. */
+bool hoop_plan_would_read(const struct hoop_agreement *agreed, const struct hoop_plan *plan);
+
 /* Completes a plan that was begun, the announcements being known. */
 void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,
                       struct hoop_plan *plan);
