@@ -11,6 +11,7 @@
 #include "transports/rdma/rdma_link.h"
 #include "transports/table.h"
 #include <linux/capability.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -338,6 +339,52 @@ static void test_half(void **state)
     fake_most_bytes = 0;
 }
 
+struct taker {
+    struct hoop_link *link;
+    uint8_t *data;
+    pthread_barrier_t *both;
+};
+
+static void *take_key(void *arg)
+{
+    const struct taker *taker = arg;
+    struct hoop_verbs_memory key;
+    (void)pthread_barrier_wait(taker->both);
+    (void)hoop_rdma_key(hoop_rdma_from(taker->link), taker->data, ROOM, &key);
+    return NULL;
+}
+
+/* Two communicators at once: there is room for one of the regions. */
+static void test_half_at_once(void **state)
+{
+    (void)state;
+    struct rlimit before, limit;
+    const size_t slots = fake_counts.memory_bytes;
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+    if (before.rlim_max < 2 * slots + 3 * ROOM) {
+        skip(); /* what may be locked here is too little to play with */
+    }
+    limit = before;
+    limit.rlim_cur = 2 * slots + 3 * ROOM;
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    for (int round = 0; round < 300; round++) {
+        pthread_barrier_t both;
+        pthread_t thread;
+        struct taker takers[2] = {{pair.sender, from, &both}, {pair.receiver, to, &both}};
+        assert_int_equal(pthread_barrier_init(&both, NULL, 2), 0);
+        assert_int_equal(pthread_create(&thread, NULL, take_key, &takers[1]), 0);
+        (void)take_key(&takers[0]);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(pthread_barrier_destroy(&both), 0);
+        assert_int_equal(fake_counts.memory_bytes, slots + ROOM);
+        assert_int_equal(hoop_region_free(from), HOOP_OK);
+        assert_int_equal(hoop_region_free(to), HOOP_OK);
+        from = get();
+        to = get();
+    }
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+}
+
 /* ---- What a peer may not say ----------------------------------------------------------------- */
 
 /* That a chunk is where nothing was offered. */
@@ -436,6 +483,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_dead_key, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_refused, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_half, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(test_half_at_once, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_liar, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_hostile_offers, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_unheard, open_pair, close_pair),

@@ -54,14 +54,19 @@ static bool memory_is_exempt(void)
            (caps[0].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
-/* For a region, which can do without: half of the limit is for slots, which links of a later
- * operation may need. False: the thread's sentence says why not. */
-static bool memory_has_room(uint64_t bytes)
+/*
+ * Takes of what regions may have, which can do without: half of the limit is for slots, which links
+ * of a later operation may need. False: the thread's sentence says why not.
+ */
+static bool memory_take_for_region(uint64_t bytes)
 {
-    const uint64_t limit = memory_limit(), taken = atomic_load(&rdma_registered);
-    if (memory_is_exempt() || limit == UINT64_MAX ||
-        (taken <= limit / 2 && bytes <= limit / 2 - taken)) {
-        return true;
+    const uint64_t limit = memory_limit();
+    const uint64_t most = limit == UINT64_MAX || memory_is_exempt() ? UINT64_MAX : limit / 2;
+    uint64_t taken = atomic_load(&rdma_registered);
+    while (taken <= most && bytes <= most - taken) {
+        if (atomic_compare_exchange_weak(&rdma_registered, &taken, taken + bytes)) {
+            return true;
+        }
     }
     (void)hoop_error(HOOP_OUT_OF_MEMORY,
                      "registering %llu bytes would take of the half that is kept for the slots of "
@@ -72,15 +77,15 @@ static bool memory_has_room(uint64_t bytes)
     return false;
 }
 
-hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *data, size_t bytes,
-                                 struct hoop_verbs_memory *ret)
+/* Bytes that were taken, which it gives back if it fails. */
+static hoop_result_t memory_register(const struct hoop_rdma_context *context, void *data,
+                                     size_t bytes, struct hoop_verbs_memory *ret)
 {
-    const uint64_t limit = memory_limit(), taken = atomic_fetch_add(&rdma_registered, bytes);
     const hoop_result_t result = context->verbs->register_memory(context->device, data, bytes, ret);
     if (result == HOOP_OK) {
         return HOOP_OK;
     }
-    (void)atomic_fetch_sub(&rdma_registered, bytes);
+    const uint64_t limit = memory_limit(), taken = atomic_fetch_sub(&rdma_registered, bytes);
     if (limit == UINT64_MAX) {
         return result;
     }
@@ -89,7 +94,14 @@ hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *
     return hoop_error(result,
                       "%s; this process may lock %llu bytes in all (ulimit -l), %llu are "
                       "registered, expected unlimited",
-                      why, (unsigned long long)limit, (unsigned long long)taken);
+                      why, (unsigned long long)limit, (unsigned long long)(taken - bytes));
+}
+
+hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *data, size_t bytes,
+                                 struct hoop_verbs_memory *ret)
+{
+    (void)atomic_fetch_add(&rdma_registered, bytes);
+    return memory_register(context, data, bytes, ret);
 }
 
 bool hoop_rdma_release_memory(const struct hoop_rdma_context *context,
@@ -171,7 +183,7 @@ static void regions_warn(const struct hoop_rdma_context *context)
 static void regions_register(struct hoop_rdma_context *context, void *base, uint64_t bytes,
                              struct hoop_verbs_memory *ret)
 {
-    if (hoop_rdma_register(context, base, bytes, ret) == HOOP_OK) {
+    if (memory_register(context, base, bytes, ret) == HOOP_OK) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: a region of %llu bytes registered with %s",
                  context->me, (unsigned long long)bytes, context->port->device);
     } else {
@@ -179,7 +191,7 @@ static void regions_register(struct hoop_rdma_context *context, void *base, uint
     }
 }
 
-/* False: no memory. */
+/* False: no memory; or none may be locked now, but maybe when what others have goes. */
 static bool regions_add(struct hoop_rdma_context *context, size_t at, void *base,
                         const struct hoop_region_ref *ref)
 {
@@ -191,6 +203,10 @@ static bool regions_add(struct hoop_rdma_context *context, size_t at, void *base
         }
         context->regions = grown;
         context->region_room = room;
+    }
+    if (!memory_take_for_region(ref->bytes)) {
+        regions_warn(context);
+        return false;
     }
     struct hoop_rdma_region region = {.id = ref->id};
     regions_register(context, base, ref->bytes, &region.key);
@@ -208,10 +224,6 @@ static bool regions_key(struct hoop_rdma_context *context, void *data, uint64_t 
     const size_t at = regions_at(context, ref->id);
     if (!regions_has(context, at, ref->id)) {
         struct hoop_region_ref again;
-        if (!memory_has_room(ref->bytes)) { /* now: what others have goes, too */
-            regions_warn(context);
-            return false;
-        }
         if (!regions_add(context, at, (uint8_t *)data - ref->offset, ref)) {
             return false;
         }
