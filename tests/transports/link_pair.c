@@ -203,11 +203,12 @@ static bool pair_is_quiet(const struct pair *pair)
 
 struct hoop_link_params pair_params(struct pair *pair, bool sending)
 {
+    const uint32_t me = sending != pair->back ? PAIR_SENDER : PAIR_RECEIVER;
     return (struct hoop_link_params){
         .comm_id = PAIR_COMM,
         .epoch = 3,
-        .me = sending ? PAIR_SENDER : PAIR_RECEIVER,
-        .peer = sending ? PAIR_RECEIVER : PAIR_SENDER,
+        .me = me,
+        .peer = me == PAIR_SENDER ? PAIR_RECEIVER : PAIR_SENDER,
         .lane = PAIR_LANE,
         .sending = sending,
         .slots = pair->slots,

@@ -24,6 +24,7 @@ struct pair {
     uint32_t slots;
     uint32_t check; /* of a network transport; so is buffer_bytes */
     uint64_t chunk_bytes, buffer_bytes;
+    bool back; /* from PAIR_RECEIVER to PAIR_SENDER */
     struct hoop_link *sender, *receiver;
     struct hoop_blob sender_blob, receiver_blob;
     struct hoop_failure failure; /* of create */

@@ -9,6 +9,8 @@
 #include "transports/link_pair.h"
 #include "transports/rdma/rdma_link.h"
 #include "transports/table.h"
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 #define CHUNK 10000u
 #define SLOTS 4u
 
-static struct pair pair;
+static struct pair pair, back; /* the same ranks, the other way */
 
 static int open_pair(void **state)
 {
@@ -36,19 +38,38 @@ static int close_pair(void **state)
     return fake_counts.open == 0 ? 0 : -1;
 }
 
+static int open_both(void **state)
+{
+    const int failed = open_pair(state);
+    back = (struct pair){
+        .transport = &hoop_transport_rdma, .slots = SLOTS, .chunk_bytes = CHUNK, .back = true};
+    return failed == 0 && pair_make(&back) == HOOP_OK && pair_join(&back) == HOOP_OK ? 0 : -1;
+}
+
+static int close_both(void **state)
+{
+    pair_close(&back);
+    return close_pair(state);
+}
+
 /* ---- Words ----------------------------------------------------------------------------------- */
 
 /* One chunk from end to end. */
-static void move_chunk(uint32_t number, size_t bytes)
+static void move_along(struct pair *way, uint32_t number, size_t bytes)
 {
     static uint8_t from[CHUNK], to[CHUNK];
     struct item send, recv;
     pattern_fill(from, bytes, number);
-    assert_int_equal(pair_send(&pair, &send, from, bytes, number), HOOP_OK);
-    assert_int_equal(pair_recv(&pair, &recv, to, bytes, number), HOOP_OK);
-    assert_true(pair_until_done(&pair, &recv) && pair_until_done(&pair, &send));
+    assert_int_equal(pair_send(way, &send, from, bytes, number), HOOP_OK);
+    assert_int_equal(pair_recv(way, &recv, to, bytes, number), HOOP_OK);
+    assert_true(pair_until_done(way, &recv) && pair_until_done(way, &send));
     assert_int_equal(recv.result, HOOP_OK);
     assert_true(pattern_is(to, bytes, number));
+}
+
+static void move_chunk(uint32_t number, size_t bytes)
+{
+    move_along(&pair, number, bytes);
 }
 
 /*
@@ -73,7 +94,127 @@ static void test_cadence(void **state)
     assert_int_equal(fake_counts.open, 2);
 }
 
-/* The count of a word has 30 bits. */
+/* What goes the other way carries the credits; when nothing does they go by themselves. */
+static void test_both_ways(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 100; i++) {
+        move_chunk(i, i % 2 == 0 ? 8 : CHUNK);
+        move_along(&back, i, i % 3 == 0 ? 8 : CHUNK);
+    }
+    assert_int_equal(fake_counts.words, 200);
+    for (uint32_t i = 100; i < 200; i++) {
+        move_chunk(i, 8);
+    }
+    assert_int_equal(fake_counts.words, 200 + 100 + 50);
+    move_along(&back, 100, 8); /* nothing was owed: the last went alone */
+    move_chunk(200, 8);
+    assert_int_equal(fake_counts.words, 352);
+    pair_close(&back);
+    for (uint32_t i = 201; i < 301; i++) {
+        move_chunk(i, 8);
+    }
+    assert_int_equal(fake_counts.words, 352 + 100 + 50 + 2); /* two goodbyes */
+}
+
+static void test_both_ways_no_immediate(void **state)
+{
+    setenv("HOOP_TEST_NO_IMMEDIATE", "1", 1);
+    assert_int_equal(open_both(state), 0);
+    unsetenv("HOOP_TEST_NO_IMMEDIATE");
+    for (uint32_t i = 0; i < 50; i++) {
+        move_chunk(i, (size_t)i * 7);
+        move_along(&back, i, (size_t)i * 70);
+    }
+    assert_int_equal(fake_counts.words, 0);
+    assert_int_equal(hoop_rdma_from(pair.receiver)->sent + hoop_rdma_from(back.receiver)->sent, 0);
+    assert_int_equal(close_both(state), 0);
+}
+
+/* A rank's ends. */
+struct mover {
+    struct hoop_link *sender, *receiver;
+    uint32_t sends, receives;
+    bool well;
+};
+
+static void *move_both(void *arg)
+{
+    struct mover *mover = arg;
+    const uint64_t deadline = hoop_deadline_ns(60000);
+    struct item send = {.done = 0}, recv = send;
+    uint32_t sent = 0, received = 0;
+    uint64_t from = 0, to = 0;
+    bool sending = false, receiving = false, right = true;
+    while ((sent < mover->sends || received < mover->receives) && right &&
+           hoop_now_ns() < deadline) {
+        if (!sending && sent < mover->sends) {
+            from = sent;
+            item_fill(&send, &from, sizeof(from), sent);
+            sending = hoop_link_send(mover->sender, &send.xfer) == HOOP_OK;
+        }
+        if (!receiving && received < mover->receives) {
+            item_fill(&recv, &to, sizeof(to), received);
+            receiving = hoop_link_recv(mover->receiver, &recv.xfer) == HOOP_OK;
+        }
+        const bool moved = hoop_link_progress(mover->sender);
+        if (!hoop_link_progress(mover->receiver) && !moved) {
+            sched_yield();
+        }
+        if (sending && send.done == 1) {
+            sending = false;
+            sent++;
+        }
+        if (receiving && recv.done == 1) {
+            right = recv.result == HOOP_OK && to == received;
+            receiving = false;
+            received++;
+        }
+    }
+    mover->well = right && sent == mover->sends && received == mover->receives;
+    return NULL;
+}
+
+/* Each rank in a thread of its own; one has three times as much to say. */
+static void test_both_ways_at_once(void **state)
+{
+    (void)state;
+    struct mover movers[2] = {{pair.sender, back.receiver, 6000, 2000, false},
+                              {back.sender, pair.receiver, 2000, 6000, false}};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, move_both, &movers[1]), 0);
+    (void)move_both(&movers[0]);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(movers[0].well && movers[1].well);
+}
+
+/* A chunk's word that gives back more than went the other way; and after a goodbye. */
+static void test_wrong_credit(void **state)
+{
+    (void)state;
+    struct hoop_rdma_link *sender = hoop_rdma_from(pair.sender);
+    struct hoop_rdma_link *receiver = hoop_rdma_from(back.receiver);
+    static const uint8_t byte;
+    static struct item send;
+    assert_int_equal(pair_send(&pair, &send, &byte, 1, 0), HOOP_OK);
+    const uint32_t data = (uint32_t)HOOP_RDMA_DATA << 30;
+    hoop_rdma_receiver_hears(receiver, data | 1u << HOOP_RDMA_BACK_SHIFT | 1);
+    assert_int_equal(sender->tail, 1);
+    assert_int_equal(pair_send(&pair, &send, &byte, 1, 1), HOOP_OK);
+    hoop_rdma_receiver_hears(receiver, data | 2u << HOOP_RDMA_BACK_SHIFT | 2);
+    assert_int_equal(sender->tail, 1);
+    assert_int_equal(back.receiver->failure.code, HOOP_OK);
+    assert_int_equal(pair.sender->failure.code, HOOP_REMOTE_ERROR);
+    assert_non_null(strstr(pair.sender->failure.text, "expected a credit for at most 1"));
+    pair.sender->failure.code = HOOP_OK;
+    hoop_rdma_sender_hears(sender, (uint32_t)HOOP_RDMA_GOODBYE << 30 | 2, NULL);
+    assert_int_equal(sender->tail, 2);
+    hoop_rdma_receiver_hears(receiver, data | 1u << HOOP_RDMA_BACK_SHIFT | 3);
+    assert_int_equal(sender->tail, 2);
+    assert_int_equal(pair.sender->failure.code, HOOP_OK);
+}
+
+/* The count of a word has 30 bits, a chunk's 22. */
 static void test_wrap(void **state)
 {
     (void)state;
@@ -209,6 +350,10 @@ int main(void)
     hoop_rdma_verbs = &fake_verbs;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_cadence, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(test_both_ways, open_both, close_both),
+        cmocka_unit_test(test_both_ways_no_immediate),
+        cmocka_unit_test_setup_teardown(test_both_ways_at_once, open_both, close_both),
+        cmocka_unit_test_setup_teardown(test_wrong_credit, open_both, close_both),
         cmocka_unit_test_setup_teardown(test_wrap, open_pair, close_pair),
         cmocka_unit_test(test_no_immediate),
         cmocka_unit_test(test_wrong_words),

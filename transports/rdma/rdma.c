@@ -33,8 +33,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define RDMA_MAGIC 0x34616d64u       /* "dma4" */
-#define RDMA_QUEUE_MAGIC 0x34717264u /* "drq4" */
+#define RDMA_MAGIC 0x35616d64u       /* "dma5" */
+#define RDMA_QUEUE_MAGIC 0x35717264u /* "drq5" */
 #define RDMA_INLINE_BYTES 256u       /* a header and what is latency and little else */
 #define RDMA_EVENTS 16               /* taken at a time */
 

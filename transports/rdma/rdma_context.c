@@ -309,6 +309,24 @@ static uint32_t context_entries(const struct hoop_rdma_link *rdma)
     return rdma->depth.sends + rdma->depth.receives;
 }
 
+/* The same two ranks' other end, for the same lane, maybe at another port. Lock held. */
+static struct hoop_rdma_link *context_other(const struct hoop_rdma_link *rdma)
+{
+    const struct hoop_link_params *mine = &rdma->base.params;
+    for (struct hoop_rdma_context *at = rdma_contexts; at != NULL; at = at->next) {
+        const bool same = context_is(at, mine, at->port, 0);
+        for (uint32_t i = 0; same && i < at->link_count; i++) {
+            struct hoop_rdma_link *link = at->links[i];
+            if (link != NULL && link->other == NULL && link->base.params.peer == mine->peer &&
+                link->base.params.lane == mine->lane &&
+                link->base.params.sending != mine->sending) {
+                return link;
+            }
+        }
+    }
+    return NULL;
+}
+
 hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdma_context *wanted)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -339,6 +357,12 @@ hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdm
     context->links = links;
     rdma->number = context->link_count++;
     links[rdma->number] = rdma;
+    pthread_mutex_lock(&rdma_lock);
+    rdma->other = context_other(rdma);
+    pthread_mutex_unlock(&rdma_lock);
+    if (rdma->other != NULL) {
+        rdma->other->other = rdma;
+    }
     return HOOP_OK;
 }
 
@@ -350,6 +374,9 @@ void hoop_rdma_leave(struct hoop_rdma_link *rdma)
     }
     if (rdma->number < context->link_count && context->links[rdma->number] == rdma) {
         context->links[rdma->number] = NULL;
+    }
+    if (rdma->other != NULL) {
+        rdma->other->other = NULL;
     }
     pthread_mutex_lock(&rdma_lock);
     context->entries_left += context_entries(rdma);

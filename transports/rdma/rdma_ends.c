@@ -5,7 +5,8 @@
  * An xfer is done for the sender when it is copied into its slot; one that the device takes from
  * the user's buffer, when the word that came after it is known to have arrived. The device still
  * needs the slot: it is used again when that is known and the receiver has given its own slot back.
- * The receiver gives back in steps of half its slots, and at once where the sender may be waiting.
+ * The receiver gives back with what goes the other way; alone in steps of half its slots, and at
+ * once where the sender may be waiting.
  */
 #include "base/clock.h"
 #include "base/sizes.h"
@@ -39,15 +40,15 @@ static uint64_t rdma_check(const struct hoop_rdma_link *rdma, const void *payloa
 }
 
 /* The peer said what it cannot say. */
-static void rdma_insane(struct hoop_rdma_link *rdma, uint32_t word, uint64_t expected)
+__attribute__((cold, noinline)) static void rdma_insane(struct hoop_rdma_link *rdma, uint32_t word)
 {
     const struct hoop_link_params *params = &rdma->base.params;
+    const uint64_t sent = rdma->head - rdma->tail, next = (rdma->head + 1) & HOOP_RDMA_CHUNK_MASK;
     (void)hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                           "rank %u sent the word %08x to rank %u (lane %u), expected one of kind "
-                           "%u, count %llu",
+                           "rank %u sent the word %08x to rank %u (lane %u), expected %s %llu",
                            params->peer, word, params->me, params->lane,
-                           params->sending ? HOOP_RDMA_CREDIT : HOOP_RDMA_DATA,
-                           (unsigned long long)(expected & HOOP_RDMA_COUNT_MASK));
+                           params->sending ? "a credit for at most" : "a credited chunk, number",
+                           (unsigned long long)(params->sending ? sent : next));
 }
 
 static void rdma_peer_left(struct hoop_rdma_link *rdma)
@@ -156,15 +157,11 @@ bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64
 }
 
 /* A word, after what is to be written before it: it comes with the last write, if it can. */
-static bool rdma_say_after(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count,
+static bool rdma_say_after(struct hoop_rdma_link *rdma, uint32_t word,
                            const struct rdma_range *ranges, uint32_t range_count)
 {
-    const uint32_t word = rdma_word(kind, count);
     struct hoop_verbs_work works[RDMA_PIECES];
     uint32_t filled = 0;
-    if (!rdma_has_room(rdma)) {
-        return false;
-    }
     for (uint32_t i = 0; i < range_count; i++) {
         if (!rdma_write(rdma, &ranges[i], works, &filled)) {
             return false;
@@ -189,22 +186,37 @@ static bool sender_hears_offer(struct hoop_rdma_link *rdma, uint32_t word,
     return rdma->offer.word == word && rdma->offer.bytes > 0;
 }
 
-/* A goodbye says as a credit does what was taken: no answer to it may come any more. */
+/* So many more chunks were given back. After a goodbye that is known. */
+static void sender_takes_back(struct hoop_rdma_link *rdma, uint32_t word, uint64_t back)
+{
+    if (rdma->left_ns != 0) {
+        return;
+    }
+    if (back == 0 || back > rdma->head - rdma->tail) {
+        rdma_insane(rdma, word);
+        return;
+    }
+    rdma->tail += back;
+}
+
+/* A goodbye says what was taken in all: no answer to it may come any more. */
+static void sender_hears_goodbye(struct hoop_rdma_link *rdma, uint32_t word)
+{
+    const uint64_t back = (word - (uint32_t)rdma->tail) & HOOP_RDMA_COUNT_MASK;
+    rdma->tail += back <= rdma->head - rdma->tail ? back : 0;
+    rdma_peer_left(rdma);
+}
+
 void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word,
                             const struct hoop_rdma_message *message)
 {
     const uint32_t kind = word >> 30;
-    const uint64_t back = (word - (uint32_t)rdma->tail) & HOOP_RDMA_COUNT_MASK;
-    const bool is_credit = back > 0 && back <= rdma->head - rdma->tail;
-    if (is_credit && (kind == HOOP_RDMA_CREDIT || kind == HOOP_RDMA_GOODBYE)) {
-        rdma->tail += back;
-    } else if (kind == HOOP_RDMA_CREDIT ||
-               (kind == HOOP_RDMA_PLACE && !sender_hears_offer(rdma, word, message)) ||
-               kind == HOOP_RDMA_DATA) {
-        rdma_insane(rdma, word, rdma->tail + 1);
-    }
-    if (kind == HOOP_RDMA_GOODBYE) {
-        rdma_peer_left(rdma);
+    if (kind == HOOP_RDMA_CREDIT) {
+        sender_takes_back(rdma, word, word & HOOP_RDMA_COUNT_MASK);
+    } else if (kind == HOOP_RDMA_GOODBYE) {
+        sender_hears_goodbye(rdma, word);
+    } else if (kind == HOOP_RDMA_DATA || !sender_hears_offer(rdma, word, message)) {
+        rdma_insane(rdma, word);
     }
 }
 
@@ -275,11 +287,26 @@ static struct rdma_range sender_slot(const struct hoop_rdma_link *rdma, const ui
                                .address = rdma->peer_slots + (uint64_t)(slot - rdma->memory)};
 }
 
+/* The next chunk's, with what is owed to the peer, or as much of it as finds room. Is sent: there
+ * is room for a word, or the link fails. */
+static uint32_t sender_word(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind)
+{
+    struct hoop_rdma_link *other = rdma->other;
+    uint32_t back = 0;
+    if (other != NULL && other->tail != other->credited) {
+        const uint64_t owed = other->tail - other->credited;
+        back = owed < HOOP_RDMA_BACK_MOST ? (uint32_t)owed : HOOP_RDMA_BACK_MOST;
+        other->credited += back;
+    }
+    return (uint32_t)kind << 30 | back << HOOP_RDMA_BACK_SHIFT |
+           ((uint32_t)(rdma->head + 1) & HOOP_RDMA_CHUNK_MASK);
+}
+
 /* In several writes, or with a word that goes by itself. */
 static bool sender_post_pieces(struct hoop_rdma_link *rdma, const uint8_t *slot, size_t bytes)
 {
     const struct rdma_range range = sender_slot(rdma, slot, bytes);
-    return rdma_say_after(rdma, HOOP_RDMA_DATA, rdma->head + 1, &range, 1);
+    return rdma_say_after(rdma, sender_word(rdma, HOOP_RDMA_DATA), &range, 1);
 }
 
 static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
@@ -295,7 +322,7 @@ static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uin
     const struct rdma_range range = sender_slot(rdma, slot, bytes);
     struct hoop_verbs_work work;
     rdma_piece(rdma, &range, 0, &work);
-    work.word = rdma_word(HOOP_RDMA_DATA, rdma->head + 1);
+    work.word = sender_word(rdma, HOOP_RDMA_DATA);
     work.word_comes = true;
     return rdma_post(rdma, &work, 1, false);
 }
@@ -311,7 +338,7 @@ static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfe
         memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
     }
     xfer->position = copies ? 0 : rdma->head + 1; /* as many words: one for each chunk */
-    return rdma_say_after(rdma, kind, rdma->head + 1, ranges, 2);
+    return rdma_say_after(rdma, sender_word(rdma, kind), ranges, 2);
 }
 
 hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
@@ -327,7 +354,7 @@ hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
     header->check = rdma_check(rdma, xfer->data, xfer->bytes);
     const bool large = xfer->bytes >= HOOP_RDMA_LARGE_BYTES;
     if (!(large ? sender_post_large : sender_post)(rdma, xfer, slot)) {
-        return link->failure.code != HOOP_OK ? link->failure.code : HOOP_AGAIN;
+        return link->failure.code;
     }
     rdma->head++;
     hoop_xfer_queue_push(&rdma->queued, xfer);
@@ -364,7 +391,7 @@ static void receiver_credit(struct hoop_rdma_link *rdma)
         return;
     }
     const bool waited_for = rdma->head - rdma->credited == slots;
-    if ((owed >= slots / 2 || waited_for) && hoop_rdma_say(rdma, HOOP_RDMA_CREDIT, rdma->tail)) {
+    if ((owed >= slots / 2 || waited_for) && hoop_rdma_say(rdma, HOOP_RDMA_CREDIT, owed)) {
         rdma->credited = rdma->tail;
     }
 }
@@ -396,14 +423,18 @@ void hoop_rdma_receiver_hears(struct hoop_rdma_link *rdma, uint32_t word)
 {
     const uint64_t arrived = rdma->head + 1;
     const uint32_t slots = rdma->base.params.slots, kind = word >> 30;
-    const bool is_next = ((word ^ (uint32_t)arrived) & HOOP_RDMA_COUNT_MASK) == 0;
+    const bool is_next = ((word ^ (uint32_t)arrived) & HOOP_RDMA_CHUNK_MASK) == 0;
     if (kind <= HOOP_RDMA_DATA && is_next && arrived - rdma->credited <= slots) {
         rdma->marks[rdma->head % slots] = kind == HOOP_RDMA_PLACE ? HOOP_RDMA_MARK_PLACED : 0;
         rdma->head = arrived;
+        if ((word & HOOP_RDMA_BACK_MOST << HOOP_RDMA_BACK_SHIFT) != 0 && rdma->other != NULL) {
+            sender_takes_back(rdma->other, word,
+                              word >> HOOP_RDMA_BACK_SHIFT & HOOP_RDMA_BACK_MOST);
+        }
     } else if (kind == HOOP_RDMA_GOODBYE) {
         rdma_peer_left(rdma);
     } else {
-        rdma_insane(rdma, word, arrived);
+        rdma_insane(rdma, word);
     }
 }
 

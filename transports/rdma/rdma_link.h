@@ -6,13 +6,16 @@
  *
  *      sender                                          receiver
  *      | header, payload |  ---- write, word: DATA --->  | header, payload |   slot k mod slots
- *                           <--- word: CREDIT ---------  chunks given back, in all
+ *                           <--- word: CREDIT ---------  how many more chunks are given back
  *                           <--- word: GOODBYE ------->
  *
- * The receiver's GOODBYE counts like a credit. Large payload is copied neither here nor there if it
- * can be helped. The device takes it from the user's buffer, if that is registered
- * (rdma_context.c), and puts it behind its header; or, where the receiver has offered its own,
- * straight into its place, and only the header into the slot:
+ * Where chunks go both ways between two ranks in a lane, by two links, a sender's DATA carries what
+ * its rank owes on the other link, and there is seldom a word for that alone. The two ways are not
+ * in order, so both say how many more, and no sum of some of them is too much. The receiver's
+ * GOODBYE says all that was given back, and is the last that counts. Large payload is copied
+ * neither here nor there if it can be helped. The device takes it from the user's buffer, if that
+ * is registered (rdma_context.c), and puts it behind its header; or, where the receiver has offered
+ * its own, straight into its place, and only the header into the slot:
  *
  *                           <--- word: PLACE, record --  what is offered, for which operation
  *      | payload |          ---- write ---------------->               | payload |   in its place
@@ -21,9 +24,10 @@
  *      sender     tail <= head <= tail + slots            head: chunks sent; tail: given back
  *      receiver   credited <= tail <= next <= head        head: arrived; next: to be taken
  *
- * A word is 32 bits of immediate data: its kind, and the low 30 bits of a counter. It comes after
- * what was written before it on the same queue, so that nobody looks at the payload to see whether
- * it is there. Devices without immediate data take a WRITE and a SEND of the word.
+ * A word is 32 bits of immediate data: its kind, and the low 30 bits of a counter; with a chunk, 8
+ * bits of what is given back, and the low 22 of the chunk's number. It comes after what was written
+ * before it on the same queue, so that nobody looks at the payload to see whether it is there.
+ * Devices without immediate data take a WRITE and a SEND of the word.
  *
  * The counters alone say who may write to a slot: none is announced, none is asked for. An offer
  * holds for one operation, and no chunk waits for it: what is sent before it has come takes a slot.
@@ -48,12 +52,16 @@ struct hoop_rdma_header {
 #define HOOP_RDMA_HEADER_BYTES ((size_t)64)
 _Static_assert(sizeof(struct hoop_rdma_header) == 64, "what travels has no padding");
 
-/* PLACE counts chunks, like DATA, from the sender; operations from the receiver. */
 /* From here on a copy costs more than to look for the keys, and to wait for the acknowledgement. */
 #define HOOP_RDMA_LARGE_BYTES ((size_t)32768)
 
+/* PLACE counts chunks, like DATA, from the sender; operations from the receiver. */
 enum hoop_rdma_word { HOOP_RDMA_PLACE, HOOP_RDMA_DATA, HOOP_RDMA_CREDIT, HOOP_RDMA_GOODBYE };
 #define HOOP_RDMA_COUNT_MASK 0x3fffffffu
+/* With a chunk: */
+#define HOOP_RDMA_BACK_SHIFT 22
+#define HOOP_RDMA_BACK_MOST 0xffu
+#define HOOP_RDMA_CHUNK_MASK 0x3fffffu
 
 /* A message: the word again, for devices without immediate data, and what a PLACE offers. */
 struct hoop_rdma_message {
@@ -95,6 +103,7 @@ struct hoop_rdma_link {
     uint32_t port_count;
     struct hoop_rdma_context *context; /* NULL: none is taken yet */
     uint32_t number;                   /* in context->links */
+    struct hoop_rdma_link *other;      /* the end for what goes the other way; NULL: none */
     struct hoop_verbs_queue *queue;
     struct hoop_verbs_address address; /* mine */
     struct hoop_verbs_depth depth;
@@ -141,7 +150,7 @@ static inline uint32_t hoop_rdma_words(const struct hoop_link_params *params)
 /* ---- rdma_context.c -------------------------------------------------------------------------- */
 
 /* Enters a link into its rank's context of the wanted port, which it makes if there is none with
- * room. */
+ * room; and finds the end for the other way. */
 hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdma_context *wanted);
 void hoop_rdma_leave(struct hoop_rdma_link *rdma);
 
