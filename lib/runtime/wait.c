@@ -266,12 +266,14 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
     const uint64_t spin_ns = wait->spin_ns != NULL ? *wait->spin_ns : 0;
     const uint64_t sleep_ns = wait->no_yield ? spin_ns : hoop_settings()->sleep_after_us * 1000;
     uint64_t idle_since = start, now = start;
+    bool idled = true; /* since something moved; only then did a wait end */
     for (;;) {
         enum hoop_poll polled = HOOP_POLL_IDLE;
         const uint64_t idle_ns = now - idle_since;
         if (idle_ns < spin_ns) {
             for (uint32_t i = 0; i < WAIT_SPINS_PER_LOOK && polled == HOOP_POLL_IDLE; i++) {
                 polled = wait->poll(wait->arg, i == 0);
+                idled = idled || polled == HOOP_POLL_IDLE;
                 hoop_cpu_relax();
             }
         } else if (idle_ns < sleep_ns || wait->n_sleepers == 0) {
@@ -281,9 +283,10 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
             const uint64_t left_ms = (deadline - now) / HOOP_NS_PER_MS + 1;
             polled = wait_sleep(wait, left_ms < WAIT_SLICE_MS ? (int)left_ms : WAIT_SLICE_MS);
         }
-        if (polled != HOOP_POLL_IDLE && idle_ns < sleep_ns) {
+        if (polled != HOOP_POLL_IDLE && idled && idle_ns < sleep_ns) {
             wait_adapt(wait, idle_ns >= spin_ns);
         }
+        idled = polled == HOOP_POLL_IDLE;
         if (polled == HOOP_POLL_DONE) {
             return HOOP_OK;
         }

@@ -1,0 +1,73 @@
+/* How long a wait spins follows what ended the spins before it. */
+#include "runtime/wait.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* As in wait.c: polls before the clock runs, and polls of the first spin behind them. */
+#define EAGER 64u
+#define FIRST_SPIN 32u
+#define SPIN_LEAST_NS 500u
+
+/* Idle for so long, then busy for so long, then done. */
+struct script {
+    uint32_t idle, busy;
+};
+
+static enum hoop_poll play(void *arg, bool look)
+{
+    struct script *script = arg;
+    (void)look;
+    if (script->idle > 0) {
+        script->idle--;
+        return HOOP_POLL_IDLE;
+    }
+    if (script->busy > 0) {
+        script->busy--;
+        return HOOP_POLL_BUSY;
+    }
+    return HOOP_POLL_DONE;
+}
+
+static uint64_t spin_after(uint32_t idle, uint32_t busy, uint64_t spin_ns)
+{
+    struct script script = {idle, busy};
+    const struct hoop_wait wait = {
+        .poll = play, .arg = &script, .spin_ns = &spin_ns, .timeout_ms = 60000};
+    assert_int_equal(hoop_wait(&wait), HOOP_OK);
+    return spin_ns;
+}
+
+static void test_met(void **state)
+{
+    (void)state;
+    assert_int_equal(spin_after(EAGER - 1, 5, 1000), 1000); /* it never came to a spin */
+    assert_int_equal(spin_after(EAGER, 0, 1000), 2000);
+    assert_int_equal(spin_after(EAGER + 5, 0, 1000), 2000);
+    /* What moves at once behind it was not waited for. */
+    assert_int_equal(spin_after(EAGER + 5, 5, 1000), 2000);
+}
+
+/*
+ * The first poll behind the spin ends it. A yield may take longer than HOOP_SLEEP_AFTER_US on a
+ * busy machine, and what comes so late says nothing of the spin.
+ */
+static void test_in_vain(void **state)
+{
+    (void)state;
+    assert_int_equal(spin_after(EAGER + FIRST_SPIN, 0, 1), SPIN_LEAST_NS);
+    assert_int_equal(spin_after(EAGER + FIRST_SPIN, 1, 1), SPIN_LEAST_NS);
+    assert_int_equal(spin_after(EAGER + FIRST_SPIN, 5, 1), SPIN_LEAST_NS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_met),
+        cmocka_unit_test(test_in_vain),
+    };
+    return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
+}
