@@ -124,8 +124,8 @@ struct hoop_link_params {
     /* Where there are several devices: how many lower ranks this one's machine has, which choose
      * too; and which of the ways between the two ranks it takes, in turn. */
     uint32_t local, turn;
-    /* Set while the thread that drives this end sleeps, or is about to look for the last time.
-     * NULL: it may be so at any time. */
+    /* Set while the thread that drives this end sleeps, or is about to look for the last time;
+     * whoever clears it then wakes the thread. NULL: it may be so at any time. */
     const _Atomic uint8_t *sleeping;
     void *arg;
 };

@@ -197,12 +197,20 @@ static void board_publish_fence(const struct hoop_board *board)
     }
 }
 
+/* Of those who publish, one wakes it: until it sleeps again it looks at what the others did. */
+static void board_wake_sleeper(const struct hoop_board *board, uint32_t rank)
+{
+    _Atomic uint8_t *sleeping = &board->head->sleeping[rank];
+    if (atomic_load_explicit(sleeping, memory_order_relaxed) != 0 &&
+        atomic_exchange(sleeping, 0) != 0) {
+        hoop_board_wake(board, rank);
+    }
+}
+
 void hoop_board_notify(const struct hoop_board *board, uint32_t rank)
 {
     board_publish_fence(board);
-    if (atomic_load_explicit(&board->head->sleeping[rank], memory_order_relaxed) != 0) {
-        hoop_board_wake(board, rank);
-    }
+    board_wake_sleeper(board, rank);
 }
 
 /* Of eight ranks, of which some sleep. */
@@ -210,9 +218,8 @@ __attribute__((cold, noinline)) static void board_wake_of_eight(const struct hoo
                                                                 uint32_t first)
 {
     for (uint32_t i = first; i < first + 8 && i < board->n; i++) {
-        if (i != board->me &&
-            atomic_load_explicit(&board->head->sleeping[i], memory_order_relaxed) != 0) {
-            hoop_board_wake(board, i);
+        if (i != board->me) {
+            board_wake_sleeper(board, i);
         }
     }
 }

@@ -16,7 +16,7 @@
  *   +--------------------------------------------------------------------------------------+
  *
  * Every line has one writer, the rank it belongs to (the failure record: whoever claims it first),
- * so no atomic read-modify-write is needed but for gates.
+ * so no atomic read-modify-write is needed but for gates and for who wakes a sleeper.
  *
  * Cells. A cell is a line: 56 bytes of data, 8 of tag: what is called, and the low bits of the
  * operation's sequence, which tell it from the one before that used the cell. The data of all
@@ -44,7 +44,9 @@
  *                        before the record is read.
  *   sleeping             a fence lies between each side's store and its load of the other's, so
  *                        one of the two sees the other. The publisher's is membarrier's, which
- *                        C11 does not know, by the sleeper; with need_fence its own.
+ *                        C11 does not know, by the sleeper; with need_fence its own. Of the
+ *                        publishers who see it set one clears it, and wakes: the others need not,
+ *                        because whoever is awake looks again, with a fence, before it sleeps.
  *   pulse                relaxed: it only changes, and orders nothing.
  */
 #ifndef HOOP_BOARD_H

@@ -42,7 +42,7 @@ struct hoop_sleeper {
     int poll_fd;               /* readable when there is something to poll for */
     int wake_fd;               /* an eventfd, drained by the waiter: poll_fd, or in that set */
     bool has_sockets;          /* poll_fd is an epoll set: sockets are in it, edge-triggered */
-    _Atomic uint8_t *sleeping; /* 1 while asleep: seen by publishers */
+    _Atomic uint8_t *sleeping; /* 1 while asleep: the publisher who clears it wakes */
 };
 
 struct hoop_wait {
