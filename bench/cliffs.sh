@@ -32,7 +32,8 @@ trap 'rm -rf "$work"' EXIT
 # range: a benchmark goes through all of them, and twice the buffers may lie in another cache.
 row() {
     iterations=$((67108864 / $3))
-    [ $iterations -le 500 ] || iterations=500
+    most=$([ "$1" -le "$(nproc)" ] && echo 20000 || echo 1000) # small ones for some milliseconds, too
+    [ $iterations -le "$most" ] || iterations=$most
     [ $iterations -ge 6 ] || iterations=6
     "$build/tools/hooprun" -n "$1" "$build/bench/$2_perf" -b "$3" -e "$3" -w $iterations -n $iterations -c 0 \
         -R "$memory" --no-bound | awk -v bytes="$3" '$1 ~ /^[0-9]+$/ && NF > 10 {print bytes, $6}'
