@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,8 +155,8 @@ static bool resume(struct trainer *t, struct problem *problem)
     }
     t->train_sampler.seed = (uint32_t)t->progress.seed;
     /* With more ranks, fewer, or other batches: on from about the same image. */
-    t->progress.batches =
-        (int)((int64_t)t->progress.batches * t->progress.global_batch / global_batch);
+    const int64_t batches = (int64_t)t->progress.batches * t->progress.global_batch / global_batch;
+    t->progress.batches = batches < INT_MAX ? (int)batches : INT_MAX;
     t->progress.global_batch = global_batch;
     return what == NOTHING || resume_share(t, problem);
 }

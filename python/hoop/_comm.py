@@ -277,11 +277,11 @@ class Comm:
             raise TypeError("a comm is joined by Comm(url, size=, rank=) or Comm(id=, size=, rank=)")
         elif url is not None:
             result = lib.hoop_comm_init_url(
-                byref(handle), url.encode(), size, rank, byref(options)
+                byref(handle), url.encode(), _int(size), _int(rank), byref(options)
             )
         else:
             result = lib.hoop_comm_init_rank_config(
-                byref(handle), size, _id_struct(id), rank, byref(options)
+                byref(handle), _int(size), _id_struct(id), _int(rank), byref(options)
             )
         check(result)
         self._adopt(handle)
@@ -458,14 +458,15 @@ class Comm:
     ) -> Comm:
         handle = c_void_p()
         token = None if id is None else byref(_id_struct(id))
-        check(lib.hoop_comm_grow(members, size, token, rank, byref(handle), _options(options)))
+        check(lib.hoop_comm_grow(members, _int(size), token, _int(rank), byref(handle),
+                                 _options(options)))
         return cls._of(handle)
 
     def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False, **options: Any) -> Comm:
         """A new comm without the ranks in exclude, which do not call. abort: also without every
         rank that is dead, after a failure too."""
         handle = c_void_p()
-        ranks = (c_int * len(exclude))(*exclude)
+        ranks = (c_int * len(exclude))(*map(_int, exclude))
         check(lib.hoop_comm_shrink(self._alive(), ranks if exclude else None, len(exclude),
                                    byref(handle), _options(options), 1 if abort else 0))
         return Comm._of(handle)
@@ -519,7 +520,7 @@ class Comm:
     ) -> dict[str, Any]:
         """How an operation would be done, and what other ways cost; as hoop_explain_json()."""
         return json.loads(json_text(lib.hoop_explain_json, self._alive(), collective.encode(),
-                                    count, datatype, op))
+                                    count, datatype, _int(op)))
 
     def __repr__(self) -> str:
         state = "" if self._handle else ", closed"
@@ -557,7 +558,7 @@ def _int(number: Any) -> int:
     found = index(number)
     if -(2**31) <= found < 2**31:
         return found
-    raise ValueError(f"{found} is no rank, operation, color or key: it has more than 32 bits")
+    raise ValueError(f"{found} is no rank, number of ranks, operation, color or key: it has more than 32 bits")
 
 
 def _options(options: dict[str, Any]) -> Any:

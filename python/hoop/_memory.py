@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import weakref
 from ctypes import byref, c_void_p
 from operator import index
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 def alloc(bytes: int) -> memoryview:
     """Memory that ranks of this machine can map: an operation on it moves no byte twice. Zeroed,
     page aligned, freed with the last view of it. A few large blocks are better than many."""
-    if index(bytes) < 0:
-        raise ValueError(f"{bytes} bytes of memory: expected at least 0")
+    bytes = index(bytes)
+    if not 0 <= bytes <= sys.maxsize:
+        raise ValueError(f"{bytes} bytes of memory: expected 0 to {sys.maxsize}")
     address = c_void_p()
     check(lib.hoop_mem_alloc(byref(address), bytes, 0))
     if not address.value:

@@ -365,7 +365,8 @@ class Buffers(unittest.TestCase):
             comm.broadcast(np.ones(1), root=7)
         # C's int would be 0.
         for call in (lambda: comm.broadcast(np.ones(1), root=2**32), lambda: comm.all_reduce(np.ones(1), op=2**32),
-                     lambda: comm.send(np.ones(1), 2**40), lambda: comm.split(2**32)):
+                     lambda: comm.send(np.ones(1), 2**40), lambda: comm.split(2**32),
+                     lambda: comm.shrink([2**32]), lambda: hoop.Comm("tcp://127.0.0.1:1", size=2**32 + 1, rank=0)):
             with self.assertRaisesRegex(ValueError, "more than 32 bits"):
                 call()
         for call in (copy.copy, pickle.dumps):

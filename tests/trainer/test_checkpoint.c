@@ -256,6 +256,25 @@ static void damaged(void **state)
     bench_close(&bench);
 }
 
+/* Before the note there was, files had none: then the batches are taken for this training's. */
+static void without_global_batch(void **state)
+{
+    (void)state;
+    struct bench bench;
+    char header[4096] = "";
+    bench_open(&bench, OPTIMIZER_SGD, 1);
+    save(&bench);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_true(fread(header, 1, sizeof(header) - 1, file) > 8);
+    fclose(file);
+    const char *note = strstr(header + 8, "global_batch");
+    assert_non_null(note);
+    overwrite(note - header, "G");
+    assert_int_equal(load(OPTIMIZER_SGD), 1);
+    bench_close(&bench);
+}
+
 static void unwritable(void **state)
 {
     (void)state;
@@ -277,9 +296,8 @@ int main(void)
     snprintf(path, sizeof(path), "%s/checkpoint", folder);
     snprintf(beside, sizeof(beside), "%s.tmp", path);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_back),
-        cmocka_unit_test(cut_anywhere),
-        cmocka_unit_test(damaged),
+        cmocka_unit_test(comes_back), cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(damaged),    cmocka_unit_test(without_global_batch),
         cmocka_unit_test(unwritable),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,7 +115,8 @@ static bool read_number(const struct safetensors *file, const char *key, int64_t
 static bool read_progress(const struct safetensors *file, const struct training *training,
                           struct progress *ret, struct problem *problem)
 {
-    int64_t epoch = 0, batches = 0, global_batch = 0;
+    int64_t epoch = 0, batches = 0, global_batch = ret->global_batch;
+    char note[64];
     const bool good =
         expect_text(file, "model", training->model->name, problem) &&
         expect_text(file, "optimizer", optimizer_name(training->optimizer), problem) &&
@@ -123,7 +124,8 @@ static bool read_progress(const struct safetensors *file, const struct training 
         read_number(file, "epoch", INT32_MAX, &epoch, problem) &&
         read_number(file, "batches", INT32_MAX, &batches, problem) &&
         read_number(file, "updates", INT64_MAX / 2, &ret->updates, problem) &&
-        read_number(file, "global_batch", INT32_MAX, &global_batch, problem);
+        (!safetensors_note(file, "global_batch", note, sizeof(note)) || /* of an older version */
+         read_number(file, "global_batch", INT32_MAX, &global_batch, problem));
     ret->epoch = (int)epoch;
     ret->batches = (int)batches;
     ret->global_batch = (int)global_batch;
