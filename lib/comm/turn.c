@@ -193,9 +193,17 @@ static bool turn_take_at_once(struct hoop_turn *turn)
     return mine;
 }
 
-bool hoop_turn_try(struct hoop_turn *turn)
+static bool turn_try(struct hoop_turn *turn)
 {
     return hoop_turn_take(turn) || turn_take_at_once(turn);
+}
+
+bool hoop_turn_try(struct hoop_turn *turn)
+{
+    const bool mine =
+        atomic_load_explicit(&turn->owner, memory_order_relaxed) == hoop_turn_self() &&
+        atomic_load_explicit(&turn->inside, memory_order_relaxed) != 0;
+    return !mine && turn_try(turn);
 }
 
 struct turn_wait {
@@ -213,7 +221,7 @@ static enum hoop_poll turn_wait_poll(void *arg, bool look)
 
 hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms)
 {
-    if (hoop_turn_try(turn)) {
+    if (turn_try(turn)) {
         return HOOP_OK;
     }
     struct turn_wait wait = {.result = HOOP_AGAIN};

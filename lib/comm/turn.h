@@ -98,7 +98,7 @@ void hoop_turn_reserve(struct hoop_turn *turn, struct hoop_turn_place *place,
 /* Gives up a place that was not polled to its end. */
 void hoop_turn_drop(struct hoop_turn_place *place);
 
-/* Both ways in one. False: somebody has it, or stands in line. */
+/* Both ways in one. False: somebody has it, also this thread (a signal handler), or is in line. */
 bool hoop_turn_try(struct hoop_turn *turn);
 /* The same; waits. HOOP_OK or HOOP_TIMEOUT, as above. */
 hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms);

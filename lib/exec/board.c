@@ -197,7 +197,8 @@ static void board_publish_fence(const struct hoop_board *board)
     }
 }
 
-/* Of those who publish, one wakes it: until it sleeps again it looks at what the others did. */
+/* Of those who publish, one wakes it: until it sleeps again it looks at what the others did. Who
+ * is stopped between the two costs it the rest of its slice. */
 static void board_wake_sleeper(const struct hoop_board *board, uint32_t rank)
 {
     _Atomic uint8_t *sleeping = &board->head->sleeping[rank];

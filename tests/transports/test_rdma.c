@@ -38,12 +38,16 @@ static int close_pair(void **state)
     return fake_counts.open == 0 ? 0 : -1;
 }
 
-static int open_both(void **state)
+static int open_back(void)
 {
-    const int failed = open_pair(state);
     back = (struct pair){
         .transport = &hoop_transport_rdma, .slots = SLOTS, .chunk_bytes = CHUNK, .back = true};
-    return failed == 0 && pair_make(&back) == HOOP_OK && pair_join(&back) == HOOP_OK ? 0 : -1;
+    return pair_make(&back) == HOOP_OK && pair_join(&back) == HOOP_OK ? 0 : -1;
+}
+
+static int open_both(void **state)
+{
+    return open_pair(state) == 0 ? open_back() : -1;
 }
 
 static int close_both(void **state)
@@ -128,6 +132,26 @@ static void test_both_ways_no_immediate(void **state)
     }
     assert_int_equal(fake_counts.words, 0);
     assert_int_equal(hoop_rdma_from(pair.receiver)->sent + hoop_rdma_from(back.receiver)->sent, 0);
+    assert_int_equal(close_both(state), 0);
+}
+
+/* The completion queue that a credit comes to is not the sender's own, and its rank looks at no
+ * other link: it hears of the credit all the same. */
+static void test_both_ways_apart(void **state)
+{
+    assert_int_equal(open_pair(state), 0);
+    struct hoop_rdma_link *sender = hoop_rdma_from(pair.sender);
+    sender->context->entries_left = hoop_rdma_from(pair.receiver)->context->entries_left = 0;
+    assert_int_equal(open_back(), 0);
+    assert_int_equal(fake_counts.opened, 4);
+    static uint64_t from, to;
+    struct item send, recv;
+    move_chunk(0, 8);
+    assert_int_equal(pair_send(&back, &send, &from, sizeof(from), 0), HOOP_OK);
+    assert_int_equal(pair_recv(&pair, &recv, &to, sizeof(to), 1), HOOP_OK);
+    assert_int_equal(sender->tail, 0);
+    (void)hoop_link_progress(pair.sender);
+    assert_int_equal(sender->tail, 1);
     assert_int_equal(close_both(state), 0);
 }
 
@@ -352,6 +376,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cadence, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_both_ways, open_both, close_both),
         cmocka_unit_test(test_both_ways_no_immediate),
+        cmocka_unit_test(test_both_ways_apart),
         cmocka_unit_test_setup_teardown(test_both_ways_at_once, open_both, close_both),
         cmocka_unit_test_setup_teardown(test_wrong_credit, open_both, close_both),
         cmocka_unit_test_setup_teardown(test_wrap, open_pair, close_pair),

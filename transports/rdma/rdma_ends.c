@@ -354,7 +354,7 @@ hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
     header->check = rdma_check(rdma, xfer->data, xfer->bytes);
     const bool large = xfer->bytes >= HOOP_RDMA_LARGE_BYTES;
     if (!(large ? sender_post_large : sender_post)(rdma, xfer, slot)) {
-        return link->failure.code;
+        return link->failure.code != HOOP_OK ? link->failure.code : HOOP_AGAIN;
     }
     rdma->head++;
     hoop_xfer_queue_push(&rdma->queued, xfer);
@@ -560,9 +560,14 @@ static bool receiver_move(struct hoop_rdma_link *rdma)
 bool hoop_rdma_progress(struct hoop_link *link)
 {
     struct hoop_rdma_link *rdma = hoop_rdma_from(link);
+    struct hoop_rdma_link *other = rdma->other;
     bool moved = false;
     if (link->failure.code == HOOP_OK) {
         moved = hoop_rdma_poll(rdma);
+    }
+    /* What was given back to a sender comes there, where maybe nobody looks. */
+    if (link->params.sending && other != NULL && other->context != rdma->context) {
+        moved |= hoop_rdma_poll(other);
     }
     if (link->failure.code == HOOP_OK) {
         if (link->params.sending) {
