@@ -23,6 +23,10 @@ static inline size_t hoop_page_bytes(void)
 #define HOOP_NAME_BYTES 64
 /* The name of a comm: also a C string. */
 #define HOOP_COMM_NAME_BYTES 128
+/* Kinds of memory that processes show each other: those of hoop.h, and what a program got of CUDA
+ * itself. */
+#define HOOP_MEM_PLAIN 2u
+#define HOOP_MEM_KINDS 3u
 /* Descriptors that travel with one message. */
 #define HOOP_MAX_FDS 32u
 

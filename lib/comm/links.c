@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "exec/engine.h"
+#include "memory/region.h"
 #include "net/flight.h"
 #include <assert.h>
 
@@ -102,7 +103,12 @@ static hoop_result_t links_import(void *arg, uint32_t peer, uint64_t region, uin
                                           .peers = env->board->peers,
                                           .answered = hoop_links_answered,
                                           .arg = env->events};
-    return hoop_mapping_poll(&maps, &entry->mapping, peer, region, generation, ret_base, ret_bytes);
+    const hoop_result_t result =
+        hoop_mapping_poll(&maps, &entry->mapping, peer, region, generation, ret_base, ret_bytes);
+    const struct hoop_mapping *use = &entry->mapping;
+    return result == HOOP_OK && hoop_region_kind(use->process, region, generation) != HOOP_MEM_HOST
+               ? hoop_error(HOOP_REMOTE_ERROR, "rank %u has its link in memory of a device", peer)
+               : result;
 }
 
 /* hoop_link_params.data_address */

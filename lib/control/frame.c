@@ -211,7 +211,7 @@ static const char *frame_check_region_is(const union hoop_frame *frame)
     return m->comm_id == 0                                   ? "comm_id"
            : m->id == 0                                      ? "id"
            : !comes && !frame_code_ok(m->code)               ? "code"
-           : comes && m->kind > HOOP_MEM_DEVICE              ? "kind"
+           : comes && m->kind >= HOOP_MEM_KINDS              ? "kind"
            : comes && !frame_between(m->bytes, 1, INT64_MAX) ? "bytes"
                                                              : NULL;
 }

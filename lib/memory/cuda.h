@@ -30,6 +30,7 @@ enum {
 enum {
     HOOP_CU_POINTER_CONTEXT = 1,
     HOOP_CU_POINTER_MEMORY_TYPE = 2,
+    HOOP_CU_POINTER_BUFFER_ID = 7, /* of an allocation; never used again in the process */
     HOOP_CU_POINTER_DEVICE_ORDINAL = 9,
     HOOP_CU_POINTER_IS_PLAIN = 10, /* may be shown by CUDA's older way: cuMemAlloc() gave it */
     HOOP_CU_MEMORY_DEVICE = 2,
@@ -47,6 +48,7 @@ enum {
     HOOP_CU_LOCATION_DEVICE = 1,
     HOOP_CU_GRANULARITY_MINIMUM = 0,
     HOOP_CU_ACCESS_READ_WRITE = 3,
+    HOOP_CU_IPC_PEER_ACCESS = 1, /* a device that does not have the memory may, if it can */
 };
 
 typedef uint64_t hoop_cu_address_t;
@@ -69,6 +71,9 @@ struct hoop_cu_properties { /* of physical memory */
 struct hoop_cu_access {
     struct hoop_cu_location location;
     int flags;
+};
+struct hoop_cu_ipc { /* names plain memory for other processes */
+    unsigned char bytes[64];
 };
 
 /* X(field, symbol, arguments): all return a CUresult. */
@@ -112,6 +117,12 @@ struct hoop_cu_access {
     X(unmap, "cuMemUnmap", (hoop_cu_address_t at, size_t bytes))                                   \
     X(set_access, "cuMemSetAccess",                                                                \
       (hoop_cu_address_t at, size_t bytes, const struct hoop_cu_access *access, size_t count))     \
+    X(address_range, "cuMemGetAddressRange_v2",                                                    \
+      (hoop_cu_address_t * ret_base, size_t * ret_bytes, hoop_cu_address_t ptr))                   \
+    X(ipc_show, "cuIpcGetMemHandle", (struct hoop_cu_ipc * ret, hoop_cu_address_t ptr))            \
+    X(ipc_open, "cuIpcOpenMemHandle_v2",                                                           \
+      (hoop_cu_address_t * ret, struct hoop_cu_ipc handle, unsigned flags))                        \
+    X(ipc_close, "cuIpcCloseMemHandle", (hoop_cu_address_t ptr))                                   \
     X(host_register, "cuMemHostRegister_v2", (void *ptr, size_t bytes, unsigned flags))            \
     X(host_unregister, "cuMemHostUnregister", (void *ptr))                                         \
     X(host_pointer, "cuMemHostGetDevicePointer_v2",                                                \

@@ -1,7 +1,8 @@
 /*
  * Kinds of memory. Everything that differs between host pages and device memory when it is
  * allocated, shown to another process or taken away from it is behind this table, one entry per
- * hoop_mem_kind_t. lib/memory/region.c is the only caller.
+ * hoop_mem_kind_t, and one for what a program got of CUDA itself (ipc.h), which is only imported.
+ * lib/memory/region.c is the only caller.
  *
  * An exported block travels as a file descriptor and its size; the importing side treats both as
  * hostile: a descriptor that is not what this kind exports (host: a memfd sealed against
@@ -34,6 +35,9 @@ struct hoop_device {
      */
     hoop_result_t (*grant)(void *ptr, uint64_t bytes, int device);
 
+    /* Where a device that it was opened to finds it. NULL: where all do, at ptr. */
+    void *(*at)(void *ptr, int device);
+
     /*
      * Puts fresh pages with the same contents at [ptr, ptr+bytes) (whole pages): whoever mapped
      * the old ones can no longer change what this process sees. NULL: that can't be.
@@ -43,6 +47,11 @@ struct hoop_device {
 
 /* Never NULL: of a kind that this process has none of, alloc and map return HOOP_UNSUPPORTED with
  * a sentence. */
-const struct hoop_device *hoop_device(hoop_mem_kind_t kind);
+const struct hoop_device *hoop_device(uint32_t kind);
+
+/* The entries: each has a file. */
+extern const struct hoop_device hoop_device_host;
+extern const struct hoop_device hoop_device_cuda;
+extern const struct hoop_device hoop_device_ipc;
 
 #endif

@@ -6,7 +6,6 @@
  */
 #include "memory/cuda.h"
 #include "memory/device.h"
-#include "memory/device_kinds.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* Host pages that peers can map: a sealed memfd for each block. */
 #include "memory/device.h"
-#include "memory/device_kinds.h"
 #include "memory/memfd.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
 
 #include "base/crypto.h"
 #include "memory/device.h"
+#include "memory/ipc.h"
 #include "runtime/process.h"
 
 #include <assert.h>
@@ -37,8 +38,7 @@ struct region {
 
 struct import {
     uint64_t process, id, bytes;
-    uint32_t generation;
-    hoop_mem_kind_t kind;
+    uint32_t generation, kind;
     void *base;
     uint32_t users;
     uint64_t granted;
@@ -204,9 +204,40 @@ bool hoop_region_find(const void *ptr, uint64_t bytes, struct hoop_region_ref *r
     return found;
 }
 
+static void region_shown_died(uint64_t id)
+{
+    pthread_rwlock_rdlock(&memory_lock);
+    void (*tell)(uint64_t, uint32_t) = on_death;
+    pthread_rwlock_unlock(&memory_lock);
+    if (tell != NULL) {
+        tell(id, HOOP_IPC_GENERATION);
+    }
+}
+
+bool hoop_region_show(const void *ptr, uint64_t bytes, struct hoop_region_ref *ret)
+{
+    struct hoop_ipc_place place;
+    if (hoop_region_find(ptr, bytes, ret)) {
+        return true;
+    }
+    const bool shown = hoop_ipc_show(ptr, bytes, region_shown_died, &place);
+    if (shown) {
+        *ret = (struct hoop_region_ref){.id = place.id,
+                                        .generation = HOOP_IPC_GENERATION,
+                                        .kind = HOOP_MEM_PLAIN,
+                                        .offset = place.offset,
+                                        .bytes = place.bytes};
+    }
+    return shown;
+}
+
 hoop_result_t hoop_region_export(uint64_t id, uint32_t generation, int *ret_fd, uint64_t *ret_bytes,
                                  uint32_t *ret_kind)
 {
+    if (generation == HOOP_IPC_GENERATION) {
+        *ret_kind = HOOP_MEM_PLAIN;
+        return hoop_ipc_export(id, ret_fd, ret_bytes);
+    }
     hoop_result_t result = HOOP_INVALID_ARGUMENT;
     int err = 0;
     pthread_rwlock_wrlock(&memory_lock);
@@ -237,6 +268,9 @@ hoop_result_t hoop_region_export(uint64_t id, uint32_t generation, int *ret_fd, 
 
 static void region_unuse_own(uint64_t id, uint32_t generation)
 {
+    if (generation == HOOP_IPC_GENERATION) {
+        return; /* the program's, and there for as long as it says */
+    }
     struct region last = {.users = 1};
     pthread_rwlock_wrlock(&memory_lock);
     struct region *region = region_of_id(id, generation);
@@ -338,6 +372,9 @@ static void import_unmap(const struct import *import)
 static hoop_result_t region_use_own(uint64_t id, uint32_t generation, void **ret_base,
                                     uint64_t *ret_bytes)
 {
+    if (generation == HOOP_IPC_GENERATION) {
+        return hoop_ipc_own(id, ret_base, ret_bytes);
+    }
     pthread_rwlock_wrlock(&memory_lock);
     struct region *region = region_of_id(id, generation);
     const bool there = region != NULL && !region->dead;
@@ -374,7 +411,7 @@ hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation
 struct used {
     void *base;
     uint64_t bytes;
-    hoop_mem_kind_t kind;
+    uint32_t kind;
     uint64_t *granted; /* with the lock */
 };
 
@@ -382,6 +419,9 @@ struct used {
 static struct used region_used(uint64_t process, uint64_t id, uint32_t generation)
 {
     const bool own = process == hoop_process_id();
+    if (own && generation == HOOP_IPC_GENERATION) {
+        return (struct used){.kind = HOOP_MEM_PLAIN};
+    }
     struct region *region = own ? region_of_id(id, generation) : NULL;
     struct import *import = own ? NULL : import_of(process, id, generation);
     assert(region != NULL || import != NULL);
@@ -392,30 +432,38 @@ static struct used region_used(uint64_t process, uint64_t id, uint32_t generatio
                : (struct used){.kind = HOOP_MEM_HOST};
 }
 
-hoop_mem_kind_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation)
+uint32_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation)
 {
     pthread_rwlock_rdlock(&memory_lock);
-    const hoop_mem_kind_t kind = region_used(process, id, generation).kind;
+    const uint32_t kind = region_used(process, id, generation).kind;
     pthread_rwlock_unlock(&memory_lock);
     return kind;
 }
 
 /* To open it twice, by two ranks at once, is harmless. */
-hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device)
+hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device,
+                                void **ret_base)
 {
     const uint64_t bit = device >= 0 && device < 64 ? UINT64_C(1) << device : 0;
     pthread_rwlock_rdlock(&memory_lock);
     const struct used used = region_used(process, id, generation);
     const bool granted = used.granted == NULL || (*used.granted & bit) != 0;
     pthread_rwlock_unlock(&memory_lock);
-    if (granted || hoop_device(used.kind)->grant == NULL) {
-        return HOOP_OK;
+    const struct hoop_device *kind = hoop_device(used.kind);
+    hoop_result_t result = HOOP_OK;
+    if (!granted && kind->grant != NULL) {
+        result = kind->grant(used.base, used.bytes, device);
+        if (result == HOOP_OK) {
+            pthread_rwlock_wrlock(&memory_lock);
+            uint64_t *bits = region_used(process, id, generation).granted;
+            if (bits != NULL) {
+                *bits |= bit;
+            }
+            pthread_rwlock_unlock(&memory_lock);
+        }
     }
-    const hoop_result_t result = hoop_device(used.kind)->grant(used.base, used.bytes, device);
     if (result == HOOP_OK) {
-        pthread_rwlock_wrlock(&memory_lock);
-        *region_used(process, id, generation).granted |= bit;
-        pthread_rwlock_unlock(&memory_lock);
+        *ret_base = kind->at != NULL ? kind->at(used.base, device) : used.base;
     }
     return result;
 }
@@ -458,14 +506,13 @@ static bool import_keep(struct import *import)
 hoop_result_t hoop_region_import(uint64_t process, uint64_t id, uint32_t generation, uint32_t kind,
                                  uint64_t bytes, int fd)
 {
-    struct import import = {.process = process,
-                            .id = id,
-                            .generation = generation,
-                            .kind = (hoop_mem_kind_t)kind,
-                            .bytes = bytes};
+    struct import import = {
+        .process = process, .id = id, .generation = generation, .kind = kind, .bytes = bytes};
+    const bool shown = generation == HOOP_IPC_GENERATION;
     hoop_result_t result = HOOP_REMOTE_ERROR;
-    if (kind != HOOP_MEM_HOST && kind != HOOP_MEM_DEVICE) {
-        hoop_error(result, "a peer sent memory of kind %u, expected 0 or 1", kind);
+    if (kind >= HOOP_MEM_KINDS || (kind == HOOP_MEM_PLAIN) != shown) {
+        hoop_error(result, "a peer sent memory of kind %u, expected %s", kind,
+                   shown ? "2" : "0 or 1");
     } else {
         result = hoop_device(import.kind)->map(fd, bytes, &import.base);
     }

@@ -6,6 +6,8 @@
  * ask for its descriptor over the control connection once, and keep the mapping until they are told
  * to forget it. The table is process-wide and shared by all comms.
  *
+ * What a program got of CUDA itself is shown to peers in the same way, while it is there: ipc.h.
+ *
  * An import lives as long as the connection that fetched it, which tells when its exporter frees
  * it: whoever ends that connection forgets what came over it. To forget is always safe. Uses keep
  * the mapping; who needs it later asks again.
@@ -26,7 +28,7 @@
 struct hoop_region_ref {
     uint64_t id;
     uint32_t generation;
-    uint32_t kind;   /* hoop_mem_kind_t */
+    uint32_t kind;   /* hoop_mem_kind_t, or HOOP_MEM_PLAIN */
     uint64_t offset; /* bytes from the region's start */
     uint64_t bytes;  /* of the whole region */
 };
@@ -39,6 +41,10 @@ hoop_result_t hoop_region_free(void *ptr);
 /* False, and *ret is all zero, unless [ptr, ptr+bytes) lies inside one region that can be mapped.
  */
 bool hoop_region_find(const void *ptr, uint64_t bytes, struct hoop_region_ref *ret);
+
+/* The same; and memory of a device that CUDA itself gave becomes one, if it can (ipc.h). Not on the
+ * service thread. */
+bool hoop_region_show(const void *ptr, uint64_t bytes, struct hoop_region_ref *ret);
 
 /*
  * The exporter's side, called by the service thread for a peer: a duplicate of the descriptor
@@ -57,9 +63,11 @@ hoop_result_t hoop_region_export(uint64_t id, uint32_t generation, int *ret_fd, 
 hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation, void **ret_base,
                               uint64_t *ret_bytes);
 /* The kind of one that is in use. */
-hoop_mem_kind_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation);
-/* Opens one that is in use to a device, by its number here, for as long as it is there. */
-hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device);
+uint32_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation);
+/* Opens one that is in use to a device, by its number here, for as long as it is there. Where that
+ * finds it: another process's HOOP_MEM_PLAIN has no other address. In a context of the device. */
+hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device,
+                                void **ret_base);
 void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation);
 
 /* Maps what a peer sent and remembers it. fd is moved. A second import of the same is fine; one of

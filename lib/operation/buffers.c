@@ -2,6 +2,7 @@
 #include "operation/buffers.h"
 
 #include "base/log.h"
+#include "memory/ipc.h"
 #include "memory/region.h"
 #include "reduce/reduce.h"
 #include "runtime/process.h"
@@ -21,11 +22,14 @@ hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers)
         hoop_buffers_finish(buffers);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the operations of %u ranks", n);
     }
+    buffers->shows =
+        !buffers->one_process && hoop_settings()->cuda_ipc != 0 && hoop_settings()->cuda_ahead == 0;
     return HOOP_OK;
 }
 
 void hoop_buffers_finish(struct hoop_buffers *buffers)
 {
+    hoop_ipc_close_forgotten();
     free(buffers->ins);
     free(buffers->outs);
     free(buffers->far);
@@ -74,6 +78,8 @@ static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 
 #define BUFFERS_READABLE 0u /* the generations of plain memory */
 #define BUFFERS_UNREADABLE 1u
+#define BUFFERS_FRESH 0x80000000u /* a bit of the generation of what CUDA itself gave */
+#define BUFFERS_NOWHERE(me) (UINT64_MAX - (me)) /* a device that nobody has, rank me's own */
 
 /* Can others read this plain memory? */
 static uint32_t buffers_try(struct hoop_buffers *buffers, const void *buffer, uint64_t bytes)
@@ -103,6 +109,26 @@ static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_regio
     *ret_offset = ref.offset;
 }
 
+/* The same of what others touch, on a device. False: it can't be shown. */
+static bool buffers_show(struct hoop_buffers *buffers, const void *buffer, uint64_t bytes,
+                         uint64_t *ret_region, uint32_t *ret_generation, uint64_t *ret_offset)
+{
+    struct hoop_region_ref ref;
+    buffers_find(buffer, bytes, ret_region, ret_generation, ret_offset);
+    if (buffers->one_process || *ret_region != 0) {
+        return true;
+    }
+    if (!buffers->shows || !hoop_region_show(buffer, bytes, &ref)) {
+        return false;
+    }
+    const bool fresh = buffers->confirmed[ref.id % HOOP_BUFFERS_CONFIRMED] != ref.id &&
+                       buffers->trial == HOOP_TRIAL_NONE;
+    *ret_region = ref.id;
+    *ret_generation = ref.generation | (fresh ? BUFFERS_FRESH : 0);
+    *ret_offset = ref.offset;
+    return true;
+}
+
 /* With its device's peers behind it. */
 static void buffers_post_peers(const struct hoop_buffers *buffers,
                                const struct hoop_announce *announce, bool meets)
@@ -117,29 +143,49 @@ static void buffers_post_peers(const struct hoop_buffers *buffers,
     hoop_board_post(buffers->board, &post, sizeof(*announce) + (n + 1) * sizeof(post.peers[0]));
 }
 
+/* On a device: of what nobody touches nothing is said. */
+static void buffers_announce_there(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                   const void *in, const void *out, bool meets)
+{
+    const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
+    const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
+    struct hoop_announce announce = {.count = plan->count, .device = buffers->device};
+    const bool shown = (!buffers_writes(plan, plan->me) ||
+                        buffers_show(buffers, out, out_bytes, &announce.out_region,
+                                     &announce.out_generation, &announce.out_offset)) &&
+                       (!buffers_reads(plan, plan->me) ||
+                        buffers_show(buffers, in, in_bytes, &announce.in_region,
+                                     &announce.in_generation, &announce.in_offset));
+    buffers->shown[0] = announce.in_generation == HOOP_IPC_GENERATION ? announce.in_region : 0;
+    buffers->shown[1] = announce.out_generation == HOOP_IPC_GENERATION ? announce.out_region : 0;
+    if (!shown || buffers->trial == HOOP_TRIAL_REFUSED) {
+        announce.device = BUFFERS_NOWHERE(plan->me);
+    }
+    buffers_post_peers(buffers, &announce, meets);
+}
+
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                            const void *in, void *out, uint64_t device, bool meets)
 {
-    struct hoop_announce announce = {.count = plan->count, .device = device};
+    struct hoop_announce announce = {.count = plan->count};
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
+    buffers->device = device;
+    if (device != 0) {
+        buffers_announce_there(buffers, plan, in, out, meets);
+        return;
+    }
     buffers_find(out, out_bytes, &announce.out_region, &announce.out_generation,
                  &announce.out_offset);
     buffers_find(in, in_bytes, &announce.in_region, &announce.in_generation, &announce.in_offset);
-    const bool tries =
-        !buffers->one_process && device == 0 && hoop_plan_would_read(buffers->agreed, plan);
+    const bool tries = !buffers->one_process && hoop_plan_would_read(buffers->agreed, plan);
     if (tries && announce.out_region == 0 && buffers_writes(plan, plan->me)) {
         announce.out_generation = buffers_try(buffers, out, out_bytes);
     }
     if (tries && announce.in_region == 0 && buffers_reads(plan, plan->me)) {
         announce.in_generation = buffers_try(buffers, in, in_bytes);
     }
-    buffers->device = device;
-    if (device != 0) {
-        buffers_post_peers(buffers, &announce, meets);
-    } else {
-        hoop_board_post(buffers->board, &announce, sizeof(announce));
-    }
+    hoop_board_post(buffers->board, &announce, sizeof(announce));
 }
 
 static const struct hoop_announce *buffers_announced(const struct hoop_buffers *buffers,
@@ -156,15 +202,21 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
                : hoop_board_mismatch(buffers->board, rank, failure);
 }
 
+static bool buffers_can_show(const struct hoop_buffers *buffers, const void *buffer, uint64_t bytes)
+{
+    struct hoop_region_ref ref;
+    return buffers->shows ? hoop_region_show(buffer, bytes, &ref)
+                          : hoop_region_find(buffer, bytes, &ref);
+}
+
 bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                  const void *in, const void *out)
 {
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
-    struct hoop_region_ref ref;
     return buffers->one_process ||
-           ((!buffers_reads(plan, plan->me) || hoop_region_find(in, in_bytes, &ref)) &&
-            (!buffers_writes(plan, plan->me) || hoop_region_find(out, out_bytes, &ref)));
+           ((!buffers_reads(plan, plan->me) || buffers_can_show(buffers, in, in_bytes)) &&
+            (!buffers_writes(plan, plan->me) || buffers_can_show(buffers, out, out_bytes)));
 }
 
 /* Shown to no other device: what CUDA gives in the order of a stream, and what belongs to none. */
@@ -205,14 +257,14 @@ static bool buffers_meets(const struct hoop_buffers *buffers, uint32_t rank, uin
 /* Says once why it goes through the host. */
 static void buffers_tell_apart(struct hoop_buffers *buffers, uint32_t rank)
 {
-    if (!buffers->told_apart) {
+    if (!buffers->told_apart && buffers->trial == HOOP_TRIAL_NONE) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
                  "devices meet in host memory: that of rank %u does not reach all others, does not "
                  "see them (CUDA_VISIBLE_DEVICES), or is not to (HOOP_CUDA_PEERS), or its buffer "
                  "cannot be shown to them",
                  rank);
     }
-    buffers->told_apart = true;
+    buffers->told_apart |= buffers->trial == HOOP_TRIAL_NONE; /* else a rank has said why */
 }
 
 static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
@@ -296,18 +348,21 @@ struct buffers_place {
 
 /* Memory of another device is opened to mine; in its own process a region is to its own device. */
 static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t rank,
-                                  const struct hoop_mapping *use, const void *memory)
+                                  const struct hoop_mapping *use, uint64_t offset, void **base)
 {
     const struct hoop_staging *staging = buffers->staging;
     const bool same = buffers_announced(buffers, rank)->device == buffers->device;
-    if (buffers->device == 0 || (same && buffers->maps.peers[rank].same_process)) {
+    const bool here = buffers->maps.peers[rank].same_process;
+    if (buffers->device == 0 || (same && here)) {
         return HOOP_OK;
     }
+    const bool grants = use->used && !(here && use->generation == HOOP_IPC_GENERATION);
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
-        result = use->used ? hoop_region_grant(use->process, use->region, use->generation,
-                                               staging->number)
-                           : hoop_cuda_reach(staging->context, memory);
+        result = grants
+                     ? hoop_region_grant(use->process, use->region, use->generation,
+                                         staging->number, base)
+                     : hoop_cuda_reach(staging->context, (const void *)((uintptr_t)*base + offset));
         hoop_staging_leave();
     }
     return result;
@@ -335,8 +390,8 @@ static hoop_result_t buffers_check(const struct hoop_buffers *buffers, uint32_t 
                                 (unsigned long long)place->bytes, (unsigned long long)place->offset,
                                 (unsigned long long)bytes);
     }
-    const hoop_mem_kind_t kind = hoop_region_kind(use->process, use->region, use->generation);
-    if ((kind == HOOP_MEM_DEVICE) != (buffers->device != 0)) {
+    const uint32_t kind = hoop_region_kind(use->process, use->region, use->generation);
+    if ((kind != HOOP_MEM_HOST) != (buffers->device != 0)) {
         return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
                                 "rank %u announced memory of %s, and it is not", rank,
                                 buffers->device != 0 ? "a device" : "the host");
@@ -366,12 +421,12 @@ static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
             result = buffers_cannot_map(buffers, rank, result, failure);
         }
     }
-    void *memory = (void *)((uintptr_t)base + place->offset);
-    if (result == HOOP_OK && (result = buffers_open(buffers, rank, use, memory)) != HOOP_OK) {
+    if (result == HOOP_OK &&
+        (result = buffers_open(buffers, rank, use, place->offset, &base)) != HOOP_OK) {
         result = buffers_cannot_map(buffers, rank, result, failure);
     }
     if (result == HOOP_OK) {
-        *ret = memory;
+        *ret = (void *)((uintptr_t)base + place->offset);
     }
     return result;
 }
@@ -416,6 +471,7 @@ hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct ho
                                    const void *in, void *out, uint32_t *ret_awaited,
                                    struct hoop_failure *failure)
 {
+    hoop_ipc_close_forgotten();
     *ret_awaited = plan->n;
     /* Whoever gets nothing touches nobody's buffers, unless it folds for others. It may not even
      * ask for them: nobody waits for it, and they may be gone. */
@@ -443,4 +499,102 @@ void hoop_buffers_release(struct hoop_buffers *buffers)
         hoop_mapping_finish(&buffers->in_use[rank]);
         hoop_mapping_finish(&buffers->out_use[rank]);
     }
+}
+
+/* ---- Trying what is fresh ------------------------------------------------------------------- */
+
+static uint32_t buffers_generation(const struct hoop_announce *announce, bool out)
+{
+    return out ? announce->out_generation : announce->in_generation;
+}
+
+/* Of an input that lies where the output does, the output counts. */
+static bool buffers_is_fresh(const struct hoop_buffers *buffers, uint32_t rank, bool out)
+{
+    const struct hoop_announce *a = buffers_announced(buffers, rank);
+    const bool same = a->in_region == a->out_region && a->in_generation == a->out_generation;
+    return (buffers_generation(a, out) & BUFFERS_FRESH) != 0 && (out || !same);
+}
+
+bool hoop_buffers_are_fresh(const struct hoop_buffers *buffers)
+{
+    uint32_t i = 0;
+    while (i < 2 * buffers->board->n && !buffers_is_fresh(buffers, i / 2, i % 2 != 0)) {
+        i++;
+    }
+    return i < 2 * buffers->board->n;
+}
+
+static struct hoop_mapping *buffers_mapping(struct hoop_buffers *buffers, uint32_t rank, bool out)
+{
+    return out ? &buffers->out_use[rank] : &buffers->in_use[rank];
+}
+
+/* One buffer of a peer, all of what was announced. */
+static hoop_result_t buffers_try_one(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                     uint32_t rank, bool out, struct hoop_failure *failure)
+{
+    const struct hoop_announce *a = buffers_announced(buffers, rank);
+    const uint64_t count = out ? hoop_out_count(plan, rank) : hoop_in_count(plan, rank);
+    const struct buffers_place place = {.region = out ? a->out_region : a->in_region,
+                                        .offset = out ? a->out_offset : a->in_offset,
+                                        .bytes = count * plan->type_bytes,
+                                        .generation = buffers_generation(a, out) & ~BUFFERS_FRESH};
+    struct hoop_mapping *use = buffers_mapping(buffers, rank, out);
+    const hoop_result_t result = buffers_use(buffers, rank, &place, use, &(void *){NULL}, failure);
+    use->asked &= result == HOOP_AGAIN;
+    return result;
+}
+
+hoop_result_t hoop_buffers_try(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                               uint32_t rank, struct hoop_failure *failure)
+{
+    hoop_result_t results[2] = {HOOP_OK, HOOP_OK};
+    for (uint32_t i = 0; i < 2 && failure->code == HOOP_OK; i++) {
+        if (rank != plan->me && buffers_is_fresh(buffers, rank, i == 0)) {
+            results[i] = buffers_try_one(buffers, plan, rank, i == 0, failure);
+        }
+    }
+    return results[0] == HOOP_OK ? results[1] : results[0];
+}
+
+void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused)
+{
+    for (uint32_t i = 0; i < 2 * buffers->board->n; i++) {
+        const bool out = i % 2 != 0;
+        const struct hoop_announce *a = buffers_announced(buffers, i / 2);
+        if (buffers_mapping(buffers, i / 2, out)->asked) { /* which nobody needs any more */
+            (void)buffers->maps.answered(buffers->maps.arg, i / 2,
+                                         out ? a->out_region : a->in_region,
+                                         buffers_generation(a, out) & ~BUFFERS_FRESH, NULL);
+        }
+    }
+    hoop_buffers_release(buffers);
+    buffers->trial = refused ? HOOP_TRIAL_REFUSED : HOOP_TRIAL_OPENED;
+}
+
+/* All of what others have shown of this operation, as it was announced after the trial. */
+static void buffers_forget_shown(const struct hoop_buffers *buffers)
+{
+    for (uint32_t i = 0; i < 2 * buffers->board->n; i++) {
+        const struct hoop_announce *a = buffers_announced(buffers, i / 2);
+        const bool out = i % 2 != 0;
+        if (buffers_generation(a, out) == HOOP_IPC_GENERATION) {
+            hoop_region_forget(buffers->maps.peers[i / 2].process,
+                               out ? a->out_region : a->in_region, HOOP_IPC_GENERATION);
+        }
+    }
+    hoop_ipc_close_forgotten();
+}
+
+void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all)
+{
+    for (uint32_t i = 0; i < 2 && all; i++) {
+        buffers->confirmed[buffers->shown[i] % HOOP_BUFFERS_CONFIRMED] = buffers->shown[i];
+    }
+    if (!all) {
+        buffers_forget_shown(buffers);
+        buffers->shows = false;
+    }
+    buffers->trial = HOOP_TRIAL_NONE;
 }

@@ -2,6 +2,13 @@
  * The buffers of an operation on shared memory: each rank announces where its own lie, and maps
  * those of its peers that the steps will touch; what cannot be mapped is read (cma). One thread at
  * a time, the one that drives the comm.
+ *
+ * Memory of CUDA's own is shown to other processes without knowing whether they can open it: that
+ * depends on containers and on what is left of the device. So what its owner has not seen all of
+ * the comm open is announced as fresh. All ranks open what is fresh, touched or not, and announce
+ * the operation again: as it was, or nowhere if they could not. Everybody sees the same; if one is
+ * nowhere the operation goes through the host, and nothing of CUDA's own is shown in the comm
+ * again.
  */
 #ifndef HOOP_BUFFERS_H
 #define HOOP_BUFFERS_H
@@ -20,6 +27,10 @@ struct hoop_readable {
     uint64_t bytes;
 };
 
+/* Of an operation: is what is announced known to all? */
+enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
+#define HOOP_BUFFERS_CONFIRMED 64u
+
 struct hoop_buffers {
     struct hoop_board *board;
     struct hoop_mapping_env maps;
@@ -29,6 +40,10 @@ struct hoop_buffers {
     bool told_apart;                    /* that devices do not reach each other */
     const struct hoop_agreement *agreed;
     struct hoop_readable readable[HOOP_READABLES]; /* by a hash of where it lies */
+    bool shows; /* memory of CUDA's own, and opens others', so far */
+    enum hoop_trial trial;
+    uint64_t shown[2];                          /* ids that are fresh in this operation */
+    uint64_t confirmed[HOOP_BUFFERS_CONFIRMED]; /* ids, by themselves */
     /* [n] each */
     const void **ins;
     void **outs;
@@ -47,7 +62,8 @@ const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t typ
                                const void *factor, const void *in, size_t count,
                                struct hoop_failure *failure);
 
-/* Can the others reach what they touch of my buffers, wherever these lie? plan: begun. */
+/* Can the others reach what they touch of my buffers, as far as I know, wherever these lie? plan:
+ * begun. */
 bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                  const void *in, const void *out);
 
@@ -65,6 +81,17 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
 /* Is rank's announcement, which was seen, of the same count? Else the failure says so. */
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,
                                  struct hoop_failure *failure);
+
+/* Is anything fresh, of an operation on devices? All announcements are seen. */
+bool hoop_buffers_are_fresh(const struct hoop_buffers *buffers);
+
+/* Opens what is fresh of rank. HOOP_AGAIN: it is being asked for. Else the failure says why not. */
+hoop_result_t hoop_buffers_try(struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                               uint32_t rank, struct hoop_failure *failure);
+/* All was opened, or something could not be, which the next announcement says. */
+void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused);
+/* The announcements after that are seen: could all open it? */
+void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all);
 
 /* What all announcements together say of the reach of the plan's buffers. */
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan);

@@ -255,12 +255,28 @@ static void operation_restart(struct hoop_operation *operation);
 
 static void operation_choose(struct hoop_operation *operation)
 {
-    const struct hoop_reach reach = hoop_buffers_reach(&operation->buffers, &operation->plan);
-    if (reach.place == HOOP_REACH_MIXED) {
+    struct hoop_buffers *buffers = &operation->buffers;
+    const struct hoop_reach reach = hoop_buffers_reach(buffers, &operation->plan);
+    const bool there = reach.place == HOOP_REACH_DEVICE;
+    if (buffers->trial != HOOP_TRIAL_NONE) {
+        hoop_buffers_end_trial(buffers, there);
+    }
+    if (there && hoop_buffers_are_fresh(buffers)) {
+        operation->state = OP_TRY;
+    } else if (reach.place == HOOP_REACH_MIXED) {
         operation_restart(operation);
     } else {
         operation_take_plan(operation, &reach);
     }
+}
+
+void hoop_operation_announce(struct hoop_operation *operation)
+{
+    hoop_buffers_announce(&operation->buffers, &operation->plan, operation->request.in,
+                          operation->request.out, operation->device, operation->meets);
+    operation->cursor = 0;
+    operation->announced = true;
+    operation->state = OP_ANNOUNCED;
 }
 
 static enum hoop_poll operation_await_announcements(struct hoop_operation *operation)
@@ -368,11 +384,7 @@ static void operation_enter(struct hoop_operation *operation)
     } else if (operation->env.over_links) {
         operation_far(operation);
     } else {
-        hoop_buffers_announce(&operation->buffers, &operation->plan, operation->request.in,
-                              operation->request.out, operation->device, operation->meets);
-        operation->cursor = 0;
-        operation->announced = true;
-        operation->state = OP_ANNOUNCED;
+        hoop_operation_announce(operation);
     }
 }
 
@@ -478,6 +490,8 @@ static enum hoop_poll operation_move(struct hoop_operation *operation)
         return operation_gather(operation);
     case OP_ANNOUNCED:
         return operation_await_announcements(operation);
+    case OP_TRY:
+        return hoop_operation_try(operation);
     case OP_RESOLVE:
         return operation_resolve(operation);
     case OP_RUN:

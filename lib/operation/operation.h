@@ -12,14 +12,11 @@
  *              links, the first chunk announces it
  *   OWED       see whom those before did not need         as from begin
  *   GATHER     take what is needed of what is published   DONE
- *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; FETCH or begin
- *                                                         where not all lie on devices that reach
- *                                                         each other
- *   RESOLVE    map the peers' regions                     RUN
- *   RUN        steps, by the board or by the engine       DONE
- *   EXCHANGE   sends and receives; from start, or of an   DONE
- *              alltoallv that all have announced
- *   DELIVER    after all of it: copies to a device        DONE
+ *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; TRY; FETCH or
+ * begin where not all lie on devices that reach each other TRY        open what of the devices'
+ * memory nobody    ANNOUNCED, again knows that all can RESOLVE    map the peers' regions RUN RUN
+ * steps, by the board or by the engine       DONE EXCHANGE   sends and receives; from start, or of
+ * an   DONE alltoallv that all have announced DELIVER    after all of it: copies to a device DONE
  *   DONE       the result is in `failure`
  *
  * hoop_operation_poll() never waits. One thread at a time, the one that drives the comm.
@@ -68,6 +65,7 @@ enum {
     OP_OWED,
     OP_GATHER,
     OP_ANNOUNCED,
+    OP_TRY,
     OP_RESOLVE,
     OP_RUN,
     OP_EXCHANGE,
@@ -114,6 +112,9 @@ void hoop_operation_finish(struct hoop_operation *operation);
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request);
 enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
 
+/* Says where its buffers are: OP_ANNOUNCED. */
+void hoop_operation_announce(struct hoop_operation *operation);
+
 /* ---- operation_device.c ---------------------------------------------------------------------- */
 
 /* Begins to copy what lies on a device: OP_FETCH, or OP_DONE after a failure. False: nothing does.
@@ -122,6 +123,8 @@ bool hoop_operation_fetches(struct hoop_operation *operation);
 /* The same where it is to run on the device its buffers lie on, when the stream has come to it.
  * False: it is not to run there, as far as this rank knows. */
 bool hoop_operation_runs_on_device(struct hoop_operation *operation);
+/* OP_TRY: opens what is fresh (buffers.h), and announces the operation again. */
+enum hoop_poll hoop_operation_try(struct hoop_operation *operation);
 /*
  * Waits until what the device does for it is over, and it is out of the others' buffers: before
  * who drives it waits for them. One that runs goes on afterwards, or has failed. False: at the

@@ -2,6 +2,7 @@
 #include "operation/operation.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "reduce/reduce_cuda.h"
 #include "runtime/wait.h"
 #include "staging/device_buffers.h"
@@ -86,6 +87,42 @@ bool hoop_operation_runs_on_device(struct hoop_operation *operation)
         operation->state = OP_DONE;
     }
     return result != HOOP_OK;
+}
+
+/* A refusal by any rank is the last that it tries. */
+static hoop_result_t operation_try_all(struct hoop_operation *operation,
+                                       struct hoop_failure *failure)
+{
+    struct hoop_buffers *buffers = &operation->buffers;
+    const struct hoop_plan *plan = &operation->plan;
+    uint32_t awaited = plan->n;
+    if (!buffers->shows) {
+        return hoop_failure_set(failure, HOOP_UNSUPPORTED, (int)plan->me,
+                                "rank %u has HOOP_CUDA_IPC=0, or HOOP_CUDA_AHEAD=1", plan->me);
+    }
+    for (uint32_t rank = 0; rank < plan->n && failure->code == HOOP_OK; rank++) {
+        const hoop_result_t result = hoop_buffers_try(buffers, plan, rank, failure);
+        awaited = result == HOOP_AGAIN && awaited == plan->n ? rank : awaited;
+    }
+    operation->cursor = awaited;
+    return failure->code != HOOP_OK ? failure->code : awaited < plan->n ? HOOP_AGAIN : HOOP_OK;
+}
+
+enum hoop_poll hoop_operation_try(struct hoop_operation *operation)
+{
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    const hoop_result_t result = operation_try_all(operation, &failure);
+    if (result == HOOP_AGAIN) {
+        return HOOP_POLL_IDLE;
+    }
+    if (result != HOOP_OK) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
+                 "memory of CUDA's own goes through the host from now on: %s", failure.text);
+    }
+    hoop_buffers_tried(&operation->buffers, result != HOOP_OK);
+    hoop_board_begin(operation->env.board, &operation->request.signature, operation->request.site);
+    hoop_operation_announce(operation);
+    return HOOP_POLL_BUSY;
 }
 
 bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t deadline_ns)

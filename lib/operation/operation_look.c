@@ -114,15 +114,12 @@ bool hoop_operation_awaits(const struct hoop_operation *operation,
 enum hoop_awaited_what hoop_operation_awaited(const struct hoop_operation *operation,
                                               uint32_t *ret_rank)
 {
-    static const enum hoop_awaited_what whats[] = {[OP_OWED] = HOOP_AWAITS_END_BEFORE,
-                                                   [OP_GATHER] = HOOP_AWAITS_DATA,
-                                                   [OP_ANNOUNCED] = HOOP_AWAITS_ANNOUNCEMENT,
-                                                   [OP_RESOLVE] = HOOP_AWAITS_MEMORY,
-                                                   [OP_RUN] = HOOP_AWAITS_ARRIVAL,
-                                                   [OP_EXCHANGE] = HOOP_AWAITS_RECV,
-                                                   [OP_FETCH] = HOOP_AWAITS_FETCH,
-                                                   [OP_DELIVER] = HOOP_AWAITS_DELIVERY,
-                                                   [OP_DONE] = HOOP_AWAITS_NOBODY};
+    static const enum hoop_awaited_what whats[] = {
+        [OP_OWED] = HOOP_AWAITS_END_BEFORE,        [OP_GATHER] = HOOP_AWAITS_DATA,
+        [OP_ANNOUNCED] = HOOP_AWAITS_ANNOUNCEMENT, [OP_TRY] = HOOP_AWAITS_MEMORY,
+        [OP_RESOLVE] = HOOP_AWAITS_MEMORY,         [OP_RUN] = HOOP_AWAITS_ARRIVAL,
+        [OP_EXCHANGE] = HOOP_AWAITS_RECV,          [OP_FETCH] = HOOP_AWAITS_FETCH,
+        [OP_DELIVER] = HOOP_AWAITS_DELIVERY,       [OP_DONE] = HOOP_AWAITS_NOBODY};
     const struct hoop_board *board = operation->env.board;
     const enum hoop_awaited_what what = whats[operation->state];
     bool sending = false;

@@ -83,7 +83,7 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(BLOB, blob.lane, HOOP_FRAME_MAX_LANES)                                                       \
     X(BLOB, blob.sending, 2)                                                                       \
     X(BLOB, blob.bytes, HOOP_FRAME_BLOB_BYTES + 1)                                                 \
-    X(REGION_IS, region_is.kind, HOOP_MEM_DEVICE + 1)
+    X(REGION_IS, region_is.kind, HOOP_MEM_KINDS)
 
 #define FIELD_BYTES(field) sizeof(((union hoop_frame *)NULL)->field)
 #define STRING_ROW(type, field)                                                                    \

@@ -292,6 +292,8 @@ EXPORT fake_cuda_break_t fake_cuda_break;
 EXPORT fake_cuda_use_t fake_cuda_use;
 EXPORT fake_cuda_forget_t fake_cuda_forget;
 EXPORT fake_cuda_host_copies_t fake_cuda_host_copies;
+EXPORT fake_cuda_opened_t fake_cuda_opened;
+EXPORT fake_cuda_pool_t fake_cuda_pool;
 
 ptrdiff_t fake_cuda_view(void)
 {
@@ -352,4 +354,19 @@ unsigned fake_cuda_host_copies(void)
     const unsigned ret = host_copies;
     pthread_mutex_unlock(&fake_lock);
     return ret;
+}
+
+size_t fake_cuda_opened(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const size_t ret = fake_memory_opened();
+    pthread_mutex_unlock(&fake_lock);
+    return ret;
+}
+
+void fake_cuda_pool(const void *at)
+{
+    pthread_mutex_lock(&fake_lock);
+    fake_memory_pool((uintptr_t)at);
+    pthread_mutex_unlock(&fake_lock);
 }

@@ -6,14 +6,18 @@
  * leave an allocation, host memory that is not pinned, memory that is unmapped while a stream uses
  * it, host memory by an address that is not the device's. Its streams wait for the default one and
  * it for them, as CUDA's blocking ones do. What is freed, and what is fresh, holds garbage.
- * Processes share the device's memory as CUDA lets them, by descriptors.
+ * Processes share the device's memory as CUDA lets them, by descriptors and IPC handles.
  *
  *     FAKE_CUDA_DEVICES=n    so many devices, 1 unless it is set; at most 8
  *     CUDA_VISIBLE_DEVICES=1,0  of these the process sees these, in this order
  *     FAKE_CUDA_APART=01,12  0 and 1 do not reach each other's memory, nor do 1 and 2; all others
- * do FAKE_CUDA_NO_ACCESS    no device is let in to another's memory, whatever was said before
+ *                            do
+ *     FAKE_CUDA_NO_ACCESS    no device is let in to another's memory, whatever was said before
  *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
  *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map
+ *     FAKE_CUDA_NO_IPC       nor any that it gives a handle for
+ *     FAKE_CUDA_IPC_REFUSED  it opens no handle, as in a container of its own
+ *     FAKE_CUDA_IPC_SHORT    of what it opens half is there
  *     CUDA_DEVICE_MAX_CONNECTIONS=n   its streams share n queues: what is launched behind something
  *                            that waits, in the same queue, waits, too
  *
@@ -41,6 +45,10 @@ typedef void fake_cuda_capture_t(hoop_stream_t stream, int on);
 typedef void fake_cuda_break_t(unsigned n);
 /* Bytes that are allocated, and ranges of the host that are pinned. */
 typedef void fake_cuda_use_t(size_t *ret_bytes, size_t *ret_pinned);
+/* How many allocations of other processes are open. */
+typedef size_t fake_cuda_opened_t(void);
+/* cudaMalloc() gave this: from now on it is as if it came in the order of a stream. */
+typedef void fake_cuda_pool_t(const void *at);
 /* Every launch takes this much longer. */
 typedef void fake_cuda_delay_t(unsigned us);
 /* The n-th launch from now on is refused, for want of resources; 0: none. */

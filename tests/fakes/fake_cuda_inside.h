@@ -13,6 +13,8 @@
 #define FAKE_NOT_SUPPORTED 801
 #define FAKE_CAPTURE_UNSUPPORTED 900
 #define FAKE_DEVICES 8
+#define FAKE_POOL_BYTES ((size_t)256 << 20)
+#define FAKE_GRANULARITY ((size_t)64 << 10)
 #define FAKE_CONTEXTS 16 /* the primary ones, and one besides for each device */
 
 /* The driver's functions: their names are CUDA's, and declared here alone. */
@@ -84,11 +86,20 @@ struct hoop_cu_context *fake_stream_context(hoop_stream_t stream);
 
 /* ---- Memory ---- */
 
+/* Physical memory. */
+struct fake_memory {
+    int fd, home;
+    size_t bytes;
+};
+
 /* The devices' addresses, once: HOOP_CU_SUCCESS. */
 int fake_pool_make(void);
 bool fake_on_device(uintptr_t at);
 ptrdiff_t fake_view(void);
 void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned);
+size_t fake_memory_opened(void);
+/* What was allocated there came in the order of a stream. */
+void fake_memory_pool(hoop_cu_address_t at);
 /* Where a context's device finds it; NULL: it may not. context NULL: whoever may. */
 unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes,
                             const struct hoop_cu_context *context);

@@ -4,8 +4,10 @@
  *     front   the device's addresses: nobody may touch them
  *     back    where its memory is, as far from front everywhere
  *
- * Plain memory is anonymous. Physical memory is a memfd, so that it travels as a descriptor, mapped
- * over its place in back. What is mapped and not made accessible is as good as not there.
+ * Plain memory lies in the process's pool, a memfd, whose pages others map over a place in their
+ * back: with what lies around it, as CUDA does, and with what comes there when it is freed, which
+ * is worse than CUDA. Physical memory is a memfd of its own, so that it travels as a descriptor,
+ * mapped over its place in back. What is mapped and not made accessible is as good as not there.
  */
 #include "fakes/fake_cuda_inside.h"
 
@@ -14,15 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define POOL_BYTES ((size_t)256 << 20)
-#define GRANULARITY ((size_t)64 << 10)
 #define HOST_SEEN ((uintptr_t)1 << 60) /* so far from its place a device sees the host's memory */
 #define MOST 4096                      /* ranges of addresses, pinned ranges */
 
-enum range_kind { PLAIN, RESERVED, MAPPED, ACCESSIBLE };
+enum range_kind { PLAIN, RESERVED, MAPPED, ACCESSIBLE, OPENED };
 
 struct range {
     uintptr_t at;
@@ -30,28 +29,41 @@ struct range {
     enum range_kind kind;
     int home;                            /* the device that it lies on */
     unsigned open;                       /* ACCESSIBLE: bits of the devices that may touch it */
-    const struct hoop_cu_context *owner; /* PLAIN: its context */
+    const struct hoop_cu_context *owner; /* PLAIN, OPENED: its context */
+    unsigned long long number;           /* of the allocation */
+    bool pooled;                         /* PLAIN: it came in the order of a stream */
+    int pid;                             /* OPENED: of the process that has it, under number `of` */
+    unsigned long long of;
+    unsigned count; /* so often */
 };
 
-/* Physical memory. */
-struct memory {
-    int fd, home;
-    size_t bytes;
+/* What a handle is. */
+struct shown {
+    char magic[8];
+    int pid, fd, home;
+    unsigned long long number;
+    uint64_t offset, bytes;
 };
+#define MAGIC "fakeIPC"
+_Static_assert(sizeof(struct shown) <= sizeof(struct hoop_cu_ipc), "a handle has room for it");
 
 static unsigned char *front, *back;
 static struct range ranges[MOST], pinned[MOST];
-static size_t n_ranges, n_pinned, allocated;
+static size_t n_ranges, n_pinned, allocated, n_opened;
+static unsigned long long last_number;
+static int pool = -1;
 
 /* ---- Addresses, with the lock ---- */
 
 int fake_pool_make(void)
 {
     if (front == NULL) {
-        front =
-            mmap(NULL, POOL_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        back = mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        front = mmap(NULL, FAKE_POOL_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                     -1, 0);
+        pool = memfd_create("fake_cuda_pool", MFD_CLOEXEC);
+        back = ftruncate(pool, (off_t)FAKE_POOL_BYTES) == 0
+                   ? mmap(NULL, FAKE_POOL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, pool, 0)
+                   : MAP_FAILED;
     }
     return front != MAP_FAILED && back != MAP_FAILED ? HOOP_CU_SUCCESS : HOOP_CU_NO_DEVICE;
 }
@@ -74,11 +86,12 @@ static bool range_holds(const struct range *range, uintptr_t at, size_t bytes)
 
 static bool range_may(const struct range *range, const struct hoop_cu_context *context)
 {
-    if (context == NULL || (range->kind != PLAIN && range->kind != ACCESSIBLE)) {
-        return range->kind == PLAIN || range->kind == ACCESSIBLE;
+    if (context == NULL || range->kind == RESERVED || range->kind == MAPPED) {
+        return range->kind != RESERVED && range->kind != MAPPED;
     }
-    return range->kind == PLAIN ? fake_is_let_in(context, range->owner)
-                                : (range->open & (1u << fake_device_of(context))) != 0;
+    return range->kind == PLAIN    ? fake_is_let_in(context, range->owner)
+           : range->kind == OPENED ? context == range->owner
+                                   : (range->open & (1u << fake_device_of(context))) != 0;
 }
 
 /* The one that holds all of it, and may be used; context NULL: by somebody. */
@@ -116,7 +129,7 @@ static bool is_pinned(uintptr_t at, size_t bytes)
 
 bool fake_on_device(uintptr_t at)
 {
-    return at >= (uintptr_t)front && at - (uintptr_t)front < POOL_BYTES;
+    return at >= (uintptr_t)front && at - (uintptr_t)front < FAKE_POOL_BYTES;
 }
 
 unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes,
@@ -139,7 +152,7 @@ static uintptr_t find_gap(size_t bytes, size_t align)
             i = (size_t)-1; /* look at all again */
         }
     }
-    return at + bytes <= (uintptr_t)front + POOL_BYTES ? at : 0;
+    return at + bytes <= (uintptr_t)front + FAKE_POOL_BYTES ? at : 0;
 }
 
 static int range_add(size_t bytes, size_t align, enum range_kind kind, hoop_cu_address_t *ret)
@@ -152,7 +165,8 @@ static int range_add(size_t bytes, size_t align, enum range_kind kind, hoop_cu_a
                                         .bytes = bytes,
                                         .kind = kind,
                                         .home = fake_device_of(fake_context()),
-                                        .owner = fake_context()};
+                                        .owner = fake_context(),
+                                        .number = ++last_number};
     *ret = at;
     return HOOP_CU_SUCCESS;
 }
@@ -160,6 +174,18 @@ static int range_add(size_t bytes, size_t align, enum range_kind kind, hoop_cu_a
 static void range_remove(struct range *range)
 {
     *range = ranges[--n_ranges];
+}
+
+/* The pool's own pages are there again. What still uses the others has a bad address then. */
+static bool back_restore(uintptr_t at, size_t bytes)
+{
+    const bool done = mmap(seen(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pool,
+                           (off_t)(at - (uintptr_t)front)) != MAP_FAILED;
+    if (done && fake_in_use(seen(at), bytes)) {
+        (void)fputs("fake_cuda: memory is unmapped that a stream uses\n", stderr);
+        abort();
+    }
+    return done;
 }
 
 void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned)
@@ -184,15 +210,25 @@ int fake_pointer_get(void *ret, int attribute, hoop_cu_address_t ptr)
         return result;
     }
     if (attribute == HOOP_CU_POINTER_CONTEXT) {
-        *(const struct hoop_cu_context **)ret = found.kind == PLAIN ? found.owner : NULL;
+        const bool of_context = found.kind == PLAIN || found.kind == OPENED;
+        *(const struct hoop_cu_context **)ret = of_context && !found.pooled ? found.owner : NULL;
+    } else if (attribute == HOOP_CU_POINTER_BUFFER_ID) {
+        *(unsigned long long *)ret = found.number;
     } else if (attribute == HOOP_CU_POINTER_DEVICE_ORDINAL) {
         *(int *)ret = found.home;
     } else if (attribute == HOOP_CU_POINTER_IS_PLAIN) {
-        *(bool *)ret = found.kind == PLAIN;
+        *(bool *)ret = found.kind == PLAIN && !found.pooled;
     } else {
         *(unsigned *)ret = HOOP_CU_MEMORY_DEVICE;
     }
     return HOOP_CU_SUCCESS;
+}
+
+void fake_memory_pool(hoop_cu_address_t at)
+{
+    for (size_t i = 0; i < n_ranges; i++) {
+        ranges[i].pooled |= ranges[i].at == at;
+    }
 }
 
 int fake_alloc(hoop_cu_address_t *ret, size_t bytes)
@@ -291,94 +327,132 @@ int fake_host_unregister(void *ptr)
     return result;
 }
 
-/* ---- Physical memory ---- */
+/* ---- Plain memory between processes ---- */
 
-int fake_memory_granularity(size_t *ret, const struct hoop_cu_properties *properties, int which)
+int fake_address_range(hoop_cu_address_t *ret_base, size_t *ret_bytes, hoop_cu_address_t ptr)
 {
-    *ret = GRANULARITY;
-    return fake_physical(properties->location.id) >= 0 && which == HOOP_CU_GRANULARITY_MINIMUM
-               ? HOOP_CU_SUCCESS
-               : HOOP_CU_INVALID_VALUE;
-}
-
-static int memory_add(int fd, int home, size_t bytes, hoop_cu_memory_t *ret)
-{
-    struct memory *memory = malloc(sizeof(*memory));
-    if (memory == NULL) {
-        close(fd);
-        return HOOP_CU_OUT_OF_MEMORY;
+    pthread_mutex_lock(&fake_lock);
+    const struct range *range = front != NULL && !fake_forgot ? range_of(ptr, 1, NULL) : NULL;
+    const int result = range != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+    if (range != NULL) {
+        const bool lies = range->kind == OPENED && getenv("FAKE_CUDA_IPC_SHORT") != NULL;
+        *ret_base = range->at;
+        *ret_bytes = lies ? range->bytes / 2 : range->bytes;
     }
-    *memory = (struct memory){.fd = fd, .home = home, .bytes = bytes};
-    *ret = (uintptr_t)memory;
-    return HOOP_CU_SUCCESS;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
 }
 
-/* With garbage. */
-static bool memory_fill(int fd, size_t bytes)
+int fake_ipc_show(struct hoop_cu_ipc *ret, hoop_cu_address_t ptr)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at != MAP_FAILED) {
-        memset(at, 0xcd, bytes);
-        munmap(at, bytes);
+    pthread_mutex_lock(&fake_lock);
+    const struct range *range = range_of(ptr, 1, fake_context());
+    int result = HOOP_CU_INVALID_VALUE;
+    if (getenv("FAKE_CUDA_NO_IPC") != NULL || !fake_has_context()) {
+        result = fake_has_context() ? FAKE_NOT_SUPPORTED : HOOP_CU_INVALID_CONTEXT;
+    } else if (range != NULL && range->kind == PLAIN && !range->pooled && range->at == ptr) {
+        const struct shown shown = {.magic = MAGIC,
+                                    .pid = getpid(),
+                                    .fd = pool,
+                                    .home = fake_physical(range->home),
+                                    .number = range->number,
+                                    .offset = range->at - (uintptr_t)front,
+                                    .bytes = range->bytes};
+        memset(ret, 0, sizeof(*ret));
+        memcpy(ret, &shown, sizeof(shown));
+        result = HOOP_CU_SUCCESS;
     }
-    return at != MAP_FAILED;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
 }
 
-int fake_memory_create(hoop_cu_memory_t *ret, size_t bytes,
-                       const struct hoop_cu_properties *properties, unsigned long long flags)
+/* With the lock; NULL: it is not open on the device. */
+static struct range *range_opened(const struct shown *shown, int device)
 {
-    if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0 ||
-        properties->type != HOOP_CU_MEMORY_PINNED || fake_physical(properties->location.id) < 0) {
-        return HOOP_CU_INVALID_VALUE;
+    for (size_t i = 0; i < n_ranges; i++) {
+        if (ranges[i].kind == OPENED && ranges[i].pid == shown->pid &&
+            ranges[i].of == shown->number && fake_device_of(ranges[i].owner) == device) {
+            return &ranges[i];
+        }
     }
-    if (bytes > POOL_BYTES) {
-        return HOOP_CU_OUT_OF_MEMORY;
-    }
-    char name[32];
-    (void)snprintf(name, sizeof(name), "fake_cuda%d", fake_physical(properties->location.id));
-    const int fd = memfd_create(name, MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || !memory_fill(fd, bytes)) {
-        close(fd);
-        return HOOP_CU_OUT_OF_MEMORY;
-    }
-    return memory_add(fd, properties->location.id, bytes, ret);
+    return NULL;
 }
 
-int fake_memory_release(hoop_cu_memory_t handle)
+/* All pages of it. With the lock. */
+static int range_open(const struct shown *shown, hoop_cu_address_t *ret)
 {
-    struct memory *memory = (struct memory *)(uintptr_t)handle;
-    close(memory->fd);
-    free(memory);
-    return HOOP_CU_SUCCESS;
-}
-
-int fake_memory_export(void *ret, hoop_cu_memory_t handle, int type, unsigned long long flags)
-{
-    const struct memory *memory = (const struct memory *)(uintptr_t)handle;
-    *(int *)ret = dup(memory->fd);
-    return type == HOOP_CU_MEMORY_DESCRIPTOR && flags == 0 ? HOOP_CU_SUCCESS
-                                                           : HOOP_CU_INVALID_VALUE;
-}
-
-/* Of a device that this process sees, or something else. */
-int fake_memory_import(hoop_cu_memory_t *ret, void *handle, int type)
-{
-    const int fd = fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0);
-    char path[64], name[64] = "";
-    int physical = -1;
-    struct stat status;
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    if (fd < 0 || type != HOOP_CU_MEMORY_DESCRIPTOR || fstat(fd, &status) != 0 ||
-        readlink(path, name, sizeof(name) - 1) < 0 ||
-        sscanf(name, "/memfd:fake_cuda%d", &physical) != 1) {
+    const size_t page = (size_t)getpagesize(), inside = shown->offset % page;
+    const size_t bytes = (inside + shown->bytes + page - 1) / page * page;
+    hoop_cu_address_t at = 0;
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", shown->pid, shown->fd);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || range_add(bytes, page, OPENED, &at) != HOOP_CU_SUCCESS) {
         close(fd);
         return HOOP_CU_INVALID_VALUE;
     }
-    if (fake_number(physical) < 0) {
-        close(fd);
+    const bool mapped = mmap(seen(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                             (off_t)(shown->offset - inside)) != MAP_FAILED;
+    close(fd);
+    struct range *range = range_exactly(at, bytes, OPENED);
+    range->home = fake_number(shown->home);
+    range->pid = shown->pid;
+    range->of = shown->number;
+    range->count = 1;
+    n_opened++;
+    *ret = at + inside;
+    return mapped ? HOOP_CU_SUCCESS : HOOP_CU_OUT_OF_MEMORY;
+}
+
+/* Waits for all streams, as what changes the addresses of a device may. */
+int fake_ipc_open(hoop_cu_address_t *ret, struct hoop_cu_ipc handle, unsigned flags)
+{
+    struct shown shown;
+    memcpy(&shown, &handle, sizeof(shown));
+    if (memcmp(shown.magic, MAGIC, sizeof(MAGIC)) != 0 || flags != HOOP_CU_IPC_PEER_ACCESS ||
+        getenv("FAKE_CUDA_IPC_REFUSED") != NULL) {
+        return HOOP_CU_INVALID_VALUE;
+    }
+    const int home = fake_number(shown.home), device = fake_device_of(fake_context());
+    if (!fake_has_context() || shown.pid == getpid()) {
+        return HOOP_CU_INVALID_CONTEXT;
+    }
+    if (home < 0 || !fake_reaches(device, home) || getenv("FAKE_CUDA_NO_ACCESS") != NULL) {
         return FAKE_NOT_SUPPORTED;
     }
-    return memory_add(fd, fake_number(physical), (size_t)status.st_size, ret);
+    pthread_mutex_lock(&fake_lock);
+    fake_drain();
+    struct range *open = range_opened(&shown, device);
+    int result = HOOP_CU_SUCCESS;
+    if (open == NULL) {
+        result = range_open(&shown, ret);
+    } else if (open->owner != fake_context()) {
+        result = HOOP_CU_INVALID_CONTEXT;
+    } else {
+        open->count++;
+        *ret = open->at + shown.offset % (size_t)getpagesize();
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
+int fake_ipc_close(hoop_cu_address_t ptr)
+{
+    pthread_mutex_lock(&fake_lock);
+    struct range *range = (struct range *)(uintptr_t)range_of(ptr, 1, fake_context());
+    const bool open = range != NULL && range->kind == OPENED;
+    if (open && --range->count == 0) {
+        (void)back_restore(range->at, range->bytes);
+        range_remove(range);
+        n_opened--;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return open ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+}
+
+size_t fake_memory_opened(void)
+{
+    return n_opened;
 }
 
 /* ---- Physical memory at addresses ---- */
@@ -386,12 +460,12 @@ int fake_memory_import(hoop_cu_memory_t *ret, void *handle, int type)
 int fake_address_reserve(hoop_cu_address_t *ret, size_t bytes, size_t alignment,
                          hoop_cu_address_t at, unsigned long long flags)
 {
-    if (bytes == 0 || bytes % GRANULARITY != 0 || alignment != 0 || at != 0 || flags != 0) {
+    if (bytes == 0 || bytes % FAKE_GRANULARITY != 0 || alignment != 0 || at != 0 || flags != 0) {
         return HOOP_CU_INVALID_VALUE;
     }
     pthread_mutex_lock(&fake_lock);
     const int result =
-        front == NULL ? HOOP_CU_NOT_INITIALIZED : range_add(bytes, GRANULARITY, RESERVED, ret);
+        front == NULL ? HOOP_CU_NOT_INITIALIZED : range_add(bytes, FAKE_GRANULARITY, RESERVED, ret);
     pthread_mutex_unlock(&fake_lock);
     return result;
 }
@@ -410,7 +484,7 @@ int fake_address_free(hoop_cu_address_t at, size_t bytes)
 int fake_map(hoop_cu_address_t at, size_t bytes, size_t offset, hoop_cu_memory_t handle,
              unsigned long long flags)
 {
-    const struct memory *memory = (const struct memory *)(uintptr_t)handle;
+    const struct fake_memory *memory = (const struct fake_memory *)(uintptr_t)handle;
     pthread_mutex_lock(&fake_lock);
     struct range *range = range_exactly(at, bytes, RESERVED);
     const bool fits = range != NULL && offset == 0 && flags == 0 && bytes <= memory->bytes &&
@@ -426,22 +500,15 @@ int fake_map(hoop_cu_address_t at, size_t bytes, size_t offset, hoop_cu_memory_t
     return fits ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
 }
 
-/* What still uses it has a bad address then. */
 int fake_unmap(hoop_cu_address_t at, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
     struct range *range = range_exactly(at, bytes, ACCESSIBLE);
     range = range != NULL ? range : range_exactly(at, bytes, MAPPED);
-    const bool done =
-        range != NULL && mmap(seen(at), bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    const bool done = range != NULL && back_restore(at, bytes);
     if (done) {
         range->kind = RESERVED;
         allocated -= bytes;
-        if (fake_in_use(seen(at), bytes)) {
-            (void)fputs("fake_cuda: memory is unmapped that a stream uses\n", stderr);
-            abort();
-        }
     }
     pthread_mutex_unlock(&fake_lock);
     return done ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;

@@ -1,0 +1,418 @@
+/*
+ * Memory of CUDA's own between processes (see ipc.h).
+ *
+ * An import, as region.c knows it, is no address but a struct import: each device of the process
+ * finds the memory elsewhere.
+ */
+#include "memory/ipc.h"
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "memory/cuda.h"
+#include "memory/device.h"
+#include "memory/memfd.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static pthread_mutex_t ipc_lock = PTHREAD_MUTEX_INITIALIZER; /* of both lists; never for long */
+
+/* ---- What is shown ---- */
+
+/* An allocation, by CUDA's word. */
+struct ipc_allocation {
+    hoop_cu_address_t base;
+    size_t bytes;
+    unsigned long long number;
+};
+
+struct ipc_shown {
+    struct ipc_allocation is;
+    struct hoop_cu_ipc handle;
+    uint64_t id;
+    bool refused;  /* it can't be shown: CUDA is asked once */
+    bool exported; /* a peer may have it */
+};
+
+static struct ipc_shown *ipc_shown;
+static size_t n_shown, room_shown, next_looked;
+static uint64_t last_shown = UINT64_C(1) << 63; /* no region of hoop_mem_alloc() has such an id */
+
+static void ipc_tell(const char *why)
+{
+    static _Atomic bool told;
+    if (!atomic_exchange_explicit(&told, true, memory_order_relaxed)) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM,
+                 "memory of CUDA's own goes through the host, where other processes have ranks: %s",
+                 why);
+    }
+}
+
+static bool ipc_identify(hoop_cu_address_t at, struct ipc_allocation *ret)
+{
+    return hoop_cuda.address_range(&ret->base, &ret->bytes, at) == HOOP_CU_SUCCESS &&
+           hoop_cuda.pointer_get(&ret->number, HOOP_CU_POINTER_BUFFER_ID, at) == HOOP_CU_SUCCESS;
+}
+
+/* With the lock; NULL: none. */
+static struct ipc_shown *ipc_by_number(unsigned long long number)
+{
+    size_t i = 0;
+    while (i < n_shown && ipc_shown[i].is.number != number) {
+        i++;
+    }
+    return i < n_shown ? &ipc_shown[i] : NULL;
+}
+
+static struct ipc_shown *ipc_by_id(uint64_t id)
+{
+    size_t i = 0;
+    while (i < n_shown && (ipc_shown[i].id != id || ipc_shown[i].refused)) {
+        i++;
+    }
+    return i < n_shown ? &ipc_shown[i] : NULL;
+}
+
+/* With the lock. The id that its importers are to hear of; 0: there are none. */
+static uint64_t ipc_remove(struct ipc_shown *gone)
+{
+    const uint64_t id = gone->exported ? gone->id : 0;
+    *gone = ipc_shown[--n_shown];
+    return id;
+}
+
+/* One after the other, a step each time: is it still what was shown? */
+static void ipc_look_at_next(void (*died)(uint64_t id))
+{
+    struct ipc_allocation was = {.bytes = 0}, is;
+    uint64_t gone = 0;
+    pthread_mutex_lock(&ipc_lock);
+    if (n_shown > 0) {
+        next_looked = (next_looked + 1) % n_shown;
+        was = ipc_shown[next_looked].is;
+    }
+    pthread_mutex_unlock(&ipc_lock);
+    if (was.bytes == 0 || (ipc_identify(was.base, &is) && is.number == was.number)) {
+        return;
+    }
+    pthread_mutex_lock(&ipc_lock);
+    struct ipc_shown *there = ipc_by_number(was.number);
+    gone = there != NULL ? ipc_remove(there) : 0;
+    pthread_mutex_unlock(&ipc_lock);
+    if (gone != 0) {
+        died(gone);
+    }
+}
+
+/* What lay where this lies now is gone. */
+static void ipc_bury(const struct ipc_allocation *now, void (*died)(uint64_t id))
+{
+    uint64_t gone = 0;
+    bool more = true;
+    while (more) {
+        size_t i = 0;
+        pthread_mutex_lock(&ipc_lock);
+        while (i < n_shown && (ipc_shown[i].is.number == now->number ||
+                               ipc_shown[i].is.base >= now->base + now->bytes ||
+                               now->base >= ipc_shown[i].is.base + ipc_shown[i].is.bytes)) {
+            i++;
+        }
+        more = i < n_shown;
+        gone = more ? ipc_remove(&ipc_shown[i]) : 0;
+        pthread_mutex_unlock(&ipc_lock);
+        if (gone != 0) {
+            died(gone);
+        }
+    }
+}
+
+/*
+ * The primary context alone: each device of an importer opens what it sees of a device in one
+ * context, which all of its comms share.
+ */
+static bool ipc_get_handle(const struct ipc_allocation *of, struct hoop_cu_ipc *ret)
+{
+    const void *ptr = (const void *)(uintptr_t)of->base;
+    hoop_cu_context_t context = NULL;
+    int device = -1, error = HOOP_CU_INVALID_CONTEXT;
+    if (!hoop_cuda_is_plain(ptr)) {
+        ipc_tell("it was allocated in the order of a stream, or mapped by the program");
+        return false;
+    }
+    if (!hoop_cuda_owns(ptr, &context) || hoop_cuda_enter(context) != HOOP_OK) {
+        return false;
+    }
+    const bool primary = hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS &&
+                         hoop_cuda_is_primary(context, device);
+    if (primary) {
+        error = hoop_cuda.ipc_show(ret, of->base);
+    }
+    hoop_cuda_leave();
+    if (!primary) {
+        ipc_tell("its context is not the primary one of its device");
+    } else if (hoop_cuda_check("cuIpcGetMemHandle", error) != HOOP_OK) {
+        ipc_tell(hoop_thread_error());
+    }
+    return primary && error == HOOP_CU_SUCCESS;
+}
+
+/* False: no memory. Another thread may have come first. */
+static bool ipc_add(const struct ipc_shown *added)
+{
+    pthread_mutex_lock(&ipc_lock);
+    bool there = ipc_by_number(added->is.number) != NULL;
+    if (!there && n_shown == room_shown) {
+        const size_t room = room_shown == 0 ? 16 : 2 * room_shown;
+        struct ipc_shown *grown = realloc(ipc_shown, room * sizeof(*grown));
+        ipc_shown = grown != NULL ? grown : ipc_shown;
+        room_shown = grown != NULL ? room : room_shown;
+    }
+    if (!there && n_shown < room_shown) {
+        ipc_shown[n_shown] = *added;
+        ipc_shown[n_shown++].id = ++last_shown;
+        there = true;
+    }
+    pthread_mutex_unlock(&ipc_lock);
+    return there;
+}
+
+/* It is in the list now, unless there is no memory. */
+static void ipc_meet(const struct ipc_allocation *allocation, void (*died)(uint64_t id))
+{
+    struct ipc_shown added = {.is = *allocation};
+    ipc_bury(allocation, died);
+    added.refused = !ipc_get_handle(allocation, &added.handle);
+    if (!ipc_add(&added)) {
+        ipc_tell("no memory to remember it");
+    }
+}
+
+/* False: it was never met. *ret_id 0: it can't be shown. */
+static bool ipc_find(unsigned long long number, uint64_t *ret_id)
+{
+    pthread_mutex_lock(&ipc_lock);
+    const struct ipc_shown *known = ipc_by_number(number);
+    *ret_id = known != NULL && !known->refused ? known->id : 0;
+    pthread_mutex_unlock(&ipc_lock);
+    return known != NULL;
+}
+
+bool hoop_ipc_show(const void *ptr, uint64_t bytes, void (*died)(uint64_t id),
+                   struct hoop_ipc_place *ret)
+{
+    const hoop_cu_address_t at = (uintptr_t)ptr;
+    struct ipc_allocation allocation = {.bytes = 0};
+    uint64_t id = 0;
+    /* What is opened on the way must never be behind a hold. */
+    if (hoop_settings()->cuda_ipc == 0 || hoop_settings()->cuda_ahead != 0 ||
+        !ipc_identify(at, &allocation) || bytes > allocation.bytes - (at - allocation.base)) {
+        return false;
+    }
+    ipc_look_at_next(died);
+    if (!ipc_find(allocation.number, &id)) {
+        ipc_meet(&allocation, died);
+        (void)ipc_find(allocation.number, &id);
+    }
+    *ret = (struct hoop_ipc_place){id, at - allocation.base, allocation.bytes};
+    return id != 0;
+}
+
+static hoop_result_t ipc_gone(hoop_result_t result, uint64_t id)
+{
+    return hoop_error(result, "memory %llu of CUDA's own does not exist (any more)",
+                      (unsigned long long)id);
+}
+
+hoop_result_t hoop_ipc_own(uint64_t id, void **ret_base, uint64_t *ret_bytes)
+{
+    pthread_mutex_lock(&ipc_lock);
+    const struct ipc_shown *shown = ipc_by_id(id);
+    if (shown != NULL) {
+        *ret_base = (void *)(uintptr_t)shown->is.base;
+        *ret_bytes = shown->is.bytes;
+    }
+    pthread_mutex_unlock(&ipc_lock);
+    return shown != NULL ? HOOP_OK : ipc_gone(HOOP_REMOTE_ERROR, id);
+}
+
+hoop_result_t hoop_ipc_export(uint64_t id, int *ret_fd, uint64_t *ret_bytes)
+{
+    struct hoop_cu_ipc handle = {.bytes = {0}};
+    uint64_t bytes = 0;
+    int fd = -1;
+    pthread_mutex_lock(&ipc_lock);
+    struct ipc_shown *shown = ipc_by_id(id);
+    if (shown != NULL) {
+        shown->exported = true;
+        handle = shown->handle;
+        bytes = shown->is.bytes;
+    }
+    pthread_mutex_unlock(&ipc_lock);
+    hoop_result_t result = shown != NULL ? HOOP_OK : ipc_gone(HOOP_INVALID_ARGUMENT, id);
+    if (result == HOOP_OK) {
+        result = hoop_memfd_create("hoop_ipc", sizeof(handle), &fd);
+    }
+    if (result == HOOP_OK && pwrite(fd, &handle, sizeof(handle), 0) != sizeof(handle)) {
+        result = hoop_memory_error(errno, "pwrite", sizeof(handle));
+        close(fd);
+    }
+    if (result == HOOP_OK) {
+        *ret_fd = fd;
+        *ret_bytes = bytes;
+    }
+    return result;
+}
+
+/* ---- What others show ---- */
+
+enum { IPC_DEVICES = 64 };
+
+struct ipc_opened {
+    hoop_cu_address_t at; /* 0: not opened there */
+    hoop_cu_context_t context;
+};
+
+struct ipc_import {
+    struct hoop_cu_ipc handle;
+    struct ipc_opened opened[IPC_DEVICES]; /* under ipc_opening */
+    struct ipc_import *next;               /* forgotten */
+};
+
+static struct ipc_import *_Atomic ipc_forgotten; /* written with ipc_lock */
+/* Calls that may wait for devices. */
+static pthread_mutex_t ipc_opening = PTHREAD_MUTEX_INITIALIZER;
+
+/* What bytes there are, CUDA says when it is opened. */
+static hoop_result_t ipc_map(int fd, uint64_t bytes, void **ret_ptr)
+{
+    struct hoop_cu_ipc handle;
+    (void)bytes;
+    hoop_result_t result = hoop_cuda_need();
+    if (result == HOOP_OK) {
+        result = hoop_memfd_check(fd, sizeof(handle));
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    struct ipc_import *import = calloc(1, sizeof(*import));
+    if (import == NULL || pread(fd, &handle, sizeof(handle), 0) != sizeof(handle)) {
+        free(import);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a peer's device memory");
+    }
+    import->handle = handle;
+    *ret_ptr = import;
+    return HOOP_OK;
+}
+
+/* Of the service thread, too. */
+static void ipc_unmap(void *ptr, uint64_t bytes)
+{
+    struct ipc_import *import = ptr;
+    (void)bytes;
+    pthread_mutex_lock(&ipc_lock);
+    import->next = atomic_load_explicit(&ipc_forgotten, memory_order_relaxed);
+    atomic_store_explicit(&ipc_forgotten, import, memory_order_relaxed);
+    pthread_mutex_unlock(&ipc_lock);
+}
+
+/* Nobody uses it, and nobody finds it. */
+static void ipc_close(struct ipc_import *import)
+{
+    for (int device = 0; device < IPC_DEVICES; device++) {
+        const struct ipc_opened *opened = &import->opened[device];
+        if (opened->at != 0 && hoop_cuda_enter(opened->context) == HOOP_OK) {
+            (void)hoop_cuda.ipc_close(opened->at);
+            hoop_cuda_leave();
+        }
+    }
+    free(import);
+}
+
+void hoop_ipc_close_forgotten(void)
+{
+    if (atomic_load_explicit(&ipc_forgotten, memory_order_relaxed) == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&ipc_opening);
+    pthread_mutex_lock(&ipc_lock);
+    struct ipc_import *at = atomic_exchange_explicit(&ipc_forgotten, NULL, memory_order_relaxed);
+    pthread_mutex_unlock(&ipc_lock);
+    while (at != NULL) {
+        struct ipc_import *next = at->next;
+        ipc_close(at);
+        at = next;
+    }
+    pthread_mutex_unlock(&ipc_opening);
+}
+
+/* Has what was opened at this address the size that the peer said? CUDA may open what lies around
+ * it, too. */
+static hoop_result_t ipc_check(hoop_cu_address_t at, uint64_t bytes)
+{
+    hoop_cu_address_t base = 0;
+    size_t all = 0;
+    const hoop_result_t result =
+        hoop_cuda_check("cuMemGetAddressRange", hoop_cuda.address_range(&base, &all, at));
+    if (result == HOOP_OK && (at < base || at - base > all || bytes > all - (at - base))) {
+        return hoop_error(HOOP_REMOTE_ERROR,
+                          "a peer shows %llu bytes of device memory, of which %llu are there",
+                          (unsigned long long)bytes, (unsigned long long)all);
+    }
+    return result;
+}
+
+/* In the context. */
+static hoop_result_t ipc_open(const struct ipc_import *import, uint64_t bytes, int device,
+                              struct ipc_opened *ret)
+{
+    hoop_result_t result = hoop_cuda_check("cuCtxGetCurrent", hoop_cuda.context_get(&ret->context));
+    if (result == HOOP_OK && !hoop_cuda_is_primary(ret->context, device)) {
+        result = hoop_error(HOOP_UNSUPPORTED, "the context is not the primary one of its device");
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = hoop_cuda_check("cuIpcOpenMemHandle",
+                             hoop_cuda.ipc_open(&ret->at, import->handle, HOOP_CU_IPC_PEER_ACCESS));
+    if (result == HOOP_OK) {
+        result = ipc_check(ret->at, bytes);
+        if (result != HOOP_OK) {
+            (void)hoop_cuda.ipc_close(ret->at);
+        }
+    }
+    return result;
+}
+
+static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
+{
+    struct ipc_import *import = ptr;
+    struct ipc_opened opened = {.at = 0};
+    hoop_result_t result = HOOP_OK;
+    if (device < 0 || device >= IPC_DEVICES) {
+        return hoop_error(HOOP_UNSUPPORTED, "device %d: only the first %d open memory of others",
+                          device, IPC_DEVICES);
+    }
+    pthread_mutex_lock(&ipc_opening);
+    if (import->opened[device].at == 0) {
+        result = ipc_open(import, bytes, device, &opened);
+        import->opened[device] = result == HOOP_OK ? opened : import->opened[device];
+    }
+    pthread_mutex_unlock(&ipc_opening);
+    return result;
+}
+
+/* After grant. */
+static void *ipc_at(void *ptr, int device)
+{
+    const struct ipc_import *import = ptr;
+    return (void *)(uintptr_t)import->opened[device].at;
+}
+
+const struct hoop_device hoop_device_ipc = {
+    .map = ipc_map,
+    .unmap = ipc_unmap,
+    .grant = ipc_grant,
+    .at = ipc_at,
+};

@@ -1,0 +1,127 @@
+/* Ranks with buffers on devices (see device_ranks.h). */
+#include "whole/device_ranks.h"
+
+#include "memory/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct job {
+    rank_fn *fn;
+    char secret[65];
+};
+
+int without_p2p = -1, without_ipc = -1;
+fake_cuda_host_copies_t *host_copies;
+fake_cuda_launches_t *launches;
+fake_cuda_delay_t *delay;
+fake_cuda_fill_t *fill;
+fake_cuda_opened_t *opened;
+fake_cuda_pool_t *pool;
+static ptrdiff_t view;
+
+static void rank_main(const struct family_self *self, const void *arg)
+{
+    const struct job *job = arg;
+    hoop_cu_context_t context = NULL;
+    fake_cuda_view_t *get_view = NULL;
+    void *library = dlopen(getenv("HOOP_CUDA"), RTLD_NOW);
+    EXPECT(self, library != NULL);
+    setenv("HOOP_SECRET", job->secret, 1);
+    setenv("HOOP_DEBUG", "none", 0);
+    setenv("HOOP_CUDA_PEERS", self->rank == without_p2p ? "0" : "1", 1);
+    setenv("HOOP_CUDA_IPC", self->rank == without_ipc ? "0" : "1", 1);
+    family_set_number("RANK", self->rank);
+    family_set_number("WORLD_SIZE", self->n);
+    *(void **)&get_view = dlsym(library, "fake_cuda_view");
+    *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
+    *(void **)&launches = dlsym(library, "fake_cuda_launches");
+    *(void **)&delay = dlsym(library, "fake_cuda_delay");
+    *(void **)&fill = dlsym(library, "fake_cuda_fill");
+    *(void **)&opened = dlsym(library, "fake_cuda_opened");
+    *(void **)&pool = dlsym(library, "fake_cuda_pool");
+    view = get_view();
+    EXPECT(self, hoop_cuda_context(&context) == HOOP_OK);
+    EXPECT(self, hoop_cuda.context_push(context) == 0);
+    job->fn(self);
+}
+
+hoop_comm_t join(const struct family_self *self)
+{
+    hoop_comm_t comm = NULL;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.algo = "direct";
+    config.op_timeout_ms = 30000;
+    EXPECT(self, hoop_comm_init_env(&comm, &config) == HOOP_OK);
+    return comm;
+}
+
+int32_t *make(const struct family_self *self, size_t count)
+{
+    void *ret = NULL;
+    EXPECT(self, hoop_mem_alloc(&ret, count * sizeof(int32_t), HOOP_MEM_DEVICE) == HOOP_OK);
+    return ret;
+}
+
+int32_t *seen(const int32_t *device)
+{
+    return (int32_t *)((uintptr_t)device + (uintptr_t)view);
+}
+
+void settle(const struct family_self *self)
+{
+    EXPECT(self, hoop_cuda.stream_synchronize(NULL) == 0);
+}
+
+void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out, size_t off,
+         size_t count)
+{
+    int32_t *const seen_in = seen(in) + off, *const seen_out = seen(out) + off;
+    for (size_t i = 0; i < count; i++) {
+        seen_in[i] = (int32_t)i * (self->rank + 1);
+    }
+    EXPECT(self, hoop_all_reduce(in + off, out + off, count, HOOP_INT32, HOOP_SUM, comm, NULL) ==
+                     HOOP_OK);
+    settle(self);
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        wrong += seen_out[i] != (int32_t)i * self->n * (self->n + 1) / 2;
+    }
+    EXPECT(self, wrong == 0);
+}
+
+void take_device(const struct family_self *self, const char *visible, int physical)
+{
+    const char *at = strchr(visible, '0' + physical);
+    hoop_cu_context_t context = NULL;
+    EXPECT(self, at != NULL);
+    setenv("FAKE_CUDA_DEVICES", "4", 1);
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    EXPECT(self, hoop_cuda.primary_retain(&context, (int)(at - visible) / 2) == 0);
+    EXPECT(self, hoop_cuda.context_push(context) == 0);
+}
+
+void leave(const struct family_self *self, hoop_comm_t comm)
+{
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+void start(struct family *family, int n, rank_fn *fn)
+{
+    static unsigned serial;
+    struct job job = {.fn = fn};
+    (void)snprintf(job.secret, sizeof(job.secret), "%048x%016x", (unsigned)getpid(), ++serial);
+    rank_start_all(family, n, rank_main, &job, PATIENCE_MS);
+}
+
+void run(int n, rank_fn *fn)
+{
+    struct family family;
+    start(&family, n, fn);
+    rank_hear_all_well(&family);
+    rank_end_all(&family);
+}

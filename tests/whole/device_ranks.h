@@ -1,0 +1,47 @@
+/*
+ * Ranks as processes with buffers on devices, over the fake driver that HOOP_CUDA names.
+ */
+#ifndef HOOP_TESTS_DEVICE_RANKS_H
+#define HOOP_TESTS_DEVICE_RANKS_H
+
+#include "fakes/fake_cuda.h"
+#include "harness/rank_report.h"
+#include "hoop.h"
+
+#define PATIENCE_MS 60000
+#define MOST ((size_t)30001)
+
+typedef void rank_fn(const struct family_self *self);
+
+/* ---- In a rank ---- */
+
+extern int without_p2p; /* the rank that has HOOP_CUDA_PEERS=0 */
+extern int without_ipc; /* the rank that has HOOP_CUDA_IPC=0 */
+extern fake_cuda_host_copies_t *host_copies;
+extern fake_cuda_launches_t *launches;
+extern fake_cuda_delay_t *delay;
+extern fake_cuda_fill_t *fill;
+extern fake_cuda_opened_t *opened;
+extern fake_cuda_pool_t *pool;
+
+hoop_comm_t join(const struct family_self *self);
+/* hoop_mem_alloc() */
+int32_t *make(const struct family_self *self, size_t count);
+/* Where the host sees it. */
+int32_t *seen(const int32_t *device);
+/* What was called is over. */
+void settle(const struct family_self *self);
+/* A sum, in place or not, from the off-th number on. */
+void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out, size_t off,
+         size_t count);
+/* This rank's is the machine's device of that number; `visible` are those that its process sees. */
+void take_device(const struct family_self *self, const char *visible, int physical);
+void leave(const struct family_self *self, hoop_comm_t comm);
+
+/* ---- In the parent ---- */
+
+void start(struct family *family, int n, rank_fn *fn);
+/* All is well. */
+void run(int n, rank_fn *fn);
+
+#endif
