@@ -86,13 +86,13 @@ static void published_keep(const struct hoop_board_op *op)
 {
     const struct hoop_plan *plan = op->plan;
     const uint32_t sources = hoop_sources(plan);
-    if (sources == 0 || hoop_source(plan, sources - 1) != plan->me) {
+    if (plan->count == 0 || sources == 0 || hoop_source(plan, sources - 1) != plan->me) {
         return;
     }
     const size_t size = plan->type_bytes;
     const uint8_t *own = (const uint8_t *)op->in + hoop_taken_off(plan) * size;
     uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(plan, plan->me) * size;
-    if (dst != own && plan->count > 0) {
+    if (dst != own) {
         memcpy(dst, own, plan->count * size);
     }
 }
