@@ -140,9 +140,9 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
     CHOICE(cuda_peers, "HOOP_CUDA_PEERS", 1, "0 1",                                                \
            "0 on any rank: GPUs do not read and write each other's memory, but meet in host "      \
            "memory")                                                                               \
-    CHOICE(cuda_ipc, "HOOP_CUDA_IPC", 1, "0 1",                                                    \
-           "0 on any rank: other processes do not map memory of cudaMalloc(), which goes through " \
-           "the host")                                                                             \
+    CHOICE(cuda_ipc, "HOOP_CUDA_IPC", 0, "0 1",                                                    \
+           "1 on all ranks: other processes map memory of cudaMalloc(), which else goes through "  \
+           "the host; docs/gpu.md has what is not known of it")                                    \
     STRING(local_size, "HOOP_LOCAL_SIZE", "ranks on this machine; set by hooprun")                 \
     NUMBER(restart_count, "HOOP_RESTART_COUNT", 0, 0, 1000000,                                     \
            "how often the job was started again; set by hooprun")

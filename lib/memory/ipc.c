@@ -21,7 +21,7 @@ static pthread_mutex_t ipc_lock = PTHREAD_MUTEX_INITIALIZER; /* of both lists; n
 
 /* ---- What is shown ---- */
 
-/* An allocation, by CUDA's word. */
+/* An allocation, as CUDA describes it. */
 struct ipc_allocation {
     hoop_cu_address_t base;
     size_t bytes;
@@ -50,17 +50,42 @@ static void ipc_tell(const char *why)
     }
 }
 
-static bool ipc_identify(hoop_cu_address_t at, struct ipc_allocation *ret)
+/* By CUDA's word; UNKNOWN: it does not say. */
+enum ipc_is { IPC_UNKNOWN, IPC_NOTHING, IPC_ALLOCATED };
+
+static enum ipc_is ipc_identify(hoop_cu_address_t at, struct ipc_allocation *ret)
 {
-    return hoop_cuda.address_range(&ret->base, &ret->bytes, at) == HOOP_CU_SUCCESS &&
-           hoop_cuda.pointer_get(&ret->number, HOOP_CU_POINTER_BUFFER_ID, at) == HOOP_CU_SUCCESS;
+    hoop_cu_context_t context = NULL;
+    int error = hoop_cuda.address_range(&ret->base, &ret->bytes, at);
+    if (error != HOOP_CU_SUCCESS) {
+        /* It looks in the current context only, which may be another device's, or none. */
+        if (hoop_cuda_find((const void *)(uintptr_t)at, &context) != HOOP_OK) {
+            return IPC_UNKNOWN;
+        }
+        if (context == NULL) {
+            return IPC_NOTHING;
+        }
+        if (hoop_cuda_enter(context) == HOOP_OK) {
+            error = hoop_cuda.address_range(&ret->base, &ret->bytes, at);
+            hoop_cuda_leave();
+        }
+    }
+    if (error == HOOP_CU_SUCCESS) {
+        error = hoop_cuda.pointer_get(&ret->number, HOOP_CU_POINTER_BUFFER_ID, at);
+    }
+    return error == HOOP_CU_SUCCESS ? IPC_ALLOCATED : IPC_UNKNOWN;
+}
+
+static bool ipc_same(const struct ipc_allocation *a, const struct ipc_allocation *b)
+{
+    return a->number == b->number && a->base == b->base && a->bytes == b->bytes;
 }
 
 /* With the lock; NULL: none. */
-static struct ipc_shown *ipc_by_number(unsigned long long number)
+static struct ipc_shown *ipc_as_shown(const struct ipc_allocation *allocation)
 {
     size_t i = 0;
-    while (i < n_shown && ipc_shown[i].is.number != number) {
+    while (i < n_shown && !ipc_same(&ipc_shown[i].is, allocation)) {
         i++;
     }
     return i < n_shown ? &ipc_shown[i] : NULL;
@@ -94,11 +119,12 @@ static void ipc_look_at_next(void (*died)(uint64_t id))
         was = ipc_shown[next_looked].is;
     }
     pthread_mutex_unlock(&ipc_lock);
-    if (was.bytes == 0 || (ipc_identify(was.base, &is) && is.number == was.number)) {
+    const enum ipc_is now = was.bytes == 0 ? IPC_UNKNOWN : ipc_identify(was.base, &is);
+    if (now == IPC_UNKNOWN || (now == IPC_ALLOCATED && ipc_same(&is, &was))) {
         return;
     }
     pthread_mutex_lock(&ipc_lock);
-    struct ipc_shown *there = ipc_by_number(was.number);
+    struct ipc_shown *there = ipc_as_shown(&was);
     gone = there != NULL ? ipc_remove(there) : 0;
     pthread_mutex_unlock(&ipc_lock);
     if (gone != 0) {
@@ -114,9 +140,9 @@ static void ipc_bury(const struct ipc_allocation *now, void (*died)(uint64_t id)
     while (more) {
         size_t i = 0;
         pthread_mutex_lock(&ipc_lock);
-        while (i < n_shown && (ipc_shown[i].is.number == now->number ||
-                               ipc_shown[i].is.base >= now->base + now->bytes ||
-                               now->base >= ipc_shown[i].is.base + ipc_shown[i].is.bytes)) {
+        while (i < n_shown &&
+               (ipc_same(&ipc_shown[i].is, now) || ipc_shown[i].is.base >= now->base + now->bytes ||
+                now->base >= ipc_shown[i].is.base + ipc_shown[i].is.bytes)) {
             i++;
         }
         more = i < n_shown;
@@ -162,7 +188,7 @@ static bool ipc_get_handle(const struct ipc_allocation *of, struct hoop_cu_ipc *
 static bool ipc_add(const struct ipc_shown *added)
 {
     pthread_mutex_lock(&ipc_lock);
-    bool there = ipc_by_number(added->is.number) != NULL;
+    bool there = ipc_as_shown(&added->is) != NULL;
     if (!there && n_shown == room_shown) {
         const size_t room = room_shown == 0 ? 16 : 2 * room_shown;
         struct ipc_shown *grown = realloc(ipc_shown, room * sizeof(*grown));
@@ -190,10 +216,10 @@ static void ipc_meet(const struct ipc_allocation *allocation, void (*died)(uint6
 }
 
 /* False: it was never met. *ret_id 0: it can't be shown. */
-static bool ipc_find(unsigned long long number, uint64_t *ret_id)
+static bool ipc_find(const struct ipc_allocation *allocation, uint64_t *ret_id)
 {
     pthread_mutex_lock(&ipc_lock);
-    const struct ipc_shown *known = ipc_by_number(number);
+    const struct ipc_shown *known = ipc_as_shown(allocation);
     *ret_id = known != NULL && !known->refused ? known->id : 0;
     pthread_mutex_unlock(&ipc_lock);
     return known != NULL;
@@ -204,16 +230,21 @@ bool hoop_ipc_show(const void *ptr, uint64_t bytes, void (*died)(uint64_t id),
 {
     const hoop_cu_address_t at = (uintptr_t)ptr;
     struct ipc_allocation allocation = {.bytes = 0};
+    hoop_cu_context_t context = NULL;
     uint64_t id = 0;
     /* What is opened on the way must never be behind a hold. */
     if (hoop_settings()->cuda_ipc == 0 || hoop_settings()->cuda_ahead != 0 ||
-        !ipc_identify(at, &allocation) || bytes > allocation.bytes - (at - allocation.base)) {
+        ipc_identify(at, &allocation) != IPC_ALLOCATED ||
+        bytes > allocation.bytes - (at - allocation.base)) {
         return false;
     }
     ipc_look_at_next(died);
-    if (!ipc_find(allocation.number, &id)) {
+    if (!ipc_find(&allocation, &id)) {
+        if (!hoop_cuda_owns(ptr, &context)) {
+            return false; /* the host's, which CUDA knows too */
+        }
         ipc_meet(&allocation, died);
-        (void)ipc_find(allocation.number, &id);
+        (void)ipc_find(&allocation, &id);
     }
     *ret = (struct hoop_ipc_place){id, at - allocation.base, allocation.bytes};
     return id != 0;
@@ -330,12 +361,9 @@ static void ipc_close(struct ipc_import *import)
     free(import);
 }
 
-void hoop_ipc_close_forgotten(void)
+/* With ipc_opening. */
+static void ipc_close_all(void)
 {
-    if (atomic_load_explicit(&ipc_forgotten, memory_order_relaxed) == NULL) {
-        return;
-    }
-    pthread_mutex_lock(&ipc_opening);
     pthread_mutex_lock(&ipc_lock);
     struct ipc_import *at = atomic_exchange_explicit(&ipc_forgotten, NULL, memory_order_relaxed);
     pthread_mutex_unlock(&ipc_lock);
@@ -344,7 +372,15 @@ void hoop_ipc_close_forgotten(void)
         ipc_close(at);
         at = next;
     }
-    pthread_mutex_unlock(&ipc_opening);
+}
+
+void hoop_ipc_close_forgotten(void)
+{
+    if (atomic_load_explicit(&ipc_forgotten, memory_order_relaxed) != NULL) {
+        pthread_mutex_lock(&ipc_opening);
+        ipc_close_all();
+        pthread_mutex_unlock(&ipc_opening);
+    }
 }
 
 /* Has what was opened at this address the size that the peer said? CUDA may open what lies around
@@ -396,6 +432,7 @@ static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
     }
     pthread_mutex_lock(&ipc_opening);
     if (import->opened[device].at == 0) {
+        ipc_close_all(); /* what lay there before cannot be open as well */
         result = ipc_open(import, bytes, device, &opened);
         import->opened[device] = result == HOOP_OK ? opened : import->opened[device];
     }

@@ -13,10 +13,14 @@
  *   OWED       see whom those before did not need         as from begin
  *   GATHER     take what is needed of what is published   DONE
  *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; TRY; FETCH or
- * begin where not all lie on devices that reach each other TRY        open what of the devices'
- * memory nobody    ANNOUNCED, again knows that all can RESOLVE    map the peers' regions RUN RUN
- * steps, by the board or by the engine       DONE EXCHANGE   sends and receives; from start, or of
- * an   DONE alltoallv that all have announced DELIVER    after all of it: copies to a device DONE
+ *                                                         begin where not all lie on devices
+ *                                                         that reach each other
+ *   TRY        open what nobody knows that all can open   ANNOUNCED, again
+ *   RESOLVE    map the peers' regions                     RUN
+ *   RUN        steps, by the board or by the engine       DONE
+ *   EXCHANGE   sends and receives; from start, or of an   DONE
+ *              alltoallv that all have announced
+ *   DELIVER    after all of it: copies to a device        DONE
  *   DONE       the result is in `failure`
  *
  * hoop_operation_poll() never waits. One thread at a time, the one that drives the comm.

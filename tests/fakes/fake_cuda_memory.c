@@ -332,8 +332,9 @@ int fake_host_unregister(void *ptr)
 int fake_address_range(hoop_cu_address_t *ret_base, size_t *ret_bytes, hoop_cu_address_t ptr)
 {
     pthread_mutex_lock(&fake_lock);
-    const struct range *range = front != NULL && !fake_forgot ? range_of(ptr, 1, NULL) : NULL;
-    const int result = range != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+    const bool looks = front != NULL && !fake_forgot && fake_has_context();
+    const struct range *range = looks ? range_of(ptr, 1, fake_context()) : NULL;
+    const int result = range != NULL ? HOOP_CU_SUCCESS : HOOP_CU_NOT_FOUND;
     if (range != NULL) {
         const bool lies = range->kind == OPENED && getenv("FAKE_CUDA_IPC_SHORT") != NULL;
         *ret_base = range->at;
