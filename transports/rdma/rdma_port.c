@@ -36,7 +36,8 @@ static bool port_any_device(void)
 static void port_read_cpus(struct hoop_verbs_port *port)
 {
     char path[HOOP_VERBS_NAME_BYTES + 64];
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", port->device);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/device/local_cpulist",
+             HOOP_VERBS_NAME_BYTES - 1, port->device);
     FILE *file = fopen(path, "re");
     if (file != NULL && fgets(port->cpus, sizeof(port->cpus), file) == NULL) {
         port->cpus[0] = '\0';
