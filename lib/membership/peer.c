@@ -338,18 +338,24 @@ static void peer_region_died(uint64_t id, uint32_t generation)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-hoop_result_t hoop_peer_listen(struct hoop_member *member)
+static hoop_result_t peer_listen(struct hoop_member *member, bool renamed)
 {
     struct hoop_place place = {.name = ""};
-    if (peer_name[0] == 0) {
-        const hoop_result_t result = hoop_endpoint_name(peer_name);
-        if (result != HOOP_OK) {
-            return result;
-        }
+    const hoop_result_t result = renamed ? hoop_endpoint_name(peer_name) : HOOP_OK;
+    memcpy(place.name, peer_name, sizeof(place.name));
+    return result == HOOP_OK ? hoop_endpoint_open(&place, NULL, &member->peers_endpoint) : result;
+}
+
+hoop_result_t hoop_peer_listen(struct hoop_member *member)
+{
+    const bool first = peer_name[0] == 0;
+    if (first) {
         hoop_region_on_death(peer_region_died);
     }
-    memcpy(place.name, peer_name, sizeof(place.name));
-    return hoop_endpoint_open(&place, NULL, &member->peers_endpoint);
+    const hoop_result_t result = peer_listen(member, first);
+    /* A child that was forked when the last comm ended holds the name until its handler has run.
+     * Nobody here listens by it any more, so another will do. */
+    return result == HOOP_INVALID_USAGE ? peer_listen(member, true) : result;
 }
 
 const char *hoop_peer_listener(void)
@@ -377,7 +383,7 @@ static struct hoop_peer_process *process_find(uint64_t id, int pid, uint64_t com
     return NULL;
 }
 
-static hoop_result_t process_create(uint64_t id, int pid, uint64_t comm_id, const char *listener,
+static hoop_result_t process_create(uint64_t id, int pid, uint64_t comm_id,
                                     struct hoop_peer_process **ret_process)
 {
     struct hoop_peer_process *process = calloc(1, sizeof(*process));
@@ -388,7 +394,6 @@ static hoop_result_t process_create(uint64_t id, int pid, uint64_t comm_id, cons
     process->id = id;
     process->pid = pid;
     process->comm_id = comm_id;
-    memcpy(process->listener, listener, sizeof(process->listener));
     hoop_list_init(&process->requests);
     hoop_list_push_back(&peer_processes, &process->node);
     *ret_process = process;
@@ -402,12 +407,12 @@ static hoop_result_t peer_know(struct hoop_member *member, uint32_t rank)
     const uint64_t comm_id = peer->pid == 0 ? member->roster.comm_id : 0;
     struct hoop_peer_process *process = process_find(peer->process, peer->pid, comm_id);
     if (process == NULL) {
-        const hoop_result_t result =
-            process_create(peer->process, peer->pid, comm_id, other->listener, &process);
+        const hoop_result_t result = process_create(peer->process, peer->pid, comm_id, &process);
         if (result != HOOP_OK) {
             return result;
         }
     }
+    memcpy(process->listener, other->listener, sizeof(process->listener)); /* the latest */
     process->users++;
     other->process = process;
     return HOOP_OK;
