@@ -383,21 +383,20 @@ static struct hoop_peer_process *process_find(uint64_t id, int pid, uint64_t com
     return NULL;
 }
 
-static hoop_result_t process_create(uint64_t id, int pid, uint64_t comm_id,
-                                    struct hoop_peer_process **ret_process)
+/* NULL where there is no memory. */
+static struct hoop_peer_process *process_create(uint64_t id, int pid, uint64_t comm_id)
 {
     struct hoop_peer_process *process = calloc(1, sizeof(*process));
     if (process == NULL || hoop_timer_create(peer_dial, process, &process->moment) != HOOP_OK) {
         free(process);
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for another process");
+        return NULL;
     }
     process->id = id;
     process->pid = pid;
     process->comm_id = comm_id;
     hoop_list_init(&process->requests);
     hoop_list_push_back(&peer_processes, &process->node);
-    *ret_process = process;
-    return HOOP_OK;
+    return process;
 }
 
 static hoop_result_t peer_know(struct hoop_member *member, uint32_t rank)
@@ -407,10 +406,10 @@ static hoop_result_t peer_know(struct hoop_member *member, uint32_t rank)
     const uint64_t comm_id = peer->pid == 0 ? member->roster.comm_id : 0;
     struct hoop_peer_process *process = process_find(peer->process, peer->pid, comm_id);
     if (process == NULL) {
-        const hoop_result_t result = process_create(peer->process, peer->pid, comm_id, &process);
-        if (result != HOOP_OK) {
-            return result;
-        }
+        process = process_create(peer->process, peer->pid, comm_id);
+    }
+    if (process == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for another process");
     }
     memcpy(process->listener, other->listener, sizeof(process->listener)); /* the latest */
     process->users++;
