@@ -4,6 +4,7 @@
 #include "memory/cuda.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,20 @@ void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t 
     EXPECT(self, wrong == 0);
 }
 
+void sum_until_failure(const struct family_self *self, hoop_comm_t comm, int32_t *x)
+{
+    hoop_result_t result = HOOP_OK;
+    sum(self, comm, x, x, 0, MOST);
+    delay(50000);
+    rank_tell(self, HOOP_OK, 0);
+    while (result == HOOP_OK) {
+        result = hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL);
+        settle(self); /* also when it fails meanwhile */
+    }
+    rank_tell(self, result, 0);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
 void take_device(const struct family_self *self, const char *visible, int physical)
 {
     const char *at = strchr(visible, '0' + physical);
@@ -123,5 +138,24 @@ void run(int n, rank_fn *fn)
     struct family family;
     start(&family, n, fn);
     rank_hear_all_well(&family);
+    rank_end_all(&family);
+}
+
+void run_and_kill(rank_fn *fn)
+{
+    struct family family;
+    start(&family, 3, fn);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
+    }
+    usleep(120000);
+    assert_int_equal(kill(family.ranks[1].pid, SIGKILL), 0);
+    for (int r = 0; r < 3; r += 2) {
+        const struct rank_report report = rank_hear(&family, r);
+        assert_int_equal(report.result, HOOP_REMOTE_ERROR);
+        assert_non_null(strstr(report.text, "rank 1 "));
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
+    }
+    family_kill(&family, 1);
     rank_end_all(&family);
 }

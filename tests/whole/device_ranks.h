@@ -34,6 +34,8 @@ void settle(const struct family_self *self);
 /* A sum, in place or not, from the off-th number on. */
 void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out, size_t off,
          size_t count);
+/* Tells that it has begun, sums until that fails, tells how, and destroys comm. */
+void sum_until_failure(const struct family_self *self, hoop_comm_t comm, int32_t *x);
 /* This rank's is the machine's device of that number; `visible` are those that its process sees. */
 void take_device(const struct family_self *self, const char *visible, int physical);
 void leave(const struct family_self *self, hoop_comm_t comm);
@@ -43,5 +45,8 @@ void leave(const struct family_self *self, hoop_comm_t comm);
 void start(struct family *family, int n, rank_fn *fn);
 /* All is well. */
 void run(int n, rank_fn *fn);
+/* Of three that sum until that fails, and then tell that all is well, one dies, and nobody reaps
+ * it: the others say so, and none hangs. */
+void run_and_kill(rank_fn *fn);
 
 #endif

@@ -16,8 +16,6 @@
 #include "memory/region.h"
 #include "whole/device_ranks.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,16 +186,7 @@ static void work_until_failure(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
     int32_t *x = make(self, MOST);
-    hoop_result_t result = HOOP_OK;
-    sum(self, comm, x, x, 0, MOST);
-    delay(50000);
-    rank_tell(self, HOOP_OK, 0);
-    while (result == HOOP_OK) {
-        result = hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL);
-        settle(self); /* also when it fails meanwhile */
-    }
-    rank_tell(self, result, 0);
-    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    sum_until_failure(self, comm, x);
     EXPECT(self, hoop_mem_free(x) == HOOP_OK);
     rank_tell(self, HOOP_OK, 0);
 }
@@ -331,21 +320,7 @@ static void test_import(void **state)
 static void test_kill(void **state)
 {
     (void)state;
-    struct family family;
-    start(&family, 3, work_until_failure);
-    for (int r = 0; r < 3; r++) {
-        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
-    }
-    usleep(120000);
-    assert_int_equal(kill(family.ranks[1].pid, SIGKILL), 0); /* and nobody reaps it */
-    for (int r = 0; r < 3; r += 2) {
-        const struct rank_report report = rank_hear(&family, r);
-        assert_int_equal(report.result, HOOP_REMOTE_ERROR);
-        assert_non_null(strstr(report.text, "rank 1 "));
-        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
-    }
-    family_kill(&family, 1);
-    rank_end_all(&family);
+    run_and_kill(work_until_failure);
 }
 
 static void test_ahead(void **state)
