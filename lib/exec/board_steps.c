@@ -180,10 +180,10 @@ static hoop_result_t board_work_now(struct hoop_board *board, struct hoop_board_
     if (whom != board->me && !hoop_gates_leave(board, whom, op->k)) {
         return board_driven_out(board, failure);
     }
-    return result == HOOP_OK
-               ? HOOP_OK
-               : hoop_failure_set(failure, result, (int)whose, "the memory of rank %u: %s", whose,
-                                  hoop_thread_error());
+    return result == HOOP_OK ? HOOP_OK
+                             : hoop_failure_set(failure, result, (int)whose,
+                                                "the memory of rank %u cannot be used: %s", whose,
+                                                hoop_thread_error());
 }
 
 /* ---- By a worker ---- */
