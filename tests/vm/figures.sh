@@ -5,6 +5,10 @@
 set -u
 build=$(readlink -f "${1:?usage: figures.sh BUILD [ROUNDS]}")
 rounds=${2:-3}
+[ -x "$build/tools/hooprun" ] || {
+    echo "figures.sh: there is no $build/tools/hooprun in here; a build below /tmp or /var/tmp is shared by run --rw $build" >&2
+    exit 2
+}
 export HOOP_TRANSPORT=rdma
 
 # peer PROGRAM OPTIONS...: its line of figures.
