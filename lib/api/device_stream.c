@@ -1,7 +1,9 @@
 /* Calls with buffers on devices, and on streams of CUDA (see device_stream.h). */
 #include "api/device_stream.h"
 
+#include "base/collective.h"
 #include "memory/cuda.h"
+#include "runtime/process.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
 
@@ -53,6 +55,32 @@ static hoop_result_t legacy_check(const char *function, hoop_cu_context_t contex
     return error == HOOP_CU_CAPTURE_IMPLICIT ? stream_captures(function, NULL) : HOOP_OK;
 }
 
+/* What is no memory of a device has to be one of the host: it may have been freed. */
+static hoop_result_t host_check(const char *function, const void *buffer, size_t bytes)
+{
+    return hoop_process_can_read(buffer, bytes)
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_ARGUMENT,
+                            "%s: the %zu bytes at %p are no memory of a device (any more), and "
+                            "none of the host that can be read",
+                            function, bytes, buffer);
+}
+
+/* Of both sides of a collective that were looked at. */
+static hoop_result_t request_check_host(const char *function, const struct hoop_device_call *call,
+                                        const struct hoop_request *request)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[request->signature.collective];
+    hoop_result_t result = HOOP_OK;
+    if (request->look.in == NULL) {
+        result = host_check(function, request->in, hoop_device_buffers_bytes(call, row->in));
+    }
+    if (request->look.out == NULL && result == HOOP_OK) {
+        result = host_check(function, request->out, hoop_device_buffers_bytes(call, row->out));
+    }
+    return result;
+}
+
 static hoop_cu_context_t request_context(const struct hoop_request *request)
 {
     return request->look.out != NULL ? request->look.out : request->look.in;
@@ -66,7 +94,14 @@ hoop_result_t hoop_device_look(const char *function, const struct hoop_comm *com
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    (void)hoop_device_buffers_look(&call, request->in, request->out, &request->look);
+    /* What can't be told is the operation's to find out, which tells all ranks. */
+    const hoop_result_t result =
+        hoop_device_buffers_look(&call, request->in, request->out, &request->look) == HOOP_OK
+            ? request_check_host(function, &call, request)
+            : HOOP_OK;
+    if (result != HOOP_OK) {
+        return result;
+    }
     const hoop_cu_context_t context = request_context(request);
     return request->stream == NULL && context != NULL ? legacy_check(function, context) : HOOP_OK;
 }
@@ -77,7 +112,9 @@ hoop_result_t hoop_device_look_transfer(const char *function, struct hoop_transf
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    (void)hoop_device_buffers_look_transfer(transfer);
+    if (hoop_device_buffers_look_transfer(transfer) == HOOP_OK && transfer->context == NULL) {
+        return host_check(function, transfer->data, transfer->bytes);
+    }
     return stream == NULL && transfer->context != NULL ? legacy_check(function, transfer->context)
                                                        : HOOP_OK;
 }

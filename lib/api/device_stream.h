@@ -20,7 +20,8 @@
 hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t stream);
 
 /*
- * Where the buffers lie, for as long as the call takes. HOOP_UNSUPPORTED: on a device, and the
+ * Where the buffers lie, for as long as the call takes. HOOP_INVALID_ARGUMENT: nowhere that can be
+ * read. HOOP_UNSUPPORTED: on a device, and the
  * legacy default stream, which the call is to be ordered on, can't be used now. The driver is
  * loaded.
  */

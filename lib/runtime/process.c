@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -121,6 +122,23 @@ bool hoop_process_can_be_read(const void *memory, size_t bytes)
     const uintptr_t first = (uintptr_t)memory, last = first + bytes - 1;
     const struct iovec there[] = {{(void *)first, 1}, {(void *)last, 1}};
     return bytes == 0 || process_vm_readv(getpid(), &here, 1, there, 2, 0) == sizeof(ends);
+}
+
+/* By a call that reads a word before it sees that it has nothing to do. */
+static bool process_can_read_byte(uintptr_t at)
+{
+    const size_t word = 8; /* the kernel's set of signals */
+    const int before = errno;
+    const bool faulted =
+        syscall(SYS_rt_sigprocmask, -1, at / word * word, NULL, word) != 0 && errno == EFAULT;
+    errno = before;
+    return !faulted;
+}
+
+bool hoop_process_can_read(const void *memory, size_t bytes)
+{
+    const uintptr_t first = (uintptr_t)memory;
+    return bytes == 0 || (process_can_read_byte(first) && process_can_read_byte(first + bytes - 1));
 }
 
 /* Where the number-th field of what /proc says of it begins, from the third on; NULL: unknown. */

@@ -39,6 +39,9 @@ hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void 
  */
 bool hoop_process_can_be_read(const void *memory, size_t bytes);
 
+/* Can the caller itself, by the same two bytes? Also true where the kernel does not tell. */
+bool hoop_process_can_read(const void *memory, size_t bytes);
+
 /* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
  */
 uint64_t hoop_process_start_time(int pid);

@@ -15,6 +15,7 @@
 #include "whole/device_world.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -280,8 +281,8 @@ static void test_broken(void **state)
     }
 }
 
-/* What CUDA does not know counts as memory of the host, but hoop's own of a device: no CPU touches
- * it. */
+/* What CUDA does not know is memory of the host that can be read, or a mistake of the caller, and
+ * nothing has happened to the comm. */
 static void test_forgotten(void **state)
 {
     (void)state;
@@ -290,9 +291,47 @@ static void test_forgotten(void **state)
     sum_in_threads();
     forget(0);
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(ranks[r].result, HOOP_REMOTE_ERROR);
-        assert_non_null(strstr(ranks[r].why, "announced memory of the host, and it is not"));
+        assert_int_equal(ranks[r].result, HOOP_INVALID_ARGUMENT);
+        assert_non_null(strstr(ranks[r].why, "are no memory of a device (any more), and none of"));
     }
+    sum_in_threads();
+    assert_int_equal(ranks[0].result, HOOP_OK);
+    end();
+}
+
+static void test_freed(void **state)
+{
+    static unsigned char host[BYTES];
+    static const size_t counts[RANKS] = {1, 1, 1}, displs[RANKS] = {0, 1, 2};
+    hoop_cu_address_t at = 0;
+    char what[64];
+    (void)state;
+    make();
+    struct rank *rank = &ranks[1];
+    (void)enter_device_of(1);
+    assert_int_equal(hoop_cuda.alloc(&at, BYTES), 0);
+    assert_int_equal(hoop_cuda.free(at), 0);
+    leave_device();
+    unsigned char *freed = (unsigned char *)(uintptr_t)at;
+    (void)snprintf(what, sizeof(what), "hoop_all_reduce: the %zu bytes at %p", BYTES,
+                   (void *)freed);
+    for (int side = 0; side < 4; side++) {
+        const bool device = side >= 2;
+        unsigned char *other = device ? rank->in : host;
+        assert_int_equal(hoop_all_reduce(side % 2 ? other : freed, side % 2 ? freed : other, BYTES,
+                                         HOOP_UINT8, HOOP_SUM, rank->comm,
+                                         device ? rank->stream : NULL),
+                         HOOP_INVALID_ARGUMENT);
+        assert_non_null(strstr(hoop_get_last_error(NULL), what));
+    }
+    assert_int_equal(hoop_send(freed, 1, HOOP_UINT8, 0, rank->comm, rank->stream),
+                     HOOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(hoop_get_last_error(NULL), "hoop_send: the 1 bytes at"));
+    assert_int_equal(
+        hoop_alltoallv(freed, counts, displs, host, counts, displs, HOOP_UINT8, rank->comm, NULL),
+        HOOP_INVALID_ARGUMENT);
+    sum_in_threads();
+    assert_int_equal(ranks[0].result, HOOP_OK);
     end();
 }
 
@@ -439,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_unused),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_forgotten),
+        cmocka_unit_test(test_freed),
         cmocka_unit_test(test_broken_before),
         cmocka_unit_test(test_refused_launch),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "refuse"),
