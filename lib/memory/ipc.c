@@ -6,11 +6,14 @@
  */
 #include "memory/ipc.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "memory/cuda.h"
 #include "memory/device.h"
 #include "memory/memfd.h"
+#include "runtime/service.h"
+#include "runtime/wait.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -311,9 +314,19 @@ struct ipc_import {
     struct ipc_import *next;               /* forgotten */
 };
 
-static struct ipc_import *_Atomic ipc_forgotten; /* written with ipc_lock */
-/* Calls that may wait for devices. */
-static pthread_mutex_t ipc_opening = PTHREAD_MUTEX_INITIALIZER;
+/* So long an opening, or who ends a comm, waits for others to be closed. */
+#define IPC_PATIENCE_NS HOOP_NS_PER_S
+
+static struct {
+    /* with ipc_lock */
+    struct ipc_import *first;
+    bool runs; /* a thread closes */
+    /* written with it */
+    _Atomic size_t left; /* to be closed */
+} ipc_forgotten;
+static pthread_cond_t ipc_closed; /* none is left */
+static pthread_once_t ipc_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t ipc_opening = PTHREAD_MUTEX_INITIALIZER; /* may wait for devices */
 
 /* What bytes there are, CUDA says when it is opened. */
 static hoop_result_t ipc_map(int fd, uint64_t bytes, void **ret_ptr)
@@ -343,8 +356,9 @@ static void ipc_unmap(void *ptr, uint64_t bytes)
     struct ipc_import *import = ptr;
     (void)bytes;
     pthread_mutex_lock(&ipc_lock);
-    import->next = atomic_load_explicit(&ipc_forgotten, memory_order_relaxed);
-    atomic_store_explicit(&ipc_forgotten, import, memory_order_relaxed);
+    import->next = ipc_forgotten.first;
+    ipc_forgotten.first = import;
+    atomic_fetch_add(&ipc_forgotten.left, 1);
     pthread_mutex_unlock(&ipc_lock);
 }
 
@@ -361,26 +375,49 @@ static void ipc_close(struct ipc_import *import)
     free(import);
 }
 
-/* With ipc_opening. */
-static void ipc_close_all(void)
+/* A thread of its own: CUDA may wait for all that runs on the device. */
+static void *ipc_close_main(void *arg)
 {
+    (void)arg;
     pthread_mutex_lock(&ipc_lock);
-    struct ipc_import *at = atomic_exchange_explicit(&ipc_forgotten, NULL, memory_order_relaxed);
-    pthread_mutex_unlock(&ipc_lock);
-    while (at != NULL) {
-        struct ipc_import *next = at->next;
-        ipc_close(at);
-        at = next;
+    while (ipc_forgotten.first != NULL) {
+        struct ipc_import *first = ipc_forgotten.first;
+        ipc_forgotten.first = first->next;
+        pthread_mutex_unlock(&ipc_lock);
+        ipc_close(first);
+        pthread_mutex_lock(&ipc_lock);
+        atomic_fetch_sub(&ipc_forgotten.left, 1);
     }
+    ipc_forgotten.runs = false;
+    pthread_cond_broadcast(&ipc_closed);
+    pthread_mutex_unlock(&ipc_lock);
+    return NULL;
 }
 
-void hoop_ipc_close_forgotten(void)
+static void ipc_init_closed(void)
 {
-    if (atomic_load_explicit(&ipc_forgotten, memory_order_relaxed) != NULL) {
-        pthread_mutex_lock(&ipc_opening);
-        ipc_close_all();
-        pthread_mutex_unlock(&ipc_opening);
+    hoop_cond_init(&ipc_closed);
+}
+
+static void ipc_close_forgotten(uint64_t deadline_ns)
+{
+    if (atomic_load_explicit(&ipc_forgotten.left, memory_order_acquire) == 0) {
+        return;
     }
+    pthread_once(&ipc_once, ipc_init_closed);
+    pthread_mutex_lock(&ipc_lock);
+    if (!ipc_forgotten.runs && ipc_forgotten.first != NULL) {
+        ipc_forgotten.runs = hoop_thread_spawn(ipc_close_main, NULL) == 0;
+    }
+    while (ipc_forgotten.runs && deadline_ns != 0 &&
+           hoop_cond_wait(&ipc_closed, &ipc_lock, deadline_ns)) {
+    }
+    pthread_mutex_unlock(&ipc_lock);
+}
+
+void hoop_ipc_close_forgotten(bool waits)
+{
+    ipc_close_forgotten(waits ? hoop_now_ns() + IPC_PATIENCE_NS : 0);
 }
 
 /* Has what was opened at this address the size that the peer said? CUDA may open what lies around
@@ -399,7 +436,7 @@ static hoop_result_t ipc_check(hoop_cu_address_t at, uint64_t bytes)
     return result;
 }
 
-/* In the context. */
+/* In the context. HOOP_AGAIN: where its owner has it something else lay, which is open still. */
 static hoop_result_t ipc_open(const struct ipc_import *import, uint64_t bytes, int device,
                               struct ipc_opened *ret)
 {
@@ -410,8 +447,11 @@ static hoop_result_t ipc_open(const struct ipc_import *import, uint64_t bytes, i
     if (result != HOOP_OK) {
         return result;
     }
-    result = hoop_cuda_check("cuIpcOpenMemHandle",
-                             hoop_cuda.ipc_open(&ret->at, import->handle, HOOP_CU_IPC_PEER_ACCESS));
+    const int error = hoop_cuda.ipc_open(&ret->at, import->handle, HOOP_CU_IPC_PEER_ACCESS);
+    result = hoop_cuda_check("cuIpcOpenMemHandle", error);
+    if (error == HOOP_CU_ALREADY_MAPPED) {
+        return HOOP_AGAIN;
+    }
     if (result == HOOP_OK) {
         result = ipc_check(ret->at, bytes);
         if (result != HOOP_OK) {
@@ -419,6 +459,12 @@ static hoop_result_t ipc_open(const struct ipc_import *import, uint64_t bytes, i
         }
     }
     return result;
+}
+
+static bool ipc_waits_until(uint64_t deadline_ns)
+{
+    hoop_wait_briefly();
+    return hoop_now_ns() < deadline_ns;
 }
 
 static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
@@ -430,14 +476,18 @@ static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
         return hoop_error(HOOP_UNSUPPORTED, "device %d: only the first %d open memory of others",
                           device, IPC_DEVICES);
     }
-    pthread_mutex_lock(&ipc_opening);
-    if (import->opened[device].at == 0) {
-        ipc_close_all(); /* what lay there before cannot be open as well */
-        result = ipc_open(import, bytes, device, &opened);
-        import->opened[device] = result == HOOP_OK ? opened : import->opened[device];
-    }
-    pthread_mutex_unlock(&ipc_opening);
-    return result;
+    const uint64_t deadline_ns = hoop_now_ns() + IPC_PATIENCE_NS;
+    do {
+        ipc_close_forgotten(deadline_ns); /* what lay there before cannot be open as well */
+        pthread_mutex_lock(&ipc_opening);
+        if (import->opened[device].at == 0) {
+            result = ipc_open(import, bytes, device, &opened);
+            import->opened[device] = result == HOOP_OK ? opened : import->opened[device];
+        }
+        pthread_mutex_unlock(&ipc_opening);
+        /* Its owner said that it is gone before it showed this: the word is on its way. */
+    } while (result == HOOP_AGAIN && ipc_waits_until(deadline_ns));
+    return result == HOOP_AGAIN ? HOOP_CUDA_ERROR : result;
 }
 
 /* After grant. */

@@ -5,7 +5,8 @@
  * travels as a region does, in the descriptor's place a sealed memfd that holds it. Importers open
  * it in the context of their own device, once for each, and keep it open.
  *
- *     shown ---- freed: its exporter finds out ----> forgotten ---- who drives a comm ----> closed
+ *     shown ---- freed: its exporter finds out ----> forgotten ---- a thread of its own ---->
+ * closed
  *
  * Nobody tells when memory is freed. CUDA numbers allocations and never uses a number again, so an
  * allocation is known by its number, not by its address: what is allocated later at the same place
@@ -15,8 +16,8 @@
  * CUDA calls it undefined to free memory that others have open. No operation touches it then, and
  * drivers keep it until the last has closed it; but no longer is it free than that is over.
  *
- * An import is opened and closed by who drives a comm, never by the service thread: both may wait
- * for what runs on the device.
+ * An import is opened by who drives a comm, and closed by a thread that is there for nothing else,
+ * never by the service thread: both may wait for what runs on the device.
  *
  * Any thread.
  */
@@ -47,7 +48,8 @@ bool hoop_ipc_show(const void *ptr, uint64_t bytes, void (*died)(uint64_t id),
 hoop_result_t hoop_ipc_own(uint64_t id, void **ret_base, uint64_t *ret_bytes);
 hoop_result_t hoop_ipc_export(uint64_t id, int *ret_fd, uint64_t *ret_bytes);
 
-/* Closes what was forgotten. In no context; may wait for what runs on devices. */
-void hoop_ipc_close_forgotten(void);
+/* Closes what was forgotten, on a thread of its own. waits: for its end, a second at most, since
+ * CUDA may wait for what runs on devices. */
+void hoop_ipc_close_forgotten(bool waits);
 
 #endif

@@ -29,7 +29,7 @@ hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers)
 
 void hoop_buffers_finish(struct hoop_buffers *buffers)
 {
-    hoop_ipc_close_forgotten();
+    hoop_ipc_close_forgotten(true);
     free(buffers->ins);
     free(buffers->outs);
     free(buffers->far);
@@ -471,7 +471,7 @@ hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct ho
                                    const void *in, void *out, uint32_t *ret_awaited,
                                    struct hoop_failure *failure)
 {
-    hoop_ipc_close_forgotten();
+    hoop_ipc_close_forgotten(false);
     *ret_awaited = plan->n;
     /* Whoever gets nothing touches nobody's buffers, unless it folds for others. It may not even
      * ask for them: nobody waits for it, and they may be gone. */
@@ -578,13 +578,12 @@ static void buffers_forget_shown(const struct hoop_buffers *buffers)
 {
     for (uint32_t i = 0; i < 2 * buffers->board->n; i++) {
         const struct hoop_announce *a = buffers_announced(buffers, i / 2);
-        const bool out = i % 2 != 0;
-        if (buffers_generation(a, out) == HOOP_IPC_GENERATION) {
+        if (buffers_generation(a, i % 2 != 0) == HOOP_IPC_GENERATION) {
             hoop_region_forget(buffers->maps.peers[i / 2].process,
-                               out ? a->out_region : a->in_region, HOOP_IPC_GENERATION);
+                               i % 2 ? a->out_region : a->in_region, HOOP_IPC_GENERATION);
         }
     }
-    hoop_ipc_close_forgotten();
+    hoop_ipc_close_forgotten(true);
 }
 
 void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all)

@@ -29,7 +29,8 @@ struct hoop_readable {
 
 /* Of an operation: is what is announced known to all? */
 enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
-#define HOOP_BUFFERS_CONFIRMED 64u
+/* Ids follow each other: so many allocations have a place of their own. */
+#define HOOP_BUFFERS_CONFIRMED 1024u
 
 struct hoop_buffers {
     struct hoop_board *board;

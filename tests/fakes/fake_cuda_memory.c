@@ -34,6 +34,7 @@ struct range {
     bool pooled;                         /* PLAIN: it came in the order of a stream */
     int pid;                             /* OPENED: of the process that has it, under number `of` */
     unsigned long long of;
+    uint64_t there; /* where it lies in that one */
     unsigned count; /* so often */
 };
 
@@ -379,6 +380,18 @@ static struct range *range_opened(const struct shown *shown, int device)
     return NULL;
 }
 
+/* Is something else open on the device that lay where this lies now? With the lock. */
+static bool range_is_taken(const struct shown *shown, int device)
+{
+    bool taken = false;
+    for (size_t i = 0; i < n_ranges && !taken; i++) {
+        taken = ranges[i].kind == OPENED && ranges[i].pid == shown->pid &&
+                ranges[i].of != shown->number && ranges[i].there == shown->offset &&
+                fake_device_of(ranges[i].owner) == device;
+    }
+    return taken;
+}
+
 /* All pages of it. With the lock. */
 static int range_open(const struct shown *shown, hoop_cu_address_t *ret)
 {
@@ -399,6 +412,7 @@ static int range_open(const struct shown *shown, hoop_cu_address_t *ret)
     range->home = fake_number(shown->home);
     range->pid = shown->pid;
     range->of = shown->number;
+    range->there = shown->offset;
     range->count = 1;
     n_opened++;
     *ret = at + inside;
@@ -426,7 +440,7 @@ int fake_ipc_open(hoop_cu_address_t *ret, struct hoop_cu_ipc handle, unsigned fl
     struct range *open = range_opened(&shown, device);
     int result = HOOP_CU_SUCCESS;
     if (open == NULL) {
-        result = range_open(&shown, ret);
+        result = range_is_taken(&shown, device) ? HOOP_CU_ALREADY_MAPPED : range_open(&shown, ret);
     } else if (open->owner != fake_context()) {
         result = HOOP_CU_INVALID_CONTEXT;
     } else {
@@ -440,6 +454,7 @@ int fake_ipc_open(hoop_cu_address_t *ret, struct hoop_cu_ipc handle, unsigned fl
 int fake_ipc_close(hoop_cu_address_t ptr)
 {
     pthread_mutex_lock(&fake_lock);
+    fake_drain();
     struct range *range = (struct range *)(uintptr_t)range_of(ptr, 1, fake_context());
     const bool open = range != NULL && range->kind == OPENED;
     if (open && --range->count == 0) {

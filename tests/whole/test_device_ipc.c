@@ -145,6 +145,26 @@ static void work_and_free(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+/* CUDA closes nothing while a kernel runs: who destroys the comm does not wait for that. */
+static void work_and_destroy(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    int32_t *x = plain(self, 1000), *y = plain(self, 1000);
+    sum(self, comm, x, x, 0, 1000);
+    EXPECT(self, opened() > 0);
+    fill(NULL, y, 1, 4000, 3500000);
+    const uint64_t start = hoop_now_ns();
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_now_ns() - start < 2500 * HOOP_NS_PER_MS && opened() > 0);
+    settle(self);
+    const uint64_t deadline = hoop_deadline_ns(PATIENCE_MS / 2);
+    while (opened() > 0) {
+        hoop_ipc_close_forgotten(true);
+        EXPECT(self, hoop_now_ns() < deadline);
+    }
+    rank_tell(self, HOOP_OK, 0);
+}
+
 /* In one page, of which each is shown with the others. */
 static void work_side_by_side(const struct family_self *self)
 {
@@ -327,7 +347,7 @@ static void import_lies(const struct family_self *self)
     EXPECT(self, hoop_region_grant(1, 1, shown, 64, &base) == HOOP_UNSUPPORTED);
     hoop_region_unuse(1, 1, shown);
     hoop_region_forget(1, 1, shown);
-    hoop_ipc_close_forgotten();
+    hoop_ipc_close_forgotten(true);
     /* Its own is there until another lies there. */
     EXPECT(self, hoop_ipc_own(ref.id, &base, &bytes) == HOOP_OK && base == x && bytes == 4000);
     drop(self, x);
@@ -356,6 +376,7 @@ static void test_freed(void **state)
     run(2, work_and_free);
     run(3, work_and_free);
     run(3, work_side_by_side);
+    run(2, work_and_destroy);
 }
 
 /* Lines of the logs of a job's processes that say so, and of these, that say why. */
