@@ -44,8 +44,12 @@
  * stream, and the first that needs more staging memory than any before; where a process has several
  * ranks of the comm, all but groups with calls of all of them; groups that also have calls of the
  * host; all with a CUDA driver before 12.0, and on a stream that shares a queue of its device with
- * hoop's own (CUDA_DEVICE_MAX_CONNECTIONS=1). While a stream captures a graph, calls on it, and on
- * NULL, are HOOP_UNSUPPORTED.
+ * hoop's own (CUDA_DEVICE_MAX_CONNECTIONS=1). While a stream captures a graph, calls on
+ * NULL are HOOP_UNSUPPORTED.
+ *
+ * Calls on a stream that captures a graph become part of it, and run each time that it does, on all
+ * ranks in the same order. HOOP_UNSUPPORTED: a process with several ranks of the comm, or a driver
+ * before 12.0. All calls of a group are on that stream. docs/gpu.md says more.
  *
  * Every function and combination that this version does not do returns HOOP_UNSUPPORTED, leaves a
  * sentence in hoop_get_last_error() and changes nothing; each such function says so below.

@@ -9,6 +9,7 @@
 #include "birth/birth.h"
 #include "membership/membership.h"
 #include "memory/region.h"
+#include "stream/capture.h"
 
 #include <stdlib.h>
 
@@ -93,6 +94,7 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
     if (comm != NULL && !hoop_is_forked() && hoop_comm_state(comm, NULL) != HOOP_OK) {
         hoop_streams_drop(comm);
     }
+    hoop_capture_close(comm);
     return hoop_comm_end(comm);
 }
 
@@ -104,6 +106,7 @@ hoop_result_t hoop_linger(void)
 /* How abort and revoke end a comm. */
 static void api_end(hoop_comm_t comm, const char *how)
 {
+    hoop_capture_close(comm);
     hoop_comm_give_up(comm, how);
     hoop_streams_drop(comm);
 }

@@ -1,25 +1,22 @@
 /* Calls with buffers on devices, and on streams of CUDA (see device_stream.h). */
 #include "api/device_stream.h"
 
+#include "base/clock.h"
 #include "base/collective.h"
 #include "memory/cuda.h"
 #include "runtime/process.h"
 #include "runtime/service.h"
+#include "stream/capture.h"
 #include "stream/progress.h"
 
 /* ---- Looking -------------------------------------------------------------------------------- */
 
-static hoop_result_t stream_captures(const char *function, hoop_stream_t stream)
+static hoop_result_t legacy_captures(const char *function)
 {
-    return stream == NULL
-               ? hoop_error(HOOP_UNSUPPORTED,
-                            "%s: the legacy default stream (NULL) can't be used while another one "
-                            "captures a graph; pass a stream of its own",
-                            function)
-               : hoop_error(HOOP_UNSUPPORTED,
-                            "%s: stream %p captures a graph: calls can't be captured by this "
-                            "version",
-                            function, (void *)stream);
+    return hoop_error(HOOP_UNSUPPORTED,
+                      "%s: the legacy default stream (NULL) can't be used while another one "
+                      "captures a graph; pass a stream of its own",
+                      function);
 }
 
 hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t stream)
@@ -32,8 +29,12 @@ hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t strea
     }
     const int error = hoop_cuda.stream_capturing(stream, &capturing);
     const hoop_result_t result = hoop_cuda_check("cuStreamIsCapturing", error);
-    if (error == HOOP_CU_CAPTURE_IMPLICIT || (result == HOOP_OK && capturing != 0)) {
-        return stream_captures(function, error == HOOP_CU_SUCCESS ? stream : NULL);
+    if (error == HOOP_CU_CAPTURE_IMPLICIT) {
+        return legacy_captures(function);
+    }
+    if (result == HOOP_OK && capturing != 0 && capturing != HOOP_CU_CAPTURE_ACTIVE) {
+        return hoop_error(HOOP_INVALID_USAGE, "%s: stream %p captures a graph, which has failed",
+                          function, (void *)stream);
     }
     if (result != HOOP_OK && error != HOOP_CU_INVALID_HANDLE && error != HOOP_CU_INVALID_VALUE) {
         return hoop_error(result, "%s: %s", function, hoop_thread_error());
@@ -52,7 +53,7 @@ static hoop_result_t legacy_check(const char *function, hoop_cu_context_t contex
         error = hoop_cuda.stream_capturing(NULL, &capturing);
         hoop_cuda_leave();
     }
-    return error == HOOP_CU_CAPTURE_IMPLICIT ? stream_captures(function, NULL) : HOOP_OK;
+    return error == HOOP_CU_CAPTURE_IMPLICIT ? legacy_captures(function) : HOOP_OK;
 }
 
 /* What is no memory of a device has to be one of the host: it may have been freed. */
@@ -236,8 +237,38 @@ static bool call_learn(void *arg, const struct device_call *call)
     return true;
 }
 
+/* Is anything on the call's stream? Errors are the operation's to find. */
+static bool call_is_ahead(const struct device_call *call)
+{
+    hoop_cu_context_t context = call_context(call);
+    bool busy = false;
+    if (context == NULL && hoop_cuda_context(&context) != HOOP_OK) {
+        return false;
+    }
+    if (hoop_cuda_enter(context) == HOOP_OK) {
+        busy = hoop_cuda.stream_query(call->stream) == HOOP_CU_NOT_READY;
+        hoop_cuda_leave();
+    }
+    return busy;
+}
+
+/* A graph on the stream may hold calls on the same comm, which need its turn: so the stream has
+ * come to this one before it takes that, or until it would have taken too long with it. */
+static bool call_let_graphs_by(void *arg, const struct device_call *call)
+{
+    struct hoop_comm *comm = call->comm;
+    const uint64_t deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
+    (void)arg;
+    while (atomic_load(&comm->captured) && !call_is_of_host(call) && call_is_ahead(call) &&
+           hoop_now_ns() < deadline_ns && hoop_comm_state(comm, NULL) == HOOP_OK) {
+        hoop_wait_briefly();
+    }
+    return true;
+}
+
 static hoop_result_t device_run(struct hoop_work *work, size_t count)
 {
+    (void)works_each(work, count, call_let_graphs_by, NULL);
     const hoop_result_t result =
         count == 1 ? hoop_comm_submit(work[0].comm, &work[0].request) : hoop_batch_run(work, count);
     if (result == HOOP_OK && hoop_hold_is_possible() && works_are_whole(work, count)) {
@@ -260,6 +291,7 @@ static bool call_add(void *arg, const struct device_call *call)
 {
     const hoop_cu_context_t context = call_context(call);
     const bool may =
+        !atomic_load(&call->comm->captured) &&
         hoop_ahead_may(&call->comm->ahead, context, call->stream, call->bytes, call->may_stay);
     if (may) {
         hoop_order_add(arg, context, call->stream);
@@ -339,12 +371,71 @@ static hoop_result_t device_push(struct hoop_work *work, size_t count,
     return result;
 }
 
+/* ---- Captured into a graph ------------------------------------------------------------------ */
+
+/* Which streams calls are on. */
+struct device_streams {
+    hoop_stream_t last;
+    bool any, captures, others; /* there are calls; one captures; they are on several */
+};
+
+static bool call_look_at_stream(void *arg, const struct device_call *call)
+{
+    struct device_streams *streams = arg;
+    int capturing = 0;
+    const bool same = streams->any && call->stream == streams->last;
+    if (call->stream != NULL && !same) {
+        (void)hoop_cuda.stream_capturing(call->stream, &capturing);
+        streams->captures |= capturing == HOOP_CU_CAPTURE_ACTIVE;
+    }
+    streams->others |= streams->any && !same;
+    streams->any = true;
+    streams->last = call->stream;
+    return true;
+}
+
+static hoop_result_t device_capture(struct hoop_work *work, size_t count,
+                                    const struct device_streams *streams)
+{
+    hoop_result_t result = HOOP_OK;
+    if (streams->others) {
+        result = hoop_error(HOOP_INVALID_USAGE, "a stream of the group captures a graph: expected "
+                                                "all of its calls to be on that one");
+    }
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        result = hoop_capture_check(work[i].comm);
+        result = result == HOOP_OK ? HOOP_OK
+                                   : hoop_error(result, "stream %p captures a graph: %s",
+                                                (void *)streams->last, hoop_thread_error());
+    }
+    result = result == HOOP_OK ? device_refuse(work, count) : result;
+    if (result != HOOP_OK) {
+        hoop_work_finish(work, count);
+        return result;
+    }
+    return hoop_capture_put(work, count, streams->last);
+}
+
+hoop_result_t hoop_device_check_host_group(struct hoop_work *work, size_t count)
+{
+    struct device_streams streams = {.last = NULL};
+    (void)works_each(work, count, call_look_at_stream, &streams);
+    return !streams.captures
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_USAGE,
+                            "a stream of the group captures a graph, and others are the host's");
+}
+
 hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count)
 {
     const int before = hoop_cancel_off();
-    struct hoop_stream_order *order = count > 0 ? device_order(work, count) : NULL;
-    const hoop_result_t result =
-        order != NULL ? device_push(work, count, order) : device_run(work, count);
+    struct device_streams streams = {.last = NULL};
+    (void)works_each(work, count, call_look_at_stream, &streams);
+    struct hoop_stream_order *order =
+        count > 0 && !streams.captures ? device_order(work, count) : NULL;
+    const hoop_result_t result = streams.captures ? device_capture(work, count, &streams)
+                                 : order != NULL  ? device_push(work, count, order)
+                                                  : device_run(work, count);
     hoop_cancel_restore(before);
     return result;
 }

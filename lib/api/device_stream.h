@@ -31,8 +31,12 @@ hoop_result_t hoop_device_look(const char *function, const struct hoop_comm *com
 hoop_result_t hoop_device_look_transfer(const char *function, struct hoop_transfer *transfer,
                                         hoop_stream_t stream);
 
+/* Of a group that has host streams, too: HOOP_INVALID_USAGE: one of CUDA captures. */
+hoop_result_t hoop_device_check_host_group(struct hoop_work *work, size_t count);
+
 /*
- * Runs work without a host stream: ahead of its streams, or waits for it. What its requests own is
+ * Runs work without a host stream: ahead of its streams, or waits for it; or puts it into the graph
+ * that its stream captures (stream/capture.h). What its requests own is
  * moved, also on failure. The driver is loaded, and it has been looked where buffers lie.
  */
 hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count);

@@ -250,6 +250,9 @@ hoop_result_t hoop_group_start(void)
 static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
 {
     group_transfers_first(ended->work, ended->count);
+    if (result == HOOP_OK && ended->n_streams > 0 && hoop_cuda_is_loaded()) {
+        result = hoop_device_check_host_group(ended->work, ended->count);
+    }
     if (result == HOOP_OK && ended->n_streams > 0) {
         return hoop_streams_submit(ended->streams, ended->n_streams, ended->work, ended->count,
                                    ended->blocks);

@@ -40,7 +40,10 @@ enum {
     HOOP_CU_HOST_REGISTER_PORTABLE = 1,
     HOOP_CU_HOST_REGISTER_MAPPED = 2,
     HOOP_CU_WAIT_VALUE_GEQ = 0, /* of 32 bits, that wrap */
+    HOOP_CU_CAPTURE_ACTIVE = 1,
     HOOP_CU_CAPTURE_RELAXED = 2,
+    HOOP_CU_OBJECT_NOT_AWAITED = 1,
+    HOOP_CU_OBJECT_MOVE = 1,
     HOOP_CU_MULTIPROCESSORS = 16,
     HOOP_CU_VIRTUAL_MEMORY = 102,
     HOOP_CU_DESCRIPTORS = 103,
@@ -57,7 +60,9 @@ typedef struct hoop_cu_context *hoop_cu_context_t;
 typedef struct hoop_cu_event *hoop_cu_event_t;
 typedef struct hoop_cu_module *hoop_cu_module_t;
 typedef struct hoop_cu_function *hoop_cu_function_t;
-typedef uint64_t hoop_cu_memory_t; /* physical memory, which has no address */
+typedef struct hoop_cu_graph *hoop_cu_graph_t;
+typedef struct hoop_cu_object *hoop_cu_object_t; /* something that a graph keeps */
+typedef uint64_t hoop_cu_memory_t;               /* physical memory, which has no address */
 typedef void hoop_cu_host_fn_t(void *arg);
 
 struct hoop_cu_location {
@@ -152,11 +157,19 @@ struct hoop_cu_ipc { /* names plain memory for other processes */
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        hoop_stream_t stream, void **arguments, void **extra))
 
-/* Of CUDA 12: NULL where the driver has them not. */
+/* NULL where the driver has them not; the first two are of CUDA 12. */
 #define HOOP_CUDA_NEW_CALLS(X)                                                                     \
     X(stream_id, "cuStreamGetId", (hoop_stream_t stream, unsigned long long *ret))                 \
     X(stream_wait_value, "cuStreamWaitValue32_v2",                                                 \
-      (hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags))
+      (hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags))                \
+    X(capture_info, "cuStreamGetCaptureInfo_v2",                                                   \
+      (hoop_stream_t stream, int *ret_status, unsigned long long *ret_id,                          \
+       hoop_cu_graph_t *ret_graph, const void **ret_nodes, size_t *ret_count))                     \
+    X(object_create, "cuUserObjectCreate",                                                         \
+      (hoop_cu_object_t * ret, void *ptr, hoop_cu_host_fn_t *destroy, unsigned count,              \
+       unsigned flags))                                                                            \
+    X(graph_retain, "cuGraphRetainUserObject",                                                     \
+      (hoop_cu_graph_t graph, hoop_cu_object_t object, unsigned count, unsigned flags))
 
 struct hoop_cuda {
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): these are a declaration's own */

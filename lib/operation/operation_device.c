@@ -11,8 +11,12 @@ static struct hoop_device_call operation_call(const struct hoop_operation *opera
 {
     const struct hoop_request *request = &operation->request;
     const struct hoop_board *board = operation->env.board;
-    return (struct hoop_device_call){&request->signature, board->me,     board->n,
-                                     request->stream,     request->bell, &request->look};
+    return (struct hoop_device_call){.signature = &request->signature,
+                                     .me = board->me,
+                                     .n = board->n,
+                                     .stream = request->stream,
+                                     .bell = request->bell,
+                                     .look = &request->look};
 }
 
 bool hoop_operation_fetches(struct hoop_operation *operation)

@@ -117,6 +117,9 @@ static void *buffer_place(const struct hoop_staging *staging, const struct devic
 static hoop_result_t devices_follow(struct hoop_staging *staging,
                                     const struct hoop_device_call *call)
 {
+    if (call->captured) {
+        return HOOP_OK; /* it is behind it in the graph */
+    }
     if (call->bell != NULL) {
         hoop_staging_await(staging, call->bell);
         return HOOP_OK;
@@ -124,10 +127,13 @@ static hoop_result_t devices_follow(struct hoop_staging *staging,
     return hoop_staging_follow(staging, call->stream);
 }
 
-static hoop_result_t devices_open(struct hoop_staging *staging, hoop_cu_context_t context)
+static hoop_result_t devices_open(struct hoop_staging *staging, hoop_cu_context_t context,
+                                  bool captured)
 {
     const hoop_result_t result = context != NULL ? HOOP_OK : hoop_cuda_context(&context);
-    return result == HOOP_OK ? hoop_staging_open(staging, context) : result;
+    return result != HOOP_OK ? result
+           : captured        ? hoop_staging_open_host(staging, context)
+                             : hoop_staging_open(staging, context);
 }
 
 static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
@@ -152,7 +158,7 @@ static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
         result = hoop_staging_add(staging, out.at, out.offset, out.bytes, true);
     }
     if (result == HOOP_OK) {
-        result = devices_open(staging, look.out != NULL ? look.out : look.in);
+        result = devices_open(staging, look.out != NULL ? look.out : look.in, call->captured);
     }
     if (result == HOOP_OK) {
         result = devices_follow(staging, call);
@@ -197,12 +203,13 @@ static hoop_result_t devices_fetch_transfers(struct hoop_staging *staging,
     if (result != HOOP_OK || !any) {
         return result;
     }
-    result = devices_open(staging, context);
+    result = devices_open(staging, context, call->captured);
     if (all_behind_it && result == HOOP_OK) {
         result = devices_follow(staging, call);
     }
     for (struct hoop_transfer *at = first; at != NULL && result == HOOP_OK; at = at->next) {
-        if (call->bell == NULL && (at->stream != NULL || (at->staged && !all_behind_it))) {
+        if (call->bell == NULL && !call->captured &&
+            (at->stream != NULL || (at->staged && !all_behind_it))) {
             result = hoop_staging_follow(staging, at->stream);
         }
         if (at->staged) {
@@ -220,6 +227,7 @@ hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
     const uint32_t collective = call->signature->collective;
     const int before = hoop_cancel_off();
     hoop_staging_reset(staging);
+    (void)(call->captured && hoop_staging_room(staging, HOOP_CAPTURED_BYTES));
     hoop_result_t result = collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV
                                ? devices_fetch_transfers(staging, *out, call)
                                : devices_fetch_buffers(staging, call, in, out);

@@ -226,8 +226,10 @@ static hoop_result_t staging_grow(struct hoop_staging *staging)
     if (result != HOOP_OK) {
         return result;
     }
-    result = hoop_cuda_check("cuMemHostRegister",
-                             hoop_cuda.host_register(host, bytes, HOOP_CU_HOST_REGISTER_PORTABLE));
+    result = hoop_cuda_check(
+        "cuMemHostRegister",
+        hoop_cuda.host_register(host, bytes,
+                                HOOP_CU_HOST_REGISTER_PORTABLE | HOOP_CU_HOST_REGISTER_MAPPED));
     if (result != HOOP_OK) {
         (void)hoop_region_free(host);
         return result;
@@ -285,9 +287,22 @@ hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t 
     return result;
 }
 
+hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_context_t context)
+{
+    staging->context = context;
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result == HOOP_OK) {
+        result = staging_grow(staging);
+        hoop_staging_leave();
+    }
+    staging->context = result == HOOP_OK ? context : NULL;
+    return result;
+}
+
 /* ---- Work ---- */
 
-static hoop_result_t staging_launch(struct hoop_staging *staging, bool deliver)
+hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_stream_t stream,
+                                  bool deliver)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < staging->count && result == HOOP_OK; i++) {
@@ -295,9 +310,9 @@ static hoop_result_t staging_launch(struct hoop_staging *staging, bool deliver)
         const hoop_cu_address_t host = (uintptr_t)(staging->host + piece->offset);
         const hoop_cu_address_t device = (uintptr_t)piece->device;
         if (piece->deliver == deliver) {
-            result = hoop_cuda_check("cuMemcpyAsync", hoop_cuda.copy(deliver ? device : host,
-                                                                     deliver ? host : device,
-                                                                     piece->bytes, staging->work));
+            result = hoop_cuda_check("cuMemcpyAsync",
+                                     hoop_cuda.copy(deliver ? device : host,
+                                                    deliver ? host : device, piece->bytes, stream));
         }
     }
     return result;
@@ -362,7 +377,7 @@ hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver)
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
         staging->state = HOOP_STAGING_LAUNCHED;
-        result = staging_launch(staging, deliver);
+        result = hoop_staging_record(staging, staging->work, deliver);
         result =
             result == HOOP_OK ? staging_mark(staging, staging->work, "cuLaunchHostFunc") : result;
         hoop_staging_leave();

@@ -49,6 +49,50 @@ void hoop_work_finish(const struct hoop_work *work, size_t count)
     }
 }
 
+/* In one piece, or each by itself, as hoop_work_finish() frees them. NULL: no memory. */
+static struct hoop_transfer *transfers_copy(const struct hoop_transfer *from, bool one_piece)
+{
+    struct hoop_transfer *first = NULL, **last = &first, *room = NULL;
+    size_t count = 0;
+    assert(from != NULL);
+    for (const struct hoop_transfer *at = from; at != NULL && one_piece; at = at->next) {
+        count++;
+    }
+    if (one_piece && (room = calloc(count, sizeof(*room))) == NULL) {
+        return NULL;
+    }
+    for (const struct hoop_transfer *at = from; at != NULL; at = at->next) {
+        struct hoop_transfer *copy = one_piece ? room++ : malloc(sizeof(*copy));
+        if (copy == NULL) {
+            hoop_work_finish(
+                &(struct hoop_work){.request = {.signature = from->signature, .out = first}}, 1);
+            return NULL;
+        }
+        *copy = *at;
+        copy->next = NULL;
+        *last = copy;
+        last = &copy->next;
+    }
+    return first;
+}
+
+bool hoop_work_copy(const struct hoop_work *work, size_t count, struct hoop_work *ret)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t collective = work[i].request.signature.collective;
+        const bool vector = collective == HOOP_COLL_ALLTOALLV;
+        ret[i] = work[i];
+        if (vector || collective == HOOP_TRANSFER) {
+            ret[i].request.out = transfers_copy(work[i].request.out, vector);
+            if (ret[i].request.out == NULL) {
+                hoop_work_finish(ret, i);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count)
 {
     struct hoop_failure failure;
@@ -196,6 +240,9 @@ struct hoop_item *hoop_queue_pop(struct hoop_queue *queue)
         item->piece->over = true;
         if (item->piece->order != NULL) {
             hoop_hold_release(&item->piece->order->hold);
+        }
+        if (item->piece->let != NULL) {
+            atomic_store_explicit(item->piece->let, 1, memory_order_release);
         }
         queue_fail(queue, &item->piece->batch);
     }

@@ -40,6 +40,7 @@ struct hoop_piece {
     struct hoop_batch batch;
     struct hoop_stream_order
         *order;               /* its own: streams of CUDA that are held until it is over; or NULL */
+    _Atomic uint32_t *let;    /* of a graph that waits: 1 when it is over; or NULL */
     _Atomic uint32_t holders; /* items, and who waits for its result */
     uint32_t awaited;         /* streams that have not come to it */
     bool begun, over; /* written by the driver, under the lock; read by the driver, or under it */
@@ -106,6 +107,9 @@ void hoop_queue_drop(struct hoop_queue *queue, const struct hoop_comm *comm, hoo
 
 /* HOOP_OK: all their comms take operations, as far as is known. No lock. */
 hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count);
+
+/* A copy for each, with what requests own. False: no memory, and there is none. No lock. */
+bool hoop_work_copy(const struct hoop_work *work, size_t count, struct hoop_work *ret);
 
 /* Frees what requests own: transfers. No lock. */
 void hoop_work_finish(const struct hoop_work *work, size_t count);

@@ -288,6 +288,7 @@ EXPORT fake_cuda_view_t fake_cuda_view;
 EXPORT fake_cuda_other_t fake_cuda_other;
 EXPORT fake_cuda_fill_t fake_cuda_fill;
 EXPORT fake_cuda_capture_t fake_cuda_capture;
+EXPORT fake_cuda_drop_t fake_cuda_drop; /* in fake_cuda_graphs.c */
 EXPORT fake_cuda_break_t fake_cuda_break;
 EXPORT fake_cuda_use_t fake_cuda_use;
 EXPORT fake_cuda_forget_t fake_cuda_forget;
@@ -322,8 +323,9 @@ void fake_cuda_fill(hoop_stream_t stream, void *at, int byte, size_t bytes, unsi
 void fake_cuda_capture(hoop_stream_t stream, int on)
 {
     pthread_mutex_lock(&fake_lock);
-    fake_stream_capture(stream, on != 0);
+    struct hoop_cu_graph *before = fake_stream_capture(stream, on != 0);
     pthread_mutex_unlock(&fake_lock);
+    fake_cuda_drop(before);
 }
 
 void fake_cuda_break(unsigned n)

@@ -36,10 +36,16 @@ typedef hoop_cu_context_t fake_cuda_other_t(int device);
 /* A kernel: after delay_us fills [at, at + bytes) of the device. */
 typedef void fake_cuda_fill_t(hoop_stream_t stream, void *at, int byte, size_t bytes,
                               unsigned delay_us);
-/* Whether the stream records a graph instead of running: nothing may be put on it, or on the
- * default one, and no thread but those that say that they are relaxed may allocate or pin memory.
- */
+/* Whether the stream records a graph instead of running: copies, fills, host functions and waits
+ * for words are put into it. Nothing may be put on the default one then, and no thread but those
+ * that say that they are relaxed may allocate or pin memory. Off: it is dropped. */
 typedef void fake_cuda_capture_t(hoop_stream_t stream, int on);
+/* The end of a recording: the graph. */
+typedef hoop_cu_graph_t fake_cuda_end_t(hoop_stream_t stream);
+/* Puts all that is in it on a stream, once more. What CUDA answers. */
+typedef int fake_cuda_replay_t(hoop_cu_graph_t graph, hoop_stream_t stream);
+/* It is over everywhere, and what it keeps is told so. */
+typedef void fake_cuda_drop_t(hoop_cu_graph_t graph);
 /* From the n-th copy or launch on, counted from now, all fails as after a kernel's bad access; 0:
  * it works. */
 typedef void fake_cuda_break_t(unsigned n);

@@ -107,7 +107,13 @@ unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes,
 /* One more copy or launch begins: from now on all may fail. */
 void fake_count_work(bool to_or_from_host);
 
-/* Sets whether the stream records a graph. */
-void fake_stream_capture(hoop_stream_t stream, bool on);
+/* Sets whether the stream records a graph; the one that it did. With the lock. */
+struct hoop_cu_graph *fake_stream_capture(hoop_stream_t stream, bool on);
+
+/* ---- Graphs; with the lock ---- */
+
+struct hoop_cu_graph *fake_graph_create(void);
+/* A copy of *what at its end. */
+int fake_graph_add(struct hoop_cu_graph *graph, const struct fake_task *what);
 
 #endif

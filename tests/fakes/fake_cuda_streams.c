@@ -13,8 +13,9 @@ struct CUstream_st {
     pthread_t thread;
     struct fake_task *first, **last;
     const struct fake_task *running;
-    bool ending, capturing;
-    bool blocking; /* in order with the default one */
+    bool ending;
+    struct hoop_cu_graph *graph; /* it captures this one; NULL: it runs */
+    bool blocking;               /* in order with the default one */
     struct hoop_cu_context *context;
     unsigned queue;
     uint64_t seed, id;
@@ -226,7 +227,7 @@ static bool fake_captures(void)
 {
     bool captures = false;
     for (size_t i = 0; i < STREAMS; i++) {
-        captures |= streams[i] != NULL && streams[i]->capturing;
+        captures |= streams[i] != NULL && streams[i]->graph != NULL;
     }
     return captures;
 }
@@ -246,8 +247,11 @@ int fake_push(hoop_stream_t handle, const struct fake_task *what)
     if (fake_broken) {
         return FAKE_ILLEGAL_ADDRESS;
     }
-    if (stream->capturing || (is_legacy(stream) && fake_captures())) {
-        return is_legacy(stream) ? HOOP_CU_CAPTURE_IMPLICIT : FAKE_CAPTURE_UNSUPPORTED;
+    if (is_legacy(stream) && fake_captures()) {
+        return HOOP_CU_CAPTURE_IMPLICIT;
+    }
+    if (stream->graph != NULL) {
+        return fake_graph_add(stream->graph, what);
     }
     struct fake_task *task = malloc(sizeof(*task));
     if (task == NULL) {
@@ -366,6 +370,7 @@ int fake_stream_query(hoop_stream_t handle)
     const struct CUstream_st *stream = stream_find(handle);
     const int result = fake_broken                                        ? FAKE_ILLEGAL_ADDRESS
                        : stream == NULL                                   ? HOOP_CU_INVALID_HANDLE
+                       : stream->graph != NULL                            ? FAKE_CAPTURE_UNSUPPORTED
                        : stream->first != NULL || stream->running != NULL ? HOOP_CU_NOT_READY
                                                                           : HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);
@@ -385,7 +390,7 @@ int fake_stream_capturing(hoop_stream_t handle, int *ret)
 {
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
-    *ret = stream != NULL && stream->capturing;
+    *ret = stream != NULL && stream->graph != NULL ? HOOP_CU_CAPTURE_ACTIVE : 0;
     const int result = fake_broken      ? FAKE_ILLEGAL_ADDRESS
                        : stream == NULL ? HOOP_CU_INVALID_HANDLE
                        : stream != NULL && is_legacy(stream) && fake_captures()
@@ -471,10 +476,25 @@ int fake_host_function(hoop_stream_t stream, hoop_cu_host_fn_t *fn, void *arg)
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }
 
-void fake_stream_capture(hoop_stream_t handle, bool on)
+struct hoop_cu_graph *fake_stream_capture(hoop_stream_t handle, bool on)
 {
     struct CUstream_st *stream = stream_find(handle);
+    struct hoop_cu_graph *before = stream != NULL ? stream->graph : NULL;
     if (stream != NULL) {
-        stream->capturing = on;
+        stream->graph = on ? fake_graph_create() : NULL;
     }
+    return before;
+}
+
+int fake_capture_info(hoop_stream_t handle, int *ret_status, unsigned long long *ret_id,
+                      hoop_cu_graph_t *ret_graph, const void **ret_nodes, size_t *ret_count)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct CUstream_st *stream = stream_find(handle);
+    *ret_graph = stream != NULL ? stream->graph : NULL;
+    *ret_status = *ret_graph != NULL ? HOOP_CU_CAPTURE_ACTIVE : 0;
+    *ret_id = 1;
+    pthread_mutex_unlock(&fake_lock);
+    return stream != NULL && ret_nodes == NULL && ret_count == NULL ? HOOP_CU_SUCCESS
+                                                                    : HOOP_CU_INVALID_HANDLE;
 }

@@ -22,6 +22,11 @@ fake_cuda_delay_t *delay;
 fake_cuda_fill_t *fill;
 fake_cuda_opened_t *opened;
 fake_cuda_pool_t *pool;
+fake_cuda_use_t *use;
+fake_cuda_capture_t *capture;
+fake_cuda_end_t *graph_end;
+fake_cuda_replay_t *graph_replay;
+fake_cuda_drop_t *graph_drop;
 static ptrdiff_t view;
 
 static void rank_main(const struct family_self *self, const void *arg)
@@ -44,6 +49,11 @@ static void rank_main(const struct family_self *self, const void *arg)
     *(void **)&fill = dlsym(library, "fake_cuda_fill");
     *(void **)&opened = dlsym(library, "fake_cuda_opened");
     *(void **)&pool = dlsym(library, "fake_cuda_pool");
+    *(void **)&use = dlsym(library, "fake_cuda_use");
+    *(void **)&capture = dlsym(library, "fake_cuda_capture");
+    *(void **)&graph_end = dlsym(library, "fake_cuda_end");
+    *(void **)&graph_replay = dlsym(library, "fake_cuda_replay");
+    *(void **)&graph_drop = dlsym(library, "fake_cuda_drop");
     view = get_view();
     EXPECT(self, hoop_cuda_context(&context) == HOOP_OK);
     EXPECT(self, hoop_cuda.context_push(context) == 0);

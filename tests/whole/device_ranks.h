@@ -23,6 +23,11 @@ extern fake_cuda_delay_t *delay;
 extern fake_cuda_fill_t *fill;
 extern fake_cuda_opened_t *opened;
 extern fake_cuda_pool_t *pool;
+extern fake_cuda_use_t *use;
+extern fake_cuda_capture_t *capture;
+extern fake_cuda_end_t *graph_end;
+extern fake_cuda_replay_t *graph_replay;
+extern fake_cuda_drop_t *graph_drop;
 
 hoop_comm_t join(const struct family_self *self);
 /* hoop_mem_alloc() */

@@ -1,0 +1,306 @@
+/* Calls that are captured into a graph (see capture.h). */
+#include "stream/capture.h"
+
+#include "runtime/service.h"
+#include "stream/progress.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* A piece of work, once for every time that its graph runs. */
+struct capture {
+    struct capture *next;
+    bool closed;       /* its comms are about to end */
+    _Atomic bool gone; /* its graph is: written by CUDA's thread */
+    _Atomic uint32_t
+        *let; /* the word of the hold. 1: it goes on, nothing of it runs; 0: it waits */
+    struct hoop_staging *stagings; /* [count] */
+    size_t count;
+    struct hoop_work work[];
+};
+
+static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER; /* CUDA is not called with it */
+static struct capture *captures;
+
+/* ---- What is kept --------------------------------------------------------------------------- */
+
+/* Calls CUDA. */
+static void capture_free(struct capture *capture)
+{
+    for (size_t i = 0; i < capture->count; i++) {
+        hoop_staging_finish(&capture->stagings[i]);
+    }
+    hoop_work_finish(capture->work, capture->count);
+    free(capture->stagings);
+    free(capture);
+}
+
+/* NULL: no memory, and what the requests own is freed. */
+static struct capture *capture_create(const struct hoop_work *work, size_t count)
+{
+    struct capture *made = malloc(sizeof(*made) + count * sizeof(*work));
+    struct hoop_staging *stagings = calloc(count, sizeof(*stagings));
+    if (made == NULL || stagings == NULL) {
+        hoop_work_finish(work, count);
+        free(made);
+        free(stagings);
+        return NULL;
+    }
+    *made = (struct capture){.stagings = stagings, .count = count};
+    for (size_t i = 0; i < count; i++) {
+        made->work[i] = work[i];
+    }
+    return made;
+}
+
+/* With the lock: out of the list. NULL: of none is the graph gone, and nothing runs. */
+static struct capture *captures_take_gone(void)
+{
+    struct capture **at = &captures;
+    while (*at != NULL && (!atomic_load_explicit(&(*at)->gone, memory_order_acquire) ||
+                           atomic_load_explicit((*at)->let, memory_order_acquire) == 0)) {
+        at = &(*at)->next;
+    }
+    struct capture *taken = *at;
+    if (taken != NULL) {
+        *at = taken->next;
+    }
+    return taken;
+}
+
+static void captures_free_gone(void)
+{
+    struct capture *gone = NULL;
+    do {
+        pthread_mutex_lock(&captures_lock);
+        gone = captures_take_gone();
+        pthread_mutex_unlock(&captures_lock);
+        if (gone != NULL) {
+            capture_free(gone);
+        }
+    } while (gone != NULL);
+}
+
+void hoop_capture_close(const struct hoop_comm *comm)
+{
+    if (hoop_is_forked()) {
+        return; /* nothing is replayed in a child */
+    }
+    pthread_mutex_lock(&captures_lock);
+    for (struct capture *at = captures; at != NULL; at = at->next) {
+        for (size_t i = 0; i < at->count; i++) {
+            at->closed |= at->work[i].comm == comm;
+        }
+    }
+    pthread_mutex_unlock(&captures_lock);
+    captures_free_gone();
+}
+
+/* ---- Each time that the graph runs ---------------------------------------------------------- */
+
+/* False: no memory. */
+static bool capture_push(struct capture *capture)
+{
+    struct hoop_work *copy = calloc(capture->count, sizeof(*copy));
+    struct hoop_piece *piece = NULL;
+    if (copy != NULL && hoop_work_copy(capture->work, capture->count, copy)) {
+        piece = hoop_piece_create(copy, capture->count, 1, false);
+    }
+    free(copy);
+    if (piece == NULL) {
+        return false;
+    }
+    piece->let = capture->let;
+    if (hoop_progress_push(piece) != HOOP_OK) {
+        hoop_piece_release(piece);
+        return false;
+    }
+    return true;
+}
+
+static void capture_fail(struct capture *capture, hoop_result_t code, const char *why)
+{
+    for (size_t i = 0; i < capture->count; i++) {
+        struct hoop_comm *comm = capture->work[i].comm;
+        hoop_comm_raise(comm, code, (int)comm->rank, "rank %u: %s", comm->rank, why);
+    }
+}
+
+/* CUDA's thread: the copies to the host are done. */
+static void capture_ring(void *arg)
+{
+    struct capture *capture = arg;
+    pthread_mutex_lock(&captures_lock);
+    const bool idle = atomic_exchange_explicit(capture->let, 0, memory_order_acq_rel) != 0;
+    bool goes_on = false;
+    if (capture->closed) {
+        goes_on = true;
+    } else if (!idle) { /* the one that runs lets both go */
+        capture_fail(capture, HOOP_INVALID_USAGE,
+                     "two of one captured graph run at the same time, and its calls are in both");
+    } else if (!capture_push(capture)) {
+        capture_fail(capture, HOOP_OUT_OF_MEMORY, "no memory for the calls of a graph");
+        goes_on = true;
+    }
+    if (goes_on) {
+        atomic_store_explicit(capture->let, 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&captures_lock);
+}
+
+/* CUDA's thread: the graph is gone, and all that was made of it. */
+static void capture_end(void *arg)
+{
+    struct capture *capture = arg;
+    atomic_store_explicit(&capture->gone, true, memory_order_release);
+}
+
+/* ---- Capturing ------------------------------------------------------------------------------ */
+
+hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
+{
+    if (hoop_cuda.stream_wait_value == NULL) {
+        return hoop_error(HOOP_UNSUPPORTED, "the CUDA driver is too old (expected 12): it has no "
+                                            "cuStreamWaitValue32_v2");
+    }
+    /* Streams of a process may share a queue, where one that waits keeps the others back. */
+    return comm->here <= 1
+               ? HOOP_OK
+               : hoop_error(HOOP_UNSUPPORTED,
+                            "calls can't be captured where a process has several ranks of a "
+                            "communicator, and this one has %u",
+                            comm->here);
+}
+
+/* What is left of a request works on the host's memory, and on no stream. */
+static void request_to_host(struct hoop_request *request)
+{
+    const uint32_t collective = request->signature.collective;
+    const bool transfers = collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV;
+    request->stream = NULL;
+    request->look = (struct hoop_device_look){.known = true};
+    for (struct hoop_transfer *at = transfers ? request->out : NULL; at != NULL; at = at->next) {
+        at->stream = NULL;
+        at->context = NULL;
+        at->staged = false;
+    }
+}
+
+/* Gives each call memory of its own, which begins with room for the word. */
+static hoop_result_t capture_stage(struct capture *capture, hoop_stream_t stream)
+{
+    hoop_result_t result = HOOP_AGAIN;
+    for (size_t i = 0; i < capture->count && result == HOOP_AGAIN; i++) {
+        struct hoop_request *request = &capture->work[i].request;
+        const struct hoop_comm *comm = capture->work[i].comm;
+        const struct hoop_device_call call = {.signature = &request->signature,
+                                              .me = comm->rank,
+                                              .n = comm->n,
+                                              .stream = stream,
+                                              .look = &request->look,
+                                              .captured = true};
+        result =
+            hoop_device_buffers_fetch(&capture->stagings[i], &call, &request->in, &request->out);
+        request_to_host(request);
+    }
+    capture->let = (_Atomic uint32_t *)(void *)capture->stagings[0].host;
+    return result == HOOP_AGAIN ? HOOP_OK : result;
+}
+
+/* In the context. From then on it lives as long as the graph does, or for ever, where CUDA does not
+ * tell. */
+static hoop_result_t capture_give(struct capture *capture, hoop_stream_t stream)
+{
+    hoop_cu_graph_t graph = NULL;
+    hoop_cu_object_t object = NULL;
+    unsigned long long id = 0;
+    int status = 0;
+    hoop_result_t result = HOOP_OK;
+    if (hoop_cuda.capture_info != NULL && hoop_cuda.object_create != NULL &&
+        hoop_cuda.graph_retain != NULL) {
+        result = hoop_cuda_check("cuStreamGetCaptureInfo",
+                                 hoop_cuda.capture_info(stream, &status, &id, &graph, NULL, NULL));
+        if (result == HOOP_OK) {
+            result = hoop_cuda_check("cuUserObjectCreate",
+                                     hoop_cuda.object_create(&object, capture, capture_end, 1,
+                                                             HOOP_CU_OBJECT_NOT_AWAITED));
+        }
+        if (result == HOOP_OK) { /* of an object that is not taken nobody tells the end */
+            result = hoop_cuda_check("cuGraphRetainUserObject",
+                                     hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE));
+        }
+    }
+    return result;
+}
+
+/* In the context. */
+static hoop_result_t capture_record(struct capture *capture, hoop_stream_t stream)
+{
+    hoop_cu_address_t let = 0;
+    hoop_result_t result = hoop_cuda_check("cuMemHostGetDevicePointer",
+                                           hoop_cuda.host_pointer(&let, (void *)capture->let, 0));
+    for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
+        result = hoop_staging_record(&capture->stagings[i], stream, false);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuLaunchHostFunc on a stream that captures",
+                                 hoop_cuda.host_function(stream, capture_ring, capture));
+    }
+    if (result == HOOP_OK) {
+        result =
+            hoop_cuda_check("cuStreamWaitValue32 on a stream that captures",
+                            hoop_cuda.stream_wait_value(stream, let, 1, HOOP_CU_WAIT_VALUE_GEQ));
+    }
+    for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
+        result = hoop_staging_record(&capture->stagings[i], stream, true);
+    }
+    return result;
+}
+
+/* It is the list's, and the graph's. */
+static hoop_result_t capture_add(struct capture *capture, hoop_stream_t stream)
+{
+    hoop_result_t result = hoop_staging_enter(&capture->stagings[0]);
+    if (result != HOOP_OK) {
+        capture_free(capture);
+        return result;
+    }
+    atomic_store_explicit(capture->let, 1, memory_order_relaxed);
+    pthread_mutex_lock(&captures_lock);
+    capture->next = captures;
+    captures = capture;
+    pthread_mutex_unlock(&captures_lock);
+    result = capture_give(capture, stream);
+    if (result == HOOP_OK) {
+        result = capture_record(capture, stream);
+    }
+    hoop_staging_leave();
+    if (result != HOOP_OK) {
+        pthread_mutex_lock(&captures_lock);
+        capture->closed = true;
+        pthread_mutex_unlock(&captures_lock);
+    }
+    return result;
+}
+
+hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream)
+{
+    captures_free_gone();
+    struct capture *capture = capture_create(work, count);
+    if (capture == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls of a graph", count);
+    }
+    hoop_result_t result = hoop_progress_start();
+    if (result == HOOP_OK) {
+        result = capture_stage(capture, stream);
+    }
+    if (result != HOOP_OK) {
+        capture_free(capture);
+        return result;
+    }
+    for (size_t i = 0; i < count; i++) {
+        atomic_store(&work[i].comm->captured, true);
+    }
+    hoop_progress_suit(work[0].comm);
+    return capture_add(capture, stream);
+}

@@ -1,0 +1,33 @@
+/*
+ * Calls on a stream of CUDA that captures a graph. They run each time that the graph does:
+ *
+ *     graph           ... kernels | copies to the host | ring | hold ....... | copies back | ...
+ *     who drives                                          '-> a piece of work --> let go
+ *
+ * The copies are the graph's own, to and from memory that the call keeps for itself, and the
+ * operation works on that: so nothing has to be launched for a hold to end, and the piece is like
+ * any other that is queued. It has its place in the comm's line from when the graph comes to it,
+ * not from when it is launched.
+ *
+ *     of a call    kept until the graph and all that was made of it is gone, as CUDA says; freed by
+ *                  the next call that captures, or that ends a comm
+ *     of a comm    closed: what is replayed afterwards goes on at once, and does nothing
+ *
+ * Any thread; the ring is CUDA's own, which may not call CUDA.
+ */
+#ifndef HOOP_CAPTURE_H
+#define HOOP_CAPTURE_H
+
+#include "stream/batch.h"
+
+/* Can calls on comm be captured? HOOP_UNSUPPORTED: the sentence, without its beginning. */
+hoop_result_t hoop_capture_check(const struct hoop_comm *comm);
+
+/* Puts work, whose calls are all on this stream, into its graph. What its requests own is moved,
+ * also on failure: then the graph is not to be used. */
+hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream);
+
+/* comm is about to end. */
+void hoop_capture_close(const struct hoop_comm *comm);
+
+#endif

@@ -1,0 +1,371 @@
+/*
+ * Calls that are captured into graphs, over the fake driver that HOOP_CUDA names: replayed many
+ * times, in the order of the stream, and what becomes of a graph that waits when something goes
+ * wrong. Ranks are processes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "memory/cuda.h"
+#include "whole/device_ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BYTES ((size_t)40001)
+#define ROUNDS 12
+
+/* What a rank has. */
+struct scene {
+    const struct family_self *self;
+    hoop_comm_t comm;
+    hoop_stream_t stream;
+    unsigned char *in, *out, *log; /* of the device */
+};
+
+static unsigned char *at_host(const unsigned char *device)
+{
+    return (unsigned char *)seen((const int32_t *)(const void *)device);
+}
+
+static struct scene scene_make(const struct family_self *self)
+{
+    struct scene scene = {.self = self, .comm = join(self)};
+    hoop_cu_address_t at = 0;
+    EXPECT(self, hoop_cuda.stream_create(&scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    scene.in = (unsigned char *)make(self, BYTES);
+    EXPECT(self, hoop_cuda.alloc(&at, BYTES) == 0);
+    scene.out = (unsigned char *)(uintptr_t)at;
+    scene.log = (unsigned char *)make(self, ROUNDS);
+    return scene;
+}
+
+static void scene_settle(const struct scene *scene)
+{
+    EXPECT(scene->self, hoop_cuda.stream_synchronize(scene->stream) == 0);
+}
+
+static void scene_end(const struct scene *scene)
+{
+    EXPECT(scene->self, hoop_comm_destroy(scene->comm) == HOOP_OK);
+    rank_tell(scene->self, HOOP_OK, 0);
+}
+
+static void copy(const struct scene *scene, void *to, const void *from, size_t bytes)
+{
+    EXPECT(scene->self, hoop_cuda.copy((uintptr_t)to, (uintptr_t)from, bytes, scene->stream) == 0);
+}
+
+static hoop_result_t reduce(const struct scene *scene, const void *in, void *out, size_t bytes)
+{
+    return hoop_all_reduce(in, out, bytes, HOOP_UINT8, HOOP_SUM, scene->comm, scene->stream);
+}
+
+static hoop_cu_graph_t capture_sum(const struct scene *scene, const void *in, void *out,
+                                   size_t bytes)
+{
+    capture(scene->stream, 1);
+    EXPECT(scene->self, reduce(scene, in, out, bytes) == HOOP_OK);
+    hoop_cu_graph_t graph = graph_end(scene->stream);
+    EXPECT(scene->self, graph != NULL);
+    return graph;
+}
+
+static void replay(const struct scene *scene, hoop_cu_graph_t graph)
+{
+    EXPECT(scene->self, graph_replay(graph, scene->stream) == 0);
+}
+
+/* The sum of value + rank over all ranks, as a byte. */
+static unsigned char sum_of(const struct scene *scene, int value)
+{
+    const int n = scene->self->n;
+    return (unsigned char)(n * value + n * (n - 1) / 2);
+}
+
+static void fill_in(const struct scene *scene, int value, unsigned delay_us)
+{
+    fill(scene->stream, scene->in, value + scene->self->rank, BYTES, delay_us);
+}
+
+static void assert_log(const struct scene *scene)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT(scene->self, at_host(scene->log)[round] == sum_of(scene, round));
+    }
+}
+
+/* ---- In a rank ---- */
+
+/* Nobody waits between the replays; what is before each on the stream is its input, and what comes
+ * behind sees its result. */
+static void replay_often(const struct family_self *self, size_t bytes, bool in_place)
+{
+    const struct scene scene = scene_make(self);
+    unsigned char *out = in_place ? scene.in : scene.out;
+    const unsigned before = launches();
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, out, bytes);
+    EXPECT(self, launches() == before);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(&scene, round, round % 4 == self->rank ? 3000 : 0);
+        replay(&scene, graph);
+        copy(&scene, scene.log + round, out + bytes - 1, 1);
+    }
+    scene_settle(&scene);
+    assert_log(&scene);
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+static void replay_large(const struct family_self *self)
+{
+    replay_often(self, BYTES, false);
+}
+
+static void replay_in_place(const struct family_self *self)
+{
+    replay_often(self, BYTES - 2, true);
+}
+
+static void replay_small(const struct family_self *self)
+{
+    replay_often(self, 3, false);
+}
+
+/* Calls of both kinds on one stream and comm, and nobody waits for the graphs before. */
+static void replay_among_calls(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(&scene, round, 2000);
+        replay(&scene, graph);
+        EXPECT(self, hoop_bcast(scene.out, BYTES, HOOP_UINT8, round % self->n, scene.comm,
+                                scene.stream) == HOOP_OK);
+        copy(&scene, scene.log + round, scene.out + BYTES - 1, 1);
+    }
+    scene_settle(&scene);
+    assert_log(&scene);
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+/* A group: messages, alltoallv, and buffers of the host. */
+#define EACH 700
+
+static hoop_cu_graph_t capture_group(const struct scene *scene, unsigned char *host)
+{
+    enum { MOST_RANKS = 4 };
+    static size_t counts[MOST_RANKS], displs[MOST_RANKS];
+    const int n = scene->self->n, rank = scene->self->rank;
+    for (int r = 0; r < n; r++) {
+        counts[r] = EACH;
+        displs[r] = (size_t)r * EACH;
+    }
+    capture(scene->stream, 1);
+    EXPECT(scene->self, hoop_group_start() == HOOP_OK);
+    hoop_send(scene->in, EACH, HOOP_UINT8, (rank + 1) % n, scene->comm, scene->stream);
+    hoop_recv(scene->out, EACH, HOOP_UINT8, (rank + n - 1) % n, scene->comm, scene->stream);
+    hoop_alltoallv(scene->in, counts, displs, scene->out + EACH, counts, displs, HOOP_UINT8,
+                   scene->comm, scene->stream);
+    hoop_broadcast(scene->in, host, EACH, HOOP_UINT8, 0, scene->comm, scene->stream);
+    hoop_barrier(scene->comm, scene->stream);
+    EXPECT(scene->self, hoop_group_end() == HOOP_OK);
+    return graph_end(scene->stream);
+}
+
+static void replay_group(const struct family_self *self)
+{
+    static unsigned char host[EACH];
+    const struct scene scene = scene_make(self);
+    hoop_cu_graph_t graph = capture_group(&scene, host);
+    const unsigned char *out = at_host(scene.out);
+    for (int value = 0; value < 30; value += 10) {
+        fill_in(&scene, value, 1000);
+        replay(&scene, graph);
+        scene_settle(&scene);
+        EXPECT(self, out[EACH - 1] == value + (self->rank + self->n - 1) % self->n);
+        EXPECT(self, host[EACH - 1] == value);
+        for (int r = 0; r < self->n; r++) {
+            EXPECT(self, out[EACH + r * EACH] == value + r);
+        }
+    }
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+/* What calls have pinned is given back when their graph is gone, with the next that captures or the
+ * comm. */
+static void drop_graphs(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    size_t bytes = 0, before = 0, pinned = 0;
+    use(&bytes, &before);
+    for (int round = 0; round < 5; round++) {
+        hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+        fill_in(&scene, round, 0);
+        replay(&scene, graph);
+        scene_settle(&scene);
+        use(&bytes, &pinned);
+        EXPECT(self, pinned == before + 1);
+        graph_drop(graph);
+    }
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    use(&bytes, &pinned);
+    EXPECT(self, pinned == before);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* A graph that is replayed when its comm is gone does nothing, and ends. */
+static void replay_too_late(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    replay(&scene, graph);
+    scene_settle(&scene);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    replay(&scene, graph);
+    scene_settle(&scene);
+    graph_drop(graph);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* Rank 1's graph never comes. */
+static void abort_waiting(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    hoop_result_t failed = HOOP_OK;
+    if (self->rank != 1) {
+        replay(&scene, graph);
+    }
+    usleep(50000);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_cuda.stream_query(scene.stream) == HOOP_CU_NOT_READY);
+        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
+    }
+    if (self->rank != 1) {
+        const uint64_t start = hoop_now_ns();
+        scene_settle(&scene);
+        EXPECT(self, hoop_now_ns() - start < 5 * HOOP_NS_PER_S);
+    }
+    while (failed == HOOP_OK) {
+        EXPECT(self, hoop_comm_get_async_error(scene.comm, &failed) == HOOP_OK);
+    }
+    EXPECT(self, failed == HOOP_ABORTED);
+    replay(&scene, graph); /* it ends, whatever it is good for */
+    scene_settle(&scene);
+    scene_end(&scene);
+}
+
+/* Rank 1 dies while the others' graphs wait for it. */
+static void wait_for_the_dead(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    hoop_result_t failed = HOOP_OK;
+    rank_tell(self, HOOP_OK, 0);
+    if (self->rank == 1) {
+        (void)pause();
+    }
+    replay(&scene, graph);
+    scene_settle(&scene);
+    EXPECT(self, hoop_comm_get_async_error(scene.comm, &failed) == HOOP_OK);
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1 ") != NULL);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    rank_tell(self, failed, 0);
+}
+
+/* Nothing has happened to the comm. */
+static void refuse_mixed(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_stream_t other = NULL, host = NULL;
+    EXPECT(self, hoop_cuda.stream_create(&other, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    EXPECT(self, hoop_stream_create(&host) == HOOP_OK);
+    hoop_stream_t others[] = {other, host};
+    capture(scene.stream, 1);
+    for (size_t i = 0; i < 2; i++) {
+        static unsigned char byte;
+        EXPECT(self, hoop_group_start() == HOOP_OK);
+        (void)reduce(&scene, scene.in, scene.out, BYTES);
+        (void)hoop_bcast(&byte, 1, HOOP_UINT8, 0, scene.comm, others[i]);
+        EXPECT(self, hoop_group_end() == HOOP_INVALID_USAGE);
+        EXPECT(self, strstr(hoop_get_last_error(NULL), "captures a graph") != NULL);
+    }
+    capture(scene.stream, 0);
+    EXPECT(self, hoop_stream_destroy(host) == HOOP_OK);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    scene_settle(&scene);
+    scene_end(&scene);
+}
+
+/* ---- In the parent ---- */
+
+static void test_replay(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        run(n, replay_large);
+    }
+    run(3, replay_in_place);
+    run(2, replay_small);
+}
+
+static void test_among_calls(void **state)
+{
+    (void)state;
+    run(3, replay_among_calls);
+}
+
+static void test_group(void **state)
+{
+    (void)state;
+    run(3, replay_group);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    run(2, drop_graphs);
+    run(2, replay_too_late);
+    run(2, refuse_mixed);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    run(3, abort_waiting);
+}
+
+static void test_kill(void **state)
+{
+    struct family family;
+    (void)state;
+    start(&family, 3, wait_for_the_dead);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
+    }
+    usleep(100000);
+    family_kill(&family, 1);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(rank_hear(&family, r).result, HOOP_REMOTE_ERROR);
+    }
+    rank_end_all(&family);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replay), cmocka_unit_test(test_among_calls),
+        cmocka_unit_test(test_group),  cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_abort),  cmocka_unit_test(test_kill),
+    };
+    return cmocka_run_group_tests_name("device graph", tests, NULL, NULL);
+}
