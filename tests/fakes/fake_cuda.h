@@ -29,6 +29,10 @@
 #include "hoop.h"
 #include "memory/cuda.h"
 
+/* CUDA's own names of the default stream, and of the calling thread's own one. */
+#define FAKE_STREAM_LEGACY ((hoop_stream_t)(uintptr_t)1)
+#define FAKE_STREAM_OF_THREAD ((hoop_stream_t)(uintptr_t)2)
+
 /* A device address plus this is where a test may look at the memory. */
 typedef ptrdiff_t fake_cuda_view_t(void);
 /* Another context of a device than its primary one. */

@@ -1,4 +1,5 @@
 /* The streams and events of the fake driver (see fake_cuda.h): a thread for each stream. */
+#include "fakes/fake_cuda.h"
 #include "fakes/fake_cuda_inside.h"
 
 #include <stdatomic.h>
@@ -195,10 +196,45 @@ static bool stream_start(struct CUstream_st *stream)
     return pthread_create(&stream->thread, NULL, stream_main, stream) == 0;
 }
 
+/* Into the list, with its thread; NULL: there is no room. With the lock. */
+static struct CUstream_st *stream_add(unsigned flags)
+{
+    struct CUstream_st *stream = calloc(1, sizeof(*stream));
+    const unsigned queues = fake_queues();
+    size_t i = 0;
+    while (i < STREAMS && streams[i] != NULL) {
+        i++;
+    }
+    if (stream != NULL) {
+        stream->blocking = (flags & HOOP_CU_STREAM_NON_BLOCKING) == 0;
+        stream->id = ++ids;
+        stream->queue = queues != 0 ? (unsigned)(ids - FAKE_CONTEXTS) % queues : 0;
+        stream->context = fake_context();
+    }
+    if (stream == NULL || i == STREAMS || !stream_start(stream)) {
+        free(stream);
+        return NULL;
+    }
+    streams[i] = stream;
+    return stream;
+}
+
+/* The calling thread's own default one; it stays. With the lock. */
+static struct CUstream_st *stream_of_thread(void)
+{
+    static _Thread_local struct CUstream_st *own[FAKE_CONTEXTS];
+    struct CUstream_st **mine = &own[fake_context_number(fake_context())];
+    *mine = *mine != NULL ? *mine : stream_add(0);
+    return *mine;
+}
+
 /* NULL: not a stream of this driver. With the lock. */
 static struct CUstream_st *stream_find(hoop_stream_t handle)
 {
-    if (handle == NULL) {
+    if (handle == FAKE_STREAM_OF_THREAD) {
+        return stream_of_thread();
+    }
+    if (handle == NULL || handle == FAKE_STREAM_LEGACY) {
         const unsigned number = fake_context_number(fake_context());
         struct CUstream_st *legacy = &legacies[number];
         if (legacy->context == NULL) {
@@ -320,28 +356,13 @@ bool fake_in_use(const unsigned char *at, size_t bytes)
 
 int fake_stream_create(hoop_stream_t *ret, unsigned flags)
 {
-    struct CUstream_st *stream = calloc(1, sizeof(*stream));
-    const unsigned queues = fake_queues();
-    size_t i = 0;
     pthread_mutex_lock(&fake_lock);
-    if (stream != NULL) {
-        stream->blocking = (flags & HOOP_CU_STREAM_NON_BLOCKING) == 0;
-        stream->id = ++ids;
-        stream->queue = queues != 0 ? (unsigned)(ids - FAKE_CONTEXTS) % queues : 0;
-        stream->context = fake_context();
-    }
-    while (i < STREAMS && streams[i] != NULL) {
-        i++;
-    }
-    const bool room = stream != NULL && i < STREAMS && fake_has_context() && stream_start(stream);
-    if (room) {
-        streams[i] = stream;
-        *ret = stream;
-    } else {
-        free(stream);
-    }
+    struct CUstream_st *stream = fake_has_context() ? stream_add(flags) : NULL;
     pthread_mutex_unlock(&fake_lock);
-    return room ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
+    if (stream != NULL) {
+        *ret = stream;
+    }
+    return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
 }
 
 int fake_stream_destroy(hoop_stream_t handle)

@@ -40,6 +40,54 @@ static void test_order(void **state)
     end();
 }
 
+/* CUDA's default streams under all of their names: the device's, and the calling thread's own. */
+static void test_default_streams(void **state)
+{
+    const hoop_stream_t names[] = {NULL, FAKE_STREAM_LEGACY, FAKE_STREAM_OF_THREAD};
+    hoop_stream_t streams[RANKS];
+    make_by(*state);
+    for (int round = 1; round <= 9; round++) {
+        for (int r = 0; r < RANKS; r++) {
+            streams[r] = ranks[r].stream;
+            ranks[r].stream = names[round % 3];
+            (void)enter_device_of(r);
+            fill(ranks[r].stream, ranks[r].in, round + r, BYTES, 20000);
+            fill(ranks[r].stream, ranks[r].out, 0x11, BYTES, 500);
+            leave_device();
+        }
+        sum_in_group();
+        assert_int_equal(ranks[0].result, HOOP_OK);
+        for (int r = 0; r < RANKS; r++) {
+            assert_all(ranks[r].out, 3 * round + 3);
+            ranks[r].stream = streams[r];
+        }
+    }
+    end();
+}
+
+/* A call may be ordered by a stream of another device than that of its buffers. */
+static void test_stream_elsewhere(void **state)
+{
+    hoop_stream_t first = NULL;
+    make_by(*state);
+    for (int r = 0; r < RANKS; r++) {
+        memset(ranks[r].in + view, r + 1, BYTES);
+    }
+    fill(ranks[1].stream, ranks[1].in, 2, BYTES, 200000);
+    const hoop_stream_t busy = ranks[1].stream;
+    first = ranks[0].stream;
+    ranks[0].stream = busy;
+    ranks[1].stream = first;
+    const uint64_t start = hoop_now_ns();
+    sum_in_threads();
+    assert_true(hoop_now_ns() - start >= 190 * HOOP_NS_PER_MS);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(ranks[r].result, HOOP_OK);
+        assert_all(ranks[r].out, 6);
+    }
+    end();
+}
+
 /* A buffer of the host and a stream: ordered on it, too. */
 static void test_host_buffers(void **state)
 {
@@ -466,6 +514,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_DEVICE(test_order),
         BY_HOST(test_order),
+        ON_DEVICE(test_default_streams),
+        BY_HOST(test_default_streams),
+        ON_DEVICE(test_stream_elsewhere),
+        BY_HOST(test_stream_elsewhere),
         cmocka_unit_test(test_host_buffers),
         cmocka_unit_test(test_stays_there),
         cmocka_unit_test(test_transfers),

@@ -118,29 +118,39 @@ static void test_many(void **state)
     end();
 }
 
-/* All ranks on the legacy default stream; it is known as the others are. */
-static void test_default_stream(void **state)
+/* All ranks on a default stream, the device's or the thread's; it is known as the others are. */
+static void sum_on_default(const char *algo, hoop_stream_t name)
 {
     hoop_stream_t streams[RANKS];
-    make_known(*state);
+    make_known(algo);
     for (int r = 0; r < RANKS; r++) {
         streams[r] = ranks[r].stream;
-        ranks[r].stream = NULL;
+        ranks[r].stream = name;
     }
     for (int round = 0; round < 10; round++) {
         fill_all(round, 3000);
         sum_in_group();
         assert_int_equal(ranks[0].result, HOOP_OK);
         for (int r = 0; r < RANKS; r++) {
-            copy(streams[r], ranks[r].in, ranks[r].out, BYTES); /* in order with the default one */
+            /* those of a device are in order with its default one */
+            copy(name == FAKE_STREAM_OF_THREAD ? name : streams[r], ranks[r].in, ranks[r].out,
+                 BYTES);
         }
     }
+    settle();
     for (int r = 0; r < RANKS; r++) {
         ranks[r].stream = streams[r];
     }
     settle();
     assert_all(ranks[1].in, 3 * 9 + 3);
     end();
+}
+
+static void test_default_stream(void **state)
+{
+    sum_on_default(*state, NULL);
+    sum_on_default(*state, FAKE_STREAM_LEGACY);
+    sum_on_default(*state, FAKE_STREAM_OF_THREAD);
 }
 
 /* A call of the host comes behind what is queued. */
