@@ -3,7 +3,8 @@
  *
  * A benchmark is one struct perf_collective and a main() that hands it to perf_main(); the engine
  * does everything else: options, ranks, buffers, timing, checking, reports. It uses nothing but
- * the public header hoop.h, so it measures what any program would see.
+ * the public header hoop.h, so it measures what any program would see; and of CUDA its driver,
+ * where buffers are to be on devices.
  *
  *     perf_main.c      the order of things             perf_run.c      sweep, timing, checking
  *     perf_options.c   the command line                perf_data.c     inputs, expected results
@@ -11,6 +12,7 @@
  *     perf_report.c    text on stdout                  perf_bound.c    the machine's memory speed
  *     perf_json.c      the JSON file                   perf_watch.c    -T, the watchdog
  *     perf_failure.c   messages about failures         perf_progress.c  where it is, on a terminal
+ *     perf_device.c    CUDA's driver, for buffers on devices
  *     perf_shape.c     sizes and origins that several collectives share
  *     perf_part.c      one rank's window: its inputs, and what became of them
  */

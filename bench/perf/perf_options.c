@@ -9,8 +9,17 @@
 #include <string.h>
 
 #include "perf/perf.h"
+#include "perf/perf_device.h"
 
-enum option_kind { OPTION_INT, OPTION_SIZE, OPTION_TYPE, OPTION_OP, OPTION_PATH, OPTION_OFF };
+enum option_kind {
+    OPTION_INT,
+    OPTION_SIZE,
+    OPTION_TYPE,
+    OPTION_OP,
+    OPTION_PATH,
+    OPTION_MEMORY,
+    OPTION_OFF
+};
 
 #define NO_BOUND 256
 
@@ -28,7 +37,7 @@ struct option_row {
 
 static const struct option_row rows[] = {
     {'t', OPTION_INT, 1, 4096, FIELD(threads), "nthreads", "threads per process"},
-    {'g', OPTION_INT, 1, 4096, FIELD(gpus), "ngpus", "ranks per thread, as one group (host ranks)"},
+    {'g', OPTION_INT, 1, 4096, FIELD(gpus), "ngpus", "ranks per thread, as one group"},
     {'b', OPTION_SIZE, 0, 0, FIELD(min_bytes), "minbytes", "first size; K, M, G are binary"},
     {'e', OPTION_SIZE, 0, 0, FIELD(max_bytes), "maxbytes", "last size"},
     {'i', OPTION_SIZE, 0, 0, FIELD(step_bytes), "stepbytes", "size step, added"},
@@ -60,7 +69,8 @@ static const struct option_row rows[] = {
      "needs GPUs unless 0"},
     {'V', OPTION_INT, 1, INT_MAX, FIELD(device_ctas), "device_cta_count",
      "no effect on host ranks"},
-    {'M', OPTION_INT, 0, 1, FIELD(memory_report), "memory", "print memory use"},
+    {'M', OPTION_MEMORY, 0, 1, FIELD(memory_report), "memory",
+     "1 print memory use; host, device, auto: where the buffers are"},
     {'u', OPTION_SIZE, 0, 0, FIELD(unalign), "unalign", "offset of the buffers, in elements"},
     {'I', OPTION_INT, 0, 1, FIELD(per_iter), "per_iter_timing", "columns about single iterations"},
     {'K', OPTION_INT, 0, INT_MAX, FIELD(per_iter_skip), "per_iter_skip",
@@ -177,6 +187,20 @@ static int option_op(const char *text, FILE *out)
     return HOOP_SUM;
 }
 
+/* Two things of one name: the dialect's, and where the buffers are. */
+static bool option_memory(const struct option_row *row, const char *text,
+                          struct perf_options *options)
+{
+    static const char *const places[] = {"host", "device", "auto"};
+    for (int place = PERF_PLACE_HOST; place <= PERF_PLACE_AUTO; place++) {
+        if (strcmp(text, places[place]) == 0) {
+            options->place = place;
+            return true;
+        }
+    }
+    return option_int(row, text, &options->memory_report);
+}
+
 static bool option_set(const struct option_row *row, char *text, FILE *out,
                        struct perf_options *options)
 {
@@ -192,6 +216,8 @@ static bool option_set(const struct option_row *row, char *text, FILE *out,
     case OPTION_OP:
         *(int *)field = option_op(text, out);
         return true;
+    case OPTION_MEMORY:
+        return option_memory(row, text, options);
     case OPTION_PATH:
         *(const char **)field = text;
         return true;
@@ -218,7 +244,9 @@ static void option_usage(const char *program, FILE *out)
 static void option_bad_value(const struct option_row *row, const char *text, FILE *err)
 {
     option_say(err, "invalid value '%s' for --%s", text, row->name);
-    if (row->kind == OPTION_SIZE) {
+    if (row->kind == OPTION_MEMORY) {
+        option_say(err, ": 0, 1, host, device or auto is expected\n");
+    } else if (row->kind == OPTION_SIZE) {
         option_say(err, ": a whole number is expected, with or without K, M or G\n");
     } else if (row->high == INT_MAX) {
         option_say(err, ": a whole number from %d up is expected\n", row->low);
@@ -271,6 +299,20 @@ static int option_check(const struct perf_options *options, FILE *err)
     return PERF_SUCCESS;
 }
 
+/* Where the buffers are, by the devices that there are. */
+static int option_settle(struct perf_options *options, FILE *err)
+{
+    const char *why = NULL;
+    const bool any = options->place != PERF_PLACE_HOST && perf_device_count(&why) > 0;
+    if (options->place == PERF_PLACE_DEVICE && !any) {
+        option_say(err, "--memory device: there is no device: %s\n", why);
+        return PERF_NOT_IMPLEMENTED;
+    }
+    options->place = any ? PERF_PLACE_DEVICE : PERF_PLACE_HOST;
+    options->bound &= !any; /* that is the host's memory */
+    return PERF_SUCCESS;
+}
+
 bool perf_options_parse(int argc, char **argv, FILE *out, FILE *err,
                         struct perf_options *ret_options, int *ret_exit)
 {
@@ -300,6 +342,9 @@ bool perf_options_parse(int argc, char **argv, FILE *out, FILE *err,
         }
     }
     *ret_exit = option_check(&options, err);
+    if (*ret_exit == PERF_SUCCESS) {
+        *ret_exit = option_settle(&options, err);
+    }
     *ret_options = options;
     return *ret_exit == PERF_SUCCESS;
 }

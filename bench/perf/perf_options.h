@@ -13,6 +13,9 @@ enum perf_average { PERF_AVERAGE_RANK0, PERF_AVERAGE_MEAN, PERF_AVERAGE_MIN, PER
 
 enum perf_memory { PERF_MEMORY_PLAIN, PERF_MEMORY_REGISTERED, PERF_MEMORY_HOOP };
 
+/* Where the buffers are; AUTO: on devices if there are any. */
+enum perf_place_kind { PERF_PLACE_HOST, PERF_PLACE_DEVICE, PERF_PLACE_AUTO };
+
 /* -z */
 enum perf_blocking {
     PERF_BLOCKING_OFF,
@@ -50,6 +53,7 @@ struct perf_options {
     int device_implementation;
     int device_ctas; /* -1: not given */
     int memory_report;
+    int place;      /* never AUTO once it is parsed */
     size_t unalign; /* elements */
     int per_iter;
     int per_iter_skip;

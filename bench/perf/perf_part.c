@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "perf/perf_buffer.h"
+#include "perf/perf_failure.h"
 
 #define CHECK_ELEMENTS 1024
 
@@ -34,6 +35,51 @@ void perf_part_prepare(const struct perf_part *part, const struct perf_case *dat
         perf_buffer_guard(input, send_bytes);
     }
     perf_data_input(data, part->rank->rank, 0, part->shape.send_count, input);
+}
+
+static char *part_there(const struct perf_part *part, const char *at)
+{
+    char *there = perf_buffer_there(&part->rank->send, at);
+    return there ? there : perf_buffer_there(&part->rank->recv, at);
+}
+
+void perf_part_aim(struct perf_part *part)
+{
+    part->there = part->call;
+    if (part->rank->device >= 0) {
+        part->there.send = part_there(part, part->call.send);
+        part->there.recv = part_there(part, part->call.recv);
+    }
+}
+
+int perf_part_put(const struct perf_part *part, bool in_place)
+{
+    size_t type_bytes = perf_type_bytes(part->call.type);
+    if (in_place) {
+        PERF_TRY(perf_buffer_put(&part->rank->recv, part_area(part),
+                                 perf_shape_in_place(&part->shape) * type_bytes));
+        return PERF_SUCCESS;
+    }
+    PERF_TRY(
+        perf_buffer_put(&part->rank->recv, part->call.recv, part->shape.recv_count * type_bytes));
+    PERF_TRY(
+        perf_buffer_put(&part->rank->send, part->call.send, part->shape.send_count * type_bytes));
+    return PERF_SUCCESS;
+}
+
+int perf_part_get(const struct perf_part *part, bool in_place)
+{
+    size_t type_bytes = perf_type_bytes(part->call.type);
+    if (in_place) {
+        PERF_TRY(perf_buffer_get(&part->rank->recv, part_area(part),
+                                 perf_shape_in_place(&part->shape) * type_bytes));
+        return PERF_SUCCESS;
+    }
+    char *input = part->send + (part->call.recv - part->recv);
+    PERF_TRY(
+        perf_buffer_get(&part->rank->recv, part->call.recv, part->shape.recv_count * type_bytes));
+    PERF_TRY(perf_buffer_get(&part->rank->send, input, part->shape.send_count * type_bytes));
+    return PERF_SUCCESS;
 }
 
 /* What n elements of the receive buffer from first on must be. */

@@ -9,10 +9,11 @@
 struct perf_part {
     struct perf_rank *rank;
     struct perf_shape shape;
-    struct perf_call call; /* the window in use */
-    char *send;            /* the first window: what is sent, */
-    char *recv;            /* what is received, */
-    char *area;            /* and in place the buffer that holds both */
+    struct perf_call call;  /* the window in use */
+    struct perf_call there; /* the same, by the addresses that operations know */
+    char *send;             /* the first window: what is sent, */
+    char *recv;             /* what is received, */
+    char *area;             /* and in place the buffer that holds both */
 };
 
 /* Elements of the buffer that holds both what is sent and what is received. */
@@ -20,6 +21,13 @@ size_t perf_shape_in_place(const struct perf_shape *shape);
 
 /* Fresh inputs, poison where results are to come, paint around both. */
 void perf_part_prepare(const struct perf_part *part, const struct perf_case *data, bool in_place);
+
+/* The window in use is another one. */
+void perf_part_aim(struct perf_part *part);
+
+/* Brings the window in use to its device, or back; an exit code. On none it is there. */
+int perf_part_put(const struct perf_part *part, bool in_place);
+int perf_part_get(const struct perf_part *part, bool in_place);
 
 /* Elements of the receive buffer that are wrong. */
 size_t perf_part_wrong(const struct perf_part *part, const struct perf_collective *collective,

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "perf/perf_device.h"
 #include "perf/perf_failure.h"
 
 /* ---- Birth -------------------------------------------------------------------------------- */
@@ -175,6 +176,16 @@ static int ranks_connect(struct perf_job *job)
     return PERF_SUCCESS;
 }
 
+/* In turn, by the ranks of the machine. */
+static int ranks_device(const struct perf_job *job, int local, int i)
+{
+    const char *text = getenv("LOCAL_RANK");
+    const long long process = text ? strtol(text, NULL, 10) : job->process;
+    return job->options->place == PERF_PLACE_DEVICE
+               ? (int)((process * local + i) % perf_device_count(NULL))
+               : -1;
+}
+
 int perf_ranks_create(struct perf_job *job)
 {
     int gpus = job->options->gpus;
@@ -193,6 +204,7 @@ int perf_ranks_create(struct perf_job *job)
     }
     for (int i = 0; i < local; i++) {
         job->ranks[i].rank = job->process * local + i;
+        job->ranks[i].device = ranks_device(job, local, i);
     }
     int code = ranks_connect(job);
     if (code != PERF_SUCCESS) {
@@ -365,7 +377,12 @@ int perf_ranks_places(struct perf_thread *thread, struct perf_place **ret_places
         if (gethostname(place->host, sizeof place->host - 1) != 0) {
             snprintf(place->host, sizeof place->host, "unknown");
         }
-        place_cpus(place->cpus, sizeof place->cpus);
+        place->device = thread->ranks[i].device;
+        if (place->device < 0) {
+            place_cpus(place->cpus, sizeof place->cpus);
+        } else {
+            perf_device_describe(place->device, place->bus, place->cpus, sizeof place->cpus);
+        }
     }
     int code = ranks_combine(thread, places, bytes, HOOP_UINT8, HOOP_SUM);
     if (code != PERF_SUCCESS) {

@@ -25,6 +25,7 @@
 struct perf_rank {
     hoop_comm_t comm;
     int rank;
+    int device; /* of its buffers; -1: on none */
     struct perf_buffer send;
     struct perf_buffer recv;
     hoop_red_op_t op; /* of the running case: hoop's number, or the handle of mulsum */
@@ -90,7 +91,9 @@ int perf_ranks_agree(struct perf_thread *thread, void *values, size_t count, hoo
 struct perf_place {
     int32_t pid;
     char host[60];
-    char cpus[64]; /* the ones it may use, as in "0-3,8" */
+    int32_t device; /* -1: none */
+    char bus[16];
+    char cpus[64]; /* the ones it may use, as in "0-3,8"; of a device: its name */
 };
 
 /* Tells every thread about all ranks. *ret_places is an array of nranks, to be freed. */

@@ -208,8 +208,13 @@ void perf_report_places(struct perf_report *report, const struct perf_place *pla
     fprintf(report->out, "# Using devices\n");
     for (int rank = 0; rank < nranks; rank++) {
         const struct perf_place *place = &places[rank];
-        fprintf(report->out, "#  Rank %2d Group %2d Pid %6d on %10s device host [cpus %s]\n", rank,
-                0, (int)place->pid, place->host, place->cpus);
+        fprintf(report->out, "#  Rank %2d Group %2d Pid %6d on %10s device ", rank, 0,
+                (int)place->pid, place->host);
+        if (place->device < 0) {
+            fprintf(report->out, "host [cpus %s]\n", place->cpus);
+        } else {
+            fprintf(report->out, "%2d [%s] %s\n", (int)place->device, place->bus, place->cpus);
+        }
         perf_json_begin(json, '{');
         perf_json_key(json, "rank");
         perf_json_integer(json, rank);
@@ -220,9 +225,9 @@ void perf_report_places(struct perf_report *report, const struct perf_place *pla
         perf_json_key(json, "hostname");
         perf_json_string(json, place->host);
         perf_json_key(json, "device");
-        perf_json_integer(json, -1);
+        perf_json_integer(json, place->device);
         perf_json_key(json, "device_hex");
-        perf_json_string(json, "host");
+        perf_json_string(json, place->device < 0 ? "host" : place->bus);
         perf_json_key(json, "device_info");
         perf_json_string(json, place->cpus);
         perf_json_end(json);

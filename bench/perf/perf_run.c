@@ -12,6 +12,7 @@
 
 #include "perf/perf_bound.h"
 #include "perf/perf_clock.h"
+#include "perf/perf_device.h"
 #include "perf/perf_failure.h"
 #include "perf/perf_memory.h"
 #include "perf/perf_part.h"
@@ -40,6 +41,7 @@ static void sweep_aim(struct sweep *sweep, size_t window)
         struct perf_part *part = &sweep->parts[i];
         part->call.send = part->send + window * sweep->stride;
         part->call.recv = part->recv + window * sweep->stride;
+        perf_part_aim(part);
     }
 }
 
@@ -48,7 +50,7 @@ static hoop_result_t sweep_start(struct sweep *sweep)
 {
     hoop_result_t result = HOOP_OK;
     for (int i = 0; i < sweep->options->gpus && result == HOOP_OK; i++) {
-        result = sweep->collective->start(&sweep->parts[i].call);
+        result = sweep->collective->start(&sweep->parts[i].there);
     }
     if (sweep->options->blocking == PERF_BLOCKING_BARRIER) {
         for (int i = 0; i < sweep->options->gpus && result == HOOP_OK; i++) {
@@ -97,7 +99,7 @@ static void sweep_show(const struct sweep *sweep, const char *phase)
 /* ---- Timing ------------------------------------------------------------------------------- */
 
 /* Right inputs in every window that the timed iterations will use. */
-static void sweep_fill(struct sweep *sweep)
+static int sweep_fill(struct sweep *sweep)
 {
     size_t type_bytes = perf_type_bytes(sweep->data.type);
     size_t used = (size_t)sweep->options->iters + (size_t)sweep->options->warmup_iters;
@@ -111,7 +113,22 @@ static void sweep_fill(struct sweep *sweep)
         for (size_t window = 1; window < used; window++) {
             memcpy(part->send + window * sweep->stride, part->send, bytes);
         }
+        const struct perf_buffer *buffer = perf_buffer_there(&part->rank->send, part->send)
+                                               ? &part->rank->send
+                                               : &part->rank->recv;
+        PERF_TRY(perf_buffer_put(buffer, part->send, (used - 1) * sweep->stride + bytes));
     }
+    return PERF_SUCCESS;
+}
+
+/* What was called is over also where calls return before that (HOOP_CUDA_AHEAD). */
+static int sweep_settle(const struct sweep *sweep)
+{
+    for (int i = 0; sweep->options->place == PERF_PLACE_DEVICE && i < sweep->options->gpus; i++) {
+        PERF_TRY(perf_device_use(sweep->parts[i].rank->device));
+        PERF_TRY(perf_device_settle());
+    }
+    return PERF_SUCCESS;
 }
 
 static int sweep_iterate_outer(struct sweep *sweep)
@@ -138,6 +155,7 @@ static int sweep_timed(struct sweep *sweep, struct perf_half *half)
             before = now;
         }
     }
+    PERF_TRY(sweep_settle(sweep));
     half->seconds = iters > 0 ? (perf_clock_seconds() - start) / operations : 0;
     half->cpu_seconds = iters > 0 ? (perf_clock_cpu_seconds() - cpu) / operations : 0;
     return PERF_SUCCESS;
@@ -191,11 +209,12 @@ static int sweep_iteration_stats(struct sweep *sweep, struct perf_half *half)
 static int sweep_time(struct sweep *sweep, struct perf_half *half)
 {
     sweep_show(sweep, "warming up");
-    sweep_fill(sweep);
+    PERF_TRY(sweep_fill(sweep));
     sweep->window = 0;
     for (int i = 0; i < sweep->options->warmup_iters; i++) {
         PERF_TRY(sweep_iterate(sweep, sweep->options->agg_iters));
     }
+    PERF_TRY(sweep_settle(sweep));
     sweep_show(sweep, "timing");
     PERF_TRY(perf_ranks_barrier(sweep->thread));
     PERF_TRY(sweep_timed(sweep, half));
@@ -208,6 +227,23 @@ static int sweep_time(struct sweep *sweep, struct perf_half *half)
 
 /* ---- Checking ----------------------------------------------------------------------------- */
 
+/* One operation, and what of its results and around them is wrong. */
+static int sweep_check_once(struct sweep *sweep, const struct perf_case *data, bool in_place,
+                            int64_t found[2])
+{
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        perf_part_prepare(&sweep->parts[i], data, in_place);
+        PERF_TRY(perf_part_put(&sweep->parts[i], in_place));
+    }
+    PERF_TRY(sweep_iterate(sweep, 1));
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        PERF_TRY(perf_part_get(&sweep->parts[i], in_place));
+        found[0] += (int64_t)perf_part_wrong(&sweep->parts[i], sweep->collective, data);
+        found[1] += (int64_t)perf_part_damage(&sweep->parts[i], data, in_place);
+    }
+    return PERF_SUCCESS;
+}
+
 static int sweep_check(struct sweep *sweep, bool in_place, struct perf_half *half)
 {
     int64_t found[2] = {0, 0};
@@ -217,14 +253,7 @@ static int sweep_check(struct sweep *sweep, bool in_place, struct perf_half *hal
         data.repetition = (uint64_t)check + 1;
         sweep->window = (size_t)check % sweep->windows;
         sweep_aim(sweep, sweep->window);
-        for (int i = 0; i < sweep->options->gpus; i++) {
-            perf_part_prepare(&sweep->parts[i], &data, in_place);
-        }
-        PERF_TRY(sweep_iterate(sweep, 1));
-        for (int i = 0; i < sweep->options->gpus; i++) {
-            found[0] += (int64_t)perf_part_wrong(&sweep->parts[i], sweep->collective, &data);
-            found[1] += (int64_t)perf_part_damage(&sweep->parts[i], &data, in_place);
-        }
+        PERF_TRY(sweep_check_once(sweep, &data, in_place, found));
     }
     if (sweep->options->checks > 0) {
         PERF_TRY(perf_ranks_agree(sweep->thread, found, 2, HOOP_INT64, HOOP_SUM));
@@ -456,12 +485,10 @@ static int run_allocate(struct perf_thread *thread, struct sweep *sweep)
     }
     for (size_t i = 0; i < gpus; i++) {
         struct perf_rank *rank = &thread->ranks[i];
-        PERF_HOOP_TRY(perf_buffer_init(&rank->send, rank->comm, options->memory, sweep->room,
-                                       options->unalign * 8),
-                      HOOP_COMM_NULL);
-        PERF_HOOP_TRY(perf_buffer_init(&rank->recv, rank->comm, options->memory, sweep->room,
-                                       options->unalign * 8),
-                      HOOP_COMM_NULL);
+        rank->send = rank->recv =
+            (struct perf_buffer){.kind = options->memory, .device = rank->device};
+        PERF_TRY(perf_buffer_init(&rank->send, rank->comm, sweep->room, options->unalign * 8));
+        PERF_TRY(perf_buffer_init(&rank->recv, rank->comm, sweep->room, options->unalign * 8));
     }
     return PERF_SUCCESS;
 }

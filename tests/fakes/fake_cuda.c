@@ -3,6 +3,7 @@
 
 #include "fakes/fake_cuda_inside.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,6 +242,39 @@ int fake_context_set(hoop_cu_context_t context)
 {
     depth -= depth > 0;
     return fake_context_push(context);
+}
+
+/* The same: what programs ask, and a copy that is over when it returns. */
+EXPORT int fake_device_name(char *ret, int bytes, int device) __asm__("cuDeviceGetName");
+int fake_device_name(char *ret, int bytes, int device)
+{
+    (void)snprintf(ret, (size_t)bytes, "Fake %d", fake_physical(device));
+    return is_device(device) ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_DEVICE;
+}
+
+EXPORT int fake_device_bus(char *ret, int bytes, int device) __asm__("cuDeviceGetPCIBusId");
+int fake_device_bus(char *ret, int bytes, int device)
+{
+    (void)snprintf(ret, (size_t)bytes, "0000:%02x:00.0", fake_physical(device));
+    return is_device(device) ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_DEVICE;
+}
+
+EXPORT int fake_copy_now(hoop_cu_address_t to, hoop_cu_address_t from,
+                         size_t bytes) __asm__("cuMemcpy");
+int fake_copy_now(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes)
+{
+    pthread_mutex_lock(&fake_lock);
+    fake_drain();
+    unsigned char *there = fake_on_device(to) ? fake_resolve(to, bytes, fake_context())
+                                              : (unsigned char *)(uintptr_t)to;
+    const unsigned char *here = fake_on_device(from) ? fake_resolve(from, bytes, fake_context())
+                                                     : (unsigned char *)(uintptr_t)from;
+    pthread_mutex_unlock(&fake_lock);
+    if (there != NULL && here != NULL) {
+        memcpy(there, here, bytes);
+    }
+    return there != NULL && here != NULL && fake_has_context() ? HOOP_CU_SUCCESS
+                                                               : HOOP_CU_INVALID_VALUE;
 }
 
 void fake_count_work(bool to_or_from_host)

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "perf/perf.h"
 #include "perf/perf_buffer.h"
 #include "perf/perf_data.h"
 #include "perf/perf_options.h"
@@ -274,9 +275,8 @@ static void test_tolerance(void **state)
 static void test_guards(void **state)
 {
     (void)state;
-    struct perf_buffer buffer;
-    assert_int_equal(perf_buffer_init(&buffer, HOOP_COMM_NULL, PERF_MEMORY_PLAIN, 1000, 8),
-                     HOOP_OK);
+    struct perf_buffer buffer = {.kind = PERF_MEMORY_PLAIN, .device = -1};
+    assert_int_equal(perf_buffer_init(&buffer, HOOP_COMM_NULL, 1000, 8), PERF_SUCCESS);
     char *window = perf_buffer_at(&buffer, 8);
     perf_buffer_guard(window, 100);
     memset(window, 1, 100);

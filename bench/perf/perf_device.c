@@ -1,0 +1,145 @@
+/* See perf_device.h. */
+#include "perf/perf_device.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf/perf.h"
+#include "perf/perf_failure.h"
+
+/* X(field, symbol, arguments) */
+#define DEVICE_CALLS(X)                                                                            \
+    X(init, "cuInit", (unsigned flags))                                                            \
+    X(error_name, "cuGetErrorName", (int error, const char **ret))                                 \
+    X(count, "cuDeviceGetCount", (int *ret))                                                       \
+    X(name, "cuDeviceGetName", (char *ret, int bytes, int device))                                 \
+    X(bus, "cuDeviceGetPCIBusId", (char *ret, int bytes, int device))                              \
+    X(retain, "cuDevicePrimaryCtxRetain", (void **ret, int device))                                \
+    X(use, "cuCtxSetCurrent", (void *context))                                                     \
+    X(settle, "cuCtxSynchronize", (void))                                                          \
+    X(alloc, "cuMemAlloc_v2", (uint64_t * ret, size_t bytes))                                      \
+    X(free, "cuMemFree_v2", (uint64_t memory))                                                     \
+    X(copy, "cuMemcpy", (uint64_t to, uint64_t from, size_t bytes))
+
+static struct {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): these are a declaration's own */
+#define DEVICE_FIELD(field, symbol, arguments) int(*field) arguments;
+    DEVICE_CALLS(DEVICE_FIELD)
+#undef DEVICE_FIELD
+} driver;
+
+static pthread_once_t device_once = PTHREAD_ONCE_INIT;
+static int devices;          /* written once */
+static char device_why[256]; /* there are none */
+
+/* dlsym() gives a void *, which POSIX lets be a function's address. */
+static bool device_bind(void *library)
+{
+    const struct {
+        const char *symbol;
+        void *place;
+    } calls[] = {
+#define DEVICE_BIND(field, symbol, arguments) {(symbol), &driver.field},
+        DEVICE_CALLS(DEVICE_BIND)
+#undef DEVICE_BIND
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        void *found = dlsym(library, calls[i].symbol);
+        if (!found) {
+            snprintf(device_why, sizeof device_why, "CUDA's driver has no %s", calls[i].symbol);
+            return false;
+        }
+        memcpy(calls[i].place, &found, sizeof found);
+    }
+    return true;
+}
+
+static void device_load(void)
+{
+    const char *path = getenv("HOOP_CUDA");
+    if (path && strcmp(path, "off") == 0) {
+        snprintf(device_why, sizeof device_why, "HOOP_CUDA is off");
+        return;
+    }
+    void *library = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        snprintf(device_why, sizeof device_why, "%s", why ? why : "CUDA's driver is not there");
+        return;
+    }
+    if (!device_bind(library)) {
+        return;
+    }
+    const int error = driver.init(0);
+    if (error != 0 || driver.count(&devices) != 0 || devices == 0) {
+        snprintf(device_why, sizeof device_why, "CUDA finds none (cuInit gives %d)", error);
+        devices = 0;
+    }
+}
+
+int perf_device_count(const char **ret_why)
+{
+    pthread_once(&device_once, device_load);
+    if (ret_why) {
+        *ret_why = device_why;
+    }
+    return devices;
+}
+
+static int device_check(int error, const char *call)
+{
+    const char *name = "unknown";
+    char text[128];
+    if (error == 0) {
+        return PERF_SUCCESS;
+    }
+    (void)driver.error_name(error, &name);
+    snprintf(text, sizeof text, "%s: %s (%d)", call, name, error);
+    return perf_failure_other(PERF_INTERNAL, text, __FILE__, __LINE__);
+}
+
+int perf_device_use(int device)
+{
+    void *context = NULL;
+    int code = device_check(driver.retain(&context, device), "cuDevicePrimaryCtxRetain");
+    return code == PERF_SUCCESS ? device_check(driver.use(context), "cuCtxSetCurrent") : code;
+}
+
+void perf_device_describe(int device, char ret_bus[16], char *ret_name, size_t name_bytes)
+{
+    if (driver.bus(ret_bus, 16, device) != 0) {
+        snprintf(ret_bus, 16, "?");
+    }
+    if (driver.name(ret_name, (int)name_bytes, device) != 0) {
+        snprintf(ret_name, name_bytes, "?");
+    }
+}
+
+int perf_device_alloc(size_t bytes, char **ret)
+{
+    uint64_t memory = 0;
+    int code = device_check(driver.alloc(&memory, bytes), "cuMemAlloc");
+    *ret = (char *)(uintptr_t)memory;
+    return code;
+}
+
+void perf_device_free(char *memory)
+{
+    (void)driver.free((uintptr_t)memory);
+}
+
+int perf_device_copy(char *to, const char *from, size_t bytes)
+{
+    return bytes > 0 ? device_check(driver.copy((uintptr_t)to, (uintptr_t)from, bytes), "cuMemcpy")
+                     : PERF_SUCCESS;
+}
+
+int perf_device_settle(void)
+{
+    return device_check(driver.settle(), "cuCtxSynchronize");
+}

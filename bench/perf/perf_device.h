@@ -1,0 +1,30 @@
+/*
+ * Devices, for buffers on them: CUDA's driver, found at run time as the library finds it
+ * (HOOP_CUDA). Nothing of CUDA is needed to build or to run without. Any thread; calls of CUDA are
+ * PERF_SUCCESS, or an exit code, after a message.
+ */
+#ifndef PERF_DEVICE_H
+#define PERF_DEVICE_H
+
+#include <stddef.h>
+
+/* How many this process sees. 0: none; *ret_why, if it is not NULL, says why. */
+int perf_device_count(const char **ret_why);
+
+/* Makes a device the calling thread's current one. */
+int perf_device_use(int device);
+
+/* As nccl-tests lists it: its place on the bus, and its name. */
+void perf_device_describe(int device, char ret_bus[16], char *ret_name, size_t name_bytes);
+
+/* Plain memory of the current device, and its end. */
+int perf_device_alloc(size_t bytes, char **ret);
+void perf_device_free(char *memory);
+
+/* Between host and device, at once, and behind what is on the default stream. */
+int perf_device_copy(char *to, const char *from, size_t bytes);
+
+/* Waits for all that the current device does. */
+int perf_device_settle(void);
+
+#endif
