@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PAGE_FLOATS ((size_t)1024) /* buckets begin on pages: peers write whole ones */
 
@@ -114,6 +115,36 @@ int ddp_ranks(const struct ddp_job *job)
     return job->ranks;
 }
 
+/* Of a host's name, by which ranks of one machine know each other. */
+static uint64_t name_hash(void)
+{
+    char name[256] = "";
+    uint64_t hash = 14695981039346656037U;
+    gethostname(name, sizeof(name) - 1);
+    for (const char *at = name; *at != '\0'; at++) {
+        hash = (hash ^ (unsigned char)*at) * 1099511628211U;
+    }
+    return hash;
+}
+
+bool ddp_local(struct ddp_job *job, int *ret_rank, int *ret_ranks, struct problem *problem)
+{
+    const uint64_t mine = name_hash();
+    uint64_t *all = malloc((size_t)job->ranks * sizeof(*all));
+    if (all == NULL) {
+        return problem_say(problem, "no memory for %d ranks", job->ranks);
+    }
+    const bool told =
+        good(hoop_all_gather(&mine, all, 1, HOOP_UINT64, job->comm, NULL), job->comm, problem);
+    *ret_rank = *ret_ranks = 0;
+    for (int i = 0; told && i < job->ranks; i++) {
+        *ret_rank += i < job->rank && all[i] == mine;
+        *ret_ranks += all[i] == mine;
+    }
+    free(all);
+    return told;
+}
+
 bool ddp_sum(struct ddp_job *job, double *values, int count, struct problem *problem)
 {
     return good(
@@ -208,7 +239,7 @@ static void ddp_note(struct ddp *ddp, hoop_result_t result)
 static void ddp_queue(struct ddp *ddp, void *data, size_t count, hoop_datatype_t type,
                       hoop_red_op_t op, hoop_ticket_t *ticket)
 {
-    struct ddp_job *job = ddp->job;
+    const struct ddp_job *job = ddp->job;
     if (job->ranks == 1) {
         return;
     }
@@ -230,6 +261,10 @@ static void ddp_open_step(struct ddp *ddp, bool active, double loss)
 
 static void ddp_queue_bucket(struct ddp *ddp, struct bucket *bucket)
 {
+    if (ddp->options.device != NULL) {
+        ddp->options.device->mark((int)(bucket - ddp->buckets));
+        return;
+    }
     float *data = ddp->memory + bucket->offset;
     if (ddp->options.bf16) {
         bf16_compress(data, ddp->wire + bucket->offset, bucket->count);
@@ -246,6 +281,48 @@ static void ddp_queue_complete(struct ddp *ddp)
     while (ddp->queued < ddp->bucket_count && ddp->buckets[ddp->queued].missing == 0) {
         ddp_queue_bucket(ddp, &ddp->buckets[ddp->queued++]);
     }
+}
+
+/* On the device's stream: a bucket that was marked. With HOOP_CUDA_AHEAD=1 the call returns before
+ * it is over. */
+static void ddp_travel(struct ddp *ddp, int i)
+{
+    const struct device *device = ddp->options.device;
+    const struct bucket *bucket = &ddp->buckets[i];
+    const bool bf16 = ddp->options.bf16;
+    float *data = ddp->memory + bucket->offset;
+    uint16_t *wire = bf16 ? ddp->wire + bucket->offset : NULL;
+    void *what = bf16 ? (void *)wire : data;
+    device->follow(i);
+    if (bf16) {
+        device->compress(data, wire, bucket->count);
+    }
+    if (ddp->job->ranks > 1) {
+        ddp_note(ddp,
+                 hoop_all_reduce(what, what, bucket->count, bf16 ? HOOP_BFLOAT16 : HOOP_FLOAT32,
+                                 HOOP_AVG, ddp->job->comm, device->stream));
+    }
+    if (bf16) {
+        device->expand(wire, data, bucket->count);
+    }
+}
+
+/* All buckets of a device travel; returns for how long nothing else was done. */
+static double ddp_travel_all(struct ddp *ddp)
+{
+    const struct device *device = ddp->options.device;
+    hoop_result_t later = HOOP_OK;
+    device->end();
+    for (int i = 0; ddp->failure == HOOP_OK && i < ddp->bucket_count; i++) {
+        ddp_travel(ddp, i);
+    }
+    if (ddp->failure == HOOP_OK && ddp->job->ranks > 1) {
+        ddp_note(ddp, hoop_ticket_wait(ddp->header_ticket, -1));
+    }
+    const double wait_s = device->join();
+    ddp_note(ddp, hoop_comm_get_async_error(ddp->job->comm, &later));
+    ddp_note(ddp, later);
+    return wait_s;
 }
 
 /* Waits for everything that was queued, in its order. */
@@ -292,6 +369,15 @@ void ddp_ready(struct ddp *ddp, int i)
     ddp->call_s += seconds() - begin;
 }
 
+static void ddp_clear(const struct ddp *ddp, float *data, size_t count)
+{
+    if (ddp->options.device != NULL) {
+        ddp->options.device->clear(data, count);
+    } else {
+        memset(data, 0, count * sizeof(float));
+    }
+}
+
 /*
  * Tensors that got nothing since the last step count as zeros, and in the first step as the last to
  * get ready. What was accumulated without sync stays.
@@ -300,7 +386,7 @@ static void ddp_fill_in(struct ddp *ddp, struct ddp_step *ret)
 {
     for (int i = ddp->count - 1; i >= 0; i--) {
         if (!ddp->got[i]) {
-            memset(*ddp->tensors[i].gradient, 0, ddp->tensors[i].count * sizeof(float));
+            ddp_clear(ddp, *ddp->tensors[i].gradient, ddp->tensors[i].count);
             ret->unused++;
             ret->a_name = ddp->tensors[i].name;
             if (ddp->stage == FIRST) {
@@ -318,9 +404,15 @@ static void ddp_fill_in(struct ddp *ddp, struct ddp_step *ret)
 static bool ddp_close_step(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
 {
     const double begin = seconds();
+    double waited_s = 0;
     if (ddp->failure == HOOP_OK) {
         ddp_fill_in(ddp, ret);
-        ddp_wait(ddp);
+        if (ddp->options.device != NULL) {
+            waited_s = ddp_travel_all(ddp);
+        } else {
+            ddp_wait(ddp);
+            waited_s = seconds() - begin;
+        }
     }
     memset(ddp->got, 0, (size_t)ddp->count * sizeof(bool));
     ddp->ready_count = 0;
@@ -328,7 +420,7 @@ static bool ddp_close_step(struct ddp *ddp, struct ddp_step *ret, struct problem
     ret->active = (int)ddp->header[0];
     ret->loss = ddp->header[1] / ddp->header[0];
     ret->call_s = ddp->call_s;
-    ret->wait_s = seconds() - begin;
+    ret->wait_s = waited_s;
     return good(ddp->failure, ddp->job->comm, problem);
 }
 
@@ -377,11 +469,12 @@ static bool ddp_allocate(struct ddp *ddp, struct problem *problem)
         ddp->buckets == NULL) {
         return problem_say(problem, "no memory for %d tensors", ddp->count);
     }
+    const hoop_mem_kind_t kind = ddp->options.device == NULL ? HOOP_MEM_HOST : HOOP_MEM_DEVICE;
     void *memory = NULL, *wire = NULL, *header = NULL;
     const bool made =
-        good(hoop_mem_alloc(&memory, floats * sizeof(float), HOOP_MEM_HOST), NULL, problem) &&
+        good(hoop_mem_alloc(&memory, floats * sizeof(float), kind), NULL, problem) &&
         (!ddp->options.bf16 ||
-         good(hoop_mem_alloc(&wire, floats * sizeof(uint16_t), HOOP_MEM_HOST), NULL, problem)) &&
+         good(hoop_mem_alloc(&wire, floats * sizeof(uint16_t), kind), NULL, problem)) &&
         good(hoop_mem_alloc(&header, 2 * sizeof(double), HOOP_MEM_HOST), NULL, problem);
     ddp->memory = memory;
     ddp->wire = wire;
@@ -391,6 +484,10 @@ static bool ddp_allocate(struct ddp *ddp, struct problem *problem)
 
 static bool ddp_fill(struct ddp *ddp, struct problem *problem)
 {
+    if (ddp->options.device != NULL && ddp->count > DEVICE_MARKS) {
+        return problem_say(problem, "%d tensors on a device: expected at most %d", ddp->count,
+                           DEVICE_MARKS);
+    }
     if (!ddp_allocate(ddp, problem)) {
         return false;
     }

@@ -20,6 +20,10 @@
  * first step once again, in the order that was observed. When the last gradient of a bucket is
  * ready its all_reduce is queued on a stream of hoop's and runs beside the rest of backward.
  *
+ * On a device backward is launched by the host and done later: ddp_ready() marks how far it was
+ * launched, and ddp_finish(), when all of it is, lets the buckets travel one after the other, each
+ * behind its mark, while the device computes what lies behind.
+ *
  * All functions of a job are called by one thread. Functions that return false have said why in the
  * problem; after that only ddp_destroy() and ddp_job_close() remain.
  */
@@ -29,6 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "device.h"
 #include "problem.h"
 
 /* ---- The ranks ----------------------------------------------------------------------------- */
@@ -45,6 +50,8 @@ void ddp_job_close(struct ddp_job *job);
 
 int ddp_rank(const struct ddp_job *job);
 int ddp_ranks(const struct ddp_job *job);
+/* Among the ranks of this machine. */
+bool ddp_local(struct ddp_job *job, int *ret_rank, int *ret_ranks, struct problem *problem);
 
 /* Each value becomes its sum over the ranks. */
 bool ddp_sum(struct ddp_job *job, double *values, int count, struct problem *problem);
@@ -63,6 +70,7 @@ struct ddp_tensor {
 struct ddp_options {
     size_t first_bucket_bytes, bucket_bytes; /* a bucket is closed when it has so many */
     bool bf16;                               /* gradients travel with 8 bits of mantissa */
+    const struct device *device; /* where values and gradients are; NULL: in the host's memory */
 };
 extern const struct ddp_options ddp_defaults; /* 1 MiB, 25 MiB, as in PyTorch; fp32 */
 
@@ -71,7 +79,8 @@ struct ddp_step {
     int active;         /* ranks that had a batch */
     double loss;        /* the mean of theirs */
     double call_s;      /* time spent here while backward ran: queueing, compressing */
-    double wait_s;      /* and after it: what was not hidden behind backward */
+    double wait_s;      /* and after it: what was not hidden behind backward; of a device, as its
+                           clock has it */
     int unused;         /* tensors of this rank that got no gradient; theirs count as 0 */
     const char *a_name; /* of one of them */
 };

@@ -75,7 +75,7 @@ only lib/stream '(stream|comm|operation|staging|exec|membership|algo|transports|
 only lib/birth '(birth|stream|comm|operation|staging|exec|survivors|membership|rendezvous|transports|net|runtime|base)/[a-z_]+\.h'
 only lib/inspect '(inspect|stream|comm|operation|staging|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only lib/api '(api|inspect|birth|stream|comm|operation|staging|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
-only examples '(hoop|problem|ddp|options|report|peers|study|(data|nn|checkpoint)/[a-z_]+)\.h'
+only examples '(hoop|problem|device|ddp|options|report|peers|study|(data|nn|checkpoint)/[a-z_]+)\.h'
 only examples/trainer/data '(problem|data/[a-z_]+)\.h'
 only examples/trainer/nn '(problem|(nn|data)/[a-z_]+)\.h'
 only examples/trainer/checkpoint '(problem|(checkpoint|nn|data)/[a-z_]+)\.h'

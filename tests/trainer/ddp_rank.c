@@ -2,18 +2,22 @@
  * One rank of several that use ddp.h without any net: every gradient is a small whole number, so
  * that averages are exact. Started by hooprun with 1, 2, 3 and 5 ranks; exits with 0 if all is
  * right.
+ *
+ *     ddp_rank [device]     with gradients on a device of the fake driver that HOOP_CUDA names
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ddp.h"
+#include "fake_device.h"
 
 #define TENSORS 5
 
 static const size_t counts[TENSORS] = {3, 1000, 1, 5000, 77};
 static struct ddp_job *job;
 static int rank, ranks;
+static struct ddp_options defaults; /* ddp_defaults, and the device */
 
 /* A program that trains: its tensors, and where their gradients are. */
 struct world {
@@ -31,15 +35,28 @@ static void check(bool good, const char *what)
     }
 }
 
+/* Where the host sees what lies with the tensors. */
+static float *seen(float *data)
+{
+    return defaults.device == NULL ? data : fake_device_seen(data);
+}
+
+static float *values_new(size_t count)
+{
+    float *values = defaults.device == NULL ? malloc(count * sizeof(float))
+                                            : fake_device_memory(count * sizeof(float));
+    check(values != NULL, "no memory");
+    return values;
+}
+
 static void world_open(struct world *world, const struct ddp_options *options)
 {
     static const char *const names[TENSORS] = {"a", "b", "c", "d", "e"};
     struct problem problem;
     for (int i = 0; i < TENSORS; i++) {
-        world->values[i] = malloc(counts[i] * sizeof(float));
-        check(world->values[i] != NULL, "no memory");
+        world->values[i] = values_new(counts[i]);
         for (size_t at = 0; at < counts[i]; at++) {
-            world->values[i][at] = (float)(rank + 1) * (float)(at % 10);
+            seen(world->values[i])[at] = (float)(rank + 1) * (float)(at % 10);
         }
         world->tensors[i] =
             (struct ddp_tensor){names[i], counts[i], world->values[i], &world->gradients[i]};
@@ -48,7 +65,7 @@ static void world_open(struct world *world, const struct ddp_options *options)
     check(world->ddp != NULL, problem.text);
     for (int i = 0; i < TENSORS; i++) {
         for (size_t at = 0; at < counts[i]; at++) {
-            check(world->values[i][at] == (float)(at % 10), "the values are not rank 0's");
+            check(seen(world->values[i])[at] == (float)(at % 10), "the values are not rank 0's");
         }
     }
 }
@@ -57,7 +74,11 @@ static void world_close(struct world *world)
 {
     ddp_destroy(world->ddp);
     for (int i = 0; i < TENSORS; i++) {
-        free(world->values[i]);
+        if (defaults.device == NULL) {
+            free(world->values[i]);
+        } else {
+            fake_device_free(world->values[i]);
+        }
     }
 }
 
@@ -67,11 +88,38 @@ static float gradient(int r, int i, size_t at, int step)
     return (float)((r + 1) * (i + 1) + (int)(at % 7) * step);
 }
 
+/* What backward does for a tensor; on a device it is done later. */
+struct filling {
+    float *to;
+    int i, step;
+    bool add;
+};
+
+static void filling_run(void *arg)
+{
+    const struct filling *filling = arg;
+    for (size_t at = 0; at < counts[filling->i]; at++) {
+        const float before = filling->add ? filling->to[at] : 0;
+        filling->to[at] = before + gradient(rank, filling->i, at, filling->step);
+    }
+    free(arg);
+}
+
+static void fill_or_add(struct world *world, int i, int step, bool add)
+{
+    struct filling *filling = malloc(sizeof(*filling));
+    check(filling != NULL, "no memory");
+    *filling = (struct filling){seen(world->gradients[i]), i, step, add};
+    if (defaults.device == NULL) {
+        filling_run(filling);
+    } else {
+        fake_device_compute(filling_run, filling);
+    }
+}
+
 static void fill(struct world *world, int i, int step)
 {
-    for (size_t at = 0; at < counts[i]; at++) {
-        world->gradients[i][at] = gradient(rank, i, at, step);
-    }
+    fill_or_add(world, i, step, false);
 }
 
 /* The average over all ranks of what those from `first` on have, times `times`. */
@@ -83,7 +131,8 @@ static void check_average(const struct world *world, int i, int step, int first,
         for (int r = first; r < ranks; r++) {
             expected += (double)times * gradient(r, i, at, step) / ranks;
         }
-        check(fabs(world->gradients[i][at] - expected) <= close * expected, "a wrong average");
+        check(fabs(seen(world->gradients[i])[at] - expected) <= close * expected,
+              "a wrong average");
     }
 }
 
@@ -127,10 +176,7 @@ static void averages(struct ddp_options options, int expected_buckets)
 static void accumulate(struct world *world, bool add)
 {
     for (int i = TENSORS - 1; i >= 0; i--) {
-        for (size_t at = 0; at < counts[i]; at++) {
-            const float before = add ? world->gradients[i][at] : 0;
-            world->gradients[i][at] = before + gradient(rank, i, at, 1);
-        }
+        fill_or_add(world, i, 1, add);
         ddp_ready(world->ddp, i);
     }
 }
@@ -141,7 +187,7 @@ static void accumulation(void)
     struct world world;
     struct ddp_step step;
     struct problem problem;
-    world_open(&world, &ddp_defaults);
+    world_open(&world, &defaults);
     for (int round = 0; round < 2; round++) {
         for (int k = 0; k < 3; k++) {
             ddp_begin(world.ddp, k == 2, 0);
@@ -161,7 +207,7 @@ static void unused(void)
     struct world world;
     struct ddp_step step;
     struct problem problem;
-    world_open(&world, &ddp_defaults);
+    world_open(&world, &defaults);
     for (int k = 0; k < 3; k++) {
         const bool has = k < 2 && rank > 0;
         ddp_begin(world.ddp, true, 0);
@@ -187,7 +233,7 @@ static void unequal_steps(void)
     struct world world;
     struct ddp_step step;
     struct problem problem;
-    world_open(&world, &ddp_defaults);
+    world_open(&world, &defaults);
     int k = 1;
     for (; k <= rank; k++) {
         run_step(&world, order, k, &step);
@@ -208,25 +254,27 @@ static void other_tensors(void)
 {
     struct world world;
     struct problem problem = {""};
-    world_open(&world, &ddp_defaults);
+    world_open(&world, &defaults);
     world.tensors[2].count = rank == ranks - 1 ? 2 : 1;
     float two[2] = {0};
     world.tensors[2].value = two;
-    struct ddp *ddp = ddp_create(job, world.tensors, TENSORS, &ddp_defaults, &problem);
+    struct ddp *ddp = ddp_create(job, world.tensors, TENSORS, &defaults, &problem);
     check((ddp == NULL) == (ranks > 1), "other tensors were not noticed");
     check(ranks == 1 || strstr(problem.text, "different operations") != NULL, problem.text);
     ddp_destroy(ddp);
     world_close(&world);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct problem problem;
+    defaults = ddp_defaults;
+    defaults.device = argc > 1 && strcmp(argv[1], "device") == 0 ? fake_device_open() : NULL;
     job = ddp_job_open(NULL, -1, 0, &problem);
     check(job != NULL, problem.text);
     rank = ddp_rank(job);
     ranks = ddp_ranks(job);
-    struct ddp_options options = ddp_defaults;
+    struct ddp_options options = defaults;
     averages(options, 1);
     options.first_bucket_bytes = 4;
     averages(options, 2);
