@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a real GPU can show, in under 8 minutes: builds with CUDA in build-gpu/, looks whether results
+# What only a real GPU can show, in some 10 minutes: builds with CUDA in build-gpu/, looks whether results
 # are right, measures. A short table to stdout; build-gpu/suite.json has it too, with all output.
 #
 #     bench/gpu_suite.sh        77: no GPU, or no nvcc for it; the line before says which
@@ -59,8 +59,16 @@ step all_reduce_perf 40 $hooprun -n 2 --timeout 35 $build/bench/all_reduce_perf 
 step alltoall_perf 40 $build/bench/alltoall_perf -t 2 -b 8 -e 32M -f 16 --memory device
 step ahead 60 env HOOP_CUDA_AHEAD=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
+# The trainer, where oneDNN, cuDNN and cuBLAS are, too.
+trainer=$build/examples/trainer
+if [ -e $trainer/train_cuda.so ]; then
+    step trainer_parts 120 $trainer/compare_gpu
+    step trainer_ranks 240 bench/gpu/trainer_ranks.sh $hooprun $trainer/train
+fi
 if command -v compute-sanitizer >/dev/null; then
     step memcheck 90 compute-sanitizer --error-exitcode 9 $build/bench/gpu/device_cost -t 2 -e 4096
+    [ ! -e $trainer/train_cuda.so ] ||
+        step trainer_memcheck 120 compute-sanitizer --error-exitcode 9 $trainer/compare_gpu
 fi
 
 {

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <ctype.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
  * One line for an option: its name, the field, what it means, and what of a number is allowed. FLAG
  * takes no value. Every option but --help can be written down here.
  */
-enum option_kind { FLAG, WHOLE, NUMBER, TEXT, MODEL, OPTIMIZER, MEGABYTES };
+enum option_kind { FLAG, WHOLE, NUMBER, TEXT, MODEL, OPTIMIZER, MEGABYTES, DEVICE };
 struct option_row {
     const char *name;
     enum option_kind kind;
@@ -22,6 +23,7 @@ struct option_row {
 static const struct option_row rows[] = {
     {"model", MODEL, AT(model), 0, 0,
      "NAME     mnist, mnist-bn, cifar or linear (default: by the data)"},
+    {"device", DEVICE, AT(device), 0, 0, "NAME     cpu, cuda, or cuda:N for all ranks (cpu)"},
     {"data", TEXT, AT(data), 0, 0,
      "DIR      MNIST, Fashion-MNIST (IDX) or CIFAR-10 (binary); default: digits"},
     {"train-samples", WHOLE, AT(train_samples), 1, INT_MAX, "N        only the first N images"},
@@ -96,6 +98,20 @@ static bool optimizer_parse(const char *value, enum optimizer_kind *ret, struct 
            problem_say(problem, "--optimizer %s: expected sgd or adam", value);
 }
 
+static bool device_parse(const char *value, int *ret, struct problem *problem)
+{
+    char *end = NULL;
+    *ret = strcmp(value, "cpu") == 0 ? DEVICE_HOST : DEVICE_ANY;
+    if (*ret == DEVICE_HOST || strcmp(value, "cuda") == 0) {
+        return true;
+    }
+    const bool numbered = strncmp(value, "cuda:", 5) == 0 && isdigit((unsigned char)value[5]);
+    const long number = numbered ? strtol(value + 5, &end, 10) : 0;
+    *ret = (int)number;
+    return (numbered && *end == '\0' && number <= 1023) ||
+           problem_say(problem, "--device %s: expected cpu, cuda or cuda:N", value);
+}
+
 static bool option_set(struct options *options, const struct option_row *row, const char *value,
                        struct problem *problem)
 {
@@ -136,6 +152,8 @@ static bool option_set(struct options *options, const struct option_row *row, co
                            value);
     case OPTIMIZER:
         return optimizer_parse(value, field, problem);
+    case DEVICE:
+        return device_parse(value, field, problem);
     }
     return false;
 }
@@ -171,6 +189,7 @@ static bool options_agree(struct options *options, struct problem *problem)
 static void options_default(struct options *options)
 {
     *options = (struct options){
+        .device = DEVICE_HOST,
         .workers = 1,
         .epochs = 10,
         .batch = 64,

@@ -6,8 +6,12 @@
 #include "ddp.h"
 #include "nn/optimizer.h"
 
+/* What computes, instead of a number. */
+enum { DEVICE_HOST = -2, DEVICE_ANY = -1 };
+
 struct options {
     const struct model *model; /* NULL: the one for the data */
+    int device;                /* of CUDA; or one of the two below */
     const char *data;          /* NULL: the built-in digits */
     int train_samples;         /* 0: all */
     int workers;

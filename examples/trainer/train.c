@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ddp.h"
+#include "module.h"
 #include "options.h"
 #include "report.h"
 
@@ -25,6 +26,7 @@ struct trainer {
     struct sampler train_sampler, test_sampler;
     struct loader *train_loader, *test_loader;
     const struct model *model;
+    const struct backend *backend;
     struct net *net, *test_net;
     struct ddp_tensor *tensors;
     struct ddp *ddp;
@@ -80,18 +82,35 @@ static bool model_choose(struct trainer *t, struct problem *problem)
            model_takes(t->model, &t->test_data, "data for the test", problem);
 }
 
+/* Where the net is: on the host, or on a device of this rank's. */
+static bool backend_choose(struct trainer *t, struct problem *problem)
+{
+    int rank = 0, ranks = 0;
+    if (t->options.device == DEVICE_HOST) {
+        t->backend = &backend_cpu;
+        return true;
+    }
+    t->backend = ddp_local(t->job, &rank, &ranks, problem)
+                     ? module_open(t->options.device, rank, ranks, problem)
+                     : NULL;
+    return t->backend != NULL;
+}
+
 static bool model_open(struct trainer *t, struct problem *problem)
 {
-    const struct options *o = &t->options;
-    if (!model_choose(t, problem)) {
+    struct options *o = &t->options;
+    if (!model_choose(t, problem) || !backend_choose(t, problem)) {
         return false;
     }
-    t->net = net_create(t->model, o->batch, NULL, problem);
+    o->ddp.device = t->backend->device;
+    t->net = net_create_on(t->backend, t->model, o->batch, problem);
     t->test_net = t->net == NULL ? NULL : net_create(t->model, o->test_batch, t->net, problem);
     if (t->test_net == NULL) {
         return false;
     }
-    net_draw(t->net, (uint32_t)o->seed);
+    if (!net_draw(t->net, (uint32_t)o->seed)) {
+        return problem_say(problem, "no memory to draw the first values in");
+    }
 
     int count = 0;
     struct tensor *tensors = net_tensors(t->net, &count);
@@ -211,18 +230,6 @@ static double learning_rate(const struct trainer *t)
     return warm < 1 ? first + (full - first) * warm : full;
 }
 
-/* Gradients of several batches were added: their mean is wanted. */
-static void gradients_divide(struct trainer *t, int batches)
-{
-    int count = 0;
-    const struct tensor *tensors = net_tensors(t->net, &count);
-    for (int i = 0; batches > 1 && i < count; i++) {
-        for (size_t at = 0; at < tensors[i].count; at++) {
-            tensors[i].gradient[at] /= (float)batches;
-        }
-    }
-}
-
 static void update(struct trainer *t, const struct ddp_step *step)
 {
     optimizer_step(&t->optimizer, (float)learning_rate(t));
@@ -266,16 +273,18 @@ static void backward_ready(void *ddp, int i)
     ddp_ready(ddp, i);
 }
 
-/* Some batches of this rank, at most --accumulate, whose gradients become one update. */
-static bool train_update(struct trainer *t, const struct batch *batch, struct problem *problem)
+/* Some batches of this rank from *next on, at most --accumulate, whose gradients become one update.
+ */
+static bool train_update(struct trainer *t, const struct batch **next, struct problem *problem)
 {
+    const struct batch *batch = *next;
     const int batches = batches_of_epoch(t);
     const double began = report_now();
     double *share = t->report.share_s;
     double data_s = 0, loss = 0;
     int added = 0;
     bool last = false;
-    while (!last) {
+    while (!last && batch != NULL) {
         loss += net_forward(t->net, batch->images, batch->labels, batch->n, true).loss / batch->n;
         t->progress.batches++;
         last = ++added == t->options.accumulate || t->progress.batches == batches;
@@ -284,14 +293,18 @@ static bool train_update(struct trainer *t, const struct batch *batch, struct pr
         t->report.images += (double)batch->n * ddp_ranks(t->job);
         t->report.flop += net_step_flop(t->net);
         const double asked = report_now();
-        batch = last ? NULL : loader_next(t->train_loader);
+        batch = loader_next(t->train_loader);
         data_s += report_now() - asked;
+        if (batch != NULL) {
+            net_ahead(t->net, batch->images, batch->labels, batch->n);
+        }
     }
+    *next = batch;
     struct ddp_step step;
     if (!ddp_finish(t->ddp, &step, problem)) {
         return false;
     }
-    gradients_divide(t, added);
+    net_divide_gradients(t->net, added);
     const double lr = learning_rate(t);
     update(t, &step);
     share[SHARE_DATA] += data_s;
@@ -312,14 +325,11 @@ static bool train_epoch(struct trainer *t, struct problem *problem)
     sampler_set_epoch(&t->train_sampler, t->progress.epoch);
     loader_start(t->train_loader, t->train_sampler.mine, t->train_sampler.count,
                  t->progress.batches);
-    for (;;) {
-        const double asked = report_now();
-        const struct batch *batch = loader_next(t->train_loader);
-        t->report.share_s[SHARE_DATA] += report_now() - asked;
-        if (batch == NULL) {
-            break;
-        }
-        if (!train_update(t, batch, problem)) {
+    const double asked = report_now();
+    const struct batch *batch = loader_next(t->train_loader);
+    t->report.share_s[SHARE_DATA] += report_now() - asked;
+    while (batch != NULL) {
+        if (!train_update(t, &batch, problem)) {
             return false;
         }
         if (t->options.dry_run) {

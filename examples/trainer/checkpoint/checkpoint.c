@@ -74,7 +74,10 @@ bool checkpoint_write(const char *path, const struct training *training,
         tensors[i] = (struct safetensor){.type = "F32", .dims = items[i].shape->dims, .data = to};
         memcpy(tensors[i].name, items[i].name, sizeof(tensors[i].name));
         memcpy(tensors[i].shape, items[i].shape->shape, sizeof(tensors[i].shape));
-        tensor_export(items[i].shape, items[i].inside, to);
+        if (!tensor_export(items[i].shape, items[i].inside, to)) {
+            free(outside);
+            return problem_say(problem, "%s: no memory for %s", path, items[i].name);
+        }
         to += items[i].shape->count;
     }
     note_text(&notes[0], "model", training->model->name);
@@ -144,8 +147,8 @@ bool checkpoint_read(const char *path, const struct training *training, struct p
         const float *outside =
             safetensors_find(&file, items[i].name, "F32", items[i].shape->count, problem);
         good = outside != NULL;
-        if (good) {
-            tensor_import(items[i].shape, outside, items[i].inside);
+        if (good && !tensor_import(items[i].shape, outside, items[i].inside)) {
+            good = problem_say(problem, "%s: no memory for %s", path, items[i].name);
         }
     }
     training->optimizer->steps = good ? ret->updates : 0;

@@ -1,7 +1,6 @@
 /*
- * The interface between a net and its kinds of layers, and of whoever computes: a backend is one
- * struct layer_kind_impl for each kind. This one computes on the CPU; one by cuDNN would be another
- * set.
+ * The interface between a net, its kinds of layers, and whoever computes: a backend (nn/backend.h)
+ * has one struct layer_kind_impl for each kind.
  */
 #ifndef TRAINER_LAYER_H
 #define TRAINER_LAYER_H
@@ -37,8 +36,6 @@ struct layer {
 };
 
 struct layer_kind_impl {
-    /* Says shapes: out->shape from row and in, and describes the tensors. */
-    bool (*shape)(struct layer *layer, struct problem *problem);
     /* (optional) Makes what it needs; all buffers are there. */
     bool (*create)(struct layer *layer, struct problem *problem);
     /* n: the images that count */
@@ -51,26 +48,16 @@ struct layer_kind_impl {
     void (*destroy)(struct layer *layer);
 };
 
-/*
- * Adds a tensor of the layer to the set, NAME.suffix: out x columns, of which PyTorch shows dims.
- * fan_in: how many inputs an output has; 0: the tensor begins with ones or zeros.
- */
-void layer_describe(struct layer *layer, const char *suffix, int dims, int out,
-                    struct image_shape columns, size_t fan_in);
-/* Adds a running average, of one value for each channel. */
-void layer_describe_average(struct layer *layer, const char *suffix, int channels);
+/* Says shapes: out->shape from row and in, and describes the tensors. */
+bool layer_shape(struct layer *layer, struct problem *problem);
+
+/* Of batch normalization. */
+#define NORM_EPSILON 1e-5
+#define NORM_MOMENTUM 0.1
 
 static inline size_t shape_count(const struct image_shape *shape)
 {
     return (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
 }
-
-extern const struct layer_kind_impl layer_conv, layer_fc, layer_batch_norm, layer_pool_relu,
-    layer_relu;
-
-/* The loss, from the net's outputs: n x classes. */
-struct net_result loss_forward(const struct activation *out, const uint8_t *labels, int n);
-/* The gradient of its mean, zero for images that do not count. */
-void loss_backward(const struct activation *out, const uint8_t *labels, int n);
 
 #endif

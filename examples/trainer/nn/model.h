@@ -1,7 +1,7 @@
 /*
  * Models as tables. A layer takes the output of the one above it; its shapes follow from that. To
- * add a model, add a table to models.c; to add a kind of layer, a file like pool.c and a line in
- * the table of net.c.
+ * add a model, add a table to models.c; to add a kind of layer, its shapes in shapes.c and what it
+ * does in a file of each backend, cpu/pool.c for one.
  */
 #ifndef TRAINER_MODEL_H
 #define TRAINER_MODEL_H
@@ -15,6 +15,7 @@ enum layer_kind {
     LAYER_POOL_RELU,  /* maximum of 2 x 2, then ReLU: they commute, and a quarter is left to mask */
     LAYER_FC,         /* out = weight * (all of the input) + bias */
     LAYER_RELU,
+    LAYER_KINDS
 };
 
 struct layer_row {

@@ -6,65 +6,18 @@
 #include <string.h>
 
 #include "data/random.h"
-#include "nn/layer.h"
-
-#define ALIGNMENT ((size_t)64) /* bytes, and those of the slack */
+#include "nn/backend.h"
 
 struct net {
+    const struct backend *backend;
     int layer_count, batch, n; /* n: images of the last forward */
-    const uint8_t *labels;     /* its labels, borrowed until backward */
+    struct input input;
     struct layer layers[MODEL_LAYERS_MOST];
     struct activation activations[MODEL_LAYERS_MOST + 1]; /* the images, then each layer's output */
     struct tensor_set own, *set;                          /* set: own, or another net's */
     const struct layer_row *begin, *end;                  /* its rows of the model */
     size_t drawn; /* values that are drawn before its own: those of the parts before */
 };
-
-static const struct layer_kind_impl *const kinds[] = {
-    [LAYER_CONV] = &layer_conv,           [LAYER_BATCH_NORM] = &layer_batch_norm,
-    [LAYER_POOL_RELU] = &layer_pool_relu, [LAYER_FC] = &layer_fc,
-    [LAYER_RELU] = &layer_relu,
-};
-
-/* Zeroed, so that what no image fills is a number; and the slack. */
-static float *floats_new(size_t count)
-{
-    const size_t bytes = (count * sizeof(float) + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    float *floats = aligned_alloc(ALIGNMENT, bytes);
-    if (floats != NULL) {
-        memset(floats, 0, bytes);
-    }
-    return floats;
-}
-
-static void tensor_describe(struct tensor *tensor, const struct layer *layer, const char *suffix,
-                            int out, struct image_shape columns)
-{
-    *tensor = (struct tensor){.out = out, .columns = columns};
-    snprintf(tensor->name, sizeof(tensor->name), "%s.%s", layer->row->name, suffix);
-    tensor->count = (size_t)out * shape_count(&columns);
-}
-
-void layer_describe(struct layer *layer, const char *suffix, int dims, int out,
-                    struct image_shape columns, size_t fan_in)
-{
-    struct tensor *tensor = &layer->set->trained[layer->set->trained_count++];
-    tensor_describe(tensor, layer, suffix, out, columns);
-    const int four[4] = {out, columns.channels, columns.height, columns.width};
-    const int two[2] = {out, (int)shape_count(&columns)};
-    tensor->dims = dims;
-    tensor->fan_in = fan_in;
-    memcpy(tensor->shape, dims == 4 ? four : two, (size_t)dims * sizeof(int));
-    layer->tensor_count++;
-}
-
-void layer_describe_average(struct layer *layer, const char *suffix, int channels)
-{
-    struct tensor *tensor = &layer->set->averages[layer->set->average_count++];
-    tensor_describe(tensor, layer, suffix, channels, (struct image_shape){1, 1, 1});
-    tensor->dims = 1;
-    tensor->shape[0] = channels;
-}
 
 /* Where an element lies inside: rows of (height x width) x channels, outside channels x (height x
  * width). */
@@ -76,18 +29,35 @@ static size_t tensor_inside(const struct tensor *tensor, size_t outside)
     return outside - column + column % area * channels + column / area;
 }
 
-void tensor_import(const struct tensor *tensor, const float *outside, float *inside)
+static float *tensor_room(const struct tensor *tensor)
 {
-    for (size_t i = 0; i < tensor->count; i++) {
-        inside[tensor_inside(tensor, i)] = outside[i];
-    }
+    return malloc(tensor->count * sizeof(float));
 }
 
-void tensor_export(const struct tensor *tensor, const float *inside, float *outside)
+bool tensor_import(const struct tensor *tensor, const float *outside, float *inside)
 {
-    for (size_t i = 0; i < tensor->count; i++) {
-        outside[i] = inside[tensor_inside(tensor, i)];
+    float *room = tensor_room(tensor);
+    for (size_t i = 0; room != NULL && i < tensor->count; i++) {
+        room[tensor_inside(tensor, i)] = outside[i];
     }
+    if (room != NULL) {
+        tensor->backend->copy_in(inside, room, tensor->count);
+    }
+    free(room);
+    return room != NULL;
+}
+
+bool tensor_export(const struct tensor *tensor, const float *inside, float *outside)
+{
+    float *room = tensor_room(tensor);
+    if (room != NULL) {
+        tensor->backend->copy_out(inside, room, tensor->count);
+    }
+    for (size_t i = 0; room != NULL && i < tensor->count; i++) {
+        outside[i] = room[tensor_inside(tensor, i)];
+    }
+    free(room);
+    return room != NULL;
 }
 
 static bool net_shape_layer(struct net *net, const struct layer_row *row, bool first,
@@ -95,7 +65,7 @@ static bool net_shape_layer(struct net *net, const struct layer_row *row, bool f
 {
     struct activation *in = &net->activations[net->layer_count];
     struct layer *layer = &net->layers[net->layer_count++];
-    *layer = (struct layer){.impl = kinds[row->kind],
+    *layer = (struct layer){.impl = net->backend->layers[row->kind],
                             .row = row,
                             .in = in,
                             .out = in + 1,
@@ -104,7 +74,7 @@ static bool net_shape_layer(struct net *net, const struct layer_row *row, bool f
                             .averages = &net->own.averages[net->own.average_count],
                             .first = first};
     in[1].batch = net->batch;
-    return layer->impl->shape(layer, problem);
+    return layer_shape(layer, problem);
 }
 
 /* The layers so far are those of another part: of them only the last output is kept. */
@@ -132,10 +102,11 @@ static bool net_shape(struct net *net, const struct model *model, struct problem
     return true;
 }
 
-static bool tensors_create(struct tensor *tensors, int count)
+static bool tensors_create(const struct backend *backend, struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) {
-        tensors[i].value = floats_new(tensors[i].count);
+        tensors[i].backend = backend;
+        tensors[i].value = backend->floats_new(tensors[i].count);
         if (tensors[i].value == NULL) {
             return false;
         }
@@ -143,10 +114,10 @@ static bool tensors_create(struct tensor *tensors, int count)
     return true;
 }
 
-static void tensors_destroy(struct tensor *tensors, int count)
+static void tensors_destroy(const struct backend *backend, struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) {
-        free(tensors[i].value);
+        backend->floats_free(tensors[i].value);
     }
 }
 
@@ -162,21 +133,25 @@ static void net_share(struct net *net, struct net *shared)
 
 static bool net_buffers(struct net *net, struct problem *problem)
 {
+    const struct backend *backend = net->backend;
     for (int i = 0; i <= net->layer_count; i++) {
         struct activation *a = &net->activations[i];
         const size_t count = (size_t)net->batch * shape_count(&a->shape);
-        a->data = floats_new(count);
+        a->data = backend->floats_new(count);
         const bool trained = !(i == 0 && net->layers[0].first) && net->set == &net->own;
-        a->gradient = trained ? floats_new(count) : NULL;
+        a->gradient = trained ? backend->floats_new(count) : NULL;
         if (a->data == NULL || (trained && a->gradient == NULL)) {
-            return problem_say(problem, "no memory for a batch of %d images", net->batch);
+            return problem_say(problem, "no memory on %s for a batch of %d images", backend->name,
+                               net->batch);
         }
     }
-    if (net->set == &net->own && !(tensors_create(net->own.trained, net->own.trained_count) &&
-                                   tensors_create(net->own.averages, net->own.average_count))) {
-        return problem_say(problem, "no memory for the model");
+    if (net->set == &net->own &&
+        !(tensors_create(backend, net->own.trained, net->own.trained_count) &&
+          tensors_create(backend, net->own.averages, net->own.average_count))) {
+        return problem_say(problem, "no memory on %s for the model", backend->name);
     }
-    return true;
+    net->input.to = &net->activations[0];
+    return backend->input_create == NULL || backend->input_create(&net->input, problem);
 }
 
 static bool net_fill(struct net *net, const struct model *model, struct net *shared,
@@ -201,15 +176,16 @@ static bool net_fill(struct net *net, const struct model *model, struct net *sha
     return true;
 }
 
-static struct net *net_create_rows(const struct model *model, const struct layer_row *begin,
-                                   const struct layer_row *end, int batch, struct net *shared,
-                                   struct problem *problem)
+static struct net *net_create_rows(const struct backend *backend, const struct model *model,
+                                   const struct layer_row *begin, const struct layer_row *end,
+                                   int batch, struct net *shared, struct problem *problem)
 {
     struct net *net = calloc(1, sizeof(*net));
     if (net == NULL) {
         problem_say(problem, "no memory for a net");
         return NULL;
     }
+    net->backend = backend;
     net->batch = batch;
     net->begin = begin;
     net->end = end;
@@ -233,8 +209,15 @@ static const struct layer_row *model_cut(const struct model *model, int n)
 struct net *net_create(const struct model *model, int batch, struct net *shared,
                        struct problem *problem)
 {
-    return net_create_rows(model, model->layers, model_cut(model, MODEL_LAYERS_MOST), batch, shared,
-                           problem);
+    return net_create_rows(shared == NULL ? &backend_cpu : shared->backend, model, model->layers,
+                           model_cut(model, MODEL_LAYERS_MOST), batch, shared, problem);
+}
+
+struct net *net_create_on(const struct backend *backend, const struct model *model, int batch,
+                          struct problem *problem)
+{
+    return net_create_rows(backend, model, model->layers, model_cut(model, MODEL_LAYERS_MOST),
+                           batch, NULL, problem);
 }
 
 struct net *net_create_part(const struct model *model, int part, int parts, int batch,
@@ -252,8 +235,8 @@ struct net *net_create_part(const struct model *model, int part, int parts, int 
     }
     const struct layer_row *begin =
         part == 0 ? model->layers : model_cut(model, layers * part / parts);
-    return net_create_rows(model, begin, model_cut(model, layers * (part + 1) / parts), batch, NULL,
-                           problem);
+    return net_create_rows(&backend_cpu, model, begin,
+                           model_cut(model, layers * (part + 1) / parts), batch, NULL, problem);
 }
 
 void net_destroy(struct net *net)
@@ -266,13 +249,17 @@ void net_destroy(struct net *net)
             net->layers[i].impl->destroy(&net->layers[i]);
         }
     }
+    const struct backend *backend = net->backend;
+    if (backend->input_destroy != NULL) {
+        backend->input_destroy(&net->input);
+    }
     for (int i = 0; i <= net->layer_count; i++) {
-        free(net->activations[i].data);
-        free(net->activations[i].gradient);
+        backend->floats_free(net->activations[i].data);
+        backend->floats_free(net->activations[i].gradient);
     }
     if (net->set == &net->own) {
-        tensors_destroy(net->own.trained, net->own.trained_count);
-        tensors_destroy(net->own.averages, net->own.average_count);
+        tensors_destroy(backend, net->own.trained, net->own.trained_count);
+        tensors_destroy(backend, net->own.averages, net->own.average_count);
     }
     free(net);
 }
@@ -304,29 +291,41 @@ struct tensor *net_averages(struct net *net, int *ret_count)
     return net->set->averages;
 }
 
-static void tensor_draw(struct tensor *tensor, struct random *random)
+static bool tensor_draw(const struct tensor *tensor, struct random *random)
 {
     const char *suffix = strrchr(tensor->name, '.');
     const bool one = strcmp(suffix, ".weight") == 0 || strcmp(suffix, ".running_var") == 0;
     const float bound = tensor->fan_in == 0 ? 0 : (float)(1 / sqrt((double)tensor->fan_in));
-    for (size_t i = 0; i < tensor->count; i++) {
-        tensor->value[tensor_inside(tensor, i)] =
-            tensor->fan_in == 0 ? (float)one : fmaf(random_unit(random), 2 * bound, -bound);
+    float *room = tensor_room(tensor);
+    for (size_t i = 0; room != NULL && i < tensor->count; i++) {
+        room[i] = tensor->fan_in == 0 ? (float)one : fmaf(random_unit(random), 2 * bound, -bound);
     }
+    const bool good = room != NULL && tensor_import(tensor, room, tensor->value);
+    free(room);
+    return good;
 }
 
-void net_draw(struct net *net, uint32_t seed)
+bool net_draw(struct net *net, uint32_t seed)
 {
     struct random random;
+    bool good = true;
     random_seed(&random, seed);
     for (size_t i = 0; i < net->drawn; i++) {
         random_unit(&random);
     }
-    for (int i = 0; i < net->set->trained_count; i++) {
-        tensor_draw(&net->set->trained[i], &random);
+    for (int i = 0; good && i < net->set->trained_count; i++) {
+        good = tensor_draw(&net->set->trained[i], &random);
     }
-    for (int i = 0; i < net->set->average_count; i++) {
-        tensor_draw(&net->set->averages[i], &random);
+    for (int i = 0; good && i < net->set->average_count; i++) {
+        good = tensor_draw(&net->set->averages[i], &random);
+    }
+    return good;
+}
+
+void net_ahead(struct net *net, const float *images, const uint8_t *labels, int n)
+{
+    if (net->backend->input_ahead != NULL) {
+        net->backend->input_ahead(&net->input, images, labels, n);
     }
 }
 
@@ -334,20 +333,19 @@ struct net_result net_forward(struct net *net, const float *images, const uint8_
                               bool training)
 {
     net->n = n;
-    net->labels = labels;
-    memcpy(net->activations[0].data, images,
-           (size_t)n * shape_count(&net->activations[0].shape) * sizeof(float));
+    net->backend->input_take(&net->input, images, labels, n);
     for (int i = 0; i < net->layer_count; i++) {
         net->layers[i].impl->forward(&net->layers[i], n, training);
     }
-    return labels == NULL ? (struct net_result){0, 0}
-                          : loss_forward(&net->activations[net->layer_count], labels, n);
+    return labels == NULL
+               ? (struct net_result){0, 0}
+               : net->backend->loss_forward(&net->activations[net->layer_count], &net->input, n);
 }
 
 void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg)
 {
-    if (net->labels != NULL) {
-        loss_backward(&net->activations[net->layer_count], net->labels, net->n);
+    if (net->input.labels != NULL) {
+        net->backend->loss_backward(&net->activations[net->layer_count], &net->input, net->n);
     }
     for (int i = net->layer_count - 1; i >= 0; i--) {
         struct layer *layer = &net->layers[i];
@@ -360,6 +358,14 @@ void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg)
         if (!layer->first) {
             layer->impl->backward(layer, net->n);
         }
+    }
+}
+
+void net_divide_gradients(struct net *net, int batches)
+{
+    for (int i = 0; batches > 1 && i < net->set->trained_count; i++) {
+        const struct tensor *tensor = &net->set->trained[i];
+        net->backend->divide(tensor->gradient, tensor->count, (float)batches);
     }
 }
 

@@ -17,6 +17,8 @@
 #include "nn/model.h"
 #include "problem.h"
 
+struct backend;
+
 struct tensor {
     char name[32];              /* as PyTorch names it: conv1.weight */
     int dims, shape[4];         /* as PyTorch shapes it: out, in, height, width */
@@ -24,13 +26,15 @@ struct tensor {
     struct image_shape columns; /* outside: out x (channels x height x width) */
     size_t fan_in; /* inputs of one output: bounds the first values; 0: they are ones or zeros */
     size_t count;  /* of floats */
+    const struct backend *backend; /* in whose memory value and gradient are */
     float *value;
     float *gradient; /* the caller's: to be pointed at count floats before backward */
 };
 
-/* Copy count floats, in PyTorch's order outside. */
-void tensor_import(const struct tensor *tensor, const float *outside, float *inside);
-void tensor_export(const struct tensor *tensor, const float *inside, float *outside);
+/* Copy count floats, in PyTorch's order outside; inside: in the backend's memory. False: the host
+ * has none to sort them in. */
+bool tensor_import(const struct tensor *tensor, const float *outside, float *inside);
+bool tensor_export(const struct tensor *tensor, const float *inside, float *outside);
 
 struct net;
 struct net_result {
@@ -47,6 +51,9 @@ typedef void net_ready(void *arg, int i);
  */
 struct net *net_create(const struct model *model, int batch, struct net *shared,
                        struct problem *problem);
+/* The same by another backend than the host's, nn/backend.h; a net that shares has its own. */
+struct net *net_create_on(const struct backend *backend, const struct model *model, int batch,
+                          struct problem *problem);
 /*
  * One of several parts into which a model is cut, each for another rank: the layers with weights
  * are dealt out evenly, with what follows each. NULL also when there are fewer of them than parts.
@@ -70,8 +77,12 @@ struct tensor *net_tensors(struct net *net, int *ret_count);
 /* What is not trained but belongs to the model: running averages. They have no gradient. */
 struct tensor *net_averages(struct net *net, int *ret_count);
 
-/* The first values: those that PyTorch draws after torch.manual_seed(seed). */
-void net_draw(struct net *net, uint32_t seed);
+/* The first values: those that PyTorch draws after torch.manual_seed(seed). False: the host has no
+ * memory to draw them in. */
+bool net_draw(struct net *net, uint32_t seed);
+
+/* The next net_forward() gets this batch, unchanged until then: a device begins to fetch it. */
+void net_ahead(struct net *net, const float *images, const uint8_t *labels, int n);
 
 /*
  * images: n x height x width x channels. labels are borrowed until backward. Training: batch
@@ -85,6 +96,9 @@ struct net_result net_forward(struct net *net, const float *images, const uint8_
  * from the last tensor to the first. ready may be NULL.
  */
 void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg);
+
+/* After several batches, whose gradients were added: their mean is wanted. */
+void net_divide_gradients(struct net *net, int batches);
 
 /* Multiplications and additions of one step, forward and backward, for a whole batch. */
 double net_step_flop(const struct net *net);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/backend.h"
+
 const struct optimizer_options optimizer_defaults = {
     .kind = OPTIMIZER_SGD,
     .beta1 = 0.9,
@@ -27,7 +29,7 @@ bool optimizer_init(struct optimizer *optimizer, const struct optimizer_options 
     for (int k = 0; k < OPTIMIZER_STATES && optimizer_state_name(optimizer, k) != NULL; k++) {
         optimizer->states[k] = calloc((size_t)count, sizeof(float *));
         for (int i = 0; optimizer->states[k] != NULL && i < count; i++) {
-            optimizer->states[k][i] = calloc(tensors[i].count, sizeof(float));
+            optimizer->states[k][i] = tensors[i].backend->floats_new(tensors[i].count);
             if (optimizer->states[k][i] == NULL) {
                 return false;
             }
@@ -43,67 +45,44 @@ void optimizer_finish(struct optimizer *optimizer)
 {
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         for (int i = 0; optimizer->states[k] != NULL && i < optimizer->count; i++) {
-            free(optimizer->states[k][i]);
+            if (optimizer->states[k][i] != NULL) {
+                optimizer->tensors[i].backend->floats_free(optimizer->states[k][i]);
+            }
         }
         free(optimizer->states[k]);
     }
     memset(optimizer, 0, sizeof(*optimizer));
 }
 
-static void sgd_plain(const struct tensor *tensor, float decay, float lr)
-{
-    float *restrict value = tensor->value;
-    const float *restrict gradient = tensor->gradient;
-    for (size_t i = 0; i < tensor->count; i++) {
-        value[i] -= lr * (gradient[i] + decay * value[i]);
-    }
-}
-
-/* The buffer begins with 0, so that after the first step it is the gradient, as in PyTorch. */
-static void sgd_momentum(const struct tensor *tensor, float *restrict buffer, float momentum,
-                         float decay, float lr)
-{
-    float *restrict value = tensor->value;
-    const float *restrict gradient = tensor->gradient;
-    for (size_t i = 0; i < tensor->count; i++) {
-        buffer[i] = momentum * buffer[i] + (gradient[i] + decay * value[i]);
-        value[i] -= lr * buffer[i];
-    }
-}
-
-static void adam(const struct optimizer *optimizer, int t, float lr)
+static struct adam_step adam_step(const struct optimizer *optimizer, float lr)
 {
     const struct optimizer_options *o = &optimizer->options;
     const double steps = (double)optimizer->steps;
-    const float step = (float)(lr / (1 - pow(o->beta1, steps)));
-    const float root = (float)sqrt(1 - pow(o->beta2, steps));
-    const float keep1 = (float)o->beta1, take1 = (float)(1 - o->beta1);
-    const float keep2 = (float)o->beta2, take2 = (float)(1 - o->beta2);
-    const float epsilon = (float)o->epsilon;
-    float *restrict value = optimizer->tensors[t].value;
-    const float *restrict gradient = optimizer->tensors[t].gradient;
-    float *restrict mean = optimizer->states[0][t];
-    float *restrict square = optimizer->states[1][t];
-    for (size_t i = 0; i < optimizer->tensors[t].count; i++) {
-        const float g = gradient[i] + o->weight_decay * value[i];
-        mean[i] = keep1 * mean[i] + take1 * g;
-        square[i] = keep2 * square[i] + take2 * g * g;
-        value[i] -= step * mean[i] / (sqrtf(square[i]) / root + epsilon);
-    }
+    return (struct adam_step){
+        .step = (float)(lr / (1 - pow(o->beta1, steps))),
+        .root = (float)sqrt(1 - pow(o->beta2, steps)),
+        .keep1 = (float)o->beta1,
+        .take1 = (float)(1 - o->beta1),
+        .keep2 = (float)o->beta2,
+        .take2 = (float)(1 - o->beta2),
+        .epsilon = (float)o->epsilon,
+        .decay = o->weight_decay,
+    };
 }
 
 void optimizer_step(struct optimizer *optimizer, float lr)
 {
     const struct optimizer_options *o = &optimizer->options;
     optimizer->steps++;
+    const struct adam_step adam = adam_step(optimizer, lr);
     for (int i = 0; i < optimizer->count; i++) {
+        const struct tensor *tensor = &optimizer->tensors[i];
+        float **const *states = optimizer->states;
         if (o->kind == OPTIMIZER_ADAM) {
-            adam(optimizer, i, lr);
-        } else if (optimizer->states[0] != NULL) {
-            sgd_momentum(&optimizer->tensors[i], optimizer->states[0][i], o->momentum,
-                         o->weight_decay, lr);
+            tensor->backend->adam(tensor, states[0][i], states[1][i], &adam);
         } else {
-            sgd_plain(&optimizer->tensors[i], o->weight_decay, lr);
+            tensor->backend->sgd(tensor, states[0] == NULL ? NULL : states[0][i], o->momentum,
+                                 o->weight_decay, lr);
         }
     }
 }

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/layer.h"
-#include "nn/patches.h"
+#include "nn/cpu/cpu.h"
+#include "nn/cpu/patches.h"
 
 /* An operation of the list: a primitive with its arguments. primitive NULL: nothing to do. */
 struct op {
@@ -107,7 +107,7 @@ static dnnl_memory_desc_t desc_activation(const struct activation *a)
     return desc_4d(a->batch, a->shape.channels, a->shape.height, a->shape.width, dnnl_nhwc);
 }
 
-/* ---- Shapes -------------------------------------------------------------------------------- */
+/* ---- Descriptors --------------------------------------------------------------------------- */
 
 static bool engine_open(struct problem *problem)
 {
@@ -143,37 +143,6 @@ static dnnl_primitive_desc_t conv_forward(const struct layer *layer, const struc
         return NULL;
     }
     return made;
-}
-
-static void affine_describe(struct layer *layer, int dims, struct image_shape columns)
-{
-    const size_t fan_in = shape_count(&columns);
-    const struct image_shape *out = &layer->out->shape;
-    layer_describe(layer, "weight", dims, out->channels, columns, fan_in);
-    layer_describe(layer, "bias", 1, out->channels, (struct image_shape){1, 1, 1}, fan_in);
-    layer->flop = 2.0 * (double)fan_in * (double)shape_count(out) * layer->in->batch;
-}
-
-static bool conv_shape(struct layer *layer, struct problem *problem)
-{
-    const struct layer_row *row = layer->row;
-    const struct image_shape *in = &layer->in->shape;
-    const int height = in->height + 2 * row->padding - row->kernel + 1;
-    const int width = in->width + 2 * row->padding - row->kernel + 1;
-    if (height < 1 || width < 1) {
-        return problem_say(problem, "%s: a %d x %d kernel does not fit into %d x %d", row->name,
-                           row->kernel, row->kernel, in->height, in->width);
-    }
-    layer->out->shape = (struct image_shape){row->out, height, width};
-    affine_describe(layer, 4, (struct image_shape){in->channels, row->kernel, row->kernel});
-    return engine_open(problem);
-}
-
-static bool fc_shape(struct layer *layer, struct problem *problem)
-{
-    layer->out->shape = (struct image_shape){layer->row->out, 1, 1};
-    affine_describe(layer, 2, layer->in->shape);
-    return engine_open(problem);
 }
 
 /* ---- Primitives ---------------------------------------------------------------------------- */
@@ -310,6 +279,9 @@ static bool conv_patches(struct layer *layer, struct problem *problem)
 
 static bool conv_create(struct layer *layer, struct problem *problem)
 {
+    if (!engine_open(problem)) {
+        return false;
+    }
     const int p = layer->row->padding;
     const dnnl_dims_t strides = {1, 1}, padding = {p, p};
     const struct affine_shape s = conv_descs(layer);
@@ -333,6 +305,9 @@ static bool conv_create(struct layer *layer, struct problem *problem)
 
 static bool fc_create(struct layer *layer, struct problem *problem)
 {
+    if (!engine_open(problem)) {
+        return false;
+    }
     const size_t columns = shape_count(&layer->in->shape);
     const struct affine_shape s = {
         .in = desc_2d(layer->in->batch, columns),
@@ -421,8 +396,7 @@ static void affine_destroy(struct layer *layer)
     free(a);
 }
 
-const struct layer_kind_impl layer_conv = {
-    .shape = conv_shape,
+const struct layer_kind_impl cpu_conv = {
     .create = conv_create,
     .forward = affine_forward,
     .gradients = affine_gradients,
@@ -430,8 +404,7 @@ const struct layer_kind_impl layer_conv = {
     .destroy = affine_destroy,
 };
 
-const struct layer_kind_impl layer_fc = {
-    .shape = fc_shape,
+const struct layer_kind_impl cpu_fc = {
     .create = fc_create,
     .forward = affine_forward,
     .gradients = affine_gradients,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/layer.h"
+#include "nn/cpu/cpu.h"
 
 #define NONE 4
 
@@ -18,16 +18,6 @@
 typedef float eight __attribute__((vector_size(EIGHT * sizeof(float))));
 typedef int32_t eight_int __attribute__((vector_size(EIGHT * sizeof(int32_t))));
 typedef uint8_t eight_byte __attribute__((vector_size(EIGHT)));
-
-static bool pool_shape(struct layer *layer, struct problem *problem)
-{
-    const struct image_shape *in = &layer->in->shape;
-    if (in->height % 2 != 0 || in->width % 2 != 0) {
-        return problem_say(problem, "pooling of 2 x 2 over %d x %d", in->height, in->width);
-    }
-    layer->out->shape = (struct image_shape){in->channels, in->height / 2, in->width / 2};
-    return true;
-}
 
 static bool pool_create(struct layer *layer, struct problem *problem)
 {
@@ -140,20 +130,12 @@ static void pool_destroy(struct layer *layer)
     free(layer->own);
 }
 
-const struct layer_kind_impl layer_pool_relu = {
-    .shape = pool_shape,
+const struct layer_kind_impl cpu_pool_relu = {
     .create = pool_create,
     .forward = pool_forward,
     .backward = pool_backward,
     .destroy = pool_destroy,
 };
-
-static bool relu_shape(struct layer *layer, struct problem *problem)
-{
-    (void)problem;
-    layer->out->shape = layer->in->shape;
-    return true;
-}
 
 static void relu_forward(struct layer *layer, int n, bool training)
 {
@@ -179,8 +161,7 @@ static void relu_backward(struct layer *layer, int n)
     }
 }
 
-const struct layer_kind_impl layer_relu = {
-    .shape = relu_shape,
+const struct layer_kind_impl cpu_relu = {
     .forward = relu_forward,
     .backward = relu_backward,
 };

@@ -1,4 +1,4 @@
-#include "nn/patches.h"
+#include "nn/cpu/patches.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "nn/layer.h"
+#include "nn/cpu/cpu.h"
 
 /* The class with the largest output of an image, and the sum of exp(out - that), which can't
  * overflow. */
@@ -19,8 +19,9 @@ static int softmax(const float *row, int classes, double *ret_sum)
     return most;
 }
 
-struct net_result loss_forward(const struct activation *out, const uint8_t *labels, int n)
+struct net_result cpu_loss_forward(const struct activation *out, const struct input *input, int n)
 {
+    const uint8_t *labels = input->labels;
     const int classes = out->shape.channels;
     struct net_result result = {0, 0};
     for (int i = 0; i < n; i++) {
@@ -33,8 +34,9 @@ struct net_result loss_forward(const struct activation *out, const uint8_t *labe
     return result;
 }
 
-void loss_backward(const struct activation *out, const uint8_t *labels, int n)
+void cpu_loss_backward(const struct activation *out, const struct input *input, int n)
 {
+    const uint8_t *labels = input->labels;
     const int classes = out->shape.channels;
     memset(out->gradient, 0, (size_t)out->batch * (size_t)classes * sizeof(float));
     for (int i = 0; i < n; i++) {

@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/layer.h"
-
-#define EPSILON 1e-5
-#define MOMENTUM 0.1
+#include "nn/cpu/cpu.h"
 
 /* One value for each channel, for loops over channels that the compiler turns into vectors. */
 struct batch_norm {
@@ -20,18 +17,6 @@ struct batch_norm {
     float *part[2];                /* sums over an image, which are added up in double */
     double *sum[2];
 };
-
-static bool norm_shape(struct layer *layer, struct problem *problem)
-{
-    const struct image_shape *in = &layer->in->shape;
-    (void)problem;
-    layer->out->shape = *in;
-    layer_describe(layer, "weight", 1, in->channels, (struct image_shape){1, 1, 1}, 0);
-    layer_describe(layer, "bias", 1, in->channels, (struct image_shape){1, 1, 1}, 0);
-    layer_describe_average(layer, "running_mean", in->channels);
-    layer_describe_average(layer, "running_var", in->channels);
-    return true;
-}
 
 static bool norm_create(struct layer *layer, struct problem *problem)
 {
@@ -115,9 +100,9 @@ static void norm_measure(struct layer *layer, int n)
     float *mean = layer->averages[0].value, *variance = layer->averages[1].value;
     for (int c = 0; c < layer->in->shape.channels; c++) {
         norm->variance[c] = (float)(norm->sum[0][c] / pixels);
-        mean[c] = (float)((1 - MOMENTUM) * mean[c] + MOMENTUM * norm->mean[c]);
-        variance[c] =
-            (float)((1 - MOMENTUM) * variance[c] + MOMENTUM * norm->variance[c] * unbiased);
+        mean[c] = (float)((1 - NORM_MOMENTUM) * mean[c] + NORM_MOMENTUM * norm->mean[c]);
+        variance[c] = (float)((1 - NORM_MOMENTUM) * variance[c] +
+                              NORM_MOMENTUM * norm->variance[c] * unbiased);
     }
 }
 
@@ -132,7 +117,7 @@ static void norm_forward(struct layer *layer, int n, bool training)
         memcpy(norm->variance, layer->averages[1].value, channels * sizeof(float));
     }
     for (size_t c = 0; c < channels; c++) {
-        norm->rstd[c] = (float)(1 / sqrt(norm->variance[c] + EPSILON));
+        norm->rstd[c] = (float)(1 / sqrt(norm->variance[c] + NORM_EPSILON));
     }
     const float *restrict weight = layer->tensors[0].value, *restrict bias =
                                                                 layer->tensors[1].value;
@@ -202,8 +187,7 @@ static void norm_destroy(struct layer *layer)
     free(layer->own);
 }
 
-const struct layer_kind_impl layer_batch_norm = {
-    .shape = norm_shape,
+const struct layer_kind_impl cpu_batch_norm = {
     .create = norm_create,
     .forward = norm_forward,
     .gradients = norm_gradients,

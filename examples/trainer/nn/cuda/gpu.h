@@ -1,0 +1,51 @@
+/*
+ * The backend of a CUDA device: what its files share. One device for a process, one thread. Work
+ * is launched on the stream `compute`; besides it there are one for copies of batches to the
+ * device, and one for gradients (device.h).
+ *
+ * These are blocking streams: cudaMemcpy() and what hoop does on the default stream come behind all
+ * of them, and before what follows.
+ */
+#ifndef TRAINER_GPU_H
+#define TRAINER_GPU_H
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "nn/backend.h"
+
+struct gpu {
+    char name[16]; /* cuda:0 */
+    cudaStream_t compute, copy, travel;
+    cublasHandle_t cublas;
+    cudnnHandle_t cudnn;
+    void *workspace; /* of whatever runs on compute */
+    size_t workspace_bytes;
+    cudaEvent_t marks[DEVICE_MARKS], computed, traveled; /* the last two measure time */
+};
+extern struct gpu gpu;
+
+extern const struct layer_kind_impl gpu_conv, gpu_fc, gpu_batch_norm, gpu_pool_relu, gpu_relu;
+
+/* False, and the problem by the library's own name of it. what: which was not possible. */
+bool gpu_good(cudaError_t error, const char *what, struct problem *problem);
+bool gpu_cudnn_good(cudnnStatus_t status, const char *what, struct problem *problem);
+bool gpu_cublas_good(cublasStatus_t status, const char *what, struct problem *problem);
+/* In a step there is nobody who could go on: the process ends with that sentence. */
+void gpu_must(cudaError_t error, const char *what);
+void gpu_cudnn_must(cudnnStatus_t status, const char *what);
+void gpu_cublas_must(cublasStatus_t status, const char *what);
+
+float *gpu_floats_new(size_t count);
+/* Before the first step: room for at least so much. */
+bool gpu_workspace(size_t bytes, struct problem *problem);
+
+bool gpu_input_create(struct input *input, struct problem *problem);
+void gpu_input_destroy(struct input *input);
+void gpu_input_ahead(struct input *input, const float *images, const uint8_t *labels, int n);
+void gpu_input_take(struct input *input, const float *images, const uint8_t *labels, int n);
+struct net_result gpu_loss_forward(const struct activation *out, const struct input *input, int n);
+void gpu_loss_backward(const struct activation *out, const struct input *input, int n);
+
+#endif

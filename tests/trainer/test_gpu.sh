@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What computes on GPUs, where there may be none: the backend over miniatures of CUDA's libraries against
+# the host's, and what users are told without module, driver, device or memory.
+#
+#     test_gpu.sh COMPARE_GPU FAKE_MODULE TRAIN MAKE_DIGITS
+set -u
+compare=$1 fake=$2 train=$3 make_digits=$4
+box=$(mktemp -d)
+trap 'rm -rf "$box"' EXIT
+failed=0
+export OMP_NUM_THREADS=1
+unset HOOP_CUDA
+
+fail() {
+    echo "FAILED: $1"
+    cat "$box/out"
+    failed=1
+}
+
+# refused CODE WORDS COMMAND...
+refused() {
+    local code=$1 words=$2 got=0
+    shift 2
+    "$@" >"$box/out" 2>&1 || got=$?
+    [ "$got" = "$code" ] && grep -qF -- "$words" "$box/out" || fail "$* returned $got, expected $code and: $words"
+}
+
+mkdir "$box/data" "$box/elsewhere"
+"$make_digits" "$box/data" 100 20 || fail make_digits
+few=(--data "$box/data" --epochs 1)
+
+"$compare" "$fake" >"$box/out" 2>&1 || fail "the backend over the fake libraries"
+refused 77 'skipped: --device cuda: CUDA finds no device here: cudaErrorNoDevice' env FAKE_GPUS=0 "$compare" "$fake"
+refused 1 'cuDNN has no algorithm for its forward pass' env FAKE_GPU_NO_ALGORITHM=1 "$compare" "$fake"
+
+for wrong in gpu cuda: cuda:x cuda:-1 cuda:1x cuda:9999; do
+    refused 2 "--device $wrong: expected cpu, cuda or cuda:N" "$train" --device "$wrong"
+done
+refused 1 '--device cuda:2: expected a device from 0 to 1' \
+    env TRAIN_CUDA="$fake" FAKE_GPUS=2 "$train" "${few[@]}" --device cuda:2
+refused 1 'no memory on cuda:0 for a batch of 65536 images' \
+    env TRAIN_CUDA="$fake" "$train" "${few[@]}" --device cuda --batch-size 65536
+refused 1 "there is no $box/none.so: it is built where nvcc, cuDNN and cuBLAS are" \
+    env TRAIN_CUDA="$box/none.so" "$train" "${few[@]}" --device cuda
+cp "$train" "$box/elsewhere/train"
+refused 1 "there is no $box/elsewhere/train_cuda.so" env LD_LIBRARY_PATH="$(dirname "$train")/../.." \
+    "$box/elsewhere/train" "${few[@]}" --device cuda
+: >"$box/empty.so"
+refused 1 'empty.so' env TRAIN_CUDA="$box/empty.so" "$train" "${few[@]}" --device cuda
+# Without hoop's own driver gradients can not be put on the device.
+refused 1 'not supported by this version' env TRAIN_CUDA="$fake" HOOP_CUDA=off "$train" "${few[@]}" --device cuda
+
+# The module itself: without a driver it says so, and nothing else.
+if [ ! -e /dev/nvidiactl ]; then
+    refused 1 'CUDA finds no device here: cudaError' "$train" "${few[@]}" --device cuda
+    refused 77 'skipped: --device cuda: CUDA finds no device here' "$compare" "$(dirname "$train")/train_cuda.so"
+fi
+"$train" "${few[@]}" --device cpu --dry-run >"$box/out" 2>&1 || fail "train on the CPU"
+exit $failed
