@@ -204,7 +204,7 @@ bool study_open(struct study *study, const struct study_options *options,
         }
     }
     return tensors_open(study, problem) &&
-           report_open(&study->report, speaks, 1, options->metrics, 0, problem);
+           report_open(&study->report, speaks, 1, options->metrics, 0, 0, problem);
 }
 
 void study_close(struct study *study)

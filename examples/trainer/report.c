@@ -18,8 +18,21 @@ double report_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Lines of later updates were lost with these: they are cut off. Returns how many bytes stay. */
-static off_t metrics_cut(const char *path, bool json, int64_t updates)
+/* Of a later update, or of a test that comes again: at the end of an epoch that is not over. */
+static bool metrics_is_lost(const char *line, bool json, int epochs, int64_t updates)
+{
+    char kind[8] = "";
+    int epoch = 0;
+    int64_t later = 0;
+    sscanf(line,
+           json ? "{\"kind\": \"%7[a-z]\", \"epoch\": %d, \"updates\": %" SCNd64
+                : "%7[a-z],%d,%" SCNd64,
+           kind, &epoch, &later);
+    return later > updates || (strcmp(kind, "test") == 0 && epoch > epochs);
+}
+
+/* Lines of what was lost are cut off. Returns how many bytes stay. */
+static off_t metrics_cut(const char *path, bool json, int epochs, int64_t updates)
 {
     struct stat status;
     FILE *file = stat(path, &status) == 0 && S_ISREG(status.st_mode) ? fopen(path, "r+e") : NULL;
@@ -30,12 +43,7 @@ static off_t metrics_cut(const char *path, bool json, int64_t updates)
     size_t room = 0;
     off_t kept = 0;
     for (ssize_t bytes; (bytes = getline(&line, &room, file)) > 0; kept += bytes) {
-        int64_t later = 0;
-        sscanf(line,
-               json ? "{\"kind\": \"%*[a-z]\", \"epoch\": %*d, \"updates\": %" SCNd64
-                    : "%*[a-z],%*d,%" SCNd64,
-               &later);
-        if (later > updates || line[bytes - 1] != '\n') {
+        if (metrics_is_lost(line, json, epochs, updates) || line[bytes - 1] != '\n') {
             break;
         }
     }
@@ -47,7 +55,7 @@ static off_t metrics_cut(const char *path, bool json, int64_t updates)
     return kept;
 }
 
-bool report_open(struct report *report, bool speaks, int epochs, const char *metrics,
+bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, int over,
                  int64_t updates, struct problem *problem)
 {
     *report = (struct report){.speaks = speaks, .epochs = epochs, .began_s = report_now()};
@@ -60,7 +68,7 @@ bool report_open(struct report *report, bool speaks, int epochs, const char *met
     }
     const char *end = strrchr(metrics, '.');
     report->json = end != NULL && strcmp(end, ".jsonl") == 0;
-    const off_t kept = updates > 0 ? metrics_cut(metrics, report->json, updates) : 0;
+    const off_t kept = updates > 0 ? metrics_cut(metrics, report->json, over, updates) : 0;
     report->metrics = fopen(metrics, updates > 0 ? "ae" : "we");
     if (report->metrics == NULL) {
         return problem_say(problem, "%s: %s", metrics, strerror(errno));

@@ -38,8 +38,9 @@ struct report_line {
 
 double report_now(void);
 
-/* metrics may be NULL. updates: of what is resumed; the file goes on after its line of the last. */
-bool report_open(struct report *report, bool speaks, int epochs, const char *metrics,
+/* metrics may be NULL. over, updates: epochs and updates of what is resumed; the file goes on after
+ * its lines of them. */
+bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, int over,
                  int64_t updates, struct problem *problem);
 void report_close(struct report *report);
 

@@ -188,7 +188,7 @@ static bool trainer_open(struct trainer *t, struct problem *problem)
            (o->checkpoint == NULL || ddp_rank(t->job) != 0 ||
             safetensors_writable(o->checkpoint, problem)) &&
            resume(t, problem) &&
-           report_open(&t->report, ddp_rank(t->job) == 0, o->epochs, o->metrics,
+           report_open(&t->report, ddp_rank(t->job) == 0, o->epochs, o->metrics, t->progress.epoch,
                        t->progress.updates, problem);
 }
 

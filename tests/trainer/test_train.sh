@@ -134,6 +134,16 @@ cmp "$box/whole" "$box/flag.checkpoint" || fail "the restarted job has other bit
 [ "$(grep -c kind "$box/flag.csv")" = 1 ] && awk -F, '$1 == "train" { if ($3 <= last) exit 1; last = $3 }' "$box/flag.csv" ||
     { fail "the metrics of the restarted job come twice"; cat "$box/flag.csv"; }
 
+# The end came behind the test of an epoch, before the checkpoint that says that it is over: here as if.
+for kind in csv jsonl; do
+    once=(--model linear --batch-size 160 --train-samples 800 --epochs 1 --log-interval 1 --metrics "$box/test.$kind")
+    run 1 "$box/out" "${once[@]}" --checkpoint "$box/tested"
+    LC_ALL=C sed -i 's/"epoch":"1","batches":"0"/"epoch":"0","batches":"5"/' "$box/tested"
+    run 1 "$box/out" "${once[@]}" --resume "$box/tested"
+    [ "$(grep -c test "$box/test.$kind")" = 1 ] && [ "$(grep -c train "$box/test.$kind")" = 5 ] ||
+        { fail "the test comes twice, or what was before it is gone"; cat "$box/test.$kind"; }
+done
+
 # Other ranks with other batches go on from the same image: here as if the first 400 of 800 were over.
 run 2 "$box/out" --model linear --batch-size 40 --train-samples 800 --epochs 1 --checkpoint "$box/some"
 LC_ALL=C sed -i 's/"epoch":"1","batches":"0"/"epoch":"0","batches":"5"/' "$box/some"
