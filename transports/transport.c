@@ -1,5 +1,7 @@
 /* The table of transports, and the contract's checks that are the same for all of them. */
 #include "transports/transport.h"
+#include "base/clock.h"
+#include "base/settings.h"
 #include "transports/table.h"
 #include <assert.h>
 #include <stddef.h>
@@ -150,15 +152,24 @@ int hoop_link_watch_fd(struct hoop_link *link)
 }
 
 /* The failure comes first: a `done` that posts again is refused. */
-void hoop_link_destroy(struct hoop_link *link)
+void hoop_link_leave(struct hoop_link *link, uint64_t deadline_ns)
 {
-    if (link == NULL) {
+    if (link == NULL || link->failure.code != HOOP_OK) {
         return;
     }
-    if (link->failure.code == HOOP_OK) {
-        link->failure.code = HOOP_ABORTED;
+    link->failure.code = HOOP_ABORTED;
+    link->leave_by_ns = deadline_ns;
+    if (link->transport->leave != NULL) {
+        link->transport->leave(link);
     }
-    link->transport->destroy(link);
+}
+
+void hoop_link_destroy(struct hoop_link *link)
+{
+    if (link != NULL) {
+        hoop_link_leave(link, hoop_deadline_ns(hoop_settings()->dead_after_ms));
+        link->transport->destroy(link);
+    }
 }
 
 void hoop_link_abandon(struct hoop_link *link)

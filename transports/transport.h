@@ -32,7 +32,8 @@
  * - destroy() takes NULL and half-built links, runs `done` with HOOP_ABORTED for what is pending,
  *   and cannot fail. Afterwards no memory of any xfer is touched, by this end or by the peer, nor
  *   what was offered.
- *   Over a network it says goodbye, unless the link has failed or is abandoned.
+ *   Over a network it says goodbye, unless the link has failed or is abandoned; leave() before
+ *   says it, and until when it may take: so links that end together wait for no longer than one.
  * - One thread at a time uses an end; the two ends may be used by two threads at the same time.
  * - A failure is recorded in link->failure by the function that saw it first; every later call
  *   returns its code. The link stays failed.
@@ -147,6 +148,7 @@ struct hoop_transport {
     uint64_t place_least_bytes; /* > 0 */
     bool (*progress)(struct hoop_link *link);
     int (*watch_fd)(struct hoop_link *link); /* optional */
+    void (*leave)(struct hoop_link *link);   /* optional */
     void (*destroy)(struct hoop_link *link);
 };
 
@@ -156,6 +158,7 @@ struct hoop_link {
     struct hoop_link_params params;
     struct hoop_failure failure; /* code HOOP_OK while the link works */
     bool bound;
+    uint64_t leave_by_ns; /* how long its goodbye may take; 0: leave was not called */
 };
 
 /* All transports in order of preference, NULL at the end: inproc, shm, tcp; and rdma, which is used
@@ -226,6 +229,10 @@ bool hoop_link_progress(struct hoop_link *link);
  * share it. -1: wake() is called instead.
  */
 int hoop_link_watch_fd(struct hoop_link *link);
+
+/* Says goodbye, if the link works; what is waited for, destroy waits for. Nothing else is allowed
+ * between. NULL is allowed. */
+void hoop_link_leave(struct hoop_link *link, uint64_t deadline_ns);
 
 /* See the rules. The caller's pointer is dead afterwards. */
 void hoop_link_destroy(struct hoop_link *link);

@@ -346,7 +346,7 @@ static void comm_give_back(struct hoop_comm *comm)
     if (hoop_comm_is_ready(comm)) {
         comm_leave(comm);
     }
-    hoop_links_finish(&comm->links, failed);
+    hoop_links_finish(&comm->links, failed ? 0 : comm->dead_after_ms);
     hoop_member_destroy(comm->member);
     comm->member = NULL;
     hoop_operation_finish(&comm->operation);

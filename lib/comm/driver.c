@@ -66,7 +66,7 @@ static void driver_fail(struct hoop_comm *comm)
     if (operation->failure.code == HOOP_MISMATCH || operation->failure.code == HOOP_TIMEOUT) {
         cause = operation->failure; /* my own view says more to my user than another's */
     }
-    hoop_links_finish(&comm->links, true);
+    hoop_links_finish(&comm->links, 0);
     const int culprit = cause.code == HOOP_REMOTE_ERROR ? cause.rank : -1;
     const bool out = hoop_operation_cancel(operation, culprit, comm->op_timeout_ms) == HOOP_OK;
     /* whom it waited for explains no mismatch, and would take the room of where it was called */

@@ -48,9 +48,25 @@ hoop_result_t hoop_links_init(struct hoop_links *links, const struct hoop_links_
                                : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u peers", n);
 }
 
-static void links_finish_entry(struct links_entry *entry, bool failed)
+static void links_each(struct hoop_links *links,
+                       void (*fn)(struct links_entry *entry, uint64_t arg), uint64_t arg)
 {
-    if (failed) {
+    for (uint32_t rank = 0; links->rows != NULL && rank < links->env.board->n; rank++) {
+        struct links_row *row = links->rows[rank];
+        for (uint32_t i = 0; row != NULL && i < 2 * LINKS_LANES; i++) {
+            fn(&row->entries[i / 2][i % 2], arg);
+        }
+    }
+}
+
+static void links_leave_entry(struct links_entry *entry, uint64_t deadline_ns)
+{
+    hoop_link_leave(entry->link, deadline_ns);
+}
+
+static void links_finish_entry(struct links_entry *entry, uint64_t patience_ms)
+{
+    if (patience_ms == 0) {
         hoop_link_abandon(entry->link);
     } else {
         hoop_link_destroy(entry->link);
@@ -59,14 +75,14 @@ static void links_finish_entry(struct links_entry *entry, bool failed)
     free(entry->blob);
 }
 
-void hoop_links_finish(struct hoop_links *links, bool failed)
+void hoop_links_finish(struct hoop_links *links, uint64_t patience_ms)
 {
+    if (patience_ms > 0) { /* all at once: they share it */
+        links_each(links, links_leave_entry, hoop_deadline_ns(patience_ms));
+    }
+    links_each(links, links_finish_entry, patience_ms);
     for (uint32_t rank = 0; links->rows != NULL && rank < links->env.board->n; rank++) {
-        struct links_row *row = links->rows[rank];
-        for (uint32_t i = 0; row != NULL && i < 2 * LINKS_LANES; i++) {
-            links_finish_entry(&row->entries[i / 2][i % 2], failed);
-        }
-        free(row);
+        free(links->rows[rank]);
     }
     free(links->rows);
     links->rows = NULL;

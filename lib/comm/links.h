@@ -32,10 +32,10 @@ struct hoop_links {
 hoop_result_t hoop_links_init(struct hoop_links *links, const struct hoop_links_env *env);
 
 /*
- * Destroys all, with a goodbye unless the comm has failed: no peer touches a buffer through them
- * afterwards. Takes a zeroed one; may be repeated.
+ * Destroys all, with goodbyes, which may take so long in all; 0: with none, the comm has failed. No
+ * peer touches a buffer through them afterwards. Takes a zeroed one; may be repeated.
  */
-void hoop_links_finish(struct hoop_links *links, bool failed);
+void hoop_links_finish(struct hoop_links *links, uint64_t patience_ms);
 
 /* The engine's link function (exec/engine.h); arg is the struct hoop_links. */
 hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sending,

@@ -338,6 +338,11 @@ static int faulty_watch_fd(struct hoop_link *link)
     return faulty->inside != NULL ? hoop_link_watch_fd(faulty->inside) : -1;
 }
 
+static void faulty_leave(struct hoop_link *link)
+{
+    hoop_link_leave(faulty_from(link)->inside, link->leave_by_ns);
+}
+
 static void faulty_destroy(struct hoop_link *link)
 {
     struct faulty_link *faulty = faulty_from(link);
@@ -395,6 +400,7 @@ static void faulty_wrap(size_t i, const struct hoop_transport *inner)
         .place_least_bytes = inner->place_least_bytes,
         .progress = faulty_progress,
         .watch_fd = inner->watch_fd != NULL ? faulty_watch_fd : NULL,
+        .leave = faulty_leave,
         .destroy = faulty_destroy,
     };
     faulty_table[i].inner = inner;

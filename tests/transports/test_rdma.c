@@ -348,6 +348,29 @@ static void test_bound_and_goodbye(void **state)
     pair_close(&pair);
 }
 
+/* Nothing arrives any more: the goodbyes of several links wait, and for one deadline in all. */
+static void test_goodbyes_together(void **state)
+{
+    (void)state;
+    const uint64_t patience_ns = 300 * HOOP_NS_PER_MS;
+    struct pair pairs[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(pair_open(&pairs[i], &hoop_transport_rdma, SLOTS, CHUNK), HOOP_OK);
+        move_along(&pairs[i], 0, 8);
+    }
+    fake_holds = true;
+    const uint64_t begin = hoop_now_ns();
+    for (uint32_t i = 0; i < 3; i++) {
+        hoop_link_leave(pairs[i].sender, begin + patience_ns);
+        hoop_link_leave(pairs[i].receiver, begin + patience_ns);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        pair_close(&pairs[i]);
+    }
+    fake_holds = false;
+    assert_in_range(hoop_now_ns() - begin, patience_ns, 3 * patience_ns);
+}
+
 /* The receiver has left: the sender believes it after a while, and its end does not wait. */
 static void test_receiver_leaves(void **state)
 {
@@ -385,6 +408,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_status, open_pair, close_pair),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_bound_and_goodbye),
+        cmocka_unit_test(test_goodbyes_together),
         cmocka_unit_test_setup_teardown(test_receiver_leaves, open_pair, close_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@
  * What a sender has reported done may still be on its way when the end is destroyed: destroy says
  * goodbye, and waits until that has arrived, or the peer's end has gone.
  */
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -533,16 +534,13 @@ static enum hoop_poll rdma_poll_goodbye(void *arg, bool look)
     return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
 }
 
-/* All that was sent, and the goodbye behind it. To nobody who may not be listening yet. */
-static void rdma_say_goodbye(struct hoop_rdma_link *rdma)
+/* Behind all that was sent. To nobody who may not be listening yet. */
+static void rdma_leave(struct hoop_link *link)
 {
-    const bool listening = rdma->base.params.sending ? rdma->ready : rdma->head > 0;
-    const struct hoop_wait wait = {
-        .poll = rdma_poll_goodbye, .arg = rdma, .timeout_ms = hoop_settings()->dead_after_ms};
-    if (rdma->base.bound && listening && !rdma->broken && rdma->left_ns == 0 &&
-        hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, rdma->tail)) {
-        (void)hoop_wait(&wait);
-    }
+    struct hoop_rdma_link *rdma = hoop_rdma_from(link);
+    const bool listening = link->params.sending ? rdma->ready : rdma->head > 0;
+    rdma->leaving = link->bound && listening && !rdma->broken && rdma->left_ns == 0 &&
+                    hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, rdma->tail);
 }
 
 /* False: the device may still write to the slots, which stay mapped then. */
@@ -562,8 +560,10 @@ static bool rdma_release(struct hoop_rdma_link *rdma)
 static void rdma_destroy(struct hoop_link *link)
 {
     struct hoop_rdma_link *rdma = hoop_rdma_from(link);
-    if (link->failure.code == HOOP_ABORTED) {
-        rdma_say_goodbye(rdma);
+    const struct hoop_wait goodbye = {
+        .poll = rdma_poll_goodbye, .arg = rdma, .timeout_ms = hoop_left_ms(link->leave_by_ns) + 1};
+    if (rdma->leaving) {
+        (void)hoop_wait(&goodbye);
     }
     const bool released = rdma->context == NULL || rdma_release(rdma);
     (void)hoop_xfer_queue_finish(&rdma->queued, HOOP_ABORTED); /* nothing reads them any more */
@@ -586,5 +586,6 @@ const struct hoop_transport hoop_transport_rdma = {
     .place_least_bytes = HOOP_RDMA_LARGE_BYTES,
     .progress = hoop_rdma_progress,
     .watch_fd = rdma_watch_fd,
+    .leave = rdma_leave,
     .destroy = rdma_destroy,
 };
