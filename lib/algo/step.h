@@ -66,7 +66,8 @@ enum hoop_space {
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
 
-/* Room for what lies before the first whole page of a buffer and after its last. */
+/* Room for what lies before the first whole page of a buffer and after its last, whatever a page
+ * is. */
 #define HOOP_SCRATCH_BYTES (2 * HOOP_PAGE_MOST_BYTES)
 #define HOOP_ONESHOT_MAX_BYTES ((size_t)65536)
 

@@ -126,7 +126,7 @@ struct hoop_board {
     struct hoop_board_head *head;
     uint8_t *ranks, *oneshots, *slabs;
     size_t rank_stride;
-    uint8_t *scratch; /* HOOP_SCRATCH_BYTES, private */
+    uint8_t *scratch; /* two pages, private */
     const void **src; /* [n], for folds */
     void **dst;       /* [n] */
     uint64_t *stuck;  /* [n] gates that were found closed on a writer */
