@@ -131,9 +131,11 @@ static hoop_result_t devices_open(struct hoop_staging *staging, hoop_cu_context_
                                   bool captured)
 {
     const hoop_result_t result = context != NULL ? HOOP_OK : hoop_cuda_context(&context);
-    return result != HOOP_OK ? result
-           : captured        ? hoop_staging_open_host(staging, context)
-                             : hoop_staging_open(staging, context);
+    if (result == HOOP_OK && captured) {
+        staging->context = context;
+        return HOOP_OK;
+    }
+    return result == HOOP_OK ? hoop_staging_open(staging, context) : result;
 }
 
 static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
@@ -227,7 +229,6 @@ hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
     const uint32_t collective = call->signature->collective;
     const int before = hoop_cancel_off();
     hoop_staging_reset(staging);
-    (void)(call->captured && hoop_staging_room(staging, HOOP_CAPTURED_BYTES));
     hoop_result_t result = collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV
                                ? devices_fetch_transfers(staging, *out, call)
                                : devices_fetch_buffers(staging, call, in, out);

@@ -19,11 +19,8 @@ struct hoop_device_call {
     hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
     const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
     const struct hoop_device_look *look;
-    bool captured; /* the copies are to be a graph's: its staging memory alone is made ready */
+    bool captured; /* the copies are to be a graph's: the staging memory is there, nothing begins */
 };
-
-/* Of a call that is captured the staging memory begins with so many bytes for a word. */
-#define HOOP_CAPTURED_BYTES sizeof(uint32_t)
 
 /* Bytes of this rank's side of a collective; extent: as in base/collective.h. */
 size_t hoop_device_buffers_bytes(const struct hoop_device_call *call, uint8_t extent);

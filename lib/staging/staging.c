@@ -287,9 +287,11 @@ hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t 
     return result;
 }
 
-hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_context_t context)
+hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_context_t context,
+                                     size_t bytes)
 {
     staging->context = context;
+    staging->bytes = bytes;
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
         result = staging_grow(staging);

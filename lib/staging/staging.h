@@ -76,8 +76,9 @@ hoop_result_t hoop_staging_add(struct hoop_staging *staging, void *device, size_
 /* The host memory, for offsets; in the context of the buffers. Pinned, and kept for the next. */
 hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t context);
 
-/* The same without all that works on it: for the copies of a graph. */
-hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_context_t context);
+/* The same without all that works on it, for the copies of graphs: bytes of memory. */
+hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_context_t context,
+                                     size_t bytes);
 
 /* Puts the copies of one direction on a stream: of the caller's, which captures. In the context. */
 hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_stream_t stream,

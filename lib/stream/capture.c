@@ -7,20 +7,100 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+/* Memory of calls that run one after the other. It begins with their word. */
+struct room {
+    unsigned long long graph; /* by CUDA's number; 0: it gives none, and nobody else is let in */
+    hoop_stream_t stream;
+    size_t users; /* under the lock */
+    struct hoop_staging memory;
+};
+
 /* A piece of work, once for every time that its graph runs. */
 struct capture {
     struct capture *next;
-    bool closed;       /* its comms are about to end */
-    _Atomic bool gone; /* its graph is: written by CUDA's thread */
-    _Atomic uint32_t
-        *let; /* the word of the hold. 1: it goes on, nothing of it runs; 0: it waits */
-    struct hoop_staging *stagings; /* [count] */
+    bool closed;           /* its comms are about to end */
+    _Atomic bool gone;     /* its graph is: written by CUDA's thread */
+    _Atomic uint32_t *let; /* the hold's word: 1 it goes on, nothing of it runs; 0 it waits */
+    struct room *room;
+    struct hoop_staging *stagings; /* [count], in the room */
     size_t count;
     struct hoop_work work[];
 };
 
+#define ROOM_ALIGN 64u /* of the word, and of each call's memory */
+
 static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER; /* CUDA is not called with it */
 static struct capture *captures;
+
+/* ---- Rooms ---------------------------------------------------------------------------------- */
+
+/* The last one of the graph and the stream, with one user more; NULL: there is none. */
+static struct room *room_find(unsigned long long graph, hoop_stream_t stream)
+{
+    pthread_mutex_lock(&captures_lock);
+    const struct capture *at = captures;
+    while (at != NULL && (at->room->graph != graph || at->room->stream != stream || graph == 0)) {
+        at = at->next;
+    }
+    struct room *room = at != NULL ? at->room : NULL;
+    if (room != NULL) {
+        room->users++;
+    }
+    pthread_mutex_unlock(&captures_lock);
+    return room;
+}
+
+/* Calls CUDA. Takes NULL. */
+static void room_leave(struct room *room)
+{
+    if (room == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&captures_lock);
+    const bool last = --room->users == 0;
+    pthread_mutex_unlock(&captures_lock);
+    if (last) {
+        hoop_staging_finish(&room->memory);
+        free(room);
+    }
+}
+
+/* With one user. */
+static hoop_result_t room_create(unsigned long long graph, hoop_stream_t stream, size_t bytes,
+                                 struct room **ret)
+{
+    hoop_cu_context_t context = NULL;
+    struct room *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for calls of a graph");
+    }
+    *made = (struct room){.graph = graph, .stream = stream, .users = 1};
+    hoop_result_t result = hoop_cuda_context(&context);
+    if (result == HOOP_OK) {
+        result = hoop_staging_open_host(&made->memory, context, bytes);
+    }
+    if (result != HOOP_OK) {
+        room_leave(made);
+        return result;
+    }
+    atomic_store_explicit((_Atomic uint32_t *)(void *)made->memory.host, 1, memory_order_relaxed);
+    *ret = made;
+    return HOOP_OK;
+}
+
+/* For so many bytes, with one user more. Where the last is too small the next has twice as much. */
+static hoop_result_t room_enter(unsigned long long graph, hoop_stream_t stream, size_t bytes,
+                                struct room **ret)
+{
+    struct room *last = room_find(graph, stream);
+    if (last != NULL && last->memory.host_bytes >= bytes) {
+        *ret = last;
+        return HOOP_OK;
+    }
+    const size_t least = last != NULL ? 2 * last->memory.host_bytes : 0;
+    room_leave(last);
+    return room_create(graph, stream, bytes > least ? bytes : least, ret);
+}
 
 /* ---- What is kept --------------------------------------------------------------------------- */
 
@@ -28,8 +108,11 @@ static struct capture *captures;
 static void capture_free(struct capture *capture)
 {
     for (size_t i = 0; i < capture->count; i++) {
+        capture->stagings[i].host = NULL;
+        capture->stagings[i].host_bytes = 0;
         hoop_staging_finish(&capture->stagings[i]);
     }
+    room_leave(capture->room);
     hoop_work_finish(capture->work, capture->count);
     free(capture->stagings);
     free(capture);
@@ -186,51 +269,102 @@ static void request_to_host(struct hoop_request *request)
     }
 }
 
-/* Gives each call memory of its own, which begins with room for the word. */
+static struct hoop_device_call capture_call(const struct capture *capture, size_t i,
+                                            hoop_stream_t stream)
+{
+    const struct hoop_request *request = &capture->work[i].request;
+    const struct hoop_comm *comm = capture->work[i].comm;
+    return (struct hoop_device_call){.signature = &request->signature,
+                                     .me = comm->rank,
+                                     .n = comm->n,
+                                     .stream = stream,
+                                     .look = &request->look,
+                                     .captured = true};
+}
+
+/* Bytes of memory for what lies on devices; where that is has to be known by now. */
+static hoop_result_t capture_need(struct capture *capture, size_t i, hoop_stream_t stream,
+                                  size_t *ret)
+{
+    struct hoop_request *request = &capture->work[i].request;
+    const struct hoop_device_call call = capture_call(capture, i, stream);
+    const uint32_t collective = request->signature.collective;
+    hoop_result_t result = HOOP_OK;
+    if (collective < HOOP_COLL_COUNT && collective != HOOP_COLL_ALLTOALLV && !request->look.known) {
+        result = hoop_device_buffers_look(&call, request->in, request->out, &request->look);
+    }
+    const size_t bytes = hoop_device_buffers_need(&call, request->in, request->out);
+    *ret = (bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+    return result;
+}
+
+/* Enters a room for all. */
+static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
+                                   hoop_stream_t stream)
+{
+    size_t bytes = ROOM_ALIGN, need = 0;
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
+        result = capture_need(capture, i, stream, &need);
+        bytes += need;
+    }
+    if (result == HOOP_OK) {
+        result = room_enter(graph, stream, bytes, &capture->room);
+    }
+    if (result == HOOP_OK) {
+        capture->let = (_Atomic uint32_t *)(void *)capture->room->memory.host;
+    }
+    return result;
+}
+
+/* Gives each call its part of the room. */
 static hoop_result_t capture_stage(struct capture *capture, hoop_stream_t stream)
 {
+    char *at = capture->room->memory.host + ROOM_ALIGN;
     hoop_result_t result = HOOP_AGAIN;
     for (size_t i = 0; i < capture->count && result == HOOP_AGAIN; i++) {
         struct hoop_request *request = &capture->work[i].request;
-        const struct hoop_comm *comm = capture->work[i].comm;
-        const struct hoop_device_call call = {.signature = &request->signature,
-                                              .me = comm->rank,
-                                              .n = comm->n,
-                                              .stream = stream,
-                                              .look = &request->look,
-                                              .captured = true};
-        result =
-            hoop_device_buffers_fetch(&capture->stagings[i], &call, &request->in, &request->out);
+        struct hoop_staging *staging = &capture->stagings[i];
+        const struct hoop_device_call call = capture_call(capture, i, stream);
+        (void)capture_need(capture, i, stream, &staging->host_bytes);
+        staging->host = at;
+        at += staging->host_bytes;
+        result = hoop_device_buffers_fetch(staging, &call, &request->in, &request->out);
         request_to_host(request);
     }
-    capture->let = (_Atomic uint32_t *)(void *)capture->stagings[0].host;
     return result == HOOP_AGAIN ? HOOP_OK : result;
 }
 
-/* In the context. From then on it lives as long as the graph does, or for ever, where CUDA does not
- * tell. */
-static hoop_result_t capture_give(struct capture *capture, hoop_stream_t stream)
+/* Which graph the stream captures, and its number; NULL and 0: the driver does not tell. */
+static hoop_result_t capture_find_graph(hoop_stream_t stream, hoop_cu_graph_t *ret,
+                                        unsigned long long *ret_number)
 {
-    hoop_cu_graph_t graph = NULL;
-    hoop_cu_object_t object = NULL;
-    unsigned long long id = 0;
     int status = 0;
-    hoop_result_t result = HOOP_OK;
-    if (hoop_cuda.capture_info != NULL && hoop_cuda.object_create != NULL &&
-        hoop_cuda.graph_retain != NULL) {
-        result = hoop_cuda_check("cuStreamGetCaptureInfo",
-                                 hoop_cuda.capture_info(stream, &status, &id, &graph, NULL, NULL));
-        if (result == HOOP_OK) {
-            result = hoop_cuda_check("cuUserObjectCreate",
-                                     hoop_cuda.object_create(&object, capture, capture_end, 1,
-                                                             HOOP_CU_OBJECT_NOT_AWAITED));
-        }
-        if (result == HOOP_OK) { /* of an object that is not taken nobody tells the end */
-            result = hoop_cuda_check("cuGraphRetainUserObject",
-                                     hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE));
-        }
+    *ret = NULL;
+    *ret_number = 0;
+    const bool tells = hoop_cuda.capture_info != NULL && hoop_cuda.object_create != NULL &&
+                       hoop_cuda.graph_retain != NULL;
+    return tells ? hoop_cuda_check(
+                       "cuStreamGetCaptureInfo",
+                       hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL))
+                 : HOOP_OK;
+}
+
+/* From then on it lives as long as the graph does, or for ever, where CUDA does not tell. */
+static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph)
+{
+    hoop_cu_object_t object = NULL;
+    if (graph == NULL) {
+        return HOOP_OK;
     }
-    return result;
+    const hoop_result_t result = hoop_cuda_check(
+        "cuUserObjectCreate",
+        hoop_cuda.object_create(&object, capture, capture_end, 1, HOOP_CU_OBJECT_NOT_AWAITED));
+    /* of an object that is not taken nobody tells the end */
+    return result == HOOP_OK
+               ? hoop_cuda_check("cuGraphRetainUserObject",
+                                 hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE))
+               : result;
 }
 
 /* In the context. */
@@ -258,19 +392,19 @@ static hoop_result_t capture_record(struct capture *capture, hoop_stream_t strea
 }
 
 /* It is the list's, and the graph's. */
-static hoop_result_t capture_add(struct capture *capture, hoop_stream_t stream)
+static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
+                                 hoop_stream_t stream)
 {
     hoop_result_t result = hoop_staging_enter(&capture->stagings[0]);
     if (result != HOOP_OK) {
         capture_free(capture);
         return result;
     }
-    atomic_store_explicit(capture->let, 1, memory_order_relaxed);
     pthread_mutex_lock(&captures_lock);
     capture->next = captures;
     captures = capture;
     pthread_mutex_unlock(&captures_lock);
-    result = capture_give(capture, stream);
+    result = capture_give(capture, graph);
     if (result == HOOP_OK) {
         result = capture_record(capture, stream);
     }
@@ -290,7 +424,15 @@ hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream
     if (capture == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls of a graph", count);
     }
+    hoop_cu_graph_t graph = NULL;
+    unsigned long long number = 0;
     hoop_result_t result = hoop_progress_start();
+    if (result == HOOP_OK) {
+        result = capture_find_graph(stream, &graph, &number);
+    }
+    if (result == HOOP_OK) {
+        result = capture_enter(capture, number, stream);
+    }
     if (result == HOOP_OK) {
         result = capture_stage(capture, stream);
     }
@@ -302,5 +444,5 @@ hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream
         atomic_store(&work[i].comm->captured, true);
     }
     hoop_progress_suit(work[0].comm);
-    return capture_add(capture, stream);
+    return capture_add(capture, graph, stream);
 }

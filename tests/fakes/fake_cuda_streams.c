@@ -16,6 +16,7 @@ struct CUstream_st {
     const struct fake_task *running;
     bool ending;
     struct hoop_cu_graph *graph; /* it captures this one; NULL: it runs */
+    unsigned long long capture;  /* its number, since a graph may come where another was */
     bool blocking;               /* in order with the default one */
     struct hoop_cu_context *context;
     unsigned queue;
@@ -503,6 +504,7 @@ struct hoop_cu_graph *fake_stream_capture(hoop_stream_t handle, bool on)
     struct hoop_cu_graph *before = stream != NULL ? stream->graph : NULL;
     if (stream != NULL) {
         stream->graph = on ? fake_graph_create() : NULL;
+        stream->capture = on ? ++ids : 0;
     }
     return before;
 }
@@ -514,7 +516,7 @@ int fake_capture_info(hoop_stream_t handle, int *ret_status, unsigned long long 
     const struct CUstream_st *stream = stream_find(handle);
     *ret_graph = stream != NULL ? stream->graph : NULL;
     *ret_status = *ret_graph != NULL ? HOOP_CU_CAPTURE_ACTIVE : 0;
-    *ret_id = 1;
+    *ret_id = stream != NULL ? stream->capture : 0;
     pthread_mutex_unlock(&fake_lock);
     return stream != NULL && ret_nodes == NULL && ret_count == NULL ? HOOP_CU_SUCCESS
                                                                     : HOOP_CU_INVALID_HANDLE;
