@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define PAGE_FLOATS ((size_t)1024) /* buckets begin on pages: peers write whole ones */
+#define DEVICE_FLOATS ((size_t)64) /* tensors on a device begin where its libraries expect it */
 
 struct ddp_job {
     hoop_comm_t comm;
@@ -159,9 +160,14 @@ bool ddp_broadcast(struct ddp_job *job, void *data, size_t bytes, struct problem
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
+static size_t round_up(size_t floats, size_t unit)
+{
+    return (floats + unit - 1) / unit * unit;
+}
+
 static size_t whole_pages(size_t floats)
 {
-    return (floats + PAGE_FLOATS - 1) / PAGE_FLOATS * PAGE_FLOATS;
+    return round_up(floats, PAGE_FLOATS);
 }
 
 /* Cuts the order into buckets. */
@@ -178,6 +184,7 @@ static void buckets_assign(struct ddp *ddp)
             bucket = &ddp->buckets[ddp->bucket_count++];
             *bucket = (struct bucket){.offset = end};
         }
+        bucket->count = round_up(bucket->count, ddp->options.device == NULL ? 1 : DEVICE_FLOATS);
         *tensor->gradient = ddp->memory + bucket->offset + bucket->count;
         ddp->bucket_of[ddp->order[i]] = ddp->bucket_count - 1;
         bucket->count += tensor->count;

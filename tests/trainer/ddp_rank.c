@@ -63,6 +63,9 @@ static void world_open(struct world *world, const struct ddp_options *options)
     }
     world->ddp = ddp_create(job, world->tensors, TENSORS, options, &problem);
     check(world->ddp != NULL, problem.text);
+    for (int i = 0; defaults.device != NULL && i < TENSORS; i++) {
+        check((uintptr_t)world->gradients[i] % 256 == 0, "cuDNN may want it on a boundary");
+    }
     for (int i = 0; i < TENSORS; i++) {
         for (size_t at = 0; at < counts[i]; at++) {
             check(seen(world->values[i])[at] == (float)(at % 10), "the values are not rank 0's");
