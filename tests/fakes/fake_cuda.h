@@ -12,6 +12,7 @@
  *     CUDA_VISIBLE_DEVICES=1,0  of these the process sees these, in this order
  *     FAKE_CUDA_APART=01,12  0 and 1 do not reach each other's memory, nor do 1 and 2; all others
  *                            do
+ *     FAKE_CUDA_SEEN         the host reaches the memory at its addresses, after all
  *     FAKE_CUDA_NO_ACCESS    no device is let in to another's memory, whatever was said before
  *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
  *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map

@@ -65,6 +65,10 @@ int fake_pool_make(void)
         back = ftruncate(pool, (off_t)FAKE_POOL_BYTES) == 0
                    ? mmap(NULL, FAKE_POOL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, pool, 0)
                    : MAP_FAILED;
+        if (getenv("FAKE_CUDA_SEEN") != NULL) {
+            munmap(front, FAKE_POOL_BYTES);
+            front = back;
+        }
     }
     return front != MAP_FAILED && back != MAP_FAILED ? HOOP_CU_SUCCESS : HOOP_CU_NO_DEVICE;
 }

@@ -6,6 +6,7 @@
  * It shows that layers, layouts, leading dimensions and passes are right. It does not show what
  * runs beside what, nor that cuDNN has an algorithm for it.
  */
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,10 +29,29 @@ cudaError_t cudaGetDeviceCount(int *count)
     return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
+/*
+ * With HOOP_CUDA the driver that hoop uses, a fake one whose memory the host reaches
+ * (FAKE_CUDA_SEEN), has the context and the streams.
+ */
+static int (*driver_stream)(cudaStream_t *stream, unsigned flags);
+
 cudaError_t cudaSetDevice(int device)
 {
-    (void)device;
-    return cudaSuccess;
+    int (*init)(unsigned flags) = NULL;
+    int (*retain)(void **context, int device) = NULL;
+    int (*push)(void *context) = NULL;
+    void *context = NULL;
+    const char *path = getenv("HOOP_CUDA");
+    void *driver = path == NULL ? NULL : dlopen(path, RTLD_NOW);
+    if (driver == NULL) {
+        return cudaSuccess;
+    }
+    *(void **)&init = dlsym(driver, "cuInit");
+    *(void **)&retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
+    *(void **)&push = dlsym(driver, "cuCtxPushCurrent_v2");
+    *(void **)&driver_stream = dlsym(driver, "cuStreamCreate");
+    return init(0) == 0 && retain(&context, device) == 0 && push(context) == 0 ? cudaSuccess
+                                                                               : cudaErrorNoDevice;
 }
 
 const char *cudaGetErrorName(cudaError_t error)
@@ -106,6 +126,9 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     static struct CUstream_st streams[8];
     static int count;
+    if (driver_stream != NULL) {
+        return driver_stream(stream, 0) == 0 ? cudaSuccess : cudaErrorNoDevice;
+    }
     *stream = &streams[count++];
     return cudaSuccess;
 }
@@ -419,7 +442,9 @@ struct convolution {
     float *x, *w, *y;
 };
 
-static void convolve_channels(enum pass pass, float *x, float *w, float *y, ptrdiff_t count)
+/* Where the time goes: too much of it with sanitizers. */
+__attribute__((no_sanitize("address", "undefined"))) static void
+convolve_channels(enum pass pass, float *x, float *w, float *y, ptrdiff_t count)
 {
     const float from = *y;
     for (ptrdiff_t c = 0; c < count; c++) {

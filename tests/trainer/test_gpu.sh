@@ -2,9 +2,9 @@
 # What computes on GPUs, where there may be none: the backend over miniatures of CUDA's libraries against
 # the host's, and what users are told without module, driver, device or memory.
 #
-#     test_gpu.sh COMPARE_GPU FAKE_MODULE TRAIN MAKE_DIGITS
+#     test_gpu.sh COMPARE_GPU FAKE_MODULE TRAIN MAKE_DIGITS HOOPRUN FAKE_DRIVER
 set -u
-compare=$1 fake=$2 train=$3 make_digits=$4
+compare=$1 fake=$2 train=$3 make_digits=$4 hooprun=$5 driver=$6
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
 failed=0
@@ -49,6 +49,26 @@ refused 1 "there is no $box/elsewhere/train_cuda.so" env LD_LIBRARY_PATH="$(dirn
 refused 1 'empty.so' env TRAIN_CUDA="$box/empty.so" "$train" "${few[@]}" --device cuda
 # Without hoop's own driver gradients can not be put on the device.
 refused 1 'not supported by this version' env TRAIN_CUDA="$fake" HOOP_CUDA=off "$train" "${few[@]}" --device cuda
+
+# Whole trainings over both fakes: the losses of the CPU, by one rank and by two; a resumed one has the same bits.
+run() { # NAME RANKS OPTIONS...
+    local name=$1 ranks=$2
+    shift 2
+    TRAIN_CUDA=$fake HOOP_CUDA=$driver FAKE_CUDA_SEEN=1 "$hooprun" -n "$ranks" --timeout 100 "$train" --data "$box/data" \
+        --log-interval 1 --train-samples 48 --test-batch-size 20 --metrics "$box/$name.csv" "$@" >"$box/out" 2>&1 || fail "$name: $*"
+}
+run cpu 1 --epochs 1 --batch-size 16
+for ranks in 1 2; do
+    run "gpu$ranks" $ranks --epochs 1 --batch-size $((16 / ranks)) --device cuda
+    paste -d, "$box/cpu.csv" "$box/gpu$ranks.csv" | awk -F, '$1 == "train" { n++ }
+            $1 ~ /^t/ { d = $5 - $12; if (d > 1e-5 || d < -1e-5) { print; bad = 1 } }
+            END { exit bad || n != 3 }' || fail "$ranks ranks on a device have other losses than the CPU"
+done
+same=(--model mnist-bn --optimizer adam --lr 0.001 --batch-size 8 --accumulate 2 --bf16 --device cuda)
+run whole 2 "${same[@]}" --epochs 2 --checkpoint "$box/whole"
+run parts 2 "${same[@]}" --epochs 1 --checkpoint "$box/parts"
+run parts 2 "${same[@]}" --epochs 2 --checkpoint "$box/parts" --resume auto
+cmp "$box/whole" "$box/parts" || fail "a training in parts has other bits"
 
 # The module itself: without a driver it says so, and nothing else.
 if [ ! -e /dev/nvidiactl ]; then
