@@ -24,7 +24,8 @@ static double all_gather_traffic(int nranks)
 
 static hoop_result_t all_gather_start(const struct perf_call *call)
 {
-    return hoop_all_gather(call->send, call->recv, call->count, call->type, call->comm, NULL);
+    return hoop_all_gather(call->send, call->recv, call->count, call->type, call->comm,
+                           call->stream);
 }
 
 static const struct perf_collective all_gather = {

@@ -10,7 +10,7 @@ static double all_reduce_bus(int nranks)
 static hoop_result_t all_reduce_start(const struct perf_call *call)
 {
     return hoop_all_reduce(call->send, call->recv, call->count, call->type, call->op, call->comm,
-                           NULL);
+                           call->stream);
 }
 
 static const struct perf_collective all_reduce = {

@@ -25,7 +25,7 @@ static struct perf_origin alltoall_origin(const struct perf_case *data, size_t c
 
 static hoop_result_t alltoall_start(const struct perf_call *call)
 {
-    return hoop_alltoall(call->send, call->recv, call->count, call->type, call->comm, NULL);
+    return hoop_alltoall(call->send, call->recv, call->count, call->type, call->comm, call->stream);
 }
 
 static const struct perf_collective alltoall = {

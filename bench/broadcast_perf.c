@@ -23,7 +23,7 @@ static double broadcast_traffic(int nranks)
 static hoop_result_t broadcast_start(const struct perf_call *call)
 {
     return hoop_broadcast(call->send, call->recv, call->count, call->type, call->root, call->comm,
-                          NULL);
+                          call->stream);
 }
 
 static const struct perf_collective broadcast = {

@@ -25,7 +25,7 @@ static double gather_traffic(int nranks)
 static hoop_result_t gather_start(const struct perf_call *call)
 {
     return hoop_gather(call->send, call->recv, call->count, call->type, call->root, call->comm,
-                       NULL);
+                       call->stream);
 }
 
 static const struct perf_collective gather = {

@@ -56,6 +56,7 @@ gpus=$((gpus > 8 ? 8 : gpus > 1 ? gpus : 2))
 step "gpus_processes_$gpus" 60 $hooprun -n $gpus --timeout 55 "${cost[@]}" -g $gpus
 step "gpus_threads_$gpus" 60 "${cost[@]}" -t $gpus -g $gpus
 step all_reduce_perf 40 $hooprun -n 2 --timeout 35 $build/bench/all_reduce_perf -b 8 -e 128M -f 16 --memory device -R 2
+step graphs 40 $hooprun -n 2 --timeout 35 $build/bench/all_reduce_perf -b 8 -e 128M -f 16 --memory device -G 5
 step alltoall_perf 40 $build/bench/alltoall_perf -t 2 -b 8 -e 32M -f 16 --memory device
 step ahead 60 env HOOP_CUDA_AHEAD=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 $hooprun -n 2 --timeout 55 "${cost[@]}"

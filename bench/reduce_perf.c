@@ -23,7 +23,7 @@ static double reduce_traffic(int nranks)
 static hoop_result_t reduce_start(const struct perf_call *call)
 {
     return hoop_reduce(call->send, call->recv, call->count, call->type, call->op, call->root,
-                       call->comm, NULL);
+                       call->comm, call->stream);
 }
 
 static const struct perf_collective reduce = {

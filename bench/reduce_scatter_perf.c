@@ -33,7 +33,7 @@ static struct perf_origin reduce_scatter_origin(const struct perf_case *data, si
 static hoop_result_t reduce_scatter_start(const struct perf_call *call)
 {
     return hoop_reduce_scatter(call->send, call->recv, call->count, call->type, call->op,
-                               call->comm, NULL);
+                               call->comm, call->stream);
 }
 
 static const struct perf_collective reduce_scatter = {

@@ -32,7 +32,7 @@ static struct perf_origin scatter_origin(const struct perf_case *data, size_t co
 static hoop_result_t scatter_start(const struct perf_call *call)
 {
     return hoop_scatter(call->send, call->recv, call->count, call->type, call->root, call->comm,
-                        NULL);
+                        call->stream);
 }
 
 static const struct perf_collective scatter = {

@@ -15,10 +15,10 @@ static hoop_result_t sendrecv_start(const struct perf_call *call)
     const int next = (call->rank + 1) % call->nranks;
     const int before = (call->rank + call->nranks - 1) % call->nranks;
     const hoop_result_t result =
-        hoop_send(call->send, call->count, call->type, next, call->comm, NULL);
+        hoop_send(call->send, call->count, call->type, next, call->comm, call->stream);
     return result != HOOP_OK
                ? result
-               : hoop_recv(call->recv, call->count, call->type, before, call->comm, NULL);
+               : hoop_recv(call->recv, call->count, call->type, before, call->comm, call->stream);
 }
 
 static const struct perf_collective sendrecv = {

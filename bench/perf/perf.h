@@ -13,6 +13,7 @@
  *     perf_json.c      the JSON file                   perf_watch.c    -T, the watchdog
  *     perf_failure.c   messages about failures         perf_progress.c  where it is, on a terminal
  *     perf_device.c    CUDA's driver, for buffers on devices
+ *     perf_times.c     averages, and statistics of single iterations
  *     perf_shape.c     sizes and origins that several collectives share
  *     perf_part.c      one rank's window: its inputs, and what became of them
  */
@@ -59,6 +60,7 @@ struct perf_call {
     hoop_red_op_t op;
     int root;
     hoop_comm_t comm;
+    hoop_stream_t stream; /* of CUDA, while it captures; else NULL */
     int rank, nranks;
 };
 

@@ -24,7 +24,16 @@
     X(settle, "cuCtxSynchronize", (void))                                                          \
     X(alloc, "cuMemAlloc_v2", (uint64_t * ret, size_t bytes))                                      \
     X(free, "cuMemFree_v2", (uint64_t memory))                                                     \
-    X(copy, "cuMemcpy", (uint64_t to, uint64_t from, size_t bytes))
+    X(copy, "cuMemcpy", (uint64_t to, uint64_t from, size_t bytes))                                \
+    X(stream, "cuStreamCreate", (hoop_stream_t * ret, unsigned flags))                             \
+    X(end_stream, "cuStreamDestroy_v2", (hoop_stream_t stream))                                    \
+    X(begin_capture, "cuStreamBeginCapture_v2", (hoop_stream_t stream, int mode))                  \
+    X(end_capture, "cuStreamEndCapture", (hoop_stream_t stream, void **ret))                       \
+    X(instantiate, "cuGraphInstantiateWithFlags",                                                  \
+      (void **ret, void *graph, unsigned long long flags))                                         \
+    X(launch, "cuGraphLaunch", (void *exec, hoop_stream_t stream))                                 \
+    X(free_exec, "cuGraphExecDestroy", (void *exec))                                               \
+    X(free_graph, "cuGraphDestroy", (void *graph))
 
 static struct {
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): these are a declaration's own */
@@ -142,4 +151,41 @@ int perf_device_copy(char *to, const char *from, size_t bytes)
 int perf_device_settle(void)
 {
     return device_check(driver.settle(), "cuCtxSynchronize");
+}
+
+int perf_device_stream(hoop_stream_t *ret)
+{
+    const unsigned non_blocking = 1;
+    return device_check(driver.stream(ret, non_blocking), "cuStreamCreate");
+}
+
+void perf_device_end_stream(hoop_stream_t stream)
+{
+    (void)driver.end_stream(stream);
+}
+
+int perf_graph_begin(hoop_stream_t stream)
+{
+    const int of_thread = 1; /* what other threads do is no part of it, and harms nothing */
+    return device_check(driver.begin_capture(stream, of_thread), "cuStreamBeginCapture");
+}
+
+int perf_graph_end(hoop_stream_t stream, struct perf_graph *ret)
+{
+    *ret = (struct perf_graph){NULL, NULL};
+    int code = device_check(driver.end_capture(stream, &ret->graph), "cuStreamEndCapture");
+    return code == PERF_SUCCESS
+               ? device_check(driver.instantiate(&ret->exec, ret->graph, 0), "cuGraphInstantiate")
+               : code;
+}
+
+int perf_graph_launch(const struct perf_graph *graph, hoop_stream_t stream)
+{
+    return device_check(driver.launch(graph->exec, stream), "cuGraphLaunch");
+}
+
+void perf_graph_free(struct perf_graph *graph)
+{
+    (void)driver.free_exec(graph->exec);
+    (void)driver.free_graph(graph->graph);
 }

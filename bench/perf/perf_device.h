@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include "hoop.h"
+
 /* How many this process sees. 0: none; *ret_why, if it is not NULL, says why. */
 int perf_device_count(const char **ret_why);
 
@@ -26,5 +28,19 @@ int perf_device_copy(char *to, const char *from, size_t bytes);
 
 /* Waits for all that the current device does. */
 int perf_device_settle(void);
+
+/* A stream of the current device, and its end. */
+int perf_device_stream(hoop_stream_t *ret);
+void perf_device_end_stream(hoop_stream_t stream);
+
+/* What was put on a stream between begin and end, which did not run. */
+struct perf_graph {
+    void *graph, *exec;
+};
+int perf_graph_begin(hoop_stream_t stream);
+int perf_graph_end(hoop_stream_t stream, struct perf_graph *ret);
+/* Runs it on the stream. */
+int perf_graph_launch(const struct perf_graph *graph, hoop_stream_t stream);
+void perf_graph_free(struct perf_graph *graph);
 
 #endif

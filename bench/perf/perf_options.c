@@ -57,7 +57,8 @@ static const struct option_row rows[] = {
     {'y', OPTION_INT, 0, 1, FIELD(null_stream), "stream_null", "no effect on host ranks"},
     {'T', OPTION_INT, 0, INT_MAX, FIELD(timeout_s), "timeout",
      "seconds without progress; 0 = none"},
-    {'G', OPTION_INT, 0, INT_MAX, FIELD(graph), "cudagraph", "needs GPUs unless 0"},
+    {'G', OPTION_INT, 0, INT_MAX, FIELD(graph), "cudagraph",
+     "iterations are a graph that runs so often; 0: none"},
     {'C', OPTION_INT, 0, 1, FIELD(cpu_time), "report_cputime", "show processor time instead"},
     {'S', OPTION_INT, 0, 1, FIELD(timestamps), "report_timestamps", "one more column: the time"},
     {'J', OPTION_PATH, 0, 0, FIELD(json_path), "output_file", "results as JSON too"},
@@ -287,10 +288,6 @@ static int option_check(const struct perf_options *options, FILE *err)
                    options->max_bytes, options->unalign);
         return PERF_BAD_ARGUMENT;
     }
-    if (options->graph > 0) {
-        option_say(err, "-G %d: graphs need GPU ranks, and these are host ranks\n", options->graph);
-        return PERF_NOT_IMPLEMENTED;
-    }
     if (options->device_implementation > 0) {
         option_say(err, "-D %d: device kernels need GPU ranks, and these are host ranks\n",
                    options->device_implementation);
@@ -310,6 +307,14 @@ static int option_settle(struct perf_options *options, FILE *err)
     }
     options->place = any ? PERF_PLACE_DEVICE : PERF_PLACE_HOST;
     options->bound &= !any; /* that is the host's memory */
+    if (options->graph > 0 && !any) {
+        option_say(err, "-G %d: graphs need GPU ranks, and these are host ranks\n", options->graph);
+        return PERF_NOT_IMPLEMENTED;
+    }
+    if (options->graph > 0 && (options->threads > 1 || options->gpus > 1 || options->per_iter)) {
+        option_say(err, "-G %d: expected one rank in a process, and no -I\n", options->graph);
+        return PERF_NOT_IMPLEMENTED;
+    }
     return PERF_SUCCESS;
 }
 

@@ -16,6 +16,7 @@
 #include "perf/perf_failure.h"
 #include "perf/perf_memory.h"
 #include "perf/perf_part.h"
+#include "perf/perf_times.h"
 
 /* A thread's work; lives as long as the thread does. */
 struct sweep {
@@ -28,6 +29,7 @@ struct sweep {
     size_t stride;           /* bytes from a window to the next */
     size_t windows;          /* how many fit, at least 1 */
     size_t window;           /* the next one to use */
+    hoop_stream_t stream;    /* with -G: on which graphs are captured and run */
     double *times;           /* of each iteration, with -I */
     double *sorted;
     struct perf_row row;
@@ -54,7 +56,7 @@ static hoop_result_t sweep_start(struct sweep *sweep)
     }
     if (sweep->options->blocking == PERF_BLOCKING_BARRIER) {
         for (int i = 0; i < sweep->options->gpus && result == HOOP_OK; i++) {
-            result = hoop_barrier(sweep->parts[i].rank->comm, NULL);
+            result = hoop_barrier(sweep->parts[i].rank->comm, sweep->parts[i].call.stream);
         }
     }
     return result;
@@ -140,6 +142,70 @@ static int sweep_iterate_outer(struct sweep *sweep)
     return PERF_SUCCESS;
 }
 
+/* Captures iterations into a graph: they do not run. */
+static int sweep_capture(struct sweep *sweep, int iters, int operations, struct perf_graph *ret)
+{
+    struct perf_call *call = &sweep->parts[0].call;
+    PERF_TRY(perf_graph_begin(sweep->stream));
+    call->stream = sweep->stream;
+    perf_part_aim(&sweep->parts[0]);
+    for (int i = 0; i < iters; i++) {
+        PERF_TRY(sweep_iterate(sweep, operations));
+    }
+    call->stream = NULL;
+    perf_part_aim(&sweep->parts[0]);
+    PERF_TRY(perf_graph_end(sweep->stream, ret));
+    return PERF_SUCCESS;
+}
+
+static int sweep_replay(struct sweep *sweep, const struct perf_graph *graph, int times)
+{
+    perf_ranks_enter(sweep->thread);
+    int code = PERF_SUCCESS;
+    for (int i = 0; i < times && code == PERF_SUCCESS; i++) {
+        code = perf_graph_launch(graph, sweep->stream);
+    }
+    code = code == PERF_SUCCESS ? sweep_settle(sweep) : code;
+    perf_ranks_leave(sweep->thread);
+    PERF_TRY(code);
+    hoop_result_t failed = HOOP_OK;
+    hoop_comm_t comm = sweep->parts[0].rank->comm;
+    PERF_HOOP_TRY(hoop_comm_get_async_error(comm, &failed), comm);
+    PERF_HOOP_TRY(failed, comm);
+    return PERF_SUCCESS;
+}
+
+/* All iterations are one graph, which runs as often as -G says. */
+static int sweep_timed_graph(struct sweep *sweep, struct perf_half *half)
+{
+    const struct perf_options *options = sweep->options;
+    double operations = (double)options->iters * options->agg_iters * options->graph;
+    struct perf_graph graph;
+    PERF_TRY(sweep_capture(sweep, options->iters, options->agg_iters, &graph));
+    PERF_TRY(perf_ranks_barrier(sweep->thread));
+    double cpu = perf_clock_cpu_seconds();
+    double start = perf_clock_seconds();
+    PERF_TRY(sweep_replay(sweep, &graph, options->graph));
+    half->seconds = options->iters > 0 ? (perf_clock_seconds() - start) / operations : 0;
+    half->cpu_seconds = options->iters > 0 ? (perf_clock_cpu_seconds() - cpu) / operations : 0;
+    perf_graph_free(&graph);
+    return PERF_SUCCESS;
+}
+
+/* One operation; with -G by a graph. */
+static int sweep_once(struct sweep *sweep)
+{
+    struct perf_graph graph;
+    if (!sweep->stream) {
+        PERF_TRY(sweep_iterate(sweep, 1));
+        return PERF_SUCCESS;
+    }
+    PERF_TRY(sweep_capture(sweep, 1, 1, &graph));
+    PERF_TRY(sweep_replay(sweep, &graph, 1));
+    perf_graph_free(&graph);
+    return PERF_SUCCESS;
+}
+
 static int sweep_timed(struct sweep *sweep, struct perf_half *half)
 {
     int iters = sweep->options->iters;
@@ -161,51 +227,6 @@ static int sweep_timed(struct sweep *sweep, struct perf_half *half)
     return PERF_SUCCESS;
 }
 
-/* One time for all ranks, as -a says. */
-static int sweep_average(struct sweep *sweep, struct perf_half *half)
-{
-    double share = (double)sweep->options->gpus / sweep->thread->job->nranks;
-    double seconds[2] = {half->seconds, half->cpu_seconds};
-    hoop_red_op_t op = HOOP_SUM;
-    switch (sweep->options->average) {
-    case PERF_AVERAGE_RANK0:
-        share = sweep->thread->ranks[0].rank == 0 ? 1 : 0;
-        break;
-    case PERF_AVERAGE_MIN:
-        share = 1;
-        op = HOOP_MIN;
-        break;
-    case PERF_AVERAGE_MAX:
-        share = 1;
-        op = HOOP_MAX;
-        break;
-    default:
-        break;
-    }
-    seconds[0] *= share;
-    seconds[1] *= share;
-    PERF_TRY(perf_ranks_agree(sweep->thread, seconds, 2, HOOP_FLOAT64, op));
-    half->seconds = seconds[0];
-    half->cpu_seconds = seconds[1];
-    return PERF_SUCCESS;
-}
-
-static int sweep_iteration_stats(struct sweep *sweep, struct perf_half *half)
-{
-    size_t n = (size_t)sweep->options->iters;
-    if (!sweep->times || n == 0) {
-        return PERF_SUCCESS;
-    }
-    PERF_TRY(perf_ranks_agree(sweep->thread, sweep->times, n, HOOP_FLOAT64, HOOP_MAX));
-    size_t skip = (size_t)sweep->options->per_iter_skip;
-    skip = skip < n ? skip : n - 1; /* something must remain to speak about */
-    memcpy(sweep->sorted, sweep->times + skip, (n - skip) * sizeof(double));
-    perf_report_stats(sweep->sorted, n - skip, &half->stats);
-    half->times = sweep->times;
-    half->n_times = n;
-    return PERF_SUCCESS;
-}
-
 static int sweep_time(struct sweep *sweep, struct perf_half *half)
 {
     sweep_show(sweep, "warming up");
@@ -217,9 +238,9 @@ static int sweep_time(struct sweep *sweep, struct perf_half *half)
     PERF_TRY(sweep_settle(sweep));
     sweep_show(sweep, "timing");
     PERF_TRY(perf_ranks_barrier(sweep->thread));
-    PERF_TRY(sweep_timed(sweep, half));
-    PERF_TRY(sweep_average(sweep, half));
-    PERF_TRY(sweep_iteration_stats(sweep, half));
+    PERF_TRY(sweep->stream ? sweep_timed_graph(sweep, half) : sweep_timed(sweep, half));
+    PERF_TRY(perf_times_average(sweep->thread, half));
+    PERF_TRY(perf_times_stats(sweep->thread, sweep->times, sweep->sorted, half));
     half->alg = half->seconds > 0 ? (double)sweep->row.bytes / half->seconds / 1e9 : 0;
     half->bus = half->alg * sweep->collective->bus_factor(sweep->data.nranks);
     return PERF_SUCCESS;
@@ -235,7 +256,7 @@ static int sweep_check_once(struct sweep *sweep, const struct perf_case *data, b
         perf_part_prepare(&sweep->parts[i], data, in_place);
         PERF_TRY(perf_part_put(&sweep->parts[i], in_place));
     }
-    PERF_TRY(sweep_iterate(sweep, 1));
+    PERF_TRY(sweep_once(sweep));
     for (int i = 0; i < sweep->options->gpus; i++) {
         PERF_TRY(perf_part_get(&sweep->parts[i], in_place));
         found[0] += (int64_t)perf_part_wrong(&sweep->parts[i], sweep->collective, data);
@@ -490,6 +511,10 @@ static int run_allocate(struct perf_thread *thread, struct sweep *sweep)
         PERF_TRY(perf_buffer_init(&rank->send, rank->comm, sweep->room, options->unalign * 8));
         PERF_TRY(perf_buffer_init(&rank->recv, rank->comm, sweep->room, options->unalign * 8));
     }
+    if (options->graph > 0) {
+        PERF_TRY(perf_device_use(thread->ranks[0].device));
+        PERF_TRY(perf_device_stream(&sweep->stream));
+    }
     return PERF_SUCCESS;
 }
 
@@ -499,6 +524,9 @@ static void run_free(struct perf_thread *thread, struct sweep *sweep)
         struct perf_rank *rank = &thread->ranks[i];
         perf_buffer_finish(&rank->send, rank->comm);
         perf_buffer_finish(&rank->recv, rank->comm);
+    }
+    if (sweep->stream) {
+        perf_device_end_stream(sweep->stream);
     }
     free(sweep->parts);
     free(sweep->times);

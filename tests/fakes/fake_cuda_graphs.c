@@ -16,6 +16,7 @@ struct hoop_cu_object {
 struct hoop_cu_graph {
     struct fake_task *first, **last;
     struct hoop_cu_object *objects;
+    unsigned users; /* itself, and what was made of it */
 };
 
 struct hoop_cu_graph *fake_graph_create(void)
@@ -23,6 +24,7 @@ struct hoop_cu_graph *fake_graph_create(void)
     struct hoop_cu_graph *graph = calloc(1, sizeof(*graph));
     if (graph != NULL) {
         graph->last = &graph->first;
+        graph->users = 1;
     }
     return graph;
 }
@@ -68,6 +70,7 @@ int fake_graph_retain(hoop_cu_graph_t graph, hoop_cu_object_t object, unsigned c
     return HOOP_CU_SUCCESS;
 }
 
+EXPORT fake_cuda_capture_t fake_cuda_capture; /* in fake_cuda.c */
 EXPORT fake_cuda_end_t fake_cuda_end;
 EXPORT fake_cuda_replay_t fake_cuda_replay;
 EXPORT fake_cuda_drop_t fake_cuda_drop;
@@ -105,4 +108,53 @@ void fake_cuda_drop(hoop_cu_graph_t graph)
         free(object);
     }
     free(graph);
+}
+
+/* ---- What programs call ---- */
+
+/* Hoop has no use for them. */
+EXPORT int fake_begin(hoop_stream_t stream, int mode) __asm__("cuStreamBeginCapture_v2");
+EXPORT int fake_end(hoop_stream_t stream, hoop_cu_graph_t *ret) __asm__("cuStreamEndCapture");
+EXPORT int fake_instantiate(hoop_cu_graph_t *ret, hoop_cu_graph_t graph,
+                            unsigned long long flags) __asm__("cuGraphInstantiateWithFlags");
+EXPORT int fake_graph_launch(hoop_cu_graph_t exec, hoop_stream_t stream) __asm__("cuGraphLaunch");
+EXPORT int fake_exec_destroy(hoop_cu_graph_t exec) __asm__("cuGraphExecDestroy");
+EXPORT int fake_graph_destroy(hoop_cu_graph_t graph) __asm__("cuGraphDestroy");
+
+int fake_begin(hoop_stream_t stream, int mode)
+{
+    (void)mode;
+    fake_cuda_capture(stream, 1);
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_end(hoop_stream_t stream, hoop_cu_graph_t *ret)
+{
+    *ret = fake_cuda_end(stream);
+    return *ret != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+}
+
+int fake_instantiate(hoop_cu_graph_t *ret, hoop_cu_graph_t graph, unsigned long long flags)
+{
+    graph->users++;
+    *ret = graph;
+    return flags == 0 ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+}
+
+int fake_graph_launch(hoop_cu_graph_t exec, hoop_stream_t stream)
+{
+    return fake_cuda_replay(exec, stream);
+}
+
+int fake_graph_destroy(hoop_cu_graph_t graph)
+{
+    if (--graph->users == 0) {
+        fake_cuda_drop(graph);
+    }
+    return HOOP_CU_SUCCESS;
+}
+
+int fake_exec_destroy(hoop_cu_graph_t exec)
+{
+    return fake_graph_destroy(exec);
 }

@@ -56,6 +56,16 @@ has '"device_info": *"Fake 1"' json
 run 0 env FAKE_CUDA_DEVICES=2 "$hooprun" -n 2 "$perf" $sizes -R 2 -m 2
 rows 5
 has '^#  Rank  1 .* device  1 '
+for perf; do
+    run 0 "$hooprun" -n 2 "$perf" $sizes -G 3 -m 2
+    rows 5
+    has ' graph: 3 '
+done
+perf=$1
+run 0 "$perf" $sizes -G 1 -z 1 -c 2
+rows 5
+run 5 "$perf" -t 2 $sizes -G 1
+has '^-G 1: expected one rank in a process' err
 run 0 env HOOP_CUDA_AHEAD=1 "$perf" -g 2 $sizes -I 1 -c 2
 run 0 env FAKE_CUDA_NO_KERNELS=1 "$perf" -t 2 $sizes
 rows 5
