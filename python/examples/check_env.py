@@ -1,6 +1,6 @@
 """Says whether PyTorch over hoop works here, and if not, what is wrong, in plain words.
 
-    python check_env.py [--ranks 2]
+    python check_env.py [--ranks 2] [--limit 60]
 """
 
 import argparse
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 RANK = """
 import os, sys, torch, torch.distributed as dist
@@ -68,8 +69,9 @@ def machine(ranks):
     check(True, "settings: " + (", ".join(odd) if odd else "all at their defaults"))
 
 
-def job(ranks):
-    """A job of so many ranks that adds, in a minute."""
+def job(ranks, limit):
+    """A job of so many ranks that adds, in so many seconds."""
+    until = time.monotonic() + limit
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             subprocess.Popen([sys.executable, "-c", RANK, f"file://{folder}/store", str(ranks), str(r)],
@@ -79,22 +81,24 @@ def job(ranks):
         good = True
         for rank, process in enumerate(processes):
             try:
-                said = process.communicate(timeout=60)[0]
+                said = process.communicate(timeout=max(0, until - time.monotonic()))[0]
             except subprocess.TimeoutExpired:
                 process.kill()
-                said = "not through after 60 s"
+                said = process.communicate()[0] + f"\nnot through after {limit:g} s (--limit)"
             if process.returncode != 0:
-                good = check(False, f"rank {rank}: {said.strip().splitlines()[-1]}", said)
+                last = (said.strip() or f"ended with {process.returncode}").splitlines()[-1]
+                good = check(False, f"rank {rank}: {last}", said)
         return good and check(True, f"{ranks} ranks add 1, 1000 and 1000000 elements, and get the sum")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
-    ranks = parser.parse_args().ranks
+    parser.add_argument("--limit", type=float, default=60, help="seconds that the ranks may take")
+    given = parser.parse_args()
     good = imports()
-    machine(ranks)
-    good = good and job(ranks)
+    machine(given.ranks)
+    good = good and job(given.ranks, given.limit)
     print("PyTorch over hoop works here" if good else "PyTorch over hoop does not work here")
     sys.exit(not good)
 

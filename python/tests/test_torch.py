@@ -62,6 +62,12 @@ class Torch(unittest.TestCase):
         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
         self.assertIn("PyTorch over hoop works here", said.stdout)
 
+    def test_a_script_that_takes_too_long(self):
+        said = subprocess.run([sys.executable, HERE.parent / "examples" / "check_env.py", "--limit", "0"],
+                              capture_output=True, text=True, timeout=240)
+        self.assertEqual(said.returncode, 1, said.stdout + said.stderr)
+        self.assertIn("rank 1: not through after 0 s (--limit)", said.stdout)
+
     def test_exit_with_futures_under_way(self):
         with tempfile.TemporaryDirectory() as folder:
             ranks = [subprocess.Popen([sys.executable, HERE / "torch_exit.py", f"file://{folder}/store", str(r)],
