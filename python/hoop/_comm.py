@@ -28,6 +28,7 @@ from ._native import (
     error,
     json_text,
     lib,
+    wait_ticket,
 )
 
 class Op(IntEnum):
@@ -64,9 +65,9 @@ class Ticket:
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits, at most timeout seconds (then TimedOut, and nothing else happened). Raises the
-        first failure among the operations between the ticket before this and itself."""
-        milliseconds = -1 if timeout is None else round(min(timeout * 1000, 2**31 - 1))
-        result = lib.hoop_ticket_wait(self._last, milliseconds)
+        first failure among the operations between the ticket before this and itself. What a signal's
+        handler raises, as KeyboardInterrupt, comes out too, and the operations go on."""
+        result = wait_ticket(self._last, timeout)
         if lib.hoop_ticket_query(self._last) == IN_PROGRESS:
             raise error(result)
         self.done()
@@ -113,8 +114,9 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits until all that was queued is complete; raises the first failure since the last
-        call."""
+        call, or what a signal's handler raises, as Ticket.wait()."""
         try:
+            wait_ticket(self._record(), None)
             check(lib.hoop_stream_synchronize(self._alive()))
         finally:
             self._release()

@@ -6,7 +6,9 @@ Nothing here knows of arrays or tensors. A call through ctypes releases the GIL 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import time
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
@@ -16,6 +18,7 @@ OK = 0
 INVALID_USAGE = 5
 IN_PROGRESS = 7
 TIMEOUT = 64
+SLICE = 0.1  # seconds in which a signal is heard
 UNDEFINED_INT = -(2**31)
 
 
@@ -247,6 +250,16 @@ def config(
         algo=algo.encode() if algo else None,
         comm_name=name.encode() if name else None,
     )
+
+
+def wait_ticket(ticket: TicketStruct, timeout: float | None) -> int:
+    """hoop_ticket_wait(), by parts: between them handlers of signals run, and may raise."""
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = until - time.monotonic()
+        result = lib.hoop_ticket_wait(ticket, max(0, round(min(left, SLICE) * 1000)))
+        if left <= SLICE or result != TIMEOUT or lib.hoop_ticket_query(ticket) != IN_PROGRESS:
+            return result
 
 
 def json_text(function, *arguments) -> str:

@@ -10,6 +10,7 @@ import pathlib
 import pickle
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -181,6 +182,34 @@ class Streams(unittest.TestCase):
         self.assertEqual((readable, ticket.done(), x[0]), ([stream], True, 2.0))
         comm.close()
         other.close()
+
+    def test_a_signal_is_heard_while_a_ticket_is_waited_for(self):
+        class Rung(Exception):
+            pass
+
+        def ring(*_):
+            raise Rung
+
+        comm, other = hoop.Comm.threads(2)
+        stream, x = hoop.Stream(), np.ones(4)
+        comm.all_reduce(x, stream=stream)
+        ticket = stream.record()
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            for wait in (ticket.wait, lambda: ticket.wait(60), stream.synchronize):
+                begun = time.monotonic()
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
+                with self.assertRaises(Rung):
+                    wait()
+                self.assertLess(time.monotonic() - begun, 5)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        other.all_reduce(np.ones(4))
+        ticket.wait(60)  # the operation has gone on
+        self.assertEqual(x[0], 2.0)
+        for one in (stream, comm, other):
+            one.close()
 
     def test_streams_wait_for_each_other(self):
         comm, other = hoop.Comm.threads(2)

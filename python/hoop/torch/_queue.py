@@ -19,10 +19,10 @@ from datetime import timedelta
 from typing import Any, Callable, NamedTuple
 
 from .._comm import Stream
-from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib
+from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib, wait_ticket
 from ._work import Job, complete
 
-_query, _record, _wait = lib.hoop_ticket_query, lib.hoop_stream_record, lib.hoop_ticket_wait
+_query, _record = lib.hoop_ticket_query, lib.hoop_stream_record
 
 
 def nothing() -> None:
@@ -85,10 +85,7 @@ class Queued(Job):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if not self._over:
-            milliseconds = -1
-            if timeout:
-                milliseconds = max(1, min(round(timeout.total_seconds() * 1000), 2**31 - 1))
-            result = _wait(self.ticket, milliseconds)
+            result = wait_ticket(self.ticket, timeout.total_seconds() if timeout else None)
             if result == TIMEOUT and _query(self.ticket) == IN_PROGRESS:
                 raise self._late(timeout)
             self._queue.settle()
