@@ -17,6 +17,7 @@ from ctypes import (
     c_int64,
     c_uint8,
     c_uint16,
+    c_uint32,
     c_uint64,
     c_void_p,
 )
@@ -136,9 +137,26 @@ class _DLTensor(ctypes.Structure):
     ]
 
 
+class _Versioned(ctypes.Structure):
+    """What a capsule of DLPack 1 holds; one of before, a DLTensor first."""
+
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("context", c_void_p),
+        ("deleter", c_void_p),
+        ("flags", c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+_NOT_TO_BE_WRITTEN = 1 | 2  # read-only; a copy, in which nobody would look for a result
+
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes = [ctypes.py_object, c_char_p]
 _capsule_pointer.restype = c_void_p
+_capsule_is = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is.argtypes = [ctypes.py_object, c_char_p]
 
 
 # numpy's own dtypes that came by, and its type of arrays: for these there is a shorter way.
@@ -215,8 +233,11 @@ def _from_dlpack(thing: Any) -> Buffer:
     device = thing.__dlpack_device__()
     if device[0] != 1:
         raise TypeError(f"{type(thing).__name__} is on device {tuple(device)}, not on the host")
-    capsule = thing.__dlpack__()
-    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    try:
+        capsule = thing.__dlpack__(max_version=(1, 0))
+    except TypeError:  # it is older than DLPack 1, which has read-only memory
+        capsule = thing.__dlpack__()
+    tensor, writable = _tensor_of(capsule)
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
     expected = 1
     for i in reversed(range(tensor.ndim)):
@@ -230,4 +251,14 @@ def _from_dlpack(thing: Any) -> Buffer:
             "datatype of hoop's"
         )
     address = (tensor.data or 0) + tensor.byte_offset
-    return Buffer(address, expected, datatype, True, (thing, capsule))
+    return Buffer(address, expected, datatype, writable, (thing, capsule))
+
+
+def _tensor_of(capsule: Any) -> tuple[_DLTensor, bool]:
+    """What is inside, and whether it may be written."""
+    if not _capsule_is(capsule, b"dltensor_versioned"):
+        return _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor")), True
+    held = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+    if held.major != 1:
+        raise TypeError(f"a capsule of DLPack {held.major}.{held.minor}, and hoop knows 1 and before")
+    return held.tensor, not held.flags & _NOT_TO_BE_WRITTEN

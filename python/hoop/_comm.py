@@ -576,7 +576,8 @@ def _layout(counts: Sequence[int], size: int):
 
 def _writable(found: Buffer) -> Buffer:
     if not found.writable:
-        raise TypeError(f"{type(found.owner).__name__} is read-only and cannot take a result")
+        owner = found.owner[0] if isinstance(found.owner, tuple) else found.owner
+        raise TypeError(f"{type(owner).__name__} is read-only and cannot take a result")
     return found
 
 

@@ -371,6 +371,32 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "not contiguous"):
             hoop.buffer(Foreign(np.ones((4, 4))[:, 1]))
 
+    @unittest.skipIf(np.lib.NumpyVersion(np.__version__) < "2.1.0", "this numpy has DLPack 0")
+    def test_dlpack_of_memory_that_is_not_to_be_written(self):
+        class Foreign:
+            def __init__(self, values, **options):
+                self.values, self.options = values, options
+
+            def __dlpack__(self, **asked):
+                return self.values.__dlpack__(**asked, **self.options)
+
+            def __dlpack_device__(self):
+                return self.values.__dlpack_device__()
+
+        fixed = np.ones((2, 3), "f4")
+        fixed.setflags(write=False)
+        comm, out = hoop.Comm.threads(1)[0], np.zeros((2, 3), "f4")
+        for foreign in (Foreign(fixed), Foreign(np.ones((2, 3), "f4"), copy=True)):
+            self.assertFalse(hoop.buffer(foreign).writable)
+            comm.all_reduce(foreign, Foreign(out))  # as an input it will do
+            np.testing.assert_array_equal(out, fixed)
+            with self.assertRaisesRegex(TypeError, "Foreign is read-only"):
+                comm.all_reduce(foreign)
+            with self.assertRaisesRegex(TypeError, "Foreign is read-only"):
+                comm.all_gather(out, foreign)
+        self.assertTrue(hoop.buffer(Foreign(out)).writable)
+        comm.close()
+
     def test_formats_of_other_sizes(self):
         with self.assertRaisesRegex(TypeError, "'l', of 4 bytes"):
             hoop._buffers._from_letter("l", 4, None)
