@@ -277,10 +277,10 @@ static hoop_result_t shm_send(struct hoop_link *link, struct hoop_xfer *xfer)
         return result;
     }
     struct shm_slot *slot = shm->slot;
-    slot->header = hoop_chunk_header(link, xfer);
     if (xfer->bytes > 0) {
         memcpy(shm_payload(slot), xfer->data, xfer->bytes);
     }
+    slot->header = hoop_chunk_header(link, xfer); /* last: the receiver polls that line */
     shm_step(shm);
     /* pairs with the acquire in shm_look() */
     atomic_store_explicit(&slot->tag, shm->next, memory_order_release);
