@@ -73,7 +73,8 @@ static void test_stream_elsewhere(void **state)
     for (int r = 0; r < RANKS; r++) {
         memset(ranks[r].in + view, r + 1, BYTES);
     }
-    fill(ranks[1].stream, ranks[1].in, 2, BYTES, 200000);
+    /* which no rank touches before all have come */
+    fill(ranks[1].stream, ranks[1].out, 0x11, BYTES, 200000);
     const hoop_stream_t busy = ranks[1].stream;
     first = ranks[0].stream;
     ranks[0].stream = busy;
