@@ -11,14 +11,19 @@
 #include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The file that an address is mapped from. */
+/* The file that an address is mapped from. On no stack: a thread's may have room for little more.
+ */
 struct site_mapping {
     uint64_t offset; /* of the address, in the file */
     char path[PATH_MAX];
+    char line[PATH_MAX + 128]; /* of maps; then how this process opens the path */
 };
+
+#define SITE_SYMBOLS 64u /* read at a time */
 
 /* The symbol that holds it. */
 struct site_symbol {
@@ -28,11 +33,11 @@ struct site_symbol {
 
 static bool site_find_mapping(int pid, uint64_t address, struct site_mapping *ret)
 {
-    char line[PATH_MAX + 128];
+    char *line = ret->line;
     bool found = false;
-    (void)snprintf(line, sizeof(line), "/proc/%d/maps", pid);
+    (void)snprintf(line, sizeof(ret->line), "/proc/%d/maps", pid);
     FILE *maps = fopen(line, "re");
-    while (maps != NULL && !found && fgets(line, sizeof(line), maps) != NULL) {
+    while (maps != NULL && !found && fgets(line, sizeof(ret->line), maps) != NULL) {
         unsigned long long start = 0, end = 0, offset = 0;
         int at = 0;
         const int fields =
@@ -82,10 +87,10 @@ static bool site_holds(const ElfW(Sym) * symbol, uint64_t address)
 static bool site_search(int fd, const ElfW(Shdr) * table, const ElfW(Shdr) * names,
                         uint64_t address, struct site_symbol *ret)
 {
-    ElfW(Sym) symbols[256];
+    ElfW(Sym) symbols[SITE_SYMBOLS];
     const uint64_t count = table->sh_size / sizeof(symbols[0]);
-    for (uint64_t first = 0; first < count; first += 256) {
-        const uint64_t some = count - first < 256 ? count - first : 256;
+    for (uint64_t first = 0; first < count; first += SITE_SYMBOLS) {
+        const uint64_t some = count - first < SITE_SYMBOLS ? count - first : SITE_SYMBOLS;
         if (!site_read(fd, table->sh_offset + first * sizeof(symbols[0]), symbols,
                        some * sizeof(symbols[0]))) {
             return false;
@@ -122,11 +127,10 @@ static bool site_find_symbol(int fd, const ElfW(Ehdr) * head, uint64_t address,
 }
 
 /* As the process sees the path; it may have another root. */
-static int site_open(int pid, const char *path, ElfW(Ehdr) * ret_head)
+static int site_open(int pid, struct site_mapping *mapping, ElfW(Ehdr) * ret_head)
 {
-    char whole[PATH_MAX + 32];
-    (void)snprintf(whole, sizeof(whole), "/proc/%d/root%s", pid, path);
-    const int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    (void)snprintf(mapping->line, sizeof(mapping->line), "/proc/%d/root%s", pid, mapping->path);
+    const int fd = open(mapping->line, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const bool good = fd >= 0 && site_read(fd, 0, ret_head, sizeof(*ret_head)) &&
                       memcmp(ret_head->e_ident, ELFMAG, SELFMAG) == 0 &&
                       ret_head->e_phentsize == sizeof(ElfW(Phdr)) &&
@@ -137,19 +141,14 @@ static int site_open(int pid, const char *path, ElfW(Ehdr) * ret_head)
     return good ? fd : -1;
 }
 
-void hoop_site_describe(int pid, uint64_t address, char *buf, size_t bytes)
+static void site_describe(int pid, struct site_mapping *mapping, char *buf, size_t bytes)
 {
-    struct site_mapping mapping;
     struct site_symbol symbol;
     ElfW(Ehdr) head;
-    if (!site_find_mapping(pid, address - 1, &mapping)) {
-        (void)snprintf(buf, bytes, "%#llx", (unsigned long long)address);
-        return;
-    }
-    const char *file = strrchr(mapping.path, '/') + 1;
-    uint64_t at = mapping.offset;
-    const int fd = site_open(pid, mapping.path, &head);
-    const bool placed = fd >= 0 && site_find_address(fd, &head, mapping.offset, &at);
+    const char *file = strrchr(mapping->path, '/') + 1;
+    uint64_t at = mapping->offset;
+    const int fd = site_open(pid, mapping, &head);
+    const bool placed = fd >= 0 && site_find_address(fd, &head, mapping->offset, &at);
     if (placed && site_find_symbol(fd, &head, at, &symbol)) {
         (void)snprintf(buf, bytes, "%s+%#llx (%s+%#llx)", symbol.name,
                        (unsigned long long)symbol.distance, file, (unsigned long long)at);
@@ -159,4 +158,15 @@ void hoop_site_describe(int pid, uint64_t address, char *buf, size_t bytes)
     if (fd >= 0) {
         (void)close(fd);
     }
+}
+
+void hoop_site_describe(int pid, uint64_t address, char *buf, size_t bytes)
+{
+    struct site_mapping *mapping = malloc(sizeof(*mapping));
+    if (mapping != NULL && site_find_mapping(pid, address - 1, mapping)) {
+        site_describe(pid, mapping, buf, bytes);
+    } else {
+        (void)snprintf(buf, bytes, "%#llx", (unsigned long long)address);
+    }
+    free(mapping);
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/collective.h"
+#include "harness/sanitizer.h"
 #include "hoop.h"
 #include "transports/signature.h"
 
@@ -31,6 +32,7 @@ struct caller {
     hoop_result_t result;
     char called[96], sentence[512];
     int32_t in[ROOM], out[ROOM];
+    hoop_comm_t comm; /* small_main() */
 };
 
 /* Sentences name the functions below by which a rank called something. */
@@ -268,9 +270,45 @@ static void test_ahead(void **state)
     }
 }
 
+/* ---- Threads that have little room ----------------------------------------------------------- */
+
+#define SMALL_STACK 20480 /* bytes; what is found out of a mismatch needs more */
+
+static void *small_main(void *arg)
+{
+    struct caller *me = arg;
+    me->result = hoop_all_reduce(me->in, me->out, me->count, HOOP_INT32, HOOP_SUM, me->comm, NULL);
+    return NULL;
+}
+
+static void test_small_stacks(void **state)
+{
+    struct caller all[2] = {{.count = 1}, {.count = 2}};
+    hoop_comm_t comms[2];
+    pthread_attr_t attributes;
+    (void)state;
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    if (!MEMORY_IS_PLAIN || pthread_attr_setstacksize(&attributes, SMALL_STACK) != 0) {
+        pthread_attr_destroy(&attributes);
+        skip();
+    }
+    assert_int_equal(hoop_comm_init_all(comms, 2, NULL), HOOP_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        all[rank].comm = comms[rank];
+        assert_int_equal(pthread_create(&all[rank].thread, &attributes, small_main, &all[rank]), 0);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        pthread_join(all[rank].thread, NULL);
+        assert_int_equal(all[rank].result, HOOP_MISMATCH);
+        assert_int_equal(hoop_comm_destroy(comms[rank]), HOOP_OK);
+    }
+    pthread_attr_destroy(&attributes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sentences),
-                                       cmocka_unit_test(test_ahead)};
+                                       cmocka_unit_test(test_ahead),
+                                       cmocka_unit_test(test_small_stacks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
