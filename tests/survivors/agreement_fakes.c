@@ -10,6 +10,7 @@
 #include <string.h>
 
 struct world world;
+struct world_furniture world_furniture[WORLD_RANKS];
 
 static struct world_rank *me(void)
 {
@@ -69,13 +70,11 @@ void hoop_service_run(void (*fn)(void *arg), void *arg)
 
 void hoop_job_complete(struct hoop_job *job, const struct hoop_failure *failure)
 {
-    struct world_rank *rank = HOOP_CONTAINER_OF(job, struct world_rank, job);
+    struct world_rank *rank =
+        &world.ranks[HOOP_CONTAINER_OF(job, struct world_furniture, job) - world_furniture];
     assert(!rank->done);
     rank->done = true;
-    rank->result = (struct hoop_failure){.code = HOOP_OK};
-    if (failure != NULL) {
-        rank->result = *failure;
-    }
+    rank->result = failure != NULL ? failure->code : HOOP_OK;
 }
 
 hoop_result_t hoop_timer_create(hoop_timer_fn *fn, void *arg, struct hoop_timer **ret_timer)
@@ -194,7 +193,8 @@ void hoop_member_give_up(struct hoop_member *member, hoop_result_t code, const c
 {
     (void)code;
     (void)why;
-    HOOP_CONTAINER_OF(member, struct world_rank, joining)->cancelled = true;
+    const struct world_furniture *its = HOOP_CONTAINER_OF(member, struct world_furniture, joining);
+    world.ranks[its - world_furniture].cancelled = true;
 }
 
 void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char *ret_text,
@@ -223,7 +223,7 @@ void hoop_endpoint_expect_no_more(struct hoop_expectation *expectation)
 const struct hoop_address *hoop_endpoint_address(const struct hoop_endpoint *endpoint)
 {
     (void)endpoint;
-    return &me()->address;
+    return &world_furniture_of(me())->address;
 }
 
 /* ---- Connections -------------------------------------------------------------------------- */

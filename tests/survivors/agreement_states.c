@@ -1,5 +1,6 @@
 /* What a state of the world of agreement_world.h is: the same as another, over, or wrong. */
 #include "survivors/agreement_world.h"
+#include <string.h>
 
 /* ---- States ------------------------------------------------------------------------------- */
 
@@ -11,15 +12,38 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
+/*
+ * Comms are told apart, and nothing else about their numbers matters: they get names, in the order
+ * in which they are met. What nobody who lives is in, joins, remembers or is on its way to hear of
+ * is never looked at again, and neither is a rank that is dead or has failed, but for that.
+ */
+static struct {
+    uint8_t of[WORLD_COMMS]; /* 0: not met */
+    uint8_t comms[WORLD_COMMS];
+    uint8_t count;
+} names;
+
+/* Of a comm, or the number that its ranks give it, which has a bit more. */
+static uint64_t name(uint32_t number)
+{
+    const uint8_t comm = (uint8_t)(number % WORLD_COMMS);
+    if (number != 0 && names.of[comm] == 0) {
+        names.comms[names.count] = comm;
+        names.of[comm] = ++names.count;
+    }
+    return number == 0 ? 0 : names.of[comm];
+}
+
 static uint64_t hash_survivors(uint64_t hash, const struct hoop_survivors *all)
 {
     hash = mix(hash, all->state * 4u + (all->broken ? 2u : 0u) + (all->joining != NULL ? 1u : 0u));
-    hash = mix(hash, all->out.bits[0] * 256u + all->nonce[0]);
+    hash = mix(hash, all->out.bits[0]);
     for (uint32_t i = 0; i < world.n; i++) {
         const struct hoop_survivor *other = &all->others[i];
         const unsigned bits = (other->greeted ? 1u : 0u) | (other->said ? 2u : 0u) |
                               (other->done ? 4u : 0u) | (other->dialled != NULL ? 8u : 0u) |
-                              (other->caller != NULL ? 16u : 0u) | other->misses << 5;
+                              (other->caller != NULL ? 16u : 0u) | (other->missed ? 32u : 0u) |
+                              other->misses << 6;
         hash = mix(hash, bits);
     }
     return hash;
@@ -27,18 +51,20 @@ static uint64_t hash_survivors(uint64_t hash, const struct hoop_survivors *all)
 
 static uint64_t hash_rank(uint64_t hash, const struct world_rank *rank)
 {
+    const struct world_furniture *has = world_furniture_of(rank);
     unsigned lost = 0;
-    for (uint32_t at = 0; at < rank->member.roster.n; at++) {
-        lost |= rank->others[at].lost ? 1u << at : 0;
+    if (!world_lives(rank)) {
+        return mix(hash, rank->dead ? 1 : 2);
     }
-    const unsigned bits = (rank->dead ? 1u : 0u) | (rank->stopped ? 2u : 0u) |
-                          (rank->blamed ? 4u : 0u) | (rank->dropped ? 8u : 0u) |
-                          (rank->ready ? 32u : 0u) | (rank->cancelled ? 64u : 0u) |
+    for (uint32_t at = 0; at < has->member.roster.n; at++) {
+        lost |= has->others[at].lost ? 1u << at : 0;
+    }
+    const unsigned bits = (rank->stopped ? 2u : 0u) | (rank->blamed ? 4u : 0u) |
+                          (rank->dropped ? 8u : 0u) | (rank->cancelled ? 64u : 0u) |
                           (rank->timer.runs ? 128u : 0u);
-    hash = mix(hash, bits | (unsigned)rank->phase << 8 | lost << 12);
-    hash = mix(hash, rank->number + rank->again);
-    hash = mix(hash, rank->comm | rank->joins << 8 | rank->decided << 16 |
-                         (unsigned)rank->out.bits[0] << 24);
+    hash = mix(hash, bits | (unsigned)rank->phase << 8 | lost << 12 | rank->again << 24);
+    hash = mix(hash, name(rank->comm) | name(rank->joins) << 8 | name(rank->number) << 16 |
+                         (uint64_t)rank->out << 24);
     return rank->survivors != NULL ? hash_survivors(hash, rank->survivors) : hash;
 }
 
@@ -48,6 +74,10 @@ static uint64_t hash_call(const struct world_call *call)
     uint64_t hash = mix(7, call->client + 8u * call->server + (call->accepted ? 64u : 0u));
     for (uint32_t side = 0; side < 2; side++) {
         const struct hoop_connection *end = &call->ends[side];
+        if (!end->open) { /* not yet: then it may be over before it begins; or not any more */
+            hash = mix(hash, end->eof && !call->accepted ? 1 : 0);
+            continue;
+        }
         const struct world_rank *rank = &world.ranks[side == 0 ? call->client : call->server];
         const uint32_t other = side == 0 ? call->server : call->client;
         const bool known =
@@ -57,9 +87,24 @@ static uint64_t hash_call(const struct world_call *call)
                              (end->eof ? 4u : 0u) | (known ? 8u : 0u) | end->count * 16u);
         for (uint8_t i = 0; i < end->count; i++) {
             const struct world_letter *l = &end->letters[i];
-            hash = mix(hash, l->kind | l->phase << 4 | l->out << 8 | l->nonce << 16 |
+            const bool decides = l->kind == LETTER_VIEW && l->phase == HOOP_VIEW_AGREED;
+            const uint64_t nonce = decides ? name(l->nonce) : l->kind == LETTER_VIEW ? 0 : l->nonce;
+            hash = mix(hash, l->kind | l->phase << 4 | l->out << 8 | nonce << 16 |
                                  (unsigned)l->code << 24);
         }
+    }
+    return hash;
+}
+
+static uint64_t hash_comm(uint64_t hash, uint8_t comm)
+{
+    const uint8_t members = world.members[comm];
+    hash = mix(hash, members | (world.readies[comm] & members) << 8 |
+                         (world.given_up[comm] & members) << 16);
+    for (uint32_t i = 0; i < world.n; i++) {
+        const uint32_t how = world.how[comm][i];
+        const bool named = how != 0 && how != HOOP_LEFT;
+        hash = mix(hash, !named ? how : names.of[how % WORLD_COMMS] + 2u);
     }
     return hash;
 }
@@ -69,21 +114,16 @@ uint64_t world_hash(void)
     uint64_t hash = mix(world.left.deaths + world.left.resets * 16u + (world.expired ? 256u : 0u),
                         world.left.stops * 16u + world.left.accusations);
     uint64_t calls = 0;
+    memset(&names, 0, sizeof(names));
     for (uint32_t i = 0; i < world.n; i++) {
         hash = hash_rank(hash, &world.ranks[i]);
     }
     for (uint32_t i = 0; i < WORLD_CALLS; i++) {
         calls += world.calls[i].used ? hash_call(&world.calls[i]) : 0;
     }
-    for (uint32_t i = 0; i < WORLD_COMMS; i++) {
-        if ((world.members[i] | world.readies[i] | world.gone[i]) != 0) {
-            hash = mix(hash, world.given_up[i]);
-            for (uint32_t k = 0; k < world.n; k++) {
-                hash = mix(hash, world.how[i][k]);
-            }
-            hash = mix(hash, i | (uint32_t)world.members[i] << 8 | world.readies[i] << 16 |
-                                 (unsigned)world.gone[i] << 24);
-        }
+    hash = hash_comm(hash, 0);
+    for (uint8_t i = 0; i < names.count; i++) {
+        hash = hash_comm(hash, names.comms[i]);
     }
     return mix(hash, calls);
 }

@@ -2,6 +2,7 @@
 #include "survivors/agreement_world.h"
 #include "base/clock.h"
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,8 @@
 #define TICK_NS (NOW_NS + 60 * HOOP_NS_PER_MS) /* when those who have not come are called */
 #define LATE_NS (NOW_NS + 100 * HOOP_NS_PER_S) /* after all deadlines */
 #define DEAD_AFTER_MS 5000u
+/* What an agreement of so many takes. */
+#define BIG_BYTES (sizeof(struct hoop_survivors) + WORLD_RANKS * sizeof(struct hoop_survivor))
 
 /* ---- A rank's comm ------------------------------------------------------------------------ */
 
@@ -17,15 +20,15 @@ static uint8_t all_ranks(void)
     return (uint8_t)((1u << world.n) - 1u);
 }
 
-static struct hoop_lineage *lineage_of(struct world_rank *rank)
+static struct hoop_lineage *lineage_of(const struct world_rank *rank)
 {
-    return (struct hoop_lineage *)rank->lineage;
+    return (struct hoop_lineage *)world_furniture_of(rank)->lineage;
 }
 
 /* Rank `at` of the comm that this one is in, as a rank of the first. */
 static uint32_t rank_at(const struct world_rank *rank, uint32_t at)
 {
-    return rank->comm == 0 ? at : ((const struct hoop_lineage *)rank->lineage)->ranks[at];
+    return rank->comm == 0 ? at : lineage_of(rank)->ranks[at];
 }
 
 static uint32_t member_left(void *arg, uint32_t at)
@@ -40,38 +43,43 @@ static void rank_leave(const struct world_rank *rank, uint32_t how)
     world.how[rank->comm][world.current] = how;
 }
 
-/* Into the comm of these ranks. */
-static void rank_enter(uint8_t number, uint8_t comm, uint8_t set)
+/* Its member, as one of its comm. */
+static void rank_furnish(struct world_rank *rank)
 {
-    struct world_rank *rank = &world.ranks[number];
+    struct world_furniture *has = world_furniture_of(rank);
+    const uint32_t number = (uint32_t)(rank - world.ranks);
     uint32_t n = 0;
-    rank->comm = comm;
     lineage_of(rank)->n = world.n;
     for (uint32_t i = 0; i < world.n; i++) {
-        if (world_has(set, i)) {
-            rank->member.join.rank = i == number ? n : rank->member.join.rank;
+        if (world_has(world.members[rank->comm], i)) {
+            has->peers[n].same_machine = !world.far || i == number;
+            has->others[n].lost = world_has(rank->lost, n);
+            has->member.join.rank = i == number ? n : has->member.join.rank;
             lineage_of(rank)->ranks[n++] = i;
         }
     }
-    memset(rank->others, 0, sizeof(rank->others));
-    for (uint32_t i = 0; i < n; i++) {
-        rank->peers[i].same_machine = !world.far || rank_at(rank, i) == number;
-    }
-    rank->member.state = HOOP_MEMBER_IN;
-    rank->member.events.left = member_left;
-    rank->member.events.arg = rank;
-    rank->member.roster.n = n;
-    rank->member.roster.machines = world.far ? n : 1;
-    rank->member.roster.dead_after_ms = DEAD_AFTER_MS;
-    rank->member.roster.peers = rank->peers;
-    rank->member.others = rank->others;
-    rank->member.lineage = comm == 0 ? NULL : lineage_of(rank);
-    rank->member.peers_endpoint = (struct hoop_endpoint *)rank; /* only told from none */
+    has->member.state = HOOP_MEMBER_IN;
+    has->member.events.left = member_left;
+    has->member.events.arg = rank;
+    has->member.roster.n = n;
+    has->member.roster.machines = world.far ? n : 1;
+    has->member.roster.dead_after_ms = DEAD_AFTER_MS;
+    has->member.roster.peers = has->peers;
+    has->member.others = has->others;
+    has->member.lineage = rank->comm == 0 ? NULL : lineage_of(rank);
+    has->member.peers_endpoint = (struct hoop_endpoint *)rank; /* only told from none */
+    has->member.witness = rank->survivors != NULL ? &rank->survivors->witness : NULL;
+}
+
+static void rank_enter(uint8_t number, uint8_t comm)
+{
+    struct world_rank *rank = &world.ranks[number];
+    rank->comm = comm;
     rank->phase = WORLD_IDLE;
-    rank->ready = rank->cancelled = rank->done = false;
-    rank->joins = rank->again = 0;
+    rank->cancelled = rank->done = false;
+    rank->joins = rank->again = rank->out = rank->lost = 0;
     rank->number = 0;
-    memset(&rank->out, 0, sizeof(rank->out));
+    rank_furnish(rank);
 }
 
 static void rank_fail(struct world_rank *rank)
@@ -85,10 +93,12 @@ static void rank_fail(struct world_rank *rank)
 /* As hoop_shrink_ask(). */
 static void rank_ask(struct world_rank *rank)
 {
-    rank->done = rank->ready = rank->cancelled = false;
+    struct world_furniture *has = world_furniture_of(rank);
+    const struct hoop_rank_set out = {.bits = {rank->out}};
+    rank->done = rank->cancelled = false;
     rank->joins = 0;
     rank->phase = WORLD_AGREEING;
-    if (hoop_survivors_create(&rank->member, &rank->out, false, rank->number, 60000, &rank->job,
+    if (hoop_survivors_create(&has->member, &out, false, rank->number, 60000, &has->job,
                               &rank->survivors) != HOOP_OK) {
         rank->survivors = NULL;
         rank_fail(rank);
@@ -99,26 +109,27 @@ static void rank_ask(struct world_rank *rank)
 static void rank_hear(struct world_rank *rank)
 {
     rank->done = false;
-    if (rank->result.code != HOOP_OK) {
+    if (rank->result != HOOP_OK) {
         rank_fail(rank);
         return;
     }
     const struct hoop_survival *left = hoop_survivors_decision(rank->survivors);
     const struct hoop_survivors *all = rank->survivors;
-    const bool same = rank->number != 0 && memcmp(&left->out, &rank->out, sizeof(left->out)) == 0;
+    const bool same = rank->number != 0 && left->out.bits[0] == rank->out;
     rank->again = same ? rank->again + 1 : 0;
     if (rank->again == HOOP_SHRINK_SAME) {
         rank_fail(rank);
         return;
     }
     const uint8_t set = (uint8_t)(~all->out.bits[0] & all_ranks());
-    rank->out = left->out;
+    rank->out = left->out.bits[0];
     rank->number = left->number;
     rank->joins = all->nonce[0];
     assert(world.members[rank->joins] == 0 || world.members[rank->joins] == set);
     world.members[rank->joins] = set;
     rank->phase = WORLD_JOINING;
-    hoop_survivors_join(rank->survivors, &rank->joining);
+    hoop_survivors_join(rank->survivors, &world_furniture_of(rank)->joining);
+    world.readies[rank->joins] |= rank->cancelled ? 0 : (uint8_t)(1u << world.current);
 }
 
 /* In; and the old one is left at once. */
@@ -128,7 +139,7 @@ static void rank_go(struct world_rank *rank)
     rank_leave(rank, rank->number);
     hoop_survivors_destroy(rank->survivors, true);
     rank->survivors = NULL;
-    rank_enter(world.current, comm, world.members[comm]);
+    rank_enter(world.current, comm);
 }
 
 static void rank_join_again(struct world_rank *rank)
@@ -206,16 +217,17 @@ static void add_calls(struct event_list *list)
 static void add_watching(struct event_list *list, uint32_t a)
 {
     const struct world_rank *rank = &world.ranks[a];
-    for (uint32_t at = 0; at < rank->member.roster.n; at++) {
+    const struct world_furniture *has = &world_furniture[a];
+    for (uint32_t at = 0; at < has->member.roster.n; at++) {
         const uint32_t b = rank_at(rank, at);
         const struct world_rank *other = &world.ranks[b];
         if (b == a) {
             continue;
         }
-        if (other->dead && !rank->others[at].lost) {
+        if (other->dead && !has->others[at].lost) {
             add(list, EVENT_DETECT, a, b);
         }
-        if (!other->dead && !rank->others[at].lost && world.left.accusations > 0) {
+        if (!other->dead && !has->others[at].lost && world.left.accusations > 0) {
             add(list, EVENT_ACCUSE, a, b);
         }
         if (rank->survivors != NULL && rank->survivors->state == HOOP_SURVIVORS_GATHERING &&
@@ -230,9 +242,6 @@ static void add_joining(struct event_list *list, uint32_t a)
 {
     const struct world_rank *rank = &world.ranks[a];
     const uint8_t comm = rank->joins;
-    if (!rank->ready && !rank->cancelled) {
-        add(list, EVENT_READY, a, 0);
-    }
     if (!rank->cancelled && (world.readies[comm] & world.members[comm]) == world.members[comm]) {
         add(list, EVENT_GO, a, 0);
     }
@@ -346,12 +355,12 @@ static void deliver(struct world_call *call, uint32_t side, bool lose)
 
 static void lose(struct world_rank *rank, uint32_t number)
 {
-    for (uint32_t at = 0; at < rank->member.roster.n; at++) {
+    struct world_furniture *has = world_furniture_of(rank);
+    for (uint32_t at = 0; at < has->member.roster.n; at++) {
         if (rank_at(rank, at) == number) {
-            rank->others[at].lost = true;
-            if (rank->member.witness != NULL) {
-                rank->member.witness->lost(rank->member.witness, at, member_left(rank, at) != 0,
-                                           "");
+            has->others[at].lost = true;
+            if (has->member.witness != NULL) {
+                has->member.witness->lost(has->member.witness, at, member_left(rank, at) != 0, "");
             }
         }
     }
@@ -380,7 +389,7 @@ static void die(struct world_rank *rank, uint32_t number)
 
 void world_apply(const struct world_event *event)
 {
-    struct world_rank *rank = &world.ranks[event->a];
+    struct world_rank *rank = &world.ranks[event->a < world.n ? event->a : 0]; /* or it is a call */
     world.current = event->a;
     world.now_ns = NOW_NS;
     switch ((enum world_kind)event->kind) {
@@ -417,10 +426,6 @@ void world_apply(const struct world_event *event)
         break;
     case EVENT_CALL:
         rank_ask(rank);
-        break;
-    case EVENT_READY:
-        rank->ready = true;
-        world.readies[rank->joins] |= (uint8_t)(1u << event->a);
         break;
     case EVENT_GO:
         rank_go(rank);
@@ -462,13 +467,54 @@ void world_begin(uint8_t n, bool far, uint8_t first, bool dead, struct world_har
     world.now_ns = NOW_NS;
     world.members[0] = all_ranks();
     for (uint8_t i = 0; i < n; i++) {
-        rank_enter(i, 0, all_ranks());
+        rank_enter(i, 0);
         if (!dead && i != first) { /* the news of its loss has come to all */
-            world.ranks[i].others[first].lost = true;
+            world_furniture[i].others[first].lost = true;
         }
     }
     world.ranks[first].dead = dead;
     world.ranks[first].stopped = world.ranks[first].blamed = !dead;
+}
+
+/* ---- Kept ----------------------------------------------------------------------------------- */
+
+/* What is in use, to `state` or from there. */
+static size_t copy_parts(uint8_t *state, bool keep)
+{
+    uint8_t *parts[1 + WORLD_RANKS + 2 * WORLD_RANKS] = {(uint8_t *)&world};
+    size_t sizes[1 + WORLD_RANKS + 2 * WORLD_RANKS] = {offsetof(struct world, big)}, bytes = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (i > WORLD_RANKS) {
+            const size_t at = i - 1 - WORLD_RANKS;
+            parts[i] = world.small[at];
+            sizes[i] = world.small_used[at] ? sizeof(world.small[0]) : 0;
+        } else if (i > 0) {
+            parts[i] = world.big[i - 1];
+            sizes[i] = world.big_used[i - 1] ? BIG_BYTES : 0;
+        }
+        (void)memcpy(keep ? state + bytes : parts[i], keep ? parts[i] : state + bytes, sizes[i]);
+        bytes += sizes[i];
+    }
+    return bytes;
+}
+
+size_t world_keep(uint8_t *ret_state)
+{
+    for (uint32_t i = 0; i < world.n; i++) {
+        world.ranks[i].lost = 0;
+        for (uint32_t at = 0; at < world_furniture[i].member.roster.n; at++) {
+            world.ranks[i].lost |= world_furniture[i].others[at].lost ? (uint8_t)(1u << at) : 0;
+        }
+    }
+    return copy_parts(ret_state, true);
+}
+
+void world_come_back(uint8_t *state)
+{
+    (void)copy_parts(state, false);
+    for (uint32_t i = 0; i < world.n; i++) {
+        rank_furnish(&world.ranks[i]);
+    }
 }
 
 /* ---- In words ----------------------------------------------------------------------------- */
@@ -482,7 +528,6 @@ void world_event_format(const struct world_event *event, char *ret_text, size_t 
         [EVENT_DETECT] = "detection by",
         [EVENT_SILENCE] = "silence for",
         [EVENT_CALL] = "shrink by",
-        [EVENT_READY] = "READY of",
         [EVENT_GO] = "GO to",
         [EVENT_JOINFAIL] = "failed join of",
         [EVENT_RESUME] = "resume of",
@@ -503,8 +548,8 @@ void world_print(void)
         printf("    rank %u: %s%s%s in comm %u", i, rank->dead ? "dead " : "",
                rank->stopped ? "stopped " : "", phases[rank->phase], rank->comm);
         if (rank->phase == WORLD_JOINING) {
-            printf(", joins %u of %x%s%s", rank->joins, world.members[rank->joins],
-                   rank->ready ? " ready" : "", rank->cancelled ? " cancelled" : "");
+            printf(", joins %u of %x%s", rank->joins, world.members[rank->joins],
+                   rank->cancelled ? " cancelled" : "");
         }
         if (rank->survivors != NULL) {
             printf(", view %x, leader %u", rank->survivors->out.bits[0],

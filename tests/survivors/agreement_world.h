@@ -1,12 +1,13 @@
 /*
  * A world in which ranks shrink a comm, as a value: the survivors' own code (lib/survivors/) over
- * connections, timers, joins and deaths that happen when the test says so, one at a time. All of it
- * lies in one struct, so that a state can be kept, come back to, and compared.
+ * connections, timers, joins and deaths that happen when the test says so, one at a time. All that
+ * changes lies in one struct, so that a state can be kept, come back to, and compared.
  *
  * What is the real thing: everything in lib/survivors/. What is told after lib/birth/shrink.c: that
  * a rank whose join came to nothing agrees again, and one whose new comm has failed shrinks that.
  * What is simplified: a handshake is one event; a join is READY of all, then GO to each; who has
- * shrunk a comm leaves it at once; who fails ends.
+ * shrunk a comm leaves it at once; who fails ends. A rank is ready as soon as it has decided: later
+ * would only keep others from their GO, and they need not take it.
  */
 #ifndef AGREEMENT_WORLD_H
 #define AGREEMENT_WORLD_H
@@ -61,14 +62,19 @@ struct world_rank {
     uint8_t comm;    /* it is in, or shrinks */
     uint8_t joins;   /* the one it joins */
     uint8_t decided; /* how often */
-    bool ready, cancelled, done;
-    uint8_t again; /* how often the same was agreed on */
-    struct hoop_rank_set out;
-    uint32_t number; /* agreed on last */
-    struct hoop_failure result;
+    bool cancelled, done;
+    uint8_t again;   /* how often the same was agreed on */
+    uint8_t out;     /* agreed on last; ranks of the comm */
+    uint32_t number; /* the same */
+    uint8_t lost;    /* ranks of the comm, while the state is kept; else others[].lost says so */
+    hoop_result_t result;
     struct hoop_timer timer;
     struct hoop_expectation *near, *far;
     struct hoop_survivors *survivors;
+};
+
+/* What a rank has that never changes, or follows from the rest: not kept with a state. */
+struct world_furniture {
     struct hoop_job job;
     struct hoop_member member, joining;
     struct hoop_peer peers[WORLD_RANKS];
@@ -96,11 +102,18 @@ struct world {
     uint8_t gone[WORLD_COMMS];              /* said goodbye */
     uint32_t how[WORLD_COMMS][WORLD_RANKS]; /* the same: which way */
     uint8_t given_up[WORLD_COMMS];          /* a join of these came to nothing */
+    /* What the ranks allocate. The last: with a state only those are kept that are in use. */
     bool big_used[WORLD_RANKS], small_used[2 * WORLD_RANKS];
     _Alignas(64) uint8_t big[WORLD_RANKS][8192];
     _Alignas(64) uint8_t small[2 * WORLD_RANKS][256];
 };
 extern struct world world;
+extern struct world_furniture world_furniture[WORLD_RANKS];
+
+static inline struct world_furniture *world_furniture_of(const struct world_rank *rank)
+{
+    return &world_furniture[rank - world.ranks];
+}
 
 enum world_kind {
     /* the world goes on */
@@ -110,7 +123,6 @@ enum world_kind {
     EVENT_DETECT,   /* a's failure detector sees that b is dead */
     EVENT_SILENCE,  /* b, which is stopped, has not answered a for too long */
     EVENT_CALL,     /* a calls hoop_comm_shrink() */
-    EVENT_READY,    /* a is ready to be in the new comm */
     EVENT_GO,       /* a is in */
     EVENT_JOINFAIL, /* a's join has failed */
     EVENT_RESUME,   /* a goes on */
@@ -141,6 +153,9 @@ size_t world_events(struct world_event events[WORLD_EVENTS]);
 bool world_lives(const struct world_rank *rank);
 bool world_has_failed(uint8_t comm);
 void world_apply(const struct world_event *event);
+/* The state, to come back to; how many bytes it takes, at most sizeof(world). */
+size_t world_keep(uint8_t *ret_state);
+void world_come_back(uint8_t *state); /* which stays as it is */
 /* The same for states that behave alike. */
 uint64_t world_hash(void);
 /* Nobody is under way; *ret_wrong: what is wrong with that, or NULL. */

@@ -7,8 +7,10 @@
  *               comm lives on; nobody fails who was not stopped or taken for lost
  *      alive    from here on it can come to an end without more harm: nobody waits for ever
  *
- *      test_agreement [STATES [RANKS]]     leaves a case after so many states, 2000; 0: never;
- *                                          cases of 2 up to so many ranks, 4
+ *      test_agreement [STATES [RANKS [WALKS [HARMS]]]]
+ *
+ * looks at so many states, 2000, of each case of 2 to so many ranks, 4; 0: at all of them; and then
+ * goes so many ways, 30, of each case of 4 and 5 ranks to their ends, as drawn.
  */
 #include "survivors/agreement_world.h"
 #include <assert.h>
@@ -17,6 +19,7 @@
 #include <string.h>
 
 #define NOBODY UINT32_MAX
+#define WAY_MOST 20000u /* events */
 
 /* ---- Memory of the search: not the world's ------------------------------------------------ */
 
@@ -112,22 +115,33 @@ static void case_begin(const struct test_case *c)
     world_begin(c->n, c->far, c->first, c->dead, c->harm);
 }
 
-static void explain(const struct test_case *c, uint32_t state, const char *what)
+/* The way to where something is wrong; its last event comes first. */
+static struct {
+    struct world_event events[WAY_MOST];
+    uint32_t length;
+} way;
+
+static void way_explain(const struct test_case *c, const char *what)
 {
-    uint32_t path[4096], length = 0;
-    for (uint32_t at = state; at != 0 && length < 4096; at = search.states[at].before) {
-        path[length++] = at;
-    }
     printf("%s:\n", what);
     case_begin(c);
-    while (length > 0) {
-        const struct world_event event = search.states[path[--length]].event;
+    while (way.length > 0) {
+        const struct world_event *event = &way.events[--way.length];
         char text[64];
-        world_event_format(&event, text, sizeof(text));
+        world_event_format(event, text, sizeof(text));
         printf("  %s\n", text);
-        world_apply(&event);
+        world_apply(event);
     }
     world_print();
+}
+
+static void explain(const struct test_case *c, uint32_t state, const char *what)
+{
+    way.length = 0;
+    for (uint32_t at = state; at != 0 && way.length < WAY_MOST; at = search.states[at].before) {
+        way.events[way.length++] = search.states[at].event;
+    }
+    way_explain(c, what);
 }
 
 /* Those from which an end can be reached: backwards, until nothing is added. */
@@ -151,30 +165,36 @@ static uint32_t find_stuck(void)
     return NOBODY;
 }
 
-/* What is still to be looked at: a state, and the world in it. */
+/* What is still to be looked at: worlds, and behind each which state it is. */
 struct pending {
+    size_t bytes;
     uint32_t state;
-    struct world *world;
 };
 
 static struct {
-    struct pending *all;
-    size_t count, room;
+    uint8_t *bytes;
+    size_t used, room;
 } stack;
 
 static void stack_push(uint32_t state)
 {
-    if (stack.count == stack.room) {
-        stack.room = stack.room == 0 ? 256 : 2 * stack.room;
-        stack.all = grow(stack.all, stack.room * sizeof(*stack.all));
-        memset(stack.all + stack.count, 0, (stack.room - stack.count) * sizeof(*stack.all));
+    if (stack.room - stack.used < sizeof(world) + sizeof(struct pending)) {
+        stack.room = 2 * stack.room + sizeof(world) + sizeof(struct pending);
+        stack.bytes = grow(stack.bytes, stack.room);
     }
-    struct pending *top = &stack.all[stack.count++];
-    if (top->world == NULL) {
-        top->world = grow(NULL, sizeof(struct world));
-    }
-    top->state = state;
-    memcpy(top->world, &world, sizeof(world));
+    const struct pending top = {.bytes = world_keep(stack.bytes + stack.used), .state = state};
+    memcpy(stack.bytes + stack.used + top.bytes, &top, sizeof(top));
+    stack.used += top.bytes + sizeof(top);
+}
+
+static uint32_t stack_pop(uint8_t ret_world[sizeof(struct world)])
+{
+    struct pending top;
+    stack.used -= sizeof(top);
+    memcpy(&top, stack.bytes + stack.used, sizeof(top));
+    stack.used -= top.bytes;
+    memcpy(ret_world, stack.bytes + stack.used, top.bytes);
+    return top.state;
 }
 
 /* False: something is wrong with this state. */
@@ -188,15 +208,15 @@ static bool judge(const struct test_case *c, uint32_t state)
     return wrong == NULL;
 }
 
-static bool expand(const struct test_case *c, uint32_t from, const struct world *origin)
+static bool expand(const struct test_case *c, uint32_t from, uint8_t *origin)
 {
     struct world_event events[WORLD_EVENTS];
-    memcpy(&world, origin, sizeof(world));
+    world_come_back(origin);
     const size_t count = world_events(events);
     for (size_t i = 0; i < count; i++) {
         bool is_new = false;
         if (i > 0) {
-            memcpy(&world, origin, sizeof(world));
+            world_come_back(origin);
         }
         world_apply(&events[i]);
         const uint32_t to = state_of_world(from, &events[i], &is_new);
@@ -215,7 +235,7 @@ static bool expand(const struct test_case *c, uint32_t from, const struct world 
 
 static bool case_run(const struct test_case *c, uint32_t most)
 {
-    static struct world origin;
+    static uint8_t origin[sizeof(struct world)];
     bool fine = true, is_new = false;
     const struct world_event none = {.kind = 0};
     search.count = search.table_mask = 0;
@@ -224,13 +244,12 @@ static bool case_run(const struct test_case *c, uint32_t most)
     (void)state_of_world(0, &none, &is_new);
     fine = judge(c, 0);
     stack_push(0);
-    while (fine && stack.count > 0 && (most == 0 || search.count < most)) {
-        const struct pending *top = &stack.all[--stack.count];
-        memcpy(&origin, top->world, sizeof(origin));
-        fine = expand(c, top->state, &origin);
+    while (fine && stack.used > 0 && (most == 0 || search.count < most)) {
+        const uint32_t from = stack_pop(origin);
+        fine = expand(c, from, origin);
     }
-    const bool whole = stack.count == 0;
-    stack.count = 0;
+    const bool whole = stack.used == 0;
+    stack.used = 0;
     const uint32_t stuck = fine && whole ? find_stuck() : NOBODY;
     if (stuck != NOBODY) {
         explain(c, stuck, "somebody waits for ever");
@@ -246,32 +265,106 @@ static bool case_run(const struct test_case *c, uint32_t most)
     return fine && stuck == NOBODY;
 }
 
+/* ---- Ways that are drawn -------------------------------------------------------------------- */
+
+/* splitmix64 */
+static uint32_t draw(uint64_t *random, size_t end)
+{
+    uint64_t x = *random += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((x ^ (x >> 31)) % end);
+}
+
+/* Harm comes seldom, or all of it would come first. */
+static struct world_event draw_event(uint64_t *random, const struct world_event *events,
+                                     size_t count)
+{
+    struct world_event event = events[draw(random, count)];
+    for (int i = 0; i < 3 && event.kind >= EVENT_RESET; i++) {
+        event = events[draw(random, count)];
+    }
+    return event;
+}
+
+/* NULL: it came to a good end. */
+static const char *way_go(const struct test_case *c, uint64_t seed)
+{
+    struct world_event events[WORLD_EVENTS];
+    uint64_t random = seed;
+    case_begin(c);
+    for (way.length = 0; way.length < WAY_MOST; way.length++) {
+        const char *wrong = world_wrong();
+        const bool over = wrong == NULL && world_is_over(&wrong);
+        const size_t count = world_events(events);
+        if (wrong != NULL || (over && (count == 0 || draw(&random, 8) == 0))) {
+            return wrong;
+        }
+        if (count == 0) {
+            return "somebody waits for ever";
+        }
+        way.events[way.length] = draw_event(&random, events, count);
+        world_apply(&way.events[way.length]);
+    }
+    return "it came to no end";
+}
+
+static bool case_walk(const struct test_case *c, uint32_t walks)
+{
+    for (uint32_t i = 0; i < walks; i++) {
+        const char *wrong = way_go(c, i);
+        if (wrong != NULL) {
+            for (uint32_t k = 0; k < way.length / 2; k++) {
+                const struct world_event event = way.events[k];
+                way.events[k] = way.events[way.length - 1 - k];
+                way.events[way.length - 1 - k] = event;
+            }
+            way_explain(c, wrong);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- All of them ---------------------------------------------------------------------------- */
+
+struct effort {
+    uint32_t states, walks; /* of a case */
+    unsigned long ranks;    /* with whose states it ends */
+    unsigned long harms;
+};
+
 /* With each harm. */
-static bool cases_run(struct test_case c, uint32_t most)
+static bool cases_run(struct test_case c, const struct effort *effort)
 {
     static const struct world_harm harms[] = {
         {.deaths = 0}, {.resets = 1}, {.deaths = 1}, {.stops = 1}, {.accusations = 1},
     };
     bool fine = true;
-    for (size_t i = 0; i < sizeof(harms) / sizeof(harms[0]); i++) {
+    for (size_t i = 0; i < sizeof(harms) / sizeof(harms[0]) && i < effort->harms; i++) {
         c.harm = harms[i];
-        fine = case_run(&c, most) && fine;
+        fine = (c.n > effort->ranks || case_run(&c, effort->states)) && fine;
+        fine = (c.n < WORLD_RANKS - 1 || case_walk(&c, effort->walks)) && fine;
     }
     return fine;
 }
 
 int main(int argc, char **argv)
 {
-    const uint32_t most = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2000;
-    const unsigned long ranks = argc > 2 ? strtoul(argv[2], NULL, 10) : 4;
+    const struct effort effort = {
+        .states = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2000,
+        .ranks = argc > 2 ? strtoul(argv[2], NULL, 10) : 4,
+        .walks = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 30,
+        .harms = argc > 4 ? strtoul(argv[4], NULL, 10) : 5,
+    };
     bool fine = true;
-    for (uint8_t n = 2; n <= WORLD_RANKS && n <= ranks; n++) {
+    for (uint8_t n = 2; n <= WORLD_RANKS; n++) {
         for (unsigned how = 0; how < 4u * n; how++) {
             const struct test_case c = {.n = n,
                                         .first = (uint8_t)(how / 4),
                                         .far = (how & 1u) != 0,
                                         .dead = (how & 2u) != 0};
-            fine = cases_run(c, most) && fine;
+            fine = cases_run(c, &effort) && fine;
         }
     }
     return fine ? 0 : 1;
