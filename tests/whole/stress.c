@@ -21,6 +21,9 @@
 #include "whole/stress_stream.h"
 #include <errno.h>
 #include <getopt.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -350,6 +353,18 @@ static bool options_read(int argc, char **argv, struct options *options)
            options->streams <= STRESS_MOST_STREAMS && options->program.most_bytes >= 1;
 }
 
+/*
+ * Buffers are mapped one by one, whatever was freed before. Else they end up between what the
+ * library allocates, and malloc() keeps more and more of both: what grew then would say nothing of
+ * the library.
+ */
+static void keep_memory_apart(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 16384);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {
@@ -367,6 +382,7 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
+    keep_memory_apart();
     bool good = true;
     for (int round = 0; round < options.rounds && good; round++) {
         struct options one = options;
