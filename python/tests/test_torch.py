@@ -109,6 +109,9 @@ class Torch(unittest.TestCase):
     def test_death_in_training(self):
         self.job("torch_jobs", "death_in_training", 2, dies=[1])
 
+    def test_signals(self):
+        self.job("torch_jobs", "signals", 2)
+
     def test_mismatch(self):
         self.job("torch_jobs", "mismatch", 2)
 

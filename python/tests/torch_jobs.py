@@ -379,6 +379,25 @@ def death_in_training(rank, size):
 
 
 @job
+def signals(rank, size):
+    """What a handler raises comes out of a wait, and the operation goes on."""
+    store = dist.distributed_c10d._get_default_store()
+    tensor = torch.full((1000,), rank + 1.0)
+    if rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        work, begun = dist.all_reduce(tensor, async_op=True), time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        raises(KeyboardInterrupt, "", work.wait)
+        assert time.monotonic() - begun < 5
+        store.set("rank 0 was interrupted", "")
+        work.wait()
+    else:
+        store.wait(["rank 0 was interrupted"])
+        dist.all_reduce(tensor)
+    same(tensor, torch.full((1000,), float(sum(range(1, size + 1)))))
+
+
+@job
 def mismatch(rank, size):
     tensor = torch.ones(8)
     function = dist.barrier if rank == 1 else lambda: dist.all_reduce(tensor)
