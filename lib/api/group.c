@@ -16,8 +16,6 @@ struct group {
     struct hoop_comm *spoiler; /* whose call it was; NULL: nobody's */
     struct hoop_work *work;
     size_t count, room;
-    bool roomed;            /* its first calls lie in group_room */
-    uint32_t n_transfers;   /* there */
     hoop_stream_t *streams; /* each once */
     size_t n_streams;
     bool blocks; /* a call has no stream */
@@ -27,18 +25,6 @@ struct group {
 
 /* Looked at by every call: not worth a call of its own, as the default model in a library is. */
 static _Thread_local struct group group __attribute__((tls_model("initial-exec")));
-
-/*
- * The first calls of a group lie here, so that a small one allocates nothing; one group at a time,
- * until its end returns. Too large for the model of `group` in a library that is loaded late.
- */
-#define GROUP_WORK 2
-#define GROUP_TRANSFERS 4
-static _Thread_local struct group_room {
-    bool taken;
-    struct hoop_work work[GROUP_WORK];
-    struct hoop_transfer transfers[GROUP_TRANSFERS];
-} group_room;
 
 /* The sentence of what spoiled it. */
 static _Thread_local char group_mistake[HOOP_FAILURE_TEXT_BYTES];
@@ -130,46 +116,18 @@ static hoop_result_t group_add_stream(hoop_stream_t stream)
     return HOOP_OK;
 }
 
-/* Takes the thread's room, if no other group has it. */
-static bool group_take_room(void)
-{
-    struct group_room *room = &group_room;
-    if (room->taken) {
-        return false;
-    }
-    room->taken = true;
-    group.roomed = true;
-    group.work = room->work;
-    group.room = GROUP_WORK;
-    return true;
-}
-
-/* Room for one call more. */
-static hoop_result_t group_grow(void)
-{
-    if (group.room == 0 && group_take_room()) {
-        return HOOP_OK;
-    }
-    const bool moves = group.roomed && group.room == GROUP_WORK;
-    const size_t room = group.room == 0 ? 8 : group.room * 2;
-    struct hoop_work *grown = realloc(moves ? NULL : group.work, room * sizeof(*grown));
-    if (grown == NULL) {
-        return hoop_group_spoil(
-            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", room));
-    }
-    if (moves) {
-        memcpy(grown, group.work, group.count * sizeof(*grown));
-    }
-    group.work = grown;
-    group.room = room;
-    return HOOP_OK;
-}
-
 static hoop_result_t group_add(struct hoop_comm *comm, const struct hoop_request *request)
 {
-    const hoop_result_t grown = group.count < group.room ? HOOP_OK : group_grow();
-    if (grown != HOOP_OK) {
-        return grown;
+    if (group.count == group.room) {
+        /* the first few fit what malloc has at hand */
+        const size_t room = group.room == 0 ? 8 : group.room * 2;
+        struct hoop_work *grown = realloc(group.work, room * sizeof(*grown));
+        if (grown == NULL) {
+            return hoop_group_spoil(
+                hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", room));
+        }
+        group.work = grown;
+        group.room = room;
     }
     group.work[group.count++] = (struct hoop_work){.comm = comm, .request = *request};
     return HOOP_OK;
@@ -189,15 +147,11 @@ hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_
     if (added != HOOP_OK) {
         return added;
     }
-    const bool borrowed = (group.roomed || (group.room == 0 && group_take_room())) &&
-                          group.n_transfers < GROUP_TRANSFERS;
-    struct hoop_transfer *copy =
-        borrowed ? &group_room.transfers[group.n_transfers++] : malloc(sizeof(*copy));
+    struct hoop_transfer *copy = malloc(sizeof(*copy));
     if (copy == NULL) {
         return hoop_group_spoil(hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer"));
     }
     *copy = *transfer;
-    copy->borrowed = borrowed;
     for (size_t i = 0; i < group.count; i++) {
         struct hoop_request *request = &group.work[i].request;
         if (group.work[i].comm == comm && request->signature.collective == HOOP_TRANSFER) {
@@ -210,7 +164,7 @@ hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_
     /* out: the first of them; in: the last, to append to. */
     const struct hoop_request request = {.signature = transfer->signature, .in = copy, .out = copy};
     const hoop_result_t result = group_add(comm, &request);
-    if (result != HOOP_OK && !borrowed) {
+    if (result != HOOP_OK) {
         free(copy);
     }
     return result; /* NOLINT(clang-analyzer-unix.Malloc): the request has it */
@@ -224,15 +178,11 @@ static void group_transfers_first(struct hoop_work *work, size_t count)
 {
     size_t first = 0;
     for (size_t i = 0; i < count; i++) {
-        if (work[i].request.signature.collective != HOOP_TRANSFER) {
-            continue;
-        }
-        if (i > first) {
-            const struct hoop_work moved = work[i];
+        const struct hoop_work moved = work[i];
+        if (moved.request.signature.collective == HOOP_TRANSFER) {
             memmove(&work[first + 1], &work[first], (i - first) * sizeof(*work));
-            work[first] = moved;
+            work[first++] = moved;
         }
-        first++;
     }
 }
 
@@ -296,41 +246,18 @@ hoop_result_t hoop_group_start(void)
     return HOOP_OK;
 }
 
-/* What is queued outlives the call, and the thread's room with it: the transfers there are
- * allocated now. */
-static hoop_result_t group_keep(const struct group *ended)
-{
-    for (size_t i = 0; i < ended->count && ended->n_transfers > 0; i++) {
-        struct hoop_request *request = &ended->work[i].request;
-        if (request->signature.collective != HOOP_TRANSFER) {
-            continue;
-        }
-        struct hoop_work kept;
-        if (!hoop_work_copy(&ended->work[i], 1, &kept)) {
-            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the transfers of a group");
-        }
-        hoop_work_finish(&ended->work[i], 1);
-        ended->work[i] = kept;
-    }
-    return HOOP_OK;
-}
-
 /* What the calls own goes with them; in a group that is spoilt they end here. */
 static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
 {
     group_transfers_first(ended->work, ended->count);
-    const bool on_device = hoop_cuda_is_loaded();
-    if (result == HOOP_OK && (ended->n_streams > 0 || on_device)) {
-        result = group_keep(ended);
-    }
-    if (result == HOOP_OK && ended->n_streams > 0 && on_device) {
+    if (result == HOOP_OK && ended->n_streams > 0 && hoop_cuda_is_loaded()) {
         result = hoop_device_check_host_group(ended->work, ended->count);
     }
     if (result == HOOP_OK && ended->n_streams > 0) {
         return hoop_streams_submit(ended->streams, ended->n_streams, ended->work, ended->count,
                                    ended->blocks);
     }
-    if (result == HOOP_OK && on_device) {
+    if (result == HOOP_OK && hoop_cuda_is_loaded()) {
         return hoop_device_submit(ended->work, ended->count);
     }
     if (result == HOOP_OK && ended->count == 1) {
@@ -362,12 +289,7 @@ static struct group group_close(void)
 
 static void group_free(const struct group *ended)
 {
-    if (!ended->roomed || ended->room > GROUP_WORK) {
-        free(ended->work);
-    }
-    if (ended->roomed) {
-        group_room.taken = false;
-    }
+    free(ended->work);
     free(ended->streams);
     free(ended->births);
 }

@@ -44,7 +44,6 @@ struct hoop_transfer {
     size_t bytes;
     uint32_t peer;
     bool sending;
-    bool borrowed;                   /* not freed with the work that it belongs to */
     hoop_stream_t stream;            /* of CUDA, or NULL */
     struct hoop_signature signature; /* the same at both ends */
     const void *site;                /* where it was called */

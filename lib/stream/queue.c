@@ -43,9 +43,7 @@ void hoop_work_finish(const struct hoop_work *work, size_t count)
         struct hoop_transfer *at = collective == HOOP_TRANSFER ? work[i].request.out : NULL;
         while (at != NULL) {
             struct hoop_transfer *next = at->next;
-            if (!at->borrowed) {
-                free(at);
-            }
+            free(at);
             at = next;
         }
     }
@@ -72,7 +70,6 @@ static struct hoop_transfer *transfers_copy(const struct hoop_transfer *from, bo
         }
         *copy = *at;
         copy->next = NULL;
-        copy->borrowed = false;
         *last = copy;
         last = &copy->next;
     }
