@@ -95,7 +95,9 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
         hoop_streams_drop(comm);
     }
     hoop_capture_close(comm);
-    return hoop_comm_end(comm);
+    const hoop_result_t result = hoop_comm_end(comm);
+    hoop_capture_free_gone();
+    return result;
 }
 
 hoop_result_t hoop_linger(void)
@@ -109,6 +111,7 @@ static void api_end(hoop_comm_t comm, const char *how)
     hoop_capture_close(comm);
     hoop_comm_give_up(comm, how);
     hoop_streams_drop(comm);
+    hoop_capture_free_gone();
 }
 
 hoop_result_t hoop_comm_abort(hoop_comm_t comm)

@@ -128,8 +128,9 @@ static hoop_result_t cuda_alloc_plain(uint64_t bytes, void **ret_ptr)
 static void cuda_free_block(void *ptr, uint64_t bytes, int fd)
 {
     if (fd >= 0) {
-        (void)hoop_cuda.context_synchronize(); /* as cuMemFree has it */
-        cuda_unmap(ptr, bytes);
+        if (hoop_cuda.context_synchronize() == 0) { /* as cuMemFree has it */
+            cuda_unmap(ptr, bytes);
+        } /* else kernels may be at work on it, and it stays */
         close(fd);
     } else {
         (void)hoop_cuda.free((uintptr_t)ptr);

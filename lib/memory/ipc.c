@@ -480,6 +480,7 @@ static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
     do {
         ipc_close_forgotten(deadline_ns); /* what lay there before cannot be open as well */
         pthread_mutex_lock(&ipc_opening);
+        result = HOOP_OK; /* another thread may have opened it meanwhile */
         if (import->opened[device].at == 0) {
             result = ipc_open(import, bytes, device, &opened);
             import->opened[device] = result == HOOP_OK ? opened : import->opened[device];

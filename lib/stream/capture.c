@@ -176,7 +176,13 @@ void hoop_capture_close(const struct hoop_comm *comm)
         }
     }
     pthread_mutex_unlock(&captures_lock);
-    captures_free_gone();
+}
+
+void hoop_capture_free_gone(void)
+{
+    if (!hoop_is_forked()) {
+        captures_free_gone();
+    }
 }
 
 /* ---- Each time that the graph runs ---------------------------------------------------------- */

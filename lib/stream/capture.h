@@ -27,7 +27,10 @@ hoop_result_t hoop_capture_check(const struct hoop_comm *comm);
  * also on failure: then the graph is not to be used. */
 hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream);
 
-/* comm is about to end. */
+/* comm is about to end: none of its calls runs any more. */
 void hoop_capture_close(const struct hoop_comm *comm);
+/* Gives back the memory of graphs that are gone. The driver may wait for all streams meanwhile:
+ * after what holds any of them has been told to let go. */
+void hoop_capture_free_gone(void);
 
 #endif
