@@ -67,7 +67,8 @@ enum hoop_space {
 };
 
 /* Room for what lies before the first whole page of a buffer and after its last, whatever a page
- * is. */
+ * is. The executor has as much as pages of this system ask for: two of them (lib/exec/board.c), and
+ * so head and tail of a plan are less than a page each. */
 #define HOOP_SCRATCH_BYTES (2 * HOOP_PAGE_MOST_BYTES)
 #define HOOP_ONESHOT_MAX_BYTES ((size_t)65536)
 
