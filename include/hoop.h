@@ -409,18 +409,19 @@ HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
  * HOOP_SPLIT_NOCOLOR: this rank gets HOOP_COMM_NULL. A member that lacks something (a descriptor)
  * fails the comm of its color, on all ranks of it; comm is as it was.
  *
- * shrink: without exclude_ranks, which all that remain name alike (the excluded do not call);
- * ranks keep their order. With HOOP_SHRINK_ABORT also without every rank that is lost: comm may
- * have failed (aborted by this rank it may not: HOOP_INVALID_USAGE), what runs on it is ended
- * first, the ranks that call agree on who is left, whatever each of them has heard, and a rank that
- * dies meanwhile is left out too, as is one that gives up or that any of them excludes. Who lives
- * must call, within init_timeout_ms; who lives and is taken for lost is told so: HOOP_REMOTE_ERROR.
- * Where a network falls apart each part goes on by itself. The new comm may have failed when the
- * call returns, if another rank has just died: it shrinks in turn. One rank may have had the result
- * of an operation that failed on another: agree on where to go on (examples/survive.c). It may be
- * repeated on the new comm: out of place its input is as it was. In place a buffer of
- * reduce_scatter, all_reduce, reduce and of a rank that receives may hold partial results; blocks
- * that an operation only reads there (all_gather's own) are as they were.
+ * shrink: without exclude_ranks, which all that remain name alike (the excluded do not call, and
+ * may be in the next one already); ranks keep their order. With HOOP_SHRINK_ABORT also without
+ * every rank that is lost: comm may have failed (aborted by this rank it may not:
+ * HOOP_INVALID_USAGE), what runs on it is ended first, the ranks that call agree on who is left,
+ * whatever each of them has heard, and a rank that dies meanwhile is left out too, as is one that
+ * gives up or that any of them excludes. Who lives must call, within init_timeout_ms; who lives and
+ * is taken for lost is told so: HOOP_REMOTE_ERROR. Where a network falls apart each part goes on by
+ * itself. The new comm may have failed when the call returns, if another rank has just died: it
+ * shrinks in turn. One rank may have had the result of an operation that failed on another: agree
+ * on where to go on (examples/survive.c). It may be repeated on the new comm: out of place its
+ * input is as it was. In place a buffer of reduce_scatter, all_reduce, reduce and of a rank that
+ * receives may hold partial results; blocks that an operation only reads there (all_gather's own)
+ * are as they were.
  *
  * get_unique_id, grow: one member of comm makes a token, as secret as any; then the members call
  * with nranks, the size of the new comm, id NULL but for the rank that made it, and rank -1 (they

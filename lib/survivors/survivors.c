@@ -37,23 +37,39 @@ static bool survivors_misses(const void *arg, uint32_t at)
     return rank != all->me && hoop_survivors_has(all, rank) && !all->others[rank].said;
 }
 
+static bool survivors_is_elsewhere(const void *arg, uint32_t at)
+{
+    const struct hoop_survivors *all = arg;
+    return survivors_misses(arg, at) && all->others[hoop_survivors_rank_of(all, at)].elsewhere;
+}
+
 static void survivors_fail_due(struct hoop_survivors *all)
 {
     const unsigned long long ms = all->timeout_ms;
-    const uint32_t leader = hoop_survivors_leader(all);
+    const uint32_t leader = hoop_survivors_leader(all), n = all->member->roster.n;
+    bool elsewhere = false;
     char ranks[96];
-    if (leader == all->me) {
-        hoop_gather_list(all->member->roster.n, survivors_misses, all, ranks, sizeof(ranks));
+    for (uint32_t at = 0; at < n; at++) {
+        elsewhere = elsewhere || survivors_is_elsewhere(all, at);
+    }
+    if (elsewhere) {
+        hoop_gather_list(n, survivors_is_elsewhere, all, ranks, sizeof(ranks));
+        hoop_survivors_fail_all(all, HOOP_MISMATCH,
+                                "%s left rank %u out of hoop_comm_shrink(), and did not call it "
+                                "with it within %llu ms",
+                                ranks, all->member->join.rank, ms);
+    } else if (leader == all->me) {
+        hoop_gather_list(n, survivors_misses, all, ranks, sizeof(ranks));
         hoop_survivors_fail_all(all, HOOP_TIMEOUT,
                                 "%s live and did not call hoop_comm_shrink() within %llu ms", ranks,
                                 ms);
-        return;
+    } else {
+        hoop_survivors_fail_all(
+            all, HOOP_TIMEOUT,
+            "rank %u, the lowest that lives, did not call hoop_comm_shrink(), or did not "
+            "complete it, within %llu ms",
+            all->others[leader].at, ms);
     }
-    hoop_survivors_fail_all(
-        all, HOOP_TIMEOUT,
-        "rank %u, the lowest that lives, did not call hoop_comm_shrink(), or did not "
-        "complete it, within %llu ms",
-        all->others[leader].at, ms);
 }
 
 static void survivors_tick(void *arg)

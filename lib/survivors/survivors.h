@@ -70,9 +70,10 @@ struct hoop_survivors;
 /*
  * Begins one; a member has one at a time, and is not to be destroyed before it. out: which of its
  * ranks are left out from the beginning. exact: nobody else may be; all must name the same, and a
- * loss is a failure. before: the number of the comm that this rank agreed on last, of this one; 0:
- * none. job: completed with the decision; HOOP_TIMEOUT names who has not called. HOOP_REMOTE_ERROR:
- * the others have gone on without this rank. HOOP_INVALID_USAGE: the member has one already.
+ * loss is a failure; a rank that leaves me out is in another one, and may come to mine behind it.
+ * before: the number of the comm that this rank agreed on last, of this one; 0: none. job:
+ * completed with the decision; HOOP_TIMEOUT names who has not called. HOOP_REMOTE_ERROR: the others
+ * have gone on without this rank. HOOP_INVALID_USAGE: the member has one already.
  */
 hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoop_rank_set *out,
                                     bool exact, uint32_t before, uint64_t timeout_ms,

@@ -29,6 +29,7 @@ struct hoop_survivor {
     uint32_t misses;                 /* nobody was there, in so many ticks in a row */
     bool missed;                     /* in this one */
     bool greeted, said;              /* its view has come: along dialled; along caller */
+    bool elsewhere;                  /* exact: it is in an agreement that leaves me out, or was */
     bool done;
 };
 

@@ -231,6 +231,11 @@ static void survivors_decide(struct hoop_survivors *all)
     hoop_job_complete_once(&all->job, NULL);
 }
 
+static bool survivors_leaves_out(const struct hoop_frame_view *view, uint32_t rank)
+{
+    return (view->out[rank / 8] >> (rank % 8) & 1u) != 0;
+}
+
 /* Is the one who decided the lowest that is left, all of them in my comm; and is it what I asked
  * for? */
 static bool survivors_fits(const struct hoop_survivor *leader, const struct hoop_frame_view *view)
@@ -240,7 +245,7 @@ static bool survivors_fits(const struct hoop_survivor *leader, const struct hoop
     bool fits = (view->exact != 0) == all->exact &&
                 !(all->exact && memcmp(view->out, all->out.bits, sizeof(view->out)) != 0);
     for (uint32_t rank = 0; rank < all->n && fits; rank++) {
-        const bool in = (view->out[rank / 8] >> (rank % 8) & 1u) == 0;
+        const bool in = !survivors_leaves_out(view, rank);
         fits =
             in ? rank >= lowest && all->others[rank].at != HOOP_SURVIVORS_NOBODY : rank != lowest;
     }
@@ -275,6 +280,12 @@ void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connectio
     const uint32_t mine = all->member->join.rank;
     if (!hoop_survivors_has(all, hoop_survivor_rank(other))) { /* it has no voice, and is told */
         hoop_survivors_say(all, connection, HOOP_VIEW_MINE);
+        hoop_survivor_end(other);
+        return;
+    }
+    if (all->exact &&
+        survivors_leaves_out(view, all->me)) { /* is in another one, and comes behind it */
+        other->elsewhere = true;
         hoop_survivor_end(other);
         return;
     }

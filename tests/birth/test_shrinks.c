@@ -253,6 +253,52 @@ static void test_refused(void **state)
     end(comms);
 }
 
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * HOOP_NS_PER_MS}, NULL);
+}
+
+/* Who is left out of one shrink may be in the next one, and there before the others: two after one
+ * another, with one rank in both, which the other one of the second waits for, or is waited for. */
+static void test_ahead(void **state)
+{
+    static const struct {
+        int both, first, second;
+    } cases[] = {{0, 1, 2}, {2, 3, 0}, {2, 0, 3}, {4, 1, 0}};
+    hoop_comm_t comms[N];
+    struct shrinker first[N], second[N];
+    (void)state;
+    begin(comms);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint32_t both = 1u << cases[i].both;
+        const uint32_t one = 1u << cases[i].first, other = 1u << cases[i].second;
+        start_all(first, comms, both | one, HOOP_SHRINK_DEFAULT);
+        start_all(second, comms, both | other, HOOP_SHRINK_DEFAULT);
+        go(first, both);
+        sleep_ms(20);
+        go(second, other);
+        sleep_ms(150);
+        go(first, one);
+        join_all(first, both | one);
+        expect_comm(first, both | one);
+        go(second, both);
+        join_all(second, both | other);
+        expect_comm(second, both | other);
+    }
+    /* It never comes to that. */
+    start_all(first, comms, 0x03, HOOP_SHRINK_DEFAULT);
+    start_all(second, comms, 0x05, HOOP_SHRINK_DEFAULT);
+    first[0].timeout_ms = 1500;
+    second[2].timeout_ms = 300;
+    go(first, 0x01);
+    go(second, 0x04);
+    join_all(second, 0x04);
+    expect_refused(&second[2], HOOP_MISMATCH, "rank 0 left rank 2 out of hoop_comm_shrink()");
+    join_all(first, 0x01);
+    expect_refused(&first[0], HOOP_TIMEOUT, "rank 1 live and did not call");
+    end(comms);
+}
+
 /* One at a time; and for as long as anybody can say. */
 static void test_one_at_a_time(void **state)
 {
@@ -359,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_revoked),
         cmocka_unit_test(test_abort_ends_what_runs),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_given_up),
