@@ -19,8 +19,6 @@ from ._comm import (
     SUM,
     Comm,
     Op,
-    Stream,
-    Ticket,
     UniqueId,
     group,
     unique_id,
@@ -40,6 +38,7 @@ from ._native import (
     TimedOut,
     Unsupported,
 )
+from ._stream import Stream, Ticket
 
 __version__ = "0.1.0"
 

@@ -1,4 +1,4 @@
-"""Communicators, streams, tickets, groups and memory: hoop.h, as Python has it."""
+"""Communicators and groups: hoop.h, as Python has it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ import ctypes
 import json
 import threading
 import weakref
-from collections import deque
 from ctypes import byref, c_int, c_size_t, c_void_p
 from enum import IntEnum
 from operator import index
+from threading import get_ident
 from typing import Any, Iterator, Sequence
 
 from ._buffers import Buffer, Datatype, buffer
 from ._end import opened
+from ._interrupt import birth, inside, watch
 from ._native import (
     IN_PROGRESS,
     INVALID_USAGE,
     OK,
     TIMEOUT,
     HoopError,
-    TicketStruct,
     UniqueIdStruct,
     check,
     config,
     error,
     json_text,
     lib,
-    wait_ticket,
 )
+from ._stream import Stream
+
 
 class Op(IntEnum):
     """hoop_red_op_t. What the bits of a result are stands in docs/numbers.md."""
@@ -42,138 +43,6 @@ class Op(IntEnum):
 
 
 SUM, PROD, MAX, MIN, AVG = Op
-
-
-class Ticket:
-    """The point that a stream had reached: complete when all that was queued before is."""
-
-    __slots__ = ("_last", "_parts")
-
-    def __init__(self, last: TicketStruct, parts: Sequence[TicketStruct]) -> None:
-        self._last = last
-        self._parts = parts  # those of the operations since the ticket before, which have their results
-
-    def done(self) -> bool:
-        """Whether it is complete. Raises what failed. Does not wait."""
-        result = lib.hoop_ticket_query(self._last)
-        if result == IN_PROGRESS:
-            return False
-        for part in self._parts:
-            check(lib.hoop_ticket_query(part))
-        check(result)
-        return True
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Waits, at most timeout seconds (then TimedOut, and nothing else happened). Raises the
-        first failure among the operations between the ticket before this and itself. What a signal's
-        handler raises, as KeyboardInterrupt, comes out too, and the operations go on."""
-        result = wait_ticket(self._last, timeout)
-        if lib.hoop_ticket_query(self._last) == IN_PROGRESS:
-            raise error(result)
-        self.done()
-
-
-class Stream:
-    """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
-
-    An operation that is given a stream returns when it is queued; the stream keeps its buffers
-    alive until it is done with them. For event loops, a stream has a ``fileno()``.
-    """
-
-    def __init__(self) -> None:
-        self._handle: c_void_p | None = c_void_p()
-        check(lib.hoop_stream_create(byref(self._handle)))
-        # Held by who looks at what follows: ctypes lets other threads in. Again by the same thread, which
-        # may let go of a buffer whose finalizer queues something.
-        self._lock = threading.RLock()
-        # The buffers of each operation and a ticket behind it; the last _fresh of them came after the
-        # ticket that the user recorded last, and so did _failed, which is through.
-        self._held: deque[tuple[TicketStruct, Any]] = deque()
-        self._fresh = 0
-        self._failed: list[TicketStruct] = []
-        self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
-        self._close.atexit = False
-        opened(self)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a stream belongs to its process: it can be neither copied nor pickled")
-
-    def record(self) -> Ticket:
-        """A ticket for all that was queued until now."""
-        with self._lock:
-            last = self._record()
-            fresh = [ticket for ticket, _ in self._held][len(self._held) - self._fresh :]
-            made = Ticket(last, [*self._failed, *fresh])
-            self._failed, self._fresh = [], 0
-        return made
-
-    def _record(self) -> TicketStruct:
-        struct = TicketStruct()
-        check(lib.hoop_stream_record(self._alive(), byref(struct)))
-        return struct
-
-    def synchronize(self) -> None:
-        """Waits until all that was queued is complete; raises the first failure since the last
-        call, or what a signal's handler raises, as Ticket.wait()."""
-        try:
-            wait_ticket(self._record(), None)
-            check(lib.hoop_stream_synchronize(self._alive()))
-        finally:
-            self._release()
-
-    def idle(self) -> bool:
-        """Whether nothing is queued or running."""
-        result = lib.hoop_stream_query(self._alive())
-        if result not in (OK, IN_PROGRESS):
-            raise error(result)
-        return result == OK
-
-    def wait_for(self, ticket: Ticket) -> None:
-        """What is queued here from now on begins after ticket, of any stream, is complete."""
-        check(lib.hoop_stream_wait_ticket(self._alive(), ticket._last))
-
-    def fileno(self) -> int:
-        """A descriptor (an eventfd) that is readable when a recorded ticket was completed."""
-        fd = c_int()
-        check(lib.hoop_stream_get_fd(self._alive(), byref(fd)))
-        return fd.value
-
-    def close(self) -> None:
-        """Waits for what is queued, then frees the stream. Its tickets stay valid."""
-        if self._close.detach():
-            handle, self._handle = self._handle, None
-            result = lib.hoop_stream_destroy(handle)
-            with self._lock:
-                self._held.clear()
-            check(result)
-
-    _LEAVES = 0  # before comms, which what is queued needs
-
-    def _leave(self) -> None:
-        """At the process's end: waits for what is queued, and frees nothing, for a thread may be inside."""
-        if self._close.detach():
-            lib.hoop_stream_synchronize(self._handle)
-
-    def _alive(self) -> c_void_p:
-        if self._handle is None:
-            raise ValueError("this stream is closed")
-        return self._handle
-
-    def _hold(self, buffers: Any) -> None:
-        with self._lock:
-            self._release()
-            self._held.append((self._record(), buffers))
-            self._fresh += 1
-
-    def _release(self) -> None:
-        """Lets go of what is complete."""
-        with self._lock:
-            while self._held and (result := lib.hoop_ticket_query(self._held[0][0])) != IN_PROGRESS:
-                ticket, _ = self._held.popleft()
-                if len(self._held) < self._fresh:
-                    self._fresh -= 1
-                    if result != OK and not self._failed:
-                        self._failed.append(ticket)
 
 
 class UniqueId(bytes):
@@ -204,6 +73,7 @@ class _Open(threading.local):
 
     depth = 0
     held: list[tuple[Stream | None, Any]] = []
+    waits: list[c_void_p] = []  # the comms whose operations the group's end waits for
 
 
 _open = _Open()
@@ -214,17 +84,23 @@ def group() -> Iterator[None]:
     """Operations of this thread inside run together when it ends: those of one comm in the order
     of the calls, sends and receives at the same time. ``with hoop.group(): ...``"""
     check(lib.hoop_group_start())
-    _open.held = _open.held if _open.depth else []
+    if not _open.depth:
+        _open.held, _open.waits = [], []
     _open.depth += 1
     failed: BaseException | None = None
     try:
         yield
     finally:
-        ended = lib.hoop_group_end()  # whatever happened inside: an open group collects for ever
+        if _open.depth == 1:
+            inside[get_ident()] = tuple(_open.waits)
+        try:
+            ended = lib.hoop_group_end()  # whatever happened inside: an open group collects for ever
+        finally:
+            inside[get_ident()] = ()
         failed = error(ended) if ended != OK else None
         _open.depth -= 1
         if not _open.depth:
-            held, _open.held = _open.held, []
+            held, _open.held, _open.waits = _open.held, [], []
             for stream, buffers in held:
                 try:
                     if stream is not None:
@@ -248,6 +124,11 @@ class Comm:
     release the GIL while they wait. With ``stream`` they return when they are queued. Failures are
     HoopErrors with hoop's sentence; of those that are no mistake of the caller's, the first ends
     the comm on all ranks.
+
+    Ctrl-C raises KeyboardInterrupt in the main thread also while it waits in a call, in which case the comm
+    is at its end on all ranks, as after revoke(): shrink(abort=True) makes a new one. Of a comm that was about
+    to be made nothing stays, and what it was to be made of is at its end. Handlers of the program's own
+    are not expected to raise, and run after the call.
     """
 
     def __init__(
@@ -274,18 +155,15 @@ class Comm:
         if url is None and id is None:
             if size is not None or rank is not None:
                 raise TypeError("size and rank go with a url or an id; without, the launcher knows")
-            result = lib.hoop_comm_init_env(byref(handle), byref(options))
+            birth(lib.hoop_comm_init_env, byref(handle), byref(options), handle=handle)
         elif size is None or rank is None or (url is not None and id is not None):
             raise TypeError("a comm is joined by Comm(url, size=, rank=) or Comm(id=, size=, rank=)")
         elif url is not None:
-            result = lib.hoop_comm_init_url(
-                byref(handle), url.encode(), _int(size), _int(rank), byref(options)
-            )
+            birth(lib.hoop_comm_init_url, byref(handle), url.encode(), _int(size), _int(rank),
+                  byref(options), handle=handle)
         else:
-            result = lib.hoop_comm_init_rank_config(
-                byref(handle), _int(size), _id_struct(id), _int(rank), byref(options)
-            )
-        check(result)
+            birth(lib.hoop_comm_init_rank_config, byref(handle), _int(size), _id_struct(id), _int(rank),
+                  byref(options), handle=handle)
         self._adopt(handle)
 
     def __reduce__(self) -> Any:
@@ -316,6 +194,7 @@ class Comm:
         """All ranks of a new comm in this process: one for each of size threads."""
         handles = (c_void_p * size)()
         check(lib.hoop_comm_init_all(handles, size, None))
+        watch()
         return [cls._of(c_void_p(handle)) for handle in handles]
 
     # -- Collectives ------------------------------------------------------------------------
@@ -433,8 +312,8 @@ class Comm:
         """One new comm for each color, ordered by key, then by rank; color None: none for this
         rank. All ranks call."""
         handle = c_void_p()
-        check(lib.hoop_comm_split(self._alive(), -1 if color is None else _int(color), _int(key),
-                                  byref(handle), _options(options)))
+        birth(lib.hoop_comm_split, self._alive(), -1 if color is None else _int(color), _int(key),
+              byref(handle), _options(options), handle=handle, parent=self._handle)
         return Comm._of(handle) if handle else None
 
     def unique_id(self) -> UniqueId:
@@ -460,8 +339,8 @@ class Comm:
     ) -> Comm:
         handle = c_void_p()
         token = None if id is None else byref(_id_struct(id))
-        check(lib.hoop_comm_grow(members, _int(size), token, _int(rank), byref(handle),
-                                 _options(options)))
+        birth(lib.hoop_comm_grow, members, _int(size), token, _int(rank), byref(handle),
+              _options(options), handle=handle, parent=members)
         return cls._of(handle)
 
     def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False, **options: Any) -> Comm:
@@ -469,8 +348,8 @@ class Comm:
         rank that is dead, after a failure too."""
         handle = c_void_p()
         ranks = (c_int * len(exclude))(*map(_int, exclude))
-        check(lib.hoop_comm_shrink(self._alive(), ranks if exclude else None, len(exclude),
-                                   byref(handle), _options(options), 1 if abort else 0))
+        birth(lib.hoop_comm_shrink, self._alive(), ranks if exclude else None, len(exclude),
+              byref(handle), _options(options), 1 if abort else 0, handle=handle, parent=self._handle)
         return Comm._of(handle)
 
     def abort(self) -> None:
@@ -546,11 +425,21 @@ class Comm:
 
     def _call(self, function, *arguments: Any, stream: Stream | None, hold: Any = None) -> None:
         handle = self._alive()
-        result = function(*arguments, handle, None if stream is None else stream._alive())
+        if stream is None:
+            thread = get_ident()
+            inside[thread] = (handle,)
+            try:
+                result = function(*arguments, handle, None)
+            finally:
+                inside[thread] = ()
+        else:
+            result = function(*arguments, handle, stream._alive())
         if result != OK:
             raise error(result)
         if _open.depth:
             _open.held.append((stream, hold))
+            if stream is None:
+                _open.waits.append(handle)
         elif stream is not None:
             stream._hold(hold)
 

@@ -492,6 +492,14 @@ class Jobs(unittest.TestCase):
         self.assertIn("rank 1", said)
         self.assertLess(float(said.split()[0]), 1.0)
 
+    def test_ctrl_c_ends_what_waits_for_a_rank_that_never_comes(self):
+        script = pathlib.Path(__file__).with_name("comm_interrupt.py")
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, script, f"file://{folder}/job"],
+                                  capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (-signal.SIGINT, "fine\n"), done.stderr)
+        self.assertIn("\nKeyboardInterrupt\n", done.stderr)
+
     def ends(self, what):
         script = pathlib.Path(__file__).with_name("comm_end.py")
         with tempfile.TemporaryDirectory() as folder:

@@ -254,7 +254,7 @@ def asynchronous(rank, size):
     same(kept, torch.full((100,), float(size)))
     # The threads that complete futures are the process's, and none belongs to a group.
     ours = {thread.name for thread in threading.enumerate() if "hoop" in thread.name}
-    assert ours == {"hoop futures"}, ours
+    assert ours == {"hoop futures", "hoop Ctrl-C"}, ours
     waiting_callbacks(size)
     chained_messages(rank, size)
     other_modes(rank, size)
@@ -380,7 +380,8 @@ def death_in_training(rank, size):
 
 @job
 def signals(rank, size):
-    """What a handler raises comes out of a wait, and the operation goes on."""
+    """What a handler raises comes out of a wait, and the operation goes on; of a blocking operation Ctrl-C
+    comes out, and the group is at its end."""
     store = dist.distributed_c10d._get_default_store()
     tensor = torch.full((1000,), rank + 1.0)
     if rank == 0:
@@ -395,6 +396,17 @@ def signals(rank, size):
         store.wait(["rank 0 was interrupted"])
         dist.all_reduce(tensor)
     same(tensor, torch.full((1000,), float(sum(range(1, size + 1)))))
+    for call in (lambda group: dist.all_reduce(tensor, group=group), lambda group: dist.barrier(group)):
+        group = dist.new_group()
+        if rank == 0:
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            begun = time.monotonic()
+            raises(KeyboardInterrupt, "", call, group)
+            assert time.monotonic() - begun < 5
+            store.set(f"{group.group_name} was interrupted", "")
+        else:
+            store.wait([f"{group.group_name} was interrupted"])
+            raises(dist.DistBackendError, "rank 0", call, group)
 
 
 @job

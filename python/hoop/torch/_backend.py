@@ -11,6 +11,7 @@ import functools
 import os
 import time
 from datetime import timedelta
+from threading import get_ident
 from typing import Any, Callable
 
 import torch
@@ -18,6 +19,7 @@ from torch._C._distributed_c10d import Backend, ErrorType, ProcessGroup, Store, 
 from torch.distributed import DistBackendError
 
 from .._end import before_close
+from .._interrupt import inside
 from .._native import TimedOut
 from ._exchange import Channel, meet
 from ._monitor import monitored_barrier
@@ -91,8 +93,13 @@ class Life(Verbs):
         if self._limited:
             self._within_limit(operation)
             return
+        thread = get_ident()
+        inside[thread] = (self.handle,)
         try:
-            operation.start(None)
+            try:
+                operation.start(None)
+            finally:
+                inside[thread] = ()
             operation.after()
         except BaseException as caught:
             raise self.failed(caught) from None

@@ -18,8 +18,8 @@ from ctypes import byref, c_void_p
 from datetime import timedelta
 from typing import Any, Callable, NamedTuple
 
-from .._comm import Stream
 from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib, wait_ticket
+from .._stream import Stream
 from ._work import Job, complete
 
 _query, _record = lib.hoop_ticket_query, lib.hoop_stream_record

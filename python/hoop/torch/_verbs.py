@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any, Sequence
 
 import torch
 from torch._C._distributed_c10d import Work
 
+from .._interrupt import inside
 from .._native import error, lib
 from . import _operations as operations
 from . import _reductions as reductions
@@ -36,8 +38,13 @@ class Verbs:
             if datatype is not None and number is not None and tensor.is_contiguous():
                 self.sequence += 1
                 address = tensor.data_ptr()
-                result = _all_reduce(
-                    address, address, tensor.numel(), datatype, number, self.handle, None)
+                thread = get_ident()
+                inside[thread] = (self.handle,)
+                try:
+                    result = _all_reduce(
+                        address, address, tensor.numel(), datatype, number, self.handle, None)
+                finally:
+                    inside[thread] = ()
                 if result:
                     raise self.failed(error(result))
                 return DONE

@@ -1,0 +1,148 @@
+"""Streams and their tickets."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from ctypes import byref, c_int, c_void_p
+from typing import Any, Sequence
+
+from ._end import opened
+from ._native import IN_PROGRESS, OK, TicketStruct, check, error, lib, wait_ticket
+
+
+class Ticket:
+    """The point that a stream had reached: complete when all that was queued before is."""
+
+    __slots__ = ("_last", "_parts")
+
+    def __init__(self, last: TicketStruct, parts: Sequence[TicketStruct]) -> None:
+        self._last = last
+        self._parts = parts  # those of the operations since the ticket before, which have their results
+
+    def done(self) -> bool:
+        """Whether it is complete. Raises what failed. Does not wait."""
+        result = lib.hoop_ticket_query(self._last)
+        if result == IN_PROGRESS:
+            return False
+        for part in self._parts:
+            check(lib.hoop_ticket_query(part))
+        check(result)
+        return True
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits, at most timeout seconds (then TimedOut, and nothing else happened). Raises the
+        first failure among the operations between the ticket before this and itself. What a signal's
+        handler raises, as KeyboardInterrupt, comes out too, and the operations go on."""
+        result = wait_ticket(self._last, timeout)
+        if lib.hoop_ticket_query(self._last) == IN_PROGRESS:
+            raise error(result)
+        self.done()
+
+
+class Stream:
+    """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
+
+    An operation that is given a stream returns when it is queued; the stream keeps its buffers
+    alive until it is done with them. For event loops, a stream has a ``fileno()``.
+    """
+
+    def __init__(self) -> None:
+        self._handle: c_void_p | None = c_void_p()
+        check(lib.hoop_stream_create(byref(self._handle)))
+        # Held by who looks at what follows: ctypes lets other threads in. Again by the same thread, which
+        # may let go of a buffer whose finalizer queues something.
+        self._lock = threading.RLock()
+        # The buffers of each operation and a ticket behind it; the last _fresh of them came after the
+        # ticket that the user recorded last, and so did _failed, which is through.
+        self._held: deque[tuple[TicketStruct, Any]] = deque()
+        self._fresh = 0
+        self._failed: list[TicketStruct] = []
+        self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
+        self._close.atexit = False
+        opened(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a stream belongs to its process: it can be neither copied nor pickled")
+
+    def record(self) -> Ticket:
+        """A ticket for all that was queued until now."""
+        with self._lock:
+            last = self._record()
+            fresh = [ticket for ticket, _ in self._held][len(self._held) - self._fresh :]
+            made = Ticket(last, [*self._failed, *fresh])
+            self._failed, self._fresh = [], 0
+        return made
+
+    def _record(self) -> TicketStruct:
+        struct = TicketStruct()
+        check(lib.hoop_stream_record(self._alive(), byref(struct)))
+        return struct
+
+    def synchronize(self) -> None:
+        """Waits until all that was queued is complete; raises the first failure since the last
+        call, or what a signal's handler raises, as Ticket.wait()."""
+        try:
+            wait_ticket(self._record(), None)
+            check(lib.hoop_stream_synchronize(self._alive()))
+        finally:
+            self._release()
+
+    def idle(self) -> bool:
+        """Whether nothing is queued or running."""
+        result = lib.hoop_stream_query(self._alive())
+        if result not in (OK, IN_PROGRESS):
+            raise error(result)
+        return result == OK
+
+    def wait_for(self, ticket: Ticket) -> None:
+        """What is queued here from now on begins after ticket, of any stream, is complete."""
+        check(lib.hoop_stream_wait_ticket(self._alive(), ticket._last))
+
+    def fileno(self) -> int:
+        """A descriptor (an eventfd) that is readable when a recorded ticket was completed."""
+        fd = c_int()
+        check(lib.hoop_stream_get_fd(self._alive(), byref(fd)))
+        return fd.value
+
+    def close(self) -> None:
+        """Waits for what is queued, then frees the stream. Its tickets stay valid. If what a signal's
+        handler raises comes out, the stream is as it was."""
+        last = TicketStruct()
+        if self._handle is not None and lib.hoop_stream_record(self._handle, byref(last)) == OK:
+            wait_ticket(last, None)  # refused in a forked child, where there is nothing to wait for
+        if self._close.detach():
+            handle, self._handle = self._handle, None
+            result = lib.hoop_stream_destroy(handle)
+            with self._lock:
+                self._held.clear()
+            check(result)
+
+    _LEAVES = 0  # before comms, which what is queued needs
+
+    def _leave(self) -> None:
+        """At the process's end: waits for what is queued, and frees nothing, for a thread may be inside."""
+        if self._close.detach():
+            lib.hoop_stream_synchronize(self._handle)
+
+    def _alive(self) -> c_void_p:
+        if self._handle is None:
+            raise ValueError("this stream is closed")
+        return self._handle
+
+    def _hold(self, buffers: Any) -> None:
+        with self._lock:
+            self._release()
+            self._held.append((self._record(), buffers))
+            self._fresh += 1
+
+    def _release(self) -> None:
+        """Lets go of what is complete."""
+        with self._lock:
+            while self._held and (result := lib.hoop_ticket_query(self._held[0][0])) != IN_PROGRESS:
+                ticket, _ = self._held.popleft()
+                if len(self._held) < self._fresh:
+                    self._fresh -= 1
+                    if result != OK and not self._failed:
+                        self._failed.append(ticket)
