@@ -3,9 +3,9 @@
  * staging memory, two slabs in turn: chunk c lies in slab c mod 2 of every rank.
  *
  * Most collectives: whoever brings something copies it in, everyone takes what it needs; what a
- * rank brings for itself goes straight to its place.
+ * rank brings for itself goes straight to its place while the others come.
  *
- *     barrier | round c:  copy in chunk c | ARRIVE AWAIT | take chunk c
+ *     barrier | round c:  copy in chunk c | ARRIVE own AWAIT | take chunk c
  *
  * all_reduce and reduce share the folding: rank r brings all of a chunk but shard r, which it folds
  * from the others' slabs and its own input, to its output and all the other slabs, or only to the
@@ -34,22 +34,13 @@ struct slab_cut {
     uint64_t piece;  /* elements of a whole one */
     uint64_t chunks;
     uint64_t copies; /* steps of this rank's copy in */
-    uint64_t takes;  /* steps of its taking */
     uint64_t skips;  /* pieces that nobody else wants, from piece `me` on: 1 or 0 */
     bool whole;      /* all in one chunk, which lies there as it does in the input */
 };
 
-/* Does anybody but this rank want what it brings? Of a block for each, not the own one. */
-static bool slab_brings(const struct hoop_plan *plan)
-{
-    return hoop_in_count(plan, plan->me) > 0 &&
-           (hoop_row_of(plan)->folds || hoop_needing(plan) != plan->me);
-}
-
 static struct slab_cut slab_cut(const struct hoop_plan *plan)
 {
     const struct hoop_collective_row *row = hoop_row_of(plan);
-    const uint64_t me = plan->me;
     struct slab_cut ret = {.pieces = hoop_extent_blocks(row->in, plan->n, true)};
     ret.piece = ret.pieces > 0 ? plan->chunk / ret.pieces : plan->chunk;
     ret.skips = hoop_extent_is_each(row->in);
@@ -58,13 +49,10 @@ static struct slab_cut slab_cut(const struct hoop_plan *plan)
     if (ret.whole) {
         ret.piece = plan->count;
     }
-    if (slab_brings(plan)) {
-        ret.copies = !ret.whole  ? ret.pieces - ret.skips
-                     : ret.skips ? (uint64_t)(me > 0) + (me + 1 < ret.pieces)
-                                 : 1;
+    if (hoop_blocks_for_others(plan->collective, plan->n, plan->me == plan->root) > 0) {
+        ret.copies = ret.whole ? HOOP_BROUGHT_PIECES : ret.pieces - ret.skips;
     }
     ret.chunks = hoop_parts(plan->count, ret.piece);
-    ret.takes = row->folds ? 1 : hoop_sources(plan);
     return ret;
 }
 
@@ -74,30 +62,20 @@ static struct hoop_ref slab_ref(const struct hoop_plan *plan, uint32_t member, u
     return hoop_ref_of(HOOP_SPACE_SLAB, member, (chunk & 1) * plan->chunk + off, count);
 }
 
-/* Pieces [first, first + pieces) of the chunk. */
-static struct hoop_step slab_bring_pieces(const struct hoop_plan *plan, const struct slab_cut *cut,
-                                          struct hoop_range range, uint64_t chunk, uint64_t first,
-                                          uint64_t pieces)
-{
-    const uint64_t count = pieces * range.count;
-    return hoop_step_local(
-        HOOP_LOCAL_COPY, slab_ref(plan, plan->me, chunk, first * cut->piece, count),
-        hoop_ref_of(HOOP_SPACE_IN, plan->me, first * plan->count + range.off, count));
-}
-
 static struct hoop_step slab_bring(const struct hoop_plan *plan, const struct slab_cut *cut,
                                    struct hoop_range range, uint64_t chunk, uint64_t i)
 {
-    const uint64_t me = plan->me;
-    if (!cut->whole) {
-        return slab_bring_pieces(plan, cut, range, chunk, i + (cut->skips && i >= me), 1);
+    const uint64_t block = i + (cut->skips && i >= plan->me);
+    struct hoop_range from = {block * plan->count + range.off, range.count};
+    uint64_t to = block * cut->piece;
+    if (cut->whole) {
+        from = hoop_brought(plan, i);
+        to = from.off;
     }
-    if (!cut->skips) {
-        return slab_bring_pieces(plan, cut, range, chunk, 0, cut->pieces);
-    }
-    return i == 0 && me > 0
-               ? slab_bring_pieces(plan, cut, range, chunk, 0, me)
-               : slab_bring_pieces(plan, cut, range, chunk, me + 1, cut->pieces - me - 1);
+    return from.count == 0
+               ? hoop_step_none()
+               : hoop_step_local(HOOP_LOCAL_COPY, slab_ref(plan, plan->me, chunk, to, from.count),
+                                 hoop_ref_of(HOOP_SPACE_IN, plan->me, from.off, from.count));
 }
 
 static struct hoop_step slab_take(const struct hoop_plan *plan, const struct slab_cut *cut,
@@ -109,22 +87,17 @@ static struct hoop_step slab_take(const struct hoop_plan *plan, const struct sla
     const uint64_t placed = row->folds ? 0 : hoop_placed_off(plan, source);
     const struct hoop_ref to =
         hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed + range.off, range.count);
-    const struct hoop_ref own =
-        hoop_ref_of(HOOP_SPACE_IN, plan->me, hoop_taken_off(plan) + range.off, range.count);
-    if (source == plan->me) { /* what is its own takes no detour */
-        return hoop_step_local(HOOP_LOCAL_COPY, to, own);
-    }
     struct hoop_step ret = hoop_step_local(
         row->folds ? HOOP_LOCAL_REDUCE : HOOP_LOCAL_COPY, to,
         slab_ref(plan, source, chunk, each ? plan->me * cut->piece : 0, range.count));
-    ret.local.own = row->folds ? own : ret.local.own;
+    ret.local.own = row->folds ? hoop_own_taken(plan, range) : ret.local.own;
     return ret;
 }
 
 static bool slab_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
 {
     const struct slab_cut cut = slab_cut(plan);
-    const uint64_t steps = cut.copies + 2 + cut.takes;
+    const uint64_t takes = hoop_takes(plan), steps = cut.copies + 2 + hoop_keeps(plan) + takes;
     if (hoop_in_barrier(&k, ret)) {
         return true;
     }
@@ -137,7 +110,7 @@ static bool slab_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop
         hoop_part((struct hoop_range){0, plan->count}, cut.piece, chunk);
     if (hoop_in_phase(&k, cut.copies)) {
         *ret = slab_bring(plan, &cut, range, chunk, k);
-    } else if (!hoop_in_barrier(&k, ret)) {
+    } else if (!hoop_in_arrival(plan, range, &k, HOOP_EVERY, ret)) {
         *ret = slab_take(plan, &cut, range, chunk, k);
     }
     return true;

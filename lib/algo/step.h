@@ -62,7 +62,8 @@ enum hoop_space {
     HOOP_SPACE_OUT,     /* a rank's receive buffer */
     HOOP_SPACE_SCRATCH, /* private memory of a rank: HOOP_SCRATCH_BYTES of it; over links each
                            lane's own plan.scratch elements. With cma it is the executor's */
-    HOOP_SPACE_ONESHOT, /* a rank's published copy of its input: HOOP_ONESHOT_MAX_BYTES */
+    HOOP_SPACE_ONESHOT, /* a rank's published copy of what others need of its input, which keeps its
+                           offsets: HOOP_ONESHOT_MAX_BYTES */
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
 
@@ -177,8 +178,8 @@ typedef bool hoop_step_fn(const struct hoop_plan *plan, uint32_t lane, uint64_t 
  */
 hoop_step_fn hoop_ring_step;
 
-/* oneshot: everyone publishes its input, everyone folds all of them. count*type_bytes <=
- * HOOP_ONESHOT_MAX_BYTES. Two phases in one: the announcement carries the data. */
+/* oneshot: everyone publishes what others need of its input, everyone folds all. count*type_bytes
+ * <= HOOP_ONESHOT_MAX_BYTES. Two phases in one: the announcement carries the data. */
 hoop_step_fn hoop_oneshot_step;
 
 /*

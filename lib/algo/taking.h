@@ -59,11 +59,82 @@ static inline uint32_t hoop_needing(const struct hoop_plan *plan)
     return hoop_in_count(plan, plan->me) > 0 ? HOOP_EVERY : plan->me;
 }
 
+/* Of the blocks that a rank brings, those that others need: not the one for itself, and none of a
+ * root that alone gets something. */
+static inline uint64_t hoop_blocks_for_others(enum hoop_collective collective, uint64_t n,
+                                              bool root)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[collective];
+    const uint64_t blocks = hoop_extent_blocks(row->in, n, root);
+    if (root && row->out >= HOOP_EXTENT_ROOT_ONE) {
+        return 0;
+    }
+    return blocks > 0 && hoop_extent_is_each(row->in) ? blocks - 1 : blocks;
+}
+
+/*
+ * They lie in two pieces of this rank's input: before its own block, and behind it. Where there is
+ * no block for each rank all of it is the first.
+ */
+#define HOOP_BROUGHT_PIECES 2
+
+static inline struct hoop_range hoop_brought(const struct hoop_plan *plan, uint64_t piece)
+{
+    const uint64_t all =
+        plan->count * hoop_blocks_for_others(plan->collective, plan->n, plan->me == plan->root);
+    const uint64_t own = hoop_extent_is_each(hoop_row_of(plan)->in) ? plan->count : 0;
+    const uint64_t before = all > 0 && own > 0 ? plan->me * own : all;
+    return piece == 0 ? (struct hoop_range){0, before}
+                      : (struct hoop_range){before + own, all - before};
+}
+
+/* Does this rank copy what it takes, and is it the last of its sources itself? */
+static inline bool hoop_keeps(const struct hoop_plan *plan)
+{
+    const uint32_t sources = hoop_sources(plan);
+    return !hoop_row_of(plan)->folds && sources > 0 && hoop_source(plan, sources - 1) == plan->me;
+}
+
+/* How often it takes of others: the one fold, or a copy for each. */
+static inline uint64_t hoop_takes(const struct hoop_plan *plan)
+{
+    return hoop_row_of(plan)->folds ? hoop_out_count(plan, plan->me) > 0
+                                    : hoop_sources(plan) - hoop_keeps(plan);
+}
+
+/* A range of what this rank takes of itself. */
+static inline struct hoop_ref hoop_own_taken(const struct hoop_plan *plan, struct hoop_range range)
+{
+    return hoop_ref_of(HOOP_SPACE_IN, plan->me, hoop_taken_off(plan) + range.off, range.count);
+}
+
 static inline struct hoop_step hoop_step_await(uint32_t member)
 {
     struct hoop_step ret = hoop_step_barrier(HOOP_LOCAL_AWAIT);
     ret.local.src.member = member;
     return ret;
+}
+
+/* The phase in which a rank says that it is there, copies that range of what is its own while the
+ * others come, and awaits them, or one. */
+static inline bool hoop_in_arrival(const struct hoop_plan *plan, struct hoop_range range,
+                                   uint64_t *k, uint32_t awaited, struct hoop_step *ret)
+{
+    const uint64_t keeps = hoop_keeps(plan) && range.count > 0;
+    if (!hoop_in_phase(k, 2 + keeps)) {
+        return false;
+    }
+    if (*k == 0) {
+        *ret = hoop_step_barrier(HOOP_LOCAL_ARRIVE);
+    } else if (*k == 1 + keeps) {
+        *ret = hoop_step_await(awaited);
+    } else {
+        const uint64_t placed = hoop_placed_off(plan, plan->me) + range.off;
+        *ret = hoop_step_local(HOOP_LOCAL_COPY,
+                               hoop_ref_of(HOOP_SPACE_OUT, plan->me, placed, range.count),
+                               hoop_own_taken(plan, range));
+    }
+    return true;
 }
 
 #endif

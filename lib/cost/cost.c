@@ -1,6 +1,8 @@
 /* See cost.h. */
 #include "cost/cost.h"
 
+#include "algo/taking.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -142,6 +144,13 @@ static uint64_t cost_in(const struct hoop_plan *plan, uint64_t block)
     return hoop_extent_blocks(hoop_collectives[plan->collective].in, plan->n, true) * block;
 }
 
+/* Of that, bytes for others. */
+static uint64_t cost_brought(const struct hoop_plan *plan, uint64_t block)
+{
+    const bool gets = hoop_collectives[plan->collective].out >= HOOP_EXTENT_ROOT_ONE;
+    return hoop_blocks_for_others(plan->collective, plan->n, !gets) * block;
+}
+
 static uint64_t cost_out(const struct hoop_plan *plan, uint64_t block)
 {
     return hoop_extent_blocks(hoop_collectives[plan->collective].out, plan->n, true) * block;
@@ -187,7 +196,7 @@ static struct cost_work cost_slab(const struct hoop_plan *plan, uint64_t block)
     const uint64_t in = cost_in(plan, block), out = cost_out(plan, block);
     const uint64_t slab = plan->chunk * plan->type_bytes;
     const uint64_t chunks = slab > 0 ? in / slab + (in % slab != 0) : 1;
-    const uint64_t brought = in - (hoop_extent_is_each(row->in) ? block : 0);
+    const uint64_t brought = cost_brought(plan, block);
     if (cost_shares(plan)) {
         return (struct cost_work){
             .syncs = 2 + chunks, .moved = 2 * (block - block / plan->n), .folded = block};
@@ -201,11 +210,11 @@ static struct cost_work cost_slab(const struct hoop_plan *plan, uint64_t block)
 static struct cost_work cost_memory(const struct hoop_plan *plan, uint64_t block)
 {
     const bool folds = hoop_collectives[plan->collective].folds;
-    const uint64_t in = cost_in(plan, block), out = cost_out(plan, block);
+    const uint64_t brought = cost_brought(plan, block), out = cost_out(plan, block);
     const uint64_t read = folds ? plan->n * block : 0, copied = folds ? 0 : out;
     switch (plan->algo) {
     case HOOP_ALGO_ONESHOT:
-        return (struct cost_work){.syncs = 1, .moved = in + copied, .folded = read};
+        return (struct cost_work){.syncs = 1, .moved = brought + copied, .folded = read};
     case HOOP_ALGO_DIRECT:
         return cost_shares(plan) ? (struct cost_work){.syncs = 2, .moved = block, .folded = block}
                                  : (struct cost_work){.syncs = 2, .moved = copied, .folded = read};

@@ -5,13 +5,54 @@
 
 #include <string.h>
 
-void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes)
+/* In cells, as many bytes as lie in one piece from `off` on; in the area, all. brought: by each
+ * rank that brings something, which says where it lies. */
+static size_t published_run(size_t brought, size_t off, size_t bytes)
 {
-    if (bytes <= HOOP_CELLS_MAX_BYTES) {
+    const size_t whole = HOOP_CELL_DATA_BYTES - off % HOOP_CELL_DATA_BYTES;
+    return brought <= HOOP_CELLS_MAX_BYTES && bytes > whole ? whole : bytes;
+}
+
+static uint8_t *published_at(const struct hoop_board *board, size_t brought, uint32_t rank,
+                             size_t off)
+{
+    if (brought > HOOP_CELLS_MAX_BYTES) {
+        return hoop_board_oneshot(board, rank, brought) + off;
+    }
+    const uint32_t set = board->sequence % HOOP_BOARD_SETS;
+    struct hoop_cell *cells = hoop_board_rank(board, rank)->cells[set];
+    return cells[off / HOOP_CELL_DATA_BYTES].data + off % HOOP_CELL_DATA_BYTES;
+}
+
+/* Of in what belongs at [off, +bytes) of what is published, where `own` is left out before that. */
+static void published_put(const struct hoop_board *board, size_t brought, const uint8_t *in,
+                          size_t own, size_t off, size_t bytes)
+{
+    size_t run = 0;
+    for (size_t done = off; done < off + bytes; done += run) {
+        run = published_run(brought, done, off + bytes - done);
+        memcpy(published_at(board, brought, board->me, done), in + own + done, run);
+    }
+}
+
+/* Apart, so that what needs none of it pays for none of it. */
+static __attribute__((noinline)) void published_put_all(struct hoop_board *board, const void *in,
+                                                        size_t bytes, size_t before, size_t own)
+{
+    published_put(board, bytes, in, 0, 0, before);
+    published_put(board, bytes, in, own, before, bytes - before);
+    hoop_board_post(board, NULL, 0);
+}
+
+void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes, size_t before,
+                         size_t own)
+{
+    if (bytes <= HOOP_CELLS_MAX_BYTES && before == bytes) {
         hoop_board_post(board, in, bytes);
+    } else if (bytes <= HOOP_CELLS_MAX_BYTES && before == 0) {
+        hoop_board_post(board, (const uint8_t *)in + own, bytes);
     } else {
-        memcpy(hoop_board_oneshot(board, board->me, bytes), in, bytes);
-        hoop_board_post(board, NULL, 0);
+        published_put_all(board, in, bytes, before, own);
     }
 }
 
@@ -23,70 +64,80 @@ void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uin
     *ret_end = every ? plan->n : needed == plan->me ? 0 : needed + 1;
 }
 
-/* In cells, as many bytes as lie in one piece from `off` on; in the area, all. brought: by each
- * rank that brings something, which says where it lies. */
-static size_t published_run(size_t brought, size_t off, size_t bytes)
-{
-    const size_t whole = HOOP_CELL_DATA_BYTES - off % HOOP_CELL_DATA_BYTES;
-    return brought <= HOOP_CELLS_MAX_BYTES && bytes > whole ? whole : bytes;
-}
+/* What this rank takes. */
+struct published {
+    size_t block;   /* bytes that it takes of each */
+    size_t brought; /* by each rank that brings something */
+    size_t own;     /* where the block lies in an input */
+    /* and in what the ranks before it have published, or those behind it: without their own */
+    size_t before, behind;
+};
 
-static const uint8_t *published_at(const struct hoop_board *board, size_t brought, uint32_t rank,
-                                   size_t off)
+static inline struct published published_of(const struct hoop_plan *plan)
 {
-    if (brought > HOOP_CELLS_MAX_BYTES) {
-        return hoop_board_oneshot(board, rank, brought) + off;
+    const uint8_t in = hoop_row_of(plan)->in;
+    struct published ret = {.block = plan->count * plan->type_bytes};
+    if (!hoop_extent_is_each(in)) {
+        ret.brought = ret.block;
+        return ret;
     }
-    const uint8_t *cell = hoop_board_cell(board, rank, off / HOOP_CELL_DATA_BYTES);
-    return cell + off % HOOP_CELL_DATA_BYTES;
+    ret.brought = (plan->n - 1) * ret.block;
+    ret.own = plan->me * ret.block;
+    ret.before = plan->me > 0 ? ret.own - ret.block : 0;
+    ret.behind = plan->me + 1 < plan->n ? ret.own : ret.before;
+    return ret;
 }
 
-/* Where everybody's bytes from `off` on lie. My own input lies at hand. */
-static void published_all_at(struct hoop_board *board, const struct hoop_board_op *op,
-                             size_t brought, size_t off)
+/* Of everybody's block, from `done` on, as many bytes as lie in one piece. */
+static inline size_t published_run_of_all(const struct published *what, size_t done)
+{
+    const size_t run = published_run(what->brought, what->behind + done, what->block - done);
+    return what->before == what->behind ? run
+                                        : published_run(what->brought, what->before + done, run);
+}
+
+/* Where everybody's block lies, from `done` on. My own input lies at hand. */
+static inline void published_all_at(struct hoop_board *board, const struct hoop_board_op *op,
+                                    const struct published *what, size_t done)
 {
     for (uint32_t rank = 0; rank < board->n; rank++) {
-        board->src[rank] = published_at(board, brought, rank, off);
+        const size_t from = rank < board->me ? what->before : what->behind;
+        board->src[rank] = published_at(board, what->brought, rank, from + done);
     }
-    board->src[board->me] = (const uint8_t *)op->in + off;
+    board->src[board->me] = (const uint8_t *)op->in + what->own + done;
 }
 
-/* The fold of everybody's bytes [off, +bytes) to the output. No element lies in two cells. */
-static void published_fold(struct hoop_board *board, const struct hoop_board_op *op, size_t brought,
-                           size_t off, size_t bytes)
+/* The fold of everybody's block to the output. No element lies in two cells. */
+static void published_fold(struct hoop_board *board, const struct hoop_board_op *op,
+                           const struct published *what)
 {
     size_t run = 0;
-    for (size_t done = 0; done < bytes; done += run) {
+    for (size_t done = 0; done < what->block; done += run) {
         void *dst = (uint8_t *)op->out + done;
-        run = published_run(brought, off + done, bytes - done);
-        published_all_at(board, op, brought, off + done);
+        run = published_run_of_all(what, done);
+        published_all_at(board, op, what, done);
         hoop_fold(&op->reduction, &dst, 1, board->src, board->n, run / op->plan->type_bytes);
     }
 }
 
-/* Another rank's bytes [off, +bytes) to a place in the output. */
-static void published_copy(const struct hoop_board *board, size_t brought, uint32_t rank,
-                           size_t off, uint8_t *dst, size_t bytes)
+/* Another rank's block to its place in the output. */
+static void published_copy(const struct hoop_board *board, const struct hoop_board_op *op,
+                           const struct published *what, uint32_t rank)
 {
+    const size_t off = rank < board->me ? what->before : what->behind;
+    uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(op->plan, rank) * op->plan->type_bytes;
     size_t run = 0;
-    for (size_t done = 0; done < bytes; done += run) {
-        run = published_run(brought, off + done, bytes - done);
-        memcpy(dst + done, published_at(board, brought, rank, off + done), run);
+    for (size_t done = 0; done < what->block; done += run) {
+        run = published_run(what->brought, off + done, what->block - done);
+        memcpy(dst + done, published_at(board, what->brought, rank, off + done), run);
     }
 }
 
-static size_t published_bytes(const struct hoop_plan *plan)
-{
-    const uint64_t bytes = plan->count * plan->type_bytes;
-    return hoop_extent_blocks(hoop_row_of(plan)->in, plan->n, true) * bytes;
-}
-
-/* My own block, of which nobody needs to be heard: it is the last source, or none. */
+/* My own block, of which nobody needs to be heard. */
 static void published_keep(const struct hoop_board_op *op)
 {
     const struct hoop_plan *plan = op->plan;
-    const uint32_t sources = hoop_sources(plan);
-    if (plan->count == 0 || sources == 0 || hoop_source(plan, sources - 1) != plan->me) {
+    if (plan->count == 0 || !hoop_keeps(plan)) {
         return;
     }
     const size_t size = plan->type_bytes;
@@ -100,39 +151,28 @@ static void published_keep(const struct hoop_board_op *op)
 bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op *op)
 {
     const struct hoop_plan *plan = op->plan;
-    const size_t size = plan->type_bytes, block = plan->count * size;
-    const size_t off = hoop_taken_off(plan) * size;
-    const size_t brought = published_bytes(plan);
     if (!hoop_row_of(plan)->folds) {
         published_keep(op);
         return false;
     }
-    if (hoop_out_count(plan, plan->me) == 0 || published_run(brought, off, block) != block) {
+    const struct published what = published_of(plan);
+    if (hoop_out_count(plan, plan->me) == 0 || published_run_of_all(&what, 0) != what.block) {
         return false;
     }
-    published_all_at(board, op, brought, off);
+    published_all_at(board, op, &what, 0);
     return true;
 }
 
 void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op)
 {
     const struct hoop_plan *plan = op->plan;
-    const struct hoop_collective_row *row = hoop_row_of(plan);
-    const size_t size = plan->type_bytes, block = plan->count * size;
-    const size_t off = hoop_taken_off(plan) * size; /* in everybody's input */
-    const size_t brought = published_bytes(plan);
-    if (hoop_out_count(plan, plan->me) == 0) {
+    const struct published what = published_of(plan);
+    const uint64_t takes = hoop_takes(plan);
+    if (takes > 0 && hoop_row_of(plan)->folds) {
+        published_fold(board, op, &what);
         return;
     }
-    if (row->folds) {
-        published_fold(board, op, brought, off, block);
-        return;
-    }
-    for (uint32_t i = 0; i < hoop_sources(plan); i++) {
-        const uint32_t rank = hoop_source(plan, i);
-        if (rank != plan->me) {
-            uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(plan, rank) * size;
-            published_copy(board, brought, rank, off, dst, block);
-        }
+    for (uint64_t i = 0; i < takes; i++) {
+        published_copy(board, op, &what, hoop_source(plan, i));
     }
 }

@@ -15,8 +15,12 @@
 #include "exec/board.h"
 #include "exec/board_steps.h"
 
-/* Publishes `bytes` of in for the operation that has begun; at most HOOP_ONESHOT_MAX_BYTES. */
-void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes);
+/*
+ * Publishes `bytes` of in for the operation that has begun, at most HOOP_ONESHOT_MAX_BYTES: behind
+ * the first `before` of them it leaves out `own`, which nobody else needs.
+ */
+void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes, size_t before,
+                         size_t own);
 
 /* The ranks [*ret_first, *ret_end) whose data this rank needs. */
 void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uint32_t *ret_end);

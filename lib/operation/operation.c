@@ -1,6 +1,7 @@
 /* One operation, from its announcement to its end (see operation.h for the states). */
 #include "operation/operation.h"
 
+#include "algo/taking.h"
 #include "base/sizes.h"
 #include "exec/gate.h"
 #include "exec/published.h"
@@ -105,22 +106,26 @@ static enum hoop_poll operation_done(struct hoop_operation *operation)
 
 /* ---- Oneshot: the data travel with the announcement ---------------------------------------- */
 
-/* What this rank brings. */
-static size_t operation_in_bytes(const struct hoop_operation *operation, size_t block)
+/* What this rank brings for others. */
+static size_t operation_brought_bytes(const struct hoop_operation *operation, size_t block)
 {
     const struct hoop_signature *s = &operation->request.signature;
     const struct hoop_board *board = operation->env.board;
     if (s->collective == HOOP_COLL_ALL_REDUCE) {
         return block;
     }
-    return block * hoop_extent_blocks(hoop_collectives[s->collective].in, board->n,
-                                      s->root == (int32_t)board->me);
+    return block * hoop_blocks_for_others((enum hoop_collective)s->collective, board->n,
+                                          s->root == (int32_t)board->me);
 }
 
-static void operation_publish(struct hoop_operation *operation, size_t bytes)
+static void operation_publish(struct hoop_operation *operation, size_t block, size_t bytes)
 {
-    const uint32_t n = operation->env.board->n;
-    hoop_published_post(operation->env.board, operation->request.in, bytes);
+    const struct hoop_board *board = operation->env.board;
+    const uint32_t n = board->n;
+    const uint8_t in = hoop_collectives[operation->request.signature.collective].in;
+    const size_t own = hoop_extent_is_each(in) ? block : 0;
+    hoop_published_post(operation->env.board, operation->request.in, bytes,
+                        own > 0 && bytes > 0 ? board->me * own : bytes, own);
     operation_prepare(operation);
     hoop_plan_oneshot(&operation->plan);
     hoop_published_needs(&operation->plan, &operation->cursor, &operation->until);
@@ -370,12 +375,12 @@ static void operation_enter(struct hoop_operation *operation)
     struct hoop_board *board = operation->env.board;
     const bool published = !operation->env.over_links && board->n > 1 &&
                            block <= operation->oneshot_most[s->collective];
-    const size_t bytes = published ? operation_in_bytes(operation, block) : 0;
+    const size_t bytes = published ? operation_brought_bytes(operation, block) : 0;
     if (__builtin_expect(board->owing != 0, 0) && !operation_may_publish(operation, bytes)) {
         return;
     }
     if (published) {
-        operation_publish(operation, bytes);
+        operation_publish(operation, block, bytes);
         return;
     }
     operation_prepare(operation);
@@ -398,7 +403,10 @@ static void operation_begin(struct hoop_operation *operation)
     }
     if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0)) {
         const hoop_datatype_t type = (hoop_datatype_t)request->signature.type;
-        const size_t count = operation_in_bytes(operation, request->signature.count);
+        const struct hoop_signature *s = &request->signature;
+        const struct hoop_board *board = operation->env.board;
+        const size_t count = s->count * hoop_extent_blocks(hoop_collectives[s->collective].in,
+                                                           board->n, s->root == (int32_t)board->me);
         request->in = hoop_buffers_scale(&operation->buffers, type, &request->scalar, request->in,
                                          count, &operation->failure);
         if (request->in == NULL) {
