@@ -3,7 +3,8 @@
  * memory once in and once out.
  *
  * Most collectives: a rank takes what it needs from its peers' inputs, slice by slice, and writes
- * its own output only. Behind it ranks wait for those who took of their input.
+ * its own output only. Behind it ranks copy what is their own, and wait for those who took of their
+ * input.
  *
  * all_reduce and reduce share the folding: rank r reads shard r of all inputs once, in rank order,
  * and writes the result to all outputs, or to the root's.
@@ -129,29 +130,17 @@ static struct hoop_step direct_take(const struct hoop_plan *plan, uint64_t slice
                            hoop_ref_of(HOOP_SPACE_IN, source, off, slice.count));
 }
 
-/* Behind what it took, a rank waits for those who take of its own. */
-static struct hoop_step direct_close(uint64_t k, uint32_t whom)
-{
-    return k == 0 ? hoop_step_barrier(HOOP_LOCAL_ARRIVE) : hoop_step_await(whom);
-}
-
 static bool direct_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
 {
     const uint64_t slices = hoop_parts(plan->count, plan->chunk);
-    const bool gets = hoop_out_count(plan, plan->me) > 0;
-    const uint64_t sources = hoop_row_of(plan)->folds ? gets : hoop_sources(plan);
     if (hoop_in_barrier(&k, ret)) {
         return true;
     }
-    if (hoop_in_phase(&k, sources * slices)) {
+    if (hoop_in_phase(&k, hoop_takes(plan) * slices)) {
         *ret = direct_take(plan, slices, k);
         return true;
     }
-    if (hoop_in_phase(&k, 2)) {
-        *ret = direct_close(k, hoop_needing(plan));
-        return true;
-    }
-    return false;
+    return hoop_in_arrival(plan, (struct hoop_range){0, plan->count}, &k, hoop_needing(plan), ret);
 }
 
 bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
@@ -203,11 +192,7 @@ static bool cma_share_step(const struct hoop_plan *plan, uint64_t k, struct hoop
         *ret = cma_slice(plan, hoop_rank_after(plan, 1 + k / slices), k % slices);
         return true;
     }
-    if (hoop_in_phase(&k, 2)) {
-        *ret = direct_close(k, HOOP_EVERY);
-        return true;
-    }
-    return false;
+    return hoop_in_barrier(&k, ret);
 }
 
 bool hoop_cma_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)

@@ -308,7 +308,7 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
         return HOOP_POLL_DONE; /* it was met when the gates were given back */
     }
     if (!op->steps(op->plan, 0, op->k, &step)) {
-        assert(op->work == HOOP_BOARD_IDLE); /* all plans end with an ARRIVE behind what they do */
+        assert(op->work == HOOP_BOARD_IDLE); /* all plans end with a barrier behind what they do */
         return HOOP_POLL_DONE;
     }
     assert(step.send.peer < 0 && step.recv.peer < 0);
@@ -320,7 +320,8 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
         result = board_arrive(board, op, failure);
         break;
     case HOOP_LOCAL_AWAIT:
-        result = board_await(board, op, step.local.src.member);
+        result = board_drain(board, op, failure);
+        result = result == HOOP_OK ? board_await(board, op, step.local.src.member) : result;
         break;
     case HOOP_LOCAL_COPY:
     case HOOP_LOCAL_REDUCE:

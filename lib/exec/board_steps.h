@@ -14,7 +14,7 @@
 /*
  * Who copies and folds where it is not this CPU: what is launched is done when over() says so.
  * Steps that work are launched one behind the other, under the gates of everybody, and awaited
- * before the next ARRIVE. What goes wrong is the thread's sentence.
+ * before the next ARRIVE or AWAIT. What goes wrong is the thread's sentence.
  */
 struct hoop_board_worker {
     hoop_result_t (*copy)(void *arg, void *to, const void *from, size_t bytes);
@@ -62,7 +62,7 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
 
 /*
  * Gives back the gates that are held for a worker, if what it does is over by now or will never be
- * done. False: it is not. Of an operation that has not failed it is what the next ARRIVE does; its
+ * done. False: it is not. Of an operation that has not failed it is what the next barrier does; its
  * failure is recorded, and found by the next poll.
  */
 bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op,
