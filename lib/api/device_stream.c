@@ -237,14 +237,17 @@ static bool call_learn(void *arg, const struct device_call *call)
     return true;
 }
 
-/* Is anything on the call's stream? Errors are the operation's to find. */
-static bool call_is_ahead(const struct device_call *call)
+/* In which its stream can be named; NULL: there is none. */
+static hoop_cu_context_t call_any_context(const struct device_call *call)
 {
     hoop_cu_context_t context = call_context(call);
+    return context != NULL || hoop_cuda_context(&context) == HOOP_OK ? context : NULL;
+}
+
+/* Is anything on the call's stream? Errors are the operation's to find. */
+static bool call_is_ahead(const struct device_call *call, hoop_cu_context_t context)
+{
     bool busy = false;
-    if (context == NULL && hoop_cuda_context(&context) != HOOP_OK) {
-        return false;
-    }
     if (hoop_cuda_enter(context) == HOOP_OK) {
         busy = hoop_cuda.stream_query(call->stream) == HOOP_CU_NOT_READY;
         hoop_cuda_leave();
@@ -257,12 +260,22 @@ static bool call_is_ahead(const struct device_call *call)
 static bool call_let_graphs_by(void *arg, const struct device_call *call)
 {
     struct hoop_comm *comm = call->comm;
+    struct hoop_bell *bell = NULL;
     const uint64_t deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
     (void)arg;
-    while (atomic_load(&comm->captured) && !call_is_of_host(call) && call_is_ahead(call) &&
+    if (atomic_load(&comm->captured) == 0 || call_is_of_host(call)) {
+        return true;
+    }
+    const hoop_cu_context_t context = call_any_context(call);
+    if (!call_is_ahead(call, context)) {
+        return true;
+    }
+    const bool hangs = hoop_bell_hang(context, call->stream, &bell) == HOOP_OK;
+    while (hangs && !hoop_bell_has_rung(bell) && call_is_ahead(call, context) &&
            hoop_now_ns() < deadline_ns && hoop_comm_state(comm, NULL) == HOOP_OK) {
         hoop_wait_briefly();
     }
+    hoop_bell_release(bell);
     return true;
 }
 
@@ -291,7 +304,7 @@ static bool call_add(void *arg, const struct device_call *call)
 {
     const hoop_cu_context_t context = call_context(call);
     const bool may =
-        !atomic_load(&call->comm->captured) &&
+        atomic_load(&call->comm->captured) == 0 &&
         hoop_ahead_may(&call->comm->ahead, context, call->stream, call->bytes, call->may_stay);
     if (may) {
         hoop_order_add(arg, context, call->stream);

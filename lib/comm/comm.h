@@ -51,12 +51,12 @@ enum { HOOP_COMM_FINALIZED = 1, HOOP_COMM_PENDING = 2 };
 struct hoop_comm {
     /* any thread */
     struct hoop_turn turn;
-    _Atomic uint32_t waiting; /* an operation runs */
-    _Atomic int failed;       /* the code in `failure`, which was written before */
-    _Atomic uint32_t closed;  /* to operations: bits, see below */
-    _Atomic uint32_t pins;    /* others are made of it: what it consists of stays */
-    _Atomic bool ending;      /* somebody waits for them to be done */
-    _Atomic bool captured;    /* graphs may hold calls on it (stream/capture.h) */
+    _Atomic uint32_t waiting;  /* an operation runs */
+    _Atomic int failed;        /* the code in `failure`, which was written before */
+    _Atomic uint32_t closed;   /* to operations: bits, see below */
+    _Atomic uint32_t pins;     /* others are made of it: what it consists of stays */
+    _Atomic bool ending;       /* somebody waits for them to be done */
+    _Atomic uint32_t captured; /* calls on it that graphs hold (stream/capture.h) */
     struct hoop_failure failure;
     pthread_mutex_t look_lock;
     struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */

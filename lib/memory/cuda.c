@@ -89,6 +89,25 @@ hoop_result_t hoop_cuda_need(void)
     return hoop_cuda_load() ? HOOP_OK : hoop_error(HOOP_UNSUPPORTED, "%s", cuda_absence.text);
 }
 
+/* The waits for words that graphs hold have had their symbol since 11.7, and are captured since 12.
+ */
+#define CUDA_WITH_GRAPHS 12000
+
+hoop_result_t hoop_cuda_need_graphs(void)
+{
+    int version = 0;
+    const bool has = hoop_cuda.stream_id != NULL && hoop_cuda.stream_wait_value != NULL &&
+                     hoop_cuda.stream_write_value != NULL && hoop_cuda.capture_info != NULL &&
+                     hoop_cuda.object_create != NULL && hoop_cuda.object_release != NULL &&
+                     hoop_cuda.graph_retain != NULL;
+    (void)hoop_cuda.driver_version(&version);
+    return has && version >= CUDA_WITH_GRAPHS
+               ? HOOP_OK
+               : hoop_error(HOOP_UNSUPPORTED,
+                            "the CUDA driver is of version %d.%d, expected 12.0 or later",
+                            version / 1000, version % 1000 / 10);
+}
+
 hoop_result_t hoop_cuda_check(const char *call, int error)
 {
     const char *name = "unknown", *text = "unknown error";

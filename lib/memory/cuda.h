@@ -85,6 +85,7 @@ struct hoop_cu_ipc { /* names plain memory for other processes */
 /* X(field, symbol, arguments): all return a CUresult. */
 #define HOOP_CUDA_CALLS(X)                                                                         \
     X(init, "cuInit", (unsigned flags))                                                            \
+    X(driver_version, "cuDriverGetVersion", (int *ret))                                            \
     X(error_name, "cuGetErrorName", (int error, const char **ret))                                 \
     X(error_text, "cuGetErrorString", (int error, const char **ret))                               \
     X(device_count, "cuDeviceGetCount", (int *ret))                                                \
@@ -157,10 +158,12 @@ struct hoop_cu_ipc { /* names plain memory for other processes */
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        hoop_stream_t stream, void **arguments, void **extra))
 
-/* NULL where the driver has them not; the first two are of CUDA 12. */
+/* NULL where the driver has them not; the first is of CUDA 12. */
 #define HOOP_CUDA_NEW_CALLS(X)                                                                     \
     X(stream_id, "cuStreamGetId", (hoop_stream_t stream, unsigned long long *ret))                 \
     X(stream_wait_value, "cuStreamWaitValue32_v2",                                                 \
+      (hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags))                \
+    X(stream_write_value, "cuStreamWriteValue32_v2",                                               \
       (hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags))                \
     X(capture_info, "cuStreamGetCaptureInfo_v2",                                                   \
       (hoop_stream_t stream, int *ret_status, unsigned long long *ret_id,                          \
@@ -168,6 +171,7 @@ struct hoop_cu_ipc { /* names plain memory for other processes */
     X(object_create, "cuUserObjectCreate",                                                         \
       (hoop_cu_object_t * ret, void *ptr, hoop_cu_host_fn_t *destroy, unsigned count,              \
        unsigned flags))                                                                            \
+    X(object_release, "cuUserObjectRelease", (hoop_cu_object_t object, unsigned count))            \
     X(graph_retain, "cuGraphRetainUserObject",                                                     \
       (hoop_cu_graph_t graph, hoop_cu_object_t object, unsigned count, unsigned flags))
 
@@ -194,6 +198,9 @@ static inline bool hoop_cuda_is_loaded(void)
 {
     return atomic_load_explicit(&hoop_cuda_loaded, memory_order_acquire);
 }
+
+/* Can what graphs capture be ordered? HOOP_UNSUPPORTED: the driver is too old, and why. Loaded. */
+hoop_result_t hoop_cuda_need_graphs(void);
 
 /*
  * HOOP_OK for HOOP_CU_SUCCESS. Else HOOP_CUDA_ERROR (HOOP_OUT_OF_MEMORY), with a sentence: the

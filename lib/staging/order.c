@@ -107,7 +107,7 @@ static struct hoop_bell *bell_create(uint32_t hung, int wake_fd)
     return bell;
 }
 
-static void bell_release(struct hoop_bell *bell)
+void hoop_bell_release(struct hoop_bell *bell)
 {
     if (bell == NULL || atomic_fetch_sub(&bell->holders, 1) != 1) {
         return;
@@ -128,7 +128,7 @@ static void bell_ring(void *arg)
     const int wake_fd = bell->wake_fd;
     atomic_fetch_add_explicit(&bell->rung, 1, memory_order_release);
     hoop_wake(wake_fd);
-    bell_release(bell);
+    hoop_bell_release(bell);
 }
 
 static hoop_result_t bell_hang(struct hoop_bell *bell, const struct hoop_order_part *part)
@@ -140,10 +140,21 @@ static hoop_result_t bell_hang(struct hoop_bell *bell, const struct hoop_order_p
                                  hoop_cuda.host_function(part->stream, bell_ring, bell));
         hoop_cuda_leave();
         if (result != HOOP_OK) {
-            bell_release(bell);
+            hoop_bell_release(bell);
         }
     }
     return result;
+}
+
+hoop_result_t hoop_bell_hang(hoop_cu_context_t context, hoop_stream_t stream,
+                             struct hoop_bell **ret)
+{
+    struct hoop_bell *bell = bell_create(1, -1);
+    if (bell == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+    }
+    *ret = bell;
+    return bell_hang(bell, &(struct hoop_order_part){context, stream});
 }
 
 /* ---- Holds ---------------------------------------------------------------------------------- */
@@ -252,7 +263,7 @@ void hoop_order_destroy(struct hoop_stream_order *of)
 {
     if (of != NULL) {
         hoop_hold_release(&of->hold);
-        bell_release(of->bell);
+        hoop_bell_release(of->bell);
         free(of);
     }
 }

@@ -28,6 +28,13 @@ hoop_result_t hoop_work_stream(hoop_cu_context_t context, hoop_stream_t *ret);
 struct hoop_bell;
 bool hoop_bell_has_rung(const struct hoop_bell *bell);
 
+/* One on a stream, which wakes nobody. It is the caller's until he lets it go, rung or not, also on
+ * failure; NULL: no memory. */
+hoop_result_t hoop_bell_hang(hoop_cu_context_t context, hoop_stream_t stream,
+                             struct hoop_bell **ret);
+/* Takes NULL. */
+void hoop_bell_release(struct hoop_bell *bell);
+
 struct hoop_hold {
     uint32_t word, value; /* value 0: there is none */
 };

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Places begin at cache lines. */
@@ -318,6 +319,16 @@ hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_strea
         }
     }
     return result;
+}
+
+void hoop_staging_spoil(const struct hoop_staging *staging)
+{
+    for (size_t i = 0; i < staging->count; i++) {
+        const struct hoop_staging_piece *piece = &staging->pieces[i];
+        if (piece->deliver) {
+            memset(staging->host + piece->offset, 0xff, piece->bytes);
+        }
+    }
 }
 
 /* CUDA's thread: may not call CUDA. */

@@ -84,6 +84,9 @@ hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_conte
 hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_stream_t stream,
                                   bool deliver);
 
+/* What would be delivered is 0xff in all bytes: no number, where there is one that says so. */
+void hoop_staging_spoil(const struct hoop_staging *staging);
+
 /* hoop_staging_poll() waits for what is on the user's stream by now. NULL: the legacy default one.
  */
 hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream);

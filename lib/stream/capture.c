@@ -1,33 +1,38 @@
 /* Calls that are captured into a graph (see capture.h). */
 #include "stream/capture.h"
 
+#include "base/log.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Memory of calls that run one after the other. It begins with their word. */
+/* Memory of calls that run one after the other. It begins with their words. */
 struct room {
-    unsigned long long graph; /* by CUDA's number; 0: it gives none, and nobody else is let in */
-    hoop_stream_t stream;
-    size_t users; /* under the lock */
+    unsigned long long graph, stream; /* by CUDA's numbers: a handle is used again */
     struct hoop_staging memory;
+    _Atomic uint32_t *let;   /* the hold's word: 1 it goes on, nothing runs; 0 it waits */
+    _Atomic uint32_t *taken; /* 1: from before the copies to the host to behind those back */
+    /* under the lock */
+    size_t users;
+    struct capture *inside; /* who took it last */
+    bool torn;              /* two were in it at once */
 };
 
 /* A piece of work, once for every time that its graph runs. */
 struct capture {
     struct capture *next;
-    bool closed;           /* its comms are about to end */
-    _Atomic bool gone;     /* its graph is: written by CUDA's thread */
-    _Atomic uint32_t *let; /* the hold's word: 1 it goes on, nothing of it runs; 0 it waits */
     struct room *room;
     struct hoop_staging *stagings; /* [count], in the room */
+    const char *closed;            /* why it does not run any more; NULL: it does */
+    bool gone;                     /* its graph is */
+    bool told;                     /* that it is replayed in vain */
     size_t count;
-    struct hoop_work work[];
+    struct hoop_work work[]; /* comm NULL: it has ended */
 };
 
-#define ROOM_ALIGN 64u /* of the word, and of each call's memory */
+#define ROOM_ALIGN 64u /* of the words, and of each call's memory */
 
 static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER; /* CUDA is not called with it */
 static struct capture *captures;
@@ -35,11 +40,11 @@ static struct capture *captures;
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
 /* The last one of the graph and the stream, with one user more; NULL: there is none. */
-static struct room *room_find(unsigned long long graph, hoop_stream_t stream)
+static struct room *room_find(unsigned long long graph, unsigned long long stream)
 {
     pthread_mutex_lock(&captures_lock);
     const struct capture *at = captures;
-    while (at != NULL && (at->room->graph != graph || at->room->stream != stream || graph == 0)) {
+    while (at != NULL && (at->room->graph != graph || at->room->stream != stream)) {
         at = at->next;
     }
     struct room *room = at != NULL ? at->room : NULL;
@@ -66,7 +71,7 @@ static void room_leave(struct room *room)
 }
 
 /* With one user. */
-static hoop_result_t room_create(unsigned long long graph, hoop_stream_t stream, size_t bytes,
+static hoop_result_t room_create(unsigned long long graph, unsigned long long stream, size_t bytes,
                                  struct room **ret)
 {
     hoop_cu_context_t context = NULL;
@@ -83,13 +88,16 @@ static hoop_result_t room_create(unsigned long long graph, hoop_stream_t stream,
         room_leave(made);
         return result;
     }
-    atomic_store_explicit((_Atomic uint32_t *)(void *)made->memory.host, 1, memory_order_relaxed);
+    made->let = (_Atomic uint32_t *)(void *)made->memory.host;
+    made->taken = made->let + 1;
+    atomic_store_explicit(made->let, 1, memory_order_relaxed);
+    atomic_store_explicit(made->taken, 0, memory_order_relaxed);
     *ret = made;
     return HOOP_OK;
 }
 
 /* For so many bytes, with one user more. Where the last is too small the next has twice as much. */
-static hoop_result_t room_enter(unsigned long long graph, hoop_stream_t stream, size_t bytes,
+static hoop_result_t room_enter(unsigned long long graph, unsigned long long stream, size_t bytes,
                                 struct room **ret)
 {
     struct room *last = room_find(graph, stream);
@@ -136,12 +144,37 @@ static struct capture *capture_create(const struct hoop_work *work, size_t count
     return made;
 }
 
+/* It is the list's, and its comms know. */
+static void captures_add(struct capture *capture)
+{
+    pthread_mutex_lock(&captures_lock);
+    capture->next = captures;
+    captures = capture;
+    for (size_t i = 0; i < capture->count; i++) {
+        atomic_fetch_add(&capture->work[i].comm->captured, 1);
+    }
+    pthread_mutex_unlock(&captures_lock);
+}
+
+/* Nothing of it will run any more. */
+static void capture_lose_graph(struct capture *capture)
+{
+    pthread_mutex_lock(&captures_lock);
+    for (size_t i = 0; i < capture->count && !capture->gone; i++) {
+        if (capture->work[i].comm != NULL) {
+            atomic_fetch_sub(&capture->work[i].comm->captured, 1);
+        }
+    }
+    capture->gone = true;
+    pthread_mutex_unlock(&captures_lock);
+}
+
 /* With the lock: out of the list. NULL: of none is the graph gone, and nothing runs. */
 static struct capture *captures_take_gone(void)
 {
     struct capture **at = &captures;
-    while (*at != NULL && (!atomic_load_explicit(&(*at)->gone, memory_order_acquire) ||
-                           atomic_load_explicit((*at)->let, memory_order_acquire) == 0)) {
+    while (*at != NULL &&
+           (!(*at)->gone || atomic_load_explicit((*at)->room->let, memory_order_acquire) == 0)) {
         at = &(*at)->next;
     }
     struct capture *taken = *at;
@@ -172,7 +205,10 @@ void hoop_capture_close(const struct hoop_comm *comm)
     pthread_mutex_lock(&captures_lock);
     for (struct capture *at = captures; at != NULL; at = at->next) {
         for (size_t i = 0; i < at->count; i++) {
-            at->closed |= at->work[i].comm == comm;
+            if (at->work[i].comm == comm) {
+                at->work[i].comm = NULL;
+                at->closed = "another communicator of the group has ended";
+            }
         }
     }
     pthread_mutex_unlock(&captures_lock);
@@ -199,7 +235,7 @@ static bool capture_push(struct capture *capture)
     if (piece == NULL) {
         return false;
     }
-    piece->let = capture->let;
+    piece->let = capture->room->let;
     if (hoop_progress_push(piece) != HOOP_OK) {
         hoop_piece_release(piece);
         return false;
@@ -207,50 +243,118 @@ static bool capture_push(struct capture *capture)
     return true;
 }
 
-static void capture_fail(struct capture *capture, hoop_result_t code, const char *why)
+/* With the lock, as all of these. */
+static void capture_fail(const struct capture *capture, hoop_result_t code, const char *why)
 {
     for (size_t i = 0; i < capture->count; i++) {
         struct hoop_comm *comm = capture->work[i].comm;
-        hoop_comm_raise(comm, code, (int)comm->rank, "rank %u: %s", comm->rank, why);
+        if (comm != NULL) {
+            hoop_comm_raise(comm, code, (int)comm->rank, "rank %u: %s", comm->rank, why);
+        }
     }
+}
+
+/* CUDA's thread, which comes before the copies to the host: they write to the room. */
+static void capture_begin(void *arg)
+{
+    static const char why[] = "two of one captured graph run at the same time, and its calls are "
+                              "in both";
+    struct capture *capture = arg;
+    pthread_mutex_lock(&captures_lock);
+    struct room *room = capture->room;
+    room->torn |= atomic_exchange_explicit(room->taken, 1, memory_order_acq_rel) != 0;
+    if (room->torn) {
+        capture_fail(room->inside, HOOP_INVALID_USAGE, why);
+        capture_fail(capture, HOOP_INVALID_USAGE, why);
+    }
+    room->inside = capture;
+    pthread_mutex_unlock(&captures_lock);
+}
+
+/* Why a call can't run; NULL: it can. Its comm's other ranks hear of it, if it has not ended. */
+static const char *work_refuse(const struct hoop_work *work, const char *closed)
+{
+    struct hoop_comm *comm = work->comm;
+    if (comm == NULL) {
+        return "its communicator has ended";
+    }
+    if (hoop_comm_state(comm, NULL) != HOOP_OK) {
+        return "its communicator has failed";
+    }
+    if (closed == NULL && (atomic_load(&comm->closed) & HOOP_COMM_FINALIZED) != 0) {
+        closed = "its communicator was finalized";
+    }
+    if (closed != NULL) {
+        hoop_comm_raise(comm, HOOP_INVALID_USAGE, (int)comm->rank,
+                        "rank %u: a captured call is replayed, and %s", comm->rank, closed);
+    }
+    return closed;
+}
+
+/* What does not run has a result that nobody takes for one. Why not; NULL: all of it can. */
+static const char *capture_refuse(struct capture *capture)
+{
+    const char *why = NULL;
+    for (size_t i = 0; i < capture->count; i++) {
+        const char *refused = work_refuse(&capture->work[i], capture->closed);
+        if (refused != NULL) {
+            hoop_staging_spoil(&capture->stagings[i]);
+            why = refused;
+        }
+    }
+    return why;
+}
+
+/* With the lock, nothing of the room runs. False: nothing will. */
+static bool capture_run(struct capture *capture)
+{
+    if (capture->closed != NULL) {
+        return false;
+    }
+    const bool pushed = capture_push(capture);
+    if (!pushed) {
+        capture_fail(capture, HOOP_OUT_OF_MEMORY, "no memory for the calls of a graph");
+    }
+    return pushed;
 }
 
 /* CUDA's thread: the copies to the host are done. */
 static void capture_ring(void *arg)
 {
     struct capture *capture = arg;
+    const char *why = NULL;
     pthread_mutex_lock(&captures_lock);
-    const bool idle = atomic_exchange_explicit(capture->let, 0, memory_order_acq_rel) != 0;
-    bool goes_on = false;
-    if (capture->closed) {
-        goes_on = true;
-    } else if (!idle) { /* the one that runs lets both go */
-        capture_fail(capture, HOOP_INVALID_USAGE,
-                     "two of one captured graph run at the same time, and its calls are in both");
-    } else if (!capture_push(capture)) {
-        capture_fail(capture, HOOP_OUT_OF_MEMORY, "no memory for the calls of a graph");
-        goes_on = true;
-    }
-    if (goes_on) {
-        atomic_store_explicit(capture->let, 1, memory_order_release);
-    }
+    _Atomic uint32_t *let = capture->room->let;
+    if (atomic_exchange_explicit(let, 0, memory_order_acq_rel) != 0) {
+        why = capture_refuse(capture);
+        if (!capture_run(capture)) {
+            atomic_store_explicit(let, 1, memory_order_release);
+        }
+    } /* else the one that runs lets both go, and both have failed */
+    const bool tells = why != NULL && !capture->told;
+    capture->told |= tells;
     pthread_mutex_unlock(&captures_lock);
+    if (tells) {
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_COMM,
+                 "a captured call is replayed, and %s: it does nothing, and its output on a device "
+                 "has 0xff in all bytes",
+                 why);
+    }
 }
 
 /* CUDA's thread: the graph is gone, and all that was made of it. */
 static void capture_end(void *arg)
 {
-    struct capture *capture = arg;
-    atomic_store_explicit(&capture->gone, true, memory_order_release);
+    capture_lose_graph(arg);
 }
 
 /* ---- Capturing ------------------------------------------------------------------------------ */
 
 hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
 {
-    if (hoop_cuda.stream_wait_value == NULL) {
-        return hoop_error(HOOP_UNSUPPORTED, "the CUDA driver is too old (expected 12): it has no "
-                                            "cuStreamWaitValue32_v2");
+    const hoop_result_t result = hoop_cuda_need_graphs();
+    if (result != HOOP_OK) {
+        return result;
     }
     /* Streams of a process may share a queue, where one that waits keeps the others back. */
     return comm->here <= 1
@@ -308,6 +412,7 @@ static hoop_result_t capture_need(struct capture *capture, size_t i, hoop_stream
 static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
                                    hoop_stream_t stream)
 {
+    unsigned long long number = 0;
     size_t bytes = ROOM_ALIGN, need = 0;
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
@@ -315,12 +420,9 @@ static hoop_result_t capture_enter(struct capture *capture, unsigned long long g
         bytes += need;
     }
     if (result == HOOP_OK) {
-        result = room_enter(graph, stream, bytes, &capture->room);
+        result = hoop_cuda_check("cuStreamGetId", hoop_cuda.stream_id(stream, &number));
     }
-    if (result == HOOP_OK) {
-        capture->let = (_Atomic uint32_t *)(void *)capture->room->memory.host;
-    }
-    return result;
+    return result == HOOP_OK ? room_enter(graph, number, bytes, &capture->room) : result;
 }
 
 /* Gives each call its part of the room. */
@@ -341,44 +443,44 @@ static hoop_result_t capture_stage(struct capture *capture, hoop_stream_t stream
     return result == HOOP_AGAIN ? HOOP_OK : result;
 }
 
-/* Which graph the stream captures, and its number; NULL and 0: the driver does not tell. */
+/* Which graph the stream captures, and its number. */
 static hoop_result_t capture_find_graph(hoop_stream_t stream, hoop_cu_graph_t *ret,
                                         unsigned long long *ret_number)
 {
     int status = 0;
-    *ret = NULL;
-    *ret_number = 0;
-    const bool tells = hoop_cuda.capture_info != NULL && hoop_cuda.object_create != NULL &&
-                       hoop_cuda.graph_retain != NULL;
-    return tells ? hoop_cuda_check(
-                       "cuStreamGetCaptureInfo",
-                       hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL))
-                 : HOOP_OK;
+    return hoop_cuda_check("cuStreamGetCaptureInfo",
+                           hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL));
 }
 
-/* From then on it lives as long as the graph does, or for ever, where CUDA does not tell. */
+/* From then on it lives as long as the graph does. */
 static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph)
 {
     hoop_cu_object_t object = NULL;
-    if (graph == NULL) {
-        return HOOP_OK;
-    }
-    const hoop_result_t result = hoop_cuda_check(
+    hoop_result_t result = hoop_cuda_check(
         "cuUserObjectCreate",
         hoop_cuda.object_create(&object, capture, capture_end, 1, HOOP_CU_OBJECT_NOT_AWAITED));
-    /* of an object that is not taken nobody tells the end */
-    return result == HOOP_OK
-               ? hoop_cuda_check("cuGraphRetainUserObject",
-                                 hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE))
-               : result;
+    if (result != HOOP_OK) {
+        capture_lose_graph(capture);
+        return result;
+    }
+    result = hoop_cuda_check("cuGraphRetainUserObject",
+                             hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE));
+    if (result != HOOP_OK) {
+        (void)hoop_cuda.object_release(object, 1); /* which ends it */
+    }
+    return result;
 }
 
 /* In the context. */
 static hoop_result_t capture_record(struct capture *capture, hoop_stream_t stream)
 {
     hoop_cu_address_t let = 0;
-    hoop_result_t result = hoop_cuda_check("cuMemHostGetDevicePointer",
-                                           hoop_cuda.host_pointer(&let, (void *)capture->let, 0));
+    hoop_result_t result = hoop_cuda_check(
+        "cuMemHostGetDevicePointer", hoop_cuda.host_pointer(&let, (void *)capture->room->let, 0));
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuLaunchHostFunc on a stream that captures",
+                                 hoop_cuda.host_function(stream, capture_begin, capture));
+    }
     for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
         result = hoop_staging_record(&capture->stagings[i], stream, false);
     }
@@ -394,10 +496,13 @@ static hoop_result_t capture_record(struct capture *capture, hoop_stream_t strea
     for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
         result = hoop_staging_record(&capture->stagings[i], stream, true);
     }
-    return result;
+    return result == HOOP_OK
+               ? hoop_cuda_check("cuStreamWriteValue32 on a stream that captures",
+                                 hoop_cuda.stream_write_value(stream, let + sizeof(uint32_t), 0, 0))
+               : result;
 }
 
-/* It is the list's, and the graph's. */
+/* Into the graph, whose it is then, too. */
 static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
                                  hoop_stream_t stream)
 {
@@ -406,10 +511,7 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
         capture_free(capture);
         return result;
     }
-    pthread_mutex_lock(&captures_lock);
-    capture->next = captures;
-    captures = capture;
-    pthread_mutex_unlock(&captures_lock);
+    captures_add(capture);
     result = capture_give(capture, graph);
     if (result == HOOP_OK) {
         result = capture_record(capture, stream);
@@ -417,7 +519,7 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
     hoop_staging_leave();
     if (result != HOOP_OK) {
         pthread_mutex_lock(&captures_lock);
-        capture->closed = true;
+        capture->closed = "it could not be captured as a whole";
         pthread_mutex_unlock(&captures_lock);
     }
     return result;
@@ -445,9 +547,6 @@ hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream
     if (result != HOOP_OK) {
         capture_free(capture);
         return result;
-    }
-    for (size_t i = 0; i < count; i++) {
-        atomic_store(&work[i].comm->captured, true);
     }
     hoop_progress_suit(work[0].comm);
     return capture_add(capture, graph, stream);

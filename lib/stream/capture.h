@@ -1,8 +1,8 @@
 /*
  * Calls on a stream of CUDA that captures a graph. They run each time that the graph does:
  *
- *     graph           ... kernels | copies to the host | ring | hold ....... | copies back | ...
- *     who drives                                          '-> a piece of work --> let go
+ *     graph          ... begin | copies to the host | ring | hold ....... | copies back, end | ...
+ *     who drives                                         '-> a piece of work --> let go
  *
  * The copies are the graph's own, to and from memory that the calls of one graph on one stream
  * share, since they run one after the other, and the operation works on that: so nothing has to be
@@ -11,9 +11,12 @@
  *
  *     of a call    kept until the graph and all that was made of it is gone, as CUDA says; freed by
  *                  the next call that captures, or that ends a comm
- *     of a comm    closed: what is replayed afterwards goes on at once, and does nothing
+ *     of a comm    closed: what is replayed afterwards goes on at once, and its result is none
  *
- * Any thread; the ring is CUDA's own, which may not call CUDA.
+ * Begin and end say that the memory is in use: a second one of the same call in between is an
+ * error.
+ *
+ * Any thread; begin and ring are CUDA's own, which may not call CUDA.
  */
 #ifndef HOOP_CAPTURE_H
 #define HOOP_CAPTURE_H

@@ -15,7 +15,7 @@ struct hoop_cu_context {
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hoop_cu_context contexts[FAKE_CONTEXTS]; /* of device i: i, and FAKE_DEVICES + i */
 static unsigned breaks_after;                          /* copies and launches; 0: never */
-static unsigned host_copies;
+static unsigned host_copies, copy_delay_us;
 static bool initialised;
 bool fake_forgot;
 static _Thread_local hoop_cu_context_t current[8];
@@ -107,6 +107,13 @@ int fake_init(unsigned flags)
     initialised |= result == HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);
     return result;
+}
+
+int fake_driver_version(int *ret)
+{
+    const char *version = getenv("FAKE_CUDA_VERSION");
+    *ret = version != NULL ? atoi(version) : 12040;
+    return HOOP_CU_SUCCESS;
 }
 
 int fake_error_name(int error, const char **ret)
@@ -295,6 +302,7 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
     const struct fake_task task = {.kind = FAKE_COPY,
                                    .to = fake_resolve(to, bytes, context),
                                    .from = fake_resolve(from, bytes, context),
+                                   .delay_us = inside ? 0 : copy_delay_us,
                                    .bytes = bytes};
     const int result =
         task.to != NULL && task.from != NULL && (fake_on_device(to) || fake_on_device(from))
@@ -325,6 +333,7 @@ EXPORT fake_cuda_capture_t fake_cuda_capture;
 EXPORT fake_cuda_drop_t fake_cuda_drop; /* in fake_cuda_graphs.c */
 EXPORT fake_cuda_break_t fake_cuda_break;
 EXPORT fake_cuda_use_t fake_cuda_use;
+EXPORT fake_cuda_copy_delay_t fake_cuda_copy_delay;
 EXPORT fake_cuda_forget_t fake_cuda_forget;
 EXPORT fake_cuda_host_copies_t fake_cuda_host_copies;
 EXPORT fake_cuda_opened_t fake_cuda_opened;
@@ -367,6 +376,13 @@ void fake_cuda_break(unsigned n)
     pthread_mutex_lock(&fake_lock);
     breaks_after = n;
     fake_broken &= n != 0;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_cuda_copy_delay(unsigned us)
+{
+    pthread_mutex_lock(&fake_lock);
+    copy_delay_us = us;
     pthread_mutex_unlock(&fake_lock);
 }
 

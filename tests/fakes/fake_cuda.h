@@ -12,6 +12,7 @@
  *     CUDA_VISIBLE_DEVICES=1,0  of these the process sees these, in this order
  *     FAKE_CUDA_APART=01,12  0 and 1 do not reach each other's memory, nor do 1 and 2; all others
  *                            do
+ *     FAKE_CUDA_VERSION=n    the driver's, 12040 unless it is set
  *     FAKE_CUDA_SEEN         the host reaches the memory at its addresses, after all
  *     FAKE_CUDA_NO_ACCESS    no device is let in to another's memory, whatever was said before
  *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
@@ -51,6 +52,10 @@ typedef hoop_cu_graph_t fake_cuda_end_t(hoop_stream_t stream);
 typedef int fake_cuda_replay_t(hoop_cu_graph_t graph, hoop_stream_t stream);
 /* It is over everywhere, and what it keeps is told so. */
 typedef void fake_cuda_drop_t(hoop_cu_graph_t graph);
+/* The next cuUserObjectCreate (1) or cuGraphRetainUserObject (2) is refused; 0: none. */
+typedef void fake_cuda_refuse_object_t(int call);
+/* Every copy from or to the host that is put on a stream from now on takes this much longer. */
+typedef void fake_cuda_copy_delay_t(unsigned us);
 /* From the n-th copy or launch on, counted from now, all fails as after a kernel's bad access; 0:
  * it works. */
 typedef void fake_cuda_break_t(unsigned n);

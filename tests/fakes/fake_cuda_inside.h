@@ -28,7 +28,16 @@ struct fake_kernel;
 /* What waits on a stream. */
 struct fake_task {
     struct fake_task *next;
-    enum { FAKE_COPY, FAKE_FILL, FAKE_KERNEL, FAKE_HOST, FAKE_RECORD, FAKE_WAIT, FAKE_VALUE } kind;
+    enum {
+        FAKE_COPY,
+        FAKE_FILL,
+        FAKE_KERNEL,
+        FAKE_HOST,
+        FAKE_RECORD,
+        FAKE_WAIT,
+        FAKE_VALUE,
+        FAKE_WRITE
+    } kind;
     uint64_t order; /* of all that was ever pushed */
     unsigned char *to;
     const unsigned char *from;
@@ -40,7 +49,7 @@ struct fake_task {
     struct fake_kernel *kernel; /* freed at its end */
     struct hoop_cu_event *event;
     uint64_t number;
-    const _Atomic uint32_t *word; /* VALUE: waits until it has reached `value` */
+    _Atomic uint32_t *word; /* VALUE: waits until it has reached `number`; WRITE: is it then */
 };
 
 extern pthread_mutex_t fake_lock;

@@ -25,6 +25,8 @@ struct CUstream_st {
 
 struct hoop_cu_event {
     uint64_t recorded, complete;
+    struct hoop_cu_graph *graph; /* it was recorded in this one's capture */
+    unsigned long long capture;
     unsigned waiting; /* tasks that refer to it */
     bool destroyed;
 };
@@ -68,6 +70,9 @@ static void task_run(struct fake_task *task)
         break;
     case FAKE_HOST:
         task->fn(task->arg);
+        break;
+    case FAKE_WRITE:
+        atomic_store_explicit(task->word, (uint32_t)task->number, memory_order_release);
         break;
     default:
         break;
@@ -439,17 +444,39 @@ int fake_stream_id(hoop_stream_t handle, unsigned long long *ret)
     return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
 }
 
+static int push_word(hoop_stream_t stream, hoop_cu_address_t at, const struct fake_task *what)
+{
+    pthread_mutex_lock(&fake_lock);
+    struct fake_task task = *what;
+    task.word = fake_host_of(at, sizeof(uint32_t));
+    const int result = task.word != NULL ? fake_push(stream, &task) : HOOP_CU_INVALID_VALUE;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
 int fake_stream_wait_value(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value,
                            unsigned flags)
 {
-    pthread_mutex_lock(&fake_lock);
-    const struct fake_task task = {
-        .kind = FAKE_VALUE, .word = fake_host_of(at, sizeof(uint32_t)), .number = value};
-    const int result = task.word != NULL && flags == HOOP_CU_WAIT_VALUE_GEQ
-                           ? fake_push(stream, &task)
-                           : HOOP_CU_INVALID_VALUE;
-    pthread_mutex_unlock(&fake_lock);
-    return result;
+    const struct fake_task task = {.kind = FAKE_VALUE, .number = value};
+    return flags == HOOP_CU_WAIT_VALUE_GEQ ? push_word(stream, at, &task) : HOOP_CU_INVALID_VALUE;
+}
+
+int fake_stream_write_value(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value,
+                            unsigned flags)
+{
+    const struct fake_task task = {.kind = FAKE_WRITE, .number = value};
+    return flags == 0 ? push_word(stream, at, &task) : HOOP_CU_INVALID_VALUE;
+}
+
+/* What waits for an event of a capture is captured, too. With the lock; false: there is none. */
+static bool capture_join(hoop_stream_t handle, const struct hoop_cu_event *event)
+{
+    struct CUstream_st *stream = event->graph != NULL ? stream_find(handle) : NULL;
+    if (stream != NULL) {
+        stream->graph = event->graph;
+        stream->capture = event->capture;
+    }
+    return stream != NULL;
 }
 
 int fake_stream_wait(hoop_stream_t stream, hoop_cu_event_t event, unsigned flags)
@@ -457,7 +484,7 @@ int fake_stream_wait(hoop_stream_t stream, hoop_cu_event_t event, unsigned flags
     (void)flags;
     pthread_mutex_lock(&fake_lock);
     const struct fake_task task = {.kind = FAKE_WAIT, .event = event, .number = event->recorded};
-    const int result = fake_push(stream, &task);
+    const int result = capture_join(stream, event) ? HOOP_CU_SUCCESS : fake_push(stream, &task);
     pthread_mutex_unlock(&fake_lock);
     return result;
 }
@@ -483,8 +510,11 @@ int fake_event_record(hoop_cu_event_t event, hoop_stream_t stream)
     pthread_mutex_lock(&fake_lock);
     const struct fake_task task = {
         .kind = FAKE_RECORD, .event = event, .number = event->recorded + 1};
-    const int result = fake_push(stream, &task);
-    event->recorded += result == HOOP_CU_SUCCESS;
+    const struct CUstream_st *on = stream_find(stream);
+    event->graph = on != NULL ? on->graph : NULL;
+    event->capture = on != NULL ? on->capture : 0;
+    const int result = event->graph != NULL ? HOOP_CU_SUCCESS : fake_push(stream, &task);
+    event->recorded += result == HOOP_CU_SUCCESS && event->graph == NULL;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }
@@ -502,6 +532,11 @@ struct hoop_cu_graph *fake_stream_capture(hoop_stream_t handle, bool on)
 {
     struct CUstream_st *stream = stream_find(handle);
     struct hoop_cu_graph *before = stream != NULL ? stream->graph : NULL;
+    for (size_t i = 0; i < STREAMS && before != NULL; i++) {
+        if (streams[i] != NULL && streams[i]->graph == before) {
+            streams[i]->graph = NULL; /* those that have joined in */
+        }
+    }
     if (stream != NULL) {
         stream->graph = on ? fake_graph_create() : NULL;
         stream->capture = on ? ++ids : 0;

@@ -101,6 +101,7 @@ static const struct {
     {"cuStreamIsCapturing", NAME(cuStreamIsCapturing)},
     {"cuStreamGetId", NAME(cuStreamGetId)},
     {"cuStreamWaitValue32", NAME(cuStreamWaitValue32)},
+    {"cuStreamWriteValue32", NAME(cuStreamWriteValue32)},
 };
 
 static bool is_declared(const char *symbol)

@@ -28,6 +28,8 @@ extern fake_cuda_capture_t *capture;
 extern fake_cuda_end_t *graph_end;
 extern fake_cuda_replay_t *graph_replay;
 extern fake_cuda_drop_t *graph_drop;
+extern fake_cuda_refuse_object_t *refuse_object;
+extern fake_cuda_copy_delay_t *copy_delay;
 
 hoop_comm_t join(const struct family_self *self);
 /* hoop_mem_alloc() */

@@ -1,0 +1,75 @@
+/* What the tests of graphs have in each rank (see graph_scene.h). */
+#include "whole/graph_scene.h"
+
+#include "memory/cuda.h"
+
+#include <string.h>
+
+unsigned char *at_host(const unsigned char *device)
+{
+    return (unsigned char *)seen((const int32_t *)(const void *)device);
+}
+
+struct scene scene_make(const struct family_self *self)
+{
+    struct scene scene = {.self = self, .comm = join(self)};
+    hoop_cu_address_t at = 0;
+    EXPECT(self, hoop_cuda.stream_create(&scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    scene.in = (unsigned char *)make(self, BYTES);
+    EXPECT(self, hoop_cuda.alloc(&at, BYTES) == 0);
+    scene.out = (unsigned char *)(uintptr_t)at;
+    scene.log = (unsigned char *)make(self, ROUNDS);
+    return scene;
+}
+
+void scene_settle(const struct scene *scene)
+{
+    EXPECT(scene->self, hoop_cuda.stream_synchronize(scene->stream) == 0);
+}
+
+void scene_end(const struct scene *scene)
+{
+    EXPECT(scene->self, hoop_comm_destroy(scene->comm) == HOOP_OK);
+    rank_tell(scene->self, HOOP_OK, 0);
+}
+
+void copy(const struct scene *scene, void *to, const void *from, size_t bytes)
+{
+    EXPECT(scene->self, hoop_cuda.copy((uintptr_t)to, (uintptr_t)from, bytes, scene->stream) == 0);
+}
+
+hoop_result_t reduce(const struct scene *scene, const void *in, void *out, size_t bytes)
+{
+    return hoop_all_reduce(in, out, bytes, HOOP_UINT8, HOOP_SUM, scene->comm, scene->stream);
+}
+
+hoop_cu_graph_t capture_sum(const struct scene *scene, const void *in, void *out, size_t bytes)
+{
+    capture(scene->stream, 1);
+    EXPECT(scene->self, reduce(scene, in, out, bytes) == HOOP_OK);
+    hoop_cu_graph_t graph = graph_end(scene->stream);
+    EXPECT(scene->self, graph != NULL);
+    return graph;
+}
+
+void replay(const struct scene *scene, hoop_cu_graph_t graph)
+{
+    EXPECT(scene->self, graph_replay(graph, scene->stream) == 0);
+}
+
+unsigned char sum_of(const struct scene *scene, int value)
+{
+    const int n = scene->self->n;
+    return (unsigned char)(n * value + n * (n - 1) / 2);
+}
+
+void fill_in(const struct scene *scene, int value, unsigned delay_us)
+{
+    fill(scene->stream, scene->in, value + scene->self->rank, BYTES, delay_us);
+}
+
+void assert_spoilt(const struct scene *scene)
+{
+    const unsigned char *out = at_host(scene->out);
+    EXPECT(scene->self, out[0] == 0xff && memcmp(out, out + 1, BYTES - 1) == 0);
+}

@@ -1,0 +1,297 @@
+/*
+ * Graphs that fail to be captured, that are replayed at the wrong time, and calls beside them, over
+ * the fake driver that HOOP_CUDA names. Ranks are processes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "comm/comm.h"
+#include "memory/cuda.h"
+#include "whole/graph_scene.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- In a rank ---- */
+
+/* What a capture that failed has pinned is given back, though nobody tells of its graph's end. */
+static void fail_to_capture(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    size_t bytes = 0, before = 0, pinned = 0;
+    use(&bytes, &before);
+    for (int call = 1; call <= 2; call++) {
+        capture(scene.stream, 1);
+        refuse_object(call);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_CUDA_ERROR);
+        capture(scene.stream, 0);
+        EXPECT(self, atomic_load(&scene.comm->captured) == 0);
+    }
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    use(&bytes, &pinned);
+    EXPECT(self, pinned == before);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+static atomic_bool fed_enough;
+
+/* Has always something on the stream for ten seconds, or until somebody has had enough. */
+static void *feed(void *arg)
+{
+    const struct scene *scene = arg;
+    const uint64_t start = hoop_now_ns();
+    while (!atomic_load(&fed_enough) && hoop_now_ns() - start < 10 * HOOP_NS_PER_S) {
+        for (int i = 0; i < 3; i++) {
+            fill(scene->stream, scene->log, 1, 1, 5000);
+        }
+        usleep(10000);
+    }
+    return NULL;
+}
+
+/* A call beside a graph waits for what was on its stream before it, and not until that is idle; of
+ * graphs that are gone for nothing. */
+static void call_on_busy_stream(const struct family_self *self)
+{
+    struct scene scene = scene_make(self);
+    pthread_t feeder;
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    replay(&scene, graph);
+    for (int i = 0; i < 40; i++) {
+        fill(scene.stream, scene.log, 1, 1, 5000);
+    }
+    EXPECT(self, pthread_create(&feeder, NULL, feed, &scene) == 0);
+    const uint64_t start = hoop_now_ns();
+    EXPECT(self, reduce(&scene, scene.in, scene.in, BYTES) == HOOP_OK);
+    EXPECT(self, hoop_now_ns() - start < 9 * HOOP_NS_PER_S);
+    atomic_store(&fed_enough, true);
+    EXPECT(self, pthread_join(feeder, NULL) == 0);
+    scene_settle(&scene);
+    EXPECT(self, atomic_load(&scene.comm->captured) == 1);
+    graph_drop(graph);
+    EXPECT(self, atomic_load(&scene.comm->captured) == 0);
+    scene_end(&scene);
+}
+
+/* 11.7 has the symbols. */
+static void refuse_old_driver(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    setenv("FAKE_CUDA_VERSION", "11070", 1);
+    capture(scene.stream, 1);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_UNSUPPORTED);
+    EXPECT(self, strstr(hoop_get_last_error(NULL), "version 11.7, expected 12.0") != NULL);
+    capture(scene.stream, 0);
+    unsetenv("FAKE_CUDA_VERSION");
+    graph_drop(capture_sum(&scene, scene.in, scene.out, BYTES));
+    scene_end(&scene);
+}
+
+struct branch {
+    const struct scene *scene;
+    hoop_cu_context_t context;
+    hoop_cu_event_t fork;
+};
+
+static void *capture_branch(void *arg)
+{
+    const struct branch *branch = arg;
+    const struct scene *scene = branch->scene;
+    EXPECT(scene->self, hoop_cuda.context_push(branch->context) == 0);
+    EXPECT(scene->self, hoop_cuda.stream_wait(FAKE_STREAM_OF_THREAD, branch->fork, 0) == 0);
+    EXPECT(scene->self, hoop_all_reduce(scene->out, scene->in, BYTES, HOOP_UINT8, HOOP_SUM,
+                                        scene->comm, FAKE_STREAM_OF_THREAD) == HOOP_OK);
+    return NULL;
+}
+
+/* Streams of two threads that have one name, in one graph, whose branches share no memory. */
+static void capture_in_threads(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    struct branch branch = {.scene = &scene};
+    size_t bytes = 0, before = 0, pinned = 0;
+    pthread_t other;
+    use(&bytes, &before);
+    EXPECT(self, hoop_cuda.context_get(&branch.context) == 0);
+    EXPECT(self, hoop_cuda.event_create(&branch.fork, HOOP_CU_EVENT_DISABLE_TIMING) == 0);
+    capture(FAKE_STREAM_OF_THREAD, 1);
+    EXPECT(self, hoop_all_reduce(scene.in, scene.out, BYTES, HOOP_UINT8, HOOP_SUM, scene.comm,
+                                 FAKE_STREAM_OF_THREAD) == HOOP_OK);
+    EXPECT(self, hoop_cuda.event_record(branch.fork, FAKE_STREAM_OF_THREAD) == 0);
+    EXPECT(self, pthread_create(&other, NULL, capture_branch, &branch) == 0);
+    EXPECT(self, pthread_join(other, NULL) == 0);
+    hoop_cu_graph_t graph = graph_end(FAKE_STREAM_OF_THREAD);
+    use(&bytes, &pinned);
+    EXPECT(self, pinned == before + 2);
+    fill_in(&scene, 1, 0);
+    replay(&scene, graph);
+    scene_settle(&scene);
+    EXPECT(self, at_host(scene.in)[BYTES - 1] == (unsigned char)(self->n * sum_of(&scene, 1)));
+    graph_drop(graph);
+    EXPECT(self, hoop_cuda.event_destroy(branch.fork) == 0);
+    scene_end(&scene);
+}
+
+static hoop_result_t async_error(const struct scene *scene)
+{
+    hoop_result_t failed = HOOP_OK;
+    EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
+    return failed;
+}
+
+static void await_failure(const struct scene *scene, hoop_result_t expected, const char *why)
+{
+    const uint64_t deadline = hoop_now_ns() + 10 * HOOP_NS_PER_S;
+    while (async_error(scene) == HOOP_OK && hoop_now_ns() < deadline) {
+        usleep(1000);
+    }
+    EXPECT(scene->self, async_error(scene) == expected);
+    EXPECT(scene->self, strstr(hoop_get_last_error(scene->comm), why) != NULL);
+}
+
+/* Rank 0 lets two of one graph run at once, of which the second comes while the first copies to the
+ * host: what that has there is no longer its own. */
+static void replay_at_once(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_stream_t other = NULL;
+    EXPECT(self, hoop_cuda.stream_create(&other, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    copy_delay(300000);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    copy_delay(0);
+    replay(&scene, graph);
+    if (self->rank == 0) {
+        fill(other, scene.log, 1, 1, 150000);
+        EXPECT(self, graph_replay(graph, other) == 0);
+        EXPECT(self, hoop_cuda.stream_synchronize(other) == 0);
+    }
+    scene_settle(&scene);
+    await_failure(&scene, HOOP_INVALID_USAGE, "rank 0: two of one captured");
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+static char logged[512];
+static atomic_uint log_lines;
+
+static void keep_log(void *arg, hoop_log_level_t level, const char *subsystem, const char *line)
+{
+    (void)level;
+    (void)subsystem;
+    (void)arg;
+    if (strstr(line, "captured call is replayed") != NULL) {
+        (void)snprintf(logged, sizeof(logged), "%s", line);
+        atomic_fetch_add(&log_lines, 1);
+    }
+}
+
+static void replay_in_vain(const struct scene *scene, hoop_cu_graph_t graph, const char *why)
+{
+    hoop_set_log_callback(keep_log, NULL);
+    for (int i = 0; i < 2; i++) {
+        fill_in(scene, 1, 0);
+        fill(scene->stream, scene->out, 0, BYTES, 0);
+        replay(scene, graph);
+        scene_settle(scene);
+        assert_spoilt(scene);
+    }
+    EXPECT(scene->self, atomic_load(&log_lines) == 1 && strstr(logged, why) != NULL);
+}
+
+/* A graph that is replayed when its comm is gone says so, and ends. */
+static void replay_too_late(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    replay(&scene, graph);
+    scene_settle(&scene);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    replay_in_vain(&scene, graph, "its communicator has ended");
+    graph_drop(graph);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* Rank 0 has finalized the comm: the others hear of its replay. */
+static void replay_finalized(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    replay(&scene, graph);
+    scene_settle(&scene);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_comm_finalize(scene.comm) == HOOP_OK);
+        replay_in_vain(&scene, graph, "its communicator was finalized");
+    }
+    await_failure(&scene, HOOP_INVALID_USAGE, "rank 0: a captured call is replayed");
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+/* Of a group of two comms one has ended on rank 0: the other's ranks hear of its replay. */
+static void replay_half_ended(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_comm_t second = NULL;
+    EXPECT(self, hoop_comm_split(scene.comm, 0, self->rank, &second, NULL) == HOOP_OK);
+    capture(scene.stream, 1);
+    EXPECT(self, hoop_group_start() == HOOP_OK);
+    (void)reduce(&scene, scene.in, scene.out, BYTES);
+    (void)hoop_barrier(second, scene.stream);
+    EXPECT(self, hoop_group_end() == HOOP_OK);
+    hoop_cu_graph_t graph = graph_end(scene.stream);
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_comm_destroy(second) == HOOP_OK);
+        replay_in_vain(&scene, graph, "communicator");
+    }
+    await_failure(&scene, HOOP_INVALID_USAGE, "another communicator");
+    graph_drop(graph);
+    EXPECT(self, self->rank == 0 || hoop_comm_destroy(second) == HOOP_OK);
+    scene_end(&scene);
+}
+
+/* ---- In the parent ---- */
+
+static void test_refused(void **state)
+{
+    (void)state;
+    run(2, fail_to_capture);
+    run(1, refuse_old_driver);
+}
+
+static void test_in_vain(void **state)
+{
+    (void)state;
+    setenv("HOOP_DEBUG", "warn", 1);
+    run(2, replay_too_late);
+    run(2, replay_finalized);
+    run(2, replay_half_ended);
+    unsetenv("HOOP_DEBUG");
+}
+
+static void test_at_once(void **state)
+{
+    (void)state;
+    run(2, call_on_busy_stream);
+    run(2, capture_in_threads);
+    run(2, replay_at_once);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_in_vain),
+        cmocka_unit_test(test_at_once),
+    };
+    return cmocka_run_group_tests_name("device graph misuse", tests, NULL, NULL);
+}
