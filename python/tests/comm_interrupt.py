@@ -9,6 +9,7 @@ import time
 import hoop
 import numpy as np
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 LIMIT = 1.0
 x = np.ones(4)
 

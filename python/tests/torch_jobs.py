@@ -385,7 +385,8 @@ def signals(rank, size):
     store = dist.distributed_c10d._get_default_store()
     tensor = torch.full((1000,), rank + 1.0)
     if rank == 0:
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        for number in (signal.SIGALRM, signal.SIGINT):  # a shell's background jobs ignore SIGINT
+            signal.signal(number, signal.default_int_handler)
         work, begun = dist.all_reduce(tensor, async_op=True), time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         raises(KeyboardInterrupt, "", work.wait)
