@@ -95,7 +95,7 @@ static struct hoop_step direct_share(const struct hoop_plan *plan, struct hoop_r
 static bool direct_share_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
 {
     struct direct_cut cut = direct_cut(plan);
-    assert(cut.head + cut.tail <= HOOP_SCRATCH_BYTES / plan->type_bytes);
+    assert(cut.head + cut.tail <= hoop_scratch_bytes() / plan->type_bytes);
     if (hoop_in_barrier(&k, ret)) {
         return true;
     }

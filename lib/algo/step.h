@@ -60,18 +60,21 @@
 enum hoop_space {
     HOOP_SPACE_IN,      /* a rank's send buffer; never written but as OUT in place */
     HOOP_SPACE_OUT,     /* a rank's receive buffer */
-    HOOP_SPACE_SCRATCH, /* private memory of a rank: HOOP_SCRATCH_BYTES of it; over links each
-                           lane's own plan.scratch elements. With cma it is the executor's */
+    HOOP_SPACE_SCRATCH, /* private memory of a rank: hoop_scratch_bytes() of it; over links
+                           each lane's own plan.scratch elements. With cma it is the executor's */
     HOOP_SPACE_ONESHOT, /* a rank's published copy of what others need of its input, which keeps its
                            offsets: HOOP_ONESHOT_MAX_BYTES */
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
 
-/* Room for what lies before the first whole page of a buffer and after its last, whatever a page
- * is. The executor has as much as pages of this system ask for: two of them (lib/exec/board.c), and
- * so head and tail of a plan are less than a page each. */
-#define HOOP_SCRATCH_BYTES (2 * HOOP_PAGE_MOST_BYTES)
 #define HOOP_ONESHOT_MAX_BYTES ((size_t)65536)
+
+/* Room for what lies before the first whole page of a buffer and behind its last: head and tail of
+ * a plan are a page each, at most. */
+static inline size_t hoop_scratch_bytes(void)
+{
+    return 2 * hoop_page_bytes();
+}
 
 /*
  * member: a rank of the comm; HOOP_EVERY: one vector for each rank, in rank order. In SCRATCH these

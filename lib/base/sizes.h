@@ -11,7 +11,6 @@
 /* A usual page: where memory is cut. */
 #define HOOP_PAGE_BYTES ((size_t)4096)
 /* What can be mapped, and replaced, by itself: on kernels for ARM and POWER 16 or 64 KiB, too. */
-#define HOOP_PAGE_MOST_BYTES ((size_t)65536)
 static inline size_t hoop_page_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);

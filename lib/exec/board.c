@@ -76,7 +76,7 @@ hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster
     board->rank_stride = board_rank_stride(n);
     board->oneshots = board->ranks + board_ranks_bytes(n);
     board->slabs = board->oneshots + n * HOOP_BOARD_PLACES_BYTES;
-    board->scratch = malloc(2 * hoop_page_bytes());
+    board->scratch = malloc(hoop_scratch_bytes());
     board->src = calloc(n, sizeof(*board->src));
     board->dst = calloc(n, sizeof(*board->dst));
     board->stuck = calloc(n, sizeof(*board->stuck));

@@ -133,10 +133,30 @@ static hoop_result_t board_copy(const struct hoop_board *board, const struct hoo
     return HOOP_OK;
 }
 
+static hoop_result_t board_check_scratch(const struct hoop_board_op *op, const struct hoop_ref *ref)
+{
+    if (ref->space != HOOP_SPACE_SCRATCH) {
+        return HOOP_OK;
+    }
+    const uint64_t most = hoop_scratch_bytes() / op->plan->type_bytes;
+    return ref->count <= most && ref->off <= most - ref->count
+               ? HOOP_OK
+               : hoop_error(HOOP_INTERNAL_ERROR,
+                            "a step takes %llu elements of its scratch from number %llu on, and it "
+                            "has %llu",
+                            (unsigned long long)ref->count, (unsigned long long)ref->off,
+                            (unsigned long long)most);
+}
+
 static hoop_result_t board_carry_out(struct hoop_board *board, const struct hoop_board_op *op,
                                      const struct hoop_step *step, uint32_t *ret_whose)
 {
     *ret_whose = board->me;
+    hoop_result_t result = board_check_scratch(op, &step->local.dst);
+    result = result == HOOP_OK ? board_check_scratch(op, &step->local.src) : result;
+    if (result != HOOP_OK) {
+        return result;
+    }
     return step->local.op == HOOP_LOCAL_COPY ? board_copy(board, op, step, ret_whose)
                                              : board_fold(board, op, step, ret_whose);
 }

@@ -170,7 +170,7 @@ static void test_first_meeting(void **state)
 /* Head and tail: none, some, all, more than there is; never more than SCRATCH holds. */
 static void draw_edges(struct hoop_plan *plan)
 {
-    const uint64_t most = HOOP_SCRATCH_BYTES / plan->type_bytes;
+    const uint64_t most = hoop_scratch_bytes() / plan->type_bytes;
     const uint64_t some[] = {0, 1, 5, plan->count / 2, plan->count, plan->count + 3};
     plan->head = some[draw(COUNT_OF(some))];
     plan->tail = some[draw(COUNT_OF(some))];
@@ -231,7 +231,7 @@ static void test_direct_pages(void **state)
         op.plan.head = 511;
         op.plan.tail = 13;
         run_case(&op, 1, 0);
-        op.plan.head = HOOP_SCRATCH_BYTES / 8;
+        op.plan.head = hoop_scratch_bytes() / 8;
         op.plan.tail = 0;
         run_case(&op, 1, 0);
     }
@@ -324,7 +324,7 @@ static uint64_t steps_of(const struct hoop_plan *plan, uint32_t lane)
 static uint64_t scratch_of(const struct hoop_plan *plan)
 {
     return hoop_plan_is_over_links(plan->algo) ? plan->n * plan->chunk
-                                               : HOOP_SCRATCH_BYTES / plan->type_bytes;
+                                               : hoop_scratch_bytes() / plan->type_bytes;
 }
 
 static void check_ref(const struct hoop_plan *plan, const struct hoop_ref *ref)

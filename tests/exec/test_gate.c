@@ -2,6 +2,7 @@
  * lib/exec/gate.c over a board of plain memory. The ranks are views of one board in this thread;
  * what a rank is stuck in is decided by when the test lets it leave.
  */
+#include "exec/board_steps.h"
 #include "exec/gate.h"
 
 #include <setjmp.h>
@@ -93,6 +94,19 @@ static bool is_whole(const uint32_t *out, uint64_t first, uint64_t count)
     return hoop_region_find(out + first, count * 4, &ref);
 }
 
+/* Fills the scratch, and then from its second element on. */
+static bool fill_scratch(const struct hoop_plan *its, uint32_t lane, uint64_t k,
+                         struct hoop_step *ret)
+{
+    const uint64_t most = hoop_scratch_bytes() / its->type_bytes;
+    *ret = hoop_step_none();
+    (void)lane;
+    ret->local.op = HOOP_LOCAL_COPY;
+    ret->local.dst = (struct hoop_ref){HOOP_SPACE_SCRATCH, its->me, k, most};
+    ret->local.src = (struct hoop_ref){HOOP_SPACE_IN, its->me, 0, most};
+    return k < 2;
+}
+
 /* The linker hands the library's calls to this one (meson.build). */
 void *__real_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to);
 void *__wrap_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to);
@@ -122,6 +136,21 @@ static void test_open(void **state)
     assert_true(hoop_gates_enter(&world->board[1], 2, STEP));
     assert_false(hoop_gates_close(&world->board[0], NOBODY)); /* it is not in mine */
     assert_true(hoop_gates_leave(&world->board[1], 2, STEP));
+}
+
+static void test_scratch(void **state)
+{
+    struct world *world = *state;
+    struct hoop_failure failure = {.code = HOOP_OK};
+    uint32_t *in = calloc(hoop_scratch_bytes(), 1);
+    assert_non_null(in);
+    struct hoop_board_op op = {.steps = fill_scratch, .plan = &plan, .in = in};
+    assert_int_equal(hoop_board_poll(&world->board[0], &op, &failure), HOOP_POLL_BUSY);
+    assert_int_equal(failure.code, HOOP_OK);
+    assert_int_equal(hoop_board_poll(&world->board[0], &op, &failure), HOOP_POLL_DONE);
+    assert_int_equal(failure.code, HOOP_INTERNAL_ERROR);
+    assert_non_null(strstr(failure.text, "scratch"));
+    free(in);
 }
 
 static void test_closed(void **state)
@@ -297,6 +326,7 @@ int main(void)
     setenv("HOOP_DEBUG", "none", 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_open, begin, end),
+        cmocka_unit_test_setup_teardown(test_scratch, begin, end),
         cmocka_unit_test_setup_teardown(test_closed, begin, end),
         cmocka_unit_test_setup_teardown(test_leaves_late, begin, end),
         cmocka_unit_test_setup_teardown(test_fenced, begin, end),

@@ -219,7 +219,7 @@ uint64_t hoop_scratch_size(const struct hoop_plan *plan)
 {
     switch (plan->algo) {
     case HOOP_ALGO_DIRECT: {
-        uint64_t most = HOOP_SCRATCH_BYTES / plan->type_bytes;
+        uint64_t most = hoop_scratch_bytes() / plan->type_bytes;
         return plan->count < most ? plan->count : most;
     }
     default:
