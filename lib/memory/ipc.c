@@ -478,7 +478,6 @@ static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
     }
     const uint64_t deadline_ns = hoop_now_ns() + IPC_PATIENCE_NS;
     do {
-        ipc_close_forgotten(deadline_ns); /* what lay there before cannot be open as well */
         pthread_mutex_lock(&ipc_opening);
         result = HOOP_OK; /* another thread may have opened it meanwhile */
         if (import->opened[device].at == 0) {
@@ -486,7 +485,9 @@ static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
             import->opened[device] = result == HOOP_OK ? opened : import->opened[device];
         }
         pthread_mutex_unlock(&ipc_opening);
-        /* Its owner said that it is gone before it showed this: the word is on its way. */
+        /* AGAIN: what lay there before is open still. It may be forgotten; or its owner said that
+         * it is gone before it showed this, and the word is on its way. */
+        ipc_close_forgotten(result == HOOP_AGAIN ? deadline_ns : 0);
     } while (result == HOOP_AGAIN && ipc_waits_until(deadline_ns));
     return result == HOOP_AGAIN ? HOOP_CUDA_ERROR : result;
 }

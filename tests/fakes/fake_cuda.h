@@ -20,6 +20,7 @@
  *     FAKE_CUDA_NO_IPC       nor any that it gives a handle for
  *     FAKE_CUDA_IPC_REFUSED  it opens no handle, as in a container of its own
  *     FAKE_CUDA_IPC_SHORT    of what it opens half is there
+ *     FAKE_CUDA_IPC_CLOSE_US=n    to close it takes so long
  *     CUDA_DEVICE_MAX_CONNECTIONS=n   its streams share n queues: what is launched behind something
  *                            that waits, in the same queue, waits, too
  *

@@ -457,6 +457,8 @@ int fake_ipc_open(hoop_cu_address_t *ret, struct hoop_cu_ipc handle, unsigned fl
 
 int fake_ipc_close(hoop_cu_address_t ptr)
 {
+    const char *slow = getenv("FAKE_CUDA_IPC_CLOSE_US");
+    usleep(slow != NULL ? (unsigned)atoi(slow) : 0);
     pthread_mutex_lock(&fake_lock);
     fake_drain();
     struct range *range = (struct range *)(uintptr_t)range_of(ptr, 1, fake_context());

@@ -358,6 +358,54 @@ static void import_lies(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+/* The region that a rank imports, from a handle that it was told. */
+static void *open_told(const struct family_self *self, uint64_t id, const unsigned char *handle)
+{
+    int fd = -1;
+    void *base = NULL;
+    uint64_t bytes = 0;
+    EXPECT(self, hoop_memfd_create("told", 64, &fd) == HOOP_OK);
+    EXPECT(self, pwrite(fd, handle, 64, 0) == 64);
+    EXPECT(self,
+           hoop_region_import(1, id, HOOP_IPC_GENERATION, HOOP_MEM_PLAIN, 4000, fd) == HOOP_OK);
+    EXPECT(self, hoop_region_use(1, id, HOOP_IPC_GENERATION, &base, &bytes) == HOOP_OK);
+    EXPECT(self, hoop_region_grant(1, id, HOOP_IPC_GENERATION, 0, &base) == HOOP_OK);
+    return base;
+}
+
+static void forget_told(uint64_t id)
+{
+    hoop_region_unuse(1, id, HOOP_IPC_GENERATION);
+    hoop_region_forget(1, id, HOOP_IPC_GENERATION);
+}
+
+/* What is opened does not wait until something else is closed. */
+static void open_beside_closing(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    unsigned char handles[2][64];
+    for (int i = 0; i < 2 && self->rank == 0; i++) {
+        struct hoop_region_ref ref;
+        uint64_t bytes = 0;
+        uint32_t kind = 0;
+        int fd = -1;
+        EXPECT(self, hoop_region_show(plain(self, 1000), 4000, &ref));
+        EXPECT(self, hoop_region_export(ref.id, ref.generation, &fd, &bytes, &kind) == HOOP_OK);
+        EXPECT(self, pread(fd, handles[i], 64, 0) == 64 && close(fd) == 0);
+    }
+    EXPECT(self, hoop_bcast(handles, sizeof(handles), HOOP_UINT8, 0, comm, NULL) == HOOP_OK);
+    if (self->rank == 1) {
+        setenv("FAKE_CUDA_IPC_CLOSE_US", "900000", 1);
+        EXPECT(self, open_told(self, 1, handles[0]) != NULL && opened() == 1);
+        forget_told(1);
+        EXPECT(self, open_told(self, 2, handles[1]) != NULL && opened() == 2);
+        forget_told(2);
+        unsetenv("FAKE_CUDA_IPC_CLOSE_US");
+    }
+    EXPECT(self, hoop_barrier(comm, NULL) == HOOP_OK);
+    leave(self, comm);
+}
+
 /* ---- In the parent ---- */
 
 static void test_there(void **state)
@@ -434,6 +482,7 @@ static void test_import(void **state)
 {
     (void)state;
     run(1, import_lies);
+    run(2, open_beside_closing);
 }
 
 /* A rank dies while kernels read and write its memory: its survivors say so, and none hangs. */
