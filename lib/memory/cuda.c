@@ -218,6 +218,63 @@ uint64_t hoop_cuda_device_id(int device)
     return hoop_cuda.device_uuid(uuid, device) == HOOP_CU_SUCCESS ? uuid[0] ^ uuid[1] : 0;
 }
 
+/* In a context, for ever. */
+struct cuda_stream {
+    struct cuda_stream *next;
+    hoop_cu_context_t context;
+    hoop_stream_t stream;
+};
+
+/* With the list's lock. */
+static hoop_result_t cuda_stream_add(hoop_cu_context_t context, struct cuda_stream **first,
+                                     hoop_stream_t *ret)
+{
+    struct cuda_stream *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a stream");
+    }
+    const hoop_result_t result = hoop_cuda_check(
+        "cuStreamCreate", hoop_cuda.stream_create(&made->stream, HOOP_CU_STREAM_NON_BLOCKING));
+    if (result != HOOP_OK) {
+        free(made);
+        return result;
+    }
+    made->context = context;
+    made->next = *first;
+    *first = made;
+    *ret = made->stream;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_cuda_stream(hoop_cu_context_t context, hoop_stream_t *ret)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct cuda_stream *first;
+    hoop_result_t result = HOOP_OK;
+    pthread_mutex_lock(&lock);
+    const struct cuda_stream *at = first;
+    while (at != NULL && at->context != context) {
+        at = at->next;
+    }
+    if (at != NULL) {
+        *ret = at->stream;
+    } else {
+        result = cuda_stream_add(context, &first, ret);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* In the context. To ask does not end the capture, to read would. */
+static hoop_result_t cuda_check_legacy(void)
+{
+    int capturing = 0;
+    return hoop_cuda.stream_capturing(NULL, &capturing) != HOOP_CU_CAPTURE_IMPLICIT
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_USAGE, "memory of a device can't be read while a stream "
+                                                "captures a graph: expected before it, or after");
+}
+
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
 {
     hoop_cu_context_t context = NULL;
@@ -225,11 +282,15 @@ hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
     if (result == HOOP_OK) {
         result = hoop_cuda_enter(context);
     }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = cuda_check_legacy();
     if (result == HOOP_OK) {
         result =
             hoop_cuda_check("cuMemcpyDtoH", hoop_cuda.copy_to_host(to, (uintptr_t)from, bytes));
-        hoop_cuda_leave();
     }
+    hoop_cuda_leave();
     return result;
 }
 

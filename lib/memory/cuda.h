@@ -100,7 +100,8 @@ struct hoop_cu_ipc { /* names plain memory for other processes */
     X(pointer_get, "cuPointerGetAttribute", (void *ret, int attribute, hoop_cu_address_t ptr))     \
     X(alloc, "cuMemAlloc_v2", (hoop_cu_address_t * ret, size_t bytes))                             \
     X(free, "cuMemFree_v2", (hoop_cu_address_t ptr))                                               \
-    X(set_bytes, "cuMemsetD8_v2", (hoop_cu_address_t ptr, unsigned char value, size_t bytes))      \
+    X(set_bytes, "cuMemsetD8Async",                                                                \
+      (hoop_cu_address_t ptr, unsigned char value, size_t bytes, hoop_stream_t stream))            \
     X(device_attribute, "cuDeviceGetAttribute", (int *ret, int attribute, int device))             \
     X(device_uuid, "cuDeviceGetUuid_v2", (void *ret, int device))                                  \
     X(context_synchronize, "cuCtxSynchronize", (void))                                             \
@@ -228,7 +229,11 @@ bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret);
 /* A device, by its number here, as all processes of the machine know it; 0: it can't be told. */
 uint64_t hoop_cuda_device_id(int device);
 
-/* bytes of a device's memory. Waits for the device. */
+/* Hoop's own stream in a context, which is current. It stays, and nothing on it ever waits. */
+hoop_result_t hoop_cuda_stream(hoop_cu_context_t context, hoop_stream_t *ret);
+
+/* bytes of a device's memory, behind what is on the legacy default stream. HOOP_INVALID_USAGE:
+ * another stream captures, and that one can't be used. */
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes);
 
 /* ---- Several devices --------------------------------------------------------------------------

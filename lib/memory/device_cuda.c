@@ -137,17 +137,24 @@ static void cuda_free_block(void *ptr, uint64_t bytes, int fd)
     }
 }
 
-/* The filling is awaited: other streams would not be behind it. */
-static hoop_result_t cuda_zero(void *ptr, uint64_t bytes)
+/* The filling is awaited: other streams would not be behind it. It alone: one of these may be held,
+ * or capture, which a wait for the whole context would end. */
+static hoop_result_t cuda_zero(hoop_cu_context_t context, void *ptr, uint64_t bytes)
 {
-    const hoop_result_t result =
-        hoop_cuda_check("cuMemsetD8", hoop_cuda.set_bytes((uintptr_t)ptr, 0, bytes));
-    return result == HOOP_OK ? hoop_cuda_check("cuCtxSynchronize", hoop_cuda.context_synchronize())
-                             : result;
+    hoop_stream_t stream = NULL;
+    hoop_result_t result = hoop_cuda_stream(context, &stream);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuMemsetD8Async",
+                                 hoop_cuda.set_bytes((uintptr_t)ptr, 0, bytes, stream));
+    }
+    return result == HOOP_OK
+               ? hoop_cuda_check("cuStreamSynchronize", hoop_cuda.stream_synchronize(stream))
+               : result;
 }
 
-/* In a context. */
-static hoop_result_t cuda_alloc_block(uint64_t *bytes, void **ret_ptr, int *ret_fd)
+/* In the context. */
+static hoop_result_t cuda_alloc_block(hoop_cu_context_t context, uint64_t *bytes, void **ret_ptr,
+                                      int *ret_fd)
 {
     int device = -1;
     hoop_result_t result = hoop_cuda_check("cuCtxGetDevice", hoop_cuda.context_device(&device));
@@ -166,7 +173,7 @@ static hoop_result_t cuda_alloc_block(uint64_t *bytes, void **ret_ptr, int *ret_
         *bytes = rounded;
     }
     if (result == HOOP_OK) {
-        result = cuda_zero(*ret_ptr, *bytes);
+        result = cuda_zero(context, *ret_ptr, *bytes);
         if (result != HOOP_OK) {
             cuda_free_block(*ret_ptr, *bytes, *ret_fd);
         }
@@ -183,7 +190,7 @@ static hoop_result_t cuda_alloc(uint64_t *bytes, void **ret_ptr, int *ret_fd)
     }
     result = hoop_cuda_enter(context);
     if (result == HOOP_OK) {
-        result = cuda_alloc_block(bytes, ret_ptr, ret_fd);
+        result = cuda_alloc_block(context, bytes, ret_ptr, ret_fd);
         hoop_cuda_leave();
     }
     return result;

@@ -58,7 +58,7 @@ static void ahead_look(struct hoop_staging *staging, hoop_stream_t stream)
     _Atomic uint64_t *place = &ahead_streams[id % AHEAD_STREAMS];
     uint64_t known = atomic_load_explicit(place, memory_order_relaxed);
     known = known / AHEAD_STEP == id ? known : id * AHEAD_STEP;
-    if (id == 0 || known % AHEAD_STEP >= AHEAD_TRIES) {
+    if (id == 0 || known % AHEAD_STEP >= AHEAD_TRIES || hoop_pin_is_under_way()) {
         return;
     }
     known = ahead_gets_by(staging, stream) ? id * AHEAD_STEP + AHEAD_BY : known + 1;

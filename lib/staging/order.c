@@ -1,6 +1,7 @@
 /* Order with the streams of CUDA (see order.h). */
 #include "staging/order.h"
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "base/sizes.h"
 #include "runtime/wait.h"
@@ -12,64 +13,16 @@
 
 #define ORDER_WORDS ((uint32_t)(HOOP_PAGE_BYTES / sizeof(uint32_t)))
 
-/* Hoop's stream in a context. */
-struct work {
-    struct work *next;
-    hoop_cu_context_t context;
-    hoop_stream_t stream;
-};
-
 static struct {
     pthread_mutex_t lock;
     /* under the lock */
-    struct work *works;
     struct hoop_bell *bells;
     uint32_t free[ORDER_WORDS], n_free;
+    uint32_t pinning; /* who pins memory: no hold is given out */
     /* written once, before any hold is given out */
     _Atomic uint32_t *words; /* shared, so that a fork does not part them from the device */
     hoop_cu_address_t seen;  /* where devices find them */
 } order = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* ---- Hoop's own streams --------------------------------------------------------------------- */
-
-/* With the lock; *ret NULL: there is none yet. */
-static void work_find(hoop_cu_context_t context, hoop_stream_t *ret)
-{
-    const struct work *at = order.works;
-    while (at != NULL && at->context != context) {
-        at = at->next;
-    }
-    *ret = at != NULL ? at->stream : NULL;
-}
-
-/* With the lock. */
-static hoop_result_t work_make(hoop_cu_context_t context, hoop_stream_t *ret)
-{
-    struct work *made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a stream");
-    }
-    const hoop_result_t result = hoop_cuda_check(
-        "cuStreamCreate", hoop_cuda.stream_create(&made->stream, HOOP_CU_STREAM_NON_BLOCKING));
-    if (result != HOOP_OK) {
-        free(made);
-        return result;
-    }
-    made->context = context;
-    made->next = order.works;
-    order.works = made;
-    *ret = made->stream;
-    return HOOP_OK;
-}
-
-hoop_result_t hoop_work_stream(hoop_cu_context_t context, hoop_stream_t *ret)
-{
-    pthread_mutex_lock(&order.lock);
-    work_find(context, ret);
-    const hoop_result_t result = *ret != NULL ? HOOP_OK : work_make(context, ret);
-    pthread_mutex_unlock(&order.lock);
-    return result;
-}
 
 /* ---- Bells ---------------------------------------------------------------------------------- */
 
@@ -199,7 +152,9 @@ hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret)
 {
     hoop_result_t result = HOOP_OK;
     pthread_mutex_lock(&order.lock);
-    if (order.words == NULL) {
+    if (order.pinning > 0) {
+        result = hoop_error(HOOP_AGAIN, "memory is being pinned: no stream is held");
+    } else if (order.words == NULL) {
         result = hoop_cuda_enter(context);
         if (result == HOOP_OK) {
             result = words_make();
@@ -218,6 +173,55 @@ hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret)
     }
     pthread_mutex_unlock(&order.lock);
     return result;
+}
+
+/* With the lock. */
+static bool holds_are_over(void)
+{
+    return order.words == NULL || order.n_free == ORDER_WORDS;
+}
+
+bool hoop_pin_try(void)
+{
+    pthread_mutex_lock(&order.lock);
+    const bool may = holds_are_over();
+    order.pinning += may;
+    pthread_mutex_unlock(&order.lock);
+    return may;
+}
+
+hoop_result_t hoop_pin_begin(uint64_t timeout_ms)
+{
+    const uint64_t deadline_ns = hoop_deadline_ns(timeout_ms);
+    pthread_mutex_lock(&order.lock);
+    order.pinning++;
+    while (!holds_are_over() && hoop_now_ns() < deadline_ns) {
+        pthread_mutex_unlock(&order.lock);
+        hoop_wait_briefly();
+        pthread_mutex_lock(&order.lock);
+    }
+    const bool may = holds_are_over();
+    order.pinning -= !may;
+    pthread_mutex_unlock(&order.lock);
+    return may ? HOOP_OK
+               : hoop_error(HOOP_TIMEOUT,
+                            "calls have held streams for %llu ms, and no memory can be pinned",
+                            (unsigned long long)timeout_ms);
+}
+
+void hoop_pin_end(void)
+{
+    pthread_mutex_lock(&order.lock);
+    order.pinning--;
+    pthread_mutex_unlock(&order.lock);
+}
+
+bool hoop_pin_is_under_way(void)
+{
+    pthread_mutex_lock(&order.lock);
+    const bool is = order.pinning > 0;
+    pthread_mutex_unlock(&order.lock);
+    return is;
 }
 
 hoop_result_t hoop_hold_put(const struct hoop_hold *hold, hoop_cu_context_t context,

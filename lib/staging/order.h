@@ -5,9 +5,9 @@
  *     user's stream   ... kernels ... | bell | hold ............ | kernels ...
  *     hoop's stream                      '-> copies, folds --> release
  *
- * Hoop has one stream of its own in each context, for all comms. Nothing on it ever waits: what is
- * launched there can run, because the bells have rung. So it needs to get past the holds, and
- * nothing of hoop's has to get past it (ahead.h).
+ * Hoop has one stream of its own in each context, for all comms (hoop_cuda_stream()). Nothing on it
+ * ever waits: what is launched there can run, because the bells have rung. So it needs to get past
+ * the holds, and nothing of hoop's has to get past it (ahead.h).
  *
  * A hold is a word of host memory, which the stream compares, and the value that it must reach.
  * Words only grow and are used again, whether a stream has come to its hold yet or not: one that
@@ -20,9 +20,6 @@
 #define HOOP_ORDER_H
 
 #include "memory/cuda.h"
-
-/* Hoop's own stream in a context, which is current. It stays. */
-hoop_result_t hoop_work_stream(hoop_cu_context_t context, hoop_stream_t *ret);
 
 /* Rings when all streams that it was hung on have come to it. CUDA's thread has a part in it. */
 struct hoop_bell;
@@ -41,6 +38,17 @@ struct hoop_hold {
 
 /* Has the driver what holds are made of? It is loaded. */
 bool hoop_hold_is_possible(void);
+
+/*
+ * The driver may wait for all streams before it pins memory or lets go of it, and keep hoop's own
+ * launches, which end holds, out meanwhile. So: waits until no stream is held, and until the end
+ * hoop_hold_take() is HOOP_AGAIN. HOOP_TIMEOUT: after timeout_ms (0: as long as it takes).
+ */
+hoop_result_t hoop_pin_begin(uint64_t timeout_ms);
+/* The same; false: streams are held. */
+bool hoop_pin_try(void);
+void hoop_pin_end(void);
+bool hoop_pin_is_under_way(void);
 
 /* A hold, for any number of streams; context: any. */
 hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret);

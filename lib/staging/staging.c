@@ -211,7 +211,7 @@ static hoop_result_t staging_open_streams(struct hoop_staging *staging)
         return hoop_error(hoop_from_errno(errno), "cannot duplicate a descriptor: %s",
                           hoop_errno_name(errno));
     }
-    return hoop_work_stream(staging->context, &staging->work);
+    return hoop_cuda_stream(staging->context, &staging->work);
 }
 
 /* Nothing is copied from or to it now: the operation before is over. */

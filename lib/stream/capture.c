@@ -216,9 +216,10 @@ void hoop_capture_close(const struct hoop_comm *comm)
 
 void hoop_capture_free_gone(void)
 {
-    if (!hoop_is_forked()) {
+    if (!hoop_is_forked() && hoop_pin_try()) {
         captures_free_gone();
-    }
+        hoop_pin_end();
+    } /* else the next one does it */
 }
 
 /* ---- Each time that the graph runs ---------------------------------------------------------- */
@@ -525,7 +526,8 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
     return result;
 }
 
-hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream)
+/* No stream is held: memory is pinned, and given back. */
+static hoop_result_t capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream)
 {
     captures_free_gone();
     struct capture *capture = capture_create(work, count);
@@ -550,4 +552,16 @@ hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream
     }
     hoop_progress_suit(work[0].comm);
     return capture_add(capture, graph, stream);
+}
+
+hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream)
+{
+    hoop_result_t result = hoop_pin_begin(work[0].comm->op_timeout_ms);
+    if (result != HOOP_OK) {
+        hoop_work_finish(work, count);
+        return result;
+    }
+    result = capture_put(work, count, stream);
+    hoop_pin_end();
+    return result;
 }

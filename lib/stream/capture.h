@@ -32,8 +32,8 @@ hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream
 
 /* comm is about to end: none of its calls runs any more. */
 void hoop_capture_close(const struct hoop_comm *comm);
-/* Gives back the memory of graphs that are gone. The driver may wait for all streams meanwhile:
- * after what holds any of them has been told to let go. */
+/* Gives back the memory of graphs that are gone, unless streams are held: the driver may wait for
+ * them. */
 void hoop_capture_free_gone(void);
 
 #endif

@@ -206,6 +206,10 @@ int fake_context_device(int *ret)
 int fake_context_synchronize(void)
 {
     pthread_mutex_lock(&fake_lock);
+    if (fake_end_captures()) {
+        pthread_mutex_unlock(&fake_lock);
+        return FAKE_CAPTURE_UNSUPPORTED;
+    }
     fake_drain();
     const int result = fake_broken ? FAKE_ILLEGAL_ADDRESS : HOOP_CU_SUCCESS;
     pthread_mutex_unlock(&fake_lock);
@@ -316,7 +320,9 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
 int fake_copy_to_host(void *to, hoop_cu_address_t from, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
-    const unsigned char *at = fake_on_device(from) ? fake_resolve(from, bytes, NULL) : NULL;
+    const bool bars = fake_end_captures(); /* it is on the default stream */
+    const unsigned char *at =
+        fake_on_device(from) && !bars ? fake_resolve(from, bytes, NULL) : NULL;
     pthread_mutex_unlock(&fake_lock);
     if (at != NULL) {
         memcpy(to, at, bytes);

@@ -16,6 +16,8 @@
  *     FAKE_CUDA_SEEN         the host reaches the memory at its addresses, after all
  *     FAKE_CUDA_NO_ACCESS    no device is let in to another's memory, whatever was said before
  *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
+ *     FAKE_CUDA_PIN_WAITS    to pin memory, or no longer, it waits for all streams, and nobody puts
+ *                            anything on one meanwhile
  *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map
  *     FAKE_CUDA_NO_IPC       nor any that it gives a handle for
  *     FAKE_CUDA_IPC_REFUSED  it opens no handle, as in a container of its own

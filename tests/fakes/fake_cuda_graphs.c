@@ -17,7 +17,18 @@ struct hoop_cu_graph {
     struct fake_task *first, **last;
     struct hoop_cu_object *objects;
     unsigned users; /* itself, and what was made of it */
+    bool spoilt;    /* something was done that ended its capture */
 };
+
+void fake_graph_spoil(struct hoop_cu_graph *graph)
+{
+    graph->spoilt = true;
+}
+
+bool fake_graph_is_spoilt(const struct hoop_cu_graph *graph)
+{
+    return graph->spoilt;
+}
 
 struct hoop_cu_graph *fake_graph_create(void)
 {
@@ -35,8 +46,9 @@ int fake_graph_add(struct hoop_cu_graph *graph, const struct fake_task *what)
                      what->kind == FAKE_HOST || what->kind == FAKE_VALUE ||
                      what->kind == FAKE_WRITE;
     struct fake_task *task = can ? malloc(sizeof(*task)) : NULL;
-    if (task == NULL) {
-        return FAKE_CAPTURE_UNSUPPORTED;
+    if (task == NULL || graph->spoilt) {
+        free(task);
+        return graph->spoilt ? FAKE_CAPTURE_INVALIDATED : FAKE_CAPTURE_UNSUPPORTED;
     }
     *task = *what;
     task->next = NULL;
@@ -107,7 +119,11 @@ hoop_cu_graph_t fake_cuda_end(hoop_stream_t stream)
     pthread_mutex_lock(&fake_lock);
     struct hoop_cu_graph *graph = fake_stream_capture(stream, false);
     pthread_mutex_unlock(&fake_lock);
-    return graph;
+    if (graph == NULL || !graph->spoilt) {
+        return graph;
+    }
+    fake_cuda_drop(graph);
+    return NULL;
 }
 
 int fake_cuda_replay(hoop_cu_graph_t graph, hoop_stream_t stream)

@@ -12,6 +12,8 @@
 #define FAKE_OUT_OF_RESOURCES 701
 #define FAKE_NOT_SUPPORTED 801
 #define FAKE_CAPTURE_UNSUPPORTED 900
+#define FAKE_CAPTURE_INVALIDATED 901
+#define FAKE_CAPTURE_FAILED 2 /* what a stream says of it */
 #define FAKE_DEVICES 8
 #define FAKE_POOL_BYTES ((size_t)256 << 20)
 #define FAKE_GRANULARITY ((size_t)64 << 10)
@@ -62,6 +64,13 @@ int fake_push(hoop_stream_t stream, const struct fake_task *what);
 
 /* Waits for all that is on any stream. */
 void fake_drain(void);
+
+/* The same, with FAKE_CUDA_PIN_WAITS, and nothing is put on a stream meanwhile. With the lock. */
+void fake_keep_out(void);
+
+/* What no capture survives: those that there are have failed. False: there are none. With the lock.
+ */
+bool fake_end_captures(void);
 
 /* Does a stream capture, so that the calling thread may not do what is unsafe then? */
 bool fake_is_unsafe(void);
@@ -122,6 +131,8 @@ struct hoop_cu_graph *fake_stream_capture(hoop_stream_t stream, bool on);
 /* ---- Graphs; with the lock ---- */
 
 struct hoop_cu_graph *fake_graph_create(void);
+void fake_graph_spoil(struct hoop_cu_graph *graph);
+bool fake_graph_is_spoilt(const struct hoop_cu_graph *graph);
 /* A copy of *what at its end. */
 int fake_graph_add(struct hoop_cu_graph *graph, const struct fake_task *what);
 

@@ -269,15 +269,15 @@ int fake_free(hoop_cu_address_t ptr)
     return result;
 }
 
-/* On the default stream: it is over later. */
-int fake_set_bytes(hoop_cu_address_t ptr, unsigned char value, size_t bytes)
+/* It is over later. */
+int fake_set_bytes(hoop_cu_address_t ptr, unsigned char value, size_t bytes, hoop_stream_t stream)
 {
     pthread_mutex_lock(&fake_lock);
     const struct fake_task task = {.kind = FAKE_FILL,
                                    .to = fake_resolve(ptr, bytes, fake_context()),
                                    .value = value,
                                    .bytes = bytes};
-    const int result = task.to != NULL ? fake_push(NULL, &task) : HOOP_CU_INVALID_VALUE;
+    const int result = task.to != NULL ? fake_push(stream, &task) : HOOP_CU_INVALID_VALUE;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }
@@ -286,6 +286,7 @@ int fake_host_register(void *ptr, size_t bytes, unsigned flags)
 {
     const bool mapped = (flags & HOOP_CU_HOST_REGISTER_MAPPED) != 0;
     pthread_mutex_lock(&fake_lock);
+    fake_keep_out();
     const int result = fake_is_unsafe()   ? FAKE_CAPTURE_UNSUPPORTED
                        : n_pinned == MOST ? HOOP_CU_OUT_OF_MEMORY
                                           : HOOP_CU_SUCCESS;
@@ -322,6 +323,7 @@ int fake_host_unregister(void *ptr)
 {
     int result = HOOP_CU_INVALID_VALUE;
     pthread_mutex_lock(&fake_lock);
+    fake_keep_out();
     for (size_t i = 0; i < n_pinned && result != HOOP_CU_SUCCESS; i++) {
         if (pinned[i].at == (uintptr_t)ptr) {
             pinned[i] = pinned[--n_pinned];

@@ -37,6 +37,7 @@ static struct CUstream_st *streams[STREAMS];
 static struct CUstream_st legacies[FAKE_CONTEXTS]; /* the default stream of each; ids from 1 on */
 static uint64_t orders, ids = FAKE_CONTEXTS;
 static _Thread_local bool relaxed;
+static unsigned keeping_out; /* who waits for all streams, and lets nobody put anything on one */
 
 static bool is_legacy(const struct CUstream_st *stream)
 {
@@ -274,6 +275,17 @@ static bool fake_captures(void)
     return captures;
 }
 
+bool fake_end_captures(void)
+{
+    const bool captures = fake_captures();
+    for (size_t i = 0; i < STREAMS; i++) {
+        if (streams[i] != NULL && streams[i]->graph != NULL) {
+            fake_graph_spoil(streams[i]->graph);
+        }
+    }
+    return captures;
+}
+
 bool fake_is_unsafe(void)
 {
     return fake_captures() && !relaxed;
@@ -286,10 +298,13 @@ int fake_push(hoop_stream_t handle, const struct fake_task *what)
     if (stream == NULL) {
         return HOOP_CU_INVALID_HANDLE;
     }
+    while (keeping_out > 0) {
+        pthread_cond_wait(&fake_changed, &fake_lock);
+    }
     if (fake_broken) {
         return FAKE_ILLEGAL_ADDRESS;
     }
-    if (is_legacy(stream) && fake_captures()) {
+    if (is_legacy(stream) && fake_end_captures()) {
         return HOOP_CU_CAPTURE_IMPLICIT;
     }
     if (stream->graph != NULL) {
@@ -331,6 +346,16 @@ void fake_drain(void)
             pthread_cond_wait(&fake_changed, &fake_lock);
             i = 0;
         }
+    }
+}
+
+void fake_keep_out(void)
+{
+    if (getenv("FAKE_CUDA_PIN_WAITS") != NULL) {
+        keeping_out++;
+        fake_drain();
+        keeping_out--;
+        pthread_cond_broadcast(&fake_changed);
     }
 }
 
@@ -417,7 +442,10 @@ int fake_stream_capturing(hoop_stream_t handle, int *ret)
 {
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
-    *ret = stream != NULL && stream->graph != NULL ? HOOP_CU_CAPTURE_ACTIVE : 0;
+    const struct hoop_cu_graph *graph = stream != NULL ? stream->graph : NULL;
+    *ret = graph == NULL                 ? 0
+           : fake_graph_is_spoilt(graph) ? FAKE_CAPTURE_FAILED
+                                         : HOOP_CU_CAPTURE_ACTIVE;
     const int result = fake_broken      ? FAKE_ILLEGAL_ADDRESS
                        : stream == NULL ? HOOP_CU_INVALID_HANDLE
                        : stream != NULL && is_legacy(stream) && fake_captures()

@@ -71,7 +71,7 @@ static const struct {
     {"cuCtxPopCurrent", NAME(cuCtxPopCurrent)},
     {"cuMemAlloc", NAME(cuMemAlloc)},
     {"cuMemFree", NAME(cuMemFree)},
-    {"cuMemsetD8", NAME(cuMemsetD8)},
+    {"cuMemsetD8Async", NAME(cuMemsetD8Async)},
     {"cuMemGetAddressRange", NAME(cuMemGetAddressRange)},
     {"cuIpcGetMemHandle", NAME(cuIpcGetMemHandle)},
     {"cuIpcOpenMemHandle", NAME(cuIpcOpenMemHandle)},

@@ -259,6 +259,59 @@ static void replay_half_ended(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* What hoop does for others leaves a capture alone. */
+static void allocate_beside_capture(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    hoop_stream_t blocking = NULL;
+    hoop_red_op_t op;
+    EXPECT(self, hoop_cuda.stream_create(&blocking, 0) == 0);
+    capture(blocking, 1);
+    EXPECT(self, hoop_all_reduce(scene.in, scene.out, BYTES, HOOP_UINT8, HOOP_SUM, scene.comm,
+                                 blocking) == HOOP_OK);
+    const int32_t *more = make(self, BYTES);
+    EXPECT(self, seen(more)[0] == 0 && seen(more)[BYTES - 1] == 0);
+    EXPECT(self, hoop_red_op_create_pre_mul_sum(&op, scene.in, HOOP_UINT8, HOOP_SCALAR_DEVICE,
+                                                scene.comm) == HOOP_INVALID_USAGE);
+    EXPECT(self, strstr(hoop_get_last_error(NULL), "captures a graph") != NULL);
+    hoop_cu_graph_t graph = graph_end(blocking);
+    EXPECT(self, graph != NULL);
+    fill_in(&scene, 1, 0);
+    scene_settle(&scene);
+    replay(&scene, graph);
+    scene_settle(&scene);
+    EXPECT(self, at_host(scene.out)[BYTES - 1] == sum_of(&scene, 1));
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+/* Calls hold a stream while another one captures: the driver, which pins memory then, lets nobody
+ * else do anything before all streams are idle. */
+static void capture_beside_held(const struct family_self *self)
+{
+    struct scene scene = scene_make(self);
+    hoop_comm_t second = NULL;
+    EXPECT(self, hoop_comm_split(scene.comm, 0, self->rank, &second, NULL) == HOOP_OK);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(self, reduce(&scene, scene.in, scene.in, BYTES) == HOOP_OK);
+    }
+    scene_settle(&scene);
+    setenv("FAKE_CUDA_PIN_WAITS", "1", 1);
+    const struct scene other = {.self = self, .comm = second, .stream = scene.stream};
+    EXPECT(self, hoop_cuda.stream_create(&scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    fill(other.stream, scene.in, 1, BYTES, 200000);
+    const uint64_t start = hoop_now_ns();
+    EXPECT(self, hoop_all_reduce(scene.in, scene.in, BYTES, HOOP_UINT8, HOOP_SUM, scene.comm,
+                                 other.stream) == HOOP_OK);
+    scene.comm = second;
+    graph_drop(capture_sum(&scene, scene.out, scene.out, BYTES));
+    scene_settle(&other);
+    EXPECT(self, hoop_now_ns() - start < 20 * HOOP_NS_PER_S);
+    EXPECT(self, at_host(scene.in)[BYTES - 1] == self->n);
+    unsetenv("FAKE_CUDA_PIN_WAITS");
+    scene_end(&scene);
+}
+
 /* ---- In the parent ---- */
 
 static void test_refused(void **state)
@@ -278,6 +331,15 @@ static void test_in_vain(void **state)
     unsetenv("HOOP_DEBUG");
 }
 
+static void test_beside(void **state)
+{
+    (void)state;
+    run(2, allocate_beside_capture);
+    setenv("HOOP_CUDA_AHEAD", "1", 1);
+    run(2, capture_beside_held);
+    setenv("HOOP_CUDA_AHEAD", "0", 1);
+}
+
 static void test_at_once(void **state)
 {
     (void)state;
@@ -292,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_in_vain),
         cmocka_unit_test(test_at_once),
+        cmocka_unit_test(test_beside),
     };
     return cmocka_run_group_tests_name("device graph misuse", tests, NULL, NULL);
 }
