@@ -63,6 +63,7 @@ static bool oneshot_copies_own(const struct hoop_plan *plan, uint32_t lane, uint
     if (some && ret->local.op == HOOP_LOCAL_REDUCE) {
         ret->local.op = HOOP_LOCAL_COPY;
         ret->local.src.member = plan->me;
+        ret->local.own.count = 0;
     }
     return some;
 }
