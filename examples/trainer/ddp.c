@@ -9,6 +9,7 @@
 
 #define PAGE_FLOATS ((size_t)1024) /* buckets begin on pages: peers write whole ones */
 #define DEVICE_FLOATS ((size_t)64) /* tensors on a device begin where its libraries expect it */
+#define HOST_NAME_BYTES 256
 
 struct ddp_job {
     hoop_comm_t comm;
@@ -116,31 +117,19 @@ int ddp_ranks(const struct ddp_job *job)
     return job->ranks;
 }
 
-/* Of a host's name, by which ranks of one machine know each other. */
-static uint64_t name_hash(void)
+bool ddp_local_rank(struct ddp_job *job, int *ret, struct problem *problem)
 {
-    char name[256] = "";
-    uint64_t hash = 14695981039346656037U;
-    gethostname(name, sizeof(name) - 1);
-    for (const char *at = name; *at != '\0'; at++) {
-        hash = (hash ^ (unsigned char)*at) * 1099511628211U;
-    }
-    return hash;
-}
-
-bool ddp_local(struct ddp_job *job, int *ret_rank, int *ret_ranks, struct problem *problem)
-{
-    const uint64_t mine = name_hash();
-    uint64_t *all = malloc((size_t)job->ranks * sizeof(*all));
+    char mine[HOST_NAME_BYTES] = "";
+    char(*all)[HOST_NAME_BYTES] = malloc((size_t)job->ranks * sizeof(mine));
     if (all == NULL) {
-        return problem_say(problem, "no memory for %d ranks", job->ranks);
+        return problem_say(problem, "no memory for the host names of %d ranks", job->ranks);
     }
-    const bool told =
-        good(hoop_all_gather(&mine, all, 1, HOOP_UINT64, job->comm, NULL), job->comm, problem);
-    *ret_rank = *ret_ranks = 0;
-    for (int i = 0; told && i < job->ranks; i++) {
-        *ret_rank += i < job->rank && all[i] == mine;
-        *ret_ranks += all[i] == mine;
+    gethostname(mine, sizeof(mine) - 1);
+    const bool told = good(hoop_all_gather(mine, all, sizeof(mine), HOOP_UINT8, job->comm, NULL),
+                           job->comm, problem);
+    *ret = 0;
+    for (int i = 0; told && i < job->rank; i++) {
+        *ret += memcmp(all[i], mine, sizeof(mine)) == 0;
     }
     free(all);
     return told;

@@ -50,8 +50,8 @@ void ddp_job_close(struct ddp_job *job);
 
 int ddp_rank(const struct ddp_job *job);
 int ddp_ranks(const struct ddp_job *job);
-/* Among the ranks of this machine. */
-bool ddp_local(struct ddp_job *job, int *ret_rank, int *ret_ranks, struct problem *problem);
+/* Its number among the ranks of hosts with this one's name. */
+bool ddp_local_rank(struct ddp_job *job, int *ret, struct problem *problem);
 
 /* Each value becomes its sum over the ranks. */
 bool ddp_sum(struct ddp_job *job, double *values, int count, struct problem *problem);

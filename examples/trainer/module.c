@@ -25,7 +25,7 @@ static bool module_path(char path[PATH_MAX + sizeof(MODULE)], struct problem *pr
     return true;
 }
 
-const struct backend *module_open(int device, int rank, int ranks, struct problem *problem)
+const struct backend *module_open(int device, int rank, struct problem *problem)
 {
     char path[PATH_MAX + sizeof(MODULE)];
     backend_open *opener = NULL;
@@ -46,5 +46,5 @@ const struct backend *module_open(int device, int rank, int ranks, struct proble
         problem_say(problem, "--device cuda: %s", dlerror());
         return NULL;
     }
-    return opener(device, rank, ranks, problem);
+    return opener(device, rank, problem);
 }

@@ -7,8 +7,7 @@
 
 #include "nn/backend.h"
 
-/* device, rank, ranks: see backend_open. NULL, and the problem, without module, driver or device.
- */
-const struct backend *module_open(int device, int rank, int ranks, struct problem *problem);
+/* device, rank: see backend_open. NULL, and the problem, without module, driver or device. */
+const struct backend *module_open(int device, int rank, struct problem *problem);
 
 #endif

@@ -85,13 +85,13 @@ static bool model_choose(struct trainer *t, struct problem *problem)
 /* Where the net is: on the host, or on a device of this rank's. */
 static bool backend_choose(struct trainer *t, struct problem *problem)
 {
-    int rank = 0, ranks = 0;
+    int rank = 0;
     if (t->options.device == DEVICE_HOST) {
         t->backend = &backend_cpu;
         return true;
     }
-    t->backend = ddp_local(t->job, &rank, &ranks, problem)
-                     ? module_open(t->options.device, rank, ranks, problem)
+    t->backend = ddp_local_rank(t->job, &rank, problem)
+                     ? module_open(t->options.device, rank, problem)
                      : NULL;
     return t->backend != NULL;
 }

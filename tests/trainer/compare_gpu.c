@@ -282,7 +282,7 @@ int main(int argc, char **argv)
     if (argc > 1) {
         setenv("TRAIN_CUDA", argv[1], 1);
     }
-    device = module_open(-1, 0, 1, &problem);
+    device = module_open(-1, 0, &problem);
     if (device == NULL) {
         const bool none = strstr(problem.text, "finds no device") != NULL;
         fprintf(stderr, "%s%s\n", none ? "skipped: " : "compare_gpu: ", problem.text);

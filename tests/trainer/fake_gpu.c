@@ -29,6 +29,14 @@ cudaError_t cudaGetDeviceCount(int *count)
     return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    const char *major = getenv("FAKE_GPU_MAJOR");
+    (void)device;
+    *value = major == NULL ? 9 : atoi(major);
+    return attribute == cudaDevAttrComputeCapabilityMajor ? cudaSuccess : cudaErrorNoDevice;
+}
+
 /*
  * With HOOP_CUDA the driver that hoop uses, a fake one whose memory the host reaches
  * (FAKE_CUDA_SEEN), has the context and the streams.
@@ -347,20 +355,36 @@ static bool fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStru
 }
 
 /*
- * The second is to be taken; FAKE_GPU_NO_ALGORITHM: there is none. cuDNN proposes algorithms of
- * three types, which look the same.
+ * The third is to be taken: the first gives other bits each time, the second wants much room.
+ * FAKE_GPU_NO_ALGORITHM: there is but the first; FAKE_GPU_MUCH: the second is the last. cuDNN
+ * proposes algorithms of three types, which look the same.
  */
+static int proposed(void)
+{
+    return getenv("FAKE_GPU_NO_ALGORITHM") != NULL ? 1 : getenv("FAKE_GPU_MUCH") != NULL ? 2 : 3;
+}
+
 #define PROPOSE(list, x, w, conv, y)                                                               \
     do {                                                                                           \
-        *count = getenv("FAKE_GPU_NO_ALGORITHM") == NULL ? 2 : 1;                                  \
-        memset(list, 0, 2 * sizeof(*(list)));                                                      \
+        *count = proposed();                                                                       \
+        memset(list, 0, 3 * sizeof(*(list)));                                                      \
         (list)[0].determinism = CUDNN_NON_DETERMINISTIC;                                           \
-        (list)[1].determinism = CUDNN_DETERMINISTIC;                                               \
+        (list)[1].determinism = (list)[2].determinism = CUDNN_DETERMINISTIC;                       \
         (list)[1].algo = 1;                                                                        \
-        return fits(x, w, conv, y) && wanted >= 2 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM; \
+        (list)[2].algo = 2;                                                                        \
+        return fits(x, w, conv, y) && wanted >= 3 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM; \
     } while (0)
 
-#define WORK_BYTES 100000
+static size_t work_bytes(int algo)
+{
+    return algo == 1 ? (size_t)600 << 20 : 100000;
+}
+
+/* Whether it is the one to be taken, with room for its work. */
+static bool is_right(int algo, const void *work, size_t bytes)
+{
+    return algo == proposed() - 1 && work != NULL && bytes >= work_bytes(algo);
+}
 
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
@@ -397,8 +421,8 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle,
                                                       cudnnConvolutionFwdAlgo_t algo, size_t *bytes)
 {
     (void)handle;
-    *bytes = WORK_BYTES;
-    return fits(x, w, conv, y) && algo <= 1 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+    *bytes = work_bytes((int)algo);
+    return fits(x, w, conv, y) && algo <= 2 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
 cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
@@ -501,7 +525,7 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
                                       const void *beta, const cudnnTensorDescriptor_t yd, void *y)
 {
     (void)handle;
-    if (*(const float *)alpha != 1 || algo != 1 || work == NULL || bytes < WORK_BYTES) {
+    if (*(const float *)alpha != 1 || !is_right((int)algo, work, bytes)) {
         return CUDNN_STATUS_BAD_PARAM;
     }
     scale(y, tensor_count(yd), *(const float *)beta);
@@ -517,7 +541,7 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *a
                                              const cudnnFilterDescriptor_t wd, void *w)
 {
     (void)handle;
-    if (*(const float *)alpha != 1 || algo != 1 || work == NULL || bytes < WORK_BYTES) {
+    if (*(const float *)alpha != 1 || !is_right((int)algo, work, bytes)) {
         return CUDNN_STATUS_BAD_PARAM;
     }
     scale(w, (size_t)(wd->k * wd->h * wd->w * wd->c), *(const float *)beta);
@@ -533,7 +557,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
                                            const cudnnTensorDescriptor_t xd, void *x)
 {
     (void)handle;
-    if (*(const float *)alpha != 1 || algo != 1 || work == NULL || bytes < WORK_BYTES) {
+    if (*(const float *)alpha != 1 || !is_right((int)algo, work, bytes)) {
         return CUDNN_STATUS_BAD_PARAM;
     }
     scale(x, tensor_count(xd), *(const float *)beta);

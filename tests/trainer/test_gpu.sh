@@ -31,13 +31,16 @@ few=(--data "$box/data" --epochs 1)
 
 "$compare" "$fake" >"$box/out" 2>&1 || fail "the backend over the fake libraries"
 refused 77 'skipped: --device cuda: CUDA finds no device here: cudaErrorNoDevice' env FAKE_GPUS=0 "$compare" "$fake"
-refused 1 'cuDNN has no algorithm for its forward pass' env FAKE_GPU_NO_ALGORITHM=1 "$compare" "$fake"
+FAKE_GPU_MUCH=1 "$compare" "$fake" >"$box/out" 2>&1 || fail "an algorithm that wants much room"
+refused 1 'of the 1 algorithms that cuDNN proposes for its forward pass with a batch of' \
+    env FAKE_GPU_NO_ALGORITHM=1 "$compare" "$fake"
 
 for wrong in gpu cuda: cuda:x cuda:-1 cuda:1x cuda:9999; do
     refused 2 "--device $wrong: expected cpu, cuda or cuda:N" "$train" --device "$wrong"
 done
 refused 1 '--device cuda:2: expected a device from 0 to 1' \
     env TRAIN_CUDA="$fake" FAKE_GPUS=2 "$train" "${few[@]}" --device cuda:2
+refused 1 'cuda:0 has compute capability 7, expected 8' env TRAIN_CUDA="$fake" FAKE_GPU_MAJOR=7 "$train" "${few[@]}" --device cuda
 refused 1 'no memory on cuda:0 for a batch of 65536 images' \
     env TRAIN_CUDA="$fake" "$train" "${few[@]}" --device cuda --batch-size 65536
 refused 1 "there is no $box/none.so: it is built where nvcc, cuDNN and cuBLAS are" \
@@ -63,6 +66,12 @@ for ranks in 1 2; do
     paste -d, "$box/cpu.csv" "$box/gpu$ranks.csv" | awk -F, '$1 == "train" { n++ }
             $1 ~ /^t/ { d = $5 - $12; if (d > 1e-5 || d < -1e-5) { print; bad = 1 } }
             END { exit bad || n != 3 }' || fail "$ranks ranks on a device have other losses than the CPU"
+done
+# Ranks share devices evenly.
+TRAIN_CUDA=$fake FAKE_GPUS=2 FAKE_GPU_MAJOR=7 "$hooprun" -n 3 --on-failure=wait --timeout 100 "$train" "${few[@]}" \
+    --device cuda >"$box/out" 2>&1 && fail 'a device that is too old'
+for rank in 0 1 2; do
+    grep -q "rank $rank: --device cuda: cuda:$((rank % 2)) has" "$box/out" || fail "rank $rank has another device"
 done
 same=(--model mnist-bn --optimizer adam --lr 0.001 --batch-size 8 --accumulate 2 --bf16 --device cuda)
 run whole 2 "${same[@]}" --epochs 2 --checkpoint "$box/whole"

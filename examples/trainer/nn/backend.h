@@ -59,9 +59,8 @@ struct backend {
 /* The host's. */
 extern const struct backend backend_cpu;
 
-/* What the module of nn/cuda has under the name "backend_cuda_open". device -1: one of its own for
- * each of `ranks` of this machine if there are so many, else the first for all. */
-typedef const struct backend *backend_open(int device, int rank, int ranks,
-                                           struct problem *problem);
+/* What the module of nn/cuda has under the name "backend_cuda_open". device -1: rank, the
+ * number among those of this machine, takes one after the other, and again from the first. */
+typedef const struct backend *backend_open(int device, int rank, struct problem *problem);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "nn/cuda/kernels.h"
 
+#define LEAST_MAJOR 8 /* of compute capabilities */
+
 struct gpu gpu;
 
 /* ---- Errors -------------------------------------------------------------------------------- */
@@ -197,7 +199,7 @@ static struct backend backend = {
 };
 
 /* Which device: its number. */
-static bool choose(int wanted, int rank, int ranks, int *ret, struct problem *problem)
+static bool choose(int wanted, int rank, int *ret, struct problem *problem)
 {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
@@ -209,8 +211,21 @@ static bool choose(int wanted, int rank, int ranks, int *ret, struct problem *pr
         return problem_say(problem, "--device cuda:%d: expected a device from 0 to %d", wanted,
                            count - 1);
     }
-    *ret = wanted >= 0 ? wanted : ranks <= count ? rank : 0;
+    *ret = wanted >= 0 ? wanted : rank % count;
     return true;
+}
+
+/* The kernels are built for no older ones (meson.build). */
+static bool is_able(int number, struct problem *problem)
+{
+    int major = 0;
+    return gpu_good(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number),
+                    "its compute capability", problem) &&
+           (major >= LEAST_MAJOR ||
+            problem_say(
+                problem,
+                "--device cuda: %s has compute capability %d, expected %d (Ampere) or later",
+                gpu.name, major, LEAST_MAJOR));
 }
 
 static bool streams_open(struct problem *problem)
@@ -238,14 +253,14 @@ static bool libraries_open(struct problem *problem)
 
 /* Once in a process, which keeps it until it ends. */
 __attribute__((visibility("default"))) backend_open backend_cuda_open;
-const struct backend *backend_cuda_open(int wanted, int rank, int ranks, struct problem *problem)
+const struct backend *backend_cuda_open(int wanted, int rank, struct problem *problem)
 {
     int number = 0;
-    if (!choose(wanted, rank, ranks, &number, problem)) {
+    if (!choose(wanted, rank, &number, problem)) {
         return NULL;
     }
     snprintf(gpu.name, sizeof(gpu.name), "cuda:%d", number);
-    if (!gpu_good(cudaSetDevice(number), "cudaSetDevice", problem) ||
+    if (!is_able(number, problem) || !gpu_good(cudaSetDevice(number), "cudaSetDevice", problem) ||
         !gpu_good(cudaFree(NULL), "its context", problem) || !streams_open(problem) ||
         !libraries_open(problem)) {
         return NULL;

@@ -16,7 +16,7 @@
 #include "nn/backend.h"
 
 struct gpu {
-    char name[16]; /* cuda:0 */
+    char name[32]; /* cuda:0 */
     cudaStream_t compute, copy, travel;
     cublasHandle_t cublas;
     cudnnHandle_t cudnn;

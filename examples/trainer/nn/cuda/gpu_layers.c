@@ -11,8 +11,8 @@
 #include "nn/cuda/gpu.h"
 #include "nn/cuda/kernels.h"
 
-#define WORKSPACE_MOST ((size_t)256 << 20)
-#define ALGORITHMS 8
+#define WORKSPACE_MUCH ((size_t)256 << 20)
+#define ALGORITHMS 32 /* more than cuDNN knows of any pass */
 
 static const float one = 1, zero = 0;
 
@@ -82,85 +82,101 @@ static bool conv_describe(struct conv *c, const struct layer *layer, struct prob
            gpu_cudnn_good(cudnnSetConvolutionMathType(c->conv, CUDNN_FMA_MATH), row->name, problem);
 }
 
-/* Whether an algorithm will do, which cuDNN proposes with that; bytes: what it needs. */
-static bool suits(cudnnStatus_t proposed, cudnnDeterminism_t determinism, cudnnStatus_t asked,
-                  size_t bytes)
+/* Of the algorithms that cuDNN proposes for a pass, the fastest first, the one that is taken. */
+struct pick {
+    int count, at; /* -1: none */
+    size_t bytes;  /* of room for its work */
+};
+
+/* The first that will do and needs not much room; if all need much, the one that needs least. */
+static void weigh(struct pick *pick, int i, bool will_do, size_t bytes)
 {
-    return proposed == CUDNN_STATUS_SUCCESS && determinism == CUDNN_DETERMINISTIC &&
-           asked == CUDNN_STATUS_SUCCESS && bytes <= WORKSPACE_MOST;
+    const bool taken = pick->at >= 0;
+    if (will_do && (!taken || (pick->bytes > WORKSPACE_MUCH && bytes < pick->bytes))) {
+        pick->at = i;
+        pick->bytes = bytes;
+    }
 }
 
-/* The first that suits of a pass, as cuDNN sorts them by speed, and room for its work. */
-static bool use(bool found, size_t bytes, const char *pass, const struct layer *layer,
+static bool use(const struct pick *pick, const char *pass, const struct layer *layer,
                 struct problem *problem)
 {
-    return found ? gpu_workspace(bytes, problem)
-                 : problem_say(problem, "%s on %s: cuDNN has no algorithm for its %s",
-                               layer->row->name, gpu.name, pass);
+    return pick->at >= 0
+               ? gpu_workspace(pick->bytes, problem)
+               : problem_say(problem,
+                             "%s on %s: of the %d algorithms that cuDNN proposes for its %s with a "
+                             "batch of %d none works in fp32 and gives the same bits each time",
+                             layer->row->name, gpu.name, pick->count, pass, layer->in->batch);
 }
 
 static bool conv_forward_choose(struct conv *c, const struct layer *layer, struct problem *problem)
 {
     cudnnConvolutionFwdAlgoPerf_t list[ALGORITHMS];
-    int count = 0, i = 0;
-    size_t bytes = 0;
+    struct pick pick = {.at = -1};
     if (!gpu_cudnn_good(cudnnGetConvolutionForwardAlgorithm_v7(gpu.cudnn, c->in, c->weight, c->conv,
-                                                               c->out, ALGORITHMS, &count, list),
+                                                               c->out, ALGORITHMS, &pick.count,
+                                                               list),
                         layer->row->name, problem)) {
         return false;
     }
-    while (i < count &&
-           !suits(list[i].status, list[i].determinism,
-                  cudnnGetConvolutionForwardWorkspaceSize(gpu.cudnn, c->in, c->weight, c->conv,
-                                                          c->out, list[i].algo, &bytes),
-                  bytes)) {
-        i++;
+    for (int i = 0; i < pick.count; i++) {
+        size_t bytes = 0;
+        const cudnnStatus_t asked = cudnnGetConvolutionForwardWorkspaceSize(
+            gpu.cudnn, c->in, c->weight, c->conv, c->out, list[i].algo, &bytes);
+        weigh(&pick, i,
+              list[i].status == CUDNN_STATUS_SUCCESS && asked == CUDNN_STATUS_SUCCESS &&
+                  list[i].determinism == CUDNN_DETERMINISTIC,
+              bytes);
     }
-    c->forward = i < count ? list[i].algo : c->forward;
-    return use(i < count, bytes, "forward pass", layer, problem);
+    c->forward = pick.at >= 0 ? list[pick.at].algo : c->forward;
+    return use(&pick, "forward pass", layer, problem);
 }
 
 static bool conv_gradients_choose(struct conv *c, const struct layer *layer,
                                   struct problem *problem)
 {
     cudnnConvolutionBwdFilterAlgoPerf_t list[ALGORITHMS];
-    int count = 0, i = 0;
-    size_t bytes = 0;
-    if (!gpu_cudnn_good(cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                            gpu.cudnn, c->in, c->out, c->conv, c->weight, ALGORITHMS, &count, list),
-                        layer->row->name, problem)) {
+    struct pick pick = {.at = -1};
+    if (!gpu_cudnn_good(
+            cudnnGetConvolutionBackwardFilterAlgorithm_v7(gpu.cudnn, c->in, c->out, c->conv,
+                                                          c->weight, ALGORITHMS, &pick.count, list),
+            layer->row->name, problem)) {
         return false;
     }
-    while (i < count &&
-           !suits(list[i].status, list[i].determinism,
-                  cudnnGetConvolutionBackwardFilterWorkspaceSize(gpu.cudnn, c->in, c->out, c->conv,
-                                                                 c->weight, list[i].algo, &bytes),
-                  bytes)) {
-        i++;
+    for (int i = 0; i < pick.count; i++) {
+        size_t bytes = 0;
+        const cudnnStatus_t asked = cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            gpu.cudnn, c->in, c->out, c->conv, c->weight, list[i].algo, &bytes);
+        weigh(&pick, i,
+              list[i].status == CUDNN_STATUS_SUCCESS && asked == CUDNN_STATUS_SUCCESS &&
+                  list[i].determinism == CUDNN_DETERMINISTIC,
+              bytes);
     }
-    c->gradients = i < count ? list[i].algo : c->gradients;
-    return use(i < count, bytes, "weights' gradient", layer, problem);
+    c->gradients = pick.at >= 0 ? list[pick.at].algo : c->gradients;
+    return use(&pick, "weights' gradient", layer, problem);
 }
 
 static bool conv_backward_choose(struct conv *c, const struct layer *layer, struct problem *problem)
 {
     cudnnConvolutionBwdDataAlgoPerf_t list[ALGORITHMS];
-    int count = 0, i = 0;
-    size_t bytes = 0;
-    if (!gpu_cudnn_good(cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                            gpu.cudnn, c->weight, c->out, c->conv, c->in, ALGORITHMS, &count, list),
+    struct pick pick = {.at = -1};
+    if (!gpu_cudnn_good(cudnnGetConvolutionBackwardDataAlgorithm_v7(gpu.cudnn, c->weight, c->out,
+                                                                    c->conv, c->in, ALGORITHMS,
+                                                                    &pick.count, list),
                         layer->row->name, problem)) {
         return false;
     }
-    while (i < count &&
-           !suits(list[i].status, list[i].determinism,
-                  cudnnGetConvolutionBackwardDataWorkspaceSize(
-                      gpu.cudnn, c->weight, c->out, c->conv, c->in, list[i].algo, &bytes),
-                  bytes)) {
-        i++;
+    for (int i = 0; i < pick.count; i++) {
+        size_t bytes = 0;
+        const cudnnStatus_t asked = cudnnGetConvolutionBackwardDataWorkspaceSize(
+            gpu.cudnn, c->weight, c->out, c->conv, c->in, list[i].algo, &bytes);
+        weigh(&pick, i,
+              list[i].status == CUDNN_STATUS_SUCCESS && asked == CUDNN_STATUS_SUCCESS &&
+                  list[i].determinism == CUDNN_DETERMINISTIC,
+              bytes);
     }
-    c->backward = i < count ? list[i].algo : c->backward;
-    return use(i < count, bytes, "input's gradient", layer, problem);
+    c->backward = pick.at >= 0 ? list[pick.at].algo : c->backward;
+    return use(&pick, "input's gradient", layer, problem);
 }
 
 static bool conv_create(struct layer *layer, struct problem *problem)
@@ -170,10 +186,13 @@ static bool conv_create(struct layer *layer, struct problem *problem)
     if (c == NULL) {
         return problem_say(problem, "no memory for the layer %s", layer->row->name);
     }
-    return conv_describe(c, layer, problem) && conv_forward_choose(c, layer, problem) &&
-           conv_gradients_choose(c, layer, problem) &&
-           (layer->first || conv_backward_choose(c, layer, problem)) &&
-           room_for_sums(layer, problem);
+    if (!conv_describe(c, layer, problem) || !conv_forward_choose(c, layer, problem)) {
+        return false;
+    }
+    return layer->out->gradient == NULL || /* of a net that only goes forward */
+           (conv_gradients_choose(c, layer, problem) &&
+            (layer->first || conv_backward_choose(c, layer, problem)) &&
+            room_for_sums(layer, problem));
 }
 
 static void conv_destroy(struct layer *layer)
