@@ -27,6 +27,7 @@ _Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced 
 #define TAG_TYPE_SHIFT 33
 #define TAG_COLLECTIVE_SHIFT 37
 #define TAG_SEQUENCES (UINT64_C(1) << (64 - HOOP_TAG_SEQUENCE_SHIFT))
+_Static_assert(3 * HOOP_ONESHOT_MAX_BYTES <= HOOP_AREA_BYTES, "one in use, room before or behind");
 _Static_assert(HOOP_ONESHOT_MAX_BYTES < TAG_COUNTS, "what is published is compared exactly");
 _Static_assert(HOOP_MAX_RANKS <= 1 << 12, "a root has 12 bits");
 _Static_assert(HOOP_NUM_OPS < 1 << 3 && HOOP_NUM_DATATYPES <= 1 << 4, "an op has 3, a type 4");
@@ -57,8 +58,7 @@ static size_t board_head_bytes(void)
 
 uint64_t hoop_board_bytes(uint32_t n)
 {
-    return board_head_bytes() + board_ranks_bytes(n) +
-           n * (HOOP_BOARD_PLACES_BYTES + 2 * HOOP_SLAB_BYTES);
+    return board_head_bytes() + board_ranks_bytes(n) + n * (HOOP_AREA_BYTES + 2 * HOOP_SLAB_BYTES);
 }
 
 hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster *roster,
@@ -74,8 +74,8 @@ hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster
     board->head = roster->segment;
     board->ranks = (uint8_t *)roster->segment + board_head_bytes();
     board->rank_stride = board_rank_stride(n);
-    board->oneshots = board->ranks + board_ranks_bytes(n);
-    board->slabs = board->oneshots + n * HOOP_BOARD_PLACES_BYTES;
+    board->areas = board->ranks + board_ranks_bytes(n);
+    board->slabs = board->areas + (size_t)n * HOOP_AREA_BYTES;
     board->scratch = malloc(hoop_scratch_bytes());
     board->src = calloc(n, sizeof(*board->src));
     board->dst = calloc(n, sizeof(*board->dst));
@@ -267,7 +267,46 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
         *now = *signature;
         board->called[set] = board_signature(signature);
     }
+    board->starts[set] = board->end;
     board->tag = board->called[set] | (uint64_t)board->sequence << HOOP_TAG_SEQUENCE_SHIFT;
+}
+
+/* Pieces begin at multiples: what a core fetches behind one, unasked, nobody is about to write. */
+#define BOARD_ROOM_BYTES ((size_t)4096)
+
+/*
+ * Where a piece of `bytes` begins: behind the last, or at the start, when as many have gone by as
+ * may be owed, so that small ones stay in the cache; but not where the operation before this one
+ * published, which somebody may still read.
+ */
+static size_t board_next_start(const struct hoop_board *board, size_t bytes)
+{
+    const size_t limit = bytes * HOOP_BOARD_SETS;
+    const bool fits = board->end + bytes <= (limit < HOOP_AREA_BYTES ? limit : HOOP_AREA_BYTES);
+    return fits || bytes >= board->starts[(board->sequence - 1) % HOOP_BOARD_SETS] ? board->end : 0;
+}
+
+/* In use is what lies from `oldest` to `end`, wrapped; they are the same only where nothing is. */
+bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t owing)
+{
+    if (owing > hoop_may_owe(HOOP_BOARD_SETS) || bytes <= HOOP_CELLS_MAX_BYTES) {
+        return owing <= hoop_may_owe(HOOP_BOARD_SETS);
+    }
+    const uint32_t oldest = board->starts[(board->sequence - owing - 1) % HOOP_BOARD_SETS];
+    const bool wrapped = board->end < oldest;
+    const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
+    const size_t start = board_next_start(board, room);
+    return start == board->end ? !wrapped || start + room < oldest : !wrapped && room < oldest;
+}
+
+void hoop_board_take_room(struct hoop_board *board, size_t bytes)
+{
+    const uint32_t set = board->sequence % HOOP_BOARD_SETS;
+    const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
+    const uint32_t start = (uint32_t)board_next_start(board, room);
+    memcpy(hoop_board_rank(board, board->me)->cells[set]->data, &start, sizeof(start));
+    board->starts[set] = start;
+    board->end = start + (uint32_t)room;
 }
 
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
@@ -332,6 +371,19 @@ static hoop_result_t board_count_owed(struct hoop_board *board, uint32_t rank, u
         /* The same; or a later one, before which it has seen mine. */
     }
     return HOOP_OK;
+}
+
+hoop_result_t hoop_board_apart(struct hoop_board *board, uint32_t rank,
+                               struct hoop_failure *failure)
+{
+    uint32_t owed = 0;
+    const hoop_result_t result = board_count_owed(board, rank, &owed, failure);
+    return result != HOOP_OK
+               ? result
+               : hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
+                                  "rank %u published operation %u where rank %u does not look: its "
+                                  "memory is damaged",
+                                  rank, board->sequence, board->me);
 }
 
 hoop_result_t hoop_board_settle(struct hoop_board *board, uint32_t most, uint32_t *ret_rank,

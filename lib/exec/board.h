@@ -11,7 +11,7 @@
  *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n], |
  *   |         sites[2n]                                                                    |
  *   | rank 1: ...                                                                          |
- *   | oneshot: n x (32 x 4 KiB + 2 x 64 KiB) | slabs: n x 2 x 256 KiB                      |
+ *   | areas: n x 256 KiB | slabs: n x 2 x 256 KiB                                          |
  *   |                                                             (pages appear when used) |
  *   +--------------------------------------------------------------------------------------+
  *
@@ -23,11 +23,15 @@
  * cells are stored first, the tag of the first cell last with release; who reads the expected
  * sequence there with acquire has the data.
  *
- * Sets. Operation k uses set k mod D of D = HOOP_BOARD_SETS sets of cells, and of places in the
- * oneshot area for what is too large for cells; what is too large for these has 2 places. They are
- * free again: whoever publishes in k has seen everybody arrive in k - D + 1 (k - 1 where there are
- * 2 places), which everybody did after completing k - D. So no closing barrier is needed, and a
- * rank that needs nobody's data, or one rank's, may be operations ahead of the others.
+ * Sets. Operation k uses set k mod D of D = HOOP_BOARD_SETS sets of cells. It is free again:
+ * whoever publishes in k has seen everybody arrive in k - D + 1, which everybody did after
+ * completing k - D. So no closing barrier is needed, and a rank that needs nobody's data, or one
+ * rank's, may be operations ahead of the others.
+ *
+ * Areas. What is too large for cells lies in its rank's area. Pieces of all sizes follow each other
+ * there; where the next one lies follows from the calls alone, so that every rank knows it of all
+ * and need not wait to be told. It is told in the first cell: ranks whose calls have differed find
+ * out. A piece is in use until everybody is seen to have arrived in a later operation.
  *
  * Owing. An operation that did not need to see everybody is owed. Every rank keeps the tags of its
  * last D operations in one row (`called`), where others find out late, and of many operations at
@@ -58,13 +62,14 @@
 #include "membership/membership.h"
 #include "transports/signature.h"
 #include <stdatomic.h>
+#include <string.h>
 
 #define HOOP_CELL_DATA_BYTES ((size_t)56)
 #define HOOP_BOARD_CELLS 8
 #define HOOP_CELLS_MAX_BYTES (HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES)
 #define HOOP_BOARD_SETS 32u
-#define HOOP_PLACE_BYTES ((size_t)4096) /* of the oneshot area: what is larger has 2 places */
-#define HOOP_TAG_SEQUENCE_SHIFT 41      /* a cell's tag: from there up, the sequence */
+#define HOOP_AREA_BYTES UINT32_C(262144)
+#define HOOP_TAG_SEQUENCE_SHIFT 41 /* a cell's tag: from there up, the sequence */
 #define HOOP_SLAB_BYTES ((size_t)262144)
 
 struct hoop_cell {
@@ -120,11 +125,13 @@ struct hoop_board {
     uint32_t still;                   /* so many will be, as far as settling has come */
     uint64_t tag;                     /* of its first cell */
     uint64_t called[HOOP_BOARD_SETS]; /* that, without the sequence */
+    uint32_t starts[HOOP_BOARD_SETS]; /* where the last operations' pieces begin in every area */
+    uint32_t end;                     /* of the last of them */
     uint64_t arrivals;                /* my ARRIVEs, ever */
     bool need_fence;
     const struct hoop_peer *peers;
     struct hoop_board_head *head;
-    uint8_t *ranks, *oneshots, *slabs;
+    uint8_t *ranks, *areas, *slabs;
     size_t rank_stride;
     uint8_t *scratch; /* two pages, private */
     const void **src; /* [n], for folds */
@@ -231,11 +238,9 @@ static inline hoop_result_t hoop_board_seen(struct hoop_board *board, uint32_t r
                : hoop_board_mismatch(board, rank, failure);
 }
 
-/* So many operations may be owed where `bytes` of data are published next. */
-static inline uint32_t hoop_board_may_owe(size_t bytes)
-{
-    return hoop_may_owe(bytes <= HOOP_PLACE_BYTES ? HOOP_BOARD_SETS : 2);
-}
+/* Is there room to publish bytes in the operation that has begun, if so many are owed? There is, if
+ * none are. */
+bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t owing);
 
 /*
  * Looks at what the others called in the operations that are owed, from rank *ret_rank on, which is
@@ -254,16 +259,27 @@ static inline const void *hoop_board_cell(const struct hoop_board *board, uint32
     return hoop_board_rank(board, rank)->cells[board->sequence % HOOP_BOARD_SETS][c].data;
 }
 
-#define HOOP_BOARD_PLACES_BYTES (HOOP_BOARD_SETS * HOOP_PLACE_BYTES + 2 * HOOP_ONESHOT_MAX_BYTES)
+/* Takes room, which there is, in all areas, and says in my first cell where: so many bytes brings
+ * who brings something in this operation. */
+void hoop_board_take_room(struct hoop_board *board, size_t bytes);
 
-/* Where rank publishes the `bytes` that it brings in this operation, beyond what fits its cells. */
-static inline uint8_t *hoop_board_oneshot(const struct hoop_board *board, uint32_t rank,
-                                          size_t bytes)
+/* After that: what rank publishes there in this operation. */
+static inline uint8_t *hoop_board_area(const struct hoop_board *board, uint32_t rank)
 {
-    uint8_t *places = board->oneshots + rank * HOOP_BOARD_PLACES_BYTES;
-    return bytes <= HOOP_PLACE_BYTES ? places + board->sequence % HOOP_BOARD_SETS * HOOP_PLACE_BYTES
-                                     : places + HOOP_BOARD_SETS * HOOP_PLACE_BYTES +
-                                           (board->sequence & 1) * HOOP_ONESHOT_MAX_BYTES;
+    return board->areas + (size_t)rank * HOOP_AREA_BYTES +
+           board->starts[board->sequence % HOOP_BOARD_SETS];
 }
+
+/* After hoop_board_seen() said HOOP_OK: does it lie there? */
+static inline bool hoop_board_lies_there(const struct hoop_board *board, uint32_t rank)
+{
+    uint32_t start = 0;
+    memcpy(&start, hoop_board_cell(board, rank, 0), sizeof(start));
+    return start == board->starts[board->sequence % HOOP_BOARD_SETS];
+}
+
+/* It does not: of what is owed rank called other operations. HOOP_MISMATCH. */
+hoop_result_t hoop_board_apart(struct hoop_board *board, uint32_t rank,
+                               struct hoop_failure *failure);
 
 #endif

@@ -17,42 +17,46 @@ static uint8_t *published_at(const struct hoop_board *board, size_t brought, uin
                              size_t off)
 {
     if (brought > HOOP_CELLS_MAX_BYTES) {
-        return hoop_board_oneshot(board, rank, brought) + off;
+        return hoop_board_area(board, rank) + off;
     }
     const uint32_t set = board->sequence % HOOP_BOARD_SETS;
     struct hoop_cell *cells = hoop_board_rank(board, rank)->cells[set];
     return cells[off / HOOP_CELL_DATA_BYTES].data + off % HOOP_CELL_DATA_BYTES;
 }
 
-/* Of in what belongs at [off, +bytes) of what is published, where `own` is left out before that. */
-static void published_put(const struct hoop_board *board, size_t brought, const uint8_t *in,
-                          size_t own, size_t off, size_t bytes)
+static void published_put(uint8_t *to, const uint8_t *in, size_t bytes, size_t before, size_t own)
 {
-    size_t run = 0;
-    for (size_t done = off; done < off + bytes; done += run) {
-        run = published_run(brought, done, off + bytes - done);
-        memcpy(published_at(board, brought, board->me, done), in + own + done, run);
+    memcpy(to, in, before);
+    if (bytes > before) {
+        memcpy(to + before, in + before + own, bytes - before);
     }
 }
 
 /* Apart, so that what needs none of it pays for none of it. */
-static __attribute__((noinline)) void published_put_all(struct hoop_board *board, const void *in,
-                                                        size_t bytes, size_t before, size_t own)
+static __attribute__((noinline)) void published_put_apart(struct hoop_board *board,
+                                                          const uint8_t *in, size_t bytes,
+                                                          size_t before, size_t own)
 {
-    published_put(board, bytes, in, 0, 0, before);
-    published_put(board, bytes, in, own, before, bytes - before);
-    hoop_board_post(board, NULL, 0);
+    uint8_t data[HOOP_CELLS_MAX_BYTES];
+    published_put(data, in, bytes, before, own);
+    hoop_board_post(board, data, bytes);
 }
 
-void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes, size_t before,
-                         size_t own)
+void hoop_published_post(struct hoop_board *board, const void *in, size_t brought, size_t bytes,
+                         size_t before, size_t own)
 {
-    if (bytes <= HOOP_CELLS_MAX_BYTES && before == bytes) {
+    if (brought > HOOP_CELLS_MAX_BYTES) {
+        hoop_board_take_room(board, brought);
+        if (bytes > 0) {
+            published_put(hoop_board_area(board, board->me), in, bytes, before, own);
+        }
+        hoop_board_post(board, NULL, 0);
+    } else if (before == bytes) {
         hoop_board_post(board, in, bytes);
-    } else if (bytes <= HOOP_CELLS_MAX_BYTES && before == 0) {
+    } else if (before == 0) {
         hoop_board_post(board, (const uint8_t *)in + own, bytes);
     } else {
-        published_put_all(board, in, bytes, before, own);
+        published_put_apart(board, in, bytes, before, own);
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * Oneshot carried out: the data travel with the announcement, in the cells or in the oneshot area,
+ * Oneshot carried out: the data travel with the announcement, in the cells or in the areas,
  * and whoever needs them takes them from there. What lib/algo/oneshot.c says in steps, done at
  * once: at these sizes an operation is one exchange of cache lines.
  *
@@ -16,11 +16,12 @@
 #include "exec/board_steps.h"
 
 /*
- * Publishes `bytes` of in for the operation that has begun, at most HOOP_ONESHOT_MAX_BYTES: behind
- * the first `before` of them it leaves out `own`, which nobody else needs.
+ * Publishes `bytes` of in for the operation that has begun: behind the first `before` of them it
+ * leaves out `own`, which nobody else needs. Each rank brings nothing, or `brought`, for which
+ * there is room; at most HOOP_ONESHOT_MAX_BYTES.
  */
-void hoop_published_post(struct hoop_board *board, const void *in, size_t bytes, size_t before,
-                         size_t own);
+void hoop_published_post(struct hoop_board *board, const void *in, size_t brought, size_t bytes,
+                         size_t before, size_t own);
 
 /* The ranks [*ret_first, *ret_end) whose data this rank needs. */
 void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uint32_t *ret_end);

@@ -106,31 +106,38 @@ static enum hoop_poll operation_done(struct hoop_operation *operation)
 
 /* ---- Oneshot: the data travel with the announcement ---------------------------------------- */
 
-/* What this rank brings for others. */
+/* What a rank brings for others, if it brings something. */
 static size_t operation_brought_bytes(const struct hoop_operation *operation, size_t block)
+{
+    const bool each =
+        hoop_extent_is_each(hoop_collectives[operation->request.signature.collective].in);
+    return each ? block * (operation->env.board->n - 1) : block;
+}
+
+static bool operation_brings(const struct hoop_operation *operation)
 {
     const struct hoop_signature *s = &operation->request.signature;
     const struct hoop_board *board = operation->env.board;
-    if (s->collective == HOOP_COLL_ALL_REDUCE) {
-        return block;
-    }
-    return block * hoop_blocks_for_others((enum hoop_collective)s->collective, board->n,
-                                          s->root == (int32_t)board->me);
+    return s->collective == HOOP_COLL_ALL_REDUCE ||
+           hoop_blocks_for_others((enum hoop_collective)s->collective, board->n,
+                                  s->root == (int32_t)board->me) > 0;
 }
 
-static void operation_publish(struct hoop_operation *operation, size_t block, size_t bytes)
+static void operation_publish(struct hoop_operation *operation, size_t block, size_t brought)
 {
     const struct hoop_board *board = operation->env.board;
     const uint32_t n = board->n;
     const uint8_t in = hoop_collectives[operation->request.signature.collective].in;
     const size_t own = hoop_extent_is_each(in) ? block : 0;
-    hoop_published_post(operation->env.board, operation->request.in, bytes,
+    const size_t bytes = operation_brings(operation) ? brought : 0;
+    hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);
     operation_prepare(operation);
     hoop_plan_oneshot(&operation->plan);
     hoop_published_needs(&operation->plan, &operation->cursor, &operation->until);
     /* Of two, who needs the other's data sees everybody. */
     operation->owes = operation->until - operation->cursor < (n > 2 ? n : 1);
+    operation->in_area = brought > HOOP_CELLS_MAX_BYTES;
     operation->one_fold = hoop_published_prepare(operation->env.board, &operation->steps);
     operation->state = OP_GATHER;
 }
@@ -149,9 +156,13 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
 {
     struct hoop_board *board = operation->env.board;
     for (; operation->cursor < operation->until; operation->cursor++) {
-        const hoop_result_t seen = hoop_board_seen(board, operation->cursor, &operation->failure);
+        hoop_result_t seen = hoop_board_seen(board, operation->cursor, &operation->failure);
         if (seen == HOOP_AGAIN) {
             return HOOP_POLL_IDLE;
+        }
+        if (seen == HOOP_OK && operation->in_area &&
+            !hoop_board_lies_there(board, operation->cursor)) {
+            seen = hoop_board_apart(board, operation->cursor, &operation->failure);
         }
         if (seen != HOOP_OK) {
             return operation_done(operation);
@@ -353,16 +364,19 @@ static void operation_alone(struct hoop_operation *operation)
     (void)operation_done(operation);
 }
 
-/* Are the cells, and the place for so many bytes, mine to write? If not, they are waited for, and
- * until others have done with many more, so that who runs ahead need not look at them every time.
- */
+/* Are the cells, and room for so many bytes, mine to write? If not, they are waited for, and until
+ * others have done with many more, so that who runs ahead need not look at them every time. */
 static bool operation_may_publish(struct hoop_operation *operation, size_t bytes)
 {
-    const uint32_t may_owe = hoop_board_may_owe(bytes);
-    if (operation->env.board->owing <= may_owe) {
+    const struct hoop_board *board = operation->env.board;
+    uint32_t may_owe = board->owing;
+    if (hoop_board_has_room(board, bytes, may_owe)) {
         return true;
     }
-    operation->may_owe = may_owe / 2;
+    do {
+        may_owe /= 2;
+    } while (!hoop_board_has_room(board, bytes, may_owe));
+    operation->may_owe = may_owe;
     operation->cursor = 0;
     operation->state = OP_OWED;
     return false;
@@ -375,12 +389,12 @@ static void operation_enter(struct hoop_operation *operation)
     struct hoop_board *board = operation->env.board;
     const bool published = !operation->env.over_links && board->n > 1 &&
                            block <= operation->oneshot_most[s->collective];
-    const size_t bytes = published ? operation_brought_bytes(operation, block) : 0;
-    if (__builtin_expect(board->owing != 0, 0) && !operation_may_publish(operation, bytes)) {
+    const size_t brought = published ? operation_brought_bytes(operation, block) : 0;
+    if (__builtin_expect(board->owing != 0, 0) && !operation_may_publish(operation, brought)) {
         return;
     }
     if (published) {
-        operation_publish(operation, block, bytes);
+        operation_publish(operation, block, brought);
         return;
     }
     operation_prepare(operation);

@@ -87,6 +87,7 @@ struct hoop_operation {
     uint8_t state;
     bool announced;   /* peers know where my buffers are */
     bool owes;        /* it does not need to see everybody */
+    bool in_area;     /* what is published is too large for cells */
     bool one_fold;    /* what is published only has to be folded, all at once */
     bool meets;       /* there, with ranks on other devices, too */
     uint32_t may_owe; /* OWED: so many of those before */

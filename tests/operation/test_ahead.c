@@ -181,13 +181,13 @@ static uint32_t run_ahead(struct world *world, uint32_t r, const struct call *ca
 
 /* ---- How far -------------------------------------------------------------------------------- */
 
-/* Rank `ahead` runs as far as it can, waits for half of that, and goes on. */
-static void check_room(uint32_t n, uint32_t ahead, struct call call, uint32_t room)
+/* Rank `ahead` runs as far as it can, waits for half of that, and goes on: so far again. */
+static void check_room(uint32_t n, uint32_t ahead, struct call call, uint32_t room, uint32_t again)
 {
     struct world world;
     world_make(&world, n);
     assert_int_equal(run_ahead(&world, ahead, &call, 1000), room);
-    const uint32_t back = room > 1 ? room - (room - 1) / 2 : room;
+    const uint32_t back = room - room / 2;
     for (uint32_t r = 0; r < n; r++) {
         if (r != ahead) {
             assert_int_equal(run_ahead(&world, r, &call, back - 1), back - 1);
@@ -199,24 +199,78 @@ static void check_room(uint32_t n, uint32_t ahead, struct call call, uint32_t ro
             assert_int_equal(run_ahead(&world, r, &call, 1), 1);
         }
     }
-    assert_int_equal(run_ahead(&world, ahead, &call, 1000), back);
+    assert_int_equal(run_ahead(&world, ahead, &call, 1000), again);
     world_end(&world);
 }
 
 static void test_room(void **state)
 {
     (void)state;
-    const uint64_t cells = HOOP_CELLS_MAX_BYTES / 8, place = HOOP_PLACE_BYTES / 8;
-    check_room(2, 0, (struct call){HOOP_COLL_BROADCAST, 0, 1}, AHEAD);
-    check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD);
-    check_room(3, 2, (struct call){HOOP_COLL_BROADCAST, 2, place}, AHEAD);
-    check_room(3, 1, (struct call){HOOP_COLL_BROADCAST, 1, place + 1}, 1);
+    const uint64_t cells = HOOP_CELLS_MAX_BYTES / 8;
+    const uint64_t tenth = HOOP_AREA_BYTES / 10 / 4096 * 4096 / 8; /* of an area */
+    check_room(2, 0, (struct call){HOOP_COLL_BROADCAST, 0, 1}, AHEAD, 16);
+    check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD, 16);
+    check_room(3, 2, (struct call){HOOP_COLL_BROADCAST, 2, 500}, AHEAD, 15);
+    check_room(3, 1, (struct call){HOOP_COLL_BROADCAST, 1, tenth}, 10, 3);
     /* Of four blocks one is the root's own. */
-    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, place / 3}, AHEAD);
-    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, place / 3 + 1}, 1);
-    check_room(2, 1, (struct call){HOOP_COLL_REDUCE, 0, 1}, AHEAD);
-    check_room(2, 1, (struct call){HOOP_COLL_GATHER, 0, place}, AHEAD);
-    check_room(2, 0, (struct call){HOOP_COLL_GATHER, 1, place + 1}, 1);
+    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, 300}, AHEAD, 15);
+    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, tenth / 3}, 10, 3);
+    check_room(2, 1, (struct call){HOOP_COLL_REDUCE, 0, 1}, AHEAD, 16);
+    check_room(2, 1, (struct call){HOOP_COLL_GATHER, 0, 512}, AHEAD, 15);
+    check_room(2, 0, (struct call){HOOP_COLL_GATHER, 1, tenth / 2}, 21, 9);
+}
+
+/* ---- An area -------------------------------------------------------------------------------- */
+
+struct piece {
+    size_t start, bytes; /* bytes 0: none */
+};
+
+/* Nothing that is in use lies where a piece is to go. */
+static void check_piece(const struct piece last[HOOP_BOARD_SETS], const struct hoop_board *board,
+                        struct piece piece)
+{
+    assert_true(piece.start + piece.bytes <= HOOP_AREA_BYTES);
+    for (uint32_t back = 1; back <= board->owing + 1; back++) {
+        const struct piece other = last[(board->sequence - back) % HOOP_BOARD_SETS];
+        assert_true(piece.start + piece.bytes <= other.start ||
+                    other.start + other.bytes <= piece.start);
+    }
+}
+
+/* Pieces of sizes that are drawn, by a rank that owes now and then, and settles where it has to. */
+static void test_area(void **state)
+{
+    (void)state;
+    static const struct hoop_signature barrier = {.collective = HOOP_COLL_BARRIER, .root = -1};
+    struct world world;
+    struct piece last[HOOP_BOARD_SETS] = {{0, 0}};
+    world_make(&world, 2);
+    struct hoop_board *board = &world.ranks[0].board;
+    seed = 11;
+    for (uint32_t at = 0; at < 200000; at++) {
+        const uint32_t shift = draw(9), most = (uint32_t)HOOP_ONESHOT_MAX_BYTES >> shift;
+        const size_t bytes = draw(8) == 0 ? most : 1 + draw(most);
+        const bool in_area = bytes > HOOP_CELLS_MAX_BYTES;
+        hoop_board_begin(board, &barrier, NULL);
+        if (!hoop_board_has_room(board, bytes, board->owing)) {
+            board->owing = draw(board->owing);
+        }
+        if (!hoop_board_has_room(board, bytes, board->owing)) {
+            board->owing = 0;
+            assert_true(hoop_board_has_room(board, bytes, 0));
+        }
+        struct piece piece = {0, 0};
+        if (in_area) {
+            hoop_board_take_room(board, bytes);
+            piece.start = board->starts[board->sequence % HOOP_BOARD_SETS];
+            piece.bytes = bytes;
+            check_piece(last, board, piece);
+        }
+        last[board->sequence % HOOP_BOARD_SETS] = piece;
+        board->owing = draw(6) == 0 ? 0 : board->owing + 1;
+    }
+    world_end(&world);
 }
 
 /* ---- Any operations behind each other ------------------------------------------------------- */
@@ -225,7 +279,7 @@ static void test_room(void **state)
 
 static void draw_calls(struct call calls[CALLS], uint32_t n)
 {
-    const uint64_t counts[] = {0, 1, 7, 56, 57, HOOP_PLACE_BYTES / 8, 1000, MOST_COUNT};
+    const uint64_t counts[] = {0, 1, 7, 56, 57, 600, 3000, MOST_COUNT};
     for (uint32_t at = 0; at < CALLS; at++) {
         if (at > 0 && draw(10) != 0) {
             calls[at] = calls[at - 1];
@@ -303,6 +357,9 @@ static uint32_t run_apart(struct world *world, uint32_t calls, const struct call
             move(world, r, r == differs && rank->done == which ? other : &all[rank->done]);
         idle = polled == HOOP_POLL_IDLE ? idle + 1 : 0;
         if (polled == HOOP_POLL_DONE && rank->operation.failure.code == HOOP_OK) {
+            if (rank->done != which) {
+                check(world, r, &all[rank->done]);
+            }
             assert_true(++rank->done < calls);
         } else if (polled == HOOP_POLL_DONE) {
             assert_int_equal(rank->operation.failure.code, HOOP_MISMATCH);
@@ -327,13 +384,14 @@ static void test_apart(void **state)
         world_make(&world, n);
         for (uint32_t at = 0; at < AHEAD; at++) {
             calls[at] = (struct call){rooted[draw(4)], draw(n), 1 + draw(2)};
+            calls[at].count *= draw(2) == 0 ? 1 : 600; /* in cells, or in areas */
         }
         calls[AHEAD] = (struct call){HOOP_COLL_BARRIER, 0, 0};
         struct call other = calls[which];
         if (draw(2) == 0) {
             other.root = (other.root + 1) % n;
         } else {
-            other.count++;
+            other.count += draw(2) == 0 ? 1 : 600;
         }
         assert_true(run_apart(&world, AHEAD + 1, calls, draw(n), &other, which) > 0);
         world_end(&world);
@@ -417,10 +475,8 @@ static void test_sites(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_room),
-        cmocka_unit_test(test_any),
-        cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_sites),
+        cmocka_unit_test(test_room),  cmocka_unit_test(test_area),  cmocka_unit_test(test_any),
+        cmocka_unit_test(test_apart), cmocka_unit_test(test_sites),
     };
     return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
 }
