@@ -130,6 +130,9 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
     CHOICE(cma, "HOOP_CMA", 1, "0 1",                                                              \
            "0 on any rank: plain memory is not read straight from another process, but copied "    \
            "through shared memory")                                                                \
+    CHOICE(learn, "HOOP_LEARN", 1, "0 1",                                                          \
+           "0 on rank 0: whether plain memory is read or copied is not learned, but follows from " \
+           "the cost model")                                                                       \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
            "ranks with different ones count as on different machines; unset: as they are")         \
     STRING(cuda, "HOOP_CUDA",                                                                      \

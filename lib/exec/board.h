@@ -82,8 +82,9 @@ struct hoop_announce {
     uint64_t in_region, in_offset; /* region id 0: plain memory; in one process: see base */
     uint64_t out_region, out_offset;
     uint32_t in_generation, out_generation;
-    uint64_t count;  /* of the operation: its tag has not all of it where it is large */
-    uint64_t device; /* on which both lie, as all of the machine name it; 0: not there */
+    uint64_t count : 62; /* of the operation: its tag has not all of it where it is large */
+    uint64_t choice : 2; /* rank 0's, for all: cost/learned.h */
+    uint64_t device;     /* on which both lie, as all of the machine name it; 0: not there */
 };
 /* In the cells behind it, if it has a device: the others that this one reaches; 0 ends them. */
 #define HOOP_ANNOUNCE_CELL_PEERS (HOOP_CELL_DATA_BYTES / sizeof(uint64_t))
@@ -104,6 +105,7 @@ struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t called[HOOP_BOARD_SETS]; /* tags */
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[HOOP_BOARD_SETS];
     _Atomic uint64_t sites[HOOP_BOARD_SETS]; /* where that was called: hoop_board_site() */
+    _Atomic uint64_t took; /* ns, of the last one from which is learned (cost/learned.h) */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[HOOP_BOARD_SETS][HOOP_BOARD_CELLS];
     /* [4 n]: gates to each rank; then what this rank took of each (hoop_board_taken()); then where
      * its last transfers from and to each were called (hoop_board_transfer()) */

@@ -81,6 +81,12 @@ static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 #define BUFFERS_FRESH 0x80000000u /* a bit of the generation of what CUDA itself gave */
 #define BUFFERS_NOWHERE(me) (UINT64_MAX - (me)) /* a device that nobody has, rank me's own */
 
+/* As it is announced: no memory has so many elements that bits are lost. */
+static uint64_t buffers_counted(uint64_t count)
+{
+    return count & UINT64_MAX >> 2;
+}
+
 /* Can others read this plain memory? */
 static uint32_t buffers_try(struct hoop_buffers *buffers, const void *buffer, uint64_t bytes)
 {
@@ -149,7 +155,8 @@ static void buffers_announce_there(struct hoop_buffers *buffers, const struct ho
 {
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
-    struct hoop_announce announce = {.count = plan->count, .device = buffers->device};
+    struct hoop_announce announce = {.count = buffers_counted(plan->count),
+                                     .device = buffers->device};
     const bool shown = (!buffers_writes(plan, plan->me) ||
                         buffers_show(buffers, out, out_bytes, &announce.out_region,
                                      &announce.out_generation, &announce.out_offset)) &&
@@ -165,9 +172,10 @@ static void buffers_announce_there(struct hoop_buffers *buffers, const struct ho
 }
 
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                           const void *in, void *out, uint64_t device, bool meets)
+                           const void *in, void *out, uint64_t device, bool meets,
+                           enum hoop_choice choice)
 {
-    struct hoop_announce announce = {.count = plan->count};
+    struct hoop_announce announce = {.count = buffers_counted(plan->count), .choice = choice};
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
     buffers->device = device;
@@ -178,7 +186,8 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
     buffers_find(out, out_bytes, &announce.out_region, &announce.out_generation,
                  &announce.out_offset);
     buffers_find(in, in_bytes, &announce.in_region, &announce.in_generation, &announce.in_offset);
-    const bool tries = !buffers->one_process && hoop_plan_would_read(buffers->agreed, plan);
+    const bool tries =
+        !buffers->one_process && hoop_plan_may_read(buffers->agreed, plan->collective);
     if (tries && announce.out_region == 0 && buffers_writes(plan, plan->me)) {
         announce.out_generation = buffers_try(buffers, out, out_bytes);
     }
@@ -197,7 +206,7 @@ static const struct hoop_announce *buffers_announced(const struct hoop_buffers *
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,
                                  struct hoop_failure *failure)
 {
-    return buffers_announced(buffers, rank)->count == count
+    return buffers_announced(buffers, rank)->count == buffers_counted(count)
                ? HOOP_OK
                : hoop_board_mismatch(buffers->board, rank, failure);
 }
@@ -321,7 +330,9 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
 
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
-    struct hoop_reach reach = {.mapped = true, .place = buffers_meeting_place(buffers)};
+    struct hoop_reach reach = {.mapped = true,
+                               .place = buffers_meeting_place(buffers),
+                               .choice = buffers_announced(buffers, 0)->choice};
     for (uint32_t rank = 0; rank < plan->n; rank++) {
         const struct hoop_announce *announce = buffers_announced(buffers, rank);
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);

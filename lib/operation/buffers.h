@@ -76,10 +76,12 @@ bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_p
 
 /*
  * Announces the buffers of an operation that has begun, on this device or 0; plan: begun, too.
- * meets: it may run with those of other devices, if all reach each other.
+ * meets: it may run with those of other devices, if all reach each other. choice: what rank 0 has
+ * learned; nobody asks the others.
  */
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                           const void *in, void *out, uint64_t device, bool meets);
+                           const void *in, void *out, uint64_t device, bool meets,
+                           enum hoop_choice choice);
 
 /* Is rank's announcement, which was seen, of the same count? Else the failure says so. */
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,

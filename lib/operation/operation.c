@@ -49,6 +49,7 @@ void hoop_operation_finish(struct hoop_operation *operation)
     hoop_exchange_finish(&operation->exchange);
     hoop_staging_finish(&operation->staging);
     free(operation->scratch);
+    free(operation->learned);
     memset(operation, 0, sizeof(*operation));
 }
 
@@ -92,8 +93,20 @@ static void operation_start_exchange(struct hoop_operation *operation)
     hoop_exchange_start(&operation->exchange, operation->request.out, &operation->failure);
 }
 
+/* From one that is learned from, on every rank. It is read behind the next announcement. */
+static void operation_tell(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->took,
+                          hoop_now_ns() - operation->began_ns, memory_order_relaxed);
+    operation->began_ns = 0;
+}
+
 static enum hoop_poll operation_done(struct hoop_operation *operation)
 {
+    if (__builtin_expect(operation->began_ns != 0, 0)) {
+        operation_tell(operation);
+    }
     const bool vector = operation->request.signature.collective == HOOP_COLL_ALLTOALLV;
     if (__builtin_expect(vector && operation->state != OP_EXCHANGE, 0) &&
         operation->failure.code == HOOP_OK) {
@@ -252,10 +265,30 @@ static void operation_far(struct hoop_operation *operation)
     operation_enter_links(operation);
 }
 
+/* Rank 0 learns from the last one, which took as long as on the slowest rank. */
+static void operation_learn(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_plan *last = &operation->last;
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const uint64_t took =
+            atomic_load_explicit(&hoop_board_rank(board, rank)->took, memory_order_relaxed);
+        most = took > most ? took : most;
+    }
+    hoop_learned_add(operation->learned, last->collective, last->count * last->type_bytes,
+                     last->algo == HOOP_ALGO_CMA, most);
+    operation->last.count = 0;
+}
+
 static void operation_take_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
     hoop_plan_choose(operation->env.agreed, reach, &operation->plan);
     operation_follow(operation);
+    if (reach->choice != HOOP_CHOICE_NONE && !reach->mapped && !reach->unreadable) {
+        operation->began_ns = hoop_now_ns();
+        operation->last = operation->plan;
+    }
     operation->cursor = 0;
     if (hoop_plan_is_over_links(operation->plan.algo)) {
         operation_enter_links(operation);
@@ -286,10 +319,26 @@ static void operation_choose(struct hoop_operation *operation)
     }
 }
 
+/* Rank 0 chooses for all. */
+static enum hoop_choice operation_learned(struct hoop_operation *operation)
+{
+    if (operation->plan.me > 0 || operation->env.one_process || operation->plan.count == 0 ||
+        hoop_settings()->learn == 0) {
+        return HOOP_CHOICE_NONE;
+    }
+    if (operation->learned == NULL) {
+        operation->learned = calloc(1, sizeof(*operation->learned));
+    }
+    return operation->learned != NULL
+               ? hoop_plan_learned(operation->env.agreed, operation->learned, &operation->plan)
+               : HOOP_CHOICE_NONE;
+}
+
 void hoop_operation_announce(struct hoop_operation *operation)
 {
     hoop_buffers_announce(&operation->buffers, &operation->plan, operation->request.in,
-                          operation->request.out, operation->device, operation->meets);
+                          operation->request.out, operation->device, operation->meets,
+                          operation_learned(operation));
     operation->cursor = 0;
     operation->announced = true;
     operation->state = OP_ANNOUNCED;
@@ -314,6 +363,9 @@ static enum hoop_poll operation_await_announcements(struct hoop_operation *opera
     const hoop_result_t settled = operation_settle(operation);
     if (settled != HOOP_OK) {
         return settled == HOOP_AGAIN ? HOOP_POLL_IDLE : operation_done(operation);
+    }
+    if (operation->learned != NULL && operation->last.count > 0) {
+        operation_learn(operation);
     }
     operation_choose(operation);
     return HOOP_POLL_BUSY;

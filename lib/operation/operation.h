@@ -98,6 +98,9 @@ struct hoop_operation {
     struct hoop_exchange exchange;
     struct hoop_staging staging;
     struct hoop_board_worker worker; /* on the device */
+    struct hoop_learned *learned;    /* rank 0's; NULL: nothing yet */
+    struct hoop_plan last;           /* from which is learned next; count 0: none */
+    uint64_t began_ns;               /* when all had come, if it is one of these; else 0 */
     void *scratch;                   /* for algorithms over links; grows */
     size_t scratch_bytes;
 };

@@ -302,11 +302,42 @@ static void plan_cma(struct hoop_plan *plan)
     plan->scratch = hoop_algo_scratch(plan);
 }
 
-bool hoop_plan_would_read(const struct hoop_agreement *agreed, const struct hoop_plan *plan)
+bool hoop_plan_may_read(const struct hoop_agreement *agreed, enum hoop_collective collective)
 {
-    const enum hoop_algo asked = plan_asked(agreed, plan->collective);
-    return asked == HOOP_ALGO_CMA ? plan_may_cma(agreed, plan->collective)
-                                  : asked == HOOP_ALGO_AUTO && plan_cma_wins(agreed, plan);
+    const enum hoop_algo asked = plan_asked(agreed, collective);
+    return (asked == HOOP_ALGO_CMA || asked == HOOP_ALGO_AUTO) && plan_may_cma(agreed, collective);
+}
+
+/* Would the model's choice have to be worse by so much, the other is not tried. */
+#define PLAN_LEARNED_RATIO 4
+
+enum hoop_choice hoop_plan_learned(const struct hoop_agreement *agreed,
+                                   const struct hoop_learned *learned, const struct hoop_plan *plan)
+{
+    if (plan_asked(agreed, plan->collective) != HOOP_ALGO_AUTO ||
+        !plan_may_cma(agreed, plan->collective)) {
+        return HOOP_CHOICE_NONE;
+    }
+    const uint64_t read = plan_unmapped_cost(agreed, plan, HOOP_ALGO_CMA);
+    const uint64_t copied = plan_unmapped_cost(agreed, plan, HOOP_ALGO_SLAB);
+    if (read / PLAN_LEARNED_RATIO > copied || copied / PLAN_LEARNED_RATIO > read) {
+        return HOOP_CHOICE_NONE;
+    }
+    return hoop_learned_reads(learned, plan->collective, plan->count * plan->type_bytes,
+                              read < copied)
+               ? HOOP_CHOICE_READ
+               : HOOP_CHOICE_COPY;
+}
+
+static bool plan_reads(const struct hoop_agreement *agreed, const struct hoop_reach *reach,
+                       const struct hoop_plan *plan)
+{
+    if (reach->unreadable || !hoop_plan_may_read(agreed, plan->collective)) {
+        return false;
+    }
+    return plan_asked(agreed, plan->collective) == HOOP_ALGO_CMA ||
+           (reach->choice == HOOP_CHOICE_NONE ? plan_cma_wins(agreed, plan)
+                                              : reach->choice == HOOP_CHOICE_READ);
 }
 
 void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,
@@ -318,7 +349,7 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
     } else if (reach->mapped && asked != HOOP_ALGO_SLAB && asked != HOOP_ALGO_CMA) {
         plan->algo = HOOP_ALGO_DIRECT;
         plan_direct(reach, plan);
-    } else if (!reach->unreadable && hoop_plan_would_read(agreed, plan)) {
+    } else if (plan_reads(agreed, reach, plan)) {
         plan->algo = HOOP_ALGO_CMA;
         plan_cma(plan);
     } else {

@@ -1,14 +1,16 @@
 /*
  * Plans: which algorithm an operation uses, with which parameters. The cost model (cost/cost.h)
- * over a fixed list of candidates, the same on every rank and in every run, so that two runs agree;
- * every input of the choice is one that all ranks know to be equal (the signature, the settings
- * agreed at init, the announcements of all ranks).
+ * over a fixed list of candidates, the same on every rank and in every run, so that two runs agree,
+ * and, between two that give the same bits, what was learned (cost/learned.h); every input of the
+ * choice is one that all ranks know to be equal (the signature, the settings agreed at init, the
+ * announcements of all ranks).
  */
 #ifndef HOOP_PLAN_H
 #define HOOP_PLAN_H
 
 #include "algo/step.h"
 #include "cost/cost.h"
+#include "cost/learned.h"
 #include "membership/membership.h"
 #include "transports/signature.h"
 
@@ -24,6 +26,7 @@ struct hoop_reach {
     enum hoop_reach_place place;
     bool mapped;         /* every rank's buffers can be mapped by whoever touches them */
     bool unreadable;     /* a rank's plain memory can be read by nobody else: no cma */
+    uint8_t choice;      /* enum hoop_choice: which of cma and slab, if either can be had */
     uint64_t head_bytes; /* the most that lies before the first whole page of an output that others
                             write to */
     uint64_t tail_bytes; /* and after the last */
@@ -42,9 +45,13 @@ bool hoop_plan_may_be_direct(const struct hoop_agreement *agreed, enum hoop_coll
 /* Completes the plan of one whose data travel with the announcement. */
 void hoop_plan_oneshot(struct hoop_plan *plan);
 
-/* May it be chosen, its plan begun, to read what is not mapped from its process, if that can be
- * read? All know it alike. */
-bool hoop_plan_would_read(const struct hoop_agreement *agreed, const struct hoop_plan *plan);
+/* May what is not mapped be read from its process, if it can be? All know it alike. */
+bool hoop_plan_may_read(const struct hoop_agreement *agreed, enum hoop_collective collective);
+
+/* The choice that what was learned makes, of a plan that was begun. */
+enum hoop_choice hoop_plan_learned(const struct hoop_agreement *agreed,
+                                   const struct hoop_learned *learned,
+                                   const struct hoop_plan *plan);
 
 /* Completes a plan that was begun, the announcements being known. */
 void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,

@@ -1,0 +1,134 @@
+/*
+ * What is learned of reading and copying: who is tried when, what trying costs, that a change is
+ * noticed, and what the announced choice does to a plan.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cost/learned.h"
+#include "operation/plan.h"
+
+#include <string.h>
+
+#define BLOCK ((uint64_t)300 << 10)
+
+static struct hoop_learned learned;
+
+static bool next(bool model)
+{
+    return hoop_learned_reads(&learned, HOOP_COLL_GATHER, BLOCK, model);
+}
+
+/* So many calls, of which reading takes one time and copying the other. Returns how many read. */
+static unsigned run(unsigned calls, bool model, uint64_t read_ns, uint64_t copy_ns)
+{
+    unsigned read = 0;
+    for (unsigned i = 0; i < calls; i++) {
+        const bool reads = next(model);
+        hoop_learned_add(&learned, HOOP_COLL_GATHER, BLOCK, reads, reads ? read_ns : copy_ns);
+        read += reads;
+    }
+    return read;
+}
+
+static int forget(void **state)
+{
+    (void)state;
+    memset(&learned, 0, sizeof(learned));
+    return 0;
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    for (int model = 0; model < 2; model++) {
+        forget(NULL);
+        assert_int_equal(run(HOOP_LEARNED_TRIES, model, 100, 100), model ? HOOP_LEARNED_TRIES : 0);
+        assert_int_equal(run(HOOP_LEARNED_TRIES, model, 100, 100), model ? 0 : HOOP_LEARNED_TRIES);
+        forget(NULL);
+        (void)run(2 * HOOP_LEARNED_TRIES, model, 5000, 4000);
+        assert_int_equal(run(60, model, 5000, 4000), 0);
+        forget(NULL);
+        (void)run(2 * HOOP_LEARNED_TRIES, model, 4000, 5000);
+        assert_int_equal(run(60, model, 4000, 5000), 60);
+    }
+}
+
+/* Trying costs a percent, and is never given up. */
+static void test_trying(void **state)
+{
+    (void)state;
+    static const unsigned ratios[] = {101, 130, 200, 400, 1000}; /* percent */
+    for (unsigned i = 0; i < sizeof(ratios) / sizeof(ratios[0]); i++) {
+        forget(NULL);
+        (void)run(2 * HOOP_LEARNED_TRIES, true, ratios[i] * 100, 10000);
+        const unsigned slower = run(300000, true, ratios[i] * 100, 10000);
+        assert_in_range(slower, 3, 300000 / 60);
+        assert_true(slower * (ratios[i] - 100) <= 300000);
+    }
+}
+
+/* One call that takes long changes nothing; a machine that has changed does, after a while. */
+static void test_change(void **state)
+{
+    (void)state;
+    (void)run(100, true, 10000, 15000);
+    assert_true(next(true));
+    hoop_learned_add(&learned, HOOP_COLL_GATHER, BLOCK, true, 100000000);
+    assert_int_equal(run(20, true, 10000, 15000), 20);
+    assert_in_range(run(200, true, 40000, 15000), 1, 20);
+    assert_in_range(run(4000, true, 10000, 15000), 2000, 4000);
+}
+
+/* A size and a collective say nothing of others; sizes alike share what they learn. */
+static void test_apart(void **state)
+{
+    (void)state;
+    (void)run(100, true, 5000, 1000);
+    assert_false(next(true));
+    assert_false(hoop_learned_reads(&learned, HOOP_COLL_GATHER, BLOCK + 1000, true));
+    assert_true(hoop_learned_reads(&learned, HOOP_COLL_GATHER, 2 * BLOCK, true));
+    assert_true(hoop_learned_reads(&learned, HOOP_COLL_SCATTER, BLOCK, true));
+    for (uint64_t bytes = 1; bytes != 0; bytes <<= 1) {
+        hoop_learned_add(&learned, HOOP_COLL_ALLTOALL, bytes, true, UINT64_MAX);
+        (void)hoop_learned_reads(&learned, HOOP_COLL_ALLTOALL, bytes, true);
+    }
+}
+
+static enum hoop_algo chosen(enum hoop_algo asked, enum hoop_choice choice, bool unreadable,
+                             bool no_cma)
+{
+    const struct hoop_agreement agreed = {.algo = (uint64_t)asked, .no_cma = no_cma};
+    const struct hoop_reach reach = {.unreadable = unreadable, .choice = (uint8_t)choice};
+    const struct hoop_signature gather = {
+        .collective = HOOP_COLL_GATHER, .type = HOOP_UINT8, .count = BLOCK};
+    struct hoop_plan plan = hoop_plan_begin(&gather, 0, 2, false);
+    hoop_plan_choose(&agreed, &reach, &plan);
+    return plan.algo;
+}
+
+static void test_plan(void **state)
+{
+    (void)state;
+    assert_int_equal(chosen(HOOP_ALGO_AUTO, HOOP_CHOICE_READ, false, false), HOOP_ALGO_CMA);
+    assert_int_equal(chosen(HOOP_ALGO_AUTO, HOOP_CHOICE_COPY, false, false), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_ALGO_AUTO, HOOP_CHOICE_READ, true, false), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_ALGO_AUTO, HOOP_CHOICE_READ, false, true), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_ALGO_SLAB, HOOP_CHOICE_READ, false, false), HOOP_ALGO_SLAB);
+    assert_int_equal(chosen(HOOP_ALGO_CMA, HOOP_CHOICE_COPY, false, false), HOOP_ALGO_CMA);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_order, forget),
+        cmocka_unit_test_setup(test_trying, forget),
+        cmocka_unit_test_setup(test_change, forget),
+        cmocka_unit_test_setup(test_apart, forget),
+        cmocka_unit_test(test_plan),
+    };
+    return cmocka_run_group_tests_name("learned", tests, NULL, NULL);
+}
