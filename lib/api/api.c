@@ -35,11 +35,9 @@ hoop_result_t hoop_get_version(int *version)
 
 const char *hoop_get_last_error(hoop_comm_t comm)
 {
-    static _Thread_local struct hoop_failure failure;
-    if (comm != NULL && hoop_comm_state(comm, &failure) != HOOP_OK) {
-        return failure.text;
-    }
-    return hoop_thread_error();
+    struct hoop_failure failure;
+    const bool failed = comm != NULL && hoop_comm_state(comm, &failure) != HOOP_OK;
+    return failed ? hoop_failure_copy(&failure) : hoop_thread_error();
 }
 
 hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_error)

@@ -6,7 +6,6 @@
 #include "memory/cuda.h"
 #include "stream/queue.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@ struct group {
     uint32_t depth;
     hoop_result_t spoiled;
     struct hoop_comm *spoiler; /* whose call it was; NULL: nobody's */
+    char *mistake;             /* its sentence; NULL: there was no memory for it */
     struct hoop_work *work;
     size_t count, room;
     hoop_stream_t *streams; /* each once */
@@ -25,9 +25,6 @@ struct group {
 
 /* Looked at by every call: not worth a call of its own, as the default model in a library is. */
 static _Thread_local struct group group __attribute__((tls_model("initial-exec")));
-
-/* The sentence of what spoiled it. */
-static _Thread_local char group_mistake[HOOP_FAILURE_TEXT_BYTES];
 
 bool hoop_group_open(void)
 {
@@ -54,7 +51,7 @@ hoop_result_t hoop_group_spoil_by(struct hoop_comm *comm, hoop_result_t code)
     if (group.depth > 0 && group.spoiled == HOOP_OK) {
         group.spoiled = code;
         group.spoiler = comm;
-        snprintf(group_mistake, sizeof(group_mistake), "%s", hoop_thread_error());
+        group.mistake = strdup(hoop_thread_error());
     }
     return code;
 }
@@ -77,7 +74,12 @@ static void group_tell(struct hoop_comm *comm)
 /* What spoiled it, again as the calling thread's sentence: other calls may have failed since. */
 static hoop_result_t group_mistake_again(const struct group *ended)
 {
-    return ended->spoiled == HOOP_OK ? HOOP_OK : hoop_error(ended->spoiled, "%s", group_mistake);
+    if (ended->spoiled == HOOP_OK) {
+        return HOOP_OK;
+    }
+    return hoop_error(ended->spoiled, "%s",
+                      ended->mistake != NULL ? ended->mistake
+                                             : hoop_get_error_string(ended->spoiled));
 }
 
 static void group_tell_all(const struct group *ended)
@@ -292,6 +294,7 @@ static void group_free(const struct group *ended)
     free(ended->work);
     free(ended->streams);
     free(ended->births);
+    free(ended->mistake);
 }
 
 hoop_result_t hoop_group_end(void)

@@ -5,10 +5,45 @@
 #include "base/error.h"
 #include <assert.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char error_sentence[HOOP_FAILURE_TEXT_BYTES];
+/*
+ * A thread's texts: a block made with the first of them and freed as the thread ends, and not
+ * _Thread_local, of which all that a program loads with dlopen() has less than 2 KiB.
+ */
+struct error_texts {
+    char sentence[HOOP_FAILURE_TEXT_BYTES];
+    char copy[HOOP_FAILURE_TEXT_BYTES]; /* hoop_failure_copy() */
+};
+
+static pthread_once_t error_once = PTHREAD_ONCE_INIT;
+static pthread_key_t error_key;
+static bool error_has_key;
+/* The last failure, where no memory was left for a sentence; HOOP_OK: it has one. */
+static _Thread_local hoop_result_t error_unsaid;
+
+static void error_make_key(void)
+{
+    error_has_key = pthread_key_create(&error_key, free) == 0;
+}
+
+/* NULL: none were made, and none can be. */
+static struct error_texts *error_texts(bool make)
+{
+    pthread_once(&error_once, error_make_key);
+    struct error_texts *texts = error_has_key ? pthread_getspecific(error_key) : NULL;
+    if (texts == NULL && error_has_key && make) {
+        texts = calloc(1, sizeof(*texts));
+        if (texts != NULL && pthread_setspecific(error_key, texts) != 0) {
+            free(texts);
+            texts = NULL;
+        }
+    }
+    return texts;
+}
 
 const char *hoop_get_error_string(hoop_result_t result)
 {
@@ -107,10 +142,12 @@ static void error_record(char *text, const char *format, va_list args)
 HOOP_PRINTF(2, 0)
 static hoop_result_t error_set_thread(hoop_result_t code, const char *format, va_list args)
 {
-    if (code == HOOP_OK) {
-        error_sentence[0] = '\0';
-    } else {
-        error_record(error_sentence, format, args);
+    struct error_texts *texts = error_texts(code != HOOP_OK);
+    error_unsaid = texts == NULL ? code : HOOP_OK;
+    if (texts != NULL && code == HOOP_OK) {
+        texts->sentence[0] = '\0';
+    } else if (texts != NULL) {
+        error_record(texts->sentence, format, args);
     }
     return code;
 }
@@ -143,7 +180,21 @@ hoop_result_t hoop_error(hoop_result_t code, const char *format, ...)
 
 const char *hoop_thread_error(void)
 {
-    return error_sentence;
+    const struct error_texts *texts = error_texts(false);
+    if (error_unsaid != HOOP_OK) {
+        return hoop_get_error_string(error_unsaid);
+    }
+    return texts == NULL ? "" : texts->sentence;
+}
+
+const char *hoop_failure_copy(const struct hoop_failure *f)
+{
+    struct error_texts *texts = error_texts(true);
+    if (texts == NULL) {
+        return hoop_get_error_string(f->code);
+    }
+    memcpy(texts->copy, f->text, sizeof(texts->copy));
+    return texts->copy;
 }
 
 hoop_result_t hoop_failure_take(struct hoop_failure *f, hoop_result_t code, int rank)

@@ -43,8 +43,14 @@ hoop_result_t hoop_failure_set(struct hoop_failure *f, hoop_result_t code, int r
  */
 hoop_result_t hoop_error(hoop_result_t code, const char *format, ...) HOOP_PRINTF(2, 3);
 
-/* The calling thread's sentence; "" when there is none. Valid until its next hoop_error(). */
+/*
+ * The calling thread's sentence; "" when there is none, the text of the result where no memory was
+ * left for it. Valid until its next hoop_error().
+ */
 const char *hoop_thread_error(void);
+
+/* A failure's sentence, copied for the calling thread; valid until its next hoop_failure_copy(). */
+const char *hoop_failure_copy(const struct hoop_failure *f);
 
 /*
  * The calling thread's sentence, which came with code, into a failure: as hoop_failure_set().

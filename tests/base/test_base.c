@@ -4,6 +4,7 @@
  */
 #include "base/crypto.h"
 #include "base/settings.h"
+#include "harness/sanitizer.h"
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -138,6 +139,48 @@ static void test_sentence_is_the_threads(void **state)
     assert_true(was_empty);
     assert_string_equal(hoop_thread_error(), "mine");
 }
+
+#if MEMORY_IS_PLAIN && defined(__GLIBC__)
+
+void *__libc_calloc(size_t count, size_t bytes);
+static bool memory_is_out;
+
+/* The C library's, in front of which this one stands. */
+void *calloc(size_t count, size_t bytes)
+{
+    return memory_is_out ? NULL : __libc_calloc(count, bytes);
+}
+
+static void *errs_without_memory(void *arg)
+{
+    const char **said = arg;
+    const struct hoop_failure failure = {.code = HOOP_ABORTED, .text = "aborted by rank 3"};
+    memory_is_out = true;
+    hoop_error(HOOP_TIMEOUT, "it took too long");
+    said[0] = hoop_thread_error();
+    said[1] = hoop_failure_copy(&failure);
+    hoop_error(HOOP_OK, "%s", "");
+    said[2] = hoop_thread_error()[0] == '\0' ? "" : "?";
+    memory_is_out = false;
+    hoop_error(HOOP_TIMEOUT, "it took too long");
+    said[3] = strcmp(hoop_thread_error(), "it took too long") == 0 ? "" : "?";
+    return NULL;
+}
+
+static void test_sentence_without_memory(void **state)
+{
+    (void)state;
+    const char *said[4];
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, errs_without_memory, said), 0);
+    pthread_join(thread, NULL);
+    assert_string_equal(said[0], hoop_get_error_string(HOOP_TIMEOUT));
+    assert_string_equal(said[1], hoop_get_error_string(HOOP_ABORTED));
+    assert_string_equal(said[2], "");
+    assert_string_equal(said[3], "");
+}
+
+#endif
 
 static void test_errno(void **state)
 {
@@ -492,6 +535,9 @@ int main(void)
         cmocka_unit_test(test_long_sentence),
         cmocka_unit_test(test_control_characters),
         cmocka_unit_test(test_sentence_is_the_threads),
+#if MEMORY_IS_PLAIN && defined(__GLIBC__)
+        cmocka_unit_test(test_sentence_without_memory),
+#endif
         cmocka_unit_test(test_errno),
         cmocka_unit_test(test_settings_defaults),
         cmocka_unit_test(test_settings_numbers),
