@@ -1,25 +1,33 @@
 # shellcheck shell=sh
-# Sourced by tests of programs, after `work` (a folder) is set: run and says, which count in `failed`.
+# Sourced by tests of programs: a folder `work`, and what counts in `failed`.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 failed=0
+unset RANK WORLD_SIZE LOCAL_RANK HOOP_PROFILE NCCL_TESTS_MIN_BW NCCL_TESTS_SPLIT NCCL_TESTS_SPLIT_MASK
 
-# run CODE ARGUMENTS...: it ends with this code within 100 s; what it says is in out and err
+fail() {
+    echo "FAILED: $*; it said:"
+    cat "$work/out" "$work/err"
+    failed=1
+}
+
+# run CODE COMMAND...: it ends with this code within 100 s; what it says is in out and err
 run() {
     want=$1
     shift
     timeout 100 "$@" >"$work/out" 2>"$work/err" </dev/null
     code=$?
-    [ $code = "$want" ] || {
-        echo "FAILED: $*: exit code $code, expected $want"
-        cat "$work/out" "$work/err"
-        failed=1
-    }
+    [ $code = "$want" ] || fail "$*: exit code $code, expected $want"
 }
 
-# says FILE PATTERN
+# says FILE PATTERN: a line of it matches
 says() {
-    grep -qE -- "$2" "$work/$1" || {
-        echo "FAILED: no line with '$2' in:"
-        cat "$work/$1"
-        failed=1
-    }
+    grep -qE -- "$2" "$work/$1" || fail "$1 has no line with '$2'"
+}
+
+# rows COUNT [SECOND]: so many rows of a benchmark, whose wrong elements are 0 in the first half and SECOND, a
+# pattern, in the second
+rows() {
+    awk -v want="$1" -v second="^(${2:-0})\$" '!/^#/ {n++; if (NF != 13 || $9 != "0" || $13 !~ second) bad++}
+        END {exit !(n == want && bad == 0)}' "$work/out" || fail "expected $1 good rows"
 }

@@ -6,11 +6,8 @@
 set -u
 hoopinfo=$1
 PATH=$(dirname "$hoopinfo"):$PATH
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/programs/cases.sh
 . "$(dirname "$0")/cases.sh"
-unset HOOP_PROFILE
 
 # explain WHAT...: what --explain says of them
 explain() {
@@ -140,7 +137,6 @@ HOOP_PROFILE=$work/broken # no hindrance to a new one
 # With sanitizers nothing is worth being measured twice.
 [ -n "${HOOP_TEST_SAMPLE:-}" ] || measured '' "$hoopinfo" --calibrate "$made" --json
 measured oversubscribed taskset -c 0 sh -c "ulimit -n 64; exec '$hoopinfo' --calibrate '$made' --json"
-unset HOOP_PROFILE
 
 # refuses CODE WHAT ARGUMENTS...: before it measures
 refuses() {

@@ -8,8 +8,6 @@ hoopinfo=$1
 faulty=$2
 late=$3
 PATH=$(dirname "$hoopinfo"):$PATH # hooprun, for the faulty one
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/programs/cases.sh
 . "$(dirname "$0")/cases.sh"
 

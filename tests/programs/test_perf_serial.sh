@@ -6,36 +6,8 @@ set -u
 
 name=${1:?usage: test_perf_serial.sh NAME PROGRAM}
 perf=${2:?usage: test_perf_serial.sh NAME PROGRAM}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-unset RANK WORLD_SIZE LOCAL_RANK NCCL_TESTS_MIN_BW NCCL_TESTS_SPLIT NCCL_TESTS_SPLIT_MASK
-failures=0
-
-fail() {
-    echo "FAILED: $*"
-    cat "$work/out" "$work/err"
-    failures=$((failures + 1))
-}
-
-# run CODE OPTIONS...: the program must return CODE.
-run() {
-    want=$1
-    shift
-    "$perf" "$@" --no-bound >"$work/out" 2>"$work/err"
-    got=$?
-    [ "$got" = "$want" ] || fail "$* returned $got, expected $want"
-}
-
-# rows COUNT: so many rows, without wrong elements in either half.
-rows() {
-    awk -v want="$1" -v second="$second" '!/^#/ {n++; if (NF != 13 || $9 != 0 || $13 != second) bad++}
-        END {exit !(n == want && bad == 0)}' "$work/out" || fail "expected $1 good rows"
-}
-
-# has PATTERN: a line of the output matches.
-has() {
-    grep -Eq -- "$1" "$work/out" || fail "no line matches: $1"
-}
+# shellcheck source=tests/programs/cases.sh
+. "$(dirname "$0")/cases.sh"
 
 ops=1
 roots=1
@@ -47,26 +19,26 @@ broadcast | gather | scatter) roots=3 ;;
 alltoall | sendrecv) second=N/A ;;
 esac
 
-run 0 -t 3 -b 4 -e 8K -f 8 -d all -o all -r -1 -n 2
-rows $((4 * 12 * ops * roots))
-run 0 -t 1 -b 0 -e 64 -i 16 -n 2
-rows 5
-run 0 -t 5 -b 8 -e 100000 -f 7 -u 1 -n 3 -c 3 -R 1
-rows 5
-run 0 -t 2 -g 2 -m 3 -z 1 -b 4K -e 64K -f 16 -n 3 -R 2
-rows 2
-run 0 -t 4 -b 100 -e 100 -c 0
-has 'N/A .*N/A$'
+run 0 "$perf" --no-bound -t 3 -b 4 -e 8K -f 8 -d all -o all -r -1 -n 2
+rows $((4 * 12 * ops * roots)) "$second"
+run 0 "$perf" --no-bound -t 1 -b 0 -e 64 -i 16 -n 2
+rows 5 "$second"
+run 0 "$perf" --no-bound -t 5 -b 8 -e 100000 -f 7 -u 1 -n 3 -c 3 -R 1
+rows 5 "$second"
+run 0 "$perf" --no-bound -t 2 -g 2 -m 3 -z 1 -b 4K -e 64K -f 16 -n 3 -R 2
+rows 2 "$second"
+run 0 "$perf" --no-bound -t 4 -b 100 -e 100 -c 0
+says out 'N/A .*N/A$'
 
 # What the columns say: sizes are the total over the ranks where each has a part of it.
-run 0 -t 3 -b 1000 -e 1000
+run 0 "$perf" --no-bound -t 3 -b 1000 -e 1000
 case $name in
-all_gather | reduce_scatter | gather | scatter | alltoall) has '^ +960 +80 +float ' ;;
-*) has '^ +1000 +250 +float ' ;;
+all_gather | reduce_scatter | gather | scatter | alltoall) says out '^ +960 +80 +float ' ;;
+*) says out '^ +1000 +250 +float ' ;;
 esac
-[ "$ops" = 1 ] && has ' float    none '
-[ "$roots" = 1 ] && has ' (sum|none)      -1 '
-[ "$roots" = 1 ] || run 6 -t 3 -r 3 -b 8 -e 8
+[ "$ops" = 1 ] && says out ' float    none '
+[ "$roots" = 1 ] && says out ' (sum|none)      -1 '
+[ "$roots" = 1 ] || run 6 "$perf" --no-bound -t 3 -r 3 -b 8 -e 8
 
 # Every kind of damage in an operation that is checked; without warm-up, iterations 1 and 2 are timed.
 for fault in flip stray input; do
@@ -77,7 +49,7 @@ for fault in flip stray input; do
         [ "$got" = 7 ] && break
     done
     [ "$got" = 7 ] || fail "$fault returned $got, expected 7"
-    has '^# Out of bounds values : 1 FAILED$'
-    [ "$fault" = flip ] || has '^# [0-9]+ bytes outside the receive buffers were written$'
+    says out '^# Out of bounds values : 1 FAILED$'
+    [ "$fault" = flip ] || says out '^# [0-9]+ bytes outside the receive buffers were written$'
 done
-[ "$failures" = 0 ]
+[ $failed = 0 ]
