@@ -108,6 +108,34 @@ void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t 
     EXPECT(self, wrong == 0);
 }
 
+void sum_many(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out)
+{
+    static const size_t counts[] = {1, 2, 5, 1000, 4097, 30000};
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        sum(self, comm, in, out, c & 1, counts[c]);
+        sum(self, comm, in, in, 0, counts[c]);
+    }
+}
+
+void exchange(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out)
+{
+    const size_t each = MOST / (size_t)self->n;
+    for (size_t i = 0; i < MOST; i++) {
+        seen(in)[i] = self->rank * 1000 + (int32_t)(i / each);
+    }
+    EXPECT(self, hoop_gather(in, out, each, HOOP_INT32, 0, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_alltoall(in, out, each, HOOP_INT32, comm, NULL) == HOOP_OK);
+    settle(self);
+    size_t wrong = 0;
+    for (int r = 0; r < self->n; r++) {
+        wrong += seen(out)[(size_t)r * each] != r * 1000 + self->rank;
+    }
+    EXPECT(self, wrong == 0);
+    EXPECT(self, hoop_bcast(in, MOST, HOOP_INT32, self->n - 1, comm, NULL) == HOOP_OK);
+    settle(self);
+    EXPECT(self, seen(in)[0] == (self->n - 1) * 1000);
+}
+
 void sum_until_failure(const struct family_self *self, hoop_comm_t comm, int32_t *x)
 {
     hoop_result_t result = HOOP_OK;

@@ -41,6 +41,10 @@ void settle(const struct family_self *self);
 /* A sum, in place or not, from the off-th number on. */
 void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out, size_t off,
          size_t count);
+/* Many of them, of MOST numbers at the most, to `out` and in place. */
+void sum_many(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out);
+/* A gather, an alltoall and a broadcast of MOST numbers. */
+void exchange(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out);
 /* Tells that it has begun, sums until that fails, tells how, and destroys comm. */
 void sum_until_failure(const struct family_self *self, hoop_comm_t comm, int32_t *x);
 /* This rank's is the machine's device of that number; `visible` are those that its process sees. */

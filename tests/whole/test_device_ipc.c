@@ -55,35 +55,12 @@ static void sum_until_open(const struct family_self *self, hoop_comm_t comm, int
     }
 }
 
-static void exchange(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out)
-{
-    const size_t each = MOST / (size_t)self->n;
-    for (size_t i = 0; i < MOST; i++) {
-        seen(in)[i] = self->rank * 1000 + (int32_t)(i / each);
-    }
-    EXPECT(self, hoop_gather(in, out, each, HOOP_INT32, 0, comm, NULL) == HOOP_OK);
-    EXPECT(self, hoop_alltoall(in, out, each, HOOP_INT32, comm, NULL) == HOOP_OK);
-    settle(self);
-    size_t wrong = 0;
-    for (int r = 0; r < self->n; r++) {
-        wrong += seen(out)[(size_t)r * each] != r * 1000 + self->rank;
-    }
-    EXPECT(self, wrong == 0);
-    EXPECT(self, hoop_bcast(in, MOST, HOOP_INT32, self->n - 1, comm, NULL) == HOOP_OK);
-    settle(self);
-    EXPECT(self, seen(in)[0] == (self->n - 1) * 1000);
-}
-
 static void work(const struct family_self *self, hoop_comm_t comm)
 {
-    static const size_t counts[] = {1, 2, 5, 1000, 4097, 30000};
     for (unsigned round = 0; round < 2; round++) {
         int32_t *in = plain(self, MOST + round), *out = plain(self, MOST);
         exchange(self, comm, in, out);
-        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-            sum(self, comm, in, out, c & 1, counts[c]);
-            sum(self, comm, in, in, 0, counts[c]);
-        }
+        sum_many(self, comm, in, out);
         drop(self, in);
         drop(self, out);
     }
