@@ -129,119 +129,58 @@ static hoop_result_t launcher_add_name(const struct launcher_env *env, const cha
 
 /* ---- Host lists --------------------------------------------------------------------------- */
 
-/*
- * The ranges of a bracket, from behind '[' on: how many numbers they have, and the wanted one, with
- * the leading zeros of its range's beginning. Returns what follows ']'; NULL: no such ranges.
- */
-static const char *hostlist_ranges(const char *at, uint64_t wanted, uint64_t *ret_count,
-                                   char ret_digits[16])
+/* What follows the ranges of a bracket, from behind '[' on; NULL: there are none. */
+static const char *hostlist_ranges(const char *at)
 {
-    uint64_t count = 0;
     for (;; at++) {
-        const char *begin = at;
         uint32_t low = 0;
         if (!launcher_digits(&at, &low)) {
             return NULL;
         }
-        const int width = (int)(at - begin);
         uint32_t high = low;
         if (*at == '-' && (at++, !launcher_digits(&at, &high) || high < low)) {
             return NULL;
         }
-        if (wanted >= count && wanted - count <= high - low) {
-            (void)snprintf(ret_digits, 16, "%0*u", width, low + (uint32_t)(wanted - count));
-        }
-        count += (uint64_t)high - low + 1;
-        if (count > HOOP_LAUNCHER_HOSTS_MAX || (*at != ',' && *at != ']')) {
-            return NULL;
-        }
-        if (*at == ']') {
-            *ret_count = count;
-            return at + 1;
+        if (*at != ',') {
+            return *at == ']' ? at + 1 : NULL;
         }
     }
 }
 
-/* Up to the comma that ends this item of the list, or the end; NULL: malformed. */
-static const char *hostlist_count(const char *at, uint64_t *ret_count)
+/* The first host of an item, and the comma that ends the item, or the end; NULL: malformed. */
+static const char *hostlist_item(const char *at, char ret_host[HOOP_LAUNCHER_HOST_BYTES])
 {
-    const char *begin = at;
-    uint64_t count = 1;
-    while (at != NULL && *at != 0 && *at != ',') {
-        uint64_t numbers = 1;
-        char digits[16];
-        if (*at == '[') {
-            at = hostlist_ranges(at + 1, 0, &numbers, digits);
-        } else {
-            const bool good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') ||
-                              (*at >= 'A' && *at <= 'Z') || strchr("-._", *at) != NULL;
-            at = good ? at + 1 : NULL;
-        }
-        count *= numbers;
-        if (count > HOOP_LAUNCHER_HOSTS_MAX) {
-            return NULL;
-        }
-    }
-    *ret_count = count;
-    return at == begin ? NULL : at;
-}
-
-/* The host at an index below the item's count; of several brackets the last runs fastest. */
-static bool hostlist_write(const char *at, uint64_t count, uint64_t index,
-                           char ret_host[HOOP_LAUNCHER_HOST_BYTES])
-{
+    static const char letters[] =
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._";
     size_t length = 0;
-    while (*at != 0 && *at != ',' && length < HOOP_LAUNCHER_HOST_BYTES) {
-        uint64_t numbers = 1;
-        char digits[16] = "";
-        if (*at != '[') {
-            ret_host[length++] = *at++;
-            continue;
+    while (at != NULL && *at != 0 && *at != ',') {
+        const bool ranges = *at == '[';
+        const char *text = ranges ? at + 1 : at;
+        const size_t bytes = strspn(text, ranges ? "0123456789" : letters);
+        at = ranges ? hostlist_ranges(text) : bytes > 0 ? text + bytes : NULL;
+        if (length + bytes >= HOOP_LAUNCHER_HOST_BYTES) {
+            return NULL;
         }
-        (void)hostlist_ranges(at + 1, 0, &numbers, digits);
-        count /= numbers;
-        at = hostlist_ranges(at + 1, index / count, &numbers, digits);
-        index %= count;
-        length +=
-            (size_t)snprintf(ret_host + length, HOOP_LAUNCHER_HOST_BYTES - length, "%s", digits);
-    }
-    if (length >= HOOP_LAUNCHER_HOST_BYTES) {
-        return false;
+        memcpy(ret_host + length, text, bytes);
+        length += bytes;
     }
     ret_host[length] = 0;
-    return true;
+    return length > 0 ? at : NULL;
 }
 
-hoop_result_t hoop_hostlist_get(const char *list, uint32_t index,
-                                char ret_host[HOOP_LAUNCHER_HOST_BYTES], uint32_t *ret_count)
+hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_HOST_BYTES])
 {
-    char host[HOOP_LAUNCHER_HOST_BYTES] = "";
-    const char *at = list;
-    uint64_t total = 0;
-    bool good = true;
-    for (;;) {
-        uint64_t count = 0;
-        const char *end = hostlist_count(at, &count);
-        if (end != NULL && index >= total && index - total < count) {
-            good = hostlist_write(at, count, index - total, host);
-        }
-        total += count;
-        good = good && end != NULL && total <= HOOP_LAUNCHER_HOSTS_MAX;
-        if (!good || *end == 0) {
-            break;
-        }
-        at = end + 1;
+    char host[HOOP_LAUNCHER_HOST_BYTES];
+    char other[HOOP_LAUNCHER_HOST_BYTES];
+    const char *at = hostlist_item(list, host);
+    while (at != NULL && *at == ',') {
+        at = hostlist_item(at + 1, other);
     }
-    if (!good || host[0] == 0) {
+    if (at == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
-                          "\"%.128s\" is no list of at most %u hosts, like node[01-03,7],gpu5, "
-                          "with one at index %u",
-                          list, HOOP_LAUNCHER_HOSTS_MAX, index);
+                          "\"%.128s\" is no list of hosts, like node[01-03,7],gpu5", list);
     }
-    memcpy(ret_host, host, sizeof(host));
-    if (ret_count != NULL) {
-        *ret_count = (uint32_t)total;
-    }
+    strcpy(ret_host, host);
     return HOOP_OK;
 }
 
@@ -324,7 +263,7 @@ static hoop_result_t launcher_slurm(const struct launcher_env *env, struct hoop_
     const char *variable = launcher_first(env, variables);
     const char *list = launcher_get(env, variable);
     ret->ports = launcher_slurm_ports(env);
-    if (list != NULL && hoop_hostlist_get(list, 0, ret->host, NULL) != HOOP_OK) {
+    if (list != NULL && hoop_hostlist_first(list, ret->host) != HOOP_OK) {
         return hoop_error(HOOP_INVALID_USAGE, "%s: %s", variable, hoop_thread_error());
     }
     return launcher_slurm_local(env, ret);

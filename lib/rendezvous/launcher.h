@@ -52,12 +52,7 @@ enum hoop_spread hoop_launcher_spread(const struct hoop_launcher *launcher);
 /* Does the text itself, without being looked up, mean the machine that reads it? */
 bool hoop_host_is_loopback(const char *host);
 
-/*
- * The host at this index of a list as Slurm writes it, "node[01-03,7],gpu5" (0: node01), and how
- * many there are (ret_count may be NULL). HOOP_INVALID_ARGUMENT: it is no such list, has more than
- * HOOP_LAUNCHER_HOSTS_MAX hosts, or none at this index.
- */
-hoop_result_t hoop_hostlist_get(const char *list, uint32_t index,
-                                char ret_host[HOOP_LAUNCHER_HOST_BYTES], uint32_t *ret_count);
+/* Of a list as Slurm writes it, "node[01-03,7],gpu5": node01. HOOP_INVALID_ARGUMENT: it is none. */
+hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_HOST_BYTES]);
 
 #endif
