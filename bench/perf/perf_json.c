@@ -54,22 +54,6 @@ bool perf_json_close(struct perf_json *json)
     return written;
 }
 
-/* The comma before a member, unless it is the first or follows its key. */
-static void json_separate(struct perf_json *json)
-{
-    if (json->after_key) {
-        json->after_key = false;
-        return;
-    }
-    if (json->depth > 0) {
-        if (json->filled[json->depth - 1]) {
-            fputc(',', json->file);
-        }
-        fprintf(json->file, "\n%*s", 2 * json->depth, "");
-        json->filled[json->depth - 1] = true;
-    }
-}
-
 static void json_quote(FILE *file, const char *text)
 {
     fputc('"', file);
@@ -86,24 +70,27 @@ static void json_quote(FILE *file, const char *text)
     fputc('"', file);
 }
 
-void perf_json_key(struct perf_json *json, const char *key)
+/* The comma before a member, unless it is the first, and its key. */
+static void json_separate(struct perf_json *json, const char *key)
 {
-    if (!json->file) {
-        return;
+    if (json->depth > 0) {
+        fprintf(json->file, "%s\n%*s", json->filled[json->depth - 1] ? "," : "", 2 * json->depth,
+                "");
+        json->filled[json->depth - 1] = true;
     }
-    json_separate(json);
-    json_quote(json->file, key);
-    fputs(": ", json->file);
-    json->after_key = true;
+    if (key) {
+        json_quote(json->file, key);
+        fputs(": ", json->file);
+    }
 }
 
-void perf_json_begin(struct perf_json *json, char bracket)
+void perf_json_begin(struct perf_json *json, const char *key, char bracket)
 {
     if (!json->file) {
         return;
     }
     assert(json->depth < PERF_JSON_DEPTH);
-    json_separate(json);
+    json_separate(json, key);
     fputc(bracket, json->file);
     json->filled[json->depth] = false;
     json->closer[json->depth] = bracket == '{' ? '}' : ']';
@@ -123,51 +110,51 @@ void perf_json_end(struct perf_json *json)
     fputc(json->closer[json->depth], json->file);
 }
 
-void perf_json_string(struct perf_json *json, const char *text)
+void perf_json_string(struct perf_json *json, const char *key, const char *text)
 {
     if (!text) {
-        perf_json_null(json);
+        perf_json_null(json, key);
     } else if (json->file) {
-        json_separate(json);
+        json_separate(json, key);
         json_quote(json->file, text);
     }
 }
 
-void perf_json_bool(struct perf_json *json, bool value)
+void perf_json_bool(struct perf_json *json, const char *key, bool value)
 {
-    perf_json_string(json, value ? "true" : "false");
+    perf_json_string(json, key, value ? "true" : "false");
 }
 
-void perf_json_integer(struct perf_json *json, int64_t value)
+void perf_json_integer(struct perf_json *json, const char *key, int64_t value)
 {
     if (json->file) {
-        json_separate(json);
+        json_separate(json, key);
         fprintf(json->file, "%lld", (long long)value);
     }
 }
 
-void perf_json_size(struct perf_json *json, size_t value)
+void perf_json_size(struct perf_json *json, const char *key, size_t value)
 {
     if (json->file) {
-        json_separate(json);
+        json_separate(json, key);
         fprintf(json->file, "%zu", value);
     }
 }
 
-void perf_json_double(struct perf_json *json, double value)
+void perf_json_double(struct perf_json *json, const char *key, double value)
 {
     if (!isfinite(value)) {
-        perf_json_null(json);
+        perf_json_null(json, key);
     } else if (json->file) {
-        json_separate(json);
+        json_separate(json, key);
         fprintf(json->file, "%.9g", value);
     }
 }
 
-void perf_json_null(struct perf_json *json)
+void perf_json_null(struct perf_json *json, const char *key)
 {
     if (json->file) {
-        json_separate(json);
+        json_separate(json, key);
         fputs("null", json->file);
     }
 }

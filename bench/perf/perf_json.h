@@ -17,7 +17,6 @@ struct perf_json {
     int depth;
     bool filled[PERF_JSON_DEPTH]; /* the object or list at that depth has a member already */
     char closer[PERF_JSON_DEPTH];
-    bool after_key;
 };
 
 /*
@@ -32,16 +31,16 @@ void perf_json_attach(struct perf_json *json, FILE *file);
 /* Closes what is open, objects, lists and file. False when something could not be written. */
 bool perf_json_close(struct perf_json *json);
 
-void perf_json_key(struct perf_json *json, const char *key);
-void perf_json_begin(struct perf_json *json, char bracket); /* '{' or '[' */
+/* What follows has a key in an object; in a list its key is NULL. */
+void perf_json_begin(struct perf_json *json, const char *key, char bracket); /* '{' or '[' */
 void perf_json_end(struct perf_json *json);
-
-/* Values: after a key in an object, or in a list. */
-void perf_json_string(struct perf_json *json, const char *text); /* NULL: null */
-void perf_json_bool(struct perf_json *json, bool value); /* the strings "true" and "false" */
-void perf_json_integer(struct perf_json *json, int64_t value);
-void perf_json_size(struct perf_json *json, size_t value);
-void perf_json_double(struct perf_json *json, double value); /* null when it is not finite */
-void perf_json_null(struct perf_json *json);
+void perf_json_string(struct perf_json *json, const char *key, const char *text); /* NULL: null */
+/* The strings "true" and "false". */
+void perf_json_bool(struct perf_json *json, const char *key, bool value);
+void perf_json_integer(struct perf_json *json, const char *key, int64_t value);
+void perf_json_size(struct perf_json *json, const char *key, size_t value);
+/* null when it is not finite */
+void perf_json_double(struct perf_json *json, const char *key, double value);
+void perf_json_null(struct perf_json *json, const char *key);
 
 #endif

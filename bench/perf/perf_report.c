@@ -88,12 +88,11 @@ extern char **environ;
 /* Only names that say something about the run, and never a secret. */
 static void report_json_environment(struct perf_json *json)
 {
-    perf_json_key(json, "env");
-    perf_json_begin(json, '[');
+    perf_json_begin(json, "env", '[');
     for (char **entry = environ; *entry; entry++) {
         bool ours = strncmp(*entry, "HOOP_", 5) == 0 || strncmp(*entry, "NCCL_TESTS_", 11) == 0;
         if (ours && !strstr(*entry, "SECRET")) {
-            perf_json_string(json, *entry);
+            perf_json_string(json, NULL, *entry);
         }
     }
     perf_json_end(json);
@@ -103,24 +102,20 @@ static void report_json_open(struct perf_json *json, int argc, char **argv)
 {
     char now[32];
     report_now(now, sizeof now);
-    perf_json_begin(json, '{');
-    perf_json_key(json, "version");
-    perf_json_integer(json, JSON_SCHEMA);
-    perf_json_key(json, "start_time");
-    perf_json_string(json, now);
-    perf_json_key(json, "args");
-    perf_json_begin(json, '[');
+    perf_json_begin(json, NULL, '{');
+    perf_json_integer(json, "version", JSON_SCHEMA);
+    perf_json_string(json, "start_time", now);
+    perf_json_begin(json, "args", '[');
     for (int i = 0; i < argc; i++) {
-        perf_json_string(json, argv[i]);
+        perf_json_string(json, NULL, argv[i]);
     }
     perf_json_end(json);
     report_json_environment(json);
     int version = 0;
     hoop_get_version(&version);
-    perf_json_key(json, "library");
-    perf_json_string(json, "hoop");
-    perf_json_key(json, "nccl_version"); /* the dialect's key for the version of the library */
-    perf_json_integer(json, version);
+    perf_json_string(json, "library", "hoop");
+    /* the dialect's key for the version of the library */
+    perf_json_integer(json, "nccl_version", version);
 }
 
 static void report_banner(FILE *out, const struct perf_options *options, const char *program)
@@ -169,42 +164,28 @@ void perf_report_open(struct perf_report *report, const struct perf_collective *
 static void report_json_config(struct perf_json *json, const struct perf_options *options)
 {
     bool multiplied = options->step_factor > 1;
-    perf_json_key(json, "nthreads");
-    perf_json_integer(json, options->threads);
-    perf_json_key(json, "ngpus");
-    perf_json_integer(json, options->gpus);
-    perf_json_key(json, "minimum_bytes");
-    perf_json_size(json, options->min_bytes);
-    perf_json_key(json, "maximum_bytes");
-    perf_json_size(json, options->max_bytes);
-    perf_json_key(json, multiplied ? "step_factor" : "step_bytes");
-    perf_json_size(json, multiplied ? options->step_factor : options->step_bytes);
-    perf_json_key(json, "warmup_iters");
-    perf_json_integer(json, options->warmup_iters);
-    perf_json_key(json, "iterations");
-    perf_json_integer(json, options->iters);
-    perf_json_key(json, "aggregated_iterations");
-    perf_json_integer(json, options->agg_iters);
-    perf_json_key(json, "validation");
-    perf_json_integer(json, options->checks);
-    perf_json_key(json, "graph");
-    perf_json_integer(json, options->graph);
-    perf_json_key(json, "blocking_collectives");
-    perf_json_bool(json, options->blocking != PERF_BLOCKING_OFF);
-    perf_json_key(json, "per_iter_timing");
-    perf_json_bool(json, options->per_iter != 0);
-    perf_json_key(json, "parallel_init");
-    perf_json_bool(json, options->parallel_init != 0);
+    perf_json_integer(json, "nthreads", options->threads);
+    perf_json_integer(json, "ngpus", options->gpus);
+    perf_json_size(json, "minimum_bytes", options->min_bytes);
+    perf_json_size(json, "maximum_bytes", options->max_bytes);
+    perf_json_size(json, multiplied ? "step_factor" : "step_bytes",
+                   multiplied ? options->step_factor : options->step_bytes);
+    perf_json_integer(json, "warmup_iters", options->warmup_iters);
+    perf_json_integer(json, "iterations", options->iters);
+    perf_json_integer(json, "aggregated_iterations", options->agg_iters);
+    perf_json_integer(json, "validation", options->checks);
+    perf_json_integer(json, "graph", options->graph);
+    perf_json_bool(json, "blocking_collectives", options->blocking != PERF_BLOCKING_OFF);
+    perf_json_bool(json, "per_iter_timing", options->per_iter != 0);
+    perf_json_bool(json, "parallel_init", options->parallel_init != 0);
 }
 
 void perf_report_places(struct perf_report *report, const struct perf_place *places, int nranks)
 {
     struct perf_json *json = &report->json;
-    perf_json_key(json, "config");
-    perf_json_begin(json, '{');
+    perf_json_begin(json, "config", '{');
     report_json_config(json, report->options);
-    perf_json_key(json, "devices");
-    perf_json_begin(json, '[');
+    perf_json_begin(json, "devices", '[');
     fprintf(report->out, "# Using devices\n");
     for (int rank = 0; rank < nranks; rank++) {
         const struct perf_place *place = &places[rank];
@@ -215,21 +196,14 @@ void perf_report_places(struct perf_report *report, const struct perf_place *pla
         } else {
             fprintf(report->out, "%2d [%s] %s\n", (int)place->device, place->bus, place->cpus);
         }
-        perf_json_begin(json, '{');
-        perf_json_key(json, "rank");
-        perf_json_integer(json, rank);
-        perf_json_key(json, "group");
-        perf_json_integer(json, 0);
-        perf_json_key(json, "pid");
-        perf_json_integer(json, place->pid);
-        perf_json_key(json, "hostname");
-        perf_json_string(json, place->host);
-        perf_json_key(json, "device");
-        perf_json_integer(json, place->device);
-        perf_json_key(json, "device_hex");
-        perf_json_string(json, place->device < 0 ? "host" : place->bus);
-        perf_json_key(json, "device_info");
-        perf_json_string(json, place->cpus);
+        perf_json_begin(json, NULL, '{');
+        perf_json_integer(json, "rank", rank);
+        perf_json_integer(json, "group", 0);
+        perf_json_integer(json, "pid", place->pid);
+        perf_json_string(json, "hostname", place->host);
+        perf_json_integer(json, "device", place->device);
+        perf_json_string(json, "device_hex", place->device < 0 ? "host" : place->bus);
+        perf_json_string(json, "device_info", place->cpus);
         perf_json_end(json);
     }
     perf_json_end(json);
@@ -280,8 +254,7 @@ void perf_report_head(struct perf_report *report)
     }
     report_head_line(report, names, half_names, iteration_names, "timestamp");
     report_head_line(report, units, half_units, iteration_units, TIME_FORMAT);
-    perf_json_key(&report->json, "results");
-    perf_json_begin(&report->json, '[');
+    perf_json_begin(&report->json, "results", '[');
     fflush(report->out);
 }
 
@@ -294,17 +267,12 @@ void perf_report_row_begin(struct perf_report *report, const struct perf_row *ro
     fprintf(report->out, "%12zu  %12zu  %8s  %6s  %6s", row->bytes, row->count, row->type, row->op,
             root);
     fflush(report->out); /* who waits for a slow row sees which one it is */
-    perf_json_begin(json, '{');
-    perf_json_key(json, "size");
-    perf_json_size(json, row->bytes);
-    perf_json_key(json, "count");
-    perf_json_size(json, row->count);
-    perf_json_key(json, "type");
-    perf_json_string(json, row->type);
-    perf_json_key(json, "redop");
-    perf_json_string(json, row->op);
-    perf_json_key(json, "root");
-    perf_json_integer(json, row->root);
+    perf_json_begin(json, NULL, '{');
+    perf_json_size(json, "size", row->bytes);
+    perf_json_size(json, "count", row->count);
+    perf_json_string(json, "type", row->type);
+    perf_json_string(json, "redop", row->op);
+    perf_json_integer(json, "root", row->root);
 }
 
 static void report_json_iterations(struct perf_json *json, const struct perf_half *half,
@@ -315,18 +283,14 @@ static void report_json_iterations(struct perf_json *json, const struct perf_hal
                                 "p95_us", "p99_us", "stdev_us"};
     const double seconds[] = {stats->min, stats->max, stats->mean,     stats->p50,
                               stats->p95, stats->p99, stats->deviation};
-    perf_json_key(json, iteration_keys[in_place]);
-    perf_json_begin(json, '{');
+    perf_json_begin(json, iteration_keys[in_place], '{');
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        perf_json_key(json, keys[i]);
-        perf_json_double(json, seconds[i] * 1e6);
+        perf_json_double(json, keys[i], seconds[i] * 1e6);
     }
-    perf_json_key(json, "cv_pct");
-    perf_json_double(json, report_variation(stats));
-    perf_json_key(json, "times_us");
-    perf_json_begin(json, '[');
+    perf_json_double(json, "cv_pct", report_variation(stats));
+    perf_json_begin(json, "times_us", '[');
     for (size_t i = 0; i < half->n_times; i++) {
-        perf_json_double(json, half->times[i] * 1e6);
+        perf_json_double(json, NULL, half->times[i] * 1e6);
     }
     perf_json_end(json);
     perf_json_end(json);
@@ -336,27 +300,22 @@ static void report_json_half(struct perf_report *report, const struct perf_half 
 {
     struct perf_json *json = &report->json;
     bool cpu = report->options->cpu_time != 0;
-    perf_json_key(json, half_keys[in_place]);
     if (half->none) {
-        perf_json_null(json);
+        perf_json_null(json, half_keys[in_place]);
         return;
     }
-    perf_json_begin(json, '{');
-    perf_json_key(json, cpu ? "cpu_time" : "time");
-    perf_json_double(json, (cpu ? half->cpu_seconds : half->seconds) * 1e6);
-    perf_json_key(json, "alg_bw");
-    perf_json_double(json, half->alg);
-    perf_json_key(json, "bus_bw");
-    perf_json_double(json, half->bus);
-    perf_json_key(json, "nwrong");
+    perf_json_begin(json, half_keys[in_place], '{');
+    perf_json_double(json, cpu ? "cpu_time" : "time",
+                     (cpu ? half->cpu_seconds : half->seconds) * 1e6);
+    perf_json_double(json, "alg_bw", half->alg);
+    perf_json_double(json, "bus_bw", half->bus);
     if (half->checked) {
-        perf_json_integer(json, half->wrong);
+        perf_json_integer(json, "nwrong", half->wrong);
     } else {
-        perf_json_null(json);
+        perf_json_null(json, "nwrong");
     }
     if (report->bound.alg > 0) {
-        perf_json_key(json, "bound_share");
-        perf_json_double(json, half->alg / report->bound.alg);
+        perf_json_double(json, "bound_share", half->alg / report->bound.alg);
     }
     perf_json_end(json);
     if (half->n_times > 0) {
@@ -482,41 +441,30 @@ static void report_json_close(struct perf_report *report, const struct perf_tall
         perf_json_end(json); /* the list of results, and a row that was cut short */
     }
     if (report->bound.alg > 0) {
-        perf_json_key(json, "bound");
-        perf_json_begin(json, '{');
-        perf_json_key(json, "memory_bw");
-        perf_json_double(json, report->bound.bytes_per_second / 1e9);
-        perf_json_key(json, "alg_bw");
-        perf_json_double(json, report->bound.alg);
+        perf_json_begin(json, "bound", '{');
+        perf_json_double(json, "memory_bw", report->bound.bytes_per_second / 1e9);
+        perf_json_double(json, "alg_bw", report->bound.alg);
         perf_json_end(json);
     }
-    perf_json_key(json, "out_of_bounds");
-    perf_json_begin(json, '{');
-    perf_json_key(json, "count");
-    perf_json_integer(json, tally->errors);
-    perf_json_key(json, "okay");
-    perf_json_bool(json, tally->errors == 0);
+    perf_json_begin(json, "out_of_bounds", '{');
+    perf_json_integer(json, "count", tally->errors);
+    perf_json_bool(json, "okay", tally->errors == 0);
     perf_json_end(json);
-    perf_json_key(json, "average_bus_bandwidth");
-    perf_json_begin(json, '{');
-    perf_json_key(json, "bandwidth");
-    perf_json_double(json, perf_report_mean_bus(tally));
-    perf_json_key(json, "okay");
+    perf_json_begin(json, "average_bus_bandwidth", '{');
+    perf_json_double(json, "bandwidth", perf_report_mean_bus(tally));
     if (min_bus < 0) {
-        perf_json_string(json, "unchecked");
+        perf_json_string(json, "okay", "unchecked");
     } else {
-        perf_json_bool(json, perf_report_fast_enough(tally, min_bus));
+        perf_json_bool(json, "okay", perf_report_fast_enough(tally, min_bus));
     }
     perf_json_end(json);
-    perf_json_key(json, "errors");
-    perf_json_begin(json, '[');
+    perf_json_begin(json, "errors", '[');
     if (failure) {
-        perf_json_string(json, failure);
+        perf_json_string(json, NULL, failure);
     }
     perf_json_end(json);
     report_now(now, sizeof now);
-    perf_json_key(json, "end_time");
-    perf_json_string(json, now);
+    perf_json_string(json, "end_time", now);
     if (!perf_json_close(json)) {
         fprintf(report->out, "# the JSON output could not be written completely\n");
     }

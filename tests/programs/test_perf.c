@@ -358,25 +358,18 @@ static void test_progress(void **state)
 
 static void write_sample(struct perf_json *json)
 {
-    perf_json_begin(json, '{');
-    perf_json_key(json, "text");
-    perf_json_string(json, "a\"b\\c\n\x01");
-    perf_json_key(json, "list");
-    perf_json_begin(json, '[');
-    perf_json_integer(json, -3);
-    perf_json_size(json, 3);
+    perf_json_begin(json, NULL, '{');
+    perf_json_string(json, "text", "a\"b\\c\n\x01");
+    perf_json_begin(json, "list", '[');
+    perf_json_integer(json, NULL, -3);
+    perf_json_size(json, NULL, 3);
     perf_json_end(json);
-    perf_json_key(json, "empty");
-    perf_json_begin(json, '[');
+    perf_json_begin(json, "empty", '[');
     perf_json_end(json);
-    perf_json_key(json, "nan");
-    perf_json_double(json, NAN);
-    perf_json_key(json, "open");
-    perf_json_begin(json, '{');
-    perf_json_key(json, "yes");
-    perf_json_bool(json, true);
-    perf_json_key(json, "half");
-    perf_json_double(json, 0.5);
+    perf_json_double(json, "nan", NAN);
+    perf_json_begin(json, "open", '{');
+    perf_json_bool(json, "yes", true);
+    perf_json_double(json, "half", 0.5);
 }
 
 static void test_json(void **state)
