@@ -329,22 +329,8 @@ uint32_t hoop_interface_prefix(const struct hoop_address *address)
 
 /* ---- Names -------------------------------------------------------------------------------- */
 
-static hoop_result_t resolve_numeric(const char *host, struct hoop_address *address, uint16_t port,
-                                     struct hoop_address *ret, uint32_t *ret_count)
-{
-    if (!interface_family_allowed(address)) {
-        return hoop_error(HOOP_INVALID_USAGE, "HOOP_SOCKET_FAMILY does not allow the address %s",
-                          host);
-    }
-    address->port = port;
-    *ret = *address;
-    *ret_count = 1;
-    return HOOP_OK;
-}
-
 /* Adds an address that is not there yet. */
-static void resolve_add(const struct sockaddr *from, uint16_t port, struct hoop_address *ret,
-                        uint32_t *count)
+static void resolve_add(const struct sockaddr *from, struct hoop_address *ret, uint32_t *count)
 {
     struct hoop_address address;
     if (*count == HOOP_RESOLVE_MAX || !hoop_address_from_sockaddr(from, &address) ||
@@ -356,12 +342,11 @@ static void resolve_add(const struct sockaddr *from, uint16_t port, struct hoop_
             return;
         }
     }
-    address.port = port;
     ret[(*count)++] = address;
 }
 
-hoop_result_t hoop_resolve(const char *host, uint16_t port,
-                           struct hoop_address ret[HOOP_RESOLVE_MAX], uint32_t *ret_count)
+hoop_result_t hoop_resolve(const char *host, struct hoop_address ret[HOOP_RESOLVE_MAX],
+                           uint32_t *ret_count)
 {
     static const int families[] = {AF_UNSPEC, AF_INET, AF_INET6};
     const struct addrinfo hints = {
@@ -372,13 +357,19 @@ hoop_result_t hoop_resolve(const char *host, uint16_t port,
     struct hoop_address numeric;
     uint32_t count = 0;
     if (hoop_address_parse(host, &numeric) == HOOP_OK && numeric.port == 0) {
-        return resolve_numeric(host, &numeric, port, ret, ret_count);
+        if (!interface_family_allowed(&numeric)) {
+            return hoop_error(HOOP_INVALID_USAGE,
+                              "HOOP_SOCKET_FAMILY does not allow the address %s", host);
+        }
+        ret[0] = numeric;
+        *ret_count = 1;
+        return HOOP_OK;
     }
     const int err = getaddrinfo(host, NULL, &hints, &all);
     const char *why = err == EAI_SYSTEM ? hoop_errno_name(errno) : gai_strerror(err);
     if (err == 0) {
         for (const struct addrinfo *at = all; at != NULL; at = at->ai_next) {
-            resolve_add(at->ai_addr, port, ret, &count);
+            resolve_add(at->ai_addr, ret, &count);
         }
         freeaddrinfo(all);
         why = "it has no address that can be used";

@@ -41,12 +41,12 @@ uint32_t hoop_interface_prefix(const struct hoop_address *address);
 
 #define HOOP_RESOLVE_MAX 8
 /*
- * What host stands for, with this port; a numeric address stands for itself. At most
+ * What host stands for, without a port; a numeric address stands for itself. At most
  * HOOP_RESOLVE_MAX, in getaddrinfo()'s order, of the family that the settings allow.
  * HOOP_INVALID_USAGE names host and reason. Blocks.
  */
-hoop_result_t hoop_resolve(const char *host, uint16_t port,
-                           struct hoop_address ret[HOOP_RESOLVE_MAX], uint32_t *ret_count);
+hoop_result_t hoop_resolve(const char *host, struct hoop_address ret[HOOP_RESOLVE_MAX],
+                           uint32_t *ret_count);
 
 /* HOOP_PORT_RANGE; {0, 0} if it is not set or not valid (that was reported). Thread-safe. */
 struct hoop_ports hoop_port_range(void);

@@ -40,7 +40,7 @@ static hoop_result_t hosts_resolve(const char *host, struct hoop_address ret[HOO
     uint32_t count = 0;
     uint32_t kept = 0;
     const bool loopback = hoop_host_is_loopback(host);
-    const hoop_result_t result = hoop_resolve(host, 0, found, &count);
+    const hoop_result_t result = hoop_resolve(host, found, &count);
     if (result != HOOP_OK) {
         return result;
     }
