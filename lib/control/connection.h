@@ -98,6 +98,15 @@ void hoop_connection_adopt(struct hoop_connection *connection,
 void hoop_connection_send(struct hoop_connection *connection, const struct hoop_frame_header *frame,
                           const int *fds, uint32_t fd_count);
 
+/* The same without descriptors; connection NULL: nothing. */
+static inline void hoop_connection_say(struct hoop_connection *connection,
+                                       const union hoop_frame *frame)
+{
+    if (connection != NULL) {
+        hoop_connection_send(connection, &frame->header, NULL, 0);
+    }
+}
+
 /* Ends the connection for what the other end did: `closed` follows, with this sentence. */
 void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
                             const char *format, ...) HOOP_PRINTF(3, 4);

@@ -342,7 +342,8 @@ const char *hoop_frame_name(uint32_t type)
     return frame_forms[type].name;
 }
 
-uint32_t hoop_frame_fd_count(const union hoop_frame *frame)
+/* How many descriptors come with a checked message on a Unix socket; over a network, none do. */
+static uint32_t frame_fd_count(const union hoop_frame *frame)
 {
     uint32_t count = 0;
     switch (frame->header.type) {
@@ -424,11 +425,11 @@ hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint
                                struct hoop_failure *failure)
 {
     const hoop_result_t result = frame_check(frame, bytes, failure);
-    if (result == HOOP_OK && fd_count != hoop_frame_fd_count(frame)) {
+    if (result == HOOP_OK && fd_count != frame_fd_count(frame)) {
         return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
                                 "a message is a %s with %u descriptors, expected %u",
                                 hoop_frame_name(frame->header.type), fd_count,
-                                hoop_frame_fd_count(frame));
+                                frame_fd_count(frame));
     }
     return result;
 }
@@ -445,7 +446,7 @@ static const char *frame_check_travels(const union hoop_frame *frame)
                                                 : NULL;
     case HOOP_FRAME_ROSTER_PART:
     case HOOP_FRAME_REGION_IS:
-        return hoop_frame_fd_count(frame) != 0 ? "promises descriptors" : NULL;
+        return frame_fd_count(frame) != 0 ? "promises descriptors" : NULL;
     default:
         return NULL;
     }

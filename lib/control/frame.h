@@ -306,11 +306,6 @@ void hoop_frame_make_beat(union hoop_frame *frame, uint64_t since_ns, uint64_t n
 uint64_t hoop_frame_waiting_since(const struct hoop_frame_beat *beat, uint64_t now_ns);
 
 /*
- * How many descriptors come with a checked message on a Unix socket; over a network, none do.
- */
-uint32_t hoop_frame_fd_count(const union hoop_frame *frame);
-
-/*
  * Is this, of `bytes` bytes and with fd_count descriptors, a message? HOOP_MISMATCH: of another
  * version; HOOP_NOT_AUTHENTICATED: no; and the failure says how.
  */

@@ -36,9 +36,6 @@ static struct data_link *data_link_create(struct hoop_member *member, uint32_t r
     link->member = member;
     link->rank = rank;
     link->lane = lane;
-    if (member->data_links.next == NULL) {
-        hoop_list_init(&member->data_links);
-    }
     hoop_list_push_back(&member->data_links, &link->node);
     return link;
 }
@@ -53,9 +50,8 @@ static void data_link_destroy(struct data_link *link)
 
 void hoop_data_connection_finish(struct hoop_member *member)
 {
-    while (member->data_links.next != NULL && !hoop_list_is_empty(&member->data_links)) {
-        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): who was destroyed has left the list */
-        data_link_destroy(HOOP_CONTAINER_OF(member->data_links.next, struct data_link, node));
+    HOOP_LIST_EACH(struct data_link, link, &member->data_links, node) {
+        data_link_destroy(link);
     }
     hoop_endpoint_close(member->data_endpoint);
     member->data_endpoint = NULL;

@@ -90,9 +90,9 @@ static void liveness_look_waiting(struct hoop_member *member)
 static void liveness_say_beat(const struct hoop_member *member)
 {
     union hoop_frame frame;
-    if (member->roster.machines > 1 && member->connection != NULL) {
+    if (member->roster.machines > 1) {
         hoop_frame_make_beat(&frame, member->waiting_ns, hoop_now_ns());
-        hoop_connection_send(member->connection, &frame.header, NULL, 0);
+        hoop_connection_say(member->connection, &frame);
     }
 }
 

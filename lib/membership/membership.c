@@ -60,13 +60,11 @@ HOOP_PRINTF(4, 5)
 static void member_fail(struct hoop_member *member, hoop_result_t code, int rank,
                         const char *format, ...)
 {
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    char text[HOOP_FAILURE_TEXT_BYTES];
+    struct hoop_failure failure = {.code = code, .rank = rank};
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof(text), format, args);
+    (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
     va_end(args);
-    (void)hoop_failure_set(&failure, code, rank, "%s", text);
     member->state = HOOP_MEMBER_FAILED;
     member_release(member);
     hoop_job_complete_once(&member->job, &failure);
@@ -80,8 +78,7 @@ void hoop_member_enter(struct hoop_member *member)
     member->state = HOOP_MEMBER_IN;
     hoop_timer_stop(member->timer);
     if (member->join.serve) {
-        hoop_root_retire(
-            member->join.rendezvous.name); /* it has done its work, or was not needed */
+        hoop_root_retire(member->join.rendezvous.name); /* it is done, or was not needed */
     }
     if (member->roster.machines > 1) {
         hoop_member_span();
@@ -98,7 +95,7 @@ static void member_refuse(struct hoop_member *member, hoop_result_t code)
     union hoop_frame frame;
     (void)hoop_failure_take(&failure, code, (int)member->join.rank);
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
-    hoop_connection_send(member->connection, &frame.header, NULL, 0);
+    hoop_connection_say(member->connection, &frame);
     member_fail(member, code, -1, "%s", failure.text);
 }
 
@@ -120,7 +117,7 @@ static void member_take_info(struct hoop_member *member, const struct hoop_frame
     frame.info.address = *hoop_endpoint_address(member->data_endpoint);
     frame.info.process = hoop_process_id();
     frame.info.pid = (int32_t)getpid();
-    hoop_connection_send(member->connection, &frame.header, NULL, 0);
+    hoop_connection_say(member->connection, &frame);
 }
 
 static void member_take_roster(struct hoop_member *member, const union hoop_frame *frame, int *fds)
@@ -144,7 +141,7 @@ static void member_take_roster(struct hoop_member *member, const union hoop_fram
         }
         hoop_frame_init(&ready, HOOP_FRAME_READY);
         member->state = HOOP_MEMBER_READY;
-        hoop_connection_send(member->connection, &ready.header, NULL, 0);
+        hoop_connection_say(member->connection, &ready);
     }
 }
 
@@ -378,11 +375,11 @@ static void member_raise(void *arg)
     struct hoop_member *member = alarm->member;
     const struct hoop_failure *failure = &alarm->failure;
     const bool spans = member->state == HOOP_MEMBER_IN && member->roster.machines > 1;
-    if (spans && member->connection != NULL && !member->raised) {
+    if (spans && !member->raised) {
         union hoop_frame frame;
         hoop_frame_from_failure(&frame, HOOP_FRAME_FAIL, failure);
         member->raised = true;
-        hoop_connection_send(member->connection, &frame.header, NULL, 0);
+        hoop_connection_say(member->connection, &frame);
     }
 }
 
@@ -492,6 +489,7 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
     if (member == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a member");
     }
+    hoop_list_init(&member->data_links);
     member->join = *join;
     member->join.timeout_ms = hoop_frame_ms(join->timeout_ms);
     member->join.dead_after_ms = hoop_frame_ms(join->dead_after_ms);
@@ -530,17 +528,15 @@ static void member_say_gone(struct hoop_member *member)
 {
     const uint32_t me = member->join.rank;
     union hoop_frame frame;
-    if (member->state != HOOP_MEMBER_IN || member->roster.machines == 1 ||
-        member->connection == NULL) {
+    if (member->state != HOOP_MEMBER_IN || member->roster.machines == 1) {
         return;
     }
     hoop_frame_init(&frame, HOOP_FRAME_LEFT);
     frame.left.rank = me;
     frame.left.how = member->events.left(member->events.arg, me);
-    if (frame.left.how == 0) {
-        return;
+    if (frame.left.how != 0) {
+        hoop_connection_say(member->connection, &frame);
     }
-    hoop_connection_send(member->connection, &frame.header, NULL, 0);
 }
 
 static void member_stop(void *arg)

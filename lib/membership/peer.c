@@ -309,13 +309,6 @@ struct peer_death {
     uint32_t generation;
 };
 
-static void peer_send(struct hoop_connection *connection, const union hoop_frame *frame)
-{
-    if (connection != NULL) {
-        hoop_connection_send(connection, &frame->header, NULL, 0);
-    }
-}
-
 /* Everybody who may have fetched it, and after the answer: on all connections. */
 static void peer_tell_death(void *arg)
 {
@@ -325,8 +318,8 @@ static void peer_tell_death(void *arg)
     frame.region.id = death->id;
     frame.region.generation = death->generation;
     HOOP_LIST_EACH(const struct hoop_peer_process, process, &peer_processes, node) {
-        peer_send(process->dialled, &frame);
-        peer_send(process->accepted, &frame);
+        hoop_connection_say(process->dialled, &frame);
+        hoop_connection_say(process->accepted, &frame);
     }
 }
 

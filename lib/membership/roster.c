@@ -103,8 +103,7 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     roster->machines = frame->machines;
     if (roster->machines == 1) { /* who was looked for elsewhere turned out to be here */
         member->address = (struct hoop_address){.family = 0};
-        hoop_endpoint_close(member->data_endpoint);
-        member->data_endpoint = NULL;
+        hoop_data_connection_finish(member);
     }
     roster->dead_after_ms = frame->dead_after_ms;
     roster->peers = calloc(roster->n, sizeof(*roster->peers));

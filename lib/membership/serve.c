@@ -123,7 +123,6 @@ hoop_result_t hoop_rendezvous_serve_root(const struct hoop_member *member,
 static void serve_withdraw(void *arg)
 {
     const struct hoop_rendezvous *rendezvous = arg;
-    hoop_root_retire(rendezvous->name);
     hoop_leader_retire(rendezvous->name);
 }
 

@@ -269,7 +269,6 @@ static void survivors_stop(void *arg)
     }
     survivors_give_up(all);
     hoop_survivors_close(all);
-    hoop_root_retire(all->survival.rendezvous.name);
     hoop_leader_retire(all->survival.rendezvous.name);
     all->member->witness = NULL;
 }

@@ -35,7 +35,7 @@ void hoop_survivors_say(const struct hoop_survivors *all, struct hoop_connection
     frame.view.left_ms = hoop_left_ms(all->deadline_ns);
     memcpy(frame.view.nonce, all->nonce, sizeof(frame.view.nonce));
     memcpy(frame.view.out, all->out.bits, sizeof(frame.view.out));
-    hoop_connection_send(connection, &frame.header, NULL, 0);
+    hoop_connection_say(connection, &frame);
 }
 
 void hoop_survivors_expect_no_more(struct hoop_survivors *all)

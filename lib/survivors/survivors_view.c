@@ -56,9 +56,7 @@ void hoop_survivors_fail_all(struct hoop_survivors *all, hoop_result_t code, con
     va_end(args);
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
     for (uint32_t rank = 0; rank < all->n && all->state == HOOP_SURVIVORS_GATHERING; rank++) {
-        if (all->others[rank].said && all->others[rank].caller != NULL) {
-            hoop_connection_send(all->others[rank].caller, &frame.header, NULL, 0);
-        }
+        hoop_connection_say(all->others[rank].said ? all->others[rank].caller : NULL, &frame);
     }
     hoop_survivors_fail(all, &failure);
 }

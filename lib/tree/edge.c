@@ -26,9 +26,7 @@ bool hoop_edge_is_open(const struct hoop_edge *edge)
 
 void hoop_edge_send(const struct hoop_edge *edge, const union hoop_frame *frame)
 {
-    if (hoop_edge_is_open(edge)) {
-        hoop_connection_send(edge->connection, &frame->header, NULL, 0);
-    }
+    hoop_connection_say(edge->connection, frame);
 }
 
 void hoop_edge_send_plain(const struct hoop_edge *edge, enum hoop_frame_type type)

@@ -272,7 +272,8 @@ static void handout_go(struct hoop_leader *leader)
     hoop_flood_start(leader);
 }
 
-void hoop_handout_try_ready(struct hoop_leader *leader)
+/* Says READY to above if all below are, or GO where nobody is above. */
+static void handout_try_ready(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
     if (leader->ready < leader->gather.arrived || tree->feared.code != HOOP_OK ||
@@ -304,7 +305,7 @@ bool hoop_handout_take_ready(struct hoop_edge *edge, const union hoop_frame *fra
         leader->ready++;
         handout_tell_ranks(leader);
     }
-    hoop_handout_try_ready(leader);
+    handout_try_ready(leader);
     return true;
 }
 

@@ -15,7 +15,8 @@ struct hoop_list_node hoop_leaders = HOOP_LIST_EMPTY(hoop_leaders);
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-bool hoop_leader_spans(const struct hoop_leader *leader)
+/* Ranks may be on other machines. */
+static bool leader_spans(const struct hoop_leader *leader)
 {
     return !leader->is_root && leader->rendezvous.address_count > 0;
 }
@@ -144,7 +145,7 @@ void hoop_leader_fail(struct hoop_leader *leader, const struct hoop_failure *fai
     leader_reject_all(leader);
     if (told) {
         hoop_tree_close(&leader->tree);
-    } else if (hoop_leader_spans(leader)) {
+    } else if (leader_spans(leader)) {
         hoop_tree_reject(leader);
     }
     hoop_timer_start(leader->deadline,
@@ -243,7 +244,7 @@ static void leader_due(void *arg)
         hoop_root_due(leader);
     } else if (unready) {
         leader_fail_unready(leader);
-    } else if (!hoop_leader_spans(leader)) {
+    } else if (!leader_spans(leader)) {
         leader_fail_missing(leader);
     } else if (hoop_now_ns() < leader->gather.deadline_ns + grace_ns) {
         hoop_timer_start(leader->deadline, HOOP_LEADER_GRACE_MS, 0);
@@ -279,7 +280,7 @@ static void leader_complete(struct hoop_leader *leader)
     if (!hoop_handout_make(leader)) {
         return;
     }
-    if (hoop_leader_spans(leader)) {
+    if (leader_spans(leader)) {
         hoop_tree_excuse(leader);
     }
     hoop_handout_begin(leader);
@@ -317,7 +318,7 @@ static void leader_welcome(struct hoop_edge *edge, const struct hoop_frame_join 
         hoop_root_complete(leader);
     } else if (complete && hoop_rendezvous_is_whole_here(&leader->rendezvous, leader->n)) {
         leader_complete(leader);
-    } else if (hoop_leader_spans(leader)) {
+    } else if (leader_spans(leader)) {
         hoop_tree_join(leader, join);
     }
 }
@@ -332,7 +333,7 @@ static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_joi
         return false;
     }
     edge->number = join->rank;
-    edge->n = hoop_leader_spans(leader) && local_n != 0 ? local_n : join->n;
+    edge->n = leader_spans(leader) && local_n != 0 ? local_n : join->n;
     edge->info.process = join->process;
     return true;
 }
@@ -543,6 +544,7 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
 void hoop_leader_retire(const char *name)
 {
     struct hoop_leader *leader = hoop_leader_find(name, false);
+    hoop_root_retire(name);
     if (leader != NULL && hoop_list_is_empty(&leader->children)) {
         hoop_leader_destroy(leader);
     }

@@ -96,7 +96,7 @@ hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
  */
 void hoop_root_retire(const char *name);
 
-/* The leader of that name on this machine, if nobody has come yet. */
+/* The same, and of the leader of that name, if nobody has come yet. */
 void hoop_leader_retire(const char *name);
 
 /*

@@ -134,8 +134,6 @@ void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_role r
                                        struct hoop_connection *connection));
 /* Ends one that nobody needs any more, by its state. */
 void hoop_leader_settle(struct hoop_leader *leader);
-/* Ranks may be on other machines. */
-bool hoop_leader_spans(const struct hoop_leader *leader);
 
 /* Fails the join of all. told: the other machines know, or cannot be told. It may be over then. */
 void hoop_leader_fail(struct hoop_leader *leader, const struct hoop_failure *failure, bool told);
@@ -201,8 +199,6 @@ void hoop_handout_send(const struct hoop_leader *leader, const struct hoop_edge 
 void hoop_handout_begin(struct hoop_leader *leader);
 hoop_edge_take hoop_handout_take_roster, hoop_handout_take_part, hoop_handout_take_ready,
     hoop_handout_take_go;
-/* Says READY to above if all below are, or GO where nobody is above. */
-void hoop_handout_try_ready(struct hoop_leader *leader);
 
 /* ---- flood.c ------------------------------------------------------------------------------- */
 

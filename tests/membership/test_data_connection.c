@@ -70,6 +70,7 @@ static void begin(void)
     memset(ranks, 0, sizeof(ranks));
     for (uint32_t i = 0; i < RANKS; i++) {
         struct hoop_member *member = &ranks[i].member;
+        hoop_list_init(&member->data_links);
         member->state = HOOP_MEMBER_IN;
         member->join.rank = i;
         member->join.n = RANKS;

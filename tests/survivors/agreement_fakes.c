@@ -177,11 +177,6 @@ hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
     return HOOP_OK;
 }
 
-void hoop_root_retire(const char *name)
-{
-    (void)name;
-}
-
 void hoop_leader_retire(const char *name)
 {
     (void)name;
