@@ -2,6 +2,7 @@
 #include "transports/agree.h"
 #include "memory/region.h"
 #include "runtime/process.h"
+#include "transports/check/checksum.h"
 #include <assert.h>
 #include <string.h>
 
@@ -60,6 +61,19 @@ hoop_result_t hoop_blob_open(struct hoop_link *link, const struct hoop_blob *blo
     }
     memcpy(ret_data, blob->data, bytes);
     return HOOP_OK;
+}
+
+void hoop_chunk_damaged(struct hoop_link *link, const struct hoop_xfer *xfer, uint64_t said,
+                        uint64_t came)
+{
+    const struct hoop_link_params *mine = &link->params;
+    (void)hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)mine->peer,
+                           "rank %u sent chunk %llu of operation %u to rank %u (lane %u, %zu "
+                           "bytes) with the %s %016llx, but what came has %016llx: the data were "
+                           "damaged on the way",
+                           mine->peer, (unsigned long long)xfer->chunk, xfer->op, mine->me,
+                           mine->lane, xfer->bytes, hoop_check_name(mine->check),
+                           (unsigned long long)said, (unsigned long long)came);
 }
 
 /* Of this link, and not what is expected: another call, or another part of the same. */

@@ -35,6 +35,10 @@ struct hoop_blob_head hoop_blob_head(const struct hoop_link_params *params, uint
 hoop_result_t hoop_blob_open(struct hoop_link *link, const struct hoop_blob *blob, uint32_t magic,
                              void *ret_data, size_t bytes);
 
+/* What came for xfer is not what the peer said of it: the link has failed. */
+void hoop_chunk_damaged(struct hoop_link *link, const struct hoop_xfer *xfer, uint64_t said,
+                        uint64_t came);
+
 static inline struct hoop_chunk_header hoop_chunk_header(const struct hoop_link *link,
                                                          const struct hoop_xfer *xfer)
 {

@@ -466,19 +466,6 @@ void hoop_rdma_release(struct hoop_link *link, struct hoop_xfer *xfer)
     receiver_give_back(hoop_rdma_from(link), xfer->position);
 }
 
-static void receiver_damaged(struct hoop_rdma_link *rdma, const struct hoop_xfer *xfer,
-                             uint64_t said, uint64_t came)
-{
-    const struct hoop_link_params *params = &rdma->base.params;
-    (void)hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                           "rank %u sent chunk %llu of operation %u to rank %u (lane %u, %zu "
-                           "bytes) with the %s %016llx, but what came has %016llx: the data were "
-                           "damaged on the way",
-                           params->peer, (unsigned long long)xfer->chunk, xfer->op, params->me,
-                           params->lane, xfer->bytes, hoop_check_name(params->check),
-                           (unsigned long long)said, (unsigned long long)came);
-}
-
 /* The payload lies in its place, says the peer: it must be one that was offered. */
 static bool receiver_has_place(struct hoop_rdma_link *rdma, const struct hoop_xfer *xfer)
 {
@@ -520,7 +507,7 @@ static bool receiver_take(struct hoop_rdma_link *rdma)
     }
     const uint64_t check = rdma_check(rdma, payload, xfer->bytes);
     if (check != header.check) {
-        receiver_damaged(rdma, xfer, header.check, check);
+        hoop_chunk_damaged(&rdma->base, xfer, header.check, check);
         return false;
     }
     (void)hoop_xfer_queue_pop(&rdma->queued);

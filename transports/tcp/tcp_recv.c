@@ -16,7 +16,6 @@
  */
 #include "base/sizes.h"
 #include "transports/agree.h"
-#include "transports/check/checksum.h"
 #include "transports/tcp/tcp_ends.h"
 #include <assert.h>
 #include <errno.h>
@@ -190,18 +189,10 @@ static void receiver_copy(struct tcp_receiver *receiver)
 static bool receiver_complete(struct tcp_receiver *receiver)
 {
     struct hoop_tcp_link *tcp = &receiver->tcp;
-    const struct hoop_link_params *params = &tcp->base.params;
     struct hoop_xfer *xfer = tcp->queue.first;
     const uint64_t check = hoop_tcp_payload_check(tcp, receiver->to, xfer->bytes);
     if (tcp->base.failure.code != HOOP_OK || check != receiver->payload_check) {
-        (void)hoop_failure_set(&tcp->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                               "rank %u sent chunk %llu of operation %u to rank %u (lane %u, %zu "
-                               "bytes) with the %s %016llx, but what came has %016llx: the data "
-                               "were damaged on the way",
-                               params->peer, (unsigned long long)xfer->chunk, xfer->op, params->me,
-                               params->lane, xfer->bytes, hoop_check_name(params->check),
-                               (unsigned long long)receiver->payload_check,
-                               (unsigned long long)check);
+        hoop_chunk_damaged(&tcp->base, xfer, receiver->payload_check, check);
         return false;
     }
     (void)hoop_xfer_queue_pop(&tcp->queue);
