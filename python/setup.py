@@ -5,7 +5,7 @@ into the package (hoop/lib, hoop/bin, hoop/include), where a script finds it wha
 environment looks like; there is no Python extension, so that one wheel serves every Python.
 
 wheel.sh says how it is to be built for others: WHEEL_UV, where the libuv is that goes inside; WHEEL_LINK,
-what else the linker is told; WHEEL_PLATFORM, its tag.
+what else the linker is told; WHEEL_MESON, what else Meson is; WHEEL_PLATFORM, its tag.
 """
 
 import os
@@ -58,7 +58,7 @@ class BuildPython(build_py):
             subprocess.run(
                 ["meson", "setup", str(build), str(SOURCE), "--buildtype=release", "--prefix=/",
                  "--libdir=lib", "--strip", "-Dtests=disabled", "-Dexamples=disabled",
-                 "-Dnccl=enabled", f"-Dpkg_config_path={path}",
+                 "-Dnccl=enabled", *os.environ.get("WHEEL_MESON", "").split(), f"-Dpkg_config_path={path}",
                  # The programs find the library beside them.
                  f"-Dc_link_args=-Wl,-rpath,$ORIGIN/../lib,--gc-sections {os.environ.get('WHEEL_LINK', '')}"],
                 check=True,
