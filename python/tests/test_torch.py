@@ -115,6 +115,9 @@ class Torch(unittest.TestCase):
     def test_mismatch(self):
         self.job("torch_jobs", "mismatch", 2)
 
+    def test_skipped_step(self):
+        self.job("torch_jobs", "skipped_step", 2)
+
     def test_forked(self):
         self.job("torch_jobs", "forked", 2)
 

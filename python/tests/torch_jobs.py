@@ -345,6 +345,9 @@ def groups(rank, size):
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     assert (dist.get_world_size(), tensor[0].item(), small.size()) == (2, 2.0, 2)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    net(torch.full((1, 8), float(rank))).sum().backward()
+    same(net.module.weight.grad, torch.full((8, 8), 0.5))
 
 
 @job
@@ -415,6 +418,21 @@ def mismatch(rank, size):
     tensor = torch.ones(8)
     function = dist.barrier if rank == 1 else lambda: dist.all_reduce(tensor)
     said = raises(dist.DistBackendError, "MISMATCH", function)
+    assert "barrier" in said and "all_reduce" in said, said
+
+
+@job
+def skipped_step(rank, size):
+    """Training in which rank 1 leaves a step out, which shows where the ranks' calls come to differ."""
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+
+    def train():
+        for step in range(5):
+            if (step, rank) != (3, 1):
+                net(torch.ones(1, 8)).sum().backward()
+        dist.barrier()
+
+    said = raises(RuntimeError, "MISMATCH", train)
     assert "barrier" in said and "all_reduce" in said, said
 
 

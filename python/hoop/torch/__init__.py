@@ -13,6 +13,7 @@ that the store is used by monitored_barrier() and for new groups only.
 from . import _versions  # first: it refuses what the rest could not be imported with
 from ._backend import HoopBackend, create
 from ._memory import Buckets, bucket_hook, ddp, empty
+from ._shrunk import mend
 
 
 def register() -> None:
@@ -21,6 +22,7 @@ def register() -> None:
 
     if "HOOP" not in dist.Backend._plugins:
         dist.Backend.register_backend("hoop", create, extended_api=True, devices=["cpu"])
+        mend(HoopBackend)
 
 
 register()
