@@ -180,7 +180,7 @@ hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_
         return hoop_error(HOOP_INVALID_ARGUMENT,
                           "\"%.128s\" is no list of hosts, like node[01-03,7],gpu5", list);
     }
-    strcpy(ret_host, host);
+    memcpy(ret_host, host, strlen(host) + 1);
     return HOOP_OK;
 }
 
