@@ -64,8 +64,8 @@ static void test_trying(void **state)
     static const unsigned ratios[] = {101, 130, 200, 400, 1000}; /* percent */
     for (unsigned i = 0; i < sizeof(ratios) / sizeof(ratios[0]); i++) {
         forget(NULL);
-        (void)run(2 * HOOP_LEARNED_TRIES, true, ratios[i] * 100, 10000);
-        const unsigned slower = run(300000, true, ratios[i] * 100, 10000);
+        (void)run(2 * HOOP_LEARNED_TRIES, true, ratios[i] * 100ULL, 10000);
+        const unsigned slower = run(300000, true, ratios[i] * 100ULL, 10000);
         assert_in_range(slower, 3, 300000 / 60);
         assert_true(slower * (ratios[i] - 100) <= 300000);
     }
