@@ -11,6 +11,7 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 from enum import IntEnum
 from operator import index
 from threading import get_ident
+from time import time_ns
 from typing import Any, Iterator, Sequence
 
 from ._buffers import Buffer, Datatype, buffer
@@ -92,7 +93,7 @@ def group() -> Iterator[None]:
         yield
     finally:
         if _open.depth == 1:
-            inside[get_ident()] = tuple(_open.waits)
+            inside[get_ident()] = time_ns(), *_open.waits
         try:
             ended = lib.hoop_group_end()  # whatever happened inside: an open group collects for ever
         finally:
@@ -427,7 +428,7 @@ class Comm:
         handle = self._alive()
         if stream is None:
             thread = get_ident()
-            inside[thread] = (handle,)
+            inside[thread] = time_ns(), handle
             try:
                 result = function(*arguments, handle, None)
             finally:

@@ -3,7 +3,9 @@
 Python runs a signal's handler when C returns, and a blocking call may wait for a rank that never comes. So a
 thread hears of SIGINT through Python's wakeup descriptor, and revokes the comms of the call that the
 main thread does not come out of: the call returns, and then the handler raises KeyboardInterrupt. Only for
-Python's own handler: others, of which nobody knows whether they raise, run after the call.
+Python's own handler: others, of which nobody knows whether they raise, run after the call. The descriptor is
+a socket, which says when a signal came: one of before the call is not the call's, however late the thread
+hears of it.
 
 A birth has no comm yet: a thread of its own makes it, and the main thread waits for that thread.
 """
@@ -13,6 +15,8 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
+import struct
 import threading
 import time
 from threading import get_ident
@@ -23,8 +27,11 @@ from ._native import OK, error, lib, library_path
 PATIENCE = 0.05  # seconds in which a call that ends by itself may do so
 SLICE = 0.1  # seconds in which a birth hears of a signal, should its thread's end not be seen
 
-# The handles of the comms whose call each thread is in. The tuple of each call is another one: that is
-# how the watcher knows it again.
+_TIMESPEC = struct.Struct("@qq")
+_SO_TIMESTAMPNS = 35  # Linux's; the socket module has no name for it
+
+# When each thread's call began, time.time_ns(), and the handles of its comms. The tuple of each call is
+# another one: that is how the watcher knows it again.
 inside: dict[int, tuple[Any, ...]] = {}
 
 # With the GIL held, so that no comm is freed between a look at `inside` and the call; it waits for nobody.
@@ -40,38 +47,42 @@ def watch() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     if _bell is None:
-        end, bell = os.pipe()
-        os.set_blocking(bell, False)
+        end, bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        end.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        bell.setblocking(False)
         try:
             threading.Thread(target=_listen, args=(end,), name="hoop Ctrl-C", daemon=True).start()
         except RuntimeError:  # no more threads, or the interpreter is at its end
-            os.close(end)
-            os.close(bell)
+            end.close()
+            bell.close()
             return
-        _bell = bell
+        _bell = bell.detach()
     before = signal.set_wakeup_fd(_bell, warn_on_full_buffer=False)
     if before not in (-1, _bell):
         signal.set_wakeup_fd(before)
 
 
-def _listen(end: int) -> None:
-    while numbers := os.read(end, 64):
+def _listen(end: socket.socket) -> None:
+    while True:
+        numbers, marks, *_ = end.recvmsg(1, socket.CMSG_SPACE(_TIMESPEC.size))
         if signal.SIGINT in numbers:
-            _interrupted()
+            seconds, nanoseconds = _TIMESPEC.unpack(marks[0][2]) if marks else divmod(time.time_ns(), 10**9)
+            _interrupted(seconds * 10**9 + nanoseconds)
 
 
-def _interrupted() -> None:
+def _interrupted(rung: int) -> None:
+    """At rung, time.time_ns(), SIGINT came."""
     main = threading.main_thread().ident
     call = inside.get(main)
-    if call and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if call and call[0] <= rung and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         time.sleep(PATIENCE)
         if inside.get(main) is call:
-            for handle in call:
+            for handle in call[1:]:
                 _revoke(handle, 0)
 
 
 def _in_child() -> None:
-    """The pipe is the parent's, and so are the calls."""
+    """The socket is the parent's, and so are the calls."""
     global _bell
     inside.clear()
     if _bell is not None:

@@ -8,6 +8,7 @@ import time
 
 import hoop
 import numpy as np
+from hoop import _interrupt
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 LIMIT = 1.0
@@ -69,8 +70,8 @@ interrupted("a group", lambda: together(pairs[0][0], pairs[1][0]))
 for pair in pairs:
     ended("a group", *pair)
 
-# What interrupts no call ends no comm: a signal in Python's own time, one of a handler that does not raise,
-# and a child's.
+# What interrupts no call ends no comm: a signal in Python's own time, however late it is heard, one of a handler
+# that does not raise, and a child's.
 first, second = hoop.Comm.threads(2)
 try:
     ring()
@@ -78,7 +79,9 @@ try:
         time.sleep(0.01)
     raise AssertionError("SIGINT was not heard")
 except KeyboardInterrupt:
-    time.sleep(0.1)
+    threading.Timer(0.1, _interrupt._interrupted, (time.time_ns(),)).start()
+threading.Timer(0.3, second.all_reduce, (x.copy(),)).start()
+first.all_reduce(x.copy())
 rung = []
 signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
 child = os.fork()
