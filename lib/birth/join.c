@@ -326,7 +326,6 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     join_settle_cma(comm);
     comm->spin_ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
     comm->spins = comm->spin_ns != 0;
-    comm->roomy = comm->spins && 2 * join_local_ranks(roster->here) <= hoop_usable_cpus();
     result = join_prepare(comm, roster);
     if (result != HOOP_OK) {
         return result;

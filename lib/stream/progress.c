@@ -26,14 +26,13 @@ static struct {
     pthread_cond_t work; /* for the thread */
     bool started, idle;  /* the thread; it waits for work, and was not told of any */
     bool napping;        /* and looks for it by itself */
-    uint32_t hasty;      /* how often in a row work was awaited soon */
     uint64_t pushed_ns;  /* when a queue got work last */
     bool driven;         /* there is a driver */
     struct hoop_list_node arrivals;
     /* any thread; written under the lock */
-    _Atomic bool arrived; /* seen by the driver */
-    _Atomic bool crowded; /* ranks outnumber the CPUs */
-    _Atomic bool roomy;   /* there is a CPU for the thread too */
+    _Atomic bool arrived;   /* seen by the driver */
+    _Atomic bool crowded;   /* ranks outnumber the CPUs */
+    _Atomic uint32_t hasty; /* how often in a row work was awaited soon */
     struct hoop_sleeper sleeper;
     _Atomic uint8_t sleeping;
     /* the driver's */
@@ -66,7 +65,6 @@ struct hoop_sleeper *hoop_progress_sleeper(void)
 void hoop_progress_suit(const struct hoop_comm *comm)
 {
     atomic_store_explicit(&progress.crowded, !comm->spins, memory_order_relaxed);
-    atomic_store_explicit(&progress.roomy, comm->roomy, memory_order_relaxed);
 }
 
 /* ---- Driving -------------------------------------------------------------------------------- */
@@ -122,10 +120,18 @@ static void progress_list_sleepers(void)
     progress.wait.n_sleepers = count;
 }
 
-/* DONE: nothing is left to be moved. */
+static bool progress_is_hasty(void)
+{
+    return atomic_load_explicit(&progress.hasty, memory_order_relaxed) >= PROGRESS_HASTY;
+}
+
+/* DONE: nothing is left to be moved; or, for the thread (arg NULL), what came since is left to who
+ * waits. */
 static enum hoop_poll progress_poll(void *arg, bool look)
 {
-    (void)arg;
+    if (arg == NULL && progress_is_hasty() && hoop_list_is_empty(&progress.active)) {
+        return HOOP_POLL_DONE;
+    }
     bool busy = atomic_load_explicit(&progress.arrived, memory_order_acquire) && progress_adopt();
     HOOP_LIST_EACH(struct hoop_queue, queue, &progress.active, active) {
         const enum hoop_poll polled = hoop_queue_poll(queue, look);
@@ -156,27 +162,51 @@ static void progress_call(void)
     }
 }
 
-/* Drives until poll says DONE, or for timeout_ms. The lock is let go meanwhile. */
-static void progress_drive(hoop_poll_fn *poll, void *arg, bool spins, uint64_t timeout_ms)
+static bool progress_wake_waiter(const struct hoop_list_node *list)
+{
+    HOOP_LIST_EACH(struct hoop_queue, queue, list, active) {
+        if (queue->waiting > 0) {
+            pthread_cond_broadcast(&queue->changed);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who waits for what is left drives it, or the thread does. */
+static void progress_pass_on(void)
+{
+    if (progress_has_work() && !progress.driven && !progress_wake_waiter(&progress.active) &&
+        !progress_wake_waiter(&progress.arrivals)) {
+        progress_call();
+    }
+}
+
+/*
+ * Drives until poll says DONE, or for timeout_ms. The lock is let go meanwhile. The thread (arg
+ * NULL) has a CPU beside a caller who computes, or takes it from him: a sleep and the way out of it
+ * cost some 20 us of it, so it spins for about as long first. A yield gives the caller the CPU for
+ * milliseconds: only where ranks outnumber the CPUs, and somebody always waits for one.
+ */
+static void progress_drive(hoop_poll_fn *poll, void *arg, uint64_t timeout_ms)
 {
     progress.driven = true;
     pthread_mutex_unlock(&progress.lock);
+    const bool crowded = atomic_load_explicit(&progress.crowded, memory_order_relaxed);
     progress.spin_ns = progress.spin_ns != 0 ? progress.spin_ns : hoop_settings()->spin_us * 1000;
     progress.wait = (struct hoop_wait){
         .poll = poll,
         .arg = arg,
         .sleepers = progress.sleepers,
-        .spin_ns = spins && progress.spin_ns != 0 ? &progress.spin_ns : NULL,
-        .no_yield = arg == NULL,
+        .spin_ns = !crowded && progress.spin_ns != 0 ? &progress.spin_ns : NULL,
+        .no_yield = !crowded && arg == NULL,
         .timeout_ms = timeout_ms,
     };
     progress_list_sleepers();
     (void)hoop_wait(&progress.wait);
     pthread_mutex_lock(&progress.lock);
     progress.driven = false;
-    if (progress_has_work()) {
-        progress_call();
-    }
+    progress_pass_on();
 }
 
 void hoop_progress_notify(struct hoop_queue *queue)
@@ -251,7 +281,7 @@ void hoop_progress_drop(const struct hoop_comm *comm, hoop_result_t code)
 static bool progress_is_mine(uint64_t now_ns)
 {
     return !progress.driven && progress_has_work() &&
-           (!progress.napping || now_ns - progress.pushed_ns >= PROGRESS_SOON_NS);
+           (!progress_is_hasty() || now_ns - progress.pushed_ns >= PROGRESS_SOON_NS);
 }
 
 static void progress_await_work(void)
@@ -261,13 +291,15 @@ static void progress_await_work(void)
         /* What lies about was not told of, or was pushed too soon before: nobody tells again. */
         const bool lies_about = !progress.driven && progress_has_work();
         const bool recent = now - progress.pushed_ns < PROGRESS_RECENT_NS;
-        progress.napping = lies_about || (progress.hasty >= PROGRESS_HASTY && recent);
+        progress.napping = lies_about || (progress_is_hasty() && recent);
         progress.idle = true;
         (void)hoop_cond_wait(&progress.work, &progress.lock,
                              progress.napping ? now + PROGRESS_NAP_NS : HOOP_NEVER);
         now = hoop_now_ns();
     }
-    progress.hasty = progress.napping ? 0 : progress.hasty; /* nobody awaited it soon */
+    if (progress_is_hasty()) {
+        progress.hasty = 0; /* nobody awaited it soon */
+    }
     progress.idle = progress.napping = false;
 }
 
@@ -278,7 +310,7 @@ static void *progress_main(void *arg)
     pthread_mutex_lock(&progress.lock);
     for (;;) {
         progress_await_work();
-        progress_drive(progress_poll, NULL, atomic_load(&progress.roomy), 0);
+        progress_drive(progress_poll, NULL, 0);
     }
     return NULL;
 }
@@ -337,7 +369,7 @@ static enum hoop_poll progress_poll_for(void *arg, bool look)
     if (progress_reached(goal)) {
         return HOOP_POLL_DONE;
     }
-    const enum hoop_poll polled = progress_poll(NULL, look);
+    const enum hoop_poll polled = progress_poll(arg, look);
     const bool over =
         progress_reached(goal) || (polled == HOOP_POLL_BUSY && progress_is_late(goal));
     return over ? HOOP_POLL_DONE : polled;
@@ -354,15 +386,10 @@ hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_
                                  uint64_t target, uint64_t deadline_ns)
 {
     struct progress_goal goal = {.counter = counter, .target = target, .deadline_ns = deadline_ns};
-    if (!progress_reached(&goal)) {
-        progress_judge();
-    }
-    while (!progress_reached(&goal)) {
-        if (progress_is_late(&goal)) {
-            return HOOP_TIMEOUT;
-        }
+    progress_judge();
+    while (!progress_reached(&goal) && !progress_is_late(&goal)) {
         if (!progress.driven) {
-            progress_drive(progress_poll_for, &goal, !atomic_load(&progress.crowded),
+            progress_drive(progress_poll_for, &goal,
                            deadline_ns == HOOP_NEVER ? 0 : hoop_left_ms(deadline_ns));
         } else {
             queue->waiting++;
@@ -370,5 +397,6 @@ hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_
             queue->waiting--;
         }
     }
-    return HOOP_OK;
+    progress_pass_on(); /* this may be who was woken to drive */
+    return progress_reached(&goal) ? HOOP_OK : HOOP_TIMEOUT;
 }

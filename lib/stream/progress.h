@@ -3,7 +3,8 @@
  * comm in its turn like any other thread. That is
  *
  *   who waits        for something queued and finds no driver, until he has what he waits for: so
- *                    a call whose result is awaited at once costs no change of threads
+ *                    a call whose result is awaited at once costs no change of threads; the thread
+ *                    leaves to him what comes while it drives, where that happens all the time
  *   the progress     otherwise; it starts with the first stream, and sleeps while nothing is
  *   thread           queued or somebody else drives
  *
