@@ -105,7 +105,8 @@ struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t called[HOOP_BOARD_SETS]; /* tags */
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[HOOP_BOARD_SETS];
     _Atomic uint64_t sites[HOOP_BOARD_SETS]; /* where that was called: hoop_board_site() */
-    _Atomic uint64_t took; /* ns, of the last one from which is learned (cost/learned.h) */
+    _Atomic uint64_t worked; /* sequence of an operation (32 bits), and its ns (cost/copies.h) */
+    _Atomic uint64_t took;   /* ns, of the last one from which is learned (cost/learned.h) */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[HOOP_BOARD_SETS][HOOP_BOARD_CELLS];
     /* [4 n]: gates to each rank; then what this rank took of each (hoop_board_taken()); then where
      * its last transfers from and to each were called (hoop_board_transfer()) */
@@ -131,6 +132,8 @@ struct hoop_board {
     uint32_t end;                     /* of the last of them */
     uint64_t arrivals;                /* my ARRIVEs, ever */
     bool need_fence;
+    bool past, timed;   /* the running operation: cost/copies.h */
+    uint64_t worked_ns; /* it, so far, if it is timed */
     const struct hoop_peer *peers;
     struct hoop_board_head *head;
     uint8_t *ranks, *areas, *slabs;
@@ -148,6 +151,19 @@ uint64_t hoop_board_bytes(uint32_t n);
 hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster *roster,
                               uint32_t me);
 void hoop_board_finish(struct hoop_board *board);
+
+/* Around what the running operation does by itself, as far as that depends on the stores. */
+static inline uint64_t hoop_board_begin_work(const struct hoop_board *board)
+{
+    return __builtin_expect(board->timed, 0) ? hoop_now_ns() : 0;
+}
+
+static inline void hoop_board_end_work(struct hoop_board *board, uint64_t since)
+{
+    if (__builtin_expect(board->timed, 0)) {
+        board->worked_ns += hoop_now_ns() - since;
+    }
+}
 
 static inline struct hoop_board_rank *hoop_board_rank(const struct hoop_board *board, uint32_t rank)
 {

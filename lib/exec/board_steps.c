@@ -2,6 +2,7 @@
 #include "exec/board_steps.h"
 
 #include "exec/gate.h"
+#include "runtime/copy.h"
 #include "runtime/process.h"
 
 #include <assert.h>
@@ -129,7 +130,11 @@ static hoop_result_t board_copy(const struct hoop_board *board, const struct hoo
     if (op->worker != NULL) {
         return op->worker->copy(op->worker->arg, to, from, src->count * size);
     }
-    memcpy(to, from, src->count * size);
+    if (board->past && dst->space == HOOP_SPACE_SLAB) {
+        hoop_copy_past(to, from, src->count * size);
+    } else {
+        memcpy(to, from, src->count * size);
+    }
     return HOOP_OK;
 }
 
@@ -196,7 +201,9 @@ static hoop_result_t board_work_now(struct hoop_board *board, struct hoop_board_
     if (whom != board->me && !hoop_gates_enter(board, whom, op->k)) {
         return board_given_up(board, failure);
     }
+    const uint64_t since = hoop_board_begin_work(board);
     const hoop_result_t result = board_carry_out(board, op, step, &whose);
+    hoop_board_end_work(board, since);
     if (whom != board->me && !hoop_gates_leave(board, whom, op->k)) {
         return board_driven_out(board, failure);
     }

@@ -2,6 +2,7 @@
 #include "exec/published.h"
 
 #include "algo/taking.h"
+#include "runtime/copy.h"
 
 #include <string.h>
 
@@ -32,6 +33,15 @@ static void published_put(uint8_t *to, const uint8_t *in, size_t bytes, size_t b
     }
 }
 
+static void published_put_past(uint8_t *to, const uint8_t *in, size_t bytes, size_t before,
+                               size_t own)
+{
+    hoop_copy_past(to, in, before);
+    if (bytes > before) {
+        hoop_copy_past(to + before, in + before + own, bytes - before);
+    }
+}
+
 /* Apart, so that what needs none of it pays for none of it. */
 static __attribute__((noinline)) void published_put_apart(struct hoop_board *board,
                                                           const uint8_t *in, size_t bytes,
@@ -47,9 +57,13 @@ void hoop_published_post(struct hoop_board *board, const void *in, size_t brough
 {
     if (brought > HOOP_CELLS_MAX_BYTES) {
         hoop_board_take_room(board, brought);
-        if (bytes > 0) {
+        const uint64_t since = hoop_board_begin_work(board);
+        if (bytes > 0 && board->past) {
+            published_put_past(hoop_board_area(board, board->me), in, bytes, before, own);
+        } else if (bytes > 0) {
             published_put(hoop_board_area(board, board->me), in, bytes, before, own);
         }
+        hoop_board_end_work(board, since);
         hoop_board_post(board, NULL, 0);
     } else if (before == bytes) {
         hoop_board_post(board, in, bytes);

@@ -5,6 +5,7 @@
 #include "base/sizes.h"
 #include "exec/gate.h"
 #include "exec/published.h"
+#include "runtime/copy.h"
 #include "staging/device_worker.h"
 
 #include <assert.h>
@@ -50,6 +51,7 @@ void hoop_operation_finish(struct hoop_operation *operation)
     hoop_staging_finish(&operation->staging);
     free(operation->scratch);
     free(operation->learned);
+    free(operation->copies);
     memset(operation, 0, sizeof(*operation));
 }
 
@@ -102,10 +104,23 @@ static void operation_tell(struct hoop_operation *operation)
     operation->began_ns = 0;
 }
 
+/* Tells the others how long this rank worked. */
+static void operation_note_work(struct hoop_operation *operation)
+{
+    struct hoop_board *board = operation->env.board;
+    const uint64_t ns = board->worked_ns < UINT32_MAX ? board->worked_ns : UINT32_MAX;
+    board->timed = false;
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->worked,
+                          (uint64_t)board->sequence << 32 | ns, memory_order_relaxed);
+}
+
 static enum hoop_poll operation_done(struct hoop_operation *operation)
 {
     if (__builtin_expect(operation->began_ns != 0, 0)) {
         operation_tell(operation);
+    }
+    if (__builtin_expect(operation->env.board->timed, 0)) {
+        operation_note_work(operation);
     }
     const bool vector = operation->request.signature.collective == HOOP_COLL_ALLTOALLV;
     if (__builtin_expect(vector && operation->state != OP_EXCHANGE, 0) &&
@@ -136,6 +151,65 @@ static bool operation_brings(const struct hoop_operation *operation)
                                   s->root == (int32_t)board->me) > 0;
 }
 
+/* What the last timed one took, on the rank that worked longest, as soon as all have told; or,
+ * last, as far as they have. */
+static void operation_hear_work(struct hoop_operation *operation, bool last)
+{
+    const struct hoop_board *board = operation->env.board;
+    uint32_t told = 0;
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const uint64_t worked =
+            atomic_load_explicit(&hoop_board_rank(board, rank)->worked, memory_order_relaxed);
+        if (worked >> 32 == operation->weighed) {
+            most = (uint32_t)worked > most ? (uint32_t)worked : most;
+            told++;
+        }
+    }
+    if (told == board->n || last) {
+        hoop_copies_add(operation->copied, operation->copied_past, most);
+        operation->copied = NULL;
+    }
+}
+
+/* Both slabs, and once more. */
+#define OPERATION_SLABS 4u
+
+/* HOOP_NONTEMPORAL's choices. */
+enum { OPERATION_MEASURED, OPERATION_NEVER, OPERATION_ALWAYS };
+
+/* How copies to the others are done, of an operation that copies so much at once. */
+static void operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
+{
+    struct hoop_board *board = operation->env.board;
+    const int asked = HOOP_COPY_PAST ? hoop_settings()->nontemporal : OPERATION_NEVER;
+    board->past = asked == OPERATION_ALWAYS && bytes >= HOOP_COPIES_LEAST;
+    if (asked != OPERATION_MEASURED || bytes < HOOP_COPIES_LEAST) {
+        return;
+    }
+    if (operation->copies == NULL) {
+        operation->copies = calloc(1, sizeof(*operation->copies));
+    }
+    if (operation->copies == NULL) {
+        return;
+    }
+    if (operation->copied != NULL) {
+        operation_hear_work(operation, false);
+    }
+    struct hoop_copies_row *row = hoop_copies_row(
+        operation->copies, (enum hoop_collective)operation->request.signature.collective, bytes);
+    board->past = hoop_copies_next(row, around, &board->timed);
+    if (board->timed) {
+        if (operation->copied != NULL) {
+            operation_hear_work(operation, true);
+        }
+        operation->copied = row;
+        operation->copied_past = board->past;
+        operation->weighed = board->sequence;
+        board->worked_ns = 0;
+    }
+}
+
 static void operation_publish(struct hoop_operation *operation, size_t block, size_t brought)
 {
     const struct hoop_board *board = operation->env.board;
@@ -143,6 +217,9 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
     const uint8_t in = hoop_collectives[operation->request.signature.collective].in;
     const size_t own = hoop_extent_is_each(in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
+    if (brought > HOOP_CELLS_MAX_BYTES) {
+        operation_weigh(operation, brought, (uint32_t)(HOOP_AREA_BYTES / brought));
+    }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);
     operation_prepare(operation);
@@ -187,6 +264,7 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
             return settled == HOOP_AGAIN ? HOOP_POLL_IDLE : operation_done(operation);
         }
     }
+    const uint64_t since = hoop_board_begin_work(board);
     if (operation->one_fold) {
         void *dst = operation->request.out;
         hoop_fold(&operation->steps.reduction, &dst, 1, board->src, board->n,
@@ -194,6 +272,7 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
     } else {
         hoop_published_take(board, &operation->steps);
     }
+    hoop_board_end_work(board, since);
     board->owing += operation->owes;
     return operation_done(operation);
 }
@@ -290,6 +369,11 @@ static void operation_take_plan(struct hoop_operation *operation, const struct h
         operation->last = operation->plan;
     }
     operation->cursor = 0;
+    /* An all_reduce writes most of its slabs by folding, and gains nothing. */
+    const bool copies = operation->plan.algo == HOOP_ALGO_SLAB && operation->device == 0 &&
+                        operation->plan.collective != HOOP_COLL_ALL_REDUCE;
+    operation_weigh(operation, copies ? operation->plan.count * operation->plan.type_bytes : 0,
+                    OPERATION_SLABS);
     if (hoop_plan_is_over_links(operation->plan.algo)) {
         operation_enter_links(operation);
     } else if (operation_make_scratch(operation) != HOOP_OK) {

@@ -9,6 +9,7 @@
 #define HOOP_PLAN_H
 
 #include "algo/step.h"
+#include "cost/copies.h"
 #include "cost/cost.h"
 #include "cost/learned.h"
 #include "membership/membership.h"

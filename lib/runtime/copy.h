@@ -1,0 +1,41 @@
+/* Copies past the caches, for memory that others read next; when they are worth it: cost/copies.h.
+ */
+#ifndef HOOP_RUNTIME_COPY_H
+#define HOOP_RUNTIME_COPY_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__SSE2__)
+#define HOOP_COPY_PAST 1 /* it is something else than memcpy() */
+#include <emmintrin.h>
+#else
+#define HOOP_COPY_PAST 0
+#endif
+
+/* memcpy() by non-temporal stores. What the thread stores after it is seen after it. */
+static inline void hoop_copy_past(void *to, const void *from, size_t bytes)
+{
+    char *dst = to;
+    const char *src = from;
+#if HOOP_COPY_PAST
+    const size_t before = -(uintptr_t)dst % 64, head = before < bytes ? before : bytes;
+    memcpy(dst, src, head);
+    for (dst += head, src += head, bytes -= head; bytes >= 64; dst += 64, src += 64, bytes -= 64) {
+        const __m128i *line = (const __m128i *)(const void *)src;
+        const __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
+        const __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
+        __m128i *out = (__m128i *)(void *)dst;
+        _mm_stream_si128(out, a);
+        _mm_stream_si128(out + 1, b);
+        _mm_stream_si128(out + 2, c);
+        _mm_stream_si128(out + 3, d);
+    }
+    memcpy(dst, src, bytes);
+    _mm_sfence(); /* they are weakly ordered */
+#else
+    memcpy(dst, src, bytes);
+#endif
+}
+
+#endif
