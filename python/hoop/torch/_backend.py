@@ -12,6 +12,7 @@ import os
 import time
 from datetime import timedelta
 from threading import get_ident
+from time import time_ns
 from typing import Any, Callable
 
 import torch
@@ -94,7 +95,7 @@ class Life(Verbs):
             self._within_limit(operation)
             return
         thread = get_ident()
-        inside[thread] = (self.handle,)
+        inside[thread] = time_ns(), self.handle
         try:
             try:
                 operation.start(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import get_ident
+from time import time_ns
 from typing import Any, Sequence
 
 import torch
@@ -39,7 +40,7 @@ class Verbs:
                 self.sequence += 1
                 address = tensor.data_ptr()
                 thread = get_ident()
-                inside[thread] = (self.handle,)
+                inside[thread] = time_ns(), self.handle
                 try:
                     result = _all_reduce(
                         address, address, tensor.numel(), datatype, number, self.handle, None)
