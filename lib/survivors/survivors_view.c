@@ -1,5 +1,6 @@
 /* Views, and what comes of them; see survivors.h and survivors_inside.h. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "survivors/survivors_inside.h"
 #include "tree/leader.h"
 #include <stdarg.h>
@@ -116,6 +117,8 @@ void hoop_survivor_lose(struct hoop_survivor *other, const char *why)
     if (!hoop_survivors_has(all, rank) || other->done || all->state == HOOP_SURVIVORS_OVER) {
         return;
     }
+    hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "shrink: rank %u takes rank %u for lost: it %s",
+             all->me, rank, why);
     if (all->state == HOOP_SURVIVORS_AGREED) {
         hoop_survivors_break(all);
     } else if (all->exact) {

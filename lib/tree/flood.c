@@ -361,7 +361,7 @@ static bool flood_take_blob(struct hoop_edge *edge, const union hoop_frame *fram
     const struct hoop_edge *next = flood_towards(tree, machine);
     if (next != edge && hoop_edge_is_open(next)) {
         hoop_edge_send(next, frame);
-    } else if (next != edge) {
+    } else if (next != edge && !tree->comm_failed) { /* after a death whom it is for may live */
         const union hoop_frame dead =
             flood_dead(to, "cannot be reached: the process that spoke for its machine has ended");
         flood(leader, &dead, NULL, true);
