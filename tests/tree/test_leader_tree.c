@@ -28,6 +28,9 @@ struct world {
     struct hoop_address parent;  /* the leader's, as the root tells it */
 };
 
+/* Rank 2 is in another process than the one that speaks for its machine. */
+static bool apart;
+
 /* ---- The join ----------------------------------------------------------------------------- */
 
 static void start(struct world *world, uint64_t dead_after_ms)
@@ -38,6 +41,7 @@ static void start(struct world *world, uint64_t dead_after_ms)
     for (uint32_t i = 0; i < FAR; i++) {
         union hoop_frame join = machine_join(i + 1, N, HERE + i);
         join.join.dead_after_ms = dead_after_ms;
+        join.join.process += apart && i == 0 ? 500 : 0;
         machine_enter(&world->machines[i], &world->rendezvous, &address);
         machine_say_place(&world->machines[i], i + 1);
         client_say(&world->machines[i], &join);
@@ -217,6 +221,31 @@ static void test_fail(void **state)
         (void)expect(&world.ranks[0], HOOP_FRAME_BLOB);
         leave(&world);
     }
+}
+
+/* What cannot be passed on any more after a failure takes nobody for lost: whom it is for may live.
+ */
+static void test_blobs_after_a_failure(void **state)
+{
+    struct world world;
+    const union hoop_frame first = a_fail("the first");
+    const union hoop_frame blob = a_blob(0, 2), back = a_blob(3, 0);
+    (void)state;
+    apart = true;
+    join(&world, 5000);
+    apart = false;
+    client_say(&world.ranks[0], &first);
+    for (uint32_t i = 0; i < FAR; i++) {
+        (void)expect(&world.children[i], HOOP_FRAME_FAIL);
+    }
+    client_leave(&world.children[0]);
+    for (uint32_t i = 0; i < 20; i++) { /* at some point its end has been seen */
+        client_say(&world.ranks[0], &blob);
+        (void)usleep(5000);
+    }
+    client_say(&world.children[1], &back);
+    (void)expect(&world.ranks[0], HOOP_FRAME_BLOB);
+    leave(&world);
 }
 
 static void test_goodbye_and_losses(void **state)
@@ -531,6 +560,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blobs),
         cmocka_unit_test(test_fail),
+        cmocka_unit_test(test_blobs_after_a_failure),
         cmocka_unit_test(test_goodbye_and_losses),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_silence),
