@@ -23,6 +23,7 @@
  */
 #include "base/sizes.h"
 #include "memory/region.h"
+#include "runtime/copy.h"
 #include "transports/agree.h"
 #include "transports/table.h"
 #include "transports/transport.h"
@@ -278,7 +279,7 @@ static hoop_result_t shm_send(struct hoop_link *link, struct hoop_xfer *xfer)
     }
     struct shm_slot *slot = shm->slot;
     if (xfer->bytes > 0) {
-        memcpy(shm_payload(slot), xfer->data, xfer->bytes);
+        hoop_copy(shm_payload(slot), xfer->data, xfer->bytes, xfer->past);
     }
     slot->header = hoop_chunk_header(link, xfer); /* last: the receiver polls that line */
     shm_step(shm);

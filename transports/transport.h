@@ -75,6 +75,7 @@ struct hoop_xfer {
     uint64_t chunk;
     struct hoop_signature signature; /* so does this; all zero is a signature too */
     hoop_xfer_done_fn *done;
+    bool past;      /* send: a copy in shared memory is better made past the caches */
     bool has_place; /* send: it belongs so many bytes behind the start of what the receiver */
     uint64_t place; /* offers for this op */
     /* the link's, between post and release */

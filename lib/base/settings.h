@@ -131,8 +131,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "0 on any rank: plain memory is not read straight from another process, but copied "    \
            "through shared memory")                                                                \
     CHOICE(learn, "HOOP_LEARN", 1, "0 1",                                                          \
-           "0 on rank 0: whether plain memory is read or copied is not learned, but follows from " \
-           "the cost model")                                                                       \
+           "0 on rank 0, or on who sends: whether plain memory is read or copied is not learned, " \
+           "but follows from the cost model")                                                      \
     CHOICE(nontemporal, "HOOP_NONTEMPORAL", 0, "auto 0 1",                                         \
            "whether what others read from shared memory is copied there by non-temporal stores, "  \
            "past the caches, from 8 KiB on: as measured, never, always")                           \

@@ -1,42 +1,70 @@
 /* How to copy to others, as it was learned (see copies.h). */
 #include "cost/copies.h"
 
-/* Of so many rounds one is by either. */
+#include "base/settings.h"
+#include "runtime/copy.h"
+
+/* Of so many rounds one is by each. */
 #define COPIES_EVERY 64u
 #define COPIES_WORTH(ns) ((ns) + (ns) / 16)
 
-struct hoop_copies_row *hoop_copies_row(struct hoop_copies *copies, enum hoop_collective collective,
-                                        uint64_t bytes)
+uint32_t hoop_copies_may(void)
+{
+    enum { MEASURED, NEVER, ALWAYS };
+    const int asked = HOOP_COPY_PAST ? hoop_settings()->nontemporal : NEVER;
+    return (asked != ALWAYS ? 1u << HOOP_COPY_ORDINARY : 0) |
+           (asked != NEVER ? 1u << HOOP_COPY_NONTEMPORAL : 0);
+}
+
+uint32_t hoop_copies_size(uint64_t bytes)
 {
     uint32_t size = 0;
     while (size < HOOP_COPIES_SIZES - 1 && bytes / HOOP_COPIES_LEAST >> size > 1) {
         size++;
     }
-    return &copies->rows[collective][size];
+    return size;
 }
 
-bool hoop_copies_next(struct hoop_copies_row *row, uint32_t around, bool *ret_timed)
+/* The first that may be, unless another one is faster by more than chance. */
+static enum hoop_copy copies_fastest(const struct hoop_copies_row *row, uint32_t may)
 {
-    const uint32_t every = COPIES_EVERY * around, call = row->calls++;
-    const uint32_t turn = call % every;
-    /* A round by ordinary stores begins each period, one by others its second half; at first the
-     * second follows the first. */
-    const uint32_t second = call < every ? around : every / 2;
-    const bool past = turn >= second;
-    if (turn < around || turn - second < around) {
-        *ret_timed = turn + 1 == around || turn + 1 == second + around;
-        return past;
+    uint32_t ret = (uint32_t)__builtin_ctz(may);
+    for (uint32_t how = ret + 1; how < HOOP_COPY_COUNT; how++) {
+        if ((may >> how & 1) != 0 && row->ns[how] != 0 &&
+            COPIES_WORTH((uint64_t)row->ns[how]) < row->ns[ret]) {
+            ret = how;
+        }
+    }
+    return (enum hoop_copy)ret;
+}
+
+/* A round by the first begins each period, the others follow in equal distances. At first, behind a
+ * round that only touches the memory, each follows the one before at once. */
+enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, uint32_t may,
+                                bool *ret_timed)
+{
+    const uint32_t every = COPIES_EVERY * around, call = row->calls++, turn = call % every;
+    const uint32_t apart = call < every ? around : every / (uint32_t)__builtin_popcount(may);
+    uint32_t begin = call < every ? around : 0;
+    for (uint32_t how = 0; how < HOOP_COPY_COUNT; how++) {
+        if ((may >> how & 1) != 0) {
+            if (call < around || turn - begin < around) {
+                *ret_timed = turn + 1 == begin + around;
+                return (enum hoop_copy)how;
+            }
+            begin += apart;
+        }
     }
     *ret_timed = false;
-    return COPIES_WORTH((uint64_t)row->ns[1]) < row->ns[0];
+    return copies_fastest(row, may);
 }
 
-void hoop_copies_add(struct hoop_copies_row *row, bool past, uint64_t ns)
+void hoop_copies_add(struct hoop_copies_row *row, enum hoop_copy how, uint64_t ns)
 {
-    const uint32_t took = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX, before = row->ns[past];
+    const uint32_t took = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX, before = row->ns[how];
     /* One that took long, for whatever reason, says less than one that took less. */
     const uint64_t most = 2ull * before;
-    row->ns[past] = before == 0 || took <= before
-                        ? took
-                        : (uint32_t)((before + (took < most ? took : most)) / 2);
+    row->ns[how] = before == 0 || took <= before
+                       ? took
+                       : (uint32_t)((before + (took < most ? took : most)) / 2);
 }

@@ -17,12 +17,16 @@
 #include <stdint.h>
 
 /* Doublings of 8 KiB, the least that is copied so. */
-#define HOOP_COPIES_SIZES 12u
+#define HOOP_COPIES_SIZES 20u
 #define HOOP_COPIES_LEAST 8192u
+
+/* By ordinary stores, by non-temporal ones, or not at all: the receiver reads the sender's memory
+ * (exec/exchange.h). */
+enum hoop_copy { HOOP_COPY_ORDINARY, HOOP_COPY_NONTEMPORAL, HOOP_COPY_READ, HOOP_COPY_COUNT };
 
 struct hoop_copies_row {
     uint32_t calls;
-    uint32_t ns[2]; /* of a call's own work: with ordinary stores, with non-temporal ones */
+    uint32_t ns[HOOP_COPY_COUNT]; /* of a call's own work; 0: not known */
 };
 
 /* All 0: nothing. */
@@ -30,17 +34,21 @@ struct hoop_copies {
     struct hoop_copies_row rows[HOOP_COLL_COUNT][HOOP_COPIES_SIZES];
 };
 
-struct hoop_copies_row *hoop_copies_row(struct hoop_copies *copies, enum hoop_collective collective,
-                                        uint64_t bytes);
+/* The ways that HOOP_NONTEMPORAL leaves to copy to others: a bit each. */
+uint32_t hoop_copies_may(void);
+
+/* Of HOOP_COPIES_SIZES rows, that of so many bytes. */
+uint32_t hoop_copies_size(uint64_t bytes);
 
 /*
- * Is the next call to use non-temporal stores, and to be timed? around: after so many calls the
- * same memory is written again. What a call takes depends on how that was written before; so the
- * last of so many is timed.
+ * How is the next call to copy, of the ways that may be (a bit each, one at least), and is it to be
+ * timed? around: after so many calls the same memory is written again. What a call takes depends on
+ * how that was written before; so the last of so many is timed.
  */
-bool hoop_copies_next(struct hoop_copies_row *row, uint32_t around, bool *ret_timed);
+enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, uint32_t may,
+                                bool *ret_timed);
 
 /* It was timed, and worked so long. */
-void hoop_copies_add(struct hoop_copies_row *row, bool past, uint64_t ns);
+void hoop_copies_add(struct hoop_copies_row *row, enum hoop_copy how, uint64_t ns);
 
 #endif

@@ -42,7 +42,7 @@ static size_t board_align(size_t bytes, size_t to)
 
 static size_t board_rank_stride(uint32_t n)
 {
-    return board_align(sizeof(struct hoop_board_rank) + (size_t)n * 4 * sizeof(uint64_t),
+    return board_align(sizeof(struct hoop_board_rank) + (size_t)n * 5 * sizeof(uint64_t),
                        HOOP_APART_BYTES);
 }
 

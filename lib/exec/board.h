@@ -9,7 +9,7 @@
  *   +--------------------------------------------------------------------------------------+
  *   | head: failure record | sleeping[n]                                                   |
  *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n], |
- *   |         sites[2n]                                                                    |
+ *   |         sites[2n], took[n]                                                           |
  *   | rank 1: ...                                                                          |
  *   | areas: n x 256 KiB | slabs: n x 2 x 256 KiB                                          |
  *   |                                                             (pages appear when used) |
@@ -108,8 +108,9 @@ struct hoop_board_rank {
     _Atomic uint64_t worked; /* sequence of an operation (32 bits), and its ns (cost/copies.h) */
     _Atomic uint64_t took;   /* ns, of the last one from which is learned (cost/learned.h) */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[HOOP_BOARD_SETS][HOOP_BOARD_CELLS];
-    /* [4 n]: gates to each rank; then what this rank took of each (hoop_board_taken()); then where
-     * its last transfers from and to each were called (hoop_board_transfer()) */
+    /* [5 n]: gates to each rank; then what this rank took of each (hoop_board_taken()); then where
+     * its last transfers from and to each were called (hoop_board_transfer()); then how long it
+     * worked on the last one from each that was timed (hoop_board_took()) */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[];
 };
 
@@ -190,6 +191,12 @@ static inline _Atomic uint64_t *hoop_board_transfer(const struct hoop_board *boa
                                                     uint32_t peer, bool sending)
 {
     return &hoop_board_rank(board, by)->gates[2 * (board->n + peer) + sending];
+}
+
+static inline _Atomic uint64_t *hoop_board_took(const struct hoop_board *board, uint32_t by,
+                                                uint32_t of)
+{
+    return &hoop_board_rank(board, by)->gates[4 * board->n + of];
 }
 
 /*

@@ -130,11 +130,7 @@ static hoop_result_t board_copy(const struct hoop_board *board, const struct hoo
     if (op->worker != NULL) {
         return op->worker->copy(op->worker->arg, to, from, src->count * size);
     }
-    if (board->past && dst->space == HOOP_SPACE_SLAB) {
-        hoop_copy_past(to, from, src->count * size);
-    } else {
-        memcpy(to, from, src->count * size);
-    }
+    hoop_copy(to, from, src->count * size, board->past && dst->space == HOOP_SPACE_SLAB);
     return HOOP_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Point-to-point (see exchange.h). */
 #include "exec/exchange.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "exec/gate.h"
 #include "runtime/process.h"
@@ -14,13 +15,18 @@
 /* What a receiver says on the board of the transfer that it was to read: its sequence, above this.
  */
 #define EXCHANGE_REFUSED UINT64_C(1)
+/* And how long it worked on one: ns, below the low bits of its sequence. */
+#define EXCHANGE_NS_BITS 40
+#define EXCHANGE_NS_MOST ((UINT64_C(1) << EXCHANGE_NS_BITS) - 1)
 
 hoop_result_t hoop_exchange_init(struct hoop_exchange *exchange)
 {
     exchange->sequences = calloc(exchange->n, sizeof(*exchange->sequences));
     exchange->last = calloc(exchange->n, sizeof(*exchange->last));
     exchange->links = calloc(exchange->n, sizeof(*exchange->links));
-    if (exchange->sequences == NULL || exchange->last == NULL || exchange->links == NULL) {
+    exchange->ways = calloc(exchange->n, sizeof(struct hoop_exchange_ways *));
+    if (exchange->sequences == NULL || exchange->last == NULL || exchange->links == NULL ||
+        exchange->ways == NULL) {
         hoop_exchange_finish(exchange);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the transfers of %u ranks",
                           exchange->n);
@@ -30,6 +36,10 @@ hoop_result_t hoop_exchange_init(struct hoop_exchange *exchange)
 
 void hoop_exchange_finish(struct hoop_exchange *exchange)
 {
+    for (uint32_t peer = 0; exchange->ways != NULL && peer < exchange->n; peer++) {
+        free(exchange->ways[peer]);
+    }
+    free(exchange->ways);
     free(exchange->sequences);
     free(exchange->last);
     free(exchange->links);
@@ -91,7 +101,7 @@ static void exchange_xfer_done(struct hoop_xfer *xfer, hoop_result_t result)
     }
     transfer->posted = false;
     if (transfer->state == HOOP_TRANSFER_NOTICE) {
-        transfer->state = HOOP_TRANSFER_READ;
+        transfer->state = transfer->notice.at != 0 ? HOOP_TRANSFER_READ : HOOP_TRANSFER_CHUNKS;
         return;
     }
     transfer->moved += xfer->bytes;
@@ -120,26 +130,101 @@ static hoop_result_t exchange_post(struct hoop_transfer *transfer)
         .chunk = transfer->moved,
         .signature = transfer->signature,
         .done = exchange_xfer_done,
+        .past = !notice && transfer->how == HOOP_COPY_NONTEMPORAL,
         .has_place = !notice,
         .place = transfer->moved,
     };
     if (notice) {
-        transfer->at = (uintptr_t)transfer->data;
-        transfer->xfer.data = &transfer->at;
-        transfer->xfer.bytes = sizeof(transfer->at);
+        transfer->xfer.data = &transfer->notice;
+        transfer->xfer.bytes = sizeof(transfer->notice);
         transfer->xfer.chunk = transfer->bytes;
     }
     return transfer->sending ? hoop_link_send(transfer->link, &transfer->xfer)
                              : hoop_link_recv(transfer->link, &transfer->xfer);
 }
 
-/* ---- What is read in the sender's process ---------------------------------------------------- */
+/* ---- How it is carried ----------------------------------------------------------------------- */
 
-static bool exchange_is_read(const struct hoop_exchange *exchange, const struct hoop_transfer *t)
+static bool exchange_is_noticed(const struct hoop_exchange *exchange, const struct hoop_transfer *t)
 {
-    return t->bytes >= exchange->read_least_bytes && t->peer != exchange->me &&
+    return t->bytes >= exchange->notice_least_bytes && t->peer != exchange->me &&
            !exchange->board->peers[t->peer].same_process;
 }
+
+/* The receiver's part, of one that is done. */
+static void exchange_tell_work(const struct hoop_transfer *transfer)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
+    const uint64_t ns =
+        transfer->worked_ns < EXCHANGE_NS_MOST ? transfer->worked_ns : EXCHANGE_NS_MOST;
+    atomic_store_explicit(hoop_board_took(exchange->board, exchange->me, transfer->peer),
+                          transfer->sequence << EXCHANGE_NS_BITS | ns, memory_order_relaxed);
+}
+
+/* What became of the last one that was timed, if its receiver has told. */
+static void exchange_hear_work(const struct hoop_exchange *exchange, uint32_t peer,
+                               struct hoop_exchange_ways *ways)
+{
+    const uint64_t word = atomic_load_explicit(hoop_board_took(exchange->board, peer, exchange->me),
+                                               memory_order_relaxed);
+    if (ways->timed != NULL && (word ^ ways->sequence << EXCHANGE_NS_BITS) <= EXCHANGE_NS_MOST) {
+        hoop_copies_add(ways->timed, ways->how, ways->ns + (word & EXCHANGE_NS_MOST));
+        ways->timed = NULL;
+    }
+}
+
+/* The sender's choice. */
+static void exchange_choose(struct hoop_transfer *transfer)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
+    const bool reads = exchange->learns ? exchange->read_least_bytes != UINT64_MAX
+                                        : transfer->bytes >= exchange->read_least_bytes;
+    const uint32_t may =
+        (reads ? 1u << HOOP_COPY_READ : 0) | (!reads || exchange->learns ? hoop_copies_may() : 0);
+    struct hoop_exchange_ways **ways = &exchange->ways[transfer->peer];
+    bool timed = false;
+    if (*ways == NULL) {
+        *ways = calloc(1, sizeof(**ways));
+    }
+    if (*ways == NULL) {
+        transfer->how = (enum hoop_copy)__builtin_ctz(may);
+    } else {
+        const uint64_t chunks = 1 + transfer->bytes / exchange->chunk_bytes;
+        const uint32_t around =
+            1 + (uint32_t)(transfer->link->params.slots / (1 + chunks)); /* all slots, and again */
+        exchange_hear_work(exchange, transfer->peer, *ways);
+        transfer->how = hoop_copies_next(&(*ways)->rows[hoop_copies_size(transfer->bytes)], around,
+                                         may, &timed);
+    }
+    transfer->notice = (struct hoop_notice){
+        .at = transfer->how == HOOP_COPY_READ ? (uintptr_t)transfer->data : 0, .timed = timed};
+}
+
+/* What the sender learns, of one that is done. */
+static void exchange_learn(const struct hoop_transfer *transfer)
+{
+    struct hoop_exchange_ways *ways = transfer->exchange->ways[transfer->peer];
+    ways->timed = &ways->rows[hoop_copies_size(transfer->bytes)];
+    ways->how = transfer->how;
+    ways->sequence = transfer->sequence;
+    ways->ns = transfer->worked_ns;
+}
+
+/* Around what either end does by itself. */
+static uint64_t exchange_begin_work(const struct hoop_transfer *transfer)
+{
+    return transfer->notice.timed != 0 && transfer->state != HOOP_TRANSFER_NOTICE ? hoop_now_ns()
+                                                                                  : 0;
+}
+
+static void exchange_end_work(struct hoop_transfer *transfer, uint64_t since)
+{
+    if (since != 0) {
+        transfer->worked_ns += hoop_now_ns() - since;
+    }
+}
+
+/* ---- What is read in the sender's process ---------------------------------------------------- */
 
 /* The sender's part. True: the receiver has said what became of it. */
 static bool exchange_hear(struct hoop_transfer *transfer)
@@ -153,6 +238,7 @@ static bool exchange_hear(struct hoop_transfer *transfer)
     }
     if ((word & EXCHANGE_REFUSED) != 0) {
         transfer->state = HOOP_TRANSFER_CHUNKS;
+        transfer->notice.timed = 0;
     } else {
         transfer->moved = transfer->bytes;
         transfer->done = true;
@@ -178,8 +264,11 @@ static void exchange_read(struct hoop_transfer *transfer)
     const struct hoop_process_memory memory = {peer->pid, peer->process, peer->process_at};
     const size_t left = transfer->bytes - transfer->moved;
     const size_t slice = left < EXCHANGE_SLICE_BYTES ? left : EXCHANGE_SLICE_BYTES;
-    const hoop_result_t result = hoop_process_read(
-        &memory, (char *)transfer->data + transfer->moved, transfer->at + transfer->moved, slice);
+    const uint64_t since = exchange_begin_work(transfer);
+    const hoop_result_t result =
+        hoop_process_read(&memory, (char *)transfer->data + transfer->moved,
+                          transfer->notice.at + transfer->moved, slice);
+    exchange_end_work(transfer, since);
     if (hoop_gate_is_closed(exchange->board, transfer->peer)) {
         hoop_failure_set(exchange->failure, HOOP_REMOTE_ERROR, (int)transfer->peer,
                          "rank %u gave up what it sent while rank %u was reading it",
@@ -188,6 +277,7 @@ static void exchange_read(struct hoop_transfer *transfer)
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM, "rank %u: what rank %u sends is copied twice: %s",
                  exchange->me, transfer->peer, hoop_thread_error());
         transfer->state = HOOP_TRANSFER_CHUNKS;
+        transfer->notice.timed = 0;
         transfer->moved = 0;
         exchange_say(transfer, EXCHANGE_REFUSED);
     } else {
@@ -224,21 +314,39 @@ static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
         hoop_link_offer(*known, (uint32_t)transfer->sequence, transfer->data, transfer->bytes);
     }
     transfer->link = *known;
+    if (result == HOOP_OK && transfer->sending && transfer->state == HOOP_TRANSFER_NOTICE) {
+        exchange_choose(transfer);
+    }
     return result;
 }
 
-/* What is posted is moved at once: what is small is over then. True: something moved. */
-static bool exchange_move(struct hoop_transfer *transfer, hoop_result_t *ret_result)
+/* A message. What is posted is moved at once: what is small is over then. True: something moved. */
+static bool exchange_pass(struct hoop_transfer *transfer, hoop_result_t *ret_result)
 {
     bool moved = false;
-    if (transfer->state != HOOP_TRANSFER_READ) {
-        if (!transfer->posted) {
-            *ret_result = exchange_post(transfer);
-            moved = transfer->posted = *ret_result == HOOP_OK;
-        }
-        moved |= hoop_link_progress(transfer->link);
+    const uint64_t since = exchange_begin_work(transfer);
+    if (!transfer->posted) {
+        *ret_result = exchange_post(transfer);
+        moved = transfer->posted = *ret_result == HOOP_OK;
     }
-    return transfer->state == HOOP_TRANSFER_READ ? exchange_carry(transfer) || moved : moved;
+    moved |= hoop_link_progress(transfer->link);
+    exchange_end_work(transfer, moved ? since : 0);
+    return moved;
+}
+
+/* True: something moved. */
+static bool exchange_move(struct hoop_transfer *transfer, hoop_result_t *ret_result)
+{
+    bool moved = transfer->state == HOOP_TRANSFER_NOTICE && exchange_pass(transfer, ret_result);
+    if (transfer->state == HOOP_TRANSFER_CHUNKS && *ret_result == HOOP_OK) {
+        moved |= exchange_pass(transfer, ret_result);
+    } else if (transfer->state == HOOP_TRANSFER_READ) {
+        moved |= exchange_carry(transfer);
+    }
+    if (transfer->done && transfer->notice.timed != 0) {
+        (transfer->sending ? exchange_learn : exchange_tell_work)(transfer);
+    }
+    return moved;
 }
 
 /* True: something moved. A failure is in the exchange's failure. */
@@ -270,7 +378,7 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
             hoop_board_transfer(exchange->board, exchange->me, t->peer, t->sending),
             hoop_board_site(t->site, (uint32_t)t->sequence), memory_order_relaxed);
         t->done = t->peer == exchange->me;
-        t->state = exchange_is_read(exchange, t) ? HOOP_TRANSFER_NOTICE : HOOP_TRANSFER_CHUNKS;
+        t->state = exchange_is_noticed(exchange, t) ? HOOP_TRANSFER_NOTICE : HOOP_TRANSFER_CHUNKS;
         *last = t;
     }
     for (struct hoop_transfer *t = transfers; t != NULL; t = t->next) {

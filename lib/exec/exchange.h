@@ -7,35 +7,59 @@
  * same time, so that sends and receives of one exchange never wait for each other. What a rank
  * sends to itself is copied.
  *
- * A transfer goes in chunks over the link. From read_least_bytes on, between processes that may
- * read each other's memory, it is copied once:
+ * A transfer goes in chunks over the link. From notice_least_bytes on, between processes that share
+ * memory, the sender says first how: it may be read where it lies, by a receiver that may, and is
+ * copied once then.
  *
  *      state    sender                                    receiver
- *      NOTICE   sends where its data lie                  receives that
+ *      NOTICE   sends where its data lie, or that         receives that
+ *               chunks follow
  *      READ     waits for the receiver's word on the      reads all of it, slice by slice, and says
  *               board: all was read, it is done; or       so: it is done; or it could not, and says
  *               it could not be: CHUNKS                   that: CHUNKS
  *      CHUNKS   sends chunks                              receives chunks
  *
- * Both ends know from the bytes, which the signature has, how a transfer begins. Memory that only
+ * Both ends know from the bytes, which the signature has, whether a notice comes. Memory that only
  * its own process can read (a device's, secret memory), a process that has ended, a kernel that has
  * changed its mind: the receiver finds out by trying, and what follows is as if it had never tried.
  * Who fails closes the gates to its memory (gate.h): what is read of it from then on is no result.
  *
- * Like the engine it never waits, reads no clock, allocates nothing between start and done. One
- * thread at a time, the one that drives the comm.
+ * How it is faster the sender learns for each receiver and size (cost/copies.h): now and then both
+ * take the time of their work, and the receiver says its own on the board. Nothing but time depends
+ * on it.
+ *
+ * Like the engine it never waits, and reads no clock but for that. One thread at a time, the one
+ * that drives the comm.
  */
 #ifndef HOOP_EXCHANGE_H
 #define HOOP_EXCHANGE_H
 
+#include "cost/copies.h"
 #include "exec/board.h"
 #include "exec/engine.h"
 #include "memory/cuda.h"
 
 /* The lane of its links. */
 #define HOOP_TRANSFER_LANE HOOP_MAX_LANES
+/* From here on it is worth to say how: a notice takes a tenth of a microsecond. */
+#define HOOP_EXCHANGE_NOTICE_LEAST 8192u
 
 enum hoop_transfer_state { HOOP_TRANSFER_CHUNKS, HOOP_TRANSFER_NOTICE, HOOP_TRANSFER_READ };
+
+/* What a sender says first. */
+struct hoop_notice {
+    uint64_t at;    /* where its data lie; 0: chunks follow */
+    uint64_t timed; /* 1: how long the receiver works on it is to be told */
+};
+
+/* How what is sent to one receiver was carried. */
+struct hoop_exchange_ways {
+    struct hoop_copies_row rows[HOOP_COPIES_SIZES];
+    struct hoop_copies_row *timed; /* the last one's, until the receiver is heard of it; or NULL */
+    enum hoop_copy how;            /* it was carried */
+    uint64_t sequence;
+    uint64_t ns; /* for which the sender worked */
+};
 
 /* One send or receive. The caller's until it is started, then the exchange's until done. */
 struct hoop_transfer {
@@ -56,8 +80,10 @@ struct hoop_transfer {
     struct hoop_link *link;
     enum hoop_transfer_state state;
     size_t moved;
-    uint64_t at;       /* the notice: where the data lie in the sender's process */
-    uint64_t sequence; /* the header has its low half */
+    struct hoop_notice notice;
+    enum hoop_copy how;
+    uint64_t worked_ns; /* if it is timed */
+    uint64_t sequence;  /* the header has its low half */
     bool posted, failed, done;
     struct hoop_xfer xfer;
 };
@@ -66,13 +92,16 @@ struct hoop_exchange {
     uint32_t me, n;
     uint64_t chunk_bytes;
     const struct hoop_board *board;
-    uint64_t read_least_bytes; /* of which the ranks read each other's memory; UINT64_MAX: never */
+    uint64_t notice_least_bytes; /* from which on there is a notice; UINT64_MAX: never */
+    uint64_t read_least_bytes;   /* from which on receivers read; UINT64_MAX: they may not */
+    bool learns;                 /* from what was measured, instead */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;
     uint64_t (*sequences)[2]; /* [n] with each peer, receiving and sending: transfers ever */
     struct hoop_transfer *(*last)[2]; /* [n] while starting */
     struct hoop_link *(*links)[2];    /* [n] that there are: they live as long as the comm does */
+    struct hoop_exchange_ways **ways; /* [n], to each peer; NULL: nothing was learned yet */
     struct hoop_transfer *transfers;
     struct hoop_failure *failure; /* the comm's: first error wins */
 };

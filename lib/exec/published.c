@@ -25,20 +25,12 @@ static uint8_t *published_at(const struct hoop_board *board, size_t brought, uin
     return cells[off / HOOP_CELL_DATA_BYTES].data + off % HOOP_CELL_DATA_BYTES;
 }
 
-static void published_put(uint8_t *to, const uint8_t *in, size_t bytes, size_t before, size_t own)
+static inline void published_put(uint8_t *to, const uint8_t *in, size_t bytes, size_t before,
+                                 size_t own, bool past)
 {
-    memcpy(to, in, before);
+    hoop_copy(to, in, before, past);
     if (bytes > before) {
-        memcpy(to + before, in + before + own, bytes - before);
-    }
-}
-
-static void published_put_past(uint8_t *to, const uint8_t *in, size_t bytes, size_t before,
-                               size_t own)
-{
-    hoop_copy_past(to, in, before);
-    if (bytes > before) {
-        hoop_copy_past(to + before, in + before + own, bytes - before);
+        hoop_copy(to + before, in + before + own, bytes - before, past);
     }
 }
 
@@ -48,7 +40,7 @@ static __attribute__((noinline)) void published_put_apart(struct hoop_board *boa
                                                           size_t before, size_t own)
 {
     uint8_t data[HOOP_CELLS_MAX_BYTES];
-    published_put(data, in, bytes, before, own);
+    published_put(data, in, bytes, before, own, false);
     hoop_board_post(board, data, bytes);
 }
 
@@ -58,10 +50,8 @@ void hoop_published_post(struct hoop_board *board, const void *in, size_t brough
     if (brought > HOOP_CELLS_MAX_BYTES) {
         hoop_board_take_room(board, brought);
         const uint64_t since = hoop_board_begin_work(board);
-        if (bytes > 0 && board->past) {
-            published_put_past(hoop_board_area(board, board->me), in, bytes, before, own);
-        } else if (bytes > 0) {
-            published_put(hoop_board_area(board, board->me), in, bytes, before, own);
+        if (bytes > 0) {
+            published_put(hoop_board_area(board, board->me), in, bytes, before, own, board->past);
         }
         hoop_board_end_work(board, since);
         hoop_board_post(board, NULL, 0);

@@ -31,13 +31,15 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
         operation->oneshot_most[i] =
             hoop_plan_oneshot_most(env->agreed, env->board->n, (enum hoop_collective)i);
     }
-    const bool reads = !env->one_process && !env->over_links;
+    const bool noticed = !env->one_process && !env->over_links;
     operation->exchange = (struct hoop_exchange){
         .me = env->board->me,
         .n = env->board->n,
         .chunk_bytes = env->agreed->chunk_bytes,
         .board = env->board,
-        .read_least_bytes = reads ? hoop_plan_read_least(env->agreed) : UINT64_MAX,
+        .notice_least_bytes = noticed ? HOOP_EXCHANGE_NOTICE_LEAST : UINT64_MAX,
+        .read_least_bytes = hoop_plan_read_least(env->agreed),
+        .learns = hoop_settings()->learn != 0,
         .link = env->link,
         .arg = env->arg};
     const hoop_result_t result = hoop_exchange_init(&operation->exchange);
@@ -167,7 +169,7 @@ static void operation_hear_work(struct hoop_operation *operation, bool last)
         }
     }
     if (told == board->n || last) {
-        hoop_copies_add(operation->copied, operation->copied_past, most);
+        hoop_copies_add(operation->copied, operation->copied_how, most);
         operation->copied = NULL;
     }
 }
@@ -175,16 +177,13 @@ static void operation_hear_work(struct hoop_operation *operation, bool last)
 /* Both slabs, and once more. */
 #define OPERATION_SLABS 4u
 
-/* HOOP_NONTEMPORAL's choices. */
-enum { OPERATION_MEASURED, OPERATION_NEVER, OPERATION_ALWAYS };
-
 /* How copies to the others are done, of an operation that copies so much at once. */
 static void operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
 {
     struct hoop_board *board = operation->env.board;
-    const int asked = HOOP_COPY_PAST ? hoop_settings()->nontemporal : OPERATION_NEVER;
-    board->past = asked == OPERATION_ALWAYS && bytes >= HOOP_COPIES_LEAST;
-    if (asked != OPERATION_MEASURED || bytes < HOOP_COPIES_LEAST) {
+    const uint32_t may = bytes >= HOOP_COPIES_LEAST ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
+    board->past = may == 1u << HOOP_COPY_NONTEMPORAL;
+    if (__builtin_popcount(may) == 1) {
         return;
     }
     if (operation->copies == NULL) {
@@ -196,15 +195,16 @@ static void operation_weigh(struct hoop_operation *operation, uint64_t bytes, ui
     if (operation->copied != NULL) {
         operation_hear_work(operation, false);
     }
-    struct hoop_copies_row *row = hoop_copies_row(
-        operation->copies, (enum hoop_collective)operation->request.signature.collective, bytes);
-    board->past = hoop_copies_next(row, around, &board->timed);
+    struct hoop_copies_row *row =
+        &operation->copies->rows[operation->request.signature.collective][hoop_copies_size(bytes)];
+    const enum hoop_copy how = hoop_copies_next(row, around, may, &board->timed);
+    board->past = how == HOOP_COPY_NONTEMPORAL;
     if (board->timed) {
         if (operation->copied != NULL) {
             operation_hear_work(operation, true);
         }
         operation->copied = row;
-        operation->copied_past = board->past;
+        operation->copied_how = how;
         operation->weighed = board->sequence;
         board->worked_ns = 0;
     }

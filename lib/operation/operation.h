@@ -102,7 +102,7 @@ struct hoop_operation {
     struct hoop_copies *copies;      /* NULL: nothing yet */
     struct hoop_copies_row *copied;  /* of the last that was timed, until all have told; or NULL */
     uint32_t weighed;                /* its sequence, */
-    bool copied_past;                /* and how it was done */
+    enum hoop_copy copied_how;       /* and how it was done */
     struct hoop_plan last;           /* from which is learned next; count 0: none */
     uint64_t began_ns;               /* when all had come, if it is one of these; else 0 */
     void *scratch;                   /* for algorithms over links; grows */

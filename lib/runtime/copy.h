@@ -3,6 +3,7 @@
 #ifndef HOOP_RUNTIME_COPY_H
 #define HOOP_RUNTIME_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -36,6 +37,15 @@ static inline void hoop_copy_past(void *to, const void *from, size_t bytes)
 #else
     memcpy(dst, src, bytes);
 #endif
+}
+
+static inline void hoop_copy(void *to, const void *from, size_t bytes, bool past)
+{
+    if (past) {
+        hoop_copy_past(to, from, bytes);
+    } else {
+        memcpy(to, from, bytes);
+    }
 }
 
 #endif

@@ -13,28 +13,39 @@ static struct hoop_copies copies;
 
 static struct hoop_copies_row *row_of(uint64_t bytes)
 {
-    return hoop_copies_row(&copies, HOOP_COLL_GATHER, bytes);
+    return &copies.rows[HOOP_COLL_GATHER][hoop_copies_size(bytes)];
 }
 
+#define BOTH (1u << HOOP_COPY_ORDINARY | 1u << HOOP_COPY_NONTEMPORAL)
+#define ALL (BOTH | 1u << HOOP_COPY_READ)
+
 struct count {
-    uint32_t past, timed;
+    uint32_t how[HOOP_COPY_COUNT], past, timed;
 };
 
-/* So many calls, which take one time with ordinary stores and another without. */
-static struct count run(struct hoop_copies_row *row, uint32_t around, uint32_t calls,
-                        uint64_t plain, uint64_t past)
+/* So many calls, which take so long each way; 0: that way cannot be taken, it is never told. */
+static struct count run_ways(struct hoop_copies_row *row, uint32_t around, uint32_t calls,
+                             uint32_t may, const uint64_t ns[HOOP_COPY_COUNT])
 {
     struct count ret = {0};
     for (uint32_t i = 0; i < calls; i++) {
         bool timed = false;
-        const bool by = hoop_copies_next(row, around, &timed);
-        if (timed) {
-            hoop_copies_add(row, by, by ? past : plain);
+        const enum hoop_copy how = hoop_copies_next(row, around, may, &timed);
+        if (timed && ns[how] > 0) {
+            hoop_copies_add(row, how, ns[how]);
         }
-        ret.past += by;
+        assert_true((may >> how & 1) != 0);
+        ret.how[how]++;
         ret.timed += timed;
     }
+    ret.past = ret.how[HOOP_COPY_NONTEMPORAL];
     return ret;
+}
+
+static struct count run(struct hoop_copies_row *row, uint32_t around, uint32_t calls,
+                        uint64_t plain, uint64_t past)
+{
+    return run_ways(row, around, calls, BOTH, (uint64_t[HOOP_COPY_COUNT]){plain, past});
 }
 
 static int forget(void **state)
@@ -44,16 +55,18 @@ static int forget(void **state)
     return 0;
 }
 
-/* First a round by either; then the faster; and a round by either in each period. */
+/* First a round that is not timed and one by either; then the faster; and a round by either in each
+ * period. */
 static void test_rounds(void **state)
 {
     (void)state;
     for (uint32_t around = 1; around <= 32; around *= 2) {
         forget(NULL);
         struct hoop_copies_row *row = row_of(8192);
+        assert_int_equal(run(row, around, around, 9000, 1000).timed, 0);
         assert_int_equal(run(row, around, around, 9000, 1000).past, 0);
         assert_int_equal(run(row, around, around, 9000, 1000).past, around);
-        assert_int_equal(run(row, around, 62 * around, 9000, 1000).past, 62 * around);
+        assert_int_equal(run(row, around, 61 * around, 9000, 1000).past, 61 * around);
         assert_int_equal(run(row, around, 64 * around, 9000, 1000).past, 63 * around);
         assert_int_equal(run(row, around, 64 * around, 1000, 9000).timed, 2);
         assert_int_equal(run(row, around, 64 * around, 1000, 9000).past, around);
@@ -67,13 +80,14 @@ static void test_together(void **state)
     struct hoop_copies_row one = {0}, other = {0};
     for (uint32_t i = 0; i < 5000; i++) {
         bool timed = false, too = false;
-        const bool by = hoop_copies_next(&one, 5, &timed),
-                   by_too = hoop_copies_next(&other, 5, &too);
+        const enum hoop_copy by = hoop_copies_next(&one, 5, BOTH, &timed),
+                             by_too = hoop_copies_next(&other, 5, BOTH, &too);
         assert_int_equal(timed, too);
         if (timed) {
             assert_int_equal(by, by_too);
-            hoop_copies_add(&one, by, by ? 1000 : 2000);
-            hoop_copies_add(&other, by, by ? 2000 : i);
+            const bool past = by == HOOP_COPY_NONTEMPORAL;
+            hoop_copies_add(&one, by, past ? 1000 : 2000);
+            hoop_copies_add(&other, by, past ? 2000 : i);
         }
     }
 }
@@ -84,10 +98,34 @@ static void test_change(void **state)
     (void)state;
     struct hoop_copies_row *row = row_of(65536);
     assert_true(run(row, 1, 1000, 9000, 1000).past > 900);
-    hoop_copies_add(row, true, UINT64_MAX);
+    hoop_copies_add(row, HOOP_COPY_NONTEMPORAL, UINT64_MAX);
     assert_true(run(row, 1, 640, 9000, 1000).past > 600);
     assert_true(run(row, 1, 2000, 1000, 9000).past < 500);
     assert_true(run(row, 1, 640, 1000, 9000).past < 20);
+}
+
+/* Of three ways, and of one; one that is never told of is not taken but to try. */
+static void test_ways(void **state)
+{
+    (void)state;
+    for (uint32_t best = 0; best < HOOP_COPY_COUNT; best++) {
+        for (uint32_t around = 1; around <= 5; around++) {
+            struct hoop_copies_row row = {0};
+            uint64_t ns[HOOP_COPY_COUNT] = {3000, 3000, 3000};
+            ns[best] = 1000;
+            const struct count first = run_ways(&row, around, 4 * around, ALL, ns);
+            assert_int_equal(first.timed, 3);
+            assert_int_equal(first.how[best], (best == 0 ? 2 : 1) * around);
+            assert_int_equal(run_ways(&row, around, 60 * around, ALL, ns).how[best], 60 * around);
+            const struct count later = run_ways(&row, around, 640 * around, ALL, ns);
+            assert_int_equal(later.how[best], 620 * around);
+            assert_int_equal(later.timed, 30);
+        }
+    }
+    struct hoop_copies_row row = {0}, one = {0};
+    const uint64_t unread[HOOP_COPY_COUNT] = {3000, 5000, 0};
+    assert_int_equal(run_ways(&row, 1, 64, ALL, unread).how[HOOP_COPY_READ], 1);
+    assert_int_equal(run_ways(&one, 2, 100, 1u << HOOP_COPY_READ, unread).how[HOOP_COPY_READ], 100);
 }
 
 static void test_apart(void **state)
@@ -95,7 +133,6 @@ static void test_apart(void **state)
     (void)state;
     assert_ptr_equal(row_of(8192), row_of(16383));
     assert_ptr_not_equal(row_of(8192), row_of(16384));
-    assert_ptr_not_equal(row_of(8192), hoop_copies_row(&copies, HOOP_COLL_SCATTER, 8192));
     const struct hoop_copies_row *end = &copies.rows[HOOP_COLL_GATHER][HOOP_COPIES_SIZES];
     for (uint64_t bytes = HOOP_COPIES_LEAST; bytes != 0; bytes <<= 1) {
         assert_true(row_of(bytes) < end);
@@ -106,9 +143,8 @@ static void test_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_rounds, forget),
-        cmocka_unit_test_setup(test_together, forget),
-        cmocka_unit_test_setup(test_change, forget),
+        cmocka_unit_test_setup(test_rounds, forget), cmocka_unit_test_setup(test_together, forget),
+        cmocka_unit_test_setup(test_change, forget), cmocka_unit_test_setup(test_ways, forget),
         cmocka_unit_test_setup(test_apart, forget),
     };
     return cmocka_run_group_tests_name("copies", tests, NULL, NULL);

@@ -70,6 +70,7 @@ static int begin(void **state)
                                                .n = N,
                                                .chunk_bytes = CHUNK,
                                                .board = &end->board,
+                                               .notice_least_bytes = LEAST,
                                                .read_least_bytes = LEAST,
                                                .link = get_link,
                                                .arg = end};
@@ -228,6 +229,59 @@ static void test_in_a_row(void **state)
     }
 }
 
+/* Both ways in turn: each end tries all, and hears of what it tried from the other; where nobody
+ * may be read, reading stays one of the tries. Sizes are learned apart. */
+static void run_learning(struct world *world, bool refused)
+{
+    static const size_t row[] = {LEAST, 4 * LEAST, 40 * LEAST};
+    uint32_t how[N][HOOP_COPY_COUNT] = {{0}};
+    for (uint32_t rank = 0; rank < N; rank++) {
+        world->ends[rank].exchange.learns = true;
+        world->peers[rank].process_at = refused ? 0 : world->peers[rank].process_at;
+    }
+    for (uint32_t i = 0; i < 1200; i++) {
+        const size_t bytes = row[i % 3];
+        uint8_t *out[N], *in[N];
+        for (uint32_t rank = 0; rank < N; rank++) {
+            out[rank] = block(bytes);
+            in[rank] = block(bytes);
+            pattern_fill(out[rank], bytes, i * N + rank);
+            add(world, rank, true, out[rank], bytes);
+            add(world, rank, false, in[rank], bytes);
+        }
+        start(world);
+        run(world);
+        assert_well(world);
+        for (uint32_t rank = 0; rank < N; rank++) {
+            how[rank][world->ends[rank].transfers[0].how]++;
+            drop_checked(in[rank], bytes, i * N + 1 - rank);
+            drop(out[rank]);
+        }
+    }
+    for (uint32_t rank = 0; rank < N; rank++) {
+        const struct hoop_exchange_ways *ways = world->ends[rank].exchange.ways[1 - rank];
+        for (uint32_t way = 0; way < HOOP_COPY_COUNT; way++) {
+            const bool may = (hoop_copies_may() | 1u << HOOP_COPY_READ) >> way & 1;
+            assert_int_equal(how[rank][way] > 0, may);
+            for (uint32_t i = 0; i < 3; i++) {
+                assert_int_equal(ways->rows[hoop_copies_size(row[i])].ns[way] > 0,
+                                 may && !(refused && way == HOOP_COPY_READ));
+            }
+        }
+        assert_true(!refused || how[rank][HOOP_COPY_READ] < 100);
+    }
+}
+
+static void test_learning(void **state)
+{
+    run_learning(*state, false);
+}
+
+static void test_learning_refused(void **state)
+{
+    run_learning(*state, true);
+}
+
 /* Nobody may read rank 0's memory; rank 1's is another process's by now. All arrives. */
 static void test_refused(void **state)
 {
@@ -342,6 +396,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sizes, begin, end),
         cmocka_unit_test_setup_teardown(test_in_a_row, begin, end),
         cmocka_unit_test_setup_teardown(test_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_learning, begin, end),
+        cmocka_unit_test_setup_teardown(test_learning_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_same_process, begin, end),
         cmocka_unit_test_setup_teardown(test_given_up, begin, end),
         cmocka_unit_test_setup_teardown(test_mismatch_more, begin, end),

@@ -67,7 +67,7 @@ only transports '(transports(/check|/tcp|/rdma)?|memory|net|runtime|reduce|base)
 only lib/tree '(tree|rendezvous|control|net|memory|runtime|base)/[a-z_]+\.h'
 only lib/membership '(membership|tree|rendezvous|control|net|transports|memory|runtime|base)/[a-z_]+\.h'
 only lib/survivors '(survivors|membership|tree|rendezvous|control|net|runtime|base)/[a-z_]+\.h'
-only lib/exec '(exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/exec '(exec|membership|cost|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
 only lib/staging '(staging|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
 only lib/operation '(operation|staging|exec|membership|cost|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
 only lib/comm '(comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
