@@ -108,9 +108,9 @@ enum hoop_local_op {
     HOOP_LOCAL_NONE,
     HOOP_LOCAL_ARRIVE,
     HOOP_LOCAL_AWAIT,  /* of src.member: HOOP_EVERY, or one rank */
-    HOOP_LOCAL_COPY,   /* dst (mine) := src (one member's) */
-    HOOP_LOCAL_REDUCE, /* dst (one member's) := fold of every member's src in rank order, avg
-                          divides */
+    HOOP_LOCAL_COPY,   /* dst (mine, or a member's SLAB) := src (one member's) */
+    HOOP_LOCAL_REDUCE, /* dst (one member's) := fold of every member's src in rank order, or of the
+                          n vectors that follow each other in my SLAB; avg divides */
     HOOP_LOCAL_SPREAD  /* every member's dst := the same fold */
 };
 
@@ -153,6 +153,7 @@ struct hoop_plan {
     uint64_t scratch; /* elements of a lane's SCRATCH over links, or with cma of room for what is
                          read of others to be folded: hoop_algo_scratch() */
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
+    uint32_t turn;       /* slab: so often have the slabs gone round */
 };
 
 /* Elements of rank's IN and OUT. */
@@ -201,6 +202,9 @@ hoop_step_fn hoop_cma_step;
 
 /* slab: the same over staging memory, chunk by chunk, two slabs in turn: for plain memory. */
 hoop_step_fn hoop_slab_step;
+
+/* By how much more plan.turn is to be in the next operation by slab. */
+uint32_t hoop_slab_turns(const struct hoop_plan *plan);
 
 /*
  * bruck: every rank gathers everybody's vector in ceil(log n) rounds to the base plan.radix,

@@ -304,7 +304,11 @@ void hoop_board_take_room(struct hoop_board *board, size_t bytes)
     const uint32_t set = board->sequence % HOOP_BOARD_SETS;
     const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
     const uint32_t start = (uint32_t)board_next_start(board, room);
-    memcpy(hoop_board_rank(board, board->me)->cells[set]->data, &start, sizeof(start));
+    struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
+    if (start != board->end && !hoop_collective_is_rooted(mine->now[set].collective)) {
+        board->turn = board->turn > 0 ? board->turn - 1 : board->n - 1;
+    }
+    memcpy(mine->cells[set]->data, &start, sizeof(start));
     board->starts[set] = start;
     board->end = start + (uint32_t)room;
 }

@@ -32,6 +32,9 @@
  * there; where the next one lies follows from the calls alone, so that every rank knows it of all
  * and need not wait to be told. It is told in the first cell: ranks whose calls have differed find
  * out. A piece is in use until everybody is seen to have arrived in a later operation.
+ * Whenever pieces begin at the start of the areas again, and all ranks bring and take some, each
+ * moves on to the area of the rank before it: who has read memory last has it in its cache, and
+ * writes there 2 to 6 times as fast as who wrote it last.
  *
  * Owing. An operation that did not need to see everybody is owed. Every rank keeps the tags of its
  * last D operations in one row (`called`), where others find out late, and of many operations at
@@ -131,6 +134,7 @@ struct hoop_board {
     uint64_t called[HOOP_BOARD_SETS]; /* that, without the sequence */
     uint32_t starts[HOOP_BOARD_SETS]; /* where the last operations' pieces begin in every area */
     uint32_t end;                     /* of the last of them */
+    uint32_t turn;                    /* rank r's pieces lie in the area of rank r + turn */
     uint64_t arrivals;                /* my ARRIVEs, ever */
     bool need_fence;
     bool past, timed;   /* the running operation: cost/copies.h */
@@ -291,7 +295,8 @@ void hoop_board_take_room(struct hoop_board *board, size_t bytes);
 /* After that: what rank publishes there in this operation. */
 static inline uint8_t *hoop_board_area(const struct hoop_board *board, uint32_t rank)
 {
-    return board->areas + (size_t)rank * HOOP_AREA_BYTES +
+    const uint32_t owner = rank + board->turn, n = board->n;
+    return board->areas + (size_t)(owner < n ? owner : owner - n) * HOOP_AREA_BYTES +
            board->starts[board->sequence % HOOP_BOARD_SETS];
 }
 

@@ -81,10 +81,13 @@ static uint32_t board_lay(struct hoop_board *board, const struct hoop_board_op *
     const struct hoop_ref *own = step->local.own.count > 0 ? &step->local.own : src;
     const struct hoop_ref *kept = step->local.kept.count > 0 ? &step->local.kept : dst;
     const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
+    const bool row = src->member != HOOP_EVERY; /* of the vectors in my slab */
+    const size_t apart = row ? src->count * op->plan->type_bytes : 0;
     uint32_t n_dst = 0;
     for (uint32_t rank = 0; rank < board->n; rank++) {
         const bool mine = rank == board->me;
-        board->src[rank] = board_ref_at(board, op, mine ? own : src, rank);
+        board->src[rank] = row && !mine ? board_ref_at(board, op, src, board->me) + rank * apart
+                                        : board_ref_at(board, op, mine ? own : src, rank);
         if (spread || rank == dst->member) {
             board->dst[n_dst++] = board_ref_at(board, op, mine ? kept : dst, rank);
         }
@@ -115,7 +118,7 @@ static hoop_result_t board_copy(const struct hoop_board *board, const struct hoo
 {
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
-    void *to = board_ref_at(board, op, dst, board->me);
+    void *to = board_ref_at(board, op, dst, dst->member);
     const void *from = board_ref_at(board, op, src, src->member);
     *ret_whose = src->member;
     if (src->count == 0) {

@@ -363,6 +363,10 @@ static void operation_learn(struct hoop_operation *operation)
 static void operation_take_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
     hoop_plan_choose(operation->env.agreed, reach, &operation->plan);
+    if (operation->plan.algo == HOOP_ALGO_SLAB) {
+        operation->plan.turn = operation->slab_turn;
+        operation->slab_turn += hoop_slab_turns(&operation->plan);
+    }
     operation_follow(operation);
     if (reach->choice != HOOP_CHOICE_NONE && !reach->mapped && !reach->unreadable) {
         operation->began_ns = hoop_now_ns();

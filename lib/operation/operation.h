@@ -99,6 +99,7 @@ struct hoop_operation {
     struct hoop_staging staging;
     struct hoop_board_worker worker; /* on the device */
     struct hoop_learned *learned;    /* rank 0's; NULL: nothing yet */
+    uint32_t slab_turn;              /* plan.turn of the next by slab */
     struct hoop_copies *copies;      /* NULL: nothing yet */
     struct hoop_copies_row *copied;  /* of the last that was timed, until all have told; or NULL */
     uint32_t weighed;                /* its sequence, */

@@ -59,6 +59,7 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
         .chunk = whole                ? count + draw(2)
                  : count / chunk > 60 ? count / 40 + n
                                       : chunk,
+        .turn = pair.algo == HOOP_ALGO_SLAB ? (uint32_t)draw(UINT64_C(2) * n) : 0,
     };
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(pair.collective, pair.algo),

@@ -302,6 +302,9 @@ static struct hoop_cell *folded(const struct hoop_world *w, uint32_t rank, uint3
     const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
     const struct hoop_ref *apart = result ? &step->local.kept : &step->local.own;
     const struct hoop_ref *all = result ? &step->local.dst : &step->local.src;
+    if (!result && member != rank && all->member != HOOP_EVERY) {
+        return hoop_ref_start(w, rank, index, all, rank) + member * all->count; /* in my slab */
+    }
     return hoop_ref_start(w, rank, index, member == rank && apart->count > 0 ? apart : all, member);
 }
 

@@ -165,9 +165,14 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     if (!known) {
         hoop_world_fail(w, "rank %" PRIu32 ": local part %d", rank, op);
     } else if (op >= HOOP_LOCAL_COPY) {
+        struct hoop_ref src = step->local.src;
+        const bool here = op == HOOP_LOCAL_COPY && step->local.dst.space != HOOP_SPACE_SLAB;
+        const bool row =
+            op == HOOP_LOCAL_REDUCE && src.space == HOOP_SPACE_SLAB && src.member == rank;
         check_ref(w, rank, &step->local.dst, op == HOOP_LOCAL_SPREAD,
-                  reads || op == HOOP_LOCAL_COPY ? WRITTEN_HERE : WRITTEN_ANYWHERE);
-        check_ref(w, rank, &step->local.src, op != HOOP_LOCAL_COPY, READ_ONLY);
+                  reads || here ? WRITTEN_HERE : WRITTEN_ANYWHERE);
+        src.count *= row ? w->n : 1;
+        check_ref(w, rank, &src, op != HOOP_LOCAL_COPY && !row, READ_ONLY);
         if (step->local.dst.count != step->local.src.count) {
             hoop_world_fail(w, "rank %" PRIu32 ": %" PRIu64 " elements from %" PRIu64, rank,
                             step->local.dst.count, step->local.src.count);

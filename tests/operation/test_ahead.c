@@ -273,6 +273,52 @@ static void test_area(void **state)
     world_end(&world);
 }
 
+/* ---- Who writes where ------------------------------------------------------------------------ */
+
+/* Where rank r publishes what all take: where the rank before it did when pieces lay there last.
+ * Where one rank alone brings something it writes to the same area for ever. */
+static void check_turns(uint32_t n, enum hoop_collective collective, uint64_t count)
+{
+    struct world world;
+    const struct call call = {collective, 0, count};
+    const uint32_t pieces = (uint32_t)(HOOP_AREA_BYTES / (count * sizeof(uint64_t)));
+    const uint32_t further = collective != HOOP_COLL_BROADCAST;
+    size_t before[MOST] = {0};
+    world_make(&world, n);
+    for (uint32_t at = 0; at < 7 * pieces; at++) {
+        for (uint32_t finished = 0; finished < n;) {
+            const uint32_t r = draw(n);
+            finished += world.ranks[r].done == at && run_ahead(&world, r, &call, 1) == 1;
+        }
+        size_t now[MOST] = {0};
+        for (uint32_t r = 0; r < n; r++) {
+            const struct hoop_board *board = &world.ranks[0].board;
+            now[r] = (size_t)(hoop_board_area(board, r) - board->areas);
+            for (uint32_t seer = 1; seer < n; seer++) {
+                board = &world.ranks[seer].board;
+                assert_int_equal(hoop_board_area(board, r) - board->areas, now[r]);
+            }
+        }
+        for (uint32_t r = 0; at % pieces == 0 && r < n; r++) {
+            assert_true(at == 0 || now[(r + further) % n] == before[r]);
+        }
+        if (at % pieces == 0) {
+            memcpy(before, now, sizeof(before));
+        }
+    }
+    world_end(&world);
+}
+
+static void test_turns(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= MOST; n++) {
+        check_turns(n, HOOP_COLL_ALL_GATHER, 1024);
+        check_turns(n, HOOP_COLL_ALL_REDUCE, 1024);
+        check_turns(n, HOOP_COLL_BROADCAST, 1024);
+    }
+}
+
 /* ---- Any operations behind each other ------------------------------------------------------- */
 
 #define CALLS 400u
@@ -475,8 +521,8 @@ static void test_sites(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_room),  cmocka_unit_test(test_area),  cmocka_unit_test(test_any),
-        cmocka_unit_test(test_apart), cmocka_unit_test(test_sites),
+        cmocka_unit_test(test_room), cmocka_unit_test(test_area),  cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_any),  cmocka_unit_test(test_apart), cmocka_unit_test(test_sites),
     };
     return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
 }
