@@ -16,7 +16,8 @@ static uint32_t learned_size(uint64_t bytes)
 static bool learned_is_time(const struct hoop_learned_row *row, bool faster)
 {
     const uint64_t ns = row->ns[faster] > 0 ? row->ns[faster] : 1;
-    return row->since >= LEARNED_EVERY + (row->ns[!faster] - ns) / ns * LEARNED_SHARE;
+    const uint64_t every = LEARNED_EVERY + (row->ns[!faster] - ns) / ns * LEARNED_SHARE;
+    return row->since / HOOP_LEARNED_TRIES >= every;
 }
 
 bool hoop_learned_reads(const struct hoop_learned *learned, enum hoop_collective collective,
@@ -26,11 +27,7 @@ bool hoop_learned_reads(const struct hoop_learned *learned, enum hoop_collective
     if (row->tried[model] < HOOP_LEARNED_TRIES) {
         return model;
     }
-    if (row->tried[!model] < HOOP_LEARNED_TRIES) {
-        return !model;
-    }
-    const bool faster = row->ns[1] < row->ns[0];
-    return learned_is_time(row, faster) ? !faster : faster;
+    return row->tried[!model] < HOOP_LEARNED_TRIES ? !model : row->ns[1] < row->ns[0];
 }
 
 /* One that took long, for whatever reason, says little; one that took less shows what can be. */
@@ -46,10 +43,17 @@ void hoop_learned_add(struct hoop_learned *learned, enum hoop_collective collect
     const uint64_t kib = block_bytes >> 10 > 0 ? block_bytes >> 10 : 1;
     const uint64_t each = ns <= UINT64_MAX >> 10 ? (ns << 10) / kib : UINT64_MAX;
     if (row->tried[read] < HOOP_LEARNED_TRIES) {
-        row->ns[read] = row->tried[read] == 0 || each < row->ns[read] ? each : row->ns[read];
-        row->tried[read]++;
+        row->least = row->tried[read] == 0 || each < row->least ? each : row->least;
+        if (++row->tried[read] == HOOP_LEARNED_TRIES) {
+            row->ns[read] =
+                row->ns[read] == 0 ? row->least : learned_next(row->ns[read], row->least);
+            row->since = 0;
+        }
         return;
     }
     row->ns[read] = learned_next(row->ns[read], each);
     row->since = row->ns[read] <= row->ns[!read] ? row->since + 1 : 0;
+    if (row->since > 0 && learned_is_time(row, read)) {
+        row->tried[!read] = 0;
+    }
 }

@@ -7,7 +7,8 @@
  * all see it, and so all do the same.
  *
  *     the model's choice, three times; the other, three times; then the faster one. Now and then
- *     the slower one again, the more rarely the slower it is, so that trying costs a percent.
+ *     the slower one again, the more rarely the slower it is, so that trying costs a percent; three
+ *     times, too, because the first finds nothing in the caches of what it uses.
  */
 #ifndef HOOP_LEARNED_H
 #define HOOP_LEARNED_H
@@ -21,7 +22,8 @@
 
 /* [0] of slab, [1] of cma. */
 struct hoop_learned_row {
-    uint64_t ns[2]; /* for 1 MiB */
+    uint64_t ns[2]; /* for 1 MiB; 0: never tried */
+    uint64_t least; /* of the tries that go on */
     uint32_t tried[2];
     uint32_t since; /* so often in a row the faster one */
 };

@@ -83,6 +83,24 @@ static void test_change(void **state)
     assert_in_range(run(4000, true, 10000, 15000), 2000, 4000);
 }
 
+/* What is slow at first, with nothing in the caches, and fast from then on, is found to be fast. */
+static void test_cold(void **state)
+{
+    (void)state;
+    unsigned copied = 0, last = 0;
+    (void)run(2 * HOOP_LEARNED_TRIES, true, 10000, 30000); /* when all was new */
+    for (unsigned i = 0; i < 2000; i++) {
+        const bool reads = next(true);
+        last = reads ? 0 : last + 1;
+        copied += !reads;
+        hoop_learned_add(&learned, HOOP_COLL_GATHER, BLOCK, reads,
+                         reads       ? 10000
+                         : last == 1 ? 20000
+                                     : 5000);
+    }
+    assert_in_range(copied, 1000, 2000);
+}
+
 /* A size and a collective say nothing of others; sizes alike share what they learn. */
 static void test_apart(void **state)
 {
@@ -124,11 +142,9 @@ static void test_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_order, forget),
-        cmocka_unit_test_setup(test_trying, forget),
-        cmocka_unit_test_setup(test_change, forget),
-        cmocka_unit_test_setup(test_apart, forget),
-        cmocka_unit_test(test_plan),
+        cmocka_unit_test_setup(test_order, forget),  cmocka_unit_test_setup(test_trying, forget),
+        cmocka_unit_test_setup(test_change, forget), cmocka_unit_test_setup(test_cold, forget),
+        cmocka_unit_test_setup(test_apart, forget),  cmocka_unit_test(test_plan),
     };
     return cmocka_run_group_tests_name("learned", tests, NULL, NULL);
 }
