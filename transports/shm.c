@@ -1,18 +1,25 @@
 /*
- * Links through shared memory: a FIFO of slots in a region that the receiver's end makes and the
- * sender's end maps.
+ * Links through shared memory: a FIFO of slots, and cells for what is too large for a slot, in a
+ * region that the receiver's end makes and the sender's end maps.
  *
- *   region   | tail | header, tag, payload | header, tag, payload | ...
- *              ^      slot 0                 slot 1
- *              receiver: chunks given back
+ *   region   | tail, returned | slot 0: header, tag, payload | slot 1 ... | cell 0 | cell 1 ...
+ *              ^                by the sender                              by who owns it
+ *              by the receiver
  *
- * Numbers run freely and never wrap; chunk k lies in slot k mod slots. The sender copies a chunk
- * into its slot and publishes it there, by the tag k + 1: so the line that the receiver polls
- * brings the header along, and a slot begins a pair of lines, of which the second has the first
- * payload. The receiver copies it out, or lends the slot itself. Lent slots come back in any order,
- * `tail` passes those that are back without a gap.
+ * Numbers run freely and never wrap; chunk k lies in slot k mod slots, or its header does, and the
+ * payload in a cell. The sender copies it there and publishes it in the slot, by the tag, which is
+ * k + 1 and where the payload lies: so the line that the receiver polls brings the header along,
+ * and a slot begins a pair of lines, of which the second has the first payload. The receiver copies
+ * it out, or lends the memory itself. Lent slots come back in any order, `tail` passes those that
+ * are back without a gap.
  *
  *   tail <= next <= head <= tail + slots        head, next: the sender's, the receiver's, private
+ *
+ * Cells belong to one of the two ranks at a time. At first the sender has all. A cell goes over to
+ * the receiver with the chunk that lies in it, and comes back in one of two ways: the receiver
+ * names it in `returned`; or, if the two ends of a rank with one peer are paired, sends the next
+ * chunk the other way in it. It was the last to read it and so has it in its cache, and writes
+ * there 2 to 6 times as fast as the other would, who had to fetch it back.
  *
  * The imported region stays mapped as long as the giver of params.import keeps it, which is at
  * least until the link is destroyed.
@@ -33,13 +40,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHM_MAGIC 0x326d6873u /* "shm2" */
+#define SHM_MAGIC 0x336d6873u /* "shm3" */
 /* Cores may fetch lines in pairs. */
 #define SHM_PAIR_BYTES (2 * HOOP_LINE_BYTES)
+/* Payload that lies in its slot. */
+#define SHM_SLOT_MOST ((uint64_t)960)
+#define SHM_CELLS_MOST 32u
+/* The number of a cell, as the sender of a link says it: its own link's, then those of the link the
+ * other way. A tag has it in its low bits, or NONE. */
+#define SHM_WHERE_BITS 8
+#define SHM_NONE UINT8_MAX
 
 struct shm_fifo {
     _Alignas(SHM_PAIR_BYTES) _Atomic uint64_t tail;
+    _Atomic uint32_t returns; /* so often has the receiver given a cell back, ever */
+    _Atomic uint32_t paired;  /* 1: the receiver's end is, it can be sent its own cells */
+    uint8_t returned[2 * SHM_CELLS_MOST]; /* the last of them, by that number */
 };
+_Static_assert(sizeof(struct shm_fifo) == SHM_PAIR_BYTES, "one pair of lines");
 
 /* The payload follows. */
 struct shm_slot {
@@ -62,13 +80,22 @@ struct shm_link {
     struct hoop_link base;
     struct shm_fifo *fifo; /* NULL: sender not bound */
     uint64_t region_bytes;
-    uint64_t stride;       /* from slot to slot */
-    struct shm_slot *slot; /* that of `next` */
+    uint64_t stride, cell_stride; /* from slot to slot, from cell to cell */
+    struct shm_slot *slot;        /* that of `next` */
+    uint32_t cells;               /* of the region */
+    struct shm_link *pair;        /* the rank's other end with this peer; or NULL */
+    /* Sender: cells that this rank has, the last one it got on top, and as a set; and how many were
+     * returned, as far as it knows. Receiver: how many it returned. */
+    uint8_t own[2 * SHM_CELLS_MOST];
+    uint32_t owns;
+    uint64_t owned;
+    uint32_t returns;
     /* Sender: next chunk to publish, `tail` as last seen. Receiver: next chunk to take, own count
      * of chunks given back. */
     uint64_t next, tail;
     struct hoop_xfer_queue queue; /* sender: copied, not told yet. Receiver: posted */
-    uint8_t back[];               /* receiver, per slot: given back, but `tail` is not there yet */
+    uint8_t back[]; /* receiver, per slot: 1: given back, but `tail` is not there yet. Behind that,
+                     * where its payload lies */
 };
 
 static struct shm_link *shm_from(struct hoop_link *link)
@@ -81,22 +108,28 @@ static bool shm_reaches(bool same_process, bool same_machine)
     return same_process || same_machine;
 }
 
-/* False: more bytes than there are. */
-static bool shm_measure(const struct hoop_link_params *params, uint64_t *ret_stride,
-                        uint64_t *ret_bytes)
+/* Sets the link's measures. False: more bytes than there are. */
+static bool shm_measure(struct shm_link *shm)
 {
-    const uint64_t more = sizeof(struct shm_slot) + SHM_PAIR_BYTES - 1;
-    uint64_t stride = 0, bytes = 0;
-    if (__builtin_add_overflow(params->chunk_bytes, more, &stride)) {
+    const struct hoop_link_params *params = &shm->base.params;
+    const uint64_t chunk = params->chunk_bytes;
+    const uint64_t in_slot = chunk < SHM_SLOT_MOST ? chunk : SHM_SLOT_MOST;
+    const uint64_t slot = in_slot + sizeof(struct shm_slot) + SHM_PAIR_BYTES - 1;
+    uint64_t cell = 0, bytes = 0, slots = 0;
+    shm->stride = slot - slot % SHM_PAIR_BYTES;
+    shm->cells = chunk == in_slot                 ? 0
+                 : params->slots < SHM_CELLS_MOST ? params->slots
+                                                  : SHM_CELLS_MOST;
+    if (__builtin_add_overflow(chunk, SHM_PAIR_BYTES - 1, &cell)) {
         return false;
     }
-    stride -= stride % SHM_PAIR_BYTES;
-    if (__builtin_mul_overflow(stride, params->slots, &bytes) ||
-        __builtin_add_overflow(bytes, sizeof(struct shm_fifo), &bytes)) {
+    shm->cell_stride = cell - cell % SHM_PAIR_BYTES;
+    if (__builtin_mul_overflow(shm->cell_stride, shm->cells, &bytes) ||
+        __builtin_mul_overflow(shm->stride, params->slots, &slots) ||
+        __builtin_add_overflow(bytes, slots, &bytes) ||
+        __builtin_add_overflow(bytes, sizeof(struct shm_fifo), &shm->region_bytes)) {
         return false;
     }
-    *ret_stride = stride;
-    *ret_bytes = bytes;
     return true;
 }
 
@@ -113,14 +146,17 @@ static uint8_t *shm_slots(const struct shm_link *shm)
     return (uint8_t *)shm->fifo + sizeof(struct shm_fifo);
 }
 
+static uint8_t *shm_slots_end(const struct shm_link *shm)
+{
+    return shm_slots(shm) + shm->base.params.slots * shm->stride;
+}
+
 /* On to the next chunk, and its slot. */
 static void shm_step(struct shm_link *shm)
 {
     uint8_t *slot = (uint8_t *)shm->slot + shm->stride;
     shm->next++;
-    shm->slot = (struct shm_slot *)(void *)(slot != (uint8_t *)shm->fifo + shm->region_bytes
-                                                ? slot
-                                                : shm_slots(shm));
+    shm->slot = (struct shm_slot *)(void *)(slot != shm_slots_end(shm) ? slot : shm_slots(shm));
 }
 
 static void shm_set_fifo(struct shm_link *shm, void *base)
@@ -129,9 +165,61 @@ static void shm_set_fifo(struct shm_link *shm, void *base)
     shm->slot = (struct shm_slot *)(void *)shm_slots(shm);
 }
 
-static uint8_t *shm_payload(struct shm_slot *slot)
+/* Where a chunk's payload lies: in its slot, in a cell of its link, or of the one the other way. */
+static uint8_t *shm_payload(const struct shm_link *shm, struct shm_slot *slot, uint8_t where)
 {
-    return (uint8_t *)slot + sizeof(*slot);
+    if (where == SHM_NONE) {
+        return (uint8_t *)slot + sizeof(*slot);
+    }
+    const struct shm_link *home = where < shm->cells ? shm : shm->pair;
+    return shm_slots_end(home) +
+           (where < shm->cells ? where : where - shm->cells) * home->cell_stride;
+}
+
+/* ---- Cells ----------------------------------------------------------------------------------- */
+
+/* A cell that is this rank's now. False: it was before. */
+static bool shm_own(struct shm_link *sender, uint8_t cell)
+{
+    if (cell >= 2 * sender->cells || (sender->owned >> cell & 1) != 0) {
+        return false;
+    }
+    sender->owned |= UINT64_C(1) << cell;
+    sender->own[sender->owns++] = cell;
+    return true;
+}
+
+/* The number that a cell has for the link the other way. */
+static uint8_t shm_turned(const struct shm_link *shm, uint8_t cell)
+{
+    return (uint8_t)(cell < shm->cells ? cell + shm->cells : cell - shm->cells);
+}
+
+/* May the receiver's end keep a cell, to send in it? The other rank is left with one less than it
+ * made, or chunks of its own in as many, whatever becomes of those that are on the way to it. */
+static bool shm_may_keep(const struct shm_link *shm)
+{
+    const struct shm_link *sender = shm->pair;
+    struct shm_fifo *fifo = sender != NULL ? sender->fifo : NULL;
+    if (fifo == NULL || atomic_load_explicit(&fifo->paired, memory_order_relaxed) == 0) {
+        return false;
+    }
+    const uint64_t tail = atomic_load_explicit(&fifo->tail, memory_order_relaxed);
+    const uint32_t returns = atomic_load_explicit(&fifo->returns, memory_order_relaxed);
+    const uint64_t mine = sender->owns + (sender->next - tail) + (returns - sender->returns);
+    return mine + (shm->cells > 1 ? shm->cells : 2) <= UINT64_C(2) * shm->cells;
+}
+
+/* The receiver's end is through with a cell. True: it was given back. */
+static bool shm_drop_cell(struct shm_link *shm, uint8_t cell)
+{
+    if (shm_may_keep(shm) && shm_own(shm->pair, shm_turned(shm, cell))) {
+        return false;
+    }
+    shm->fifo->returned[shm->returns++ % sizeof(shm->fifo->returned)] = cell;
+    /* pairs with the acquire in shm_take_returned() */
+    atomic_store_explicit(&shm->fifo->returns, shm->returns, memory_order_release);
+    return true;
 }
 
 /* ---- Birth ---------------------------------------------------------------------------------- */
@@ -164,23 +252,24 @@ static void shm_destroy(struct hoop_link *link);
 static hoop_result_t shm_create(const struct hoop_link_params *params, struct hoop_link **ret_link,
                                 struct hoop_blob *ret_blob, struct hoop_failure *failure)
 {
-    uint64_t stride = 0, bytes = 0;
-    if (!shm_measure(params, &stride, &bytes)) {
-        return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
-                                "no memory holds %u slots of %llu bytes", params->slots,
-                                (unsigned long long)params->chunk_bytes);
-    }
-    struct shm_link *shm = calloc(1, sizeof(*shm) + (params->sending ? 0 : params->slots));
+    struct shm_link *shm = calloc(1, sizeof(*shm) + (params->sending ? 0 : 2 * params->slots));
     if (shm == NULL) {
         return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
                                 "no memory for a link with rank %u", params->peer);
     }
     shm->base.params = *params;
-    shm->stride = stride;
-    shm->region_bytes = bytes;
+    if (!shm_measure(shm)) {
+        free(shm);
+        return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
+                                "no memory holds %u slots of %llu bytes", params->slots,
+                                (unsigned long long)params->chunk_bytes);
+    }
+    for (uint32_t i = shm->cells; params->sending && i-- > 0;) {
+        (void)shm_own(shm, (uint8_t)i);
+    }
     struct shm_blob blob = {.head = hoop_blob_head(params, SHM_MAGIC)};
     if (!params->sending) {
-        const hoop_result_t result = shm_make_fifo(shm, bytes, &blob, failure);
+        const hoop_result_t result = shm_make_fifo(shm, shm->region_bytes, &blob, failure);
         if (result != HOOP_OK) {
             shm_destroy(&shm->base);
             return result;
@@ -270,21 +359,55 @@ static hoop_result_t shm_make_room(struct shm_link *shm)
     return shm->next - shm->tail < slots ? HOOP_OK : HOOP_AGAIN;
 }
 
+/* Takes back what was returned. */
+static hoop_result_t shm_take_returned(struct shm_link *shm)
+{
+    /* pairs with the release in shm_drop_cell() */
+    const uint32_t seen = atomic_load_explicit(&shm->fifo->returns, memory_order_acquire);
+    for (; shm->returns != seen; shm->returns++) {
+        const uint8_t cell = shm->fifo->returned[shm->returns % sizeof(shm->fifo->returned)];
+        if (!shm_own(shm, cell)) {
+            return shm_insane(shm, "a cell given back", cell, 0, "to", 2 * shm->cells - 1);
+        }
+    }
+    return HOOP_OK;
+}
+
+/* HOOP_OK: there is a slot, and a cell if need be. */
+static hoop_result_t shm_make_place(struct shm_link *shm, uint64_t bytes, uint8_t *ret_where)
+{
+    hoop_result_t result = shm_make_room(shm);
+    *ret_where = SHM_NONE;
+    if (bytes <= SHM_SLOT_MOST || result != HOOP_OK) {
+        return result;
+    }
+    if (shm->owns == 0) {
+        result = shm_take_returned(shm);
+    }
+    if (result != HOOP_OK || shm->owns == 0) {
+        return result == HOOP_OK ? HOOP_AGAIN : result;
+    }
+    *ret_where = shm->own[--shm->owns];
+    shm->owned &= ~(UINT64_C(1) << *ret_where);
+    return HOOP_OK;
+}
+
 static hoop_result_t shm_send(struct hoop_link *link, struct hoop_xfer *xfer)
 {
     struct shm_link *shm = shm_from(link);
-    const hoop_result_t result = shm_make_room(shm);
+    uint8_t where = SHM_NONE;
+    const hoop_result_t result = shm_make_place(shm, xfer->bytes, &where);
     if (result != HOOP_OK) {
         return result;
     }
     struct shm_slot *slot = shm->slot;
     if (xfer->bytes > 0) {
-        hoop_copy(shm_payload(slot), xfer->data, xfer->bytes, xfer->past);
+        hoop_copy(shm_payload(shm, slot, where), xfer->data, xfer->bytes, xfer->past);
     }
     slot->header = hoop_chunk_header(link, xfer); /* last: the receiver polls that line */
     shm_step(shm);
     /* pairs with the acquire in shm_look() */
-    atomic_store_explicit(&slot->tag, shm->next, memory_order_release);
+    atomic_store_explicit(&slot->tag, shm->next << SHM_WHERE_BITS | where, memory_order_release);
     hoop_xfer_queue_push(&shm->queue, xfer);
     shm_wake(shm);
     return HOOP_OK;
@@ -298,24 +421,43 @@ static hoop_result_t shm_recv(struct hoop_link *link, struct hoop_xfer *xfer)
     return HOOP_OK;
 }
 
-/* Is there a chunk to take? A failure is in the link. */
-static bool shm_look(struct shm_link *shm)
+/* Is there a chunk to take, and where? A failure is in the link. */
+static bool shm_look(struct shm_link *shm, uint8_t *ret_where)
 {
     const uint64_t slots = shm->base.params.slots;
     const uint64_t before = shm->next < slots ? 0 : shm->next + 1 - slots;
     /* pairs with the release in shm_send() */
-    const uint64_t seen = atomic_load_explicit(&shm->slot->tag, memory_order_acquire);
+    const uint64_t tag = atomic_load_explicit(&shm->slot->tag, memory_order_acquire);
+    const uint64_t seen = tag >> SHM_WHERE_BITS;
+    *ret_where = (uint8_t)tag;
     if (seen != before && seen != shm->next + 1) {
         (void)shm_insane(shm, "tag", seen, before, "or", shm->next + 1);
     }
     return seen == shm->next + 1;
 }
 
+/* Is there such a cell, and is it not this rank's own? */
+static bool shm_may_lie(struct shm_link *shm, uint8_t where, uint64_t bytes)
+{
+    const struct shm_link *sender = shm->pair;
+    const uint32_t most = sender != NULL && sender->fifo != NULL ? 2 * shm->cells : shm->cells;
+    const bool right = where == SHM_NONE
+                           ? bytes <= SHM_SLOT_MOST
+                           : where < most && (sender == NULL ||
+                                              (sender->owned >> shm_turned(shm, where) & 1) == 0);
+    if (!right) {
+        (void)shm_insane(shm, "cell", where, 0, "to", most);
+    }
+    return right;
+}
+
 static void shm_give_back(struct shm_link *shm, uint64_t chunk)
 {
     const uint32_t slots = shm->base.params.slots;
     const uint64_t before = shm->tail;
+    const uint8_t where = shm->back[slots + chunk % slots];
     assert(chunk - shm->tail < shm->next - shm->tail);
+    const bool returned = where != SHM_NONE && shm_drop_cell(shm, where);
     if (chunk == before && shm->next == before + 1) {
         shm->tail = shm->next; /* it was the only one: no need to remember */
     } else {
@@ -329,6 +471,8 @@ static void shm_give_back(struct shm_link *shm, uint64_t chunk)
     if (shm->tail != before) {
         /* pairs with the acquire in shm_make_room() */
         atomic_store_explicit(&shm->fifo->tail, shm->tail, memory_order_release);
+    }
+    if (returned || shm->tail != before) {
         shm_wake(shm);
     }
 }
@@ -339,23 +483,24 @@ static void shm_release(struct hoop_link *link, struct hoop_xfer *xfer)
 }
 
 /* Hands the next chunk to the first xfer. */
-static hoop_result_t shm_take(struct shm_link *shm)
+static hoop_result_t shm_take(struct shm_link *shm, uint8_t where)
 {
     struct shm_slot *slot = shm->slot;
     const struct hoop_chunk_header header = slot->header;
     struct hoop_xfer *xfer = shm->queue.first;
     const hoop_result_t result = hoop_chunk_header_check(&shm->base, &header, xfer);
-    if (result != HOOP_OK) {
-        return result;
+    if (result != HOOP_OK || !shm_may_lie(shm, where, xfer->bytes)) {
+        return result != HOOP_OK ? result : shm->base.failure.code;
     }
     (void)hoop_xfer_queue_pop(&shm->queue);
     xfer->position = shm->next;
+    shm->back[shm->base.params.slots + shm->next % shm->base.params.slots] = where;
     shm_step(shm);
     if (xfer->data == NULL) {
-        xfer->data = shm_payload(slot);
+        xfer->data = shm_payload(shm, slot, where);
         xfer->lent = true;
     } else {
-        memcpy(xfer->data, shm_payload(slot), xfer->bytes);
+        memcpy(xfer->data, shm_payload(shm, slot, where), xfer->bytes);
         shm_give_back(shm, xfer->position);
     }
     xfer->done(xfer, HOOP_OK);
@@ -366,8 +511,9 @@ static hoop_result_t shm_take(struct shm_link *shm)
 static bool shm_progress_recv(struct shm_link *shm)
 {
     uint32_t taken = 0;
-    while (taken < shm->base.params.slots && shm->queue.first != NULL && shm_look(shm) &&
-           shm_take(shm) == HOOP_OK) {
+    uint8_t where = SHM_NONE;
+    while (taken < shm->base.params.slots && shm->queue.first != NULL && shm_look(shm, &where) &&
+           shm_take(shm, where) == HOOP_OK) {
         taken++;
     }
     return taken > 0;
@@ -394,9 +540,21 @@ static bool shm_progress(struct hoop_link *link)
     return moved;
 }
 
+/* From now on the peer may send this rank's cells back with what it has to say. */
+static void shm_pair(struct hoop_link *sender, struct hoop_link *receiver)
+{
+    shm_from(sender)->pair = shm_from(receiver);
+    shm_from(receiver)->pair = shm_from(sender);
+    atomic_store_explicit(&shm_from(receiver)->fifo->paired, 1, memory_order_relaxed);
+}
+
 static void shm_destroy(struct hoop_link *link)
 {
     struct shm_link *shm = shm_from(link);
+    if (shm->pair != NULL) {
+        hoop_link_leave(&shm->pair->base, 0);
+        shm->pair->pair = NULL;
+    }
     (void)hoop_xfer_queue_finish(&shm->queue, HOOP_ABORTED);
     if (!link->params.sending && shm->fifo != NULL) {
         (void)hoop_region_free(shm->fifo);
@@ -412,6 +570,7 @@ const struct hoop_transport hoop_transport_shm = {
     .send = shm_send,
     .recv = shm_recv,
     .release = shm_release,
+    .pair = shm_pair,
     .progress = shm_progress,
     .destroy = shm_destroy,
 };

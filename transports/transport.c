@@ -131,6 +131,17 @@ void hoop_link_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t b
     }
 }
 
+void hoop_link_pair(struct hoop_link *sender, struct hoop_link *receiver)
+{
+    assert(sender != NULL && sender->bound && sender->params.sending);
+    assert(receiver != NULL && receiver->bound && !receiver->params.sending);
+    assert(sender->params.peer == receiver->params.peer);
+    if (sender->transport == receiver->transport && sender->transport->pair != NULL &&
+        sender->failure.code == HOOP_OK && receiver->failure.code == HOOP_OK) {
+        sender->transport->pair(sender, receiver);
+    }
+}
+
 void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer)
 {
     assert(link != NULL && xfer != NULL && xfer->lent && !link->params.sending);

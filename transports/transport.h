@@ -146,7 +146,8 @@ struct hoop_transport {
     void (*release)(struct hoop_link *link, struct hoop_xfer *xfer);
     /* optional; a smaller xfer, or offer, is copied sooner than it is told where it belongs */
     void (*offer)(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes);
-    uint64_t place_least_bytes; /* > 0 */
+    uint64_t place_least_bytes;                                         /* > 0 */
+    void (*pair)(struct hoop_link *sender, struct hoop_link *receiver); /* optional */
     bool (*progress)(struct hoop_link *link);
     int (*watch_fd)(struct hoop_link *link); /* optional */
     void (*leave)(struct hoop_link *link);   /* optional */
@@ -217,6 +218,13 @@ static inline bool hoop_link_places(const struct hoop_link *link, uint64_t bytes
  * this end is to receive there; see the rules. Instead of what was offered before.
  */
 void hoop_link_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes);
+
+/*
+ * The two ends, bound, that a rank has with one peer in one lane of a comm may use each other's
+ * memory from now on. There is room for one chunk less than the slots that were wanted, if those
+ * were several. Where one is destroyed the other has failed, and what it lent is gone.
+ */
+void hoop_link_pair(struct hoop_link *sender, struct hoop_link *receiver);
 
 /* Gives back what a done receive was lent. */
 void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer);

@@ -4,8 +4,9 @@
 #include "base/settings.h"
 #include "runtime/copy.h"
 
-/* Of so many rounds one is by each. */
-#define COPIES_EVERY 64u
+/* Of so many rounds one is by each; of as many at first. */
+#define COPIES_EVERY 256u
+#define COPIES_EVERY_AT_FIRST 64u
 #define COPIES_WORTH(ns) ((ns) + (ns) / 16)
 
 uint32_t hoop_copies_may(void)
@@ -43,9 +44,12 @@ static enum hoop_copy copies_fastest(const struct hoop_copies_row *row, uint32_t
 enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, uint32_t may,
                                 bool *ret_timed)
 {
-    const uint32_t every = COPIES_EVERY * around, call = row->calls++, turn = call % every;
-    const uint32_t apart = call < every ? around : every / (uint32_t)__builtin_popcount(may);
-    uint32_t begin = call < every ? around : 0;
+    const uint32_t call = row->calls++;
+    const bool early = call / around < COPIES_EVERY, first = call / around < COPIES_EVERY_AT_FIRST;
+    const uint32_t every = around * (early ? COPIES_EVERY_AT_FIRST : COPIES_EVERY);
+    const uint32_t apart = first ? around : every / (uint32_t)__builtin_popcount(may);
+    const uint32_t turn = call % every;
+    uint32_t begin = first ? around : 0;
     for (uint32_t how = 0; how < HOOP_COPY_COUNT; how++) {
         if ((may >> how & 1) != 0) {
             if (call < around || turn - begin < around) {

@@ -6,8 +6,8 @@
  * for nothing and leaves the line in memory: 25 GB/s, wherever the two CPUs are; but where they
  * share a cache that is less than ordinary ones reach, and memory is further for who reads. What
  * CPUs share no system tells reliably, and ranks and virtual CPUs move: so it is measured, for each
- * collective and size. All ranks time the same calls, one in 64, and each chooses for itself in
- * between: it changes nothing but the time.
+ * collective and size. All ranks time the same calls, one in 256 rounds, and each chooses for
+ * itself in between: it changes nothing but the time.
  */
 #ifndef HOOP_COPIES_H
 #define HOOP_COPIES_H

@@ -305,11 +305,15 @@ static bool exchange_carry(struct hoop_transfer *transfer)
 static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
-    struct hoop_link **known = &exchange->links[transfer->peer][transfer->sending];
-    const hoop_result_t result = *known != NULL
-                                     ? HOOP_OK
-                                     : exchange->link(exchange->arg, transfer->peer,
-                                                      HOOP_TRANSFER_LANE, transfer->sending, known);
+    struct hoop_link **both = exchange->links[transfer->peer], **known = &both[transfer->sending];
+    hoop_result_t result = HOOP_OK;
+    if (*known == NULL) {
+        result = exchange->link(exchange->arg, transfer->peer, HOOP_TRANSFER_LANE,
+                                transfer->sending, known);
+        if (both[false] != NULL && both[true] != NULL) {
+            hoop_link_pair(both[true], both[false]);
+        }
+    }
     if (result == HOOP_OK && !transfer->sending) {
         hoop_link_offer(*known, (uint32_t)transfer->sequence, transfer->data, transfer->bytes);
     }

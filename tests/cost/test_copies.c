@@ -118,8 +118,8 @@ static void test_ways(void **state)
             assert_int_equal(first.how[best], (best == 0 ? 2 : 1) * around);
             assert_int_equal(run_ways(&row, around, 60 * around, ALL, ns).how[best], 60 * around);
             const struct count later = run_ways(&row, around, 640 * around, ALL, ns);
-            assert_int_equal(later.how[best], 620 * around);
-            assert_int_equal(later.timed, 30);
+            assert_int_equal(later.how[best], 630 * around);
+            assert_int_equal(later.timed, 15);
         }
     }
     struct hoop_copies_row row = {0}, one = {0};

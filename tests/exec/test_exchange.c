@@ -61,7 +61,10 @@ static int begin(void **state)
     world->roster.peers = world->peers;
     for (uint32_t rank = 0; rank < N; rank++) {
         struct end *end = &world->ends[rank];
+        struct pair *pair = &world->pairs[rank];
         *end = (struct end){.world = world, .rank = rank};
+        *pair =
+            (struct pair){.transport = shm, .slots = 3, .chunk_bytes = CHUNK, .back = rank == 1};
         world->peers[rank] = (struct hoop_peer){.pid = getpid(),
                                                 .process = hoop_process_id(),
                                                 .process_at = hoop_process_id_at(),
@@ -75,8 +78,8 @@ static int begin(void **state)
                                                .link = get_link,
                                                .arg = end};
         if (hoop_board_init(&end->board, &world->roster, rank) != HOOP_OK ||
-            hoop_exchange_init(&end->exchange) != HOOP_OK ||
-            pair_open(&world->pairs[rank], shm, 3, CHUNK) != HOOP_OK) {
+            hoop_exchange_init(&end->exchange) != HOOP_OK || pair_make(pair) != HOOP_OK ||
+            pair_join(pair) != HOOP_OK) {
             return -1;
         }
     }

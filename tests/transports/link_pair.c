@@ -167,7 +167,8 @@ static hoop_result_t pair_stream(void *arg, uint32_t peer, uint32_t lane, bool s
 {
     struct pair *pair = arg;
     const uint32_t me = peer == PAIR_SENDER ? PAIR_RECEIVER : PAIR_SENDER;
-    if (lane != PAIR_LANE || sending != (me == PAIR_SENDER) || sending != (address != NULL)) {
+    const bool sends = (me == PAIR_SENDER) != pair->back;
+    if (lane != PAIR_LANE || sending != sends || sending != (address != NULL)) {
         return hoop_error(HOOP_INTERNAL_ERROR, "the wrong socket was asked for");
     }
     if (pair->asked[me]++ == 0) {

@@ -14,7 +14,7 @@
 
 #define CHUNK STREAM_CHUNK
 #define SLOTS STREAM_SLOTS
-
+#define CHUNK STREAM_CHUNK
 static const struct hoop_transport *transport;
 
 /* ---- Hostile blobs --------------------------------------------------------------------------- */
@@ -130,7 +130,9 @@ static void test_blobs_of_others(void **state)
 /* The layout that shm.c describes. */
 struct fifo {
     _Atomic uint64_t tail;
-    uint64_t pad_tail[15];
+    _Atomic uint32_t returns, paired;
+    uint8_t returned[64];
+    uint64_t pad[6];
     struct hoop_chunk_header header; /* of slot 0 */
     _Atomic uint64_t tag;
 };
@@ -163,14 +165,14 @@ static void test_hostile_counters(void **state)
     if (strcmp(transport->name, "shm") != 0) {
         return;
     }
-    static const uint64_t tags[] = {2, SLOTS + 1, UINT64_MAX, 1ull << 63};
+    static const uint64_t tags[] = {2, SLOTS + 1, UINT64_MAX, 1ull << 55};
     struct pair pair;
     struct item send[SLOTS + 1], recv;
     uint8_t data[16] = {0};
     for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
         assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
         assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), 0), HOOP_OK);
-        atomic_store(&fifo_of(&pair)->tag, tags[i]);
+        atomic_store(&fifo_of(&pair)->tag, tags[i] << 8);
         check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as tag");
     }
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
@@ -192,6 +194,41 @@ static void test_hostile_counters(void **state)
     assert_int_equal(pair.sender->failure.rank, PAIR_RECEIVER);
     assert_true(pair_until_done(&pair, &send[SLOTS - 1])); /* the rest is told */
     pair_close(&pair);
+    assert_true(pair_nothing_left());
+}
+
+/* Cells that are not there, that are not the other rank's, or too small. */
+static void test_hostile_cells(void **state)
+{
+    (void)state;
+    if (strcmp(transport->name, "shm") != 0) {
+        return;
+    }
+    static uint8_t data[CHUNK];
+    static const uint8_t wrong[] = {SLOTS, 2 * SLOTS, 254, 255};
+    struct pair pair;
+    struct item send[SLOTS + 1], recv;
+    for (size_t i = 0; i < sizeof(wrong); i++) {
+        assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
+        assert_int_equal(pair_send(&pair, &send[0], data, CHUNK, 0), HOOP_OK);
+        assert_int_equal(pair_recv(&pair, &recv, data, CHUNK, 0), HOOP_OK);
+        atomic_store(&fifo_of(&pair)->tag, 1 << 8 | wrong[i]);
+        check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as cell");
+    }
+    for (uint32_t twice = 0; twice < 2; twice++) {
+        assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
+        for (uint32_t i = 0; i < SLOTS; i++) {
+            assert_int_equal(pair_send(&pair, &send[i], data, CHUNK, i), HOOP_OK);
+        }
+        assert_int_equal(pair_recv(&pair, &recv, data, CHUNK, 0), HOOP_OK);
+        assert_true(pair_until_done(&pair, &recv));
+        struct fifo *fifo = fifo_of(&pair);
+        fifo->returned[1] = twice ? fifo->returned[0] : 2 * SLOTS;
+        atomic_store(&fifo->returns, 2);
+        assert_int_equal(pair_send(&pair, &send[SLOTS], data, CHUNK, SLOTS), HOOP_REMOTE_ERROR);
+        assert_non_null(strstr(pair.sender->failure.text, "as a cell given back"));
+        pair_close(&pair);
+    }
     assert_true(pair_nothing_left());
 }
 
@@ -230,7 +267,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hostile_bytes),   cmocka_unit_test(test_hostile_lengths),
         cmocka_unit_test(test_blobs_of_others), cmocka_unit_test(test_hostile_counters),
-        cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_hostile_cells),   cmocka_unit_test(test_hostile_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /*
- * The contract of transports/transport.h where receivers offer memory and sends say where they
- * belong: hints, which change no result, whatever transport they are given to.
+ * The contract of transports/transport.h where receivers offer memory, sends say where they belong,
+ * and a rank's two ends with one peer are told of each other: hints, which change no result,
+ * whatever transport they are given to.
  * `test_transport_places inproc|shm|tcp|rdma [faulty]`
  */
 #include "memory/region.h"
-#include "transports/link_pair.h"
+#include "transports/link_stream.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -211,6 +212,100 @@ static void test_many(void **state)
     memory_free(&to);
 }
 
+/* ---- Both ways ------------------------------------------------------------------------------- */
+
+/* One of the two directions between the ranks, and what was lent of it. */
+struct way {
+    struct pair pair;
+    struct item send[SLOTS], recv[SLOTS];
+    uint32_t sent, lents, lent[SLOTS];
+};
+
+static void open_way(struct way *way, bool back)
+{
+    *way = (struct way){.pair = {.transport = transport,
+                                 .slots = SLOTS,
+                                 .chunk_bytes = CHUNK,
+                                 .buffer_bytes = CHUNK,
+                                 .back = back}};
+    assert_int_equal(pair_make(&way->pair), HOOP_OK);
+    assert_int_equal(pair_join(&way->pair), HOOP_OK);
+}
+
+/* In any order. */
+static void give_back(struct way *way, uint64_t random)
+{
+    for (; way->lents > 0; way->lents--, random /= SLOTS) {
+        uint32_t *which = &way->lent[random % way->lents];
+        struct hoop_xfer *xfer = &way->recv[*which].xfer;
+        assert_true(pattern_is(xfer->data, xfer->bytes, xfer->op));
+        hoop_link_release(way->pair.receiver, xfer);
+        *which = way->lent[way->lents - 1];
+    }
+}
+
+/* Some chunks of any size, copied or lent until the next ones the same way. */
+static void move_some(struct way *way, uint64_t random)
+{
+    static const size_t sizes[] = {CHUNK, CHUNK, 961, 960, 0, 1, 20000, 8192};
+    static uint8_t from[SLOTS][CHUNK], to[SLOTS][CHUNK];
+    const uint32_t count = 1 + random % (SLOTS - 1);
+    give_back(way, random >> 8);
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t bytes = sizes[random >> (16 + 3 * i) & 7];
+        const bool lend = (random >> (32 + i) & 1) != 0;
+        const uint32_t number = way->sent++;
+        pattern_fill(from[i], bytes, number);
+        assert_int_equal(pair_recv(&way->pair, &way->recv[i], lend ? NULL : to[i], bytes, number),
+                         HOOP_OK);
+        assert_int_equal(pair_send(&way->pair, &way->send[i], from[i], bytes, number), HOOP_OK);
+        way->lent[way->lents] = i;
+        way->lents += lend;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hoop_xfer *xfer = &way->recv[i].xfer;
+        assert_true(pair_until_done(&way->pair, &way->recv[i]));
+        assert_true(pair_until_done(&way->pair, &way->send[i]));
+        assert_int_equal(way->recv[i].result, HOOP_OK);
+        assert_true(pattern_is(xfer->data, xfer->bytes, xfer->op));
+    }
+}
+
+static void pair_ways(struct way *ways, bool first, bool second)
+{
+    if (first) {
+        hoop_link_pair(ways[0].pair.sender, ways[1].pair.receiver);
+    }
+    if (second) {
+        hoop_link_pair(ways[1].pair.sender, ways[0].pair.receiver);
+    }
+}
+
+/* A rank's two ends with one peer are told of each other: on neither rank, on one, on both, at
+ * first or late; and most goes one way, or the other, or as much. */
+static void test_paired(void **state)
+{
+    (void)state;
+    static struct way ways[2];
+    uint64_t random = 5;
+    for (uint32_t round = 0; round < (pair_has_device() ? 8 : 48); round++) {
+        open_way(&ways[0], false);
+        open_way(&ways[1], true);
+        for (uint32_t step = 0; step < 60; step++) {
+            const uint64_t drawn = next_random(&random);
+            if (step == (round >> 2 & 1) * 20) {
+                pair_ways(ways, (round & 1) != 0, (round & 2) != 0);
+            }
+            move_some(&ways[drawn % 5 < 1 + round / 16], drawn >> 8);
+        }
+        give_back(&ways[0], random);
+        give_back(&ways[1], random);
+        pair_close(&ways[round % 2].pair);
+        pair_close(&ways[1 - round % 2].pair);
+        assert_true(pair_nothing_left());
+    }
+}
+
 int main(int argc, char **argv)
 {
     transport = pair_transport(argc, argv);
@@ -222,6 +317,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_offers, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_same_address, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_many, open_pair, close_pair),
+        cmocka_unit_test(test_paired),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
