@@ -153,7 +153,7 @@ hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_
     if (copy == NULL) {
         return hoop_group_spoil(hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer"));
     }
-    *copy = *transfer;
+    hoop_transfer_copy(copy, transfer);
     for (size_t i = 0; i < group.count; i++) {
         struct hoop_request *request = &group.work[i].request;
         if (group.work[i].comm == comm && request->signature.collective == HOOP_TRANSFER) {

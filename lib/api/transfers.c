@@ -53,7 +53,7 @@ static hoop_result_t transfer_queue(const struct hoop_transfer *transfer, struct
     if (copy == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer");
     }
-    *copy = *transfer;
+    hoop_transfer_copy(copy, transfer);
     struct hoop_work work = {.comm = comm,
                              .request = {.signature = transfer->signature, .out = copy}};
     return queue != NULL ? hoop_streams_submit(&queue, 1, &work, 1, false)
@@ -70,18 +70,19 @@ static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t t
     if (checked != HOOP_OK) {
         return hoop_group_spoil_by(comm, checked);
     }
-    struct hoop_transfer transfer = {
-        .data = buffer,
-        .bytes = count * hoop_datatype_bytes(type),
-        .peer = (uint32_t)peer,
-        .sending = sending,
-        .site = site,
-        .stream = hoop_streams_of_device(stream),
-        .signature = {.collective = HOOP_TRANSFER,
-                      .type = (uint32_t)type,
-                      .root = -1,
-                      .count = count},
-    };
+    /* One by one: all of it would be three times as much to clear, for each call. */
+    struct hoop_transfer transfer;
+    transfer.next = NULL;
+    transfer.data = buffer;
+    transfer.bytes = count * hoop_datatype_bytes(type);
+    transfer.peer = (uint32_t)peer;
+    transfer.sending = sending;
+    transfer.stream = hoop_streams_of_device(stream);
+    transfer.signature = (struct hoop_signature){
+        .collective = HOOP_TRANSFER, .type = (uint32_t)type, .root = -1, .count = count};
+    transfer.site = site;
+    transfer.looked = transfer.staged = false;
+    transfer.context = NULL;
     const hoop_stream_t queue = hoop_streams_of_host(stream);
     const bool on_device = queue == NULL && hoop_cuda_is_loaded();
     if (on_device) {

@@ -377,6 +377,12 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
         struct hoop_transfer **last = &exchange->last[t->peer][t->sending];
         t->exchange = exchange;
         t->before = *last;
+        t->link = NULL;
+        t->moved = 0;
+        t->notice = (struct hoop_notice){0};
+        t->how = HOOP_COPY_ORDINARY;
+        t->worked_ns = 0;
+        t->posted = t->failed = false;
         t->sequence = ++exchange->sequences[t->peer][t->sending];
         atomic_store_explicit(
             hoop_board_transfer(exchange->board, exchange->me, t->peer, t->sending),

@@ -38,6 +38,8 @@
 #include "exec/board.h"
 #include "exec/engine.h"
 #include "memory/cuda.h"
+#include <stddef.h>
+#include <string.h>
 
 /* The lane of its links. */
 #define HOOP_TRANSFER_LANE HOOP_MAX_LANES
@@ -74,7 +76,7 @@ struct hoop_transfer {
     /* on devices: see staging/device_buffers.h */
     bool looked, staged;
     hoop_cu_context_t context; /* once looked; NULL: memory of the host */
-    /* the exchange's */
+    /* the exchange's, who needs nothing here before */
     struct hoop_transfer *before; /* the one before on the same link */
     struct hoop_exchange *exchange;
     struct hoop_link *link;
@@ -87,6 +89,12 @@ struct hoop_transfer {
     bool posted, failed, done;
     struct hoop_xfer xfer;
 };
+
+/* A copy, of one that is not started. */
+static inline void hoop_transfer_copy(struct hoop_transfer *to, const struct hoop_transfer *from)
+{
+    memcpy(to, from, offsetof(struct hoop_transfer, before));
+}
 
 struct hoop_exchange {
     uint32_t me, n;

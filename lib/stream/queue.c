@@ -68,7 +68,7 @@ static struct hoop_transfer *transfers_copy(const struct hoop_transfer *from, bo
                 &(struct hoop_work){.request = {.signature = from->signature, .out = first}}, 1);
             return NULL;
         }
-        *copy = *at;
+        hoop_transfer_copy(copy, at);
         copy->next = NULL;
         *last = copy;
         last = &copy->next;
