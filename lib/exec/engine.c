@@ -342,6 +342,13 @@ static struct hoop_engine_flight *lane_room(struct hoop_engine_lane *lane)
     return room < HOOP_ENGINE_ROUND ? &lane->flights[room] : NULL;
 }
 
+/* What the next step touches is there. */
+static bool lane_may_ask(const struct hoop_engine_lane *lane)
+{
+    const uint64_t *ready = lane->engine->op.ready;
+    return !lane->finished && (ready == NULL || lane->k < *ready);
+}
+
 /* Asks for the next step. */
 static void lane_ask(struct hoop_engine_lane *lane, struct hoop_engine_flight *flight)
 {
@@ -370,7 +377,7 @@ static bool lane_turn(struct hoop_engine_lane *lane)
         moved = flight_turn(&lane->flights[i]) || moved;
     }
     struct hoop_engine_flight *room =
-        failure->code == HOOP_OK && !lane->finished ? lane_room(lane) : NULL;
+        failure->code == HOOP_OK && lane_may_ask(lane) ? lane_room(lane) : NULL;
     if (room != NULL) {
         lane_ask(lane, room);
         moved = true;
@@ -437,6 +444,24 @@ static const struct hoop_engine_flight *engine_next(const struct hoop_engine *en
         }
     }
     return NULL;
+}
+
+uint64_t hoop_engine_passed(const struct hoop_engine *engine)
+{
+    uint64_t passed = UINT64_MAX;
+    for (uint32_t i = 0; engine->running > 0 && i < engine->op.plan->lanes; i++) {
+        const struct hoop_engine_lane *lane = &engine->lanes[i];
+        if (!lane->finished && lane->k < passed) {
+            passed = lane->k;
+        }
+    }
+    uint32_t cursor = 0;
+    for (const struct hoop_engine_flight *at = NULL; (at = engine_next(engine, &cursor)) != NULL;) {
+        if (at->state != 0 && at->send.chunk < passed) {
+            passed = at->send.chunk;
+        }
+    }
+    return passed;
 }
 
 bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uint32_t *ret_rank,

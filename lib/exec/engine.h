@@ -67,6 +67,7 @@ struct hoop_engine_op {
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;
+    const uint64_t *ready; /* of no lane a step from this one on is begun; NULL: all may be */
 };
 
 struct hoop_engine {
@@ -85,6 +86,9 @@ void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *
  * gives the buffers back.
  */
 enum hoop_poll hoop_engine_poll(struct hoop_engine *engine);
+
+/* All lanes have done the steps before this one; UINT64_MAX: all there are. */
+uint64_t hoop_engine_passed(const struct hoop_engine *engine);
 
 /*
  * True: a lane waits for *ret_rank to send something, over a link of *ret_transport, NULL while

@@ -323,6 +323,7 @@ static void operation_start_links(struct hoop_operation *operation)
         .sequence = board->sequence,
         .link = operation->env.link,
         .arg = operation->env.arg,
+        .ready = operation->staging.overlap.count > 0 ? &operation->staging.overlap.ready : NULL,
     };
     hoop_engine_start(operation->env.engine, &op, &operation->failure);
 }
@@ -476,12 +477,16 @@ static enum hoop_poll operation_resolve(struct hoop_operation *operation)
 
 static enum hoop_poll operation_run(struct hoop_operation *operation)
 {
+    if (__builtin_expect(operation->staging.overlap.count > 0, 0)) {
+        hoop_operation_overlap(operation);
+    }
     const enum hoop_poll polled =
         hoop_operation_runs_over_links(operation)
             ? hoop_engine_poll(operation->env.engine)
             : hoop_board_poll(operation->env.board, &operation->steps, &operation->failure);
     if (polled != HOOP_POLL_DONE) {
-        return polled;
+        return polled == HOOP_POLL_IDLE && hoop_operation_overlap_failed(operation) ? HOOP_POLL_BUSY
+                                                                                    : polled;
     }
     if (hoop_plan_reaches(operation->plan.algo) && operation->failure.code == HOOP_OK) {
         hoop_buffers_release(&operation->buffers);
@@ -596,6 +601,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     operation->failure.code = HOOP_OK;
     operation->announced = false;
     operation->plan.algo = HOOP_ALGO_ONESHOT;
+    operation->staging.overlap.count = 0;
     operation->request = *request;
     if (request->signature.collective != HOOP_TRANSFER) {
         hoop_board_begin(operation->env.board, &request->signature, request->site);

@@ -133,6 +133,10 @@ void hoop_operation_announce(struct hoop_operation *operation);
 /* Begins to copy what lies on a device: OP_FETCH, or OP_DONE after a failure. False: nothing does.
  */
 bool hoop_operation_fetches(struct hoop_operation *operation);
+/* OP_RUN over links: the copies in pieces go on. A failure is in the operation's failure. */
+void hoop_operation_overlap(struct hoop_operation *operation);
+/* One of those that are under way has failed: it brings no mark, so who is idle looks. */
+bool hoop_operation_overlap_failed(struct hoop_operation *operation);
 /* The same where it is to run on the device its buffers lie on, when the stream has come to it.
  * False: it is not to run there, as far as this rank knows. */
 bool hoop_operation_runs_on_device(struct hoop_operation *operation);

@@ -19,6 +19,44 @@ static struct hoop_device_call operation_call(const struct hoop_operation *opera
                                      .look = &request->look};
 }
 
+/* Over links the plan is known before all else. A factor goes into all of the input first. */
+static void operation_cut(struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    const struct hoop_signature *s = &request->signature;
+    const struct hoop_board *board = operation->env.board;
+    if (!operation->env.over_links || board->n == 1 || s->collective >= HOOP_COLL_COUNT ||
+        s->collective == HOOP_COLL_ALLTOALLV || s->op == HOOP_OP_PRE_MUL_SUM || s->count == 0) {
+        return;
+    }
+    struct hoop_plan plan = hoop_plan_begin(s, board->me, board->n, request->in == request->out);
+    hoop_plan_links(operation->env.agreed, &plan);
+    hoop_staging_cut(&operation->staging, &plan, hoop_algo_steps(plan.collective, plan.algo),
+                     request->in, request->out);
+}
+
+static bool overlap_check(struct hoop_operation *operation, hoop_result_t result)
+{
+    const bool failed = result != HOOP_OK && result != HOOP_AGAIN;
+    if (failed) {
+        hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
+    }
+    return failed;
+}
+
+void hoop_operation_overlap(struct hoop_operation *operation)
+{
+    const uint64_t passed = hoop_engine_passed(operation->env.engine);
+    (void)overlap_check(operation, hoop_staging_move(&operation->staging, passed));
+}
+
+bool hoop_operation_overlap_failed(struct hoop_operation *operation)
+{
+    struct hoop_staging *staging = &operation->staging;
+    return staging->overlap.count > 0 && staging->state != HOOP_STAGING_IDLE &&
+           overlap_check(operation, hoop_staging_poll(staging));
+}
+
 bool hoop_operation_fetches(struct hoop_operation *operation)
 {
     struct hoop_request *request = &operation->request;
@@ -27,6 +65,9 @@ bool hoop_operation_fetches(struct hoop_operation *operation)
     const hoop_result_t result =
         hoop_device_buffers_fetch(&operation->staging, &call, &request->in, &request->out);
     operation->state = result == HOOP_AGAIN ? OP_FETCH : OP_DONE;
+    if (result == HOOP_AGAIN) {
+        operation_cut(operation);
+    }
     if (result != HOOP_OK && result != HOOP_AGAIN) {
         hoop_failure_take(&operation->failure, result, (int)board->me);
     }

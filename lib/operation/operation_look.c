@@ -124,9 +124,12 @@ enum hoop_awaited_what hoop_operation_awaited(const struct hoop_operation *opera
     const enum hoop_awaited_what what = whats[operation->state];
     bool sending = false;
     if (hoop_operation_runs_over_links(operation)) {
-        return !hoop_engine_waits(operation->env.engine, ret_rank, &sending) ? HOOP_AWAITS_NOBODY
-               : sending                                                     ? HOOP_AWAITS_SEND
-                                                                             : HOOP_AWAITS_RECV;
+        const struct hoop_overlap *overlap = &operation->staging.overlap;
+        const bool fetching = overlap->count > 0 && overlap->ready != UINT64_MAX;
+        return hoop_engine_waits(operation->env.engine, ret_rank, &sending)
+                   ? (sending ? HOOP_AWAITS_SEND : HOOP_AWAITS_RECV)
+               : fetching ? HOOP_AWAITS_FETCH
+                          : HOOP_AWAITS_NOBODY;
     }
     if (what == HOOP_AWAITS_RECV) {
         const struct hoop_transfer *at = hoop_exchange_awaited(&operation->exchange, NULL);

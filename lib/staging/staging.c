@@ -31,12 +31,6 @@ struct staging_stuck {
 static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct staging_stuck *stuck;
 
-struct hoop_staging_piece {
-    void *device;
-    size_t offset, bytes;
-    bool deliver;
-};
-
 /* ---- What the comm keeps ---- */
 
 hoop_result_t hoop_staging_enter(const struct hoop_staging *staging)
@@ -161,6 +155,7 @@ void hoop_staging_finish(struct hoop_staging *staging)
 {
     staging_drop(staging);
     free(staging->pieces);
+    free(staging->overlap.parts);
     *staging = (struct hoop_staging){.wake_fd = staging->wake_fd};
 }
 
@@ -169,6 +164,7 @@ void hoop_staging_finish(struct hoop_staging *staging)
 void hoop_staging_reset(struct hoop_staging *staging)
 {
     staging->count = 0;
+    staging->overlap.count = 0;
     staging->bytes = 0;
     staging->delivers = false;
     staging->fetches = false;
@@ -385,8 +381,74 @@ hoop_result_t hoop_staging_mark(struct hoop_staging *staging)
     return result;
 }
 
+/* One for parts that follow each other in both memories. In the context. */
+static hoop_result_t staging_record(const struct hoop_staging *staging,
+                                    struct hoop_overlap_piece piece)
+{
+    const struct hoop_overlap_part *parts = staging->overlap.parts;
+    const bool deliver = piece.from >= staging->overlap.fetches;
+    hoop_result_t result = HOOP_OK;
+    for (size_t at = piece.from, next = at; at < piece.to && result == HOOP_OK; at = next) {
+        const hoop_cu_address_t host = (uintptr_t)parts[at].host;
+        const hoop_cu_address_t device = (uintptr_t)parts[at].device;
+        size_t bytes = 0;
+        for (; next < piece.to && parts[next].host == parts[at].host + bytes &&
+               parts[next].device == parts[at].device + bytes;
+             next++) {
+            bytes += parts[next].bytes;
+        }
+        result = hoop_cuda_check(
+            "cuMemcpyAsync",
+            hoop_cuda.copy(deliver ? device : host, deliver ? host : device, bytes, staging->work));
+    }
+    return result;
+}
+
+static hoop_result_t staging_launch(struct hoop_staging *staging, struct hoop_overlap_piece piece)
+{
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result == HOOP_OK) {
+        staging->state = HOOP_STAGING_LAUNCHED;
+        result = staging_record(staging, piece);
+        result =
+            result == HOOP_OK ? staging_mark(staging, staging->work, "cuLaunchHostFunc") : result;
+        hoop_staging_leave();
+    }
+    return result;
+}
+
+void hoop_staging_cut(struct hoop_staging *staging, const struct hoop_plan *plan,
+                      hoop_step_fn *steps, const void *in, const void *out)
+{
+    hoop_overlap_cut(&staging->overlap,
+                     &(struct hoop_overlap_buffers){staging->pieces, staging->count, staging->host,
+                                                    staging->bytes, in, out},
+                     plan, steps);
+}
+
+hoop_result_t hoop_staging_move(struct hoop_staging *staging, uint64_t passed)
+{
+    struct hoop_overlap *overlap = &staging->overlap;
+    struct hoop_overlap_piece piece;
+    hoop_result_t result = HOOP_OK;
+    hoop_overlap_arrive(overlap,
+                        atomic_load_explicit(&staging->arrival->came, memory_order_acquire));
+    while (result == HOOP_OK &&
+           (piece = hoop_overlap_deliver(overlap, passed), piece.from < piece.to)) {
+        result = staging_launch(staging, piece);
+    }
+    while (result == HOOP_OK &&
+           (piece = hoop_overlap_fetch(overlap, staging->launched + 1), piece.from < piece.to)) {
+        result = staging_launch(staging, piece);
+    }
+    return result;
+}
+
 hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver)
 {
+    if (staging->overlap.count > 0) {
+        return hoop_staging_move(staging, deliver ? UINT64_MAX : 0);
+    }
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
         staging->state = HOOP_STAGING_LAUNCHED;

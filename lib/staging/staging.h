@@ -9,6 +9,8 @@
  *     work                            '-> fetch: device to host |           | deliver: host to
  * device operation                                                 '-> runs ---'
  *
+ * Over links, where they are large, the three overlap (overlap.h).
+ *
  * The work is done on hoop's own stream (order.h), when a host function on the user's (a mark) says
  * that it has come to the call; and a mark behind the work wakes who waits. The host memory is a
  * pinned region: peers map it, so that the operation on it is the fastest there is.
@@ -20,9 +22,9 @@
 
 #include "runtime/wait.h"
 #include "staging/order.h"
+#include "staging/overlap.h"
 
 struct hoop_kernels;
-struct hoop_staging_piece;
 
 /* Not IDLE: something may still be done, nothing can be freed. MARKED: a mark is behind it all. */
 /* Each is at least twice the one before. They stay until the end: CUDA waits for all streams before
@@ -39,6 +41,7 @@ struct hoop_staging {
     size_t bytes;                 /* of host memory that its pieces need */
     bool delivers, fetches;       /* copies are still to be launched */
     const struct hoop_bell *bell; /* that is awaited; NULL: none */
+    struct hoop_overlap overlap;  /* its memory is the comm's */
     /* of the comm */
     char *host;
     size_t host_bytes;
@@ -95,7 +98,8 @@ void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *be
 /* And launches the copies to the host then, before it says that all is done. */
 void hoop_staging_fetch(struct hoop_staging *staging);
 
-/* Launches the copies of one direction, and the mark behind them. */
+/* Launches the copies of one direction, and the mark behind them; of those in pieces (overlap.h)
+ * the first to be fetched, or all that are still to be delivered. */
 hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver);
 
 /* For what is launched by others, which say LAUNCHED then: makes the context current, and not any
@@ -105,6 +109,14 @@ void hoop_staging_leave(void);
 
 /* A mark behind all that was launched: hoop_staging_poll() tells when it is over. */
 hoop_result_t hoop_staging_mark(struct hoop_staging *staging);
+
+/* Cuts the copies of an operation over links that works on in and out. */
+void hoop_staging_cut(struct hoop_staging *staging, const struct hoop_plan *plan,
+                      hoop_step_fn *steps, const void *in, const void *out);
+
+/* Copies in pieces: launches what can be, when all lanes have done the steps before `passed`;
+ * UINT64_MAX: all that is still to be delivered. HOOP_OK, or CUDA's error. */
+hoop_result_t hoop_staging_move(struct hoop_staging *staging, uint64_t passed);
 
 /* HOOP_OK: the work is done; HOOP_AGAIN; or CUDA's error, with the sentence. */
 hoop_result_t hoop_staging_poll(struct hoop_staging *staging);

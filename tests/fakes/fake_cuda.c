@@ -16,6 +16,10 @@ pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hoop_cu_context contexts[FAKE_CONTEXTS]; /* of device i: i, and FAKE_DEVICES + i */
 static unsigned breaks_after;                          /* copies and launches; 0: never */
 static unsigned host_copies, copy_delay_us;
+static bool holding;
+static unsigned passing;
+static hoop_stream_t held_stream; /* NULL: none has come yet */
+atomic_bool fake_held;
 static bool initialised;
 bool fake_forgot;
 static _Thread_local hoop_cu_context_t current[8];
@@ -307,7 +311,17 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
                                    .to = fake_resolve(to, bytes, context),
                                    .from = fake_resolve(from, bytes, context),
                                    .delay_us = inside ? 0 : copy_delay_us,
+                                   .held =
+                                       held_stream == stream && passing == 0 && !fake_on_device(to),
                                    .bytes = bytes};
+    if (holding && held_stream == NULL && !fake_on_device(to)) {
+        held_stream = stream;
+        passing = 3;
+    } else if (held_stream == stream && !fake_on_device(to)) {
+        passing -= passing > 0;
+    } else if (held_stream != stream && !fake_on_device(from)) {
+        atomic_store(&fake_held, false);
+    }
     const int result =
         task.to != NULL && task.from != NULL && (fake_on_device(to) || fake_on_device(from))
             ? fake_push(stream, &task)
@@ -340,6 +354,7 @@ EXPORT fake_cuda_drop_t fake_cuda_drop; /* in fake_cuda_graphs.c */
 EXPORT fake_cuda_break_t fake_cuda_break;
 EXPORT fake_cuda_use_t fake_cuda_use;
 EXPORT fake_cuda_copy_delay_t fake_cuda_copy_delay;
+EXPORT fake_cuda_hold_t fake_cuda_hold;
 EXPORT fake_cuda_forget_t fake_cuda_forget;
 EXPORT fake_cuda_host_copies_t fake_cuda_host_copies;
 EXPORT fake_cuda_opened_t fake_cuda_opened;
@@ -382,6 +397,15 @@ void fake_cuda_break(unsigned n)
     pthread_mutex_lock(&fake_lock);
     breaks_after = n;
     fake_broken &= n != 0;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_cuda_hold(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    holding = true;
+    held_stream = NULL;
+    atomic_store(&fake_held, true);
     pthread_mutex_unlock(&fake_lock);
 }
 

@@ -59,6 +59,9 @@ typedef void fake_cuda_drop_t(hoop_cu_graph_t graph);
 typedef void fake_cuda_refuse_object_t(int call);
 /* Every copy from or to the host that is put on a stream from now on takes this much longer. */
 typedef void fake_cuda_copy_delay_t(unsigned us);
+/* The first stream from now on that copies to the host does no more of that after its fourth copy
+ * until another one is given a copy from the host. */
+typedef void fake_cuda_hold_t(void);
 /* From the n-th copy or launch on, counted from now, all fails as after a kernel's bad access; 0:
  * it works. */
 typedef void fake_cuda_break_t(unsigned n);

@@ -45,6 +45,7 @@ struct fake_task {
     const unsigned char *from;
     size_t bytes;
     unsigned delay_us;
+    bool held; /* as long as fake_held */
     int value;
     hoop_cu_host_fn_t *fn;
     void *arg;
@@ -56,8 +57,9 @@ struct fake_task {
 
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed; /* of the streams */
-extern bool fake_broken;            /* all fails, as after a kernel's bad access */
-extern bool fake_forgot;            /* it knows no pointer */
+extern atomic_bool fake_held;
+extern bool fake_broken; /* all fails, as after a kernel's bad access */
+extern bool fake_forgot; /* it knows no pointer */
 
 /* A copy of *what at the end of the stream, with a delay of its own. */
 int fake_push(hoop_stream_t stream, const struct fake_task *what);

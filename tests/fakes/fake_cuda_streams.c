@@ -59,6 +59,9 @@ static void task_run(struct fake_task *task)
     if (task->delay_us != 0) {
         usleep(task->delay_us);
     }
+    while (task->held && atomic_load(&fake_held)) {
+        usleep(100);
+    }
     switch (task->kind) {
     case FAKE_COPY:
         memcpy(task->to, task->from, task->bytes);

@@ -104,7 +104,9 @@ static void device_settle(void)
 /* Were there kernels that folded where the buffers are, if they may? */
 static void device_check(void)
 {
-    const bool direct = strcmp(world_algo, "auto") == 0 || strcmp(world_algo, "direct") == 0;
+    const char *transport = getenv("HOOP_TRANSPORT");
+    const bool direct = (strcmp(world_algo, "auto") == 0 || strcmp(world_algo, "direct") == 0) &&
+                        (transport == NULL || strcmp(transport, "tcp") != 0);
     if (device_view != 0) {
         assert_int_equal(device_launches() > 0, direct && getenv("FAKE_CUDA_NO_KERNELS") == NULL);
     }

@@ -23,6 +23,7 @@ fake_cuda_forget_t *forget;
 fake_cuda_refuse_t *refuse;
 fake_cuda_launches_t *launches;
 fake_cuda_host_copies_t *host_copies;
+fake_cuda_hold_t *hold;
 fake_cuda_other_t *other_context;
 ptrdiff_t view;
 
@@ -46,6 +47,7 @@ int setup(void **state)
     *(void **)&refuse = dlsym(library, "fake_cuda_refuse");
     *(void **)&launches = dlsym(library, "fake_cuda_launches");
     *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
+    *(void **)&hold = dlsym(library, "fake_cuda_hold");
     *(void **)&other_context = dlsym(library, "fake_cuda_other");
     view = get_view();
     return 0;

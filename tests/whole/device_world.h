@@ -20,6 +20,7 @@ extern fake_cuda_forget_t *forget;
 extern fake_cuda_refuse_t *refuse;
 extern fake_cuda_launches_t *launches;
 extern fake_cuda_host_copies_t *host_copies;
+extern fake_cuda_hold_t *hold;
 extern fake_cuda_other_t *other_context;
 extern ptrdiff_t view; /* from a device address to where the test finds it */
 

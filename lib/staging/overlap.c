@@ -1,0 +1,207 @@
+/* Which copies go when (see overlap.h). */
+#include "staging/overlap.h"
+
+#include "base/settings.h"
+
+#include <stdlib.h>
+
+/* A piece has so many grains, but for small ones. */
+#define OVERLAP_GRAINS 64
+#define OVERLAP_GRAIN_LEAST 64
+
+/* While it is cut. */
+struct overlap_grain {
+    uint64_t first, last; /* first > last: no step touches it */
+};
+struct overlap_map {
+    char *host;
+    size_t bytes, grain;
+    struct overlap_grain *grains;
+};
+
+/* ---- Which step touches what ---- */
+
+static void map_touch(const struct overlap_map *map, const char *base, uint64_t off, uint64_t count,
+                      uint64_t type_bytes, uint64_t k)
+{
+    const uint64_t at = (uintptr_t)base + off * type_bytes - (uintptr_t)map->host;
+    if (count == 0 || at >= map->bytes) {
+        return; /* of a buffer on the host */
+    }
+    const uint64_t end = (at + count * type_bytes - 1) / map->grain;
+    for (uint64_t i = at / map->grain; i <= end; i++) {
+        struct overlap_grain *grain = &map->grains[i];
+        grain->first = k < grain->first ? k : grain->first;
+        grain->last = k > grain->last ? k : grain->last;
+    }
+}
+
+struct overlap_walk {
+    const struct overlap_map *map;
+    const struct hoop_plan *plan;
+    const void *in, *out;
+};
+
+static void walk_ref(const struct overlap_walk *walk, const struct hoop_ref *ref, uint64_t k)
+{
+    if (ref->space == HOOP_SPACE_IN || ref->space == HOOP_SPACE_OUT) {
+        map_touch(walk->map, ref->space == HOOP_SPACE_IN ? walk->in : walk->out, ref->off,
+                  ref->count, walk->plan->type_bytes, k);
+    }
+}
+
+static void walk_step(const struct overlap_walk *walk, const struct hoop_step *step, uint64_t k)
+{
+    if (step->send.peer >= 0) {
+        walk_ref(walk, &step->send.from, k);
+    }
+    if (step->recv.peer >= 0) {
+        walk_ref(walk, &step->recv.to, k);
+    }
+    if (step->recv.peer >= 0 && step->recv.mode != HOOP_RECV_COPY) {
+        map_touch(walk->map, walk->in, step->recv.own_off, step->recv.to.count,
+                  walk->plan->type_bytes, k);
+    }
+    if (step->local.op != HOOP_LOCAL_NONE) {
+        walk_ref(walk, &step->local.src, k);
+        walk_ref(walk, &step->local.dst, k);
+    }
+}
+
+static void walk_all(const struct overlap_walk *walk, hoop_step_fn *steps)
+{
+    struct hoop_step step;
+    for (uint32_t lane = 0; lane < walk->plan->lanes; lane++) {
+        for (uint64_t k = 0; steps(walk->plan, lane, k, &step); k++) {
+            walk_step(walk, &step, k);
+        }
+    }
+}
+
+/* ---- Parts ---- */
+
+static int part_compare(const void *a, const void *b)
+{
+    const struct hoop_overlap_part *x = a, *y = b;
+    return x->step != y->step ? (x->step < y->step ? -1 : 1)
+                              : (x->host > y->host) - (x->host < y->host);
+}
+
+static void overlap_add(struct hoop_overlap *overlap, const struct overlap_map *map,
+                        const struct hoop_staging_piece *piece)
+{
+    for (size_t at = piece->offset; at < piece->offset + piece->bytes;) {
+        const struct overlap_grain *grain = &map->grains[at / map->grain];
+        const size_t end = (at / map->grain + 1) * map->grain;
+        const size_t left = piece->offset + piece->bytes - at;
+        const size_t bytes = end - at < left ? end - at : left;
+        overlap->parts[overlap->count++] =
+            (struct hoop_overlap_part){.step = grain->first > grain->last ? 0
+                                               : piece->deliver           ? grain->last
+                                                                          : grain->first,
+                                       .host = map->host + at,
+                                       .device = (char *)piece->device + (at - piece->offset),
+                                       .bytes = bytes};
+        at += bytes;
+    }
+}
+
+static void overlap_add_all(struct hoop_overlap *overlap, const struct overlap_map *map,
+                            const struct hoop_overlap_buffers *buffers, bool deliver)
+{
+    const size_t from = overlap->count;
+    for (size_t i = 0; i < buffers->count; i++) {
+        if (buffers->pieces[i].deliver == deliver) {
+            overlap_add(overlap, map, &buffers->pieces[i]);
+        }
+    }
+    qsort(overlap->parts + from, overlap->count - from, sizeof(*overlap->parts), part_compare);
+}
+
+/* For both directions of every grain, and one that begins or ends within. */
+static bool overlap_grow(struct hoop_overlap *overlap, size_t grains)
+{
+    const size_t room = 2 * grains + 2;
+    if (room > overlap->room) {
+        free(overlap->parts);
+        overlap->parts = malloc(room * sizeof(*overlap->parts));
+        overlap->room = overlap->parts != NULL ? room : 0;
+    }
+    return overlap->room >= room;
+}
+
+void hoop_overlap_cut(struct hoop_overlap *overlap, const struct hoop_overlap_buffers *buffers,
+                      const struct hoop_plan *plan, hoop_step_fn *steps)
+{
+    const size_t piece = hoop_settings()->cuda_piece_bytes;
+    if (piece == 0 || buffers->bytes < 2 * piece) {
+        return;
+    }
+    const size_t grain =
+        piece / OVERLAP_GRAINS > OVERLAP_GRAIN_LEAST ? piece / OVERLAP_GRAINS : OVERLAP_GRAIN_LEAST;
+    const size_t grains = (buffers->bytes + grain - 1) / grain;
+    const struct overlap_map map = {buffers->host, buffers->bytes, grain,
+                                    calloc(grains, sizeof(*map.grains))};
+    if (map.grains != NULL && overlap_grow(overlap, grains)) {
+        for (size_t i = 0; i < grains; i++) {
+            map.grains[i].first = UINT64_MAX;
+        }
+        walk_all(&(struct overlap_walk){&map, plan, buffers->in, buffers->out}, steps);
+        overlap_add_all(overlap, &map, buffers, false);
+        overlap->fetches = overlap->count;
+        overlap_add_all(overlap, &map, buffers, true);
+        overlap->delivered = overlap->fetches;
+        overlap->fetched = 0;
+        overlap->flying = 0;
+        overlap->begun = false;
+        overlap->ready = overlap->fetches > 0 ? 0 : UINT64_MAX;
+    }
+    free(map.grains);
+}
+
+/* ---- Pieces ---- */
+
+/* From a part on, of those whose steps are before `passed`: behind the last part of a piece. The
+ * same part: not enough for one. */
+static size_t overlap_end(const struct hoop_overlap *overlap, size_t from, size_t end,
+                          uint64_t passed)
+{
+    const size_t least = hoop_settings()->cuda_piece_bytes;
+    size_t to = from, bytes = 0;
+    while (to < end && bytes < least && overlap->parts[to].step < passed) {
+        bytes += overlap->parts[to++].bytes;
+    }
+    return bytes >= least || to == end ? to : from;
+}
+
+struct hoop_overlap_piece hoop_overlap_fetch(struct hoop_overlap *overlap, uint32_t mark)
+{
+    /* The first alone: what waits for it is the operation's beginning. */
+    const uint32_t most = overlap->begun ? HOOP_OVERLAP_FLYING : 1;
+    struct hoop_overlap_piece piece = {overlap->fetched, overlap->fetched};
+    if (overlap->flying < most && overlap->fetched < overlap->fetches) {
+        piece.to = overlap_end(overlap, piece.from, overlap->fetches, UINT64_MAX);
+        overlap->pieces[overlap->flying].mark = mark;
+        overlap->pieces[overlap->flying++].ready =
+            piece.to < overlap->fetches ? overlap->parts[piece.to].step : UINT64_MAX;
+        overlap->fetched = piece.to;
+    }
+    return piece;
+}
+
+void hoop_overlap_arrive(struct hoop_overlap *overlap, uint32_t mark)
+{
+    while (overlap->flying > 0 && (int32_t)(mark - overlap->pieces[0].mark) >= 0) {
+        overlap->ready = overlap->pieces[0].ready;
+        overlap->pieces[0] = overlap->pieces[1];
+        overlap->flying--;
+        overlap->begun = true;
+    }
+}
+
+struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uint64_t passed)
+{
+    const size_t from = overlap->delivered;
+    overlap->delivered = overlap_end(overlap, from, overlap->count, passed);
+    return (struct hoop_overlap_piece){from, overlap->delivered};
+}

@@ -1,0 +1,77 @@
+/*
+ * Copies that go on while an operation runs over links, in pieces:
+ *
+ *     work         | fetch 0 | fetch 1 | fetch 2 | deliver 0 | fetch 3 | deliver 1 | ...
+ *     operation              '-> steps that touch nothing but piece 0 | ... of piece 1 | ...
+ *
+ * The steps are a function of the plan, so it is known beforehand which of them touches what. The
+ * staging memory is cut into grains; a grain is fetched before the first step of any lane that
+ * touches it and delivered behind the last one, and what no step touches is fetched first. The
+ * operation's plan is what it is without: the same bits, and other ranks see nothing of it.
+ *
+ * Of fetches two pieces at most are on the stream, so that what is to be delivered gets on it.
+ */
+#ifndef HOOP_OVERLAP_H
+#define HOOP_OVERLAP_H
+
+#include "algo/step.h"
+
+/* Of a buffer on the device, and its place in staging memory. */
+struct hoop_staging_piece {
+    void *device;
+    size_t offset, bytes;
+    bool deliver;
+};
+
+/* A grain's bytes of one of them. */
+struct hoop_overlap_part {
+    uint64_t step; /* the first that touches its grain, or the last */
+    char *host, *device;
+    size_t bytes;
+};
+
+#define HOOP_OVERLAP_FLYING 2u
+
+struct hoop_overlap {
+    struct hoop_overlap_part *parts; /* to be fetched, then to be delivered, each in their order */
+    size_t room, count;              /* count 0: this operation's copies are not in pieces */
+    size_t fetches;                  /* so many of them are fetched */
+    size_t fetched, delivered;       /* the next one, as far as copies are launched */
+    uint64_t ready;                  /* from this step on not all that it touches is there */
+    bool begun;                      /* the first piece is there */
+    uint32_t flying;
+    struct {
+        uint32_t mark;  /* with it it is there */
+        uint64_t ready; /* then */
+    } pieces[HOOP_OVERLAP_FLYING];
+};
+
+struct hoop_overlap_buffers {
+    const struct hoop_staging_piece *pieces;
+    size_t count;
+    char *host; /* staging memory */
+    size_t bytes;
+    const void *in, *out; /* of the operation, there or elsewhere */
+};
+
+/* Cuts the copies of an operation with these steps. Not where they are small, or there is no memory
+ * to note it: then they are whole. */
+void hoop_overlap_cut(struct hoop_overlap *overlap, const struct hoop_overlap_buffers *buffers,
+                      const struct hoop_plan *plan, hoop_step_fn *steps);
+
+/* The next piece is parts [from, to), which the caller launches; from == to: there is none now. */
+struct hoop_overlap_piece {
+    size_t from, to;
+};
+
+/* Of those to be fetched; mark: the number of the mark behind it, if there is one. */
+struct hoop_overlap_piece hoop_overlap_fetch(struct hoop_overlap *overlap, uint32_t mark);
+
+/* All up to this mark have come. */
+void hoop_overlap_arrive(struct hoop_overlap *overlap, uint32_t mark);
+
+/* Of those to be delivered, when all lanes have done the steps before `passed`; UINT64_MAX: of all.
+ */
+struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uint64_t passed);
+
+#endif
