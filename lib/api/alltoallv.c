@@ -1,6 +1,6 @@
 /*
  * alltoallv: everybody announces it like a barrier, then every pair exchanges its blocks by
- * transfers (exec/exchange.h), also the empty ones: so counts that differ are found and named.
+ * transfers (transfer/exchange.h), also the empty ones: so counts that differ are found and named.
  */
 #include "api/device_stream.h"
 #include "api/group.h"

@@ -7,9 +7,9 @@
 
 #include "comm/events.h"
 #include "exec/board.h"
-#include "exec/exchange.h"
-#include "operation/mapping.h"
 #include "runtime/wait.h"
+#include "transfer/exchange.h"
+#include "transfer/mapping.h"
 #include "transports/transport.h"
 
 /* What links need of their comm. */

@@ -21,7 +21,7 @@
 #define HOOP_COPIES_LEAST 8192u
 
 /* By ordinary stores, by non-temporal ones, or not at all: the receiver reads the sender's memory
- * (exec/exchange.h). */
+ * (transfer/exchange.h). */
 enum hoop_copy { HOOP_COPY_ORDINARY, HOOP_COPY_NONTEMPORAL, HOOP_COPY_READ, HOOP_COPY_COUNT };
 
 struct hoop_copies_row {

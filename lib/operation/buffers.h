@@ -14,9 +14,9 @@
 #define HOOP_BUFFERS_H
 
 #include "exec/board_steps.h"
-#include "operation/mapping.h"
 #include "operation/plan.h"
 #include "staging/staging.h"
+#include "transfer/mapping.h"
 
 /* Plain memory that others were found to be able to read; NULL: none yet. A program has a few dozen
  * buffers that it uses again and again, and to ask each time costs a tenth of what it takes to

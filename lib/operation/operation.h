@@ -30,10 +30,10 @@
 
 #include "exec/board_steps.h"
 #include "exec/engine.h"
-#include "exec/exchange.h"
 #include "operation/buffers.h"
 #include "operation/plan.h"
 #include "staging/device_buffers.h"
+#include "transfer/exchange.h"
 
 /* What the caller asked for; arguments are checked. */
 struct hoop_request {

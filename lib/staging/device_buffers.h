@@ -2,8 +2,8 @@
 #ifndef HOOP_DEVICE_BUFFERS_H
 #define HOOP_DEVICE_BUFFERS_H
 
-#include "exec/exchange.h"
 #include "staging/staging.h"
+#include "transfer/exchange.h"
 
 /* Where the buffers of a collective lie, as it was when it was called: it may run when they are
  * freed already, in the order of their stream. NULL: on the host. */

@@ -68,13 +68,14 @@ only lib/tree '(tree|rendezvous|control|net|memory|runtime|base)/[a-z_]+\.h'
 only lib/membership '(membership|tree|rendezvous|control|net|transports|memory|runtime|base)/[a-z_]+\.h'
 only lib/survivors '(survivors|membership|tree|rendezvous|control|net|runtime|base)/[a-z_]+\.h'
 only lib/exec '(exec|membership|cost|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
-only lib/staging '(staging|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
-only lib/operation '(operation|staging|exec|membership|cost|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
-only lib/comm '(comm|operation|staging|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
-only lib/stream '(stream|comm|operation|staging|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
-only lib/birth '(birth|stream|comm|operation|staging|exec|survivors|membership|rendezvous|transports|net|runtime|base)/[a-z_]+\.h'
-only lib/inspect '(inspect|stream|comm|operation|staging|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
-only lib/api '(api|inspect|birth|stream|comm|operation|staging|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
+only lib/transfer '(transfer|exec|membership|cost|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/staging '(staging|transfer|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/operation '(operation|staging|transfer|exec|membership|cost|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/comm '(comm|operation|staging|transfer|exec|membership|rendezvous|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
+only lib/stream '(stream|comm|operation|staging|transfer|exec|membership|algo|transports|memory|reduce|runtime|base)/[a-z_]+\.h'
+only lib/birth '(birth|stream|comm|operation|staging|transfer|exec|survivors|membership|rendezvous|transports|net|runtime|base)/[a-z_]+\.h'
+only lib/inspect '(inspect|stream|comm|operation|staging|transfer|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
+only lib/api '(api|inspect|birth|stream|comm|operation|staging|transfer|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only examples '(hoop|problem|device|module|ddp|options|report|peers|study|(data|nn|nn/cpu|nn/cuda|checkpoint)/[a-z_]+)\.h'
 only examples/trainer/data '(problem|data/[a-z_]+)\.h'
 only examples/trainer/nn '(problem|device|(nn|nn/cpu|nn/cuda|data)/[a-z_]+)\.h'
@@ -106,4 +107,11 @@ find lib transports -name '*.c' -exec grep -HnE \
     '(^|[^_a-z])(sched_yield|nanosleep|usleep|sleep|p?poll|epoll_wait|pthread_cond_(timed)?wait) *\(' \
     {} + | grep -vE '^lib/(runtime/wait|exec/board|runtime/service)\.c:' >"$lines"
 refuse "waiting outside runtime/wait.c" <"$lines"
+
+# A folder is read as a whole.
+for folder in lib/* transports transports/*; do
+    files=$(find "$folder" -maxdepth 1 -name '*.[ch]' 2>/dev/null | wc -l)
+    [ "$files" -le 12 ] || echo "$folder has $files files"
+done >"$lines"
+refuse "more than 12 files in one folder" <"$lines"
 exit $failed

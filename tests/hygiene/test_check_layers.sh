@@ -51,5 +51,10 @@ echo '#include "base/there.h"' >"$copy/lib/base/here.h"
 echo '#include "base/here.h"' >"$copy/lib/base/there.h"
 check 'in a circle'
 rm "$copy/lib/base/here.h" "$copy/lib/base/there.h"
+
+# A folder of 13.
+touch "$copy/lib/base/twelve.h" "$copy/lib/base/thirteen.h"
+check 'lib/base has 1[34] files'
+rm "$copy/lib/base/twelve.h" "$copy/lib/base/thirteen.h"
 check ''
 [ "$failures" = 0 ]

@@ -1,5 +1,5 @@
 /* A region of a peer, from the wish to the mapping (see mapping.h). */
-#include "operation/mapping.h"
+#include "transfer/mapping.h"
 
 #include "memory/region.h"
 

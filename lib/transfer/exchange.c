@@ -1,5 +1,5 @@
 /* Point-to-point (see exchange.h). */
-#include "exec/exchange.h"
+#include "transfer/exchange.h"
 
 #include "base/clock.h"
 #include "base/log.h"

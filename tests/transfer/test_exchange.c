@@ -1,6 +1,7 @@
 /*
- * lib/exec/exchange.c: two ranks in one thread, over real links through shared memory and a board
- * of plain memory. Each takes the other for another process, whose memory it reads: this one's.
+ * lib/transfer/exchange.c: two ranks in one thread, over real links through shared memory and a
+ * board of plain memory. Each takes the other for another process, whose memory it reads: this
+ * one's.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "exec/exchange.h"
 #include "exec/gate.h"
 #include "runtime/process.h"
+#include "transfer/exchange.h"
 #include "transports/link_pair.h"
 
 #include <stdio.h>
