@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "exec/gate.h"
+#include "memory/region.h"
 #include "runtime/process.h"
 
 #include <stddef.h>
@@ -25,8 +26,9 @@ hoop_result_t hoop_exchange_init(struct hoop_exchange *exchange)
     exchange->last = calloc(exchange->n, sizeof(*exchange->last));
     exchange->links = calloc(exchange->n, sizeof(*exchange->links));
     exchange->ways = calloc(exchange->n, sizeof(struct hoop_exchange_ways *));
+    exchange->mappings = calloc(exchange->n, sizeof(*exchange->mappings));
     if (exchange->sequences == NULL || exchange->last == NULL || exchange->links == NULL ||
-        exchange->ways == NULL) {
+        exchange->ways == NULL || exchange->mappings == NULL) {
         hoop_exchange_finish(exchange);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the transfers of %u ranks",
                           exchange->n);
@@ -39,7 +41,11 @@ void hoop_exchange_finish(struct hoop_exchange *exchange)
     for (uint32_t peer = 0; exchange->ways != NULL && peer < exchange->n; peer++) {
         free(exchange->ways[peer]);
     }
+    for (uint32_t peer = 0; exchange->mappings != NULL && peer < exchange->n; peer++) {
+        hoop_mapping_finish(&exchange->mappings[peer]); /* of one that has failed */
+    }
     free(exchange->ways);
+    free(exchange->mappings);
     free(exchange->sequences);
     free(exchange->last);
     free(exchange->links);
@@ -101,7 +107,7 @@ static void exchange_xfer_done(struct hoop_xfer *xfer, hoop_result_t result)
     }
     transfer->posted = false;
     if (transfer->state == HOOP_TRANSFER_NOTICE) {
-        transfer->state = transfer->notice.at != 0 ? HOOP_TRANSFER_READ : HOOP_TRANSFER_CHUNKS;
+        transfer->state = transfer->notice.reads != 0 ? HOOP_TRANSFER_READ : HOOP_TRANSFER_CHUNKS;
         return;
     }
     transfer->moved += xfer->bytes;
@@ -177,8 +183,11 @@ static void exchange_hear_work(const struct hoop_exchange *exchange, uint32_t pe
 static void exchange_choose(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
-    const bool reads = exchange->learns ? exchange->read_least_bytes != UINT64_MAX
-                                        : transfer->bytes >= exchange->read_least_bytes;
+    struct hoop_region_ref ref;
+    const bool maps =
+        hoop_region_find(transfer->data, transfer->bytes, &ref) && ref.kind == HOOP_MEM_HOST;
+    const bool reads = maps || (exchange->learns ? exchange->read_least_bytes != UINT64_MAX
+                                                 : transfer->bytes >= exchange->read_least_bytes);
     const uint32_t may =
         (reads ? 1u << HOOP_COPY_READ : 0) | (!reads || exchange->learns ? hoop_copies_may() : 0);
     struct hoop_exchange_ways **ways = &exchange->ways[transfer->peer];
@@ -193,18 +202,21 @@ static void exchange_choose(struct hoop_transfer *transfer)
         const uint32_t around =
             1 + (uint32_t)(transfer->link->params.slots / (1 + chunks)); /* all slots, and again */
         exchange_hear_work(exchange, transfer->peer, *ways);
-        transfer->how = hoop_copies_next(&(*ways)->rows[hoop_copies_size(transfer->bytes)], around,
-                                         may, &timed);
+        transfer->how = hoop_copies_next(&(*ways)->rows[maps][hoop_copies_size(transfer->bytes)],
+                                         around, may, &timed);
     }
-    transfer->notice = (struct hoop_notice){
-        .at = transfer->how == HOOP_COPY_READ ? (uintptr_t)transfer->data : 0, .timed = timed};
+    transfer->notice = (struct hoop_notice){.region = maps ? ref.id : 0,
+                                            .at = maps ? ref.offset : (uintptr_t)transfer->data,
+                                            .generation = maps ? ref.generation : 0,
+                                            .reads = transfer->how == HOOP_COPY_READ,
+                                            .timed = timed};
 }
 
 /* What the sender learns, of one that is done. */
 static void exchange_learn(const struct hoop_transfer *transfer)
 {
     struct hoop_exchange_ways *ways = transfer->exchange->ways[transfer->peer];
-    ways->timed = &ways->rows[hoop_copies_size(transfer->bytes)];
+    ways->timed = &ways->rows[transfer->notice.region != 0][hoop_copies_size(transfer->bytes)];
     ways->how = transfer->how;
     ways->sequence = transfer->sequence;
     ways->ns = transfer->worked_ns;
@@ -256,37 +268,91 @@ static void exchange_say(const struct hoop_transfer *transfer, uint64_t refused)
     hoop_board_notify(exchange->board, transfer->peer);
 }
 
-/* The receiver's part: a slice. */
-static void exchange_read(struct hoop_transfer *transfer)
+/* The receiver's: the region is there. HOOP_AGAIN: not yet. */
+static hoop_result_t exchange_map(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
-    const struct hoop_peer *peer = &exchange->board->peers[transfer->peer];
+    const struct hoop_notice *notice = &transfer->notice;
+    struct hoop_mapping *mapping = &exchange->mappings[transfer->peer];
+    void *base = NULL;
+    uint64_t bytes = 0;
+    if (notice->region == 0 || transfer->mapped != NULL) {
+        return HOOP_OK;
+    }
+    const hoop_result_t result = hoop_mapping_poll(
+        exchange->maps, mapping, transfer->peer, notice->region, notice->generation, &base, &bytes);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (notice->at > bytes || transfer->bytes > bytes - notice->at ||
+        hoop_region_kind(mapping->process, mapping->region, mapping->generation) != HOOP_MEM_HOST) {
+        return hoop_error(HOOP_REMOTE_ERROR,
+                          "rank %u announced %zu bytes at %llu of a region of %llu", transfer->peer,
+                          transfer->bytes, (unsigned long long)notice->at,
+                          (unsigned long long)bytes);
+    }
+    transfer->mapped = (const uint8_t *)base + notice->at;
+    return HOOP_OK;
+}
+
+/* Reads the next slice. */
+static hoop_result_t exchange_take(struct hoop_transfer *transfer, size_t slice)
+{
+    const struct hoop_peer *peer = &transfer->exchange->board->peers[transfer->peer];
     const struct hoop_process_memory memory = {peer->pid, peer->process, peer->process_at};
+    char *to = (char *)transfer->data + transfer->moved;
+    if (transfer->mapped == NULL) {
+        return hoop_process_read(&memory, to, transfer->notice.at + transfer->moved, slice);
+    }
+    memcpy(to, transfer->mapped + transfer->moved, slice);
+    return HOOP_OK;
+}
+
+/* The receiver is out of the sender's memory. */
+static void exchange_read_done(struct hoop_transfer *transfer, hoop_result_t result)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
+    hoop_mapping_finish(&exchange->mappings[transfer->peer]);
+    transfer->mapped = NULL;
+    if (result == HOOP_OK) {
+        transfer->done = true;
+        exchange_say(transfer, 0);
+        return;
+    }
+    hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM, "rank %u: what rank %u sends is copied twice: %s",
+             exchange->me, transfer->peer, hoop_thread_error());
+    transfer->state = HOOP_TRANSFER_CHUNKS;
+    transfer->notice.timed = 0;
+    transfer->moved = 0;
+    exchange_say(transfer, EXCHANGE_REFUSED);
+}
+
+/* The receiver's part: a slice. True: something moved. */
+static bool exchange_read(struct hoop_transfer *transfer)
+{
+    const struct hoop_exchange *exchange = transfer->exchange;
     const size_t left = transfer->bytes - transfer->moved;
     const size_t slice = left < EXCHANGE_SLICE_BYTES ? left : EXCHANGE_SLICE_BYTES;
-    const uint64_t since = exchange_begin_work(transfer);
-    const hoop_result_t result =
-        hoop_process_read(&memory, (char *)transfer->data + transfer->moved,
-                          transfer->notice.at + transfer->moved, slice);
-    exchange_end_work(transfer, since);
+    hoop_result_t result = exchange_map(transfer);
+    if (result == HOOP_AGAIN) {
+        return false;
+    }
+    if (result == HOOP_OK) {
+        const uint64_t since = exchange_begin_work(transfer);
+        result = exchange_take(transfer, slice);
+        exchange_end_work(transfer, since);
+    }
     if (hoop_gate_is_closed(exchange->board, transfer->peer)) {
         hoop_failure_set(exchange->failure, HOOP_REMOTE_ERROR, (int)transfer->peer,
                          "rank %u gave up what it sent while rank %u was reading it",
                          transfer->peer, exchange->me);
-    } else if (result != HOOP_OK) {
-        hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM, "rank %u: what rank %u sends is copied twice: %s",
-                 exchange->me, transfer->peer, hoop_thread_error());
-        transfer->state = HOOP_TRANSFER_CHUNKS;
-        transfer->notice.timed = 0;
-        transfer->moved = 0;
-        exchange_say(transfer, EXCHANGE_REFUSED);
-    } else {
-        transfer->moved += slice;
-        transfer->done = transfer->moved == transfer->bytes;
-        if (transfer->done) {
-            exchange_say(transfer, 0);
-        }
+        return true;
     }
+    transfer->moved += result == HOOP_OK ? slice : 0;
+    if (result != HOOP_OK || transfer->moved == transfer->bytes) {
+        exchange_read_done(transfer, result);
+    }
+    return true;
 }
 
 /* True: something moved. */
@@ -295,8 +361,7 @@ static bool exchange_carry(struct hoop_transfer *transfer)
     if (transfer->sending) {
         return exchange_hear(transfer);
     }
-    exchange_read(transfer);
-    return true;
+    return exchange_read(transfer);
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
@@ -380,6 +445,7 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
         t->link = NULL;
         t->moved = 0;
         t->notice = (struct hoop_notice){0};
+        t->mapped = NULL;
         t->how = HOOP_COPY_ORDINARY;
         t->worked_ns = 0;
         t->posted = t->failed = false;

@@ -9,7 +9,8 @@
  *
  * A transfer goes in chunks over the link. From notice_least_bytes on, between processes that share
  * memory, the sender says first how: it may be read where it lies, by a receiver that may, and is
- * copied once then.
+ * copied once then. What lies in a region the receiver maps (mapping.h); other memory the kernel
+ * copies for it.
  *
  *      state    sender                                    receiver
  *      NOTICE   sends where its data lie, or that         receives that
@@ -20,9 +21,10 @@
  *      CHUNKS   sends chunks                              receives chunks
  *
  * Both ends know from the bytes, which the signature has, whether a notice comes. Memory that only
- * its own process can read (a device's, secret memory), a process that has ended, a kernel that has
- * changed its mind: the receiver finds out by trying, and what follows is as if it had never tried.
- * Who fails closes the gates to its memory (gate.h): what is read of it from then on is no result.
+ * its own process can read (a device's, secret memory), a region that cannot be mapped, a process
+ * that has ended, a kernel that has changed its mind: the receiver finds out by trying, and what
+ * follows is as if it had never tried. Who fails closes the gates to its memory (gate.h): what is
+ * read of it from then on is no result.
  *
  * How it is faster the sender learns for each receiver and size (cost/copies.h): now and then both
  * take the time of their work, and the receiver says its own on the board. Nothing but time depends
@@ -38,6 +40,7 @@
 #include "exec/board.h"
 #include "exec/engine.h"
 #include "memory/cuda.h"
+#include "transfer/mapping.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -50,13 +53,16 @@ enum hoop_transfer_state { HOOP_TRANSFER_CHUNKS, HOOP_TRANSFER_NOTICE, HOOP_TRAN
 
 /* What a sender says first. */
 struct hoop_notice {
-    uint64_t at;    /* where its data lie; 0: chunks follow */
-    uint64_t timed; /* 1: how long the receiver works on it is to be told */
+    uint64_t region; /* in which its data lie; 0: in none */
+    uint64_t at;     /* where: bytes from its start, or the address */
+    uint32_t generation;
+    uint8_t reads; /* 1: they may be read there; 0: chunks follow */
+    uint8_t timed; /* 1: how long the receiver works on it is to be told */
 };
 
 /* How what is sent to one receiver was carried. */
 struct hoop_exchange_ways {
-    struct hoop_copies_row rows[HOOP_COPIES_SIZES];
+    struct hoop_copies_row rows[2][HOOP_COPIES_SIZES]; /* in no region, in one */
     struct hoop_copies_row *timed; /* the last one's, until the receiver is heard of it; or NULL */
     enum hoop_copy how;            /* it was carried */
     uint64_t sequence;
@@ -83,6 +89,7 @@ struct hoop_transfer {
     enum hoop_transfer_state state;
     size_t moved;
     struct hoop_notice notice;
+    const uint8_t *mapped; /* by the receiver, while it reads; NULL: not yet, or in no region */
     enum hoop_copy how;
     uint64_t worked_ns; /* if it is timed */
     uint64_t sequence;  /* the header has its low half */
@@ -100,9 +107,10 @@ struct hoop_exchange {
     uint32_t me, n;
     uint64_t chunk_bytes;
     const struct hoop_board *board;
+    const struct hoop_mapping_env *maps;
     uint64_t notice_least_bytes; /* from which on there is a notice; UINT64_MAX: never */
-    uint64_t read_least_bytes;   /* from which on receivers read; UINT64_MAX: they may not */
-    bool learns;                 /* from what was measured, instead */
+    uint64_t read_least_bytes; /* from which on receivers have the kernel read; UINT64_MAX: never */
+    bool learns;               /* from what was measured, instead */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;
@@ -110,6 +118,7 @@ struct hoop_exchange {
     struct hoop_transfer *(*last)[2]; /* [n] while starting */
     struct hoop_link *(*links)[2];    /* [n] that there are: they live as long as the comm does */
     struct hoop_exchange_ways **ways; /* [n], to each peer; NULL: nothing was learned yet */
+    struct hoop_mapping *mappings;    /* [n], of each peer's */
     struct hoop_transfer *transfers;
     struct hoop_failure *failure; /* the comm's: first error wins */
 };

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "exec/gate.h"
+#include "memory/region.h"
 #include "runtime/process.h"
 #include "transfer/exchange.h"
 #include "transports/link_pair.h"
@@ -31,6 +32,7 @@ static const struct hoop_transport *shm;
 struct world {
     struct hoop_roster roster;
     struct hoop_peer peers[N];
+    struct hoop_mapping_env maps;
     struct pair pairs[N]; /* by who sends */
     struct end {
         struct world *world;
@@ -60,6 +62,7 @@ static int begin(void **state)
     world->roster.segment = mmap(NULL, world->roster.segment_bytes, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     world->roster.peers = world->peers;
+    world->maps.peers = world->peers;
     for (uint32_t rank = 0; rank < N; rank++) {
         struct end *end = &world->ends[rank];
         struct pair *pair = &world->pairs[rank];
@@ -74,6 +77,7 @@ static int begin(void **state)
                                                .n = N,
                                                .chunk_bytes = CHUNK,
                                                .board = &end->board,
+                                               .maps = &world->maps,
                                                .notice_least_bytes = LEAST,
                                                .read_least_bytes = LEAST,
                                                .link = get_link,
@@ -211,6 +215,41 @@ static void test_sizes(void **state)
     }
 }
 
+/* From the middle of a region, which is found without the kernel. */
+static void test_region(void **state)
+{
+    struct world *world = *state;
+    const size_t bytes = 3000001;
+    uint8_t *in = block(bytes);
+    void *region = NULL;
+    world->peers[0].process_at = world->peers[1].process_at = 0;
+    assert_int_equal(hoop_region_alloc(bytes + 9, HOOP_MEM_HOST, &region), HOOP_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint8_t *out = (uint8_t *)region + (size_t)i * 4;
+        pattern_fill(out, bytes, i);
+        add(world, 0, true, out, bytes);
+        add(world, 1, false, in, bytes);
+        start(world);
+        run(world);
+        assert_well(world);
+        assert_int_equal(taken(world, 1), (i + 1) << 1);
+        assert_true(pattern_is(in, bytes, i));
+    }
+    /* of what peers cannot map any more nothing is said */
+    uint8_t *torn = (uint8_t *)(((uintptr_t)region + 9999) / 4096 * 4096);
+    assert_int_equal(hoop_region_fence(torn, 4096), HOOP_OK);
+    pattern_fill(region, bytes, 3);
+    add(world, 0, true, region, bytes);
+    add(world, 1, false, in, bytes);
+    start(world);
+    run(world);
+    assert_well(world);
+    assert_int_equal(taken(world, 1), 4 << 1 | 1); /* by the kernel, refused */
+    assert_true(pattern_is(in, bytes, 3));
+    assert_int_equal(hoop_region_free(region), HOOP_OK);
+    drop(in);
+}
+
 /* Several of one pair in one exchange: read ones between others. */
 static void test_in_a_row(void **state)
 {
@@ -268,7 +307,7 @@ static void run_learning(struct world *world, bool refused)
             const bool may = (hoop_copies_may() | 1u << HOOP_COPY_READ) >> way & 1;
             assert_int_equal(how[rank][way] > 0, may);
             for (uint32_t i = 0; i < 3; i++) {
-                assert_int_equal(ways->rows[hoop_copies_size(row[i])].ns[way] > 0,
+                assert_int_equal(ways->rows[0][hoop_copies_size(row[i])].ns[way] > 0,
                                  may && !(refused && way == HOOP_COPY_READ));
             }
         }
@@ -398,6 +437,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_sizes, begin, end),
+        cmocka_unit_test_setup_teardown(test_region, begin, end),
         cmocka_unit_test_setup_teardown(test_in_a_row, begin, end),
         cmocka_unit_test_setup_teardown(test_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_learning, begin, end),

@@ -306,6 +306,71 @@ static void test_hole(void **state)
     rank_end_all(&family);
 }
 
+/* ---- What is mapped instead ----------------------------------------------------------------- */
+
+#define MAPPED_COUNT (3 * COUNT + 5) /* several slices */
+
+/* From a place in a region to the next rank. */
+static void pass_mapped(const struct family_self *self, hoop_comm_t comm, uint8_t *out)
+{
+    const int next = (self->rank + 1) % self->n, before = (self->rank + self->n - 1) % self->n;
+    uint8_t *in = malloc(MAPPED_COUNT);
+    EXPECT(self, in != NULL);
+    for (size_t i = 0; i < MAPPED_COUNT; i++) {
+        out[i] = byte_of(self->rank, i);
+    }
+    EXPECT(self, hoop_group_start() == HOOP_OK);
+    EXPECT(self, hoop_send(out, MAPPED_COUNT, HOOP_UINT8, next, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_recv(in, MAPPED_COUNT, HOOP_UINT8, before, comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_group_end() == HOOP_OK);
+    size_t wrong = 0;
+    for (size_t i = 0; i < MAPPED_COUNT; i++) {
+        wrong += in[i] != byte_of(before, i);
+    }
+    EXPECT(self, wrong == 0);
+    free(in);
+}
+
+/* Of peers' memory, in this process. */
+static int imports(const struct family_self *self)
+{
+    static char json[65536];
+    static const char key[] = "\"imports\":";
+    size_t needed = 0;
+    EXPECT(self, hoop_info_json(NULL, json, sizeof(json), &needed) == HOOP_OK);
+    const char *at = strstr(json, key);
+    EXPECT(self, at != NULL);
+    return atoi(at + strlen(key));
+}
+
+/* Though the kernel copies for nobody. The second region is another one at, mostly, the same
+ * address. What hoop_mem_alloc() gave is mapped by who receives it, and by nobody else. */
+static void pass_regions(const struct family_self *self)
+{
+    void *memory = NULL;
+    setenv("HOOP_LEARN", "0", 1);
+    deny(self);
+    hoop_comm_t comm = join(self);
+    pass_round(self, comm);
+    const int before = imports(self);
+    for (size_t round = 0; round < 3; round++) {
+        EXPECT(self, hoop_mem_alloc(&memory, MAPPED_COUNT + round, HOOP_MEM_HOST) == HOOP_OK);
+        pass_mapped(self, comm, (uint8_t *)memory + round);
+        pass_mapped(self, comm, (uint8_t *)memory + round);
+        EXPECT(self, imports(self) > before);
+        EXPECT(self, hoop_barrier(comm, NULL) == HOOP_OK);
+        EXPECT(self, hoop_mem_free(memory) == HOOP_OK);
+    }
+    rank_tell(self, HOOP_OK, 0);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+static void test_regions(void **state)
+{
+    (void)state;
+    all_say(pass_regions, 0);
+}
+
 /* ---- More than 4 GiB ------------------------------------------------------------------------ */
 
 #define WINDOW ((size_t)32 << 20)
@@ -428,8 +493,8 @@ int main(void)
     /* the last: what is forked behind it would have its id */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice), cmocka_unit_test(test_permission),
-        cmocka_unit_test(test_hole),   cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_hole),   cmocka_unit_test(test_regions),
+        cmocka_unit_test(test_huge),   cmocka_unit_test(test_read),
     };
     if (!permitted()) {
         (void)fprintf(stderr, "processes may not read each other's memory here\n");
