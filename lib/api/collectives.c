@@ -1,6 +1,7 @@
 /*
- * The collectives: checks by the table (base/collective.h), a request, the comm. all_reduce has its
- * checks in line, since its smallest calls are nothing but latency.
+ * The collectives: checks by the table (base/collective.h), a request, the comm. With nearly every
+ * call nothing is wrong: that is found out in line, where the collective is known, since the
+ * smallest are nothing but latency.
  */
 #include "api/device_stream.h"
 #include "api/group.h"
@@ -99,8 +100,43 @@ static hoop_result_t collective_check(const struct collective_call *call)
                              : result;
 }
 
+/* What a call on this rank has to do with: bytes. */
+struct collective_sizes {
+    size_t block, in, out;
+};
+
+static inline __attribute__((always_inline)) struct collective_sizes
+collective_sizes(const struct collective_call *call)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[call->collective];
+    const bool root = (uint32_t)call->root == call->comm->rank;
+    const size_t block = call->count * hoop_datatype_bytes(call->type);
+    return (struct collective_sizes){
+        .block = block,
+        .in = hoop_extent_blocks(row->in, call->comm->n, root) * block,
+        .out = hoop_extent_blocks(row->out, call->comm->n, root) * block,
+    };
+}
+
+static inline __attribute__((always_inline)) struct hoop_request
+collective_request(const struct collective_call *call, const struct collective_sizes *bytes)
+{
+    const bool rooted = hoop_collective_is_rooted(call->collective);
+    return (struct hoop_request){
+        .signature = {.collective = call->collective,
+                      .type = (uint32_t)call->type,
+                      .op = hoop_collectives[call->collective].folds ? (uint32_t)call->op : 0,
+                      .root = rooted ? call->root : -1,
+                      .count = call->count},
+        .in = bytes->in > 0 ? call->in : NULL,
+        .out = bytes->out > 0 ? call->out : NULL,
+        .site = call->site,
+    };
+}
+
 /* Where the output lies if it is the input's memory, as the table says; NULL: nowhere. */
-static const void *collective_place(const struct collective_call *call, size_t block)
+static inline __attribute__((always_inline)) const void *
+collective_place(const struct collective_call *call, size_t block)
 {
     const struct hoop_collective_row *row = &hoop_collectives[call->collective];
     const bool in_each = hoop_extent_is_each(row->in), out_each = hoop_extent_is_each(row->out);
@@ -112,18 +148,28 @@ static const void *collective_place(const struct collective_call *call, size_t b
     return (const void *)(in_each ? in + off : out_each ? in - off : in);
 }
 
-static hoop_result_t collective_check_buffers(const struct collective_call *call, size_t in_bytes,
-                                              size_t out_bytes, size_t block)
+/* They are there, and apart or in place. */
+static inline __attribute__((always_inline)) bool
+collective_buffers_are_right(const struct collective_call *call,
+                             const struct collective_sizes *bytes)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
-    if ((call->in == NULL && in_bytes > 0) || (call->out == NULL && out_bytes > 0)) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", call->function,
-                          call->in == NULL && in_bytes > 0 ? "sendbuff" : "recvbuff");
-    }
-    const bool apart = in <= out ? out - in >= in_bytes : in - out >= out_bytes;
-    const void *place = collective_place(call, block);
-    if (in_bytes == 0 || out_bytes == 0 || apart || (place != NULL && call->out == place)) {
+    const void *place = collective_place(call, bytes->block);
+    return (call->in != NULL || bytes->in == 0) && (call->out != NULL || bytes->out == 0) &&
+           ((in <= out ? out - in >= bytes->in : in - out >= bytes->out) || bytes->in == 0 ||
+            bytes->out == 0 || (place != NULL && call->out == place));
+}
+
+static hoop_result_t collective_check_buffers(const struct collective_call *call,
+                                              const struct collective_sizes *bytes)
+{
+    const void *place = collective_place(call, bytes->block);
+    if (collective_buffers_are_right(call, bytes)) {
         return HOOP_OK;
+    }
+    if ((call->in == NULL && bytes->in > 0) || (call->out == NULL && bytes->out > 0)) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", call->function,
+                          call->in == NULL && bytes->in > 0 ? "sendbuff" : "recvbuff");
     }
     if (place == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
@@ -136,7 +182,9 @@ static hoop_result_t collective_check_buffers(const struct collective_call *call
                       call->function, call->in, call->out, place);
 }
 
-static hoop_result_t collective_call(const struct collective_call *call)
+/* One with which something is wrong, or special. */
+static __attribute__((noinline)) hoop_result_t
+collective_call_checked(const struct collective_call *call)
 {
     const struct hoop_collective_row *row = &hoop_collectives[call->collective];
     hoop_result_t result = collective_check(call);
@@ -153,142 +201,130 @@ static hoop_result_t collective_call(const struct collective_call *call)
             call->comm, hoop_error(result, "%s: %s", call->function, hoop_thread_error()));
     }
     assert(call->comm != NULL);
-    const bool rooted = hoop_collective_is_rooted(call->collective);
-    const bool root = rooted && (uint32_t)call->root == call->comm->rank;
-    const size_t block = call->count * hoop_datatype_bytes(call->type);
-    const size_t in_bytes = hoop_extent_blocks(row->in, call->comm->n, root) * block;
-    const size_t out_bytes = hoop_extent_blocks(row->out, call->comm->n, root) * block;
-    result = collective_check_buffers(call, in_bytes, out_bytes, block);
+    const struct collective_sizes bytes = collective_sizes(call);
+    result = collective_check_buffers(call, &bytes);
     if (result != HOOP_OK) {
         return hoop_group_spoil_by(call->comm, result);
     }
-    const struct hoop_request request = {
-        .signature = {.collective = call->collective,
-                      .type = (uint32_t)call->type,
-                      .op = made         ? HOOP_OP_PRE_MUL_SUM
-                            : row->folds ? (uint32_t)call->op
-                                         : 0,
-                      .root = rooted ? call->root : -1,
-                      .count = call->count},
-        .in = in_bytes > 0 ? call->in : NULL,
-        .out = out_bytes > 0 ? call->out : NULL,
-        .scalar = scalar,
-        .site = call->site,
-        .stream = hoop_streams_of_device(call->stream),
-    };
+    struct hoop_request request = collective_request(call, &bytes);
+    request.signature.op = made ? HOOP_OP_PRE_MUL_SUM : request.signature.op;
+    request.scalar = scalar;
+    request.stream = hoop_streams_of_device(call->stream);
     return collective_submit(call->function, call->comm, &request,
                              hoop_streams_of_host(call->stream));
 }
 
-/* ---- The functions -------------------------------------------------------------------------- */
-
-static bool collective_overlap(const void *in, const void *out, size_t bytes)
+/* Nothing is wrong with the arguments but, perhaps, the buffers, and nothing is special. */
+static inline __attribute__((always_inline)) bool
+collective_is_plain(const struct collective_call *call)
 {
-    const uintptr_t a = (uintptr_t)in, b = (uintptr_t)out;
-    return a != b && (a < b ? b - a : a - b) < bytes;
+    const bool folds = hoop_collectives[call->collective].folds;
+    return call->comm != NULL && call->comm->n != 0 && call->stream == NULL &&
+           hoop_datatype_bytes(call->type) != 0 &&
+           call->count <= SIZE_MAX / 2 / HOOP_MAX_RANKS / 8 &&
+           (!folds || ((int)call->op >= 0 && (int)call->op < HOOP_NUM_OPS)) &&
+           (!hoop_collective_is_rooted(call->collective) || (uint32_t)call->root < call->comm->n);
 }
+
+static inline __attribute__((always_inline)) hoop_result_t
+collective_call(struct collective_call call)
+{
+    if (__builtin_expect(collective_is_plain(&call), 1)) {
+        const struct collective_sizes bytes = collective_sizes(&call);
+        if (__builtin_expect(collective_buffers_are_right(&call, &bytes), 1)) {
+            const struct hoop_request request = collective_request(&call, &bytes);
+            return collective_submit(call.function, call.comm, &request, NULL);
+        }
+    }
+    const struct collective_call checked = call; /* apart: the other stays in registers */
+    return collective_call_checked(&checked);
+}
+
+/* ---- The functions -------------------------------------------------------------------------- */
 
 hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, size_t count,
                               hoop_datatype_t datatype, hoop_red_op_t op, hoop_comm_t comm,
                               hoop_stream_t stream)
 {
-    const size_t type_bytes = hoop_datatype_bytes(datatype);
-    if (__builtin_expect(comm == NULL || stream != NULL || type_bytes == 0 || (int)op < 0 ||
-                             (int)op >= HOOP_NUM_OPS || count > SIZE_MAX / 2 / HOOP_MAX_RANKS / 8 ||
-                             sendbuff == NULL || recvbuff == NULL ||
-                             collective_overlap(sendbuff, recvbuff, count * type_bytes),
-                         0)) {
-        return collective_call(&(struct collective_call){"hoop_all_reduce", HOOP_COLL_ALL_REDUCE,
-                                                         sendbuff, recvbuff, count, datatype, op, 0,
-                                                         comm, stream, CALLER});
-    }
-    const struct hoop_request request = {
-        .signature = {.collective = HOOP_COLL_ALL_REDUCE,
-                      .type = (uint32_t)datatype,
-                      .op = (uint32_t)op,
-                      .root = -1,
-                      .count = count},
-        .in = sendbuff,
-        .out = recvbuff,
-        .site = CALLER,
-    };
-    return collective_submit("hoop_all_reduce", comm, &request, NULL);
+    return collective_call((struct collective_call){"hoop_all_reduce", HOOP_COLL_ALL_REDUCE,
+                                                    sendbuff, recvbuff, count, datatype, op, 0,
+                                                    comm, stream, CALLER});
 }
 
 hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_barrier", HOOP_COLL_BARRIER, NULL, NULL,
-                                                     0, HOOP_UINT8, HOOP_SUM, 0, comm, stream,
-                                                     CALLER});
+    return collective_call((struct collective_call){"hoop_barrier", HOOP_COLL_BARRIER, NULL, NULL,
+                                                    0, HOOP_UINT8, HOOP_SUM, 0, comm, stream,
+                                                    CALLER});
 }
 
 hoop_result_t hoop_reduce(const void *sendbuff, void *recvbuff, size_t count,
                           hoop_datatype_t datatype, hoop_red_op_t op, int root, hoop_comm_t comm,
                           hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_reduce", HOOP_COLL_REDUCE, sendbuff,
-                                                     recvbuff, count, datatype, op, root, comm,
-                                                     stream, CALLER});
+    return collective_call((struct collective_call){"hoop_reduce", HOOP_COLL_REDUCE, sendbuff,
+                                                    recvbuff, count, datatype, op, root, comm,
+                                                    stream, CALLER});
 }
 
 hoop_result_t hoop_reduce_scatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                   hoop_datatype_t datatype, hoop_red_op_t op, hoop_comm_t comm,
                                   hoop_stream_t stream)
 {
-    return collective_call(
-        &(struct collective_call){"hoop_reduce_scatter", HOOP_COLL_REDUCE_SCATTER, sendbuff,
-                                  recvbuff, recvcount, datatype, op, 0, comm, stream, CALLER});
+    return collective_call((struct collective_call){"hoop_reduce_scatter", HOOP_COLL_REDUCE_SCATTER,
+                                                    sendbuff, recvbuff, recvcount, datatype, op, 0,
+                                                    comm, stream, CALLER});
 }
 
 hoop_result_t hoop_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
                               hoop_datatype_t datatype, hoop_comm_t comm, hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_all_gather", HOOP_COLL_ALL_GATHER,
-                                                     sendbuff, recvbuff, sendcount, datatype,
-                                                     HOOP_SUM, 0, comm, stream, CALLER});
+    return collective_call((struct collective_call){"hoop_all_gather", HOOP_COLL_ALL_GATHER,
+                                                    sendbuff, recvbuff, sendcount, datatype,
+                                                    HOOP_SUM, 0, comm, stream, CALLER});
 }
 
 hoop_result_t hoop_broadcast(const void *sendbuff, void *recvbuff, size_t count,
                              hoop_datatype_t datatype, int root, hoop_comm_t comm,
                              hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_broadcast", HOOP_COLL_BROADCAST,
-                                                     sendbuff, recvbuff, count, datatype, HOOP_SUM,
-                                                     root, comm, stream, CALLER});
+    return collective_call((struct collective_call){"hoop_broadcast", HOOP_COLL_BROADCAST, sendbuff,
+                                                    recvbuff, count, datatype, HOOP_SUM, root, comm,
+                                                    stream, CALLER});
 }
 
 hoop_result_t hoop_bcast(void *buff, size_t count, hoop_datatype_t datatype, int root,
                          hoop_comm_t comm, hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_bcast", HOOP_COLL_BROADCAST, buff, buff,
-                                                     count, datatype, HOOP_SUM, root, comm, stream,
-                                                     CALLER});
+    return collective_call((struct collective_call){"hoop_bcast", HOOP_COLL_BROADCAST, buff, buff,
+                                                    count, datatype, HOOP_SUM, root, comm, stream,
+                                                    CALLER});
 }
 
 hoop_result_t hoop_alltoall(const void *sendbuff, void *recvbuff, size_t count,
                             hoop_datatype_t datatype, hoop_comm_t comm, hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_alltoall", HOOP_COLL_ALLTOALL, sendbuff,
-                                                     recvbuff, count, datatype, HOOP_SUM, 0, comm,
-                                                     stream, CALLER});
+    return collective_call((struct collective_call){"hoop_alltoall", HOOP_COLL_ALLTOALL, sendbuff,
+                                                    recvbuff, count, datatype, HOOP_SUM, 0, comm,
+                                                    stream, CALLER});
 }
 
 hoop_result_t hoop_gather(const void *sendbuff, void *recvbuff, size_t count,
                           hoop_datatype_t datatype, int root, hoop_comm_t comm,
                           hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_gather", HOOP_COLL_GATHER, sendbuff,
-                                                     recvbuff, count, datatype, HOOP_SUM, root,
-                                                     comm, stream, CALLER});
+    return collective_call((struct collective_call){"hoop_gather", HOOP_COLL_GATHER, sendbuff,
+                                                    recvbuff, count, datatype, HOOP_SUM, root, comm,
+                                                    stream, CALLER});
 }
 
 hoop_result_t hoop_scatter(const void *sendbuff, void *recvbuff, size_t count,
                            hoop_datatype_t datatype, int root, hoop_comm_t comm,
                            hoop_stream_t stream)
 {
-    return collective_call(&(struct collective_call){"hoop_scatter", HOOP_COLL_SCATTER, sendbuff,
-                                                     recvbuff, count, datatype, HOOP_SUM, root,
-                                                     comm, stream, CALLER});
+    return collective_call((struct collective_call){"hoop_scatter", HOOP_COLL_SCATTER, sendbuff,
+                                                    recvbuff, count, datatype, HOOP_SUM, root, comm,
+                                                    stream, CALLER});
 }
 
 /* ---- Operations with a scalar --------------------------------------------------------------- */

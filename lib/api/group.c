@@ -142,32 +142,27 @@ hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *
     return result == HOOP_OK ? group_add(comm, request) : result;
 }
 
-hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, const struct hoop_transfer *transfer,
+hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, struct hoop_transfer *transfer,
                                       hoop_stream_t stream)
 {
-    const hoop_result_t added = group_add_stream(stream);
-    if (added != HOOP_OK) {
-        return added;
-    }
-    struct hoop_transfer *copy = malloc(sizeof(*copy));
-    if (copy == NULL) {
-        return hoop_group_spoil(hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer"));
-    }
-    hoop_transfer_copy(copy, transfer);
-    for (size_t i = 0; i < group.count; i++) {
+    hoop_result_t result = group_add_stream(stream);
+    for (size_t i = 0; i < group.count && result == HOOP_OK; i++) {
         struct hoop_request *request = &group.work[i].request;
         if (group.work[i].comm == comm && request->signature.collective == HOOP_TRANSFER) {
             struct hoop_transfer *last = (void *)(uintptr_t)request->in;
-            last->next = copy;
-            request->in = copy;
-            return HOOP_OK; /* NOLINT(clang-analyzer-unix.Malloc): the list has it */
+            last->next = transfer;
+            request->in = transfer;
+            return HOOP_OK;
         }
     }
-    /* out: the first of them; in: the last, to append to. */
-    const struct hoop_request request = {.signature = transfer->signature, .in = copy, .out = copy};
-    const hoop_result_t result = group_add(comm, &request);
+    if (result == HOOP_OK) {
+        /* out: the first of them; in: the last, to append to. */
+        const struct hoop_request request = {
+            .signature = transfer->signature, .in = transfer, .out = transfer};
+        result = group_add(comm, &request);
+    }
     if (result != HOOP_OK) {
-        free(copy);
+        free(transfer);
     }
     return result; /* NOLINT(clang-analyzer-unix.Malloc): the request has it */
 }

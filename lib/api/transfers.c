@@ -45,19 +45,30 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     return result == HOOP_OK ? hoop_streams_check_buffer(function, stream, buffer) : result;
 }
 
-/* On a stream it outlives the call; queue: of the host, or NULL. */
-static hoop_result_t transfer_queue(const struct hoop_transfer *transfer, struct hoop_comm *comm,
+/* Of the host, or of the device; the transfer is moved. */
+static hoop_result_t transfer_queue(struct hoop_transfer *transfer, struct hoop_comm *comm,
                                     hoop_stream_t queue)
 {
-    struct hoop_transfer *copy = malloc(sizeof(*copy));
-    if (copy == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a transfer");
-    }
-    hoop_transfer_copy(copy, transfer);
     struct hoop_work work = {.comm = comm,
-                             .request = {.signature = transfer->signature, .out = copy}};
+                             .request = {.signature = transfer->signature, .out = transfer}};
     return queue != NULL ? hoop_streams_submit(&queue, 1, &work, 1, false)
                          : hoop_device_submit(&work, 1);
+}
+
+/* With its buffer checked; the transfer is moved. In a group, or to be queued. */
+static hoop_result_t transfer_keep(const char *function, struct hoop_transfer *transfer,
+                                   struct hoop_comm *comm, hoop_stream_t stream,
+                                   hoop_stream_t queue)
+{
+    if (queue == NULL && hoop_cuda_is_loaded()) {
+        const hoop_result_t looked = hoop_device_look_transfer(function, transfer, stream);
+        if (looked != HOOP_OK) {
+            free(transfer);
+            return hoop_group_spoil_by(comm, looked);
+        }
+    }
+    return hoop_group_open() ? hoop_group_add_transfer(comm, transfer, queue)
+                             : transfer_queue(transfer, comm, queue);
 }
 
 /* site: where it was made. */
@@ -70,34 +81,29 @@ static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t t
     if (checked != HOOP_OK) {
         return hoop_group_spoil_by(comm, checked);
     }
-    /* One by one: all of it would be three times as much to clear, for each call. */
-    struct hoop_transfer transfer;
-    transfer.next = NULL;
-    transfer.data = buffer;
-    transfer.bytes = count * hoop_datatype_bytes(type);
-    transfer.peer = (uint32_t)peer;
-    transfer.sending = sending;
-    transfer.stream = hoop_streams_of_device(stream);
-    transfer.signature = (struct hoop_signature){
-        .collective = HOOP_TRANSFER, .type = (uint32_t)type, .root = -1, .count = count};
-    transfer.site = site;
-    transfer.looked = transfer.staged = false;
-    transfer.context = NULL;
     const hoop_stream_t queue = hoop_streams_of_host(stream);
-    const bool on_device = queue == NULL && hoop_cuda_is_loaded();
-    if (on_device) {
-        const hoop_result_t looked = hoop_device_look_transfer(function, &transfer, stream);
-        if (looked != HOOP_OK) {
-            return hoop_group_spoil_by(comm, looked);
-        }
+    const bool outlives = hoop_group_open() || queue != NULL || hoop_cuda_is_loaded();
+    struct hoop_transfer own, *transfer = outlives ? malloc(sizeof(*transfer)) : &own;
+    if (transfer == NULL) {
+        return hoop_group_spoil_by(
+            comm, hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for a transfer", function));
     }
-    if (hoop_group_open()) {
-        return hoop_group_add_transfer(comm, &transfer, queue);
+    /* One by one: all of it would be three times as much to clear, for each call. */
+    transfer->next = NULL;
+    transfer->data = buffer;
+    transfer->bytes = count * hoop_datatype_bytes(type);
+    transfer->peer = (uint32_t)peer;
+    transfer->sending = sending;
+    transfer->stream = hoop_streams_of_device(stream);
+    transfer->signature = (struct hoop_signature){
+        .collective = HOOP_TRANSFER, .type = (uint32_t)type, .root = -1, .count = count};
+    transfer->site = site;
+    transfer->looked = transfer->staged = false;
+    transfer->context = NULL;
+    if (outlives) {
+        return transfer_keep(function, transfer, comm, stream, queue);
     }
-    if (queue != NULL || on_device) {
-        return transfer_queue(&transfer, comm, queue);
-    }
-    const struct hoop_request request = {.signature = transfer.signature, .out = &transfer};
+    const struct hoop_request request = {.signature = transfer->signature, .out = transfer};
     return hoop_comm_submit(comm, &request);
 }
 

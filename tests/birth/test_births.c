@@ -392,6 +392,47 @@ static void test_lonely_in_background(void **state)
     }
 }
 
+struct others {
+    hoop_comm_t *comms, *children;
+    const hoop_config_t *config;
+};
+
+/* Outside of the caller's group. */
+static void *split_others(void *arg)
+{
+    const struct others *others = arg;
+    for (int rank = 1; rank < N; rank++) {
+        (void)hoop_comm_split(others->comms[rank], 0, 0, &others->children[rank], others->config);
+    }
+    return NULL;
+}
+
+/* What does not know yet how many ranks it has takes no call for later, though it may be born
+ * before a group's end. */
+static void assert_refused_at_once(hoop_comm_t *comms, hoop_comm_t *children,
+                                   const hoop_config_t *config)
+{
+    struct others others = {comms, children, config};
+    int64_t blocks[2 * N] = {0}, *out = blocks + N;
+    pthread_t thread;
+    assert_int_equal(hoop_comm_split(comms[0], 0, 0, &children[0], config), HOOP_IN_PROGRESS);
+    hoop_group_start();
+    assert_int_equal(hoop_all_gather(blocks, out, 1, HOOP_INT64, children[0], NULL),
+                     HOOP_INVALID_USAGE);
+    assert_int_equal(hoop_alltoall(blocks, out, 1, HOOP_INT64, children[0], NULL),
+                     HOOP_INVALID_USAGE);
+    assert_int_equal(hoop_reduce_scatter(blocks, out, 1, HOOP_INT64, HOOP_SUM, children[0], NULL),
+                     HOOP_INVALID_USAGE);
+    assert_int_equal(pthread_create(&thread, NULL, split_others, &others), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (int rank = 0; rank < N; rank++) {
+        assert_int_equal(await(children[rank]), HOOP_OK);
+        assert_int_equal(await(comms[rank]), HOOP_OK);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_INVALID_USAGE);
+    destroy(children, N);
+}
+
 static void test_split_in_background(void **state)
 {
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
@@ -420,6 +461,7 @@ static void test_split_in_background(void **state)
     }
     sum_in_group(children, -1);
     destroy(children, N);
+    assert_refused_at_once(comms, children, &config);
     /* one member ends the comm instead of calling */
     assert_int_equal(hoop_comm_split(comms[0], 0, 0, &children[0], &config), HOOP_IN_PROGRESS);
     assert_int_equal(hoop_comm_abort(comms[1]), HOOP_OK);
