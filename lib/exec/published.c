@@ -134,11 +134,26 @@ static void published_copy(const struct hoop_board *board, const struct hoop_boa
 {
     const size_t off = rank < board->me ? what->before : what->behind;
     uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(op->plan, rank) * op->plan->type_bytes;
-    size_t run = 0;
-    for (size_t done = 0; done < what->block; done += run) {
-        run = published_run(what->brought, off + done, what->block - done);
-        memcpy(dst + done, published_at(board, what->brought, rank, off + done), run);
+    size_t left = what->block;
+    if (left == 0) {
+        return;
     }
+    if (what->brought > HOOP_CELLS_MAX_BYTES) {
+        memcpy(dst, hoop_board_area(board, rank) + off, left);
+        return;
+    }
+    const uint32_t set = board->sequence % HOOP_BOARD_SETS;
+    const struct hoop_cell *cell =
+        &hoop_board_rank(board, rank)->cells[set][off / HOOP_CELL_DATA_BYTES];
+    size_t at = off % HOOP_CELL_DATA_BYTES, run = HOOP_CELL_DATA_BYTES - at;
+    for (; left > run; cell++) {
+        memcpy(dst, cell->data + at, run);
+        dst += run;
+        left -= run;
+        at = 0;
+        run = HOOP_CELL_DATA_BYTES;
+    }
+    memcpy(dst, cell->data + at, left);
 }
 
 /* My own block, of which nobody needs to be heard. */

@@ -59,20 +59,30 @@ void hoop_operation_finish(struct hoop_operation *operation)
 }
 
 /* What the executors need. Not needed to announce, and announcing comes first. */
-static void operation_prepare(struct hoop_operation *operation)
+static void operation_begin_plan(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    hoop_plan_begin(&operation->plan, &operation->request.signature, board->me, board->n,
+                    operation->request.in == operation->request.out);
+}
+
+static void operation_begin_fold(struct hoop_operation *operation)
 {
     const struct hoop_signature *s = &operation->request.signature;
-    const struct hoop_board *board = operation->env.board;
-    operation->plan =
-        hoop_plan_begin(s, board->me, board->n, operation->request.in == operation->request.out);
     operation->steps.plan = &operation->plan;
     operation->steps.reduction = (struct hoop_reduction){
         .type = (hoop_datatype_t)s->type,
         .op = s->op == HOOP_OP_PRE_MUL_SUM ? HOOP_SUM : (hoop_red_op_t)s->op,
-        .divisor = s->op == HOOP_AVG ? board->n : 0,
+        .divisor = s->op == HOOP_AVG ? operation->env.board->n : 0,
     };
     operation->steps.in = operation->request.in;
     operation->steps.out = operation->request.out;
+}
+
+static void operation_prepare(struct hoop_operation *operation)
+{
+    operation_begin_plan(operation);
+    operation_begin_fold(operation);
     operation->steps.ins = operation->buffers.ins;
     operation->steps.outs = operation->buffers.outs;
     operation->steps.far = operation->buffers.far;
@@ -211,6 +221,18 @@ static void operation_weigh(struct hoop_operation *operation, uint64_t bytes, ui
     }
 }
 
+/* Begins to fetch what is awaited first. Behind the announcement's stores, which wait until the
+ * others have let go of their lines, a processor comes no further than some forty more: the look
+ * itself would only begin when they are done. */
+static void operation_expect(const struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    const uint32_t first = operation->cursor, next = first + (first == board->me);
+    if (next < operation->until) {
+        __builtin_prefetch(hoop_board_cell(board, next, 0));
+    }
+}
+
 static void operation_publish(struct hoop_operation *operation, size_t block, size_t brought)
 {
     const struct hoop_board *board = operation->env.board;
@@ -223,9 +245,11 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
     }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);
-    operation_prepare(operation);
+    operation_begin_plan(operation);
     hoop_plan_oneshot(&operation->plan);
     hoop_published_needs(&operation->plan, &operation->cursor, &operation->until);
+    operation_expect(operation);
+    operation_begin_fold(operation);
     /* Of two, who needs the other's data sees everybody. */
     operation->owes = operation->until - operation->cursor < (n > 2 ? n : 1);
     operation->in_area = brought > HOOP_CELLS_MAX_BYTES;

@@ -29,7 +29,8 @@ static void operation_cut(struct hoop_operation *operation)
         s->collective == HOOP_COLL_ALLTOALLV || s->op == HOOP_OP_PRE_MUL_SUM || s->count == 0) {
         return;
     }
-    struct hoop_plan plan = hoop_plan_begin(s, board->me, board->n, request->in == request->out);
+    struct hoop_plan plan;
+    hoop_plan_begin(&plan, s, board->me, board->n, request->in == request->out);
     hoop_plan_links(operation->env.agreed, &plan);
     hoop_staging_cut(&operation->staging, &plan, hoop_algo_steps(plan.collective, plan.algo),
                      request->in, request->out);
@@ -87,7 +88,8 @@ static bool operation_may_run_on_device(struct hoop_operation *operation)
         return false;
     }
     const enum hoop_collective collective = (enum hoop_collective)s->collective;
-    const struct hoop_plan plan = hoop_plan_begin(s, board->me, board->n, false);
+    struct hoop_plan plan;
+    hoop_plan_begin(&plan, s, board->me, board->n, false);
     return hoop_plan_may_be_direct(operation->env.agreed, collective) &&
            (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST) &&
            hoop_buffers_can_be_reached(&operation->buffers, &plan, request->in, request->out);
@@ -102,7 +104,8 @@ static void operation_name_device(struct hoop_operation *operation)
     const struct hoop_request *request = &operation->request;
     const struct hoop_staging *staging = &operation->staging;
     const struct hoop_board *board = operation->env.board;
-    const struct hoop_plan plan = hoop_plan_begin(&request->signature, board->me, board->n, false);
+    struct hoop_plan plan;
+    hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
     const bool apart = operation->env.one_process && !staging->primary;
     operation->meets = false;
     if (staging->n_peers > 0 && !apart && hoop_staging_enter(staging) == HOOP_OK) {

@@ -10,7 +10,7 @@ void hoop_operation_explain(const struct hoop_operation *operation,
 {
     const struct hoop_reach reach = {.mapped = true};
     const struct hoop_board *board = operation->env.board;
-    *ret = hoop_plan_begin(signature, board->me, board->n, true);
+    hoop_plan_begin(ret, signature, board->me, board->n, true);
     if (operation->env.over_links) {
         hoop_plan_links(operation->env.agreed, ret);
     } else if (ret->count * ret->type_bytes <= operation->oneshot_most[ret->collective]) {

@@ -18,19 +18,22 @@
  */
 #define PLAN_SCRATCH_BYTES 4194304u
 
-struct hoop_plan hoop_plan_begin(const struct hoop_signature *signature, uint32_t me, uint32_t n,
-                                 bool in_place)
+void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signature, uint32_t me,
+                     uint32_t n, bool in_place)
 {
-    return (struct hoop_plan){
-        .collective = (enum hoop_collective)signature->collective,
-        .me = me,
-        .n = n,
-        .root = signature->root < 0 ? 0 : (uint32_t)signature->root,
-        .lanes = 1,
-        .type_bytes = (uint32_t)hoop_datatype_bytes((hoop_datatype_t)signature->type),
-        .in_place = in_place,
-        .count = signature->count,
-    };
+    plan->collective = (enum hoop_collective)signature->collective;
+    plan->algo = HOOP_ALGO_AUTO;
+    plan->me = me;
+    plan->n = n;
+    plan->root = signature->root < 0 ? 0 : (uint32_t)signature->root;
+    plan->lanes = 1;
+    plan->radix = 0;
+    plan->type_bytes = (uint32_t)hoop_datatype_bytes((hoop_datatype_t)signature->type);
+    plan->in_place = in_place;
+    plan->count = signature->count;
+    plan->chunk = plan->scratch = 0;
+    plan->head = plan->tail = 0;
+    plan->turn = 0;
 }
 
 static uint64_t plan_ceil(uint64_t a, uint64_t b)

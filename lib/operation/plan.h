@@ -15,9 +15,11 @@
 #include "membership/membership.h"
 #include "transports/signature.h"
 
-/* What is known of an operation before the choice: a plan without an algorithm. */
-struct hoop_plan hoop_plan_begin(const struct hoop_signature *signature, uint32_t me, uint32_t n,
-                                 bool in_place);
+/* What is known of an operation before the choice: a plan without an algorithm. It is begun where
+ * an announcement's stores are under way, and a copy of what was just written, in larger pieces
+ * than it was written, would wait for all of them. */
+void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signature, uint32_t me,
+                     uint32_t n, bool in_place);
 
 /* Where all ranks' buffers lie: in host memory, on one device, or not all in the same place. */
 enum hoop_reach_place { HOOP_REACH_HOST, HOOP_REACH_DEVICE, HOOP_REACH_MIXED };

@@ -123,7 +123,8 @@ static enum hoop_algo chosen(enum hoop_algo asked, enum hoop_choice choice, bool
     const struct hoop_reach reach = {.unreadable = unreadable, .choice = (uint8_t)choice};
     const struct hoop_signature gather = {
         .collective = HOOP_COLL_GATHER, .type = HOOP_UINT8, .count = BLOCK};
-    struct hoop_plan plan = hoop_plan_begin(&gather, 0, 2, false);
+    struct hoop_plan plan;
+    hoop_plan_begin(&plan, &gather, 0, 2, false);
     hoop_plan_choose(&agreed, &reach, &plan);
     return plan.algo;
 }

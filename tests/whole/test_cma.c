@@ -251,7 +251,8 @@ static enum hoop_algo chosen(enum hoop_collective collective, uint64_t bytes, bo
     const struct hoop_reach reach = {.mapped = false};
     const struct hoop_signature signature = {
         .collective = collective, .type = HOOP_UINT8, .count = bytes, .root = -1};
-    struct hoop_plan plan = hoop_plan_begin(&signature, 0, 2, false);
+    struct hoop_plan plan;
+    hoop_plan_begin(&plan, &signature, 0, 2, false);
     hoop_plan_choose(&agreed, &reach, &plan);
     return plan.algo;
 }
