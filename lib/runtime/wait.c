@@ -270,7 +270,9 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
     for (;;) {
         enum hoop_poll polled = HOOP_POLL_IDLE;
         const uint64_t idle_ns = now - idle_since;
-        if (idle_ns < spin_ns) {
+        if (!idled) {
+            polled = wait->poll(wait->arg, false); /* who has work yields to nobody */
+        } else if (idle_ns < spin_ns) {
             for (uint32_t i = 0; i < WAIT_SPINS_PER_LOOK && polled == HOOP_POLL_IDLE; i++) {
                 polled = wait->poll(wait->arg, i == 0);
                 idled = idled || polled == HOOP_POLL_IDLE;

@@ -1,5 +1,6 @@
-/* How long a wait spins follows what ended the spins before it. */
+/* How long a wait spins follows what ended the spins before it; and who has work does not yield. */
 #include "runtime/wait.h"
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,6 +61,26 @@ static void test_in_vain(void **state)
     assert_int_equal(spin_after(EAGER + FIRST_SPIN, 5, 1), SPIN_LEAST_NS);
 }
 
+static uint32_t yields;
+
+/* The C library's, for this program. */
+int sched_yield(void)
+{
+    yields++;
+    return 0;
+}
+
+/* Where ranks outnumber CPUs nobody spins. */
+static void test_yields(void **state)
+{
+    struct script script = {3, 1000};
+    const struct hoop_wait wait = {.poll = play, .arg = &script, .timeout_ms = 60000};
+    (void)state;
+    yields = 0;
+    assert_int_equal(hoop_wait(&wait), HOOP_OK);
+    assert_in_range(yields, 2, 3); /* the first look comes before */
+}
+
 int main(void)
 {
     /* What comes later says nothing of the spin; and on a busy machine a yield takes its time. */
@@ -67,6 +88,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_met),
         cmocka_unit_test(test_in_vain),
+        cmocka_unit_test(test_yields),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }
