@@ -67,7 +67,7 @@ enum hoop_space {
     HOOP_SPACE_SLAB,    /* a rank's staging memory that all may read and write: two slabs */
 };
 
-#define HOOP_ONESHOT_MAX_BYTES ((size_t)65536)
+#define HOOP_ONESHOT_MAX_BYTES ((size_t)262144)
 
 /* Room for what lies before the first whole page of a buffer and behind its last: head and tail of
  * a plan are a page each, at most. */

@@ -53,7 +53,7 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "lanes of ring, pairwise and chain; the same on all ranks")                             \
     NUMBER(chunk_bytes, "HOOP_CHUNK_BYTES", 131072, 4096, 67108864,                                \
            "largest chunk over links; the same on all ranks")                                      \
-    NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 65536, 0, 65536,                                   \
+    NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 262144, 0, 262144,                                 \
            "on one machine, the most that a rank may publish for all to take at once, where the "  \
            "cost model finds that cheaper; the same on all ranks")                                 \
     NUMBER(                                                                                        \

@@ -12,8 +12,6 @@
  *     bytes of an all_reduce        1K    2K    4K    8K   16K   32K   64K
  *     2 ranks, oneshot            0.13  0.20  0.31  0.41  0.66  1.35  2.8   0.1 + 0.042 a KiB
  *     2 ranks, slab                            0.78  0.85  1.1   1.5   2.6   0.7 + 0.029 a KiB
- *     4 ranks, oneshot             2.5   2.7   3.2   3.7   4.9   7.9  19
- *     4 ranks, slab                                         36    35    36   three barriers
  *
  * A oneshot of n ranks copies S and reads n S, of which a rank's own costs as much as a peer's; a
  * slab copies 2 S, reads S and writes S. TCP over loopback: 15 us a message, 1.5 GB/s. Messages at
@@ -63,6 +61,25 @@
  *     by slots          42, 37     45, 57     67, 78    152, 135
  *     read              67, 65     79, 75    100, 93    121, 118
  *
+ * Ranks that outnumber CPUs, 2 CPUs of AMD (Zen 4 or 5), plain memory, us, medians:
+ *
+ *     bytes                          64    4K   32K   64K  128K  256K
+ *     3 ranks, all_reduce, oneshot  2.3   3.9   9.5    16    31    61
+ *                          slab      11    11    13    18    25    37
+ *     4 ranks, all_reduce, oneshot  3.4   5.6    12    31    54    98
+ *                          slab      13    12    17    28    40    63
+ *     8 ranks, all_reduce, oneshot   11    15    51    77   157   312
+ *                          slab      37    40    45    62    89   118
+ *     4 ranks, alltoall,   oneshot  2.9   3.2   5.4    14    25    40
+ *                          slab      11    12    15    22    30    48
+ *                          cma       35    30    38    44    58    87
+ *     4 ranks, broadcast,  oneshot  0.5   1.1   5.3   9.4    22    32
+ *                          slab     8.6   8.7    13    19    28    47
+ *                          cma       15    11    16    21    31    54
+ *
+ * A barrier's cost is a slab's of 64 bytes, of two or three barriers; a byte's is that of 2 ranks
+ * on a CPU.
+ *
  * Written before a profile's first comm is born, read from then on.
  */
 static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
@@ -74,14 +91,14 @@ static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
                           .folded = 14,
                           .call = 600,
                           .read = 10},
-    [HOOP_COST_OVERSUBSCRIBED] = {.sync = 1500,
-                                  .sync_per = 2500,
-                                  .barrier = 1500,
-                                  .barrier_per = 2500,
-                                  .moved = 14,
-                                  .folded = 14,
-                                  .call = 600,
-                                  .read = 10},
+    [HOOP_COST_OVERSUBSCRIBED] = {.sync = 900,
+                                  .sync_per = 1250,
+                                  .barrier = 1000,
+                                  .barrier_per = 1800,
+                                  .moved = 70,
+                                  .folded = 70,
+                                  .call = 5000,
+                                  .read = 190},
     [HOOP_COST_LINKS] = {.sync = 15000, .message = 5000, .moved = 680, .folded = 60},
     [HOOP_COST_LINKS_OVERSUBSCRIBED] = {.sync = 15000,
                                         .message = 15000,

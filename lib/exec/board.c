@@ -18,14 +18,14 @@ _Static_assert(sizeof(struct hoop_cell) == HOOP_LINE_BYTES, "a cell is a line");
 _Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced in one cell");
 
 /*
- * A tag, from its lowest bit: count (17 bits, one more for the larger ones), root (12), op (3),
- * type (4), collective (4), sequence (23).
+ * A tag, from its lowest bit: count (19 bits, one more for the larger ones), root (12), op (3),
+ * type (4), collective (4), sequence (21).
  */
-#define TAG_COUNTS (UINT64_C(1) << 17)
-#define TAG_ROOT_SHIFT 18
-#define TAG_OP_SHIFT 30
-#define TAG_TYPE_SHIFT 33
-#define TAG_COLLECTIVE_SHIFT 37
+#define TAG_COUNTS (UINT64_C(1) << 19)
+#define TAG_ROOT_SHIFT 20
+#define TAG_OP_SHIFT 32
+#define TAG_TYPE_SHIFT 35
+#define TAG_COLLECTIVE_SHIFT 39
 #define TAG_SEQUENCES (UINT64_C(1) << (64 - HOOP_TAG_SEQUENCE_SHIFT))
 _Static_assert(3 * HOOP_ONESHOT_MAX_BYTES <= HOOP_AREA_BYTES, "one in use, room before or behind");
 _Static_assert(HOOP_ONESHOT_MAX_BYTES < TAG_COUNTS, "what is published is compared exactly");
@@ -273,16 +273,25 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
 
 /* Pieces begin at multiples: what a core fetches behind one, unasked, nobody is about to write. */
 #define BOARD_ROOM_BYTES ((size_t)4096)
+/* Pieces begin at the start again when so much has gone by, or as many as may be owed, so that they
+ * stay in the cache; but not before there is room for three. */
+#define BOARD_CYCLE_BYTES ((size_t)262144)
+
+size_t hoop_board_cycle(size_t bytes)
+{
+    const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
+    const size_t all = room * HOOP_BOARD_SETS, least = room * 3;
+    const size_t most = BOARD_CYCLE_BYTES > least ? BOARD_CYCLE_BYTES : least;
+    return all < most ? all : most;
+}
 
 /*
- * Where a piece of `bytes` begins: behind the last, or at the start, when as many have gone by as
- * may be owed, so that small ones stay in the cache; but not where the operation before this one
- * published, which somebody may still read.
+ * Where a piece of `bytes` begins: behind the last, or at the start, but not where the operation
+ * before this one published, which somebody may still read.
  */
 static size_t board_next_start(const struct hoop_board *board, size_t bytes)
 {
-    const size_t limit = bytes * HOOP_BOARD_SETS;
-    const bool fits = board->end + bytes <= (limit < HOOP_AREA_BYTES ? limit : HOOP_AREA_BYTES);
+    const bool fits = board->end + bytes <= hoop_board_cycle(bytes);
     return fits || bytes >= board->starts[(board->sequence - 1) % HOOP_BOARD_SETS] ? board->end : 0;
 }
 

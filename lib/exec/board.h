@@ -71,8 +71,8 @@
 #define HOOP_BOARD_CELLS 8
 #define HOOP_CELLS_MAX_BYTES (HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES)
 #define HOOP_BOARD_SETS 32u
-#define HOOP_AREA_BYTES UINT32_C(262144)
-#define HOOP_TAG_SEQUENCE_SHIFT 41 /* a cell's tag: from there up, the sequence */
+#define HOOP_AREA_BYTES UINT32_C(1048576)
+#define HOOP_TAG_SEQUENCE_SHIFT 43 /* a cell's tag: from there up, the sequence */
 #define HOOP_SLAB_BYTES ((size_t)262144)
 
 struct hoop_cell {
@@ -287,6 +287,9 @@ static inline const void *hoop_board_cell(const struct hoop_board *board, uint32
 {
     return hoop_board_rank(board, rank)->cells[board->sequence % HOOP_BOARD_SETS][c].data;
 }
+
+/* Pieces of so many bytes begin at the start again when so much of the area has gone by. */
+size_t hoop_board_cycle(size_t bytes);
 
 /* Takes room, which there is, in all areas, and says in my first cell where: so many bytes brings
  * who brings something in this operation. */

@@ -233,7 +233,7 @@ static void test_settings_defaults(void **state)
 
 struct number_case {
     const char *value;
-    uint64_t expected; /* of HOOP_ONESHOT_BYTES: 0 to 65536 */
+    uint64_t expected; /* of HOOP_ONESHOT_BYTES: 0 to 262144 */
     bool good;
 };
 
@@ -243,12 +243,12 @@ static void test_settings_numbers(void **state)
     static const struct number_case cases[] = {
         {"0", 0, true},
         {"007", 7, true},
-        {"65536", 65536, true},
+        {"262144", 262144, true},
         {"1K", 1024, true},
-        {"64k", 65536, true},
+        {"256k", 262144, true},
         {"0G", 0, true},
-        {"65537", 0, false},
-        {"65K", 0, false},
+        {"262145", 0, false},
+        {"257K", 0, false},
         {"1M", 0, false},
         {"18446744073709551615", 0, false},
         {"18446744073709551616", 0, false}, /* 2^64 */
@@ -272,14 +272,14 @@ static void test_settings_numbers(void **state)
         struct hoop_settings s;
         snprintf(entry, sizeof(entry), "HOOP_ONESHOT_BYTES=%s", cases[i].value);
         const struct reports reports = parse_one(entry, &s);
-        assert_int_equal(s.oneshot_bytes, cases[i].good ? cases[i].expected : 65536);
+        assert_int_equal(s.oneshot_bytes, cases[i].good ? cases[i].expected : 262144);
         assert_int_equal(reports.count, cases[i].good ? 0 : 1);
         assert_int_equal(s.from_environment != 0, cases[i].good);
         if (!cases[i].good) {
-            snprintf(entry, sizeof(entry), "using 65536 in place of \"%s\"", cases[i].value);
+            snprintf(entry, sizeof(entry), "using 262144 in place of \"%s\"", cases[i].value);
             assert_non_null(strstr(reports.last, entry));
             assert_non_null(strstr(reports.last, "HOOP_ONESHOT_BYTES: "));
-            assert_non_null(strstr(reports.last, "0 to 65536"));
+            assert_non_null(strstr(reports.last, "0 to 262144"));
         }
         hoop_settings_finish(&s);
     }

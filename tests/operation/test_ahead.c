@@ -207,7 +207,7 @@ static void test_room(void **state)
 {
     (void)state;
     const uint64_t cells = HOOP_CELLS_MAX_BYTES / 8;
-    const uint64_t tenth = HOOP_AREA_BYTES / 10 / 4096 * 4096 / 8; /* of an area */
+    const uint64_t tenth = hoop_board_cycle(65536) / 10 / 4096 * 4096 / 8; /* of a cycle */
     check_room(2, 0, (struct call){HOOP_COLL_BROADCAST, 0, 1}, AHEAD, 16);
     check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD, 16);
     check_room(3, 2, (struct call){HOOP_COLL_BROADCAST, 2, 500}, AHEAD, 15);
@@ -281,7 +281,8 @@ static void check_turns(uint32_t n, enum hoop_collective collective, uint64_t co
 {
     struct world world;
     const struct call call = {collective, 0, count};
-    const uint32_t pieces = (uint32_t)(HOOP_AREA_BYTES / (count * sizeof(uint64_t)));
+    const uint32_t pieces =
+        (uint32_t)(hoop_board_cycle(count * sizeof(uint64_t)) / (count * sizeof(uint64_t)));
     const uint32_t further = collective != HOOP_COLL_BROADCAST;
     size_t before[MOST] = {0};
     world_make(&world, n);
