@@ -71,8 +71,9 @@ static hoop_result_t collective_check(const struct collective_call *call)
     if (call->comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
     }
-    if (call->comm->n == 0) {
-        return hoop_comm_check_born(call->comm);
+    const hoop_result_t born = call->comm->n == 0 ? hoop_comm_check_born(call->comm) : HOOP_OK;
+    if (born != HOOP_OK) {
+        return born; /* else it has been, meanwhile: the rest is looked at */
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,

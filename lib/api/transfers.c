@@ -15,8 +15,9 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     if (comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
     }
-    if (comm->n == 0) {
-        return hoop_comm_check_born(comm);
+    const hoop_result_t born = comm->n == 0 ? hoop_comm_check_born(comm) : HOOP_OK;
+    if (born != HOOP_OK) {
+        return born; /* else it has been, meanwhile: the rest is looked at */
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
