@@ -178,10 +178,16 @@ static uint8_t *shm_payload(const struct shm_link *shm, struct shm_slot *slot, u
 
 /* ---- Cells ----------------------------------------------------------------------------------- */
 
-/* A cell that is this rank's now. False: it was before. */
+/* So many cells a sender's may be: those of the link the other way, too, if there is one. */
+static uint32_t shm_cells(const struct shm_link *sender)
+{
+    return sender->pair != NULL ? 2 * sender->cells : sender->cells;
+}
+
+/* A cell that is this rank's now. False: it was before, or there is none. */
 static bool shm_own(struct shm_link *sender, uint8_t cell)
 {
-    if (cell >= 2 * sender->cells || (sender->owned >> cell & 1) != 0) {
+    if (cell >= shm_cells(sender) || (sender->owned >> cell & 1) != 0) {
         return false;
     }
     sender->owned |= UINT64_C(1) << cell;
@@ -367,7 +373,7 @@ static hoop_result_t shm_take_returned(struct shm_link *shm)
     for (; shm->returns != seen; shm->returns++) {
         const uint8_t cell = shm->fifo->returned[shm->returns % sizeof(shm->fifo->returned)];
         if (!shm_own(shm, cell)) {
-            return shm_insane(shm, "a cell given back", cell, 0, "to", 2 * shm->cells - 1);
+            return shm_insane(shm, "a cell given back", cell, 0, "to", shm_cells(shm) - 1);
         }
     }
     return HOOP_OK;

@@ -215,7 +215,8 @@ static void test_hostile_cells(void **state)
         atomic_store(&fifo_of(&pair)->tag, 1 << 8 | wrong[i]);
         check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as cell");
     }
-    for (uint32_t twice = 0; twice < 2; twice++) {
+    /* none, one of a link the other way, where there is none, and one that was given back before */
+    for (uint32_t how = 0; how < 3; how++) {
         assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
         for (uint32_t i = 0; i < SLOTS; i++) {
             assert_int_equal(pair_send(&pair, &send[i], data, CHUNK, i), HOOP_OK);
@@ -223,7 +224,7 @@ static void test_hostile_cells(void **state)
         assert_int_equal(pair_recv(&pair, &recv, data, CHUNK, 0), HOOP_OK);
         assert_true(pair_until_done(&pair, &recv));
         struct fifo *fifo = fifo_of(&pair);
-        fifo->returned[1] = twice ? fifo->returned[0] : 2 * SLOTS;
+        fifo->returned[1] = how == 0 ? 2 * SLOTS : how == 1 ? SLOTS : fifo->returned[0];
         atomic_store(&fifo->returns, 2);
         assert_int_equal(pair_send(&pair, &send[SLOTS], data, CHUNK, SLOTS), HOOP_REMOTE_ERROR);
         assert_non_null(strstr(pair.sender->failure.text, "as a cell given back"));
