@@ -1,17 +1,18 @@
 #!/bin/sh
 # Every collective against the best of three MPIs, as one table: met or not met.
 #
-#     table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-m]
+#     table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]
 #
 # MPI_DIR is make-mpi-env.sh's. In each round every program runs once over the small sizes, for many
 # iterations, and once over the others; the table has the ratio of medians out of place, best MPI / hoop,
 # above 1: hoop is faster. Rounds are skipped while other work runs (QUIET=0 in the environment turns that
-# off); -m takes the fastest round of either side, which is what a busy machine can tell. Sizes are in
-# bytes and, where ranks have parts, of all together: 64 has a float for each of 16. Aims: 2 ranks, 1.3
-# from 64 KiB (plain memory; 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for all_reduce, else 1.
+# off); -p leaves out the other MPIs (MPICH takes minutes where ranks outnumber CPUs); -m takes the
+# fastest round of either side, which is what a busy machine can tell. Sizes are in bytes and, where ranks
+# have parts, of all together: 64 has a float for each of 16. Aims: 2 ranks, 1.3 from 64 KiB (plain memory;
+# 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for all_reduce, else 1.
 set -eu
 
-usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-m]'
+usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]'
 mpis=${1:?$usage}
 build=${2:?$usage}
 shift 2
@@ -19,13 +20,15 @@ rounds=9
 memory=0
 ranks='2 4'
 statistic=median
+peers='openmpi mpich impi'
 collectives='all_reduce all_gather reduce_scatter broadcast reduce gather scatter alltoall sendrecv'
-while getopts r:R:n:c:m letter; do
+while getopts r:R:n:c:p:m letter; do
     case $letter in
     r) rounds=$OPTARG ;;
     R) memory=$OPTARG ;;
     n) ranks=$OPTARG ;;
     c) collectives=$OPTARG ;;
+    p) peers=$OPTARG ;;
     m) statistic=fastest ;;
     *) echo "$usage" >&2 && exit 255 ;;
     esac
@@ -38,7 +41,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sizes='64 512 4096 32768 262144 2097152'
 
-for mpi in openmpi mpich impi; do
+for mpi in $peers; do
     "$mpis/$mpi/bin/mpicc" -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/$mpi"
 done
 
@@ -71,7 +74,7 @@ hoop() {
 
 # measure_range RANKS COLLECTIVE RANGE ROW
 measure_range() {
-    for which in openmpi mpich impi; do
+    for which in $peers; do
         mpi "$which" "$1" "$2" "$3" | take "$which" "$1" "$2" "$4"
     done
     hoop "$1" "$2" "$3" | take hoop "$1" "$2" "$4"
@@ -79,8 +82,8 @@ measure_range() {
 
 # measure RANKS COLLECTIVE: what takes less than a microsecond for longer than a core needs to wake up.
 measure() {
-    many='-n 20000 -w 5000' few='-n 200 -w 20'
-    [ "$1" -le "$(nproc)" ] || many='-n 100 -w 20' few='-n 30 -w 5'
+    many='-n 50000 -w 20000' few='-n 200 -w 20'
+    [ "$1" -le "$(nproc)" ] || many='-n 2000 -w 200' few='-n 60 -w 10'
     measure_range "$1" "$2" "-b 64 -e 4096 -f 8 $many" 1
     measure_range "$1" "$2" "-b 32768 -e 2097152 -f 8 $few" 4
 }
@@ -124,7 +127,7 @@ for n in $ranks; do
         cells='' row=0 missed=''
         for size in $sizes; do
             row=$((row + 1))
-            ratio=$(for mpi in openmpi mpich impi; do statistic_of "$mpi" "$n" "$collective" "$row"; done |
+            ratio=$(for mpi in $peers; do statistic_of "$mpi" "$n" "$collective" "$row"; done |
                 sort -g | awk -v hoop="$(statistic_of hoop "$n" "$collective" "$row")" '
                     $1 + 0 > 0 && hoop > 0 {printf "%.2f", $1 / hoop; exit}')
             cells="$cells ${ratio:-n/a} |"
