@@ -303,8 +303,24 @@ static void ddp_travel(struct ddp *ddp, int i)
     }
 }
 
+/* Whom the program wants to be told of. */
+struct listener {
+    ddp_averaged *averaged; /* or NULL */
+    void *arg;
+};
+
+/* The tensors of a bucket have their averages. */
+static void ddp_tell(const struct ddp *ddp, int bucket, const struct listener *listener)
+{
+    for (int i = 0; listener->averaged != NULL && i < ddp->count; i++) {
+        if (ddp->bucket_of[i] == bucket) {
+            listener->averaged(listener->arg, i);
+        }
+    }
+}
+
 /* All buckets of a device travel; returns for how long nothing else was done. */
-static double ddp_travel_all(struct ddp *ddp)
+static double ddp_travel_all(struct ddp *ddp, const struct listener *listener)
 {
     const struct device *device = ddp->options.device;
     hoop_result_t later = HOOP_OK;
@@ -318,21 +334,36 @@ static double ddp_travel_all(struct ddp *ddp)
     const double wait_s = device->join();
     ddp_note(ddp, hoop_comm_get_async_error(ddp->job->comm, &later));
     ddp_note(ddp, later);
+    for (int i = 0; ddp->failure == HOOP_OK && i < ddp->bucket_count; i++) {
+        ddp_tell(ddp, i, listener);
+    }
     return wait_s;
 }
 
-/* Waits for everything that was queued, in its order. */
-static void ddp_wait(struct ddp *ddp)
+/* Waits for a bucket that was queued. */
+static void ddp_wait(struct ddp *ddp, const struct bucket *bucket)
 {
+    if (ddp->job->ranks > 1) {
+        ddp_note(ddp, hoop_ticket_wait(bucket->ticket, -1));
+    }
+    if (ddp->options.bf16) {
+        bf16_expand(ddp->wire + bucket->offset, ddp->memory + bucket->offset, bucket->count);
+    }
+}
+
+/* Waits for all of them, in their order; returns for how long. */
+static double ddp_wait_all(struct ddp *ddp, const struct listener *listener)
+{
+    double wait_s = 0;
     for (int i = 0; ddp->failure == HOOP_OK && i < ddp->bucket_count; i++) {
-        const struct bucket *bucket = &ddp->buckets[i];
-        if (ddp->job->ranks > 1) {
-            ddp_note(ddp, hoop_ticket_wait(bucket->ticket, -1));
-        }
-        if (ddp->options.bf16) {
-            bf16_expand(ddp->wire + bucket->offset, ddp->memory + bucket->offset, bucket->count);
+        const double begin = seconds();
+        ddp_wait(ddp, &ddp->buckets[i]);
+        wait_s += seconds() - begin;
+        if (ddp->failure == HOOP_OK) {
+            ddp_tell(ddp, i, listener);
         }
     }
+    return wait_s;
 }
 
 /* ---- A step -------------------------------------------------------------------------------- */
@@ -397,18 +428,16 @@ static void ddp_fill_in(struct ddp *ddp, struct ddp_step *ret)
 }
 
 /* After ddp_open_step: everything goes, comes, and is counted. */
-static bool ddp_close_step(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
+static bool ddp_close_step(struct ddp *ddp, const struct listener *listener, struct ddp_step *ret,
+                           struct problem *problem)
 {
-    const double begin = seconds();
-    double waited_s = 0;
+    double wait_s = 0;
     if (ddp->failure == HOOP_OK) {
+        const double begin = seconds();
         ddp_fill_in(ddp, ret);
-        if (ddp->options.device != NULL) {
-            waited_s = ddp_travel_all(ddp);
-        } else {
-            ddp_wait(ddp);
-            waited_s = seconds() - begin;
-        }
+        ddp->call_s += seconds() - begin;
+        wait_s = ddp->options.device != NULL ? ddp_travel_all(ddp, listener)
+                                             : ddp_wait_all(ddp, listener);
     }
     memset(ddp->got, 0, (size_t)ddp->count * sizeof(bool));
     ddp->ready_count = 0;
@@ -416,17 +445,19 @@ static bool ddp_close_step(struct ddp *ddp, struct ddp_step *ret, struct problem
     ret->active = (int)ddp->header[0];
     ret->loss = ddp->header[1] / ddp->header[0];
     ret->call_s = ddp->call_s;
-    ret->wait_s = waited_s;
+    ret->wait_s = wait_s;
     return good(ddp->failure, ddp->job->comm, problem);
 }
 
-bool ddp_finish(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
+bool ddp_finish(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_step *ret,
+                struct problem *problem)
 {
     *ret = (struct ddp_step){0};
-    return ddp_close_step(ddp, ret, problem);
+    return ddp_close_step(ddp, &(struct listener){averaged, arg}, ret, problem);
 }
 
-bool ddp_follow(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
+bool ddp_follow(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_step *ret,
+                struct problem *problem)
 {
     *ret = (struct ddp_step){0};
     problem->text[0] = '\0';
@@ -441,7 +472,7 @@ bool ddp_follow(struct ddp *ddp, struct ddp_step *ret, struct problem *problem)
     if (ddp->failure == HOOP_OK && ddp->header[0] == 0) {
         return false; /* all are here: nobody queued more */
     }
-    const bool done = ddp_close_step(ddp, ret, problem);
+    const bool done = ddp_close_step(ddp, &(struct listener){averaged, arg}, ret, problem);
     ret->unused = 0; /* none is missed here */
     return done;
 }

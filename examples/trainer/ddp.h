@@ -8,17 +8,16 @@
  *         ... forward ...
  *         ddp_begin(ddp, true, loss);
  *         ... backward; it calls ddp_ready(ddp, i) when *tensors[i].gradient is complete ...
- *         ddp_finish(ddp, &step, &problem);       // gradients are now the average over the ranks
- *         ... update ...
- *     }
- *     while (ddp_follow(ddp, &step, &problem)) {  // others had more batches
- *         ... update ...
+ *         ddp_finish(ddp, update, arg, &step, &problem);      // calls update(arg, i) when
+ *     }                                 // *tensors[i].gradient is the average over the ranks
+ *     while (ddp_follow(ddp, update, arg, &step, &problem)) { // others had more batches
  *     }
  *
  * Gradients lie in buckets, in memory that the ranks of a machine share. The tensors are assigned
  * from the last to the first, which is about the order in which backward completes them; after the
  * first step once again, in the order that was observed. When the last gradient of a bucket is
- * ready its all_reduce is queued on a stream of hoop's and runs beside the rest of backward.
+ * ready its all_reduce is queued on a stream of hoop's and runs beside the rest of backward; and
+ * while the last ones are on their way, the program updates what belongs to the first.
  *
  * On a device backward is launched by the host and done later: ddp_ready() marks how far it was
  * launched, and ddp_finish(), when all of it is, lets the buckets travel one after the other, each
@@ -79,8 +78,8 @@ struct ddp_step {
     int active;         /* ranks that had a batch */
     double loss;        /* the mean of theirs */
     double call_s;      /* time spent here while backward ran: queueing, compressing */
-    double wait_s;      /* and after it: what was not hidden behind backward; of a device, as its
-                           clock has it */
+    double wait_s;      /* and after it: what was not hidden behind backward and updates; of a
+                           device, as its clock has it */
     int unused;         /* tensors of this rank that got no gradient; theirs count as 0 */
     const char *a_name; /* of one of them */
 };
@@ -98,8 +97,15 @@ void ddp_destroy(struct ddp *ddp);
  */
 void ddp_begin(struct ddp *ddp, bool sync, double loss);
 void ddp_ready(struct ddp *ddp, int i);
-/* After backward with sync. */
-bool ddp_finish(struct ddp *ddp, struct ddp_step *ret, struct problem *problem);
+/* The gradient of tensor i is the average. Where it lies, it stays until the next ddp_begin. */
+typedef void ddp_averaged(void *arg, int i);
+
+/*
+ * After backward with sync. Calls averaged (which may be NULL) for every tensor, bucket by bucket,
+ * while later buckets travel. Where it fails, it may have been called for some.
+ */
+bool ddp_finish(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_step *ret,
+                struct problem *problem);
 
 /*
  * When this rank's batches are over: takes part in a step of those that have more, without
@@ -107,7 +113,8 @@ bool ddp_finish(struct ddp *ddp, struct ddp_step *ret, struct problem *problem);
  * The averages are over all ranks. So nobody waits for who is ready, and all end with the same
  * parameters.
  */
-bool ddp_follow(struct ddp *ddp, struct ddp_step *ret, struct problem *problem);
+bool ddp_follow(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_step *ret,
+                struct problem *problem);
 
 /* How the tensors were assigned: writes bucket numbers, count of them, returns how many buckets. */
 int ddp_buckets(const struct ddp *ddp, int *ret_bucket_of);

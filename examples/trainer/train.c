@@ -230,9 +230,23 @@ static double learning_rate(const struct trainer *t)
     return warm < 1 ? first + (full - first) * warm : full;
 }
 
-static void update(struct trainer *t, const struct ddp_step *step)
+/* An update on its way. */
+struct update {
+    struct trainer *t;
+    int added; /* batches whose gradients were added */
+    float lr;
+};
+
+static void update_tensor(void *arg, int i)
 {
-    optimizer_step(&t->optimizer, (float)learning_rate(t));
+    const struct update *update = arg;
+    net_divide_gradient(update->t->net, i, update->added);
+    optimizer_update(&update->t->optimizer, i, update->lr);
+}
+
+static void update_over(struct trainer *t, const struct ddp_step *step)
+{
+    optimizer_end_step(&t->optimizer);
     t->progress.updates++;
     if (step->unused > 0 && !t->warned) {
         fprintf(stderr, "train: rank %d: %d tensors got no gradient, %s is one\n", ddp_rank(t->job),
@@ -301,12 +315,11 @@ static bool train_update(struct trainer *t, const struct batch **next, struct pr
     }
     *next = batch;
     struct ddp_step step;
-    if (!ddp_finish(t->ddp, &step, problem)) {
+    const double lr = learning_rate(t);
+    if (!ddp_finish(t->ddp, update_tensor, &(struct update){t, added, (float)lr}, &step, problem)) {
         return false;
     }
-    net_divide_gradients(t->net, added);
-    const double lr = learning_rate(t);
-    update(t, &step);
+    update_over(t, &step);
     share[SHARE_DATA] += data_s;
     share[SHARE_COMMUNICATION] += step.call_s;
     share[SHARE_WAIT] += step.wait_s;
@@ -318,6 +331,18 @@ static bool train_update(struct trainer *t, const struct batch **next, struct pr
     }
     return t->options.checkpoint_every == 0 ||
            t->progress.updates % t->options.checkpoint_every != 0 || checkpoint_save(t, problem);
+}
+
+/* The others have batches yet. */
+static bool train_follow(struct trainer *t, struct problem *problem)
+{
+    struct ddp_step step;
+    struct update update = {t, 1, (float)learning_rate(t)};
+    while (ddp_follow(t->ddp, update_tensor, &update, &step, problem)) {
+        update_over(t, &step);
+        update.lr = (float)learning_rate(t);
+    }
+    return problem->text[0] == '\0';
 }
 
 static bool train_epoch(struct trainer *t, struct problem *problem)
@@ -336,11 +361,7 @@ static bool train_epoch(struct trainer *t, struct problem *problem)
             break;
         }
     }
-    struct ddp_step step;
-    while (ddp_follow(t->ddp, &step, problem)) {
-        update(t, &step);
-    }
-    return problem->text[0] == '\0';
+    return train_follow(t, problem);
 }
 
 /* Every image counts once. The running averages that are used and kept are rank 0's. */

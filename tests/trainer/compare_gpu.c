@@ -183,7 +183,9 @@ static void check_layers(const struct model *model, int classes)
         struct net *shared = net_create(model, 3, pair.net[side], &problem);
         check(shared != NULL, model, problem.text);
         loss[side] = net_forward(shared, images, labels, 3, false).loss;
-        net_divide_gradients(pair.net[side], 3);
+        for (int i = 0; i < pair.count; i++) {
+            net_divide_gradient(pair.net[side], i, 3);
+        }
         net_destroy(shared);
     }
     check(fabs(loss[0] - loss[1]) <= 1e-5 * loss[0], model, "loss in evaluation");

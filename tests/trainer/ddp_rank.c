@@ -25,6 +25,8 @@ struct world {
     float *gradients[TENSORS];
     struct ddp_tensor tensors[TENSORS];
     struct ddp *ddp;
+    int told[TENSORS];      /* so often, of a step, that the average is there */
+    float average[TENSORS]; /* as it began then */
 };
 
 static void check(bool good, const char *what)
@@ -139,6 +141,23 @@ static void check_average(const struct world *world, int i, int step, int first,
     }
 }
 
+static void averaged(void *arg, int i)
+{
+    struct world *world = arg;
+    world->told[i]++;
+    world->average[i] = seen(world->gradients[i])[0];
+}
+
+/* Of every tensor once, when it was there. */
+static void check_told(struct world *world)
+{
+    for (int i = 0; i < TENSORS; i++) {
+        check(world->told[i] == 1, "an average is not told of once");
+        check(world->average[i] == seen(world->gradients[i])[0], "told before it was there");
+        world->told[i] = 0;
+    }
+}
+
 /* A step in which the tensors get ready in this order. */
 static void run_step(struct world *world, const int order[TENSORS], int step, struct ddp_step *ret)
 {
@@ -148,13 +167,14 @@ static void run_step(struct world *world, const int order[TENSORS], int step, st
         fill(world, order[i], step);
         ddp_ready(world->ddp, order[i]);
     }
-    check(ddp_finish(world->ddp, ret, &problem), problem.text);
+    check(ddp_finish(world->ddp, averaged, world, ret, &problem), problem.text);
+    check_told(world);
 }
 
 static void averages(struct ddp_options options, int expected_buckets)
 {
     static const int order[TENSORS] = {1, 4, 0, 3, 2};
-    struct world world;
+    struct world world = {0};
     struct ddp_step step;
     int bucket_of[TENSORS];
     world_open(&world, &options);
@@ -187,7 +207,7 @@ static void accumulate(struct world *world, bool add)
 /* Two batches without sync and one with it. */
 static void accumulation(void)
 {
-    struct world world;
+    struct world world = {0};
     struct ddp_step step;
     struct problem problem;
     world_open(&world, &defaults);
@@ -196,7 +216,7 @@ static void accumulation(void)
             ddp_begin(world.ddp, k == 2, 0);
             accumulate(&world, k > 0);
         }
-        check(ddp_finish(world.ddp, &step, &problem), problem.text);
+        check(ddp_finish(world.ddp, NULL, NULL, &step, &problem), problem.text);
         for (int i = 0; i < TENSORS; i++) {
             check_average(&world, i, 1, 0, 3, 1e-6);
         }
@@ -207,7 +227,7 @@ static void accumulation(void)
 /* Rank 0 has no gradient for a tensor, in every step; in the last nobody has. */
 static void unused(void)
 {
-    struct world world;
+    struct world world = {0};
     struct ddp_step step;
     struct problem problem;
     world_open(&world, &defaults);
@@ -220,7 +240,7 @@ static void unused(void)
                 ddp_ready(world.ddp, i);
             }
         }
-        check(ddp_finish(world.ddp, &step, &problem), problem.text);
+        check(ddp_finish(world.ddp, NULL, NULL, &step, &problem), problem.text);
         check(step.unused == (has ? 0 : 1), "unused is miscounted");
         check(has || strcmp(step.a_name, "d") == 0, "another one is named");
         check_average(&world, 2, 1, 0, 1, 1e-6);
@@ -233,7 +253,7 @@ static void unused(void)
 static void unequal_steps(void)
 {
     static const int order[TENSORS] = {4, 3, 2, 1, 0};
-    struct world world;
+    struct world world = {0};
     struct ddp_step step;
     struct problem problem;
     world_open(&world, &defaults);
@@ -243,7 +263,8 @@ static void unequal_steps(void)
         check(step.active == ranks - k, "another number of ranks is active");
         check_average(&world, 3, k, k, 1, 1e-6);
     }
-    for (; ddp_follow(world.ddp, &step, &problem); k++) {
+    for (; ddp_follow(world.ddp, averaged, &world, &step, &problem); k++) {
+        check_told(&world);
         check(step.active == ranks - k, "another number of ranks is active");
         check_average(&world, 3, k, k, 1, 1e-6);
     }
@@ -255,7 +276,7 @@ static void unequal_steps(void)
 /* Ranks with other tensors: a sentence, at once, and no hanging. */
 static void other_tensors(void)
 {
-    struct world world;
+    struct world world = {0};
     struct problem problem = {""};
     world_open(&world, &defaults);
     world.tensors[2].count = rank == ranks - 1 ? 2 : 1;

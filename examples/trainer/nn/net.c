@@ -361,9 +361,9 @@ void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg)
     }
 }
 
-void net_divide_gradients(struct net *net, int batches)
+void net_divide_gradient(struct net *net, int i, int batches)
 {
-    for (int i = 0; batches > 1 && i < net->set->trained_count; i++) {
+    if (batches > 1) {
         const struct tensor *tensor = &net->set->trained[i];
         net->backend->divide(tensor->gradient, tensor->count, (float)batches);
     }

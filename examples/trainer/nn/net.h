@@ -97,8 +97,8 @@ struct net_result net_forward(struct net *net, const float *images, const uint8_
  */
 void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg);
 
-/* After several batches, whose gradients were added: their mean is wanted. */
-void net_divide_gradients(struct net *net, int batches);
+/* After several batches, whose gradients were added: of tensor i their mean is wanted. */
+void net_divide_gradient(struct net *net, int i, int batches);
 
 /* Multiplications and additions of one step, forward and backward, for a whole batch. */
 double net_step_flop(const struct net *net);

@@ -57,7 +57,7 @@ void optimizer_finish(struct optimizer *optimizer)
 static struct adam_step adam_step(const struct optimizer *optimizer, float lr)
 {
     const struct optimizer_options *o = &optimizer->options;
-    const double steps = (double)optimizer->steps;
+    const double steps = (double)optimizer->steps + 1;
     return (struct adam_step){
         .step = (float)(lr / (1 - pow(o->beta1, steps))),
         .root = (float)sqrt(1 - pow(o->beta2, steps)),
@@ -70,19 +70,29 @@ static struct adam_step adam_step(const struct optimizer *optimizer, float lr)
     };
 }
 
-void optimizer_step(struct optimizer *optimizer, float lr)
+void optimizer_update(const struct optimizer *optimizer, int i, float lr)
 {
     const struct optimizer_options *o = &optimizer->options;
-    optimizer->steps++;
-    const struct adam_step adam = adam_step(optimizer, lr);
-    for (int i = 0; i < optimizer->count; i++) {
-        const struct tensor *tensor = &optimizer->tensors[i];
-        float **const *states = optimizer->states;
-        if (o->kind == OPTIMIZER_ADAM) {
-            tensor->backend->adam(tensor, states[0][i], states[1][i], &adam);
-        } else {
-            tensor->backend->sgd(tensor, states[0] == NULL ? NULL : states[0][i], o->momentum,
-                                 o->weight_decay, lr);
-        }
+    const struct tensor *tensor = &optimizer->tensors[i];
+    float **const *states = optimizer->states;
+    if (o->kind == OPTIMIZER_ADAM) {
+        const struct adam_step adam = adam_step(optimizer, lr);
+        tensor->backend->adam(tensor, states[0][i], states[1][i], &adam);
+    } else {
+        tensor->backend->sgd(tensor, states[0] == NULL ? NULL : states[0][i], o->momentum,
+                             o->weight_decay, lr);
     }
+}
+
+void optimizer_end_step(struct optimizer *optimizer)
+{
+    optimizer->steps++;
+}
+
+void optimizer_step(struct optimizer *optimizer, float lr)
+{
+    for (int i = 0; i < optimizer->count; i++) {
+        optimizer_update(optimizer, i, lr);
+    }
+    optimizer_end_step(optimizer);
 }

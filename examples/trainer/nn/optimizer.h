@@ -21,7 +21,7 @@ struct optimizer {
     struct optimizer_options options;
     struct tensor *tensors; /* borrowed */
     int count;
-    int64_t steps;
+    int64_t steps;                    /* that have ended */
     float **states[OPTIMIZER_STATES]; /* SGD: momentum. Adam: averages of gradient and its square */
 };
 
@@ -35,5 +35,9 @@ void optimizer_finish(struct optimizer *optimizer);
 
 /* One update of all tensors by their gradients. */
 void optimizer_step(struct optimizer *optimizer, float lr);
+
+/* The same in parts, in any order: each tensor once, then the end. */
+void optimizer_update(const struct optimizer *optimizer, int i, float lr);
+void optimizer_end_step(struct optimizer *optimizer);
 
 #endif
