@@ -11,7 +11,7 @@
  *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n], |
  *   |         sites[2n], took[n]                                                           |
  *   | rank 1: ...                                                                          |
- *   | areas: n x 256 KiB | slabs: n x 2 x 256 KiB                                          |
+ *   | areas: n x 1 MiB | slabs: n x 2 x 256 KiB                                            |
  *   |                                                             (pages appear when used) |
  *   +--------------------------------------------------------------------------------------+
  *
@@ -112,8 +112,8 @@ struct hoop_board_rank {
     _Atomic uint64_t took;   /* ns, of the last one from which is learned (cost/learned.h) */
     _Alignas(HOOP_APART_BYTES) struct hoop_cell cells[HOOP_BOARD_SETS][HOOP_BOARD_CELLS];
     /* [5 n]: gates to each rank; then what this rank took of each (hoop_board_taken()); then where
-     * its last transfers from and to each were called (hoop_board_transfer()); then how long it
-     * worked on the last one from each that was timed (hoop_board_took()) */
+     * its last transfers from and to each were called (hoop_board_transfer()); then how long the
+     * last one from each that was timed took it (hoop_board_took()) */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[];
 };
 

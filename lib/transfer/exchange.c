@@ -16,7 +16,7 @@
 /* What a receiver says on the board of the transfer that it was to read: its sequence, above this.
  */
 #define EXCHANGE_REFUSED UINT64_C(1)
-/* And how long it worked on one: ns, below the low bits of its sequence. */
+/* And how long one took it: ns, below the low bits of its sequence. */
 #define EXCHANGE_NS_BITS 40
 #define EXCHANGE_NS_MOST ((UINT64_C(1) << EXCHANGE_NS_BITS) - 1)
 
@@ -157,18 +157,19 @@ static bool exchange_is_noticed(const struct hoop_exchange *exchange, const stru
            !exchange->board->peers[t->peer].same_process;
 }
 
-/* The receiver's part, of one that is done. */
-static void exchange_tell_work(const struct hoop_transfer *transfer)
+/* The receiver's part, of one that is done: how long it took from the notice on, waits for chunks
+ * and all. */
+static void exchange_tell_time(const struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
-    const uint64_t ns =
-        transfer->worked_ns < EXCHANGE_NS_MOST ? transfer->worked_ns : EXCHANGE_NS_MOST;
+    const uint64_t took = hoop_now_ns() - transfer->since_ns;
+    const uint64_t ns = took < EXCHANGE_NS_MOST ? took : EXCHANGE_NS_MOST;
     atomic_store_explicit(hoop_board_took(exchange->board, exchange->me, transfer->peer),
                           transfer->sequence << EXCHANGE_NS_BITS | ns, memory_order_relaxed);
 }
 
 /* What became of the last one that was timed, if its receiver has told. */
-static void exchange_hear_work(const struct hoop_exchange *exchange, uint32_t peer,
+static void exchange_hear_time(const struct hoop_exchange *exchange, uint32_t peer,
                                struct hoop_exchange_ways *ways)
 {
     const uint64_t word = atomic_load_explicit(hoop_board_took(exchange->board, peer, exchange->me),
@@ -201,7 +202,7 @@ static void exchange_choose(struct hoop_transfer *transfer)
         const uint64_t chunks = 1 + transfer->bytes / exchange->chunk_bytes;
         const uint32_t around =
             1 + (uint32_t)(transfer->link->params.slots / (1 + chunks)); /* all slots, and again */
-        exchange_hear_work(exchange, transfer->peer, *ways);
+        exchange_hear_time(exchange, transfer->peer, *ways);
         transfer->how = hoop_copies_next(&(*ways)->rows[maps][hoop_copies_size(transfer->bytes)],
                                          around, may, &timed);
     }
@@ -222,11 +223,13 @@ static void exchange_learn(const struct hoop_transfer *transfer)
     ways->ns = transfer->worked_ns;
 }
 
-/* Around what either end does by itself. */
+/* Around what the sender does by itself. */
 static uint64_t exchange_begin_work(const struct hoop_transfer *transfer)
 {
-    return transfer->notice.timed != 0 && transfer->state != HOOP_TRANSFER_NOTICE ? hoop_now_ns()
-                                                                                  : 0;
+    return transfer->notice.timed != 0 && transfer->sending &&
+                   transfer->state == HOOP_TRANSFER_CHUNKS
+               ? hoop_now_ns()
+               : 0;
 }
 
 static void exchange_end_work(struct hoop_transfer *transfer, uint64_t since)
@@ -338,9 +341,7 @@ static bool exchange_read(struct hoop_transfer *transfer)
         return false;
     }
     if (result == HOOP_OK) {
-        const uint64_t since = exchange_begin_work(transfer);
         result = exchange_take(transfer, slice);
-        exchange_end_work(transfer, since);
     }
     if (hoop_gate_is_closed(exchange->board, transfer->peer)) {
         hoop_failure_set(exchange->failure, HOOP_REMOTE_ERROR, (int)transfer->peer,
@@ -406,14 +407,18 @@ static bool exchange_pass(struct hoop_transfer *transfer, hoop_result_t *ret_res
 /* True: something moved. */
 static bool exchange_move(struct hoop_transfer *transfer, hoop_result_t *ret_result)
 {
-    bool moved = transfer->state == HOOP_TRANSFER_NOTICE && exchange_pass(transfer, ret_result);
+    bool moved = false;
+    if (transfer->state == HOOP_TRANSFER_NOTICE) {
+        moved = exchange_pass(transfer, ret_result);
+        transfer->since_ns = transfer->notice.timed != 0 && !transfer->sending ? hoop_now_ns() : 0;
+    }
     if (transfer->state == HOOP_TRANSFER_CHUNKS && *ret_result == HOOP_OK) {
         moved |= exchange_pass(transfer, ret_result);
     } else if (transfer->state == HOOP_TRANSFER_READ) {
         moved |= exchange_carry(transfer);
     }
     if (transfer->done && transfer->notice.timed != 0) {
-        (transfer->sending ? exchange_learn : exchange_tell_work)(transfer);
+        (transfer->sending ? exchange_learn : exchange_tell_time)(transfer);
     }
     return moved;
 }
@@ -447,7 +452,7 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
         t->notice = (struct hoop_notice){0};
         t->mapped = NULL;
         t->how = HOOP_COPY_ORDINARY;
-        t->worked_ns = 0;
+        t->worked_ns = t->since_ns = 0;
         t->posted = t->failed = false;
         t->sequence = ++exchange->sequences[t->peer][t->sending];
         atomic_store_explicit(
