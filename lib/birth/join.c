@@ -324,8 +324,8 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     comm->agreed.oversubscribed = roster->oversubscribed;
     comm->agreed.no_rdma = roster->no_rdma;
     join_settle_cma(comm);
-    comm->spin_ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
-    comm->spins = comm->spin_ns != 0;
+    comm->spin.ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
+    comm->spins = comm->spin.ns != 0;
     result = join_prepare(comm, roster);
     if (result != HOOP_OK) {
         return result;
@@ -370,6 +370,6 @@ hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
     }
     hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u of %u is in%s%s; %u usable CPUs, %s",
              comm->rank, comm->n, comm->name[0] != '\0' ? " " : "", comm->name, hoop_usable_cpus(),
-             comm->spin_ns != 0 ? "spinning" : "yielding");
+             comm->spins ? "spinning" : "yielding");
     return HOOP_OK;
 }

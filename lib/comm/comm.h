@@ -73,9 +73,9 @@ struct hoop_comm {
     struct hoop_operation operation;
     struct hoop_links links;
     struct hoop_history history;
-    bool spans;       /* several machines: others hear of failures by control connections only */
-    uint64_t spin_ns; /* see struct hoop_wait; 0: ranks outnumber CPUs */
-    bool spins;       /* spin_ns is not 0; any thread, from the birth on */
+    bool spans; /* several machines: others hear of failures by control connections only */
+    struct hoop_spin spin; /* see struct hoop_wait; of 0 ns: ranks outnumber CPUs */
+    bool spins;            /* of more; any thread, from the birth on */
     /* With fewer elements a call calls the system only in hoop_wait(). */
     uint64_t small_counts[HOOP_COLL_COUNT + 1];
     uint64_t op_timeout_ms, dead_after_ms;

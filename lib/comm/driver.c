@@ -222,7 +222,7 @@ static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_reques
             .arg = comm,
             .sleepers = &sleeper,
             .n_sleepers = 1,
-            .spin_ns = comm->spin_ns != 0 ? &comm->spin_ns : NULL,
+            .spin = comm->spin.ns != 0 ? &comm->spin : NULL,
             .timeout_ms = comm->op_timeout_ms,
         };
         driver_begin(comm, request);

@@ -10,13 +10,16 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/membarrier.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* Polls without a pause first: a peer on time is seen without the pause's 50-odd ns. */
@@ -27,6 +30,11 @@
 #define WAIT_SPIN_LEAST_NS 500u
 /* Most descriptors that a sleep watches; with more it is short. */
 #define WAIT_MAX_FDS 64u
+/* After so many waits in a row that their first yield ended the next one moves. */
+#define WAIT_HANDED_MOST 8u
+/* And none again for so long, which doubles where it was no help. */
+#define WAIT_CALM_LEAST_NS (HOOP_NS_PER_MS / 16)
+#define WAIT_CALM_MOST_NS HOOP_NS_PER_S
 /* Longest sleep: a lost wake-up, which should not happen, costs this much and no more. */
 #define WAIT_SLICE_MS 100
 
@@ -138,6 +146,60 @@ uint32_t hoop_usable_cpus(void)
     return cpus > 0 ? cpus : 1;
 }
 
+/* ---- Two on one CPU ------------------------------------------------------------------------- */
+
+/* Threads that run or could, of the whole system; 0: not known. */
+static long wait_runnable(void)
+{
+    char text[128] = "";
+    const int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    const ssize_t got = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    const char *at = got > 0 ? strchr(text, '/') : NULL; /* 0.08 0.03 0.01 2/345 678 */
+    while (at != NULL && at > text && at[-1] != ' ') {
+        at--;
+    }
+    return at != NULL ? strtol(at, NULL, 10) : 0;
+}
+
+/*
+ * To another CPU, if one is idle. Only where nothing binds this thread: what was before is all CPUs
+ * then, of whatever set its container has, and so it is afterwards.
+ */
+static void wait_move(void)
+{
+    cpu_set_t all, others;
+    const int cpu = sched_getcpu();
+    const int online = get_nprocs();
+    if (cpu < 0 || online < 2 || sched_getaffinity(0, sizeof(others), &others) != 0 ||
+        CPU_COUNT(&others) != online || wait_runnable() > online) {
+        return;
+    }
+    CPU_CLR(cpu, &others);
+    memset(&all, 0xff, sizeof(all));
+    if (sched_setaffinity(0, sizeof(others), &others) == 0) {
+        (void)sched_setaffinity(0, sizeof(all), &all);
+    }
+}
+
+/* Before the first yield of a wait. */
+static void wait_part(struct hoop_spin *spin, uint64_t now)
+{
+    if (spin == NULL || spin->handed < WAIT_HANDED_MOST || now < spin->calm_until_ns) {
+        return;
+    }
+    const bool helped = now - spin->calm_until_ns > 8 * spin->calm_ns;
+    const uint64_t twice = helped ? 0 : 2 * spin->calm_ns;
+    spin->calm_ns = twice < WAIT_CALM_LEAST_NS  ? WAIT_CALM_LEAST_NS
+                    : twice > WAIT_CALM_MOST_NS ? WAIT_CALM_MOST_NS
+                                                : twice;
+    spin->calm_until_ns = now + spin->calm_ns;
+    spin->handed = 0;
+    wait_move();
+}
+
 /* ---- Waiting -------------------------------------------------------------------------------- */
 
 int hoop_cancel_off(void)
@@ -234,18 +296,19 @@ static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
 }
 
 /* What ended a wait, for the next one's spin. */
-static void wait_adapt(const struct hoop_wait *wait, bool spun_in_vain)
+static void wait_adapt(const struct hoop_wait *wait, uint32_t yields)
 {
     const uint64_t most = hoop_settings()->spin_us * 1000;
-    if (wait->spin_ns == NULL) {
+    struct hoop_spin *spin = wait->spin;
+    if (spin == NULL) {
         return;
     }
-    if (spun_in_vain) {
-        *wait->spin_ns =
-            *wait->spin_ns / 2 > WAIT_SPIN_LEAST_NS ? *wait->spin_ns / 2 : WAIT_SPIN_LEAST_NS;
+    if (yields > 0) {
+        spin->ns = spin->ns / 2 > WAIT_SPIN_LEAST_NS ? spin->ns / 2 : WAIT_SPIN_LEAST_NS;
     } else {
-        *wait->spin_ns = *wait->spin_ns * 2 < most ? *wait->spin_ns * 2 : most;
+        spin->ns = spin->ns * 2 < most ? spin->ns * 2 : most;
     }
+    spin->handed = yields == 1 ? spin->handed + 1 : 0;
 }
 
 enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg)
@@ -263,10 +326,11 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
     const uint64_t start = hoop_now_ns();
     const uint64_t deadline =
         wait->timeout_ms == 0 ? HOOP_NEVER : start + wait->timeout_ms * HOOP_NS_PER_MS;
-    const uint64_t spin_ns = wait->spin_ns != NULL ? *wait->spin_ns : 0;
+    const uint64_t spin_ns = wait->spin != NULL ? wait->spin->ns : 0;
     const uint64_t sleep_ns = wait->no_yield ? spin_ns : hoop_settings()->sleep_after_us * 1000;
     uint64_t idle_since = start, now = start;
-    bool idled = true; /* since something moved; only then did a wait end */
+    bool idled = true;   /* since something moved; only then did a wait end */
+    uint32_t yields = 0; /* meanwhile */
     for (;;) {
         enum hoop_poll polled = HOOP_POLL_IDLE;
         const uint64_t idle_ns = now - idle_since;
@@ -279,6 +343,9 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
                 hoop_cpu_relax();
             }
         } else if (idle_ns < sleep_ns || wait->n_sleepers == 0) {
+            if (yields++ == 0) {
+                wait_part(wait->spin, now);
+            }
             sched_yield();
             polled = wait->poll(wait->arg, true);
         } else {
@@ -286,7 +353,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
             polled = wait_sleep(wait, left_ms < WAIT_SLICE_MS ? (int)left_ms : WAIT_SLICE_MS);
         }
         if (polled != HOOP_POLL_IDLE && idled && idle_ns < sleep_ns) {
-            wait_adapt(wait, idle_ns >= spin_ns);
+            wait_adapt(wait, yields);
         }
         idled = polled == HOOP_POLL_IDLE;
         if (polled == HOOP_POLL_DONE) {
@@ -295,6 +362,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
         now = hoop_now_ns();
         if (polled == HOOP_POLL_BUSY) {
             idle_since = now;
+            yields = 0;
         }
         if (now >= deadline) {
             /* This process may have been stopped meanwhile: what came then is used. */
@@ -306,7 +374,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
 hoop_result_t hoop_wait(const struct hoop_wait *wait)
 {
     /* Where ranks outnumber CPUs a spin only keeps the awaited rank from running. */
-    const uint32_t eager = wait->spin_ns != NULL ? WAIT_EAGER_POLLS : 1;
+    const uint32_t eager = wait->spin != NULL ? WAIT_EAGER_POLLS : 1;
     for (uint32_t idle = 0; idle < eager;) {
         switch (wait->poll(wait->arg, false)) {
         case HOOP_POLL_DONE:

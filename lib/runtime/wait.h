@@ -11,6 +11,11 @@
  * strangers. A spin that was in vain, ended by the first yields, halves the next; one that met its
  * event doubles it again.
  *
+ * Two ranks that hand one CPU to each other by yields, beside an idle one, may stay so for a whole
+ * run: neither sleeps, and what has just run the kernel leaves where its cache is. So who has had
+ * several waits in a row ended by their first yield moves to another CPU, if one is idle and
+ * nothing binds it; and not again for a while, the longer the less it helped.
+ *
  * The sleeper pays for the race: it sets `sleeping`, runs membarrier, and looks once more;
  * publishers only load. Where membarrier is missing, publishers fence (hoop_roster.need_fence);
  * where it goes missing later, the sleeper waits a moment instead, which is logged.
@@ -45,6 +50,14 @@ struct hoop_sleeper {
     _Atomic uint8_t *sleeping; /* 1 while asleep: the publisher who clears it wakes */
 };
 
+/* What the waits of one comm have learned. */
+struct hoop_spin {
+    uint64_t ns;            /* to spin */
+    uint32_t handed;        /* waits in a row that the first yield ended */
+    uint64_t calm_until_ns; /* does not move again before that, which is so much after the last */
+    uint64_t calm_ns;
+};
+
 struct hoop_wait {
     hoop_poll_fn *poll;
     void *arg;
@@ -52,9 +65,9 @@ struct hoop_wait {
      * negative poll_fd somebody whom nothing wakes. */
     struct hoop_sleeper *const *sleepers;
     uint32_t n_sleepers;
-    uint64_t *spin_ns;   /* how long to spin, adapted by each wait; NULL: not at all */
-    bool no_yield;       /* sleeps when it has spun */
-    uint64_t timeout_ms; /* 0: none. The clock starts when the spinning ends */
+    struct hoop_spin *spin; /* what each wait adapts; NULL: it does not spin at all */
+    bool no_yield;          /* sleeps when it has spun */
+    uint64_t timeout_ms;    /* 0: none. The clock starts when the spinning ends */
 };
 
 /* Polls until DONE (HOOP_OK) or the deadline (HOOP_TIMEOUT): then once more until nothing moves. */

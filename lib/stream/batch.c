@@ -238,20 +238,20 @@ static enum hoop_poll batch_wait_poll(void *arg, bool look)
 static void batch_wait(struct batch_wait *waiting)
 {
     struct hoop_batch *batch = &waiting->batch;
-    uint64_t spin_ns = UINT64_MAX;
+    struct hoop_spin spin = {.ns = UINT64_MAX};
     hoop_batch_begin(batch);
     for (uint32_t c = 0; c < batch->n_comms; c++) {
         /* What is in line has no spin to give: it belongs to whose turn it is. */
         const bool mine = batch->comms[c].state == HOOP_BATCH_RUNNING;
-        const uint64_t its_ns = mine ? batch->comms[c].comm->spin_ns : UINT64_MAX;
-        spin_ns = its_ns < spin_ns ? its_ns : spin_ns;
+        const uint64_t its_ns = mine ? batch->comms[c].comm->spin.ns : UINT64_MAX;
+        spin.ns = its_ns < spin.ns ? its_ns : spin.ns;
     }
     waiting->wait = (struct hoop_wait){
         .poll = batch_wait_poll,
         .arg = waiting,
         .sleepers = waiting->sleepers,
         .n_sleepers = hoop_batch_sleepers(batch, waiting->sleepers, batch->n_comms),
-        .spin_ns = spin_ns != 0 && spin_ns != UINT64_MAX ? &spin_ns : NULL,
+        .spin = spin.ns != 0 && spin.ns != UINT64_MAX ? &spin : NULL,
     };
     hoop_wait(&waiting->wait); /* every piece of work has a deadline of its own */
 }

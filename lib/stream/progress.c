@@ -39,7 +39,7 @@ static struct {
     struct hoop_list_node active;
     struct hoop_sleeper *sleepers[PROGRESS_SLEEPERS];
     struct hoop_wait wait;
-    uint64_t spin_ns;
+    struct hoop_spin spin;
 } progress = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .arrivals = HOOP_LIST_EMPTY(progress.arrivals),
@@ -193,12 +193,12 @@ static void progress_drive(hoop_poll_fn *poll, void *arg, uint64_t timeout_ms)
     progress.driven = true;
     pthread_mutex_unlock(&progress.lock);
     const bool crowded = atomic_load_explicit(&progress.crowded, memory_order_relaxed);
-    progress.spin_ns = progress.spin_ns != 0 ? progress.spin_ns : hoop_settings()->spin_us * 1000;
+    progress.spin.ns = progress.spin.ns != 0 ? progress.spin.ns : hoop_settings()->spin_us * 1000;
     progress.wait = (struct hoop_wait){
         .poll = poll,
         .arg = arg,
         .sleepers = progress.sleepers,
-        .spin_ns = !crowded && progress.spin_ns != 0 ? &progress.spin_ns : NULL,
+        .spin = !crowded && progress.spin.ns != 0 ? &progress.spin : NULL,
         .no_yield = !crowded && arg == NULL,
         .timeout_ms = timeout_ms,
     };

@@ -1,4 +1,6 @@
-/* How long a wait spins follows what ended the spins before it; and who has work does not yield. */
+/* How long a wait spins follows what ended the spins before it; who has work does not yield; and
+ * two that hand one CPU to each other part. */
+#include "base/clock.h"
 #include "runtime/wait.h"
 #include <sched.h>
 #include <setjmp.h>
@@ -6,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
 
 #include <cmocka.h>
 
@@ -34,13 +38,18 @@ static enum hoop_poll play(void *arg, bool look)
     return HOOP_POLL_DONE;
 }
 
-static uint64_t spin_after(uint32_t idle, uint32_t busy, uint64_t spin_ns)
+static void wait_once(uint32_t idle, uint32_t busy, struct hoop_spin *spin)
 {
     struct script script = {idle, busy};
-    const struct hoop_wait wait = {
-        .poll = play, .arg = &script, .spin_ns = &spin_ns, .timeout_ms = 60000};
+    const struct hoop_wait wait = {.poll = play, .arg = &script, .spin = spin, .timeout_ms = 60000};
     assert_int_equal(hoop_wait(&wait), HOOP_OK);
-    return spin_ns;
+}
+
+static uint64_t spin_after(uint32_t idle, uint32_t busy, uint64_t spin_ns)
+{
+    struct hoop_spin spin = {.ns = spin_ns};
+    wait_once(idle, busy, &spin);
+    return spin.ns;
 }
 
 static void test_met(void **state)
@@ -81,6 +90,66 @@ static void test_yields(void **state)
     assert_in_range(yields, 2, 3); /* the first look comes before */
 }
 
+#define CPUS 512 /* so many that one is idle */
+static int bound_to = CPUS;
+static uint32_t moves;
+static cpu_set_t moved_to;
+
+/* The C library's, for this program. */
+int get_nprocs(void)
+{
+    return CPUS;
+}
+
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    (void)pid;
+    memset(set, 0, bytes);
+    for (int cpu = 0; cpu < bound_to; cpu++) {
+        CPU_SET(cpu, set);
+    }
+    return 0;
+}
+
+int sched_setaffinity(pid_t pid, size_t bytes, const cpu_set_t *set)
+{
+    (void)pid;
+    (void)bytes;
+    moved_to = *set;
+    moves++;
+    return 0;
+}
+
+/* Some waits, each ended by its first yield; or by the second, or the spin. */
+static void handed(struct hoop_spin *spin, uint32_t waits, uint32_t polls_behind)
+{
+    for (uint32_t i = 0; i < waits; i++) {
+        spin->ns = 1;
+        wait_once(EAGER + FIRST_SPIN + polls_behind, 0, spin);
+    }
+}
+
+/* Where each wait is ended by its first yield, somebody runs here whom this thread waits for. */
+static void test_parts(void **state)
+{
+    struct hoop_spin spin = {0};
+    (void)state;
+    handed(&spin, 100, 1);
+    assert_int_equal(moves, 0);
+    bound_to = CPUS - 1;
+    handed(&spin, 9, 0);
+    assert_int_equal(moves, 0);
+    bound_to = CPUS;
+    spin.calm_until_ns = 0;
+    handed(&spin, 9, 0);
+    assert_int_equal(moves, 2);
+    assert_true(CPU_COUNT(&moved_to) >= CPUS); /* bound to none */
+    /* And not again at once. */
+    spin.calm_until_ns = hoop_deadline_ns(60000);
+    handed(&spin, 100, 0);
+    assert_int_equal(moves, 2);
+}
+
 int main(void)
 {
     /* What comes later says nothing of the spin; and on a busy machine a yield takes its time. */
@@ -89,6 +158,7 @@ int main(void)
         cmocka_unit_test(test_met),
         cmocka_unit_test(test_in_vain),
         cmocka_unit_test(test_yields),
+        cmocka_unit_test(test_parts),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }
