@@ -4,12 +4,12 @@
  * Information: info.c. Error texts: base/error.c.)
  */
 #include "api/group.h"
-#include "api/streams.h"
 #include "base/log.h"
 #include "birth/birth.h"
 #include "membership/membership.h"
 #include "memory/region.h"
 #include "stream/capture.h"
+#include "stream/progress.h"
 
 #include <stdlib.h>
 
@@ -90,7 +90,7 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
                           "group; expected hoop_group_end() before, or hoop_comm_abort()");
     }
     if (comm != NULL && !hoop_is_forked() && hoop_comm_state(comm, NULL) != HOOP_OK) {
-        hoop_streams_drop(comm);
+        hoop_progress_drop(comm);
     }
     hoop_capture_close(comm);
     const hoop_result_t result = hoop_comm_end(comm);
@@ -108,7 +108,7 @@ static void api_end(hoop_comm_t comm, const char *how)
 {
     hoop_capture_close(comm);
     hoop_comm_give_up(comm, how);
-    hoop_streams_drop(comm);
+    hoop_progress_drop(comm);
     hoop_capture_free_gone();
 }
 

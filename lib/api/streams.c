@@ -214,18 +214,6 @@ hoop_result_t hoop_streams_submit(const hoop_stream_t *streams, size_t count,
     return result;
 }
 
-void hoop_streams_drop(struct hoop_comm *comm)
-{
-    if (comm == NULL || hoop_is_forked()) {
-        return;
-    }
-    /* A comm that has said goodbye has no failure, and what is dropped was not done. */
-    const hoop_result_t code = hoop_comm_state(comm, NULL);
-    hoop_progress_lock();
-    hoop_progress_drop(comm, code != HOOP_OK ? code : HOOP_ABORTED);
-    hoop_progress_unlock();
-}
-
 /* ---- Streams -------------------------------------------------------------------------------- */
 
 hoop_result_t hoop_stream_create(hoop_stream_t *stream)

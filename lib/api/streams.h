@@ -23,7 +23,4 @@ hoop_stream_t hoop_streams_of_device(hoop_stream_t stream);
 hoop_result_t hoop_streams_submit(const hoop_stream_t *streams, size_t count,
                                   const struct hoop_work *work, size_t works, bool blocks);
 
-/* Work on comm, which has failed, that is queued and has not begun fails now. */
-void hoop_streams_drop(struct hoop_comm *comm);
-
 #endif

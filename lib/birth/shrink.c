@@ -2,6 +2,7 @@
 #include "birth/shrink.h"
 
 #include "base/clock.h"
+#include "stream/progress.h"
 #include "survivors/survivors.h"
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,9 @@ static hoop_result_t shrink_take_parent(struct hoop_birth *birth)
     if (shrink->abort && hoop_comm_state(parent, NULL) == HOOP_OK) {
         hoop_comm_raise(parent, HOOP_ABORTED, (int)parent->rank,
                         "rank %u shrinks the communicator, whatever runs on it", parent->rank);
+    }
+    if (shrink->abort) { /* behind other comms' work it may wait for ranks that wait here */
+        hoop_progress_drop(parent);
     }
     if (hoop_turn_enter(&parent->turn, hoop_comm_patience_ms(parent)) != HOOP_OK) {
         return hoop_error(HOOP_TIMEOUT, "rank %u: another thread is inside the communicator",

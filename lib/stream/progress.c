@@ -261,14 +261,21 @@ hoop_result_t hoop_progress_push(struct hoop_piece *piece)
     return queue != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a queue");
 }
 
-void hoop_progress_drop(const struct hoop_comm *comm, hoop_result_t code)
+void hoop_progress_drop(struct hoop_comm *comm)
 {
     struct hoop_list_node *const lists[] = {&progress.active, &progress.arrivals};
+    if (hoop_is_forked()) {
+        return;
+    }
+    /* A comm that has said goodbye has no failure, and what is dropped was not done. */
+    const hoop_result_t code = hoop_comm_state(comm, NULL);
+    pthread_mutex_lock(&progress.lock);
     for (size_t i = 0; i < 2; i++) {
         HOOP_LIST_EACH(struct hoop_queue, queue, lists[i], active) {
-            hoop_queue_drop(queue, comm, code);
+            hoop_queue_drop(queue, comm, code != HOOP_OK ? code : HOOP_ABORTED);
         }
     }
+    pthread_mutex_unlock(&progress.lock);
 }
 
 /* ---- The thread ----------------------------------------------------------------------------- */

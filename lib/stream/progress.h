@@ -34,8 +34,8 @@ void hoop_progress_suit(const struct hoop_comm *comm);
  * holders stay the caller's on failure: no memory. */
 hoop_result_t hoop_progress_push(struct hoop_piece *piece);
 
-/* With the lock: takes all work on comm that has not begun out of all queues (queue.h). */
-void hoop_progress_drop(const struct hoop_comm *comm, hoop_result_t code);
+/* Without the lock: work on comm, which has ended, that is queued and has not begun fails now. */
+void hoop_progress_drop(struct hoop_comm *comm);
 
 /* With the lock: something was pushed. */
 void hoop_progress_notify(struct hoop_queue *queue);

@@ -178,6 +178,34 @@ static void test_abort_behind_another(void **state)
     end(slow);
 }
 
+/* The same for a shrink that ends what runs: its ranks may wait for it before they come to the
+ * other comm's work. */
+static void test_shrink_behind_another(void **state)
+{
+    (void)state;
+    hoop_comm_t slow[PAIR], doomed[PAIR], next[PAIR];
+    hoop_stream_t stream;
+    int64_t x[2], y = 1;
+    make(slow, 20000);
+    make(doomed, 0);
+    assert_int_equal(hoop_stream_create(&stream), HOOP_OK);
+    const hoop_ticket_t first = queue_sum(&x[0], slow[0], stream);
+    const hoop_ticket_t second = queue_sum(&x[1], doomed[0], stream);
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < PAIR; r++) {
+        (void)hoop_comm_shrink(doomed[r], NULL, 0, &next[r], NULL, HOOP_SHRINK_ABORT);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    assert_int_equal(hoop_ticket_query(first), HOOP_IN_PROGRESS);
+    assert_int_equal(stream_sum(&y, slow[1], NULL), HOOP_OK);
+    assert_int_equal(hoop_ticket_wait(first, MINUTE_MS), HOOP_OK);
+    assert_int_equal(hoop_ticket_wait(second, MINUTE_MS), HOOP_ABORTED);
+    assert_int_equal(hoop_stream_destroy(stream), HOOP_ABORTED);
+    end(slow);
+    end(doomed);
+    end(next);
+}
+
 struct caller {
     pthread_t thread;
     hoop_comm_t comm;
@@ -406,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_abort_behind_another),
+        cmocka_unit_test(test_shrink_behind_another),
         cmocka_unit_test(test_abort_races_with_queues),
         cmocka_unit_test(test_destroy_waits),
         cmocka_unit_test(test_finalize),
