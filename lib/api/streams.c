@@ -153,11 +153,14 @@ static hoop_result_t streams_find(struct stream_part *parts, size_t count)
 static hoop_result_t streams_push(struct stream_part *parts, size_t count, struct hoop_piece *piece,
                                   bool blocks)
 {
-    const hoop_result_t found = streams_find(parts, count);
-    if (found != HOOP_OK) {
+    hoop_result_t result = streams_find(parts, count);
+    if (result == HOOP_OK) {
+        result = hoop_progress_refuse(piece);
+    }
+    if (result != HOOP_OK) {
         streams_free_items(parts, count);
         hoop_piece_release(piece);
-        return found;
+        return result;
     }
     hoop_batch_reserve(&piece->batch, hoop_progress_sleeper());
     for (size_t i = 0; i < count; i++) {

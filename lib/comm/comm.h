@@ -61,7 +61,8 @@ struct hoop_comm {
     pthread_mutex_t look_lock;
     struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */
     uint32_t n_ops;
-    bool over; /* a tombstone; written by who has the turn, under look_lock. `failed` is set */
+    bool over;    /* a tombstone; written by who has the turn, under look_lock. `failed` is set */
+    bool dropped; /* nothing is queued on it any more; under the lock of stream/progress.h */
     struct hoop_list_node node; /* in the list of all */
     uint64_t id;                /* in this process: the order in which groups enter */
     uint32_t rank, n;

@@ -248,17 +248,40 @@ static struct hoop_queue *progress_queue(uint64_t comm_id)
     return queue;
 }
 
+hoop_result_t hoop_progress_refuse(const struct hoop_piece *piece)
+{
+    const struct hoop_batch *batch = &piece->batch;
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        if (batch->comms[c].comm->dropped) {
+            const hoop_result_t why = hoop_work_refuse(batch->work, batch->count);
+            return why != HOOP_OK ? why : hoop_error(HOOP_ABORTED, "the communicator was aborted");
+        }
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t progress_push(struct hoop_piece *piece)
+{
+    const hoop_result_t refused = hoop_progress_refuse(piece);
+    if (refused != HOOP_OK) {
+        return refused;
+    }
+    struct hoop_queue *queue = progress_queue(piece->batch.comms[0].comm->id);
+    if (queue == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a queue");
+    }
+    hoop_batch_reserve(&piece->batch, &progress.sleeper);
+    hoop_queue_push(queue, &piece->item);
+    hoop_progress_notify(queue);
+    return HOOP_OK;
+}
+
 hoop_result_t hoop_progress_push(struct hoop_piece *piece)
 {
     pthread_mutex_lock(&progress.lock);
-    struct hoop_queue *queue = progress_queue(piece->batch.comms[0].comm->id);
-    if (queue != NULL) {
-        hoop_batch_reserve(&piece->batch, hoop_progress_sleeper());
-        hoop_queue_push(queue, &piece->item);
-        hoop_progress_notify(queue);
-    }
+    const hoop_result_t result = progress_push(piece);
     pthread_mutex_unlock(&progress.lock);
-    return queue != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a queue");
+    return result;
 }
 
 void hoop_progress_drop(struct hoop_comm *comm)
@@ -270,6 +293,7 @@ void hoop_progress_drop(struct hoop_comm *comm)
     /* A comm that has said goodbye has no failure, and what is dropped was not done. */
     const hoop_result_t code = hoop_comm_state(comm, NULL);
     pthread_mutex_lock(&progress.lock);
+    comm->dropped = true;
     for (size_t i = 0; i < 2; i++) {
         HOOP_LIST_EACH(struct hoop_queue, queue, lists[i], active) {
             hoop_queue_drop(queue, comm, code != HOOP_OK ? code : HOOP_ABORTED);

@@ -31,10 +31,15 @@ struct hoop_sleeper *hoop_progress_sleeper(void);
 void hoop_progress_suit(const struct hoop_comm *comm);
 
 /* Queues a piece without a stream of the host, behind those that begin with the same comm. Its
- * holders stay the caller's on failure: no memory. */
+ * holders stay the caller's on failure: no memory, or hoop_progress_refuse(). */
 hoop_result_t hoop_progress_push(struct hoop_piece *piece);
 
-/* Without the lock: work on comm, which has ended, that is queued and has not begun fails now. */
+/* With the lock: may a piece be pushed? Not behind hoop_progress_drop(): nobody would take it out
+ * again. */
+hoop_result_t hoop_progress_refuse(const struct hoop_piece *piece);
+
+/* Without the lock: work on comm, which has ended, that is queued and has not begun fails now; none
+ * is queued any more. */
 void hoop_progress_drop(struct hoop_comm *comm);
 
 /* With the lock: something was pushed. */

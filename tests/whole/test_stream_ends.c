@@ -13,6 +13,8 @@
 #include "whole/stream_world.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -259,6 +261,57 @@ static void test_abort_races_with_queues(void **state)
     }
 }
 
+struct flooder {
+    pthread_t thread;
+    hoop_comm_t slow, doomed;
+    atomic_bool floods;
+};
+
+/* Queues behind work that does not end, until it is refused. */
+static void *flood(void *arg)
+{
+    struct flooder *flooder = arg;
+    hoop_stream_t stream = NULL;
+    int64_t x[2] = {1, 1};
+    (void)hoop_stream_create(&stream);
+    (void)stream_sum(&x[0], flooder->slow, stream);
+    do {
+        flooder->floods = true;
+    } while (stream_sum(&x[1], flooder->doomed, stream) == HOOP_OK);
+    (void)hoop_stream_destroy(stream);
+    return NULL;
+}
+
+/* What is being queued while abort takes out what is queued stands in nobody's way either. */
+static void test_abort_against_a_flood(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 500; round++) {
+        hoop_comm_t slow[PAIR], doomed[PAIR];
+        struct flooder flooders[4];
+        make(slow, 20000);
+        make(doomed, 0);
+        for (int i = 0; i < 4; i++) {
+            flooders[i] = (struct flooder){.slow = slow[0], .doomed = doomed[0]};
+            assert_int_equal(pthread_create(&flooders[i].thread, NULL, flood, &flooders[i]), 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            while (!flooders[i].floods) {
+                sched_yield();
+            }
+        }
+        const uint64_t before = hoop_now_ns();
+        assert_int_equal(hoop_comm_abort(doomed[0]), HOOP_OK);
+        assert_in_range(hoop_now_ns() - before, 0, SOON_NS);
+        assert_int_equal(hoop_comm_revoke(slow[1], HOOP_REVOKE_DEFAULT), HOOP_OK);
+        for (int i = 0; i < 4; i++) {
+            pthread_join(flooders[i].thread, NULL);
+        }
+        end(slow);
+        end(doomed);
+    }
+}
+
 static void *destroy(void *arg)
 {
     struct caller *caller = arg;
@@ -436,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_abort_behind_another),
         cmocka_unit_test(test_shrink_behind_another),
         cmocka_unit_test(test_abort_races_with_queues),
+        cmocka_unit_test(test_abort_against_a_flood),
         cmocka_unit_test(test_destroy_waits),
         cmocka_unit_test(test_finalize),
     };
