@@ -406,6 +406,13 @@ static enum hoop_poll progress_poll_for(void *arg, bool look)
     return over ? HOOP_POLL_DONE : polled;
 }
 
+/* For hoop_wait(), to which 0 is no deadline; it may have passed since it was looked at. */
+static uint64_t progress_timeout_ms(uint64_t deadline_ns)
+{
+    const uint64_t left_ms = hoop_left_ms(deadline_ns);
+    return deadline_ns == HOOP_NEVER ? 0 : left_ms > 0 ? left_ms : 1;
+}
+
 /* How soon it is awaited: whether the thread is called for the next time. */
 static void progress_judge(void)
 {
@@ -420,8 +427,7 @@ hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_
     progress_judge();
     while (!progress_reached(&goal) && !progress_is_late(&goal)) {
         if (!progress.driven) {
-            progress_drive(progress_poll_for, &goal,
-                           deadline_ns == HOOP_NEVER ? 0 : hoop_left_ms(deadline_ns));
+            progress_drive(progress_poll_for, &goal, progress_timeout_ms(deadline_ns));
         } else {
             queue->waiting++;
             (void)hoop_cond_wait(&queue->changed, &progress.lock, deadline_ns);

@@ -92,6 +92,43 @@ static void test_many_wait(void **state)
     world_end(&world);
 }
 
+/* ---- Time ----------------------------------------------------------------------------------- */
+
+static _Thread_local int looks_before; /* at the clock, before it leaps */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
+{
+    static _Atomic int leaps_s;
+    leaps_s += looks_before > 0 && --looks_before == 0;
+    const int result = __real_clock_gettime(clock, ret);
+    ret->tv_sec += leaps_s;
+    return result;
+}
+
+/* The deadline passes between any two looks at the clock: so it does for a thread that gets no CPU
+ * at that moment. */
+static void test_late(void **state)
+{
+    (void)state;
+    struct world world;
+    int64_t x[RANKS] = {1, 1, 1};
+    world_make(&world);
+    assert_int_equal(stream_sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    const hoop_ticket_t ticket = stream_record(world.streams[0]);
+    for (int looks = 1; looks <= 10; looks++) {
+        looks_before = looks;
+        assert_int_equal(hoop_ticket_wait(ticket, 500), HOOP_TIMEOUT);
+    }
+    looks_before = 0;
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(stream_sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    world_synchronize(&world);
+    world_end(&world);
+}
+
 /* Whose thread is cancelled while it waits leaves when the wait is over, and leaves it whole. */
 static void test_cancelled(void **state)
 {
@@ -192,7 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tickets),        cmocka_unit_test(test_many_wait),
         cmocka_unit_test(test_cancelled),      cmocka_unit_test(test_descriptor),
-        cmocka_unit_test(test_asked_for_only),
+        cmocka_unit_test(test_asked_for_only), cmocka_unit_test(test_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
