@@ -133,11 +133,11 @@ static void published_copy(const struct hoop_board *board, const struct hoop_boa
                            const struct published *what, uint32_t rank)
 {
     const size_t off = rank < board->me ? what->before : what->behind;
-    uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(op->plan, rank) * op->plan->type_bytes;
     size_t left = what->block;
     if (left == 0) {
-        return;
+        return; /* there need not be an output */
     }
+    uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(op->plan, rank) * op->plan->type_bytes;
     if (what->brought > HOOP_CELLS_MAX_BYTES) {
         memcpy(dst, hoop_board_area(board, rank) + off, left);
         return;
