@@ -24,8 +24,11 @@
 
 /* Polls without a pause first: a peer on time is seen without the pause's 50-odd ns. */
 #define WAIT_EAGER_POLLS 64u
-/* Polls between two looks at the clock while spinning. */
+/* Polls between two looks at the clock while spinning, and between two looks while there is work.
+ */
 #define WAIT_SPINS_PER_LOOK 32u
+/* Polls that move something, after which the clock runs for them, too. */
+#define WAIT_BUSY_POLLS 1024u
 /* The shortest spin that adapting leaves: about one exchange of cache lines. */
 #define WAIT_SPIN_LEAST_NS 500u
 /* Most descriptors that a sleep watches; with more it is short. */
@@ -320,8 +323,8 @@ enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg)
     return polled;
 }
 
-/* The tiers after the eager polls: the clock runs. */
-static hoop_result_t wait_slowly(const struct hoop_wait *wait)
+/* The tiers after the eager polls: the clock runs. idled: the last poll did. */
+static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
 {
     const uint64_t start = hoop_now_ns();
     const uint64_t deadline =
@@ -329,17 +332,16 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
     const uint64_t spin_ns = wait->spin != NULL ? wait->spin->ns : 0;
     const uint64_t sleep_ns = wait->no_yield ? spin_ns : hoop_settings()->sleep_after_us * 1000;
     uint64_t idle_since = start, now = start;
-    bool idled = true;   /* since something moved; only then did a wait end */
-    uint32_t yields = 0; /* meanwhile */
+    uint32_t busy = 0, yields = 0; /* yields: since something moved */
     for (;;) {
         enum hoop_poll polled = HOOP_POLL_IDLE;
         const uint64_t idle_ns = now - idle_since;
         if (!idled) {
-            polled = wait->poll(wait->arg, false); /* who has work yields to nobody */
+            /* Who has work yields to nobody, but others that have none may be in the same poll. */
+            polled = wait->poll(wait->arg, ++busy % WAIT_SPINS_PER_LOOK == 0);
         } else if (idle_ns < spin_ns) {
             for (uint32_t i = 0; i < WAIT_SPINS_PER_LOOK && polled == HOOP_POLL_IDLE; i++) {
                 polled = wait->poll(wait->arg, i == 0);
-                idled = idled || polled == HOOP_POLL_IDLE;
                 hoop_cpu_relax();
             }
         } else if (idle_ns < sleep_ns || wait->n_sleepers == 0) {
@@ -352,6 +354,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait)
             const uint64_t left_ms = (deadline - now) / HOOP_NS_PER_MS + 1;
             polled = wait_sleep(wait, left_ms < WAIT_SLICE_MS ? (int)left_ms : WAIT_SLICE_MS);
         }
+        /* only behind an idle poll did a wait end */
         if (polled != HOOP_POLL_IDLE && idled && idle_ns < sleep_ns) {
             wait_adapt(wait, yields);
         }
@@ -375,12 +378,14 @@ hoop_result_t hoop_wait(const struct hoop_wait *wait)
 {
     /* Where ranks outnumber CPUs a spin only keeps the awaited rank from running. */
     const uint32_t eager = wait->spin != NULL ? WAIT_EAGER_POLLS : 1;
-    for (uint32_t idle = 0; idle < eager;) {
+    uint32_t idle = 0, busy = 0;
+    while (idle < eager && busy < WAIT_BUSY_POLLS) {
         switch (wait->poll(wait->arg, false)) {
         case HOOP_POLL_DONE:
             return HOOP_OK;
         case HOOP_POLL_BUSY:
             idle = 0;
+            busy++;
             break;
         case HOOP_POLL_IDLE:
             idle++;
@@ -388,7 +393,7 @@ hoop_result_t hoop_wait(const struct hoop_wait *wait)
         }
     }
     const int before = hoop_cancel_off();
-    const hoop_result_t result = wait_slowly(wait);
+    const hoop_result_t result = wait_slowly(wait, idle >= eager);
     hoop_cancel_restore(before);
     return result;
 }

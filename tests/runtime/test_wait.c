@@ -1,5 +1,5 @@
-/* How long a wait spins follows what ended the spins before it; who has work does not yield; and
- * two that hand one CPU to each other part. */
+/* How long a wait spins follows what ended the spins before it; who has work does not yield, but
+ * looks; and two that hand one CPU to each other part. */
 #include "base/clock.h"
 #include "runtime/wait.h"
 #include <sched.h>
@@ -90,6 +90,37 @@ static void test_yields(void **state)
     assert_in_range(yields, 2, 3); /* the first look comes before */
 }
 
+/* Idle for so long, then busy until it is told to look, or for ever. */
+struct worker {
+    uint32_t idle, busy;
+};
+
+static enum hoop_poll work(void *arg, bool look)
+{
+    struct worker *worker = arg;
+    if (worker->idle > 0) {
+        worker->idle--;
+        return HOOP_POLL_IDLE;
+    }
+    worker->busy++;
+    return look || worker->busy == 1000000 ? HOOP_POLL_DONE : HOOP_POLL_BUSY;
+}
+
+/* Several wait in one poll: that one of them moves is no reason not to see how others have failed.
+ */
+static void test_looks(void **state)
+{
+    (void)state;
+    for (uint32_t idle = 0; idle < 2 * EAGER; idle += 3) {
+        struct worker worker = {idle, 0};
+        struct hoop_spin spin = {.ns = 1000000};
+        const struct hoop_wait wait = {
+            .poll = work, .arg = &worker, .spin = idle % 2 == 0 ? &spin : NULL};
+        assert_int_equal(hoop_wait(&wait), HOOP_OK);
+        assert_in_range(worker.busy, 1, 2000);
+    }
+}
+
 #define CPUS 512 /* so many that one is idle */
 static int bound_to = CPUS;
 static uint32_t moves;
@@ -155,10 +186,8 @@ int main(void)
     /* What comes later says nothing of the spin; and on a busy machine a yield takes its time. */
     setenv("HOOP_SLEEP_AFTER_US", "1000000000", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_met),
-        cmocka_unit_test(test_in_vain),
-        cmocka_unit_test(test_yields),
-        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_met),   cmocka_unit_test(test_in_vain), cmocka_unit_test(test_yields),
+        cmocka_unit_test(test_looks), cmocka_unit_test(test_parts),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }
