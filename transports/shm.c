@@ -210,7 +210,9 @@ static bool shm_may_keep(const struct shm_link *shm)
     if (fifo == NULL || atomic_load_explicit(&fifo->paired, memory_order_relaxed) == 0) {
         return false;
     }
-    const uint64_t tail = atomic_load_explicit(&fifo->tail, memory_order_relaxed);
+    /* Pairs with the release in shm_give_back(): what has left the slots was returned, if it was,
+     * before that, and is counted there; or a cell would be counted nowhere, and kept too many. */
+    const uint64_t tail = atomic_load_explicit(&fifo->tail, memory_order_acquire);
     const uint32_t returns = atomic_load_explicit(&fifo->returns, memory_order_relaxed);
     const uint64_t mine = sender->owns + (sender->next - tail) + (returns - sender->returns);
     return mine + (shm->cells > 1 ? shm->cells : 2) <= UINT64_C(2) * shm->cells;

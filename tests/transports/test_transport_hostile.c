@@ -14,7 +14,7 @@
 
 #define CHUNK STREAM_CHUNK
 #define SLOTS STREAM_SLOTS
-#define CHUNK STREAM_CHUNK
+
 static const struct hoop_transport *transport;
 
 /* ---- Hostile blobs --------------------------------------------------------------------------- */
