@@ -86,12 +86,21 @@ static hoop_result_t reader_expect(const struct hoop_handshake *handshake, uint3
                             hoop_frame_name(type));
 }
 
+/* A region without its descriptor concerns who asked for it, who may do without: to end the
+ * connection would only make room for the next one, on which it asks again. */
+static bool reader_lacks_region(const struct hoop_frame_reader *reader)
+{
+    return reader->extras.fds_missing && reader->extras.fd_count == 0 &&
+           reader->frame.header.type == HOOP_FRAME_REGION_IS;
+}
+
 static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader, size_t bytes,
                                          const struct hoop_handshake *handshake,
                                          struct hoop_failure *failure)
 {
     const struct hoop_socket_extras *extras = &reader->extras;
-    if (extras->fds_missing) {
+    const bool lacks = reader_lacks_region(reader);
+    if (extras->fds_missing && !lacks) {
         return hoop_failure_set(
             failure, HOOP_SYSTEM_ERROR, -1,
             "descriptors were lost: the limit of open files is low (raise ulimit -n)");
@@ -99,7 +108,8 @@ static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader,
     if (extras->truncated) {
         return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1, "it sent no message of hoop");
     }
-    const hoop_result_t result = hoop_frame_check(&reader->frame, bytes, extras->fd_count, failure);
+    const uint32_t fd_count = lacks ? 1 : extras->fd_count; /* as it was sent */
+    const hoop_result_t result = hoop_frame_check(&reader->frame, bytes, fd_count, failure);
     return result == HOOP_OK ? reader_expect(handshake, reader->frame.header.type, failure)
                              : result;
 }

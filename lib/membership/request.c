@@ -100,6 +100,13 @@ static void request_import(const struct hoop_peer_request *request, uint64_t pro
     }
     const int fd = fds[0];
     fds[0] = -1;
+    if (fd < 0) {
+        (void)hoop_failure_set(ret, HOOP_SYSTEM_ERROR, (int)request->member->join.rank,
+                               "its descriptor was lost: the limit of open files of rank %u is "
+                               "low (raise ulimit -n)",
+                               request->member->join.rank);
+        return;
+    }
     const hoop_result_t result = hoop_region_import(process, answer->id, answer->generation,
                                                     answer->kind, answer->bytes, fd);
     if (result != HOOP_OK) {

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #define PATIENCE_MS 240000
@@ -366,10 +367,45 @@ static void pass_regions(const struct family_self *self)
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
 }
 
+/* As many descriptors as are in use, or all that may be. */
+static void limit_descriptors(const struct family_self *self, bool full)
+{
+    struct rlimit limit;
+    const int next = full ? dup(0) : -1;
+    EXPECT(self, getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    EXPECT(self, !full || (next >= 0 && close(next) == 0));
+    limit.rlim_cur = full ? (rlim_t)next : limit.rlim_max;
+    EXPECT(self, setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+/* One that has no descriptor left can map nothing, and have nothing mapped; all arrives. */
+static void pass_without_descriptors(const struct family_self *self)
+{
+    void *memory = NULL;
+    setenv("HOOP_LEARN", "0", 1);
+    deny(self);
+    hoop_comm_t comm = join(self);
+    EXPECT(self, hoop_mem_alloc(&memory, MAPPED_COUNT, HOOP_MEM_HOST) == HOOP_OK);
+    pass_round(self, comm);
+    const int before = imports(self);
+    for (int full = 1; full >= 0; full--) {
+        if (self->rank == 1) {
+            limit_descriptors(self, full != 0);
+        }
+        pass_mapped(self, comm, memory);
+        EXPECT(self, hoop_barrier(comm, NULL) == HOOP_OK);
+    }
+    EXPECT(self, imports(self) > before);
+    rank_tell(self, HOOP_OK, 0);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+    EXPECT(self, hoop_mem_free(memory) == HOOP_OK);
+}
+
 static void test_regions(void **state)
 {
     (void)state;
     all_say(pass_regions, 0);
+    all_say(pass_without_descriptors, 0);
 }
 
 /* ---- More than 4 GiB ------------------------------------------------------------------------ */
