@@ -10,13 +10,12 @@ import weakref
 from ctypes import byref, c_int, c_size_t, c_void_p
 from enum import IntEnum
 from operator import index
-from threading import get_ident
 from time import time_ns
 from typing import Any, Iterator, Sequence
 
 from ._buffers import Buffer, Datatype, buffer
 from ._end import opened
-from ._interrupt import birth, inside, watch
+from ._interrupt import birth, heard, watch
 from ._native import (
     IN_PROGRESS,
     INVALID_USAGE,
@@ -81,6 +80,7 @@ _open = _Open()
 
 
 @contextlib.contextmanager
+@heard
 def group() -> Iterator[None]:
     """Operations of this thread inside run together when it ends: those of one comm in the order
     of the calls, sends and receives at the same time. ``with hoop.group(): ...``"""
@@ -92,12 +92,9 @@ def group() -> Iterator[None]:
     try:
         yield
     finally:
-        if _open.depth == 1:
-            inside[get_ident()] = time_ns(), *_open.waits
-        try:
-            ended = lib.hoop_group_end()  # whatever happened inside: an open group collects for ever
-        finally:
-            inside[get_ident()] = ()
+        inside = (time_ns(), *_open.waits) if _open.depth == 1 else ()
+        ended = lib.hoop_group_end()  # whatever happened before: an open group collects for ever
+        inside = ()
         failed = error(ended) if ended != OK else None
         _open.depth -= 1
         if not _open.depth:
@@ -424,15 +421,13 @@ class Comm:
             return s, _writable(s)
         return s, _same(s, recv, s.count // send_blocks * recv_blocks)
 
+    @heard
     def _call(self, function, *arguments: Any, stream: Stream | None, hold: Any = None) -> None:
         handle = self._alive()
         if stream is None:
-            thread = get_ident()
-            inside[thread] = time_ns(), handle
-            try:
-                result = function(*arguments, handle, None)
-            finally:
-                inside[thread] = ()
+            inside = time_ns(), handle
+            result = function(*arguments, handle, None)
+            inside = ()
         else:
             result = function(*arguments, handle, stream._alive())
         if result != OK:

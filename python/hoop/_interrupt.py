@@ -5,7 +5,8 @@ thread hears of SIGINT through Python's wakeup descriptor, and revokes the comms
 main thread does not come out of: the call returns, and then the handler raises KeyboardInterrupt. Only for
 Python's own handler: others, of which nobody knows whether they raise, run after the call. The descriptor is
 a socket, which says when a signal came: one of before the call is not the call's, however late the thread
-hears of it.
+hears of it. The call it finds in the main thread's frames (heard()), so that a call has next to nothing to do
+for that.
 
 A birth has no comm yet: a thread of its own makes it, and the main thread waits for that thread.
 """
@@ -17,9 +18,10 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
-from threading import get_ident
+from types import CodeType
 from typing import Any, Callable
 
 from ._native import OK, error, lib, library_path
@@ -30,9 +32,23 @@ SLICE = 0.1  # seconds in which a birth hears of a signal, should its thread's e
 _TIMESPEC = struct.Struct("@qq")
 _SO_TIMESTAMPNS = 35  # Linux's; the socket module has no name for it
 
-# When each thread's call began, time.time_ns(), and the handles of its comms. The tuple of each call is
-# another one: that is how the watcher knows it again.
-inside: dict[int, tuple[Any, ...]] = {}
+_callers: set[CodeType] = set()
+
+
+def heard(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a function that calls hoop and may wait there. While it does, its local variable `inside` says when
+    the call began, time.time_ns(), and has the handles of the call's comms; otherwise it is () or not there.
+    The tuple of each call is another one: that is how the watcher knows it again."""
+    _callers.add(function.__code__)
+    return function
+
+
+def _inside(thread: int) -> tuple[Any, ...]:
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code not in _callers:
+        frame = frame.f_back
+    return () if frame is None else frame.f_locals.get("inside", ())
+
 
 # With the GIL held, so that no comm is freed between a look at `inside` and the call; it waits for nobody.
 _revoke = ctypes.PyDLL(library_path).hoop_comm_revoke
@@ -73,18 +89,17 @@ def _listen(end: socket.socket) -> None:
 def _interrupted(rung: int) -> None:
     """At rung, time.time_ns(), SIGINT came."""
     main = threading.main_thread().ident
-    call = inside.get(main)
+    call = _inside(main)
     if call and call[0] <= rung and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         time.sleep(PATIENCE)
-        if inside.get(main) is call:
+        if _inside(main) is call:
             for handle in call[1:]:
                 _revoke(handle, 0)
 
 
 def _in_child() -> None:
-    """The socket is the parent's, and so are the calls."""
+    """The socket is the parent's."""
     global _bell
-    inside.clear()
     if _bell is not None:
         before = signal.set_wakeup_fd(-1)
         if before not in (-1, _bell):

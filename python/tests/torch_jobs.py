@@ -136,6 +136,9 @@ def reductions(rank, size):
         shaped = torch.full(shape, 1.0)
         dist.all_reduce(shaped)
         same(shaped.reshape(-1), torch.full(shape, float(size)).reshape(-1))
+    one = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([1.0]), (1,))
+    dist.all_reduce(one)
+    same(one.to_dense(), torch.full((1,), float(size)))
 
 
 def uneven(rank, size):
@@ -400,7 +403,11 @@ def signals(rank, size):
         store.wait(["rank 0 was interrupted"])
         dist.all_reduce(tensor)
     same(tensor, torch.full((1000,), float(sum(range(1, size + 1)))))
-    for call in (lambda group: dist.all_reduce(tensor, group=group), lambda group: dist.barrier(group)):
+    whole = torch.zeros(1000 * size)
+    for call in (lambda group: dist.all_reduce(tensor, group=group), lambda group: dist.barrier(group),
+                 lambda group: dist.broadcast(tensor, 1, group=group),
+                 lambda group: dist.all_gather_into_tensor(whole, tensor, group=group),
+                 lambda group: dist.reduce_scatter_tensor(tensor, whole, group=group)):
         group = dist.new_group()
         if rank == 0:
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -476,6 +483,10 @@ def ends(rank, size):
     alone = dist.irecv(torch.zeros(1), 1 - rank, tag=7 + rank)
     backend.abort()
     raises(dist.DistBackendError, "ABORTED", alone.wait, timedelta(seconds=20))
+    backend.shutdown()
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    raises(dist.DistBackendError, "INVALID_ARGUMENT", backend.allreduce, [tensor], options)
 
 
 def run(name, method, size, rank):

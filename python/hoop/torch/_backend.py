@@ -11,7 +11,6 @@ import functools
 import os
 import time
 from datetime import timedelta
-from threading import get_ident
 from time import time_ns
 from typing import Any, Callable
 
@@ -20,8 +19,9 @@ from torch._C._distributed_c10d import Backend, ErrorType, ProcessGroup, Store, 
 from torch.distributed import DistBackendError
 
 from .._end import before_close
-from .._interrupt import inside
+from .._interrupt import heard
 from .._native import TimedOut
+from ._direct import Sequence, verbs
 from ._exchange import Channel, meet
 from ._monitor import monitored_barrier
 from ._queue import Operation, Queue, stop_waiter
@@ -71,38 +71,38 @@ class Life(Verbs):
         self._comm = meet(store, "hoop", size, rank, timeout.total_seconds(), name)
         self.handle = self._comm._handle
         _register_end()
-        self.direct = True
-        self.sequence = 0
+        self.sequence = Sequence()
+        self._direct = verbs(self)
         self._queue = Queue(self.failed)
         self._channels: dict[tuple[int, int, int], Channel] = {}
         self._batch: list[Job] | None = None
         self._barriers = self._shrinks = 0
         self._limited = False
         self._abort_hooks: dict[int, Callable[[], None]] = {}
+        self._look()
         _alive.add(self)
 
     # -- How operations run -------------------------------------------------------------------
 
     def run(self, is_async: bool, operation: Operation, result: Any) -> Work | None:
-        self.sequence += 1
+        self.sequence.number += 1
         if not is_async and self._batch is None:
             self.now(operation)
             return DONE
         return self._batched(self._queue.submit(operation, result))
 
+    @heard
     def now(self, operation: Operation) -> None:
         if self._limited:
             self._within_limit(operation)
             return
-        thread = get_ident()
-        inside[thread] = time_ns(), self.handle
+        inside = time_ns(), self.handle
         try:
-            try:
-                operation.start(None)
-            finally:
-                inside[thread] = ()
+            operation.start(None)
+            inside = ()
             operation.after()
         except BaseException as caught:
+            inside = ()
             raise self.failed(caught) from None
 
     def _within_limit(self, operation: Operation) -> None:
@@ -147,7 +147,12 @@ class Life(Verbs):
         return batch[0] if len(batch) == 1 else Together(batch)
 
     def _look(self) -> None:
-        self.direct = self._batch is None and not self._limited
+        """Direct are blocking operations where nothing else is to be done."""
+        for name, verb in self._direct.items():
+            if self.handle and self._batch is None and not self._limited:
+                setattr(self, name, verb)
+            else:
+                self.__dict__.pop(name, None)
 
     # -- Point to point -----------------------------------------------------------------------
 
@@ -226,6 +231,7 @@ class Life(Verbs):
                 channel.close()
             self._channels.clear()
             self.handle = None
+            self._look()
             self._comm.close()
             _alive.discard(self)
 
@@ -252,7 +258,7 @@ class HoopBackend(Life, Backend):
     supports_coalescing = supports_abort_hooks = property(lambda self: True)
 
     def _get_sequence_number_for_group(self) -> int:
-        return self.sequence
+        return self.sequence.number
 
     def split(self, store: Store, ranks: list[int], opts: Any) -> HoopBackend:
         if self.own not in ranks:

@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
-from threading import get_ident
-from time import time_ns
 from typing import Any, Sequence
 
 import torch
 from torch._C._distributed_c10d import Work
 
-from .._interrupt import inside
-from .._native import error, lib
 from . import _operations as operations
 from . import _reductions as reductions
 from ._queue import Operation, all_of
 from ._tensors import one
-from ._types import OPS_BY_HASH, REDUCED
-from ._work import DONE
 
 Tensors = Sequence[torch.Tensor]
-_all_reduce = lib.hoop_all_reduce
 
 
 class Verbs:
     """Over what a group has (operations.Ranks) and its run()."""
 
-    direct: bool  # whether a blocking operation is a call of hoop's and nothing else
-
     def run(self, is_async: bool, operation: Operation, result: Any) -> Work | None:
         raise NotImplementedError
 
     def allreduce(self, tensors: Tensors, opts: Any) -> Work | None:
-        # The most frequent case comes first: there every microsecond is one of the caller's.
-        if self.direct and not opts.asyncOp and len(tensors) == 1:
-            tensor = tensors[0]
-            datatype = REDUCED.get(tensor.dtype)
-            number = OPS_BY_HASH.get(hash(opts.reduceOp))
-            if datatype is not None and number is not None and tensor.is_contiguous():
-                self.sequence += 1
-                address = tensor.data_ptr()
-                thread = get_ident()
-                inside[thread] = time_ns(), self.handle
-                try:
-                    result = _all_reduce(
-                        address, address, tensor.numel(), datatype, number, self.handle, None)
-                finally:
-                    inside[thread] = ()
-                if result:
-                    raise self.failed(error(result))
-                return DONE
         operation = reductions.all_reduce(self, one(tensors), opts.reduceOp)
         return self.run(opts.asyncOp, operation, tensors)
 

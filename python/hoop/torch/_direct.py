@@ -1,0 +1,143 @@
+"""Blocking operations of plain tensors: one call of hoop's each, and as little of Python around it as can
+be, which is where most of a small operation's time goes.
+
+A group has them in place of its methods (_verbs.py), under their names, as long as nothing but the call is to
+be done. They are closures, for attributes of torch's objects are slow to find, and leave to the methods
+what is not plain.
+"""
+
+from __future__ import annotations
+
+from ctypes import CDLL, c_void_p
+from time import time_ns
+from typing import Any, Callable
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from .._interrupt import heard
+from .._native import error, library_path
+from ._types import OPS_BY_HASH, REDUCED
+from ._work import DONE
+
+Verb = Callable[..., "Work | None"]
+
+# Functions of whose arguments ctypes knows nothing: those of 64 bits are converted here, each once.
+_lib, _wide = CDLL(library_path), c_void_p.from_param
+
+
+class Sequence:
+    """How many collectives a group has begun."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+def verbs(group: Any) -> dict[str, Verb]:
+    """By their names, those of before torch 2.14 too."""
+    all_gather, reduce_scatter = _all_gather(group), _reduce_scatter(group)
+    return {
+        "allreduce": _all_reduce(group),
+        "broadcast": _broadcast(group),
+        "all_gather_single": all_gather,
+        "_allgather_base": all_gather,
+        "reduce_scatter_single": reduce_scatter,
+        "_reduce_scatter_base": reduce_scatter,
+    }
+
+
+def _all_reduce(group: Any) -> Verb:
+    call, otherwise = _lib.hoop_all_reduce, group.allreduce
+    handle, sequence = _wide(group.handle.value), group.sequence
+
+    @heard
+    def all_reduce(tensors: list[torch.Tensor], opts: Any) -> Work | None:
+        if opts.asyncOp or len(tensors) != 1:
+            return otherwise(tensors, opts)
+        tensor = tensors[0]
+        try:
+            datatype, op = REDUCED[tensor.dtype], OPS_BY_HASH[hash(opts.reduceOp)]
+            count, place = tensor.numel(), _wide(tensor.data_ptr())
+        except (KeyError, RuntimeError):  # nothing that hoop adds, or no memory (sparse)
+            return otherwise(tensors, opts)
+        if count != 1 and not tensor.is_contiguous():
+            return otherwise(tensors, opts)
+        sequence.number += 1
+        inside = time_ns(), handle
+        result = call(place, place, _wide(count), datatype, op, handle, None)
+        if result:
+            inside = ()
+            raise group.failed(error(result))
+        return DONE
+
+    return all_reduce
+
+
+def _broadcast(group: Any) -> Verb:
+    call, otherwise = _lib.hoop_broadcast, group.broadcast
+    handle, sequence = _wide(group.handle.value), group.sequence
+
+    @heard
+    def broadcast(tensors: list[torch.Tensor], opts: Any) -> Work | None:
+        if opts.asyncOp or len(tensors) != 1:
+            return otherwise(tensors, opts)
+        tensor = tensors[0]
+        datatype = REDUCED.get(tensor.dtype)
+        if datatype is None or not tensor.is_contiguous():
+            return otherwise(tensors, opts)
+        sequence.number += 1
+        place, root = _wide(tensor.data_ptr()), opts.rootRank
+        inside = time_ns(), handle
+        result = call(place, place, _wide(tensor.numel()), datatype, root, handle, None)
+        if result:
+            inside = ()
+            raise group.failed(error(result))
+        return DONE
+
+    return broadcast
+
+
+def _all_gather(group: Any) -> Verb:
+    call, otherwise, size = _lib.hoop_all_gather, group.all_gather_single, group.count
+    handle, sequence = _wide(group.handle.value), group.sequence
+
+    @heard
+    def all_gather_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
+        dtype, count = input.dtype, input.numel()
+        if (opts.asyncOp or dtype not in REDUCED or output.dtype is not dtype
+                or output.numel() != count * size or not input.is_contiguous() or not output.is_contiguous()):
+            return otherwise(output, input, opts)
+        sequence.number += 1
+        inside = time_ns(), handle
+        result = call(_wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype],
+                      handle, None)
+        if result:
+            inside = ()
+            raise group.failed(error(result))
+        return DONE
+
+    return all_gather_single
+
+
+def _reduce_scatter(group: Any) -> Verb:
+    call, otherwise, size = _lib.hoop_reduce_scatter, group.reduce_scatter_single, group.count
+    handle, sequence = _wide(group.handle.value), group.sequence
+
+    @heard
+    def reduce_scatter_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
+        dtype, count, op = input.dtype, output.numel(), OPS_BY_HASH.get(hash(opts.reduceOp))
+        if (opts.asyncOp or op is None or dtype not in REDUCED or output.dtype is not dtype
+                or input.numel() != count * size or not input.is_contiguous() or not output.is_contiguous()):
+            return otherwise(output, input, opts)
+        sequence.number += 1
+        inside = time_ns(), handle
+        result = call(_wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], op,
+                      handle, None)
+        if result:
+            inside = ()
+            raise group.failed(error(result))
+        return DONE
+
+    return reduce_scatter_single
