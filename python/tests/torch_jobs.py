@@ -468,7 +468,8 @@ def ends(rank, size):
     tensor = torch.ones(8)
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     told = []
-    backend.register_abort_hook(1, lambda: told.append("hook"))
+    backend.register_abort_hook(1, lambda: told[0])  # raises, which takes nothing from anybody
+    backend.register_abort_hook(2, lambda: told.append("hook"))
     if rank == 0:
         backend.set_timeout(timedelta(seconds=0.5))
         raises(dist.DistBackendError, "0.5 s that set_timeout() allows", dist.all_reduce, tensor)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+import traceback
 from datetime import timedelta
 from time import time_ns
 from typing import Any, Callable
@@ -203,9 +204,14 @@ class Life(Verbs):
     register_abort_hook, unregister_abort_hook = registerAbortHook, unregisterAbortHook
 
     def _run_abort_hooks(self) -> None:
+        """What a hook raises is printed: it stands neither for the failure that the hooks are told of, nor
+        in the way of other hooks."""
         hooks, self._abort_hooks = self._abort_hooks, {}
         for hook in hooks.values():
-            hook()
+            try:
+                hook()
+            except Exception:
+                traceback.print_exc()
 
     def abort(self) -> None:
         """Ends all that is under way, on all ranks."""
@@ -232,6 +238,7 @@ class Life(Verbs):
             self._channels.clear()
             self.handle = None
             self._look()
+            self._direct.clear()  # they know the group: it is gone when nobody else does
             self._comm.close()
             _alive.discard(self)
 
