@@ -213,6 +213,11 @@ def refusals(rank, size):
     raises(ValueError, "expected", dist.all_gather_into_tensor, torch.zeros(size + 1), torch.zeros(1))
     raises((TypeError, RuntimeError), "bitwise", dist.all_reduce, torch.zeros(1), dist.ReduceOp.BAND)
     raises(TypeError, "AVG", dist.all_reduce, torch.zeros(1, dtype=torch.bool), dist.ReduceOp.AVG)
+    for into, sizes in ((torch.zeros(size), []), (torch.zeros(size), [1] * size)):
+        raises(ValueError, "float64", dist.group.WORLD.alltoall_base, into, torch.zeros(size, dtype=torch.float64),
+               sizes, sizes)
+    raises(ValueError, "float64", dist.group.WORLD.alltoall, [torch.zeros(1)] * size,
+           [torch.zeros(1, dtype=torch.float64)] * size)
     dist.barrier()  # and nothing happened to the group
 
 

@@ -13,7 +13,7 @@ import torch
 from .._native import check, lib
 from ._exchange import Group
 from ._queue import Operation, nothing
-from ._tensors import copy_back, dense_output, fits, flattened, put, rows, same_sizes
+from ._tensors import copy_back, dense_output, fits, flattened, put, rows, same_sizes, same_types
 from ._types import moved
 
 
@@ -134,6 +134,7 @@ def all_to_all(
     output_sizes: Sequence[int],
     input_sizes: Sequence[int],
 ) -> Operation:
+    same_types("all_to_all", [output, input])
     dense, into = input.contiguous(), dense_output(output)
     if output_sizes or input_sizes:
         sends = rows("input", dense, input_sizes, group.count)
@@ -159,6 +160,7 @@ def all_to_all_list(
     for name, tensors in (("outputs", outputs), ("inputs", inputs)):
         if len(tensors) != group.count:
             raise ValueError(f"all_to_all: {len(tensors)} {name} for {group.count} ranks")
+    same_types("all_to_all", [*outputs, *inputs])
     sources = [source.contiguous() for source in inputs]
     targets = [dense_output(target) for target in outputs]
     return Operation(exchange(group, sources, targets).start, lambda: copy_back(outputs, targets))

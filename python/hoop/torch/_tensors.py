@@ -33,6 +33,12 @@ def same_sizes(what: str, tensors: list[torch.Tensor], like: torch.Tensor) -> No
             )
 
 
+def same_types(what: str, tensors: list[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.dtype != tensors[0].dtype:
+            raise ValueError(f"{what}: tensors of {tensors[0].dtype} and {tensor.dtype}")
+
+
 def dense_output(tensor: torch.Tensor) -> torch.Tensor:
     """Where a result may go: the tensor, or contiguous memory of its shape."""
     if tensor.is_contiguous():
