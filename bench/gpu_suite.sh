@@ -60,6 +60,7 @@ step graphs 40 $hooprun -n 2 --timeout 35 $build/bench/all_reduce_perf -b 8 -e 1
 step alltoall_perf 40 $build/bench/alltoall_perf -t 2 -b 8 -e 32M -f 16 --memory device
 step ahead 60 env HOOP_CUDA_AHEAD=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 $hooprun -n 2 --timeout 55 "${cost[@]}"
+step faults 160 bench/gpu/faults.sh $hooprun $build/bench/gpu/device_faults $((1 << 26))
 # The trainer, where oneDNN, cuDNN and cuBLAS are, too.
 trainer=$build/examples/trainer
 if [ -e $trainer/train_cuda.so ]; then

@@ -27,6 +27,7 @@
     X(copy, "cuMemcpy", (uint64_t to, uint64_t from, size_t bytes))                                \
     X(stream, "cuStreamCreate", (hoop_stream_t * ret, unsigned flags))                             \
     X(end_stream, "cuStreamDestroy_v2", (hoop_stream_t stream))                                    \
+    X(wait, "cuStreamSynchronize", (hoop_stream_t stream))                                         \
     X(begin_capture, "cuStreamBeginCapture_v2", (hoop_stream_t stream, int mode))                  \
     X(end_capture, "cuStreamEndCapture", (hoop_stream_t stream, void **ret))                       \
     X(instantiate, "cuGraphInstantiateWithFlags",                                                  \
@@ -162,6 +163,11 @@ int perf_device_stream(hoop_stream_t *ret)
 void perf_device_end_stream(hoop_stream_t stream)
 {
     (void)driver.end_stream(stream);
+}
+
+int perf_device_wait(hoop_stream_t stream)
+{
+    return device_check(driver.wait(stream), "cuStreamSynchronize");
 }
 
 int perf_graph_begin(hoop_stream_t stream)

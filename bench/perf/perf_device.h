@@ -33,6 +33,9 @@ int perf_device_settle(void);
 int perf_device_stream(hoop_stream_t *ret);
 void perf_device_end_stream(hoop_stream_t stream);
 
+/* Waits for all that is on a stream. */
+int perf_device_wait(hoop_stream_t stream);
+
 /* What was put on a stream between begin and end, which did not run. */
 struct perf_graph {
     void *graph, *exec;

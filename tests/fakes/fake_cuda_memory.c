@@ -32,6 +32,7 @@ struct range {
     const struct hoop_cu_context *owner; /* PLAIN, OPENED: its context */
     unsigned long long number;           /* of the allocation */
     bool pooled;                         /* PLAIN: it came in the order of a stream */
+    bool managed;                        /* PLAIN: the host reaches it, too */
     int pid;                             /* OPENED: of the process that has it, under number `of` */
     unsigned long long of;
     uint64_t there; /* where it lies in that one */
@@ -222,7 +223,7 @@ int fake_pointer_get(void *ret, int attribute, hoop_cu_address_t ptr)
     } else if (attribute == HOOP_CU_POINTER_DEVICE_ORDINAL) {
         *(int *)ret = found.home;
     } else if (attribute == HOOP_CU_POINTER_IS_PLAIN) {
-        *(bool *)ret = found.kind == PLAIN && !found.pooled;
+        *(bool *)ret = found.kind == PLAIN && !found.pooled && !found.managed;
     } else {
         *(unsigned *)ret = HOOP_CU_MEMORY_DEVICE;
     }
@@ -252,6 +253,25 @@ int fake_alloc(hoop_cu_address_t *ret, size_t bytes)
     return result;
 }
 
+/* What programs ask: whole pages, that the host finds at their addresses. */
+EXPORT int fake_alloc_managed(hoop_cu_address_t *ret, size_t bytes,
+                              unsigned flags) __asm__("cuMemAllocManaged");
+int fake_alloc_managed(hoop_cu_address_t *ret, size_t bytes, unsigned flags)
+{
+    const size_t page = (size_t)getpagesize();
+    bytes = (bytes + page - 1) / page * page;
+    pthread_mutex_lock(&fake_lock);
+    const int result = flags != 1 ? HOOP_CU_INVALID_VALUE : range_add(bytes, page, PLAIN, ret);
+    if (result == HOOP_CU_SUCCESS) {
+        allocated += bytes;
+        range_exactly(*ret, bytes, PLAIN)->managed =
+            mmap((void *)*ret, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pool,
+                 (off_t)(*ret - (uintptr_t)front)) != MAP_FAILED;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
 int fake_free(hoop_cu_address_t ptr)
 {
     int result = HOOP_CU_INVALID_VALUE;
@@ -261,6 +281,9 @@ int fake_free(hoop_cu_address_t ptr)
         if (ranges[i].at == ptr && ranges[i].kind == PLAIN) {
             memset(seen(ptr), 0xdd, ranges[i].bytes);
             allocated -= ranges[i].bytes;
+            if (ranges[i].managed) {
+                (void)mprotect((void *)ptr, ranges[i].bytes, PROT_NONE);
+            }
             range_remove(&ranges[i]);
             result = HOOP_CU_SUCCESS;
         }
