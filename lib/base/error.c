@@ -199,7 +199,8 @@ const char *hoop_failure_copy(const struct hoop_failure *f)
 
 hoop_result_t hoop_failure_take(struct hoop_failure *f, hoop_result_t code, int rank)
 {
-    return hoop_failure_set(f, code, rank, "%s", hoop_thread_error());
+    return rank < 0 ? hoop_failure_set(f, code, rank, "%s", hoop_thread_error())
+                    : hoop_failure_set(f, code, rank, "rank %d: %s", rank, hoop_thread_error());
 }
 
 hoop_result_t hoop_from_errno(int err)

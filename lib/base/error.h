@@ -53,8 +53,9 @@ const char *hoop_thread_error(void);
 const char *hoop_failure_copy(const struct hoop_failure *f);
 
 /*
- * The calling thread's sentence, which came with code, into a failure: as hoop_failure_set().
- * Returns the code that *f holds now.
+ * The calling thread's sentence, which came with code, into a failure: as hoop_failure_set(). Other
+ * ranks read it, too: it begins with the rank, unless that is -1. Returns the code that *f holds
+ * now.
  */
 hoop_result_t hoop_failure_take(struct hoop_failure *f, hoop_result_t code, int rank);
 

@@ -110,7 +110,7 @@ static void request_import(const struct hoop_peer_request *request, uint64_t pro
     const hoop_result_t result = hoop_region_import(process, answer->id, answer->generation,
                                                     answer->kind, answer->bytes, fd);
     if (result != HOOP_OK) {
-        (void)hoop_failure_take(ret, result, (int)request->rank);
+        (void)hoop_failure_set(ret, result, (int)request->rank, "%s", hoop_thread_error());
     }
 }
 
