@@ -6,12 +6,15 @@
  *                written afterwards
  *     a death    of the last rank, while all sum: every sum that a rank has was right, the others
  *                are told who it was, and go on without it
+ *     a kernel   of the last rank's, before its call, that stores to nowhere (-B; it dies then;
+ *                -BB: the kernel has failed when it calls): no rank has a sum, all have CUDA's
+ *                error, and the others go on
  *
- *     hooprun --on-failure=wait -n N device_faults [-G] [-e BYTES]
+ *     hooprun --on-failure=wait -n N device_faults [-B[B]] [-G] [-e BYTES]
  *
- * -G: the sums of the last two are captured in a graph and replayed. With HOOP_CUDA_AHEAD=1 it is
- * the stream that waits, as with -G. -e: of a sum (default 4 MiB). Each rank but the one that dies
- * prints a line that ends in ": right"; without a device all say why and return 77.
+ * -G: the sums of abort and death are captured in a graph and replayed. With HOOP_CUDA_AHEAD=1 it
+ * is the stream that waits, as with -G. -e: of a sum (default 4 MiB). Each rank but the one that
+ * dies prints a line that ends in ": right"; without a device all say why and return 77.
  */
 #include <dlfcn.h>
 #include <hoop.h>
@@ -27,11 +30,13 @@
 
 #include "perf/perf_device.h"
 
-#define SOON_MS 10000 /* for what should take some milliseconds */
+#define SOON_MS 10000   /* for what should take some milliseconds */
+#define BROKEN_AFTER 20 /* sums */
 
 static struct world {
     int rank, n;
     bool graphs;
+    int breaks; /* 1: the kernel runs at the time of the call; 2: it has failed */
     size_t count;
     hoop_comm_t comm;
     hoop_stream_t stream;
@@ -58,6 +63,15 @@ static double now_ms(void)
 static void sleep_ms(unsigned ms)
 {
     (void)nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
+}
+
+/* Of CUDA's driver, which perf_device.h has not got; NULL: nor has the driver. */
+static void *driver_call(const char *name)
+{
+    const char *path = getenv("HOOP_CUDA");
+    void *library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW);
+    EXPECT(library != NULL);
+    return dlsym(library, name);
 }
 
 static void copy(void *to, const void *from)
@@ -226,6 +240,37 @@ static void check_abort(void)
     EXPECT(hoop_comm_destroy(comm) == HOOP_OK);
 }
 
+/* ---- A kernel ------------------------------------------------------------------------------- */
+
+/* Its stream and context are of no use any more then. */
+static void launch_illegal(void)
+{
+    static const char ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                              ".visible .entry illegal() { .reg .u64 %a; .reg .u32 %r;\n"
+                              "mov.u64 %a, 0; mov.u32 %r, 1; st.global.u32 [%a], %r; ret; }\n";
+    void *module = NULL, *kernel = NULL;
+    int (*load)(void **ret, const void *image) = NULL;
+    int (*find)(void **ret, void *module, const char *name) = NULL;
+    int (*launch)(void *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                  unsigned block_y, unsigned block_z, unsigned shared_bytes, hoop_stream_t stream,
+                  void **arguments, void **extra) = NULL;
+    *(void **)&load = driver_call("cuModuleLoadData");
+    *(void **)&find = driver_call("cuModuleGetFunction");
+    *(void **)&launch = driver_call("cuLaunchKernel");
+    EXPECT(load(&module, ptx) == 0 && find(&kernel, module, "illegal") == 0);
+    EXPECT(launch(kernel, 1, 1, 1, 256, 1, 1, 0, world.stream, NULL, NULL) == 0);
+}
+
+static void break_and_die(void)
+{
+    launch_illegal();
+    EXPECT(world.breaks < 2 || perf_device_wait(world.stream) != 0);
+    EXPECT(call(world.comm) == HOOP_CUDA_ERROR);
+    EXPECT(strstr(hoop_get_last_error(world.comm), "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL);
+    sleep_ms(500); /* until the others know, who would hear of the death else */
+    (void)raise(SIGKILL);
+}
+
 /* ---- A death -------------------------------------------------------------------------------- */
 
 static void *die_main(void *arg)
@@ -244,13 +289,16 @@ static int sum_until_failure(const struct perf_graph *graph)
     char who[32];
     int sums = -1;
     do {
-        sums++;
+        if (++sums == BROKEN_AFTER && world.breaks > 0 && world.rank == world.n - 1) {
+            break_and_die();
+        }
         EXPECT(sums == 0 || is_sum_of(world.n));
         EXPECT(now_ms() - start < 2 * SOON_MS);
         result = sum(world.comm, graph);
     } while (result == HOOP_OK);
-    (void)snprintf(who, sizeof(who), "rank %d ", world.n - 1);
-    EXPECT(result == HOOP_REMOTE_ERROR);
+    (void)snprintf(who, sizeof(who), world.breaks > 0 ? "rank %d: cu" : "rank %d ", world.n - 1);
+    EXPECT(result == (world.breaks > 0 ? HOOP_CUDA_ERROR : HOOP_REMOTE_ERROR));
+    EXPECT(world.breaks == 0 || sums <= BROKEN_AFTER);
     EXPECT(strstr(hoop_get_last_error(world.comm), who) != NULL);
     return sums;
 }
@@ -262,7 +310,7 @@ static int check_death(void)
     pthread_t thread;
     struct perf_graph graph = capture(world.comm);
     sum_well(world.comm, &graph, world.n);
-    if (world.rank == world.n - 1) {
+    if (world.rank == world.n - 1 && world.breaks == 0) {
         EXPECT(pthread_create(&thread, NULL, die_main, NULL) == 0);
     }
     const int sums = sum_until_failure(&graph);
@@ -310,7 +358,9 @@ static void world_end(void)
 static bool options_parse(int argc, char **argv)
 {
     bool good = true;
-    for (int option = getopt(argc, argv, "Ge:"); option != -1; option = getopt(argc, argv, "Ge:")) {
+    for (int option = getopt(argc, argv, "BGe:"); option != -1;
+         option = getopt(argc, argv, "BGe:")) {
+        world.breaks += option == 'B';
         world.graphs |= option == 'G';
         world.count = option == 'e' ? strtoul(optarg, NULL, 10) / sizeof(int32_t) : world.count;
         good &= option != '?';
@@ -322,7 +372,8 @@ int main(int argc, char **argv)
 {
     const char *why = NULL;
     if (!options_parse(argc, argv)) {
-        fprintf(stderr, "usage: hooprun --on-failure=wait -n N device_faults [-G] [-e bytes]\n");
+        fprintf(stderr,
+                "usage: hooprun --on-failure=wait -n N device_faults [-B[B]] [-G] [-e bytes]\n");
         return 2;
     }
     const int devices = perf_device_count(&why);
@@ -337,7 +388,7 @@ int main(int argc, char **argv)
     sum_well(world.comm, &(struct perf_graph){NULL, NULL}, world.n);
     const int sums = check_death();
     printf(
-        "rank %d of %d: mistakes and an abort, %d sums until rank %d was dead, and 3 without it: "
+        "rank %d of %d: mistakes and an abort, %d sums until rank %d was lost, and 3 without it: "
         "right\n",
         world.rank, world.n, sums, world.n - 1);
     world_end();

@@ -28,21 +28,19 @@ hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t strea
                           function, (void *)stream, (hoop_cuda_need(), hoop_thread_error()));
     }
     const int error = hoop_cuda.stream_capturing(stream, &capturing);
-    const hoop_result_t result = hoop_cuda_check("cuStreamIsCapturing", error);
     if (error == HOOP_CU_CAPTURE_IMPLICIT) {
         return legacy_captures(function);
     }
-    if (result == HOOP_OK && capturing != 0 && capturing != HOOP_CU_CAPTURE_ACTIVE) {
-        return hoop_error(HOOP_INVALID_USAGE, "%s: stream %p captures a graph, which has failed",
-                          function, (void *)stream);
+    if (error == HOOP_CU_INVALID_HANDLE || error == HOOP_CU_INVALID_VALUE) {
+        (void)hoop_cuda_check("cuStreamIsCapturing", error);
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is no stream of CUDA: %s", function,
+                          (void *)stream, hoop_thread_error());
     }
-    if (result != HOOP_OK && error != HOOP_CU_INVALID_HANDLE && error != HOOP_CU_INVALID_VALUE) {
-        return hoop_error(result, "%s: %s", function, hoop_thread_error());
-    }
-    return result == HOOP_OK
+    /* Other errors, of a kernel before the call, are the operation's, which tells all ranks. */
+    return capturing == 0 || capturing == HOOP_CU_CAPTURE_ACTIVE || error != HOOP_CU_SUCCESS
                ? HOOP_OK
-               : hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is no stream of CUDA: %s",
-                            function, (void *)stream, hoop_thread_error());
+               : hoop_error(HOOP_INVALID_USAGE, "%s: stream %p captures a graph, which has failed",
+                            function, (void *)stream);
 }
 
 /* Other errors are the operation's, which tells all ranks. */

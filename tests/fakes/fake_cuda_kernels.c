@@ -40,6 +40,18 @@ struct hoop_cu_module {
 static struct hoop_cu_module modules[FAKE_CONTEXTS];
 static unsigned delay_us, refused_in, launches;
 
+/* That a program brings along under this name, besides those of lib/reduce. */
+#define ILLEGAL "illegal"
+static struct hoop_cu_function illegal;
+
+static void kernel_store_to_nowhere(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&fake_lock);
+    fake_broken = true;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 int fake_module_load(hoop_cu_module_t *ret, const void *image)
 {
     *ret = &modules[fake_context_number(fake_context())];
@@ -49,6 +61,10 @@ int fake_module_load(hoop_cu_module_t *ret, const void *image)
 
 int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const char *name)
 {
+    if (strcmp(name, ILLEGAL) == 0) {
+        *ret = &illegal;
+        return HOOP_CU_SUCCESS;
+    }
     if (getenv("FAKE_CUDA_NO_KERNELS") != NULL) {
         return HOOP_CU_NOT_FOUND;
     }
@@ -108,6 +124,9 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
         block_x != HOOP_CUDA_FOLD_THREADS || block_y != 1 || block_z != 1 || shared_bytes != 0 ||
         extra != NULL) {
         return HOOP_CU_INVALID_VALUE;
+    }
+    if (function == &illegal) {
+        return fake_host_function(stream, kernel_store_to_nowhere, NULL);
     }
     struct fake_kernel kernel = {.function = function};
     memcpy(&kernel.fold, arguments[0], sizeof(kernel.fold));

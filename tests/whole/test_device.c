@@ -385,28 +385,28 @@ static void test_freed(void **state)
 }
 
 /* A device that failed before the call: no buffer of it is taken for the host's, and no stream for
- * none. */
+ * none; and it is not a mistake in the call, of which nobody else would hear. */
 static void test_broken_before(void **state)
 {
-    (void)state;
+    const bool on_streams = strcmp(*state, "streams") == 0;
     hoop_stream_t streams[RANKS];
+    hoop_result_t failed = HOOP_OK;
     make();
     break_device(1);
     (void)hoop_cuda.copy((uintptr_t)ranks[0].out, (uintptr_t)ranks[0].in, 1, ranks[0].stream);
-    assert_int_equal(sum(&ranks[0]), HOOP_CUDA_ERROR);
-    assert_non_null(strstr(hoop_get_last_error(NULL), "cuStreamIsCapturing: CUDA_ERROR_ILLEGAL"));
     for (int r = 0; r < RANKS; r++) {
         streams[r] = ranks[r].stream;
-        ranks[r].stream = NULL;
+        ranks[r].stream = on_streams ? streams[r] : NULL;
     }
+    assert_int_equal(sum(&ranks[0]), HOOP_CUDA_ERROR);
+    assert_int_equal(hoop_comm_get_async_error(ranks[2].comm, &failed), HOOP_OK);
+    assert_int_equal(failed, HOOP_CUDA_ERROR);
     sum_in_threads();
-    int named = 0;
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(ranks[r].result, HOOP_CUDA_ERROR);
+        assert_non_null(strstr(ranks[r].why, "rank 0: cuPointerGetAttribute: CUDA_ERROR_ILLEGAL"));
         ranks[r].stream = streams[r];
-        named += strstr(ranks[r].why, "cuPointerGetAttribute: CUDA_ERROR_ILLEGAL") != NULL;
     }
-    assert_int_equal(named, RANKS);
     end_comms();
     break_device(0);
     end();
@@ -420,10 +420,13 @@ static void test_refused_launch(void **state)
         make();
         refuse(n);
         sum_in_threads();
+        const char *why = strstr(ranks[0].why, ": rank ");
+        assert_non_null(why);
         for (int r = 0; r < RANKS; r++) {
             assert_int_equal(ranks[r].result, HOOP_CUDA_ERROR);
+            assert_non_null(strstr(ranks[r].why, why)); /* whose it was, and what */
             assert_non_null(
-                strstr(ranks[r].why, "cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"));
+                strstr(why, ": cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"));
         }
         end();
     }
@@ -532,7 +535,8 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_forgotten),
         cmocka_unit_test(test_freed),
-        cmocka_unit_test(test_broken_before),
+        cmocka_unit_test_prestate(test_broken_before, (void *)(uintptr_t) "streams"),
+        cmocka_unit_test_prestate(test_broken_before, (void *)(uintptr_t) "default"),
         cmocka_unit_test(test_refused_launch),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "refuse"),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "break"),
