@@ -1,26 +1,20 @@
 /*
  * CUDA's runtime, cuBLAS and cuDNN in miniature, for tests of examples/trainer/nn/cuda: memory is
- * the host's, streams are done with what is launched, products and convolutions are plain loops
- * that read nothing but the descriptors. With it come the kernels, as loops.
+ * the host's, products and convolutions are plain loops that read nothing but the descriptors.
+ * With it come streams (fake_streams.h), and the kernels, as loops (fake_kernels.c).
  *
- * It shows that layers, layouts, leading dimensions and passes are right. It does not show what
- * runs beside what, nor that cuDNN has an algorithm for it.
+ * It shows that layers, layouts, leading dimensions and passes are right, and with HOOP_CUDA that
+ * what runs beside something else waits for what it needs. It does not show that cuDNN has an
+ * algorithm for it.
  */
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "fake_streams.h"
 #include "nn/cuda/gpu.h"
-#include "nn/cuda/kernels.cu"
 
 /* ---- Runtime ------------------------------------------------------------------------------- */
-
-struct CUstream_st {
-    int unused;
-};
-struct CUevent_st {
-    int unused;
-};
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
@@ -35,31 +29,6 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     (void)device;
     *value = major == NULL ? 9 : atoi(major);
     return attribute == cudaDevAttrComputeCapabilityMajor ? cudaSuccess : cudaErrorNoDevice;
-}
-
-/*
- * With HOOP_CUDA the driver that hoop uses, a fake one whose memory the host reaches
- * (FAKE_CUDA_SEEN), has the context and the streams.
- */
-static int (*driver_stream)(cudaStream_t *stream, unsigned flags);
-
-cudaError_t cudaSetDevice(int device)
-{
-    int (*init)(unsigned flags) = NULL;
-    int (*retain)(void **context, int device) = NULL;
-    int (*push)(void *context) = NULL;
-    void *context = NULL;
-    const char *path = getenv("HOOP_CUDA");
-    void *driver = path == NULL ? NULL : dlopen(path, RTLD_NOW);
-    if (driver == NULL) {
-        return cudaSuccess;
-    }
-    *(void **)&init = dlsym(driver, "cuInit");
-    *(void **)&retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
-    *(void **)&push = dlsym(driver, "cuCtxPushCurrent_v2");
-    *(void **)&driver_stream = dlsym(driver, "cuStreamCreate");
-    return init(0) == 0 && retain(&context, device) == 0 && push(context) == 0 ? cudaSuccess
-                                                                               : cudaErrorNoDevice;
 }
 
 const char *cudaGetErrorName(cudaError_t error)
@@ -90,6 +59,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+    fake_settle();
     free(memory);
     return cudaSuccess;
 }
@@ -106,93 +76,58 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
+    fake_settle();
     memset(memory, value, bytes);
     return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
-{
-    (void)stream;
-    return cudaMemset(memory, value, bytes);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     (void)kind;
+    fake_settle();
     memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+struct transfer {
+    void *to;
+    const void *from; /* NULL: value */
+    int value;
+    size_t bytes;
+};
+
+/* Slow: what does not wait for it comes before. */
+static void transfer_run(void *args)
+{
+    const struct transfer *t = args;
+    if (t->from != NULL) {
+        usleep(500);
+        memcpy(t->to, t->from, t->bytes);
+    } else {
+        memset(t->to, t->value, t->bytes);
+    }
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    const struct transfer t = {memory, NULL, value, bytes};
+    fake_put(stream, transfer_run, &t, sizeof(t));
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)stream;
-    return cudaMemcpy(to, from, bytes, kind);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t *stream)
-{
-    static struct CUstream_st streams[8];
-    static int count;
-    if (driver_stream != NULL) {
-        return driver_stream(stream, 0) == 0 ? cudaSuccess : cudaErrorNoDevice;
-    }
-    *stream = &streams[count++];
+    const struct transfer t = {to, from, 0, bytes};
+    (void)kind;
+    fake_put(stream, transfer_run, &t, sizeof(t));
     return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-    (void)stream;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
-{
-    (void)stream;
-    (void)flags;
-    return event == NULL ? cudaErrorNoDevice : cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t *event)
-{
-    *event = malloc(sizeof(**event));
-    return *event == NULL ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
-{
-    (void)flags;
-    return cudaEventCreate(event);
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    free(event);
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    (void)stream;
-    return event == NULL ? cudaErrorNoDevice : cudaSuccess;
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event)
-{
-    return cudaEventRecord(event, NULL);
-}
-
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
-{
-    *ms = 0;
-    return start == NULL ? cudaErrorNoDevice : cudaEventRecord(end, NULL);
 }
 
 /* ---- cuBLAS -------------------------------------------------------------------------------- */
 
 struct cublasContext {
-    int unused;
+    cudaStream_t stream;
 };
 static struct cublasContext a_cublas;
 
@@ -204,8 +139,7 @@ cublasStatus_t cublasCreate(cublasHandle_t *handle)
 
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 {
-    (void)handle;
-    (void)stream;
+    handle->stream = stream;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -215,26 +149,53 @@ const char *cublasGetStatusName(cublasStatus_t status)
     return "CUBLAS_STATUS_EXECUTION_FAILED";
 }
 
+struct product {
+    bool ta, tb;
+    int m, n, k, lda, ldb, ldc;
+    float alpha, beta;
+    const float *a, *b;
+    float *c;
+};
+
 /* Column by column, as Fortran has it. */
+static void product_run(void *args)
+{
+    const struct product p = *(const struct product *)args;
+    for (ptrdiff_t j = 0; j < p.n; j++) {
+        for (ptrdiff_t i = 0; i < p.m; i++) {
+            float sum = 0;
+            for (ptrdiff_t l = 0; l < p.k; l++) {
+                sum += (p.ta ? p.a[i * p.lda + l] : p.a[l * p.lda + i]) *
+                       (p.tb ? p.b[l * p.ldb + j] : p.b[j * p.ldb + l]);
+            }
+            float *c = &p.c[j * p.ldc + i];
+            *c = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * *c);
+        }
+    }
+}
+
 cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t turn_a,
                            cublasOperation_t turn_b, int m, int n, int k, const float *alpha,
                            const float *a, int lda, const float *b, int ldb, const float *beta,
                            float *c, int ldc)
 {
-    const bool ta = turn_a == CUBLAS_OP_T, tb = turn_b == CUBLAS_OP_T;
-    if (handle != &a_cublas || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) {
+    const struct product p = {turn_a == CUBLAS_OP_T,
+                              turn_b == CUBLAS_OP_T,
+                              m,
+                              n,
+                              k,
+                              lda,
+                              ldb,
+                              ldc,
+                              *alpha,
+                              *beta,
+                              a,
+                              b,
+                              c};
+    if (handle != &a_cublas || lda < (p.ta ? k : m) || ldb < (p.tb ? n : k) || ldc < m) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    for (ptrdiff_t j = 0; j < n; j++) {
-        for (ptrdiff_t i = 0; i < m; i++) {
-            float sum = 0;
-            for (ptrdiff_t l = 0; l < k; l++) {
-                sum +=
-                    (ta ? a[i * lda + l] : a[l * lda + i]) * (tb ? b[l * ldb + j] : b[j * ldb + l]);
-            }
-            c[j * ldc + i] = *alpha * sum + (*beta == 0 ? 0 : *beta * c[j * ldc + i]);
-        }
-    }
+    fake_put(handle->stream, product_run, &p, sizeof(p));
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -243,7 +204,7 @@ cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t turn_a,
 /* ---- cuDNN --------------------------------------------------------------------------------- */
 
 struct cudnnContext {
-    int unused;
+    cudaStream_t stream;
 };
 static struct cudnnContext a_cudnn;
 
@@ -271,8 +232,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
-    (void)handle;
-    (void)stream;
+    handle->stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -460,10 +420,11 @@ static void scale(float *to, size_t count, float by)
 
 struct convolution {
     enum pass pass;
-    const struct cudnnTensorStruct *xd, *yd;
-    const struct cudnnFilterStruct *wd;
+    struct cudnnTensorStruct xd, yd;
+    struct cudnnFilterStruct wd;
     ptrdiff_t pad;
     float *x, *w, *y;
+    float beta; /* of what is written */
 };
 
 /* Where the time goes: too much of it with sanitizers. */
@@ -485,8 +446,8 @@ convolve_channels(enum pass pass, float *x, float *w, float *y, ptrdiff_t count)
 /* All products of an input, a weight and an output that belong together at a pixel of y. */
 static void convolve_pixel(const struct convolution *c, ptrdiff_t pixel)
 {
-    const struct cudnnTensorStruct *xd = c->xd, *yd = c->yd;
-    const struct cudnnFilterStruct *wd = c->wd;
+    const struct cudnnTensorStruct *xd = &c->xd, *yd = &c->yd;
+    const struct cudnnFilterStruct *wd = &c->wd;
     float *y = c->y + pixel * yd->c;
     for (ptrdiff_t at = 0; at < wd->h * wd->w; at++) {
         const ptrdiff_t row = pixel / yd->w % yd->h + at / wd->w - c->pad;
@@ -502,18 +463,31 @@ static void convolve_pixel(const struct convolution *c, ptrdiff_t pixel)
     }
 }
 
+static void convolution_run(void *args)
+{
+    const struct convolution *c = args;
+    if (c->pass == WRITE_W) {
+        scale(c->w, (size_t)(c->wd.k * c->wd.h * c->wd.w * c->wd.c), c->beta);
+    } else {
+        scale(c->pass == WRITE_Y ? c->y : c->x, tensor_count(c->pass == WRITE_Y ? &c->yd : &c->xd),
+              c->beta);
+    }
+    for (ptrdiff_t pixel = 0; pixel < c->yd.n * c->yd.h * c->yd.w; pixel++) {
+        convolve_pixel(c, pixel);
+    }
+}
+
 static cudnnStatus_t convolve(enum pass pass, const struct cudnnTensorStruct *xd, const void *x,
                               const struct cudnnFilterStruct *wd, const void *w,
                               const struct cudnnConvolutionStruct *conv,
-                              const struct cudnnTensorStruct *yd, const void *y)
+                              const struct cudnnTensorStruct *yd, const void *y, const void *beta)
 {
-    const struct convolution c = {pass, xd, yd, wd, conv->pad, (float *)x, (float *)w, (float *)y};
+    const struct convolution c = {
+        pass, *xd, *yd, *wd, conv->pad, (float *)x, (float *)w, (float *)y, *(const float *)beta};
     if (!fits(xd, wd, conv, yd)) {
         return CUDNN_STATUS_BAD_PARAM;
     }
-    for (ptrdiff_t pixel = 0; pixel < yd->n * yd->h * yd->w; pixel++) {
-        convolve_pixel(&c, pixel);
-    }
+    fake_put(a_cudnn.stream, convolution_run, &c, sizeof(c));
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -528,8 +502,7 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
     if (*(const float *)alpha != 1 || !is_right((int)algo, work, bytes)) {
         return CUDNN_STATUS_BAD_PARAM;
     }
-    scale(y, tensor_count(yd), *(const float *)beta);
-    return convolve(WRITE_Y, xd, x, wd, w, conv, yd, y);
+    return convolve(WRITE_Y, xd, x, wd, w, conv, yd, y, beta);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha,
@@ -544,8 +517,7 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *a
     if (*(const float *)alpha != 1 || !is_right((int)algo, work, bytes)) {
         return CUDNN_STATUS_BAD_PARAM;
     }
-    scale(w, (size_t)(wd->k * wd->h * wd->w * wd->c), *(const float *)beta);
-    return convolve(WRITE_W, xd, x, wd, w, conv, yd, y);
+    return convolve(WRITE_W, xd, x, wd, w, conv, yd, y, beta);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alpha,
@@ -560,8 +532,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
     if (*(const float *)alpha != 1 || !is_right((int)algo, work, bytes)) {
         return CUDNN_STATUS_BAD_PARAM;
     }
-    scale(x, tensor_count(xd), *(const float *)beta);
-    return convolve(WRITE_X, xd, x, wd, w, conv, yd, y);
+    return convolve(WRITE_X, xd, x, wd, w, conv, yd, y, beta);
 }
 
 /* NOLINTEND(readability-function-size) */

@@ -30,6 +30,8 @@ mkdir "$box/data" "$box/elsewhere"
 few=(--data "$box/data" --epochs 1)
 
 "$compare" "$fake" >"$box/out" 2>&1 || fail "the backend over the fake libraries"
+# The same on streams that are late by chance.
+HOOP_CUDA=$driver FAKE_CUDA_SEEN=1 "$compare" "$fake" >"$box/out" 2>&1 || fail "the backend's own streams"
 refused 77 'skipped: --device cuda: CUDA finds no device here: cudaErrorNoDevice' env FAKE_GPUS=0 "$compare" "$fake"
 FAKE_GPU_MUCH=1 "$compare" "$fake" >"$box/out" 2>&1 || fail "an algorithm that wants much room"
 refused 1 'of the 1 algorithms that cuDNN proposes for its forward pass with a batch of' \
