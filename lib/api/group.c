@@ -183,6 +183,16 @@ static void group_transfers_first(struct hoop_work *work, size_t count)
     }
 }
 
+/* What is on a stream that is there no more would run nowhere. */
+static hoop_result_t group_check_streams(const hoop_stream_t *streams, size_t count)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        result = hoop_streams_check("hoop_group_end", streams[i]);
+    }
+    return result;
+}
+
 static hoop_result_t group_check_transfers(const struct hoop_work *work, size_t count)
 {
     hoop_result_t result = HOOP_OK;
@@ -306,6 +316,9 @@ hoop_result_t hoop_group_end(void)
     }
     if (result == HOOP_OK) {
         result = group_check_transfers(ended.work, ended.count);
+    }
+    if (result == HOOP_OK) {
+        result = group_check_streams(ended.streams, ended.n_streams);
     }
     if (result != HOOP_OK) {
         group_tell_all(&ended);

@@ -344,6 +344,30 @@ static void test_mistake_in_group(void **state)
     check_told(false);
 }
 
+/* The stream of a group's call is destroyed before the group's end. */
+static void test_no_stream_in_group(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    hoop_stream_t stream = NULL;
+    int32_t value = 2;
+    comms_make(comms);
+    struct waiter waiter = {.comm = comms[1]};
+    assert_int_equal(pthread_create(&waiter.thread, NULL, waiter_main, &waiter), 0);
+    assert_int_equal(hoop_stream_create(&stream), HOOP_OK);
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    assert_int_equal(hoop_all_reduce(&value, &value, 1, HOOP_INT32, HOOP_SUM, comms[0], stream),
+                     HOOP_OK);
+    assert_int_equal(hoop_stream_destroy(stream), HOOP_OK);
+    assert_int_equal(hoop_group_end(), HOOP_INVALID_ARGUMENT);
+    pthread_join(waiter.thread, NULL);
+    assert_int_equal(waiter.result, HOOP_REMOTE_ERROR);
+    assert_non_null(strstr(waiter.sentence, "was destroyed"));
+    assert_int_equal(value, 2);
+    hoop_comm_destroy(comms[0]);
+    hoop_comm_destroy(comms[1]);
+}
+
 /* How long a group of so many calls of so many elements on both comms would take. */
 static float simulated(hoop_comm_t comms[2], int calls, size_t count)
 {
@@ -440,9 +464,13 @@ static void test_factors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_near_mismatches), cmocka_unit_test(test_mistake_in_group),
-        cmocka_unit_test(test_simulation),      cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_near_mismatches),
+        cmocka_unit_test(test_mistake_in_group),
+        cmocka_unit_test(test_no_stream_in_group),
+        cmocka_unit_test(test_simulation),
+        cmocka_unit_test(test_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
