@@ -182,9 +182,11 @@ static bool is_true(const struct caller *all, const struct caller *me)
 {
     static const char heard[] = "the communicator has failed: ";
     const char *at = me->sentence, *rest = NULL;
-    char earlier[32];
+    char earlier[32], behind[32]; /* one of the two is in the barrier that follows */
     (void)snprintf(earlier, sizeof(earlier), " as operation %u", me->around + 1);
-    const bool later = strstr(me->sentence, earlier) != NULL;
+    (void)snprintf(behind, sizeof(behind), " as operation %u", me->around + 2);
+    const bool later =
+        strstr(me->sentence, earlier) != NULL || strstr(me->sentence, behind) != NULL;
     unsigned operation = 0;
     int rank = -1, bytes = 0;
     if (sscanf(at, "rank %d: %n", &rank, &bytes) != 1 || rank != me->rank) {
