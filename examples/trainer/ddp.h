@@ -8,10 +8,10 @@
  *         ... forward ...
  *         ddp_begin(ddp, true, loss);
  *         ... backward; it calls ddp_ready(ddp, i) when *tensors[i].gradient is complete ...
- *         ddp_finish(ddp, update, arg, &step, &problem);      // calls update(arg, i) when
- *     }                                 // *tensors[i].gradient is the average over the ranks
- *     while (ddp_follow(ddp, update, arg, &step, &problem)) { // others had more batches
+ *         // update(arg, i) is called when *tensors[i].gradient is the average over the ranks
+ *         ddp_finish(ddp, update, arg, &step, &problem);
  *     }
+ *     while (ddp_follow(ddp, update, arg, &step, &problem)) {} // others had more batches
  *
  * Gradients lie in buckets, in memory that the ranks of a machine share. The tensors are assigned
  * from the last to the first, which is about the order in which backward completes them; after the

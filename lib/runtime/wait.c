@@ -151,7 +151,7 @@ uint32_t hoop_usable_cpus(void)
 
 /* ---- Two on one CPU ------------------------------------------------------------------------- */
 
-/* Threads that run or could, of the whole system; 0: not known. */
+/* Threads that run or could, of the whole system, this one among them; 0: not known. */
 static long wait_runnable(void)
 {
     char text[128] = "";
@@ -167,6 +167,13 @@ static long wait_runnable(void)
     return at != NULL ? strtol(at, NULL, 10) : 0;
 }
 
+/* So many fit, and yet two share a CPU: then another one is idle. */
+static bool wait_has_idle_cpu(int online)
+{
+    const long runnable = wait_runnable();
+    return runnable > 0 && runnable <= online;
+}
+
 /*
  * To another CPU, if one is idle. Only where nothing binds this thread: what was before is all CPUs
  * then, of whatever set its container has, and so it is afterwards.
@@ -177,7 +184,7 @@ static void wait_move(void)
     const int cpu = sched_getcpu();
     const int online = get_nprocs();
     if (cpu < 0 || online < 2 || sched_getaffinity(0, sizeof(others), &others) != 0 ||
-        CPU_COUNT(&others) != online || wait_runnable() > online) {
+        CPU_COUNT(&others) != online || !wait_has_idle_cpu(online)) {
         return;
     }
     CPU_CLR(cpu, &others);

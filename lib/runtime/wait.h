@@ -50,7 +50,7 @@ struct hoop_sleeper {
     _Atomic uint8_t *sleeping; /* 1 while asleep: the publisher who clears it wakes */
 };
 
-/* What the waits of one comm have learned. */
+/* What the waits of one comm have learned: its driver's. */
 struct hoop_spin {
     uint64_t ns;            /* to spin */
     uint32_t handed;        /* waits in a row that the first yield ended */
