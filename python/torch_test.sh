@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Beside the environment and not in it: others use that too.
 pip -q --disable-pip-version-check install --no-index --no-deps --target "$work" "$wheel"
-# What bench/gpu_suite.sh runs on GPUs is right here, over gloo.
+# What bench/gpu_suite.sh runs on GPUs is right here.
 export PYTHONPATH=$work PATH=$work/bin:$PATH
 hooprun -n 2 --timeout 100 python "$here/../bench/gpu/torch_nccl.py" cpu
 python "$here/tests/run.py" test_torch

@@ -3,7 +3,7 @@ what does an all_reduce take?
 
     hooprun --nccl -n RANKS torch_nccl.py       over hoop's libnccl.so.2; ranks take the GPUs in turn
     hooprun -n RANKS torch_nccl.py              over NCCL itself, which wants a GPU for each rank
-    hooprun -n RANKS torch_nccl.py cpu          over gloo, without a GPU: shows that this program is right
+    hooprun -n RANKS torch_nccl.py cpu          over hoop.torch, without a GPU: shows that this program is right
 
 77: no PyTorch, or it has no GPU; the line before says which.
 """
@@ -178,7 +178,7 @@ def library():
 def main():
     if not ON_CPU:
         torch.cuda.set_device(DEVICE)
-    dist.init_process_group("gloo" if ON_CPU else "nccl")
+    dist.init_process_group("hoop" if ON_CPU else "nccl")
     checks = [check_reductions, check_moves, check_training]
     checks += [] if ON_CPU else [check_order, check_graph]
     for check in checks:
