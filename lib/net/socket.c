@@ -126,6 +126,16 @@ static hoop_result_t socket_bind_from(int fd, const struct hoop_address *from)
     return HOOP_OK;
 }
 
+/* Within a machine nothing is lost, and a control that paces what is sent, as BBR does, only waits.
+ * Before the connection is there: what BBR has begun to pace stays paced. */
+static void socket_pace_not(int fd, const struct hoop_place *to, const struct hoop_address *from)
+{
+    if (hoop_address_is_loopback(&to->address) ||
+        (from != NULL && hoop_address_same_ip(from, &to->address))) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof("reno") - 1);
+    }
+}
+
 hoop_result_t hoop_socket_connect(const struct hoop_place *to, const struct hoop_address *from,
                                   int *ret_fd, int *ret_err)
 {
@@ -140,6 +150,7 @@ hoop_result_t hoop_socket_connect(const struct hoop_place *to, const struct hoop
         hoop_fork_close(fd);
         return result;
     }
+    socket_pace_not(fd, to, from);
     int err = connect(fd, (const struct sockaddr *)&address, bytes) == 0 ? 0 : errno;
     if (to->address.family != 0 && (err == 0 || err == EINTR)) {
         err = hoop_socket_connected(fd);

@@ -2,6 +2,7 @@
 #include "net/socket.h"
 #include "runtime/watch.h"
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,13 +103,28 @@ static void test_nobody(void **state)
     hoop_fork_close(fd);
 }
 
+/* Whatever the system's own is: BBR paces, which within a machine only costs. */
+static void test_no_pacing(void **state)
+{
+    struct hoop_place place = {.address = {.family = 4, .ip = {127, 0, 0, 1}}};
+    char name[16] = "";
+    socklen_t bytes = sizeof(name) - 1;
+    int listen_fd = -1, fd = -1, err = 0;
+    (void)state;
+    assert_int_equal(hoop_socket_listen(&place, NULL, &listen_fd), HOOP_OK);
+    assert_int_equal(hoop_socket_connect(&place, NULL, &fd, &err), HOOP_OK);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+    assert_string_equal(name, "reno");
+    hoop_fork_close(fd);
+    hoop_fork_close(listen_fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vouch),
-        cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_vouch),       cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_descriptors), cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_no_pacing),
     };
     return cmocka_run_group_tests_name("socket", tests, NULL, NULL);
 }
