@@ -13,6 +13,8 @@
  *     perf_json.c      the JSON file                   perf_watch.c    -T, the watchdog
  *     perf_failure.c   messages about failures         perf_progress.c  where it is, on a terminal
  *     perf_device.c    CUDA's driver, for buffers on devices
+ *     perf_rules.h     what each element is
+ *     perf_elements.c  elements where they lie: made and compared
  *     perf_times.c     averages, and statistics of single iterations
  *     perf_shape.c     sizes and origins that several collectives share
  *     perf_part.c      one rank's window: its inputs, and what became of them

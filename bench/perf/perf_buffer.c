@@ -12,7 +12,7 @@
 #include "perf/perf_options.h"
 
 #define MARGIN 4096
-#define GUARD 256
+#define GUARD ((size_t)256)
 #define PAINT ((char)0x5c)
 
 static hoop_result_t buffer_plain(size_t bytes, char **ret)
@@ -25,30 +25,18 @@ static hoop_result_t buffer_plain(size_t bytes, char **ret)
     return HOOP_OK;
 }
 
-/* On its device. */
-static int buffer_alloc_there(struct perf_buffer *buffer)
-{
-    void *memory = NULL;
-    PERF_TRY(perf_device_use(buffer->device));
-    if (buffer->kind != PERF_MEMORY_HOOP) {
-        PERF_TRY(perf_device_alloc(buffer->bytes, &buffer->memory));
-        return PERF_SUCCESS;
-    }
-    PERF_HOOP_TRY(hoop_mem_alloc(&memory, buffer->bytes, HOOP_MEM_DEVICE), HOOP_COMM_NULL);
-    buffer->memory = memory;
-    return PERF_SUCCESS;
-}
-
 static int buffer_alloc(struct perf_buffer *buffer)
 {
+    const hoop_mem_kind_t kind = buffer->device < 0 ? HOOP_MEM_HOST : HOOP_MEM_DEVICE;
     void *memory = NULL;
-    if (buffer->device < 0 && buffer->kind == PERF_MEMORY_HOOP) {
-        PERF_HOOP_TRY(hoop_mem_alloc(&memory, buffer->bytes, HOOP_MEM_HOST), HOOP_COMM_NULL);
+    if (buffer->kind == PERF_MEMORY_HOOP) {
+        PERF_HOOP_TRY(hoop_mem_alloc(&memory, buffer->bytes, kind), HOOP_COMM_NULL);
         buffer->base = memory;
-    } else {
+    } else if (buffer->device < 0) {
         PERF_HOOP_TRY(buffer_plain(buffer->bytes, &buffer->base), HOOP_COMM_NULL);
+    } else {
+        PERF_TRY(perf_device_alloc(buffer->bytes, &buffer->base));
     }
-    buffer->memory = buffer->device < 0 ? buffer->base : NULL;
     return PERF_SUCCESS;
 }
 
@@ -56,56 +44,48 @@ int perf_buffer_init(struct perf_buffer *buffer, hoop_comm_t comm, size_t bytes,
                      size_t unalign_bytes)
 {
     buffer->bytes = bytes + unalign_bytes + 2 * (size_t)MARGIN;
-    PERF_TRY(buffer_alloc(buffer));
-    memset(buffer->base, 0, buffer->bytes);
     if (buffer->device >= 0) {
-        PERF_TRY(buffer_alloc_there(buffer));
-        PERF_TRY(perf_device_copy(buffer->memory, buffer->base, buffer->bytes));
+        PERF_TRY(perf_device_use(buffer->device));
     }
+    PERF_TRY(buffer_alloc(buffer));
+    PERF_TRY(perf_buffer_fill(buffer, buffer->base, 0, buffer->bytes));
     if (buffer->kind == PERF_MEMORY_REGISTERED) {
-        PERF_HOOP_TRY(hoop_comm_register(comm, buffer->memory, buffer->bytes, &buffer->handle),
-                      comm);
+        PERF_HOOP_TRY(hoop_comm_register(comm, buffer->base, buffer->bytes, &buffer->handle), comm);
     }
     return PERF_SUCCESS;
 }
 
 void perf_buffer_finish(struct perf_buffer *buffer, hoop_comm_t comm)
 {
-    const bool there = buffer->memory != buffer->base;
     if (buffer->handle && comm) {
         hoop_comm_deregister(comm, buffer->handle);
     }
-    if (buffer->memory && buffer->kind == PERF_MEMORY_HOOP) {
-        hoop_mem_free(buffer->memory);
-    } else if (buffer->memory && there) {
-        perf_device_free(buffer->memory);
-    }
-    if (there || buffer->kind != PERF_MEMORY_HOOP) {
+    if (buffer->base && buffer->kind == PERF_MEMORY_HOOP) {
+        hoop_mem_free(buffer->base);
+    } else if (buffer->base && buffer->device >= 0) {
+        perf_device_free(buffer->base);
+    } else {
         free(buffer->base);
     }
     *buffer = (struct perf_buffer){.kind = buffer->kind, .device = buffer->device};
 }
 
-char *perf_buffer_there(const struct perf_buffer *buffer, const char *at)
+int perf_buffer_fill(const struct perf_buffer *buffer, char *at, int byte, size_t bytes)
 {
-    const size_t offset = (uintptr_t)at - (uintptr_t)buffer->base;
-    return offset < buffer->bytes ? buffer->memory + offset : NULL;
+    if (buffer->device >= 0) {
+        return perf_device_fill(at, byte, bytes);
+    }
+    memset(at, byte, bytes);
+    return PERF_SUCCESS;
 }
 
-int perf_buffer_put(const struct perf_buffer *buffer, const char *window, size_t bytes)
+int perf_buffer_copy(const struct perf_buffer *buffer, char *to, const char *from, size_t bytes)
 {
-    const char *from = window - GUARD;
-    return buffer->device < 0
-               ? PERF_SUCCESS
-               : perf_device_copy(perf_buffer_there(buffer, from), from, bytes + 2 * (size_t)GUARD);
-}
-
-int perf_buffer_get(const struct perf_buffer *buffer, char *window, size_t bytes)
-{
-    char *to = window - GUARD;
-    return buffer->device < 0
-               ? PERF_SUCCESS
-               : perf_device_copy(to, perf_buffer_there(buffer, to), bytes + 2 * (size_t)GUARD);
+    if (buffer->device >= 0) {
+        return perf_device_copy(to, from, bytes);
+    }
+    memcpy(to, from, bytes);
+    return PERF_SUCCESS;
 }
 
 char *perf_buffer_at(const struct perf_buffer *buffer, size_t offset)
@@ -113,18 +93,21 @@ char *perf_buffer_at(const struct perf_buffer *buffer, size_t offset)
     return buffer->base + MARGIN + offset;
 }
 
-void perf_buffer_guard(char *window, size_t bytes)
+int perf_buffer_guard(const struct perf_buffer *buffer, char *window, size_t bytes)
 {
-    memset(window - GUARD, PAINT, GUARD);
-    memset(window + bytes, PAINT, GUARD);
+    PERF_TRY(perf_buffer_fill(buffer, window - GUARD, PAINT, GUARD));
+    PERF_TRY(perf_buffer_fill(buffer, window + bytes, PAINT, GUARD));
+    return PERF_SUCCESS;
 }
 
-size_t perf_buffer_damage(const char *window, size_t bytes)
+int perf_buffer_damage(const struct perf_buffer *buffer, const char *window, size_t bytes,
+                       size_t *found)
 {
-    size_t damage = 0;
-    for (size_t i = 0; i < GUARD; i++) {
-        damage += window[-1 - (ptrdiff_t)i] != PAINT;
-        damage += window[bytes + i] != PAINT;
+    char around[2 * GUARD];
+    PERF_TRY(perf_buffer_copy(buffer, around, window - GUARD, GUARD));
+    PERF_TRY(perf_buffer_copy(buffer, around + GUARD, window + bytes, GUARD));
+    for (size_t i = 0; i < sizeof around; i++) {
+        *found += around[i] != PAINT;
     }
-    return damage;
+    return PERF_SUCCESS;
 }

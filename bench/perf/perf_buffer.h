@@ -4,8 +4,7 @@
  *
  *     | margin, one page | unalign | window of at most max bytes ... | margin, one page |
  *
- * One on a device has a double in the host's memory, where inputs are made and results looked at;
- * all addresses here are of that.
+ * One on a device has addresses of the device.
  */
 #ifndef PERF_BUFFER_H
 #define PERF_BUFFER_H
@@ -15,8 +14,7 @@
 #include "hoop.h"
 
 struct perf_buffer {
-    char *base;   /* NULL: none */
-    char *memory; /* where it is: base, or on the device */
+    char *base; /* NULL: none */
     size_t bytes;
     int device;   /* -1: on none */
     int kind;     /* enum perf_memory */
@@ -24,7 +22,7 @@ struct perf_buffer {
 };
 
 /* Allocates room for windows of bytes at an offset of at most unalign_bytes, and touches it. kind
- * and device are filled in. PERF_SUCCESS, or an exit code after a message. */
+ * and device are filled in. PERF_SUCCESS, or an exit code after a message, here and below. */
 int perf_buffer_init(struct perf_buffer *buffer, hoop_comm_t comm, size_t bytes,
                      size_t unalign_bytes);
 
@@ -34,16 +32,14 @@ void perf_buffer_finish(struct perf_buffer *buffer, hoop_comm_t comm);
 /* Where windows begin when they are moved by offset bytes. */
 char *perf_buffer_at(const struct perf_buffer *buffer, size_t offset);
 
-/* Where operations find what lies at `at`; NULL: it lies in another buffer. */
-char *perf_buffer_there(const struct perf_buffer *buffer, const char *at);
+/* Sets bytes; copies some, from and to wherever buffers of this kind are, or to the host. On a
+ * device, which is the current one, both are in the order of its default stream. */
+int perf_buffer_fill(const struct perf_buffer *buffer, char *at, int byte, size_t bytes);
+int perf_buffer_copy(const struct perf_buffer *buffer, char *to, const char *from, size_t bytes);
 
-/* Of one on a device: brings a window and what is painted around it there, or back. An exit code.
- */
-int perf_buffer_put(const struct perf_buffer *buffer, const char *window, size_t bytes);
-int perf_buffer_get(const struct perf_buffer *buffer, char *window, size_t bytes);
-
-/* Paints both sides of a window; how many of those bytes have changed since. */
-void perf_buffer_guard(char *window, size_t bytes);
-size_t perf_buffer_damage(const char *window, size_t bytes);
+/* Paints both sides of a window; adds how many of those bytes have changed since. */
+int perf_buffer_guard(const struct perf_buffer *buffer, char *window, size_t bytes);
+int perf_buffer_damage(const struct perf_buffer *buffer, const char *window, size_t bytes,
+                       size_t *found);
 
 #endif

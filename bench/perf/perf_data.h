@@ -1,5 +1,6 @@
 /*
- * Inputs and expected results of the benchmarks: pure functions.
+ * Inputs and expected results of the benchmarks: pure functions. The rules themselves are in
+ * perf_rules.h.
  *
  * Every input is a small whole number made from (index, rank, repetition), chosen so that any
  * order of reduction is exact in every datatype. With p the bits of a type's significand, whole
@@ -17,6 +18,7 @@
 #ifndef PERF_DATA_H
 #define PERF_DATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,27 +42,57 @@ struct perf_origin {
     size_t at; /* its first element */
 };
 
+/* A case, as its elements follow from it: what is the same for all of them. */
+struct perf_rules {
+    uint64_t base; /* of the elements' keys */
+    uint64_t odd;  /* bits that every integer has */
+    int64_t window;
+    int32_t inputs; /* enum perf_inputs */
+    int32_t width;  /* of PERF_INPUTS_NUMBERS: in bits */
+    int32_t op;
+    int32_t nranks;
+    int32_t bits;     /* of an element */
+    int32_t mantissa; /* the bits stored of it; 0: an integer */
+    int32_t bias;     /* of the exponent */
+    uint32_t tolerance;
+    bool is_signed;
+};
+enum perf_inputs {
+    PERF_INPUTS_NUMBERS, /* whole ones of so many bits */
+    PERF_INPUTS_WINDOW,  /* 1 and -1, and zeros outside the window */
+    PERF_INPUTS_FACTORS, /* 1 to 3, and negative */
+    PERF_INPUTS_BITS     /* of an integer type, all */
+};
+
+/* Some elements that follow each other, wherever they are. */
+struct perf_span {
+    struct perf_rules rules;
+    int32_t rank;   /* whose input; PERF_REDUCED: that of all ranks, reduced */
+    uint64_t first; /* the number of the first */
+    uint64_t count;
+};
+#define PERF_REDUCED (-1)
+
 size_t perf_type_bytes(hoop_datatype_t type);
 const char *perf_type_name(hoop_datatype_t type);
 const char *perf_op_name(int op);
 
+struct perf_rules perf_data_rules(const struct perf_case *data);
+
 /* The factor that mulsum gives to a rank's input. */
 int perf_mulsum_factor(int rank);
 
-/* Writes count whole numbers as elements of type; each must be exact in it. */
-void perf_data_store(hoop_datatype_t type, const int64_t *values, size_t count, void *dst);
+/* Writes a whole number as an element of type; it must be exact in it. */
+void perf_data_store(hoop_datatype_t type, int64_t value, void *dst);
 
-/* The input elements first to first + count of rank. dst needs no alignment, here and below. */
-void perf_data_input(const struct perf_case *data, int rank, size_t first, size_t count, void *dst);
+/* Writes them. dst needs no alignment, here and below. */
+void perf_data_make(const struct perf_span *span, void *dst);
 
-/* The same elements of all ranks, reduced. */
-void perf_data_reduced(const struct perf_case *data, size_t first, size_t count, void *dst);
-
-/* Units in the last place by which a right result may differ from perf_data_reduced(). */
+/* Units in the last place by which a right result may differ from what perf_data_make() writes. */
 unsigned perf_data_tolerance(const struct perf_case *data);
 
 /* How many elements are wrong. */
-size_t perf_data_wrong(const struct perf_case *data, const void *got, const void *want,
+size_t perf_data_wrong(const struct perf_rules *rules, const void *got, const void *want,
                        size_t count);
 
 #endif

@@ -25,6 +25,8 @@
     X(alloc, "cuMemAlloc_v2", (uint64_t * ret, size_t bytes))                                      \
     X(free, "cuMemFree_v2", (uint64_t memory))                                                     \
     X(copy, "cuMemcpy", (uint64_t to, uint64_t from, size_t bytes))                                \
+    X(fill, "cuMemsetD8Async",                                                                     \
+      (uint64_t at, unsigned char value, size_t bytes, hoop_stream_t stream))                      \
     X(stream, "cuStreamCreate", (hoop_stream_t * ret, unsigned flags))                             \
     X(end_stream, "cuStreamDestroy_v2", (hoop_stream_t stream))                                    \
     X(wait, "cuStreamSynchronize", (hoop_stream_t stream))                                         \
@@ -146,6 +148,13 @@ void perf_device_free(char *memory)
 int perf_device_copy(char *to, const char *from, size_t bytes)
 {
     return bytes > 0 ? device_check(driver.copy((uintptr_t)to, (uintptr_t)from, bytes), "cuMemcpy")
+                     : PERF_SUCCESS;
+}
+
+int perf_device_fill(char *at, int byte, size_t bytes)
+{
+    return bytes > 0 ? device_check(driver.fill((uintptr_t)at, (unsigned char)byte, bytes, NULL),
+                                    "cuMemsetD8Async")
                      : PERF_SUCCESS;
 }
 

@@ -26,6 +26,9 @@ void perf_device_free(char *memory);
 /* Between host and device, at once, and behind what is on the default stream. */
 int perf_device_copy(char *to, const char *from, size_t bytes);
 
+/* On the default stream of the current device: sets all bytes. */
+int perf_device_fill(char *at, int byte, size_t bytes);
+
 /* Waits for all that the current device does. */
 int perf_device_settle(void);
 

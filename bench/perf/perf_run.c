@@ -8,7 +8,6 @@
 #include "perf/perf_run.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "perf/perf_bound.h"
 #include "perf/perf_clock.h"
@@ -43,7 +42,6 @@ static void sweep_aim(struct sweep *sweep, size_t window)
         struct perf_part *part = &sweep->parts[i];
         part->call.send = part->send + window * sweep->stride;
         part->call.recv = part->recv + window * sweep->stride;
-        perf_part_aim(part);
     }
 }
 
@@ -52,7 +50,7 @@ static hoop_result_t sweep_start(struct sweep *sweep)
 {
     hoop_result_t result = HOOP_OK;
     for (int i = 0; i < sweep->options->gpus && result == HOOP_OK; i++) {
-        result = sweep->collective->start(&sweep->parts[i].there);
+        result = sweep->collective->start(&sweep->parts[i].call);
     }
     if (sweep->options->blocking == PERF_BLOCKING_BARRIER) {
         for (int i = 0; i < sweep->options->gpus && result == HOOP_OK; i++) {
@@ -103,22 +101,12 @@ static void sweep_show(const struct sweep *sweep, const char *phase)
 /* Right inputs in every window that the timed iterations will use. */
 static int sweep_fill(struct sweep *sweep)
 {
-    size_t type_bytes = perf_type_bytes(sweep->data.type);
     size_t used = (size_t)sweep->options->iters + (size_t)sweep->options->warmup_iters;
     used = used > sweep->windows / (size_t)sweep->options->agg_iters
                ? sweep->windows
                : used * (size_t)sweep->options->agg_iters;
     for (int i = 0; i < sweep->options->gpus; i++) {
-        struct perf_part *part = &sweep->parts[i];
-        size_t bytes = part->shape.send_count * type_bytes;
-        perf_data_input(&sweep->data, part->rank->rank, 0, part->shape.send_count, part->send);
-        for (size_t window = 1; window < used; window++) {
-            memcpy(part->send + window * sweep->stride, part->send, bytes);
-        }
-        const struct perf_buffer *buffer = perf_buffer_there(&part->rank->send, part->send)
-                                               ? &part->rank->send
-                                               : &part->rank->recv;
-        PERF_TRY(perf_buffer_put(buffer, part->send, (used - 1) * sweep->stride + bytes));
+        PERF_TRY(perf_part_fill(&sweep->parts[i], &sweep->data, used, sweep->stride));
     }
     return PERF_SUCCESS;
 }
@@ -148,12 +136,10 @@ static int sweep_capture(struct sweep *sweep, int iters, int operations, struct 
     struct perf_call *call = &sweep->parts[0].call;
     PERF_TRY(perf_graph_begin(sweep->stream));
     call->stream = sweep->stream;
-    perf_part_aim(&sweep->parts[0]);
     for (int i = 0; i < iters; i++) {
         PERF_TRY(sweep_iterate(sweep, operations));
     }
     call->stream = NULL;
-    perf_part_aim(&sweep->parts[0]);
     PERF_TRY(perf_graph_end(sweep->stream, ret));
     return PERF_SUCCESS;
 }
@@ -250,18 +236,19 @@ static int sweep_time(struct sweep *sweep, struct perf_half *half)
 
 /* One operation, and what of its results and around them is wrong. */
 static int sweep_check_once(struct sweep *sweep, const struct perf_case *data, bool in_place,
-                            int64_t found[2])
+                            int64_t ret[2])
 {
+    size_t found[2] = {0, 0};
     for (int i = 0; i < sweep->options->gpus; i++) {
-        perf_part_prepare(&sweep->parts[i], data, in_place);
-        PERF_TRY(perf_part_put(&sweep->parts[i], in_place));
+        PERF_TRY(perf_part_prepare(&sweep->parts[i], data, in_place));
     }
     PERF_TRY(sweep_once(sweep));
     for (int i = 0; i < sweep->options->gpus; i++) {
-        PERF_TRY(perf_part_get(&sweep->parts[i], in_place));
-        found[0] += (int64_t)perf_part_wrong(&sweep->parts[i], sweep->collective, data);
-        found[1] += (int64_t)perf_part_damage(&sweep->parts[i], data, in_place);
+        PERF_TRY(perf_part_wrong(&sweep->parts[i], sweep->collective, data, &found[0]));
+        PERF_TRY(perf_part_damage(&sweep->parts[i], data, in_place, &found[1]));
     }
+    ret[0] += (int64_t)found[0];
+    ret[1] += (int64_t)found[1];
     return PERF_SUCCESS;
 }
 
@@ -396,9 +383,8 @@ static int sweep_make_ops(struct sweep *sweep, bool *ret_skip)
         if (sweep->data.op != PERF_MULSUM) {
             continue;
         }
-        int64_t factor = perf_mulsum_factor(rank->rank);
         char scalar[8];
-        perf_data_store(sweep->data.type, &factor, 1, scalar);
+        perf_data_store(sweep->data.type, perf_mulsum_factor(rank->rank), scalar);
         hoop_result_t result = hoop_red_op_create_pre_mul_sum(
             &rank->op, scalar, sweep->data.type, HOOP_SCALAR_HOST_IMMEDIATE, rank->comm);
         if (result == HOOP_UNSUPPORTED && sweep->options->op == PERF_ALL) {

@@ -81,13 +81,26 @@ struct inputs {
     char want[ELEMENTS * 8];
 };
 
+/* count elements of a rank's input, or of the reduction, from first on */
+static void make(const struct perf_case *data, int rank, size_t first, size_t count, void *dst)
+{
+    const struct perf_span span = {perf_data_rules(data), rank, first, count};
+    perf_data_make(&span, dst);
+}
+
+static size_t wrong(const struct perf_case *data, const void *got, const void *want, size_t count)
+{
+    const struct perf_rules rules = perf_data_rules(data);
+    return perf_data_wrong(&rules, got, want, count);
+}
+
 static void make_inputs(struct inputs *inputs, hoop_datatype_t type, int op, int nranks)
 {
     inputs->data = (struct perf_case){.type = type, .op = op, .nranks = nranks, .repetition = 3};
     for (int rank = 0; rank < nranks; rank++) {
-        perf_data_input(&inputs->data, rank, 1000, ELEMENTS, inputs->input[rank]);
+        make(&inputs->data, rank, 1000, ELEMENTS, inputs->input[rank]);
     }
-    perf_data_reduced(&inputs->data, 1000, ELEMENTS, inputs->want);
+    make(&inputs->data, PERF_REDUCED, 1000, ELEMENTS, inputs->want);
 }
 
 /* Folds element i beginning at rank first; every partial result must be exact. */
@@ -217,16 +230,16 @@ static void test_inputs_differ(void **state)
     char a[4 * 2000];
     char b[4 * 2000];
     struct perf_case data = {.type = HOOP_FLOAT32, .op = HOOP_SUM, .nranks = 4};
-    perf_data_input(&data, 0, 0, 2000, a);
-    perf_data_input(&data, 1, 0, 2000, b);
+    make(&data, 0, 0, 2000, a);
+    make(&data, 1, 0, 2000, b);
     assert_memory_not_equal(a, b, sizeof a);
-    assert_int_equal(perf_data_wrong(&data, a, b, 2000), 2000);
-    perf_data_input(&data, 0, 1, 2000, b);
+    assert_int_equal(wrong(&data, a, b, 2000), 2000);
+    make(&data, 0, 1, 2000, b);
     assert_memory_equal(a + 4, b, sizeof a - 4);
-    assert_int_equal(perf_data_wrong(&data, a, b, 2000), 2000);
+    assert_int_equal(wrong(&data, a, b, 2000), 2000);
     data.repetition = 1;
-    perf_data_input(&data, 0, 0, 2000, b);
-    assert_int_equal(perf_data_wrong(&data, a, b, 2000), 2000);
+    make(&data, 0, 0, 2000, b);
+    assert_int_equal(wrong(&data, a, b, 2000), 2000);
 }
 
 static void test_wrong_elements_are_counted(void **state)
@@ -237,14 +250,14 @@ static void test_wrong_elements_are_counted(void **state)
     for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
         struct perf_case data = {.type = (hoop_datatype_t)type, .op = HOOP_SUM, .nranks = 3};
         size_t bytes = perf_type_bytes(data.type);
-        perf_data_reduced(&data, 0, 100, want);
+        make(&data, PERF_REDUCED, 0, 100, want);
         memcpy(got, want, sizeof got);
-        assert_int_equal(perf_data_wrong(&data, got, want, 100), 0);
+        assert_int_equal(wrong(&data, got, want, 100), 0);
         got[0] ^= 1;
         got[57 * bytes] ^= 1;
         got[57 * bytes + bytes - 1] ^= 2;
         got[99 * bytes + bytes - 1] ^= (char)0x80;
-        assert_int_equal(perf_data_wrong(&data, got, want, 100), 3);
+        assert_int_equal(wrong(&data, got, want, 100), 3);
     }
 }
 
@@ -254,14 +267,14 @@ static void test_tolerance(void **state)
     struct perf_case data = {.type = HOOP_FLOAT32, .op = HOOP_AVG, .nranks = 3};
     assert_int_equal(perf_data_tolerance(&data), 2);
     float want = 1, got = nextafterf(nextafterf(1, 2), 2);
-    assert_int_equal(perf_data_wrong(&data, &got, &want, 1), 0);
+    assert_int_equal(wrong(&data, &got, &want, 1), 0);
     got = nextafterf(got, 2);
-    assert_int_equal(perf_data_wrong(&data, &got, &want, 1), 1);
+    assert_int_equal(wrong(&data, &got, &want, 1), 1);
     want = 0;
     got = -nextafterf(0, 1);
-    assert_int_equal(perf_data_wrong(&data, &got, &want, 1), 0);
+    assert_int_equal(wrong(&data, &got, &want, 1), 0);
     got = NAN;
-    assert_int_equal(perf_data_wrong(&data, &got, &want, 1), 1);
+    assert_int_equal(wrong(&data, &got, &want, 1), 1);
     data.nranks = 4;
     assert_int_equal(perf_data_tolerance(&data), 0);
     data.op = HOOP_SUM;
@@ -278,13 +291,16 @@ static void test_guards(void **state)
     struct perf_buffer buffer = {.kind = PERF_MEMORY_PLAIN, .device = -1};
     assert_int_equal(perf_buffer_init(&buffer, HOOP_COMM_NULL, 1000, 8), PERF_SUCCESS);
     char *window = perf_buffer_at(&buffer, 8);
-    perf_buffer_guard(window, 100);
+    size_t found = 0;
+    assert_int_equal(perf_buffer_guard(&buffer, window, 100), PERF_SUCCESS);
     memset(window, 1, 100);
-    assert_int_equal(perf_buffer_damage(window, 100), 0);
+    assert_int_equal(perf_buffer_damage(&buffer, window, 100, &found), PERF_SUCCESS);
+    assert_int_equal(found, 0);
     window[-1] = 0;
     window[100] = 0;
     window[101] = 0;
-    assert_int_equal(perf_buffer_damage(window, 100), 3);
+    assert_int_equal(perf_buffer_damage(&buffer, window, 100, &found), PERF_SUCCESS);
+    assert_int_equal(found, 3);
     perf_buffer_finish(&buffer, HOOP_COMM_NULL);
 }
 
