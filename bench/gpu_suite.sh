@@ -82,6 +82,9 @@ step "gpus_processes_$each" 60 "$hooprun" -n $each --timeout 55 "${cost[@]}" -g 
 step "gpus_threads_$each" 60 "${cost[@]}" -t $each -g $each
 perf=("$build/bench/all_reduce_perf" -b 8 -e $((bytes / 8)) -f 16 --memory device)
 step all_reduce_perf 40 "$hooprun" -n 2 --timeout 35 "${perf[@]}" -R 2
+step checked_there 5 grep -x '# Results are compared on the device' "$out/all_reduce_perf"
+step every_type 60 "$build/bench/all_reduce_perf" -t 2 -b $((bytes / 64)) -e $((bytes / 64)) -d all -o all -n 2 --memory device
+step many_elements 60 "$build/bench/all_reduce_perf" -t 2 -b $((bytes * 5)) -e $((bytes * 5)) -d int8 -n 2 --memory device
 step graphs 40 "$hooprun" -n 2 --timeout 35 "${perf[@]}" -G 5
 step alltoall_perf 40 "$build/bench/alltoall_perf" -t 2 -b 8 -e $((bytes / 32)) -f 16 --memory device
 step ahead 60 env HOOP_CUDA_AHEAD=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"

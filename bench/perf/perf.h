@@ -13,8 +13,9 @@
  *     perf_json.c      the JSON file                   perf_watch.c    -T, the watchdog
  *     perf_failure.c   messages about failures         perf_progress.c  where it is, on a terminal
  *     perf_device.c    CUDA's driver, for buffers on devices
- *     perf_rules.h     what each element is
- *     perf_elements.c  elements where they lie: made and compared
+ *     perf_rules.h     what each element is: the host's and the kernels' one source
+ *     perf_kernels.cu  kernels that make elements, and compare them
+ *     perf_elements.c  elements where they lie: made and compared, by whom it is
  *     perf_times.c     averages, and statistics of single iterations
  *     perf_shape.c     sizes and origins that several collectives share
  *     perf_part.c      one rank's window: its inputs, and what became of them

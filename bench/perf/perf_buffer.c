@@ -93,6 +93,11 @@ char *perf_buffer_at(const struct perf_buffer *buffer, size_t offset)
     return buffer->base + MARGIN + offset;
 }
 
+char *perf_buffer_spare(const struct perf_buffer *buffer)
+{
+    return buffer->base;
+}
+
 int perf_buffer_guard(const struct perf_buffer *buffer, char *window, size_t bytes)
 {
     PERF_TRY(perf_buffer_fill(buffer, window - GUARD, PAINT, GUARD));

@@ -32,6 +32,9 @@ void perf_buffer_finish(struct perf_buffer *buffer, hoop_comm_t comm);
 /* Where windows begin when they are moved by offset bytes. */
 char *perf_buffer_at(const struct perf_buffer *buffer, size_t offset);
 
+/* Some bytes of the first margin, for who wants to count something there. */
+char *perf_buffer_spare(const struct perf_buffer *buffer);
+
 /* Sets bytes; copies some, from and to wherever buffers of this kind are, or to the host. On a
  * device, which is the current one, both are in the order of its default stream. */
 int perf_buffer_fill(const struct perf_buffer *buffer, char *at, int byte, size_t bytes);

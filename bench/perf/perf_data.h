@@ -1,6 +1,6 @@
 /*
- * Inputs and expected results of the benchmarks: pure functions. The rules themselves are in
- * perf_rules.h.
+ * Inputs and expected results of the benchmarks: pure functions. The rules themselves stand once,
+ * in perf_rules.h, from which devices have them, too.
  *
  * Every input is a small whole number made from (index, rank, repetition), chosen so that any
  * order of reduction is exact in every datatype. With p the bits of a type's significand, whole

@@ -27,6 +27,12 @@
     X(copy, "cuMemcpy", (uint64_t to, uint64_t from, size_t bytes))                                \
     X(fill, "cuMemsetD8Async",                                                                     \
       (uint64_t at, unsigned char value, size_t bytes, hoop_stream_t stream))                      \
+    X(module, "cuModuleLoadData", (void **ret, const void *image))                                 \
+    X(function, "cuModuleGetFunction", (void **ret, void *module, const char *name))               \
+    X(run, "cuLaunchKernel",                                                                       \
+      (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,        \
+       unsigned block_y, unsigned block_z, unsigned shared_bytes, hoop_stream_t stream,            \
+       void **arguments, void **extra))                                                            \
     X(stream, "cuStreamCreate", (hoop_stream_t * ret, unsigned flags))                             \
     X(end_stream, "cuStreamDestroy_v2", (hoop_stream_t stream))                                    \
     X(wait, "cuStreamSynchronize", (hoop_stream_t stream))                                         \
@@ -156,6 +162,25 @@ int perf_device_fill(char *at, int byte, size_t bytes)
     return bytes > 0 ? device_check(driver.fill((uintptr_t)at, (unsigned char)byte, bytes, NULL),
                                     "cuMemsetD8Async")
                      : PERF_SUCCESS;
+}
+
+void *perf_device_module(const void *image)
+{
+    void *module = NULL;
+    return driver.module(&module, image) == 0 ? module : NULL;
+}
+
+void *perf_device_kernel(void *module, const char *name)
+{
+    void *kernel = NULL;
+    return driver.function(&kernel, module, name) == 0 ? kernel : NULL;
+}
+
+int perf_device_launch(void *kernel, unsigned blocks, unsigned threads, void *argument)
+{
+    void *arguments[] = {argument};
+    return device_check(driver.run(kernel, blocks, 1, 1, threads, 1, 1, 0, NULL, arguments, NULL),
+                        "cuLaunchKernel");
 }
 
 int perf_device_settle(void)

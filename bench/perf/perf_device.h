@@ -29,6 +29,13 @@ int perf_device_copy(char *to, const char *from, size_t bytes);
 /* On the default stream of the current device: sets all bytes. */
 int perf_device_fill(char *at, int byte, size_t bytes);
 
+/* Device code for the current device, and a kernel of it; NULL: it does not run there. */
+void *perf_device_module(const void *image);
+void *perf_device_kernel(void *module, const char *name);
+
+/* On the default stream of the current device: a kernel with one argument, which is copied. */
+int perf_device_launch(void *kernel, unsigned blocks, unsigned threads, void *argument);
+
 /* Waits for all that the current device does. */
 int perf_device_settle(void);
 

@@ -1,13 +1,66 @@
 /* See perf_elements.h. */
 #include "perf/perf_elements.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "perf/perf.h"
 #include "perf/perf_device.h"
 #include "perf/perf_failure.h"
+#include "perf/perf_kernels.h"
 
 #define PIECE_BYTES ((size_t)32 << 10) /* two fit the second-level cache */
+#define MOST_DEVICES 64
+#define MOST_BLOCKS 8192 /* several times what runs on a device at once */
+
+/* ---- By kernels --------------------------------------------------------------------------- */
+
+/* Of each device; under the lock. */
+static struct {
+    bool known;
+    void *write, *compare; /* NULL: there is none */
+} kernels[MOST_DEVICES];
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
+
+bool perf_elements_have_kernels(int device)
+{
+    if (device < 0 || perf_device_use(device) != PERF_SUCCESS || device >= MOST_DEVICES) {
+        return false;
+    }
+    pthread_mutex_lock(&kernels_lock);
+    if (!kernels[device].known) {
+        void *module = perf_device_module(perf_kernels_image);
+        kernels[device].known = true;
+        kernels[device].write = module ? perf_device_kernel(module, PERF_KERNEL_WRITE) : NULL;
+        kernels[device].compare = module ? perf_device_kernel(module, PERF_KERNEL_COMPARE) : NULL;
+    }
+    const bool there = kernels[device].write && kernels[device].compare;
+    pthread_mutex_unlock(&kernels_lock);
+    return there;
+}
+
+static int kernel_run(void *kernel, struct perf_work *work)
+{
+    const uint64_t blocks = (work->span.count + PERF_KERNEL_THREADS - 1) / PERF_KERNEL_THREADS;
+    return perf_device_launch(kernel, blocks < MOST_BLOCKS ? (unsigned)blocks : MOST_BLOCKS,
+                              PERF_KERNEL_THREADS, work);
+}
+
+static int kernel_compare(const struct perf_buffer *buffer, const struct perf_span *span,
+                          const char *at, bool bytes, size_t *found)
+{
+    char *place = perf_buffer_spare(buffer);
+    uint64_t here = 0;
+    struct perf_work work = {
+        .span = *span, .at = (void *)(uintptr_t)at, .found = place, .bytes = bytes};
+    PERF_TRY(perf_device_fill(place, 0, sizeof here));
+    PERF_TRY(kernel_run(kernels[buffer->device].compare, &work));
+    PERF_TRY(perf_device_copy((char *)&here, place, sizeof here));
+    *found += here;
+    return PERF_SUCCESS;
+}
+
+/* ---- By the host -------------------------------------------------------------------------- */
 
 static size_t span_bytes(const struct perf_span *span)
 {
@@ -74,23 +127,37 @@ static int host_compare(const struct perf_buffer *buffer, const struct perf_span
     return PERF_SUCCESS;
 }
 
+/* ---- By whom it is ------------------------------------------------------------------------ */
+
 int perf_elements_make(const struct perf_buffer *buffer, const struct perf_span *span, char *at)
 {
     if (buffer->device < 0) {
         perf_data_make(span, at);
         return PERF_SUCCESS;
     }
-    return host_make(span, at);
+    if (!perf_elements_have_kernels(buffer->device) || span->count == 0) {
+        return host_make(span, at);
+    }
+    struct perf_work work = {.span = *span, .at = at};
+    return kernel_run(kernels[buffer->device].write, &work);
+}
+
+static int elements_compare(const struct perf_buffer *buffer, const struct perf_span *span,
+                            const char *at, bool bytes, size_t *found)
+{
+    return perf_elements_have_kernels(buffer->device) && span->count > 0
+               ? kernel_compare(buffer, span, at, bytes, found)
+               : host_compare(buffer, span, at, bytes, found);
 }
 
 int perf_elements_wrong(const struct perf_buffer *buffer, const struct perf_span *span,
                         const char *at, size_t *found)
 {
-    return host_compare(buffer, span, at, false, found);
+    return elements_compare(buffer, span, at, false, found);
 }
 
 int perf_elements_changed(const struct perf_buffer *buffer, const struct perf_span *span,
                           const char *at, size_t *found)
 {
-    return host_compare(buffer, span, at, true, found);
+    return elements_compare(buffer, span, at, true, found);
 }

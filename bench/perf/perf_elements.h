@@ -1,6 +1,6 @@
 /*
- * Elements of a buffer, where they lie: made and compared by the host, which copies those on a
- * device piece by piece.
+ * Elements of a buffer, where they lie: made and compared by the host in its own memory, on a
+ * device by kernels; where there are none, by the host, which copies them piece by piece.
  *
  * What is done on a device is in the order of its default stream. Returned are exit codes.
  */
@@ -9,6 +9,9 @@
 
 #include "perf/perf_buffer.h"
 #include "perf/perf_data.h"
+
+/* Are there kernels for the device? Looks for them when it is asked first. */
+bool perf_elements_have_kernels(int device);
 
 /* Writes a span. */
 int perf_elements_make(const struct perf_buffer *buffer, const struct perf_span *span, char *at);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "perf/perf_elements.h"
 #include "perf/perf_ranks.h"
 
 #define TIME_FORMAT "%Y-%m-%d %H:%M:%S"
@@ -161,6 +162,12 @@ void perf_report_open(struct perf_report *report, const struct perf_collective *
     report_banner(report->out, report->options, collective->program);
 }
 
+/* Where inputs are made and results compared: on the devices, if rank 0's can. */
+static const char *report_checker(const struct perf_place *places)
+{
+    return perf_elements_have_kernels(places[0].device) ? "device" : "host";
+}
+
 static void report_json_config(struct perf_json *json, const struct perf_options *options)
 {
     bool multiplied = options->step_factor > 1;
@@ -185,6 +192,7 @@ void perf_report_places(struct perf_report *report, const struct perf_place *pla
     struct perf_json *json = &report->json;
     perf_json_begin(json, "config", '{');
     report_json_config(json, report->options);
+    perf_json_string(json, "validation_by", report_checker(places));
     perf_json_begin(json, "devices", '[');
     fprintf(report->out, "# Using devices\n");
     for (int rank = 0; rank < nranks; rank++) {
@@ -205,6 +213,9 @@ void perf_report_places(struct perf_report *report, const struct perf_place *pla
         perf_json_string(json, "device_hex", place->device < 0 ? "host" : place->bus);
         perf_json_string(json, "device_info", place->cpus);
         perf_json_end(json);
+    }
+    if (places[0].device >= 0 && report->options->checks > 0) {
+        fprintf(report->out, "# Results are compared on the %s\n", report_checker(places));
     }
     perf_json_end(json);
     perf_json_end(json);

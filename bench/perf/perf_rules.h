@@ -1,6 +1,7 @@
 /*
- * What every element of an input is, and what results must be: the rules that perf_data.h tells, of
- * which perf_data.c is made; in what C11 and CUDA C++ have in common.
+ * What every element of an input is, and what results must be: the rules that perf_data.h tells,
+ * in what C11 and CUDA C++ have in common. The host's functions (perf_data.c) and the kernels of
+ * devices (perf_kernels.cu) are both made of these.
  *
  * Functions are declared by RULE, and work on blocks of at most RULE_BLOCK elements, which an
  * includer may have set: as they are here, they are the host's, of as many as fit the first-level

@@ -23,7 +23,7 @@
 #ifdef __CUDACC__
 #define INLINE static __device__ __forceinline__
 #define KERNEL extern "C" __global__ __launch_bounds__(HOOP_CUDA_FOLD_THREADS, 2)
-#define FOLD_ARGUMENT const __grid_constant__ struct hoop_cuda_fold
+#define ARGUMENT(type) const __grid_constant__ type
 #define UNROLL _Pragma("unroll")
 #define THREADS HOOP_CUDA_FOLD_THREADS
 #define THREAD threadIdx.x
@@ -458,7 +458,7 @@ INLINE void fold_all(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
 }
 
 #define FOLD(name, type, op, scaled)                                                               \
-    KERNEL void hoop_fold_##name##_##type(FOLD_ARGUMENT fold)                                      \
+    KERNEL void hoop_fold_##name##_##type(ARGUMENT(struct hoop_cuda_fold) fold)                    \
     {                                                                                              \
         fold_all(type, op, scaled, &fold);                                                         \
     }

@@ -2,7 +2,7 @@
  * A CUDA driver for tests, as a library of its own that HOOP_CUDA names: devices with 256 MiB in
  * all, whose memory the host can't touch at its addresses, nor one device another's that was not
  * opened to it, streams with a thread each and random delays in them; the kernels are those of
- * lib/reduce, run by the CPU. It refuses what a real one may let pass: copies and kernels that
+ * lib/reduce and of the benchmarks, run by the CPU. It refuses what a real one may let pass: copies and kernels that
  * leave an allocation, host memory that is not pinned, memory that is unmapped while a stream uses
  * it, host memory by an address that is not the device's. Its streams wait for the default one and
  * it for them, as CUDA's blocking ones do. What is freed, and what is fresh, holds garbage.

@@ -1,4 +1,5 @@
-/* The kernels of the fake driver (see fake_cuda.h): those of lib/reduce, as plain C. */
+/* The kernels of the fake driver (see fake_cuda.h): those of lib/reduce and of the benchmarks, as
+ * plain C. */
 #include "fakes/fake_cuda.h"
 #include "fakes/fake_cuda_inside.h"
 
@@ -8,26 +9,33 @@
 #include "reduce/cuda_on_cpu.h"
 #include "reduce/reduce_cuda.cu"
 
-typedef void kernel_t(const struct hoop_cuda_fold fold);
+#include "perf/perf_kernels.cu"
+
+typedef void fold_t(const struct hoop_cuda_fold fold);
+typedef void perf_t(const struct perf_work work);
 
 struct hoop_cu_function {
-    kernel_t *run;
+    fold_t *fold; /* NULL: it is one of the benchmarks */
     hoop_datatype_t type;
+    perf_t *perf;
     const struct hoop_cu_context *context; /* that it was loaded in */
 };
 
 struct fake_kernel {
     struct hoop_cu_function *function;
-    struct hoop_cuda_fold fold; /* with the vectors where the device finds them */
-    size_t bytes;               /* of each */
+    union { /* with the vectors where the device finds them */
+        struct hoop_cuda_fold fold;
+        struct perf_work perf;
+    } told;
+    size_t bytes; /* of each vector */
 };
 
 #define KERNELS(type, value, bytes, text)                                                          \
-    [type] = {{hoop_fold_sum_##type, type, NULL},                                                  \
-              {hoop_fold_prod_##type, type, NULL},                                                 \
-              {hoop_fold_max_##type, type, NULL},                                                  \
-              {hoop_fold_min_##type, type, NULL},                                                  \
-              {hoop_fold_scaled_##type, type, NULL}},
+    [type] = {{hoop_fold_sum_##type, type, NULL, NULL},                                            \
+              {hoop_fold_prod_##type, type, NULL, NULL},                                           \
+              {hoop_fold_max_##type, type, NULL, NULL},                                            \
+              {hoop_fold_min_##type, type, NULL, NULL},                                            \
+              {hoop_fold_scaled_##type, type, NULL, NULL}},
 static const struct hoop_cu_function kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {
     HOOP_DATATYPES(KERNELS)};
 #undef KERNELS
@@ -35,6 +43,7 @@ static const struct hoop_cu_function kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_
 /* One in each context. */
 struct hoop_cu_module {
     struct hoop_cu_function functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
+    struct hoop_cu_function write, compare;
 };
 
 static struct hoop_cu_module modules[FAKE_CONTEXTS];
@@ -56,6 +65,8 @@ int fake_module_load(hoop_cu_module_t *ret, const void *image)
 {
     *ret = &modules[fake_context_number(fake_context())];
     memcpy((*ret)->functions, kernels, sizeof(kernels));
+    (*ret)->write = (struct hoop_cu_function){.perf = perf_write, .context = fake_context()};
+    (*ret)->compare = (struct hoop_cu_function){.perf = perf_compare, .context = fake_context()};
     return fake_has_context() && image != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
 }
 
@@ -67,6 +78,10 @@ int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const
     }
     if (getenv("FAKE_CUDA_NO_KERNELS") != NULL) {
         return HOOP_CU_NOT_FOUND;
+    }
+    if (strcmp(name, PERF_KERNEL_WRITE) == 0 || strcmp(name, PERF_KERNEL_COMPARE) == 0) {
+        *ret = strcmp(name, PERF_KERNEL_WRITE) == 0 ? &module->write : &module->compare;
+        return HOOP_CU_SUCCESS;
     }
     for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
         for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS; op++) {
@@ -80,21 +95,35 @@ int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const
     return HOOP_CU_NOT_FOUND;
 }
 
+/* Where the host finds what the kernel was told; NULL, and *there false: it is not the device's. */
+static void *vector_resolve(const struct fake_kernel *kernel, const void *vector, size_t bytes,
+                            bool *there)
+{
+    const uintptr_t at = (uintptr_t)vector;
+    unsigned char *found =
+        fake_on_device(at) ? fake_resolve(at, bytes, kernel->function->context) : NULL;
+    *there &= found != NULL;
+    return found;
+}
+
 /* False: one of the vectors is not the device's. With the lock. */
 static bool kernel_resolve(struct fake_kernel *kernel)
 {
-    struct hoop_cuda_fold *fold = &kernel->fold;
-    const struct hoop_cu_context *context = kernel->function->context;
+    struct hoop_cuda_fold *fold = &kernel->told.fold;
+    struct perf_work *work = &kernel->told.perf;
     bool there = true;
+    if (kernel->function->fold == NULL) {
+        work->at = vector_resolve(kernel, work->at, kernel->bytes, &there);
+        work->found = work->found != NULL
+                          ? vector_resolve(kernel, work->found, sizeof(uint64_t), &there)
+                          : NULL;
+        return there;
+    }
     for (uint32_t s = 0; s < fold->n_src; s++) {
-        const uintptr_t at = (uintptr_t)fold->src[s];
-        fold->src[s] = fake_on_device(at) ? fake_resolve(at, kernel->bytes, context) : NULL;
-        there &= fold->src[s] != NULL;
+        fold->src[s] = vector_resolve(kernel, fold->src[s], kernel->bytes, &there);
     }
     for (uint32_t d = 0; d < fold->n_dst; d++) {
-        const uintptr_t at = (uintptr_t)fold->dst[d];
-        fold->dst[d] = fake_on_device(at) ? fake_resolve(at, kernel->bytes, context) : NULL;
-        there &= fold->dst[d] != NULL;
+        fold->dst[d] = vector_resolve(kernel, fold->dst[d], kernel->bytes, &there);
     }
     return there;
 }
@@ -115,6 +144,23 @@ static int kernel_push(const struct fake_kernel *what, hoop_stream_t stream)
     return result;
 }
 
+static struct fake_kernel kernel_of(struct hoop_cu_function *function, const void *argument)
+{
+    struct fake_kernel kernel = {.function = function};
+    if (function->fold == NULL) {
+        memcpy(&kernel.told.perf, argument, sizeof(kernel.told.perf));
+        const struct perf_span *span = &kernel.told.perf.span;
+        kernel.bytes = span->count * (uint32_t)span->rules.bits / 8;
+    } else {
+        memcpy(&kernel.told.fold, argument, sizeof(kernel.told.fold));
+        const struct hoop_cuda_fold *fold = &kernel.told.fold;
+        kernel.bytes = fold->packs * PACK_BYTES + fold->loose * hoop_datatype_bytes(function->type);
+    }
+    return kernel;
+}
+
+_Static_assert(PERF_KERNEL_THREADS == HOOP_CUDA_FOLD_THREADS, "a launch has that many");
+
 /* NOLINTNEXTLINE(readability-function-size): the parameters are CUDA's */
 int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
@@ -128,10 +174,7 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     if (function == &illegal) {
         return fake_host_function(stream, kernel_store_to_nowhere, NULL);
     }
-    struct fake_kernel kernel = {.function = function};
-    memcpy(&kernel.fold, arguments[0], sizeof(kernel.fold));
-    kernel.bytes =
-        kernel.fold.packs * PACK_BYTES + kernel.fold.loose * hoop_datatype_bytes(function->type);
+    const struct fake_kernel kernel = kernel_of(function, arguments[0]);
     pthread_mutex_lock(&fake_lock);
     launches++;
     fake_count_work(false);
@@ -151,22 +194,36 @@ void fake_kernel_run(const struct fake_kernel *kernel)
     BLOCKS = 2;
     for (BLOCK = 0; BLOCK < BLOCKS; BLOCK++) {
         for (THREAD = 0; THREAD < THREADS; THREAD++) {
-            kernel->function->run(kernel->fold);
+            if (kernel->function->fold == NULL) {
+                kernel->function->perf(kernel->told.perf);
+            } else {
+                kernel->function->fold(kernel->told.fold);
+            }
         }
     }
 }
 
+static bool vector_uses(const void *vector, size_t vector_bytes, const unsigned char *at,
+                        size_t bytes)
+{
+    const unsigned char *first = vector;
+    return first < at + bytes && at < first + vector_bytes;
+}
+
 bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at, size_t bytes)
 {
-    const struct hoop_cuda_fold *fold = &kernel->fold;
+    const struct hoop_cuda_fold *fold = &kernel->told.fold;
+    const struct perf_work *work = &kernel->told.perf;
     bool uses = false;
+    if (kernel->function->fold == NULL) {
+        return vector_uses(work->at, kernel->bytes, at, bytes) ||
+               vector_uses(work->found, sizeof(uint64_t), at, bytes);
+    }
     for (uint32_t s = 0; s < fold->n_src; s++) {
-        const unsigned char *src = (const unsigned char *)fold->src[s];
-        uses |= src < at + bytes && at < src + kernel->bytes;
+        uses |= vector_uses(fold->src[s], kernel->bytes, at, bytes);
     }
     for (uint32_t d = 0; d < fold->n_dst; d++) {
-        const unsigned char *dst = (const unsigned char *)fold->dst[d];
-        uses |= dst < at + bytes && at < dst + kernel->bytes;
+        uses |= vector_uses(fold->dst[d], kernel->bytes, at, bytes);
     }
     return uses;
 }

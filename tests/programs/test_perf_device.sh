@@ -1,12 +1,14 @@
 #!/bin/sh
 # The benchmarks with buffers on devices, over the fake driver: right results, the devices in the list,
 # and what is said where there is none.
-#     test_perf_device.sh HOOPRUN FAKE_CUDA PERF...
+#     test_perf_device.sh HOOPRUN FAKE_CUDA ALL_REDUCE_PERF_FAULTY PERF...
 set -u
 
-hooprun=${1:?usage: test_perf_device.sh HOOPRUN FAKE_CUDA PERF...}
-export HOOP_CUDA="${2:?usage: test_perf_device.sh HOOPRUN FAKE_CUDA PERF...}"
-shift 2
+usage="usage: test_perf_device.sh HOOPRUN FAKE_CUDA ALL_REDUCE_PERF_FAULTY PERF..."
+hooprun=${1:?$usage}
+export HOOP_CUDA="${2:?$usage}"
+faulty=${3:?$usage}
+shift 3
 # shellcheck source=tests/programs/cases.sh
 . "$(dirname "$0")/cases.sh"
 
@@ -15,6 +17,7 @@ for perf; do
     run 0 "$perf" -t 3 $sizes
     rows 5 '0|N/A'
     says out '^#  Rank  2 Group  0 Pid +[0-9]+ on +[^ ]+ device  0 \[0000:00:00\.0\] Fake 0$'
+    says out '^# Results are compared on the device$'
     run 0 "$perf" -g 2 $sizes -R 2 -u 1 -c 2
     rows 5 '0|N/A'
 done
@@ -39,8 +42,20 @@ rows 5 '0|N/A'
 run 5 "$perf" -t 2 $sizes -G 1
 says err '^-G 1: expected one rank in a process'
 run 0 env HOOP_CUDA_AHEAD=1 "$perf" -g 2 $sizes -I 1 -c 2
-run 0 env FAKE_CUDA_NO_KERNELS=1 "$perf" -t 2 $sizes
+# Every type and operation; and what is wrong is found, by kernels, and by the host where there are none.
+run 0 env FAKE_CUDA_DEVICES=2 "$perf" -t 3 -b 4 -e 8K -f 45 -n 1 -d all -o all --memory device -u 3
+rows 216 0
+run 0 env FAKE_CUDA_NO_KERNELS=1 "$perf" -t 2 $sizes -J "$work/json2"
 rows 5 '0|N/A'
+says out '^# Results are compared on the host$'
+says json2 '"validation_by": *"host"'
+for kernels in '' FAKE_CUDA_NO_KERNELS=1; do
+    run 7 env $kernels HOOP_ALGO=ring HOOP_TEST_FAULT=flip:15 "$hooprun" -n 2 "$faulty" -b 1M -e 1M -n 1 -w 0 -c 3 \
+        --memory device
+    says out "^# Results are compared on the $([ "$kernels" ] && echo host || echo device)\$"
+    awk '$1 ~ /^[0-9]+$/ && $9 + $13 > 0 { found = 1 } END { exit !found }' "$work/out" ||
+        fail "no row counts wrong elements"
+done
 run 0 "$perf" -t 2 -b 8 -e 8 --memory auto
 says out '^#  Rank  1 .* device  0 '
 run 0 env HOOP_CUDA=off "$perf" -t 2 -b 8 -e 8 --memory auto -M 1

@@ -1,7 +1,7 @@
 /*
- * What lib/reduce/reduce_cuda.cu needs of CUDA, in C11: the kernels become functions of one thread,
- * called for every thread of a grid in turn. A unit that includes both builds with
- * -ffp-contract=off.
+ * What lib/reduce/reduce_cuda.cu and bench/perf/perf_kernels.cu need of CUDA, in C11: the kernels
+ * become functions of one thread, called for every thread of a grid in turn. A unit that includes
+ * one builds with -ffp-contract=off.
  *
  * Not here: the conversions of fp16, bf16 and fp8 by the device's own instructions. The kernels do
  * them by bits instead.
@@ -15,7 +15,7 @@
 
 #define INLINE static inline
 #define KERNEL static
-#define FOLD_ARGUMENT const struct hoop_cuda_fold
+#define ARGUMENT(type) const type
 #define UNROLL
 
 /* Few: so that short vectors have whole tiles, too. */
@@ -83,6 +83,11 @@ INLINE double __dadd_rn(double a, double b)
 INLINE double __dmul_rn(double a, double b)
 {
     return a * b;
+}
+
+INLINE void atomicAdd(unsigned long long *to, unsigned long long value)
+{
+    (void)__atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 
 /* A device faults at another alignment; here nothing would tell. */
