@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "memory/ipc.h"
 #include "memory/region.h"
-#include "reduce/reduce.h"
 #include "runtime/process.h"
 
 #include <stdlib.h>
@@ -35,28 +34,7 @@ void hoop_buffers_finish(struct hoop_buffers *buffers)
     free(buffers->far);
     free(buffers->in_use);
     free(buffers->out_use);
-    free(buffers->scaled);
     *buffers = (struct hoop_buffers){0};
-}
-
-const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t type,
-                               const void *factor, const void *in, size_t count,
-                               struct hoop_failure *failure)
-{
-    const size_t bytes = count * hoop_datatype_bytes(type);
-    if (bytes > buffers->scaled_bytes || buffers->scaled == NULL) {
-        free(buffers->scaled);
-        buffers->scaled = malloc(bytes + 1);
-        buffers->scaled_bytes = buffers->scaled != NULL ? bytes : 0;
-        if (buffers->scaled == NULL) {
-            hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)buffers->board->me,
-                             "rank %u has no %zu bytes for its scaled input", buffers->board->me,
-                             bytes);
-            return NULL;
-        }
-    }
-    hoop_scale(type, factor, in, buffers->scaled, count);
-    return buffers->scaled;
 }
 
 /* ---- What the others' steps touch ----------------------------------------------------------- */

@@ -52,18 +52,11 @@ struct hoop_buffers {
     void **outs;
     uint8_t *far; /* HOOP_FAR_IN, HOOP_FAR_OUT */
     struct hoop_mapping *in_use, *out_use;
-    void *scaled; /* an input times its factor; grows */
-    size_t scaled_bytes;
 };
 
 /* Allocates what n ranks need; board, maps, staging, one_process and reads are filled in. */
 hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
 void hoop_buffers_finish(struct hoop_buffers *buffers);
-
-/* The input, count elements, times the one at *factor; NULL: the failure says why. */
-const void *hoop_buffers_scale(struct hoop_buffers *buffers, hoop_datatype_t type,
-                               const void *factor, const void *in, size_t count,
-                               struct hoop_failure *failure);
 
 /* Can the others reach what they touch of my buffers, as far as I know, wherever these lie? plan:
  * begun. */

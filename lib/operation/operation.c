@@ -2,10 +2,8 @@
 #include "operation/operation.h"
 
 #include "algo/taking.h"
-#include "base/sizes.h"
 #include "exec/gate.h"
 #include "exec/published.h"
-#include "runtime/copy.h"
 #include "staging/device_worker.h"
 
 #include <assert.h>
@@ -52,7 +50,8 @@ void hoop_operation_finish(struct hoop_operation *operation)
     hoop_buffers_finish(&operation->buffers);
     hoop_exchange_finish(&operation->exchange);
     hoop_staging_finish(&operation->staging);
-    free(operation->scratch);
+    free(operation->scratch.memory);
+    free(operation->scaled.memory);
     free(operation->learned);
     free(operation->copies);
     memset(operation, 0, sizeof(*operation));
@@ -108,32 +107,13 @@ static void operation_start_exchange(struct hoop_operation *operation)
     hoop_exchange_start(&operation->exchange, operation->request.out, &operation->failure);
 }
 
-/* From one that is learned from, on every rank. It is read behind the next announcement. */
-static void operation_tell(struct hoop_operation *operation)
-{
-    const struct hoop_board *board = operation->env.board;
-    atomic_store_explicit(&hoop_board_rank(board, board->me)->took,
-                          hoop_now_ns() - operation->began_ns, memory_order_relaxed);
-    operation->began_ns = 0;
-}
-
-/* Tells the others how long this rank worked. */
-static void operation_note_work(struct hoop_operation *operation)
-{
-    struct hoop_board *board = operation->env.board;
-    const uint64_t ns = board->worked_ns < UINT32_MAX ? board->worked_ns : UINT32_MAX;
-    board->timed = false;
-    atomic_store_explicit(&hoop_board_rank(board, board->me)->worked,
-                          (uint64_t)board->sequence << 32 | ns, memory_order_relaxed);
-}
-
 static enum hoop_poll operation_done(struct hoop_operation *operation)
 {
     if (__builtin_expect(operation->began_ns != 0, 0)) {
-        operation_tell(operation);
+        hoop_operation_tell(operation);
     }
     if (__builtin_expect(operation->env.board->timed, 0)) {
-        operation_note_work(operation);
+        hoop_operation_note_work(operation);
     }
     const bool vector = operation->request.signature.collective == HOOP_COLL_ALLTOALLV;
     if (__builtin_expect(vector && operation->state != OP_EXCHANGE, 0) &&
@@ -164,63 +144,6 @@ static bool operation_brings(const struct hoop_operation *operation)
                                   s->root == (int32_t)board->me) > 0;
 }
 
-/* What the last timed one took, on the rank that worked longest, as soon as all have told; or,
- * last, as far as they have. */
-static void operation_hear_work(struct hoop_operation *operation, bool last)
-{
-    const struct hoop_board *board = operation->env.board;
-    uint32_t told = 0;
-    uint64_t most = 0;
-    for (uint32_t rank = 0; rank < board->n; rank++) {
-        const uint64_t worked =
-            atomic_load_explicit(&hoop_board_rank(board, rank)->worked, memory_order_relaxed);
-        if (worked >> 32 == operation->weighed) {
-            most = (uint32_t)worked > most ? (uint32_t)worked : most;
-            told++;
-        }
-    }
-    if (told == board->n || last) {
-        hoop_copies_add(operation->copied, operation->copied_how, most);
-        operation->copied = NULL;
-    }
-}
-
-/* Both slabs, and once more. */
-#define OPERATION_SLABS 4u
-
-/* How copies to the others are done, of an operation that copies so much at once. */
-static void operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
-{
-    struct hoop_board *board = operation->env.board;
-    const uint32_t may = bytes >= HOOP_COPIES_LEAST ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
-    board->past = may == 1u << HOOP_COPY_NONTEMPORAL;
-    if (__builtin_popcount(may) == 1) {
-        return;
-    }
-    if (operation->copies == NULL) {
-        operation->copies = calloc(1, sizeof(*operation->copies));
-    }
-    if (operation->copies == NULL) {
-        return;
-    }
-    if (operation->copied != NULL) {
-        operation_hear_work(operation, false);
-    }
-    struct hoop_copies_row *row =
-        &operation->copies->rows[operation->request.signature.collective][hoop_copies_size(bytes)];
-    const enum hoop_copy how = hoop_copies_next(row, around, may, &board->timed);
-    board->past = how == HOOP_COPY_NONTEMPORAL;
-    if (board->timed) {
-        if (operation->copied != NULL) {
-            operation_hear_work(operation, true);
-        }
-        operation->copied = row;
-        operation->copied_how = how;
-        operation->weighed = board->sequence;
-        board->worked_ns = 0;
-    }
-}
-
 /* Begins to fetch what is awaited first. Behind the announcement's stores, which wait until the
  * others have let go of their lines, a processor comes no further than some forty more: the look
  * itself would only begin when they are done. */
@@ -241,7 +164,7 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
     const size_t own = hoop_extent_is_each(in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
     if (brought > HOOP_CELLS_MAX_BYTES) {
-        operation_weigh(operation, brought, (uint32_t)(hoop_board_cycle(brought) / brought));
+        hoop_operation_weigh(operation, brought, (uint32_t)(hoop_board_cycle(brought) / brought));
     }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);
@@ -304,35 +227,6 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
 
 /* ---- Over links ----------------------------------------------------------------------------- */
 
-/* Scratch for every lane, if the plan's algorithm has any. */
-static hoop_result_t operation_make_scratch(struct hoop_operation *operation)
-{
-    const struct hoop_plan *plan = &operation->plan;
-    if (plan->scratch == 0) {
-        return HOOP_OK;
-    }
-    size_t bytes = (size_t)plan->lanes * plan->type_bytes;
-    if (__builtin_mul_overflow(bytes, plan->scratch, &bytes) ||
-        bytes > SIZE_MAX - HOOP_PAGE_BYTES) {
-        bytes = SIZE_MAX - HOOP_PAGE_BYTES;
-    }
-    bytes = (bytes + HOOP_PAGE_BYTES - 1) / HOOP_PAGE_BYTES * HOOP_PAGE_BYTES;
-    if (bytes <= operation->scratch_bytes) {
-        return HOOP_OK;
-    }
-    free(operation->scratch);
-    operation->scratch = aligned_alloc(HOOP_PAGE_BYTES, bytes);
-    operation->scratch_bytes = operation->scratch != NULL ? bytes : 0;
-    if (operation->scratch == NULL) {
-        return hoop_failure_set(&operation->failure, HOOP_OUT_OF_MEMORY,
-                                (int)operation->env.board->me,
-                                "rank %u has no %zu bytes to gather "
-                                "what others send",
-                                operation->env.board->me, bytes);
-    }
-    return HOOP_OK;
-}
-
 static void operation_start_links(struct hoop_operation *operation)
 {
     struct hoop_board *board = operation->env.board;
@@ -342,7 +236,7 @@ static void operation_start_links(struct hoop_operation *operation)
         .reduction = operation->steps.reduction,
         .in = operation->request.in,
         .out = operation->request.out,
-        .scratch = operation->scratch,
+        .scratch = operation->scratch.memory,
         .src = board->src,
         .signature = operation->request.signature,
         .sequence = board->sequence,
@@ -353,11 +247,11 @@ static void operation_start_links(struct hoop_operation *operation)
     hoop_engine_start(operation->env.engine, &op, &operation->failure);
 }
 
-/* After the plan was chosen. A failure ends the operation at the next poll. */
+/* A failure ends the operation at the next poll. */
 static void operation_enter_links(struct hoop_operation *operation)
 {
     operation->state = OP_DONE;
-    if (operation_make_scratch(operation) == HOOP_OK) {
+    if (hoop_operation_make_scratch(operation) == HOOP_OK) {
         operation->state = OP_RUN;
         operation_start_links(operation);
     }
@@ -370,21 +264,7 @@ static void operation_far(struct hoop_operation *operation)
     operation_enter_links(operation);
 }
 
-/* Rank 0 learns from the last one, which took as long as on the slowest rank. */
-static void operation_learn(struct hoop_operation *operation)
-{
-    const struct hoop_board *board = operation->env.board;
-    const struct hoop_plan *last = &operation->last;
-    uint64_t most = 0;
-    for (uint32_t rank = 0; rank < board->n; rank++) {
-        const uint64_t took =
-            atomic_load_explicit(&hoop_board_rank(board, rank)->took, memory_order_relaxed);
-        most = took > most ? took : most;
-    }
-    hoop_learned_add(operation->learned, last->collective, last->count * last->type_bytes,
-                     last->algo == HOOP_ALGO_CMA, most);
-    operation->last.count = 0;
-}
+/* ---- Announced, then chosen ---------------------------------------------------------------- */
 
 static void operation_take_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
@@ -394,22 +274,14 @@ static void operation_take_plan(struct hoop_operation *operation, const struct h
         operation->slab_turn += hoop_slab_turns(&operation->plan);
     }
     operation_follow(operation);
-    if (reach->choice != HOOP_CHOICE_NONE && !reach->mapped && !reach->unreadable) {
-        operation->began_ns = hoop_now_ns();
-        operation->last = operation->plan;
-    }
     operation->cursor = 0;
-    /* An all_reduce writes most of its slabs by folding, and gains nothing. */
-    const bool copies = operation->plan.algo == HOOP_ALGO_SLAB && operation->device == 0 &&
-                        operation->plan.collective != HOOP_COLL_ALL_REDUCE;
-    operation_weigh(operation, copies ? operation->plan.count * operation->plan.type_bytes : 0,
-                    OPERATION_SLABS);
+    hoop_operation_learn_of_plan(operation, reach);
     if (hoop_plan_is_over_links(operation->plan.algo)) {
         operation_enter_links(operation);
-    } else if (operation_make_scratch(operation) != HOOP_OK) {
+    } else if (hoop_operation_make_scratch(operation) != HOOP_OK) {
         operation->state = OP_DONE;
     } else {
-        operation->steps.scratch = operation->plan.scratch > 0 ? operation->scratch : NULL;
+        operation->steps.scratch = operation->plan.scratch > 0 ? operation->scratch.memory : NULL;
         operation->state = hoop_plan_reaches(operation->plan.algo) ? OP_RESOLVE : OP_RUN;
     }
 }
@@ -433,26 +305,11 @@ static void operation_choose(struct hoop_operation *operation)
     }
 }
 
-/* Rank 0 chooses for all. */
-static enum hoop_choice operation_learned(struct hoop_operation *operation)
-{
-    if (operation->plan.me > 0 || operation->env.one_process || operation->plan.count == 0 ||
-        hoop_settings()->learn == 0) {
-        return HOOP_CHOICE_NONE;
-    }
-    if (operation->learned == NULL) {
-        operation->learned = calloc(1, sizeof(*operation->learned));
-    }
-    return operation->learned != NULL
-               ? hoop_plan_learned(operation->env.agreed, operation->learned, &operation->plan)
-               : HOOP_CHOICE_NONE;
-}
-
 void hoop_operation_announce(struct hoop_operation *operation)
 {
     hoop_buffers_announce(&operation->buffers, &operation->plan, operation->request.in,
                           operation->request.out, operation->device, operation->meets,
-                          operation_learned(operation));
+                          hoop_operation_choice(operation));
     operation->cursor = 0;
     operation->announced = true;
     operation->state = OP_ANNOUNCED;
@@ -479,7 +336,7 @@ static enum hoop_poll operation_await_announcements(struct hoop_operation *opera
         return settled == HOOP_AGAIN ? HOOP_POLL_IDLE : operation_done(operation);
     }
     if (operation->learned != NULL && operation->last.count > 0) {
-        operation_learn(operation);
+        hoop_operation_learn(operation);
     }
     operation_choose(operation);
     return HOOP_POLL_BUSY;
@@ -580,23 +437,15 @@ static void operation_enter(struct hoop_operation *operation)
 /* With all of the input where the operation is to run. */
 static void operation_begin(struct hoop_operation *operation)
 {
-    struct hoop_request *request = &operation->request;
+    const struct hoop_request *request = &operation->request;
     if (request->signature.collective == HOOP_TRANSFER) {
         operation_start_exchange(operation);
         return;
     }
-    if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0)) {
-        const hoop_datatype_t type = (hoop_datatype_t)request->signature.type;
-        const struct hoop_signature *s = &request->signature;
-        const struct hoop_board *board = operation->env.board;
-        const size_t count = s->count * hoop_extent_blocks(hoop_collectives[s->collective].in,
-                                                           board->n, s->root == (int32_t)board->me);
-        request->in = hoop_buffers_scale(&operation->buffers, type, &request->scalar, request->in,
-                                         count, &operation->failure);
-        if (request->in == NULL) {
-            operation->state = OP_DONE;
-            return;
-        }
+    if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0) &&
+        hoop_operation_scale(operation) != HOOP_OK) {
+        operation->state = OP_DONE;
+        return;
     }
     operation_enter(operation);
 }
@@ -701,27 +550,11 @@ static enum hoop_poll operation_move(struct hoop_operation *operation)
     }
 }
 
-/* The end of an operation with buffers on devices. */
-static enum hoop_poll operation_deliver(struct hoop_operation *operation)
-{
-    operation->staging.delivers = false;
-    if (operation->failure.code != HOOP_OK) {
-        return HOOP_POLL_DONE;
-    }
-    const hoop_result_t result = hoop_staging_copy(&operation->staging, true);
-    if (result != HOOP_OK) {
-        hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
-        return HOOP_POLL_DONE;
-    }
-    operation->state = OP_DELIVER;
-    return HOOP_POLL_BUSY;
-}
-
 enum hoop_poll hoop_operation_poll(struct hoop_operation *operation)
 {
     const enum hoop_poll polled = operation_move(operation);
     return __builtin_expect(polled == HOOP_POLL_DONE && operation->staging.delivers, 0)
-               ? operation_deliver(operation)
+               ? hoop_operation_deliver(operation)
                : polled;
 }
 

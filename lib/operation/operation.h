@@ -78,6 +78,11 @@ enum {
     OP_DONE
 };
 
+struct hoop_grown {
+    void *memory; /* NULL: nothing yet */
+    size_t bytes;
+};
+
 struct hoop_operation {
     struct hoop_operation_env env;
     struct hoop_request request;
@@ -106,8 +111,8 @@ struct hoop_operation {
     enum hoop_copy copied_how;       /* and how it was done */
     struct hoop_plan last;           /* from which is learned next; count 0: none */
     uint64_t began_ns;               /* when all had come, if it is one of these; else 0 */
-    void *scratch;                   /* for algorithms over links; grows */
-    size_t scratch_bytes;
+    struct hoop_grown scratch;       /* for algorithms over links */
+    struct hoop_grown scaled;        /* an input times its factor */
 };
 
 /* Does the engine move it now? */
@@ -128,11 +133,35 @@ enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
 /* Says where its buffers are: OP_ANNOUNCED. */
 void hoop_operation_announce(struct hoop_operation *operation);
 
+/* ---- operation_learn.c ----------------------------------------------------------------------- */
+
+/* The plan is chosen: is it one that is learned from? */
+void hoop_operation_learn_of_plan(struct hoop_operation *operation, const struct hoop_reach *reach);
+/* How copies to the others are done, of an operation that copies so much at once. */
+void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around);
+/* Tells the others how long it took (began_ns is not 0); how long this rank worked (the board is
+ * timed). */
+void hoop_operation_tell(struct hoop_operation *operation);
+void hoop_operation_note_work(struct hoop_operation *operation);
+/* Rank 0 learns from the last one, which took as long as on the slowest rank. */
+void hoop_operation_learn(struct hoop_operation *operation);
+/* Rank 0 chooses for all. */
+enum hoop_choice hoop_operation_choice(struct hoop_operation *operation);
+
+/* ---- operation_memory.c ---------------------------------------------------------------------- */
+
+/* Scratch for every lane, if the plan's algorithm has any. Else a failure, as the next one. */
+hoop_result_t hoop_operation_make_scratch(struct hoop_operation *operation);
+/* HOOP_OP_PRE_MUL_SUM: the input times the factor is the input. */
+hoop_result_t hoop_operation_scale(struct hoop_operation *operation);
+
 /* ---- operation_device.c ---------------------------------------------------------------------- */
 
 /* Begins to copy what lies on a device: OP_FETCH, or OP_DONE after a failure. False: nothing does.
  */
 bool hoop_operation_fetches(struct hoop_operation *operation);
+/* The end of one that was fetched so: OP_DELIVER, or DONE. */
+enum hoop_poll hoop_operation_deliver(struct hoop_operation *operation);
 /* OP_RUN over links: the copies in pieces go on. A failure is in the operation's failure. */
 void hoop_operation_overlap(struct hoop_operation *operation);
 /* One of those that are under way has failed: it brings no mark, so who is idle looks. */

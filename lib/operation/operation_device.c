@@ -75,6 +75,21 @@ bool hoop_operation_fetches(struct hoop_operation *operation)
     return result != HOOP_OK;
 }
 
+enum hoop_poll hoop_operation_deliver(struct hoop_operation *operation)
+{
+    operation->staging.delivers = false;
+    if (operation->failure.code != HOOP_OK) {
+        return HOOP_POLL_DONE;
+    }
+    const hoop_result_t result = hoop_staging_copy(&operation->staging, true);
+    if (result != HOOP_OK) {
+        hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
+        return HOOP_POLL_DONE;
+    }
+    operation->state = OP_DELIVER;
+    return HOOP_POLL_BUSY;
+}
+
 /* May it run on a device, as far as this rank knows? Small ones go through the board's cells. */
 static bool operation_may_run_on_device(struct hoop_operation *operation)
 {

@@ -1,0 +1,127 @@
+/*
+ * What operations learn from those before them: which of cma and slab takes less (cost/learned.h),
+ * and how copies to the others are done best (cost/copies.h). Ranks tell each other in shared
+ * memory how long it took; nothing here waits.
+ */
+#include "operation/operation.h"
+
+#include <stdlib.h>
+
+#define LEARN_SLABS 4u /* around which copies go: both slabs, and once more */
+
+/* ---- Which of cma and slab ----------------------------------------------------------------- */
+
+/* Which is read behind the next announcement. */
+void hoop_operation_tell(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->took,
+                          hoop_now_ns() - operation->began_ns, memory_order_relaxed);
+    operation->began_ns = 0;
+}
+
+void hoop_operation_learn(struct hoop_operation *operation)
+{
+    const struct hoop_board *board = operation->env.board;
+    const struct hoop_plan *last = &operation->last;
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const uint64_t took =
+            atomic_load_explicit(&hoop_board_rank(board, rank)->took, memory_order_relaxed);
+        most = took > most ? took : most;
+    }
+    hoop_learned_add(operation->learned, last->collective, last->count * last->type_bytes,
+                     last->algo == HOOP_ALGO_CMA, most);
+    operation->last.count = 0;
+}
+
+enum hoop_choice hoop_operation_choice(struct hoop_operation *operation)
+{
+    if (operation->plan.me > 0 || operation->env.one_process || operation->plan.count == 0 ||
+        hoop_settings()->learn == 0) {
+        return HOOP_CHOICE_NONE;
+    }
+    if (operation->learned == NULL) {
+        operation->learned = calloc(1, sizeof(*operation->learned));
+    }
+    return operation->learned != NULL
+               ? hoop_plan_learned(operation->env.agreed, operation->learned, &operation->plan)
+               : HOOP_CHOICE_NONE;
+}
+
+/* ---- How copies are done ------------------------------------------------------------------- */
+
+void hoop_operation_note_work(struct hoop_operation *operation)
+{
+    struct hoop_board *board = operation->env.board;
+    const uint64_t ns = board->worked_ns < UINT32_MAX ? board->worked_ns : UINT32_MAX;
+    board->timed = false;
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->worked,
+                          (uint64_t)board->sequence << 32 | ns, memory_order_relaxed);
+}
+
+/* What the last timed one took, on the rank that worked longest, as soon as all have told; or,
+ * last, as far as they have. */
+static void learn_hear_work(struct hoop_operation *operation, bool last)
+{
+    const struct hoop_board *board = operation->env.board;
+    uint32_t told = 0;
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const uint64_t worked =
+            atomic_load_explicit(&hoop_board_rank(board, rank)->worked, memory_order_relaxed);
+        if (worked >> 32 == operation->weighed) {
+            most = (uint32_t)worked > most ? (uint32_t)worked : most;
+            told++;
+        }
+    }
+    if (told == board->n || last) {
+        hoop_copies_add(operation->copied, operation->copied_how, most);
+        operation->copied = NULL;
+    }
+}
+
+void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
+{
+    struct hoop_board *board = operation->env.board;
+    const uint32_t may = bytes >= HOOP_COPIES_LEAST ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
+    board->past = may == 1u << HOOP_COPY_NONTEMPORAL;
+    if (__builtin_popcount(may) == 1) {
+        return;
+    }
+    if (operation->copies == NULL) {
+        operation->copies = calloc(1, sizeof(*operation->copies));
+    }
+    if (operation->copies == NULL) {
+        return;
+    }
+    if (operation->copied != NULL) {
+        learn_hear_work(operation, false);
+    }
+    struct hoop_copies_row *row =
+        &operation->copies->rows[operation->request.signature.collective][hoop_copies_size(bytes)];
+    const enum hoop_copy how = hoop_copies_next(row, around, may, &board->timed);
+    board->past = how == HOOP_COPY_NONTEMPORAL;
+    if (board->timed) {
+        if (operation->copied != NULL) {
+            learn_hear_work(operation, true);
+        }
+        operation->copied = row;
+        operation->copied_how = how;
+        operation->weighed = board->sequence;
+        board->worked_ns = 0;
+    }
+}
+
+void hoop_operation_learn_of_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
+{
+    const struct hoop_plan *plan = &operation->plan;
+    if (reach->choice != HOOP_CHOICE_NONE && !reach->mapped && !reach->unreadable) {
+        operation->began_ns = hoop_now_ns();
+        operation->last = *plan;
+    }
+    /* An all_reduce writes most of its slabs by folding, and gains nothing. */
+    const bool copies = plan->algo == HOOP_ALGO_SLAB && operation->device == 0 &&
+                        plan->collective != HOOP_COLL_ALL_REDUCE;
+    hoop_operation_weigh(operation, copies ? plan->count * plan->type_bytes : 0, LEARN_SLABS);
+}
