@@ -17,7 +17,6 @@ struct hoop_blob_head hoop_blob_head(const struct hoop_link_params *params, uint
 {
     return (struct hoop_blob_head){
         .magic = magic,
-        .epoch = params->epoch,
         .process = hoop_process_id(),
         .comm_id = params->comm_id,
         .me = params->me,
@@ -42,15 +41,14 @@ hoop_result_t hoop_blob_open(struct hoop_link *link, const struct hoop_blob *blo
                                 "rank %u sent a blob of %u bytes that is not one of %s (%zu bytes)",
                                 mine->peer, blob->bytes, link->transport->name, bytes);
     }
-    if (head.comm_id != mine->comm_id || head.epoch != mine->epoch || head.me != mine->peer ||
-        head.peer != mine->me || head.lane != mine->lane || head.sending != !mine->sending ||
-        head.process == 0 || head.reserved != 0) {
+    if (head.comm_id != mine->comm_id || head.me != mine->peer || head.peer != mine->me ||
+        head.lane != mine->lane || head.sending != !mine->sending || head.process == 0) {
         return hoop_failure_set(
             &link->failure, HOOP_REMOTE_ERROR, (int)mine->peer,
-            "rank %u sent the blob of another link: its rank %u %s rank %u in lane %u, epoch %u; "
-            "expected rank %u, rank %u, lane %u, epoch %u of the same comm",
+            "rank %u sent the blob of another link: its rank %u %s rank %u in lane %u; expected "
+            "rank %u, rank %u, lane %u of the same comm",
             mine->peer, head.me, head.sending != 0 ? "to" : "from", head.peer, head.lane,
-            head.epoch, mine->peer, mine->me, mine->lane, mine->epoch);
+            mine->peer, mine->me, mine->lane);
     }
     if (head.chunk_bytes != mine->chunk_bytes || head.slots != mine->slots) {
         return hoop_failure_set(&link->failure, HOOP_MISMATCH, (int)mine->peer,
@@ -106,14 +104,12 @@ hoop_result_t hoop_chunk_header_refuse(struct hoop_link *link,
                                        const struct hoop_xfer *xfer)
 {
     const struct hoop_link_params *mine = &link->params;
-    if (header->comm_id != mine->comm_id || header->epoch != (uint16_t)mine->epoch ||
-        header->lane != (uint16_t)mine->lane) {
+    if (header->comm_id != mine->comm_id || header->lane != mine->lane) {
         return hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)mine->peer,
-                                "rank %u sent a chunk of another link: comm %llx, epoch %u, lane "
-                                "%u; rank %u expected comm %llx, epoch %u, lane %u",
-                                mine->peer, (unsigned long long)header->comm_id, header->epoch,
-                                header->lane, mine->me, (unsigned long long)mine->comm_id,
-                                mine->epoch, mine->lane);
+                                "rank %u sent a chunk of another link: comm %llx, lane %u; rank %u "
+                                "expected comm %llx, lane %u",
+                                mine->peer, (unsigned long long)header->comm_id, header->lane,
+                                mine->me, (unsigned long long)mine->comm_id, mine->lane);
     }
     return agree_fail_differing(link, header, xfer);
 }

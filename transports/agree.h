@@ -12,14 +12,12 @@
 /* The first bytes of every transport's blob. */
 struct hoop_blob_head {
     uint32_t magic; /* of the transport */
-    uint32_t epoch;
+    uint32_t lane;
     uint64_t process;
     uint64_t comm_id;
     uint32_t me, peer; /* as the blob's maker sees it */
-    uint32_t lane;
     uint32_t sending;
     uint32_t slots;
-    uint32_t reserved; /* 0 */
     uint64_t chunk_bytes;
 };
 
@@ -45,8 +43,7 @@ static inline struct hoop_chunk_header hoop_chunk_header(const struct hoop_link 
     return (struct hoop_chunk_header){
         .comm_id = link->params.comm_id,
         .op = xfer->op,
-        .epoch = (uint16_t)link->params.epoch,
-        .lane = (uint16_t)link->params.lane,
+        .lane = link->params.lane,
         .chunk = xfer->chunk,
         .bytes = xfer->bytes,
         .signature = xfer->signature,
@@ -71,10 +68,9 @@ static inline hoop_result_t hoop_chunk_header_check(struct hoop_link *link,
     memcpy(came, &header->signature, sizeof(came));
     memcpy(posted, &xfer->signature, sizeof(posted));
     const uint64_t differ = (header->comm_id ^ mine->comm_id) | (header->op ^ xfer->op) |
-                            (uint64_t)(header->epoch ^ (uint16_t)mine->epoch) |
-                            (uint64_t)(header->lane ^ (uint16_t)mine->lane) |
-                            (header->chunk ^ xfer->chunk) | (header->bytes ^ xfer->bytes) |
-                            (came[0] ^ posted[0]) | (came[1] ^ posted[1]) | (came[2] ^ posted[2]);
+                            (header->lane ^ mine->lane) | (header->chunk ^ xfer->chunk) |
+                            (header->bytes ^ xfer->bytes) | (came[0] ^ posted[0]) |
+                            (came[1] ^ posted[1]) | (came[2] ^ posted[2]);
     return differ == 0 ? HOOP_OK : hoop_chunk_header_refuse(link, header, xfer);
 }
 

@@ -122,8 +122,8 @@ static struct inproc_shared *inproc_make_shared(const struct hoop_link_params *p
 static bool inproc_fits(const struct inproc_shared *shared, const struct hoop_link_params *params)
 {
     const struct hoop_link_params *theirs = &shared->made_for;
-    return theirs->comm_id == params->comm_id && theirs->epoch == params->epoch &&
-           theirs->me == params->peer && theirs->peer == params->me && theirs->lane == params->lane;
+    return theirs->comm_id == params->comm_id && theirs->me == params->peer &&
+           theirs->peer == params->me && theirs->lane == params->lane;
 }
 
 /* The sender's hold on it; NULL: there is no such, it is another link's, or it has a sender. */

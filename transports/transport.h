@@ -55,8 +55,7 @@
 struct hoop_chunk_header {
     uint64_t comm_id;
     uint32_t op; /* operation sequence number of the comm, low half */
-    uint16_t epoch;
-    uint16_t lane;
+    uint32_t lane;
     uint64_t chunk;                  /* step number within the lane */
     uint64_t bytes;                  /* payload bytes that follow */
     struct hoop_signature signature; /* of the operation */
@@ -87,7 +86,6 @@ struct hoop_xfer {
 /* What a link is for. Copied by create. */
 struct hoop_link_params {
     uint64_t comm_id;
-    uint32_t epoch;
     uint32_t me, peer; /* ranks */
     uint32_t lane;
     bool sending;

@@ -1,6 +1,6 @@
 /*
  * Proof of membership. Every control connection begins with a mutual challenge and response,
- * HMAC-SHA256 keyed by the job's secret over everything said before (who, to whom, comm, epoch,
+ * HMAC-SHA256 keyed by the job's secret over everything said before (who, to whom, comm,
  * version, both nonces). It protects connecting; bytes sent afterwards are not encrypted.
  * Cryptography comes from OpenSSL's libcrypto; this is the only place that calls it.
  */

@@ -241,7 +241,6 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
     const struct hoop_peer *other = &env->board->peers[peer];
     const struct hoop_link_params params = {
         .comm_id = roster->comm_id,
-        .epoch = roster->epoch,
         .me = env->board->me,
         .peer = peer,
         .lane = lane,

@@ -167,10 +167,10 @@ static bool expectation_fits(const struct hoop_expectation *expectation,
     case HOOP_HELLO_CHILD:
         return key->role == hello->role && strcmp(key->rendezvous, hello->rendezvous) == 0;
     case HOOP_HELLO_PEER:
-        return key->comm_id == hello->comm_id && key->epoch == hello->epoch;
+        return key->comm_id == hello->comm_id;
     default: /* DATA */
-        return key->comm_id == hello->comm_id && key->epoch == hello->epoch &&
-               key->from == hello->from && key->to == hello->to && key->lane == hello->lane;
+        return key->comm_id == hello->comm_id && key->from == hello->from && key->to == hello->to &&
+               key->lane == hello->lane;
     }
 }
 

@@ -23,7 +23,6 @@ struct hoop_hello_key {
     uint32_t role;                    /* child */
     char rendezvous[HOOP_NAME_BYTES]; /* child */
     uint64_t comm_id;                 /* peer, data */
-    uint32_t epoch;                   /* peer, data */
     uint32_t from, to, lane;          /* data */
 };
 

@@ -10,7 +10,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are the memory
 #define FRAME_LAYOUT(name, body)                                                                   \
     _Static_assert(sizeof(struct hoop_frame_##name) == (body), "frame layout")
 FRAME_LAYOUT(header, FRAME_HEAD);
-FRAME_LAYOUT(hello, FRAME_HEAD + 64 + HOOP_NAME_BYTES + HOOP_NONCE_BYTES);
+FRAME_LAYOUT(hello, FRAME_HEAD + 56 + HOOP_NAME_BYTES + HOOP_NONCE_BYTES);
 FRAME_LAYOUT(secret, FRAME_HEAD + HOOP_SECRET_BYTES);
 FRAME_LAYOUT(challenge, FRAME_HEAD + HOOP_NONCE_BYTES + HOOP_MAC_BYTES);
 FRAME_LAYOUT(proof, FRAME_HEAD + HOOP_MAC_BYTES);
@@ -59,7 +59,7 @@ static const char *frame_check_hello(const union hoop_frame *frame)
     const uint32_t lanes = m->kind == HOOP_HELLO_DATA ? HOOP_FRAME_MAX_LANES : 1;
     return !frame_between(m->kind, 1, HOOP_HELLO_KINDS - 1)                ? "kind"
            : m->role >= HOOP_ROLES || child != (m->role != HOOP_ROLE_NONE) ? "role"
-           : m->want_secret > asks || m->reserved != 0                     ? "want_secret"
+           : m->want_secret > asks                                         ? "want_secret"
            : !ranks || (!child && m->from == m->to)                        ? "rank"
            : !FRAME_STRING_OK(m->rendezvous)                               ? "rendezvous"
            : !hoop_address_is_valid(&m->dialled)                           ? "dialled"
@@ -128,7 +128,8 @@ static const char *frame_check_roster(const union hoop_frame *frame)
            : m->need_fence > 1                                                 ? "need_fence"
            : m->oversubscribed > 1                                             ? "oversubscribed"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
-           : !frame_between(m->machines, 1, m->n) || m->no_rdma > 1            ? "machines"
+           : m->no_rdma > 1 || m->reserved != 0                                ? "no_rdma"
+           : !frame_between(m->machines, 1, m->n)                              ? "machines"
            : !frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS)            ? "time"
                                                                                : NULL;
 }

@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 11u       /* also of the board (exec/board.h) */
+#define HOOP_FRAME_VERSION 12u       /* also of the board (exec/board.h) */
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
@@ -100,13 +100,11 @@ enum hoop_hello_role {
 struct hoop_frame_hello {
     struct hoop_frame_header header;
     uint32_t kind, role;
-    uint64_t comm_id;  /* peer, data */
-    uint32_t from, to; /* ranks; to a parent: machines. A rank to its leader: to is 0 */
-    uint32_t epoch;
+    uint64_t comm_id;            /* peer, data */
+    uint32_t from, to;           /* ranks; to a parent: machines. A rank to its leader: to is 0 */
     uint32_t lane;               /* data; else 0 */
-    struct hoop_address dialled; /* where the client believes it is; family 0: a Unix socket */
     uint32_t want_secret;        /* 1: I have none, tell me (the kernel vouches for both of us) */
-    uint32_t reserved;
+    struct hoop_address dialled; /* where the client believes it is; family 0: a Unix socket */
     char rendezvous[HOOP_NAME_BYTES]; /* child */
     uint8_t nonce[HOOP_NONCE_BYTES];
 };
@@ -157,14 +155,15 @@ struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
 struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
     struct hoop_frame_header header;
     uint64_t comm_id;
-    uint32_t epoch, n;
-    uint32_t need_fence;
-    uint32_t oversubscribed; /* some rank does */
+    uint32_t n;
+    uint32_t machines; /* how many the ranks are on */
     uint64_t segment_bytes;
     uint64_t server;        /* hoop_process_id() where the leader is */
     uint64_t dead_after_ms; /* the smallest of all ranks: how often to give a sign of life */
-    uint32_t machines;      /* how many the ranks are on */
-    uint32_t no_rdma;       /* some rank has none */
+    uint32_t need_fence;
+    uint32_t oversubscribed; /* some rank is */
+    uint32_t no_rdma;        /* some rank has none */
+    uint32_t reserved;
 };
 
 struct hoop_frame_entry {

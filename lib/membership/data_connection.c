@@ -120,7 +120,6 @@ static hoop_result_t data_link_dial(struct data_link *link)
     const struct hoop_frame_hello hello = {
         .kind = HOOP_HELLO_DATA,
         .comm_id = member->roster.comm_id,
-        .epoch = member->roster.epoch,
         .from = member->join.rank,
         .to = link->rank,
         .lane = link->lane,
@@ -227,7 +226,6 @@ static hoop_result_t data_expect(void *arg)
     link->expectation = (struct hoop_expectation){
         .key = {.kind = HOOP_HELLO_DATA,
                 .comm_id = member->roster.comm_id,
-                .epoch = member->roster.epoch,
                 .from = link->rank,
                 .to = member->join.rank,
                 .lane = link->lane},

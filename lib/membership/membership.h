@@ -109,7 +109,6 @@ struct hoop_peer {
 
 struct hoop_roster {
     uint64_t comm_id; /* random, the same on all ranks */
-    uint32_t epoch;
     uint32_t n;
     uint32_t machines;      /* how many */
     uint32_t here;          /* how many of the ranks are on this one */

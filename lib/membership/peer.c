@@ -255,8 +255,7 @@ static void peer_dial(void *arg)
     const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_PEER,
                                            .comm_id = member->roster.comm_id,
                                            .from = member->join.rank,
-                                           .to = first->rank,
-                                           .epoch = member->roster.epoch};
+                                           .to = first->rank};
     const struct hoop_dialer_order order = {.places = &place,
                                             .count = 1,
                                             .hello = &hello,
@@ -421,9 +420,7 @@ hoop_result_t hoop_peer_begin(struct hoop_member *member)
         }
     }
     member->peers_expected = (struct hoop_expectation){
-        .key = {.kind = HOOP_HELLO_PEER,
-                .comm_id = member->roster.comm_id,
-                .epoch = member->roster.epoch},
+        .key = {.kind = HOOP_HELLO_PEER, .comm_id = member->roster.comm_id},
         .secret = &member->secret,
         .opened = peer_opened,
     };

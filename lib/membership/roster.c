@@ -93,7 +93,6 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
         return hoop_error(HOOP_REMOTE_ERROR, "the leader sent a roster that does not fit");
     }
     roster->comm_id = frame->comm_id;
-    roster->epoch = frame->epoch;
     roster->n = frame->n;
     roster->need_fence = frame->need_fence != 0;
     roster->oversubscribed = frame->oversubscribed != 0;

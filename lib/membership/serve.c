@@ -76,11 +76,11 @@ hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const cha
                                      const void *bytes, size_t count, struct hoop_rendezvous *ret)
 {
     /* other comms of the job have the same secret */
-    const uint64_t comm[2] = {member->roster.comm_id, member->roster.epoch};
+    const uint64_t comm = member->roster.comm_id;
     struct hoop_secret own, child;
     _Static_assert(sizeof(own.bytes) == HOOP_MAC_BYTES, "a MAC is a secret");
     hoop_result_t result =
-        hoop_hmac(&member->secret, "hoop comm", comm, sizeof(comm), NULL, 0, own.bytes);
+        hoop_hmac(&member->secret, "hoop comm", &comm, sizeof(comm), NULL, 0, own.bytes);
     if (result == HOOP_OK) {
         result = hoop_hmac(&own, "hoop child", what, strlen(what) + 1, bytes, count, child.bytes);
     }

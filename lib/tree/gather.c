@@ -212,7 +212,6 @@ hoop_result_t hoop_gather_roster(const struct hoop_gather *gather, uint32_t mach
         return result;
     }
     roster->comm_id |= roster->comm_id == 0 ? 1 : 0;
-    roster->epoch = 1;
     roster->n = gather->n;
     roster->machines = machines;
     roster->segment_bytes = gather->joins[0]->segment_bytes;

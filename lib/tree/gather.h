@@ -37,7 +37,7 @@ void hoop_gather_list(uint32_t n, bool (*is)(const void *arg, uint32_t rank), co
                       char *ret_text, size_t bytes);
 
 /*
- * The head of the roster of a complete gather: a fresh comm id, epoch 1, what holds if it holds
+ * The head of the roster of a complete gather: a fresh comm id, what holds if it holds
  * for one (need_fence, oversubscribed, no_rdma), the smallest dead_after_ms. server is left 0. A
  * failure's sentence is the thread's.
  */

@@ -280,7 +280,6 @@ static void test_wrong_fields(void **state)
     REJECTS(HELLO, f.hello.want_secret = 1);
     REJECTS(HELLO, f.hello.to = f.hello.from);
     REJECTS(HELLO, f.hello.dialled.family = 5);
-    REJECTS(HELLO, f.hello.reserved = 1);
     REJECTS(REJECT, f.reject.code = HOOP_OK);
     REJECTS(REJECT, f.reject.code = HOOP_AGAIN);
     REJECTS(REJECT, f.reject.code = 63); /* no code of ours */
@@ -298,6 +297,7 @@ static void test_wrong_fields(void **state)
     REJECTS(ROSTER, f.roster.n = 0);
     REJECTS(ROSTER, f.roster.machines = f.roster.n + 1);
     REJECTS(ROSTER, f.roster.machines = 0);
+    REJECTS(ROSTER, f.roster.reserved = 1);
     REJECTS(ROSTER_PART, f.part.first = HOOP_MAX_RANKS - 2);
     REJECTS(ROSTER_PART, hoop_frame_set_count(&f, 7, 0));
     REJECTS(ROSTER_PART, f.part.count += 1u << 29); /* the product wraps around */

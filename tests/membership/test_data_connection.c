@@ -76,7 +76,6 @@ static void begin(void)
         member->join.n = RANKS;
         member->secret = secret;
         member->roster.comm_id = comm_id;
-        member->roster.epoch = 1;
         member->roster.n = RANKS;
         member->roster.machines = 1;
         member->roster.dead_after_ms = DEAD_AFTER_MS;
@@ -232,15 +231,15 @@ static void test_unexpected(void **state)
     hoop_member_dial(&ranks[0].member, 1, 2, &to);
     expect_failure(0, 1, 2, 1, HOOP_NOT_AUTHENTICATED, "could not prove");
     ranks[0].member.secret.bytes[3] ^= 1;
-    /* another epoch, lane, rank, and the second of its kind */
+    /* another comm, lane, rank, and the second of its kind */
     (void)expecting(1, 0, 7);
     (void)expecting(1, 0, 5);
     hoop_member_dial(&ranks[0].member, 1, 7, &to);
     expect_joined(0, 1, 7);
-    ranks[0].member.roster.epoch = 2;
+    ranks[0].member.roster.comm_id++;
     hoop_member_dial(&ranks[0].member, 1, 5, &to);
     hoop_service_run(call_nothing, NULL);
-    ranks[0].member.roster.epoch = 1;
+    ranks[0].member.roster.comm_id--;
     hoop_member_dial(&ranks[0].member, 1, 6, &to);
     hoop_member_dial(&ranks[2].member, 1, 7, &to);
     hoop_member_dial(&ranks[0].member, 1, 7, &to);

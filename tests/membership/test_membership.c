@@ -69,7 +69,6 @@ static void check_roster(const struct rank *ranks, uint32_t n, uint32_t me)
     const struct hoop_roster *first = hoop_member_roster(ranks[0].member);
     const struct hoop_roster *roster = hoop_member_roster(ranks[me].member);
     assert_true(roster->comm_id == first->comm_id && roster->comm_id != 0);
-    assert_int_equal(roster->epoch, 1);
     assert_int_equal(roster->n, n);
     assert_int_equal(roster->segment_bytes, RANK_SEGMENT_BYTES);
     ((_Atomic uint32_t *)roster->segment)[1000 + me] = me + 1;

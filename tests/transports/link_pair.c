@@ -207,7 +207,6 @@ struct hoop_link_params pair_params(struct pair *pair, bool sending)
     const uint32_t me = sending != pair->back ? PAIR_SENDER : PAIR_RECEIVER;
     return (struct hoop_link_params){
         .comm_id = PAIR_COMM,
-        .epoch = 3,
         .me = me,
         .peer = me == PAIR_SENDER ? PAIR_RECEIVER : PAIR_SENDER,
         .lane = PAIR_LANE,

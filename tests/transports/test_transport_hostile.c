@@ -239,7 +239,7 @@ static void test_hostile_headers(void **state)
     if (strcmp(transport->name, "shm") != 0) {
         return;
     }
-    for (unsigned field = 0; field < 6; field++) {
+    for (unsigned field = 0; field < 5; field++) {
         struct pair pair;
         struct item send, recv;
         uint8_t data[16] = {0};
@@ -247,13 +247,12 @@ static void test_hostile_headers(void **state)
         assert_int_equal(pair_send(&pair, &send, data, sizeof(data), 0), HOOP_OK);
         struct hoop_chunk_header *header = &fifo_of(&pair)->header;
         header->comm_id ^= field == 0;
-        header->epoch ^= field == 1;
-        header->lane ^= field == 2;
-        header->op ^= field == 3;
-        header->chunk ^= field == 4 ? 1ull << 40 : 0;
-        header->bytes = field == 5 ? UINT64_MAX : header->bytes;
+        header->lane ^= field == 1;
+        header->op ^= field == 2;
+        header->chunk ^= field == 3 ? 1ull << 40 : 0;
+        header->bytes = field == 4 ? UINT64_MAX : header->bytes;
         assert_int_equal(pair_recv(&pair, &recv, NULL, sizeof(data), 0), HOOP_OK);
-        check_receiver_fails(&pair, &recv, field < 3 ? HOOP_REMOTE_ERROR : HOOP_MISMATCH,
+        check_receiver_fails(&pair, &recv, field < 2 ? HOOP_REMOTE_ERROR : HOOP_MISMATCH,
                              "rank 0 sent");
     }
 }

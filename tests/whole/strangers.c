@@ -140,7 +140,6 @@ static union hoop_frame strangers_hello(struct strangers *strangers, const struc
                        strangers->rendezvous);
     } else {
         frame.hello.comm_id = strangers_draw(strangers);
-        frame.hello.epoch = 1;
     }
     strangers_scribble(strangers, frame.hello.nonce, sizeof(frame.hello.nonce));
     return frame;

@@ -256,8 +256,8 @@ static bool context_is(const struct hoop_rdma_context *context,
                        const struct hoop_link_params *params, const struct hoop_verbs_port *port,
                        uint32_t entries)
 {
-    return context->comm_id == params->comm_id && context->epoch == params->epoch &&
-           context->me == params->me && context->port == port && context->entries_left >= entries;
+    return context->comm_id == params->comm_id && context->me == params->me &&
+           context->port == port && context->entries_left >= entries;
 }
 
 static hoop_result_t context_create(const struct hoop_link_params *params,
@@ -271,7 +271,6 @@ static hoop_result_t context_create(const struct hoop_link_params *params,
     *context = *wanted;
     context->entries_left = entries > RDMA_ENTRIES ? entries : RDMA_ENTRIES;
     context->comm_id = params->comm_id;
-    context->epoch = params->epoch;
     context->me = params->me;
     const hoop_result_t result =
         context->verbs->open(context->port->device, context->entries_left, &context->device);

@@ -81,7 +81,7 @@ _Static_assert(sizeof(struct hoop_rdma_message) == 32, "what travels has no padd
 struct hoop_rdma_context {
     struct hoop_rdma_context *next; /* in the list of all, under its lock */
     uint64_t comm_id;
-    uint32_t epoch, me;
+    uint32_t me;
     uint32_t users;        /* links; under the lock */
     uint32_t entries_left; /* of the completion queue; under the lock */
     const struct hoop_verbs *verbs;
