@@ -159,19 +159,12 @@ void hoop_endpoint_expect_no_more(struct hoop_expectation *expectation)
 static bool expectation_fits(const struct hoop_expectation *expectation,
                              const struct hoop_frame_hello *hello)
 {
-    const struct hoop_hello_key *key = &expectation->key;
-    if (key->kind != hello->kind) {
-        return false;
-    }
-    switch (key->kind) {
-    case HOOP_HELLO_CHILD:
-        return key->role == hello->role && strcmp(key->rendezvous, hello->rendezvous) == 0;
-    case HOOP_HELLO_PEER:
-        return key->comm_id == hello->comm_id;
-    default: /* DATA */
-        return key->comm_id == hello->comm_id && key->from == hello->from && key->to == hello->to &&
-               key->lane == hello->lane;
-    }
+    const struct hoop_frame_hello *its = &expectation->hello;
+    const bool of_anybody = its->kind != HOOP_HELLO_DATA;
+    return its->kind == hello->kind && its->comm_id == hello->comm_id &&
+           strcmp(its->rendezvous, hello->rendezvous) == 0 &&
+           (of_anybody ||
+            (its->from == hello->from && its->to == hello->to && its->lane == hello->lane));
 }
 
 static struct hoop_expectation *endpoint_expected(const struct hoop_endpoint *endpoint,
@@ -191,7 +184,7 @@ static const char *endpoint_label(const struct hoop_endpoint *endpoint,
 {
     const char *label = NULL;
     HOOP_LIST_EACH(const struct hoop_expectation, other, &endpoint->expectations, node) {
-        const bool alike = other->key.kind == hello->kind && other->key.role == hello->role;
+        const bool alike = other->hello.kind == hello->kind;
         label = alike && label == NULL ? other->label : label;
     }
     return label;

@@ -17,20 +17,11 @@
 
 struct hoop_endpoint;
 
-/* What a hello must say to be the one expected. */
-struct hoop_hello_key {
-    enum hoop_hello_kind kind;
-    uint32_t role;                    /* child */
-    char rendezvous[HOOP_NAME_BYTES]; /* child */
-    uint64_t comm_id;                 /* peer, data */
-    uint32_t from, to, lane;          /* data */
-};
-
 /* Who may come. Embedded by its owner, in the endpoint's list while it holds. */
 struct hoop_expectation {
     struct hoop_list_node node;
-    struct hoop_endpoint *endpoint; /* set by hoop_endpoint_expect() */
-    struct hoop_hello_key key;
+    struct hoop_endpoint *endpoint;   /* set by hoop_endpoint_expect() */
+    struct hoop_frame_hello hello;    /* what it says: kind, comm, rendezvous; data: ranks, lane */
     const struct hoop_secret *secret; /* borrowed */
     const char
         *label;    /* for who is not the one expected: which job this is; NULL: nobody's matter */

@@ -53,18 +53,17 @@ static const char *frame_check_nothing(const union hoop_frame *frame)
 static const char *frame_check_hello(const union hoop_frame *frame)
 {
     const struct hoop_frame_hello *m = &frame->hello;
-    const bool child = m->kind == HOOP_HELLO_CHILD;
+    const bool of_comm = m->kind == HOOP_HELLO_PEER || m->kind == HOOP_HELLO_DATA;
     const bool ranks = m->from < HOOP_MAX_RANKS && m->to < HOOP_MAX_RANKS;
-    const uint32_t asks = m->role == HOOP_ROLE_RANK ? 1 : 0;
+    const uint32_t asks = m->kind == HOOP_HELLO_RANK ? 1 : 0;
     const uint32_t lanes = m->kind == HOOP_HELLO_DATA ? HOOP_FRAME_MAX_LANES : 1;
-    return !frame_between(m->kind, 1, HOOP_HELLO_KINDS - 1)                ? "kind"
-           : m->role >= HOOP_ROLES || child != (m->role != HOOP_ROLE_NONE) ? "role"
-           : m->want_secret > asks                                         ? "want_secret"
-           : !ranks || (!child && m->from == m->to)                        ? "rank"
-           : !FRAME_STRING_OK(m->rendezvous)                               ? "rendezvous"
-           : !hoop_address_is_valid(&m->dialled)                           ? "dialled"
-           : m->lane >= lanes                                              ? "lane"
-                                                                           : NULL;
+    return !frame_between(m->kind, 1, HOOP_HELLO_KINDS - 1) ? "kind"
+           : m->want_secret > asks || m->reserved != 0      ? "want_secret"
+           : !ranks || (of_comm && m->from == m->to)        ? "rank"
+           : !FRAME_STRING_OK(m->rendezvous)                ? "rendezvous"
+           : !hoop_address_is_valid(&m->dialled)            ? "dialled"
+           : m->lane >= lanes                               ? "lane"
+                                                            : NULL;
 }
 
 /* A failure of the public list; HOOP_AGAIN is not in it. */

@@ -82,30 +82,25 @@ struct hoop_frame_header {
 };
 
 enum hoop_hello_kind {
-    HOOP_HELLO_CHILD = 1, /* a rank, to its leader; a leader, to the root or to its parent */
+    HOOP_HELLO_RANK = 1,  /* a rank, to its leader */
+    HOOP_HELLO_TO_ROOT,   /* a leader, to the root */
+    HOOP_HELLO_TO_PARENT, /* a leader, to its parent in the tree */
+    HOOP_HELLO_SURVIVOR,  /* a rank, to the one that leads those who are left (survivors.h) */
     HOOP_HELLO_PEER,      /* a process, to one of its machine */
     HOOP_HELLO_DATA,      /* a rank, to a rank: the connection becomes a link's */
     HOOP_HELLO_KINDS
 };
 
-enum hoop_hello_role {
-    HOOP_ROLE_NONE, /* of a peer, of a data connection */
-    HOOP_ROLE_RANK, /* of a child: who wants to be whose */
-    HOOP_ROLE_LEADER_TO_ROOT,
-    HOOP_ROLE_LEADER_TO_PARENT,
-    HOOP_ROLE_SURVIVOR, /* to the rank that leads those who are left (survivors/survivors.h) */
-    HOOP_ROLES
-};
-
 struct hoop_frame_hello {
     struct hoop_frame_header header;
-    uint32_t kind, role;
-    uint64_t comm_id;            /* peer, data */
-    uint32_t from, to;           /* ranks; to a parent: machines. A rank to its leader: to is 0 */
+    uint32_t kind;
     uint32_t lane;               /* data; else 0 */
-    uint32_t want_secret;        /* 1: I have none, tell me (the kernel vouches for both of us) */
+    uint64_t comm_id;            /* peer, data; else 0 */
+    uint32_t from, to;           /* ranks; to a parent: machines. A rank to its leader: to is 0 */
     struct hoop_address dialled; /* where the client believes it is; family 0: a Unix socket */
-    char rendezvous[HOOP_NAME_BYTES]; /* child */
+    uint32_t want_secret;        /* 1: I have none, tell me (the kernel vouches for both of us) */
+    uint32_t reserved;
+    char rendezvous[HOOP_NAME_BYTES]; /* of the first four kinds */
     uint8_t nonce[HOOP_NONCE_BYTES];
 };
 

@@ -224,11 +224,11 @@ static hoop_result_t data_expect(void *arg)
         return HOOP_OUT_OF_MEMORY;
     }
     link->expectation = (struct hoop_expectation){
-        .key = {.kind = HOOP_HELLO_DATA,
-                .comm_id = member->roster.comm_id,
-                .from = link->rank,
-                .to = member->join.rank,
-                .lane = link->lane},
+        .hello = {.kind = HOOP_HELLO_DATA,
+                  .comm_id = member->roster.comm_id,
+                  .from = link->rank,
+                  .to = member->join.rank,
+                  .lane = link->lane},
         .secret = &member->secret,
         .opened = data_opened,
     };

@@ -338,8 +338,7 @@ static const struct hoop_dialer_owner member_dialer_owner = {
 static hoop_result_t member_seek(struct hoop_member *member)
 {
     const struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
-    struct hoop_frame_hello hello = {
-        .kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_RANK, .from = member->join.rank};
+    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_RANK, .from = member->join.rank};
     memcpy(hello.rendezvous, rendezvous->name, sizeof(hello.rendezvous));
     const struct hoop_dialer_order order = {
         .places = &member->place,

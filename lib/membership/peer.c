@@ -420,7 +420,7 @@ hoop_result_t hoop_peer_begin(struct hoop_member *member)
         }
     }
     member->peers_expected = (struct hoop_expectation){
-        .key = {.kind = HOOP_HELLO_PEER, .comm_id = member->roster.comm_id},
+        .hello = {.kind = HOOP_HELLO_PEER, .comm_id = member->roster.comm_id},
         .secret = &member->secret,
         .opened = peer_opened,
     };

@@ -277,7 +277,7 @@ static void await_dial(void *arg)
     static const struct hoop_dialer_owner owner = {.found = await_found, .failed = await_missed};
     struct await *await = arg;
     const struct hoop_place place = {.address = await->rendezvous.addresses[0]};
-    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_LEADER_TO_ROOT};
+    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_TO_ROOT};
     memcpy(hello.rendezvous, await->rendezvous.name, sizeof(hello.rendezvous));
     const struct hoop_dialer_order order = {
         .places = &place,

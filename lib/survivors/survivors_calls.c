@@ -190,10 +190,8 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
     const struct hoop_peer_state *peer = &member->others[other->at];
     const bool near = member->roster.peers[other->at].same_machine;
     struct hoop_place place = {.address = {.family = 0}};
-    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_CHILD,
-                                     .role = HOOP_ROLE_SURVIVOR,
-                                     .from = all->me,
-                                     .to = hoop_survivor_rank(other)};
+    struct hoop_frame_hello hello = {
+        .kind = HOOP_HELLO_SURVIVOR, .from = all->me, .to = hoop_survivor_rank(other)};
     hoop_result_t result = survivors_key(all, hello.to, hello.rendezvous);
     if (near) {
         memcpy(place.name, peer->listener, sizeof(peer->listener));
@@ -249,11 +247,11 @@ hoop_result_t hoop_survivors_expect(struct hoop_survivors *all)
 {
     const struct hoop_member *member = all->member;
     all->near = (struct hoop_expectation){
-        .key = {.kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_SURVIVOR},
+        .hello = {.kind = HOOP_HELLO_SURVIVOR},
         .secret = &all->key,
         .opened = survivors_called_near,
     };
-    const hoop_result_t result = survivors_key(all, all->me, all->near.key.rendezvous);
+    const hoop_result_t result = survivors_key(all, all->me, all->near.hello.rendezvous);
     if (result != HOOP_OK) {
         return result;
     }

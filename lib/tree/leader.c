@@ -472,13 +472,13 @@ hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool 
     return HOOP_OK;
 }
 
-void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_role role,
+void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_kind kind,
                         struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,
                         void (*opened)(struct hoop_expectation *expectation,
                                        struct hoop_connection *connection))
 {
-    expectation->key = (struct hoop_hello_key){.kind = HOOP_HELLO_CHILD, .role = role};
-    memcpy(expectation->key.rendezvous, leader->rendezvous.name, HOOP_NAME_BYTES);
+    expectation->hello = (struct hoop_frame_hello){.kind = kind};
+    memcpy(expectation->hello.rendezvous, leader->rendezvous.name, HOOP_NAME_BYTES);
     expectation->secret = &leader->secret;
     expectation->opened = opened;
     hoop_endpoint_expect(endpoint, expectation);
@@ -498,7 +498,7 @@ static hoop_result_t leader_open(struct hoop_leader *leader)
     }
     if (result == HOOP_OK) {
         leader->expectation.hand_out = !leader->rendezvous.has_secret;
-        hoop_leader_expect(leader, HOOP_ROLE_RANK, leader->endpoint, &leader->expectation,
+        hoop_leader_expect(leader, HOOP_HELLO_RANK, leader->endpoint, &leader->expectation,
                            hoop_edge_opened);
     }
     return result;
@@ -526,8 +526,7 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
 {
     struct hoop_leader *leader = hoop_leader_find(rendezvous->name, false);
     const struct hoop_secret *secret = &rendezvous->secret;
-    const struct hoop_frame_hello hello = {
-        .kind = HOOP_HELLO_CHILD, .role = HOOP_ROLE_RANK, .from = rank};
+    const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_RANK, .from = rank};
     struct hoop_connection *ends[2];
     if (leader == NULL || leader->rendezvous.has_secret != rendezvous->has_secret ||
         (rendezvous->has_secret && !hoop_mac_equal(secret->bytes, leader->secret.bytes))) {

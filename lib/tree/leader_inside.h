@@ -128,7 +128,7 @@ void hoop_leader_destroy(struct hoop_leader *leader);
 /* Of this process, while children may come; NULL: none. */
 struct hoop_leader *hoop_leader_find(const char *name, bool is_root);
 /* From now on these children come in. */
-void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_role role,
+void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_kind kind,
                         struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,
                         void (*opened)(struct hoop_expectation *expectation,
                                        struct hoop_connection *connection));

@@ -258,7 +258,7 @@ static hoop_result_t root_start(struct hoop_leader *root, const char *file)
         return result;
     }
     root->expectation.label = root->rendezvous.job;
-    hoop_leader_expect(root, HOOP_ROLE_LEADER_TO_ROOT, root->endpoint, &root->expectation,
+    hoop_leader_expect(root, HOOP_HELLO_TO_ROOT, root->endpoint, &root->expectation,
                        hoop_edge_opened);
     if (file != NULL) {
         result = hoop_file_store_publish(&root->rendezvous, hoop_endpoint_address(root->endpoint));

@@ -150,12 +150,12 @@ static void tree_stop_dialling(struct hoop_tree *tree)
 }
 
 static void tree_dial(struct hoop_leader *leader, const struct hoop_place *places, uint32_t count,
-                      uint64_t deadline_ns, enum hoop_hello_role role,
+                      uint64_t deadline_ns, enum hoop_hello_kind kind,
                       const struct hoop_dialer_owner *owner)
 {
     struct hoop_tree *tree = &leader->tree;
-    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_CHILD, .role = role};
-    if (role == HOOP_ROLE_LEADER_TO_PARENT) {
+    struct hoop_frame_hello hello = {.kind = kind};
+    if (kind == HOOP_HELLO_TO_PARENT) {
         hello.from = tree->machine;
         hello.to = tree->neighbours[0].number;
     }
@@ -209,7 +209,7 @@ static void tree_seek_parent(struct hoop_leader *leader, const struct hoop_addre
     }
     tree->neighbours[0].number = (tree->machine - 1) / 2;
     tree_dial(leader, &place, 1, leader->gather.deadline_ns - spare_ms * HOOP_NS_PER_MS,
-              HOOP_ROLE_LEADER_TO_PARENT, &tree_parent_owner);
+              HOOP_HELLO_TO_PARENT, &tree_parent_owner);
 }
 
 bool hoop_tree_take_place(struct hoop_edge *edge, const union hoop_frame *frame)
@@ -269,7 +269,7 @@ static hoop_result_t tree_listen(struct hoop_leader *leader)
     const struct hoop_place place = {.address = tree->address};
     const hoop_result_t result = hoop_endpoint_open(&place, &ports, &tree->endpoint);
     if (result == HOOP_OK) {
-        hoop_leader_expect(leader, HOOP_ROLE_LEADER_TO_PARENT, tree->endpoint, &tree->children,
+        hoop_leader_expect(leader, HOOP_HELLO_TO_PARENT, tree->endpoint, &tree->children,
                            tree_opened);
     }
     return result;
@@ -345,7 +345,7 @@ static void tree_seek_root(struct hoop_leader *leader)
     struct hoop_place places[HOOP_RENDEZVOUS_ADDRESSES];
     tree_root_places(rendezvous->addresses, rendezvous->address_count, places);
     tree_dial(leader, places, rendezvous->address_count, leader->gather.deadline_ns,
-              HOOP_ROLE_LEADER_TO_ROOT, &tree_root_owner);
+              HOOP_HELLO_TO_ROOT, &tree_root_owner);
     if (tree->dialer != NULL &&
         hoop_lookup_start(rendezvous, tree_root_moved, leader, &tree->lookup) != HOOP_OK) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s is not looked up again", hoop_thread_error(),

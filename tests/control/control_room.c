@@ -241,9 +241,8 @@ static void room_listen(void *arg)
         return;
     }
     room->place.address = *hoop_endpoint_address(room->endpoint);
-    room->expectation.key.kind = HOOP_HELLO_CHILD;
-    room->expectation.key.role = HOOP_ROLE_RANK;
-    (void)snprintf(room->expectation.key.rendezvous, sizeof(room->expectation.key.rendezvous),
+    room->expectation.hello.kind = HOOP_HELLO_RANK;
+    (void)snprintf(room->expectation.hello.rendezvous, sizeof(room->expectation.hello.rendezvous),
                    "in the room");
     room->expectation.secret = &room->secret;
     room->expectation.opened = room_opened;
@@ -445,8 +444,7 @@ bool raw_ended(int fd)
 void raw_hello(const struct room *room, union hoop_frame *ret_frame)
 {
     hoop_frame_init(ret_frame, HOOP_FRAME_HELLO);
-    ret_frame->hello.kind = HOOP_HELLO_CHILD;
-    ret_frame->hello.role = HOOP_ROLE_RANK;
+    ret_frame->hello.kind = HOOP_HELLO_RANK;
     ret_frame->hello.dialled = room->place.address;
     ret_frame->hello.from = 3;
     (void)snprintf(ret_frame->hello.rendezvous, sizeof(ret_frame->hello.rendezvous), "in the room");

@@ -44,7 +44,6 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
 /* X(type, field, the first number that is too large) */
 #define INDEXES(X)                                                                                 \
     X(HELLO, hello.kind, HOOP_HELLO_KINDS)                                                         \
-    X(HELLO, hello.role, HOOP_ROLES)                                                               \
     X(HELLO, hello.from, HOOP_MAX_RANKS)                                                           \
     X(HELLO, hello.to, HOOP_MAX_RANKS)                                                             \
     X(HELLO, hello.lane, HOOP_FRAME_MAX_LANES)                                                     \

@@ -274,8 +274,8 @@ static void test_wrong_fields(void **state)
     change;                                                                                        \
     assert_false(frame_passes(&f, f.header.bytes, judge_fds(&f, false)))
     REJECTS(HELLO, f.hello.kind = 0);
-    REJECTS(HELLO, f.hello.role = HOOP_ROLE_RANK);
-    REJECTS(HELLO, f.hello.kind = HOOP_HELLO_CHILD);
+    REJECTS(HELLO, f.hello.kind = HOOP_HELLO_KINDS);
+    REJECTS(HELLO, f.hello.reserved = 1);
     REJECTS(HELLO, f.hello.lane = 1);
     REJECTS(HELLO, f.hello.want_secret = 1);
     REJECTS(HELLO, f.hello.to = f.hello.from);
@@ -393,8 +393,7 @@ static void test_far(void **state)
     f.region_is.code = HOOP_INVALID_USAGE;
     assert_true(frame_passes_far(&f));
     make(&f, HOOP_FRAME_HELLO);
-    f.hello.kind = HOOP_HELLO_CHILD;
-    f.hello.role = HOOP_ROLE_RANK;
+    f.hello.kind = HOOP_HELLO_RANK;
     assert_true(frame_passes_far(&f));
     f.hello.want_secret = 1;
     assert_false(frame_passes_far(&f));

@@ -284,8 +284,7 @@ static void test_strangers(void **state)
         assert_int_equal(hoop_random(&frame, sizeof(frame)), HOOP_OK);
         if (i % 2 == 0) { /* well-formed, but out of place, or with a wrong proof */
             hoop_frame_init(&frame, i % 4 == 0 ? HOOP_FRAME_PROOF : HOOP_FRAME_HELLO);
-            frame.hello.kind = HOOP_HELLO_CHILD;
-            frame.hello.role = HOOP_ROLE_RANK;
+            frame.hello.kind = HOOP_HELLO_RANK;
             memcpy(frame.hello.rendezvous, rendezvous.name, sizeof(frame.hello.rendezvous));
             (void)send(fd, &frame, frame.header.bytes, MSG_NOSIGNAL);
             hoop_frame_init(&frame, HOOP_FRAME_PROOF);

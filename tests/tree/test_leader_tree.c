@@ -77,8 +77,7 @@ static void child_dial(struct world *world, struct client *child, uint32_t machi
     const struct hoop_place place = {.address = world->parent};
     union hoop_frame hello;
     hoop_frame_init(&hello, HOOP_FRAME_HELLO);
-    hello.hello.kind = HOOP_HELLO_CHILD;
-    hello.hello.role = HOOP_ROLE_LEADER_TO_PARENT;
+    hello.hello.kind = HOOP_HELLO_TO_PARENT;
     hello.hello.from = machine;
     hello.hello.to = 0;
     (void)snprintf(hello.hello.rendezvous, sizeof(hello.hello.rendezvous), "%s",

@@ -216,11 +216,10 @@ static void test_strangers(void **state)
     wrong.secret.bytes[31] ^= 1;
     machine_dial(&stranger, &wrong, &address, &hello, false);
     client_expect_closed(&stranger, HOOP_NOT_AUTHENTICATED);
-    for (uint32_t role = HOOP_ROLE_NONE; role < HOOP_ROLES; role++) { /* nobody expects those */
-        if (role != HOOP_ROLE_LEADER_TO_ROOT) {
-            hello.hello.kind = role == HOOP_ROLE_NONE ? HOOP_HELLO_DATA : HOOP_HELLO_CHILD;
-            hello.hello.role = role;
-            hello.hello.to = role == HOOP_ROLE_NONE ? 1 : 0;
+    for (uint32_t kind = 1; kind < HOOP_HELLO_KINDS; kind++) { /* nobody expects those */
+        if (kind != HOOP_HELLO_TO_ROOT) {
+            hello.hello.kind = kind;
+            hello.hello.to = kind >= HOOP_HELLO_PEER ? 1 : 0;
             machine_dial(&stranger, &wrong, &address, &hello, false);
             client_expect_closed(&stranger, HOOP_AGAIN);
         }

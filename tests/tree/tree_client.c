@@ -351,8 +351,7 @@ union hoop_frame machine_hello(const struct hoop_rendezvous *rendezvous)
 {
     union hoop_frame frame;
     hoop_frame_init(&frame, HOOP_FRAME_HELLO);
-    frame.hello.kind = HOOP_HELLO_CHILD;
-    frame.hello.role = HOOP_ROLE_LEADER_TO_ROOT;
+    frame.hello.kind = HOOP_HELLO_TO_ROOT;
     (void)snprintf(frame.hello.rendezvous, sizeof(frame.hello.rendezvous), "%s", rendezvous->name);
     return frame;
 }
@@ -492,8 +491,7 @@ bool rank_dial(struct client *client, const struct hoop_rendezvous *rendezvous, 
     union hoop_frame hello;
     assert_int_equal(hoop_leader_place(rendezvous, &place), HOOP_OK);
     hoop_frame_init(&hello, HOOP_FRAME_HELLO);
-    hello.hello.kind = HOOP_HELLO_CHILD;
-    hello.hello.role = HOOP_ROLE_RANK;
+    hello.hello.kind = HOOP_HELLO_RANK;
     hello.hello.from = rank;
     (void)snprintf(hello.hello.rendezvous, sizeof(hello.hello.rendezvous), "%s", rendezvous->name);
     return client_dial(client, &place, rendezvous, &hello, false);

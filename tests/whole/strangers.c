@@ -108,34 +108,18 @@ static void strangers_close(int fd)
 
 /* ---- Messages that are right up to a point ------------------------------------------------ */
 
-/* What hellos are for: every kind, and a child in every role. */
-static const struct purpose {
-    enum hoop_hello_kind kind;
-    enum hoop_hello_role role;
-} purposes[] = {
-    {HOOP_HELLO_CHILD, HOOP_ROLE_RANK},
-    {HOOP_HELLO_CHILD, HOOP_ROLE_LEADER_TO_ROOT},
-    {HOOP_HELLO_CHILD, HOOP_ROLE_LEADER_TO_PARENT},
-    {HOOP_HELLO_PEER, HOOP_ROLE_NONE},
-    {HOOP_HELLO_DATA, HOOP_ROLE_NONE},
-};
-#define PURPOSES (sizeof(purposes) / sizeof(purposes[0]))
-enum { PURPOSE_RANK, PURPOSE_ROOT };
-
 static union hoop_frame strangers_hello(struct strangers *strangers, const struct target *target,
-                                        size_t purpose)
+                                        uint32_t kind)
 {
     union hoop_frame frame;
-    const bool child = purposes[purpose].kind == HOOP_HELLO_CHILD;
     hoop_frame_init(&frame, HOOP_FRAME_HELLO);
-    frame.hello.kind = purposes[purpose].kind;
-    frame.hello.role = purposes[purpose].role;
+    frame.hello.kind = kind;
     frame.hello.from = 2;
     if (target_is_tcp(target)) {
         (void)hoop_address_from_sockaddr((const struct sockaddr *)&target->address,
                                          &frame.hello.dialled);
     }
-    if (child) {
+    if (kind < HOOP_HELLO_PEER) {
         (void)snprintf(frame.hello.rendezvous, sizeof(frame.hello.rendezvous), "%s",
                        strangers->rendezvous);
     } else {
@@ -145,9 +129,9 @@ static union hoop_frame strangers_hello(struct strangers *strangers, const struc
     return frame;
 }
 
-static size_t strangers_any(struct strangers *strangers)
+static uint32_t strangers_any(struct strangers *strangers)
 {
-    return (size_t)(strangers_draw(strangers) % PURPOSES);
+    return 1 + (uint32_t)(strangers_draw(strangers) % (HOOP_HELLO_KINDS - 1));
 }
 
 /* Says hello and gets a challenge, with the server's own proof; -1: none was given. */
@@ -183,9 +167,9 @@ static void strangers_prove(struct strangers *strangers, const struct hoop_secre
 
 /* A proof with another secret; the server's own words sent back; the proof of another challenge. */
 static void strangers_bad_proofs(struct strangers *strangers, const struct target *target,
-                                 size_t purpose)
+                                 uint32_t kind)
 {
-    const union hoop_frame hello = strangers_hello(strangers, target, purpose);
+    const union hoop_frame hello = strangers_hello(strangers, target, kind);
     union hoop_frame first;
     union hoop_frame challenge;
     union hoop_frame proof;
@@ -249,7 +233,7 @@ static void strangers_wrong_messages(struct strangers *strangers, const struct t
         strangers_listen(strangers, target, type % 4 == 0 ? fd : -1);
         strangers_close(fd);
     }
-    union hoop_frame endless = strangers_hello(strangers, target, PURPOSE_RANK);
+    union hoop_frame endless = strangers_hello(strangers, target, HOOP_HELLO_RANK);
     endless.header.bytes = UINT32_MAX;
     const int fd = strangers_connect(strangers, target);
     strangers_send(strangers, fd, &endless, sizeof(endless));
@@ -293,7 +277,7 @@ static void strangers_noise(struct strangers *strangers, const struct target *ta
 static void strangers_slow(struct strangers *strangers, const struct target *target, long for_ms)
 {
     int fds[STRANGERS_SLOW];
-    const union hoop_frame hello = strangers_hello(strangers, target, PURPOSE_RANK);
+    const union hoop_frame hello = strangers_hello(strangers, target, HOOP_HELLO_RANK);
     for (int i = 0; i < STRANGERS_SLOW; i++) {
         fds[i] = strangers_connect(strangers, target);
     }
@@ -323,7 +307,7 @@ static void strangers_give_descriptors(struct strangers *strangers, const struct
         struct cmsghdr align;
         char space[CMSG_SPACE(STRANGERS_FDS * sizeof(int))];
     } ancillary;
-    union hoop_frame hello = strangers_hello(strangers, target, PURPOSE_RANK);
+    union hoop_frame hello = strangers_hello(strangers, target, HOOP_HELLO_RANK);
     struct iovec iov = {.iov_base = &hello, .iov_len = hello.header.bytes};
     struct msghdr message = {.msg_iov = &iov,
                              .msg_iovlen = 1,
@@ -357,7 +341,7 @@ void strangers_hold(struct strangers *strangers, const struct target *target, st
         ret->fds[i] = strangers_connect(strangers, target);
         if (i % 2 == 0) {
             const union hoop_frame hello = strangers_hello(
-                strangers, target, target_is_tcp(target) ? PURPOSE_ROOT : PURPOSE_RANK);
+                strangers, target, target_is_tcp(target) ? HOOP_HELLO_TO_ROOT : HOOP_HELLO_RANK);
             strangers_send(strangers, ret->fds[i], &hello, hello.header.bytes);
         }
     }
@@ -387,8 +371,8 @@ void strangers_attack(struct strangers *strangers, const struct target *target)
     strangers_scan(strangers, target);
     strangers_wrong_messages(strangers, target);
     strangers_other_versions(strangers, target);
-    for (size_t purpose = 0; purpose < PURPOSES; purpose++) {
-        strangers_bad_proofs(strangers, target, purpose);
+    for (uint32_t kind = 1; kind < HOOP_HELLO_KINDS; kind++) {
+        strangers_bad_proofs(strangers, target, kind);
     }
     if (!target_is_tcp(target)) {
         strangers_give_descriptors(strangers, target);
@@ -421,8 +405,8 @@ void strangers_attack_as_other(struct strangers *strangers, const struct target 
         other.welcomes = other.challenges = 0;
         strangers_noise(&other, target, 20, 20000);
         strangers_wrong_messages(&other, target);
-        for (size_t purpose = 0; purpose < PURPOSES; purpose++) {
-            strangers_bad_proofs(&other, target, purpose);
+        for (uint32_t kind = 1; kind < HOOP_HELLO_KINDS; kind++) {
+            strangers_bad_proofs(&other, target, kind);
         }
         const bool told = strangers_are_told(&other, target);
         _exit(!told && other.welcomes == 0 && (target_is_tcp(target) || other.challenges == 0) ? 0
