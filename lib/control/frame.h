@@ -28,6 +28,7 @@
 #include "base/settings.h"
 #include "base/sizes.h"
 #include "net/address.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -249,6 +250,20 @@ struct hoop_frame_blob {
     uint8_t data[HOOP_FRAME_BLOB_BYTES];
 };
 
+/* Ranks as bits. */
+struct hoop_rank_set {
+    uint8_t bits[HOOP_MAX_RANKS / 8];
+};
+
+static inline bool hoop_rank_set_has(const struct hoop_rank_set *set, uint32_t rank)
+{
+    return (set->bits[rank / 8] >> (rank % 8) & 1u) != 0;
+}
+static inline void hoop_rank_set_add(struct hoop_rank_set *set, uint32_t rank)
+{
+    set->bits[rank / 8] |= (uint8_t)(1u << (rank % 8));
+}
+
 enum hoop_view_phase { HOOP_VIEW_MINE, HOOP_VIEW_AGREED, HOOP_VIEW_DONE, HOOP_VIEW_PHASES };
 
 struct hoop_frame_view { /* which ranks are left */
@@ -258,7 +273,7 @@ struct hoop_frame_view { /* which ranks are left */
     uint32_t exact;                  /* 1: none may be lost */
     uint64_t left_ms;                /* how long I wait */
     uint8_t nonce[HOOP_NONCE_BYTES]; /* AGREED: of the place to meet */
-    uint8_t out[HOOP_MAX_RANKS / 8]; /* a bit for each rank that is left out */
+    struct hoop_rank_set out;        /* who is left out */
 };
 
 union hoop_frame {

@@ -103,16 +103,16 @@ static void survivors_tick(void *arg)
 /* Those of the comm that are out, and those that were lost before. */
 static void survivors_begin(struct hoop_survivors *all, const struct hoop_rank_set *out)
 {
-    const struct hoop_member *member = all->member;
     for (uint32_t rank = 0; rank < all->n; rank++) {
         all->others[rank] = (struct hoop_survivor){.all = all, .at = HOOP_SURVIVORS_NOBODY};
-        hoop_rank_set_add(&all->out, rank);
     }
-    for (uint32_t at = 0; at < member->roster.n; at++) {
-        const uint32_t rank = hoop_survivors_rank_of(all, at);
-        all->others[rank].at = at;
-        if (!hoop_rank_set_has(out, at)) {
-            all->out.bits[rank / 8] &= (uint8_t) ~(1u << (rank % 8));
+    for (uint32_t at = 0; at < all->member->roster.n; at++) {
+        all->others[hoop_survivors_rank_of(all, at)].at = at;
+    }
+    for (uint32_t rank = 0; rank < all->n; rank++) {
+        const uint32_t at = all->others[rank].at;
+        if (at == HOOP_SURVIVORS_NOBODY || hoop_rank_set_has(out, at)) {
+            hoop_rank_set_add(&all->out, rank);
         }
     }
 }

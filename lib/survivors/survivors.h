@@ -35,21 +35,8 @@
 #ifndef HOOP_SURVIVORS_H
 #define HOOP_SURVIVORS_H
 
+#include "control/frame.h"
 #include "membership/membership.h"
-
-/* Ranks as bits. */
-struct hoop_rank_set {
-    uint8_t bits[HOOP_MAX_RANKS / 8];
-};
-
-static inline bool hoop_rank_set_has(const struct hoop_rank_set *set, uint32_t rank)
-{
-    return (set->bits[rank / 8] >> (rank % 8) & 1u) != 0;
-}
-static inline void hoop_rank_set_add(struct hoop_rank_set *set, uint32_t rank)
-{
-    set->bits[rank / 8] |= (uint8_t)(1u << (rank % 8));
-}
 
 /* A join that fails may have succeeded elsewhere, or been ended by a connection that broke: so the
  * same may be agreed on again, but so often nobody has died, and there is a reason to be told. */

@@ -34,7 +34,7 @@ void hoop_survivors_say(const struct hoop_survivors *all, struct hoop_connection
     frame.view.exact = all->exact ? 1 : 0;
     frame.view.left_ms = hoop_left_ms(all->deadline_ns);
     memcpy(frame.view.nonce, all->nonce, sizeof(frame.view.nonce));
-    memcpy(frame.view.out, all->out.bits, sizeof(frame.view.out));
+    frame.view.out = all->out;
     hoop_connection_say(connection, &frame);
 }
 

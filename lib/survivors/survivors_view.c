@@ -97,12 +97,12 @@ static void survivors_grow(struct hoop_survivors *all)
     hoop_survivors_look(all);
 }
 
-static void survivors_merge(struct hoop_survivors *all, const uint8_t *out)
+static void survivors_merge(struct hoop_survivors *all, const struct hoop_rank_set *out)
 {
     bool grown = false;
     for (size_t i = 0; i < sizeof(all->out.bits); i++) {
-        grown = grown || (out[i] & ~all->out.bits[i]) != 0;
-        all->out.bits[i] |= out[i];
+        grown = grown || (out->bits[i] & ~all->out.bits[i]) != 0;
+        all->out.bits[i] |= out->bits[i];
     }
     if (grown) {
         survivors_grow(all);
@@ -232,11 +232,6 @@ static void survivors_decide(struct hoop_survivors *all)
     hoop_job_complete_once(&all->job, NULL);
 }
 
-static bool survivors_leaves_out(const struct hoop_frame_view *view, uint32_t rank)
-{
-    return (view->out[rank / 8] >> (rank % 8) & 1u) != 0;
-}
-
 /* Is the one who decided the lowest that is left, all of them in my comm; and is it what I asked
  * for? */
 static bool survivors_fits(const struct hoop_survivor *leader, const struct hoop_frame_view *view)
@@ -244,9 +239,9 @@ static bool survivors_fits(const struct hoop_survivor *leader, const struct hoop
     const struct hoop_survivors *all = leader->all;
     const uint32_t lowest = hoop_survivor_rank(leader);
     bool fits = (view->exact != 0) == all->exact &&
-                !(all->exact && memcmp(view->out, all->out.bits, sizeof(view->out)) != 0);
+                !(all->exact && memcmp(&view->out, &all->out, sizeof(view->out)) != 0);
     for (uint32_t rank = 0; rank < all->n && fits; rank++) {
-        const bool in = !survivors_leaves_out(view, rank);
+        const bool in = !hoop_rank_set_has(&view->out, rank);
         fits =
             in ? rank >= lowest && all->others[rank].at != HOOP_SURVIVORS_NOBODY : rank != lowest;
     }
@@ -259,7 +254,7 @@ bool hoop_survivors_take_decision(struct hoop_survivor *leader, const struct hoo
     if (!survivors_fits(leader, view)) {
         return false;
     }
-    memcpy(all->out.bits, view->out, sizeof(all->out.bits));
+    all->out = view->out;
     memcpy(all->nonce, view->nonce, sizeof(all->nonce));
     if (hoop_survivors_has(all, all->me)) {
         survivors_decide(all);
@@ -285,7 +280,7 @@ void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connectio
         return;
     }
     if (all->exact &&
-        survivors_leaves_out(view, all->me)) { /* is in another one, and comes behind it */
+        hoop_rank_set_has(&view->out, all->me)) { /* is in another one, and comes behind it */
         other->elsewhere = true;
         hoop_survivor_end(other);
         return;
@@ -297,13 +292,13 @@ void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connectio
         hoop_survivors_fail_all(all, HOOP_MISMATCH,
                                 "ranks %u and %u gave hoop_comm_shrink() different flags", mine,
                                 other->at);
-    } else if (all->exact && memcmp(view->out, all->out.bits, sizeof(view->out)) != 0) {
+    } else if (all->exact && memcmp(&view->out, &all->out, sizeof(view->out)) != 0) {
         hoop_survivors_fail_all(
             all, HOOP_MISMATCH,
             "ranks %u and %u gave hoop_comm_shrink() different ranks to exclude", mine, other->at);
     } else {
         hoop_survivors_say(all, first ? connection : NULL, HOOP_VIEW_MINE);
-        survivors_merge(all, view->out);
+        survivors_merge(all, &view->out);
     }
     if (all->state == HOOP_SURVIVORS_GATHERING) {
         hoop_survivors_look(all);

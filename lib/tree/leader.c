@@ -97,12 +97,9 @@ void hoop_leader_settle(struct hoop_leader *leader)
 /* This rank, one of n that may come, knows, or needs to know nothing any more. */
 static void leader_mark_told(struct hoop_leader *leader, uint32_t rank, uint32_t n)
 {
-    const uint8_t bit = (uint8_t)(1u << (rank % 8));
     leader->expected = n > leader->expected ? n : leader->expected;
-    if ((leader->told_bits[rank / 8] & bit) == 0) {
-        leader->told_bits[rank / 8] |= bit;
-        leader->told++;
-    }
+    leader->told += hoop_rank_set_has(&leader->knows, rank) ? 0 : 1;
+    hoop_rank_set_add(&leader->knows, rank);
 }
 
 /* A machine closes its connection when it has read this; until then its joins may be coming. */

@@ -111,7 +111,7 @@ struct hoop_leader {
 
     struct hoop_failure failure;
     uint32_t expected, told; /* FAILED: how many ranks may come, and how many know */
-    uint8_t told_bits[HOOP_MAX_RANKS / 8];
+    struct hoop_rank_set knows;
 
     struct hoop_tree tree;        /* not a root's */
     struct hoop_edge **by_number; /* a root's: [machines], HANDING */

@@ -311,7 +311,7 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
     if (frame->type == HOOP_FRAME_VIEW) {
         letter_to(to, (struct world_letter){.kind = LETTER_VIEW,
                                             .phase = (uint8_t)whole->view.phase,
-                                            .out = whole->view.out[0],
+                                            .out = whole->view.out.bits[0],
                                             .nonce = whole->view.nonce[0]});
     } else {
         assert(frame->type == HOOP_FRAME_REJECT);

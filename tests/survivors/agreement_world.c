@@ -347,7 +347,7 @@ static void deliver(struct world_call *call, uint32_t side, bool lose)
         frame.view.n = world.n;
         frame.view.phase = letter.phase;
         frame.view.left_ms = 60000;
-        frame.view.out[0] = letter.out;
+        frame.view.out.bits[0] = letter.out;
         frame.view.nonce[0] = letter.nonce;
     }
     end->owner->message(end->arg, end, &frame, NULL);
