@@ -20,8 +20,7 @@ FRAME_LAYOUT(join, FRAME_HEAD + 72 + 24 + sizeof(struct hoop_agreement) + 2ul * 
 FRAME_LAYOUT(roster, FRAME_HEAD + 56);
 FRAME_LAYOUT(entry, 56 + 2 * HOOP_NAME_BYTES);
 FRAME_LAYOUT(plain, FRAME_HEAD);
-FRAME_LAYOUT(dead, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
-FRAME_LAYOUT(left, FRAME_HEAD + 8);
+FRAME_LAYOUT(fate, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
 FRAME_LAYOUT(beat, FRAME_HEAD + 8);
 FRAME_LAYOUT(info, FRAME_HEAD + 24 + 16 + HOOP_NAME_BYTES);
 FRAME_LAYOUT(place, FRAME_HEAD + 8 + 24);
@@ -155,20 +154,15 @@ static const char *frame_check_part(const union hoop_frame *frame)
     return wrong;
 }
 
-static const char *frame_check_dead(const union hoop_frame *frame)
+static const char *frame_check_fate(const union hoop_frame *frame)
 {
-    const struct hoop_frame_dead *m = &frame->dead;
-    return m->rank >= HOOP_MAX_RANKS                    ? "rank"
-           : m->certain > 1 || !FRAME_STRING_OK(m->why) ? "why"
-                                                        : NULL;
-}
-
-static const char *frame_check_left(const union hoop_frame *frame)
-{
-    const bool said = frame->header.type == HOOP_FRAME_LEFT;
-    return frame->left.rank >= HOOP_MAX_RANKS ? "rank"
-           : said != (frame->left.how != 0)   ? "how"
-                                              : NULL;
+    const struct hoop_frame_fate *m = &frame->fate;
+    const uint32_t most = frame->header.type == HOOP_FRAME_DEAD ? 1 : 0;
+    const bool how = frame->header.type == HOOP_FRAME_LEFT ? m->how != 0 : m->how <= most;
+    return m->rank >= HOOP_MAX_RANKS  ? "rank"
+           : !how                     ? "how"
+           : !FRAME_STRING_OK(m->why) ? "why"
+                                      : NULL;
 }
 
 static const char *frame_check_beat(const union hoop_frame *frame)
@@ -258,9 +252,9 @@ static const struct frame_form {
                                 frame_check_part},
     FRAME_FORM(READY, plain, nothing),
     FRAME_FORM(GO, plain, nothing),
-    FRAME_FORM(DEAD, dead, dead),
-    FRAME_FORM(LEFT, left, left),
-    FRAME_FORM(CUT, left, left),
+    FRAME_FORM(DEAD, fate, fate),
+    FRAME_FORM(LEFT, fate, fate),
+    FRAME_FORM(CUT, fate, fate),
     FRAME_FORM(FAIL, failure, fail),
     FRAME_FORM(BEAT, beat, beat),
     FRAME_FORM(BLOB, blob, blob),

@@ -184,19 +184,14 @@ struct hoop_frame_plain { /* WELCOME, READY, GO */
     struct hoop_frame_header header;
 };
 
-struct hoop_frame_dead {
+/* What became of a rank. DEAD; LEFT: it said goodbye. CUT: it may live, but who spoke for its
+ * machine has left: no message goes there or comes from there any more. */
+struct hoop_frame_fate {
     struct hoop_frame_header header;
     uint32_t rank;
-    uint32_t certain; /* 0: its connection ended, who can see its process knows better */
-    char why[HOOP_FRAME_WHY_BYTES]; /* completes "rank 3 (...)"; may be empty if not certain */
-};
-
-/* LEFT: it said goodbye. CUT: it may live, but who spoke for its machine has left: no message goes
- * there or comes from there any more. */
-struct hoop_frame_left {
-    struct hoop_frame_header header;
-    uint32_t rank; /* where struct hoop_frame_dead has it */
-    uint32_t how;  /* LEFT: 1, for good; else the number of the comm in which it goes on */
+    uint32_t how; /* LEFT: 1, for good; else the number of the comm in which it goes on. DEAD: 1; 0:
+                     its connection ended, who can see its process knows better. CUT: 0 */
+    char why[HOOP_FRAME_WHY_BYTES]; /* DEAD: completes "rank 3 (...)"; may be empty if how is 0 */
 };
 
 struct hoop_frame_beat { /* a sign of life */
@@ -287,8 +282,7 @@ union hoop_frame {
     struct hoop_frame_roster roster;
     struct hoop_frame_roster_part part;
     struct hoop_frame_plain plain;
-    struct hoop_frame_dead dead;
-    struct hoop_frame_left left;
+    struct hoop_frame_fate fate;
     struct hoop_frame_beat beat;
     struct hoop_frame_info info;
     struct hoop_frame_place place;

@@ -145,15 +145,22 @@ static void member_take_roster(struct hoop_member *member, const union hoop_fram
     }
 }
 
-static bool member_take_lost(struct hoop_member *member, const struct hoop_frame_dead *lost)
+static bool member_take_fate(struct hoop_member *member, const struct hoop_frame_fate *fate)
 {
-    if (lost->rank >= member->roster.n) {
+    const struct hoop_member_events *events = &member->events;
+    const uint32_t type = fate->header.type, rank = fate->rank;
+    if (rank >= member->roster.n || (type == HOOP_FRAME_LEFT && rank == member->join.rank)) {
         return false;
     }
-    if (lost->certain != 0) {
-        hoop_liveness_lose(member, lost->rank, lost->why);
+    if (type == HOOP_FRAME_LEFT) {
+        events->gone(events->arg, rank, fate->how);
+        hoop_liveness_tell(member, rank, true, "has left");
+    } else if (type == HOOP_FRAME_CUT) {
+        hoop_request_cut(member, rank);
+    } else if (fate->how != 0) {
+        hoop_liveness_lose(member, rank, fate->why);
     } else {
-        hoop_liveness_closed(member, lost->rank);
+        hoop_liveness_closed(member, rank);
     }
     return true;
 }
@@ -165,22 +172,11 @@ static bool member_take_late(struct hoop_member *member, const union hoop_frame 
     struct hoop_failure failure;
     switch (frame->header.type) {
     case HOOP_FRAME_DEAD:
-        return member_take_lost(member, &frame->dead);
+    case HOOP_FRAME_LEFT:
+    case HOOP_FRAME_CUT:
+        return member_take_fate(member, &frame->fate);
     case HOOP_FRAME_BLOB:
         return hoop_request_take_far(member, &frame->blob);
-    case HOOP_FRAME_LEFT:
-        if (frame->left.rank >= member->roster.n || frame->left.rank == member->join.rank) {
-            return false;
-        }
-        events->gone(events->arg, frame->left.rank, frame->left.how);
-        hoop_liveness_tell(member, frame->left.rank, true, "has left");
-        return true;
-    case HOOP_FRAME_CUT:
-        if (frame->left.rank >= member->roster.n) {
-            return false;
-        }
-        hoop_request_cut(member, frame->left.rank);
-        return true;
     case HOOP_FRAME_FAIL:
         failure = hoop_frame_to_failure(&frame->fail);
         failure.rank = failure.rank < (int32_t)member->roster.n ? failure.rank : -1;
@@ -531,9 +527,9 @@ static void member_say_gone(struct hoop_member *member)
         return;
     }
     hoop_frame_init(&frame, HOOP_FRAME_LEFT);
-    frame.left.rank = me;
-    frame.left.how = member->events.left(member->events.arg, me);
-    if (frame.left.how != 0) {
+    frame.fate.rank = me;
+    frame.fate.how = member->events.left(member->events.arg, me);
+    if (frame.fate.how != 0) {
         hoop_connection_say(member->connection, &frame);
     }
 }

@@ -20,7 +20,6 @@
 #include "tree/leader.h"
 #include "tree/leader_inside.h"
 #include <assert.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -71,15 +70,12 @@ bool hoop_flood_is_over(const struct hoop_leader *leader)
 
 /* ---- To all ------------------------------------------------------------------------------- */
 
-_Static_assert(offsetof(struct hoop_frame_dead, rank) == offsetof(struct hoop_frame_left, rank),
-               "both begin with a rank");
-
 /* Marks what is in it as known. False: it was known before. */
 static bool flood_mark(struct hoop_tree *tree, const union hoop_frame *frame)
 {
     bool *known = &tree->raised;
     if (frame->header.type != HOOP_FRAME_FAIL) {
-        struct hoop_tree_rank *rank = &tree->ranks[frame->dead.rank];
+        struct hoop_tree_rank *rank = &tree->ranks[frame->fate.rank];
         const bool left = frame->header.type == HOOP_FRAME_LEFT || rank->left;
         const bool cut = frame->header.type == HOOP_FRAME_CUT;
         known = left ? &rank->left : cut ? &rank->cut : &rank->dead; /* who has left is not lost */
@@ -121,9 +117,9 @@ static union hoop_frame flood_dead(uint32_t rank, const char *why)
 {
     union hoop_frame frame;
     hoop_frame_init(&frame, HOOP_FRAME_DEAD);
-    frame.dead.rank = rank;
-    frame.dead.certain = why != NULL ? 1 : 0;
-    (void)snprintf(frame.dead.why, sizeof(frame.dead.why), "%s", why != NULL ? why : "");
+    frame.fate.rank = rank;
+    frame.fate.how = why != NULL ? 1 : 0;
+    (void)snprintf(frame.fate.why, sizeof(frame.fate.why), "%s", why != NULL ? why : "");
     return frame;
 }
 
@@ -163,7 +159,7 @@ static void flood_cut(struct hoop_edge *edge)
         const bool beyond =
             at->machine != tree->machine && flood_towards(tree, at->machine) == edge;
         if (beyond && !at->left && !at->dead && !tree->comm_failed) {
-            frame.left.rank = rank;
+            frame.fate.rank = rank;
             flood(leader, &frame, edge, true);
         }
     }
@@ -374,11 +370,11 @@ static bool flood_take_event(struct hoop_edge *edge, const union hoop_frame *fra
 {
     const bool rank = edge->kind == HOOP_EDGE_RANK;
     const bool failed = frame->header.type == HOOP_FRAME_FAIL;
-    if (!failed && frame->dead.rank >= edge->leader->n) {
+    if (!failed && frame->fate.rank >= edge->leader->n) {
         return false;
     }
     if (rank && !failed) {
-        if (frame->header.type != HOOP_FRAME_LEFT || frame->left.rank != edge->number) {
+        if (frame->header.type != HOOP_FRAME_LEFT || frame->fate.rank != edge->number) {
             return false;
         }
         edge->left = true;

@@ -39,7 +39,9 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(JOIN, join.comm_name)                                                                        \
     X(ROSTER_PART, part.entries[0].host)                                                           \
     X(ROSTER_PART, part.entries[0].listener)                                                       \
-    X(DEAD, dead.why)
+    X(DEAD, fate.why)                                                                              \
+    X(LEFT, fate.why)                                                                              \
+    X(CUT, fate.why)
 
 /* X(type, field, the first number that is too large) */
 #define INDEXES(X)                                                                                 \
@@ -72,10 +74,10 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(ROSTER_PART, part.count, HOOP_MAX_FDS + 1)                                                   \
     X(ROSTER_PART, part.entries[0].machine, HOOP_MAX_RANKS)                                        \
     X(ROSTER_PART, part.entries[0].has_fd, 2)                                                      \
-    X(DEAD, dead.rank, HOOP_MAX_RANKS)                                                             \
-    X(DEAD, dead.certain, 2)                                                                       \
-    X(LEFT, left.rank, HOOP_MAX_RANKS)                                                             \
-    X(CUT, left.rank, HOOP_MAX_RANKS)                                                              \
+    X(DEAD, fate.rank, HOOP_MAX_RANKS)                                                             \
+    X(DEAD, fate.how, 2)                                                                           \
+    X(LEFT, fate.rank, HOOP_MAX_RANKS)                                                             \
+    X(CUT, fate.rank, HOOP_MAX_RANKS)                                                              \
     X(BEAT, beat.waiting, 2)                                                                       \
     X(BLOB, blob.from, HOOP_MAX_RANKS)                                                             \
     X(BLOB, blob.to, HOOP_MAX_RANKS)                                                               \

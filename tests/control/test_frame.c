@@ -143,7 +143,7 @@ static void make(union hoop_frame *f, enum hoop_frame_type type)
         f->region_is.bytes = 1;
         break;
     case HOOP_FRAME_LEFT:
-        f->left.how = 1;
+        f->fate.how = 1;
         break;
     case HOOP_FRAME_BLOB:
         f->blob.comm_id = 9;
@@ -313,8 +313,8 @@ static void test_wrong_fields(void **state)
     REJECTS(PLACE, f.place.machine = f.place.machines);
     REJECTS(PLACE, f.place.parent = (struct hoop_address){0});
     REJECTS(BEAT, f.beat.waited_ms = 1);
-    REJECTS(LEFT, f.left.how = 0);
-    REJECTS(CUT, f.left.how = 1);
+    REJECTS(LEFT, f.fate.how = 0);
+    REJECTS(CUT, f.fate.how = 1);
     REJECTS(BLOB, f.blob.from = f.blob.to);
     REJECTS(BLOB, f.blob.comm_id = 0);
     REJECTS(REGION_GET, f.region.id = 0);

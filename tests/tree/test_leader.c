@@ -45,9 +45,9 @@ static void test_join(void **state)
         for (uint32_t gone = 0; gone < n; gone++) {
             client_leave(&ranks[gone]);
             for (uint32_t rank = gone + 1; rank < n; rank++) {
-                assert_int_equal(client_expect_frame(&ranks[rank], HOOP_FRAME_DEAD)->dead.rank,
+                assert_int_equal(client_expect_frame(&ranks[rank], HOOP_FRAME_DEAD)->fate.rank,
                                  gone);
-                assert_int_equal(ranks[rank].heard.frame.dead.certain, 0);
+                assert_int_equal(ranks[rank].heard.frame.fate.how, 0);
             }
         }
     }

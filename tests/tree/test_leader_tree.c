@@ -254,26 +254,26 @@ static void test_goodbye_and_losses(void **state)
     (void)state;
     join(&world, 5000);
     hoop_frame_init(&frame, HOOP_FRAME_LEFT);
-    frame.left.rank = 0;
-    frame.left.how = 1;
+    frame.fate.rank = 0;
+    frame.fate.how = 1;
     client_say(&world.ranks[0], &frame);
     for (uint32_t i = 0; i < FAR; i++) {
-        assert_int_equal(expect(&world.children[i], HOOP_FRAME_LEFT)->left.rank, 0);
+        assert_int_equal(expect(&world.children[i], HOOP_FRAME_LEFT)->fate.rank, 0);
     }
     client_leave(&world.ranks[0]); /* after a goodbye it is no loss elsewhere */
-    assert_int_equal(expect(&world.ranks[1], HOOP_FRAME_DEAD)->dead.certain, 0);
+    assert_int_equal(expect(&world.ranks[1], HOOP_FRAME_DEAD)->fate.how, 0);
     /* the process at a child's other end: its ranks are lost with it */
     client_leave(&world.children[0]);
-    const struct hoop_frame_dead *lost = &expect(&world.ranks[1], HOOP_FRAME_DEAD)->dead;
+    const struct hoop_frame_fate *lost = &expect(&world.ranks[1], HOOP_FRAME_DEAD)->fate;
     assert_int_equal(lost->rank, 2);
-    assert_int_equal(lost->certain, 1);
+    assert_int_equal(lost->how, 1);
     assert_string_equal(lost->why, "died, or its machine cannot be reached");
-    assert_int_equal(expect(&world.children[1], HOOP_FRAME_DEAD)->dead.rank, 2);
+    assert_int_equal(expect(&world.children[1], HOOP_FRAME_DEAD)->fate.rank, 2);
     /* a rank of this machine: its process lives on, but nobody hears of it any more */
     client_leave(&world.ranks[1]);
-    lost = &expect(&world.children[1], HOOP_FRAME_DEAD)->dead;
+    lost = &expect(&world.children[1], HOOP_FRAME_DEAD)->fate;
     assert_int_equal(lost->rank, 1);
-    assert_int_equal(lost->certain, 1);
+    assert_int_equal(lost->how, 1);
     assert_string_equal(lost->why, "closed its connection without a goodbye");
     leave(&world);
 }
@@ -287,13 +287,13 @@ static void test_cut(void **state)
     join(&world, 5000);
     for (uint32_t rank = 2; rank < N; rank++) {
         hoop_frame_init(&frame, HOOP_FRAME_CUT);
-        frame.left.rank = rank;
+        frame.fate.rank = rank;
         client_say(&world.children[0], &frame);
         client_say(&world.children[0], &frame); /* no news */
         for (uint32_t i = 0; i < HERE; i++) {
-            assert_int_equal(expect(&world.ranks[i], HOOP_FRAME_CUT)->left.rank, rank);
+            assert_int_equal(expect(&world.ranks[i], HOOP_FRAME_CUT)->fate.rank, rank);
         }
-        assert_int_equal(expect(&world.children[1], HOOP_FRAME_CUT)->left.rank, rank);
+        assert_int_equal(expect(&world.children[1], HOOP_FRAME_CUT)->fate.rank, rank);
     }
     client_say(&world.ranks[0], &frame); /* it is not a rank's to say */
     (void)expect(&world.ranks[0], HOOP_FRAME_REJECT);
@@ -312,7 +312,7 @@ static void beat(struct client *client, uint64_t waiting_since)
 static void test_silence(void **state)
 {
     struct world world;
-    struct hoop_frame_dead lost = {.rank = N};
+    struct hoop_frame_fate lost = {.rank = N};
     (void)state;
     join(&world, 200);
     uint64_t deadline = hoop_deadline_ns(600);
@@ -327,11 +327,11 @@ static void test_silence(void **state)
         beat(&world.children[0], HOOP_NEVER);
         client_expect(&world.children[0], CLIENT_MESSAGE);
         if (world.children[0].heard.frame.header.type == HOOP_FRAME_DEAD) {
-            lost = world.children[0].heard.frame.dead;
+            lost = world.children[0].heard.frame.fate;
         }
     }
     assert_int_equal(lost.rank, 3);
-    assert_int_equal(lost.certain, 1);
+    assert_int_equal(lost.how, 1);
     assert_int_equal(strncmp(lost.why, "gave no sign of life for ", 25), 0);
     leave(&world);
 }

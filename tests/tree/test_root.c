@@ -266,7 +266,7 @@ static void test_nonsense(void **state)
             hoop_frame_set_count(&frame, 0, 1);
             frame.part.entries[0].process = 1;
         } else if (types[i / 2] == HOOP_FRAME_LEFT) {
-            frame.left.how = 1;
+            frame.fate.how = 1;
         }
         expect_unexpected(&other, &frame);
     }

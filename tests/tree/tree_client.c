@@ -225,7 +225,7 @@ void client_say_plain(struct client *client, enum hoop_frame_type type)
     union hoop_frame frame;
     hoop_frame_init(&frame, type);
     if (type == HOOP_FRAME_LEFT) {
-        frame.left.how = 1;
+        frame.fate.how = 1;
     }
     client_say(client, &frame);
 }
