@@ -15,8 +15,8 @@ FRAME_LAYOUT(secret, FRAME_HEAD + HOOP_SECRET_BYTES);
 FRAME_LAYOUT(challenge, FRAME_HEAD + HOOP_NONCE_BYTES + HOOP_MAC_BYTES);
 FRAME_LAYOUT(proof, FRAME_HEAD + HOOP_MAC_BYTES);
 FRAME_LAYOUT(failure, FRAME_HEAD + 8 + HOOP_FAILURE_TEXT_BYTES);
-FRAME_LAYOUT(join, FRAME_HEAD + 72 + 24 + sizeof(struct hoop_agreement) + 2ul * HOOP_NAME_BYTES +
-                       HOOP_COMM_NAME_BYTES);
+FRAME_LAYOUT(join, FRAME_HEAD + 48 + sizeof(struct hoop_frame_entry) +
+                       sizeof(struct hoop_agreement) + HOOP_COMM_NAME_BYTES);
 FRAME_LAYOUT(roster, FRAME_HEAD + 56);
 FRAME_LAYOUT(entry, 56 + 2 * HOOP_NAME_BYTES);
 FRAME_LAYOUT(plain, FRAME_HEAD);
@@ -96,26 +96,34 @@ static const char *frame_check_reject(const union hoop_frame *frame)
     return m->rank == -1 && FRAME_STRING_OK(m->text) ? NULL : "text";
 }
 
+static const char *frame_check_entry(const struct hoop_frame_entry *m)
+{
+    return m->process == 0 || m->pid < 0 || m->has_fd > 1               ? "process"
+           : m->machine >= HOOP_MAX_RANKS                               ? "machine"
+           : !hoop_address_is_valid(&m->address)                        ? "address"
+           : !FRAME_STRING_OK(m->host) || !FRAME_STRING_OK(m->listener) ? "name"
+                                                                        : NULL;
+}
+
 static const char *frame_check_join(const union hoop_frame *frame)
 {
     const struct hoop_frame_join *m = &frame->join;
+    const struct hoop_frame_entry *who = &m->who;
     const bool timed = frame_between(m->timeout_ms, 1, HOOP_FRAME_MAX_MS) &&
                        frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS) &&
                        m->left_ms <= m->timeout_ms;
-    const bool whole = (m->address.family != 0) == (m->address.port != 0);
-    const bool named = FRAME_STRING_OK(m->host) && FRAME_STRING_OK(m->listener) &&
-                       FRAME_STRING_OK(m->comm_name) && m->listener[0] != 0;
+    const bool whole = (who->address.family != 0) == (who->address.port != 0);
     return !frame_between(m->n, 1, HOOP_MAX_RANKS) || m->rank >= m->n          ? "rank"
-           : m->process == 0 || m->pid <= 0                                    ? "process"
-           : m->no_membarrier > 1                                              ? "no_membarrier"
+           : who->pid == 0 || who->machine != 0 || who->has_fd != 0            ? "process"
+           : m->no_membarrier > 1 || m->reserved != 0                          ? "no_membarrier"
            : m->agreed.oversubscribed > 1                                      ? "oversubscribed"
            : m->agreed.no_rdma > 1                                             ? "no_rdma"
            : m->agreed.no_cma != 0                                             ? "no_cma"
            : !timed                                                            ? "time"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
-           : !hoop_address_is_valid(&m->address) || !whole                     ? "address"
-           : !named                                                            ? "name"
-                                                                               : NULL;
+           : !whole                                                            ? "address"
+           : who->listener[0] == 0 || !FRAME_STRING_OK(m->comm_name)           ? "name"
+                                                                     : frame_check_entry(who);
 }
 
 static const char *frame_check_roster(const union hoop_frame *frame)
@@ -130,15 +138,6 @@ static const char *frame_check_roster(const union hoop_frame *frame)
            : !frame_between(m->machines, 1, m->n)                              ? "machines"
            : !frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS)            ? "time"
                                                                                : NULL;
-}
-
-static const char *frame_check_entry(const struct hoop_frame_entry *m)
-{
-    return m->process == 0 || m->pid < 0 || m->has_fd > 1               ? "process"
-           : m->machine >= HOOP_MAX_RANKS                               ? "machine"
-           : !hoop_address_is_valid(&m->address)                        ? "address"
-           : !FRAME_STRING_OK(m->host) || !FRAME_STRING_OK(m->listener) ? "name"
-                                                                        : NULL;
 }
 
 static const char *frame_check_part(const union hoop_frame *frame)

@@ -129,22 +129,29 @@ struct hoop_frame_failure {
     char text[HOOP_FAILURE_TEXT_BYTES];
 };
 
-struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
-    struct hoop_frame_header header;
-    uint32_t rank, n;
+struct hoop_frame_entry { /* a rank and its process */
     uint64_t process;
     uint64_t process_at; /* where that number lies in its memory; 0: nobody is to read there */
     uint64_t start_time; /* of the process, in ticks since boot: tells a reused pid */
     int32_t pid;
+    uint16_t machine; /* number of its machine, by the lowest rank on each; of a JOIN: 0 */
+    uint16_t has_fd;  /* 1: its wake descriptor comes along: it is on the receiver's machine */
+    struct hoop_address address; /* of its process, for other machines; none: not known */
+    char host[HOOP_NAME_BYTES];
+    char listener[HOOP_NAME_BYTES];
+};
+
+struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
+    struct hoop_frame_header header;
+    uint32_t rank, n;
+    struct hoop_frame_entry who;
     uint32_t no_membarrier;
+    uint32_t reserved;
     uint64_t timeout_ms;
     uint64_t left_ms; /* of it */
     uint64_t dead_after_ms;
     uint64_t segment_bytes;
     struct hoop_agreement agreed;
-    struct hoop_address address; /* of the rank's process, for other machines; none: not known */
-    char host[HOOP_NAME_BYTES];
-    char listener[HOOP_NAME_BYTES];
     char comm_name[HOOP_COMM_NAME_BYTES];
 };
 
@@ -160,18 +167,6 @@ struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
     uint32_t oversubscribed; /* some rank is */
     uint32_t no_rdma;        /* some rank has none */
     uint32_t reserved;
-};
-
-struct hoop_frame_entry {
-    uint64_t process;
-    uint64_t process_at; /* as in the JOIN */
-    uint64_t start_time;
-    int32_t pid;
-    uint16_t machine; /* number of its machine, by the lowest rank on each */
-    uint16_t has_fd;  /* 1: its wake descriptor comes along: it is on the receiver's machine */
-    struct hoop_address address; /* as in the JOIN */
-    char host[HOOP_NAME_BYTES];
-    char listener[HOOP_NAME_BYTES];
 };
 
 struct hoop_frame_roster_part { /* with the wake descriptors that the entries say, in order */

@@ -252,10 +252,10 @@ static void member_say_join(struct hoop_member *member)
     struct hoop_frame_join *m = &frame.join;
     m->rank = join->rank;
     m->n = join->n;
-    m->process = hoop_process_id();
-    m->process_at = join->no_cma ? 0 : hoop_process_id_at();
-    m->pid = (int32_t)getpid();
-    m->start_time = hoop_process_start_time(m->pid);
+    m->who.process = hoop_process_id();
+    m->who.process_at = join->no_cma ? 0 : hoop_process_id_at();
+    m->who.pid = (int32_t)getpid();
+    m->who.start_time = hoop_process_start_time(m->who.pid);
     m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
     m->timeout_ms = join->timeout_ms;
     m->left_ms = hoop_left_ms(member->deadline_ns);
@@ -264,8 +264,8 @@ static void member_say_join(struct hoop_member *member)
     m->agreed = join->agreement;
     m->agreed.oversubscribed = join->oversubscribed ? 1 : 0;
     m->agreed.no_rdma = join->no_rdma ? 1 : 0;
-    hoop_process_host(m->host);
-    (void)snprintf(m->listener, sizeof(m->listener), "%s", hoop_peer_listener());
+    hoop_process_host(m->who.host);
+    (void)snprintf(m->who.listener, sizeof(m->who.listener), "%s", hoop_peer_listener());
     memcpy(m->comm_name, join->comm_name, sizeof(m->comm_name));
     hoop_connection_send(member->connection, &frame.header, &join->wake_fd, 1);
 }

@@ -53,22 +53,23 @@ static hoop_result_t gather_compare(const struct hoop_gather *gather,
         return hoop_failure_set(
             failure, HOOP_MISMATCH, (int)mine->rank,
             "rank %u (pid %d, host %s) joined with %u ranks, rank %u (pid %d, host %s) with %u",
-            mine->rank, mine->pid, mine->host, mine->n, other->rank, other->pid, other->host,
-            other->n);
+            mine->rank, mine->who.pid, mine->who.host, mine->n, other->rank, other->who.pid,
+            other->who.host, other->n);
     }
     const struct hoop_frame_join *same = gather->joins[mine->rank];
     if (same != NULL) {
         return hoop_failure_set(failure, HOOP_INVALID_USAGE, (int)mine->rank,
                                 "rank %u came twice: as pid %d on host %s and as pid %d on host %s",
-                                mine->rank, same->pid, same->host, mine->pid, mine->host);
+                                mine->rank, same->who.pid, same->who.host, mine->who.pid,
+                                mine->who.host);
     }
     if (gather_differs(mine, other, &difference)) {
         return hoop_failure_set(
             failure, HOOP_MISMATCH, (int)mine->rank,
             "%s must be the same on all ranks: it is %s on rank %u (pid %d, host %s) and %s on "
             "rank %u (pid %d, host %s)",
-            difference.name, difference.a, mine->rank, mine->pid, mine->host, difference.b,
-            other->rank, other->pid, other->host);
+            difference.name, difference.a, mine->rank, mine->who.pid, mine->who.host, difference.b,
+            other->rank, other->who.pid, other->who.host);
     }
     return HOOP_OK;
 }
@@ -155,7 +156,7 @@ static bool gather_is_first(const struct hoop_gather *gather, uint32_t rank)
 {
     for (uint32_t before = 0; before < rank; before++) {
         if (gather->joins[before] != NULL &&
-            strcmp(gather->joins[before]->host, gather->joins[rank]->host) == 0) {
+            strcmp(gather->joins[before]->who.host, gather->joins[rank]->who.host) == 0) {
             return false;
         }
     }
@@ -177,7 +178,7 @@ static void gather_list_hosts(const struct hoop_gather *gather, char *ret_text, 
     }
     gather_append(ret_text, bytes, &at, count == 1 ? "host" : "hosts");
     for (uint32_t i = 0; i < count && i < GATHERING_NAMED_HOSTS; i++) {
-        gather_append(ret_text, bytes, &at, "%s %s", i == 0 ? "" : ",", hosts[i]->host);
+        gather_append(ret_text, bytes, &at, "%s %s", i == 0 ? "" : ",", hosts[i]->who.host);
     }
     if (count > GATHERING_NAMED_HOSTS) {
         gather_append(ret_text, bytes, &at, " and %u more", count - GATHERING_NAMED_HOSTS);
@@ -227,20 +228,4 @@ hoop_result_t hoop_gather_roster(const struct hoop_gather *gather, uint32_t mach
     }
     *ret = *roster;
     return HOOP_OK;
-}
-
-void hoop_gather_entry(const struct hoop_gather *gather, uint32_t rank, uint32_t machine,
-                       struct hoop_frame_entry *ret)
-{
-    const struct hoop_frame_join *join = gather->joins[rank];
-    assert(join != NULL && machine < HOOP_MAX_RANKS);
-    memset(ret, 0, sizeof(*ret));
-    ret->process = join->process;
-    ret->process_at = join->process_at;
-    ret->start_time = join->start_time;
-    ret->pid = join->pid;
-    ret->machine = (uint16_t)machine;
-    ret->address = join->address;
-    memcpy(ret->host, join->host, sizeof(ret->host));
-    memcpy(ret->listener, join->listener, sizeof(ret->listener));
 }

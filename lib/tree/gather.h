@@ -44,8 +44,4 @@ void hoop_gather_list(uint32_t n, bool (*is)(const void *arg, uint32_t rank), co
 hoop_result_t hoop_gather_roster(const struct hoop_gather *gather, uint32_t machines,
                                  struct hoop_frame_roster *ret);
 
-/* Rank's entry in a roster part, without descriptor. */
-void hoop_gather_entry(const struct hoop_gather *gather, uint32_t rank, uint32_t machine,
-                       struct hoop_frame_entry *ret);
-
 #endif

@@ -40,8 +40,8 @@ bool hoop_handout_make(struct hoop_leader *leader)
         return false;
     }
     for (uint32_t rank = 0; rank < leader->n; rank++) {
-        const uint32_t machine = leader->is_root ? leader->via[rank]->number : 0;
-        hoop_gather_entry(&leader->gather, rank, machine, &leader->entries[rank]);
+        leader->entries[rank] = leader->gather.joins[rank]->who;
+        leader->entries[rank].machine = (uint16_t)(leader->is_root ? leader->via[rank]->number : 0);
     }
     leader->known = leader->n;
     leader->state = HOOP_LEADER_HANDING;

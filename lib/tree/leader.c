@@ -268,7 +268,7 @@ void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text,
     assert(rank < leader->n); /* nobody looks for a root before somebody has joined */
     hoop_gather_list(leader->n, leader_is_here, leader, ranks, sizeof(ranks));
     (void)snprintf(ret_text, bytes, "%s of %u (host %s)", ranks, leader->n,
-                   leader->gather.joins[rank]->host);
+                   leader->gather.joins[rank]->who.host);
 }
 
 /* All n have come to this machine, and belong here as far as the launcher says. */
@@ -300,7 +300,7 @@ static hoop_result_t leader_add(struct hoop_leader *leader, const struct hoop_fr
     }
     return hoop_failure_set(failure, HOOP_INVALID_USAGE, (int)join->rank,
                             "rank %u came twice: the second time as pid %d on host %s", join->rank,
-                            join->pid, join->host);
+                            join->who.pid, join->who.host);
 }
 
 /* A join that agrees with those before it. */
@@ -331,7 +331,7 @@ static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_joi
     }
     edge->number = join->rank;
     edge->n = leader_spans(leader) && local_n != 0 ? local_n : join->n;
-    edge->info.process = join->process;
+    edge->info.process = join->who.process;
     return true;
 }
 
@@ -386,8 +386,8 @@ bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *fra
         }
         const struct hoop_frame_join *join = leader->gather.joins[edge->number];
         hoop_leader_fail_with(leader, failure.code, (int)edge->number,
-                              "rank %u (pid %d, host %s): %.240s", edge->number, join->pid,
-                              join->host, failure.text);
+                              "rank %u (pid %d, host %s): %.240s", edge->number, join->who.pid,
+                              join->who.host, failure.text);
         return true;
     }
     if (edge->info.process == 0) {
@@ -415,7 +415,7 @@ void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *wh
         const struct hoop_frame_join *join = leader->gather.joins[rank];
         hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, (int)rank,
                               "rank %u (pid %d, host %s) ended during the join: %.200s", rank,
-                              join->pid, join->host, why->text);
+                              join->who.pid, join->who.host, why->text);
     }
 }
 

@@ -62,7 +62,7 @@ static int root_speaker(const struct hoop_edge *machine)
     const struct hoop_gather *gather = &machine->leader->gather;
     for (uint32_t rank = 0; rank < gather->n; rank++) {
         if (root_is_brought(machine, rank) &&
-            gather->joins[rank]->process == machine->info.process) {
+            gather->joins[rank]->who.process == machine->info.process) {
             return (int)rank;
         }
     }

@@ -251,8 +251,8 @@ bool hoop_tree_take_address(struct hoop_edge *edge, const union hoop_frame *fram
         return leader->state == HOOP_LEADER_HANDING; /* all are here: nobody asks any more */
     }
     struct hoop_frame_join *join = leader->gather.joins[edge->number];
-    const bool news = join->address.family == 0;
-    join->address = frame->info.address;
+    const bool news = join->who.address.family == 0;
+    join->who.address = frame->info.address;
     if (news) {
         tree_say_join(leader, join);
     }

@@ -34,8 +34,8 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(REJECT, reject.text)                                                                         \
     X(FAIL, fail.text)                                                                             \
     X(INFO, info.host)                                                                             \
-    X(JOIN, join.host)                                                                             \
-    X(JOIN, join.listener)                                                                         \
+    X(JOIN, join.who.host)                                                                         \
+    X(JOIN, join.who.listener)                                                                     \
     X(JOIN, join.comm_name)                                                                        \
     X(ROSTER_PART, part.entries[0].host)                                                           \
     X(ROSTER_PART, part.entries[0].listener)                                                       \
@@ -166,7 +166,7 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
         return address_is_safe(&f->info.address, false) && f->info.process != 0;
     case HOOP_FRAME_JOIN:
         return f->join.rank < f->join.n && f->join.left_ms <= f->join.timeout_ms &&
-               f->join.segment_bytes > 0 && address_is_safe(&f->join.address, false);
+               f->join.segment_bytes > 0 && address_is_safe(&f->join.who.address, false);
     case HOOP_FRAME_PLACE:
         return f->place.machine < f->place.machines &&
                address_is_safe(&f->place.parent, f->place.machine != 0);

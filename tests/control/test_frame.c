@@ -110,11 +110,11 @@ static void make(union hoop_frame *f, enum hoop_frame_type type)
     case HOOP_FRAME_JOIN:
         f->join.rank = 4;
         f->join.n = 5;
-        f->join.process = 77;
-        f->join.pid = 1234;
+        f->join.who.process = 77;
+        f->join.who.pid = 1234;
         f->join.timeout_ms = f->join.left_ms = f->join.dead_after_ms = 1000;
         f->join.segment_bytes = 4096;
-        (void)snprintf(f->join.listener, sizeof(f->join.listener), "hoop-1");
+        (void)snprintf(f->join.who.listener, sizeof(f->join.who.listener), "hoop-1");
         break;
     case HOOP_FRAME_ROSTER:
         f->roster.comm_id = 9;
@@ -287,13 +287,16 @@ static void test_wrong_fields(void **state)
     REJECTS(FAIL, f.fail.code = HOOP_IN_PROGRESS);
     REJECTS(FAIL, f.fail.code = HOOP_OK);
     REJECTS(JOIN, f.join.rank = f.join.n);
-    REJECTS(JOIN, f.join.pid = 0);
-    REJECTS(JOIN, f.join.process = 0);
+    REJECTS(JOIN, f.join.who.pid = 0);
+    REJECTS(JOIN, f.join.who.machine = 1);
+    REJECTS(JOIN, f.join.who.has_fd = 1);
+    REJECTS(JOIN, f.join.reserved = 1);
+    REJECTS(JOIN, f.join.who.process = 0);
     REJECTS(JOIN, f.join.timeout_ms = UINT64_MAX);
     REJECTS(JOIN, f.join.left_ms = f.join.timeout_ms + 1);
     REJECTS(JOIN, f.join.segment_bytes = 0);
     REJECTS(JOIN, f.join.segment_bytes = HOOP_FRAME_MAX_SEGMENT_BYTES + 1);
-    REJECTS(JOIN, f.join.listener[0] = 0);
+    REJECTS(JOIN, f.join.who.listener[0] = 0);
     REJECTS(ROSTER, f.roster.n = 0);
     REJECTS(ROSTER, f.roster.machines = f.roster.n + 1);
     REJECTS(ROSTER, f.roster.machines = 0);

@@ -22,9 +22,9 @@ static struct hoop_frame_join a_join(uint32_t n, uint32_t rank)
     struct hoop_frame_join *join = &frame.join;
     join->rank = rank;
     join->n = n;
-    join->process = 1000 + rank;
-    join->start_time = 2000 + rank;
-    join->pid = 100 + (int32_t)rank;
+    join->who.process = 1000 + rank;
+    join->who.start_time = 2000 + rank;
+    join->who.pid = 100 + (int32_t)rank;
     join->timeout_ms = TIMEOUT_MS;
     join->left_ms = TIMEOUT_MS;
     join->dead_after_ms = 5000;
@@ -33,8 +33,8 @@ static struct hoop_frame_join a_join(uint32_t n, uint32_t rank)
     join->agreed.chunk_bytes = 131072;
     join->agreed.oneshot_bytes = 2048;
     join->agreed.bruck_bytes = 32768;
-    (void)snprintf(join->host, sizeof(join->host), "h%u", rank);
-    (void)snprintf(join->listener, sizeof(join->listener), "listener-%u", rank);
+    (void)snprintf(join->who.host, sizeof(join->who.host), "h%u", rank);
+    (void)snprintf(join->who.listener, sizeof(join->who.listener), "listener-%u", rank);
     return frame.join;
 }
 
@@ -107,7 +107,6 @@ static void test_every_order(void **state)
 static void test_largest(void **state)
 {
     struct hoop_gather gather = {.n = 0};
-    struct hoop_frame_entry entry;
     const uint32_t n = HOOP_MAX_RANKS;
     (void)state;
     for (uint32_t i = 0; i < n; i++) {
@@ -116,8 +115,6 @@ static void test_largest(void **state)
         add(&gather, &join);
     }
     assert_true(hoop_gather_is_complete(&gather));
-    hoop_gather_entry(&gather, n - 1, n - 1, &entry);
-    assert_int_equal(entry.machine, n - 1);
     hoop_gather_finish(&gather);
 }
 
@@ -133,7 +130,7 @@ static void test_numbers_of_ranks(void **state)
         add(&gather, &join);
         join = a_join(n, n - 1);
         if (n == 5) { /* it came twice, and from elsewhere */
-            join.pid = 7;
+            join.who.pid = 7;
             expect_refusal(&gather, &join, HOOP_INVALID_USAGE,
                            "rank 4 came twice: as pid 104 on host h4 and as pid 7 on host h4");
         } else {
@@ -169,8 +166,8 @@ static void test_twice(void **state)
                 add(&gather, &join);
             }
             struct hoop_frame_join join = a_join(3, again);
-            join.pid = 9;
-            (void)snprintf(join.host, sizeof(join.host), "other");
+            join.who.pid = 9;
+            (void)snprintf(join.who.host, sizeof(join.who.host), "other");
             (void)snprintf(sentence, sizeof(sentence),
                            "rank %u came twice: as pid %u on host h%u and as pid 9 on host other",
                            again, 100 + again, again);
@@ -292,7 +289,7 @@ static void expect_missing(uint32_t n, const uint32_t *ranks, const char *const 
     char text[HOOP_FAILURE_TEXT_BYTES];
     for (uint32_t i = 0; i < count; i++) {
         struct hoop_frame_join join = a_join(n, ranks[i]);
-        (void)snprintf(join.host, sizeof(join.host), "%s", hosts[i]);
+        (void)snprintf(join.who.host, sizeof(join.who.host), "%s", hosts[i]);
         add(&gather, &join);
     }
     hoop_gather_describe_missing(&gather, text, sizeof(text));
@@ -304,7 +301,7 @@ static void test_missing(void **state)
 {
     static const uint32_t ranks[] = {2, 0, 5, 11, 10};
     static const char *const hosts[] = {"a", "b", "a", "c", "d"};
-    char longest[sizeof(((union hoop_frame *)0)->join.host)];
+    char longest[sizeof(((union hoop_frame *)0)->join.who.host)];
     const char *long_hosts[3] = {longest, longest, longest};
     (void)state;
     expect_missing(3, ranks, hosts, 2,
@@ -406,36 +403,6 @@ static void test_roster(void **state)
     }
 }
 
-static void test_entries(void **state)
-{
-    struct hoop_gather gather = {.n = 0};
-    union hoop_frame frame;
-    char text[100];
-    (void)state;
-    for (uint32_t i = 0; i < 3; i++) {
-        const struct hoop_frame_join join = a_join(3, 2 - i);
-        add(&gather, &join);
-    }
-    hoop_frame_init(&frame, HOOP_FRAME_ROSTER_PART);
-    hoop_frame_set_count(&frame, 0, 3);
-    for (uint32_t rank = 0; rank < 3; rank++) {
-        struct hoop_frame_entry *entry = &frame.part.entries[rank];
-        memset(entry, 0xff, sizeof(*entry));
-        hoop_gather_entry(&gather, rank, 7 * rank, entry);
-        assert_int_equal(entry->process, 1000 + rank);
-        assert_int_equal(entry->start_time, 2000 + rank);
-        assert_int_equal(entry->pid, 100 + rank);
-        assert_int_equal(entry->machine, 7 * rank);
-        assert_int_equal(entry->has_fd, 0);
-        (void)snprintf(text, sizeof(text), "h%u", rank);
-        assert_string_equal(entry->host, text);
-        (void)snprintf(text, sizeof(text), "listener-%u", rank);
-        assert_string_equal(entry->listener, text);
-    }
-    assert_int_equal(hoop_frame_check_far(&frame, frame.header.bytes, NULL), HOOP_OK);
-    hoop_gather_finish(&gather);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,7 +411,7 @@ int main(void)
         cmocka_unit_test(test_settings),         cmocka_unit_test(test_may_differ),
         cmocka_unit_test(test_deadline),         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_short_of_room),    cmocka_unit_test(test_list),
-        cmocka_unit_test(test_roster),           cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_roster),
     };
     return cmocka_run_group_tests_name("gather", tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void start(struct world *world, uint64_t dead_after_ms)
     for (uint32_t i = 0; i < FAR; i++) {
         union hoop_frame join = machine_join(i + 1, N, HERE + i);
         join.join.dead_after_ms = dead_after_ms;
-        join.join.process += apart && i == 0 ? 500 : 0;
+        join.join.who.process += apart && i == 0 ? 500 : 0;
         machine_enter(&world->machines[i], &world->rendezvous, &address);
         machine_say_place(&world->machines[i], i + 1);
         client_say(&world->machines[i], &join);

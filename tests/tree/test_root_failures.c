@@ -242,7 +242,7 @@ static void test_death_while_gather(void **state)
         machines_gather(machines, 3, 9, 1, &rendezvous);
         for (uint32_t rank = 1; rank <= 7; rank += 3) {
             union hoop_frame join = machine_join(1, 9, rank);
-            join.join.process = (int)rank == blamed[i] ? 101 : 5;
+            join.join.who.process = (int)rank == blamed[i] ? 101 : 5;
             client_say(&machines[1], &join);
         }
         client_leave(&machines[1]);

@@ -236,14 +236,14 @@ union hoop_frame client_join(uint32_t n, uint32_t rank)
     hoop_frame_init(&frame, HOOP_FRAME_JOIN);
     frame.join.rank = rank;
     frame.join.n = n;
-    frame.join.process = 100;
-    frame.join.pid = 1000 + (int32_t)rank;
+    frame.join.who.process = 100;
+    frame.join.who.pid = 1000 + (int32_t)rank;
     frame.join.timeout_ms = 60000;
     frame.join.left_ms = 60000;
     frame.join.dead_after_ms = 5000;
     frame.join.segment_bytes = 65536;
-    (void)snprintf(frame.join.host, sizeof(frame.join.host), "here");
-    (void)snprintf(frame.join.listener, sizeof(frame.join.listener), "l%u", rank);
+    (void)snprintf(frame.join.who.host, sizeof(frame.join.who.host), "here");
+    (void)snprintf(frame.join.who.listener, sizeof(frame.join.who.listener), "l%u", rank);
     return frame;
 }
 
@@ -380,8 +380,8 @@ struct hoop_address machine_address(uint32_t who)
 union hoop_frame machine_join(uint32_t who, uint32_t n, uint32_t rank)
 {
     union hoop_frame frame = client_join(n, rank);
-    frame.join.process = 100 + who;
-    (void)snprintf(frame.join.host, sizeof(frame.join.host), "m%u", who);
+    frame.join.who.process = 100 + who;
+    (void)snprintf(frame.join.who.host, sizeof(frame.join.who.host), "m%u", who);
     return frame;
 }
 
