@@ -152,6 +152,16 @@ static hoop_result_t error_set_thread(hoop_result_t code, const char *format, va
     return code;
 }
 
+void hoop_text_append(char *buf, size_t bytes, size_t *at, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (bytes - *at >= sizeof("...")) {
+        *at += hoop_text_format(buf + *at, bytes - *at, format, args);
+    }
+    va_end(args);
+}
+
 hoop_result_t hoop_failure_set(struct hoop_failure *f, hoop_result_t code, int rank,
                                const char *format, ...)
 {

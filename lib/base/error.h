@@ -76,5 +76,8 @@ void hoop_text_clean(char *text);
  */
 size_t hoop_text_format(char *buf, size_t bytes, const char *format, va_list args)
     HOOP_PRINTF(3, 0);
+/* Adds to a text that ends at *at, 0 at first, and fits into so many bytes; else it is cut. */
+void hoop_text_append(char *buf, size_t bytes, size_t *at, const char *format, ...)
+    HOOP_PRINTF(4, 5);
 
 #endif

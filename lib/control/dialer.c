@@ -74,19 +74,16 @@ static void dialer_describe(const struct hoop_dialer *dialer, char *ret_text, si
     size_t at = 0;
     /* a sentence has its limits, and the first place should not take it all */
     const int room = dialer->count > 1 ? 48 : DIALER_REASON_BYTES;
-    for (uint32_t i = 0; i < dialer->count && at < bytes; i++) {
+    for (uint32_t i = 0; i < dialer->count; i++) {
         const struct dialer_place *place = &dialer->places[i];
         char where[HOOP_ADDRESS_TEXT_BYTES];
         hoop_place_format(&place->place, where, sizeof(where));
-        at += (size_t)snprintf(ret_text + at, bytes - at, "%s %s (%.*s%s%.*s)",
-                               i == 0 ? "tried" : ",", where, room,
-                               place->code != HOOP_OK ? place->reason : "not tried yet",
-                               place->before[0] != 0 ? "; before: " : "", room, place->before);
+        hoop_text_append(ret_text, bytes, &at, "%s %s (%.*s%s%.*s)", i == 0 ? "tried" : ",", where,
+                         room, place->code != HOOP_OK ? place->reason : "not tried yet",
+                         place->before[0] != 0 ? "; before: " : "", room, place->before);
     }
-    if (at < bytes) {
-        (void)snprintf(ret_text + at, bytes - at, " for %llu ms",
-                       (unsigned long long)((hoop_now_ns() - dialer->start_ns) / HOOP_NS_PER_MS));
-    }
+    hoop_text_append(ret_text, bytes, &at, " for %llu ms",
+                     (unsigned long long)((hoop_now_ns() - dialer->start_ns) / HOOP_NS_PER_MS));
 }
 
 static void dialer_fail(struct hoop_dialer *dialer, hoop_result_t code)

@@ -124,16 +124,11 @@ static void interface_describe(const struct ifaddrs *all, char *ret_text, size_t
     for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
         struct hoop_address address;
         char text[HOOP_ADDRESS_TEXT_BYTES];
-        if (!interface_address(at, &address)) {
-            continue;
+        if (interface_address(at, &address)) {
+            hoop_address_format(&address, text, sizeof(text));
+            hoop_text_append(ret_text, bytes, &length, "%s%s (%s)", length > 0 ? ", " : "",
+                             at->ifa_name, text);
         }
-        hoop_address_format(&address, text, sizeof(text));
-        const int more = snprintf(ret_text + length, bytes - length, "%s%s (%s)",
-                                  length > 0 ? ", " : "", at->ifa_name, text);
-        if (more < 0 || (size_t)more >= bytes - length) {
-            return;
-        }
-        length += (size_t)more;
     }
 }
 

@@ -173,10 +173,11 @@ static void rendezvous_name_job(struct rendezvous_call *call)
 /* The same in a line, for people: "4 ranks, TORCHELASTIC_RUN_ID=x, ..." */
 static void rendezvous_describe_job(const struct rendezvous_call *call, struct hoop_rendezvous *ret)
 {
-    size_t at = (size_t)snprintf(ret->job, sizeof(ret->job), "%u ranks", call->launcher.n);
-    for (const char *line = call->launcher.job; *line != 0 && at < sizeof(ret->job);) {
+    size_t at = 0;
+    hoop_text_append(ret->job, sizeof(ret->job), &at, "%u ranks", call->launcher.n);
+    for (const char *line = call->launcher.job; *line != 0;) {
         const int length = (int)strcspn(line, "\n");
-        at += (size_t)snprintf(ret->job + at, sizeof(ret->job) - at, ", %.*s", length, line);
+        hoop_text_append(ret->job, sizeof(ret->job), &at, ", %.*s", length, line);
         line += length + 1;
     }
 }

@@ -2,7 +2,6 @@
 #include "tree/gather.h"
 #include "base/clock.h"
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,18 +111,6 @@ bool hoop_gather_is_complete(const struct hoop_gather *gather)
 
 /* ---- In words ----------------------------------------------------------------------------- */
 
-/* Adds to a text that ends at *at; what does not fit is cut. */
-HOOP_PRINTF(4, 5)
-static void gather_append(char *text, size_t bytes, size_t *at, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (bytes - *at >= sizeof("...")) {
-        *at += hoop_text_format(text + *at, bytes - *at, format, args);
-    }
-    va_end(args);
-}
-
 void hoop_gather_list(uint32_t n, bool (*is)(const void *arg, uint32_t rank), const void *arg,
                       char *ret_text, size_t bytes)
 {
@@ -133,15 +120,15 @@ void hoop_gather_list(uint32_t n, bool (*is)(const void *arg, uint32_t rank), co
     for (uint32_t rank = 0; rank < n; rank++) {
         count += is(arg, rank) ? 1 : 0;
     }
-    gather_append(ret_text, bytes, &at, count == 1 ? "rank" : "ranks");
+    hoop_text_append(ret_text, bytes, &at, count == 1 ? "rank" : "ranks");
     for (uint32_t rank = 0; rank < n && named < GATHERING_NAMED_RANKS; rank++) {
         if (is(arg, rank)) {
-            gather_append(ret_text, bytes, &at, "%s %u", named == 0 ? "" : ",", rank);
+            hoop_text_append(ret_text, bytes, &at, "%s %u", named == 0 ? "" : ",", rank);
             named++;
         }
     }
     if (count > named) {
-        gather_append(ret_text, bytes, &at, " and %u more", count - named);
+        hoop_text_append(ret_text, bytes, &at, " and %u more", count - named);
     }
 }
 
@@ -176,12 +163,12 @@ static void gather_list_hosts(const struct hoop_gather *gather, char *ret_text, 
             count++;
         }
     }
-    gather_append(ret_text, bytes, &at, count == 1 ? "host" : "hosts");
+    hoop_text_append(ret_text, bytes, &at, count == 1 ? "host" : "hosts");
     for (uint32_t i = 0; i < count && i < GATHERING_NAMED_HOSTS; i++) {
-        gather_append(ret_text, bytes, &at, "%s %s", i == 0 ? "" : ",", hosts[i]->who.host);
+        hoop_text_append(ret_text, bytes, &at, "%s %s", i == 0 ? "" : ",", hosts[i]->who.host);
     }
     if (count > GATHERING_NAMED_HOSTS) {
-        gather_append(ret_text, bytes, &at, " and %u more", count - GATHERING_NAMED_HOSTS);
+        hoop_text_append(ret_text, bytes, &at, " and %u more", count - GATHERING_NAMED_HOSTS);
     }
 }
 
@@ -193,10 +180,10 @@ void hoop_gather_describe_missing(const struct hoop_gather *gather, char *ret_te
     hoop_gather_list(gather->n, gather_is_absent, gather, ranks, sizeof(ranks));
     gather_list_hosts(gather, hosts, sizeof(hosts));
     size_t at = 0;
-    gather_append(ret_text, bytes, &at,
-                  "%s of %u did not arrive within %llu ms, the others are "
-                  "on %s",
-                  ranks, gather->n, (unsigned long long)gather->timeout_ms, hosts);
+    hoop_text_append(ret_text, bytes, &at,
+                     "%s of %u did not arrive within %llu ms, the others are "
+                     "on %s",
+                     ranks, gather->n, (unsigned long long)gather->timeout_ms, hosts);
 }
 
 /* ---- What all are told -------------------------------------------------------------------- */

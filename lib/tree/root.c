@@ -39,14 +39,14 @@ static void root_describe(const struct hoop_edge *machine, char *ret_text, size_
 static void root_list_machines(const struct hoop_leader *root, char *ret_text, size_t bytes)
 {
     size_t at = 0;
-    for (uint32_t i = 0; i < root->machines && i < ROOT_NAMED_MACHINES && at < bytes; i++) {
+    for (uint32_t i = 0; i < root->machines && i < ROOT_NAMED_MACHINES; i++) {
         char machine[160];
         root_describe(root->by_number[i], machine, sizeof(machine));
-        at += (size_t)snprintf(ret_text + at, bytes - at, "%s%s", i == 0 ? "" : ", ", machine);
+        hoop_text_append(ret_text, bytes, &at, "%s%s", i == 0 ? "" : ", ", machine);
     }
-    if (root->machines > ROOT_NAMED_MACHINES && at < bytes) {
-        (void)snprintf(ret_text + at, bytes - at, " and %u more",
-                       root->machines - ROOT_NAMED_MACHINES);
+    if (root->machines > ROOT_NAMED_MACHINES) {
+        hoop_text_append(ret_text, bytes, &at, " and %u more",
+                         root->machines - ROOT_NAMED_MACHINES);
     }
 }
 
@@ -236,10 +236,8 @@ static hoop_result_t root_open(struct hoop_leader *root)
         if (result == HOOP_OK) {
             return HOOP_OK;
         }
-        if (at < sizeof(tried) && !foreign) {
-            at += (size_t)snprintf(tried + at, sizeof(tried) - at, "%s%s", i == 0 ? "" : "; ",
-                                   hoop_thread_error());
-        }
+        hoop_text_append(tried, sizeof(tried), &at, "%s%s", i == 0 ? "" : "; ",
+                         hoop_thread_error());
     }
     return foreign ? hoop_error(result,
                                 "the rendezvous cannot be served: %s; a port of another user's is "
