@@ -220,7 +220,7 @@ static void client_opened(void *arg, struct hoop_connection *connection)
     if (expectation == NULL) {
         hoop_connection_destroy(connection); /* too late: it tries again, and is told */
     } else {
-        expectation->opened(expectation, connection);
+        expectation->opened(expectation->arg, connection);
     }
 }
 

@@ -27,7 +27,8 @@ struct hoop_expectation {
         *label;    /* for who is not the one expected: which job this is; NULL: nobody's matter */
     bool hand_out; /* tell the secret to who asks; Unix sockets only */
     /* Once for each that came and proved itself. Adopts the connection or destroys it. */
-    void (*opened)(struct hoop_expectation *expectation, struct hoop_connection *connection);
+    void (*opened)(void *arg, struct hoop_connection *connection);
+    void *arg;
 };
 
 /*

@@ -179,10 +179,9 @@ void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
 
 /* ---- Expecting ---------------------------------------------------------------------------- */
 
-static void data_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+static void data_opened(void *arg, struct hoop_connection *connection)
 {
-    data_hand_over(HOOP_CONTAINER_OF(expectation, struct data_link, expectation), false,
-                   connection);
+    data_hand_over(arg, false, connection);
 }
 
 /* Where the others reach this machine; if there are no others, loopback will do. */
@@ -231,6 +230,7 @@ static hoop_result_t data_expect(void *arg)
                   .lane = link->lane},
         .secret = &member->secret,
         .opened = data_opened,
+        .arg = link,
     };
     hoop_endpoint_expect(member->data_endpoint, &link->expectation);
     return HOOP_OK;

@@ -283,9 +283,9 @@ static void peer_seek(struct hoop_peer_process *process)
 
 /* ---- Being dialled ------------------------------------------------------------------------ */
 
-static void peer_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+static void peer_opened(void *arg, struct hoop_connection *connection)
 {
-    struct hoop_member *member = HOOP_CONTAINER_OF(expectation, struct hoop_member, peers_expected);
+    struct hoop_member *member = arg;
     const uint32_t rank = hoop_connection_about(connection)->hello->from;
     struct hoop_peer_process *process =
         rank < member->roster.n ? member->others[rank].process : NULL;
@@ -423,6 +423,7 @@ hoop_result_t hoop_peer_begin(struct hoop_member *member)
         .hello = {.kind = HOOP_HELLO_PEER, .comm_id = member->roster.comm_id},
         .secret = &member->secret,
         .opened = peer_opened,
+        .arg = member,
     };
     hoop_endpoint_expect(member->peers_endpoint, &member->peers_expected);
     return HOOP_OK;

@@ -141,8 +141,9 @@ static const struct hoop_connection_owner survivor_owner = {
     .closed = survivor_closed,
 };
 
-static void survivors_called(struct hoop_survivors *all, struct hoop_connection *connection)
+static void survivors_called(void *arg, struct hoop_connection *connection)
 {
+    struct hoop_survivors *all = arg;
     const uint32_t rank = hoop_connection_about(connection)->hello->from;
     if (all->state != HOOP_SURVIVORS_GATHERING || rank >= all->n || rank == all->me ||
         all->others[rank].at == HOOP_SURVIVORS_NOBODY) {
@@ -154,18 +155,6 @@ static void survivors_called(struct hoop_survivors *all, struct hoop_connection 
     other->said = false;
     other->caller = connection;
     hoop_connection_adopt(connection, &survivor_owner, other);
-}
-
-static void survivors_called_near(struct hoop_expectation *expectation,
-                                  struct hoop_connection *connection)
-{
-    survivors_called(HOOP_CONTAINER_OF(expectation, struct hoop_survivors, near), connection);
-}
-
-static void survivors_called_far(struct hoop_expectation *expectation,
-                                 struct hoop_connection *connection)
-{
-    survivors_called(HOOP_CONTAINER_OF(expectation, struct hoop_survivors, far), connection);
 }
 
 /* ---- Looking for the others --------------------------------------------------------------- */
@@ -249,14 +238,14 @@ hoop_result_t hoop_survivors_expect(struct hoop_survivors *all)
     all->near = (struct hoop_expectation){
         .hello = {.kind = HOOP_HELLO_SURVIVOR},
         .secret = &all->key,
-        .opened = survivors_called_near,
+        .opened = survivors_called,
+        .arg = all,
     };
     const hoop_result_t result = survivors_key(all, all->me, all->near.hello.rendezvous);
     if (result != HOOP_OK) {
         return result;
     }
     all->far = all->near;
-    all->far.opened = survivors_called_far;
     hoop_endpoint_expect(member->peers_endpoint, &all->near);
     if (member->roster.machines > 1) {
         hoop_endpoint_expect(member->data_endpoint, &all->far);

@@ -275,9 +275,9 @@ void hoop_edge_adopt(struct hoop_edge *edge, struct hoop_connection *connection)
     hoop_connection_adopt(connection, &edge_owner, edge);
 }
 
-void hoop_edge_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+void hoop_edge_opened(void *arg, struct hoop_connection *connection)
 {
-    struct hoop_leader *leader = HOOP_CONTAINER_OF(expectation, struct hoop_leader, expectation);
+    struct hoop_leader *leader = arg;
     struct hoop_edge *edge = leader->child_count < EDGE_CHILDREN ? calloc(1, sizeof(*edge)) : NULL;
     if (edge == NULL) {
         hoop_connection_destroy(connection); /* one too many: it tries again */

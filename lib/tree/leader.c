@@ -469,15 +469,15 @@ hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool 
     return HOOP_OK;
 }
 
-void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_kind kind,
+void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
                         struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,
-                        void (*opened)(struct hoop_expectation *expectation,
-                                       struct hoop_connection *connection))
+                        void (*opened)(void *arg, struct hoop_connection *connection))
 {
     expectation->hello = (struct hoop_frame_hello){.kind = kind};
     memcpy(expectation->hello.rendezvous, leader->rendezvous.name, HOOP_NAME_BYTES);
     expectation->secret = &leader->secret;
     expectation->opened = opened;
+    expectation->arg = leader;
     hoop_endpoint_expect(endpoint, expectation);
 }
 
@@ -531,7 +531,7 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
     }
     const hoop_result_t result = hoop_connection_pair(&hello, &leader->secret, ends);
     if (result == HOOP_OK) {
-        leader->expectation.opened(&leader->expectation, ends[1]);
+        hoop_edge_opened(leader, ends[1]);
         *ret_end = ends[0];
     }
     return result;

@@ -127,11 +127,10 @@ hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool 
 void hoop_leader_destroy(struct hoop_leader *leader);
 /* Of this process, while children may come; NULL: none. */
 struct hoop_leader *hoop_leader_find(const char *name, bool is_root);
-/* From now on these children come in. */
-void hoop_leader_expect(const struct hoop_leader *leader, enum hoop_hello_kind kind,
+/* From now on these children come in; opened gets the leader. */
+void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
                         struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,
-                        void (*opened)(struct hoop_expectation *expectation,
-                                       struct hoop_connection *connection));
+                        void (*opened)(void *arg, struct hoop_connection *connection));
 /* Ends one that nobody needs any more, by its state. */
 void hoop_leader_settle(struct hoop_leader *leader);
 
@@ -164,7 +163,7 @@ void hoop_edge_describe(const struct hoop_edge *edge, char *ret_text, size_t byt
 void hoop_edge_init(struct hoop_edge *edge, struct hoop_leader *leader, enum hoop_edge_kind kind);
 void hoop_edge_adopt(struct hoop_edge *edge, struct hoop_connection *connection);
 /* A child that comes: a rank or a machine. */
-void hoop_edge_opened(struct hoop_expectation *expectation, struct hoop_connection *connection);
+void hoop_edge_opened(void *arg, struct hoop_connection *connection);
 
 /* ---- tree.c -------------------------------------------------------------------------------- */
 

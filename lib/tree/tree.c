@@ -104,10 +104,10 @@ static struct hoop_edge *tree_child_for(struct hoop_tree *tree,
     return fits && !tree->neighbours[child].ready ? &tree->neighbours[child] : NULL;
 }
 
-static void tree_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+static void tree_opened(void *arg, struct hoop_connection *connection)
 {
-    struct hoop_tree *tree = HOOP_CONTAINER_OF(expectation, struct hoop_tree, children);
-    struct hoop_leader *leader = tree->root.leader;
+    struct hoop_leader *leader = arg;
+    struct hoop_tree *tree = &leader->tree;
     const struct hoop_frame_hello *hello = hoop_connection_about(connection)->hello;
     struct hoop_edge *edge = tree_child_for(tree, hello);
     if (edge == NULL || leader->state > HOOP_LEADER_HANDING) {

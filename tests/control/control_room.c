@@ -159,7 +159,7 @@ static hoop_result_t party_pair(struct party *party, const struct hoop_frame_hel
     if (result == HOOP_OK) {
         party->connection = ends[0];
         hoop_connection_adopt(ends[0], &party_owner, party);
-        room->expectation.opened(&room->expectation, ends[1]);
+        room->expectation.opened(room, ends[1]);
         party_opened(party, ends[0]);
     }
     return result;
@@ -197,9 +197,9 @@ hoop_result_t party_connect(struct party *party, struct room *room,
 
 /* ---- The room ----------------------------------------------------------------------------- */
 
-static void room_opened(struct hoop_expectation *expectation, struct hoop_connection *connection)
+static void room_opened(void *arg, struct hoop_connection *connection)
 {
-    struct room *room = HOOP_CONTAINER_OF(expectation, struct room, expectation);
+    struct room *room = arg;
     if (room->server.connection != NULL) {
         hoop_connection_destroy(connection);
         return;
@@ -246,6 +246,7 @@ static void room_listen(void *arg)
                    "in the room");
     room->expectation.secret = &room->secret;
     room->expectation.opened = room_opened;
+    room->expectation.arg = room;
     hoop_endpoint_expect(room->endpoint, &room->expectation);
 }
 

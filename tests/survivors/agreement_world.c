@@ -307,7 +307,7 @@ static void accept_call(struct world_call *call)
     }
     call->ends[1].open = call->ends[1].established = true;
     call->used = true;
-    expectation->opened(expectation, &call->ends[1]);
+    expectation->opened(expectation->arg, &call->ends[1]);
 }
 
 static void close_end(struct hoop_connection *end, hoop_result_t code)
