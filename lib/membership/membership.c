@@ -369,11 +369,9 @@ static void member_raise(void *arg)
     struct member_alarm *alarm = arg;
     struct hoop_member *member = alarm->member;
     const struct hoop_failure *failure = &alarm->failure;
-    const bool spans = member->state == HOOP_MEMBER_IN && member->roster.machines > 1;
-    if (spans && !member->raised) {
+    if (member->state == HOOP_MEMBER_IN && member->roster.machines > 1) {
         union hoop_frame frame;
         hoop_frame_from_failure(&frame, HOOP_FRAME_FAIL, failure);
-        member->raised = true;
         hoop_connection_say(member->connection, &frame);
     }
 }

@@ -110,7 +110,6 @@ struct hoop_member {
 
     struct hoop_watcher watcher;
     uint64_t waiting_ns; /* since when an operation of mine waits; HOOP_NEVER: none does */
-    bool raised;         /* hoop_member_raise() was here */
     struct hoop_endpoint *peers_endpoint; /* the process's, for peers */
     struct hoop_expectation peers_expected;
     struct hoop_endpoint *data_endpoint; /* for other machines; else opened at first use */

@@ -120,7 +120,6 @@ static void handout_tell_ranks(struct hoop_leader *leader)
     while (leader->handed < here && leader->handed - leader->ready < window) {
         struct hoop_edge *rank = leader->via[leader->next_rank++];
         if (rank != NULL) {
-            rank->handed = true;
             leader->handed++;
             hoop_handout_send(leader, rank);
         }
@@ -297,7 +296,8 @@ bool hoop_handout_take_ready(struct hoop_edge *edge, const union hoop_frame *fra
     struct hoop_leader *leader = edge->leader;
     const bool rank = edge->kind == HOOP_EDGE_RANK;
     (void)frame;
-    if (edge->ready || (rank ? !edge->handed : edge->info.process == 0)) {
+    const bool handed = rank ? edge->number < leader->next_rank : edge->info.process != 0;
+    if (edge->ready || !handed) {
         return false;
     }
     edge->ready = true;

@@ -484,14 +484,15 @@ void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
 /* Opens its endpoint, and takes ranks in. */
 static hoop_result_t leader_open(struct hoop_leader *leader)
 {
+    struct hoop_place place;
     hoop_result_t result = leader->rendezvous.has_secret
                                ? HOOP_OK
                                : hoop_random(&leader->secret, sizeof(leader->secret));
     if (result == HOOP_OK) {
-        result = hoop_leader_place(&leader->rendezvous, &leader->place);
+        result = hoop_leader_place(&leader->rendezvous, &place);
     }
     if (result == HOOP_OK) {
-        result = hoop_endpoint_open(&leader->place, NULL, &leader->endpoint);
+        result = hoop_endpoint_open(&place, NULL, &leader->endpoint);
     }
     if (result == HOOP_OK) {
         leader->expectation.hand_out = !leader->rendezvous.has_secret;

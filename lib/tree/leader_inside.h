@@ -45,7 +45,6 @@ struct hoop_edge {
     uint32_t n;                  /* a rank: how many may come here, by what it said */
     uint32_t joined;             /* a machine: how many ranks it brought */
     bool ready, left, told;      /* said READY; said goodbye; was told the failure */
-    bool handed;                 /* a rank: the roster */
     int wake_fd;                 /* a rank's, of its first JOIN, until GO; -1 */
     uint64_t waiting_ns;         /* since when somebody waits there; HOOP_NEVER: nobody */
     bool told_waiting;           /* a neighbour: that somebody waits on this side */
@@ -92,8 +91,7 @@ struct hoop_leader {
     bool is_root;
     struct hoop_rendezvous rendezvous; /* a root: with its file, else without */
     struct hoop_secret secret;         /* the rendezvous's, or one made here and handed out */
-    struct hoop_place place;
-    struct hoop_endpoint *endpoint; /* where children join; NULL: all are in */
+    struct hoop_endpoint *endpoint;    /* where children join; NULL: all are in */
     struct hoop_expectation expectation;
     struct hoop_timer *deadline, *moment;
     enum hoop_leader_state state;
