@@ -49,7 +49,7 @@ _Static_assert(sizeof(struct file_page) == 8 + 8 + 32 + 24, "file layout");
 enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_PAGE };
 
 /* What a worker does with a file. */
-struct file_task {
+struct hoop_file_task {
     struct hoop_worker worker;  /* first */
     struct hoop_list_node node; /* under file_lock: of those that publish */
     char *file;
@@ -119,7 +119,7 @@ static enum file_found page_read(int directory, const char *key, struct file_pag
 
 static void task_destroy(struct hoop_worker *worker)
 {
-    struct file_task *task = (struct file_task *)worker;
+    struct hoop_file_task *task = (struct hoop_file_task *)worker;
     hoop_secret_wipe(&task->page, sizeof(task->page));
     free(task->file);
     free(task);
@@ -128,9 +128,9 @@ static void task_destroy(struct hoop_worker *worker)
 /* Held by its worker and by the caller. */
 static hoop_result_t task_start(const char *file, const struct file_page *page,
                                 hoop_result_t (*run)(struct hoop_worker *worker),
-                                struct file_task **ret_task)
+                                struct hoop_file_task **ret_task)
 {
-    struct file_task *task = calloc(1, sizeof(*task));
+    struct hoop_file_task *task = calloc(1, sizeof(*task));
     uint8_t random[8];
     char digits[2 * sizeof(random) + 1];
     if (task == NULL || (task->file = strdup(file)) == NULL ||
@@ -167,7 +167,7 @@ static hoop_result_t file_open(const char *file, int *ret_fd)
 
 static hoop_result_t prepare_run(struct hoop_worker *worker)
 {
-    const struct file_task *task = (struct file_task *)worker;
+    const struct hoop_file_task *task = (struct hoop_file_task *)worker;
     int directory = -1;
     const hoop_result_t result = file_open(task->file, &directory);
     if (result == HOOP_OK) {
@@ -178,7 +178,7 @@ static hoop_result_t prepare_run(struct hoop_worker *worker)
 
 hoop_result_t hoop_file_store_prepare(const char *file, uint64_t timeout_ms)
 {
-    struct file_task *task = NULL;
+    struct hoop_file_task *task = NULL;
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     hoop_result_t result = task_start(file, NULL, prepare_run, &task);
     if (result != HOOP_OK) {
@@ -195,7 +195,7 @@ hoop_result_t hoop_file_store_prepare(const char *file, uint64_t timeout_ms)
 
 /* ---- Waiting for rank 0 ------------------------------------------------------------------- */
 
-static hoop_result_t look_once(struct file_task *task, bool stir)
+static hoop_result_t look_once(struct hoop_file_task *task, bool stir)
 {
     struct file_page page = {.version = 0};
     int directory = -1;
@@ -223,7 +223,7 @@ static uint64_t look_later(uint64_t ms)
 
 static hoop_result_t look_run(struct hoop_worker *worker)
 {
-    struct file_task *task = (struct file_task *)worker;
+    struct hoop_file_task *task = (struct hoop_file_task *)worker;
     uint64_t look_ms = FILE_LOOK_FIRST_MS;
     uint64_t stir_at = hoop_deadline_ns(FILE_STIR_MS);
     hoop_result_t result = HOOP_OK;
@@ -294,7 +294,7 @@ static void await_dial(void *arg)
 }
 
 /* What was found; true: a page that the rendezvous is not. Then it is. */
-static bool await_take(struct file_task *task, struct hoop_rendezvous *rendezvous,
+static bool await_take(struct hoop_file_task *task, struct hoop_rendezvous *rendezvous,
                        enum file_found *ret_found)
 {
     assert(task != NULL);
@@ -338,7 +338,7 @@ static hoop_result_t await_fail(const char *file, uint64_t timeout_ms, enum file
 }
 
 /* Until somebody proves what the file says, the deadline, or that the worker gives up. */
-static hoop_result_t await_proof(struct file_task *task, struct await *await,
+static hoop_result_t await_proof(struct hoop_file_task *task, struct await *await,
                                  struct hoop_failure *failure)
 {
     hoop_result_t result = HOOP_TIMEOUT;
@@ -368,7 +368,7 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
 {
     struct await await = {.deadline_ns = hoop_deadline_ns(timeout_ms)};
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    struct file_task *task = NULL;
+    struct hoop_file_task *task = NULL;
     assert(timeout_ms > 0);
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
@@ -400,7 +400,7 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
 /* ---- Publishing --------------------------------------------------------------------------- */
 
 /* Whose page is there? FILE_DAMAGED: another rendezvous's. */
-static enum file_found post_find(const struct file_task *task, int directory)
+static enum file_found post_find(const struct hoop_file_task *task, int directory)
 {
     struct file_page page;
     const enum file_found found = page_read(directory, file_key(task->file), &page);
@@ -413,7 +413,7 @@ static enum file_found post_find(const struct file_task *task, int directory)
 }
 
 /* Sees to it that the page is there. Who came later has it: it is not taken back. */
-static hoop_result_t post_once(struct file_task *task, bool first)
+static hoop_result_t post_once(struct hoop_file_task *task, bool first)
 {
     const char *key = file_key(task->file);
     char temporary[FILE_NAME_BYTES];
@@ -435,7 +435,7 @@ static hoop_result_t post_once(struct file_task *task, bool first)
     return result;
 }
 
-static void post_remove(const struct file_task *task)
+static void post_remove(const struct hoop_file_task *task)
 {
     char path[FILE_PATH_BYTES];
     int directory = -1;
@@ -451,7 +451,7 @@ static void post_remove(const struct file_task *task)
 
 static hoop_result_t post_run(struct hoop_worker *worker)
 {
-    struct file_task *task = (struct file_task *)worker;
+    struct hoop_file_task *task = (struct hoop_file_task *)worker;
     bool complained = false;
     bool first = true;
     do {
@@ -470,38 +470,30 @@ static hoop_result_t post_run(struct hoop_worker *worker)
 }
 
 hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
-                                      const struct hoop_address *address)
+                                      const struct hoop_address *address,
+                                      struct hoop_file_task **ret_task)
 {
     struct file_page page = {.magic = FILE_MAGIC,
                              .version = FILE_VERSION,
                              .secret = rendezvous->secret,
                              .address = *address};
-    struct file_task *task = NULL;
     assert(rendezvous->file != NULL && rendezvous->has_secret);
-    const hoop_result_t result = task_start(rendezvous->file, &page, post_run, &task);
-    assert(result != HOOP_OK || task != NULL);
+    const hoop_result_t result = task_start(rendezvous->file, &page, post_run, ret_task);
     if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
         pthread_mutex_lock(&file_lock);
-        hoop_list_push_back(&file_posts, &task->node);
+        hoop_list_push_back(&file_posts, &(*ret_task)->node);
         pthread_mutex_unlock(&file_lock);
     }
     hoop_secret_wipe(&page, sizeof(page));
     return result;
 }
 
-void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous)
+void hoop_file_store_withdraw(struct hoop_file_task *task)
 {
-    pthread_mutex_lock(&file_lock);
-    struct file_task *task = NULL;
-    HOOP_LIST_EACH(struct file_task, at, &file_posts, node) {
-        const bool mine = hoop_mac_equal(at->page.secret.bytes, rendezvous->secret.bytes);
-        task = task == NULL && mine && !at->withdrawn ? at : task;
-    }
     if (task != NULL) {
+        pthread_mutex_lock(&file_lock);
         task->withdrawn = true;
-    }
-    pthread_mutex_unlock(&file_lock);
-    if (task != NULL) {
+        pthread_mutex_unlock(&file_lock);
         hoop_worker_stop(&task->worker);
     }
 }
@@ -509,8 +501,8 @@ void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous)
 void hoop_file_store_settle(const char *file)
 {
     pthread_mutex_lock(&file_lock);
-    struct file_task *task = NULL;
-    HOOP_LIST_EACH(struct file_task, at, &file_posts, node) {
+    struct hoop_file_task *task = NULL;
+    HOOP_LIST_EACH(struct hoop_file_task, at, &file_posts, node) {
         const bool mine = file != NULL && at->withdrawn && strcmp(at->file, file) == 0;
         task = task == NULL && mine ? at : task;
     }

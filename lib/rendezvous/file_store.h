@@ -42,15 +42,17 @@ hoop_result_t hoop_file_store_prepare(const char *file, uint64_t timeout_ms);
 hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
                                     struct hoop_rendezvous *ret);
 
+struct hoop_file_task;
+
 /*
- * Publishes the secret of the rendezvous and the address of its root at rendezvous->file,
- * until withdrawn; what goes wrong there is logged. A copy of the rendezvous serves to withdraw:
- * its secret counts. Withdraw as soon as nobody needs to look any more. Service thread; they do not
- * wait.
+ * Publishes the secret of the rendezvous and the address of its root at rendezvous->file, until
+ * withdrawn, which NULL need not be; what goes wrong there is logged. Withdraw as soon as nobody
+ * needs to look any more. Service thread; they do not wait.
  */
 hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
-                                      const struct hoop_address *address);
-void hoop_file_store_withdraw(const struct hoop_rendezvous *rendezvous);
+                                      const struct hoop_address *address,
+                                      struct hoop_file_task **ret_task);
+void hoop_file_store_withdraw(struct hoop_file_task *task);
 
 /* What was withdrawn from this file is removed, or the file system takes its time. The process may
  * end next. Not on the service thread; NULL: nothing to do. */

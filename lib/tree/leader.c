@@ -40,9 +40,7 @@ void hoop_leader_destroy(struct hoop_leader *leader)
     leader->state = HOOP_LEADER_OVER;
     hoop_list_remove(&leader->node);
     hoop_endpoint_expect_no_more(&leader->expectation);
-    if (leader->published) {
-        hoop_file_store_withdraw(&leader->rendezvous);
-    }
+    hoop_file_store_withdraw(leader->post);
     HOOP_LIST_EACH(struct hoop_edge, edge, &leader->children, node) {
         hoop_edge_destroy(edge);
     }

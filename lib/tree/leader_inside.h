@@ -89,7 +89,7 @@ struct hoop_tree {
 struct hoop_leader {
     struct hoop_list_node node; /* of all in this process */
     bool is_root;
-    struct hoop_rendezvous rendezvous; /* a root: with its file, else without */
+    struct hoop_rendezvous rendezvous; /* without its file */
     struct hoop_secret secret;         /* the rendezvous's, or one made here and handed out */
     struct hoop_endpoint *endpoint;    /* where children join; NULL: all are in */
     struct hoop_expectation expectation;
@@ -114,7 +114,7 @@ struct hoop_leader {
     struct hoop_tree tree;        /* not a root's */
     struct hoop_edge **by_number; /* a root's: [machines], HANDING */
     uint32_t machines;
-    bool published; /* a root: at the rendezvous's file */
+    struct hoop_file_task *post; /* a root's: at the rendezvous's file; NULL: there is none */
 };
 
 /* ---- leader.c ------------------------------------------------------------------------------ */

@@ -21,7 +21,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define ROOT_NAMED_MACHINES 3u /* in a sentence */
 
@@ -246,23 +245,19 @@ static hoop_result_t root_open(struct hoop_leader *root)
                    : hoop_error(result, "the rendezvous cannot be served: %s", tried);
 }
 
-static hoop_result_t root_start(struct hoop_leader *root, const char *file)
+static hoop_result_t root_start(struct hoop_leader *root, const struct hoop_rendezvous *rendezvous)
 {
-    if (file != NULL && (root->rendezvous.file = strdup(file)) == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a root");
-    }
-    hoop_result_t result = root_open(root);
+    const hoop_result_t result = root_open(root);
     if (result != HOOP_OK) {
         return result;
     }
     root->expectation.label = root->rendezvous.job;
     hoop_leader_expect(root, HOOP_HELLO_TO_ROOT, root->endpoint, &root->expectation,
                        hoop_edge_opened);
-    if (file != NULL) {
-        result = hoop_file_store_publish(&root->rendezvous, hoop_endpoint_address(root->endpoint));
-        root->published = result == HOOP_OK;
-    }
-    return result;
+    return rendezvous->file == NULL
+               ? HOOP_OK
+               : hoop_file_store_publish(rendezvous, hoop_endpoint_address(root->endpoint),
+                                         &root->post);
 }
 
 hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
@@ -274,7 +269,7 @@ hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
         hoop_result_t result = hoop_leader_create(rendezvous, true, &root);
         assert(result != HOOP_OK || root != NULL);
         if (result == HOOP_OK) {
-            result = root_start(root, rendezvous->file);
+            result = root_start(root, rendezvous);
         }
         if (result != HOOP_OK) {
             hoop_leader_destroy(root);
