@@ -19,7 +19,6 @@ FRAME_LAYOUT(join, FRAME_HEAD + 48 + sizeof(struct hoop_frame_entry) +
                        sizeof(struct hoop_agreement) + HOOP_COMM_NAME_BYTES);
 FRAME_LAYOUT(roster, FRAME_HEAD + 56);
 FRAME_LAYOUT(entry, 56 + 2 * HOOP_NAME_BYTES);
-FRAME_LAYOUT(plain, FRAME_HEAD);
 FRAME_LAYOUT(fate, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
 FRAME_LAYOUT(beat, FRAME_HEAD + 8);
 FRAME_LAYOUT(info, FRAME_HEAD + 24 + 16 + HOOP_NAME_BYTES);
@@ -241,7 +240,7 @@ static const struct frame_form {
     FRAME_FORM(SECRET, secret, nothing),
     FRAME_FORM(CHALLENGE, challenge, nothing),
     FRAME_FORM(PROOF, proof, nothing),
-    FRAME_FORM(WELCOME, plain, nothing),
+    FRAME_FORM(WELCOME, header, nothing),
     FRAME_FORM(REJECT, failure, reject),
     FRAME_FORM(INFO, info, info),
     FRAME_FORM(JOIN, join, join),
@@ -249,8 +248,8 @@ static const struct frame_form {
     FRAME_FORM(ROSTER, roster, roster),
     [HOOP_FRAME_ROSTER_PART] = {"ROSTER_PART", offsetof(struct hoop_frame_roster_part, entries),
                                 frame_check_part},
-    FRAME_FORM(READY, plain, nothing),
-    FRAME_FORM(GO, plain, nothing),
+    FRAME_FORM(READY, header, nothing),
+    FRAME_FORM(GO, header, nothing),
     FRAME_FORM(DEAD, fate, fate),
     FRAME_FORM(LEFT, fate, fate),
     FRAME_FORM(CUT, fate, fate),

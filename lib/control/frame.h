@@ -73,7 +73,7 @@ enum hoop_frame_type {
     HOOP_FRAME_TYPE_COUNT
 };
 
-struct hoop_frame_header {
+struct hoop_frame_header { /* all of WELCOME, READY and GO */
     uint32_t magic;
     uint16_t type;
     uint16_t version;
@@ -175,10 +175,6 @@ struct hoop_frame_roster_part { /* with the wake descriptors that the entries sa
     struct hoop_frame_entry entries[HOOP_MAX_FDS]; /* only count are sent */
 };
 
-struct hoop_frame_plain { /* WELCOME, READY, GO */
-    struct hoop_frame_header header;
-};
-
 /* What became of a rank. DEAD; LEFT: it said goodbye. CUT: it may live, but who spoke for its
  * machine has left: no message goes there or comes from there any more. */
 struct hoop_frame_fate {
@@ -276,7 +272,6 @@ union hoop_frame {
     struct hoop_frame_join join;
     struct hoop_frame_roster roster;
     struct hoop_frame_roster_part part;
-    struct hoop_frame_plain plain;
     struct hoop_frame_fate fate;
     struct hoop_frame_beat beat;
     struct hoop_frame_info info;
