@@ -163,12 +163,6 @@ static const char *frame_check_fate(const union hoop_frame *frame)
                                       : NULL;
 }
 
-static const char *frame_check_beat(const union hoop_frame *frame)
-{
-    const struct hoop_frame_beat *m = &frame->beat;
-    return m->waiting > 1 ? "waiting" : m->waiting == 0 && m->waited_ms != 0 ? "time" : NULL;
-}
-
 static const char *frame_check_info(const union hoop_frame *frame)
 {
     const struct hoop_frame_info *m = &frame->info;
@@ -254,7 +248,7 @@ static const struct frame_form {
     FRAME_FORM(LEFT, fate, fate),
     FRAME_FORM(CUT, fate, fate),
     FRAME_FORM(FAIL, failure, fail),
-    FRAME_FORM(BEAT, beat, beat),
+    FRAME_FORM(BEAT, beat, nothing),
     FRAME_FORM(BLOB, blob, blob),
     FRAME_FORM(REGION_GET, region, region),
     FRAME_FORM(REGION_IS, region_is, region_is),
@@ -310,20 +304,18 @@ struct hoop_failure hoop_frame_to_failure(const struct hoop_frame_failure *frame
 void hoop_frame_make_beat(union hoop_frame *frame, uint64_t since_ns, uint64_t now_ns)
 {
     hoop_frame_init(frame, HOOP_FRAME_BEAT);
-    frame->beat.waiting = since_ns != HOOP_NEVER ? 1 : 0;
-    if (since_ns < now_ns) {
-        const uint64_t ms = (now_ns - since_ns) / HOOP_NS_PER_MS;
-        frame->beat.waited_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
-    }
+    frame->beat.waited_ms = since_ns == HOOP_NEVER ? HOOP_NEVER
+                            : since_ns < now_ns    ? (now_ns - since_ns) / HOOP_NS_PER_MS
+                                                   : 0;
 }
 
 uint64_t hoop_frame_waiting_since(const struct hoop_frame_beat *beat, uint64_t now_ns)
 {
-    const uint64_t waited_ns = beat->waited_ms * HOOP_NS_PER_MS;
-    if (beat->waiting == 0) {
+    if (beat->waited_ms == HOOP_NEVER) {
         return HOOP_NEVER;
     }
-    return waited_ns < now_ns ? now_ns - waited_ns : 0;
+    const bool fits = beat->waited_ms <= now_ns / HOOP_NS_PER_MS;
+    return fits ? now_ns - beat->waited_ms * HOOP_NS_PER_MS : 0;
 }
 
 const char *hoop_frame_name(uint32_t type)

@@ -187,8 +187,7 @@ struct hoop_frame_fate {
 
 struct hoop_frame_beat { /* a sign of life */
     struct hoop_frame_header header;
-    uint32_t waiting;   /* 1: an operation on this side waits for others, */
-    uint32_t waited_ms; /* for so long */
+    uint64_t waited_ms; /* an operation on this side, for others; HOOP_NEVER: none does */
 };
 
 struct hoop_frame_info { /* who is at this end */

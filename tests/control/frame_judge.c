@@ -78,7 +78,6 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(DEAD, fate.how, 2)                                                                           \
     X(LEFT, fate.rank, HOOP_MAX_RANKS)                                                             \
     X(CUT, fate.rank, HOOP_MAX_RANKS)                                                              \
-    X(BEAT, beat.waiting, 2)                                                                       \
     X(BLOB, blob.from, HOOP_MAX_RANKS)                                                             \
     X(BLOB, blob.to, HOOP_MAX_RANKS)                                                               \
     X(BLOB, blob.lane, HOOP_FRAME_MAX_LANES)                                                       \
