@@ -155,8 +155,7 @@ static const char *frame_check_part(const union hoop_frame *frame)
 static const char *frame_check_fate(const union hoop_frame *frame)
 {
     const struct hoop_frame_fate *m = &frame->fate;
-    const uint32_t most = frame->header.type == HOOP_FRAME_DEAD ? 1 : 0;
-    const bool how = frame->header.type == HOOP_FRAME_LEFT ? m->how != 0 : m->how <= most;
+    const bool how = (frame->header.type == HOOP_FRAME_LEFT) == (m->how != 0);
     return m->rank >= HOOP_MAX_RANKS  ? "rank"
            : !how                     ? "how"
            : !FRAME_STRING_OK(m->why) ? "why"

@@ -180,9 +180,9 @@ struct hoop_frame_roster_part { /* with the wake descriptors that the entries sa
 struct hoop_frame_fate {
     struct hoop_frame_header header;
     uint32_t rank;
-    uint32_t how; /* LEFT: 1, for good; else the number of the comm in which it goes on. DEAD: 1; 0:
-                     its connection ended, who can see its process knows better. CUT: 0 */
-    char why[HOOP_FRAME_WHY_BYTES]; /* DEAD: completes "rank 3 (...)"; may be empty if how is 0 */
+    uint32_t how; /* LEFT: 1, for good; else the number of the comm in which it goes on; else 0 */
+    char why[HOOP_FRAME_WHY_BYTES]; /* DEAD: completes "rank 3 (...)"; "": its connection ended, and
+                                       who can see its process knows better */
 };
 
 struct hoop_frame_beat { /* a sign of life */

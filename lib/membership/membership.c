@@ -157,7 +157,7 @@ static bool member_take_fate(struct hoop_member *member, const struct hoop_frame
         hoop_liveness_tell(member, rank, true, "has left");
     } else if (type == HOOP_FRAME_CUT) {
         hoop_request_cut(member, rank);
-    } else if (fate->how != 0) {
+    } else if (fate->why[0] != 0) {
         hoop_liveness_lose(member, rank, fate->why);
     } else {
         hoop_liveness_closed(member, rank);

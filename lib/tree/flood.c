@@ -118,8 +118,7 @@ static union hoop_frame flood_dead(uint32_t rank, const char *why)
     union hoop_frame frame;
     hoop_frame_init(&frame, HOOP_FRAME_DEAD);
     frame.fate.rank = rank;
-    frame.fate.how = why != NULL ? 1 : 0;
-    (void)snprintf(frame.fate.why, sizeof(frame.fate.why), "%s", why != NULL ? why : "");
+    (void)snprintf(frame.fate.why, sizeof(frame.fate.why), "%s", why);
     return frame;
 }
 
@@ -128,7 +127,7 @@ static union hoop_frame flood_dead(uint32_t rank, const char *why)
 void hoop_flood_lose_rank(struct hoop_edge *edge)
 {
     struct hoop_leader *leader = edge->leader;
-    const union hoop_frame frame = flood_dead(edge->number, NULL);
+    const union hoop_frame frame = flood_dead(edge->number, "");
     flood_tell_ranks(leader, &frame); /* they can see its process themselves */
     if (flood_spans(leader) && !edge->left && !edge->watched.lost) {
         hoop_watched_closed(&edge->watched); /* the others cannot: flood_lost() */

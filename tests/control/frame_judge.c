@@ -75,7 +75,7 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(ROSTER_PART, part.entries[0].machine, HOOP_MAX_RANKS)                                        \
     X(ROSTER_PART, part.entries[0].has_fd, 2)                                                      \
     X(DEAD, fate.rank, HOOP_MAX_RANKS)                                                             \
-    X(DEAD, fate.how, 2)                                                                           \
+    X(DEAD, fate.how, 1)                                                                           \
     X(LEFT, fate.rank, HOOP_MAX_RANKS)                                                             \
     X(CUT, fate.rank, HOOP_MAX_RANKS)                                                              \
     X(BLOB, blob.from, HOOP_MAX_RANKS)                                                             \

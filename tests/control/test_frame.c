@@ -317,6 +317,7 @@ static void test_wrong_fields(void **state)
     REJECTS(PLACE, f.place.parent = (struct hoop_address){0});
     REJECTS(LEFT, f.fate.how = 0);
     REJECTS(CUT, f.fate.how = 1);
+    REJECTS(DEAD, f.fate.how = 1);
     REJECTS(BLOB, f.blob.from = f.blob.to);
     REJECTS(BLOB, f.blob.comm_id = 0);
     REJECTS(REGION_GET, f.region.id = 0);

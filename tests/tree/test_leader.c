@@ -47,7 +47,7 @@ static void test_join(void **state)
             for (uint32_t rank = gone + 1; rank < n; rank++) {
                 assert_int_equal(client_expect_frame(&ranks[rank], HOOP_FRAME_DEAD)->fate.rank,
                                  gone);
-                assert_int_equal(ranks[rank].heard.frame.fate.how, 0);
+                assert_string_equal(ranks[rank].heard.frame.fate.why, "");
             }
         }
     }
