@@ -26,7 +26,7 @@ FRAME_LAYOUT(place, FRAME_HEAD + 8 + 24);
 FRAME_LAYOUT(region, FRAME_HEAD + 24);
 FRAME_LAYOUT(region_is, FRAME_HEAD + 40);
 FRAME_LAYOUT(blob, FRAME_HEAD + 32 + HOOP_FRAME_BLOB_BYTES);
-FRAME_LAYOUT(view, FRAME_HEAD + 24 + HOOP_NONCE_BYTES + HOOP_MAX_RANKS / 8);
+FRAME_LAYOUT(view, FRAME_HEAD + 16 + HOOP_NONCE_BYTES + HOOP_MAX_RANKS / 8);
 _Static_assert(offsetof(struct hoop_frame_roster_part, entries) == FRAME_HEAD + 8, "frame layout");
 _Static_assert(sizeof(struct hoop_address) == 24, "frame layout");
 
@@ -215,10 +215,9 @@ static const char *frame_check_blob(const union hoop_frame *frame)
 static const char *frame_check_view(const union hoop_frame *frame)
 {
     const struct hoop_frame_view *m = &frame->view;
-    return !frame_between(m->n, 1, HOOP_MAX_RANKS) || m->from >= m->n ? "rank"
-           : m->phase >= HOOP_VIEW_PHASES || m->exact > 1             ? "phase"
-           : m->left_ms > HOOP_FRAME_MAX_MS                           ? "time"
-                                                                      : NULL;
+    return m->phase >= HOOP_VIEW_PHASES || m->exact > 1 ? "phase"
+           : m->left_ms > HOOP_FRAME_MAX_MS             ? "time"
+                                                        : NULL;
 }
 
 #define FRAME_FORM(type, fields, check)                                                            \

@@ -251,9 +251,8 @@ static inline void hoop_rank_set_add(struct hoop_rank_set *set, uint32_t rank)
 
 enum hoop_view_phase { HOOP_VIEW_MINE, HOOP_VIEW_AGREED, HOOP_VIEW_DONE, HOOP_VIEW_PHASES };
 
-struct hoop_frame_view { /* which ranks are left */
+struct hoop_frame_view { /* which ranks are left; whose it is has been proved by the connection */
     struct hoop_frame_header header;
-    uint32_t from, n;
     uint32_t phase;
     uint32_t exact;                  /* 1: none may be lost */
     uint64_t left_ms;                /* how long I wait */

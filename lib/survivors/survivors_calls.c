@@ -28,8 +28,6 @@ void hoop_survivors_say(const struct hoop_survivors *all, struct hoop_connection
         return;
     }
     hoop_frame_init(&frame, HOOP_FRAME_VIEW);
-    frame.view.from = all->me;
-    frame.view.n = all->n;
     frame.view.phase = phase;
     frame.view.exact = all->exact ? 1 : 0;
     frame.view.left_ms = hoop_left_ms(all->deadline_ns);
@@ -61,8 +59,7 @@ static void survivor_message(void *arg, struct hoop_connection *connection,
     struct hoop_survivors *all = other->all;
     const struct hoop_frame_view *view = &frame->view;
     const bool leads = connection == other->dialled;
-    const bool is_view = frame->header.type == HOOP_FRAME_VIEW && view->n == all->n &&
-                         view->from == hoop_survivor_rank(other);
+    const bool is_view = frame->header.type == HOOP_FRAME_VIEW;
     (void)fds;
     if (is_view && view->phase == HOOP_VIEW_DONE && all->state == HOOP_SURVIVORS_AGREED) {
         other->done = true;

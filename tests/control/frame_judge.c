@@ -59,8 +59,6 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(JOIN, join.agreed.oversubscribed, 2)                                                         \
     X(JOIN, join.agreed.no_rdma, 2)                                                                \
     X(JOIN, join.agreed.no_cma, 1)                                                                 \
-    X(VIEW, view.from, HOOP_MAX_RANKS)                                                             \
-    X(VIEW, view.n, HOOP_MAX_RANKS + 1)                                                            \
     X(VIEW, view.phase, HOOP_VIEW_PHASES)                                                          \
     X(VIEW, view.exact, 2)                                                                         \
     X(PLACE, place.machine, HOOP_MAX_RANKS)                                                        \
@@ -174,8 +172,6 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
                f->roster.machines <= f->roster.n;
     case HOOP_FRAME_ROSTER_PART:
         return part_is_safe(&f->part, bytes);
-    case HOOP_FRAME_VIEW:
-        return f->view.from < f->view.n;
     case HOOP_FRAME_BLOB:
         return f->blob.comm_id != 0;
     default:

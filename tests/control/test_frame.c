@@ -154,10 +154,6 @@ static void make(union hoop_frame *f, enum hoop_frame_type type)
         f->info.process = 77;
         f->info.pid = 1234;
         break;
-    case HOOP_FRAME_VIEW:
-        f->view.from = 4;
-        f->view.n = 5;
-        break;
     case HOOP_FRAME_PLACE:
         f->place.machine = 1;
         f->place.machines = 2;

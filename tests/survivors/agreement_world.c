@@ -343,8 +343,6 @@ static void deliver(struct world_call *call, uint32_t side, bool lose)
         break;
     default:
         hoop_frame_init(&frame, HOOP_FRAME_VIEW);
-        frame.view.from = side == 0 ? call->server : call->client;
-        frame.view.n = world.n;
         frame.view.phase = letter.phase;
         frame.view.left_ms = 60000;
         frame.view.out.bits[0] = letter.out;
