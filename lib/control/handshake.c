@@ -67,7 +67,6 @@ static bool handshake_admit(struct hoop_handshake *handshake, struct hoop_failur
                                "the leader asks for a secret that this process was not given "
                                "(HOOP_SECRET, or the unique id)");
     }
-    handshake->has_secret = admitted;
     if (admitted) {
         handshake->secret = *admission.secret;
         return true;

@@ -41,8 +41,8 @@ struct hoop_handshake {
     enum hoop_handshake_state state;
     const struct hoop_handshake_owner *owner;
     void *arg;
-    const char *peer; /* for sentences; borrowed */
-    bool has_secret;
+    const char *peer;          /* for sentences; borrowed */
+    bool has_secret;           /* a client: it need not be told */
     bool greets;               /* a client */
     struct hoop_secret secret; /* to be wiped in the end */
     struct hoop_frame_hello hello;

@@ -35,19 +35,25 @@ static void request_tell(const struct hoop_peer_request *request,
     }
 }
 
+/* It fails by the other one's doing; why completes "rank 3 (...)". */
+static void request_fail(const struct hoop_peer_request *request, const char *why)
+{
+    char who[160];
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    hoop_member_describe(request->member, request->rank, who, sizeof(who));
+    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)request->rank, "%s %s", who, why);
+    request_tell(request, &failure);
+}
+
 void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
 {
     struct hoop_peer_process *process = member->others[rank].process;
-    char who[160];
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     if (process == NULL) {
         return;
     }
-    hoop_member_describe(member, rank, who, sizeof(who));
-    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
     HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
         if (request->member == member && request->rank == rank) {
-            request_tell(request, &failure);
+            request_fail(request, why);
             hoop_request_destroy(process, request);
         }
     }
@@ -237,16 +243,6 @@ bool hoop_request_take_far(struct hoop_member *member, const struct hoop_frame_b
     return true;
 }
 
-static void request_refuse(const struct hoop_peer_request *request)
-{
-    char who[160];
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    hoop_member_describe(request->member, request->rank, who, sizeof(who));
-    (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)request->rank, "%s cannot be asked",
-                           who);
-    request_tell(request, &failure);
-}
-
 static void request_run(void *arg)
 {
     const struct hoop_peer_request *request = arg;
@@ -255,13 +251,13 @@ static void request_run(void *arg)
     const bool in = member->state == HOOP_MEMBER_IN;
     const struct hoop_peer *peer = in ? &member->roster.peers[rank] : NULL;
     if (!in || member->others[rank].lost) {
-        request_refuse(request);
+        request_fail(request, "cannot be asked");
     } else if (peer->same_process) {
         request_here(request);
     } else if (!peer->same_machine) {
         request_far(request);
     } else if (!request_send(request)) {
-        request_refuse(request);
+        request_fail(request, "cannot be asked");
         hoop_liveness_lose(member, rank, "cannot be asked: too much waits, or no memory");
     }
 }
