@@ -699,7 +699,11 @@ HOOP_API hoop_result_t hoop_stream_record(hoop_stream_t stream, hoop_ticket_t *t
  */
 HOOP_API hoop_result_t hoop_ticket_wait(hoop_ticket_t ticket, int timeout_ms);
 
-/* The same without waiting: HOOP_IN_PROGRESS while it is not complete. */
+/*
+ * The same without waiting: HOOP_IN_PROGRESS while it is not complete. Threads that are ready to
+ * run get the CPU before it returns that, as with hoop_stream_query() and
+ * hoop_comm_get_async_error(): who asks in a loop keeps nobody from doing the work.
+ */
 HOOP_API hoop_result_t hoop_ticket_query(hoop_ticket_t ticket);
 
 /* What is queued on stream from now on begins after ticket, of any stream, is complete. */

@@ -8,6 +8,7 @@
 #include "birth/birth.h"
 #include "membership/membership.h"
 #include "memory/region.h"
+#include "runtime/wait.h"
 #include "stream/capture.h"
 #include "stream/progress.h"
 
@@ -48,6 +49,9 @@ hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_e
     const bool pending = hoop_comm_is_pending(comm);
     const hoop_result_t state = hoop_comm_state(comm, NULL);
     *async_error = state == HOOP_OK && pending ? HOOP_IN_PROGRESS : state;
+    if (*async_error == HOOP_IN_PROGRESS) {
+        hoop_wait_yield(); /* it may be asked in a loop */
+    }
     return HOOP_OK;
 }
 

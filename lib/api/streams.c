@@ -4,6 +4,7 @@
 #include "api/device_stream.h"
 #include "base/clock.h"
 #include "memory/cuda.h"
+#include "runtime/wait.h"
 #include "stream/handle.h"
 #include "stream/progress.h"
 
@@ -235,6 +236,16 @@ hoop_result_t hoop_stream_create(hoop_stream_t *stream)
     return result;
 }
 
+/* What is told to who only asks, perhaps in a loop: that must not keep the progress thread, or
+ * another rank, from the CPU. */
+static hoop_result_t stream_asked(hoop_result_t result)
+{
+    if (result == HOOP_IN_PROGRESS) {
+        hoop_wait_yield();
+    }
+    return result;
+}
+
 /* Waits for all that is queued. With the lock. */
 static hoop_result_t stream_drain(struct hoop_queue *queue)
 {
@@ -288,7 +299,7 @@ hoop_result_t hoop_stream_query(hoop_stream_t stream)
         result = hoop_list_is_empty(&queue->items) ? HOOP_OK : HOOP_IN_PROGRESS;
         hoop_progress_unlock();
     }
-    return result;
+    return stream_asked(result);
 }
 
 /* With the lock. */
@@ -375,7 +386,7 @@ hoop_result_t hoop_ticket_query(hoop_ticket_t ticket)
                      : stream_tell(queue, hoop_tickets_result(&queue->tickets, ticket.opaque[1]));
         hoop_progress_unlock();
     }
-    return result;
+    return stream_asked(result);
 }
 
 /* With the lock. */

@@ -231,6 +231,11 @@ void hoop_wake(int wake_fd)
     (void)syscall(SYS_write, wake_fd, &one, sizeof(one));
 }
 
+void hoop_wait_yield(void)
+{
+    sched_yield();
+}
+
 void hoop_wait_briefly(void)
 {
     const struct timespec moment = {.tv_nsec = 100000};

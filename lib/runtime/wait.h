@@ -107,6 +107,9 @@ static inline void hoop_job_complete_once(struct hoop_job **job, const struct ho
  * passed and the job is still borrowed. */
 hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct hoop_failure *ret);
 
+/* For who asks in a loop whether something is over: those who do it get the CPU first. */
+void hoop_wait_yield(void);
+
 /* Lets a moment pass, for a rank that must give another process time to leave. */
 void hoop_wait_briefly(void);
 

@@ -2,12 +2,15 @@
 #include "base/clock.h"
 #include "whole/stream_world.h"
 
+#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -224,12 +227,58 @@ static void test_asked_for_only(void **state)
     world_end(&world);
 }
 
+/* All threads of this process. */
+static void bind_to(const cpu_set_t *cpus)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+        const pid_t id = (pid_t)strtol(task->d_name, NULL, 10);
+        if (id > 0) {
+            assert_int_equal(sched_setaffinity(id, sizeof(*cpus), cpus), 0);
+        }
+    }
+    closedir(tasks);
+}
+
+/* Who asks in a loop does not keep those from the CPU who do it: of all there is one. */
+static void test_asked_in_a_loop(void **state)
+{
+    (void)state;
+    const uint64_t times = 50, most = 1000; /* a slice of time is worth some 50000 questions */
+    struct world world;
+    cpu_set_t before, one;
+    int64_t x[RANKS] = {1, 1, 1};
+    uint64_t asked = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    world_make(&world);
+    bind_to(&one);
+    for (uint64_t i = 0; i < times; i++) {
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(stream_sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+        }
+        const hoop_ticket_t ticket = stream_record(world.streams[0]);
+        for (; hoop_ticket_query(ticket) == HOOP_IN_PROGRESS; asked++) {
+        }
+        for (; hoop_stream_query(world.streams[1]) == HOOP_IN_PROGRESS; asked++) {
+        }
+    }
+    assert_in_range(asked, 0, times * most);
+    bind_to(&before);
+    world_synchronize(&world);
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tickets),        cmocka_unit_test(test_many_wait),
-        cmocka_unit_test(test_cancelled),      cmocka_unit_test(test_descriptor),
-        cmocka_unit_test(test_asked_for_only), cmocka_unit_test(test_late),
+
+        cmocka_unit_test(test_tickets),         cmocka_unit_test(test_many_wait),
+        cmocka_unit_test(test_cancelled),       cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_asked_for_only),  cmocka_unit_test(test_late),
+        cmocka_unit_test(test_asked_in_a_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
