@@ -134,9 +134,9 @@ static hoop_result_t join_open_descriptor(struct hoop_comm *comm)
 /* Ranks on this machine: `here` of this comm, or the launcher's word for more. */
 static uint32_t join_local_ranks(uint32_t here)
 {
-    const char *text = hoop_settings()->local_size;
-    text = text != NULL ? text : getenv("LOCAL_WORLD_SIZE");
-    const unsigned long told = text != NULL ? strtoul(text, NULL, 10) : 0;
+    const uint64_t set = hoop_settings()->local_size;
+    const char *text = set == 0 ? getenv("LOCAL_WORLD_SIZE") : NULL;
+    const uint64_t told = text != NULL ? strtoull(text, NULL, 10) : set;
     return told > here && told <= HOOP_MAX_RANKS ? (uint32_t)told : here;
 }
 

@@ -295,6 +295,19 @@ static void test_settings_suffix_is_for_bytes(void **state)
     hoop_settings_finish(&s);
 }
 
+/* What hooprun sets is a setting like any other. */
+static void test_settings_local_size(void **state)
+{
+    (void)state;
+    struct hoop_settings s;
+    char words[] = "HOOP_LOCAL_SIZE=two", beyond[] = "HOOP_LOCAL_SIZE=4097";
+    const struct reports reports = parse_one(words, &s);
+    assert_int_equal(reports.count, 1);
+    assert_non_null(strstr(reports.last, "\"two\""));
+    assert_int_equal(parse_one(beyond, &s).count, 1);
+    assert_int_equal(s.local_size, 0);
+}
+
 static void test_settings_choices(void **state)
 {
     (void)state;
@@ -542,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_settings_defaults),
         cmocka_unit_test(test_settings_numbers),
         cmocka_unit_test(test_settings_suffix_is_for_bytes),
+        cmocka_unit_test(test_settings_local_size),
         cmocka_unit_test(test_settings_choices),
         cmocka_unit_test(test_settings_strings),
         cmocka_unit_test(test_settings_unknown),

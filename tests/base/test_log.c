@@ -475,7 +475,7 @@ static void test_settings_walk(void **state)
     assert_has(text, "HOOP_ALGO=ring|auto|environment\n");
     assert_has(text, "HOOP_ORDER=any|any|default\n");
     assert_has(text, "HOOP_SECRET=(set)||environment\n");
-    assert_has(text, "HOOP_LOCAL_SIZE=4||environment\n");
+    assert_has(text, "HOOP_LOCAL_SIZE=4|0|environment\n");
     assert_has(text, "HOOP_DEBUG_SUBSYS=||default\n");
     assert_has(text, "HOOP_SECRETS is no setting of hoop; is HOOP_SECRET meant?\n");
     assert_lacks(text, "sesame");
