@@ -121,6 +121,7 @@ static void join_on_event(void *arg, const struct hoop_event *event)
 
 static hoop_result_t join_open_descriptor(struct hoop_comm *comm)
 {
+    hoop_process_hold_streams();
     comm->sleeper.wake_fd = comm->sleeper.poll_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (comm->sleeper.wake_fd < 0) {
         const int err = errno;

@@ -1,6 +1,8 @@
 /* Sealed memory that travels as a descriptor (see memfd.h). */
 #include "memory/memfd.h"
 
+#include "runtime/process.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -55,6 +57,7 @@ hoop_result_t hoop_memfd_create(const char *name, uint64_t bytes, int *ret_fd)
     if (memfd_exceeds_limit(bytes)) {
         return hoop_memory_error(EFBIG, "ftruncate", bytes);
     }
+    hoop_process_hold_streams();
     const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return hoop_memory_error(errno, "memfd_create", bytes);

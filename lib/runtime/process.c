@@ -41,6 +41,23 @@ void hoop_process_host(char ret_host[HOOP_NAME_BYTES])
     }
 }
 
+static void process_open_streams(void)
+{
+    int fd = 0;
+    while (fd >= 0 && fd <= STDERR_FILENO) {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC); /* the lowest that is free */
+    }
+    if (fd > STDERR_FILENO) {
+        close(fd);
+    }
+}
+
+void hoop_process_hold_streams(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, process_open_streams);
+}
+
 uint64_t hoop_process_id_at(void)
 {
     (void)hoop_process_id();

@@ -21,6 +21,12 @@ struct hoop_process_memory {
     uint64_t id_at; /* which lies at this address; 0: nobody is to read there */
 };
 
+/*
+ * Sees to it, once, that descriptors 0 to 2 exist: where the program was started without them, the
+ * next ones opened would be, and what it prints would go into shared memory or to a peer.
+ */
+void hoop_process_hold_streams(void);
+
 /* Where the id of this process lies, for others. */
 uint64_t hoop_process_id_at(void);
 

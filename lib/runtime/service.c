@@ -10,6 +10,7 @@
 #include "runtime/service.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "runtime/process.h"
 #include "runtime/watch.h"
 #include <assert.h>
 #include <errno.h>
@@ -403,6 +404,7 @@ hoop_result_t hoop_service_start(void)
     pthread_mutex_lock(&service.start_lock);
     hoop_result_t result = HOOP_OK;
     if (!service.running) {
+        hoop_process_hold_streams();
         hoop_log_settings();
         service_raise_files();
         result = service_start_locked();

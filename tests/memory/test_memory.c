@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -63,6 +64,23 @@ static void test_find(void **state)
     assert_true(hoop_region_find(b, 1, &ref));
     assert_int_equal(hoop_region_free(c), HOOP_OK);
     assert_int_equal(hoop_region_free(b), HOOP_OK);
+}
+
+/* What a program prints that was started without descriptors 0 to 2 is in no region. */
+static void test_no_streams(void **state)
+{
+    (void)state;
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        void *memory = NULL;
+        const bool closed = close(0) == 0 && close(1) == 0 && close(2) == 0;
+        const bool made = closed && hoop_region_alloc(PAGE, HOOP_MEM_HOST, &memory) == HOOP_OK;
+        (void)!write(STDIN_FILENO, "lost", 4);
+        _exit(made && *(const uint8_t *)memory == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 static void test_many_regions(void **state)
@@ -471,6 +489,7 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_streams), /* forks, and is the first to make memory */
         cmocka_unit_test_setup_teardown(test_find, peer_begin, peer_end),
         cmocka_unit_test_setup_teardown(test_many_regions, peer_begin, peer_end),
         cmocka_unit_test_setup_teardown(test_free_of_strangers, peer_begin, peer_end),

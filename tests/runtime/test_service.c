@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -118,9 +121,29 @@ static void test_raises_the_limit_of_open_files(void **state)
     assert_true(limit.rlim_cur == limit.rlim_max || limit.rlim_cur == 1048576);
 }
 
+/* A program that was started without them may print all the same. */
+static void test_holds_the_standard_streams(void **state)
+{
+    (void)state;
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        struct stat of[3];
+        bool fine = close(0) == 0 && close(1) == 0 && close(2) == 0;
+        fine = fine && hoop_service_start() == HOOP_OK;
+        for (int fd = 0; fd <= 2; fd++) {
+            fine = fine && fstat(fd, &of[fd]) == 0 && S_ISCHR(of[fd].st_mode);
+        }
+        _exit(fine ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_holds_the_standard_streams), /* forks: before there is a service */
         cmocka_unit_test(test_raises_the_limit_of_open_files), /* the first start does */
         cmocka_unit_test(test_free_later),
         cmocka_unit_test(test_posted_and_run),
