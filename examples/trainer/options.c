@@ -144,7 +144,8 @@ static bool option_set(struct options *options, const struct option_row *row, co
         return true;
     case TEXT:
         *(const char **)field = value;
-        return true;
+        return value[0] != '\0' ||
+               problem_say(problem, "--%s: expected a value that is not empty", row->name);
     case MODEL:
         options->model = model_find(value);
         return options->model != NULL ||

@@ -69,6 +69,7 @@ bool report_open(struct report *report, bool speaks, int epochs, const char *met
     const char *end = strrchr(metrics, '.');
     report->json = end != NULL && strcmp(end, ".jsonl") == 0;
     const off_t kept = updates > 0 ? metrics_cut(metrics, report->json, over, updates) : 0;
+    report->metrics_path = metrics;
     report->metrics = fopen(metrics, updates > 0 ? "ae" : "we");
     if (report->metrics == NULL) {
         return problem_say(problem, "%s: %s", metrics, strerror(errno));
@@ -78,6 +79,12 @@ bool report_open(struct report *report, bool speaks, int epochs, const char *met
         fprintf(report->metrics, "kind,epoch,updates,lr,loss,accuracy,seconds\n");
     }
     return true;
+}
+
+bool report_kept(const struct report *report, struct problem *problem)
+{
+    return report->metrics == NULL || (fflush(report->metrics) == 0 && !ferror(report->metrics)) ||
+           problem_say(problem, "%s: not all metrics could be written to it", report->metrics_path);
 }
 
 void report_close(struct report *report)

@@ -22,6 +22,7 @@ enum report_share {
 struct report {
     bool speaks, bar, json;
     FILE *metrics;
+    const char *metrics_path; /* borrowed */
     int epochs;
     double began_s, epoch_s; /* when */
     double share_s[SHARES];
@@ -42,6 +43,8 @@ double report_now(void);
  * its lines of them. */
 bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, int over,
                  int64_t updates, struct problem *problem);
+/* False: a line of the metrics could not be written. */
+bool report_kept(const struct report *report, struct problem *problem);
 void report_close(struct report *report);
 
 void report_epoch(struct report *report);

@@ -414,7 +414,7 @@ static bool train(struct trainer *t, struct problem *problem)
         }
     }
     report_over(&t->report);
-    return true;
+    return report_kept(&t->report, problem);
 }
 
 int main(int argc, char **argv)

@@ -45,6 +45,7 @@ refused 2 'more: no argument was expected' more
 refused 2 'needs --world-size and --rank below it, got 2 and 2' --init-method tcp://127.0.0.1:1 --rank 2 --world-size 2
 refused 2 '--lr nan: expected a number from 0 to' --lr nan
 refused 2 '--train-samples 1e30: expected a whole number' --train-samples 1e30
+refused 2 '--checkpoint: expected a value that is not empty' --checkpoint ''
 refused 2 '--rank and --world-size are for --init-method' --rank 0 --world-size 2
 refused 2 '--resume auto needs --checkpoint FILE' --resume auto
 refused 1 'no train-images-idx3-ubyte in it' --data "$box/empty"
@@ -57,6 +58,8 @@ for path in /nonexistent/x "$box/empty"; do # before anything has been trained
     refused 1 "$path can not be written" --data "$box/data" --checkpoint "$path"
     grep -q 'Train Epoch' "$box/out" && fail "$path was refused too late"
 done
+refused 1 '/dev/full: not all metrics could be written to it' --data "$box/data" --epochs 1 --train-samples 64 \
+    --metrics /dev/full
 "$train" --help | grep -q 'mnist-bn' || fail "--help lists no models"
 
 # N ranks with a batch of b are one with N * b: the same loss, at every one of 100 updates.
