@@ -303,12 +303,16 @@ int hoop_thread_spawn(void *(*body)(void *arg), void *arg)
     return err;
 }
 
+hoop_result_t hoop_thread_refused(const char *thread, int err)
+{
+    return hoop_error(HOOP_SYSTEM_ERROR, "cannot start %s: %s%s", thread, hoop_errno_name(err),
+                      err == EAGAIN ? " (raise ulimit -u, or the cgroup's pids.max)" : "");
+}
+
 static hoop_result_t service_spawn(void)
 {
     const int err = hoop_thread_spawn(service_main, NULL);
-    return err == 0 ? HOOP_OK
-                    : hoop_error(HOOP_SYSTEM_ERROR, "cannot start the service thread: %s",
-                                 hoop_errno_name(err));
+    return err == 0 ? HOOP_OK : hoop_thread_refused("the service thread", err);
 }
 
 /* libuv aborts the process when it is short of descriptors, so they are counted before. */

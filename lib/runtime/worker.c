@@ -45,7 +45,7 @@ hoop_result_t hoop_worker_start(struct hoop_worker *worker,
     }
     hoop_job_finish(&worker->stop);
     hoop_job_finish(&worker->done);
-    return hoop_error(HOOP_SYSTEM_ERROR, "cannot start a thread: %s", hoop_errno_name(err));
+    return hoop_thread_refused("a thread", err);
 }
 
 bool hoop_worker_pause(struct hoop_worker *worker, uint64_t ms)

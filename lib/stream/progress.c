@@ -358,8 +358,7 @@ static hoop_result_t progress_start(void)
     const int err = hoop_thread_spawn(progress_main, NULL);
     if (err != 0) {
         (void)close(fd);
-        return hoop_error(HOOP_SYSTEM_ERROR, "cannot start the progress thread: %s",
-                          hoop_errno_name(err));
+        return hoop_thread_refused("the progress thread", err);
     }
     return HOOP_OK;
 }

@@ -140,10 +140,28 @@ static void test_holds_the_standard_streams(void **state)
     assert_int_equal(status, 0);
 }
 
+/* A user who may have no more threads is told what to raise. */
+static void test_names_the_limit_of_threads(void **state)
+{
+    (void)state;
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit none = {0, 0};
+        const bool bound =
+            setrlimit(RLIMIT_NPROC, &none) == 0 && (getuid() != 0 || setuid(65534) == 0);
+        const bool refused = bound && hoop_service_start() == HOOP_SYSTEM_ERROR;
+        _exit(refused && strstr(hoop_thread_error(), "(raise ulimit -u") != NULL ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_holds_the_standard_streams), /* forks: before there is a service */
+        cmocka_unit_test(test_names_the_limit_of_threads),
         cmocka_unit_test(test_raises_the_limit_of_open_files), /* the first start does */
         cmocka_unit_test(test_free_later),
         cmocka_unit_test(test_posted_and_run),
