@@ -259,7 +259,7 @@ static void operation_enter_links(struct hoop_operation *operation)
 
 static void operation_far(struct hoop_operation *operation)
 {
-    hoop_plan_links(operation->env.agreed, &operation->plan);
+    hoop_operation_plan_links(operation);
     operation_follow(operation);
     operation_enter_links(operation);
 }

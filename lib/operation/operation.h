@@ -111,6 +111,7 @@ struct hoop_operation {
     enum hoop_copy copied_how;       /* and how it was done */
     struct hoop_plan last;           /* from which is learned next; count 0: none */
     uint64_t began_ns;               /* when all had come, if it is one of these; else 0 */
+    struct hoop_plan far;            /* of the last one over links; lanes 0: there was none */
     struct hoop_grown scratch;       /* for algorithms over links */
     struct hoop_grown scaled;        /* an input times its factor */
 };
@@ -147,6 +148,8 @@ void hoop_operation_note_work(struct hoop_operation *operation);
 void hoop_operation_learn(struct hoop_operation *operation);
 /* Rank 0 chooses for all. */
 enum hoop_choice hoop_operation_choice(struct hoop_operation *operation);
+/* hoop_plan_links(), but what the last one over links has found where this one is like it. */
+void hoop_operation_plan_links(struct hoop_operation *operation);
 
 /* ---- operation_memory.c ---------------------------------------------------------------------- */
 

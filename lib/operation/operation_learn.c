@@ -1,7 +1,7 @@
 /*
  * What operations learn from those before them: which of cma and slab takes less (cost/learned.h),
  * and how copies to the others are done best (cost/copies.h). Ranks tell each other in shared
- * memory how long it took; nothing here waits.
+ * memory how long it took; nothing here waits. And, over links, the last one's plan.
  */
 #include "operation/operation.h"
 
@@ -124,4 +124,23 @@ void hoop_operation_learn_of_plan(struct hoop_operation *operation, const struct
     const bool copies = plan->algo == HOOP_ALGO_SLAB && operation->device == 0 &&
                         plan->collective != HOOP_COLL_ALL_REDUCE;
     hoop_operation_weigh(operation, copies ? plan->count * plan->type_bytes : 0, LEARN_SLABS);
+}
+
+/* ---- The plan over links --------------------------------------------------------------------- */
+
+/* Who calls one often calls it again, and the model is a fifth of the instructions of a small one.
+ */
+void hoop_operation_plan_links(struct hoop_operation *operation)
+{
+    struct hoop_plan *plan = &operation->plan, *last = &operation->far;
+    const bool again = last->lanes > 0 && plan->count == last->count &&
+                       plan->collective == last->collective &&
+                       plan->type_bytes == last->type_bytes && plan->root == last->root &&
+                       plan->in_place == last->in_place;
+    if (again) {
+        *plan = *last;
+    } else {
+        hoop_plan_links(operation->env.agreed, plan);
+        *last = *plan;
+    }
 }
