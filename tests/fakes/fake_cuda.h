@@ -2,11 +2,12 @@
  * A CUDA driver for tests, as a library of its own that HOOP_CUDA names: devices with 256 MiB in
  * all, whose memory the host can't touch at its addresses, nor one device another's that was not
  * opened to it, streams with a thread each and random delays in them; the kernels are those of
- * lib/reduce and of the benchmarks, run by the CPU. It refuses what a real one may let pass: copies and kernels that
- * leave an allocation, host memory that is not pinned, memory that is unmapped while a stream uses
- * it, host memory by an address that is not the device's. Its streams wait for the default one and
- * it for them, as CUDA's blocking ones do. What is freed, and what is fresh, holds garbage.
- * Processes share the device's memory as CUDA lets them, by descriptors and IPC handles.
+ * lib/reduce and of the benchmarks, run by the CPU. It refuses what a real one may let pass: copies
+ * and kernels that leave an allocation, host memory that is not pinned, memory that is unmapped
+ * while a stream uses it, host memory by an address that is not the device's. Its streams wait for
+ * the default one and it for them, as CUDA's blocking ones do. What is freed, and what is fresh,
+ * holds garbage. Processes share the device's memory as CUDA lets them, by descriptors and IPC
+ * handles.
  *
  *     FAKE_CUDA_DEVICES=n    so many devices, 1 unless it is set; at most 8
  *     CUDA_VISIBLE_DEVICES=1,0  of these the process sees these, in this order
