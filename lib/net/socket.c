@@ -126,12 +126,16 @@ static hoop_result_t socket_bind_from(int fd, const struct hoop_address *from)
     return HOOP_OK;
 }
 
-/* Within a machine nothing is lost, and a control that paces what is sent, as BBR does, only waits.
- * Before the connection is there: what BBR has begun to pace stays paced. */
+/* Within a machine nothing is lost, and BBR, which paces what is sent, only waits; other controls
+ * do not. Before the connection is there: what BBR has begun to pace stays paced. */
 static void socket_pace_not(int fd, const struct hoop_place *to, const struct hoop_address *from)
 {
-    if (hoop_address_is_loopback(&to->address) ||
-        (from != NULL && hoop_address_same_ip(from, &to->address))) {
+    char control[16] = "";
+    socklen_t bytes = sizeof(control) - 1;
+    const bool here = hoop_address_is_loopback(&to->address) ||
+                      (from != NULL && hoop_address_same_ip(from, &to->address));
+    if (here && getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, &bytes) == 0 &&
+        strncmp(control, "bbr", 3) == 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof("reno") - 1);
     }
 }

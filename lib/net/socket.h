@@ -23,7 +23,7 @@ void hoop_place_format(const struct hoop_place *place, char *ret_text, size_t by
 
 /*
  * Begins to connect; over TCP from this machine's address `from` if it is not NULL (its port does
- * not matter), and within the machine without pacing. *ret_err: 0: it is connected; EINPROGRESS:
+ * not matter), and within the machine not paced by BBR. *ret_err: 0: it is connected; EINPROGRESS:
  * hoop_socket_connected() tells, once the socket can be written; else why nobody can be reached.
  * What fails on this side makes the call itself fail; of the limit of open files the sentence says
  * so.

@@ -103,18 +103,27 @@ static void test_nobody(void **state)
     hoop_fork_close(fd);
 }
 
-/* Whatever the system's own is: BBR paces, which within a machine only costs. */
+static void control_of(int fd, char ret_name[16])
+{
+    socklen_t bytes = 15;
+    memset(ret_name, 0, 16);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, ret_name, &bytes), 0);
+}
+
+/* BBR paces, which within a machine only costs; any other control is the system's to choose. */
 static void test_no_pacing(void **state)
 {
     struct hoop_place place = {.address = {.family = 4, .ip = {127, 0, 0, 1}}};
-    char name[16] = "";
-    socklen_t bytes = sizeof(name) - 1;
+    char name[16], own[16];
     int listen_fd = -1, fd = -1, err = 0;
+    const int plain = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     (void)state;
+    control_of(plain, own);
+    close(plain);
     assert_int_equal(hoop_socket_listen(&place, NULL, &listen_fd), HOOP_OK);
     assert_int_equal(hoop_socket_connect(&place, NULL, &fd, &err), HOOP_OK);
-    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
-    assert_string_equal(name, "reno");
+    control_of(fd, name);
+    assert_string_equal(name, strncmp(own, "bbr", 3) == 0 ? "reno" : own);
     hoop_fork_close(fd);
     hoop_fork_close(listen_fd);
 }
