@@ -70,7 +70,7 @@ static void chain_reduce(const struct hoop_plan *plan, uint32_t lane, uint64_t k
 {
     const bool whole = lane == 0 && k == 0, last = p + 1 == plan->n;
     const struct hoop_ref nothing = hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, 0);
-    struct hoop_ref from = nothing, to = nothing;
+    struct hoop_ref from = nothing, to = nothing, own = nothing;
     if (!last && k >= p) {
         from =
             p == 0 ? chain_chunk(plan, HOOP_SPACE_IN, lane, k) : chain_partial(plan, lane, k - p);
@@ -78,12 +78,13 @@ static void chain_reduce(const struct hoop_plan *plan, uint32_t lane, uint64_t k
     if (p > 0 && k + 1 >= p) {
         const uint64_t c = k + 1 - p;
         to = last ? chain_chunk(plan, HOOP_SPACE_OUT, lane, c) : chain_partial(plan, lane, c);
-        ret->recv.own_off = chain_chunk(plan, HOOP_SPACE_IN, lane, c).off;
+        own = chain_chunk(plan, HOOP_SPACE_IN, lane, c);
     }
     hoop_step_send(ret, hoop_rank_after(plan, 1), from, whole);
     hoop_step_recv(ret, hoop_rank_before(plan, 1), to, whole);
     if (p > 0) {
         ret->recv.mode = last ? HOOP_RECV_REDUCE_LAST : HOOP_RECV_REDUCE;
+        ret->recv.own = own;
     }
 }
 

@@ -16,58 +16,150 @@
  * So part s is ((x_{s+1} + x_{s+2}) + ...) + x_s, whatever the chunks and lanes are. Where OUT has
  * room for one part only, what is not finished yet waits in SCRATCH, in two chunks in turn.
  *
+ * The torus does the same in two directions. Of m machines with e ranks each, the ranks at index i
+ * of each are a ring between the machines, and each machine's are a ring inside. Scatter-reduce
+ * goes round inside first, in m (e-1) steps, one of every e-1 for the parts of each machine: then
+ * the rank at index i has what its machine adds to the parts of all ranks at index i. That goes
+ * round between the machines, in m-1 steps, and allgather takes the same way back. n-1 steps a
+ * phase and 1/n of the vector a step, as with the ring, but a machine sends (m-1)/m of the vector
+ * to others in each phase, and not (n-1)/n. m = 2, e = 2, ranks 0 and 1 on one machine, 2 and 3 on
+ * the other:
+ *
+ *     step   rank 0 sends     rank 1 sends     rank 2 sends     rank 3 sends
+ *      0     part 1: a        part 0: b        part 3: c        part 2: d         inside
+ *      1     part 3: a        part 2: b        part 1: c        part 0: d
+ *      2     part 2: b+a      part 3: a+b      part 0: d+c      part 1: c+d       between
+ *      3     part 0: ...      part 1           part 2           part 3            between
+ *      4     part 0           part 1           part 2           part 3            inside
+ *      5     part 2           part 3           part 0           part 1
+ *
+ * Part 0 is (d+c) + (b+a): the sum of each machine as in a ring of its own, and these sums as in a
+ * ring of the machines. The ring is the torus of machines with one rank each.
+ *
  * Where a chunk of a part is empty, neither end makes a part for it: both know the cut, so the
  * order of sends and of receives on a link still agrees. Such a step may be wholly empty; step 0 of
- * lane 0 is whole where there are as many elements as ranks, or blocks.
+ * lane 0 is whole where there are as many elements as ranks, or blocks. The torus, whose first
+ * neighbour is another one, has a step more there, of nothing.
  */
 #include "algo/parts.h"
 #include <assert.h>
 
-/* Where the sum of a part's chunk lies between two of its folds. */
-static struct hoop_ref ring_partial(const struct hoop_plan *plan, uint64_t index, uint64_t column,
-                                    uint64_t t)
+/* Where this rank stands. In the ring each rank is a machine of its own. */
+struct ring {
+    const struct hoop_plan *plan;
+    uint32_t machines, each;
+    uint32_t machine, index;
+    uint64_t column;
+};
+
+static struct ring ring_of(const struct hoop_plan *plan)
 {
-    if (plan->collective == HOOP_COLL_ALL_REDUCE) {
-        return hoop_column_chunk(plan, HOOP_SPACE_OUT, index, column);
+    struct ring ret = {.plan = plan, .machines = plan->n, .each = 1, .machine = plan->me};
+    if (plan->algo == HOOP_ALGO_TORUS) {
+        ret.machines = plan->grid->machines;
+        ret.each = plan->grid->each;
+        ret.machine = plan->grid->places[plan->me] / ret.each;
+        ret.index = plan->grid->places[plan->me] % ret.each;
     }
-    const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_IN, index, column);
-    return hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, t % 2 * plan->chunk, own.count);
+    return ret;
 }
 
-/* Step t of the first phase. */
-static void ring_scatter_reduce(const struct hoop_plan *plan, uint64_t column, uint64_t t,
-                                struct hoop_step *ret)
+/* The rank so many machines, and so many places, before this one, or behind it. */
+static uint32_t ring_before(const struct ring *ring, uint64_t machines, uint64_t places)
 {
-    const uint32_t sent = hoop_rank_before(plan, 1 + t);
-    const uint32_t received = hoop_rank_before(plan, (2 + t) % plan->n);
-    const bool last = t + 2 == plan->n;
-    const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_IN, received, column);
-    hoop_step_send(ret, hoop_rank_after(plan, 1),
-                   t == 0 ? hoop_column_chunk(plan, HOOP_SPACE_IN, sent, column)
-                          : ring_partial(plan, sent, column, t - 1),
-                   false);
-    hoop_step_recv(ret, hoop_rank_before(plan, 1),
-                   last ? hoop_column_chunk(plan, HOOP_SPACE_OUT, received, column)
-                        : ring_partial(plan, received, column, t),
-                   false);
+    const uint64_t machine = (ring->machine + ring->machines - machines) % ring->machines;
+    const uint64_t place = machine * ring->each + (ring->index + ring->each - places) % ring->each;
+    return ring->plan->algo == HOOP_ALGO_TORUS ? ring->plan->grid->ranks[place] : (uint32_t)place;
+}
+
+/* A link to the next and one from the one before, between machines or inside. */
+static void ring_pass(const struct ring *ring, bool between, struct hoop_ref sent,
+                      struct hoop_ref received, struct hoop_step *ret)
+{
+    const uint64_t next = between ? ring->machines - 1 : ring->each - 1;
+    hoop_step_send(ret, ring_before(ring, between ? next : 0, between ? 0 : next), sent, false);
+    hoop_step_recv(ret, ring_before(ring, between, !between), received, false);
+}
+
+static struct hoop_ref ring_chunk(const struct ring *ring, enum hoop_space space, uint32_t part)
+{
+    return hoop_column_chunk(ring->plan, space, part, ring->column);
+}
+
+/* Where the sum of a part lies between two of its folds, if need be in that chunk of SCRATCH. */
+static struct hoop_ref ring_partial(const struct ring *ring, uint32_t part, uint64_t slot)
+{
+    if (ring->plan->collective == HOOP_COLL_ALL_REDUCE) {
+        return ring_chunk(ring, HOOP_SPACE_OUT, part);
+    }
+    return hoop_ref_of(HOOP_SPACE_SCRATCH, ring->plan->me, slot * ring->plan->chunk,
+                       ring_chunk(ring, HOOP_SPACE_IN, part).count);
+}
+
+/* Inside a machine, step t of `each` - 1 for the parts of every machine: a chunk is in the way of
+ * none that is still to be sent, of which there is one for each machine. */
+static uint64_t ring_slot(const struct ring *ring, uint64_t k)
+{
+    return k % (ring->machines + UINT64_C(1));
+}
+
+static void ring_reduce_inside(const struct ring *ring, uint64_t k, struct hoop_step *ret)
+{
+    const uint64_t t = k / ring->machines, far = k % ring->machines;
+    const uint32_t sent = ring_before(ring, far, 1 + t);
+    const uint32_t received = ring_before(ring, far, (2 + t) % ring->each);
+    ring_pass(ring, false,
+              t == 0 ? ring_chunk(ring, HOOP_SPACE_IN, sent)
+                     : ring_partial(ring, sent, ring_slot(ring, k - ring->machines)),
+              ring_partial(ring, received, ring_slot(ring, k)), ret);
+    ret->recv.mode = HOOP_RECV_REDUCE;
+    ret->recv.own = ring_chunk(ring, HOOP_SPACE_IN, received);
+}
+
+/* What this machine's ranks add to the part of a machine so far before this one. */
+static struct hoop_ref ring_share(const struct ring *ring, uint64_t far)
+{
+    const uint32_t part = ring_before(ring, far, 0);
+    return ring->each == 1
+               ? ring_chunk(ring, HOOP_SPACE_IN, part)
+               : ring_partial(ring, part,
+                              ring_slot(ring, (ring->each - UINT64_C(2)) * ring->machines + far));
+}
+
+/* Where it is added to what comes. */
+static struct hoop_ref ring_sum(const struct ring *ring, uint64_t t)
+{
+    const uint64_t far = (2 + t) % ring->machines;
+    return ring->each == 1 ? ring_partial(ring, ring_before(ring, far, 0), t % 2)
+                           : ring_share(ring, far);
+}
+
+static void ring_reduce_between(const struct ring *ring, uint64_t t, struct hoop_step *ret)
+{
+    const bool last = t + 2 == ring->machines;
+    ring_pass(ring, true, t == 0 ? ring_share(ring, 1) : ring_sum(ring, t - 1),
+              last ? ring_chunk(ring, HOOP_SPACE_OUT, ring->plan->me) : ring_sum(ring, t), ret);
     ret->recv.mode = last ? HOOP_RECV_REDUCE_LAST : HOOP_RECV_REDUCE;
-    ret->recv.own_off = own.off;
+    ret->recv.own = ring_share(ring, (2 + t) % ring->machines);
 }
 
-/* Step t of the second. The own part is still in IN if there was no first. */
-static void ring_allgather(const struct hoop_plan *plan, uint64_t column, uint64_t t,
-                           struct hoop_step *ret)
+/* The own part is still in IN if nothing was folded. */
+static void ring_gather_between(const struct ring *ring, uint64_t t, struct hoop_step *ret)
 {
-    const bool first = t == 0 && plan->collective == HOOP_COLL_ALL_GATHER;
-    const enum hoop_space space = first ? HOOP_SPACE_IN : HOOP_SPACE_OUT;
-    hoop_step_send(ret, hoop_rank_after(plan, 1),
-                   hoop_column_chunk(plan, space, hoop_rank_before(plan, t), column), false);
-    hoop_step_recv(ret, hoop_rank_before(plan, 1),
-                   hoop_column_chunk(plan, HOOP_SPACE_OUT, hoop_rank_before(plan, 1 + t), column),
-                   false);
+    const bool first = t == 0 && ring->plan->collective == HOOP_COLL_ALL_GATHER;
+    ring_pass(ring, true,
+              ring_chunk(ring, first ? HOOP_SPACE_IN : HOOP_SPACE_OUT, ring_before(ring, t, 0)),
+              ring_chunk(ring, HOOP_SPACE_OUT, ring_before(ring, 1 + t, 0)), ret);
     if (first) {
-        hoop_step_keep(plan, ret, plan->me, column);
+        hoop_step_keep(ring->plan, ret, ring->plan->me, ring->column);
     }
+}
+
+static void ring_gather_inside(const struct ring *ring, uint64_t k, struct hoop_step *ret)
+{
+    const uint64_t t = k / ring->machines, far = k % ring->machines;
+    ring_pass(ring, false, ring_chunk(ring, HOOP_SPACE_OUT, ring_before(ring, far, t)),
+              ring_chunk(ring, HOOP_SPACE_OUT, ring_before(ring, far, 1 + t)), ret);
 }
 
 bool hoop_ring_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
@@ -77,17 +169,35 @@ bool hoop_ring_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, str
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }
-    const uint64_t phase = plan->n - 1;
-    const uint64_t folding = plan->collective == HOOP_COLL_ALL_GATHER ? 0 : phase;
-    const uint64_t copying = plan->collective == HOOP_COLL_REDUCE_SCATTER ? 0 : phase;
-    uint64_t column = 0;
-    if (!hoop_in_column(plan, lane, hoop_columns(plan), folding + copying, &k, &column)) {
+    struct ring ring = ring_of(plan);
+    const uint64_t between = ring.machines - 1, inside = plan->n - ring.machines;
+    const uint64_t folding = plan->collective != HOOP_COLL_ALL_GATHER;
+    const uint64_t copying = plan->collective != HOOP_COLL_REDUCE_SCATTER;
+    if (!hoop_in_column(plan, lane, hoop_columns(plan), (folding + copying) * (plan->n - 1), &k,
+                        &ring.column)) {
         return false;
     }
-    if (hoop_in_phase(&k, folding)) {
-        ring_scatter_reduce(plan, column, k, ret);
+    if (hoop_in_phase(&k, folding * inside)) {
+        ring_reduce_inside(&ring, k, ret);
+    } else if (hoop_in_phase(&k, folding * between)) {
+        ring_reduce_between(&ring, k, ret);
+    } else if (hoop_in_phase(&k, copying * between)) {
+        ring_gather_between(&ring, k, ret);
     } else {
-        ring_allgather(plan, column, k, ret);
+        ring_gather_inside(&ring, k, ret);
     }
+    return true;
+}
+
+bool hoop_torus_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
+{
+    assert(plan->grid->machines > 1 && plan->grid->each > 1);
+    if (lane > 0 || k > 0) {
+        return hoop_ring_step(plan, lane, k - (lane == 0), ret);
+    }
+    const struct hoop_ref nothing = hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, 0);
+    *ret = hoop_step_none();
+    hoop_step_send(ret, hoop_rank_after(plan, 1), nothing, true);
+    hoop_step_recv(ret, hoop_rank_before(plan, 1), nothing, true);
     return true;
 }

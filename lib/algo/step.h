@@ -100,7 +100,7 @@ struct hoop_ref {
 
 enum hoop_recv_mode {
     HOOP_RECV_COPY,       /* to := received */
-    HOOP_RECV_REDUCE,     /* to := received op own; own, of IN, is the right operand */
+    HOOP_RECV_REDUCE,     /* to := received op own, which is the right operand */
     HOOP_RECV_REDUCE_LAST /* the same, and the last fold of these elements: avg divides here */
 };
 
@@ -123,7 +123,8 @@ struct hoop_step {
         int32_t peer; /* < 0: no receive */
         uint8_t mode; /* enum hoop_recv_mode */
         struct hoop_ref to;
-        uint64_t own_off; /* REDUCE: where in IN the right operand lies, to.count elements */
+        struct hoop_ref own; /* REDUCE: the right operand, of to.count elements: in IN, in
+                                SCRATCH, or `to` itself */
     } recv;
     struct {
         uint8_t op; /* enum hoop_local_op */
@@ -133,6 +134,16 @@ struct hoop_step {
         struct hoop_ref kept; /* SPREAD: my result, which is not with the others' */
     } local;
     bool more; /* the round goes on */
+};
+
+/*
+ * Ranks that several machines have equally many of, each at its place: machine * each + index. The
+ * links between machines are what such a comm has least of.
+ */
+struct hoop_grid {
+    uint32_t machines, each; /* both > 1; machines * each = n */
+    const uint32_t *ranks;   /* [n], by place; of a machine, rising */
+    const uint32_t *places;  /* [n], by rank */
 };
 
 /*
@@ -152,8 +163,9 @@ struct hoop_plan {
                          count; slab: elements of one slab; direct, cma: largest slice at once */
     uint64_t scratch; /* elements of a lane's SCRATCH over links, or with cma of room for what is
                          read of others to be folded: hoop_algo_scratch() */
-    uint64_t head, tail; /* direct: elements at either end that no peer may write */
-    uint32_t turn;       /* slab: so often have the slabs gone round */
+    uint64_t head, tail;          /* direct: elements at either end that no peer may write */
+    uint32_t turn;                /* slab: so often have the slabs gone round */
+    const struct hoop_grid *grid; /* torus; NULL: there is none */
 };
 
 /* Elements of rank's IN and OUT. */
@@ -181,6 +193,13 @@ typedef bool hoop_step_fn(const struct hoop_plan *plan, uint32_t lane, uint64_t 
  * Rank r finishes shard r; shard s is summed in the order s+1, s+2, ..., s (mod n). Over links.
  */
 hoop_step_fn hoop_ring_step;
+
+/*
+ * torus: rings inside the machines of plan.grid, rings between them, and rings inside again: the
+ * steps and bytes of one ring through all ranks, of which fewer leave a machine (2D torus: Mikami
+ * and others 2018). Over links.
+ */
+hoop_step_fn hoop_torus_step;
 
 /* oneshot: everyone publishes what others need of its input, everyone folds all. count*type_bytes
  * <= HOOP_ONESHOT_MAX_BYTES. Two phases in one: the announcement carries the data. */
@@ -243,7 +262,8 @@ hoop_step_fn hoop_binomial_step;
  */
 static inline bool hoop_plan_is_early(const struct hoop_plan *plan)
 {
-    return (plan->algo == HOOP_ALGO_RING && plan->collective != HOOP_COLL_REDUCE_SCATTER) ||
+    const bool ring = plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_TORUS;
+    return (ring && plan->collective != HOOP_COLL_REDUCE_SCATTER) ||
            (plan->algo == HOOP_ALGO_CHAIN && plan->collective == HOOP_COLL_BROADCAST);
 }
 

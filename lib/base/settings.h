@@ -27,6 +27,7 @@ enum hoop_algo {
     HOOP_ALGO_PAIRWISE,
     HOOP_ALGO_CHAIN,
     HOOP_ALGO_BINOMIAL,
+    HOOP_ALGO_TORUS,
     HOOP_ALGO_COUNT
 };
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
@@ -44,13 +45,13 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
  */
 #define HOOP_SETTINGS_AGREED(NUMBER, CHOICE)                                                       \
     CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO,                                                      \
-           "auto oneshot direct slab cma ring bruck pairwise chain binomial",                      \
+           "auto oneshot direct slab cma ring bruck pairwise chain binomial torus",                \
            "algorithm of the collectives that it can do; the same on all ranks")                   \
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
            "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
            "same on all ranks")                                                                    \
     NUMBER(lanes, "HOOP_LANES", 2, 1, 16,                                                          \
-           "lanes of ring, pairwise and chain; the same on all ranks")                             \
+           "lanes of ring, torus, pairwise and chain; the same on all ranks")                      \
     NUMBER(chunk_bytes, "HOOP_CHUNK_BYTES", 131072, 4096, 67108864,                                \
            "largest chunk over links; the same on all ranks")                                      \
     NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 262144, 0, 262144,                                 \

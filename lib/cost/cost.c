@@ -294,6 +294,14 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
                                         .moved = moved,
                                         .folded = folded + others * each};
     }
+    case HOOP_ALGO_TORUS: {
+        /* Nobody waits for a network inside a machine, and a byte goes through memory there. */
+        const uint64_t phases = shares ? 2 : 1, between = plan->grid->machines - 1;
+        const uint64_t each = shares ? block / n : block;
+        return (struct cost_work){.syncs = 1 + phases * between,
+                                  .moved = phases * (between * 4 + others - between) * each / 4,
+                                  .folded = folds ? others * each : 0};
+    }
     case HOOP_ALGO_CHAIN: {
         const uint64_t first = block < chunk ? block : chunk;
         return (struct cost_work){.syncs = others,

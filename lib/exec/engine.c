@@ -115,13 +115,12 @@ static void flight_fold(const struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
     const struct hoop_ref *to = &flight->step.recv.to;
-    const struct hoop_ref own = {HOOP_SPACE_IN, to->member, flight->step.recv.own_off, to->count};
     struct hoop_reduction reduction = op->reduction;
     if (flight->step.recv.mode != HOOP_RECV_REDUCE_LAST) {
         reduction.divisor = 0;
     }
     void *const dst = flight_at(flight, to);
-    const void *const src[] = {flight->recv.data, flight_at(flight, &own)};
+    const void *const src[] = {flight->recv.data, flight_at(flight, &flight->step.recv.own)};
     hoop_fold(&reduction, &dst, 1, src, 2, (size_t)to->count);
 }
 

@@ -59,8 +59,7 @@ static void walk_step(const struct overlap_walk *walk, const struct hoop_step *s
         walk_ref(walk, &step->recv.to, k);
     }
     if (step->recv.peer >= 0 && step->recv.mode != HOOP_RECV_COPY) {
-        map_touch(walk->map, walk->in, step->recv.own_off, step->recv.to.count,
-                  walk->plan->type_bytes, k);
+        walk_ref(walk, &step->recv.own, k);
     }
     if (step->local.op != HOOP_LOCAL_NONE) {
         walk_ref(walk, &step->local.src, k);

@@ -205,8 +205,9 @@ static void info_candidates(struct hoop_json *json, const uint64_t ns[HOOP_ALGO_
 
 static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
 {
-    const bool round = hoop_collectives[plan->collective].folds &&
-                       (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_CHAIN);
+    const bool folds = hoop_collectives[plan->collective].folds;
+    const bool round = plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_CHAIN;
+    const bool torus = plan->algo == HOOP_ALGO_TORUS;
     hoop_json_string(json, "collective", hoop_collectives[plan->collective].name);
     hoop_json_string(json, "algo", hoop_algo_name(plan->algo));
     hoop_json_uint(json, "ranks", plan->n);
@@ -216,7 +217,7 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
     if (plan->algo == HOOP_ALGO_BRUCK && plan->collective != HOOP_COLL_ALL_GATHER) {
         hoop_json_uint(json, "radix", plan->radix);
     }
-    hoop_json_string(json, "order", round ? "ring" : "rank");
+    hoop_json_string(json, "order", folds && torus ? "torus" : folds && round ? "ring" : "rank");
 }
 
 hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,

@@ -41,7 +41,8 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
         .learns = hoop_settings()->learn != 0,
         .link = env->link,
         .arg = env->arg};
-    const hoop_result_t result = hoop_exchange_init(&operation->exchange);
+    hoop_result_t result = hoop_plan_spread(env->board->peers, env->board->n, &operation->grid);
+    result = result == HOOP_OK ? hoop_exchange_init(&operation->exchange) : result;
     return result == HOOP_OK ? hoop_buffers_init(&operation->buffers) : result;
 }
 
@@ -53,6 +54,7 @@ void hoop_operation_finish(struct hoop_operation *operation)
     free(operation->scratch.memory);
     free(operation->scaled.memory);
     free(operation->learned);
+    free(operation->grid);
     free(operation->copies);
     memset(operation, 0, sizeof(*operation));
 }

@@ -111,6 +111,7 @@ struct hoop_operation {
     enum hoop_copy copied_how;       /* and how it was done */
     struct hoop_plan last;           /* from which is learned next; count 0: none */
     uint64_t began_ns;               /* when all had come, if it is one of these; else 0 */
+    struct hoop_grid *grid;          /* of the ranks, over links; NULL: there is none */
     struct hoop_plan far;            /* of the last one over links; lanes 0: there was none */
     struct hoop_grown scratch;       /* for algorithms over links */
     struct hoop_grown scaled;        /* an input times its factor */

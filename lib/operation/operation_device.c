@@ -31,7 +31,7 @@ static void operation_cut(struct hoop_operation *operation)
     }
     struct hoop_plan plan;
     hoop_plan_begin(&plan, s, board->me, board->n, request->in == request->out);
-    hoop_plan_links(operation->env.agreed, &plan);
+    hoop_plan_links(operation->env.agreed, operation->grid, &plan);
     hoop_staging_cut(&operation->staging, &plan, hoop_algo_steps(plan.collective, plan.algo),
                      request->in, request->out);
 }

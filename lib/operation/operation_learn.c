@@ -140,7 +140,7 @@ void hoop_operation_plan_links(struct hoop_operation *operation)
     if (again) {
         *plan = *last;
     } else {
-        hoop_plan_links(operation->env.agreed, plan);
+        hoop_plan_links(operation->env.agreed, operation->grid, plan);
         *last = *plan;
     }
 }

@@ -12,7 +12,7 @@ void hoop_operation_explain(const struct hoop_operation *operation,
     const struct hoop_board *board = operation->env.board;
     hoop_plan_begin(ret, signature, board->me, board->n, true);
     if (operation->env.over_links) {
-        hoop_plan_links(operation->env.agreed, ret);
+        hoop_plan_links(operation->env.agreed, operation->grid, ret);
     } else if (ret->count * ret->type_bytes <= operation->oneshot_most[ret->collective]) {
         hoop_plan_oneshot(ret);
     } else {

@@ -5,6 +5,7 @@
 #include "reduce/reduce.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 #define PLAN_SLICE_BYTES 262144u /* direct, cma: what is written at once */
 /* cma: what of all ranks together is folded at once. It stays in a core's cache. */
@@ -34,6 +35,7 @@ void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signat
     plan->chunk = plan->scratch = 0;
     plan->head = plan->tail = 0;
     plan->turn = 0;
+    plan->grid = NULL;
 }
 
 static uint64_t plan_ceil(uint64_t a, uint64_t b)
@@ -46,22 +48,24 @@ static enum hoop_cost_class plan_class(const struct hoop_agreement *agreed)
     return agreed->oversubscribed ? HOOP_COST_OVERSUBSCRIBED : HOOP_COST_MEMORY;
 }
 
-/* What was asked for, if it is an algorithm that this collective has and that may be chosen. The
- * sums of ring and chain do not follow the rank order, so they never are the one answer. */
+/* Is it an algorithm that this collective has and that may be chosen? The sums of ring, torus and
+ * chain do not follow the rank order, so they never are the one answer. */
 static bool plan_may(const struct hoop_agreement *agreed, enum hoop_collective collective,
                      enum hoop_algo algo)
 {
     const bool unordered =
-        hoop_collectives[collective].folds && (algo == HOOP_ALGO_RING || algo == HOOP_ALGO_CHAIN);
+        hoop_collectives[collective].folds &&
+        (algo == HOOP_ALGO_RING || algo == HOOP_ALGO_TORUS || algo == HOOP_ALGO_CHAIN);
     return hoop_algo_steps(collective, algo) != NULL &&
            !(unordered && agreed->order == HOOP_ORDER_RANK);
 }
 
+/* On one machine, which is no torus. */
 static enum hoop_algo plan_asked(const struct hoop_agreement *agreed,
                                  enum hoop_collective collective)
 {
     const enum hoop_algo algo = (enum hoop_algo)agreed->algo;
-    return plan_may(agreed, collective, algo) ? algo : HOOP_ALGO_AUTO;
+    return plan_may(agreed, collective, algo) && algo != HOOP_ALGO_TORUS ? algo : HOOP_ALGO_AUTO;
 }
 
 bool hoop_plan_is_over_links(enum hoop_algo algo)
@@ -189,6 +193,9 @@ static bool plan_links_can(const struct hoop_agreement *agreed, const struct hoo
     if (algo == HOOP_ALGO_BRUCK || algo == HOOP_ALGO_BINOMIAL) {
         return plan_fits(agreed, plan);
     }
+    if (algo == HOOP_ALGO_TORUS) {
+        return plan->grid != NULL;
+    }
     return algo != HOOP_ALGO_RING || plan_ring_can(plan);
 }
 
@@ -246,9 +253,11 @@ static uint32_t plan_radix(const struct hoop_agreement *agreed, uint32_t n)
                                    : hoop_cost_radix(plan_links_class(agreed), n);
 }
 
-void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan)
+void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid *grid,
+                     struct hoop_plan *plan)
 {
-    const enum hoop_algo asked = plan_asked(agreed, plan->collective);
+    const enum hoop_algo asked = (enum hoop_algo)agreed->algo;
+    plan->grid = grid;
     plan->chunk = plan->count > 0 ? plan->count : 1;
     plan->radix = plan_radix(agreed, plan->n);
     if (plan->count == 0) {
@@ -258,12 +267,55 @@ void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan
     } else {
         plan->algo = plan_cheapest(agreed, plan);
     }
-    if (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_CHAIN) {
+    if (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_TORUS ||
+        plan->algo == HOOP_ALGO_CHAIN) {
         plan_lanes(agreed, agreed->chunk_bytes, plan);
     } else if (plan->algo == HOOP_ALGO_PAIRWISE) {
         plan_lanes(agreed, plan_pairwise_chunk_bytes(agreed, plan->n), plan);
     }
     plan->scratch = hoop_algo_scratch(plan);
+}
+
+/* ---- Machines ----------------------------------------------------------------------------- */
+
+static int spread_compare(const void *a, const void *b, void *arg)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    const struct hoop_peer *peers = arg;
+    const uint32_t there = peers[x].machine, here = peers[y].machine;
+    return there != here ? (there > here) - (there < here) : (x > y) - (x < y);
+}
+
+hoop_result_t hoop_plan_spread(const struct hoop_peer *peers, uint32_t n, struct hoop_grid **ret)
+{
+    *ret = NULL;
+    uint32_t machines = 0, first = 0;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        machines = peers[rank].machine >= machines ? peers[rank].machine + 1 : machines;
+        first += peers[rank].machine == 0;
+    }
+    if (machines < 2 || first < 2 || n != machines * first) {
+        return HOOP_OK;
+    }
+    struct hoop_grid *grid = malloc(sizeof(*grid) + 2 * n * sizeof(uint32_t));
+    if (grid == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the places of %u ranks", n);
+    }
+    uint32_t *ranks = (uint32_t *)(grid + 1), *places = ranks + n;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        ranks[rank] = rank;
+    }
+    qsort_r(ranks, n, sizeof(*ranks), spread_compare, (void *)peers);
+    for (uint32_t place = 0; place < n; place++) {
+        if (peers[ranks[place]].machine != place / first) {
+            free(grid);
+            return HOOP_OK;
+        }
+        places[ranks[place]] = place;
+    }
+    *grid = (struct hoop_grid){machines, first, ranks, places};
+    *ret = grid;
+    return HOOP_OK;
 }
 
 /* ---- Shared memory -------------------------------------------------------------------------- */
@@ -348,7 +400,7 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
 {
     const enum hoop_algo asked = plan_asked(agreed, plan->collective);
     if (hoop_plan_is_over_links(asked)) {
-        hoop_plan_links(agreed, plan);
+        hoop_plan_links(agreed, NULL, plan);
     } else if (reach->mapped && asked != HOOP_ALGO_SLAB && asked != HOOP_ALGO_CMA) {
         plan->algo = HOOP_ALGO_DIRECT;
         plan_direct(reach, plan);

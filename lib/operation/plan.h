@@ -68,9 +68,14 @@ bool hoop_plan_reaches(enum hoop_algo algo);
 
 /*
  * Completes the plan of an operation over links, without announcements: they are in the first
- * chunk. With count 0 it is a barrier, whatever the collective.
+ * chunk. With count 0 it is a barrier, whatever the collective. grid: NULL where there is none.
  */
-void hoop_plan_links(const struct hoop_agreement *agreed, struct hoop_plan *plan);
+void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid *grid,
+                     struct hoop_plan *plan);
+
+/* How ranks are spread over machines; *ret NULL: not evenly, or not several on each of several. To
+ * be freed. */
+hoop_result_t hoop_plan_spread(const struct hoop_peer *peers, uint32_t n, struct hoop_grid **ret);
 
 /*
  * What the model says of every algorithm that could be chosen for a plan that was begun, among

@@ -55,3 +55,46 @@ void run_case_in(const struct hoop_interpreter_op *ops, uint32_t op_count, uint3
     print_error("seed %llu: %s\n", (unsigned long long)c.seed, text);
     fail();
 }
+
+bool spreads(uint32_t n)
+{
+    for (uint32_t machines = 2; machines <= n / 2; machines++) {
+        if (n % machines == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define GRID_RANKS 300
+
+const struct hoop_grid *draw_grid(uint32_t n)
+{
+    static struct {
+        struct hoop_grid grid;
+        uint32_t ranks[GRID_RANKS], places[GRID_RANKS];
+    } pool[128];
+    static size_t next;
+    if (!spreads(n)) {
+        return NULL;
+    }
+    struct hoop_grid *grid = &pool[next].grid;
+    uint32_t *ranks = pool[next].ranks, *places = pool[next].places;
+    next = (next + 1) % COUNT_OF(pool);
+    assert_true(n <= GRID_RANKS);
+    do {
+        grid->machines = 2 + (uint32_t)draw(n / 2 - 1);
+    } while (n % grid->machines != 0);
+    grid->each = n / grid->machines;
+    grid->ranks = ranks;
+    grid->places = places;
+    for (uint32_t place = 0; place < n; place++) {
+        const uint32_t before = (uint32_t)draw(place + UINT64_C(1));
+        ranks[place] = ranks[before];
+        ranks[before] = place;
+    }
+    for (uint32_t place = 0; place < n; place++) {
+        places[ranks[place]] = place;
+    }
+    return grid;
+}

@@ -37,6 +37,9 @@ static bool takes(struct pair pair, uint64_t count, uint32_t n)
     if (count == 0 || pair.collective == HOOP_COLL_BARRIER) {
         return count == 0 && (pair.algo == HOOP_ALGO_BRUCK || !is_over_links(pair));
     }
+    if (pair.algo == HOOP_ALGO_TORUS) {
+        return spreads(n);
+    }
     return pair.algo != HOOP_ALGO_RING || blocked || count >= n;
 }
 
@@ -60,6 +63,7 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
                  : count / chunk > 60 ? count / 40 + n
                                       : chunk,
         .turn = pair.algo == HOOP_ALGO_SLAB ? (uint32_t)draw(UINT64_C(2) * n) : 0,
+        .grid = pair.algo == HOOP_ALGO_TORUS ? draw_grid(n) : NULL,
     };
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(pair.collective, pair.algo),
@@ -252,12 +256,15 @@ static uint64_t steps_of(const struct hoop_interpreter_op *op, uint32_t lane)
 
 static void check_huge(struct pair pair)
 {
-    const uint32_t n = 1 + (uint32_t)draw(300);
+    uint32_t n = 0;
+    do {
+        n = 1 + (uint32_t)draw(300);
+    } while (!takes(pair, 1000, n));
     struct hoop_interpreter_op op = op_of(pair, n, (uint32_t)draw(n), 1, 1);
     struct hoop_plan *plan = &op.plan;
     plan->count = (UINT64_C(1) << (31 + draw(10))) + draw(1000);
     plan->chunk = plan->lanes > 1 || pair.algo == HOOP_ALGO_RING || pair.algo == HOOP_ALGO_CHAIN ||
-                          pair.algo == HOOP_ALGO_PAIRWISE
+                          pair.algo == HOOP_ALGO_PAIRWISE || pair.algo == HOOP_ALGO_TORUS
                       ? 1 + draw(1000000)
                       : plan->count;
     plan->me = (uint32_t)draw(n);

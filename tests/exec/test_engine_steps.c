@@ -169,7 +169,7 @@ static void step_recv(struct hoop_step *step, uint32_t me, uint32_t peer, enum h
     step->recv.peer = (int32_t)peer;
     step->recv.mode = (uint8_t)mode;
     step->recv.to = ref_of(HOOP_SPACE_OUT, me, off, count);
-    step->recv.own_off = off;
+    step->recv.own = ref_of(HOOP_SPACE_IN, me, off, count);
 }
 
 /*

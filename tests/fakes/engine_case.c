@@ -31,6 +31,28 @@ void *engine_alloc(size_t bytes)
 
 /* ---- The operation ---- */
 
+/* Rank r is on machine r modulo their number, which is one of the two divisors. NULL: n has none.
+ */
+static const struct hoop_grid *case_grid(uint32_t n, uint64_t seed)
+{
+    static uint32_t ranks[ENGINE_MAX_RANKS + 1][2][ENGINE_MAX_RANKS];
+    static uint32_t places[ENGINE_MAX_RANKS + 1][2][ENGINE_MAX_RANKS];
+    static struct hoop_grid grids[ENGINE_MAX_RANKS + 1][2];
+    const uint32_t least = n % 2 == 0 ? 2 : 3;
+    if (n < 4 || n % least != 0) {
+        return NULL;
+    }
+    const uint32_t machines = seed % 2 == 0 ? least : n / least, each = n / machines;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        const uint32_t place = rank % machines * each + rank / machines;
+        places[n][seed % 2][rank] = place;
+        ranks[n][seed % 2][place] = rank;
+    }
+    struct hoop_grid *ret = &grids[n][seed % 2];
+    *ret = (struct hoop_grid){machines, each, ranks[n][seed % 2], places[n][seed % 2]};
+    return ret;
+}
+
 struct hoop_plan engine_case_plan(const struct engine_case *c, uint32_t n, uint32_t me)
 {
     struct hoop_plan plan = {
@@ -43,6 +65,7 @@ struct hoop_plan engine_case_plan(const struct engine_case *c, uint32_t n, uint3
         .in_place = (c->in_place >> me & 1) != 0,
         .count = c->count,
         .chunk = c->algo == HOOP_ALGO_BRUCK ? c->count : c->chunk,
+        .grid = c->algo == HOOP_ALGO_TORUS ? case_grid(n, c->seed) : NULL,
     };
     plan.scratch = hoop_algo_scratch(&plan);
     return plan;
@@ -173,6 +196,38 @@ static void case_expect_ring(const struct engine_case *c, uint32_t n, const void
     }
 }
 
+/* Of one element's part, out of those of ranks: inside each machine, and then of the machines. */
+static void case_expect_torus(const struct engine_case *c, uint32_t n, const void *const *inputs,
+                              uint8_t *ret)
+{
+    const struct hoop_plan plan = engine_case_plan(c, n, 0);
+    const struct hoop_grid *grid = plan.grid;
+    uint8_t *sum = engine_alloc(plan.count * plan.type_bytes);
+    for (uint32_t owner = 0; owner < n; owner++) {
+        const struct hoop_range shard = hoop_shard_of(&plan, owner);
+        const uint32_t place = grid->places[owner];
+        const size_t at = shard.off * plan.type_bytes, bytes = shard.count * plan.type_bytes;
+        for (uint32_t m = 1; m <= grid->machines; m++) {
+            const uint32_t machine = (place / grid->each + m) % grid->machines;
+            for (uint32_t e = 1; e <= grid->each; e++) {
+                const uint32_t from = machine * grid->each + (place + e) % grid->each;
+                const void *src[] = {sum, (const uint8_t *)inputs[grid->ranks[from]] + at};
+                reference_fold(c->type, c->op, 0, e == 1 ? src + 1 : src, e == 1 ? 1 : 2,
+                               shard.count, sum);
+            }
+            const bool last = m == grid->machines;
+            const void *src[] = {ret + at, sum};
+            if (m == 1) {
+                memcpy(ret + at, sum, bytes);
+            } else {
+                reference_fold(c->type, c->op, c->op == HOOP_AVG && last ? n : 0, src, 2,
+                               shard.count, ret + at);
+            }
+        }
+    }
+    free(sum);
+}
+
 void engine_case_expect(const struct engine_case *c, uint32_t n, const void *const *inputs,
                         void *ret)
 {
@@ -180,6 +235,8 @@ void engine_case_expect(const struct engine_case *c, uint32_t n, const void *con
         memcpy(ret, inputs[0], c->count * hoop_datatype_bytes(c->type));
     } else if (c->algo == HOOP_ALGO_RING) {
         case_expect_ring(c, n, inputs, ret);
+    } else if (c->algo == HOOP_ALGO_TORUS) {
+        case_expect_torus(c, n, inputs, ret);
     } else {
         reference_fold(c->type, c->op, c->op == HOOP_AVG ? n : 0, inputs, n, c->count, ret);
     }
@@ -189,13 +246,15 @@ void engine_case_expect(const struct engine_case *c, uint32_t n, const void *con
 
 struct engine_case engine_case_random(uint64_t *random, uint32_t n)
 {
-    static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_BRUCK, HOOP_ALGO_PAIRWISE};
+    static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_BRUCK, HOOP_ALGO_PAIRWISE,
+                                           HOOP_ALGO_TORUS};
+    const uint64_t algo = engine_random(random, case_grid(n, 0) != NULL ? 4 : 3);
     const uint64_t counts[] = {0, 1, 2, n - 1, n, n + 1, 2 * n + 1, 63, 64, 65, 255, 1000, 4099};
     const uint64_t count = counts[engine_random(random, sizeof(counts) / sizeof(counts[0]))];
     /* Chunks of one element are many steps. */
     const uint64_t chunks[] = {count / 64 + 1, count / 16 + 7, 64, count / n + 1, 2 * count + 5};
     return (struct engine_case){
-        .algo = algos[engine_random(random, sizeof(algos) / sizeof(algos[0]))],
+        .algo = algos[algo],
         .type = (hoop_datatype_t)engine_random(random, HOOP_NUM_DATATYPES),
         .op = (hoop_red_op_t)engine_random(random, HOOP_NUM_OPS),
         .count = count,

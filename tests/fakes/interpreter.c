@@ -214,8 +214,7 @@ static void receive_one(struct hoop_world *w, uint32_t rank, uint32_t index, uin
     const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
     const struct hoop_ref *to = &step->recv.to;
     if (step->recv.mode != HOOP_RECV_COPY) {
-        const struct hoop_ref own = {HOOP_SPACE_IN, rank, step->recv.own_off, to->count};
-        struct hoop_cell *start = hoop_ref_start(w, rank, index, &own, rank);
+        struct hoop_cell *start = hoop_ref_start(w, rank, index, &step->recv.own, rank);
         value = hoop_symbol_fold(value, hoop_cell_read(w, rank, &start[i]));
     }
     if (step->recv.mode == HOOP_RECV_REDUCE_LAST) {

@@ -64,22 +64,53 @@ uint64_t hoop_symbol_divide(const struct hoop_world *w, uint64_t x)
     return w->n == 1 ? x : hoop_mix(x + 2);
 }
 
+/* The rank whose part an element of IN lies in. */
+static uint32_t owner_of(const struct hoop_plan *plan, uint64_t i)
+{
+    uint32_t s = 0;
+    while (s < plan->n && i - hoop_part_in(plan, s).off >= hoop_part_in(plan, s).count) {
+        s++;
+    }
+    return s; /* n: no part holds it, which matches no fold */
+}
+
 /* The rank whose contribution is left-most in the documented fold of an element of IN. */
 static uint32_t first_of(const struct hoop_plan *plan, uint64_t i)
 {
     if (plan->algo == HOOP_ALGO_CHAIN) {
         return (plan->root + 1) % plan->n;
     }
-    if (plan->algo != HOOP_ALGO_RING) {
-        return 0;
-    }
-    for (uint32_t s = 0; s < plan->n; s++) {
-        struct hoop_range shard = hoop_part_in(plan, s);
-        if (i - shard.off < shard.count) {
-            return (s + 1) % plan->n;
+    return plan->algo == HOOP_ALGO_RING ? (owner_of(plan, i) + 1) % plan->n : 0;
+}
+
+/* Round each machine, the owner's index last, and so round the machines. */
+static uint64_t torus_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i)
+{
+    const struct hoop_grid *grid = plan->grid;
+    const uint32_t owner = owner_of(plan, i);
+    const uint32_t last = owner < plan->n ? grid->places[owner] : 0;
+    uint64_t ret = 0;
+    for (uint32_t m = 1; m <= grid->machines; m++) {
+        const uint32_t machine = (last / grid->each + m) % grid->machines;
+        uint64_t sum = 0;
+        for (uint32_t e = 1; e <= grid->each; e++) {
+            const uint32_t index = (last + e) % grid->each;
+            const uint64_t x = hoop_symbol_input(op, grid->ranks[machine * grid->each + index], i);
+            sum = e == 1 ? x : hoop_symbol_fold(sum, x);
         }
+        ret = m == 1 ? sum : hoop_symbol_fold(ret, sum);
     }
-    return UINT32_MAX; /* no shard holds it: matches no fold */
+    return ret;
+}
+
+static uint64_t row_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i)
+{
+    const uint32_t first = first_of(plan, i);
+    uint64_t ret = hoop_symbol_input(op, first, i);
+    for (uint32_t j = 1; j < plan->n; j++) {
+        ret = hoop_symbol_fold(ret, hoop_symbol_input(op, (first + j) % plan->n, i));
+    }
+    return ret;
 }
 
 uint64_t *hoop_folds(const struct hoop_world *w, uint32_t op)
@@ -88,12 +119,8 @@ uint64_t *hoop_folds(const struct hoop_world *w, uint32_t op)
     const uint64_t count = hoop_collectives[plan->collective].folds ? hoop_in_count(plan, 0) : 0;
     uint64_t *ret = malloc((count + 1) * sizeof(*ret));
     for (uint64_t i = 0; ret && i < count; i++) {
-        uint32_t first = first_of(plan, i);
-        uint64_t x = hoop_symbol_input(op, first, i);
-        for (uint32_t j = 1; j < w->n; j++) {
-            x = hoop_symbol_fold(x, hoop_symbol_input(op, (first + j) % w->n, i));
-        }
-        ret[i] = hoop_symbol_divide(w, x);
+        const bool torus = plan->algo == HOOP_ALGO_TORUS;
+        ret[i] = hoop_symbol_divide(w, torus ? torus_fold(plan, op, i) : row_fold(plan, op, i));
     }
     return ret;
 }

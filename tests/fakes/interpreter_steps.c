@@ -16,7 +16,7 @@ static bool same_step(const struct hoop_step *a, const struct hoop_step *b)
 {
     return a->more == b->more && a->send.peer == b->send.peer &&
            same_ref(&a->send.from, &b->send.from) && a->recv.peer == b->recv.peer &&
-           a->recv.mode == b->recv.mode && a->recv.own_off == b->recv.own_off &&
+           a->recv.mode == b->recv.mode && same_ref(&a->recv.own, &b->recv.own) &&
            same_ref(&a->recv.to, &b->recv.to) && a->local.op == b->local.op &&
            same_ref(&a->local.dst, &b->local.dst) && same_ref(&a->local.src, &b->local.src) &&
            same_ref(&a->local.own, &b->local.own) && same_ref(&a->local.kept, &b->local.kept);
@@ -109,6 +109,17 @@ void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     }
 }
 
+/* What is received is folded with: of IN or SCRATCH, or what it replaces. */
+static void check_own(struct hoop_world *w, uint32_t rank, const struct hoop_ref *own,
+                      const struct hoop_ref *to)
+{
+    check_ref(w, rank, own, false, READ_ONLY);
+    if (own->count != to->count || (own->space == HOOP_SPACE_OUT && !same_ref(own, to))) {
+        hoop_world_fail(w, "rank %" PRIu32 " folds with %" PRIu64 " elements of space %d", rank,
+                        own->count, own->space);
+    }
+}
+
 void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
 {
     const int32_t peers[] = {step->send.peer, step->recv.peer};
@@ -130,6 +141,9 @@ void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_ste
              step->recv.to.space != HOOP_SPACE_SCRATCH)) {
             hoop_world_fail(w, "rank %" PRIu32 " receives in mode %d to space %d", rank,
                             step->recv.mode, step->recv.to.space);
+        }
+        if (!copied) {
+            check_own(w, rank, &step->recv.own, &step->recv.to);
         }
     }
 }
@@ -187,7 +201,7 @@ static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t i
 {
     const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
     const struct hoop_ref *to = &step->recv.to;
-    const struct hoop_ref own = {HOOP_SPACE_IN, rank, step->recv.own_off, to->count};
+    const struct hoop_ref *own = &step->recv.own;
     const struct {
         const struct hoop_ref *ref;
         enum hoop_part_kind part;
@@ -195,13 +209,13 @@ static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t i
     } all[HOOP_STEP_TOUCHES] = {
         {&step->send.from, HOOP_PART_SEND, false},
         {to, HOOP_PART_RECV, true},
-        {&own, HOOP_PART_RECV, false},
+        {own, HOOP_PART_RECV, false},
         {&step->local.dst, HOOP_PART_LOCAL, true},
         {&step->local.src, HOOP_PART_LOCAL, false},
     };
     uint32_t n = 0;
     for (uint32_t i = 0; i < HOOP_STEP_TOUCHES; i++) {
-        bool unused = all[i].ref == &own && step->recv.mode == HOOP_RECV_COPY;
+        bool unused = all[i].ref == own && step->recv.mode == HOOP_RECV_COPY;
         if (running[all[i].part] && !unused) {
             /* The first of everybody's vectors is the own one. */
             const struct hoop_cell *start = hoop_ref_start(w, rank, index, all[i].ref, rank);

@@ -167,11 +167,14 @@ types() {
 # Two hosts of two ranks, by themselves: shared memory inside, rdma between.
 two_levels() {
     # shellcheck disable=SC2016
-    logged 100 "$hooprun" -n 4 sh -c '
-        export HOOP_HOSTID=host$((RANK / 2)) HOOP_LOCAL_SIZE=2 HOOP_IB_HCA=rxe$((RANK / 2))
-        exec "$@"' sh "$perf/all_reduce_perf" -b 8 -e 100K -f 100 -n 1 -w 0 -c 1 --no-bound
+    local hosts='export HOOP_HOSTID=host$((RANK / 2)) HOOP_LOCAL_SIZE=2 HOOP_IB_HCA=rxe$((RANK / 2))
+        exec "$@"' each=(-n 1 -w 0 -c 1 --no-bound)
+    logged 100 "$hooprun" -n 4 sh -c "$hosts" sh "$perf/all_reduce_perf" -b 8 -e 100K -f 100 "${each[@]}"
     table 3
     says 'from rank [01] over rdma' 'over shm'
+    HOOP_ALGO=torus logged 100 "$hooprun" -n 4 sh -c "$hosts" sh "$perf/all_reduce_perf" -R 2 \
+        -b 300001 -e 300001 -d int8 "${each[@]}"
+    table 1
 }
 
 # One host has none: all go by tcp.

@@ -104,8 +104,8 @@ static hoop_comm_t join(const struct family_self *self, const char *algo, int op
 
 /* ---- Results -------------------------------------------------------------------------------- */
 
-static const char *const algos[] = {"auto", "oneshot", "direct", "slab",
-                                    "cma",  "ring",    "bruck",  "pairwise"};
+static const char *const algos[] = {"auto", "oneshot", "direct",   "slab", "cma",
+                                    "ring", "bruck",   "pairwise", "torus"};
 static const char *algo_now;
 
 /* One sum of count numbers at x. */
