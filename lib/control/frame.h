@@ -132,7 +132,7 @@ struct hoop_frame_failure {
 struct hoop_frame_entry { /* a rank and its process */
     uint64_t process;
     uint64_t process_at; /* where that number lies in its memory; 0: nobody is to read there */
-    uint64_t start_time; /* of the process, in ticks since boot: tells a reused pid */
+    uint64_t start_time; /* of the process: hoop_process_start_time() */
     int32_t pid;
     uint16_t machine; /* number of its machine, by the lowest rank on each; of a JOIN: 0 */
     uint16_t has_fd;  /* 1: its wake descriptor comes along: it is on the receiver's machine */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -181,11 +182,22 @@ static const char *process_field(int pid, int number, char text[static 1024])
     return at == NULL ? NULL : at + 1;
 }
 
+/* Which pid namespace this process is in; 0: unknown, also where /proc is that of another one. */
+static uint64_t process_namespace(void)
+{
+    struct stat about;
+    char self[16] = "";
+    const bool known = readlink("/proc/self", self, sizeof(self) - 1) > 0 &&
+                       strtol(self, NULL, 10) == getpid() && stat("/proc/self/ns/pid", &about) == 0;
+    return known ? about.st_ino : 0;
+}
+
 uint64_t hoop_process_start_time(int pid)
 {
     char text[1024];
-    const char *start = process_field(pid, 22, text);
-    return start == NULL ? 0 : strtoull(start, NULL, 10);
+    const uint64_t pids = process_namespace();
+    const char *start = pids != 0 ? process_field(pid, 22, text) : NULL;
+    return start == NULL ? 0 : strtoull(start, NULL, 10) ^ pids << 32;
 }
 
 bool hoop_process_is_over(int pid)

@@ -48,8 +48,8 @@ bool hoop_process_can_be_read(const void *memory, size_t bytes);
 /* Can the caller itself, by the same two bytes? Also true where the kernel does not tell. */
 bool hoop_process_can_read(const void *memory, size_t bytes);
 
-/* When the process with this pid was started, in ticks since boot: tells a reused pid. 0: unknown.
- */
+/* When the process with this pid was started, in ticks since boot, with its pid namespace in the
+ * upper bits: tells a reused pid, and the same one elsewhere. 0: unknown. */
 uint64_t hoop_process_start_time(int pid);
 
 /* Has it ended, with all its threads, whether or not its parent has heard of it? What it had open

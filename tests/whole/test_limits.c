@@ -1,7 +1,7 @@
 /*
- * Surroundings that are poorer than usual: few descriptors, a /dev/shm that is tiny or full, system
- * calls that a sandbox denies, no rights, no threads. Either all works, or every rank says why not
- * in a sentence; nothing hangs and nothing crashes.
+ * Surroundings that are poorer than usual: few descriptors, a /dev/shm that is tiny or full, pid
+ * namespaces, system calls that a sandbox denies, no rights, no threads. Either all works, or every
+ * rank says why not in a sentence; nothing hangs and nothing crashes.
  *
  *     test_limits [tcp]       tcp: with HOOP_TRANSPORT=tcp
  *
@@ -35,6 +35,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define RANKS 3
@@ -400,6 +401,43 @@ static void test_full_shm(void **state)
     expect_all_work(limit_shm, 1, "a full /dev/shm");
 }
 
+/* ---- Pid namespaces ----------------------------------------------------------------------- */
+
+/* This rank in a pid namespace of its own, as its process 1; with /proc of that, or still of the
+ * one outside. Who was forked as the rank waits for it. */
+static const char *limit_pids(int has_proc)
+{
+    if (!limit_own_mounts() || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        unshare(CLONE_NEWPID) != 0) {
+        return "this process may not make a pid namespace";
+    }
+    const pid_t child = fork();
+    if (child != 0) {
+        int status = 0;
+        _exit(child > 0 && waitpid(child, &status, 0) == child ? WEXITSTATUS(status) : 3);
+    }
+    if (has_proc && mount("proc", "/proc", "proc", 0, NULL) != 0) {
+        return "this process may not mount a /proc of its own";
+    }
+    return NULL;
+}
+
+static const char *limit_pids_of_one(int rank)
+{
+    return rank == rank_self.rank ? limit_pids(0) : NULL;
+}
+
+static void test_pid_namespaces(void **state)
+{
+    (void)state;
+    expect_all_work(limit_pids, 0, "as process 1, with the /proc outside");
+    expect_all_work(limit_pids, 1, "as process 1, with a /proc of its own");
+    for (int rank = 0; rank < RANKS; rank++) {
+        expect_all_work(limit_pids_of_one, rank, "one rank as process 1");
+        expect_death_noticed(limit_pids, rank % 2, "as process 1", rank);
+    }
+}
+
 /* ---- Denied system calls ------------------------------------------------------------------ */
 
 /* What a sandbox may deny. Not all are used; what is not used must not be missed either. */
@@ -512,13 +550,10 @@ static void test_no_threads(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_tiny_shm),
-        cmocka_unit_test(test_full_shm),
-        cmocka_unit_test(test_denied_calls),
-        cmocka_unit_test(test_death_with_denied_calls),
-        cmocka_unit_test(test_unprivileged),
-        cmocka_unit_test(test_no_threads),
+        cmocka_unit_test(test_few_descriptors), cmocka_unit_test(test_tiny_shm),
+        cmocka_unit_test(test_full_shm),        cmocka_unit_test(test_pid_namespaces),
+        cmocka_unit_test(test_denied_calls),    cmocka_unit_test(test_death_with_denied_calls),
+        cmocka_unit_test(test_unprivileged),    cmocka_unit_test(test_no_threads),
     };
     over_tcp = argc > 1 && strcmp(argv[1], "tcp") == 0;
     signal(SIGPIPE, SIG_IGN);
