@@ -23,6 +23,9 @@ fi
 cc hello.c -o hello $(pkg-config --cflags --libs hoop)
 lib=$(find "$work/root" -name 'libhoop.so.0')
 LD_LIBRARY_PATH="${lib%/*}" timeout 60 ./hello
+for program in $(find "$work/root" -path '*/bin/*' -type f); do # the linker need not know the folder
+    timeout 60 "$program" --help >/dev/null
+done
 
 "$source/tests/hygiene/check_cmake.sh" "$source" "$work/root" "$work/cmake"
 
