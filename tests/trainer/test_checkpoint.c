@@ -3,12 +3,14 @@
  * writing off, wherever, leaves a file that is whole. Cuts are made by ending the process inside of
  * write(), fsync() and rename(), which the linker leads here (--wrap).
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -225,6 +227,21 @@ static void overwrite(long at, const char *bytes)
     fclose(file);
 }
 
+/* The header says that it has fewer bytes: all numbers would lie beside their places. */
+static void shorten_header(const struct bench *bench, uint64_t less)
+{
+    uint64_t length = 0;
+    save(bench);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fread(&length, sizeof(length), 1, file), 1);
+    length -= less;
+    rewind(file);
+    assert_int_equal(fwrite(&length, sizeof(length), 1, file), 1);
+    fclose(file);
+    refuse("damaged");
+}
+
 static void damaged(void **state)
 {
     (void)state;
@@ -250,7 +267,10 @@ static void damaged(void **state)
     refuse("no safetensors file, or a damaged one");
     save(&bench);
     overwrite(8, "[");
-    refuse("the model is \"\", this training's is \"small\"");
+    refuse("no safetensors file, or a damaged one");
+    save(&bench);
+    shorten_header(&bench, 1); /* a blank, or the bracket */
+    shorten_header(&bench, 8);
     unlink(path);
     refuse("No such file");
     bench_close(&bench);
@@ -275,6 +295,41 @@ static void without_global_batch(void **state)
     bench_close(&bench);
 }
 
+/* Another process writes the same checkpoint: what either of them keeps stays whole. */
+static void two_writers(void **state)
+{
+    (void)state;
+    struct bench first, second;
+    struct problem problem = {""};
+    struct stat status;
+    bench_open(&first, OPTIMIZER_SGD, 1);
+    bench_open(&second, OPTIMIZER_SGD, 2);
+    save(&first);
+    const int other = open(beside, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(other >= 0 && flock(other, LOCK_EX) == 0 && write(other, "half", 4) == 4);
+    assert_false(checkpoint_write(path, &second.training, &second.progress, &problem));
+    assert_non_null(strstr(problem.text, "another process is writing it"));
+    assert_false(safetensors_writable(path, &problem));
+    assert_true(stat(beside, &status) == 0 && status.st_size == 4);
+    assert_int_equal(load(OPTIMIZER_SGD), 1);
+    close(other);
+    assert_true(safetensors_writable(path, &problem));
+    save(&second);
+    assert_int_equal(load(OPTIMIZER_SGD), 2);
+    bench_close(&first);
+    bench_close(&second);
+}
+
+static void no_file(void **state)
+{
+    (void)state;
+    struct safetensors file;
+    struct problem problem = {""};
+    assert_false(safetensors_read(&file, folder, &problem));
+    safetensors_free(&file);
+    assert_non_null(strstr(problem.text, "it is there, and no file"));
+}
+
 static void unwritable(void **state)
 {
     (void)state;
@@ -296,8 +351,9 @@ int main(void)
     snprintf(path, sizeof(path), "%s/checkpoint", folder);
     snprintf(beside, sizeof(beside), "%s.tmp", path);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_back), cmocka_unit_test(cut_anywhere),
-        cmocka_unit_test(damaged),    cmocka_unit_test(without_global_batch),
+        cmocka_unit_test(comes_back),  cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(damaged),     cmocka_unit_test(without_global_batch),
+        cmocka_unit_test(two_writers), cmocka_unit_test(no_file),
         cmocka_unit_test(unwritable),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,6 +112,15 @@ static void sync_folder(const char *path)
     }
 }
 
+/* Has this process alone what it has opened there? Who was faster may have given it its name, too.
+ * Where files cannot be locked nobody knows. */
+static bool lock_beside(int fd, const char *beside)
+{
+    struct stat opened, there;
+    return (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && fstat(fd, &opened) == 0 &&
+           stat(beside, &there) == 0 && opened.st_ino == there.st_ino;
+}
+
 /* The file that becomes the one of this name. -1: the problem. */
 static int open_beside(const char *path, char beside[4096], struct problem *problem)
 {
@@ -118,11 +128,17 @@ static int open_beside(const char *path, char beside[4096], struct problem *prob
         problem_say(problem, "a name of %zu characters is too long", strlen(path));
         return -1;
     }
-    const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        problem_say(problem, "%s can not be written: %s", path, strerror(errno));
+    const int fd = open(beside, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    const bool locked = fd >= 0 && lock_beside(fd, beside);
+    if (locked && ftruncate(fd, 0) == 0) {
+        return fd;
     }
-    return fd;
+    problem_say(problem, "%s can not be written: %s", path,
+                fd < 0 || locked ? strerror(errno) : "another process is writing it");
+    if (fd >= 0) {
+        close(fd);
+    }
+    return -1;
 }
 
 bool safetensors_writable(const char *path, struct problem *problem)
@@ -134,8 +150,8 @@ bool safetensors_writable(const char *path, struct problem *problem)
     }
     const int fd = open_beside(path, beside, problem);
     if (fd >= 0) {
-        close(fd);
         unlink(beside);
+        close(fd);
     }
     return fd >= 0;
 }
@@ -151,16 +167,18 @@ bool safetensors_write(const char *path, const struct safetensor *tensors, int t
     }
     size_t header_bytes = 0;
     char *header = header_make(tensors, tensor_count, notes, note_count, &header_bytes);
-    bool good = header != NULL && write_file(fd, header, header_bytes, tensors, tensor_count);
-    free(header);
-    good = close(fd) == 0 && good;
-    if (!good || rename(beside, path) != 0) {
+    const bool good = header != NULL &&
+                      write_file(fd, header, header_bytes, tensors, tensor_count) &&
+                      rename(beside, path) == 0;
+    if (good) {
+        sync_folder(path);
+    } else {
         problem_say(problem, "%s can not be written: %s", path, strerror(errno));
         unlink(beside);
-        return false;
     }
-    sync_folder(path);
-    return true;
+    free(header);
+    close(fd); /* and with that the lock, when the file has its name */
+    return good;
 }
 
 /* ---- JSON, as much of it as a header has --------------------------------------------------- */
@@ -201,31 +219,43 @@ static const char *json_skip(const char *at)
     return at;
 }
 
-/* The value of a key of the object that begins here; NULL: none. Keys are compared as written. */
-static const char *json_member(const char *object, const char *key)
+struct json_member {
+    const char *key, *value;
+    size_t key_length;
+};
+
+/* The next member of an object, which begins here or where the member before ended. Its end; NULL:
+ * there is none. */
+static const char *json_next(const char *at, struct json_member *ret)
 {
-    const size_t length = strlen(key);
-    const char *at = json_blank(object);
-    if (*at++ != '{') {
+    at = json_blank(at);
+    if (*at != '{' && *at != ',') {
         return NULL;
     }
-    while (*(at = json_blank(at)) == '"') {
-        const char *name = at + 1;
-        at = json_skip(at);
-        const bool found =
-            at != NULL && (size_t)(at - 1 - name) == length && strncmp(name, key, length) == 0;
-        if (at == NULL || *(at = json_blank(at)) != ':') {
-            return NULL;
+    ret->key = json_blank(at + 1) + 1;
+    at = ret->key[-1] == '"' ? json_skip(ret->key - 1) : NULL;
+    if (at == NULL || *json_blank(at) != ':') {
+        return NULL;
+    }
+    ret->key_length = (size_t)(at - 1 - ret->key);
+    ret->value = json_blank(json_blank(at) + 1);
+    return json_skip(ret->value);
+}
+
+static bool json_has_key(const struct json_member *member, const char *key)
+{
+    return member->key_length == strlen(key) && strncmp(member->key, key, strlen(key)) == 0;
+}
+
+/* The value of a key of the object that begins here; NULL: none. Keys are compared as written. */
+static const char *json_value(const char *object, const char *key)
+{
+    struct json_member member;
+    for (const char *at = object; *json_blank(object) == '{' && at != NULL;) {
+        at = json_next(at, &member);
+        if (at != NULL && json_has_key(&member, key)) {
+            return member.value;
         }
-        at = json_blank(at + 1);
-        if (found) {
-            return at;
-        }
-        at = json_skip(at);
-        if (at == NULL || *(at = json_blank(at)) != ',') {
-            return NULL;
-        }
-        at++;
     }
     return NULL;
 }
@@ -244,6 +274,37 @@ static bool read_all(FILE *from, void *data, size_t bytes)
     return fread(data, 1, bytes, from) == bytes;
 }
 
+/* Where in the data a tensor lies. */
+static bool tensor_place(const char *tensor, unsigned long long *begin, unsigned long long *end)
+{
+    const char *offsets = json_value(tensor, "data_offsets");
+    return offsets != NULL && sscanf(offsets, "[%llu ,%llu", begin, end) == 2;
+}
+
+/* The header is one object, to its end, and its tensors leave no data over: else it is of another
+ * length than it says, and all data would be taken from some bytes beside it. */
+static bool check_header(const struct safetensors *file, size_t length, struct problem *problem)
+{
+    const char *end = file->header[0] == '{' ? json_skip(file->header) : NULL;
+    unsigned long long from = 0, to = 0, bytes = 0;
+    struct json_member member;
+    if (end == NULL || json_blank(end) != file->header + length) {
+        return problem_say(problem,
+                           "%s: no safetensors file, or a damaged one: its header is "
+                           "no JSON object of %zu bytes",
+                           file->path, length);
+    }
+    for (const char *at = json_next(file->header, &member); at != NULL;
+         at = json_next(at, &member)) {
+        if (!json_has_key(&member, "__metadata__") && tensor_place(member.value, &from, &to)) {
+            bytes += to - from;
+        }
+    }
+    return bytes >= file->data_bytes ||
+           problem_say(problem, "%s: damaged: it has %zu bytes of data, its tensors %llu",
+                       file->path, file->data_bytes, bytes);
+}
+
 static bool read_parts(struct safetensors *file, FILE *from, size_t file_bytes,
                        struct problem *problem)
 {
@@ -260,9 +321,11 @@ static bool read_parts(struct safetensors *file, FILE *from, size_t file_bytes,
     if (file->header == NULL || file->data == NULL) {
         return problem_say(problem, "%s: no memory for %zu bytes", file->path, file_bytes);
     }
-    return (read_all(from, file->header, (size_t)length) &&
-            read_all(from, file->data, file->data_bytes)) ||
-           problem_say(problem, "%s: %s", file->path, strerror(errno));
+    if (!read_all(from, file->header, (size_t)length) ||
+        !read_all(from, file->data, file->data_bytes)) {
+        return problem_say(problem, "%s: %s", file->path, strerror(errno));
+    }
+    return check_header(file, (size_t)length, problem);
 }
 
 bool safetensors_read(struct safetensors *file, const char *path, struct problem *problem)
@@ -277,7 +340,9 @@ bool safetensors_read(struct safetensors *file, const char *path, struct problem
         }
         return false;
     }
-    const bool good = read_parts(file, from, (size_t)status.st_size, problem);
+    const bool good = S_ISREG(status.st_mode)
+                          ? read_parts(file, from, (size_t)status.st_size, problem)
+                          : problem_say(problem, "%s: it is there, and no file", path);
     fclose(from);
     return good;
 }
@@ -292,14 +357,13 @@ void safetensors_free(struct safetensors *file)
 const void *safetensors_find(const struct safetensors *file, const char *name, const char *type,
                              size_t count, struct problem *problem)
 {
-    const char *tensor = json_member(file->header, name);
-    const char *offsets = tensor == NULL ? NULL : json_member(tensor, "data_offsets");
+    const char *tensor = json_value(file->header, name);
     unsigned long long begin = 0, end = 0;
-    if (offsets == NULL || sscanf(offsets, "[%llu ,%llu", &begin, &end) != 2) {
+    if (tensor == NULL || !tensor_place(tensor, &begin, &end)) {
         problem_say(problem, "%s: there is no tensor %s in it", file->path, name);
         return NULL;
     }
-    if (!json_is_string(json_member(tensor, "dtype"), type) ||
+    if (!json_is_string(json_value(tensor, "dtype"), type) ||
         end - begin != count * type_bytes(type)) {
         problem_say(problem, "%s: %s has %llu bytes, and not %zu elements of %s", file->path, name,
                     end - begin, count, type);
@@ -315,8 +379,8 @@ const void *safetensors_find(const struct safetensors *file, const char *name, c
 
 bool safetensors_note(const struct safetensors *file, const char *key, char *ret, size_t bytes)
 {
-    const char *notes = json_member(file->header, "__metadata__");
-    const char *value = notes == NULL ? NULL : json_member(notes, key);
+    const char *notes = json_value(file->header, "__metadata__");
+    const char *value = notes == NULL ? NULL : json_value(notes, key);
     if (value == NULL || value[0] != '"') {
         return false;
     }
