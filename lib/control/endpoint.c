@@ -62,7 +62,7 @@ struct hoop_endpoint {
     struct endpoint_crowd strangers;
     struct hoop_list_node trusted; /* crowds */
     struct hoop_list_node expectations;
-    bool told; /* strangers are logged once */
+    bool told, told_version; /* strangers are logged once, and who is of another version */
     bool warned;
     struct hoop_place place;
     char text[HOOP_ADDRESS_TEXT_BYTES]; /* of the place */
@@ -75,11 +75,15 @@ static bool endpoint_is_far(const struct hoop_endpoint *endpoint)
     return endpoint->place.address.family != 0;
 }
 
-static void endpoint_tell(struct hoop_endpoint *endpoint, const char *why)
+/* Once each; who is of another version belongs to the job, most likely: both sides are to hear of
+ * it. */
+static void endpoint_tell(struct hoop_endpoint *endpoint, hoop_result_t code, const char *why)
 {
-    if (!endpoint->told) {
-        endpoint->told = true;
-        hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT,
+    const bool version = code == HOOP_MISMATCH;
+    bool *told = version ? &endpoint->told_version : &endpoint->told;
+    if (!*told) {
+        *told = true;
+        hoop_log(version ? HOOP_LOG_WARN : HOOP_LOG_INFO, HOOP_LOG_INIT,
                  "%s: a connection was refused: %s (later ones are not mentioned)", endpoint->text,
                  why);
     }
@@ -230,7 +234,7 @@ static void client_closed(void *arg, struct hoop_connection *connection,
     struct endpoint_client *client = arg;
     (void)connection;
     if (why->code != HOOP_AGAIN) {
-        endpoint_tell(client->endpoint, why->text);
+        endpoint_tell(client->endpoint, why->code, why->text);
     }
     client_dismiss(client);
 }
@@ -261,12 +265,12 @@ static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
     struct endpoint_crowd *crowd = endpoint_crowd_of(endpoint, &client->from);
     if (hoop_connection_accept(fd, &endpoint_client_owner, client, &client->connection) !=
         HOOP_OK) {
-        endpoint_tell(endpoint, hoop_thread_error());
+        endpoint_tell(endpoint, HOOP_SYSTEM_ERROR, hoop_thread_error());
         free(client);
         return false;
     }
     if (crowd->count == crowd->limit) {
-        endpoint_tell(endpoint, "too many connections that prove nothing");
+        endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED, "too many connections that prove nothing");
         crowd_dismiss(crowd, endpoint);
     }
     client->endpoint = endpoint;
@@ -334,7 +338,7 @@ static void endpoint_look(void *arg)
     hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
     HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node) {
         if (now - client->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
-            endpoint_tell(endpoint, "it proved nothing in time");
+            endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED, "it proved nothing in time");
             client_dismiss(client);
         }
     }

@@ -364,9 +364,11 @@ hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header,
                                 "a message does not begin like a message of hoop");
     }
     if (header->version != HOOP_FRAME_VERSION) {
-        return hoop_failure_set(failure, HOOP_MISMATCH, -1,
-                                "a message is of protocol version %u, this process speaks %u",
-                                header->version, HOOP_FRAME_VERSION);
+        return hoop_failure_set(
+            failure, HOOP_MISMATCH, -1,
+            "a message is of protocol version %u, this process speaks %u: their "
+            "libhoops are of different versions",
+            header->version, HOOP_FRAME_VERSION);
     }
     if (header->type == 0 || header->type >= HOOP_FRAME_TYPE_COUNT) {
         return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
