@@ -195,6 +195,8 @@ static void test_bad_arguments(void **state)
         {{"--on-failure=stop", "true"}, "--on-failure 'stop': expected kill or wait"},
         {{"--grace", "-1", "true"}, "--grace '-1': expected seconds"},
         {{"--grace", "nan", "true"}, "--grace 'nan': expected seconds"},
+        {{"--grace", "31536001", "true"},
+         "--grace '31536001': expected seconds from 0 to 31536000"},
         {{"--timeout", "0", "true"}, "--timeout '0': expected seconds, more than 0"},
         {{"--tag", "true"}, "unknown option '--tag'"},
         {{"-n", "2"}, "expected a program"},

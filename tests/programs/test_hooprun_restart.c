@@ -119,7 +119,7 @@ static void test_no_descriptors(void **state)
         RUN(&run, "sh", "-c",
             "ulimit -n 24; exec $HOOPRUN -n 40 --tag-output --max-restarts 9 sleep 1000"),
         125);
-    assert_says(run.err, " of 40: Too many open files\n");
+    assert_says(run.err, " of 40: Too many open files (raise ulimit -n)\n");
     assert_int_equal(hoop_text_count(&run.err, "starting"), 0);
     hoop_run_finish(&run);
 }

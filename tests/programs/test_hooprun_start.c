@@ -185,6 +185,21 @@ static void test_did_you_mean(void **state)
     free(back);
 }
 
+/* The program is there, its interpreter is not. */
+static void test_no_interpreter(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    char path[] = "/tmp/hooprun-test-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, "#!/no/such/shell\n", 17) == 17 && fchmod(fd, 0755) == 0);
+    close(fd);
+    assert_int_equal(RUN(&run, path), 127);
+    assert_says(run.err, ": No such file or directory; it is there, but not what runs it: ");
+    hoop_run_finish(&run);
+    unlink(path);
+}
+
 /* ---- The terminal --------------------------------------------------------------------------- */
 
 /* stty tostop: all ranks write at once, though only one could have the terminal. */
@@ -300,6 +315,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_threads_of_ranks),
         cmocka_unit_test(test_open_files),
         cmocka_unit_test(test_did_you_mean),
+        cmocka_unit_test(test_no_interpreter),
         cmocka_unit_test(test_writers_not_stopped),
         cmocka_unit_test(test_claim),
         cmocka_unit_test(test_run_ids),

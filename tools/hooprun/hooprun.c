@@ -17,6 +17,7 @@
 #include "hooprun/hooprun_job.h"
 #include "hooprun/hooprun_nccl.h"
 #include "hooprun/hooprun_options.h"
+#include "hooprun/hooprun_output.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -120,12 +121,12 @@ static int front_run(const struct hooprun_options *options)
     int alive[2];
     if (!streams_ensure() || sigprocmask(SIG_BLOCK, &blocked, &front.mask) != 0 ||
         pipe2(alive, O_CLOEXEC) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
-        fprintf(stderr, "hooprun: cannot prepare the job: %s\n", strerror(errno));
+        fprintf(stderr, "hooprun: cannot prepare the job: %s\n", hooprun_reason(errno));
         return HOOPRUN_EXIT_LAUNCHER;
     }
     const pid_t keeper = fork();
     if (keeper < 0) {
-        fprintf(stderr, "hooprun: cannot start: %s\n", strerror(errno));
+        fprintf(stderr, "hooprun: cannot start: %s\n", hooprun_reason(errno));
         return HOOPRUN_EXIT_LAUNCHER;
     }
     if (keeper == 0) {

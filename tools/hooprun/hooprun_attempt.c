@@ -190,14 +190,19 @@ static int attempt_reap(struct hooprun_attempt *attempt)
     }
 }
 
-/* Python's users write `torchrun train.py`; and a program of this directory has no name in PATH. */
-static void refusal_hint(const char *program, char *ret_text, size_t bytes)
+/* Python's users write `torchrun train.py`; a program of this directory has no name in PATH; and
+ * one that is there may need another that is not. */
+static void refusal_hint(const char *program, int refusal, char *ret_text, size_t bytes)
 {
     const char *suffix = strrchr(program, '.');
     const bool python = suffix != NULL && strcmp(suffix, ".py") == 0;
     const bool unfound = strchr(program, '/') == NULL && access(program, X_OK) == 0;
     ret_text[0] = '\0';
-    if (access(program, F_OK) == 0 && (python || unfound)) {
+    if (refusal == ENOENT && strchr(program, '/') != NULL && access(program, F_OK) == 0) {
+        snprintf(ret_text, bytes,
+                 "; it is there, but not what runs it: see its first line, or what file(1) "
+                 "says of it");
+    } else if (access(program, F_OK) == 0 && (python || unfound)) {
         snprintf(ret_text, bytes, "; did you mean %s%s%s%s%s?", python ? "python3 " : "",
                  python ? program : "", python && unfound ? " or " : "", unfound ? "./" : "",
                  unfound ? program : "");
@@ -220,7 +225,7 @@ static void attempt_refuse(struct hooprun_attempt *attempt, int refusal)
     const char *program = attempt->options->command[0];
     char hint[512];
     attempt->refusal = refusal;
-    refusal_hint(program, hint, sizeof(hint));
+    refusal_hint(program, refusal, hint, sizeof(hint));
     hooprun_output_say(attempt->output, "cannot run '%s': %s%s", program, strerror(refusal), hint);
     if (attempt_has_stand_ins(attempt)) {
         hooprun_output_say(attempt->output,
@@ -393,7 +398,7 @@ static bool attempt_start_ranks(struct hooprun_attempt *attempt, const struct ho
     for (int i = 0; i < options->rank_count; i++) {
         if (!attempt_start_rank(attempt, setup, i)) {
             hooprun_output_say(attempt->output, "cannot start rank %d of %d: %s",
-                               rank_number(attempt, i), options->world_size, strerror(errno));
+                               rank_number(attempt, i), options->world_size, hooprun_reason(errno));
             return false;
         }
     }
@@ -407,7 +412,7 @@ void hooprun_attempt_start(struct hooprun_attempt *attempt, const struct hooprun
     attempt_reset(attempt);
     if (!hooprun_identity_make(&identity) ||
         pipe2(attempt->refusal_fd, O_CLOEXEC | O_NONBLOCK) != 0) {
-        hooprun_output_say(attempt->output, "cannot prepare the ranks: %s", strerror(errno));
+        hooprun_output_say(attempt->output, "cannot prepare the ranks: %s", hooprun_reason(errno));
         attempt->broken = true;
     } else {
         complete.identity = &identity;

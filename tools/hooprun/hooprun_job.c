@@ -286,7 +286,7 @@ int hooprun_job_run(const struct hooprun_options *options, const struct hooprun_
         return exit_code;
     }
     if (!job_init(&job)) {
-        fprintf(stderr, "hooprun: cannot prepare the job: %s\n", strerror(errno));
+        fprintf(stderr, "hooprun: cannot prepare the job: %s\n", hooprun_reason(errno));
     } else {
         job_start_attempt(&job);
         while (!job.done) {

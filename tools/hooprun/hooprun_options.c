@@ -162,8 +162,8 @@ static const struct option_spec {
     {"--secret-file", set_secret_file, "the name of a file"},
     {"--max-restarts", set_max_restarts, "a number from 0 to " TEXT(HOOPRUN_RESTARTS_MOST)},
     {"--on-failure", set_on_failure, "kill or wait"},
-    {"--grace", set_grace, "seconds, 0 or more, such as 5 or 0.5"},
-    {"--timeout", set_timeout, "seconds, more than 0, such as 60 or 0.5"},
+    {"--grace", set_grace, "seconds from 0 to 31536000, such as 5 or 0.5"},
+    {"--timeout", set_timeout, "seconds, more than 0 and at most 31536000, such as 60 or 0.5"},
 };
 
 /* torchrun takes _ for - in its names. */

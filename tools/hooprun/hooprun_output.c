@@ -179,6 +179,18 @@ static void sink_append(struct sink *sink, const char *data, size_t bytes)
     }
 }
 
+const char *hooprun_reason(int err)
+{
+    switch (err) {
+    case EAGAIN:
+        return "no more processes may be started (raise ulimit -u, or the cgroup's pids.max)";
+    case EMFILE:
+        return "Too many open files (raise ulimit -n)";
+    default:
+        return strerror(err);
+    }
+}
+
 void hooprun_output_say(struct hooprun_output *output, const char *format, ...)
 {
     char text[1024];

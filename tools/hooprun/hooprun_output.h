@@ -46,6 +46,9 @@ void hooprun_output_close(int streams[2]);
 void hooprun_output_say(struct hooprun_output *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What an errno means, and which limit to raise. */
+const char *hooprun_reason(int err);
+
 /* How many entries prepare() writes at most. */
 size_t hooprun_output_poll_most(const struct hooprun_output *output);
 
