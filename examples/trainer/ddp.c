@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bf16.h"
+
 #define PAGE_FLOATS ((size_t)1024) /* buckets begin on pages: peers write whole ones */
 #define DEVICE_FLOATS ((size_t)64) /* tensors on a device begin where its libraries expect it */
 #define HOST_NAME_BYTES 256
@@ -201,26 +203,6 @@ int ddp_buckets(const struct ddp *ddp, int *ret_bucket_of)
 {
     memcpy(ret_bucket_of, ddp->bucket_of, (size_t)ddp->count * sizeof(int));
     return ddp->bucket_count;
-}
-
-/* ---- bf16: the upper half of a float, rounded to nearest, ties to even --------------------- */
-
-static void bf16_compress(const float *from, uint16_t *to, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &from[i], sizeof(bits));
-        const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
-        to[i] = (uint16_t)(nan ? bits >> 16 | 0x40U : (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-    }
-}
-
-static void bf16_expand(const uint16_t *from, float *to, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t bits = (uint32_t)from[i] << 16;
-        memcpy(&to[i], &bits, sizeof(bits));
-    }
 }
 
 /* ---- What travels -------------------------------------------------------------------------- */

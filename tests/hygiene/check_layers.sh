@@ -76,7 +76,7 @@ only lib/stream '(stream|comm|operation|staging|transfer|exec|membership|algo|tr
 only lib/birth '(birth|stream|comm|operation|staging|transfer|exec|survivors|membership|rendezvous|transports|net|runtime|base)/[a-z_]+\.h'
 only lib/inspect '(inspect|stream|comm|operation|staging|transfer|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
 only lib/api '(api|inspect|birth|stream|comm|operation|staging|transfer|exec|membership|rendezvous|cost|algo|transports|memory|reduce|net|runtime|base)/[a-z_]+\.h'
-only examples '(hoop|problem|device|module|ddp|options|report|peers|study|(data|nn|nn/cpu|nn/cuda|checkpoint)/[a-z_]+)\.h'
+only examples '(hoop|problem|device|module|bf16|ddp|options|report|peers|study|(data|nn|nn/cpu|nn/cuda|checkpoint)/[a-z_]+)\.h'
 only examples/trainer/data '(problem|data/[a-z_]+)\.h'
 only examples/trainer/nn '(problem|device|(nn|nn/cpu|nn/cuda|data)/[a-z_]+)\.h'
 only examples/trainer/nn/cpu '(nn|nn/cpu)/[a-z_]+\.h'

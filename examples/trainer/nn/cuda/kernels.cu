@@ -369,7 +369,7 @@ void kernels_adam(kernels_stream stream, float *value, const float *gradient, fl
     LAUNCH(adam, stream, count, value, gradient, mean, square, count, *step);
 }
 
-/* ---- bf16: as in ddp.c --------------------------------------------------------------------- */
+/* ---- bf16: as in bf16.h -------------------------------------------------------------------- */
 
 INLINE uint16_t bf16_of(float value)
 {
