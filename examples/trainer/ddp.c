@@ -2,6 +2,7 @@
 #include "ddp.h"
 
 #include <hoop.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -31,6 +32,7 @@ struct ddp {
     const struct ddp_tensor *tensors;
     int count;
     struct ddp_options options;
+    bool beside; /* buckets travel beside backward; else one after the other when it is over */
 
     int *order;      /* tensors as they are assigned */
     int *observed;   /* as they got ready in the first step */
@@ -47,6 +49,7 @@ struct ddp {
 
     enum { FIRST, OBSERVED, SETTLED } stage; /* of the assignment */
     bool sync;
+    double loss;           /* and sync: of this batch */
     hoop_result_t failure; /* while queueing; told by finish */
     double call_s;
 };
@@ -54,6 +57,7 @@ struct ddp {
 const struct ddp_options ddp_defaults = {
     .first_bucket_bytes = (size_t)1 << 20,
     .bucket_bytes = (size_t)25 << 20,
+    .threads = 1,
 };
 
 static double seconds(void)
@@ -119,7 +123,8 @@ int ddp_ranks(const struct ddp_job *job)
     return job->ranks;
 }
 
-bool ddp_local_rank(struct ddp_job *job, int *ret, struct problem *problem)
+/* This rank's number among those of hosts with its name, and how many they are. */
+static bool job_place(struct ddp_job *job, int *ret_rank, int *ret_ranks, struct problem *problem)
 {
     char mine[HOST_NAME_BYTES] = "";
     char(*all)[HOST_NAME_BYTES] = malloc((size_t)job->ranks * sizeof(mine));
@@ -129,12 +134,20 @@ bool ddp_local_rank(struct ddp_job *job, int *ret, struct problem *problem)
     gethostname(mine, sizeof(mine) - 1);
     const bool told = good(hoop_all_gather(mine, all, sizeof(mine), HOOP_UINT8, job->comm, NULL),
                            job->comm, problem);
-    *ret = 0;
-    for (int i = 0; told && i < job->rank; i++) {
-        *ret += memcmp(all[i], mine, sizeof(mine)) == 0;
+    *ret_rank = *ret_ranks = 0;
+    for (int i = 0; told && i < job->ranks; i++) {
+        const bool here = memcmp(all[i], mine, sizeof(mine)) == 0;
+        *ret_rank += here && i < job->rank;
+        *ret_ranks += here;
     }
     free(all);
     return told;
+}
+
+bool ddp_local_rank(struct ddp_job *job, int *ret, struct problem *problem)
+{
+    int ranks = 0;
+    return job_place(job, ret, &ranks, problem);
 }
 
 bool ddp_sum(struct ddp_job *job, double *values, int count, struct problem *problem)
@@ -213,7 +226,8 @@ static void ddp_note(struct ddp *ddp, hoop_result_t result)
     ddp->failure = ddp->failure == HOOP_OK ? result : ddp->failure;
 }
 
-/* Queues an all_reduce in place; the ticket is complete when it is. Alone there is none. */
+/* An all_reduce in place: queued, and the ticket is complete when it is; or at once. Alone there is
+ * none. */
 static void ddp_queue(struct ddp *ddp, void *data, size_t count, hoop_datatype_t type,
                       hoop_red_op_t op, hoop_ticket_t *ticket)
 {
@@ -221,15 +235,26 @@ static void ddp_queue(struct ddp *ddp, void *data, size_t count, hoop_datatype_t
     if (job->ranks == 1) {
         return;
     }
-    ddp_note(ddp, hoop_all_reduce(data, data, count, type, op, job->comm, job->stream));
-    ddp_note(ddp, hoop_stream_record(job->stream, ticket));
+    const hoop_stream_t stream = ddp->beside ? job->stream : NULL;
+    ddp_note(ddp, hoop_all_reduce(data, data, count, type, op, job->comm, stream));
+    if (ddp->beside) {
+        ddp_note(ddp, hoop_stream_record(stream, ticket));
+    }
+}
+
+/* Waits for what was queued. */
+static void ddp_await(struct ddp *ddp, hoop_ticket_t ticket)
+{
+    if (ddp->beside && ddp->job->ranks > 1) {
+        ddp_note(ddp, hoop_ticket_wait(ticket, -1));
+    }
 }
 
 /* A step begins for the ranks: how many have a batch, and their losses. */
-static void ddp_open_step(struct ddp *ddp, bool active, double loss)
+static void ddp_open_step(struct ddp *ddp, bool active)
 {
     ddp->header[0] = active;
-    ddp->header[1] = loss;
+    ddp->header[1] = active ? ddp->loss : 0;
     ddp->queued = 0;
     for (int i = 0; i < ddp->bucket_count; i++) {
         ddp->buckets[i].missing = ddp->buckets[i].tensors;
@@ -256,7 +281,8 @@ static void ddp_queue_bucket(struct ddp *ddp, struct bucket *bucket)
 /* All buckets up to the first that is not complete; a later one waits, so that ranks agree. */
 static void ddp_queue_complete(struct ddp *ddp)
 {
-    while (ddp->queued < ddp->bucket_count && ddp->buckets[ddp->queued].missing == 0) {
+    while (ddp->beside && ddp->queued < ddp->bucket_count &&
+           ddp->buckets[ddp->queued].missing == 0) {
         ddp_queue_bucket(ddp, &ddp->buckets[ddp->queued++]);
     }
 }
@@ -310,8 +336,8 @@ static double ddp_travel_all(struct ddp *ddp, const struct listener *listener)
     for (int i = 0; ddp->failure == HOOP_OK && i < ddp->bucket_count; i++) {
         ddp_travel(ddp, i);
     }
-    if (ddp->failure == HOOP_OK && ddp->job->ranks > 1) {
-        ddp_note(ddp, hoop_ticket_wait(ddp->header_ticket, -1));
+    if (ddp->failure == HOOP_OK) {
+        ddp_await(ddp, ddp->header_ticket);
     }
     const double wait_s = device->join();
     ddp_note(ddp, hoop_comm_get_async_error(ddp->job->comm, &later));
@@ -322,12 +348,13 @@ static double ddp_travel_all(struct ddp *ddp, const struct listener *listener)
     return wait_s;
 }
 
-/* Waits for a bucket that was queued. */
-static void ddp_wait(struct ddp *ddp, const struct bucket *bucket)
+/* Waits for a bucket that was queued, or lets it travel now. */
+static void ddp_wait(struct ddp *ddp, struct bucket *bucket)
 {
-    if (ddp->job->ranks > 1) {
-        ddp_note(ddp, hoop_ticket_wait(bucket->ticket, -1));
+    if (!ddp->beside) {
+        ddp_queue_bucket(ddp, bucket);
     }
+    ddp_await(ddp, bucket->ticket);
     if (ddp->options.bf16) {
         bf16_expand(ddp->wire + bucket->offset, ddp->memory + bucket->offset, bucket->count);
     }
@@ -355,9 +382,10 @@ void ddp_begin(struct ddp *ddp, bool sync, double loss)
     const double begin = seconds();
     ddp->call_s = 0;
     ddp->sync = sync;
+    ddp->loss = loss;
     ddp_note(ddp, buckets_assign_again(ddp));
-    if (sync && ddp->failure == HOOP_OK) {
-        ddp_open_step(ddp, true, loss);
+    if (sync && ddp->beside && ddp->failure == HOOP_OK) {
+        ddp_open_step(ddp, true);
     }
     ddp->call_s += seconds() - begin;
 }
@@ -435,6 +463,11 @@ bool ddp_finish(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_s
                 struct problem *problem)
 {
     *ret = (struct ddp_step){0};
+    const double begin = seconds();
+    if (!ddp->beside && ddp->failure == HOOP_OK) {
+        ddp_open_step(ddp, true);
+    }
+    ddp->call_s += seconds() - begin;
     return ddp_close_step(ddp, &(struct listener){averaged, arg}, ret, problem);
 }
 
@@ -446,10 +479,8 @@ bool ddp_follow(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_s
     ddp->call_s = 0;
     ddp_note(ddp, buckets_assign_again(ddp));
     if (ddp->failure == HOOP_OK) {
-        ddp_open_step(ddp, false, 0);
-    }
-    if (ddp->failure == HOOP_OK && ddp->job->ranks > 1) {
-        ddp_note(ddp, hoop_ticket_wait(ddp->header_ticket, -1));
+        ddp_open_step(ddp, false);
+        ddp_await(ddp, ddp->header_ticket);
     }
     if (ddp->failure == HOOP_OK && ddp->header[0] == 0) {
         return false; /* all are here: nobody queued more */
@@ -514,6 +545,23 @@ static bool ddp_fill(struct ddp *ddp, struct problem *problem)
     return good(hoop_barrier(ddp->job->comm, NULL), ddp->job->comm, problem);
 }
 
+/* Without a CPU that is free nothing is hidden: what is done beside backward takes the CPU from it,
+ * and changes of threads and waits for who is late come on top. Each rank decides for itself. */
+static bool ddp_decide(struct ddp *ddp, struct problem *problem)
+{
+    const struct ddp_options *o = &ddp->options;
+    int rank = 0, ranks = 0;
+    cpu_set_t set;
+    if (!job_place(ddp->job, &rank, &ranks, problem)) {
+        return false;
+    }
+    const int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+    const bool helps = ranks < ddp->job->ranks || (int64_t)ranks * o->threads < cpus;
+    ddp->beside = o->device != NULL || o->overlap == DDP_OVERLAP_ALWAYS ||
+                  (o->overlap == DDP_OVERLAP_AUTO && helps);
+    return true;
+}
+
 struct ddp *ddp_create(struct ddp_job *job, const struct ddp_tensor *tensors, int count,
                        const struct ddp_options *options, struct problem *problem)
 {
@@ -526,7 +574,7 @@ struct ddp *ddp_create(struct ddp_job *job, const struct ddp_tensor *tensors, in
     ddp->tensors = tensors;
     ddp->count = count;
     ddp->options = *options;
-    if (!ddp_fill(ddp, problem)) {
+    if (!ddp_decide(ddp, problem) || !ddp_fill(ddp, problem)) {
         ddp_destroy(ddp);
         return NULL;
     }

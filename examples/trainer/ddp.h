@@ -17,7 +17,8 @@
  * from the last to the first, which is about the order in which backward completes them; after the
  * first step once again, in the order that was observed. When the last gradient of a bucket is
  * ready its all_reduce is queued on a stream of hoop's and runs beside the rest of backward; and
- * while the last ones are on their way, the program updates what belongs to the first.
+ * while the last ones are on their way, the program updates what belongs to the first. Where no CPU
+ * is free for that the buckets travel when backward is over, which costs less.
  *
  * On a device backward is launched by the host and done later: ddp_ready() marks how far it was
  * launched, and ddp_finish(), when all of it is, lets the buckets travel one after the other, each
@@ -66,12 +67,17 @@ struct ddp_tensor {
     float **gradient; /* set by ddp_create and ddp_begin: where the gradient is to be put */
 };
 
+/* AUTO: if the machine has more CPUs than ranks and their threads, or there are other machines. */
+enum ddp_overlap { DDP_OVERLAP_AUTO, DDP_OVERLAP_ALWAYS, DDP_OVERLAP_NEVER };
+
 struct ddp_options {
     size_t first_bucket_bytes, bucket_bytes; /* a bucket is closed when it has so many */
     bool bf16;                               /* gradients travel with 8 bits of mantissa */
+    enum ddp_overlap overlap;    /* do they beside backward? Of a device they always do */
+    int threads;                 /* that each rank computes with */
     const struct device *device; /* where values and gradients are; NULL: in the host's memory */
 };
-extern const struct ddp_options ddp_defaults; /* 1 MiB, 25 MiB, as in PyTorch; fp32 */
+extern const struct ddp_options ddp_defaults; /* 1 MiB, 25 MiB, as in PyTorch; fp32; 1 thread */
 
 /* What ddp_finish and ddp_follow know of a step. */
 struct ddp_step {

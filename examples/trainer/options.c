@@ -10,7 +10,7 @@
  * One line for an option: its name, the field, what it means, and what of a number is allowed. FLAG
  * takes no value. Every option but --help can be written down here.
  */
-enum option_kind { FLAG, WHOLE, NUMBER, TEXT, MODEL, OPTIMIZER, MEGABYTES, DEVICE };
+enum option_kind { FLAG, WHOLE, NUMBER, TEXT, MODEL, OPTIMIZER, MEGABYTES, DEVICE, OVERLAP };
 struct option_row {
     const char *name;
     enum option_kind kind;
@@ -45,6 +45,9 @@ static const struct option_row rows[] = {
     {"first-bucket-mb", MEGABYTES, AT(ddp.first_bucket_bytes), 0, 1e6, "X        (1)"},
     {"bucket-cap-mb", MEGABYTES, AT(ddp.bucket_bytes), 0, 1e6,
      "X        gradients that travel together (25)"},
+    {"overlap", OVERLAP, AT(ddp.overlap), 0, 0,
+     "WHEN     gradients travel beside backward: always, never, or auto: where a CPU is free "
+     "(auto)"},
     {"bf16", FLAG, AT(ddp.bf16), 0, 0, "         gradients travel as bfloat16"},
     {"init-method", TEXT, AT(init_method), 0, 0,
      "URL      tcp://host:port, file:///path, env:// (the launcher's)"},
@@ -112,6 +115,15 @@ static bool device_parse(const char *value, int *ret, struct problem *problem)
            problem_say(problem, "--device %s: expected cpu, cuda or cuda:N", value);
 }
 
+static bool overlap_parse(const char *value, enum ddp_overlap *ret, struct problem *problem)
+{
+    *ret = strcmp(value, "always") == 0  ? DDP_OVERLAP_ALWAYS
+           : strcmp(value, "never") == 0 ? DDP_OVERLAP_NEVER
+                                         : DDP_OVERLAP_AUTO;
+    return *ret != DDP_OVERLAP_AUTO || strcmp(value, "auto") == 0 ||
+           problem_say(problem, "--overlap %s: expected always, never or auto", value);
+}
+
 static bool option_set(struct options *options, const struct option_row *row, const char *value,
                        struct problem *problem)
 {
@@ -155,6 +167,8 @@ static bool option_set(struct options *options, const struct option_row *row, co
         return optimizer_parse(value, field, problem);
     case DEVICE:
         return device_parse(value, field, problem);
+    case OVERLAP:
+        return overlap_parse(value, field, problem);
     }
     return false;
 }
@@ -189,6 +203,7 @@ static bool options_agree(struct options *options, struct problem *problem)
 
 static void options_default(struct options *options)
 {
+    const char *threads = getenv("OMP_NUM_THREADS");
     *options = (struct options){
         .device = DEVICE_HOST,
         .workers = 1,
@@ -204,6 +219,7 @@ static void options_default(struct options *options)
         .log_interval = 10,
     };
     options->optimizer.momentum = 0.5F;
+    options->ddp.threads = threads != NULL ? atoi(threads) : INT_MAX; /* unset: one for each CPU */
 }
 
 enum options_found options_parse(struct options *options, int argc, char **argv,

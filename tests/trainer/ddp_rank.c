@@ -289,15 +289,11 @@ static void other_tensors(void)
     world_close(&world);
 }
 
-int main(int argc, char **argv)
+/* The values of enum ddp_overlap, and not the same on all ranks. */
+enum { OVERLAP_MIXED = DDP_OVERLAP_NEVER + 1, OVERLAPS };
+
+static void every_case(void)
 {
-    struct problem problem;
-    defaults = ddp_defaults;
-    defaults.device = argc > 1 && strcmp(argv[1], "device") == 0 ? fake_device_open() : NULL;
-    job = ddp_job_open(NULL, -1, 0, &problem);
-    check(job != NULL, problem.text);
-    rank = ddp_rank(job);
-    ranks = ddp_ranks(job);
     struct ddp_options options = defaults;
     averages(options, 1);
     options.first_bucket_bytes = 4;
@@ -309,7 +305,23 @@ int main(int argc, char **argv)
     accumulation();
     unused();
     unequal_steps();
-    other_tensors();
+}
+
+int main(int argc, char **argv)
+{
+    struct problem problem;
+    defaults = ddp_defaults;
+    defaults.device = argc > 1 && strcmp(argv[1], "device") == 0 ? fake_device_open() : NULL;
+    job = ddp_job_open(NULL, -1, 0, &problem);
+    check(job != NULL, problem.text);
+    rank = ddp_rank(job);
+    ranks = ddp_ranks(job);
+    for (int overlap = 0; overlap < OVERLAPS; overlap++) {
+        static const enum ddp_overlap own[2] = {DDP_OVERLAP_ALWAYS, DDP_OVERLAP_NEVER};
+        defaults.overlap = overlap < OVERLAP_MIXED ? (enum ddp_overlap)overlap : own[rank % 2];
+        every_case();
+    }
+    other_tensors(); /* ends the job's comm */
     ddp_job_close(job);
     return 0;
 }

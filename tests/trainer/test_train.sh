@@ -40,6 +40,7 @@ refused 2 '--epochs 0: expected a whole number from 1 to' --epochs 0
 refused 2 '--batch-size 6.5: expected a whole number' --batch-size 6.5
 refused 2 '--model lenet: there is no such model' --model lenet
 refused 2 '--optimizer lion: expected sgd or adam' --optimizer lion
+refused 2 '--overlap maybe: expected always, never or auto' --overlap maybe
 refused 2 '--gamma: no such option' --gamma 1
 refused 2 'more: no argument was expected' more
 refused 2 'needs --world-size and --rank below it, got 2 and 2' --init-method tcp://127.0.0.1:1 --rank 2 --world-size 2
@@ -89,7 +90,8 @@ run 1 "$box/out" "${cifar[@]}" --batch-size 3 --metrics "$box/cifar1.csv"
 run 3 "$box/out" "${cifar[@]}" --batch-size 1 --metrics "$box/cifar3.csv"
 same_losses "$box/cifar1.csv" "$box/cifar3.csv"
 
-# The same bits by every transport, and wherever the ranks are: ranks 0 and 2 on a machine, 1 on another.
+# The same bits by every transport, beside backward or behind it, and wherever the ranks are: ranks 0 and 2
+# on a machine, 1 on another.
 cat >"$box/placed" <<'TEXT'
 #!/bin/sh
 HOOP_HOSTID=$((RANK % 2)) exec "$@"
@@ -99,10 +101,13 @@ bits=(--model linear --batch-size 25 --epochs 1 --train-samples 900)
 for transport in auto tcp; do
     HOOP_ORDER=rank HOOP_TRANSPORT=$transport run 3 "$box/out" "${bits[@]}" --checkpoint "$box/$transport"
 done
+for overlap in always never; do
+    HOOP_ORDER=rank run 3 "$box/out" "${bits[@]}" --overlap $overlap --checkpoint "$box/$overlap"
+done
 placed=("$box/placed")
 HOOP_ORDER=rank run 3 "$box/out" "${bits[@]}" --checkpoint "$box/places"
 placed=()
-for other in tcp places; do
+for other in tcp always never places; do
     cmp "$box/auto" "$box/$other" || fail "$other has other bits"
 done
 
