@@ -3,6 +3,7 @@
 #include "whole/stream_world.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -227,6 +229,52 @@ static void test_asked_for_only(void **state)
     world_end(&world);
 }
 
+/* How often the progress thread went to sleep. */
+static long progress_sleeps(void)
+{
+    long sleeps = -1;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+        char path[300], line[128];
+        bool its = false;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
+        FILE *file = fopen(path, "re");
+        while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+            its |= strcmp(line, "Name:\thoop-progress\n") == 0;
+            if (its && strncmp(line, "voluntary", 9) == 0) {
+                sleeps = strtol(strchr(line, ':') + 1, NULL, 10);
+            }
+        }
+        if (file != NULL) {
+            fclose(file);
+        }
+    }
+    closedir(tasks);
+    return sleeps;
+}
+
+/* Nor is a caller disturbed who computes then, as one who trains does between two steps. */
+static void test_left_alone(void **state)
+{
+    (void)state;
+    struct world world;
+    int64_t x = 1;
+    hoop_comm_t comm;
+    world_make(&world);
+    assert_int_equal(hoop_comm_init_all(&comm, 1, NULL), HOOP_OK);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(stream_sum(&x, comm, world.streams[0]), HOOP_OK);
+        assert_int_equal(hoop_stream_synchronize(world.streams[0]), HOOP_OK);
+    }
+    const long before = progress_sleeps();
+    spin_us(20000);
+    assert_in_range(before, 0, LONG_MAX);
+    assert_in_range(progress_sleeps() - before, 0, 10);
+    hoop_comm_destroy(comm);
+    world_end(&world);
+}
+
 /* All threads of this process. */
 static void bind_to(const cpu_set_t *cpus)
 {
@@ -277,8 +325,8 @@ int main(void)
 
         cmocka_unit_test(test_tickets),         cmocka_unit_test(test_many_wait),
         cmocka_unit_test(test_cancelled),       cmocka_unit_test(test_descriptor),
-        cmocka_unit_test(test_asked_for_only),  cmocka_unit_test(test_late),
-        cmocka_unit_test(test_asked_in_a_loop),
+        cmocka_unit_test(test_asked_for_only),  cmocka_unit_test(test_left_alone),
+        cmocka_unit_test(test_asked_in_a_loop), cmocka_unit_test(test_late), /* its leap stays */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
