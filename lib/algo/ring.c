@@ -64,7 +64,7 @@ static struct ring ring_of(const struct hoop_plan *plan)
     return ret;
 }
 
-/* The rank so many machines, and so many places, before this one, or behind it. */
+/* The rank that lies so many machines, and so many places in a machine, before this one. */
 static uint32_t ring_before(const struct ring *ring, uint64_t machines, uint64_t places)
 {
     const uint64_t machine = (ring->machine + ring->machines - machines) % ring->machines;
@@ -96,8 +96,8 @@ static struct hoop_ref ring_partial(const struct ring *ring, uint32_t part, uint
                        ring_chunk(ring, HOOP_SPACE_IN, part).count);
 }
 
-/* Inside a machine, step t of `each` - 1 for the parts of every machine: a chunk is in the way of
- * none that is still to be sent, of which there is one for each machine. */
+/* The chunk of SCRATCH for what step k inside receives. Of what came before, one for each machine
+ * is still to be sent. */
 static uint64_t ring_slot(const struct ring *ring, uint64_t k)
 {
     return k % (ring->machines + UINT64_C(1));
