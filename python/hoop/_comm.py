@@ -359,17 +359,29 @@ class Comm:
         check(lib.hoop_comm_revoke(self._alive(), 0))
 
     def close(self) -> None:
-        """Says goodbye to the other ranks and frees the comm; no call on it may be running."""
+        """Says goodbye to the other ranks and frees the comm, after what is queued on it; no call on it
+        may be running."""
         if self._close.detach():
             handle, self._handle = self._handle, None
-            result = lib.hoop_comm_destroy(handle)
-            if result in (INVALID_USAGE, TIMEOUT):  # and nothing was freed
-                self._hold(handle)
+            try:
+                if not _open.depth:
+                    self._finalize(handle)
+            finally:
+                result = lib.hoop_comm_destroy(handle)
+                if result in (INVALID_USAGE, TIMEOUT):  # and nothing was freed
+                    self._hold(handle)
             check(result)
+
+    @heard
+    def _finalize(self, handle: c_void_p) -> None:
+        """Waits as long as hoop_comm_destroy() would, which frees what Ctrl-C revokes. That tells what fails."""
+        inside = time_ns(), handle
+        lib.hoop_comm_finalize(handle)
+        inside = ()
 
     _LEAVES = 1
 
-    def _leave(self) -> None:
+    def _leave(self, _until: float) -> None:
         """At the process's end: says goodbye, or, where a thread is inside, ends the comm for all. The
         handle stays, and answers a thread that calls yet."""
         if self._close.detach():
@@ -378,7 +390,9 @@ class Comm:
     def __enter__(self) -> Comm:
         return self
 
-    def __exit__(self, *_exception: Any) -> None:
+    def __exit__(self, kind: Any, *_exception: Any) -> None:
+        if kind is not None and self._handle is not None:
+            lib.hoop_comm_leave(self._handle)  # waits for nothing that is queued, which would end it here
         self.close()
 
     # -- Looking inside ---------------------------------------------------------------------
@@ -433,11 +447,11 @@ class Comm:
         if result != OK:
             raise error(result)
         if _open.depth:
-            _open.held.append((stream, hold))
+            _open.held.append((stream, (self, hold)))
             if stream is None:
                 _open.waits.append(handle)
         elif stream is not None:
-            stream._hold(hold)
+            stream._hold((self, hold))
 
 
 def _int(number: Any) -> int:

@@ -11,11 +11,13 @@ import atexit
 import os
 import sys
 import threading
+import time
 import weakref
 from typing import Any, Callable
 
 from ._native import lib
 
+GRACE = 5.0  # seconds that the end waits for what is under way: other ranks may never do their part
 _LAST = -100  # multiprocessing's own finalizers come before
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -24,7 +26,8 @@ _process: int | None = None  # for which all of this is
 
 
 def opened(thing: Any) -> None:
-    """thing._leave() is to be called, if nobody closes it before; those of a lower _LEAVES first."""
+    """thing._leave(until) is to be called, if nobody closes it before; those of a lower _LEAVES first.
+    It waits until then at most, time.monotonic()."""
     global _process
     if _process != os.getpid():
         _process = os.getpid()
@@ -61,15 +64,16 @@ def _at_end_of_child() -> None:
 def _finish() -> None:
     if _process != os.getpid():
         return  # a forked child, in which no comm is of use
+    until = time.monotonic() + GRACE
     for act in reversed(_before):
         _try(act)
     for thing in sorted(list(_open), key=lambda thing: thing._LEAVES):
-        _try(thing._leave)
+        _try(thing._leave, until)
 
 
-def _try(act: Callable[[], None]) -> None:
-    """What fails here, a hook of the program's too, keeps nothing else from its goodbye."""
+def _try(act: Callable[..., None], *arguments: Any) -> None:
+    """What fails here, a hook of the program's too, keeps nothing else from its goodbye; nor does Ctrl-C."""
     try:
-        act()
-    except Exception:
+        act(*arguments)
+    except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -136,6 +136,7 @@ _FUNCTIONS = {
     "hoop_comm_init_env": [POINTER(_COMM), POINTER(ConfigStruct)],
     "hoop_comm_init_url": [POINTER(_COMM), c_char_p, c_int, c_int, POINTER(ConfigStruct)],
     "hoop_comm_init_all": [POINTER(_COMM), c_int, POINTER(c_int)],
+    "hoop_comm_finalize": [_COMM],
     "hoop_comm_destroy": [_COMM],
     "hoop_comm_abort": [_COMM],
     "hoop_comm_leave": [_COMM],

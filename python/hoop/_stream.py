@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from ctypes import byref, c_int, c_void_p
@@ -44,8 +45,9 @@ class Ticket:
 class Stream:
     """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
 
-    An operation that is given a stream returns when it is queued; the stream keeps its buffers
-    alive until it is done with them. For event loops, a stream has a ``fileno()``.
+    An operation that is given a stream returns when it is queued; the stream keeps its comm and buffers
+    alive until it is done with them. What is queued when the process ends has 5 s, and then its comms are
+    aborted. For event loops, a stream has a ``fileno()``.
     """
 
     def __init__(self) -> None:
@@ -121,10 +123,11 @@ class Stream:
 
     _LEAVES = 0  # before comms, which what is queued needs
 
-    def _leave(self) -> None:
+    def _leave(self, until: float) -> None:
         """At the process's end: waits for what is queued, and frees nothing, for a thread may be inside."""
-        if self._close.detach():
-            lib.hoop_stream_synchronize(self._handle)
+        last = TicketStruct()
+        if self._close.detach() and lib.hoop_stream_record(self._handle, byref(last)) == OK:
+            wait_ticket(last, max(0.0, until - time.monotonic()))
 
     def _alive(self) -> c_void_p:
         if self._handle is None:

@@ -65,6 +65,10 @@ first.all_reduce(x.copy(), stream=stream)
 interrupted("a stream's end", stream.close)
 second.all_reduce(x.copy())  # it goes on
 stream.close()
+first, second = hoop.Comm.threads(2)
+first.all_reduce(x.copy(), stream=(stream := hoop.Stream()))
+interrupted("a comm's end", first.close)
+ended("a comm's end", second)
 pairs = [hoop.Comm.threads(2), hoop.Comm.threads(2)]
 interrupted("a group", lambda: together(pairs[0][0], pairs[1][0]))
 for pair in pairs:

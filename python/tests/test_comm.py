@@ -127,6 +127,22 @@ class Streams(unittest.TestCase):
         for one in (stream, comm, other):
             one.close()
 
+    def test_the_stream_keeps_a_comm_alive(self):
+        comm, other = hoop.Comm.threads(2)
+        stream, known = hoop.Stream(), weakref.ref(comm)
+        comm.all_reduce(np.ones(4), stream=stream)
+        late = threading.Timer(1, other.all_reduce, (np.ones(4),))
+        late.start()
+        del comm
+        gc.collect()  # which does not wait for the others
+        self.assertIsNotNone(known())
+        late.join()
+        stream.synchronize()
+        gc.collect()
+        self.assertIsNone(known())
+        for one in (stream, other):
+            one.close()
+
     def test_a_group_holds_what_it_can(self):
         comm, first, second = hoop.Comm.threads(1)[0], hoop.Stream(), hoop.Stream()
         with unittest.mock.patch.object(first, "_hold", side_effect=MemoryError):
@@ -338,6 +354,28 @@ class Ends(unittest.TestCase):
         with self.assertRaisesRegex(hoop.InvalidArgument, "op_timeout_ms is -3000"):
             hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=-3)
 
+    def test_a_block_that_raises_waits_for_nothing(self):
+        comm, other = hoop.Comm.threads(2)
+        stream, raised = hoop.Stream(), []
+
+        def block():
+            try:
+                with comm:
+                    comm.all_reduce(np.ones(4), stream=stream)
+                    raise KeyError
+            except KeyError:
+                raised.append(1)
+
+        thread = threading.Thread(target=block, daemon=True)
+        thread.start()
+        thread.join(20)
+        self.assertEqual(raised, [1])
+        with self.assertRaisesRegex(hoop.Aborted, "rank 0 aborted"):
+            other.all_reduce(np.ones(4))
+        with self.assertRaises(hoop.Aborted):
+            stream.close()
+        other.close()
+
 
 class Buffers(unittest.TestCase):
     def test_kinds(self):
@@ -538,6 +576,13 @@ class Jobs(unittest.TestCase):
                              "else:\n"
                              "    try: wait()\n"
                              "    except hoop.Aborted as error: print(error)\n")
+        self.assertIn("rank 0 aborted the communicator", said[1])
+
+    def test_an_exit_with_what_is_queued(self):
+        said = self.exits(2, "def wait(): c.recv(bytearray(4), 1 - c.rank, stream=stream)\n"
+                             "stream = hoop.Stream() if c.rank == 0 else None\n"
+                             "try: wait()\n"
+                             "except hoop.Aborted as error: print(error)\n")
         self.assertIn("rank 0 aborted the communicator", said[1])
 
     def test_an_exit_with_a_daemon_that_goes_on(self):

@@ -19,7 +19,7 @@ import torch
 from torch._C._distributed_c10d import Backend, ErrorType, ProcessGroup, Store, Work
 from torch.distributed import DistBackendError
 
-from .._end import before_close
+from .._end import GRACE, before_close
 from .._interrupt import heard
 from .._native import TimedOut
 from ._direct import Sequence, verbs
@@ -34,7 +34,6 @@ from ._work import DONE, Job, Together, failure
 # torch holds the C++ half of a backend only, which calls the Python half by its name.
 _alive: set[Life] = set()
 
-GRACE = 5.0  # seconds that a process's exit waits for operations that nobody has waited for
 _ends_in: int | None = None  # the process that has _at_exit()
 
 
