@@ -345,8 +345,8 @@ class Comm:
         """A new comm without the ranks in exclude, which do not call. abort: also without every
         rank that is dead, after a failure too."""
         handle = c_void_p()
-        ranks = (c_int * len(exclude))(*map(_int, exclude))
-        birth(lib.hoop_comm_shrink, self._alive(), ranks if exclude else None, len(exclude),
+        ranks = [_int(rank) for rank in exclude]
+        birth(lib.hoop_comm_shrink, self._alive(), (c_int * len(ranks))(*ranks) if ranks else None, len(ranks),
               byref(handle), _options(options), 1 if abort else 0, handle=handle, parent=self._handle)
         return Comm._of(handle)
 

@@ -238,7 +238,10 @@ def config(
     """hoop_config_t; times in seconds, None: the HOOP_* variable or the default."""
 
     def milliseconds(seconds: float | None) -> int:
-        return UNDEFINED_INT if seconds is None else round(min(seconds, 86400) * 1000)
+        if seconds is None:
+            return UNDEFINED_INT
+        exact = 1000 * max(-86400, min(seconds, 86400))
+        return math.ceil(exact) if exact > 0 else math.floor(exact)  # no time that is short becomes 0: never
 
     return ConfigStruct(
         size=ctypes.sizeof(ConfigStruct),

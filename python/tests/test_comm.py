@@ -296,6 +296,13 @@ class Births(unittest.TestCase):
 
         self.assertEqual(ranks(4, body), [(1, 2, 2.0), (0, 1, 1.0), (0, 2, 2.0), None])
 
+    def test_shrink_takes_any_sequence(self):
+        def body(comm):
+            small = comm.shrink(np.array([0, 2])) if comm.rank == 1 else None
+            return small and (small.close(), small.size)[1]
+
+        self.assertEqual(ranks(3, body), [None, 1, None])
+
     def test_grow(self):
         token = threading.Event()
         made = []
@@ -351,8 +358,10 @@ class Ends(unittest.TestCase):
 
     def test_any_timeout(self):
         hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=float("inf")).close()
-        with self.assertRaisesRegex(hoop.InvalidArgument, "op_timeout_ms is -3000"):
-            hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=-3)
+        for seconds, said in ((-3, -3000), (-1e-4, -1), (-1e300, -86400000)):
+            with self.assertRaisesRegex(hoop.InvalidArgument, f"op_timeout_ms is {said},"):
+                hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=seconds)
+        self.assertEqual(hoop._native.config(op_timeout=1e-4).op_timeout_ms, 1)  # 0 would be never
 
     def test_a_block_that_raises_waits_for_nothing(self):
         comm, other = hoop.Comm.threads(2)

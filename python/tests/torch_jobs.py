@@ -493,6 +493,7 @@ def ends(rank, size):
     options = dist.AllreduceOptions()
     options.asyncOp = False
     raises(dist.DistBackendError, "INVALID_ARGUMENT", backend.allreduce, [tensor], options)
+    raises(dist.DistBackendError, "shut down", backend.send, [tensor], 1 - rank, 0)
 
 
 def run(name, method, size, rank):

@@ -163,6 +163,8 @@ class Life(Verbs):
         return self._batched(self._channel(source, self.own, tag).submit(one(tensors)))
 
     def _channel(self, source: int, to: int, tag: int) -> Channel:
+        if not self.handle:
+            raise DistBackendError("the group was shut down: it sends and receives nothing any more")
         if source == to or not (0 <= source < self.count and 0 <= to < self.count):
             raise ValueError(f"rank {source} cannot send to rank {to} of {self.count}")
         key = (source, to, tag)
