@@ -118,7 +118,8 @@ class Sides:
         torch.manual_seed(1)
         net = Net()
         if group is not None:
-            net = torch.nn.parallel.DistributedDataParallel(net, process_group=group)
+            net = torch.nn.parallel.DistributedDataParallel(
+                net, process_group=group, gradient_as_bucket_view=True)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
         images, labels = torch.randn(64, 1, 28, 28), torch.randint(10, (64,))
 

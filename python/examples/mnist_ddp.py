@@ -66,7 +66,7 @@ def wrapped(net, options):
         for layer in (net.fc1, net):
             fully_shard(layer, mesh=mesh)
         return net
-    return DistributedDataParallel(net)
+    return DistributedDataParallel(net, gradient_as_bucket_view=True)
 
 
 def main():
