@@ -255,14 +255,21 @@ static void flight_begin(struct hoop_engine_flight *flight)
 
 /* ---- Places ---- */
 
-/* Once for each lane: the peer is the same all along. */
+/* Once to each rank that the lane receives from, when it first does. */
 static void flight_offer(struct hoop_engine_flight *flight)
 {
-    struct hoop_engine_lane *lane = flight->lane;
-    const struct hoop_engine_op *op = &lane->engine->op;
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
+    const struct hoop_link **offered = flight->lane->offered;
     const uint64_t bytes = hoop_out_count(op->plan, op->plan->me) * op->plan->type_bytes;
-    if (!lane->offered && hoop_plan_is_early(op->plan)) {
-        lane->offered = true;
+    uint32_t i = 0;
+    if (!hoop_plan_is_early(op->plan)) {
+        return;
+    }
+    while (i < HOOP_ENGINE_OFFERS && offered[i] != NULL && offered[i] != flight->recv_link) {
+        i++;
+    }
+    if (i < HOOP_ENGINE_OFFERS && offered[i] == NULL) {
+        offered[i] = flight->recv_link;
         hoop_link_offer(flight->recv_link, op->sequence, op->out, bytes);
     }
 }
@@ -405,7 +412,8 @@ void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *
         lane->engine = engine;
         lane->k = 0;
         lane->index = i;
-        lane->more = lane->finished = lane->offered = false;
+        lane->more = lane->finished = false;
+        memset(lane->offered, 0, sizeof(lane->offered));
         lane->used = 0; /* flights are filled in when there is one */
     }
 }

@@ -26,6 +26,10 @@
 #define HOOP_MAX_LANES 16
 #define HOOP_ENGINE_ROUND (HOOP_RADIX_MOST - 1) /* with each of 8 ranks but this one */
 
+/* From so many ranks a lane of an early plan receives: a torus inside a machine, between machines,
+ * and the announcement. */
+#define HOOP_ENGINE_OFFERS 3
+
 /* A step of a lane that is on its way, or room for one. */
 struct hoop_engine_flight {
     struct hoop_engine_lane *lane;
@@ -41,9 +45,10 @@ struct hoop_engine_lane {
     uint64_t k; /* of the next step */
     uint32_t index;
     bool more;     /* the next step need not wait for those on their way */
-    bool offered;  /* op.out, to whom this lane receives from */
     bool finished; /* there is no next step */
     uint32_t used; /* of the flights, in this operation */
+    const struct hoop_link
+        *offered[HOOP_ENGINE_OFFERS]; /* op.out, to whom the lane receives from */
     struct hoop_engine_flight flights[HOOP_ENGINE_ROUND];
 };
 

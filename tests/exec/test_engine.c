@@ -133,6 +133,27 @@ static void test_results_shm(void **state)
     run_sample(&hoop_transport_shm, 200, false);
 }
 
+/* Of a torus what is gathered goes to its place inside a machine and between them: 3 parts a rank.
+ */
+static void test_torus_places(void **state)
+{
+    (void)state;
+    const struct fake_script script = {.seed = seed, .slots = 2};
+    const struct world_setup setup = {
+        .transport = &fake_transport, .n = 4, .slots = 2, .seed = seed};
+    const struct engine_case c = {.algo = HOOP_ALGO_TORUS,
+                                  .type = HOOP_INT32,
+                                  .op = HOOP_SUM,
+                                  .count = 40,
+                                  .chunk = 10,
+                                  .lanes = 1,
+                                  .seed = 3};
+    const unsigned long before = fake_placed();
+    fake_play(&script);
+    run_well(&setup, &c, 1);
+    assert_int_equal(fake_placed() - before, 12);
+}
+
 /* Every type and operation once by every algorithm, all in one world over the same links. */
 static void test_types_and_ops(void **state)
 {
@@ -407,12 +428,13 @@ int main(int argc, char **argv)
 {
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : seed;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results_fake),  cmocka_unit_test(test_results_inproc),
-        cmocka_unit_test(test_results_shm),   cmocka_unit_test(test_types_and_ops),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_again_and_late),
-        cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_failing_link),
-        cmocka_unit_test(test_flipped_bit),   cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_strangers),     cmocka_unit_test(test_late_ranks),
+        cmocka_unit_test(test_torus_places),   cmocka_unit_test(test_results_fake),
+        cmocka_unit_test(test_results_inproc), cmocka_unit_test(test_results_shm),
+        cmocka_unit_test(test_types_and_ops),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_again_and_late), cmocka_unit_test(test_failing_calls),
+        cmocka_unit_test(test_failing_link),   cmocka_unit_test(test_flipped_bit),
+        cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_late_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
