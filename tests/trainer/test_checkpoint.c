@@ -320,6 +320,27 @@ static void two_writers(void **state)
     bench_close(&second);
 }
 
+/* A name may lead to the file of another, also on another file system: it stays a name. */
+static void linked(void **state)
+{
+    (void)state;
+    struct bench first, second;
+    struct problem problem = {""};
+    struct stat status;
+    char name[sizeof(path) + 8];
+    bench_open(&first, OPTIMIZER_SGD, 1);
+    bench_open(&second, OPTIMIZER_SGD, 2);
+    save(&first);
+    snprintf(name, sizeof(name), "%s.latest", path);
+    assert_int_equal(symlink(path, name), 0);
+    assert_true(checkpoint_write(name, &second.training, &second.progress, &problem));
+    assert_true(lstat(name, &status) == 0 && S_ISLNK(status.st_mode));
+    assert_int_equal(load(OPTIMIZER_SGD), 2);
+    assert_int_equal(unlink(name), 0);
+    bench_close(&first);
+    bench_close(&second);
+}
+
 static void no_file(void **state)
 {
     (void)state;
@@ -353,8 +374,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_back),  cmocka_unit_test(cut_anywhere),
         cmocka_unit_test(damaged),     cmocka_unit_test(without_global_batch),
-        cmocka_unit_test(two_writers), cmocka_unit_test(no_file),
-        cmocka_unit_test(unwritable),
+        cmocka_unit_test(two_writers), cmocka_unit_test(linked),
+        cmocka_unit_test(no_file),     cmocka_unit_test(unwritable),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(beside);

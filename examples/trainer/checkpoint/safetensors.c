@@ -10,6 +10,7 @@
 
 #define HEADER_MOST ((size_t)100 << 20) /* the format's own limit */
 #define WRITE_MOST ((size_t)1 << 20)
+#define NAME_MOST ((size_t)4096)
 
 static size_t type_bytes(const char *type)
 {
@@ -121,11 +122,16 @@ static bool lock_beside(int fd, const char *beside)
            stat(beside, &there) == 0 && opened.st_ino == there.st_ino;
 }
 
-/* The file that becomes the one of this name. -1: the problem. */
-static int open_beside(const char *path, char beside[4096], struct problem *problem)
+/* The file that becomes the one of this name, or where a link of that name leads. -1: the problem.
+ */
+static int open_beside(const char *path, char beside[NAME_MOST], char target[NAME_MOST],
+                       struct problem *problem)
 {
-    if ((size_t)snprintf(beside, 4096, "%s.tmp", path) >= 4096) {
-        problem_say(problem, "a name of %zu characters is too long", strlen(path));
+    char *real = realpath(path, NULL); /* NULL: there is none yet */
+    const size_t bytes = (size_t)snprintf(target, NAME_MOST, "%s", real != NULL ? real : path);
+    free(real);
+    if (bytes >= NAME_MOST || (size_t)snprintf(beside, NAME_MOST, "%s.tmp", target) >= NAME_MOST) {
+        problem_say(problem, "a name of %zu characters is too long", bytes);
         return -1;
     }
     const int fd = open(beside, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -143,12 +149,12 @@ static int open_beside(const char *path, char beside[4096], struct problem *prob
 
 bool safetensors_writable(const char *path, struct problem *problem)
 {
-    char beside[4096];
+    char beside[NAME_MOST], target[NAME_MOST];
     struct stat status;
     if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
         return problem_say(problem, "%s can not be written: it is there, and no file", path);
     }
-    const int fd = open_beside(path, beside, problem);
+    const int fd = open_beside(path, beside, target, problem);
     if (fd >= 0) {
         unlink(beside);
         close(fd);
@@ -160,8 +166,8 @@ bool safetensors_write(const char *path, const struct safetensor *tensors, int t
                        const struct safetensors_note *notes, int note_count,
                        struct problem *problem)
 {
-    char beside[4096];
-    const int fd = open_beside(path, beside, problem);
+    char beside[NAME_MOST], target[NAME_MOST];
+    const int fd = open_beside(path, beside, target, problem);
     if (fd < 0) {
         return false;
     }
@@ -169,9 +175,9 @@ bool safetensors_write(const char *path, const struct safetensor *tensors, int t
     char *header = header_make(tensors, tensor_count, notes, note_count, &header_bytes);
     const bool good = header != NULL &&
                       write_file(fd, header, header_bytes, tensors, tensor_count) &&
-                      rename(beside, path) == 0;
+                      rename(beside, target) == 0;
     if (good) {
-        sync_folder(path);
+        sync_folder(target);
     } else {
         problem_say(problem, "%s can not be written: %s", path, strerror(errno));
         unlink(beside);
