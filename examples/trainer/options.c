@@ -219,7 +219,8 @@ static void options_default(struct options *options)
         .log_interval = 10,
     };
     options->optimizer.momentum = 0.5F;
-    options->ddp.threads = threads != NULL ? atoi(threads) : INT_MAX; /* unset: one for each CPU */
+    const int told = threads != NULL ? atoi(threads) : 0;
+    options->ddp.threads = told > 0 ? told : INT_MAX; /* unset: one for each CPU */
 }
 
 enum options_found options_parse(struct options *options, int argc, char **argv,

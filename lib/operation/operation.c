@@ -41,7 +41,8 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
         .learns = hoop_settings()->learn != 0,
         .link = env->link,
         .arg = env->arg};
-    hoop_result_t result = hoop_plan_spread(env->board->peers, env->board->n, &operation->grid);
+    hoop_result_t result =
+        hoop_plan_grid_create(env->board->peers, env->board->n, &operation->grid);
     result = result == HOOP_OK ? hoop_exchange_init(&operation->exchange) : result;
     return result == HOOP_OK ? hoop_buffers_init(&operation->buffers) : result;
 }

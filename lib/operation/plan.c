@@ -278,42 +278,38 @@ void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid
 
 /* ---- Machines ----------------------------------------------------------------------------- */
 
-static int spread_compare(const void *a, const void *b, void *arg)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    const struct hoop_peer *peers = arg;
-    const uint32_t there = peers[x].machine, here = peers[y].machine;
-    return there != here ? (there > here) - (there < here) : (x > y) - (x < y);
-}
-
-hoop_result_t hoop_plan_spread(const struct hoop_peer *peers, uint32_t n, struct hoop_grid **ret)
+hoop_result_t hoop_plan_grid_create(const struct hoop_peer *peers, uint32_t n,
+                                    struct hoop_grid **ret)
 {
     *ret = NULL;
-    uint32_t machines = 0, first = 0;
+    uint32_t machines = 0, each = 0; /* ranks of machine 0, and so of all */
     for (uint32_t rank = 0; rank < n; rank++) {
         machines = peers[rank].machine >= machines ? peers[rank].machine + 1 : machines;
-        first += peers[rank].machine == 0;
+        each += peers[rank].machine == 0;
     }
-    if (machines < 2 || first < 2 || n != machines * first) {
+    if (machines < 2 || each < 2 || n != machines * each) {
         return HOOP_OK;
     }
-    struct hoop_grid *grid = malloc(sizeof(*grid) + 2 * n * sizeof(uint32_t));
-    if (grid == NULL) {
+    const size_t room = sizeof(uint32_t) * n;
+    struct hoop_grid *grid = malloc(sizeof(*grid) + 2 * room);
+    uint32_t *seen = calloc(machines, sizeof(*seen));
+    if (grid == NULL || seen == NULL) {
+        free(grid);
+        free(seen);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the places of %u ranks", n);
     }
-    uint32_t *ranks = (uint32_t *)(grid + 1), *places = ranks + n;
-    for (uint32_t rank = 0; rank < n; rank++) {
-        ranks[rank] = rank;
+    uint32_t *ranks = (uint32_t *)(grid + 1), *places = ranks + n, rank = 0;
+    for (; rank < n && seen[peers[rank].machine] < each; rank++) {
+        const uint32_t machine = peers[rank].machine;
+        places[rank] = machine * each + seen[machine]++;
+        ranks[places[rank]] = rank;
     }
-    qsort_r(ranks, n, sizeof(*ranks), spread_compare, (void *)peers);
-    for (uint32_t place = 0; place < n; place++) {
-        if (peers[ranks[place]].machine != place / first) {
-            free(grid);
-            return HOOP_OK;
-        }
-        places[ranks[place]] = place;
+    free(seen);
+    if (rank < n) {
+        free(grid);
+        return HOOP_OK;
     }
-    *grid = (struct hoop_grid){machines, first, ranks, places};
+    *grid = (struct hoop_grid){machines, each, ranks, places};
     *ret = grid;
     return HOOP_OK;
 }

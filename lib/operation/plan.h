@@ -75,7 +75,8 @@ void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid
 
 /* How ranks are spread over machines; *ret NULL: not evenly, or not several on each of several. To
  * be freed. */
-hoop_result_t hoop_plan_spread(const struct hoop_peer *peers, uint32_t n, struct hoop_grid **ret);
+hoop_result_t hoop_plan_grid_create(const struct hoop_peer *peers, uint32_t n,
+                                    struct hoop_grid **ret);
 
 /*
  * What the model says of every algorithm that could be chosen for a plan that was begun, among

@@ -11,7 +11,7 @@
 
 #include "operation/plan.h"
 
-#define MOST_RANKS 12
+#define MOST_RANKS 16
 
 /* machines: a letter for each rank, in the order in which the lowest rank on each comes. */
 static struct hoop_grid *spread(const char *machines)
@@ -22,7 +22,7 @@ static struct hoop_grid *spread(const char *machines)
     for (; machines[n] != '\0'; n++) {
         peers[n].machine = (uint32_t)(machines[n] - 'a');
     }
-    assert_int_equal(hoop_plan_spread(peers, n, &ret), HOOP_OK);
+    assert_int_equal(hoop_plan_grid_create(peers, n, &ret), HOOP_OK);
     for (uint32_t place = 0; ret != NULL && place < n; place++) {
         assert_int_equal(ret->places[ret->ranks[place]], place);
         assert_int_equal(peers[ret->ranks[place]].machine, place / ret->each);
@@ -58,7 +58,8 @@ static enum hoop_algo chosen(const struct hoop_agreement *agreed, const struct h
     const struct hoop_signature signature = {
         .collective = collective, .type = HOOP_FLOAT32, .root = -1, .count = count};
     struct hoop_plan plan;
-    hoop_plan_begin(&plan, &signature, 0, 4, false);
+    const uint32_t n = grid != NULL ? grid->machines * grid->each : 4;
+    hoop_plan_begin(&plan, &signature, 0, n, false);
     hoop_plan_links(agreed, grid, &plan);
     return plan.algo;
 }
@@ -80,6 +81,16 @@ static void test_choice(void **state)
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_BROADCAST, large), HOOP_ALGO_CHAIN);
         assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_RING);
     }
+    /* A step inside a machine is no matter of bytes, but it is a step. */
+    struct hoop_grid *wide = spread("aaaaaaaabbbbbbbb");
+    for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
+        agreed.oversubscribed = oversubscribed != 0;
+        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 1), HOOP_ALGO_BRUCK);
+        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 1024), HOOP_ALGO_BRUCK);
+        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 16384), HOOP_ALGO_TORUS);
+        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_TORUS);
+    }
+    free(wide);
     agreed.order = HOOP_ORDER_RANK;
     assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_PAIRWISE);
     assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_GATHER, large), HOOP_ALGO_TORUS);

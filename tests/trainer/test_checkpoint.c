@@ -337,6 +337,10 @@ static void linked(void **state)
     assert_true(lstat(name, &status) == 0 && S_ISLNK(status.st_mode));
     assert_int_equal(load(OPTIMIZER_SGD), 2);
     assert_int_equal(unlink(name), 0);
+    assert_int_equal(symlink("nowhere", name), 0);
+    assert_false(checkpoint_write(name, &second.training, &second.progress, &problem));
+    assert_non_null(strstr(problem.text, "a link that leads to no file"));
+    assert_int_equal(unlink(name), 0);
     bench_close(&first);
     bench_close(&second);
 }

@@ -127,7 +127,12 @@ static bool lock_beside(int fd, const char *beside)
 static int open_beside(const char *path, char beside[NAME_MOST], char target[NAME_MOST],
                        struct problem *problem)
 {
-    char *real = realpath(path, NULL); /* NULL: there is none yet */
+    struct stat status;
+    char *real = realpath(path, NULL);
+    if (real == NULL && lstat(path, &status) == 0) {
+        problem_say(problem, "%s can not be written: it is a link that leads to no file", path);
+        return -1;
+    }
     const size_t bytes = (size_t)snprintf(target, NAME_MOST, "%s", real != NULL ? real : path);
     free(real);
     if (bytes >= NAME_MOST || (size_t)snprintf(beside, NAME_MOST, "%s.tmp", target) >= NAME_MOST) {
