@@ -58,14 +58,16 @@ fi
 
 # one SIDE SIZE: a table, of which the last line counts. Small ones for some milliseconds, too.
 one() {
-    local k pids=() iterations=$((33554432 / $(numfmt --from=iec "$2")))
+    local k pids=() bytes iterations
+    bytes=$(numfmt --from=iec "$2") && [ "$bytes" -gt 0 ] || return 1
+    iterations=$((33554432 / bytes))
     iterations=$((iterations > 1000 ? 1000 : iterations < 10 ? 10 : iterations))
     local table=(-b "$2" -e "$2" -n "$iterations" -w "$((iterations / 3))")
     if [ "$1" = mpi ]; then
         on m1 timeout 100 mpirun --allow-run-as-root --prtemca plm_ssh_agent "$work/agent" --map-by slot \
             --host "$(printf "m%d:$each," $(seq "$machines") | sed 's/,$//')" -n $((machines * each)) \
             --mca btl_tcp_if_include eth0 --mca mpi_yield_when_idle 1 \
-            "$work/mpi_perf" -c "$collective" "${table[@]}" 2>/dev/null
+            "$work/mpi_perf" -c "$collective" "${table[@]}"
         return
     fi
     for ((k = machines; k >= 1; k--)); do
@@ -81,7 +83,12 @@ one() {
 for ((round = 0; round < rounds; round++)); do
     for bytes in "$@"; do
         for side in $sides; do
-            one "$side" "$bytes" | awk -v key="$bytes $side" '$1 ~ /^[0-9]+$/ && NF > 10 { print key, $6 }'
+            one "$side" "$bytes" >"$work/out" 2>&1
+            awk -v key="$bytes $side" '$1 ~ /^[0-9]+$/ && NF > 10 { print key, $6; found = 1 }
+                END { exit !found }' "$work/out" && continue
+            echo "machines.sh: $side of $bytes bytes gave no figure:" >&2
+            cat "$work/out" >&2
+            finish 1
         done
     done
 done >"$work/all"
