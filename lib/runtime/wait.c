@@ -25,7 +25,7 @@
 /* Polls without a pause first: a peer on time is seen without the pause's 50-odd ns. */
 #define WAIT_EAGER_POLLS 64u
 /* Polls between two looks at the clock while spinning, and between two looks while there is work.
- */
+ * But a poll of sockets takes longer than the clock. */
 #define WAIT_SPINS_PER_LOOK 32u
 /* Polls that move something, after which the clock runs for them, too. */
 #define WAIT_BUSY_POLLS 1024u
@@ -335,6 +335,15 @@ enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg)
     return polled;
 }
 
+static bool wait_has_sockets(const struct hoop_wait *wait)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < wait->n_sleepers; i++) {
+        has = has || (wait->sleepers[i] != NULL && wait->sleepers[i]->has_sockets);
+    }
+    return has;
+}
+
 /* The tiers after the eager polls: the clock runs. idled: the last poll did. */
 static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
 {
@@ -342,6 +351,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
     const uint64_t deadline =
         wait->timeout_ms == 0 ? HOOP_NEVER : start + wait->timeout_ms * HOOP_NS_PER_MS;
     const uint64_t spin_ns = wait->spin != NULL ? wait->spin->ns : 0;
+    const uint32_t spins = wait_has_sockets(wait) ? 1 : WAIT_SPINS_PER_LOOK;
     const uint64_t sleep_ns = wait->no_yield ? spin_ns : hoop_settings()->sleep_after_us * 1000;
     uint64_t idle_since = start, now = start;
     uint32_t busy = 0, yields = 0; /* yields: since something moved */
@@ -352,7 +362,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
             /* Who has work yields to nobody, but others that have none may be in the same poll. */
             polled = wait->poll(wait->arg, ++busy % WAIT_SPINS_PER_LOOK == 0);
         } else if (idle_ns < spin_ns) {
-            for (uint32_t i = 0; i < WAIT_SPINS_PER_LOOK && polled == HOOP_POLL_IDLE; i++) {
+            for (uint32_t i = 0; i < spins && polled == HOOP_POLL_IDLE; i++) {
                 polled = wait->poll(wait->arg, i == 0);
                 hoop_cpu_relax();
             }
@@ -389,7 +399,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
 hoop_result_t hoop_wait(const struct hoop_wait *wait)
 {
     /* Where ranks outnumber CPUs a spin only keeps the awaited rank from running. */
-    const uint32_t eager = wait->spin != NULL ? WAIT_EAGER_POLLS : 1;
+    const uint32_t eager = wait->spin != NULL && !wait_has_sockets(wait) ? WAIT_EAGER_POLLS : 1;
     uint32_t idle = 0, busy = 0;
     while (idle < eager && busy < WAIT_BUSY_POLLS) {
         switch (wait->poll(wait->arg, false)) {
