@@ -403,8 +403,9 @@ static bool links_is_stuck(struct links_entry *entry, uint32_t rank, uint64_t no
         hoop_failure_set(ret, failure->code, failure->rank, "%s", failure->text);
         return true;
     }
-    const uint64_t ms =
-        entry->link != NULL ? links_stuck_ns(entry, now, &bytes) / HOOP_NS_PER_MS : 0;
+    /* The first look of a wait asks no socket: few operations take long enough for a second one. */
+    const bool asks = entry->link != NULL && now > entry->links->waited_ns;
+    const uint64_t ms = asks ? links_stuck_ns(entry, now, &bytes) / HOOP_NS_PER_MS : 0;
     if (ms <= dead_after_ms) {
         return false;
     }
