@@ -62,16 +62,19 @@ hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo al
         [HOOP_COLL_ALL_REDUCE] =
             {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
              [HOOP_ALGO_BRUCK] = hoop_bruck_step, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
-             [HOOP_ALGO_TORUS] = hoop_torus_step},
-        [HOOP_COLL_BARRIER] =
-            {[HOOP_ALGO_ONESHOT] = hoop_oneshot_step, [HOOP_ALGO_BRUCK] = hoop_bruck_step},
+             [HOOP_ALGO_TORUS] = hoop_torus_step,
+             [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
+        [HOOP_COLL_BARRIER] = {[HOOP_ALGO_ONESHOT] = hoop_oneshot_step,
+                               [HOOP_ALGO_BRUCK] = hoop_bruck_step,
+                               [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
         [HOOP_COLL_REDUCE_SCATTER] =
             {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
              [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step, [HOOP_ALGO_TORUS] = hoop_torus_step},
         [HOOP_COLL_ALL_GATHER] =
             {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
              [HOOP_ALGO_BRUCK] = hoop_bruck_step, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
-             [HOOP_ALGO_TORUS] = hoop_torus_step},
+             [HOOP_ALGO_TORUS] = hoop_torus_step,
+             [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
         [HOOP_COLL_BROADCAST] = {STEP_OVER_MEMORY, [HOOP_ALGO_CHAIN] = hoop_chain_step,
                                  [HOOP_ALGO_BINOMIAL] = hoop_binomial_step},
         [HOOP_COLL_REDUCE] =
@@ -96,6 +99,10 @@ uint64_t hoop_algo_scratch(const struct hoop_plan *plan)
     case HOOP_ALGO_TORUS:
         return plan->collective == HOOP_COLL_REDUCE_SCATTER
                    ? (plan->grid->machines + UINT64_C(1)) * plan->chunk
+                   : 0;
+    case HOOP_ALGO_HIERARCHICAL:
+        return hoop_collectives[plan->collective].folds
+                   ? (plan->grid->most - UINT64_C(1) + plan->grid->machines) * plan->count
                    : 0;
     case HOOP_ALGO_CHAIN:
         return plan->collective == HOOP_COLL_REDUCE ? 2 * plan->chunk : 0;

@@ -31,7 +31,10 @@
  * The first step. An operation over links announces itself by its first chunks: in lane 0, step 0
  * sends to rank me+1 and receives from me-1 (mod n), even where that is nothing. So two neighbours
  * in different operations meet, whatever these are, and the header of the chunk tells each of the
- * other's. The ring does so where count >= n.
+ * other's. The ring does so where count >= n. With hierarchical the first rank of a machine first
+ * receives from me-1 in a later step, before which it only sends; and the last one sends to me+1
+ * when it has heard from all of its machine. That does as well: either it does hear from all, or
+ * two neighbours in its machine are in different operations.
  *
  * Barriers. An operation on shared memory consists of phases that all ranks pass together:
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
@@ -110,7 +113,9 @@ enum hoop_local_op {
     HOOP_LOCAL_AWAIT,  /* of src.member: HOOP_EVERY, or one rank */
     HOOP_LOCAL_COPY,   /* dst (mine, or a member's SLAB) := src (one member's) */
     HOOP_LOCAL_REDUCE, /* dst (one member's) := fold of every member's src in rank order, or of the
-                          n vectors that follow each other in my SLAB; avg divides */
+                          n vectors that follow each other in my SLAB; avg divides. Or, over links,
+                          of the vectors that make up a src of mine, and of `own` behind them; avg
+                          divides if dst is in OUT */
     HOOP_LOCAL_SPREAD  /* every member's dst := the same fold */
 };
 
@@ -129,21 +134,27 @@ struct hoop_step {
     struct {
         uint8_t op; /* enum hoop_local_op */
         struct hoop_ref dst, src;
-        /* Over memory, and mine; without elements there is none. */
+        /* Mine; without elements there is none. */
         struct hoop_ref own;  /* REDUCE, SPREAD: my vector, which is not with the others' */
-        struct hoop_ref kept; /* SPREAD: my result, which is not with the others' */
+        struct hoop_ref kept; /* SPREAD, over memory: my result, which is not with the others' */
     } local;
     bool more; /* the round goes on */
 };
 
 /*
- * Ranks that several machines have equally many of, each at its place: machine * each + index. The
- * links between machines are what such a comm has least of.
+ * How ranks are spread over machines, of which one has several at least. Each has its place:
+ * machine by machine, of a machine rising. The links between machines are what such a comm has
+ * least of.
  */
 struct hoop_grid {
-    uint32_t machines, each; /* both > 1; machines * each = n */
-    const uint32_t *ranks;   /* [n], by place; of a machine, rising */
+    uint32_t machines;       /* > 1 */
+    uint32_t each;           /* ranks of every machine; 0: they have not equally many */
+    uint32_t most;           /* ranks of the machine that has most, > 1 */
+    const uint32_t *ranks;   /* [n], by place */
     const uint32_t *places;  /* [n], by rank */
+    const uint32_t *machine; /* [n], by rank */
+    const uint32_t *first;   /* [machines + 1]: the lowest rank of each, then n, if ranks are their
+                                places; NULL: they are not */
 };
 
 /*
@@ -165,7 +176,7 @@ struct hoop_plan {
                          read of others to be folded: hoop_algo_scratch() */
     uint64_t head, tail;          /* direct: elements at either end that no peer may write */
     uint32_t turn;                /* slab: so often have the slabs gone round */
-    const struct hoop_grid *grid; /* torus; NULL: there is none */
+    const struct hoop_grid *grid; /* torus, hierarchical; NULL: there is none */
 };
 
 /* Elements of rank's IN and OUT. */
@@ -232,6 +243,15 @@ uint32_t hoop_slab_turns(const struct hoop_plan *plan);
  * Lane 0 only; plan.chunk >= count, and a send takes up to n/2 vectors.
  */
 hoop_step_fn hoop_bruck_step;
+
+/*
+ * hierarchical: the last rank of each machine folds what its machine's ranks bring, and sends that
+ * to the first rank of each, which folds the sums and hands the result to its machine: one message
+ * from each machine to each other. For vectors that are latency where machines have several ranks,
+ * which follow each other (plan.grid.first). Lane 0 only; plan.chunk >= count, for all_gather n
+ * times that. Over links.
+ */
+hoop_step_fn hoop_hierarchical_step;
 
 /*
  * pairwise: rank r gathers everybody's part of shard r from its owner, folds them in rank order,

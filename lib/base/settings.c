@@ -59,7 +59,7 @@ static const char *const settings_algo_names[HOOP_ALGO_COUNT] = {
     [HOOP_ALGO_CMA] = "cma",       [HOOP_ALGO_RING] = "ring",
     [HOOP_ALGO_BRUCK] = "bruck",   [HOOP_ALGO_PAIRWISE] = "pairwise",
     [HOOP_ALGO_CHAIN] = "chain",   [HOOP_ALGO_BINOMIAL] = "binomial",
-    [HOOP_ALGO_TORUS] = "torus",
+    [HOOP_ALGO_TORUS] = "torus",   [HOOP_ALGO_HIERARCHICAL] = "hierarchical",
 };
 
 /* A line that waits to be logged. */

@@ -28,6 +28,7 @@ enum hoop_algo {
     HOOP_ALGO_CHAIN,
     HOOP_ALGO_BINOMIAL,
     HOOP_ALGO_TORUS,
+    HOOP_ALGO_HIERARCHICAL,
     HOOP_ALGO_COUNT
 };
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
@@ -45,7 +46,7 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
  */
 #define HOOP_SETTINGS_AGREED(NUMBER, CHOICE)                                                       \
     CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO,                                                      \
-           "auto oneshot direct slab cma ring bruck pairwise chain binomial torus",                \
+           "auto oneshot direct slab cma ring bruck pairwise chain binomial torus hierarchical",   \
            "algorithm of the collectives that it can do; the same on all ranks")                   \
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
            "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \

@@ -14,9 +14,10 @@
  *                       done with a failure                  x_POSTED and x_FAILED, for good
  *      any              a link says anything else            the engine fails
  *
- * A turn of a lane is: progress of its links, then at most one new step, then posting. So a poll
- * begins at most one step in each lane, and no lane waits for another. A step is begun when no
- * flight is left, or when the one before it said `more` and there is room for another flight.
+ * A turn of a lane is: progress of its links, then a new step, then posting. So a poll begins at
+ * most one step in each lane that a link has a part in, and no lane waits for another. A step is
+ * begun when no flight is left, or when the one before it said `more` and there is room for another
+ * flight.
  *
  * A flight keeps the two links of its latest send and receive. Where its peers change, the link
  * before gets no more progress from it: a send that is done needs none to arrive.
@@ -188,23 +189,39 @@ static void flight_copy(const struct hoop_engine_flight *flight)
     }
 }
 
-/* Everybody's vectors lie in SCRATCH by their distance before me. */
+/* Where the vectors of a fold lie, the lowest rank's first: everybody's by their distance before
+ * me, or one behind the other, and then the own one. */
+static unsigned flight_vectors(const struct hoop_engine_flight *flight, size_t bytes)
+{
+    const struct hoop_engine_op *op = &flight->lane->engine->op;
+    const struct hoop_ref *from = &flight->step.local.src, *own = &flight->step.local.own;
+    const bool all = from->member == HOOP_EVERY;
+    const char *first = flight_at(flight, from);
+    const size_t n = op->plan->n, many = all ? n : engine_bytes(op, from) / bytes;
+    for (size_t i = 0; i < many; i++) {
+        op->src[i] = first + (all ? (op->plan->me + n - i) % n : i) * bytes;
+    }
+    if (own->count > 0) {
+        op->src[many] = flight_at(flight, own);
+    }
+    return (unsigned)many + (own->count > 0);
+}
+
 static void flight_reduce(const struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
     const struct hoop_ref *from = &flight->step.local.src, *to = &flight->step.local.dst;
-    const size_t n = op->plan->n, bytes = engine_bytes(op, from);
-    const char *own = flight_at(flight, from);
+    struct hoop_reduction reduction = op->reduction;
     void *const dst = flight_at(flight, to);
-    assert(from->space == HOOP_SPACE_SCRATCH && from->member == HOOP_EVERY);
-    assert(to->space != HOOP_SPACE_IN && to->count == from->count);
-    if (from->count == 0) {
+    assert(from->space == HOOP_SPACE_SCRATCH && to->space != HOOP_SPACE_IN);
+    if (to->count == 0) {
         return;
     }
-    for (size_t rank = 0; rank < n; rank++) {
-        op->src[rank] = own + (op->plan->me + n - rank) % n * bytes;
+    if (from->member != HOOP_EVERY && to->space != HOOP_SPACE_OUT) {
+        reduction.divisor = 0;
     }
-    hoop_fold(&op->reduction, &dst, 1, op->src, (unsigned)n, (size_t)from->count);
+    const unsigned vectors = flight_vectors(flight, engine_bytes(op, to));
+    hoop_fold(&reduction, &dst, 1, op->src, vectors, (size_t)to->count);
 }
 
 static void flight_local(struct hoop_engine_flight *flight)
@@ -374,6 +391,22 @@ static void lane_ask(struct hoop_engine_lane *lane, struct hoop_engine_flight *f
     lane->k++;
 }
 
+/* Begins the next step, and those behind it as long as they need no link. True: there was one. */
+static bool lane_begin(struct hoop_engine_lane *lane)
+{
+    const struct hoop_failure *failure = lane->engine->failure;
+    struct hoop_engine_flight *room = NULL;
+    bool began = false;
+    while (failure->code == HOOP_OK && lane_may_ask(lane) && (room = lane_room(lane)) != NULL) {
+        lane_ask(lane, room);
+        began = true;
+        if (room->state != 0) {
+            break;
+        }
+    }
+    return began;
+}
+
 /* True: something moved. A failure is in the engine's failure. */
 static bool lane_turn(struct hoop_engine_lane *lane)
 {
@@ -382,12 +415,7 @@ static bool lane_turn(struct hoop_engine_lane *lane)
     for (uint32_t i = 0; i < lane->used && failure->code == HOOP_OK; i++) {
         moved = flight_turn(&lane->flights[i]) || moved;
     }
-    struct hoop_engine_flight *room =
-        failure->code == HOOP_OK && lane_may_ask(lane) ? lane_room(lane) : NULL;
-    if (room != NULL) {
-        lane_ask(lane, room);
-        moved = true;
-    }
+    moved = lane_begin(lane) || moved;
     for (uint32_t i = 0; i < lane->used && failure->code == HOOP_OK; i++) {
         /* The receive first: the peer may be waiting for room. */
         moved = flight_post(&lane->flights[i], false) || moved;

@@ -207,7 +207,7 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
 {
     const bool folds = hoop_collectives[plan->collective].folds;
     const bool round = plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_CHAIN;
-    const bool torus = plan->algo == HOOP_ALGO_TORUS;
+    const bool machines = plan->algo == HOOP_ALGO_TORUS || plan->algo == HOOP_ALGO_HIERARCHICAL;
     hoop_json_string(json, "collective", hoop_collectives[plan->collective].name);
     hoop_json_string(json, "algo", hoop_algo_name(plan->algo));
     hoop_json_uint(json, "ranks", plan->n);
@@ -217,7 +217,11 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
     if (plan->algo == HOOP_ALGO_BRUCK && plan->collective != HOOP_COLL_ALL_GATHER) {
         hoop_json_uint(json, "radix", plan->radix);
     }
-    hoop_json_string(json, "order", folds && torus ? "torus" : folds && round ? "ring" : "rank");
+    hoop_json_string(json, "order",
+                     !folds     ? "rank"
+                     : machines ? hoop_algo_name(plan->algo)
+                     : round    ? "ring"
+                                : "rank");
 }
 
 hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,

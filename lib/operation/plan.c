@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PLAN_SLICE_BYTES 262144u /* direct, cma: what is written at once */
 /* cma: what of all ranks together is folded at once. It stays in a core's cache. */
@@ -48,24 +49,34 @@ static enum hoop_cost_class plan_class(const struct hoop_agreement *agreed)
     return agreed->oversubscribed ? HOOP_COST_OVERSUBSCRIBED : HOOP_COST_MEMORY;
 }
 
-/* Is it an algorithm that this collective has and that may be chosen? The sums of ring, torus and
- * chain do not follow the rank order, so they never are the one answer. */
+/* Do its sums follow another order than that of the ranks? They never are the one answer then. */
+static bool plan_is_unordered(enum hoop_algo algo)
+{
+    return algo == HOOP_ALGO_RING || algo == HOOP_ALGO_TORUS || algo == HOOP_ALGO_HIERARCHICAL ||
+           algo == HOOP_ALGO_CHAIN;
+}
+
+/* Is it an algorithm that this collective has and that may be chosen? */
 static bool plan_may(const struct hoop_agreement *agreed, enum hoop_collective collective,
                      enum hoop_algo algo)
 {
-    const bool unordered =
-        hoop_collectives[collective].folds &&
-        (algo == HOOP_ALGO_RING || algo == HOOP_ALGO_TORUS || algo == HOOP_ALGO_CHAIN);
+    const bool unordered = hoop_collectives[collective].folds && plan_is_unordered(algo);
     return hoop_algo_steps(collective, algo) != NULL &&
            !(unordered && agreed->order == HOOP_ORDER_RANK);
 }
 
-/* On one machine, which is no torus. */
+/* Does it need several machines? */
+static bool plan_spreads(enum hoop_algo algo)
+{
+    return algo == HOOP_ALGO_TORUS || algo == HOOP_ALGO_HIERARCHICAL;
+}
+
+/* On one machine. */
 static enum hoop_algo plan_asked(const struct hoop_agreement *agreed,
                                  enum hoop_collective collective)
 {
     const enum hoop_algo algo = (enum hoop_algo)agreed->algo;
-    return plan_may(agreed, collective, algo) && algo != HOOP_ALGO_TORUS ? algo : HOOP_ALGO_AUTO;
+    return plan_may(agreed, collective, algo) && !plan_spreads(algo) ? algo : HOOP_ALGO_AUTO;
 }
 
 bool hoop_plan_is_over_links(enum hoop_algo algo)
@@ -168,11 +179,15 @@ static uint64_t plan_pairwise_chunk_bytes(const struct hoop_agreement *agreed, u
     return chunk < agreed->chunk_bytes ? chunk : agreed->chunk_bytes;
 }
 
-/* In the last step of bruck and binomial a rank sends up to half of everybody's blocks at once. */
-static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_plan *plan)
+/* In the last step of bruck and binomial a rank sends up to half of everybody's blocks at once, of
+ * hierarchical one, or all of them. */
+static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
+                      enum hoop_algo algo)
 {
+    const bool one = plan->collective == HOOP_COLL_BROADCAST || plan->n == 1;
+    const bool whole = hoop_collectives[plan->collective].folds;
     const uint64_t n = plan->n, bytes = plan->count * plan->type_bytes;
-    const uint64_t blocks = plan->collective == HOOP_COLL_BROADCAST ? 1 : n > 1 ? n - n / 2 : 1;
+    const uint64_t blocks = algo == HOOP_ALGO_HIERARCHICAL ? (whole ? 1 : n) : one ? 1 : n - n / 2;
     return bytes <= agreed->chunk_bytes / blocks;
 }
 
@@ -183,7 +198,7 @@ static bool plan_ring_can(const struct hoop_plan *plan)
     return hoop_collective_is_blocked(plan->collective) || plan->count >= plan->n;
 }
 
-/* Can algo carry this out? With no elements bruck alone hears of all. */
+/* Can algo carry this out? */
 static bool plan_links_can(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
                            enum hoop_algo algo)
 {
@@ -191,10 +206,13 @@ static bool plan_links_can(const struct hoop_agreement *agreed, const struct hoo
         return false;
     }
     if (algo == HOOP_ALGO_BRUCK || algo == HOOP_ALGO_BINOMIAL) {
-        return plan_fits(agreed, plan);
+        return plan_fits(agreed, plan, algo);
+    }
+    if (algo == HOOP_ALGO_HIERARCHICAL) {
+        return plan->grid != NULL && plan->grid->first != NULL && plan_fits(agreed, plan, algo);
     }
     if (algo == HOOP_ALGO_TORUS) {
-        return plan->grid != NULL;
+        return plan->grid != NULL && plan->grid->each > 0;
     }
     return algo != HOOP_ALGO_RING || plan_ring_can(plan);
 }
@@ -260,13 +278,11 @@ void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid
     plan->grid = grid;
     plan->chunk = plan->count > 0 ? plan->count : 1;
     plan->radix = plan_radix(agreed, plan->n);
+    struct hoop_plan what = *plan;
     if (plan->count == 0) {
-        plan->algo = HOOP_ALGO_BRUCK;
-    } else if (plan_links_can(agreed, plan, asked)) {
-        plan->algo = asked;
-    } else {
-        plan->algo = plan_cheapest(agreed, plan);
+        what.collective = HOOP_COLL_BARRIER; /* whatever it is */
     }
+    plan->algo = plan_links_can(agreed, &what, asked) ? asked : plan_cheapest(agreed, &what);
     if (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_TORUS ||
         plan->algo == HOOP_ALGO_CHAIN) {
         plan_lanes(agreed, agreed->chunk_bytes, plan);
@@ -278,38 +294,54 @@ void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid
 
 /* ---- Machines ----------------------------------------------------------------------------- */
 
+/* Counts the ranks of each machine, then gives each rank its place. */
+static void plan_fill_grid(const struct hoop_peer *peers, uint32_t n, struct hoop_grid *grid,
+                           uint32_t *ranks, uint32_t *places, uint32_t *machine, uint32_t *first)
+{
+    bool even = true, in_order = true;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        machine[rank] = peers[rank].machine;
+        first[machine[rank] + 1]++;
+    }
+    for (uint32_t m = 0; m < grid->machines; m++) {
+        grid->most = first[m + 1] > grid->most ? first[m + 1] : grid->most;
+        even = even && first[m + 1] == first[1];
+        first[m + 1] += first[m];
+    }
+    for (uint32_t rank = 0; rank < n; rank++) {
+        places[rank] = first[machine[rank]]++;
+        ranks[places[rank]] = rank;
+        in_order = in_order && places[rank] == rank;
+    }
+    memmove(first + 1, first, grid->machines * sizeof(*first)); /* back to where each began */
+    first[0] = 0;
+    grid->each = even ? grid->most : 0;
+    grid->first = in_order ? first : NULL;
+}
+
 hoop_result_t hoop_plan_grid_create(const struct hoop_peer *peers, uint32_t n,
                                     struct hoop_grid **ret)
 {
     *ret = NULL;
-    uint32_t machines = 0, each = 0; /* ranks of machine 0, and so of all */
+    uint32_t machines = 0;
     for (uint32_t rank = 0; rank < n; rank++) {
         machines = peers[rank].machine >= machines ? peers[rank].machine + 1 : machines;
-        each += peers[rank].machine == 0;
     }
-    if (machines < 2 || each < 2 || n != machines * each) {
+    if (machines < 2 || machines == n) {
         return HOOP_OK;
     }
-    const size_t room = sizeof(uint32_t) * n;
-    struct hoop_grid *grid = malloc(sizeof(*grid) + 2 * room);
-    uint32_t *seen = calloc(machines, sizeof(*seen));
-    if (grid == NULL || seen == NULL) {
-        free(grid);
-        free(seen);
+    struct hoop_grid *grid =
+        calloc(1, sizeof(*grid) + (3 * (size_t)n + machines + 1) * sizeof(uint32_t));
+    if (grid == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the places of %u ranks", n);
     }
-    uint32_t *ranks = (uint32_t *)(grid + 1), *places = ranks + n, rank = 0;
-    for (; rank < n && seen[peers[rank].machine] < each; rank++) {
-        const uint32_t machine = peers[rank].machine;
-        places[rank] = machine * each + seen[machine]++;
-        ranks[places[rank]] = rank;
-    }
-    free(seen);
-    if (rank < n) {
+    uint32_t *ranks = (uint32_t *)(grid + 1), *places = ranks + n, *machine = places + n;
+    *grid = (struct hoop_grid){machines, 0, 0, ranks, places, machine, machine + n};
+    plan_fill_grid(peers, n, grid, ranks, places, machine, machine + n);
+    if (grid->each == 0 && grid->first == NULL) {
         free(grid);
-        return HOOP_OK;
+        grid = NULL;
     }
-    *grid = (struct hoop_grid){machines, each, ranks, places};
     *ret = grid;
     return HOOP_OK;
 }

@@ -56,38 +56,24 @@ void run_case_in(const struct hoop_interpreter_op *ops, uint32_t op_count, uint3
     fail();
 }
 
-bool spreads(uint32_t n)
+bool spreads(enum hoop_algo algo, uint32_t n)
 {
+    bool even = false;
     for (uint32_t machines = 2; machines <= n / 2; machines++) {
-        if (n % machines == 0) {
-            return true;
-        }
+        even = even || n % machines == 0;
     }
-    return false;
+    return algo == HOOP_ALGO_TORUS ? even : algo != HOOP_ALGO_HIERARCHICAL || n > 2;
 }
 
 #define GRID_RANKS 300
 
-const struct hoop_grid *draw_grid(uint32_t n)
+/* Everybody at some place of machines that are alike. */
+static void draw_places(struct hoop_grid *grid, uint32_t n, uint32_t *ranks, uint32_t *places)
 {
-    static struct {
-        struct hoop_grid grid;
-        uint32_t ranks[GRID_RANKS], places[GRID_RANKS];
-    } pool[128];
-    static size_t next;
-    if (!spreads(n)) {
-        return NULL;
-    }
-    struct hoop_grid *grid = &pool[next].grid;
-    uint32_t *ranks = pool[next].ranks, *places = pool[next].places;
-    next = (next + 1) % COUNT_OF(pool);
-    assert_true(n <= GRID_RANKS);
     do {
         grid->machines = 2 + (uint32_t)draw(n / 2 - 1);
     } while (n % grid->machines != 0);
-    grid->each = n / grid->machines;
-    grid->ranks = ranks;
-    grid->places = places;
+    grid->each = grid->most = n / grid->machines;
     for (uint32_t place = 0; place < n; place++) {
         const uint32_t before = (uint32_t)draw(place + UINT64_C(1));
         ranks[place] = ranks[before];
@@ -95,6 +81,50 @@ const struct hoop_grid *draw_grid(uint32_t n)
     }
     for (uint32_t place = 0; place < n; place++) {
         places[ranks[place]] = place;
+    }
+}
+
+/* One machine behind the other, each with some. */
+static void draw_machines(struct hoop_grid *grid, uint32_t n, uint32_t *machine, uint32_t *first)
+{
+    grid->machines = 2 + (uint32_t)draw(n - UINT64_C(2));
+    for (uint32_t m = 0, begin = 0; m < grid->machines; m++) {
+        const uint32_t rest = n - begin - (grid->machines - m); /* beyond one for each */
+        const uint32_t more =
+            m + 1 == grid->machines || draw(3) == 0 ? rest : (uint32_t)draw(rest + UINT64_C(1));
+        first[m] = begin;
+        for (uint32_t i = 0; i <= more; i++) {
+            machine[begin + i] = m;
+        }
+        grid->most = more + 1 > grid->most ? more + 1 : grid->most;
+        begin += more + 1;
+    }
+    first[grid->machines] = n;
+    grid->first = first;
+}
+
+const struct hoop_grid *draw_grid(enum hoop_algo algo, uint32_t n)
+{
+    static struct {
+        struct hoop_grid grid;
+        uint32_t numbers[2][GRID_RANKS + 1];
+    } pool[128];
+    static size_t next;
+    const bool torus = algo == HOOP_ALGO_TORUS;
+    if ((!torus && algo != HOOP_ALGO_HIERARCHICAL) || !spreads(algo, n)) {
+        return NULL;
+    }
+    assert_true(n <= GRID_RANKS);
+    struct hoop_grid *grid = &pool[next].grid;
+    uint32_t(*numbers)[GRID_RANKS + 1] = pool[next].numbers;
+    next = (next + 1) % COUNT_OF(pool);
+    *grid = (struct hoop_grid){.ranks = torus ? numbers[0] : NULL,
+                               .places = torus ? numbers[1] : NULL,
+                               .machine = torus ? NULL : numbers[0]};
+    if (torus) {
+        draw_places(grid, n, numbers[0], numbers[1]);
+    } else {
+        draw_machines(grid, n, numbers[0], numbers[1]);
     }
     return grid;
 }

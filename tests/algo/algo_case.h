@@ -22,9 +22,9 @@ void run_case(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t
 void run_case_in(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t slots,
                  uint32_t sets);
 
-/* Can so many be spread evenly over machines, several on each? By chance, then; NULL: they cannot.
- * The last 128 stay. */
-bool spreads(uint32_t n);
-const struct hoop_grid *draw_grid(uint32_t n);
+/* Can so many be spread over machines as the algorithm wants it? By chance, then; NULL: they
+ * cannot, or it does not mind. The last 128 stay. */
+bool spreads(enum hoop_algo algo, uint32_t n);
+const struct hoop_grid *draw_grid(enum hoop_algo algo, uint32_t n);
 
 #endif

@@ -35,18 +35,17 @@ static bool takes(struct pair pair, uint64_t count, uint32_t n)
 {
     const bool blocked = hoop_collective_is_blocked(pair.collective);
     if (count == 0 || pair.collective == HOOP_COLL_BARRIER) {
-        return count == 0 && (pair.algo == HOOP_ALGO_BRUCK || !is_over_links(pair));
+        const bool hears = pair.algo == HOOP_ALGO_BRUCK || pair.algo == HOOP_ALGO_HIERARCHICAL;
+        return count == 0 && (hears || !is_over_links(pair)) && spreads(pair.algo, n);
     }
-    if (pair.algo == HOOP_ALGO_TORUS) {
-        return spreads(n);
-    }
-    return pair.algo != HOOP_ALGO_RING || blocked || count >= n;
+    return spreads(pair.algo, n) && (pair.algo != HOOP_ALGO_RING || blocked || count >= n);
 }
 
 static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t root, uint64_t count,
                                         uint64_t chunk)
 {
-    const bool whole = pair.algo == HOOP_ALGO_BRUCK || pair.algo == HOOP_ALGO_BINOMIAL;
+    const bool whole = pair.algo == HOOP_ALGO_BRUCK || pair.algo == HOOP_ALGO_BINOMIAL ||
+                       pair.algo == HOOP_ALGO_HIERARCHICAL;
     const bool lanes = is_over_links(pair) && !whole;
     /* A slab has room for a piece of every block. */
     chunk = pair.algo == HOOP_ALGO_SLAB && chunk < n ? n : chunk;
@@ -63,7 +62,7 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
                  : count / chunk > 60 ? count / 40 + n
                                       : chunk,
         .turn = pair.algo == HOOP_ALGO_SLAB ? (uint32_t)draw(UINT64_C(2) * n) : 0,
-        .grid = pair.algo == HOOP_ALGO_TORUS ? draw_grid(n) : NULL,
+        .grid = draw_grid(pair.algo, n),
     };
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(pair.collective, pair.algo),
@@ -191,6 +190,22 @@ static void test_sets(void **state)
     }
 }
 
+/* The first step of a rank that sends, or receives; before it nothing is received that does not
+ * come from its machine. */
+static void find_first(const struct hoop_interpreter_op *op, bool sends, struct hoop_step *ret)
+{
+    const struct hoop_plan *plan = &op->plan;
+    const bool late = plan->algo == HOOP_ALGO_HIERARCHICAL;
+    uint64_t k = 0;
+    assert_true(op->steps(plan, 0, k, ret));
+    while (late &&
+           (sends ? ret->send.peer != (int32_t)((plan->me + 1) % plan->n) : ret->recv.peer < 0)) {
+        assert_true(ret->recv.peer < 0 ||
+                    plan->grid->machine[ret->recv.peer] == plan->grid->machine[plan->me]);
+        assert_true(op->steps(plan, 0, ++k, ret));
+    }
+}
+
 /*
  * Where neighbours are in different operations over links, the first thing either does on the link
  * between them, in lane 0, meets the first thing the other does, and nothing comes before it that
@@ -208,7 +223,7 @@ static void test_first_meeting(void **state)
                 op_of(draw_pair(true, count, n), n, (uint32_t)draw(n), count, 1 + draw(1000));
             op.plan.me = (me + who) % n;
             op.plan.scratch = hoop_algo_scratch(&op.plan);
-            assert_true(op.steps(&op.plan, 0, 0, &step[who]));
+            find_first(&op, who == 0, &step[who]);
             assert_true(step[who].local.op == HOOP_LOCAL_NONE ||
                         step[who].local.op == HOOP_LOCAL_COPY);
         }
@@ -279,6 +294,7 @@ static void check_huge(struct pair pair)
             check_ref(plan, &step.recv.to);
             check_ref(plan, &step.local.dst);
             check_ref(plan, &step.local.src);
+            check_ref(plan, &step.local.own);
         }
     }
 }

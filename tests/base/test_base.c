@@ -328,7 +328,7 @@ static void test_settings_choices(void **state)
         const struct reports reports = parse_one(entry, &s);
         assert_int_equal(reports.count, 1);
         assert_int_equal(s.algo, HOOP_ALGO_AUTO);
-        assert_non_null(strstr(reports.last, "binomial torus; using auto"));
+        assert_non_null(strstr(reports.last, "torus hierarchical; using auto"));
         assert_int_equal(hoop_algo_parse(bad[i]), HOOP_ALGO_COUNT);
         hoop_settings_finish(&s);
     }

@@ -49,8 +49,45 @@ static const struct hoop_grid *case_grid(uint32_t n, uint64_t seed)
         ranks[n][seed % 2][place] = rank;
     }
     struct hoop_grid *ret = &grids[n][seed % 2];
-    *ret = (struct hoop_grid){machines, each, ranks[n][seed % 2], places[n][seed % 2]};
+    *ret = (struct hoop_grid){.machines = machines,
+                              .each = each,
+                              .most = each,
+                              .ranks = ranks[n][seed % 2],
+                              .places = places[n][seed % 2]};
     return ret;
+}
+
+/* Two machines, of which the first has some; or three, of which the second has one. */
+static const struct hoop_grid *case_machines(uint32_t n, uint64_t seed)
+{
+    static struct hoop_grid grids[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2];
+    static uint32_t machine[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2][ENGINE_MAX_RANKS];
+    static uint32_t first[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2][4];
+    if (n < 3) {
+        return NULL;
+    }
+    const uint32_t some = 1 + (uint32_t)(seed % (n - 1));
+    const uint32_t one = n > 3 && some + 1 < n && seed / 64 % 2 == 1;
+    uint32_t *begins = first[n][some][one], *on = machine[n][some][one];
+    struct hoop_grid *ret = &grids[n][some][one];
+    *ret = (struct hoop_grid){.machines = 2 + one, .machine = on, .first = begins};
+    begins[1] = some;
+    begins[1 + one] = some + one;
+    begins[2 + one] = n;
+    for (uint32_t m = 0; m < ret->machines; m++) {
+        const uint32_t each = begins[m + 1] - begins[m];
+        ret->most = each > ret->most ? each : ret->most;
+        for (uint32_t rank = begins[m]; rank < begins[m + 1]; rank++) {
+            on[rank] = m;
+        }
+    }
+    return ret;
+}
+
+/* Not cut into chunks. */
+static bool case_is_whole(enum hoop_algo algo)
+{
+    return algo == HOOP_ALGO_BRUCK || algo == HOOP_ALGO_HIERARCHICAL;
 }
 
 struct hoop_plan engine_case_plan(const struct engine_case *c, uint32_t n, uint32_t me)
@@ -64,8 +101,10 @@ struct hoop_plan engine_case_plan(const struct engine_case *c, uint32_t n, uint3
         .type_bytes = (uint32_t)hoop_datatype_bytes(c->type),
         .in_place = (c->in_place >> me & 1) != 0,
         .count = c->count,
-        .chunk = c->algo == HOOP_ALGO_BRUCK ? c->count : c->chunk,
-        .grid = c->algo == HOOP_ALGO_TORUS ? case_grid(n, c->seed) : NULL,
+        .chunk = case_is_whole(c->algo) ? c->count : c->chunk,
+        .grid = c->algo == HOOP_ALGO_TORUS          ? case_grid(n, c->seed)
+                : c->algo == HOOP_ALGO_HIERARCHICAL ? case_machines(n, c->seed)
+                                                    : NULL,
     };
     plan.scratch = hoop_algo_scratch(&plan);
     return plan;
@@ -73,7 +112,7 @@ struct hoop_plan engine_case_plan(const struct engine_case *c, uint32_t n, uint3
 
 struct hoop_signature engine_case_signature(const struct engine_case *c)
 {
-    if (c->algo == HOOP_ALGO_BRUCK && c->count == 0) {
+    if (case_is_whole(c->algo) && c->count == 0) {
         return (struct hoop_signature){.collective = HOOP_COLL_BARRIER, .root = -1};
     }
     return (struct hoop_signature){.collective = HOOP_COLL_ALL_REDUCE,
@@ -228,6 +267,25 @@ static void case_expect_torus(const struct engine_case *c, uint32_t n, const voi
     free(sum);
 }
 
+/* Of each machine, and then of these. */
+static void case_expect_hierarchical(const struct engine_case *c, uint32_t n,
+                                     const void *const *inputs, uint8_t *ret)
+{
+    const struct hoop_plan plan = engine_case_plan(c, n, 0);
+    const struct hoop_grid *grid = plan.grid;
+    const size_t bytes = plan.count * plan.type_bytes;
+    uint8_t *sums = engine_alloc(grid->machines * bytes);
+    const void *all[ENGINE_MAX_RANKS];
+    for (uint32_t m = 0; m < grid->machines; m++) {
+        const uint32_t first = grid->first[m];
+        all[m] = sums + m * bytes;
+        reference_fold(c->type, c->op, 0, inputs + first, grid->first[m + 1] - first, plan.count,
+                       sums + m * bytes);
+    }
+    reference_fold(c->type, c->op, c->op == HOOP_AVG ? n : 0, all, grid->machines, plan.count, ret);
+    free(sums);
+}
+
 void engine_case_expect(const struct engine_case *c, uint32_t n, const void *const *inputs,
                         void *ret)
 {
@@ -237,6 +295,8 @@ void engine_case_expect(const struct engine_case *c, uint32_t n, const void *con
         case_expect_ring(c, n, inputs, ret);
     } else if (c->algo == HOOP_ALGO_TORUS) {
         case_expect_torus(c, n, inputs, ret);
+    } else if (c->algo == HOOP_ALGO_HIERARCHICAL) {
+        case_expect_hierarchical(c, n, inputs, ret);
     } else {
         reference_fold(c->type, c->op, c->op == HOOP_AVG ? n : 0, inputs, n, c->count, ret);
     }
@@ -247,8 +307,8 @@ void engine_case_expect(const struct engine_case *c, uint32_t n, const void *con
 struct engine_case engine_case_random(uint64_t *random, uint32_t n)
 {
     static const enum hoop_algo algos[] = {HOOP_ALGO_RING, HOOP_ALGO_BRUCK, HOOP_ALGO_PAIRWISE,
-                                           HOOP_ALGO_TORUS};
-    const uint64_t algo = engine_random(random, case_grid(n, 0) != NULL ? 4 : 3);
+                                           HOOP_ALGO_HIERARCHICAL, HOOP_ALGO_TORUS};
+    const uint64_t algo = engine_random(random, case_grid(n, 0) != NULL ? 5 : n > 2 ? 4 : 3);
     const uint64_t counts[] = {0, 1, 2, n - 1, n, n + 1, 2 * n + 1, 63, 64, 65, 255, 1000, 4099};
     const uint64_t count = counts[engine_random(random, sizeof(counts) / sizeof(counts[0]))];
     /* Chunks of one element are many steps. */

@@ -58,8 +58,8 @@ static void post(struct hoop_world *w, uint32_t rank, uint32_t index)
         const bool more = lane->k > 0 && step->more;
         hoop_check_round(w, rank, index);
         bool some = hoop_world_ask(w, rank, index, lane->k, step);
-        if (index == 0 && lane->k == 0) {
-            hoop_check_first(w, rank, some ? step : NULL);
+        if (index == 0) {
+            hoop_check_first(w, rank, lane->k, some ? step : NULL);
         }
         if (!some && more) {
             hoop_world_fail(w, "rank %" PRIu32 " ends in a round", rank);
@@ -301,6 +301,11 @@ static struct hoop_cell *folded(const struct hoop_world *w, uint32_t rank, uint3
     const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
     const struct hoop_ref *apart = result ? &step->local.kept : &step->local.own;
     const struct hoop_ref *all = result ? &step->local.dst : &step->local.src;
+    if (hoop_is_row(w, rank, step) && !result) {
+        const uint64_t at = member * step->local.dst.count;
+        const bool lies_there = at < all->count;
+        return hoop_ref_start(w, rank, index, lies_there ? all : apart, rank) + lies_there * at;
+    }
     if (!result && member != rank && all->member != HOOP_EVERY) {
         return hoop_ref_start(w, rank, index, all, rank) + member * all->count; /* in my slab */
     }
@@ -312,18 +317,19 @@ static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint6
 {
     const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
-    bool copy = step->local.op == HOOP_LOCAL_COPY;
-    bool spread = step->local.op == HOOP_LOCAL_SPREAD;
+    const bool copy = step->local.op == HOOP_LOCAL_COPY, row = hoop_is_row(w, rank, step);
+    const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
     if (copy && hoop_ref_start(w, rank, index, src, 0) == hoop_ref_start(w, rank, index, dst, 0)) {
         return; /* in place */
     }
     uint64_t x = hoop_cell_read(
         w, rank,
         (copy ? hoop_ref_start(w, rank, index, src, 0) : folded(w, rank, index, 0, false)) + i);
-    for (uint32_t m = 1; !copy && m < w->n; m++) {
+    const uint64_t many = row ? src->count / dst->count + (step->local.own.count > 0) : w->n;
+    for (uint32_t m = 1; !copy && m < many; m++) {
         x = hoop_symbol_fold(x, hoop_cell_read(w, rank, folded(w, rank, index, m, false) + i));
     }
-    if (!copy) {
+    if (!copy && (!row || dst->space == HOOP_SPACE_OUT)) {
         x = hoop_symbol_divide(w, x);
     }
     for (uint32_t m = spread ? 0 : rank; m <= (spread ? w->n - 1 : rank); m++) {

@@ -103,6 +103,22 @@ static uint64_t torus_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i
     return ret;
 }
 
+/* Each machine in rank order, and these sums in the order of machines. */
+static uint64_t hierarchical_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i)
+{
+    const struct hoop_grid *grid = plan->grid;
+    uint64_t ret = 0, sum = 0;
+    for (uint32_t rank = 0; rank < plan->n; rank++) {
+        const uint32_t machine = grid->machine[rank];
+        const uint64_t x = hoop_symbol_input(op, rank, i);
+        sum = rank == grid->first[machine] ? x : hoop_symbol_fold(sum, x);
+        if (rank + 1 == grid->first[machine + 1]) {
+            ret = machine == 0 ? sum : hoop_symbol_fold(ret, sum);
+        }
+    }
+    return ret;
+}
+
 static uint64_t row_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i)
 {
     const uint32_t first = first_of(plan, i);
@@ -119,8 +135,11 @@ uint64_t *hoop_folds(const struct hoop_world *w, uint32_t op)
     const uint64_t count = hoop_collectives[plan->collective].folds ? hoop_in_count(plan, 0) : 0;
     uint64_t *ret = malloc((count + 1) * sizeof(*ret));
     for (uint64_t i = 0; ret && i < count; i++) {
-        const bool torus = plan->algo == HOOP_ALGO_TORUS;
-        ret[i] = hoop_symbol_divide(w, torus ? torus_fold(plan, op, i) : row_fold(plan, op, i));
+        const uint64_t fold = plan->algo == HOOP_ALGO_TORUS ? torus_fold(plan, op, i)
+                              : plan->algo == HOOP_ALGO_HIERARCHICAL
+                                  ? hierarchical_fold(plan, op, i)
+                                  : row_fold(plan, op, i);
+        ret[i] = hoop_symbol_divide(w, fold);
     }
     return ret;
 }
@@ -186,6 +205,12 @@ const struct hoop_interpreter_op *hoop_world_op(const struct hoop_world *w, uint
 bool hoop_world_over_links(const struct hoop_world *w, uint32_t rank)
 {
     return hoop_plan_is_over_links(hoop_world_op(w, rank)->plan.algo);
+}
+
+bool hoop_is_row(const struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+{
+    return step->local.op == HOOP_LOCAL_REDUCE && hoop_world_over_links(w, rank) &&
+           step->local.src.member != HOOP_EVERY;
 }
 
 /* Where a member's user has its IN or OUT: two buffers, or in place one, which is the larger. */

@@ -91,17 +91,40 @@ static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref
     }
 }
 
+/*
+ * Of hierarchical: each rank first receives from the one before it, and sends to the next one in
+ * step 0, or, as the last one of a machine, before it receives from another machine.
+ */
+static bool begins_hierarchy(struct hoop_world *w, uint32_t rank, uint64_t k,
+                             const struct hoop_step *step)
+{
+    const struct hoop_grid *grid = hoop_world_op(w, rank)->plan.grid;
+    const uint32_t next = (rank + 1) % w->n, before = (rank + w->n - 1) % w->n;
+    struct hoop_lane *lane = &w->ranks[rank].lanes[0];
+    const uint32_t from = step != NULL && step->recv.peer >= 0 ? (uint32_t)step->recv.peer : rank;
+    const bool heard = k > 0 && lane->heard, said = k > 0 && lane->said;
+    lane->heard = heard || from != rank;
+    lane->said = said || (step != NULL && step->send.peer == (int32_t)next);
+    return (heard || from == rank || from == before) &&
+           (lane->said || (grid->machine[from] == grid->machine[rank] &&
+                           grid->machine[next] != grid->machine[rank]));
+}
+
 /* step NULL: there is none. */
-void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+void hoop_check_first(struct hoop_world *w, uint32_t rank, uint64_t k, const struct hoop_step *step)
 {
     const struct hoop_plan *plan = &hoop_world_op(w, rank)->plan;
     bool excused = plan->algo == HOOP_ALGO_RING && plan->count < w->n &&
                    !hoop_collective_is_blocked(plan->collective);
+    bool right = step != NULL && step->send.peer == (int32_t)((rank + 1) % w->n) &&
+                 step->recv.peer == (int32_t)((rank + w->n - 1) % w->n);
     if (w->n == 1 || !hoop_world_over_links(w, rank) || excused) {
         return;
     }
-    if (step == NULL || step->send.peer != (int32_t)((rank + 1) % w->n) ||
-        step->recv.peer != (int32_t)((rank + w->n - 1) % w->n)) {
+    if (plan->algo == HOOP_ALGO_HIERARCHICAL) {
+        right = begins_hierarchy(w, rank, k, step);
+    }
+    if (!right && (k == 0 || plan->algo == HOOP_ALGO_HIERARCHICAL)) {
         hoop_world_fail(w,
                         "rank %" PRIu32 " does not begin with a send to the rank behind it and "
                         "a receive from the one before it",
@@ -154,7 +177,9 @@ static void check_apart(struct hoop_world *w, uint32_t rank, const struct hoop_s
     const struct hoop_ref *own = &step->local.own, *kept = &step->local.kept;
     const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
     const bool folds = spread || step->local.op == HOOP_LOCAL_REDUCE;
-    const uint64_t count = folds && !hoop_world_over_links(w, rank) ? step->local.dst.count : 0;
+    const bool every = step->local.src.member == HOOP_EVERY;
+    const uint64_t count =
+        folds && !(hoop_world_over_links(w, rank) && every) ? step->local.dst.count : 0;
     if ((own->count != 0 && own->count != count) ||
         (kept->count != 0 && kept->count != (spread ? count : 0))) {
         hoop_world_fail(w, "rank %" PRIu32 ": %" PRIu64 " and %" PRIu64 " elements apart", rank,
@@ -185,9 +210,11 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
             op == HOOP_LOCAL_REDUCE && src.space == HOOP_SPACE_SLAB && src.member == rank;
         check_ref(w, rank, &step->local.dst, op == HOOP_LOCAL_SPREAD,
                   reads || here ? WRITTEN_HERE : WRITTEN_ANYWHERE);
+        const bool rows = hoop_is_row(w, rank, step);
         src.count *= row ? w->n : 1;
-        check_ref(w, rank, &src, op != HOOP_LOCAL_COPY && !row, READ_ONLY);
-        if (step->local.dst.count != step->local.src.count) {
+        check_ref(w, rank, &src, op != HOOP_LOCAL_COPY && !row && !rows, READ_ONLY);
+        if (rows ? step->local.dst.count == 0 || src.count % step->local.dst.count != 0
+                 : step->local.dst.count != step->local.src.count) {
             hoop_world_fail(w, "rank %" PRIu32 ": %" PRIu64 " elements from %" PRIu64, rank,
                             step->local.dst.count, step->local.src.count);
         }
@@ -212,10 +239,12 @@ static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t i
         {own, HOOP_PART_RECV, false},
         {&step->local.dst, HOOP_PART_LOCAL, true},
         {&step->local.src, HOOP_PART_LOCAL, false},
+        {&step->local.own, HOOP_PART_LOCAL, false},
     };
     uint32_t n = 0;
     for (uint32_t i = 0; i < HOOP_STEP_TOUCHES; i++) {
-        bool unused = all[i].ref == own && step->recv.mode == HOOP_RECV_COPY;
+        bool unused = (all[i].ref == own && step->recv.mode == HOOP_RECV_COPY) ||
+                      (all[i].ref == &step->local.own && step->local.own.count == 0);
         if (running[all[i].part] && !unused) {
             /* The first of everybody's vectors is the own one. */
             const struct hoop_cell *start = hoop_ref_start(w, rank, index, all[i].ref, rank);

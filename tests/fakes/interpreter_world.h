@@ -37,7 +37,7 @@ struct hoop_queue {
 };
 
 /* What a part of a step reads or writes. */
-#define HOOP_STEP_TOUCHES 5
+#define HOOP_STEP_TOUCHES 6
 
 struct hoop_touch {
     const struct hoop_cell *start;
@@ -54,6 +54,7 @@ struct hoop_lane {
     /* What the steps of the round before this one touch: done here, but perhaps not elsewhere. */
     struct hoop_touch before[HOOP_INTERPRETER_MAX_RANKS * HOOP_STEP_TOUCHES];
     uint32_t befores, sent_to, received_from; /* the last two: bits */
+    bool heard, said; /* in this operation: it has received something; has sent to the next rank */
 };
 
 struct hoop_rank {
@@ -96,6 +97,9 @@ uint64_t hoop_world_draw(struct hoop_world *w, uint64_t below);
 /* The operation that a rank is in. */
 const struct hoop_interpreter_op *hoop_world_op(const struct hoop_world *w, uint32_t rank);
 bool hoop_world_over_links(const struct hoop_world *w, uint32_t rank);
+
+/* Over links: does it fold vectors that follow each other, and perhaps one that lies apart? */
+bool hoop_is_row(const struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 
 /* Does this rank use one buffer? An alltoall never does. */
 static inline bool hoop_is_in_place(const struct hoop_interpreter_op *op, uint32_t rank)
@@ -142,7 +146,8 @@ bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t
 /* What one step may say, and what parts, steps of a round, and lanes may do at the same time. The
  * round: before the next step is asked for. */
 void hoop_check_round(struct hoop_world *w, uint32_t rank, uint32_t index);
-void hoop_check_first(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
+void hoop_check_first(struct hoop_world *w, uint32_t rank, uint64_t k,
+                      const struct hoop_step *step);
 void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 void hoop_check_overlap(struct hoop_world *w, uint32_t rank, uint32_t index);

@@ -1,5 +1,5 @@
 /*
- * How ranks are spread over machines, and when the torus is chosen.
+ * How ranks are spread over machines, and what is chosen then.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,12 @@ static struct hoop_grid *spread(const char *machines)
         peers[n].machine = (uint32_t)(machines[n] - 'a');
     }
     assert_int_equal(hoop_plan_grid_create(peers, n, &ret), HOOP_OK);
-    for (uint32_t place = 0; ret != NULL && place < n; place++) {
+    for (uint32_t rank = 0; ret != NULL && rank < n; rank++) {
+        assert_int_equal(ret->machine[rank], peers[rank].machine);
+        assert_true(ret->first == NULL || (ret->first[ret->machine[rank]] <= rank &&
+                                           rank < ret->first[ret->machine[rank] + 1]));
+    }
+    for (uint32_t place = 0; ret != NULL && ret->each > 0 && place < n; place++) {
         assert_int_equal(ret->places[ret->ranks[place]], place);
         assert_int_equal(peers[ret->ranks[place]].machine, place / ret->each);
         assert_true(place % ret->each == 0 || ret->ranks[place - 1] < ret->ranks[place]);
@@ -36,18 +41,23 @@ static void test_spread(void **state)
     (void)state;
     static const struct {
         const char *machines;
-        uint32_t count, each;
+        uint32_t count, each, most;
+        bool in_order;
     } rows[] = {
-        {"aabb", 2, 2},   {"abab", 2, 2},   {"abba", 2, 2},      {"aabbcc", 3, 2},
-        {"abcabc", 3, 2}, {"aaabbb", 2, 3}, {"abcabccba", 3, 3}, {"aaaabbbb", 2, 4},
-        {"a", 0, 0},      {"aa", 0, 0},     {"ab", 0, 0},        {"abcd", 0, 0},
-        {"aaab", 0, 0},   {"aabbc", 0, 0},  {"aabccb", 3, 2},    {"aaabbc", 0, 0},
-        {"aabbbc", 0, 0},
+        {"aabb", 2, 2, 2, true},    {"abab", 2, 2, 2, false},      {"abba", 2, 2, 2, false},
+        {"aabbcc", 3, 2, 2, true},  {"abcabc", 3, 2, 2, false},    {"aaabbb", 2, 3, 3, true},
+        {"aabccb", 3, 2, 2, false}, {"abcabccba", 3, 3, 3, false}, {"aaaabbbb", 2, 4, 4, true},
+        {"a", 0, 0, 0, false},      {"aa", 0, 0, 0, false},        {"ab", 0, 0, 0, false},
+        {"abcd", 0, 0, 0, false},   {"aaab", 2, 0, 3, true},       {"aabbc", 3, 0, 2, true},
+        {"aaba", 0, 0, 0, false},   {"aaabbc", 3, 0, 3, true},     {"aabbbc", 3, 0, 3, true},
+        {"abb", 2, 0, 2, true},     {"abbcb", 0, 0, 0, false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct hoop_grid *grid = spread(rows[i].machines);
         assert_int_equal(grid != NULL ? grid->machines : 0, rows[i].count);
         assert_int_equal(grid != NULL ? grid->each : 0, rows[i].each);
+        assert_int_equal(grid != NULL ? grid->most : 0, rows[i].most);
+        assert_int_equal(grid != NULL && grid->first != NULL, rows[i].in_order);
         free(grid);
     }
 }
@@ -58,13 +68,14 @@ static enum hoop_algo chosen(const struct hoop_agreement *agreed, const struct h
     const struct hoop_signature signature = {
         .collective = collective, .type = HOOP_FLOAT32, .root = -1, .count = count};
     struct hoop_plan plan;
-    const uint32_t n = grid != NULL ? grid->machines * grid->each : 4;
+    const uint32_t n = grid != NULL && grid->each > 0 ? grid->machines * grid->each : 4;
     hoop_plan_begin(&plan, &signature, 0, n, false);
     hoop_plan_links(agreed, grid, &plan);
     return plan.algo;
 }
 
-/* It moves less between machines than the ring, whatever the size; and never what others do. */
+/* Small vectors go the shortest way between machines, large ones with the fewest bytes there; and
+ * never what others do. */
 static void test_choice(void **state)
 {
     (void)state;
@@ -74,24 +85,33 @@ static void test_choice(void **state)
     const uint64_t large = 1 << 22;
     for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
         agreed.oversubscribed = oversubscribed != 0;
-        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, 2), HOOP_ALGO_BRUCK);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, 2), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, 0), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALLTOALL, 0), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, 0), HOOP_ALGO_BRUCK);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_TORUS);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_GATHER, large), HOOP_ALGO_TORUS);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_REDUCE_SCATTER, large), HOOP_ALGO_TORUS);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_BROADCAST, large), HOOP_ALGO_CHAIN);
         assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_RING);
     }
-    /* A step inside a machine is no matter of bytes, but it is a step. */
+    /* Of a large machine the bytes are gathered and handed on by one rank. */
     struct hoop_grid *wide = spread("aaaaaaaabbbbbbbb");
     for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
         agreed.oversubscribed = oversubscribed != 0;
-        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 1), HOOP_ALGO_BRUCK);
-        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 1024), HOOP_ALGO_BRUCK);
-        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 16384), HOOP_ALGO_TORUS);
+        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 1), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 1024), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, 65536), HOOP_ALGO_TORUS);
         assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_TORUS);
     }
     free(wide);
+    /* Unlike machines, of which none has the torus. */
+    struct hoop_grid *unlike = spread("aaab");
+    assert_int_equal(chosen(&agreed, unlike, HOOP_COLL_ALL_REDUCE, 1), HOOP_ALGO_HIERARCHICAL);
+    assert_int_equal(chosen(&agreed, unlike, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_RING);
+    free(unlike);
     agreed.order = HOOP_ORDER_RANK;
+    assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, 2), HOOP_ALGO_BRUCK);
     assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_PAIRWISE);
     assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_GATHER, large), HOOP_ALGO_TORUS);
     free(grid);

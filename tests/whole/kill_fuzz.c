@@ -101,8 +101,8 @@ static enum kill_transport fuzz_draw_transport(unsigned bits, uint64_t drawn)
 static const char *fuzz_algo(enum kill_transport transport, uint64_t drawn)
 {
     static const char *const near[] = {"auto", "auto", "auto", "ring", "slab", "direct", "cma"};
-    static const char *const far[] = {"auto", "auto", "auto", "ring", "torus"};
-    return transport == KILL_SHM ? near[drawn % 7] : far[drawn % 5];
+    static const char *const far[] = {"auto", "auto", "auto", "ring", "torus", "hierarchical"};
+    return transport == KILL_SHM ? near[drawn % 7] : far[drawn % 6];
 }
 
 static struct fuzz_event fuzz_draw(const struct fuzz_options *options, uint64_t number, bool stop)

@@ -51,7 +51,9 @@ static void rank_environment(const struct kill_rank *self)
     setenv("HOOP_DEBUG", "none", 0);
     unsetenv("HOOP_TRANSPORT");
     if (self->job->transport == KILL_MACHINES) {
-        setenv("HOOP_HOSTID", self->rank % 2 == 0 ? "even" : "odd", 1);
+        const bool blocks = (self->job->seed >> 32 & 1) != 0; /* or in turn */
+        family_set_number("HOOP_HOSTID", (int)(blocks ? 2 * (unsigned)self->rank / self->job->n
+                                                      : self->rank % 2u));
         setenv("HOOP_SOCKET_IFNAME", "lo", 1);
         return;
     }

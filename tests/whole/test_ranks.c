@@ -2,8 +2,10 @@
  * Ranks as processes: results, deaths, stops, departures, mismatches. Each test forks its ranks,
  * which report to the parent through pipes; the parent alone asserts. The parent never calls hoop.
  *
- *     test_ranks [machines]     the ranks count as on that many machines, in turn; HOOP_TRANSPORT
- *                               counts too
+ *     test_ranks [machines [blocks]]
+ *
+ * The ranks count as on that many machines, in turn, or one machine's behind the other's;
+ * HOOP_TRANSPORT counts too.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,6 +41,7 @@ struct job {
 };
 
 static int machines = 1;
+static bool in_blocks; /* a machine's ranks follow each other */
 
 static void listen_to_parent(const struct family_self *self)
 {
@@ -66,7 +69,8 @@ static void rank_main(const struct family_self *self, const void *arg)
     family_set_number("RANK", self->rank);
     family_set_number("WORLD_SIZE", self->n);
     if (machines > 1 && self->n > 1) {
-        family_set_number("HOOP_HOSTID", self->rank % machines);
+        family_set_number("HOOP_HOSTID",
+                          in_blocks ? self->rank * machines / self->n : self->rank % machines);
         family_set_number("LOCAL_WORLD_SIZE", 1);
         family_set_number("MASTER_PORT", job->port);
         setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -104,8 +108,8 @@ static hoop_comm_t join(const struct family_self *self, const char *algo, int op
 
 /* ---- Results -------------------------------------------------------------------------------- */
 
-static const char *const algos[] = {"auto", "oneshot", "direct",   "slab", "cma",
-                                    "ring", "bruck",   "pairwise", "torus"};
+static const char *const algos[] = {"auto", "oneshot", "direct",   "slab",  "cma",
+                                    "ring", "bruck",   "pairwise", "torus", "hierarchical"};
 static const char *algo_now;
 
 /* One sum of count numbers at x. */
@@ -407,6 +411,40 @@ static void test_mismatch(void **state)
     }
 }
 
+/* Bits: those of four ranks that call the second of two things. */
+static unsigned mismatch_who;
+
+static void call_one_of_two(const struct family_self *self)
+{
+    static const size_t counts[][2] = {{2, 3}, {2, 0}, {2, 50000}, {50000, 2}, {0, 50000}};
+    hoop_comm_t comm = join(self, "auto", 10000);
+    static float x[50000];
+    const size_t count = counts[mismatch_kind][mismatch_who >> self->rank & 1];
+    const hoop_result_t result =
+        count > 0 ? hoop_all_reduce(x, x, count, HOOP_FLOAT32, HOOP_SUM, comm, NULL)
+                  : hoop_barrier(comm, NULL);
+    rank_tell(self, result, 0);
+    listen_to_parent(self);
+    EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
+}
+
+/* Whoever they are: neighbours, all of a machine, or every other one. */
+static void test_mismatch_of_any(void **state)
+{
+    (void)state;
+    for (mismatch_kind = 0; mismatch_kind < 5; mismatch_kind++) {
+        for (mismatch_who = 1; mismatch_who < 8; mismatch_who++) {
+            struct family family;
+            start(&family, 4, call_one_of_two);
+            for (int r = 0; r < 4; r++) {
+                assert_int_equal(rank_hear(&family, r).result, HOOP_MISMATCH);
+            }
+            tell_all(&family);
+            rank_end_all(&family);
+        }
+    }
+}
+
 static void abort_it(const struct family_self *self)
 {
     hoop_comm_t comm = join(self, "auto", 30000);
@@ -513,9 +551,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_leave),
         cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_mismatch_of_any),
         cmocka_unit_test(test_abort),
     };
     machines = argc > 1 ? atoi(argv[1]) : 1;
+    in_blocks = argc > 2;
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
