@@ -64,6 +64,7 @@ static void walk_step(const struct overlap_walk *walk, const struct hoop_step *s
     if (step->local.op != HOOP_LOCAL_NONE) {
         walk_ref(walk, &step->local.src, k);
         walk_ref(walk, &step->local.dst, k);
+        walk_ref(walk, &step->local.own, k);
     }
 }
 
