@@ -3,6 +3,7 @@
 
 #include "fakes/reference.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,6 +274,7 @@ static void case_expect_hierarchical(const struct engine_case *c, uint32_t n,
 {
     const struct hoop_plan plan = engine_case_plan(c, n, 0);
     const struct hoop_grid *grid = plan.grid;
+    assert(grid != NULL);
     const size_t bytes = plan.count * plan.type_bytes;
     uint8_t *sums = engine_alloc(grid->machines * bytes);
     const void *all[ENGINE_MAX_RANKS];
