@@ -99,6 +99,16 @@ static int main_run(struct perf_job *job, struct perf_report *report)
     return code;
 }
 
+/* A table that a full disk has swallowed is no success. */
+static int main_written(const char *program, int code)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == PERF_SUCCESS) {
+        (void)fprintf(stderr, "%s: the output could not be written\n", program);
+        return PERF_INTERNAL;
+    }
+    return code;
+}
+
 int perf_main(int argc, char **argv, const struct perf_collective *collective)
 {
     struct perf_options options;
@@ -110,7 +120,7 @@ int perf_main(int argc, char **argv, const struct perf_collective *collective)
     bool speaks = job.process == 0;
     if (!perf_options_parse(argc, argv, speaks ? stdout : NULL, speaks ? stderr : NULL, &options,
                             &code)) {
-        return code;
+        return main_written(argv[0], code);
     }
     code = main_check(&job);
     if (code != PERF_SUCCESS) {
@@ -128,10 +138,5 @@ int perf_main(int argc, char **argv, const struct perf_collective *collective)
                           job.min_bus, failed ? "the run failed: see the error output" : NULL);
     }
     perf_ranks_destroy(&job, code);
-    /* A table that a full disk has swallowed is no success. */
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == PERF_SUCCESS) {
-        (void)fprintf(stderr, "%s: the output could not be written\n", argv[0]);
-        code = PERF_INTERNAL;
-    }
-    return code;
+    return main_written(argv[0], code);
 }

@@ -127,13 +127,15 @@ int study_main(int argc, char **argv, const char *about, study_run *run)
     struct problem problem;
     memset(&data, 0, sizeof(data));
     if (!options_read(&options, argc, argv, about, &problem)) {
-        if (problem.text[0] == '\0') {
+        const bool helped = problem.text[0] == '\0';
+        if (helped && report_said(&problem)) {
             return 0;
         }
         fprintf(stderr, "%s: %s\n", argv[0], problem.text);
-        return 2;
+        return helped ? 1 : 2;
     }
-    const bool done = data_open(&data, &options, &problem) && run(&options, &data, &problem);
+    const bool done = data_open(&data, &options, &problem) && run(&options, &data, &problem) &&
+                      report_said(&problem);
     if (!done) {
         fprintf(stderr, "%s: %s\n", argv[0], problem.text);
     }

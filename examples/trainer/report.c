@@ -81,10 +81,18 @@ bool report_open(struct report *report, bool speaks, int epochs, const char *met
     return true;
 }
 
+bool report_said(struct problem *problem)
+{
+    return (fflush(stdout) == 0 && !ferror(stdout)) ||
+           problem_say(problem, "not all could be written to standard output");
+}
+
 bool report_kept(const struct report *report, struct problem *problem)
 {
-    return report->metrics == NULL || (fflush(report->metrics) == 0 && !ferror(report->metrics)) ||
-           problem_say(problem, "%s: not all metrics could be written to it", report->metrics_path);
+    return (report->metrics == NULL || (fflush(report->metrics) == 0 && !ferror(report->metrics)) ||
+            problem_say(problem, "%s: not all metrics could be written to it",
+                        report->metrics_path)) &&
+           report_said(problem);
 }
 
 void report_close(struct report *report)

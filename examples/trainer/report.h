@@ -43,7 +43,9 @@ double report_now(void);
  * its lines of them. */
 bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, int over,
                  int64_t updates, struct problem *problem);
-/* False: a line of the metrics could not be written. */
+/* False: standard output has not got all of it. */
+bool report_said(struct problem *problem);
+/* False: neither has that, or a line of the metrics could not be written. */
 bool report_kept(const struct report *report, struct problem *problem);
 void report_close(struct report *report);
 

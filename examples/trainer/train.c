@@ -424,7 +424,11 @@ int main(int argc, char **argv)
     switch (options_parse(&trainer.options, argc, argv, &problem)) {
     case OPTIONS_HELP:
         options_help(stdout);
-        return 0;
+        if (report_said(&problem)) {
+            return 0;
+        }
+        fprintf(stderr, "train: %s\n", problem.text);
+        return 1;
     case OPTIONS_BAD:
         fprintf(stderr, "train: %s\n", problem.text);
         return 2;

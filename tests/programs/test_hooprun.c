@@ -222,6 +222,10 @@ static void test_help(void **state)
     assert_int_equal(RUN(&run, "--version"), 0);
     assert_says(run.out, "hooprun ");
     hoop_run_finish(&run);
+    static const char lost[] = "exec \"$0\" --help >/dev/full";
+    assert_int_equal(RUN(&run, "sh", "-c", lost, hoop_run_program), 125);
+    assert_says(run.err, "cannot write to standard output");
+    hoop_run_finish(&run);
 }
 
 /* ---- Tagged output -------------------------------------------------------------------------- */

@@ -81,6 +81,8 @@ if [ -w /dev/full ]; then
     got=$?
     [ "$got" = 1 ] || fail "a full disk returned $got, expected 1"
     grep -q 'could not be written' "$work/err" || fail "a full disk was not named"
+    "$perf" --help >/dev/full 2>"$work/err" && fail "--help on a full disk succeeded"
+    grep -q 'could not be written' "$work/err" || fail "a full disk was not named by --help"
 fi
 
 [ $failed = 0 ] || exit 1

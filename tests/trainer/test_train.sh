@@ -61,6 +61,11 @@ for path in /nonexistent/x "$box/empty"; do # before anything has been trained
 done
 refused 1 '/dev/full: not all metrics could be written to it' --data "$box/data" --epochs 1 --train-samples 64 \
     --metrics /dev/full
+for options in --help "--data $box/data --epochs 1 --train-samples 64"; do
+    # shellcheck disable=SC2086
+    "$train" $options >/dev/full 2>"$box/out" && fail "what is lost of $options is no failure"
+    grep -q 'not all could be written to standard output' "$box/out" || fail "nothing is said of $options lost"
+done
 "$train" --help | grep -q 'mnist-bn' || fail "--help lists no models"
 
 # N ranks with a batch of b are one with N * b: the same loss, at every one of 100 updates.

@@ -305,7 +305,11 @@ static bool question_answer(const char *arg, int *ret_code)
     } else {
         return false;
     }
-    *ret_code = fflush(stdout) != 0 || ferror(stdout) != 0;
+    const bool written = fflush(stdout) == 0 && ferror(stdout) == 0;
+    if (!written) {
+        fputs("hooprun: cannot write to standard output\n", stderr);
+    }
+    *ret_code = written ? 0 : HOOPRUN_EXIT_LAUNCHER;
     return true;
 }
 
