@@ -40,3 +40,10 @@ if command -v groff >/dev/null; then
     done 2>"$work/warnings"
     [ ! -s "$work/warnings" ] || { cat "$work/warnings"; exit 1; }
 fi
+
+# Folders outside the prefix are found where they are.
+meson setup "$work/apart" "$source" --prefix "$work/p" -Dlibdir="$work/l" -Dbindir="$work/b" -Dtests=disabled \
+    >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+grep -qF "\"$work/l/libhoop.so.0\"" "$work/apart/hoop-config.cmake"
+# shellcheck disable=SC2016
+! grep -aqF '$ORIGIN/../' "$work/apart/meson-private/install.dat" || { echo "a way from bindir to $work/l"; exit 1; }
