@@ -292,28 +292,54 @@ static bool tensor_place(const char *tensor, unsigned long long *begin, unsigned
     return offsets != NULL && sscanf(offsets, "[%llu ,%llu", begin, end) == 2;
 }
 
-/* The header is one object, to its end, and its tensors leave no data over: else it is of another
- * length than it says, and all data would be taken from some bytes beside it. */
-static bool check_header(const struct safetensors *file, size_t length, struct problem *problem)
+struct place {
+    unsigned long long begin, end;
+};
+
+static int place_compare(const void *a, const void *b)
 {
-    const char *end = file->header[0] == '{' ? json_skip(file->header) : NULL;
-    unsigned long long from = 0, to = 0, bytes = 0;
+    const struct place *p = a, *q = b;
+    const int order = (p->begin > q->begin) - (p->begin < q->begin);
+    return order != 0 ? order : (p->end > q->end) - (p->end < q->end);
+}
+
+/* The tensors lie one behind the other and are all the data: else some are taken from others'. */
+static bool check_places(const struct safetensors *file, size_t length, struct problem *problem)
+{
+    struct place *places = calloc(length / sizeof("\"\":{data_offsets") + 1, sizeof(*places));
+    unsigned long long end = 0;
+    size_t count = 0, i = 0;
     struct json_member member;
-    if (end == NULL || json_blank(end) != file->header + length) {
-        return problem_say(problem,
-                           "%s: no safetensors file, or a damaged one: its header is "
-                           "no JSON object of %zu bytes",
-                           file->path, length);
+    if (places == NULL) {
+        return problem_say(problem, "%s: no memory for its header", file->path);
     }
     for (const char *at = json_next(file->header, &member); at != NULL;
          at = json_next(at, &member)) {
-        if (!json_has_key(&member, "__metadata__") && tensor_place(member.value, &from, &to)) {
-            bytes += to - from;
-        }
+        count += !json_has_key(&member, "__metadata__") &&
+                 tensor_place(member.value, &places[count].begin, &places[count].end);
     }
-    return bytes >= file->data_bytes ||
-           problem_say(problem, "%s: damaged: it has %zu bytes of data, its tensors %llu",
-                       file->path, file->data_bytes, bytes);
+    qsort(places, count, sizeof(*places), place_compare);
+    while (i < count && places[i].begin == end && places[i].end >= end) {
+        end = places[i++].end;
+    }
+    free(places);
+    return (i == count && end == file->data_bytes) ||
+           problem_say(problem,
+                       "%s: damaged: its tensors are not, one behind the other, its %zu bytes of "
+                       "data: see byte %llu",
+                       file->path, file->data_bytes, end);
+}
+
+/* The header is one object, to its end: else it is of another length than it says, and all data
+ * would be taken from some bytes beside it. */
+static bool check_header(const struct safetensors *file, size_t length, struct problem *problem)
+{
+    const char *end = file->header[0] == '{' ? json_skip(file->header) : NULL;
+    return (end != NULL && json_blank(end) == file->header + length) ||
+           problem_say(problem,
+                       "%s: no safetensors file, or a damaged one: its header is "
+                       "no JSON object of %zu bytes",
+                       file->path, length);
 }
 
 static bool read_parts(struct safetensors *file, FILE *from, size_t file_bytes,
@@ -336,7 +362,8 @@ static bool read_parts(struct safetensors *file, FILE *from, size_t file_bytes,
         !read_all(from, file->data, file->data_bytes)) {
         return problem_say(problem, "%s: %s", file->path, strerror(errno));
     }
-    return check_header(file, (size_t)length, problem);
+    return check_header(file, (size_t)length, problem) &&
+           check_places(file, (size_t)length, problem);
 }
 
 bool safetensors_read(struct safetensors *file, const char *path, struct problem *problem)
@@ -380,7 +407,7 @@ const void *safetensors_find(const struct safetensors *file, const char *name, c
                     end - begin, count, type);
         return NULL;
     }
-    if (begin > end || end > file->data_bytes || begin % type_bytes(type) != 0) {
+    if (begin % type_bytes(type) != 0) {
         problem_say(problem, "%s: damaged: %s lies at bytes %llu to %llu of %zu", file->path, name,
                     begin, end, file->data_bytes);
         return NULL;
