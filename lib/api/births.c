@@ -97,9 +97,7 @@ static hoop_result_t births_apply(const hoop_config_t *config, struct hoop_comm_
         ret->agreed.algo = hoop_algo_parse(full.algo);
         if (ret->agreed.algo == HOOP_ALGO_COUNT) {
             return hoop_error(HOOP_INVALID_ARGUMENT,
-                              "config.algo is '%s', expected auto, oneshot, direct, slab, cma, "
-                              "ring, bruck, pairwise, chain, binomial or torus",
-                              full.algo);
+                              "config.algo is '%s', expected one of: " HOOP_ALGO_WORDS, full.algo);
         }
     }
     if (full.comm_name != NULL) {

@@ -53,14 +53,9 @@ static const struct setting settings_table[] = {
 #define SETTINGS_COUNT (sizeof(settings_table) / sizeof(settings_table[0]))
 static_assert(SETTINGS_COUNT <= 64, "from_environment has a bit for every line");
 
-static const char *const settings_algo_names[HOOP_ALGO_COUNT] = {
-    [HOOP_ALGO_AUTO] = "auto",     [HOOP_ALGO_ONESHOT] = "oneshot",
-    [HOOP_ALGO_DIRECT] = "direct", [HOOP_ALGO_SLAB] = "slab",
-    [HOOP_ALGO_CMA] = "cma",       [HOOP_ALGO_RING] = "ring",
-    [HOOP_ALGO_BRUCK] = "bruck",   [HOOP_ALGO_PAIRWISE] = "pairwise",
-    [HOOP_ALGO_CHAIN] = "chain",   [HOOP_ALGO_BINOMIAL] = "binomial",
-    [HOOP_ALGO_TORUS] = "torus",   [HOOP_ALGO_HIERARCHICAL] = "hierarchical",
-};
+#define SETTINGS_ALGO_NAME(value, name) [value] = name,
+static const char *const settings_algo_names[HOOP_ALGO_COUNT] = {[HOOP_ALGO_AUTO] = "auto",
+                                                                 HOOP_ALGOS(SETTINGS_ALGO_NAME)};
 
 /* A line that waits to be logged. */
 struct settings_note {

@@ -16,21 +16,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum hoop_algo {
-    HOOP_ALGO_AUTO,
-    HOOP_ALGO_ONESHOT,
-    HOOP_ALGO_DIRECT,
-    HOOP_ALGO_SLAB,
-    HOOP_ALGO_CMA,
-    HOOP_ALGO_RING,
-    HOOP_ALGO_BRUCK,
-    HOOP_ALGO_PAIRWISE,
-    HOOP_ALGO_CHAIN,
-    HOOP_ALGO_BINOMIAL,
-    HOOP_ALGO_TORUS,
-    HOOP_ALGO_HIERARCHICAL,
-    HOOP_ALGO_COUNT
-};
+/* The algorithms, which have these names everywhere. */
+#define HOOP_ALGOS(ALGO)                                                                           \
+    ALGO(HOOP_ALGO_ONESHOT, "oneshot")                                                             \
+    ALGO(HOOP_ALGO_DIRECT, "direct")                                                               \
+    ALGO(HOOP_ALGO_SLAB, "slab")                                                                   \
+    ALGO(HOOP_ALGO_CMA, "cma")                                                                     \
+    ALGO(HOOP_ALGO_RING, "ring")                                                                   \
+    ALGO(HOOP_ALGO_BRUCK, "bruck")                                                                 \
+    ALGO(HOOP_ALGO_PAIRWISE, "pairwise")                                                           \
+    ALGO(HOOP_ALGO_CHAIN, "chain")                                                                 \
+    ALGO(HOOP_ALGO_BINOMIAL, "binomial")                                                           \
+    ALGO(HOOP_ALGO_TORUS, "torus")                                                                 \
+    ALGO(HOOP_ALGO_HIERARCHICAL, "hierarchical")
+
+#define HOOP_ALGO_VALUE(value, name) value,
+enum hoop_algo { HOOP_ALGO_AUTO, HOOP_ALGOS(HOOP_ALGO_VALUE) HOOP_ALGO_COUNT };
+#define HOOP_ALGO_WORD(value, name) " " name
+#define HOOP_ALGO_WORDS "auto" HOOP_ALGOS(HOOP_ALGO_WORD)
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
 enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP, HOOP_TRANSPORT_RDMA };
 enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_MAC };
@@ -45,8 +48,7 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
  * hoop_agreement consists of.
  */
 #define HOOP_SETTINGS_AGREED(NUMBER, CHOICE)                                                       \
-    CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO,                                                      \
-           "auto oneshot direct slab cma ring bruck pairwise chain binomial torus hierarchical",   \
+    CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO, HOOP_ALGO_WORDS,                                     \
            "algorithm of the collectives that it can do; the same on all ranks")                   \
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
            "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
