@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,6 +35,10 @@ static void command_write(const struct ranks *ranks, struct command *ret)
     size_t at = 0;
     const ssize_t length = readlink("/proc/self/exe", ret->self, sizeof(ret->self) - 1);
     ret->self[length > 0 ? length : 0] = 0;
+    if (length <= 0) { /* no /proc here: as it was started */
+        const char *started = (const char *)getauxval(AT_EXECFN);
+        (void)snprintf(ret->self, sizeof(ret->self), "%s", started != NULL ? started : "hoopinfo");
+    }
     memcpy(folder, ret->self, sizeof(folder));
     (void)snprintf(ret->beside, sizeof(ret->beside), "%s/hooprun", dirname(folder));
     (void)snprintf(ret->count, sizeof(ret->count), "%d", ranks->count);
