@@ -124,6 +124,7 @@ static void look_peers(struct hoop_json *json, struct hoop_comm *comm)
         hoop_json_uint(json, "rank", rank);
         hoop_json_int(json, "pid", peer->pid);
         hoop_json_string(json, "host", peer->host);
+        hoop_json_bool(json, "left", hoop_comm_left(comm, rank));
         hoop_json_object_end(json);
     }
     hoop_json_array_end(json);

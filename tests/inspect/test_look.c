@@ -449,6 +449,20 @@ static void test_names(void **state)
         strstr(hoop_get_last_error(NULL), "config.comm_name has 128 bytes, expected at most 127"));
 }
 
+static void test_who_has_left(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    make(comms, NULL);
+    assert_null(strstr(look(comms[0]), "\"left\":true"));
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+    assert_true(comes(comms[0], "\"left\":true"));
+    const char *first = strstr(look(comms[0]), "\"left\":false");
+    assert_non_null(first);
+    assert_non_null(strstr(first, "\"left\":true"));
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_report_without_descriptors),
         cmocka_unit_test(test_report_in_a_flood),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_who_has_left),
     };
     return cmocka_run_group_tests_name("look", tests, NULL, NULL);
 }
