@@ -106,6 +106,12 @@ class Torch(unittest.TestCase):
     def test_death(self):
         self.job("torch_jobs", "death", 3, dies=[1])
 
+    def test_death_before_a_message(self):
+        self.job("torch_jobs", "death_before_a_message", 2, dies=[1])
+
+    def test_unmatched(self):
+        self.job("torch_jobs", "unmatched", 2)
+
     def test_death_in_training(self):
         self.job("torch_jobs", "death_in_training", 2, dies=[1])
 

@@ -377,6 +377,30 @@ def death(rank, size):
 
 
 @job
+def death_before_a_message(rank, size):
+    """Of who never came to a channel, too."""
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun = time.monotonic()
+    for call in (dist.recv, dist.send):
+        raises(dist.DistBackendError, "rank 1", call, torch.ones(8), 1)
+    took = time.monotonic() - begun
+    assert took < 2, took
+
+
+@job
+def unmatched(rank, size):
+    """Messages whose other rank has left without its part."""
+    works = [dist.irecv(torch.ones(8), 1, tag=1), dist.isend(torch.ones(8), 1)] if rank == 0 else []
+    begun = time.monotonic()
+    dist.destroy_process_group()
+    took = time.monotonic() - begun
+    assert took < 10, took
+    for work in works:
+        raises(dist.DistBackendError, "rank 1 has left the group", work.wait)
+
+
+@job
 def death_in_training(rank, size):
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
     net(torch.ones(1, 8)).sum().backward()

@@ -170,9 +170,17 @@ class Life(Verbs):
         key = (source, to, tag)
         if key not in self._channels:
             self._channels[key] = Channel(
-                self._store, *key, source == self.own, self._timeout.total_seconds()
+                self._store, *key, source == self.own, self._timeout.total_seconds(), self._lost
             )
         return self._channels[key]
+
+    def _lost(self, rank: int) -> str:
+        """Why that rank sends and receives nothing any more; nothing: it may."""
+        failed = self._comm.failure
+        if failed is not None:
+            return f"{failed.name}: {failed}"
+        left = self._comm.info()["peers"][rank]["left"]
+        return f"HOOP_REMOTE_ERROR: rank {rank} has left the group" if left else ""
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         limit = opts.timeout if opts.timeout >= timedelta(0) else self._timeout

@@ -9,8 +9,10 @@ waits in it.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future, InvalidStateError, wait
 from ctypes import c_void_p
-from typing import Any
+from datetime import timedelta
+from typing import Any, Callable
 
 import torch
 from torch.distributed import DistBackendError, Store
@@ -22,13 +24,20 @@ from ._types import moved
 from ._work import Errand, Worker
 
 
-def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str) -> Comm:
-    """A new comm of the ranks that name the same key: by a fresh secret, which the store forgets."""
+LOOK = 0.25  # seconds in which a channel hears that the other rank will not come
+
+
+def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str, first: int = 0) -> Comm:
+    """A new comm of the ranks that name the same key: by a fresh secret, which the store forgets. first: what
+    the caller's group calls the comm's rank 0."""
     if rank == 0:
         token = unique_id()
         store.set(key, token)
     else:
-        token = UniqueId(store.get(key))
+        try:
+            token = UniqueId(store.get(key))
+        except RuntimeError as caught:
+            raise DistBackendError(f"rank {first} has not come: {caught}") from None
     name = name.encode()[:127].decode(errors="ignore")  # torch makes names of any length
     comm = Comm(id=token, size=size, rank=rank, init_timeout=timeout, op_timeout=timeout, name=name)
     if rank == 0:
@@ -39,18 +48,30 @@ def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str
     return comm
 
 
-class Channel:
-    """One direction, one tag: this rank is its sender (rank 0 of the comm) or its receiver."""
+def _came_first(settle: Callable[[Any], None], value: Any) -> bool:
+    """Settles a future, where nothing has settled it yet."""
+    try:
+        settle(value)
+        return True
+    except InvalidStateError:
+        return False
 
-    def __init__(self, store: Store, source: int, to: int, tag: int, sends: bool, timeout: float):
+
+class Channel:
+    """One direction, one tag: this rank is its sender (rank 0 of the comm) or its receiver. lost(rank) says why
+    that rank will not come any more; nothing: it may."""
+
+    def __init__(
+        self, store: Store, source: int, to: int, tag: int, sends: bool, timeout: float, lost: Callable[[int], str]
+    ) -> None:
         self._store = store
         self._key = f"p2p/{source}/{to}/{tag}"
         self._sends = sends
+        self._other = to if sends else source
         self._timeout = timeout
+        self._lost = lost
         self._worker = Worker(f"hoop {self._key}")
-        self._comm: Comm | None = None
-        self._ended = False
-        self._lock = threading.Lock()
+        self._meeting: Future[Comm] = Future()  # has the comm, or what kept it from being made
 
     def submit(self, tensor: torch.Tensor) -> Errand:
         dense = tensor.contiguous()
@@ -67,38 +88,47 @@ class Channel:
         return self._worker.submit(call, [tensor])
 
     def _joined(self) -> Comm:
-        if self._comm is None:
-            if self._ended:
-                raise self._aborted()
-            # The store of a worker: get() blocks, and a store serves one caller at a time.
+        """Waits for the other rank, as long as it may come."""
+        if not self._meeting.done():
+            threading.Thread(target=self._meet, name=f"hoop meets {self._key}", daemon=True).start()
+            while not wait([self._meeting], LOOK).done:
+                why = self._lost(self._other)
+                if why:
+                    _came_first(self._meeting.set_exception, DistBackendError(why))
+        return self._meeting.result()
+
+    def _meet(self) -> None:
+        try:
+            # The store of a thread: get() blocks, and a store serves one caller at a time.
             store = self._store.clone() if hasattr(self._store, "clone") else self._store
-            made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, self._key)
-            with self._lock:
-                self._comm = made
-                if self._ended:
-                    made.abort()
-        return self._comm
+            store.set_timeout(timedelta(seconds=self._timeout))
+            made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, self._key, self._other)
+        except BaseException as caught:
+            _came_first(self._meeting.set_exception, caught)
+        else:
+            if not _came_first(self._meeting.set_result, made):
+                made.abort()  # nobody waits for it any more
+
+    def _made(self) -> Comm | None:
+        meeting = self._meeting
+        return meeting.result() if meeting.done() and meeting.exception() is None else None
 
     def abort(self) -> None:
-        with self._lock:
-            self._ended = True
-            comm = self._comm
-        if comm is not None:
-            comm.abort()
-        else:
-            self._worker.fail(self._aborted())  # it may wait for the other rank for long
-
-    def _aborted(self) -> DistBackendError:
-        return DistBackendError(f"HOOP_ABORTED: abort() ended the channel {self._key} before it was joined")
+        why = f"HOOP_ABORTED: abort() ended the channel {self._key} before it was joined"
+        if not _came_first(self._meeting.set_exception, DistBackendError(why)):
+            comm = self._made()
+            if comm is not None:
+                comm.abort()
 
     def busy(self) -> bool:
         return self._worker.busy()
 
     def close(self) -> None:
-        """After the messages that are there; an aborted channel that still joins is left to itself."""
-        self._worker.close(0 if self._ended and self._comm is None else None)
-        if self._comm is not None:
-            self._comm.close()
+        """After the messages that are there, but for those to and from a rank that will not come."""
+        self._worker.close()
+        comm = self._made()
+        if comm is not None:
+            comm.close()
 
 
 class Group:

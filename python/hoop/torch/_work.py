@@ -156,9 +156,7 @@ class Errand(Job):
         except BaseException as error:
             caught = error
         self._call = None
-        return self.end(caught)
 
-    def end(self, caught: BaseException | None) -> torch.futures.Future | None:
         def act() -> None:
             if caught is not None:
                 raise caught
@@ -202,28 +200,13 @@ class Worker:
         current = self._current
         return (current is not None and not current._over) or not self._errands.empty()
 
-    def fail(self, caught: BaseException) -> None:
-        """Ends the errands that are there, also the one under way, whose call goes on."""
-        current = self._current
-        if current is not None:
-            complete(current.end(caught))
-        while True:
-            try:
-                errand = self._errands.get_nowait()
-            except queue.Empty:
-                return
-            if errand is None:
-                self._errands.put(None)
-                return
-            complete(errand.end(caught))
-
-    def close(self, timeout: float | None) -> None:
+    def close(self) -> None:
         """After the errands that are there, and their callbacks, but for one that calls this."""
         self._errands.put(None)
         while self._threads:
             thread = self._threads[-1]
             if thread is not threading.current_thread():
-                thread.join(timeout)
+                thread.join()
             if thread is self._threads[-1]:  # and has started no other
                 self._threads.pop()
 
