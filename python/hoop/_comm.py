@@ -28,6 +28,7 @@ from ._native import (
     error,
     json_text,
     lib,
+    text,
 )
 from ._stream import Stream
 
@@ -157,7 +158,7 @@ class Comm:
         elif size is None or rank is None or (url is not None and id is not None):
             raise TypeError("a comm is joined by Comm(url, size=, rank=) or Comm(id=, size=, rank=)")
         elif url is not None:
-            birth(lib.hoop_comm_init_url, byref(handle), url.encode(), _int(size), _int(rank),
+            birth(lib.hoop_comm_init_url, byref(handle), text(url), _int(size), _int(rank),
                   byref(options), handle=handle)
         else:
             birth(lib.hoop_comm_init_rank_config, byref(handle), _int(size), _id_struct(id), _int(rank),
@@ -412,7 +413,7 @@ class Comm:
         self, collective: str, count: int, datatype: int = Datatype.FLOAT32, op: int = SUM
     ) -> dict[str, Any]:
         """How an operation would be done, and what other ways cost; as hoop_explain_json()."""
-        return json.loads(json_text(lib.hoop_explain_json, self._alive(), collective.encode(),
+        return json.loads(json_text(lib.hoop_explain_json, self._alive(), text(collective),
                                     count, datatype, _int(op)))
 
     def __repr__(self) -> str:

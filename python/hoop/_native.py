@@ -203,7 +203,10 @@ def _load() -> tuple[ctypes.CDLL, str]:
 
 lib, library_path = _load()
 for _name, _arguments in _FUNCTIONS.items():
-    _function = getattr(lib, _name)
+    try:
+        _function = getattr(lib, _name)
+    except AttributeError as _error:
+        raise ImportError(f"{library_path} is no libhoop, or an older one: {_error}") from None
     _function.argtypes = _arguments
     _function.restype = c_int
 lib.hoop_get_error_string.argtypes = [c_int]
@@ -225,6 +228,15 @@ def error(result: int, comm: c_void_p | None = None) -> HoopError:
 def check(result: int, comm: c_void_p | None = None) -> None:
     if result != OK:
         raise error(result, comm)
+
+
+def text(value: str) -> bytes:
+    """A string for C, which would cut it at a NUL."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no str")
+    if "\0" in value:
+        raise ValueError(f"{value!r} has a NUL inside")
+    return value.encode()
 
 
 def config(
@@ -251,8 +263,8 @@ def config(
         init_timeout_ms=milliseconds(init_timeout),
         op_timeout_ms=milliseconds(op_timeout),
         dead_after_ms=milliseconds(dead_after),
-        algo=algo.encode() if algo else None,
-        comm_name=name.encode() if name else None,
+        algo=text(algo) if algo else None,
+        comm_name=text(name) if name else None,
     )
 
 

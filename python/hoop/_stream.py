@@ -22,6 +22,9 @@ class Ticket:
         self._last = last
         self._parts = parts  # those of the operations since the ticket before, which have their results
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a ticket belongs to its process: it can be neither copied nor pickled")
+
     def done(self) -> bool:
         """Whether it is complete. Raises what failed. Does not wait."""
         result = lib.hoop_ticket_query(self._last)

@@ -471,9 +471,16 @@ class Buffers(unittest.TestCase):
                      lambda: comm.shrink([2**32]), lambda: hoop.Comm("tcp://127.0.0.1:1", size=2**32 + 1, rank=0)):
             with self.assertRaisesRegex(ValueError, "more than 32 bits"):
                 call()
+        # C's string would end there.
+        for call in (lambda: hoop.Comm("file:///tmp/\0a", size=1, rank=0), lambda: hoop.Comm(name="a\0b")):
+            with self.assertRaisesRegex(ValueError, "NUL"):
+                call()
+        with self.assertRaisesRegex(TypeError, "no str"):
+            hoop.Comm(pathlib.Path("/tmp/a"), size=1, rank=0)
         for call in (copy.copy, pickle.dumps):
-            with self.assertRaisesRegex(TypeError, "belongs to its process"):
-                call(comm)
+            for thing in (comm, stream := hoop.Stream(), stream.record()):
+                with self.assertRaisesRegex(TypeError, "belongs to its process"):
+                    call(thing)
         comm.close()
         with self.assertRaisesRegex(ValueError, "closed"):
             comm.barrier()
@@ -628,6 +635,11 @@ class Info(unittest.TestCase):
         done = subprocess.run([sys.executable, "-m", "hoop.info"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"hoop {hoop.__version__}, library {hoop.__version__}", done.stdout)
+
+    def test_a_library_that_is_another(self):
+        done = subprocess.run([sys.executable, "-c", "import hoop"], capture_output=True, text=True,
+                              env={**os.environ, "LIBHOOP": "libm.so.6"})
+        self.assertIn("ImportError: libm.so.6 is no libhoop", done.stderr)
 
     def test_a_unique_id_is_not_shown(self):
         token = hoop.unique_id()

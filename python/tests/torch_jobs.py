@@ -5,6 +5,7 @@ with it, bit by bit.
 """
 
 import contextlib
+import importlib
 import itertools
 import os
 import signal
@@ -207,6 +208,8 @@ def messages(rank, size):
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     same(received, torch.tensor([before, 5]))
+    foreign = type("Foreign", (dist.Store,), {})()  # a store in Python has no clones
+    assert importlib.import_module("hoop.torch._exchange")._clone(foreign, 1) is foreign
 
 
 def refusals(rank, size):
@@ -218,6 +221,8 @@ def refusals(rank, size):
                sizes, sizes)
     raises(ValueError, "float64", dist.group.WORLD.alltoall, [torch.zeros(1)] * size,
            [torch.zeros(1, dtype=torch.float64)] * size)
+    raises(ValueError, "sends itself 2 elements, and expects 3", dist.all_to_all_single, torch.zeros(size, 3),
+           torch.zeros(size, 2), [1] * size, [1] * size)
     dist.barrier()  # and nothing happened to the group
 
 
@@ -330,6 +335,8 @@ def other_modes(rank, size):
 def groups(rank, size):
     backend = dist.get_backend_config(dist.group.WORLD)
     assert str(backend).startswith("cpu:hoop"), backend
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert not (backend.supports_window or backend.supports_reconfigure or backend._supports_time_estimate)
     pair = dist.new_group([0, 2])
     if rank != 1:
         tensor = torch.ones(1)

@@ -272,6 +272,8 @@ class HoopBackend(Life, Backend):
 
     supports_splitting = supports_shrinking = property(lambda self: True)
     supports_coalescing = supports_abort_hooks = property(lambda self: True)
+    # torch's own answer to these asks the class in Python, which asks it.
+    supports_reconfigure = supports_window = _supports_time_estimate = property(lambda self: False)
 
     def _get_sequence_number_for_group(self) -> int:
         return self.sequence.number

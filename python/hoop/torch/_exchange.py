@@ -57,6 +57,16 @@ def _came_first(settle: Callable[[Any], None], value: Any) -> bool:
         return False
 
 
+def _clone(store: Store, timeout: float) -> Store:
+    """The store of a thread: get() blocks, and a store serves one caller at a time."""
+    try:
+        own = store.clone()
+    except (AttributeError, RuntimeError):  # an older torch's, and one in Python
+        return store
+    own.set_timeout(timedelta(seconds=timeout))
+    return own
+
+
 class Channel:
     """One direction, one tag: this rank is its sender (rank 0 of the comm) or its receiver. lost(rank) says why
     that rank will not come any more; nothing: it may."""
@@ -99,9 +109,7 @@ class Channel:
 
     def _meet(self) -> None:
         try:
-            # The store of a thread: get() blocks, and a store serves one caller at a time.
-            store = self._store.clone() if hasattr(self._store, "clone") else self._store
-            store.set_timeout(timedelta(seconds=self._timeout))
+            store = _clone(self._store, self._timeout)
             made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, self._key, self._other)
         except BaseException as caught:
             _came_first(self._meeting.set_exception, caught)

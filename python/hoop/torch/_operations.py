@@ -168,6 +168,9 @@ def all_to_all_list(
 
 def exchange(group: Ranks, sends: list[torch.Tensor], receives: list[torch.Tensor]) -> Operation:
     """Tensor q of sends to rank q, and tensor q of receives from it, all at the same time."""
+    given, expected = sends[group.own].numel(), receives[group.own].numel()
+    if given != expected:
+        raise ValueError(f"all_to_all: this rank sends itself {given} elements, and expects {expected}")
 
     def start(stream: c_void_p | None) -> None:
         with Group(group.handle, stream) as together:
