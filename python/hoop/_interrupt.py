@@ -110,14 +110,20 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-class _Birth(threading.Thread):
+class _Birth:
     def __init__(self, function: Callable[..., int], arguments: tuple[Any, ...], handle: ctypes.c_void_p):
-        super().__init__(name="hoop birth", daemon=True)
+        self._thread = threading.Thread(target=self.run, name="hoop birth", daemon=True)
         self._call = function, arguments
         self._handle = handle
         self._lock = threading.Lock()
         self._over = self._unwanted = False
         self._failed: Exception | None = None
+
+    def start(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError:  # as in watch()
+            self.run()
 
     def run(self) -> None:
         function, arguments = self._call
@@ -132,8 +138,8 @@ class _Birth(threading.Thread):
     def outcome(self) -> None:
         """Waits for it, and raises what it failed with, or what a signal's handler raises."""
         try:
-            while self.is_alive():
-                self.join(SLICE)
+            while self._thread.is_alive():
+                self._thread.join(SLICE)
         except BaseException:
             with self._lock:
                 self._unwanted = True
@@ -155,14 +161,11 @@ def birth(
         if result != OK:
             raise error(result)
         return
-    thread = _Birth(function, arguments, handle)
+    made = _Birth(function, arguments, handle)
+    made.start()
     try:
-        thread.start()
-    except RuntimeError:  # as in watch()
-        thread.run()
-    try:
-        thread.outcome()
+        made.outcome()
     except BaseException:
-        if parent is not None and thread._unwanted:
+        if parent is not None and made._unwanted:
             lib.hoop_comm_revoke(parent, 0)
         raise

@@ -630,6 +630,14 @@ class Table(unittest.TestCase):
         self.assertEqual([name for name in called if getattr(lib, name).argtypes is None], [])
 
 
+    def test_no_class_of_ours_is_a_thread(self):
+        # Python 3.13 has a Thread._handle of its own, where there had been one of ours.
+        classes = [value for name, module in list(sys.modules.items()) if name.split(".")[0] == "hoop"
+                   for value in vars(module).values() if isinstance(value, type)]
+        self.assertIn(hoop.Comm, classes)
+        self.assertEqual([one for one in classes if issubclass(one, threading.Thread)], [])
+
+
 class Info(unittest.TestCase):
     def test_module(self):
         done = subprocess.run([sys.executable, "-m", "hoop.info"], capture_output=True, text=True)
