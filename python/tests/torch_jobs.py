@@ -218,9 +218,9 @@ def refusals(rank, size):
     raises(TypeError, "AVG", dist.all_reduce, torch.zeros(1, dtype=torch.bool), dist.ReduceOp.AVG)
     for into, sizes in ((torch.zeros(size), []), (torch.zeros(size), [1] * size)):
         raises(ValueError, "float64", dist.group.WORLD.alltoall_base, into, torch.zeros(size, dtype=torch.float64),
-               sizes, sizes)
+               sizes, sizes, dist.AllToAllOptions())
     raises(ValueError, "float64", dist.group.WORLD.alltoall, [torch.zeros(1)] * size,
-           [torch.zeros(1, dtype=torch.float64)] * size)
+           [torch.zeros(1, dtype=torch.float64)] * size, dist.AllToAllOptions())
     raises(ValueError, "sends itself 2 elements, and expects 3", dist.all_to_all_single, torch.zeros(size, 3),
            torch.zeros(size, 2), [1] * size, [1] * size)
     dist.barrier()  # and nothing happened to the group
