@@ -3,7 +3,7 @@
  * of every buffer compared (stress_program.h, stress_call.h, stress_stream.h):
  *
  *     stress [--processes P] [--threads T] [--streams K] [--seconds S] [--seed N] [--bytes B]
- *            [--programs N] [--machines M] [--any-order] [--harm KIND] [--rounds N]
+ *            [--programs N] [--machines M] [--any-order] [--harm KIND] [--rounds N] [--patience S]
  *
  * --programs: until so many have run, of STRESS_PROGRAM_STEPS steps each, and not for a time.
  * P processes of T ranks each, which all run K streams at once, and a thread in each process that
@@ -13,7 +13,8 @@
  *
  * --harm abort|revoke|exit|cancel|fork|calls|all: in each of N rounds, jobs of S seconds with the
  * next seeds, that is done to one process (stress_harm.h); operations may fail then, where it is to
- * be expected, but nothing may be wrong.
+ * be expected, but nothing may be wrong. --harm hang: one process does not end. Of any job that is
+ * not over --patience seconds (150) after it should be, what its processes are at is shown.
  */
 #include "base/clock.h"
 #include "harness/family.h"
@@ -30,15 +31,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define STRESS_PATIENCE_MS 150000 /* beyond the time that was asked for */
-#define STRESS_PROGRAM_MS 2000    /* what a program may take at the slowest */
+#define STRESS_PROGRAM_MS 2000 /* what a program may take at the slowest */
 
 struct options {
     int processes, threads, streams, machines;
-    double seconds;
+    double seconds, patience; /* beyond the time that was asked for */
     uint64_t programs;
     enum stress_harm harm; /* HARM_KINDS: each in turn */
     int rounds;
@@ -247,15 +248,40 @@ static void print_totals(const struct options *options, const struct stress_tota
         (unsigned long long)totals->failures);
 }
 
+/* What the processes are at that have not ended. */
+static void show_hang(const struct family *family)
+{
+    char pids[FAMILY_MOST][16];
+    static char show[] = STRESS_SHOW;
+    char *command[FAMILY_MOST + 2] = {show};
+    int n = 0;
+    for (int p = 0; p < family->n; p++) {
+        if (family->ranks[p].pid > 0) {
+            (void)snprintf(pids[n], sizeof(pids[n]), "%d", (int)family->ranks[p].pid);
+            command[n + 1] = pids[n];
+            n++;
+        }
+    }
+    (void)fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        execv(command[0], command);
+        _exit(1);
+    }
+    if (child > 0) {
+        (void)waitpid(child, NULL, 0);
+    }
+}
+
 static bool run(const struct options *options)
 {
     const uint64_t deadline =
-        hoop_deadline_ns((uint64_t)(options->seconds * 1000) +
-                         options->programs * STRESS_PROGRAM_MS + STRESS_PATIENCE_MS);
+        hoop_deadline_ns((uint64_t)((options->seconds + options->patience) * 1000) +
+                         options->programs * STRESS_PROGRAM_MS);
     struct legacy legacy = {.options = options};
     struct stress_totals totals = {.results = 0};
     struct family family;
-    bool good = true;
+    bool good = true, shown = false;
     void *shared = mmap(NULL, sizeof(*legacy.births), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     family_init(&family, options->processes);
@@ -274,10 +300,15 @@ static bool run(const struct options *options)
             report_wrong(&report, heard == FAMILY_SILENT ? "it hangs" : "it died");
         }
         totals_add(&totals, &report.totals);
-        if (report.wrong[0] != 0 || !family_reap(&family, p, deadline)) {
+        const bool reaped = heard != FAMILY_SILENT && family_reap(&family, p, deadline);
+        if (report.wrong[0] != 0 || !reaped) {
             printf("FAILED: process %d: %s\n", p,
                    report.wrong[0] != 0 ? report.wrong : "it did not exit with 0");
             good = false;
+        }
+        if (!reaped && !shown && hoop_now_ns() >= deadline) {
+            show_hang(&family);
+            shown = true;
         }
     }
     family_finish(&family);
@@ -289,17 +320,24 @@ static bool run(const struct options *options)
 static const char usage[] =
     "usage: stress [--processes P] [--threads T] [--streams K] [--seconds S] [--seed N]\n"
     "              [--programs N] [--bytes B] [--machines M] [--any-order] [--rounds N]\n"
-    "              [--harm abort|revoke|exit|cancel|fork|calls|all]\n";
+    "              [--harm abort|revoke|exit|cancel|fork|calls|hang|all] [--patience S]\n";
 
 static bool options_read(int argc, char **argv, struct options *options)
 {
     static const struct option names[] = {
-        {"processes", required_argument, NULL, 'p'}, {"threads", required_argument, NULL, 't'},
-        {"streams", required_argument, NULL, 'k'},   {"seconds", required_argument, NULL, 's'},
-        {"seed", required_argument, NULL, 'x'},      {"bytes", required_argument, NULL, 'b'},
-        {"machines", required_argument, NULL, 'm'},  {"any-order", no_argument, NULL, 'o'},
-        {"programs", required_argument, NULL, 'q'},  {"harm", required_argument, NULL, 'h'},
-        {"rounds", required_argument, NULL, 'r'},    {NULL, 0, NULL, 0},
+        {"processes", required_argument, NULL, 'p'},
+        {"threads", required_argument, NULL, 't'},
+        {"streams", required_argument, NULL, 'k'},
+        {"seconds", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, 'x'},
+        {"bytes", required_argument, NULL, 'b'},
+        {"machines", required_argument, NULL, 'm'},
+        {"any-order", no_argument, NULL, 'o'},
+        {"programs", required_argument, NULL, 'q'},
+        {"harm", required_argument, NULL, 'h'},
+        {"rounds", required_argument, NULL, 'r'},
+        {"patience", required_argument, NULL, 'w'},
+        {NULL, 0, NULL, 0},
     };
     for (int letter; (letter = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         char *end = NULL;
@@ -335,6 +373,9 @@ static bool options_read(int argc, char **argv, struct options *options)
             break;
         case 'r':
             options->rounds = (int)value;
+            break;
+        case 'w':
+            options->patience = value;
             break;
         case 'h':
             options->harm = stress_harm_from(optarg);
@@ -372,6 +413,7 @@ int main(int argc, char **argv)
         .threads = 2,
         .streams = 2,
         .seconds = 10,
+        .patience = 150,
         .machines = 1,
         .rounds = 1,
         .program = {.seed = 1, .special = true, .most_bytes = (size_t)1 << 20},
@@ -388,7 +430,7 @@ int main(int argc, char **argv)
         struct options one = options;
         one.program.seed += (uint64_t)round;
         if (options.harm == HARM_KINDS) {
-            one.harm = (enum stress_harm)(HARM_ABORT + round % (HARM_KINDS - HARM_ABORT));
+            one.harm = (enum stress_harm)(HARM_ABORT + round % (HARM_HANG - HARM_ABORT));
         }
         good = run(&one);
         (void)fflush(stdout);

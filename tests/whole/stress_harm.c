@@ -11,7 +11,7 @@
 #define HARM_CHILD_SECONDS 20
 
 static const char *const names[HARM_KINDS] = {"none",   "abort", "revoke", "exit",
-                                              "cancel", "fork",  "calls"};
+                                              "cancel", "fork",  "calls",  "hang"};
 
 enum stress_harm stress_harm_from(const char *name)
 {
@@ -142,6 +142,10 @@ static void *harm_main(void *arg)
     case HARM_FORK:
         harm_fork(harmer);
         break;
+    case HARM_HANG:
+        for (;;) {
+            pause();
+        }
     default:
         atomic_store(&calls_fail, 1 + (int)stress_below(&random, 4));
         atomic_store(&calls_left, (int)stress_below(&random, 200));

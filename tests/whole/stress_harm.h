@@ -17,6 +17,7 @@ enum stress_harm {
     HARM_CANCEL, /* the thread of a stream is cancelled */
     HARM_FORK,   /* children that do what finalizers do: the job goes on */
     HARM_CALLS,  /* system calls fail: EMFILE, ENOMEM */
+    HARM_HANG,   /* it does not end: none of those that are tried in turn */
     HARM_KINDS
 };
 

@@ -43,4 +43,11 @@ if HOOP_ALGO=ring HOOP_TEST_FAULT=flip:300 timeout 250 "$stress" --programs "$pr
     echo "FAILED: a flipped bit was not found"
     failures=$((failures + 1))
 fi
+# Of a job that hangs is shown what it is at: each thread, with the call that it is in.
+if shown=$("$stress" --harm hang --patience 1 --programs 0 --seconds 0.3 --seed 9) ||
+    ! echo "$shown" | grep -q 'FAILED: process 1: it hangs' ||
+    ! echo "$shown" | grep -q 'thread [0-9]* hoop-progress: '; then
+    echo "FAILED: nothing is shown of a job that hangs: $shown"
+    failures=$((failures + 1))
+fi
 [ "$failures" = 0 ]
