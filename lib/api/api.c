@@ -193,12 +193,19 @@ hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t kind)
         *ptr = NULL;
         return HOOP_OK;
     }
-    return hoop_is_forked() ? hoop_forked_error() : hoop_region_alloc(bytes, kind, ptr);
+    const int before = hoop_cancel_off();
+    const hoop_result_t result =
+        hoop_is_forked() ? hoop_forked_error() : hoop_region_alloc(bytes, kind, ptr);
+    hoop_cancel_restore(before);
+    return result;
 }
 
 hoop_result_t hoop_mem_free(void *ptr)
 {
-    return ptr == NULL || hoop_is_forked() ? HOOP_OK : hoop_region_free(ptr);
+    const int before = hoop_cancel_off();
+    const hoop_result_t result = ptr == NULL || hoop_is_forked() ? HOOP_OK : hoop_region_free(ptr);
+    hoop_cancel_restore(before);
+    return result;
 }
 
 hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle)

@@ -161,13 +161,19 @@ static hoop_result_t births_join(const struct hoop_comm_options *options, hoop_c
     return births_go(hoop_birth_join(options, comm, &birth), &birth);
 }
 
+/* here: for ranks of this process only. */
+static hoop_result_t births_id(bool here, hoop_unique_id_t *ret_id)
+{
+    const int before = hoop_cancel_off();
+    hoop_result_t result = hoop_service_start();
+    result = result == HOOP_OK ? hoop_rendezvous_create(here, ret_id) : result;
+    hoop_cancel_restore(before);
+    return result;
+}
+
 hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id)
 {
-    if (id == NULL) {
-        return births_null("hoop_get_unique_id", "id");
-    }
-    const hoop_result_t result = hoop_service_start();
-    return result == HOOP_OK ? hoop_rendezvous_create(false, id) : result;
+    return id != NULL ? births_id(false, id) : births_null("hoop_get_unique_id", "id");
 }
 
 hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
@@ -266,10 +272,7 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
                                            "devlist: this version takes no numbers of devices (the "
                                            "device is each buffer's); pass NULL"));
     }
-    hoop_result_t result = hoop_service_start();
-    if (result == HOOP_OK) {
-        result = hoop_rendezvous_create(true, &id);
-    }
+    hoop_result_t result = births_id(true, &id);
     if (result != HOOP_OK) {
         return hoop_group_spoil(result);
     }
@@ -346,8 +349,11 @@ hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude
 
 hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_t *id)
 {
-    const hoop_result_t result = births_parent("hoop_comm_get_unique_id", comm, id, "id");
-    return result == HOOP_OK ? hoop_split_invite(comm, id) : result;
+    const int before = hoop_cancel_off();
+    hoop_result_t result = births_parent("hoop_comm_get_unique_id", comm, id, "id");
+    result = result == HOOP_OK ? hoop_split_invite(comm, id) : result;
+    hoop_cancel_restore(before);
+    return result;
 }
 
 static hoop_result_t births_check_growth(const struct hoop_comm *comm, int nranks, int rank)

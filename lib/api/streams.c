@@ -269,6 +269,7 @@ hoop_result_t hoop_stream_destroy(hoop_stream_t stream)
     if (queue == NULL) {
         return result;
     }
+    const int before = hoop_cancel_off();
     queue->closing = true;
     result = stream_drain(queue);
     if (queue->fd >= 0) {
@@ -277,6 +278,7 @@ hoop_result_t hoop_stream_destroy(hoop_stream_t stream)
     }
     hoop_handle_retire(queue);
     hoop_progress_unlock();
+    hoop_cancel_restore(before);
     return result;
 }
 

@@ -275,8 +275,11 @@ static void log_note(void *arg, const char *line)
 
 void hoop_log_settings(void)
 {
+    int cancel = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     pthread_once(&log_once, log_prepare);
     hoop_settings_take_notes(log_note, NULL);
+    pthread_setcancelstate(cancel, &cancel);
 }
 
 bool hoop_log_enabled(hoop_log_level_t level, enum hoop_log_subsystem subsystem)

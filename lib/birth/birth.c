@@ -336,5 +336,9 @@ hoop_result_t hoop_births_run(struct hoop_birth *births, size_t count)
     for (size_t i = 0; i < count; i++) {
         blocking = blocking || births[i].options.blocking;
     }
-    return blocking ? births_run_here(births, count) : births_run_behind(births, count);
+    const int before = hoop_cancel_off();
+    const hoop_result_t result =
+        blocking ? births_run_here(births, count) : births_run_behind(births, count);
+    hoop_cancel_restore(before);
+    return result;
 }

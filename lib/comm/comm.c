@@ -315,8 +315,10 @@ hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm, bool waits)
     if (result != HOOP_OK) {
         return hoop_error(result, "rank %u: another thread is inside the communicator", comm->rank);
     }
+    const int before = hoop_cancel_off();
     result = comm_say_goodbye(comm);
     hoop_turn_leave(&comm->turn);
+    hoop_cancel_restore(before);
     return result;
 }
 

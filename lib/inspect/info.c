@@ -168,7 +168,9 @@ hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *
     hoop_json_init(&json, buf, bytes);
     hoop_json_object(&json, NULL);
     if (comm == NULL) {
+        const int before = hoop_cancel_off();
         info_process(&json);
+        hoop_cancel_restore(before);
     } else {
         pthread_mutex_lock(&comm->look_lock);
         hoop_look_comm(&json, comm);

@@ -217,8 +217,10 @@ void hoop_capture_close(const struct hoop_comm *comm)
 void hoop_capture_free_gone(void)
 {
     if (!hoop_is_forked() && hoop_pin_try()) {
+        const int before = hoop_cancel_off();
         captures_free_gone();
         hoop_pin_end();
+        hoop_cancel_restore(before);
     } /* else the next one does it */
 }
 
