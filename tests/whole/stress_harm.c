@@ -1,6 +1,7 @@
 /* See stress_harm.h. */
 #include "whole/stress_harm.h"
 #include "base/clock.h"
+#include "harness/sanitizer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,11 @@ static _Noreturn void harm_child(const struct stress_harmer *harmer)
 static void harm_fork(struct stress_harmer *harmer)
 {
     const struct timespec nap = {.tv_nsec = 20000000};
+    if (!MEMORY_IS_PLAIN) {
+        /* A thread's first failure takes memory, and a child may not get any: this malloc() has
+         * locks that another thread may have had at the fork. */
+        (void)hoop_comm_get_async_error(NULL, NULL);
+    }
     while (!atomic_load(&harmer->over) && harmer->wrong[0] == 0) {
         int status = 0;
         for (int i = 0; i < harmer->n_streams; i++) {
