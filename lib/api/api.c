@@ -6,10 +6,10 @@
 #include "api/group.h"
 #include "base/log.h"
 #include "birth/birth.h"
+#include "device/capture.h"
 #include "membership/membership.h"
 #include "memory/region.h"
 #include "runtime/wait.h"
-#include "stream/capture.h"
 #include "stream/progress.h"
 
 #include <stdlib.h>

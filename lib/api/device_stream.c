@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/collective.h"
+#include "device/capture.h"
 #include "memory/cuda.h"
 #include "runtime/process.h"
 #include "runtime/service.h"
-#include "stream/capture.h"
 #include "stream/progress.h"
 
 /* ---- Looking -------------------------------------------------------------------------------- */

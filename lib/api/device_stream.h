@@ -36,7 +36,7 @@ hoop_result_t hoop_device_check_host_group(struct hoop_work *work, size_t count)
 
 /*
  * Runs work without a host stream: ahead of its streams, or waits for it; or puts it into the graph
- * that its stream captures (stream/capture.h). What its requests own is
+ * that its stream captures (device/capture.h). What its requests own is
  * moved, also on failure. The driver is loaded, and it has been looked where buffers lie.
  */
 hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count);

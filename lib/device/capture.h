@@ -4,10 +4,9 @@
  *     graph          ... begin | copies to the host | ring | hold ....... | copies back, end | ...
  *     who drives                                         '-> a piece of work --> let go
  *
- * The copies are the graph's own, to and from memory that the calls of one graph on one stream
- * share, since they run one after the other, and the operation works on that: so nothing has to be
- * launched for a hold to end, and the piece is like any other that is queued. It has its place in
- * the comm's line from when the graph comes to it, not from when it is launched.
+ * The copies are the graph's own, to and from the room of its calls on that stream (room.h). The
+ * piece is like any other that is queued. It has its place in the comm's line from when the graph
+ * comes to it, not from when it is launched.
  *
  *     of a call    kept until the graph and all that was made of it is gone, as CUDA says; freed by
  *                  the next call that captures, or that ends a comm

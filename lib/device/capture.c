@@ -1,19 +1,19 @@
 /* Calls that are captured into a graph (see capture.h). */
-#include "stream/capture.h"
+#include "device/capture.h"
 
 #include "base/log.h"
+#include "device/room.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Memory of calls that run one after the other. It begins with their words. */
+/* A room, whose words are for one call at a time. let: 1 it goes on, nothing runs; 0 it waits.
+ * used: 1 from before the copies to the host to behind those back. */
 struct room {
     unsigned long long graph, stream; /* by CUDA's numbers: a handle is used again */
-    struct hoop_staging memory;
-    _Atomic uint32_t *let;   /* the hold's word: 1 it goes on, nothing runs; 0 it waits */
-    _Atomic uint32_t *taken; /* 1: from before the copies to the host to behind those back */
+    struct hoop_room room;
     /* under the lock */
     size_t users;
     struct capture *inside; /* who took it last */
@@ -31,8 +31,6 @@ struct capture {
     size_t count;
     struct hoop_work work[]; /* comm NULL: it has ended */
 };
-
-#define ROOM_ALIGN 64u /* of the words, and of each call's memory */
 
 static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER; /* CUDA is not called with it */
 static struct capture *captures;
@@ -65,7 +63,7 @@ static void room_leave(struct room *room)
     const bool last = --room->users == 0;
     pthread_mutex_unlock(&captures_lock);
     if (last) {
-        hoop_staging_finish(&room->memory);
+        hoop_room_finish(&room->room);
         free(room);
     }
 }
@@ -82,16 +80,13 @@ static hoop_result_t room_create(unsigned long long graph, unsigned long long st
     *made = (struct room){.graph = graph, .stream = stream, .users = 1};
     hoop_result_t result = hoop_cuda_context(&context);
     if (result == HOOP_OK) {
-        result = hoop_staging_open_host(&made->memory, context, bytes);
+        result = hoop_room_init(&made->room, context, bytes);
     }
     if (result != HOOP_OK) {
         room_leave(made);
         return result;
     }
-    made->let = (_Atomic uint32_t *)(void *)made->memory.host;
-    made->taken = made->let + 1;
-    atomic_store_explicit(made->let, 1, memory_order_relaxed);
-    atomic_store_explicit(made->taken, 0, memory_order_relaxed);
+    atomic_store_explicit(made->room.let, 1, memory_order_relaxed);
     *ret = made;
     return HOOP_OK;
 }
@@ -101,11 +96,11 @@ static hoop_result_t room_enter(unsigned long long graph, unsigned long long str
                                 struct room **ret)
 {
     struct room *last = room_find(graph, stream);
-    if (last != NULL && last->memory.host_bytes >= bytes) {
+    if (last != NULL && hoop_room_fits(&last->room, bytes)) {
         *ret = last;
         return HOOP_OK;
     }
-    const size_t least = last != NULL ? 2 * last->memory.host_bytes : 0;
+    const size_t least = last != NULL ? 2 * last->room.memory.host_bytes : 0;
     room_leave(last);
     return room_create(graph, stream, bytes > least ? bytes : least, ret);
 }
@@ -115,11 +110,7 @@ static hoop_result_t room_enter(unsigned long long graph, unsigned long long str
 /* Calls CUDA. */
 static void capture_free(struct capture *capture)
 {
-    for (size_t i = 0; i < capture->count; i++) {
-        capture->stagings[i].host = NULL;
-        capture->stagings[i].host_bytes = 0;
-        hoop_staging_finish(&capture->stagings[i]);
-    }
+    hoop_room_forget(capture->stagings, capture->count);
     room_leave(capture->room);
     hoop_work_finish(capture->work, capture->count);
     free(capture->stagings);
@@ -173,8 +164,8 @@ static void capture_lose_graph(struct capture *capture)
 static struct capture *captures_take_gone(void)
 {
     struct capture **at = &captures;
-    while (*at != NULL &&
-           (!(*at)->gone || atomic_load_explicit((*at)->room->let, memory_order_acquire) == 0)) {
+    while (*at != NULL && (!(*at)->gone || atomic_load_explicit((*at)->room->room.let,
+                                                                memory_order_acquire) == 0)) {
         at = &(*at)->next;
     }
     struct capture *taken = *at;
@@ -238,7 +229,7 @@ static bool capture_push(struct capture *capture)
     if (piece == NULL) {
         return false;
     }
-    piece->let = capture->room->let;
+    piece->let = capture->room->room.let;
     if (hoop_progress_push(piece) != HOOP_OK) {
         hoop_piece_release(piece);
         return false;
@@ -265,7 +256,7 @@ static void capture_begin(void *arg)
     struct capture *capture = arg;
     pthread_mutex_lock(&captures_lock);
     struct room *room = capture->room;
-    room->torn |= atomic_exchange_explicit(room->taken, 1, memory_order_acq_rel) != 0;
+    room->torn |= atomic_exchange_explicit(room->room.used, 1, memory_order_acq_rel) != 0;
     if (room->torn) {
         capture_fail(room->inside, HOOP_INVALID_USAGE, why);
         capture_fail(capture, HOOP_INVALID_USAGE, why);
@@ -327,7 +318,7 @@ static void capture_ring(void *arg)
     struct capture *capture = arg;
     const char *why = NULL;
     pthread_mutex_lock(&captures_lock);
-    _Atomic uint32_t *let = capture->room->let;
+    _Atomic uint32_t *let = capture->room->room.let;
     if (atomic_exchange_explicit(let, 0, memory_order_acq_rel) != 0) {
         why = capture_refuse(capture);
         if (!capture_run(capture)) {
@@ -368,82 +359,17 @@ hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
                             comm->here);
 }
 
-/* What is left of a request works on the host's memory, and on no stream. */
-static void request_to_host(struct hoop_request *request)
-{
-    const uint32_t collective = request->signature.collective;
-    const bool transfers = collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV;
-    request->stream = NULL;
-    request->look = (struct hoop_device_look){.known = true};
-    for (struct hoop_transfer *at = transfers ? request->out : NULL; at != NULL; at = at->next) {
-        at->stream = NULL;
-        at->context = NULL;
-        at->staged = false;
-    }
-}
-
-static struct hoop_device_call capture_call(const struct capture *capture, size_t i,
-                                            hoop_stream_t stream)
-{
-    const struct hoop_request *request = &capture->work[i].request;
-    const struct hoop_comm *comm = capture->work[i].comm;
-    return (struct hoop_device_call){.signature = &request->signature,
-                                     .me = comm->rank,
-                                     .n = comm->n,
-                                     .stream = stream,
-                                     .look = &request->look,
-                                     .captured = true};
-}
-
-/* Bytes of memory for what lies on devices; where that is has to be known by now. */
-static hoop_result_t capture_need(struct capture *capture, size_t i, hoop_stream_t stream,
-                                  size_t *ret)
-{
-    struct hoop_request *request = &capture->work[i].request;
-    const struct hoop_device_call call = capture_call(capture, i, stream);
-    const uint32_t collective = request->signature.collective;
-    hoop_result_t result = HOOP_OK;
-    if (collective < HOOP_COLL_COUNT && collective != HOOP_COLL_ALLTOALLV && !request->look.known) {
-        result = hoop_device_buffers_look(&call, request->in, request->out, &request->look);
-    }
-    const size_t bytes = hoop_device_buffers_need(&call, request->in, request->out);
-    *ret = (bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
-    return result;
-}
-
 /* Enters a room for all. */
 static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
                                    hoop_stream_t stream)
 {
     unsigned long long number = 0;
-    size_t bytes = ROOM_ALIGN, need = 0;
-    hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
-        result = capture_need(capture, i, stream, &need);
-        bytes += need;
-    }
+    size_t bytes = 0;
+    hoop_result_t result = hoop_room_need(capture->work, capture->count, stream, &bytes);
     if (result == HOOP_OK) {
         result = hoop_cuda_check("cuStreamGetId", hoop_cuda.stream_id(stream, &number));
     }
     return result == HOOP_OK ? room_enter(graph, number, bytes, &capture->room) : result;
-}
-
-/* Gives each call its part of the room. */
-static hoop_result_t capture_stage(struct capture *capture, hoop_stream_t stream)
-{
-    char *at = capture->room->memory.host + ROOM_ALIGN;
-    hoop_result_t result = HOOP_AGAIN;
-    for (size_t i = 0; i < capture->count && result == HOOP_AGAIN; i++) {
-        struct hoop_request *request = &capture->work[i].request;
-        struct hoop_staging *staging = &capture->stagings[i];
-        const struct hoop_device_call call = capture_call(capture, i, stream);
-        (void)capture_need(capture, i, stream, &staging->host_bytes);
-        staging->host = at;
-        at += staging->host_bytes;
-        result = hoop_device_buffers_fetch(staging, &call, &request->in, &request->out);
-        request_to_host(request);
-    }
-    return result == HOOP_AGAIN ? HOOP_OK : result;
 }
 
 /* Which graph the stream captures, and its number. */
@@ -477,32 +403,23 @@ static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph
 /* In the context. */
 static hoop_result_t capture_record(struct capture *capture, hoop_stream_t stream)
 {
-    hoop_cu_address_t let = 0;
-    hoop_result_t result = hoop_cuda_check(
-        "cuMemHostGetDevicePointer", hoop_cuda.host_pointer(&let, (void *)capture->room->let, 0));
+    const struct hoop_room *room = &capture->room->room;
+    hoop_result_t result = hoop_cuda_check("cuLaunchHostFunc on a stream that captures",
+                                           hoop_cuda.host_function(stream, capture_begin, capture));
     if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuLaunchHostFunc on a stream that captures",
-                                 hoop_cuda.host_function(stream, capture_begin, capture));
-    }
-    for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
-        result = hoop_staging_record(&capture->stagings[i], stream, false);
+        result = hoop_room_copy(capture->stagings, capture->count, stream, false);
     }
     if (result == HOOP_OK) {
         result = hoop_cuda_check("cuLaunchHostFunc on a stream that captures",
                                  hoop_cuda.host_function(stream, capture_ring, capture));
     }
     if (result == HOOP_OK) {
-        result =
-            hoop_cuda_check("cuStreamWaitValue32 on a stream that captures",
-                            hoop_cuda.stream_wait_value(stream, let, 1, HOOP_CU_WAIT_VALUE_GEQ));
+        result = hoop_room_hold(room, stream, 1);
     }
-    for (size_t i = 0; i < capture->count && result == HOOP_OK; i++) {
-        result = hoop_staging_record(&capture->stagings[i], stream, true);
+    if (result == HOOP_OK) {
+        result = hoop_room_copy(capture->stagings, capture->count, stream, true);
     }
-    return result == HOOP_OK
-               ? hoop_cuda_check("cuStreamWriteValue32 on a stream that captures",
-                                 hoop_cuda.stream_write_value(stream, let + sizeof(uint32_t), 0, 0))
-               : result;
+    return result == HOOP_OK ? hoop_room_leave(room, stream, 0) : result;
 }
 
 /* Into the graph, whose it is then, too. */
@@ -546,7 +463,8 @@ static hoop_result_t capture_put(struct hoop_work *work, size_t count, hoop_stre
         result = capture_enter(capture, number, stream);
     }
     if (result == HOOP_OK) {
-        result = capture_stage(capture, stream);
+        result = hoop_room_place(&capture->room->room, capture->work, capture->count, stream,
+                                 capture->stagings);
     }
     if (result != HOOP_OK) {
         capture_free(capture);

@@ -1,0 +1,153 @@
+/* Work on host memory in place of that of devices (see room.h). */
+#include "device/room.h"
+
+#include <stdlib.h>
+
+#define ROOM_ALIGN 64u /* of the words, and of each work's memory */
+
+/* ---- The memory ----------------------------------------------------------------------------- */
+
+hoop_result_t hoop_room_init(struct hoop_room *room, hoop_cu_context_t context, size_t bytes)
+{
+    *room = (struct hoop_room){.memory = {.wake_fd = -1}};
+    const hoop_result_t result = hoop_staging_open_host(&room->memory, context, ROOM_ALIGN + bytes);
+    if (result == HOOP_OK) {
+        room->let = (_Atomic uint32_t *)(void *)room->memory.host;
+        room->used = room->let + 1;
+        atomic_store_explicit(room->let, 0, memory_order_relaxed);
+        atomic_store_explicit(room->used, 0, memory_order_relaxed);
+    }
+    return result;
+}
+
+void hoop_room_finish(struct hoop_room *room)
+{
+    hoop_staging_finish(&room->memory);
+}
+
+bool hoop_room_fits(const struct hoop_room *room, size_t bytes)
+{
+    return room->memory.host_bytes >= ROOM_ALIGN + bytes;
+}
+
+/* ---- What lies there ------------------------------------------------------------------------ */
+
+static bool work_moves(const struct hoop_work *work)
+{
+    const uint32_t collective = work->request.signature.collective;
+    return collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV;
+}
+
+static struct hoop_device_call work_call(const struct hoop_work *work, hoop_stream_t stream)
+{
+    return (struct hoop_device_call){.signature = &work->request.signature,
+                                     .me = work->comm->rank,
+                                     .n = work->comm->n,
+                                     .stream = stream,
+                                     .look = &work->request.look,
+                                     .captured = true};
+}
+
+static size_t work_bytes(const struct hoop_work *work, hoop_stream_t stream)
+{
+    const struct hoop_device_call call = work_call(work, stream);
+    const size_t bytes = hoop_device_buffers_need(&call, work->request.in, work->request.out);
+    return (bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+}
+
+hoop_result_t hoop_room_need(struct hoop_work *work, size_t count, hoop_stream_t stream,
+                             size_t *ret)
+{
+    hoop_result_t result = HOOP_OK;
+    size_t bytes = 0;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        struct hoop_request *request = &work[i].request;
+        const struct hoop_device_call call = work_call(&work[i], stream);
+        if (!work_moves(&work[i]) && !request->look.known) {
+            result = hoop_device_buffers_look(&call, request->in, request->out, &request->look);
+        }
+        bytes += work_bytes(&work[i], stream);
+    }
+    if (result == HOOP_OK) {
+        *ret = bytes;
+    }
+    return result;
+}
+
+/* What is left of a request works on the host's memory, and on no stream. */
+static void request_to_host(struct hoop_request *request, bool moves)
+{
+    request->stream = NULL;
+    request->look = (struct hoop_device_look){.known = true};
+    for (struct hoop_transfer *at = moves ? request->out : NULL; at != NULL; at = at->next) {
+        at->stream = NULL;
+        at->context = NULL;
+        at->staged = false;
+    }
+}
+
+hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *work, size_t count,
+                              hoop_stream_t stream, struct hoop_staging *stagings)
+{
+    char *at = room->memory.host + ROOM_ALIGN;
+    hoop_result_t result = HOOP_AGAIN;
+    for (size_t i = 0; i < count && (result == HOOP_AGAIN || result == HOOP_OK); i++) {
+        struct hoop_request *request = &work[i].request;
+        const struct hoop_device_call call = work_call(&work[i], stream);
+        stagings[i].host_bytes = work_bytes(&work[i], stream);
+        stagings[i].host = at;
+        at += stagings[i].host_bytes;
+        result = hoop_device_buffers_fetch(&stagings[i], &call, &request->in, &request->out);
+        request_to_host(request, work_moves(&work[i]));
+    }
+    return result == HOOP_AGAIN ? HOOP_OK : result;
+}
+
+void hoop_room_forget(struct hoop_staging *stagings, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        stagings[i].host = NULL; /* the room's */
+        stagings[i].host_bytes = 0;
+        stagings[i].context = NULL; /* of which it has nothing */
+        hoop_staging_finish(&stagings[i]);
+    }
+}
+
+/* ---- On the stream -------------------------------------------------------------------------- */
+
+hoop_result_t hoop_room_copy(const struct hoop_staging *stagings, size_t count,
+                             hoop_stream_t stream, bool deliver)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        result = hoop_staging_record(&stagings[i], stream, deliver);
+    }
+    return result;
+}
+
+/* Where devices find the words. */
+static hoop_result_t room_words(const struct hoop_room *room, hoop_cu_address_t *ret)
+{
+    return hoop_cuda_check("cuMemHostGetDevicePointer",
+                           hoop_cuda.host_pointer(ret, (void *)room->let, 0));
+}
+
+hoop_result_t hoop_room_hold(const struct hoop_room *room, hoop_stream_t stream, uint32_t value)
+{
+    hoop_cu_address_t words = 0;
+    const hoop_result_t result = room_words(room, &words);
+    return result == HOOP_OK ? hoop_cuda_check("cuStreamWaitValue32 on the stream of the call",
+                                               hoop_cuda.stream_wait_value(stream, words, value,
+                                                                           HOOP_CU_WAIT_VALUE_GEQ))
+                             : result;
+}
+
+hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value)
+{
+    hoop_cu_address_t words = 0;
+    const hoop_result_t result = room_words(room, &words);
+    return result == HOOP_OK ? hoop_cuda_check("cuStreamWriteValue32 on the stream of the call",
+                                               hoop_cuda.stream_write_value(
+                                                   stream, words + sizeof(uint32_t), value, 0))
+                             : result;
+}

@@ -1,0 +1,47 @@
+/*
+ * Work on host memory in place of that of devices, where who calls puts the copies on the caller's
+ * stream himself:
+ *
+ *     caller's stream   ... copies to the room | (ring) | hold | copies from the room | ...
+ *
+ * so that nothing has to be launched for the hold to end. A room is pinned memory that the calls of
+ * one stream share, since they run one after the other; it begins with two words.
+ *
+ * One thread at a time, but for the words.
+ */
+#ifndef HOOP_ROOM_H
+#define HOOP_ROOM_H
+
+#include "stream/batch.h"
+
+struct hoop_room {
+    struct hoop_staging memory;
+    _Atomic uint32_t *let;  /* the stream goes on when it has reached the hold's value */
+    _Atomic uint32_t *used; /* which the stream writes behind the copies */
+};
+
+/* bytes: hoop_room_need() of all that is to be in it at once. Pins memory. Both words are 0. */
+hoop_result_t hoop_room_init(struct hoop_room *room, hoop_cu_context_t context, size_t bytes);
+/* Takes one that init has refused. Calls CUDA. */
+void hoop_room_finish(struct hoop_room *room);
+bool hoop_room_fits(const struct hoop_room *room, size_t bytes);
+
+/* Bytes for work whose calls are all on this stream; looks where buffers lie, if that is not known.
+ */
+hoop_result_t hoop_room_need(struct hoop_work *work, size_t count, hoop_stream_t stream,
+                             size_t *ret);
+
+/* A place for each work's buffers, which are there then, of the host, and on no stream. stagings:
+ * [count], zero; they keep where these were. */
+hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *work, size_t count,
+                              hoop_stream_t stream, struct hoop_staging *stagings);
+void hoop_room_forget(struct hoop_staging *stagings, size_t count);
+
+/* In the context: the copies of one direction; the hold, until `let` is `value`; `used` is `value`
+ * then. */
+hoop_result_t hoop_room_copy(const struct hoop_staging *stagings, size_t count,
+                             hoop_stream_t stream, bool deliver);
+hoop_result_t hoop_room_hold(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
+hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
+
+#endif
