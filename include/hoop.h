@@ -33,14 +33,16 @@
  *     device   host stream    HOOP_INVALID_USAGE
  *
  * Ordered: the call comes behind all that is on the stream, and what is put there afterwards comes
- * behind its result. It returns when the result is there, or, with HOOP_CUDA_AHEAD=1, when it is
- * queued, as NCCL's: the stream may use the buffers again at once, who else wants them waits for
- * the stream. A group is queued at its end, as one piece: none of its streams goes on before all of
- * it is over. Calls of the host on the same comm come behind what is queued. A later failure is
- * told by hoop_comm_get_async_error() and by every call after it; the streams go on nevertheless,
- * and what is in the buffers is worth nothing. What a program must not do meanwhile: docs/gpu.md.
+ * behind its result. With NULL, or memory of the host, it returns when the result is there. Else it
+ * may return when it is queued, as NCCL's do: the stream may use the buffers again at once, who
+ * else wants them waits for the stream. HOOP_CUDA_AHEAD and docs/gpu.md say when it does; with
+ * HOOP_CUDA_AHEAD=1 all do, also with NULL, and a program must not do everything meanwhile. A group
+ * is queued at its end, as one piece: none of its streams goes on before all of it is over. Calls
+ * of the host on the same comm come behind what is queued. A later failure is told by
+ * hoop_comm_get_async_error() and by every call after it; the streams go on nevertheless, and what
+ * is in the buffers is worth nothing.
  *
- * Some of these calls return when the result is there, all the same: the first of a comm on a
+ * With that some return when the result is there, all the same: the first of a comm on a
  * stream, and the first that needs more staging memory than any before; where a process has several
  * ranks of the comm, all but groups with calls of all of them; groups that also have calls of the
  * host; all with a CUDA driver before 12.0, and on a stream that shares a queue of its device with

@@ -27,6 +27,7 @@ by() {
 
 run=("$hooprun" --on-failure=wait -n "$ranks" --timeout 50 "$faults")
 by "calls" env HOOP_CUDA_AHEAD=0 "${run[@]}"
+by "calls, launched" env HOOP_ALGO=slab "${run[@]}"
 by "calls ahead" env HOOP_CUDA_AHEAD=1 "${run[@]}"
 by "graphs" "${run[@]}" -G
 by "calls, behind a kernel that fails" env HOOP_CUDA_AHEAD=0 "${run[@]}" -B

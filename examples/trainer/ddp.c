@@ -287,8 +287,7 @@ static void ddp_queue_complete(struct ddp *ddp)
     }
 }
 
-/* On the device's stream: a bucket that was marked. With HOOP_CUDA_AHEAD=1 the call returns before
- * it is over. */
+/* On the device's stream: a bucket that was marked. The call may return before it is over. */
 static void ddp_travel(struct ddp *ddp, int i)
 {
     const struct device *device = ddp->options.device;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "birth/birth.h"
 #include "device/capture.h"
+#include "device/launch.h"
 #include "membership/membership.h"
 #include "memory/region.h"
 #include "runtime/wait.h"
@@ -86,6 +87,19 @@ hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
                                               : hoop_birth_finalize(comm);
 }
 
+/* What streams of CUDA and their graphs keep for its calls. */
+static void api_close(const struct hoop_comm *comm)
+{
+    hoop_capture_close(comm);
+    hoop_launch_close(comm);
+}
+
+static void api_free_closed(void)
+{
+    hoop_capture_free_gone();
+    hoop_launch_free_idle();
+}
+
 hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
 {
     if (hoop_group_holds(comm)) {
@@ -96,9 +110,9 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
     if (comm != NULL && !hoop_is_forked() && hoop_comm_state(comm, NULL) != HOOP_OK) {
         hoop_progress_drop(comm);
     }
-    hoop_capture_close(comm);
+    api_close(comm);
     const hoop_result_t result = hoop_comm_end(comm);
-    hoop_capture_free_gone();
+    api_free_closed();
     return result;
 }
 
@@ -110,10 +124,10 @@ hoop_result_t hoop_linger(void)
 /* How abort and revoke end a comm. */
 static void api_end(hoop_comm_t comm, const char *how)
 {
-    hoop_capture_close(comm);
+    api_close(comm);
     hoop_comm_give_up(comm, how);
     hoop_progress_drop(comm);
-    hoop_capture_free_gone();
+    api_free_closed();
 }
 
 hoop_result_t hoop_comm_abort(hoop_comm_t comm)

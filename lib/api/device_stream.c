@@ -4,9 +4,11 @@
 #include "base/clock.h"
 #include "base/collective.h"
 #include "device/capture.h"
+#include "device/launch.h"
 #include "memory/cuda.h"
 #include "runtime/process.h"
 #include "runtime/service.h"
+#include "staging/kernels.h"
 #include "stream/progress.h"
 
 /* ---- Looking -------------------------------------------------------------------------------- */
@@ -258,6 +260,7 @@ static bool call_is_ahead(const struct device_call *call, hoop_cu_context_t cont
 static bool call_let_graphs_by(void *arg, const struct device_call *call)
 {
     struct hoop_comm *comm = call->comm;
+    const struct hoop_bell_then nobody = {.wake_fd = -1};
     struct hoop_bell *bell = NULL;
     const uint64_t deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
     (void)arg;
@@ -268,7 +271,7 @@ static bool call_let_graphs_by(void *arg, const struct device_call *call)
     if (!call_is_ahead(call, context)) {
         return true;
     }
-    const bool hangs = hoop_bell_hang(context, call->stream, &bell) == HOOP_OK;
+    const bool hangs = hoop_bell_hang(context, call->stream, &nobody, &bell) == HOOP_OK;
     while (hangs && !hoop_bell_has_rung(bell) && call_is_ahead(call, context) &&
            hoop_now_ns() < deadline_ns && hoop_comm_state(comm, NULL) == HOOP_OK) {
         hoop_wait_briefly();
@@ -382,13 +385,112 @@ static hoop_result_t device_push(struct hoop_work *work, size_t count,
     return result;
 }
 
-/* ---- Captured into a graph ------------------------------------------------------------------ */
-
 /* Which streams calls are on. */
 struct device_streams {
     hoop_stream_t last;
     bool any, captures, others; /* there are calls; one captures; they are on several */
 };
+
+/* ---- Launched ------------------------------------------------------------------------------- */
+
+/* Where what is launched lies. */
+struct device_place {
+    hoop_cu_context_t context; /* NULL: nothing lies anywhere */
+    bool apart;                /* in several, or some of it on the host */
+};
+
+static void place_add(struct device_place *place, hoop_cu_context_t context, size_t bytes)
+{
+    if (bytes > 0) {
+        place->apart |= context == NULL || (place->context != NULL && place->context != context);
+        place->context = context;
+    }
+}
+
+static void place_add_work(struct device_place *place, const struct hoop_work *work)
+{
+    const struct hoop_request *request = &work->request;
+    const uint32_t collective = request->signature.collective;
+    const struct hoop_device_call call = {
+        .signature = &request->signature, .me = work->comm->rank, .n = work->comm->n};
+    if (collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV) {
+        for (const struct hoop_transfer *at = request->out; at != NULL; at = at->next) {
+            place_add(place, at->context, at->bytes);
+        }
+        return;
+    }
+    const struct hoop_collective_row *row = &hoop_collectives[collective];
+    place->apart |= !request->look.known;
+    place_add(place, request->look.in, hoop_device_buffers_bytes(&call, row->in));
+    place_add(place, request->look.out, hoop_device_buffers_bytes(&call, row->out));
+}
+
+/* Is the stream of the context, and has that the kernels? */
+static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *ret_kernels)
+{
+    hoop_cu_context_t its = NULL;
+    if (hoop_cuda.stream_context == NULL || hoop_cuda_enter(context) != HOOP_OK) {
+        return false;
+    }
+    const bool has = hoop_cuda.stream_context(stream, &its) == HOOP_CU_SUCCESS && its == context;
+    *ret_kernels = has && hoop_kernels_load(context) != NULL;
+    hoop_cuda_leave();
+    return has;
+}
+
+/* Does its comm take calls, is it sure to go through the host, and is nothing lost by its being
+ * copied as a whole? What is refused is so by who runs it. */
+static bool work_may_launch(struct hoop_work *work, bool kernels)
+{
+    const struct hoop_request *request = &work->request;
+    const uint32_t collective = request->signature.collective;
+    const struct hoop_device_call call = {.signature = &request->signature,
+                                          .me = work->comm->rank,
+                                          .n = work->comm->n,
+                                          .look = &request->look};
+    const bool can =
+        collective < HOOP_COLL_COUNT && (kernels || !hoop_collectives[collective].folds);
+    /* Streams of a process may share a queue, where one that waits keeps the others back. */
+    return work->comm->here <= 1 && atomic_load(&work->comm->captured) == 0 &&
+           atomic_load(&work->comm->closed) == 0 && hoop_comm_state(work->comm, NULL) == HOOP_OK &&
+           hoop_comm_may_launch(work->comm, request,
+                                hoop_device_buffers_need(&call, request->in, request->out), can);
+}
+
+/* The driver's, once. */
+static bool launching_is_possible(void)
+{
+    static _Atomic int known; /* 1: it is; 2: it is not */
+    if (known == 0) {
+        known = hoop_cuda_need_graphs() == HOOP_OK ? 1 : 2;
+    }
+    return hoop_settings()->cuda_ahead == HOOP_AHEAD_AUTO && !hoop_is_forked() && known == 1;
+}
+
+/* NULL: they are not launched. */
+static struct hoop_launch *device_launch(struct hoop_work *work, size_t count,
+                                         const struct device_streams *streams)
+{
+    struct device_place place = {.context = NULL};
+    bool kernels = false;
+    for (size_t i = 0; i < count; i++) {
+        place_add_work(&place, &work[i]);
+    }
+    /* Who names no stream may well ask for none afterwards. */
+    if (place.apart || streams->others || streams->last == NULL || !launching_is_possible() ||
+        (place.context == NULL && hoop_cuda_context(&place.context) != HOOP_OK) ||
+        !context_has(place.context, streams->last, &kernels)) {
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!work_may_launch(&work[i], kernels)) {
+            return NULL;
+        }
+    }
+    return hoop_launch_create(work, count, place.context, streams->last);
+}
+
+/* ---- Captured into a graph ------------------------------------------------------------------ */
 
 static bool call_look_at_stream(void *arg, const struct device_call *call)
 {
@@ -442,9 +544,11 @@ hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count)
     const int before = hoop_cancel_off();
     struct device_streams streams = {.last = NULL};
     (void)works_each(work, count, call_look_at_stream, &streams);
-    struct hoop_stream_order *order =
-        count > 0 && !streams.captures ? device_order(work, count) : NULL;
+    const bool runs = count > 0 && !streams.captures;
+    struct hoop_launch *launch = runs ? device_launch(work, count, &streams) : NULL;
+    struct hoop_stream_order *order = runs && launch == NULL ? device_order(work, count) : NULL;
     const hoop_result_t result = streams.captures ? device_capture(work, count, &streams)
+                                 : launch != NULL ? hoop_launch_run(launch, work)
                                  : order != NULL  ? device_push(work, count, order)
                                                   : device_run(work, count);
     hoop_cancel_restore(before);

@@ -36,6 +36,8 @@ enum hoop_algo { HOOP_ALGO_AUTO, HOOP_ALGOS(HOOP_ALGO_VALUE) HOOP_ALGO_COUNT };
 #define HOOP_ALGO_WORDS "auto" HOOP_ALGOS(HOOP_ALGO_WORD)
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
 enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP, HOOP_TRANSPORT_RDMA };
+/* Which calls on CUDA streams do not wait: those that are launched (device/launch.h); none; all. */
+enum hoop_ahead_choice { HOOP_AHEAD_AUTO, HOOP_AHEAD_NEVER, HOOP_AHEAD_ALL };
 enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_MAC };
 
 /*
@@ -144,9 +146,10 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "ranks with different ones count as on different machines; unset: as they are")         \
     STRING(cuda, "HOOP_CUDA",                                                                      \
            "the CUDA driver's library; off: none, GPUs are not used; unset: libcuda.so.1")         \
-    CHOICE(cuda_ahead, "HOOP_CUDA_AHEAD", 0, "0 1",                                                \
-           "1: calls on CUDA streams return when they are queued, and not when their result is "   \
-           "there; docs/gpu.md has what a program must not do then")                               \
+    CHOICE(cuda_ahead, "HOOP_CUDA_AHEAD", HOOP_AHEAD_AUTO, "auto 0 1",                             \
+           "which calls on CUDA streams return when they are queued, and not when their result "   \
+           "is there: those that are sure to go through the host; none; all, and docs/gpu.md has " \
+           "what a program must not do then")                                                      \
     CHOICE(cuda_peers, "HOOP_CUDA_PEERS", 1, "0 1",                                                \
            "0 on any rank: GPUs do not read and write each other's memory, but meet in host "      \
            "memory")                                                                               \

@@ -283,3 +283,13 @@ void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes)
     }
     hoop_cancel_restore(before);
 }
+
+bool hoop_comm_may_launch(struct hoop_comm *comm, const struct hoop_request *request, size_t bytes,
+                          bool can)
+{
+    pthread_mutex_lock(&comm->look_lock);
+    const bool may =
+        !comm->over && hoop_operation_may_be_launched(&comm->operation, request, bytes, can);
+    pthread_mutex_unlock(&comm->look_lock);
+    return may;
+}

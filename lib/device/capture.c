@@ -217,6 +217,13 @@ void hoop_capture_free_gone(void)
 
 /* ---- Each time that the graph runs ---------------------------------------------------------- */
 
+static void capture_let_go(void *arg, const struct hoop_batch *batch)
+{
+    _Atomic uint32_t *let = arg;
+    (void)batch;
+    atomic_store_explicit(let, 1, memory_order_release);
+}
+
 /* False: no memory. */
 static bool capture_push(struct capture *capture)
 {
@@ -229,7 +236,8 @@ static bool capture_push(struct capture *capture)
     if (piece == NULL) {
         return false;
     }
-    piece->let = capture->room->room.let;
+    piece->ended = capture_let_go;
+    piece->ended_arg = (void *)capture->room->room.let;
     if (hoop_progress_push(piece) != HOOP_OK) {
         hoop_piece_release(piece);
         return false;

@@ -130,11 +130,17 @@ static bool overlap_grow(struct hoop_overlap *overlap, size_t grains)
     return overlap->room >= room;
 }
 
+bool hoop_overlap_is_worth_it(size_t bytes)
+{
+    const size_t piece = hoop_settings()->cuda_piece_bytes;
+    return piece != 0 && bytes >= 2 * piece;
+}
+
 void hoop_overlap_cut(struct hoop_overlap *overlap, const struct hoop_overlap_buffers *buffers,
                       const struct hoop_plan *plan, hoop_step_fn *steps)
 {
     const size_t piece = hoop_settings()->cuda_piece_bytes;
-    if (piece == 0 || buffers->bytes < 2 * piece) {
+    if (!hoop_overlap_is_worth_it(buffers->bytes)) {
         return;
     }
     const size_t grain =

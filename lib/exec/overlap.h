@@ -54,6 +54,9 @@ struct hoop_overlap_buffers {
     const void *in, *out; /* of the operation, there or elsewhere */
 };
 
+/* Are so many bytes cut? */
+bool hoop_overlap_is_worth_it(size_t bytes);
+
 /* Cuts the copies of an operation with these steps. Not where they are small, or there is no memory
  * to note it: then they are whole. */
 void hoop_overlap_cut(struct hoop_overlap *overlap, const struct hoop_overlap_buffers *buffers,

@@ -162,6 +162,7 @@ struct hoop_cu_ipc { /* names plain memory for other processes */
 /* NULL where the driver has them not; the first is of CUDA 12. */
 #define HOOP_CUDA_NEW_CALLS(X)                                                                     \
     X(stream_id, "cuStreamGetId", (hoop_stream_t stream, unsigned long long *ret))                 \
+    X(stream_context, "cuStreamGetCtx", (hoop_stream_t stream, hoop_cu_context_t * ret))           \
     X(stream_wait_value, "cuStreamWaitValue32_v2",                                                 \
       (hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags))                \
     X(stream_write_value, "cuStreamWriteValue32_v2",                                               \

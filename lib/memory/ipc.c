@@ -236,7 +236,7 @@ bool hoop_ipc_show(const void *ptr, uint64_t bytes, void (*died)(uint64_t id),
     hoop_cu_context_t context = NULL;
     uint64_t id = 0;
     /* What is opened on the way must never be behind a hold. */
-    if (hoop_settings()->cuda_ipc == 0 || hoop_settings()->cuda_ahead != 0 ||
+    if (hoop_settings()->cuda_ipc == 0 || hoop_settings()->cuda_ahead == HOOP_AHEAD_ALL ||
         ipc_identify(at, &allocation) != IPC_ALLOCATED ||
         bytes > allocation.bytes - (at - allocation.base)) {
         return false;

@@ -21,8 +21,8 @@ hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers)
         hoop_buffers_finish(buffers);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the operations of %u ranks", n);
     }
-    buffers->shows =
-        !buffers->one_process && hoop_settings()->cuda_ipc != 0 && hoop_settings()->cuda_ahead == 0;
+    buffers->shows = !buffers->one_process && hoop_settings()->cuda_ipc != 0 &&
+                     hoop_settings()->cuda_ahead != HOOP_AHEAD_ALL;
     return HOOP_OK;
 }
 
@@ -189,21 +189,20 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
                : hoop_board_mismatch(buffers->board, rank, failure);
 }
 
-static bool buffers_can_show(const struct hoop_buffers *buffers, const void *buffer, uint64_t bytes)
+static bool buffers_can_show(bool shows, const void *buffer, uint64_t bytes)
 {
     struct hoop_region_ref ref;
-    return buffers->shows ? hoop_region_show(buffer, bytes, &ref)
-                          : hoop_region_find(buffer, bytes, &ref);
+    return shows ? hoop_region_show(buffer, bytes, &ref) : hoop_region_find(buffer, bytes, &ref);
 }
 
-bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                                 const void *in, const void *out)
+bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, bool shows,
+                                 const struct hoop_plan *plan, const void *in, const void *out)
 {
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
     return buffers->one_process ||
-           ((!buffers_reads(plan, plan->me) || buffers_can_show(buffers, in, in_bytes)) &&
-            (!buffers_writes(plan, plan->me) || buffers_can_show(buffers, out, out_bytes)));
+           ((!buffers_reads(plan, plan->me) || buffers_can_show(shows, in, in_bytes)) &&
+            (!buffers_writes(plan, plan->me) || buffers_can_show(shows, out, out_bytes)));
 }
 
 /* Shown to no other device: what CUDA gives in the order of a stream, and what belongs to none. */

@@ -58,10 +58,10 @@ struct hoop_buffers {
 hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
 void hoop_buffers_finish(struct hoop_buffers *buffers);
 
-/* Can the others reach what they touch of my buffers, as far as I know, wherever these lie? plan:
- * begun. */
-bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                                 const void *in, const void *out);
+/* Can the others reach what they touch of my buffers, as far as I know, wherever these lie? shows:
+ * also if it is of CUDA's own. plan: begun. Any thread. */
+bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, bool shows,
+                                 const struct hoop_plan *plan, const void *in, const void *out);
 
 /* The same for ranks whose kernels run on other devices, mine lying on the staging's. */
 bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan,

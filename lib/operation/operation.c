@@ -485,7 +485,8 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     }
     operation->device = 0;
     if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || operation_is_of_host(request) ||
-        (!hoop_operation_runs_on_device(operation) && !hoop_operation_fetches(operation))) {
+        (!hoop_operation_awaits_launch(operation) && !hoop_operation_runs_on_device(operation) &&
+         !hoop_operation_fetches(operation))) {
         operation_begin(operation);
     }
 }

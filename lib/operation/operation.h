@@ -44,6 +44,7 @@ struct hoop_request {
     uint64_t scalar;  /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
     hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
     const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
+    bool launched; /* it works on the host, and waits for the bell alone (device/launch.h) */
     struct hoop_device_look look;
 };
 
@@ -161,6 +162,8 @@ hoop_result_t hoop_operation_scale(struct hoop_operation *operation);
 
 /* ---- operation_device.c ---------------------------------------------------------------------- */
 
+/* Of a request that is launched: waits for its bell, OP_FETCH. False: it is not. */
+bool hoop_operation_awaits_launch(struct hoop_operation *operation);
 /* Begins to copy what lies on a device: OP_FETCH, or OP_DONE after a failure. False: nothing does.
  */
 bool hoop_operation_fetches(struct hoop_operation *operation);
@@ -173,6 +176,13 @@ bool hoop_operation_overlap_failed(struct hoop_operation *operation);
 /* The same where it is to run on the device its buffers lie on, when the stream has come to it.
  * False: it is not to run there, as far as this rank knows. */
 bool hoop_operation_runs_on_device(struct hoop_operation *operation);
+/*
+ * Is a request, with so many bytes on devices, sure to go through the host, and there copied as a
+ * whole? can: it has all in one place that it takes to run on a device. Any thread, while the
+ * storage is there.
+ */
+bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
+                                    const struct hoop_request *request, size_t bytes, bool can);
 /* OP_TRY: opens what is fresh (buffers.h), and announces the operation again. */
 enum hoop_poll hoop_operation_try(struct hoop_operation *operation);
 /*

@@ -20,13 +20,20 @@ static struct hoop_device_call operation_call(const struct hoop_operation *opera
 }
 
 /* Over links the plan is known before all else. A factor goes into all of the input first. */
+static bool operation_may_be_cut(const struct hoop_operation *operation,
+                                 const struct hoop_signature *s)
+{
+    return operation->env.over_links && operation->env.board->n > 1 &&
+           s->collective < HOOP_COLL_COUNT && s->collective != HOOP_COLL_ALLTOALLV &&
+           s->op != HOOP_OP_PRE_MUL_SUM && s->count > 0;
+}
+
 static void operation_cut(struct hoop_operation *operation)
 {
     const struct hoop_request *request = &operation->request;
     const struct hoop_signature *s = &request->signature;
     const struct hoop_board *board = operation->env.board;
-    if (!operation->env.over_links || board->n == 1 || s->collective >= HOOP_COLL_COUNT ||
-        s->collective == HOOP_COLL_ALLTOALLV || s->op == HOOP_OP_PRE_MUL_SUM || s->count == 0) {
+    if (!operation_may_be_cut(operation, s)) {
         return;
     }
     struct hoop_plan plan;
@@ -56,6 +63,17 @@ bool hoop_operation_overlap_failed(struct hoop_operation *operation)
     struct hoop_staging *staging = &operation->staging;
     return staging->overlap.count > 0 && staging->state != HOOP_STAGING_IDLE &&
            overlap_check(operation, hoop_staging_poll(staging));
+}
+
+bool hoop_operation_awaits_launch(struct hoop_operation *operation)
+{
+    const struct hoop_request *request = &operation->request;
+    if (request->launched) {
+        hoop_staging_reset(&operation->staging);
+        hoop_staging_await(&operation->staging, request->bell, true);
+        operation->state = OP_FETCH;
+    }
+    return request->launched;
 }
 
 bool hoop_operation_fetches(struct hoop_operation *operation)
@@ -90,10 +108,10 @@ enum hoop_poll hoop_operation_deliver(struct hoop_operation *operation)
     return HOOP_POLL_BUSY;
 }
 
-/* May it run on a device, as far as this rank knows? Small ones go through the board's cells. */
-static bool operation_may_run_on_device(struct hoop_operation *operation)
+/* May a request run on a device, by what it is? Small ones go through the board's cells. */
+static bool operation_suits_device(const struct hoop_operation *operation,
+                                   const struct hoop_request *request)
 {
-    const struct hoop_request *request = &operation->request;
     const struct hoop_signature *s = &request->signature;
     const struct hoop_board *board = operation->env.board;
     if (operation->env.over_links || s->collective >= HOOP_COLL_COUNT ||
@@ -103,11 +121,34 @@ static bool operation_may_run_on_device(struct hoop_operation *operation)
         return false;
     }
     const enum hoop_collective collective = (enum hoop_collective)s->collective;
-    struct hoop_plan plan;
-    hoop_plan_begin(&plan, s, board->me, board->n, false);
     return hoop_plan_may_be_direct(operation->env.agreed, collective) &&
-           (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST) &&
-           hoop_buffers_can_be_reached(&operation->buffers, &plan, request->in, request->out);
+           (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST);
+}
+
+/* The same, by where it lies, as far as this rank knows. shows: memory of CUDA's own can be shown.
+ */
+static bool operation_may_run_on_device(const struct hoop_operation *operation,
+                                        const struct hoop_request *request, bool shows)
+{
+    const struct hoop_board *board = operation->env.board;
+    struct hoop_plan plan;
+    if (!operation_suits_device(operation, request)) {
+        return false;
+    }
+    hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
+    return hoop_buffers_can_be_reached(&operation->buffers, shows, &plan, request->in,
+                                       request->out);
+}
+
+bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
+                                    const struct hoop_request *request, size_t bytes, bool can)
+{
+    /* Whether memory of CUDA's own can be shown is found out by operations. */
+    const bool stays = can && (hoop_settings()->cuda_ipc != 0
+                                   ? operation_suits_device(operation, request)
+                                   : operation_may_run_on_device(operation, request, false));
+    return !stays && !(operation_may_be_cut(operation, &request->signature) &&
+                       hoop_overlap_is_worth_it(bytes));
 }
 
 /*
@@ -137,7 +178,7 @@ bool hoop_operation_runs_on_device(struct hoop_operation *operation)
     const struct hoop_request *request = &operation->request;
     const struct hoop_board *board = operation->env.board;
     const struct hoop_device_call call = operation_call(operation);
-    if (!operation_may_run_on_device(operation)) {
+    if (!operation_may_run_on_device(operation, request, operation->buffers.shows)) {
         return false;
     }
     const hoop_result_t result =

@@ -16,6 +16,7 @@ static void batch_over(struct hoop_batch *batch, struct hoop_batch_comm *member,
         }
     }
     member->sleeper = NULL;
+    member->failed = result != HOOP_OK;
     member->state = HOOP_BATCH_OVER;
     batch->left--;
 }
@@ -195,10 +196,20 @@ void hoop_batch_drop(struct hoop_batch *batch, const struct hoop_comm *comm, hoo
         if (member->comm == comm && member->state == HOOP_BATCH_QUEUED) {
             hoop_turn_drop(&member->place);
             batch->result = batch->result == HOOP_OK ? code : batch->result;
+            member->failed = true;
             member->state = HOOP_BATCH_OVER;
             batch->left--;
         }
     }
+}
+
+bool hoop_batch_has_failed(const struct hoop_batch *batch, size_t i)
+{
+    uint32_t c = 0;
+    while (batch->comms[c].comm != batch->work[i].comm) {
+        c++;
+    }
+    return batch->comms[c].failed && i >= batch->comms[c].at;
 }
 
 uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper **ret,

@@ -23,6 +23,7 @@ struct hoop_batch_comm {
     struct hoop_comm *comm;
     enum { HOOP_BATCH_QUEUED, HOOP_BATCH_RUNNING, HOOP_BATCH_OVER } state;
     size_t at;                    /* index of the work that runs, or is to be the first */
+    bool failed;                  /* OVER: at that one; or it did not begin */
     struct hoop_sleeper *sleeper; /* what it waits for now; NULL: nothing */
     struct hoop_turn_place place;
 };
@@ -53,6 +54,9 @@ enum hoop_poll hoop_batch_poll(struct hoop_batch *batch, bool look);
 
 /* Before the first poll: takes comm out of it, which is `code`. */
 void hoop_batch_drop(struct hoop_batch *batch, const struct hoop_comm *comm, hoop_result_t code);
+
+/* Of what is over: has work i failed, or did it not begin? */
+bool hoop_batch_has_failed(const struct hoop_batch *batch, size_t i);
 
 /* Writes what it waits for into ret, of room `most`; returns how many there are. */
 uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper **ret,

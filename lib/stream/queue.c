@@ -241,9 +241,6 @@ struct hoop_item *hoop_queue_pop(struct hoop_queue *queue)
         if (item->piece->order != NULL) {
             hoop_hold_release(&item->piece->order->hold);
         }
-        if (item->piece->let != NULL) {
-            atomic_store_explicit(item->piece->let, 1, memory_order_release);
-        }
         queue_fail(queue, &item->piece->batch);
     }
     queue_complete(queue, item->tickets);
@@ -260,6 +257,8 @@ void hoop_item_release(struct hoop_item *item)
     struct hoop_piece *piece = item->piece;
     if (item->kind != HOOP_ITEM_WORK) {
         free(item);
+    } else if (piece->ended != NULL) {
+        piece->ended(piece->ended_arg, &piece->batch);
     }
     if (piece != NULL) {
         hoop_piece_release(piece);

@@ -39,8 +39,10 @@ struct hoop_piece {
     struct hoop_item item;
     struct hoop_batch batch;
     struct hoop_stream_order
-        *order;               /* its own: streams of CUDA that are held until it is over; or NULL */
-    _Atomic uint32_t *let;    /* of a graph that waits: 1 when it is over; or NULL */
+        *order; /* its own: streams of CUDA that are held until it is over; or NULL */
+    /* Called when it is over, without the lock; NULL: nobody is to know. */
+    void (*ended)(void *arg, const struct hoop_batch *batch);
+    void *ended_arg;
     _Atomic uint32_t holders; /* items, and who waits for its result */
     uint32_t awaited;         /* streams that have not come to it */
     bool begun, over; /* written by the driver, under the lock; read by the driver, or under it */

@@ -306,7 +306,7 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
     pthread_mutex_lock(&fake_lock);
     const bool inside = fake_on_device(to) && fake_on_device(from);
     fake_count_work(!inside);
-    const struct hoop_cu_context *context = fake_stream_context(stream);
+    const struct hoop_cu_context *context = fake_context_of(stream);
     const struct fake_task task = {.kind = FAKE_COPY,
                                    .to = fake_resolve(to, bytes, context),
                                    .from = fake_resolve(from, bytes, context),
@@ -374,12 +374,12 @@ hoop_cu_context_t fake_cuda_other(int device)
 void fake_cuda_fill(hoop_stream_t stream, void *at, int byte, size_t bytes, unsigned delay_us)
 {
     pthread_mutex_lock(&fake_lock);
-    const struct fake_task task = {
-        .kind = FAKE_FILL,
-        .to = fake_resolve((uintptr_t)at, bytes, fake_stream_context(stream)),
-        .value = byte,
-        .bytes = bytes,
-        .delay_us = delay_us};
+    const struct fake_task task = {.kind = FAKE_FILL,
+                                   .to =
+                                       fake_resolve((uintptr_t)at, bytes, fake_context_of(stream)),
+                                   .value = byte,
+                                   .bytes = bytes,
+                                   .delay_us = delay_us};
     (void)fake_push(stream, &task);
     pthread_mutex_unlock(&fake_lock);
 }

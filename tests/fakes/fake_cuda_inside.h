@@ -102,7 +102,7 @@ unsigned fake_context_number(const struct hoop_cu_context *context);
 bool fake_is_let_in(const struct hoop_cu_context *context, const struct hoop_cu_context *to);
 
 /* The one of a stream; of what is none: the calling thread's. With the lock. */
-struct hoop_cu_context *fake_stream_context(hoop_stream_t stream);
+struct hoop_cu_context *fake_context_of(hoop_stream_t stream);
 
 /* ---- Memory ---- */
 

@@ -180,7 +180,7 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     fake_count_work(false);
     const bool refused = refused_in != 0 && --refused_in == 0;
     const bool fits =
-        function->context == fake_context() && function->context == fake_stream_context(stream);
+        function->context == fake_context() && function->context == fake_context_of(stream);
     const int result = refused ? FAKE_OUT_OF_RESOURCES
                        : fits  ? kernel_push(&kernel, stream)
                                : HOOP_CU_INVALID_HANDLE;

@@ -262,7 +262,7 @@ static struct CUstream_st *stream_find(hoop_stream_t handle)
     return NULL;
 }
 
-struct hoop_cu_context *fake_stream_context(hoop_stream_t handle)
+struct hoop_cu_context *fake_context_of(hoop_stream_t handle)
 {
     const struct CUstream_st *stream = stream_find(handle);
     return stream != NULL ? stream->context : fake_context();
@@ -471,6 +471,15 @@ int fake_stream_id(hoop_stream_t handle, unsigned long long *ret)
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
     *ret = stream != NULL ? stream->id : 0;
+    pthread_mutex_unlock(&fake_lock);
+    return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
+}
+
+int fake_stream_context(hoop_stream_t handle, hoop_cu_context_t *ret)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct CUstream_st *stream = stream_find(handle);
+    *ret = stream != NULL ? stream->context : NULL;
     pthread_mutex_unlock(&fake_lock);
     return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
 }

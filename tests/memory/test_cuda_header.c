@@ -100,6 +100,7 @@ static const struct {
     {"cuThreadExchangeStreamCaptureMode", NAME(cuThreadExchangeStreamCaptureMode)},
     {"cuStreamIsCapturing", NAME(cuStreamIsCapturing)},
     {"cuStreamGetId", NAME(cuStreamGetId)},
+    {"cuStreamGetCtx", NAME(cuStreamGetCtx)},
     {"cuStreamWaitValue32", NAME(cuStreamWaitValue32)},
     {"cuStreamWriteValue32", NAME(cuStreamWriteValue32)},
 };

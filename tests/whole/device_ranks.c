@@ -16,6 +16,7 @@ struct job {
 };
 
 int without_p2p = -1, without_ipc = -1;
+const char *ahead_of[4];
 fake_cuda_host_copies_t *host_copies;
 fake_cuda_launches_t *launches;
 fake_cuda_delay_t *delay;
@@ -29,6 +30,8 @@ fake_cuda_replay_t *graph_replay;
 fake_cuda_drop_t *graph_drop;
 fake_cuda_refuse_object_t *refuse_object;
 fake_cuda_copy_delay_t *copy_delay;
+fake_cuda_break_t *break_device;
+fake_cuda_forget_t *forget;
 static ptrdiff_t view;
 
 static void rank_main(const struct family_self *self, const void *arg)
@@ -41,7 +44,11 @@ static void rank_main(const struct family_self *self, const void *arg)
     setenv("HOOP_SECRET", job->secret, 1);
     setenv("HOOP_DEBUG", "none", 0);
     setenv("HOOP_CUDA_PEERS", self->rank == without_p2p ? "0" : "1", 1);
-    setenv("HOOP_CUDA_IPC", self->rank == without_ipc ? "0" : "1", 1);
+    const bool without = self->rank == without_ipc || without_ipc == EVERY_RANK;
+    setenv("HOOP_CUDA_IPC", without ? "0" : "1", 1);
+    if (ahead_of[self->rank % 4] != NULL) {
+        setenv("HOOP_CUDA_AHEAD", ahead_of[self->rank % 4], 1);
+    }
     family_set_number("RANK", self->rank);
     family_set_number("WORLD_SIZE", self->n);
     *(void **)&get_view = dlsym(library, "fake_cuda_view");
@@ -58,6 +65,8 @@ static void rank_main(const struct family_self *self, const void *arg)
     *(void **)&graph_drop = dlsym(library, "fake_cuda_drop");
     *(void **)&refuse_object = dlsym(library, "fake_cuda_refuse_object");
     *(void **)&copy_delay = dlsym(library, "fake_cuda_copy_delay");
+    *(void **)&break_device = dlsym(library, "fake_cuda_break");
+    *(void **)&forget = dlsym(library, "fake_cuda_forget");
     view = get_view();
     EXPECT(self, hoop_cuda_context(&context) == HOOP_OK);
     EXPECT(self, hoop_cuda.context_push(context) == 0);

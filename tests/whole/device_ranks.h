@@ -17,6 +17,8 @@ typedef void rank_fn(const struct family_self *self);
 
 extern int without_p2p; /* the rank that has HOOP_CUDA_PEERS=0 */
 extern int without_ipc; /* the rank that has HOOP_CUDA_IPC=0 */
+#define EVERY_RANK (-2)
+extern const char *ahead_of[4]; /* HOOP_CUDA_AHEAD, by rank; NULL: as it is set */
 extern fake_cuda_host_copies_t *host_copies;
 extern fake_cuda_launches_t *launches;
 extern fake_cuda_delay_t *delay;
@@ -30,6 +32,8 @@ extern fake_cuda_replay_t *graph_replay;
 extern fake_cuda_drop_t *graph_drop;
 extern fake_cuda_refuse_object_t *refuse_object;
 extern fake_cuda_copy_delay_t *copy_delay;
+extern fake_cuda_break_t *break_device;
+extern fake_cuda_forget_t *forget;
 
 hoop_comm_t join(const struct family_self *self);
 /* hoop_mem_alloc() */

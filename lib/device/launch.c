@@ -1,0 +1,526 @@
+/* Calls that return when they are launched (see launch.h). */
+#include "device/launch.h"
+
+#include "base/clock.h"
+#include "device/room.h"
+#include "runtime/service.h"
+#include "stream/progress.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* So many streams have a room at a time; calls on others wait for their results. */
+#define LAUNCH_ROOMS 64u
+/* How often a device is asked whether it has failed. */
+#define LAUNCH_WATCH_NS (50 * HOOP_NS_PER_MS)
+#define LAUNCH_WATCHED 16u /* contexts; with more, those of the oldest calls */
+
+/* A stream's room. hold and `used`: the number of the call. */
+struct launch_room {
+    struct launch_room *next;
+    hoop_cu_context_t context;
+    unsigned long long stream; /* by CUDA's number: a handle is used again */
+    struct hoop_room room;
+    pthread_mutex_t launching; /* over `launched`, and what is put on the stream; calls CUDA */
+    uint32_t launched;         /* calls */
+    /* under the lock */
+    uint32_t users;   /* who is about to launch */
+    uint64_t comm_id; /* whose call was the last */
+    bool outgrown;    /* or its comm has ended: no more calls */
+    bool torn;        /* not all of a call could be launched: nobody knows when it is idle */
+};
+
+enum { LAUNCH_PUT = 1, LAUNCH_RUNG = 2, LAUNCH_OVER = 4, LAUNCH_LET = 8 };
+
+struct hoop_launch {
+    struct hoop_launch *next, **before;
+    struct launch_room *room;
+    hoop_stream_t stream;
+    struct hoop_bell *bell;
+    uint32_t number;
+    unsigned marks;                /* what has happened; under the lock */
+    struct hoop_staging *stagings; /* [count], in the room */
+    size_t count;
+    struct launch_part {
+        uint64_t comm_id;
+        bool failed; /* written before OVER */
+    } parts[];
+};
+
+static struct {
+    pthread_mutex_t lock; /* CUDA is not called with it */
+    pthread_cond_t launched;
+    bool watched; /* the thread is there */
+    struct launch_room *rooms;
+    struct hoop_launch *launches;
+    uint32_t held; /* launches whose hold is there, or about to be */
+} launching = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- Rooms ---------------------------------------------------------------------------------- */
+
+/* With the lock. */
+static bool room_is_idle(const struct launch_room *room)
+{
+    return room->users == 0 && !room->torn &&
+           atomic_load_explicit(room->room.used, memory_order_acquire) == room->launched;
+}
+
+/* With the lock: out of the list. NULL: none can go. CUDA may wait for all streams before it lets
+ * go of memory: so none is held. */
+static struct launch_room *rooms_take_idle(void)
+{
+    struct launch_room **at = &launching.rooms;
+    while (*at != NULL && !((*at)->outgrown && room_is_idle(*at) && launching.held == 0)) {
+        at = &(*at)->next;
+    }
+    struct launch_room *taken = *at;
+    if (taken != NULL) {
+        *at = taken->next;
+    }
+    return taken;
+}
+
+static void room_free(struct launch_room *room)
+{
+    hoop_room_finish(&room->room);
+    pthread_mutex_destroy(&room->launching);
+    free(room);
+}
+
+static void rooms_free_idle(void)
+{
+    struct launch_room *idle = NULL;
+    do {
+        pthread_mutex_lock(&launching.lock);
+        idle = rooms_take_idle();
+        pthread_mutex_unlock(&launching.lock);
+        if (idle != NULL) {
+            room_free(idle);
+        }
+    } while (idle != NULL);
+}
+
+/* One for so many bytes, with a user more. NULL: there is none; *ret_least: what one that is made
+ * has to have, UINT64_MAX: there are too many. */
+static struct launch_room *room_find(hoop_cu_context_t context, unsigned long long stream,
+                                     size_t bytes, size_t *ret_least)
+{
+    struct launch_room *found = NULL;
+    uint32_t count = 0;
+    *ret_least = bytes;
+    pthread_mutex_lock(&launching.lock);
+    for (struct launch_room *at = launching.rooms; at != NULL; at = at->next) {
+        const bool mine = at->context == context && at->stream == stream && !at->outgrown;
+        count++;
+        if (mine && !at->torn && hoop_room_fits(&at->room, bytes)) {
+            found = at;
+            found->users++;
+        } else if (mine) {
+            const size_t twice = 2 * at->room.memory.host_bytes;
+            at->outgrown = true;
+            *ret_least = *ret_least > twice ? *ret_least : twice;
+        }
+    }
+    *ret_least = count < LAUNCH_ROOMS ? *ret_least : SIZE_MAX;
+    pthread_mutex_unlock(&launching.lock);
+    return found;
+}
+
+/* With one user. NULL: no memory that can be pinned. */
+static struct launch_room *room_create(hoop_cu_context_t context, unsigned long long stream,
+                                       size_t bytes)
+{
+    struct launch_room *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return NULL;
+    }
+    made->context = context;
+    made->stream = stream;
+    made->users = 1;
+    pthread_mutex_init(&made->launching, NULL);
+    if (hoop_room_init(&made->room, context, bytes) != HOOP_OK) {
+        room_free(made);
+        return NULL;
+    }
+    pthread_mutex_lock(&launching.lock);
+    made->next = launching.rooms;
+    launching.rooms = made;
+    pthread_mutex_unlock(&launching.lock);
+    return made;
+}
+
+static struct launch_room *room_enter(hoop_cu_context_t context, unsigned long long stream,
+                                      size_t bytes)
+{
+    size_t least = 0;
+    struct launch_room *room = room_find(context, stream, bytes, &least);
+    if (room == NULL) {
+        rooms_free_idle();
+        room = least < SIZE_MAX ? room_create(context, stream, least) : NULL;
+    }
+    return room;
+}
+
+static void room_leave(struct launch_room *room, bool torn)
+{
+    pthread_mutex_lock(&launching.lock);
+    room->users--;
+    room->torn |= torn;
+    pthread_mutex_unlock(&launching.lock);
+}
+
+void hoop_launch_close(const struct hoop_comm *comm)
+{
+    if (comm == NULL || hoop_is_forked()) {
+        return;
+    }
+    pthread_mutex_lock(&launching.lock);
+    for (struct launch_room *at = launching.rooms; at != NULL; at = at->next) {
+        at->outgrown |= at->comm_id == comm->id;
+    }
+    pthread_mutex_unlock(&launching.lock);
+}
+
+void hoop_launch_free_idle(void)
+{
+    if (!hoop_is_forked()) {
+        rooms_free_idle();
+    }
+}
+
+/* ---- Launches ------------------------------------------------------------------------------- */
+
+/* With the lock. */
+static void launch_take_out(struct hoop_launch *launch)
+{
+    *launch->before = launch->next;
+    if (launch->next != NULL) {
+        launch->next->before = launch->before;
+    }
+}
+
+/* Calls no CUDA. */
+static void launch_free(struct hoop_launch *launch)
+{
+    hoop_room_forget(launch->stagings, launch->count);
+    hoop_bell_release(launch->bell);
+    free(launch->stagings);
+    free(launch);
+}
+
+/* The stream has come, and the piece is over: what it delivers is there. */
+static void launch_let_go(const struct hoop_launch *launch)
+{
+    for (size_t i = 0; i < launch->count; i++) {
+        if (launch->parts[i].failed) {
+            hoop_staging_spoil(&launch->stagings[i]);
+        }
+    }
+    atomic_store_explicit(launch->room->room.let, launch->number, memory_order_release);
+}
+
+/* Something has happened. Whoever says the last frees it. */
+static void launch_mark(struct hoop_launch *launch, unsigned mark)
+{
+    const unsigned let_go = LAUNCH_RUNG | LAUNCH_OVER;
+    pthread_mutex_lock(&launching.lock);
+    launch->marks |= mark;
+    const unsigned marks = launch->marks;
+    const bool last = marks == (LAUNCH_PUT | LAUNCH_LET | let_go);
+    launching.held -= mark == LAUNCH_LET;
+    if (last) {
+        launch_take_out(launch);
+    }
+    pthread_mutex_unlock(&launching.lock);
+    if ((mark & let_go) != 0 && (marks & let_go) == let_go) {
+        launch_let_go(launch);
+        launch_mark(launch, LAUNCH_LET);
+    } else if (last) {
+        launch_free(launch);
+    }
+}
+
+/* CUDA's thread: the copies to the host are done. */
+static void launch_ring(void *arg)
+{
+    launch_mark(arg, LAUNCH_RUNG);
+}
+
+static void launch_ended(void *arg, const struct hoop_batch *batch)
+{
+    struct hoop_launch *launch = arg;
+    for (size_t i = 0; i < launch->count; i++) {
+        launch->parts[i].failed = hoop_batch_has_failed(batch, i);
+    }
+    launch_mark(launch, LAUNCH_OVER);
+}
+
+/* ---- Whether devices have failed ------------------------------------------------------------ */
+
+/* With the lock. */
+static bool launch_is_awaited(const struct hoop_launch *launch)
+{
+    return (launch->marks & (LAUNCH_RUNG | LAUNCH_OVER)) == 0;
+}
+
+/* With the lock: the contexts whose streams are awaited. */
+static size_t watch_list(hoop_cu_context_t *ret)
+{
+    size_t count = 0;
+    for (const struct hoop_launch *at = launching.launches; at != NULL; at = at->next) {
+        size_t i = 0;
+        while (i < count && ret[i] != at->room->context) {
+            i++;
+        }
+        if (launch_is_awaited(at) && i == count && count < LAUNCH_WATCHED) {
+            ret[count++] = at->room->context;
+        }
+    }
+    return count;
+}
+
+/* With the sentence: what has become of it. */
+static hoop_result_t watch_ask(hoop_cu_context_t context)
+{
+    hoop_stream_t own = NULL;
+    hoop_result_t result = hoop_cuda_enter(context);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_stream(context, &own);
+        const int error = result == HOOP_OK ? hoop_cuda.stream_query(own) : HOOP_CU_NOT_READY;
+        hoop_cuda_leave();
+        if (error != HOOP_CU_NOT_READY) {
+            result = hoop_cuda_check("cuStreamQuery: work on the device", error);
+        }
+    }
+    return result;
+}
+
+/* With the list of all comms. */
+static void watch_fail(void *arg, struct hoop_comm *comm)
+{
+    const hoop_cu_context_t *context = arg;
+    bool awaits = false;
+    pthread_mutex_lock(&launching.lock);
+    for (const struct hoop_launch *at = launching.launches; at != NULL; at = at->next) {
+        for (size_t i = 0; i < at->count; i++) {
+            awaits |= launch_is_awaited(at) && at->room->context == *context &&
+                      at->parts[i].comm_id == comm->id;
+        }
+    }
+    pthread_mutex_unlock(&launching.lock);
+    if (awaits && hoop_comm_state(comm, NULL) == HOOP_OK) {
+        hoop_comm_raise(comm, HOOP_CUDA_ERROR, (int)comm->rank, "rank %u: %s", comm->rank,
+                        hoop_thread_error());
+    }
+}
+
+static void *watch_main(void *arg)
+{
+    hoop_cu_context_t contexts[LAUNCH_WATCHED];
+    (void)arg;
+    pthread_setname_np(pthread_self(), "hoop-launches");
+    pthread_mutex_lock(&launching.lock);
+    for (;;) {
+        const uint64_t wake_ns =
+            launching.launches != NULL ? hoop_now_ns() + LAUNCH_WATCH_NS : HOOP_NEVER;
+        (void)hoop_cond_wait(&launching.launched, &launching.lock, wake_ns);
+        const size_t count = wake_ns != HOOP_NEVER ? watch_list(contexts) : 0;
+        pthread_mutex_unlock(&launching.lock);
+        for (size_t i = 0; i < count; i++) {
+            if (watch_ask(contexts[i]) != HOOP_OK) {
+                hoop_comm_each(watch_fail, &contexts[i]);
+            }
+        }
+        pthread_mutex_lock(&launching.lock);
+    }
+    return NULL;
+}
+
+/* False: there is no thread. */
+static bool watch_start(void)
+{
+    pthread_mutex_lock(&launching.lock);
+    if (!launching.watched) {
+        hoop_cond_init(&launching.launched);
+        launching.watched = hoop_thread_spawn(watch_main, NULL) == 0;
+    }
+    const bool watched = launching.watched;
+    pthread_mutex_unlock(&launching.lock);
+    return watched;
+}
+
+/* ---- Launching ------------------------------------------------------------------------------ */
+
+/* Looks where all of it lies, and where the stream's calls do. False: they can't. */
+static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
+                         hoop_cu_context_t context)
+{
+    unsigned long long number = 0;
+    hoop_stream_t own = NULL; /* what is asked whether the device has failed */
+    size_t bytes = 0;
+    if (hoop_cuda_enter(context) != HOOP_OK) {
+        return false;
+    }
+    const bool named = hoop_cuda.stream_id(launch->stream, &number) == HOOP_CU_SUCCESS &&
+                       hoop_cuda_stream(context, &own) == HOOP_OK;
+    hoop_cuda_leave();
+    if (named && hoop_room_need(work, launch->count, launch->stream, &bytes) == HOOP_OK) {
+        launch->room = room_enter(context, number, bytes);
+    }
+    return launch->room != NULL;
+}
+
+struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
+                                       hoop_cu_context_t context, hoop_stream_t stream)
+{
+    struct hoop_launch *made = calloc(1, sizeof(*made) + count * sizeof(made->parts[0]));
+    struct hoop_staging *stagings = calloc(count, sizeof(*stagings));
+    if (made != NULL && stagings != NULL) {
+        *made = (struct hoop_launch){.stream = stream, .stagings = stagings, .count = count};
+        for (size_t i = 0; i < count; i++) {
+            made->parts[i] = (struct launch_part){.comm_id = work[i].comm->id};
+        }
+        if (hoop_progress_start() == HOOP_OK && watch_start() &&
+            launch_enter(made, work, context)) {
+            return made;
+        }
+    }
+    free(stagings);
+    free(made);
+    return NULL;
+}
+
+/* It is the list's. */
+static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
+{
+    pthread_mutex_lock(&launching.lock);
+    launch->room->comm_id = comm_id;
+    launching.held++;
+    launch->next = launching.launches;
+    launch->before = &launching.launches;
+    if (launch->next != NULL) {
+        launch->next->before = &launch->next;
+    } else {
+        pthread_cond_signal(&launching.launched);
+    }
+    launching.launches = launch;
+    pthread_mutex_unlock(&launching.lock);
+}
+
+/* Nothing of it happens any more. */
+static void launch_drop(struct hoop_launch *launch)
+{
+    pthread_mutex_lock(&launching.lock);
+    launching.held--;
+    launch_take_out(launch);
+    pthread_mutex_unlock(&launching.lock);
+    launch_free(launch);
+}
+
+/* The copies to the host, and the bell. */
+static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *work)
+{
+    const struct hoop_bell_then then = {
+        .wake_fd = hoop_progress_sleeper()->wake_fd, .fn = launch_ring, .arg = launch};
+    struct launch_room *room = launch->room;
+    hoop_result_t result =
+        hoop_room_place(&room->room, work, launch->count, launch->stream, launch->stagings);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_enter(room->context);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_room_copy(launch->stagings, launch->count, launch->stream, false);
+        hoop_cuda_leave();
+    }
+    return result == HOOP_OK ? hoop_bell_hang(room->context, launch->stream, &then, &launch->bell)
+                             : result;
+}
+
+/* Its place in the comms' lines. On failure the stream is not to be held. */
+static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *work)
+{
+    for (size_t i = 0; i < launch->count; i++) {
+        work[i].request.bell = launch->bell;
+        work[i].request.launched = true;
+    }
+    struct hoop_piece *piece = hoop_piece_create(work, launch->count, 1, false);
+    if (piece == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", launch->count);
+    }
+    piece->ended = launch_ended;
+    piece->ended_arg = launch;
+    piece->batch.unhurried = true;
+    hoop_progress_suit(work[0].comm);
+    const hoop_result_t result = hoop_progress_push(piece);
+    if (result != HOOP_OK) {
+        hoop_piece_release(piece);
+    }
+    return result;
+}
+
+/* The hold and the copies back; in any case, where the room is not used any more. */
+static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
+{
+    const struct launch_room *room = launch->room;
+    hoop_result_t result = hoop_cuda_enter(room->context);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (holds) {
+        result = hoop_room_hold(&room->room, launch->stream, launch->number);
+    }
+    if (holds && result == HOOP_OK) {
+        result = hoop_room_copy(launch->stagings, launch->count, launch->stream, true);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_room_leave(&room->room, launch->stream, launch->number);
+    }
+    hoop_cuda_leave();
+    return result;
+}
+
+/* Nobody is to take for a result what the stream goes on with, or to wait for what will not be
+ * called. */
+static hoop_result_t work_fail(const struct hoop_work *work, size_t count, hoop_result_t code)
+{
+    for (size_t i = 0; i < count; i++) {
+        hoop_comm_raise(work[i].comm, code, (int)work[i].comm->rank, "rank %u: %s",
+                        work[i].comm->rank, hoop_thread_error());
+    }
+    return code;
+}
+
+/* With the room's lock; the launch may be gone afterwards. *ret_torn: of the room. */
+static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *work, bool *ret_torn)
+{
+    const size_t count = launch->count;
+    launch->number = ++launch->room->launched;
+    launch_add(launch, work[0].comm->id);
+    hoop_result_t result = launch_begin(launch, work);
+    *ret_torn = result != HOOP_OK;
+    if (result != HOOP_OK) {
+        (void)work_fail(work, count, result);
+        hoop_work_finish(work, count);
+        launch_drop(launch);
+        return result;
+    }
+    result = launch_push(launch, work);
+    const hoop_result_t put = launch_end(launch, result == HOOP_OK);
+    *ret_torn = put != HOOP_OK;
+    if (put != HOOP_OK) {
+        (void)work_fail(work, count, put);
+    }
+    launch_mark(launch, result == HOOP_OK ? LAUNCH_PUT : LAUNCH_PUT | LAUNCH_OVER);
+    return result == HOOP_OK ? put : result;
+}
+
+hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work)
+{
+    struct launch_room *room = launch->room;
+    bool torn = false;
+    pthread_mutex_lock(&room->launching);
+    const hoop_result_t result = launch_run(launch, work, &torn);
+    pthread_mutex_unlock(&room->launching);
+    room_leave(room, torn);
+    return result;
+}

@@ -1,0 +1,44 @@
+/*
+ * Calls on a stream of CUDA that return when they are launched, as those do that a graph captures:
+ *
+ *     caller's stream   ... copies to the host | bell | hold ....... | copies back | ...
+ *     who drives                                  '-> the operation -> let go
+ *
+ * All that CUDA does for a call is put on the stream in the call. What a hold waits for is then the
+ * bell before it, the operation, which works on the host's memory alone, and the calls before it:
+ * nothing calls CUDA for it, so whatever CUDA keeps others from meanwhile, the stream goes on. A
+ * call has its place in the comm's line between bell and hold (api/device_stream.h).
+ *
+ * The room (room.h) is the stream's, and grows with its calls; each call's hold has a value of its
+ * own. What fails leaves 0xff where its output was to be, and lets the stream go on, when that has
+ * come to it: else the copies to the host would come behind that, into the same place.
+ *
+ *     a launch is    put     all of it is on the stream
+ *                    rung    the stream has come to its bell
+ *                    over    its piece is; with the bell: it is let go
+ *
+ * A stream whose device has failed never comes. Nobody who drives may ask CUDA about that: a thread
+ * that is there for nothing else does.
+ */
+#ifndef HOOP_LAUNCH_H
+#define HOOP_LAUNCH_H
+
+#include "stream/batch.h"
+
+struct hoop_launch;
+
+/* For work whose calls are all on this stream of the context, and whose buffers lie there, if they
+ * have any; all know where. NULL: it can't be launched, and nothing has happened. May pin memory.
+ */
+struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
+                                       hoop_cu_context_t context, hoop_stream_t stream);
+
+/* Launches it. What the requests own is moved, also on failure, as the launch is. */
+hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work);
+
+/* comm is about to end, and has ended: what streams keep for its calls is given back when they are
+ * through with it, here or later. */
+void hoop_launch_close(const struct hoop_comm *comm);
+void hoop_launch_free_idle(void);
+
+#endif

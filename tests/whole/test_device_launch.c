@@ -1,0 +1,663 @@
+/*
+ * Calls that return when they are launched (lib/device/launch.h), over the fake driver that
+ * HOOP_CUDA names: what order there is, what a program may do meanwhile, and what becomes of a
+ * stream when something goes wrong. Ranks are processes, and no memory of CUDA's own is shown, so
+ * that calls on it go through the host.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "memory/cuda.h"
+#include "whole/graph_scene.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SLOW_US 200000
+
+static bool is_busy(hoop_stream_t stream)
+{
+    return hoop_cuda.stream_query(stream) == HOOP_CU_NOT_READY;
+}
+
+static hoop_result_t await_failure(const struct scene *scene)
+{
+    hoop_result_t failed = HOOP_OK;
+    const uint64_t start = hoop_now_ns();
+    while (failed == HOOP_OK && hoop_now_ns() - start < 20 * HOOP_NS_PER_S) {
+        EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
+        usleep(1000);
+    }
+    return failed;
+}
+
+static bool are_all(const unsigned char *device, int value, size_t bytes)
+{
+    const unsigned char *at = at_host(device);
+    return at[0] == (unsigned char)value && memcmp(at, at + 1, bytes - 1) == 0;
+}
+
+static unsigned char *plain(const struct family_self *self, size_t bytes)
+{
+    hoop_cu_address_t at = 0;
+    EXPECT(self, hoop_cuda.alloc(&at, bytes) == 0);
+    return (unsigned char *)(uintptr_t)at;
+}
+
+/* ---- Order ---- */
+
+/* The call is back before its input is there; what follows on the stream sees the result. */
+static void return_at_once(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    for (int round = 0; round < 3; round++) {
+        fill(scene.stream, scene.out, 0x11, BYTES, 0);
+        fill_in(&scene, round, SLOW_US);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, is_busy(scene.stream));
+        copy(&scene, scene.in, scene.out, BYTES);
+        fill(scene.stream, scene.out, 0x22, BYTES, 0);
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.in, sum_of(&scene, round), BYTES));
+    }
+    scene_end(&scene);
+}
+
+/* What lies in memory that all can reach runs on the device, and is waited for. */
+static void stay_on_device(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    unsigned char *out = (unsigned char *)make(self, BYTES);
+    const unsigned before = launches();
+    fill_in(&scene, 1, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, out, BYTES) == HOOP_OK);
+    EXPECT(self, are_all(out, sum_of(&scene, 1), BYTES) && launches() > before);
+    scene_end(&scene);
+}
+
+/* But not where there are no kernels. */
+static void leave_device(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    unsigned char *out = (unsigned char *)make(self, BYTES);
+    fill_in(&scene, 1, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, out, BYTES) == HOOP_OK && is_busy(scene.stream));
+    scene_settle(&scene);
+    EXPECT(self, are_all(out, sum_of(&scene, 1), BYTES));
+    scene_end(&scene);
+}
+
+/* What is told to wait, or is copied in pieces while it runs over links, does; small pieces of it
+ * do not. */
+static void wait_for_result(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    const bool over_links = getenv("HOOP_TRANSPORT") != NULL;
+    fill_in(&scene, 1, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    EXPECT(self, are_all(scene.out, sum_of(&scene, 1), BYTES) && !is_busy(scene.stream));
+    fill_in(&scene, 2, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, 5000) == HOOP_OK);
+    EXPECT(self, is_busy(scene.stream) == over_links);
+    scene_settle(&scene);
+    EXPECT(self, are_all(scene.out, sum_of(&scene, 2), 5000));
+    scene_end(&scene);
+}
+
+/* Nobody waits between the calls. */
+static void call_often(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t bytes = round % 3 == 0 ? 3 : BYTES;
+        unsigned char *out = round % 2 == 0 ? scene.out : scene.in; /* there on the device */
+        fill_in(&scene, round, round % 4 == self->rank ? 3000 : 0);
+        fill(scene.stream, scene.out, 0xee, BYTES, 0);
+        EXPECT(self, reduce(&scene, scene.in, out, bytes) == HOOP_OK);
+        copy(&scene, scene.log + round, out + bytes - 1, 1);
+    }
+    scene_settle(&scene);
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT(self, at_host(scene.log)[round] == sum_of(&scene, round));
+    }
+    scene_end(&scene);
+}
+
+/* Two comms, three streams, each call behind what is on its own. */
+static void call_crosswise(const struct family_self *self)
+{
+    struct scene scene = scene_make(self), other = scene;
+    unsigned char *out[3];
+    hoop_stream_t streams[3] = {scene.stream, NULL, NULL};
+    other.comm = join(self);
+    for (int s = 0; s < 3; s++) {
+        out[s] = plain(self, 2 * BYTES);
+        if (s > 0) {
+            EXPECT(self, hoop_cuda.stream_create(&streams[s], HOOP_CU_STREAM_NON_BLOCKING) == 0);
+        }
+    }
+    for (int round = 0; round < 30; round++) {
+        const int s = round % 3;
+        scene.stream = other.stream = streams[s];
+        const struct scene *on = round % 2 == 0 ? &scene : &other;
+        fill(streams[s], out[s], round + self->rank, BYTES, round % 5 == self->rank ? 2000 : 0);
+        EXPECT(self, reduce(on, out[s], out[s] + BYTES, BYTES) == HOOP_OK);
+    }
+    for (int s = 0; s < 3; s++) {
+        EXPECT(self, hoop_cuda.stream_synchronize(streams[s]) == 0);
+        EXPECT(self, are_all(out[s] + BYTES, sum_of(&scene, 27 + s), BYTES));
+    }
+    EXPECT(self, hoop_comm_destroy(other.comm) == HOOP_OK);
+    scene_end(&scene);
+}
+
+/* On the default stream by its names; who gives none waits. */
+static void call_on_default(const struct family_self *self)
+{
+    static const hoop_stream_t names[] = {NULL, FAKE_STREAM_LEGACY, FAKE_STREAM_OF_THREAD};
+    struct scene scene = scene_make(self);
+    for (size_t i = 0; i < 3; i++) {
+        scene.stream = names[i];
+        fill_in(&scene, (int)i, SLOW_US / 4);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, is_busy(names[i]) == (names[i] != NULL));
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, (int)i), BYTES));
+    }
+    scene_end(&scene);
+}
+
+/* A call of the host comes behind what is launched, and so does one that is waited for. */
+static void call_behind(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    static unsigned char host[BYTES];
+    fill_in(&scene, 1, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    EXPECT(self, hoop_bcast(scene.out, BYTES, HOOP_UINT8, 0, scene.comm, scene.stream) == HOOP_OK);
+    EXPECT(self, hoop_all_reduce(scene.out, host, BYTES, HOOP_UINT8, HOOP_SUM, scene.comm,
+                                 scene.stream) == HOOP_OK);
+    EXPECT(self, host[BYTES - 1] == (unsigned char)(self->n * sum_of(&scene, 1)));
+    fill_in(&scene, 2, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+    scene_settle(&scene);
+    EXPECT(self, are_all(scene.out, sum_of(&scene, 2), BYTES));
+    scene_end(&scene);
+}
+
+/* ---- Every call ---- */
+
+#define EACH ((size_t)3001)
+
+struct calls {
+    const struct scene *scene;
+    hoop_red_op_t twice;
+    unsigned char *in, *out; /* n blocks; n of rank 0's are 1, 2, ... where a block is said */
+    size_t counts[4], displs[4];
+};
+
+static void call_all_reduce(const struct calls *c)
+{
+    hoop_all_reduce(c->in, c->out, EACH, HOOP_UINT8, HOOP_MAX, c->scene->comm, c->scene->stream);
+}
+static void call_factor(const struct calls *c)
+{
+    hoop_all_reduce(c->in, c->out, EACH, HOOP_UINT8, c->twice, c->scene->comm, c->scene->stream);
+}
+static void call_reduce(const struct calls *c)
+{
+    hoop_reduce(c->in, c->out, EACH, HOOP_UINT8, HOOP_SUM, 1, c->scene->comm, c->scene->stream);
+}
+static void call_broadcast(const struct calls *c)
+{
+    hoop_broadcast(c->in, c->out, EACH, HOOP_UINT8, 1, c->scene->comm, c->scene->stream);
+}
+static void call_all_gather(const struct calls *c)
+{
+    hoop_all_gather(c->in, c->out, EACH, HOOP_UINT8, c->scene->comm, c->scene->stream);
+}
+static void call_reduce_scatter(const struct calls *c)
+{
+    hoop_reduce_scatter(c->in, c->out, EACH, HOOP_UINT8, HOOP_SUM, c->scene->comm,
+                        c->scene->stream);
+}
+static void call_alltoall(const struct calls *c)
+{
+    hoop_alltoall(c->in, c->out, EACH, HOOP_UINT8, c->scene->comm, c->scene->stream);
+}
+static void call_gather(const struct calls *c)
+{
+    hoop_gather(c->in, c->out, EACH, HOOP_UINT8, 1, c->scene->comm, c->scene->stream);
+}
+static void call_scatter(const struct calls *c)
+{
+    hoop_scatter(c->in, c->out, EACH, HOOP_UINT8, 1, c->scene->comm, c->scene->stream);
+}
+static void call_alltoallv(const struct calls *c)
+{
+    hoop_alltoallv(c->in, c->counts, c->displs, c->out, c->counts, c->displs, HOOP_UINT8,
+                   c->scene->comm, c->scene->stream);
+}
+/* In a group with a barrier, which moves nothing. */
+static void call_around(const struct calls *c)
+{
+    const int n = c->scene->self->n, rank = c->scene->self->rank;
+    hoop_group_start();
+    hoop_send(c->in, EACH, HOOP_UINT8, (rank + 1) % n, c->scene->comm, c->scene->stream);
+    hoop_recv(c->out, EACH, HOOP_UINT8, (rank + n - 1) % n, c->scene->comm, c->scene->stream);
+    hoop_barrier(c->scene->comm, c->scene->stream);
+    hoop_group_end();
+}
+
+/* Block b of rank r is r + 1 in all bytes. What the first bytes of the output's blocks are; 0: not
+ * looked at. */
+static void expect_blocks(int call, int rank, int n, int ret[4])
+{
+    const int sum = n * (n + 1) / 2;
+    for (int b = 0; b < 4; b++) {
+        const bool all = call == 4 || call == 6 || call == 9 || (call == 7 && rank == 1);
+        ret[b] = all && b < n ? b + 1 : 0;
+    }
+    ret[0] = call == 0                ? n
+             : call == 1              ? 2 * sum
+             : call == 2              ? (rank == 1 ? sum : 0)
+             : call == 3 || call == 8 ? 2
+             : call == 5              ? sum
+             : call == 10             ? (rank + n - 1) % n + 1
+                                      : ret[0];
+}
+
+/* Nobody touches the memory of who receives a broadcast or scatter, or gathers: for all that he
+ * knows it may run on the devices, and he waits. Not over links. */
+static bool is_unsure(int call, int rank)
+{
+    return getenv("HOOP_TRANSPORT") == NULL &&
+           (call == 3 || call == 8 ? rank != 1 : call == 7 && rank == 1);
+}
+
+static void call_each(const struct family_self *self)
+{
+    void (*const fns[])(const struct calls *) = {
+        call_all_reduce, call_factor,         call_reduce,   call_broadcast,
+        call_all_gather, call_reduce_scatter, call_alltoall, call_gather,
+        call_scatter,    call_alltoallv,      call_around};
+    const struct scene scene = scene_make(self);
+    struct calls calls = {.scene = &scene,
+                          .in = plain(self, 4 * EACH),
+                          .out = plain(self, 4 * EACH),
+                          .counts = {EACH, EACH, EACH, EACH},
+                          .displs = {0, EACH, 2 * EACH, 3 * EACH}};
+    unsigned char two = 2;
+    EXPECT(self, hoop_red_op_create_pre_mul_sum(&calls.twice, &two, HOOP_UINT8,
+                                                HOOP_SCALAR_HOST_IMMEDIATE, scene.comm) == HOOP_OK);
+    for (int i = 0; i < 11; i++) {
+        int expected[4];
+        fill(scene.stream, calls.out, 0, 4 * EACH, 0);
+        fill(scene.stream, calls.in, self->rank + 1, 4 * EACH, 30000);
+        fns[i](&calls);
+        EXPECT(self, is_unsure(i, self->rank) || is_busy(scene.stream));
+        scene_settle(&scene);
+        expect_blocks(i, self->rank, self->n, expected);
+        for (int b = 0; b < 4; b++) {
+            EXPECT(self,
+                   expected[b] == 0 || are_all(calls.out + (size_t)b * EACH, expected[b], EACH));
+        }
+    }
+    scene_end(&scene);
+}
+
+/* ---- Who meets ---- */
+
+/* One waits for its results, one launches everything from hoop's own stream, one has no device's
+ * memory, one does as it is. */
+static void meet(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    static unsigned char host_in[BYTES], host_out[BYTES];
+    for (int round = 0; round < ROUNDS; round++) {
+        if (self->rank == 2) {
+            memset(host_in, round + self->rank, BYTES);
+            EXPECT(self, hoop_all_reduce(host_in, host_out, BYTES, HOOP_UINT8, HOOP_SUM, scene.comm,
+                                         NULL) == HOOP_OK);
+            EXPECT(self, host_out[BYTES - 1] == sum_of(&scene, round));
+            continue;
+        }
+        fill_in(&scene, round, 1000);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        copy(&scene, scene.log + round, scene.out + BYTES - 1, 1);
+    }
+    scene_settle(&scene);
+    for (int round = 0; round < ROUNDS && self->rank != 2; round++) {
+        EXPECT(self, at_host(scene.log)[round] == sum_of(&scene, round));
+    }
+    scene_end(&scene);
+}
+
+/* ---- What a program may do meanwhile ---- */
+
+/* All that waits for all streams, while they are held: the others come later. */
+static void do_meanwhile(const struct family_self *self)
+{
+    struct scene scene = scene_make(self);
+    const hoop_stream_t first = scene.stream;
+    hoop_cu_module_t module = NULL;
+    static unsigned char page[16384] __attribute__((aligned(4096)));
+    setenv("FAKE_CUDA_PIN_WAITS", "1", 1);
+    for (int round = 0; round < 3; round++) {
+        unsigned char *mine = plain(self, BYTES), *large = plain(self, 8 * BYTES << round);
+        usleep(self->rank == 1 ? 50000 : 0);
+        fill_in(&scene, round, 0);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, hoop_cuda.free((uintptr_t)mine) == 0);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES)); /* all were waited for */
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, hoop_cuda.module_load(&module, page) == 0);
+        EXPECT(self, hoop_cuda.host_register(page, sizeof(page), 0) == 0);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, hoop_cuda.host_unregister(page) == 0);
+        /* another stream, whose room is pinned while the first is held, and grows */
+        EXPECT(self, hoop_cuda.stream_create(&scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+        fill(scene.stream, large, self->rank, 8 * BYTES << round, 0);
+        EXPECT(self, reduce(&scene, large, large, 8 * BYTES << round) == HOOP_OK);
+        EXPECT(self, hoop_mem_free(make(self, 100)) == HOOP_OK);
+        scene_settle(&scene);
+        EXPECT(self, are_all(large, sum_of(&scene, 0), 8 * BYTES << round));
+        scene.stream = first;
+        scene_settle(&scene);
+        EXPECT(self, hoop_cuda.free((uintptr_t)large) == 0);
+    }
+    scene_end(&scene);
+}
+
+/* Buffers are freed in the order of the stream: CUDA knows them no more when it runs. */
+static void forget_meanwhile(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    fill_in(&scene, 1, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    forget(1);
+    scene_settle(&scene);
+    forget(0);
+    EXPECT(self, are_all(scene.out, sum_of(&scene, 1), BYTES));
+    scene_end(&scene);
+}
+
+/* What is pinned for a stream is one room, or two while it grows, and is given back. */
+static void give_back(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    unsigned char *large = plain(self, 16 * BYTES);
+    size_t bytes = 0, before = 0, pinned = 0;
+    use(&bytes, &before);
+    for (size_t part = 1; part <= 16; part++) {
+        EXPECT(self, reduce(&scene, large, large, part * BYTES) == HOOP_OK);
+        scene_settle(&scene);
+        use(&bytes, &pinned);
+        EXPECT(self, pinned <= before + 2);
+    }
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    use(&bytes, &pinned);
+    EXPECT(self, pinned == before);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* ---- Failure ---- */
+
+/* The others never call: those that did are let go by an abort, also before their streams come. In
+ * place, where the input would come behind what marks a result as none. */
+static void abort_waiting(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    if (self->rank != 1) {
+        fill_in(&scene, 1, self->rank == 0 ? 0 : 2 * SLOW_US);
+        EXPECT(self, reduce(&scene, scene.out, scene.out, BYTES) == HOOP_OK);
+    }
+    usleep(SLOW_US / 4);
+    if (self->rank == 0) {
+        EXPECT(self, is_busy(scene.stream));
+        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
+    } else {
+        EXPECT(self, await_failure(&scene) == HOOP_ABORTED);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_ABORTED);
+    }
+    if (self->rank == 2) {
+        EXPECT(self, is_busy(scene.stream)); /* it is not waited for */
+    }
+    scene_settle(&scene);
+    if (self->rank != 1) {
+        assert_spoilt(&scene);
+    }
+    scene_end(&scene);
+}
+
+/* Rank 1 dies while the others' streams wait for it. */
+static void wait_for_the_dead(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    rank_tell(self, HOOP_OK, 0);
+    if (self->rank == 1) {
+        (void)pause();
+    }
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    scene_settle(&scene);
+    assert_spoilt(&scene);
+    const hoop_result_t failed = await_failure(&scene);
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1 ") != NULL);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == failed);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    rank_tell(self, failed, 0);
+}
+
+/* Rank 1's stream is late for longer than calls may take: the others say so, and go on. */
+static void come_too_late(const struct family_self *self)
+{
+    struct scene scene = scene_make(self);
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.op_timeout_ms = 300;
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    EXPECT(self, hoop_comm_init_env(&scene.comm, &config) == HOOP_OK);
+    /* its own time begins when its stream has come */
+    fill_in(&scene, 1, self->rank == 1 ? 1000000 : 0);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    EXPECT(self, await_failure(&scene) == HOOP_TIMEOUT);
+    scene_settle(&scene);
+    assert_spoilt(&scene);
+    scene_end(&scene);
+}
+
+/* Rank 1's device fails before its stream has come to the call: no bell rings any more. */
+static void break_waiting(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    fill_in(&scene, 1, self->rank == 1 ? SLOW_US : 0);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    if (self->rank == 1) {
+        break_device(1);
+        (void)hoop_cuda.copy((uintptr_t)scene.out, (uintptr_t)scene.in, 1, scene.stream);
+    }
+    EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1: ") != NULL);
+    EXPECT(self,
+           strstr(hoop_get_last_error(scene.comm), "CUDA_ERROR_ILLEGAL_ADDRESS (700)") != NULL);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_CUDA_ERROR);
+    if (self->rank != 1) {
+        scene_settle(&scene);
+        assert_spoilt(&scene);
+    }
+    scene_end(&scene);
+}
+
+/* It fails in the middle of what rank 1 puts on its stream. */
+static void break_within(const struct family_self *self)
+{
+    for (unsigned at = 1; at <= 2; at++) {
+        const struct scene scene = scene_make(self);
+        fill_in(&scene, 1, 0);
+        if (self->rank == 1) {
+            break_device(at);
+        }
+        const hoop_result_t result = reduce(&scene, scene.in, scene.out, BYTES);
+        EXPECT(self, result == HOOP_OK || result == HOOP_CUDA_ERROR);
+        if (at == 1 || self->rank == 1) {
+            EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
+            EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1: ") != NULL);
+        }
+        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+        break_device(0);
+    }
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* A program ends while a stream waits. */
+static void end_waiting(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    if (self->rank == 0) {
+        fill_in(&scene, 1, 0);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    }
+    rank_tell(self, HOOP_OK, 0);
+    usleep(50000);
+    exit(0);
+}
+
+/* A comm ends behind what is launched. */
+static void end_behind(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    fill_in(&scene, 1, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    EXPECT(self, hoop_comm_finalize(scene.comm) == HOOP_OK);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_INVALID_USAGE);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    scene_settle(&scene);
+    EXPECT(self, are_all(scene.out, sum_of(&scene, 1), BYTES));
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* ---- In the parent ---- */
+
+static void test_order(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        run(n, n == 1 ? stay_on_device : return_at_once);
+    }
+    run(3, stay_on_device);
+    run(3, call_often);
+    run(3, call_crosswise);
+    run(2, call_on_default);
+    run(3, call_behind);
+}
+
+static void test_each(void **state)
+{
+    (void)state;
+    run(2, call_each);
+    run(3, call_each);
+    run(4, call_each);
+}
+
+static void test_others(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_NO_KERNELS", "1", 1);
+    run(2, leave_device);
+    unsetenv("FAKE_CUDA_NO_KERNELS");
+    setenv("HOOP_CUDA_AHEAD", "0", 1);
+    run(2, wait_for_result);
+    setenv("HOOP_CUDA_AHEAD", "auto", 1);
+}
+
+/* Over links, as between machines. */
+static void test_links(void **state)
+{
+    (void)state;
+    setenv("HOOP_TRANSPORT", "tcp", 1);
+    setenv("HOOP_CUDA_PIECE_BYTES", "10000", 1);
+    run(2, wait_for_result);
+    unsetenv("HOOP_CUDA_PIECE_BYTES");
+    run(3, call_each);
+    run(3, abort_waiting);
+    run(3, call_crosswise);
+    unsetenv("HOOP_TRANSPORT");
+}
+
+static void test_queues(void **state)
+{
+    static const char *const queues[] = {"1", "4"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", queues[i], 1);
+        run(3, return_at_once);
+        run(3, call_often);
+        run(3, call_crosswise);
+        run(2, do_meanwhile);
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    }
+}
+
+static void test_meet(void **state)
+{
+    static const char *const all[] = {"0", "1", "auto", "auto"};
+    (void)state;
+    memcpy(ahead_of, all, sizeof(all));
+    run(4, meet);
+    memset(ahead_of, 0, sizeof(ahead_of));
+}
+
+static void test_meanwhile(void **state)
+{
+    (void)state;
+    run(2, do_meanwhile);
+    run(3, forget_meanwhile);
+    run(2, give_back);
+    run(2, end_behind);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    run(3, abort_waiting);
+    run(2, come_too_late);
+    run(3, break_waiting);
+    run(2, break_within);
+    run(2, end_waiting);
+}
+
+static void test_kill(void **state)
+{
+    struct family family;
+    (void)state;
+    start(&family, 3, wait_for_the_dead);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
+    }
+    usleep(100000);
+    family_kill(&family, 1);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(rank_hear(&family, r).result, HOOP_REMOTE_ERROR);
+    }
+    rank_end_all(&family);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),  cmocka_unit_test(test_each),
+        cmocka_unit_test(test_others), cmocka_unit_test(test_links),
+        cmocka_unit_test(test_others), cmocka_unit_test(test_queues),
+        cmocka_unit_test(test_meet),   cmocka_unit_test(test_meanwhile),
+        cmocka_unit_test(test_abort),  cmocka_unit_test(test_kill),
+    };
+    without_ipc = EVERY_RANK;
+    return cmocka_run_group_tests_name("device launch", tests, NULL, NULL);
+}
