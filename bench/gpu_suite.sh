@@ -88,7 +88,7 @@ step many_elements 60 "$build/bench/all_reduce_perf" -t 2 -b $((bytes * 5)) -e $
 step graphs 40 "$hooprun" -n 2 --timeout 35 "${perf[@]}" -G 5
 step alltoall_perf 40 "$build/bench/alltoall_perf" -t 2 -b 8 -e $((bytes / 32)) -f 16 --memory device
 step ahead 60 env HOOP_CUDA_AHEAD=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
-step launched 60 env HOOP_CUDA_PEERS=0 HOOP_ALGO=slab "$hooprun" -n 2 --timeout 55 "${cost[@]}"
+step launched 60 env HOOP_ALGO=slab "$hooprun" -n 2 --timeout 55 "${cost[@]}" -S
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 step faults 160 bench/gpu/faults.sh "$hooprun" "$build/bench/gpu/device_faults" $((bytes / 16))
 # PyTorch, where one for CUDA is: over hoop's libnccl.so.2, and with a GPU for each rank over NCCL itself, too.

@@ -1,7 +1,7 @@
 /*
  * Buffers on a device: are the results right, and what does an all_reduce cost?
  *
- *     [hooprun -n N] device_cost [-t RANKS] [-g GPUS] [-e BYTES] [-c GB/S]
+ *     [hooprun -n N] device_cost [-t RANKS] [-g GPUS] [-e BYTES] [-c GB/S] [-S]
  *
  * -t: as many ranks in this one process, which one thread calls by groups; not under hooprun. Any
  * number of ranks share the device that is CUDA's current one; with -g rank r is on device r modulo
@@ -14,7 +14,9 @@
  * Cost: an all_reduce of floats in place, from 8 bytes up to -e (default 64 MiB): until the call is
  * back, and until all of it is over, with a barrier of the hosts. With -c, the rate of a copy on
  * the device (bytes read and written), also the share of what the least traffic would take on one:
- * n vectors read, n written. Rank 0 prints; a wrong result makes the exit code 7.
+ * n vectors read, n written. -S: on cudaStreamLegacy, where calls that go through the host may be
+ * back before they are over; without a stream they are not. Rank 0 prints; a wrong result makes the
+ * exit code 7.
  */
 #include <dlfcn.h>
 #include <hoop.h>
@@ -54,6 +56,7 @@ static struct world {
     unsigned char *expected[MOST];
     size_t most;      /* bytes of the largest all_reduce */
     double copy_rate; /* GB/s; 0: not known */
+    hoop_stream_t stream;
 } world = {.local = 1, .most = (size_t)64 << 20};
 
 /* ---- Devices -------------------------------------------------------------------------------- */
@@ -123,18 +126,19 @@ static hoop_result_t call(const struct operation *o, int i, const unsigned char 
     const int rank = world.first + i;
     switch (o->kind) {
     case ALL_REDUCE:
-        return hoop_all_reduce(in, out, o->count, o->type, o->op, comm, NULL);
+        return hoop_all_reduce(in, out, o->count, o->type, o->op, comm, world.stream);
     case REDUCE_SCATTER:
-        return hoop_reduce_scatter(in, out, o->count, o->type, o->op, comm, NULL);
+        return hoop_reduce_scatter(in, out, o->count, o->type, o->op, comm, world.stream);
     case ALL_GATHER:
-        return hoop_all_gather(in, out, o->count, o->type, comm, NULL);
+        return hoop_all_gather(in, out, o->count, o->type, comm, world.stream);
     case BROADCAST:
-        return hoop_broadcast(in, out, o->count, o->type, world.n - 1, comm, NULL);
+        return hoop_broadcast(in, out, o->count, o->type, world.n - 1, comm, world.stream);
     case ALLTOALL:
-        return hoop_alltoall(in, out, o->count, o->type, comm, NULL);
+        return hoop_alltoall(in, out, o->count, o->type, comm, world.stream);
     default:
-        CHECK(hoop_send(in, o->count, o->type, (rank + 1) % world.n, comm, NULL));
-        return hoop_recv(out, o->count, o->type, (rank + world.n - 1) % world.n, comm, NULL);
+        CHECK(hoop_send(in, o->count, o->type, (rank + 1) % world.n, comm, world.stream));
+        return hoop_recv(out, o->count, o->type, (rank + world.n - 1) % world.n, comm,
+                         world.stream);
     }
 }
 
@@ -345,9 +349,13 @@ static void ranks_end(void)
 
 static bool options_parse(int argc, char **argv)
 {
-    for (int option = getopt(argc, argv, "t:g:e:c:"); option != -1;
-         option = getopt(argc, argv, "t:g:e:c:")) {
+    for (int option = getopt(argc, argv, "t:g:e:c:S"); option != -1;
+         option = getopt(argc, argv, "t:g:e:c:S")) {
         char *end = NULL;
+        if (option == 'S') {
+            world.stream = (hoop_stream_t)(uintptr_t)1; /* cudaStreamLegacy */
+            continue;
+        }
         const double value = option == '?' ? 0 : strtod(optarg, &end);
         if (option == '?' || *end != '\0' || value <= 0) {
             return false;
@@ -365,7 +373,7 @@ int main(int argc, char **argv)
     if (!options_parse(argc, argv)) {
         fprintf(stderr,
                 "usage: device_cost [-t 1 to %d ranks in this process] [-g GPUs] "
-                "[-e bytes, 8 or more] [-c GB/s of a copy]\n",
+                "[-e bytes, 8 or more] [-c GB/s of a copy] [-S]\n",
                 MOST);
         return 2;
     }

@@ -73,3 +73,21 @@ void assert_spoilt(const struct scene *scene)
     const unsigned char *out = at_host(scene->out);
     EXPECT(scene->self, out[0] == 0xff && memcmp(out, out + 1, BYTES - 1) == 0);
 }
+
+bool is_busy(hoop_stream_t stream)
+{
+    return hoop_cuda.stream_query(stream) == HOOP_CU_NOT_READY;
+}
+
+bool are_all(const unsigned char *device, int value, size_t bytes)
+{
+    const unsigned char *at = at_host(device);
+    return at[0] == (unsigned char)value && memcmp(at, at + 1, bytes - 1) == 0;
+}
+
+unsigned char *plain(const struct family_self *self, size_t bytes)
+{
+    hoop_cu_address_t at = 0;
+    EXPECT(self, hoop_cuda.alloc(&at, bytes) == 0);
+    return (unsigned char *)(uintptr_t)at;
+}

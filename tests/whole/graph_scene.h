@@ -1,5 +1,5 @@
 /*
- * What the tests of graphs have in each rank: a comm, a stream, memory of the device
+ * What the tests of graphs and launches have in each rank: a comm, a stream, memory of the device
  * (device_ranks.h).
  */
 #ifndef HOOP_TESTS_GRAPH_SCENE_H
@@ -38,6 +38,15 @@ hoop_cu_graph_t capture_sum(const struct scene *scene, const void *in, void *out
 
 /* The sum of value + rank over all ranks, as a byte. */
 unsigned char sum_of(const struct scene *scene, int value);
+
+/* So long it takes that a call which returns before is seen to. */
+#define SLOW_US 200000
+
+/* Is anything on it? */
+bool is_busy(hoop_stream_t stream);
+bool are_all(const unsigned char *device, int value, size_t bytes);
+/* cudaMalloc() */
+unsigned char *plain(const struct family_self *self, size_t bytes);
 
 /* What `out` has is no result. */
 void assert_spoilt(const struct scene *scene);

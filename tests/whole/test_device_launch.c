@@ -19,37 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SLOW_US 200000
-
-static bool is_busy(hoop_stream_t stream)
-{
-    return hoop_cuda.stream_query(stream) == HOOP_CU_NOT_READY;
-}
-
-static hoop_result_t await_failure(const struct scene *scene)
-{
-    hoop_result_t failed = HOOP_OK;
-    const uint64_t start = hoop_now_ns();
-    while (failed == HOOP_OK && hoop_now_ns() - start < 20 * HOOP_NS_PER_S) {
-        EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
-        usleep(1000);
-    }
-    return failed;
-}
-
-static bool are_all(const unsigned char *device, int value, size_t bytes)
-{
-    const unsigned char *at = at_host(device);
-    return at[0] == (unsigned char)value && memcmp(at, at + 1, bytes - 1) == 0;
-}
-
-static unsigned char *plain(const struct family_self *self, size_t bytes)
-{
-    hoop_cu_address_t at = 0;
-    EXPECT(self, hoop_cuda.alloc(&at, bytes) == 0);
-    return (unsigned char *)(uintptr_t)at;
-}
-
 /* ---- Order ---- */
 
 /* The call is back before its input is there; what follows on the stream sees the result. */
@@ -409,140 +378,6 @@ static void give_back(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* ---- Failure ---- */
-
-/* The others never call: those that did are let go by an abort, also before their streams come. In
- * place, where the input would come behind what marks a result as none. */
-static void abort_waiting(const struct family_self *self)
-{
-    const struct scene scene = scene_make(self);
-    if (self->rank != 1) {
-        fill_in(&scene, 1, self->rank == 0 ? 0 : 2 * SLOW_US);
-        EXPECT(self, reduce(&scene, scene.out, scene.out, BYTES) == HOOP_OK);
-    }
-    usleep(SLOW_US / 4);
-    if (self->rank == 0) {
-        EXPECT(self, is_busy(scene.stream));
-        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
-    } else {
-        EXPECT(self, await_failure(&scene) == HOOP_ABORTED);
-        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_ABORTED);
-    }
-    if (self->rank == 2) {
-        EXPECT(self, is_busy(scene.stream)); /* it is not waited for */
-    }
-    scene_settle(&scene);
-    if (self->rank != 1) {
-        assert_spoilt(&scene);
-    }
-    scene_end(&scene);
-}
-
-/* Rank 1 dies while the others' streams wait for it. */
-static void wait_for_the_dead(const struct family_self *self)
-{
-    const struct scene scene = scene_make(self);
-    rank_tell(self, HOOP_OK, 0);
-    if (self->rank == 1) {
-        (void)pause();
-    }
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    scene_settle(&scene);
-    assert_spoilt(&scene);
-    const hoop_result_t failed = await_failure(&scene);
-    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1 ") != NULL);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == failed);
-    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
-    rank_tell(self, failed, 0);
-}
-
-/* Rank 1's stream is late for longer than calls may take: the others say so, and go on. */
-static void come_too_late(const struct family_self *self)
-{
-    struct scene scene = scene_make(self);
-    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
-    config.op_timeout_ms = 300;
-    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
-    EXPECT(self, hoop_comm_init_env(&scene.comm, &config) == HOOP_OK);
-    /* its own time begins when its stream has come */
-    fill_in(&scene, 1, self->rank == 1 ? 1000000 : 0);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    EXPECT(self, await_failure(&scene) == HOOP_TIMEOUT);
-    scene_settle(&scene);
-    assert_spoilt(&scene);
-    scene_end(&scene);
-}
-
-/* Rank 1's device fails before its stream has come to the call: no bell rings any more. */
-static void break_waiting(const struct family_self *self)
-{
-    const struct scene scene = scene_make(self);
-    fill_in(&scene, 1, self->rank == 1 ? SLOW_US : 0);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    if (self->rank == 1) {
-        break_device(1);
-        (void)hoop_cuda.copy((uintptr_t)scene.out, (uintptr_t)scene.in, 1, scene.stream);
-    }
-    EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
-    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1: ") != NULL);
-    EXPECT(self,
-           strstr(hoop_get_last_error(scene.comm), "CUDA_ERROR_ILLEGAL_ADDRESS (700)") != NULL);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_CUDA_ERROR);
-    if (self->rank != 1) {
-        scene_settle(&scene);
-        assert_spoilt(&scene);
-    }
-    scene_end(&scene);
-}
-
-/* It fails in the middle of what rank 1 puts on its stream. */
-static void break_within(const struct family_self *self)
-{
-    for (unsigned at = 1; at <= 2; at++) {
-        const struct scene scene = scene_make(self);
-        fill_in(&scene, 1, 0);
-        if (self->rank == 1) {
-            break_device(at);
-        }
-        const hoop_result_t result = reduce(&scene, scene.in, scene.out, BYTES);
-        EXPECT(self, result == HOOP_OK || result == HOOP_CUDA_ERROR);
-        if (at == 1 || self->rank == 1) {
-            EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
-            EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1: ") != NULL);
-        }
-        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
-        break_device(0);
-    }
-    rank_tell(self, HOOP_OK, 0);
-}
-
-/* A program ends while a stream waits. */
-static void end_waiting(const struct family_self *self)
-{
-    const struct scene scene = scene_make(self);
-    if (self->rank == 0) {
-        fill_in(&scene, 1, 0);
-        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    }
-    rank_tell(self, HOOP_OK, 0);
-    usleep(50000);
-    exit(0);
-}
-
-/* A comm ends behind what is launched. */
-static void end_behind(const struct family_self *self)
-{
-    const struct scene scene = scene_make(self);
-    fill_in(&scene, 1, SLOW_US / 4);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    EXPECT(self, hoop_comm_finalize(scene.comm) == HOOP_OK);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_INVALID_USAGE);
-    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
-    scene_settle(&scene);
-    EXPECT(self, are_all(scene.out, sum_of(&scene, 1), BYTES));
-    rank_tell(self, HOOP_OK, 0);
-}
-
 /* ---- In the parent ---- */
 
 static void test_order(void **state)
@@ -586,7 +421,6 @@ static void test_links(void **state)
     run(2, wait_for_result);
     unsetenv("HOOP_CUDA_PIECE_BYTES");
     run(3, call_each);
-    run(3, abort_waiting);
     run(3, call_crosswise);
     unsetenv("HOOP_TRANSPORT");
 }
@@ -620,43 +454,15 @@ static void test_meanwhile(void **state)
     run(2, do_meanwhile);
     run(3, forget_meanwhile);
     run(2, give_back);
-    run(2, end_behind);
-}
-
-static void test_abort(void **state)
-{
-    (void)state;
-    run(3, abort_waiting);
-    run(2, come_too_late);
-    run(3, break_waiting);
-    run(2, break_within);
-    run(2, end_waiting);
-}
-
-static void test_kill(void **state)
-{
-    struct family family;
-    (void)state;
-    start(&family, 3, wait_for_the_dead);
-    for (int r = 0; r < 3; r++) {
-        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
-    }
-    usleep(100000);
-    family_kill(&family, 1);
-    for (int r = 0; r < 3; r += 2) {
-        assert_int_equal(rank_hear(&family, r).result, HOOP_REMOTE_ERROR);
-    }
-    rank_end_all(&family);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),  cmocka_unit_test(test_each),
-        cmocka_unit_test(test_others), cmocka_unit_test(test_links),
-        cmocka_unit_test(test_others), cmocka_unit_test(test_queues),
-        cmocka_unit_test(test_meet),   cmocka_unit_test(test_meanwhile),
-        cmocka_unit_test(test_abort),  cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_order),     cmocka_unit_test(test_each),
+        cmocka_unit_test(test_others),    cmocka_unit_test(test_links),
+        cmocka_unit_test(test_queues),    cmocka_unit_test(test_meet),
+        cmocka_unit_test(test_meanwhile),
     };
     without_ipc = EVERY_RANK;
     return cmocka_run_group_tests_name("device launch", tests, NULL, NULL);
