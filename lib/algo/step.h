@@ -31,10 +31,13 @@
  * The first step. An operation over links announces itself by its first chunks: in lane 0, step 0
  * sends to rank me+1 and receives from me-1 (mod n), even where that is nothing. So two neighbours
  * in different operations meet, whatever these are, and the header of the chunk tells each of the
- * other's. The ring does so where count >= n. With hierarchical the first rank of a machine first
- * receives from me-1 in a later step, before which it only sends; and the last one sends to me+1
- * when it has heard from all of its machine. That does as well: either it does hear from all, or
- * two neighbours in its machine are in different operations.
+ * other's. The ring does so where count >= n.
+ *
+ * With hierarchical a rank may receive from me-1 in a later step, before which it only sends; and
+ * the last of a machine sends to me+1 when it has heard from all of its machine, or, alone there,
+ * from me-1. That does as well: some rank has others behind it on its machine, and waits for
+ * nobody; from there on each hears from the one before it, until two are in different operations,
+ * or one waits for a rank of its machine that is, and then two neighbours there are.
  *
  * Barriers. An operation on shared memory consists of phases that all ranks pass together:
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
@@ -247,9 +250,9 @@ hoop_step_fn hoop_bruck_step;
 /*
  * hierarchical: the last rank of each machine folds what its machine's ranks bring, and sends that
  * to the first rank of each, which folds the sums and hands the result to its machine: one message
- * from each machine to each other. For vectors that are latency where machines have several ranks,
- * which follow each other (plan.grid.first). Lane 0 only; plan.chunk >= count, for all_gather n
- * times that. Over links.
+ * from each machine to each other. reduce does the first half of it, broadcast the second. For
+ * vectors that are latency where machines have several ranks, which follow each other
+ * (plan.grid.first). Lane 0 only; plan.chunk >= count, for all_gather n times that. Over links.
  */
 hoop_step_fn hoop_hierarchical_step;
 

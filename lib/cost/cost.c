@@ -311,8 +311,9 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
         /* Inside a machine likewise, where a byte is gathered and handed on. Measured so: it wins
          * up to 64 KiB on 2 machines of 2 or 4 ranks and on 4 of 2. */
         const uint64_t far = plan->grid->machines - 1, mates = plan->grid->most - UINT64_C(1);
-        const uint64_t share = folds ? block : plan->grid->most * block;
-        const uint64_t all = folds ? block : n * block;
+        const bool gathers = plan->collective == HOOP_COLL_ALL_GATHER;
+        const uint64_t share = gathers ? plan->grid->most * block : block;
+        const uint64_t all = gathers ? n * block : block;
         return (struct cost_work){.syncs = 1 + mates / 3,
                                   .moved = far * share + mates * (block + all) / 8,
                                   .folded = folds ? (mates + far + 1) * block : 0};

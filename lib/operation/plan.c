@@ -185,9 +185,9 @@ static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_pla
                       enum hoop_algo algo)
 {
     const bool one = plan->collective == HOOP_COLL_BROADCAST || plan->n == 1;
-    const bool whole = hoop_collectives[plan->collective].folds;
+    const bool all = plan->collective == HOOP_COLL_ALL_GATHER;
     const uint64_t n = plan->n, bytes = plan->count * plan->type_bytes;
-    const uint64_t blocks = algo == HOOP_ALGO_HIERARCHICAL ? (whole ? 1 : n) : one ? 1 : n - n / 2;
+    const uint64_t blocks = algo == HOOP_ALGO_HIERARCHICAL ? (all ? n : 1) : one ? 1 : n - n / 2;
     return bytes <= agreed->chunk_bytes / blocks;
 }
 

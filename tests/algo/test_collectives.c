@@ -201,6 +201,7 @@ static void find_first(const struct hoop_interpreter_op *op, bool sends, struct 
     while (late &&
            (sends ? ret->send.peer != (int32_t)((plan->me + 1) % plan->n) : ret->recv.peer < 0)) {
         assert_true(ret->recv.peer < 0 ||
+                    ret->recv.peer == (int32_t)((plan->me + plan->n - 1) % plan->n) ||
                     plan->grid->machine[ret->recv.peer] == plan->grid->machine[plan->me]);
         assert_true(op->steps(plan, 0, ++k, ret));
     }

@@ -93,7 +93,8 @@ static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref
 
 /*
  * Of hierarchical: each rank first receives from the one before it, and sends to the next one in
- * step 0, or, as the last one of a machine, before it receives from another machine.
+ * step 0, or, as the last one of a machine, before it has received anything but that and what comes
+ * from its machine.
  */
 static bool begins_hierarchy(struct hoop_world *w, uint32_t rank, uint64_t k,
                              const struct hoop_step *step)
@@ -106,7 +107,7 @@ static bool begins_hierarchy(struct hoop_world *w, uint32_t rank, uint64_t k,
     lane->heard = heard || from != rank;
     lane->said = said || (step != NULL && step->send.peer == (int32_t)next);
     return (heard || from == rank || from == before) &&
-           (lane->said || (grid->machine[from] == grid->machine[rank] &&
+           (lane->said || ((from == before || grid->machine[from] == grid->machine[rank]) &&
                            grid->machine[next] != grid->machine[rank]));
 }
 

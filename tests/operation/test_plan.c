@@ -92,6 +92,8 @@ static void test_choice(void **state)
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_TORUS);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALL_GATHER, large), HOOP_ALGO_TORUS);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_REDUCE_SCATTER, large), HOOP_ALGO_TORUS);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_BROADCAST, 2), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_REDUCE, 2), HOOP_ALGO_HIERARCHICAL);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_BROADCAST, large), HOOP_ALGO_CHAIN);
         assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_RING);
     }
