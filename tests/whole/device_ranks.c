@@ -210,3 +210,18 @@ void run_and_kill(rank_fn *fn)
     family_kill(&family, 1);
     rank_end_all(&family);
 }
+
+void kill_awaited(rank_fn *fn)
+{
+    struct family family;
+    start(&family, 3, fn);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
+    }
+    usleep(100000);
+    family_kill(&family, 1);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(rank_hear(&family, r).result, HOOP_REMOTE_ERROR);
+    }
+    rank_end_all(&family);
+}

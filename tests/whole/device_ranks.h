@@ -58,6 +58,8 @@ void leave(const struct family_self *self, hoop_comm_t comm);
 /* ---- In the parent ---- */
 
 void start(struct family *family, int n, rank_fn *fn);
+/* Three ranks tell that they wait, then rank 1 is killed: the others tell of it. */
+void kill_awaited(rank_fn *fn);
 /* All is well. */
 void run(int n, rank_fn *fn);
 /* Of three that sum until that fails, and then tell that all is well, one dies, and nobody reaps

@@ -297,18 +297,8 @@ static void test_abort(void **state)
 
 static void test_kill(void **state)
 {
-    struct family family;
     (void)state;
-    start(&family, 3, wait_for_the_dead);
-    for (int r = 0; r < 3; r++) {
-        assert_int_equal(rank_hear(&family, r).result, HOOP_OK);
-    }
-    usleep(100000);
-    family_kill(&family, 1);
-    for (int r = 0; r < 3; r += 2) {
-        assert_int_equal(rank_hear(&family, r).result, HOOP_REMOTE_ERROR);
-    }
-    rank_end_all(&family);
+    kill_awaited(wait_for_the_dead);
 }
 
 int main(void)
