@@ -53,7 +53,7 @@ static const struct setting settings_table[] = {
 #define SETTINGS_COUNT (sizeof(settings_table) / sizeof(settings_table[0]))
 static_assert(SETTINGS_COUNT <= 64, "from_environment has a bit for every line");
 
-#define SETTINGS_ALGO_NAME(value, name) [value] = name,
+#define SETTINGS_ALGO_NAME(value, name) [value] = (name),
 static const char *const settings_algo_names[HOOP_ALGO_COUNT] = {[HOOP_ALGO_AUTO] = "auto",
                                                                  HOOP_ALGOS(SETTINGS_ALGO_NAME)};
 

@@ -32,13 +32,14 @@ void *engine_alloc(size_t bytes)
 
 /* ---- The operation ---- */
 
-/* Rank r is on machine r modulo their number, which is one of the two divisors. NULL: n has none.
+/* For the thread that asks. Rank r is on machine r modulo their number, which is one of the two
+ * divisors. NULL: n has none.
  */
 static const struct hoop_grid *case_grid(uint32_t n, uint64_t seed)
 {
-    static uint32_t ranks[ENGINE_MAX_RANKS + 1][2][ENGINE_MAX_RANKS];
-    static uint32_t places[ENGINE_MAX_RANKS + 1][2][ENGINE_MAX_RANKS];
-    static struct hoop_grid grids[ENGINE_MAX_RANKS + 1][2];
+    static _Thread_local uint32_t ranks[ENGINE_MAX_RANKS + 1][2][ENGINE_MAX_RANKS];
+    static _Thread_local uint32_t places[ENGINE_MAX_RANKS + 1][2][ENGINE_MAX_RANKS];
+    static _Thread_local struct hoop_grid grids[ENGINE_MAX_RANKS + 1][2];
     const uint32_t least = n % 2 == 0 ? 2 : 3;
     if (n < 4 || n % least != 0) {
         return NULL;
@@ -61,9 +62,10 @@ static const struct hoop_grid *case_grid(uint32_t n, uint64_t seed)
 /* Two machines, of which the first has some; or three, of which the second has one. */
 static const struct hoop_grid *case_machines(uint32_t n, uint64_t seed)
 {
-    static struct hoop_grid grids[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2];
-    static uint32_t machine[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2][ENGINE_MAX_RANKS];
-    static uint32_t first[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2][4];
+    static _Thread_local struct hoop_grid grids[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2];
+    static _Thread_local uint32_t machine[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2]
+                                         [ENGINE_MAX_RANKS];
+    static _Thread_local uint32_t first[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2][4];
     if (n < 3) {
         return NULL;
     }
