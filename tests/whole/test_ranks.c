@@ -434,7 +434,9 @@ static void call_one_of_two(const struct family_self *self)
 {
     hoop_comm_t comm = join(self, "auto", 10000);
     const bool second = (mismatch_who >> self->rank & 1) != 0;
-    const hoop_result_t result = one_of_two(comm, mismatch_kind, second);
+    /* Not before all are in; and who is still in this barrier may hear of it there. */
+    hoop_result_t result = hoop_barrier(comm, NULL);
+    result = result == HOOP_OK ? one_of_two(comm, mismatch_kind, second) : result;
     /* A root may be through with it. */
     rank_tell(self, result == HOOP_OK ? hoop_barrier(comm, NULL) : result, 0);
     listen_to_parent(self);
