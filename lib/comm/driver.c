@@ -124,6 +124,11 @@ static bool driver_is_stuck(struct hoop_comm *comm)
            hoop_links_are_stuck(&comm->links, comm->dead_after_ms, &comm->operation.failure);
 }
 
+static bool driver_has_failed(const struct hoop_comm *comm)
+{
+    return atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
+}
+
 enum hoop_poll hoop_driver_poll(void *arg, bool look)
 {
     struct hoop_comm *comm = arg;
@@ -136,7 +141,7 @@ enum hoop_poll hoop_driver_poll(void *arg, bool look)
     driver_report_if_asked(comm);
     const enum hoop_awaited_what awaited = hoop_operation_awaited(operation, &rank);
     hoop_history_look(&comm->history, awaited, rank);
-    const bool failed = atomic_load_explicit(&comm->board.head->failed, memory_order_acquire) != 0;
+    const bool failed = driver_has_failed(comm);
     const bool left = !failed && driver_awaits_the_left(comm, &rank);
     if (!failed && (!left || driver_link_may_come(comm))) {
         comm->left_ns = left ? comm->left_ns : 0;
@@ -148,9 +153,11 @@ enum hoop_poll hoop_driver_poll(void *arg, bool look)
         return polled;
     }
     uint32_t still = comm->n;
-    if (failed) {
+    const bool gone = driver_awaits_the_left(comm, &still) && still == rank;
+    /* Who aborts says so before he leaves: so this is looked at behind that. */
+    if (driver_has_failed(comm)) {
         hoop_board_failed(&comm->board, &operation->failure);
-    } else if (driver_awaits_the_left(comm, &still) && still == rank) {
+    } else if (gone) {
         hoop_failure_set(&operation->failure, HOOP_REMOTE_ERROR, (int)rank,
                          "rank %u has left the communicator", rank);
     } else {
