@@ -134,7 +134,7 @@ static void hierarchy_announce(const struct hierarchy *at, struct hoop_step *ret
     const struct hoop_grid *grid = at->plan->grid;
     const uint32_t n = at->plan->n, me = at->plan->me;
     const uint32_t before = (at->machine + grid->machines - 1) % grid->machines;
-    const struct hoop_ref nothing = hierarchy_ref(at, HOOP_SPACE_IN, 0, 0);
+    const struct hoop_ref nothing = hierarchy_ref(at, HOOP_SPACE_SCRATCH, 0, 0);
     if (!hierarchy_is_last(at)) {
         hoop_step_send(ret, me + 1, hierarchy_gives(at, at->index) ? hierarchy_input(at) : nothing,
                        true);
@@ -142,12 +142,13 @@ static void hierarchy_announce(const struct hierarchy *at, struct hoop_step *ret
         hoop_step_send(ret, (me + 1) % n, nothing, true);
     }
     if (at->index > 0 || !hierarchy_carries(at, before)) {
-        struct hoop_ref to = at->collective == HOOP_COLL_BROADCAST || at->index == 0
-                                 ? hierarchy_result(at)
-                                 : hierarchy_brought(at, at->index - 1);
-        to.count = at->index > 0 && hierarchy_gives(at, at->index - 1) ? to.count : 0;
-        to = to.count > 0 ? to : hierarchy_ref(at, HOOP_SPACE_SCRATCH, 0, 0);
-        hoop_step_recv(ret, (me + n - 1) % n, to, true);
+        const bool given = at->index > 0 && hierarchy_gives(at, at->index - 1);
+        hoop_step_recv(ret, (me + n - 1) % n,
+                       !given ? nothing
+                       : at->collective == HOOP_COLL_BROADCAST
+                           ? hierarchy_result(at)
+                           : hierarchy_brought(at, at->index - 1),
+                       true);
     }
     ret->more = hierarchy_brings(at) > 0;
 }

@@ -73,8 +73,8 @@ bool hoop_plan_reaches(enum hoop_algo algo);
 void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid *grid,
                      struct hoop_plan *plan);
 
-/* How ranks are spread over machines; *ret NULL: not evenly, or not several on each of several. To
- * be freed. */
+/* How ranks are spread over machines. *ret NULL: there is one, or one rank on each, or they have
+ * neither equally many nor such as follow each other. To be freed. */
 hoop_result_t hoop_plan_grid_create(const struct hoop_peer *peers, uint32_t n,
                                     struct hoop_grid **ret);
 

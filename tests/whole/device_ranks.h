@@ -58,12 +58,10 @@ void leave(const struct family_self *self, hoop_comm_t comm);
 /* ---- In the parent ---- */
 
 void start(struct family *family, int n, rank_fn *fn);
-/* Three ranks tell that they wait, then rank 1 is killed: the others tell of it. */
-void kill_awaited(rank_fn *fn);
 /* All is well. */
 void run(int n, rank_fn *fn);
-/* Of three that sum until that fails, and then tell that all is well, one dies, and nobody reaps
- * it: the others say so, and none hangs. */
-void run_and_kill(rank_fn *fn);
+/* Of three that tell when they are at it, one dies, and nobody reaps it: the others say so, and
+ * none hangs. goes_on: they name it, and then tell that all is well. */
+void run_and_kill(rank_fn *fn, bool goes_on);
 
 #endif

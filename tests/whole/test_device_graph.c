@@ -298,7 +298,7 @@ static void test_abort(void **state)
 static void test_kill(void **state)
 {
     (void)state;
-    kill_awaited(wait_for_the_dead);
+    run_and_kill(wait_for_the_dead, false);
 }
 
 int main(void)

@@ -466,7 +466,7 @@ static void test_import(void **state)
 static void test_kill(void **state)
 {
     (void)state;
-    run_and_kill(work_until_failure);
+    run_and_kill(work_until_failure, true);
 }
 
 int main(void)

@@ -298,7 +298,7 @@ static void test_import(void **state)
 static void test_kill(void **state)
 {
     (void)state;
-    run_and_kill(work_until_failure);
+    run_and_kill(work_until_failure, true);
 }
 
 static void test_ahead(void **state)
@@ -316,7 +316,7 @@ static void test_ahead(void **state)
 static void test_kill_awaited(void **state)
 {
     (void)state;
-    kill_awaited(wait_for_the_dead);
+    run_and_kill(wait_for_the_dead, false);
 }
 
 int main(void)
