@@ -268,10 +268,19 @@ def asynchronous(rank, size):
     # The threads that complete futures are the process's, and none belongs to a group.
     ours = {thread.name for thread in threading.enumerate() if "hoop" in thread.name}
     assert ours == {"hoop futures", "hoop Ctrl-C"}, ours
+    late_futures(size)
     waiting_callbacks(size)
     chained_messages(rank, size)
     other_modes(rank, size)
     dist.all_reduce(kept, async_op=True)  # the group's end waits for it
+
+
+def late_futures(size):
+    """Futures that are asked for when the operations are over, one after the other."""
+    works = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(3)]
+    time.sleep(0.2)
+    for work in works:
+        same(limit(work.get_future())[0], torch.full((3,), float(size)))
 
 
 def waiting_callbacks(size):

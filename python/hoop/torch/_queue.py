@@ -189,7 +189,7 @@ class Waiter:
             if self._queues.get(fd) is not queue:
                 self._queues[fd] = queue
                 self._poll.register(fd, 0)
-            self._arm(fd)
+            self._arm(queue)
             self._cover()
 
     def _start(self) -> None:
@@ -207,9 +207,12 @@ class Waiter:
         for thread in list(self._threads):
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _arm(self, fd: int, at_once: int = 0) -> None:
-        self._poll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT | at_once)
-        self._armed.add(fd)
+    def _arm(self, queue: Queue) -> None:
+        # An eventfd can be written to at any time: that is how what is there already is told. It was told
+        # of before, and perhaps read then, when nobody had asked for a future of it.
+        at_once = select.EPOLLOUT if queue.ready() else 0
+        self._poll.modify(queue.fd, select.EPOLLIN | select.EPOLLONESHOT | at_once)
+        self._armed.add(queue.fd)
 
     def _cover(self) -> None:
         """Sees to it that somebody waits for what is watched."""
@@ -260,8 +263,7 @@ class Waiter:
             job.finish(result)
         with self._lock:
             if self._queues.get(fd) is queue and queue.awaited():
-                # An eventfd can be written to at any time: that is how what is there already is told.
-                self._arm(fd, select.EPOLLOUT if queue.ready() else 0)
+                self._arm(queue)
             if taken is not None:
                 self._cover()
         if taken is not None:
