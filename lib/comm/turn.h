@@ -5,7 +5,7 @@
  * all stand in line, first come, first served.
  *
  * The owner's way is there because a locked instruction keeps the core from overlapping one small
- * operation's end with the next one's beginning (docs/performance.md).
+ * operation's end with the next one's beginning (docs/inside/tuning.md).
  */
 #ifndef HOOP_TURN_H
 #define HOOP_TURN_H

@@ -1,4 +1,4 @@
-/* The choice of algorithm (see plan.h). docs/performance.md has the measurements behind it. */
+/* The choice of algorithm (see plan.h). docs/inside/tuning.md has measurements behind it. */
 #include "operation/plan.h"
 
 #include "exec/board.h"
