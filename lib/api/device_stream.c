@@ -330,16 +330,6 @@ static struct hoop_stream_order *device_order(struct hoop_work *work, size_t cou
     return NULL;
 }
 
-/* It is queued, and a stream goes on without it: nobody is to take what that does for right. */
-static hoop_result_t device_fail(const struct hoop_work *work, size_t count, hoop_result_t code)
-{
-    for (size_t i = 0; i < count; i++) {
-        hoop_comm_raise(work[i].comm, code, (int)work[i].comm->rank, "rank %u: %s",
-                        work[i].comm->rank, hoop_thread_error());
-    }
-    return code;
-}
-
 /* What comes too late is told now: nobody has a ticket. */
 static hoop_result_t device_refuse(const struct hoop_work *work, size_t count)
 {
@@ -377,7 +367,9 @@ static hoop_result_t device_push(struct hoop_work *work, size_t count,
     result = hoop_progress_push(piece);
     if (result == HOOP_OK) {
         result = hoop_order_hold(order, &hold);
-        result = result == HOOP_OK ? HOOP_OK : device_fail(work, count, result);
+        if (result != HOOP_OK) { /* it is queued, and a stream goes on without it */
+            hoop_work_fail(work, count, result);
+        }
     } else {
         hoop_piece_release(piece); /* its item's */
     }

@@ -479,17 +479,6 @@ static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
     return result;
 }
 
-/* Nobody is to take for a result what the stream goes on with, or to wait for what will not be
- * called. */
-static hoop_result_t work_fail(const struct hoop_work *work, size_t count, hoop_result_t code)
-{
-    for (size_t i = 0; i < count; i++) {
-        hoop_comm_raise(work[i].comm, code, (int)work[i].comm->rank, "rank %u: %s",
-                        work[i].comm->rank, hoop_thread_error());
-    }
-    return code;
-}
-
 /* With the room's lock; the launch may be gone afterwards. *ret_torn: of the room. */
 static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *work, bool *ret_torn)
 {
@@ -499,7 +488,7 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
     hoop_result_t result = launch_begin(launch, work);
     *ret_torn = result != HOOP_OK;
     if (result != HOOP_OK) {
-        (void)work_fail(work, count, result);
+        hoop_work_fail(work, count, result);
         hoop_work_finish(work, count);
         launch_drop(launch);
         return result;
@@ -508,7 +497,7 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
     const hoop_result_t put = launch_end(launch, result == HOOP_OK);
     *ret_torn = put != HOOP_OK;
     if (put != HOOP_OK) {
-        (void)work_fail(work, count, put);
+        hoop_work_fail(work, count, put);
     }
     launch_mark(launch, result == HOOP_OK ? LAUNCH_PUT : LAUNCH_PUT | LAUNCH_OVER);
     return result == HOOP_OK ? put : result;

@@ -109,6 +109,14 @@ hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count)
     return HOOP_OK;
 }
 
+void hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code)
+{
+    for (size_t i = 0; i < count; i++) {
+        hoop_comm_raise(work[i].comm, code, (int)work[i].comm->rank, "rank %u: %s",
+                        work[i].comm->rank, hoop_thread_error());
+    }
+}
+
 struct hoop_piece *hoop_piece_create(const struct hoop_work *work, size_t count, uint32_t streams,
                                      bool kept)
 {

@@ -110,6 +110,12 @@ void hoop_queue_drop(struct hoop_queue *queue, const struct hoop_comm *comm, hoo
 /* HOOP_OK: all their comms take operations, as far as is known. No lock. */
 hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count);
 
+/*
+ * Their comms have failed with code, for what the thread's error says: nobody is to take for a
+ * result what a stream goes on with, or to wait for what will not be called.
+ */
+void hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code);
+
 /* A copy for each, with what requests own. False: no memory, and there is none. No lock. */
 bool hoop_work_copy(const struct hoop_work *work, size_t count, struct hoop_work *ret);
 
