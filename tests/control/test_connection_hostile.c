@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "control/control_room_tests.h"
+#include "harness/splitmix.h"
 #include "runtime/watch.h"
 #include <errno.h>
 #include <poll.h>
@@ -43,14 +44,6 @@ static void check_honest(void)
     assert_true(room_await(&room, &room.server.closed, 1));
     room.server.opened = room.server.messages = room.server.closed = 0;
     room_settle();
-}
-
-static uint64_t next_random(uint64_t *state) /* xorshift64* */
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 2685821657736338717ull;
 }
 
 /* ---- Strangers at a listener -------------------------------------------------------------- */
@@ -107,10 +100,10 @@ static void test_known_address(void **state)
 static size_t make_garbage(uint64_t *seed, uint8_t *data, size_t room_bytes)
 {
     union hoop_frame frame;
-    const uint64_t random = next_random(seed);
+    const uint64_t random = splitmix(seed);
     size_t bytes = 1 + (random >> 8) % (room_bytes - 1);
     for (size_t i = 0; i < bytes; i++) {
-        data[i] = (uint8_t)(next_random(seed) >> 56);
+        data[i] = (uint8_t)(splitmix(seed) >> 56);
     }
     hoop_frame_init(&frame, 1 + (random >> 24) % (HOOP_FRAME_TYPE_COUNT - 1));
     switch (random % 4) {

@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "control/frame_judge.h"
+#include "harness/splitmix.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -433,24 +434,16 @@ static void test_stream_header(void **state)
     }
 }
 
-static uint64_t next_random(uint64_t *state) /* xorshift64* */
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 2685821657736338717ull;
-}
-
 /* Up to 5 bytes of a right message changed, now and then its length; returns that. */
 static size_t mutate(union hoop_frame *f, uint64_t *seed)
 {
-    const uint64_t random = next_random(seed);
+    const uint64_t random = splitmix(seed);
     make(f, (enum hoop_frame_type)(1 + random % (HOOP_FRAME_TYPE_COUNT - 1)));
     uint8_t *bytes = (uint8_t *)f;
     const size_t length = f->header.bytes;
     const uint32_t changes = (random >> 16) % 6;
     for (uint32_t i = 0; i < changes; i++) {
-        const uint64_t r = next_random(seed);
+        const uint64_t r = splitmix(seed);
         bytes[r % length] = (uint8_t)(r >> 40);
     }
     return (random >> 24) % 8 == 0 ? (random >> 32) % (sizeof(*f) + 1) : length;
@@ -465,7 +458,7 @@ static void test_mutations(void **state)
     (void)state;
     for (int round = 0; round < 200000; round++) {
         const size_t length = mutate(&f, &seed);
-        const uint64_t random = next_random(&seed);
+        const uint64_t random = splitmix(&seed);
         uint32_t fds = judge_fds(&f, false);
         if (random % 8 == 0) {
             fds = (random >> 56) % (HOOP_MAX_FDS + 1);
@@ -493,7 +486,7 @@ static void test_stream_mutations(void **state)
         }
         taken += read_stream(stream, length);
         for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
-            const uint64_t random = next_random(&seed);
+            const uint64_t random = splitmix(&seed);
             memcpy(stream + i, &random, length - i < sizeof(random) ? length - i : sizeof(random));
         }
         (void)read_stream(stream, length);

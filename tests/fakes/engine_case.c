@@ -2,6 +2,7 @@
 #include "fakes/engine_case.h"
 
 #include "fakes/reference.h"
+#include "harness/splitmix.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -13,11 +14,7 @@
 
 uint64_t engine_random(uint64_t *random, uint64_t limit)
 {
-    *random += 0x9e3779b97f4a7c15u;
-    uint64_t z = *random;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % limit;
+    return splitmix(random) % limit;
 }
 
 void *engine_alloc(size_t bytes)

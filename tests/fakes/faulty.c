@@ -11,6 +11,7 @@
  * is done; lent memory is waited for.
  */
 #include "fakes/faulty.h"
+#include "harness/splitmix.h"
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -74,15 +75,6 @@ static struct faulty_link *faulty_from(struct hoop_link *link)
     return (struct faulty_link *)(void *)link;
 }
 
-/* splitmix64 */
-static uint64_t faulty_random(struct faulty_link *faulty)
-{
-    uint64_t z = faulty->random += 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
 /* Counts a call; HOOP_OK unless this is the one that fails. */
 static hoop_result_t faulty_strike(enum faulty_call call, int rank, struct hoop_failure *failure)
 {
@@ -102,7 +94,7 @@ static bool faulty_refuses(struct faulty_link *faulty, enum faulty_call call)
     const bool refuses =
         (faulty_active.again_every > 1 && count % faulty_active.again_every == 0) ||
         (faulty_active.again_chance > 0 &&
-         faulty_random(faulty) % 100 < faulty_active.again_chance);
+         splitmix(&faulty->random) % 100 < faulty_active.again_chance);
     faulty->nudge |= refuses;
     return refuses;
 }
@@ -142,7 +134,7 @@ static void faulty_flip(struct faulty_node *node)
         }
         payload = memcpy(node->copy, inside->data, inside->bytes);
     }
-    const uint64_t bit = faulty_random(node->link) % (inside->bytes * 8);
+    const uint64_t bit = splitmix(&node->link->random) % (inside->bytes * 8);
     payload[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 }
 

@@ -6,6 +6,7 @@
  * cannot move. When none can, all must be finished.
  */
 #include "fakes/interpreter_world.h"
+#include "harness/splitmix.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -429,7 +430,7 @@ static int compare_actions(const void *a, const void *b)
  */
 static void reorder(struct hoop_world *w, enum draw_mode mode)
 {
-    uint64_t salt = hoop_interpreter_random(&w->random);
+    uint64_t salt = splitmix(&w->random);
     for (uint32_t i = 0; i < w->actions; i++) {
         struct hoop_action *action = &w->order[i];
         uint32_t place = (action->rank * w->lanes + action->lane) * HOOP_PART_KINDS + action->part;

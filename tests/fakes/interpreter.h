@@ -58,7 +58,4 @@ struct hoop_interpreter_case {
 /* True: right. False: ret_text is a sentence about the first thing that was wrong. */
 bool hoop_interpret(const struct hoop_interpreter_case *c, char *ret_text, size_t text_bytes);
 
-/* The next number of a seeded sequence (splitmix64). */
-uint64_t hoop_interpreter_random(uint64_t *state);
-
 #endif

@@ -7,6 +7,7 @@
  * its last write and everybody's latest read since. A read within the same rank needs no order.
  */
 #include "fakes/interpreter_world.h"
+#include "harness/splitmix.h"
 #include "operation/plan.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,17 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t hoop_interpreter_random(uint64_t *state)
-{
-    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 uint64_t hoop_world_draw(struct hoop_world *w, uint64_t below)
 {
-    return hoop_interpreter_random(&w->random) % below;
+    return splitmix(&w->random) % below;
 }
 
 void hoop_world_fail(struct hoop_world *w, const char *format, ...)
@@ -45,7 +38,7 @@ void hoop_world_fail(struct hoop_world *w, const char *format, ...)
 
 uint64_t hoop_mix(uint64_t x)
 {
-    return hoop_interpreter_random(&x);
+    return splitmix(&x);
 }
 
 uint64_t hoop_symbol_input(uint64_t op, uint64_t rank, uint64_t i)

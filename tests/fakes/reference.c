@@ -4,6 +4,7 @@
  * double). Build with -ffp-contract=off.
  */
 #include "fakes/reference.h"
+#include "harness/splitmix.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -258,13 +259,9 @@ void reference_fold(hoop_datatype_t type, hoop_red_op_t op, uint32_t divisor,
 
 /* ---- Test data ---- */
 
-/* splitmix64's output function: any two inputs give unrelated outputs. */
 static uint64_t mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
+    return splitmix(&x);
 }
 
 static uint64_t special_float(const struct ref_type *t, uint64_t random)

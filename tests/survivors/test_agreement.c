@@ -12,8 +12,8 @@
  * looks at so many states, 2000, of each case of 2 to so many ranks, 4; 0: at all of them; and then
  * goes so many ways, 30, of each case of 4 and 5 ranks to their ends, as drawn.
  */
+#include "harness/splitmix.h"
 #include "survivors/agreement_world.h"
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,13 +267,9 @@ static bool case_run(const struct test_case *c, uint32_t most)
 
 /* ---- Ways that are drawn -------------------------------------------------------------------- */
 
-/* splitmix64 */
 static uint32_t draw(uint64_t *random, size_t end)
 {
-    uint64_t x = *random += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((x ^ (x >> 31)) % end);
+    return (uint32_t)(splitmix(random) % end);
 }
 
 /* Harm comes seldom, or all of it would come first. */

@@ -1,22 +1,15 @@
 /* See link_stream.h. */
 #include "transports/link_stream.h"
 #include "base/clock.h"
+#include "harness/splitmix.h"
 #include <stdlib.h>
 
 #define HELD 3u /* lent at a time, at most */
 
-uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
 size_t stream_bytes(uint32_t number)
 {
     uint64_t state = number;
-    const uint64_t random = next_random(&state);
+    const uint64_t random = splitmix(&state);
     return random % 4 == 0 ? random / 4 % 65 : random / 4 % (STREAM_CHUNK + 1);
 }
 
@@ -27,7 +20,7 @@ static bool stream_over(const struct stream *stream, uint64_t deadline)
 
 static void stream_dawdle(uint64_t *random, bool moved)
 {
-    const uint64_t dice = next_random(random) % 64;
+    const uint64_t dice = splitmix(random) % 64;
     if (!moved || dice == 0) {
         sched_yield();
     }
@@ -73,7 +66,7 @@ void *stream_send(void *arg)
 /* Gives back one of the lent items below `seen`, a random one. */
 static void stream_release(struct stream *stream, uint32_t *held)
 {
-    const uint32_t start = (uint32_t)next_random(&stream->seed);
+    const uint32_t start = (uint32_t)splitmix(&stream->seed);
     for (uint32_t i = 0; i < STREAM_WINDOW; i++) {
         struct item *item = &stream->items[(start + i) % STREAM_WINDOW];
         if (item->xfer.lent && item->done == 2) {
@@ -114,7 +107,7 @@ void *stream_recv(void *arg)
         struct item *next = &stream->items[posted % STREAM_WINDOW];
         if (filled == posted && posted < stream->count && posted - seen < STREAM_WINDOW &&
             !next->xfer.lent) {
-            const bool lent = next_random(&stream->seed) % 2 == 0;
+            const bool lent = splitmix(&stream->seed) % 2 == 0;
             uint8_t *data = stream->data + (size_t)(posted % STREAM_WINDOW) * STREAM_CHUNK;
             item_fill(next, lent ? NULL : data, stream_bytes(posted), posted);
             filled++;

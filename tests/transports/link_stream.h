@@ -7,7 +7,6 @@
 #define LINK_STREAM_H
 
 #include "transports/link_pair.h"
-#include <stdatomic.h>
 
 #define STREAM_CHUNK 4096u
 #define STREAM_SLOTS 4u
@@ -35,8 +34,5 @@ void *stream_recv(void *stream);
 
 /* Bytes of chunk number n. */
 size_t stream_bytes(uint32_t number);
-
-/* splitmix64 */
-uint64_t next_random(uint64_t *state);
 
 #endif

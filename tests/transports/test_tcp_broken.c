@@ -4,6 +4,7 @@
  * arrives, everything posted is done once, the sentence names the peer, nothing hangs.
  */
 #include "base/clock.h"
+#include "harness/splitmix.h"
 #include "runtime/watch.h"
 #include "transports/check/checksum.h"
 #include "transports/link_raw.h"
@@ -422,9 +423,9 @@ static void test_garbage(void **state)
         uint8_t garbage[600], to[100];
         struct raw raw;
         struct item items[2];
-        const size_t bytes = HOOP_TCP_HEADER_BYTES + next_random(&random) % 500;
+        const size_t bytes = HOOP_TCP_HEADER_BYTES + splitmix(&random) % 500;
         for (size_t i = 0; i < bytes; i++) {
-            garbage[i] = (uint8_t)next_random(&random);
+            garbage[i] = (uint8_t)splitmix(&random);
         }
         if (round % 3 == 0) { /* as far as the kind it looks right */
             const uint64_t kind = round % 2 == 0 ? HOOP_TCP_DATA : HOOP_TCP_GOODBYE;

@@ -4,6 +4,7 @@
  * whatever transport they are given to.
  * `test_transport_places inproc|shm|tcp|rdma [faulty]`
  */
+#include "harness/splitmix.h"
 #include "memory/region.h"
 #include "transports/link_stream.h"
 #include <setjmp.h>
@@ -292,7 +293,7 @@ static void test_paired(void **state)
         open_way(&ways[0], false);
         open_way(&ways[1], true);
         for (uint32_t step = 0; step < 60; step++) {
-            const uint64_t drawn = next_random(&random);
+            const uint64_t drawn = splitmix(&random);
             if (step == (round >> 2 & 1) * 20) {
                 pair_ways(ways, (round & 1) != 0, (round & 2) != 0);
             }

@@ -1,6 +1,7 @@
 /* See kill_sweep.h. */
 #include "whole/kill_sweep.h"
 #include "base/collective.h"
+#include "harness/splitmix.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,11 +40,9 @@ struct sweep_call {
 
 uint64_t sweep_draw(uint64_t seed, uint64_t a, uint64_t b)
 {
-    /* splitmix64's finish over a sum that keeps the three apart */
-    uint64_t x = seed + 0x9e3779b97f4a7c15u * (a + 1) + 0xd1b54a32d192ed03u * (b + 1);
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    /* a sum that keeps the three apart */
+    uint64_t x = seed + 0x9e3779b97f4a7c15u * a + 0xd1b54a32d192ed03u * (b + 1);
+    return splitmix(&x);
 }
 
 /* ---- Values ------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* See strangers.h. Every socket has a time limit, so that a full queue delays and does not hang. */
 #include "whole/strangers.h"
 #include "control/frame.h"
+#include "harness/splitmix.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,19 +16,11 @@
 #define STRANGERS_FDS 8
 #define STRANGERS_OTHER_UID 65534u
 
-static uint64_t strangers_draw(struct strangers *strangers)
-{
-    uint64_t x = strangers->random += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static void strangers_scribble(struct strangers *strangers, void *to, size_t bytes)
 {
     unsigned char *at = to;
     for (size_t i = 0; i < bytes; i++) {
-        at[i] = (unsigned char)strangers_draw(strangers);
+        at[i] = (unsigned char)splitmix(&strangers->random);
     }
 }
 
@@ -123,7 +116,7 @@ static union hoop_frame strangers_hello(struct strangers *strangers, const struc
         (void)snprintf(frame.hello.rendezvous, sizeof(frame.hello.rendezvous), "%s",
                        strangers->rendezvous);
     } else {
-        frame.hello.comm_id = strangers_draw(strangers);
+        frame.hello.comm_id = splitmix(&strangers->random);
     }
     strangers_scribble(strangers, frame.hello.nonce, sizeof(frame.hello.nonce));
     return frame;
@@ -131,7 +124,7 @@ static union hoop_frame strangers_hello(struct strangers *strangers, const struc
 
 static uint32_t strangers_any(struct strangers *strangers)
 {
-    return 1 + (uint32_t)(strangers_draw(strangers) % (HOOP_HELLO_KINDS - 1));
+    return 1 + (uint32_t)(splitmix(&strangers->random) % (HOOP_HELLO_KINDS - 1));
 }
 
 /* Says hello and gets a challenge, with the server's own proof; -1: none was given. */
@@ -224,7 +217,7 @@ static void strangers_wrong_messages(struct strangers *strangers, const struct t
         strangers_scribble(strangers, &frame, sizeof(frame));
         frame.header = hello.header;
         frame.header.type = (uint16_t)type;
-        frame.header.bytes = (uint32_t)strangers_draw(strangers) % (sizeof(frame) + 1);
+        frame.header.bytes = (uint32_t)splitmix(&strangers->random) % (sizeof(frame) + 1);
         const int fd = strangers_connect(strangers, target);
         if (type % 2 == 0) {
             strangers_send(strangers, fd, &hello, hello.header.bytes);
@@ -262,9 +255,9 @@ static void strangers_noise(struct strangers *strangers, const struct target *ta
         const int fd = strangers_connect(strangers, target);
         size_t left = bytes / connections;
         while (left > 0) {
-            const size_t drawn = 1 + (size_t)(strangers_draw(strangers) % 8192);
+            const size_t drawn = 1 + (size_t)(splitmix(&strangers->random) % 8192);
             const size_t piece = drawn < left ? drawn : left;
-            const size_t from = (size_t)(strangers_draw(strangers) % (sizeof(junk) - 8192));
+            const size_t from = (size_t)(splitmix(&strangers->random) % (sizeof(junk) - 8192));
             if (!strangers_send(strangers, fd, junk + from, piece)) {
                 break;
             }

@@ -1,15 +1,12 @@
 /* See stress_program.h. */
 #include "whole/stress_program.h"
+#include "harness/splitmix.h"
 
 /* ---- Draws -------------------------------------------------------------------------------- */
 
-/* splitmix64 */
 uint64_t stress_draw(struct stress_random *random)
 {
-    uint64_t x = random->state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return splitmix(&random->state);
 }
 
 struct stress_random stress_random_from(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
