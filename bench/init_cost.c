@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <hoop.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>

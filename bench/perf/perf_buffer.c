@@ -1,8 +1,6 @@
 /* See perf_buffer.h. */
 #include "perf/perf_buffer.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * that never leave the registers, as wide as the processor has them. What the trainer's speed is a
  * share of.
  */
-#include <stdbool.h>
 #include <stdio.h>
 #include <time.h>
 

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define WAIT_MS 60000 /* for whoever comes first: longer than any step here */

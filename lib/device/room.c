@@ -1,8 +1,6 @@
 /* Work on host memory in place of that of devices (see room.h). */
 #include "device/room.h"
 
-#include <stdlib.h>
-
 #define ROOM_ALIGN 64u /* of the words, and of each work's memory */
 
 /* ---- The memory ----------------------------------------------------------------------------- */

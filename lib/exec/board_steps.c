@@ -6,7 +6,6 @@
 #include "runtime/process.h"
 
 #include <assert.h>
-#include <string.h>
 
 static uint8_t *board_at(const struct hoop_board *board, const struct hoop_board_op *op,
                          enum hoop_space space, uint32_t member)

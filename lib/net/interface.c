@@ -13,7 +13,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -13,7 +13,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static void make(hoop_comm_t *comms)

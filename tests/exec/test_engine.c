@@ -15,7 +15,6 @@
 #include "fakes/faulty.h"
 #include "transports/table.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

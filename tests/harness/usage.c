@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 

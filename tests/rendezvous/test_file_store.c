@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

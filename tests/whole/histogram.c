@@ -2,7 +2,6 @@
 #include "whole/histogram.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Upper borders in ms: three to a decade, so that a bucket is about twice the one before. */
 static const double borders[] = {0.1, 0.2, 0.5, 1,    2,    5,    10,    20,      50,

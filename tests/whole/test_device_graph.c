@@ -14,7 +14,6 @@
 #include "memory/cuda.h"
 #include "whole/graph_scene.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -16,7 +16,6 @@
 #include "memory/region.h"
 #include "whole/device_ranks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "runtime/wait.h"
 #include "whole/machine_job.h"
-#include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 

@@ -2,7 +2,6 @@
 #include "hoopinfo/ask.h"
 #include "hoopinfo/json.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>

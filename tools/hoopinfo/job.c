@@ -2,9 +2,7 @@
 #include "hoopinfo/job.h"
 #include "hoopinfo/ask.h"
 #include "hoopinfo/json.h"
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TEXT_BYTES 512

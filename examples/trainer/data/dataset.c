@@ -1,7 +1,6 @@
 #include "data/dataset.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "data/formats.h"
 
