@@ -34,20 +34,20 @@
  *
  * Ordered: the call comes behind all that is on the stream, and what is put there afterwards comes
  * behind its result. With NULL, or memory of the host, it returns when the result is there. Else it
- * may return when it is queued, as NCCL's do: the stream may use the buffers again at once, who
- * else wants them waits for the stream. HOOP_CUDA_AHEAD and docs/gpu.md say when it does; with
- * HOOP_CUDA_AHEAD=1 all do, also with NULL, and a program must not do everything meanwhile. A group
- * is queued at its end, as one piece: none of its streams goes on before all of it is over. Calls
- * of the host on the same comm come behind what is queued. A later failure is told by
- * hoop_comm_get_async_error() and by every call after it; the streams go on nevertheless, and what
- * is in the buffers is worth nothing.
+ * may return when it is queued, as NCCL's do: work on that stream may use the buffers at once,
+ * everything else has to wait for the stream. HOOP_CUDA_AHEAD and docs/gpu.md say when it does;
+ * with HOOP_CUDA_AHEAD=1 all calls do, also with NULL, and docs/gpu.md says what a program must not
+ * do meanwhile. A group is queued at its end, as one piece: none of its streams goes on before all
+ * of it is over. Calls of the host on the same comm come behind what is queued. A later failure is
+ * told by hoop_comm_get_async_error() and by every call after it; the streams go on nevertheless,
+ * and what is in the buffers is worth nothing.
  *
- * With that some return when the result is there, all the same: the first of a comm on a
- * stream, and the first that needs more staging memory than any before; where a process has several
- * ranks of the comm, all but groups with calls of all of them; groups that also have calls of the
- * host; all with a CUDA driver before 12.0, and on a stream that shares a queue of its device with
- * hoop's own (CUDA_DEVICE_MAX_CONNECTIONS=1). While a stream captures a graph, calls on
- * NULL are HOOP_UNSUPPORTED.
+ * Even so these return when the result is there: the first call of a comm on a stream, and the
+ * first that needs more staging memory than any before; where a process has several ranks of the
+ * comm, all but groups with calls of all of them; groups that also have calls of the host; all with
+ * a CUDA driver before 12.0, and on a stream that shares a queue of its device with hoop's own
+ * (CUDA_DEVICE_MAX_CONNECTIONS=1). While a stream captures a graph, calls on NULL are
+ * HOOP_UNSUPPORTED.
  *
  * Calls on a stream that captures a graph become part of it, and run each time that it does, on all
  * ranks in the same order. HOOP_UNSUPPORTED: a process with several ranks of the comm, or a driver
@@ -239,10 +239,9 @@ HOOP_API const char *hoop_get_error_name(hoop_result_t result);
 HOOP_API const char *hoop_get_last_error(hoop_comm_t comm);
 
 /*
- * HOOP_OK, HOOP_IN_PROGRESS while a non-blocking call on the comm goes on (see hoop_config_t), or
- * the failure that ended the comm.
- * Does not block: a failure that a rank is writing down at this moment counts from the next call
- * on.
+ * *async_error: HOOP_OK; HOOP_IN_PROGRESS while a non-blocking call on the comm goes on (see
+ * hoop_config_t); or the failure that ended the comm. Does not block: a failure that a rank is
+ * writing down at this moment counts from the next call on.
  */
 HOOP_API hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_error);
 
@@ -356,10 +355,10 @@ HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
 /*
  * Finalizes if that was not done, then frees; also what hoop_comm_abort() left. The handle is dead
  * afterwards. No call of this rank on comm may be running, or begin; what is queued is waited for,
- * or ended where comm has failed. NULL is allowed. The other
- * ranks need not call it at the same time. HOOP_INVALID_USAGE, and nothing happened: the calling
- * thread has calls on comm in an open group. A process that speaks for its machine may wait at
- * exit(), for up to 5 s, until the others need it no more: see hoop_linger().
+ * or ended where comm has failed. NULL is allowed. The other ranks need not call it at the same
+ * time. HOOP_INVALID_USAGE, and nothing happened: the calling thread has calls on comm in an open
+ * group. A process that other machines need in order to reach the ranks here may wait at exit(),
+ * for up to 5 s, until they do not: see hoop_linger().
  */
 HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
 
@@ -442,7 +441,9 @@ HOOP_API hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_
 HOOP_API hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_t *id,
                                       int rank, hoop_comm_t *newcomm, const hoop_config_t *config);
 
+/* How many ranks comm has. */
 HOOP_API hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count);
+/* Which of them this one is: 0 to count - 1. */
 HOOP_API hoop_result_t hoop_comm_user_rank(hoop_comm_t comm, int *rank);
 /* The CUDA device that was current at the comm's birth; -1: none. */
 HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
@@ -481,7 +482,7 @@ HOOP_API hoop_result_t hoop_all_reduce(const void *sendbuff, void *recvbuff, siz
 /* Returns when every rank has called it. NCCL has none. */
 HOOP_API hoop_result_t hoop_barrier(hoop_comm_t comm, hoop_stream_t stream);
 
-/* The same, to the root only. */
+/* The reduction of everybody's sendbuff, to the root only. */
 HOOP_API hoop_result_t hoop_reduce(const void *sendbuff, void *recvbuff, size_t count,
                                    hoop_datatype_t datatype, hoop_red_op_t op, int root,
                                    hoop_comm_t comm, hoop_stream_t stream);
@@ -558,10 +559,10 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * thread drives several comms. Groups nest. End returns when all are complete, with the first
  * failure. A comm is free for other threads as soon as its own calls are complete.
  *
- * Calls with a host stream are queued at the end, as one piece; end returns then; so are calls that
- * are asynchronous on streams of CUDA. Where they name
- * several streams the piece begins when all of these have come to it, and none goes on before it is
- * complete, as with NCCL. Where one of the calls has no stream, end waits for the piece.
+ * Calls with a host stream, and those that are asynchronous on streams of CUDA, are queued at the
+ * end, as one piece, and end returns then. Where they name several streams the piece begins when
+ * all of these have come to it, and none goes on before it is complete, as with NCCL. Where one of
+ * the calls has no stream, end waits for the piece.
  *
  * With a caller's mistake inside, end returns that and runs nothing. The other ranks, which may be
  * waiting already, are told at once: the comms that the group has calls on, and the comm of the
@@ -616,10 +617,9 @@ HOOP_API hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t 
 HOOP_API hoop_result_t hoop_mem_free(void *ptr);
 
 /*
- * Announces that buff will be used often. In this version this changes nothing: plain memory can
- * not be mapped by others, and is never registered with a device. It is there so that programs
- * that register run unchanged.
- * *handle is to be given back to hoop_comm_deregister().
+ * Announces that buff will be used often. In this version it changes nothing: plain memory cannot
+ * be mapped by others, and is never registered with a device. It is there so that programs that
+ * register run unchanged. *handle is to be given back to hoop_comm_deregister().
  */
 HOOP_API hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle);
 HOOP_API hoop_result_t hoop_comm_deregister(hoop_comm_t comm, void *handle);
@@ -672,8 +672,10 @@ HOOP_API hoop_result_t hoop_stream_destroy(hoop_stream_t stream);
  */
 HOOP_API hoop_result_t hoop_stream_synchronize(hoop_stream_t stream);
 
-/* HOOP_OK: nothing is queued or running. HOOP_IN_PROGRESS; it may still say so for a moment when a
- * blocking call has returned that was made after what is queued. Does not block. */
+/*
+ * HOOP_OK: nothing is queued or running. HOOP_IN_PROGRESS: something is, or was a moment ago: a
+ * blocking call that was made after all that is queued may have returned already. Does not block.
+ */
 HOOP_API hoop_result_t hoop_stream_query(hoop_stream_t stream);
 
 /*
@@ -724,9 +726,10 @@ HOOP_API hoop_result_t hoop_stream_wait_ticket(hoop_stream_t stream, hoop_ticket
 HOOP_API hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *needed);
 
 /*
- * How a collective ("all_reduce", "broadcast", ... as in the functions' names; not alltoallv, which
- * has one way only) with these arguments on hoop_mem_alloc memory would be done, and which other
- * ways there are with the time that the cost model gives each, and by which HOOP_PROFILE; as above.
+ * The plan of a collective ("all_reduce", "broadcast", ... as in the functions' names; not
+ * alltoallv, which has one way only) with these arguments, on memory from hoop_mem_alloc(): the
+ * algorithm, the alternatives with the time that the cost model gives each, and the HOOP_PROFILE in
+ * use. One JSON object, written to buf as hoop_info_json() does.
  */
 HOOP_API hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
                                          hoop_datatype_t datatype, hoop_red_op_t op, char *buf,
