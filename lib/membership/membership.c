@@ -61,10 +61,13 @@ static void member_fail(struct hoop_member *member, hoop_result_t code, int rank
                         const char *format, ...)
 {
     struct hoop_failure failure = {.code = code, .rank = rank};
+    union hoop_frame frame;
     va_list args;
     va_start(args, format);
     (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
     va_end(args);
+    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
+    hoop_connection_say(member->connection, &frame); /* the others may be in */
     member->state = HOOP_MEMBER_FAILED;
     member_release(member);
     hoop_job_complete_once(&member->job, &failure);
@@ -91,12 +94,7 @@ void hoop_member_enter(struct hoop_member *member)
 
 static void member_refuse(struct hoop_member *member, hoop_result_t code)
 {
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    union hoop_frame frame;
-    (void)hoop_failure_take(&failure, code, (int)member->join.rank);
-    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
-    hoop_connection_say(member->connection, &frame);
-    member_fail(member, code, -1, "%s", failure.text);
+    member_fail(member, code, -1, "rank %u: %s", member->join.rank, hoop_thread_error());
 }
 
 /* There are other machines, and this one is reached at that address: so is this process now, by
@@ -535,13 +533,10 @@ static void member_say_gone(struct hoop_member *member)
 static void member_stop(void *arg)
 {
     struct hoop_member *member = arg;
-    struct hoop_failure aborted = {.code = HOOP_OK, .rank = -1};
     hoop_list_remove(&member->node);
     member_say_gone(member);
+    hoop_member_give_up(member, HOOP_ABORTED, "this rank gave up joining");
     member_release(member);
-    (void)hoop_failure_set(&aborted, HOOP_ABORTED, (int)member->join.rank,
-                           "rank %u gave up joining", member->join.rank);
-    hoop_job_complete_once(&member->job, &aborted);
 }
 
 void hoop_member_destroy(struct hoop_member *member)

@@ -172,12 +172,8 @@ static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame
 /* Another machine has failed, and everybody hears of it. */
 static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
-    struct hoop_leader *leader = edge->leader;
     const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
-    if (edge->kind != HOOP_EDGE_ROOT) { /* the root is gone: the tree tells */
-        hoop_tree_send(&leader->tree, frame, edge);
-    }
-    hoop_leader_fail(leader, &failure, true);
+    hoop_leader_fail(edge->leader, &failure, true);
     return true;
 }
 
@@ -218,7 +214,8 @@ static const struct edge_rule {
     {HOOP_FRAME_REJECT, HOOP_EDGE_RANK | HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_leader_take_reject},
     {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT | EDGE_NEIGHBOUR, EDGE_EARLY, edge_take_reject},
     {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT, HOOP_LEADER_FAILED, edge_take_echo},
-    {HOOP_FRAME_REJECT, EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING, hoop_flood_take_reject},
+    {HOOP_FRAME_REJECT, HOOP_EDGE_RANK | EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING,
+     hoop_flood_take_reject},
     {EDGE_ANY, HOOP_EDGE_RANK | EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING, hoop_flood_take},
     /* it did not know yet */
     {EDGE_ANY, HOOP_EDGE_ROOT, HOOP_LEADER_RUNNING | HOOP_LEADER_FAILED, edge_ignore},

@@ -128,8 +128,10 @@ void hoop_flood_lose_rank(struct hoop_edge *edge)
 {
     struct hoop_leader *leader = edge->leader;
     const union hoop_frame frame = flood_dead(edge->number, "");
-    flood_tell_ranks(leader, &frame); /* they can see its process themselves */
-    if (flood_spans(leader) && !edge->left && !edge->watched.lost) {
+    if (!edge->failed) {
+        flood_tell_ranks(leader, &frame); /* they can see its process themselves */
+    }
+    if (flood_spans(leader) && !edge->left && !edge->failed && !edge->watched.lost) {
         hoop_watched_closed(&edge->watched); /* the others cannot: flood_lost() */
         return;
     }
@@ -193,7 +195,7 @@ void hoop_flood_lose_neighbour(struct hoop_edge *edge)
     static const char died[] = "died, or its machine cannot be reached";
     struct hoop_leader *leader = edge->leader;
     hoop_watched_finish(&edge->watched);
-    if (!edge->watched.lost) {
+    if (!edge->watched.lost && !edge->failed) {
         flood_lose_process(edge, died);
     }
     hoop_leader_settle(leader);
@@ -402,12 +404,20 @@ bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame)
     }
 }
 
-/* Its join failed when ours had succeeded already: so the comm has. */
+/* Its join failed when ours had succeeded already: so the comm has. If it is a rank it may be in
+ * this process, which then may end its edges, too. */
 bool hoop_flood_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
     union hoop_frame fail;
+    if (edge->number == HOOP_NOBODY) {
+        return false;
+    }
     hoop_frame_from_failure(&fail, HOOP_FRAME_FAIL, &failure);
+    edge->failed = true;
+    if (edge->kind == HOOP_EDGE_RANK) {
+        hoop_tree_send(&edge->leader->tree, frame, NULL);
+    }
     flood(edge->leader, &fail, edge, true);
     return true;
 }

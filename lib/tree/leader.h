@@ -26,6 +26,7 @@
  * |           | READY of all below            | READY to above; nobody above: GO                |
  * |           | GO of above                   | on to all below: RUNNING. A root is over: READY |
  * | RUNNING   | DEAD LEFT CUT FAIL BLOB BEAT  | to whom it concerns (flood.c)                   |
+ * |           | REJECT of a rank, a neighbour | its join has failed, and so the comm: FAIL      |
  * |           | no rank is left here          | over, when no other machine needs it            |
  * | FAILED    | JOIN                          | told the reason; over when all know, or when    |
  * |           |                               | the join could not have lasted longer           |

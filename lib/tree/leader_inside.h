@@ -45,6 +45,7 @@ struct hoop_edge {
     uint32_t n;                  /* a rank: how many may come here, by what it said */
     uint32_t joined;             /* a machine: how many ranks it brought */
     bool ready, left, told;      /* said READY; said goodbye; was told the failure */
+    bool failed;                 /* said that its join has: its end is no death */
     int wake_fd;                 /* a rank's, of its first JOIN, until GO; -1 */
     uint64_t waiting_ns;         /* since when somebody waits there; HOOP_NEVER: nobody */
     bool told_waiting;           /* a neighbour: that somebody waits on this side */

@@ -381,18 +381,16 @@ void hoop_tree_excuse(struct hoop_leader *leader)
 void hoop_tree_reject(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
-    union hoop_frame frame;
     if (tree->found) {
         tree_stop_dialling(tree); /* else the root hears of it when it is found */
     }
-    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &leader->failure);
     if (hoop_edge_is_open(&tree->root)) {
+        union hoop_frame frame;
+        hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &leader->failure);
         hoop_edge_send(&tree->root, &frame);
-    } else {
-        hoop_tree_send(tree, &frame, NULL);
-    }
-    if (tree->dialer == NULL) {
         hoop_timer_start(leader->moment, HOOP_MOMENT_MS, 0);
+    } else if (tree->dialer == NULL) {
+        hoop_tree_close(tree);
     }
 }
 
@@ -409,8 +407,15 @@ void hoop_tree_shut(struct hoop_tree *tree)
     tree->endpoint = NULL;
 }
 
+/* A neighbour may be in already, and would take the end of a join for that of the process. */
 void hoop_tree_close(struct hoop_tree *tree)
 {
+    const struct hoop_failure *failure = &tree->root.leader->failure;
+    if (failure->code != HOOP_OK) {
+        union hoop_frame frame;
+        hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, failure);
+        hoop_tree_send(tree, &frame, NULL);
+    }
     tree_stop_dialling(tree);
     hoop_edge_end(&tree->root);
     tree_end_neighbours(tree);

@@ -200,6 +200,30 @@ static void test_reject(void **state)
                          "rank 1 (pid 1001, host here): it is too small");
 }
 
+/* The same when the others may be in already: then the comm has failed, and that rank lives. The
+ * next one that ends is lost. */
+static void test_reject_late(void **state)
+{
+    struct client ranks[3];
+    const struct hoop_rendezvous rendezvous = a_local_meeting();
+    union hoop_frame reject;
+    (void)state;
+    ranks_gather(ranks, 3, 3, &rendezvous);
+    complete(ranks, 3);
+    hoop_frame_init(&reject, HOOP_FRAME_REJECT);
+    reject.reject.code = HOOP_REMOTE_ERROR;
+    (void)snprintf(reject.reject.text, sizeof(reject.reject.text), "it cannot go on");
+    client_say(&ranks[1], &reject);
+    client_leave(&ranks[1]);
+    assert_string_equal(client_expect_frame(&ranks[0], HOOP_FRAME_FAIL)->reject.text,
+                        "it cannot go on");
+    client_leave(&ranks[0]);
+    assert_string_equal(client_expect_frame(&ranks[2], HOOP_FRAME_FAIL)->reject.text,
+                        "it cannot go on");
+    assert_int_equal(client_expect_frame(&ranks[2], HOOP_FRAME_DEAD)->fate.rank, 0);
+    client_leave(&ranks[2]);
+}
+
 /* What no rank may say, or not yet: nobody can do without the rank that said it. */
 static void test_nonsense(void **state)
 {
@@ -357,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_unready),
         cmocka_unit_test(test_stays_only_so_long),
         cmocka_unit_test(test_reject),
+        cmocka_unit_test(test_reject_late),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_ready_twice),
         cmocka_unit_test(test_death_while_gathering),

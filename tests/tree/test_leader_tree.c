@@ -276,6 +276,43 @@ static void test_goodbye_and_losses(void **state)
     leave(&world);
 }
 
+static void say_reject(struct client *client, const char *text)
+{
+    union hoop_frame frame;
+    hoop_frame_init(&frame, HOOP_FRAME_REJECT);
+    frame.reject.code = HOOP_REMOTE_ERROR;
+    (void)snprintf(frame.reject.text, sizeof(frame.reject.text), "%s", text);
+    client_say(client, &frame);
+}
+
+/* Between two GOs a join may fail here and not there: so the comm has, but whoever says so lives,
+ * and its end is no loss. That of the next is. */
+static void test_failed_between(void **state)
+{
+    struct world world;
+    (void)state;
+    join(&world, 5000);
+    say_reject(&world.ranks[1], "a rank");
+    client_leave(&world.ranks[1]);
+    client_leave(&world.ranks[0]);
+    for (uint32_t i = 0; i < FAR; i++) { /* it may be the process that speaks for its machine */
+        assert_string_equal(expect(&world.children[i], HOOP_FRAME_REJECT)->reject.text, "a rank");
+        assert_string_equal(expect(&world.children[i], HOOP_FRAME_FAIL)->reject.text, "a rank");
+        assert_int_equal(expect(&world.children[i], HOOP_FRAME_DEAD)->fate.rank, 0);
+    }
+    leave(&world);
+    join(&world, 5000);
+    say_reject(&world.children[0], "a machine");
+    client_leave(&world.children[0]);
+    assert_string_equal(expect(&world.children[1], HOOP_FRAME_FAIL)->reject.text, "a machine");
+    client_leave(&world.children[1]);
+    for (uint32_t rank = 0; rank < HERE; rank++) {
+        assert_string_equal(expect(&world.ranks[rank], HOOP_FRAME_FAIL)->reject.text, "a machine");
+        assert_int_equal(expect(&world.ranks[rank], HOOP_FRAME_DEAD)->fate.rank, 3);
+    }
+    leave(&world);
+}
+
 /* A process that speaks for a machine has left: whom that cuts off is told to all, once. */
 static void test_cut(void **state)
 {
@@ -347,22 +384,19 @@ static void expect_all(struct world *world, hoop_result_t code, int rank, const 
     await_end(&world->rendezvous);
 }
 
-/* A rank of this machine cannot go on, or ends: the root tells all. */
+/* A rank of this machine cannot go on, or ends: the root tells all. So does this leader tell its
+ * neighbours, before it ends: they might be in, and take it for dead. */
 static void test_rank_fails(void **state)
 {
     (void)state;
     for (uint32_t how = 0; how < 2; how++) {
         struct world world;
-        union hoop_frame reject;
         char text[HOOP_FAILURE_TEXT_BYTES] = "rank 1 (pid 1001, host here) ended during the join";
         start(&world, 5000);
         ready(&world);
         if (how == 0) {
-            hoop_frame_init(&reject, HOOP_FRAME_REJECT);
-            reject.reject.code = HOOP_REMOTE_ERROR;
-            (void)snprintf(reject.reject.text, sizeof(reject.reject.text), "no room");
             (void)snprintf(text, sizeof(text), "rank 0 (pid 1000, host here): no room");
-            client_say(&world.ranks[0], &reject);
+            say_reject(&world.ranks[0], "no room");
             client_expect_reject(&world.ranks[1], HOOP_REMOTE_ERROR, 0, text);
         } else {
             client_leave(&world.ranks[1]);
@@ -370,7 +404,7 @@ static void test_rank_fails(void **state)
         client_expect_reject(&world.ranks[0], HOOP_REMOTE_ERROR, how == 0 ? 0 : 1, text);
         for (uint32_t i = 0; i < FAR; i++) {
             client_expect_reject(&world.machines[i], HOOP_REMOTE_ERROR, how == 0 ? 0 : 1, text);
-            client_leave(&world.children[i]);
+            client_expect_reject(&world.children[i], HOOP_REMOTE_ERROR, how == 0 ? 0 : 1, text);
         }
         await_end(&world.rendezvous);
     }
@@ -558,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_fail),
         cmocka_unit_test(test_blobs_after_a_failure),
         cmocka_unit_test(test_goodbye_and_losses),
+        cmocka_unit_test(test_failed_between),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_rank_fails),
