@@ -72,6 +72,7 @@
  * inside a minute after its own deadline. hoop_comm_abort() and hoop_comm_revoke() may be called by
  * any thread at any time before hoop_comm_destroy(), whatever other threads do with the comm; only
  * for hoop_comm_destroy() the caller must see to it that no other call on the comm runs or begins.
+ * A stack of 16 KiB is enough to call from.
  *
  * Cancellation. No function is a cancellation point: a thread that is cancelled inside leaves when
  * the call returns. To get it out sooner, abort the comm first. Asynchronous cancellation

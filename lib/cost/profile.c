@@ -240,15 +240,21 @@ static hoop_result_t profile_read(const char *name, const char *path, char *text
 
 static hoop_result_t profile_load(const char *path)
 {
-    char text[HOOP_PROFILE_MOST_BYTES + 2], name[256];
+    const size_t room = HOOP_PROFILE_MOST_BYTES + 1;
+    char *text = malloc(room + 1); /* on no stack, which may be small */
+    char name[256];
     struct hoop_profile profile;
     size_t bytes = 0;
+    if (text == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for HOOP_PROFILE");
+    }
     snprintf(name, sizeof(name), "HOOP_PROFILE %.200s", path);
     hoop_text_clean(name);
-    hoop_result_t result = profile_read(name, path, text, sizeof(text) - 1, &bytes);
+    hoop_result_t result = profile_read(name, path, text, room, &bytes);
     if (result == HOOP_OK) {
         result = hoop_profile_parse(name, text, bytes, &profile);
     }
+    free(text);
     if (result == HOOP_OK) {
         hoop_cost_set_memory(profile.memory);
         profile_digest = hoop_profile_digest(&profile);

@@ -363,37 +363,48 @@ static hoop_result_t await_proof(struct hoop_file_task *task, struct await *awai
     return result;
 }
 
-hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
-                                    struct hoop_rendezvous *ret)
+static hoop_result_t await_task(struct hoop_file_task *task, struct await *await,
+                                struct hoop_failure *failure)
 {
-    struct await await = {.deadline_ns = hoop_deadline_ns(timeout_ms)};
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    struct hoop_file_task *task = NULL;
-    assert(timeout_ms > 0);
-    hoop_result_t result = hoop_service_start();
-    if (result == HOOP_OK) {
-        result = task_start(file, NULL, look_run, &task);
-    }
-    if (result != HOOP_OK) {
-        return result;
-    }
-    hoop_job_init(&await.proof);
-    result = await_proof(task, &await, &failure);
-    hoop_service_run(await_hang_up, &await);
-    hoop_job_finish(&await.proof);
+    hoop_job_init(&await->proof);
+    const hoop_result_t result = await_proof(task, await, failure);
+    hoop_service_run(await_hang_up, await);
+    hoop_job_finish(&await->proof);
     hoop_worker_hold(&task->worker);
     hoop_worker_stop(&task->worker);
     /* a moment to clear up: the process may end next */
     (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS), NULL);
     hoop_worker_release(&task->worker);
+    return result;
+}
+
+hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
+                                    struct hoop_rendezvous *ret)
+{
+    struct await *await = calloc(1, sizeof(*await)); /* on no stack, which may be small */
+    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    struct hoop_file_task *task = NULL;
+    assert(timeout_ms > 0);
+    hoop_result_t result = await != NULL ? hoop_service_start()
+                                         : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a file");
     if (result == HOOP_OK) {
-        *ret = await.rendezvous;
+        result = task_start(file, NULL, look_run, &task);
+    }
+    if (result != HOOP_OK) {
+        free(await);
+        return result;
+    }
+    await->deadline_ns = hoop_deadline_ns(timeout_ms);
+    result = await_task(task, await, &failure);
+    if (result == HOOP_OK) {
+        *ret = await->rendezvous;
     } else if (result == HOOP_TIMEOUT) {
-        result = await_fail(file, timeout_ms, await.found, &await.rendezvous);
+        result = await_fail(file, timeout_ms, await->found, &await->rendezvous);
     } else {
         result = hoop_error(result, "%s", failure.text);
     }
-    hoop_secret_wipe(&await, sizeof(await));
+    hoop_secret_wipe(await, sizeof(*await));
+    free(await);
     return result;
 }
 

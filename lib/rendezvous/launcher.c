@@ -412,35 +412,35 @@ static hoop_result_t launcher_master(const struct launcher_env *env, struct hoop
     return launcher_add_name(env, "MASTER_PORT", ret);
 }
 
-/* A family whose n and rank are set: the first one counts, others may complete it. */
+/* A family whose n and rank are set: the first one counts, others may complete it. said: room. */
 static hoop_result_t launcher_take(const struct launcher_family *family,
-                                   const struct launcher_env *env, struct hoop_launcher *chosen)
+                                   const struct launcher_env *env, struct hoop_launcher *chosen,
+                                   struct hoop_launcher *said)
 {
-    struct hoop_launcher said = {.family = NULL};
     const bool first = chosen->family == NULL;
-    const hoop_result_t result = launcher_family(family, env, &said);
+    *said = (struct hoop_launcher){.family = NULL};
+    const hoop_result_t result = launcher_family(family, env, said);
     if (first && result == HOOP_OK) {
-        *chosen = said;
-    } else if (!first && result == HOOP_OK && said.n == chosen->n) {
-        launcher_complete(chosen, &said, launcher_get(env, "MASTER_PORT") != NULL);
+        *chosen = *said;
+    } else if (!first && result == HOOP_OK && said->n == chosen->n) {
+        launcher_complete(chosen, said, launcher_get(env, "MASTER_PORT") != NULL);
     }
     return first ? result : HOOP_OK;
 }
 
-hoop_result_t hoop_launcher_read(hoop_launcher_get_fn *get, void *arg, struct hoop_launcher *ret)
+static hoop_result_t launcher_choose(const struct launcher_env *env, struct hoop_launcher *chosen,
+                                     struct hoop_launcher *said)
 {
-    const struct launcher_env env = {get, arg};
     const struct launcher_family *half = NULL;
-    struct hoop_launcher chosen = {.n = 1};
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < sizeof(launcher_families) / sizeof(launcher_families[0]); i++) {
         const struct launcher_family *family = &launcher_families[i];
         const bool there =
-            family->only_with == NULL || launcher_get(&env, family->only_with) != NULL;
-        const bool sized = launcher_get(&env, launcher_first(&env, family->size)) != NULL;
-        const bool ranked = launcher_get(&env, family->rank) != NULL;
+            family->only_with == NULL || launcher_get(env, family->only_with) != NULL;
+        const bool sized = launcher_get(env, launcher_first(env, family->size)) != NULL;
+        const bool ranked = launcher_get(env, family->rank) != NULL;
         if (there && sized && ranked) {
-            result = launcher_take(family, &env, &chosen);
+            result = launcher_take(family, env, chosen, said);
         } else if (there && (sized || ranked) && half == NULL) {
             half = family;
         }
@@ -448,13 +448,23 @@ hoop_result_t hoop_launcher_read(hoop_launcher_get_fn *get, void *arg, struct ho
             return result;
         }
     }
-    result = half != NULL ? launcher_half(half, &env, &chosen) : HOOP_OK;
-    if (result == HOOP_OK) {
-        result = launcher_master(&env, &chosen);
+    result = half != NULL ? launcher_half(half, env, chosen) : HOOP_OK;
+    return result == HOOP_OK ? launcher_master(env, chosen) : result;
+}
+
+hoop_result_t hoop_launcher_read(hoop_launcher_get_fn *get, void *arg, struct hoop_launcher *ret)
+{
+    const struct launcher_env env = {get, arg};
+    struct hoop_launcher *room = calloc(2, sizeof(*room)); /* on no stack, which may be small */
+    if (room == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for what the launcher says");
     }
+    room->n = 1;
+    const hoop_result_t result = launcher_choose(&env, &room[0], &room[1]);
     if (result == HOOP_OK) {
-        *ret = chosen;
+        *ret = room[0];
     }
+    free(room);
     return result;
 }
 

@@ -455,25 +455,47 @@ static uint32_t rendezvous_told_n(const struct hoop_launcher *launcher)
     return launcher->family != NULL ? launcher->n : 0;
 }
 
-hoop_result_t hoop_rendezvous_from_env(uint64_t timeout_ms, struct hoop_rendezvous *ret,
-                                       uint32_t *ret_n, uint32_t *ret_rank)
+/* On no stack: a thread's may have room for little more. */
+static hoop_result_t rendezvous_new_call(uint64_t timeout_ms, struct rendezvous_call **ret)
+{
+    struct rendezvous_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
+    }
+    call->timeout_ms = timeout_ms;
+    *ret = call;
+    return HOOP_OK;
+}
+
+static hoop_result_t rendezvous_at_env(struct rendezvous_call *call, struct hoop_rendezvous *ret)
 {
     const char *url = hoop_settings()->init;
-    struct rendezvous_call call = {.timeout_ms = timeout_ms};
-    hoop_result_t result = hoop_rendezvous_launcher(&call.launcher);
+    hoop_result_t result = hoop_rendezvous_launcher(&call->launcher);
     if (result != HOOP_OK) {
         return result;
     }
-    call.told_n = rendezvous_told_n(&call.launcher);
-    result = rendezvous_parse_url(url != NULL ? url : "env://", &call);
+    call->told_n = rendezvous_told_n(&call->launcher);
+    result = rendezvous_parse_url(url != NULL ? url : "env://", call);
     if (result != HOOP_OK) {
         return hoop_error(HOOP_INVALID_USAGE, "HOOP_INIT: %s", hoop_thread_error());
     }
-    result = rendezvous_at(&call, ret);
-    if (result == HOOP_OK) {
-        *ret_n = call.launcher.n;
-        *ret_rank = call.launcher.rank;
+    return rendezvous_at(call, ret);
+}
+
+hoop_result_t hoop_rendezvous_from_env(uint64_t timeout_ms, struct hoop_rendezvous *ret,
+                                       uint32_t *ret_n, uint32_t *ret_rank)
+{
+    struct rendezvous_call *call = NULL;
+    hoop_result_t result = rendezvous_new_call(timeout_ms, &call);
+    if (result != HOOP_OK) {
+        return result;
     }
+    result = rendezvous_at_env(call, ret);
+    if (result == HOOP_OK) {
+        *ret_n = call->launcher.n;
+        *ret_rank = call->launcher.rank;
+    }
+    free(call);
     return result;
 }
 
@@ -490,20 +512,26 @@ static void rendezvous_take_over(struct hoop_launcher *launcher, uint32_t n, uin
     launcher->rank = rank;
 }
 
-hoop_result_t hoop_rendezvous_from_url(const char *url, uint32_t n, uint32_t rank,
-                                       uint64_t timeout_ms, struct hoop_rendezvous *ret)
+static hoop_result_t rendezvous_at_url(struct rendezvous_call *call, const char *url, uint32_t n,
+                                       uint32_t rank, struct hoop_rendezvous *ret)
 {
-    struct rendezvous_call call = {.timeout_ms = timeout_ms};
-    assert(rank < n);
-    hoop_result_t result = hoop_rendezvous_launcher(&call.launcher);
+    hoop_result_t result = hoop_rendezvous_launcher(&call->launcher);
     if (result != HOOP_OK && strcmp(url, "env://") == 0) {
         return result;
     }
-    if (result != HOOP_OK) {
-        call.launcher = (struct hoop_launcher){.n = 1};
-    }
-    call.told_n = rendezvous_told_n(&call.launcher);
-    rendezvous_take_over(&call.launcher, n, rank);
-    result = rendezvous_parse_url(url, &call);
-    return result == HOOP_OK ? rendezvous_at(&call, ret) : result;
+    call->told_n = rendezvous_told_n(&call->launcher);
+    rendezvous_take_over(&call->launcher, n, rank);
+    result = rendezvous_parse_url(url, call);
+    return result == HOOP_OK ? rendezvous_at(call, ret) : result;
+}
+
+hoop_result_t hoop_rendezvous_from_url(const char *url, uint32_t n, uint32_t rank,
+                                       uint64_t timeout_ms, struct hoop_rendezvous *ret)
+{
+    struct rendezvous_call *call = NULL;
+    assert(rank < n);
+    hoop_result_t result = rendezvous_new_call(timeout_ms, &call);
+    result = result == HOOP_OK ? rendezvous_at_url(call, url, n, rank, ret) : result;
+    free(call);
+    return result;
 }

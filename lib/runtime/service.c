@@ -31,6 +31,7 @@
 
 /* How long exit() waits for the service thread to come to rest. */
 #define SERVICE_PARK_MS 2000u
+#define THREAD_STACK_BYTES ((size_t)256 * 1024) /* at least: frames of connections take 12 KiB */
 
 /* A call that waits for its turn; in the caller's frame if `job` is set, else allocated. */
 struct service_call {
@@ -288,12 +289,22 @@ static void *service_main(void *arg)
     return NULL;
 }
 
+/* By itself a thread has as much stack as ulimit -s says, however little that is. */
+static void thread_set_stack(pthread_attr_t *attributes)
+{
+    size_t bytes = 0;
+    if (pthread_attr_getstacksize(attributes, &bytes) == 0 && bytes < THREAD_STACK_BYTES) {
+        (void)pthread_attr_setstacksize(attributes, THREAD_STACK_BYTES);
+    }
+}
+
 int hoop_thread_spawn(void *(*body)(void *arg), void *arg)
 {
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;
     pthread_attr_init(&attributes);
+    thread_set_stack(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
