@@ -612,8 +612,9 @@ HOOP_API hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info);
 HOOP_API hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t kind);
 
 /*
- * Frees what hoop_mem_alloc gave. No operation may be using it. NULL is allowed; any other
- * pointer is HOOP_INVALID_ARGUMENT. Of a device: waits for it first, as cudaFree() does.
+ * Frees what hoop_mem_alloc gave. NULL is allowed; any other pointer is HOOP_INVALID_ARGUMENT. No
+ * operation may be using it but what is queued: that goes on, the pointer is dead, and the memory
+ * goes when the last that uses it is over. Of a device: waits for it first, as cudaFree() does.
  */
 HOOP_API hoop_result_t hoop_mem_free(void *ptr);
 

@@ -217,7 +217,8 @@ hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t kind)
 hoop_result_t hoop_mem_free(void *ptr)
 {
     const int before = hoop_cancel_off();
-    const hoop_result_t result = ptr == NULL || hoop_is_forked() ? HOOP_OK : hoop_region_free(ptr);
+    const hoop_result_t result =
+        ptr == NULL || hoop_is_forked() ? HOOP_OK : hoop_progress_free(ptr);
     hoop_cancel_restore(before);
     return result;
 }

@@ -3,10 +3,12 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
+#include "memory/region.h"
 #include "runtime/service.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -19,6 +21,13 @@
 /* The thread looks for itself then, so often, while more comes. */
 #define PROGRESS_NAP_NS 100000u
 
+/* Memory that was freed while work that was queued used it. */
+struct owed {
+    struct owed *next;
+    void *ptr;
+    uint64_t bytes;
+};
+
 static struct {
     pthread_mutex_t lock;
     /* under the lock */
@@ -28,6 +37,7 @@ static struct {
     uint64_t pushed_ns;  /* when a queue got work last */
     bool driven;         /* there is a driver */
     struct hoop_list_node arrivals;
+    struct owed *owed;
     /* any thread; written under the lock */
     _Atomic bool arrived;   /* seen by the driver */
     _Atomic bool crowded;   /* ranks outnumber the CPUs */
@@ -66,6 +76,80 @@ void hoop_progress_suit(const struct hoop_comm *comm)
     atomic_store_explicit(&progress.crowded, !comm->spins, memory_order_relaxed);
 }
 
+/* ---- Memory that is freed before its time -------------------------------------------------- */
+
+/* With the lock. */
+static bool progress_uses(const void *base, uint64_t bytes)
+{
+    struct hoop_list_node *const lists[] = {&progress.active, &progress.arrivals};
+    for (size_t i = 0; i < 2; i++) {
+        HOOP_LIST_EACH(const struct hoop_queue, queue, lists[i], active) {
+            if (hoop_queue_uses(queue, base, bytes)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static hoop_result_t progress_owe(void *ptr, uint64_t bytes)
+{
+    struct owed *at = progress.owed;
+    while (at != NULL && at->ptr != ptr) {
+        at = at->next;
+    }
+    if (at != NULL) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%p was freed before, while queued work used it",
+                          ptr);
+    }
+    struct owed *owed = malloc(sizeof(*owed));
+    if (owed == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to remember what is to be freed");
+    }
+    *owed = (struct owed){.next = progress.owed, .ptr = ptr, .bytes = bytes};
+    progress.owed = owed;
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_progress_free(void *ptr)
+{
+    struct hoop_region_ref ref;
+    hoop_result_t result = HOOP_OK;
+    /* Of a device: that waits for the whole of it by itself. */
+    const bool host = hoop_region_find(ptr, 1, &ref) && ref.kind == HOOP_MEM_HOST;
+    pthread_mutex_lock(&progress.lock);
+    const bool used = host && ref.offset == 0 && progress_uses(ptr, ref.bytes);
+    if (used) {
+        result = progress_owe(ptr, ref.bytes);
+    }
+    pthread_mutex_unlock(&progress.lock);
+    return used ? result : hoop_region_free(ptr);
+}
+
+/* Work is over. Without the lock. */
+static void progress_pay(void)
+{
+    struct owed **at = &progress.owed, *due = NULL;
+    pthread_mutex_lock(&progress.lock);
+    while (*at != NULL) {
+        struct owed *owed = *at;
+        const bool used = progress_uses(owed->ptr, owed->bytes);
+        at = used ? &owed->next : at;
+        if (!used) {
+            *at = owed->next;
+            owed->next = due;
+            due = owed;
+        }
+    }
+    pthread_mutex_unlock(&progress.lock);
+    while (due != NULL) {
+        struct owed *next = due->next;
+        (void)hoop_region_free(due->ptr);
+        free(due);
+        due = next;
+    }
+}
+
 /* ---- Driving -------------------------------------------------------------------------------- */
 
 /* Takes in what arrived. */
@@ -87,6 +171,7 @@ static void progress_next(struct hoop_queue *queue)
 {
     pthread_mutex_lock(&progress.lock);
     struct hoop_item *item = hoop_queue_pop(queue);
+    const bool owes = progress.owed != NULL;
     if (!hoop_queue_advance(queue)) {
         hoop_list_remove(&queue->active); /* and may be gone when the lock is */
         if (queue->uid == 0) {
@@ -95,6 +180,9 @@ static void progress_next(struct hoop_queue *queue)
     }
     pthread_mutex_unlock(&progress.lock);
     hoop_item_release(item);
+    if (owes) {
+        progress_pay();
+    }
 }
 
 /* What there is to wait for now. */

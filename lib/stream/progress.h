@@ -42,6 +42,9 @@ hoop_result_t hoop_progress_refuse(const struct hoop_piece *piece);
  * is queued any more. */
 void hoop_progress_drop(struct hoop_comm *comm);
 
+/* hoop_region_free(), at once or, where work that is queued uses it, when that is over. No lock. */
+hoop_result_t hoop_progress_free(void *ptr);
+
 /* With the lock: something was pushed. */
 void hoop_progress_notify(struct hoop_queue *queue);
 

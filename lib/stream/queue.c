@@ -281,3 +281,34 @@ void hoop_queue_drop(struct hoop_queue *queue, const struct hoop_comm *comm, hoo
         }
     }
 }
+
+static bool lies_in(const void *ptr, const void *base, uint64_t bytes)
+{
+    return (uintptr_t)ptr - (uintptr_t)base < bytes;
+}
+
+static bool request_uses(const struct hoop_request *request, const void *base, uint64_t bytes)
+{
+    const uint32_t collective = request->signature.collective;
+    if (collective != HOOP_COLL_ALLTOALLV && collective != HOOP_TRANSFER) {
+        return lies_in(request->in, base, bytes) || lies_in(request->out, base, bytes);
+    }
+    const struct hoop_transfer *at = request->out;
+    while (at != NULL && !lies_in(at->data, base, bytes)) {
+        at = at->next;
+    }
+    return at != NULL;
+}
+
+bool hoop_queue_uses(const struct hoop_queue *queue, const void *base, uint64_t bytes)
+{
+    HOOP_LIST_EACH(const struct hoop_item, item, &queue->items, node) {
+        const size_t count = item->kind == HOOP_ITEM_WORK ? item->piece->batch.count : 0;
+        for (size_t i = 0; i < count; i++) {
+            if (request_uses(&item->piece->work[i].request, base, bytes)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}

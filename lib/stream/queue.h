@@ -107,6 +107,9 @@ void hoop_item_release(struct hoop_item *item);
 /* Takes all work on comm out that has not begun: it has failed with code. */
 void hoop_queue_drop(struct hoop_queue *queue, const struct hoop_comm *comm, hoop_result_t code);
 
+/* Is there work with a buffer that begins in [base, base+bytes)? */
+bool hoop_queue_uses(const struct hoop_queue *queue, const void *base, uint64_t bytes);
+
 /* HOOP_OK: all their comms take operations, as far as is known. No lock. */
 hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count);
 

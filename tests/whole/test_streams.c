@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -456,6 +457,35 @@ static void test_bad_arguments(void **state)
     world_end(&world);
 }
 
+/* What is freed while it is in a queue: the work is done, and then it goes. */
+static void test_freed_too_soon(void **state)
+{
+    (void)state;
+    struct world world;
+    int64_t *x = NULL, y[RANKS] = {1, 1, 1};
+    world_make(&world);
+    assert_int_equal(hoop_mem_alloc((void **)&x, 2 * sizeof(*x), HOOP_MEM_HOST), HOOP_OK);
+    x[0] = x[1] = 1;
+    assert_int_equal(stream_sum(&x[0], world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(hoop_send(&x[1], 1, HOOP_INT64, 1, world.comms[0], world.streams[0]), HOOP_OK);
+    assert_int_equal(hoop_mem_free(x), HOOP_OK);
+    assert_int_equal(hoop_mem_free(x), HOOP_INVALID_ARGUMENT);
+    for (int r = 1; r < RANKS; r++) {
+        assert_int_equal(stream_sum(&y[r], world.comms[r], world.streams[r]), HOOP_OK);
+    }
+    assert_int_equal(hoop_recv(&y[0], 1, HOOP_INT64, 0, world.comms[1], world.streams[1]), HOOP_OK);
+    world_synchronize(&world);
+    assert_int_equal(y[1], RANKS);
+    assert_int_equal(y[2], RANKS);
+    assert_int_equal(y[0], 1);
+    /* Who moves it says first that it is over. */
+    for (int i = 0; i < MINUTE_MS && msync(x, 1, MS_ASYNC) == 0; i++) {
+        usleep(1000);
+    }
+    assert_int_equal(msync(x, 1, MS_ASYNC), -1);
+    world_end(&world);
+}
+
 /* Without work no core is burnt: neither when nothing is queued nor while a peer is awaited. */
 static void test_idle(void **state)
 {
@@ -495,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_ten_thousand),
         cmocka_unit_test(test_handles),
         cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_freed_too_soon),
         cmocka_unit_test(test_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
