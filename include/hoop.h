@@ -572,7 +572,8 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * Only operations and births are collected; births come first. Finalize, destroy, abort and revoke
  * act at once, also inside a group; calls that it holds on a comm that was aborted return
  * HOOP_ABORTED at its end. A thread that leaves a group open, on its way out of an error, collects
- * for ever: its later calls return HOOP_OK and do nothing. End the group, whatever it returns.
+ * for ever: its later calls return HOOP_OK and do nothing. End the group, whatever it returns. With
+ * the thread its group ends: nothing of it runs, and no rank is told.
  */
 HOOP_API hoop_result_t hoop_group_start(void);
 HOOP_API hoop_result_t hoop_group_end(void);

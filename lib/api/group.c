@@ -6,6 +6,7 @@
 #include "memory/cuda.h"
 #include "stream/queue.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -217,6 +218,13 @@ hoop_result_t hoop_group_add_birth(struct hoop_birth *birth)
     return HOOP_OK;
 }
 
+static void group_drop_births(const struct group *dropped)
+{
+    for (size_t i = 0; i < dropped->n_births; i++) {
+        hoop_birth_drop(&dropped->births[i]);
+    }
+}
+
 static hoop_result_t group_deliver(hoop_result_t spoiled)
 {
     if (spoiled == HOOP_OK && group.n_births == 0) {
@@ -225,9 +233,7 @@ static hoop_result_t group_deliver(hoop_result_t spoiled)
     if (spoiled == HOOP_OK) {
         return hoop_births_run(group.births, group.n_births);
     }
-    for (size_t i = 0; i < group.n_births; i++) {
-        hoop_birth_drop(&group.births[i]);
-    }
+    group_drop_births(&group);
     return spoiled;
 }
 
@@ -241,6 +247,52 @@ static hoop_result_t group_check_born(const struct hoop_work *work, size_t count
     return result;
 }
 
+/* Closes the thread's group: a callback or a signal handler sees none while its work runs. */
+static struct group group_close(void)
+{
+    const struct group ended = group;
+    group = (struct group){0};
+    return ended;
+}
+
+static void group_free(const struct group *ended)
+{
+    free(ended->work);
+    free(ended->streams);
+    free(ended->births);
+    free(ended->mistake);
+}
+
+/* ---- A thread that ends in one -------------------------------------------------------------- */
+
+static pthread_key_t group_key;
+static bool group_has_key;
+static pthread_once_t group_once = PTHREAD_ONCE_INIT;
+
+/* Nobody is told: its comms may be gone by now. */
+static void group_abandon(void *arg)
+{
+    (void)arg;
+    const struct group ended = group_close();
+    group_drop_births(&ended);
+    hoop_work_finish(ended.work, ended.count);
+    group_free(&ended);
+}
+
+static void group_make_key(void)
+{
+    group_has_key = pthread_key_create(&group_key, group_abandon) == 0;
+}
+
+/* Without a key, or memory for it, such a thread leaks. */
+static void group_watch(void)
+{
+    pthread_once(&group_once, group_make_key);
+    if (group_has_key) {
+        (void)pthread_setspecific(group_key, &group);
+    }
+}
+
 hoop_result_t hoop_group_start(void)
 {
     if (hoop_is_forked()) {
@@ -249,7 +301,9 @@ hoop_result_t hoop_group_start(void)
     if (group.depth == UINT32_MAX) {
         return hoop_error(HOOP_INVALID_USAGE, "groups are nested too deep");
     }
-    group.depth++;
+    if (group.depth++ == 0) {
+        group_watch();
+    }
     return HOOP_OK;
 }
 
@@ -284,22 +338,6 @@ static hoop_result_t group_check_open(const char *function)
     return group.depth > 0
                ? HOOP_OK
                : hoop_error(HOOP_INVALID_USAGE, "%s() without hoop_group_start()", function);
-}
-
-/* Closes the thread's group: a callback or a signal handler sees none while its work runs. */
-static struct group group_close(void)
-{
-    const struct group ended = group;
-    group = (struct group){0};
-    return ended;
-}
-
-static void group_free(const struct group *ended)
-{
-    free(ended->work);
-    free(ended->streams);
-    free(ended->births);
-    free(ended->mistake);
 }
 
 hoop_result_t hoop_group_end(void)

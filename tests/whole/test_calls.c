@@ -12,6 +12,7 @@
 #include "base/collective.h"
 #include "hoop.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -461,16 +462,45 @@ static void test_factors(void **state)
     hoop_comm_destroy(comms[1]);
 }
 
+/* What a thread with an open group had collected goes with it. */
+static void *end_in_group(void *arg)
+{
+    hoop_comm_t *comms = arg;
+    hoop_comm_t other = NULL;
+    float x = 1;
+    hoop_group_start();
+    hoop_all_reduce(&x, &x, 1, HOOP_FLOAT32, HOOP_SUM, comms[0], NULL);
+    hoop_send(&x, 1, HOOP_FLOAT32, 1, comms[0], NULL);
+    hoop_comm_split(comms[0], 0, 0, &other, NULL);
+    hoop_all_reduce(&x, &x, 1, HOOP_FLOAT32, (hoop_red_op_t)99, comms[0], NULL);
+    return NULL;
+}
+
+static void test_thread_ends_in_group(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    size_t before = 0;
+    assert_int_equal(hoop_comm_init_all(comms, 2, NULL), HOOP_OK);
+    for (int i = 0; i < 101; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, end_in_group, comms), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        before = i == 0 ? mallinfo2().uordblks : before;
+    }
+    assert_in_range(mallinfo2().uordblks, 0, before + 10000);
+    check_works(comms);
+    hoop_comm_destroy(comms[0]);
+    hoop_comm_destroy(comms[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_arguments),
-        cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_near_mismatches),
-        cmocka_unit_test(test_mistake_in_group),
-        cmocka_unit_test(test_no_stream_in_group),
-        cmocka_unit_test(test_simulation),
-        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_wrong_arguments),    cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_near_mismatches),    cmocka_unit_test(test_mistake_in_group),
+        cmocka_unit_test(test_no_stream_in_group), cmocka_unit_test(test_thread_ends_in_group),
+        cmocka_unit_test(test_simulation),         cmocka_unit_test(test_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
