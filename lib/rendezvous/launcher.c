@@ -17,7 +17,7 @@ static const struct launcher_family {
     const char *name;
     const char *size[2]; /* the first that is set counts */
     const char *rank;
-    const char *local_size, *local_rank; /* NULL: not said */
+    const char *local_size; /* NULL: not said */
     const char *machines[2];
     const char *only_with;
     const char *jobs[2]; /* what tells this job from others */
@@ -28,7 +28,6 @@ static const struct launcher_family {
         .size = {"WORLD_SIZE"},
         .rank = "RANK",
         .local_size = "LOCAL_WORLD_SIZE",
-        .local_rank = "LOCAL_RANK",
         .jobs = {"TORCHELASTIC_RUN_ID"},
         .attempt = "TORCHELASTIC_RESTART_COUNT",
     },
@@ -37,7 +36,6 @@ static const struct launcher_family {
         .size = {"OMPI_COMM_WORLD_SIZE"},
         .rank = "OMPI_COMM_WORLD_RANK",
         .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-        .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
         .jobs = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
     },
     {
@@ -45,7 +43,6 @@ static const struct launcher_family {
         .size = {"PMI_SIZE"},
         .rank = "PMI_RANK",
         .local_size = "MPI_LOCALNRANKS",
-        .local_rank = "MPI_LOCALRANKID",
         .jobs = {"PMI_JOBID"},
     },
     {
@@ -235,11 +232,10 @@ static hoop_result_t launcher_slurm_local(const struct launcher_env *env, struct
                           "%s is \"%.64s\": expected the tasks of each node, like 2(x3),1",
                           variable, text);
     }
-    if (all != ret->n || here == 0) {
-        return HOOP_OK;
+    if (all == ret->n) {
+        ret->local_n = here;
     }
-    ret->local_n = here;
-    return launcher_number(env, "SLURM_LOCALID", 0, here - 1, &ret->local_rank);
+    return HOOP_OK;
 }
 
 /* The same on all ranks, and hardly that of another job. */
@@ -274,21 +270,13 @@ static hoop_result_t launcher_slurm(const struct launcher_env *env, struct hoop_
 static hoop_result_t launcher_local(const struct launcher_family *family,
                                     const struct launcher_env *env, struct hoop_launcher *ret)
 {
-    uint32_t local_n = 0;
-    hoop_result_t result = launcher_number(env, family->local_size, 1, HOOP_MAX_RANKS, &local_n);
-    if (result != HOOP_OK || local_n == 0) {
-        return result;
-    }
-    if (local_n > ret->n) {
+    const hoop_result_t result =
+        launcher_number(env, family->local_size, 1, HOOP_MAX_RANKS, &ret->local_n);
+    if (result == HOOP_OK && ret->local_n > ret->n) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected at most %s, which is %u",
-                          family->local_size, local_n, launcher_first(env, family->size), ret->n);
+                          family->local_size, ret->local_n, launcher_first(env, family->size),
+                          ret->n);
     }
-    result = launcher_number(env, family->local_rank, 0, HOOP_MAX_RANKS - 1, &ret->local_rank);
-    if (result == HOOP_OK && ret->local_rank >= local_n) {
-        return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected less than %s, which is %u",
-                          family->local_rank, ret->local_rank, family->local_size, local_n);
-    }
-    ret->local_n = local_n;
     return result;
 }
 
@@ -336,7 +324,6 @@ static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_
 {
     if (launcher->local_n == 0) {
         launcher->local_n = other->local_n;
-        launcher->local_rank = other->local_rank;
         launcher->machines = other->machines;
     }
     if (launcher->host[0] == 0) {

@@ -26,8 +26,8 @@
 struct hoop_launcher {
     const char *family; /* "torchrun", ...; NULL: none, then n is 1 and rank 0. Static */
     uint32_t n, rank;
-    uint32_t local_n, local_rank; /* on this machine; local_n 0: not told, and local_rank neither */
-    uint32_t machines;            /* 0: not told */
+    uint32_t local_n;  /* ranks on this machine; 0: not told */
+    uint32_t machines; /* 0: not told */
     /* What all ranks of this attempt of this job have in common, lines of NAME=value. */
     char job[HOOP_LAUNCHER_JOB_BYTES];
     bool named;                          /* and what other jobs have not */
