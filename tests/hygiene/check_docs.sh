@@ -1,6 +1,7 @@
 #!/bin/sh
 # Pages that repeat what stands elsewhere are in step with it: the table of docs/settings.md with
-# `hoopinfo --settings`, the program in README.md with examples/, and every link leads to a file.
+# `hoopinfo --settings`, the program in README.md with examples/, and every link leads to a file and,
+# where it names one, to a heading.
 #
 #     check_docs.sh HOOPINFO            compares
 #     check_docs.sh HOOPINFO --write    puts the table and the program there
@@ -51,9 +52,21 @@ in_step docs/settings.md "$work/table" '<!-- hoopinfo --settings -->' '<!-- end 
 # shellcheck disable=SC2016
 in_step README.md examples/hello_allreduce.c '```c' '```'
 
-for page in README.md CONTRIBUTING.md docs/*.md docs/inside/*.md; do
-    grep -oE '\]\([^)#]+' "$page" | cut -c3- | grep -v '^[a-z]*:' | while read -r link; do
-        [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"
+# The anchors of a page's headings.
+anchors() {
+    sed -nE 's/^#+ +//p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9_ -]//g; s/ /-/g'
+}
+
+for page in README.md CONTRIBUTING.md docs/*.md docs/inside/*.md python/README.md examples/trainer/README.md; do
+    grep -oE '\]\([^)]+' "$page" | cut -c3- | grep -v '^[a-z]*:' | while read -r link; do
+        file=${link%%#*}
+        file=${file:+$(dirname "$page")/$file}
+        file=${file:-$page}
+        if [ ! -e "$file" ]; then
+            echo "$page: $link"
+        elif [ "$link" != "${link%%#*}" ] && ! anchors "$file" | grep -qxF -e "${link#*#}"; then
+            echo "$page: $link (no such heading)"
+        fi
     done
 done >"$work/links"
 [ ! -s "$work/links" ] || {
