@@ -17,8 +17,8 @@
  *
  * all_reduce keeps them in SCRATCH in the order of distance, the own one first, then that of rank
  * me-1, me-2, ... (mod n): so what is sent and what is received never has a gap. The first round
- * sends the input itself, which nobody writes before the fold; its first step copies it to its
- * place.
+ * sends the input itself, which nobody writes before the fold, and which that takes; the first step
+ * copies it to its place for the rounds behind, if there are any.
  *
  * all_gather keeps them in OUT, each at its place, with radix 2. What is sent may go round from
  * block n-1 to 0: then in two pieces. So an exchange is two steps, the second of which is empty
@@ -46,6 +46,12 @@ static uint64_t bruck_exchanges(const struct hoop_plan *plan, uint64_t have)
     return missing < plan->radix - 1 ? missing : plan->radix - 1;
 }
 
+/* Is there one round only? Then nobody passes on what was sent to him. */
+static bool bruck_at_once(const struct hoop_plan *plan)
+{
+    return plan->radix >= plan->n;
+}
+
 /* Exchange i of that round. */
 static struct hoop_step bruck_by_distance(const struct hoop_plan *plan, uint64_t have, uint64_t i)
 {
@@ -53,7 +59,7 @@ static struct hoop_step bruck_by_distance(const struct hoop_plan *plan, uint64_t
     const uint64_t moved = bruck_moved(plan, have, far) * count;
     const struct hoop_ref input = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count);
     struct hoop_step ret = hoop_step_none();
-    if (far == 1 && count > 0) {
+    if (far == 1 && count > 0 && !bruck_at_once(plan)) {
         ret = hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, count),
                               input);
     }
@@ -125,9 +131,8 @@ bool hoop_bruck_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, st
         }
     }
     if (hoop_in_phase(&k, plan->count > 0)) {
-        *ret = hoop_step_local(HOOP_LOCAL_REDUCE,
-                               hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, plan->count),
-                               hoop_ref_of(HOOP_SPACE_SCRATCH, HOOP_EVERY, 0, plan->count));
+        *ret = hoop_step_fold(hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, plan->count),
+                              hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, plan->count));
         return true;
     }
     return false;

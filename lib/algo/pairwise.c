@@ -14,9 +14,9 @@
  * all_reduce, n = 3, inputs a, b, c of ranks 0, 1, 2, the part as index:
  *
  *     step   rank 0 sends   receives   SCRATCH then
- *      0     a1 to 1        c0 from 2  a0 c0            the own chunk is copied there
- *      1     a2 to 2        b0 from 1  a0 c0 b0
- *      2                               a0+b0+c0 to OUT: the fold, in rank order
+ *      0     a1 to 1        c0 from 2  c0
+ *      1     a2 to 2        b0 from 1  c0 b0
+ *      2                               a0+b0+c0 to OUT: the fold, in rank order, a0 from IN
  *      3     OUT0 to 1      OUT2 from 2
  *      4     OUT0 to 2      OUT1 from 1
  *
@@ -85,10 +85,6 @@ static struct hoop_step pairwise_gather(const struct hoop_plan *plan, uint64_t c
     const struct hoop_ref own = hoop_column_chunk(plan, HOOP_SPACE_IN, plan->me, column);
     const bool whole = column == 0 && distance == 1;
     struct hoop_step ret = hoop_step_none();
-    if (distance == 1 && own.count > 0) {
-        ret = hoop_step_local(HOOP_LOCAL_COPY,
-                              hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, own.count), own);
-    }
     hoop_step_send(&ret, next, hoop_column_chunk(plan, HOOP_SPACE_IN, next, column), whole);
     hoop_step_recv(&ret, hoop_rank_before(plan, distance),
                    hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, distance * own.count, own.count),
@@ -109,11 +105,9 @@ static struct hoop_ref pairwise_result(const struct hoop_plan *plan, uint64_t co
 static struct hoop_step pairwise_fold(const struct hoop_plan *plan, uint64_t column)
 {
     const struct hoop_ref result = pairwise_result(plan, column);
-    if (result.count == 0) {
-        return hoop_step_none();
-    }
-    return hoop_step_local(HOOP_LOCAL_REDUCE, result,
-                           hoop_ref_of(HOOP_SPACE_SCRATCH, HOOP_EVERY, 0, result.count));
+    return result.count == 0
+               ? hoop_step_none()
+               : hoop_step_fold(result, hoop_column_chunk(plan, HOOP_SPACE_IN, plan->me, column));
 }
 
 /* My result to the rank at this distance, and that of the one as far before me. */

@@ -25,6 +25,15 @@ static inline struct hoop_step hoop_step_local(enum hoop_local_op op, struct hoo
     return ret;
 }
 
+/* Over links: what all ranks bring, theirs from SCRATCH and mine from where it is. */
+static inline struct hoop_step hoop_step_fold(struct hoop_ref dst, struct hoop_ref own)
+{
+    struct hoop_step ret = hoop_step_local(
+        HOOP_LOCAL_REDUCE, dst, hoop_ref_of(HOOP_SPACE_SCRATCH, HOOP_EVERY, 0, dst.count));
+    ret.local.own = own;
+    return ret;
+}
+
 static inline struct hoop_step hoop_step_barrier(enum hoop_local_op op)
 {
     struct hoop_step ret = hoop_step_none();

@@ -93,7 +93,7 @@ static void binomial_collect(const struct hoop_plan *plan, uint64_t t, struct ho
     hoop_step_recv(ret, hoop_rank_before(plan, far),
                    hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, far * count, received * count),
                    t == 0);
-    if (t == 0) {
+    if (t == 0 && before > 0 && before % 2 == 0) { /* who sends it on behind others' */
         ret->local.op = HOOP_LOCAL_COPY;
         ret->local.dst = hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, count);
         ret->local.src = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count);
@@ -108,14 +108,16 @@ static bool binomial_conclude(const struct hoop_plan *plan, uint64_t k, struct h
         return false;
     }
     if (plan->collective == HOOP_COLL_REDUCE) {
-        *ret = hoop_step_local(HOOP_LOCAL_REDUCE, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, count),
-                               hoop_ref_of(HOOP_SPACE_SCRATCH, HOOP_EVERY, 0, count));
+        *ret = hoop_step_fold(hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, count),
+                              hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count));
         return k == 0;
     }
     if (k >= plan->n) {
         return false;
     }
-    if (k > 0 || !plan->in_place) {
+    if (k == 0) {
+        hoop_step_keep(plan, ret, plan->me, 0);
+    } else {
         *ret = hoop_step_local(
             HOOP_LOCAL_COPY,
             hoop_ref_of(HOOP_SPACE_OUT, plan->me, hoop_rank_before(plan, k) * count, count),

@@ -84,8 +84,8 @@ static inline size_t hoop_scratch_bytes(void)
 
 /*
  * member: a rank of the comm; HOOP_EVERY: one vector for each rank, in rank order. In SCRATCH these
- * vectors of `count` elements follow each other without a gap, the own one first, then that of the
- * rank before it: rank r's is number (me - r) mod n, which is how they come in over links.
+ * vectors of `count` elements follow each other without a gap, room for mine first, then that of
+ * the rank before it: rank r's is number (me - r) mod n, which is how they come in over links.
  */
 #define HOOP_EVERY UINT32_MAX
 
@@ -117,8 +117,8 @@ enum hoop_local_op {
     HOOP_LOCAL_COPY,   /* dst (mine, or a member's SLAB) := src (one member's) */
     HOOP_LOCAL_REDUCE, /* dst (one member's) := fold of every member's src in rank order, or of the
                           n vectors that follow each other in my SLAB; avg divides. Or, over links,
-                          of the vectors that make up a src of mine, and of `own` behind them; avg
-                          divides if dst is in OUT */
+                          of everybody's, mine being `own`; or of the vectors that make up a src of
+                          mine, and of `own` behind them, where avg divides if dst is in OUT */
     HOOP_LOCAL_SPREAD  /* every member's dst := the same fold */
 };
 

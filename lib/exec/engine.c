@@ -190,7 +190,7 @@ static void flight_copy(const struct hoop_engine_flight *flight)
 }
 
 /* Where the vectors of a fold lie, the lowest rank's first: everybody's by their distance before
- * me, or one behind the other, and then the own one. */
+ * me, mine apart; or one behind the other, and then the own one. */
 static unsigned flight_vectors(const struct hoop_engine_flight *flight, size_t bytes)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
@@ -202,9 +202,9 @@ static unsigned flight_vectors(const struct hoop_engine_flight *flight, size_t b
         op->src[i] = first + (all ? (op->plan->me + n - i) % n : i) * bytes;
     }
     if (own->count > 0) {
-        op->src[many] = flight_at(flight, own);
+        op->src[all ? op->plan->me : many] = flight_at(flight, own);
     }
-    return (unsigned)many + (own->count > 0);
+    return (unsigned)(many + (own->count > 0 && !all));
 }
 
 static void flight_reduce(const struct hoop_engine_flight *flight)

@@ -477,6 +477,39 @@ static void test_bruck_traffic(void **state)
     }
 }
 
+/* Copies of a lane, all in all. */
+static uint64_t copies_of(const struct hoop_plan *plan)
+{
+    hoop_step_fn *const steps = hoop_algo_steps(plan->collective, plan->algo);
+    struct hoop_step step;
+    uint64_t ret = 0;
+    for (uint64_t k = 0; steps(plan, 0, k, &step); k++) {
+        ret += step.local.op == HOOP_LOCAL_COPY;
+    }
+    return ret;
+}
+
+/* The own vector is copied by nobody but who sends it on behind those of others. */
+static void test_own_stays(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 17; n++) {
+        for (uint32_t me = 0; me < n; me++) {
+            struct hoop_plan plan = bruck_plan(n, HOOP_RADIX_MOST);
+            plan.me = me;
+            assert_int_equal(copies_of(&plan), n > HOOP_RADIX_MOST);
+            plan.algo = HOOP_ALGO_PAIRWISE;
+            assert_int_equal(copies_of(&plan), 0);
+            plan.collective = HOOP_COLL_REDUCE_SCATTER;
+            assert_int_equal(copies_of(&plan), 0);
+            plan.collective = HOOP_COLL_REDUCE;
+            assert_int_equal(copies_of(&plan), 0);
+            plan.algo = HOOP_ALGO_BINOMIAL;
+            assert_int_equal(copies_of(&plan), me > 0 && (n - me) % 2 == 0);
+        }
+    }
+}
+
 /* What the cost model finds cheapest is, and a rank more never takes less time. */
 static void test_radix(void **state)
 {
@@ -530,6 +563,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_huge),
         cmocka_unit_test(test_direct_huge_interior),
         cmocka_unit_test(test_bruck_traffic),
+        cmocka_unit_test(test_own_stays),
         cmocka_unit_test(test_radix),
         {"test_ring", test_links, NULL, NULL, &ring},
         {"test_bruck", test_links, NULL, NULL, &bruck},

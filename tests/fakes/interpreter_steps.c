@@ -172,15 +172,13 @@ void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     }
 }
 
-/* What only a fold over memory has. */
+/* What only a fold has. */
 static void check_apart(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
 {
     const struct hoop_ref *own = &step->local.own, *kept = &step->local.kept;
     const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
     const bool folds = spread || step->local.op == HOOP_LOCAL_REDUCE;
-    const bool every = step->local.src.member == HOOP_EVERY;
-    const uint64_t count =
-        folds && !(hoop_world_over_links(w, rank) && every) ? step->local.dst.count : 0;
+    const uint64_t count = folds ? step->local.dst.count : 0;
     if ((own->count != 0 && own->count != count) ||
         (kept->count != 0 && kept->count != (spread ? count : 0))) {
         hoop_world_fail(w, "rank %" PRIu32 ": %" PRIu64 " and %" PRIu64 " elements apart", rank,
