@@ -290,6 +290,26 @@ static inline bool hoop_plan_is_early(const struct hoop_plan *plan)
            (plan->algo == HOOP_ALGO_CHAIN && plan->collective == HOOP_COLL_BROADCAST);
 }
 
+/*
+ * Kept: what a rank receives into SCRATCH is one vector, and read by the next fold only, which
+ * takes all that was received there: so it may stay where the link has it until then. There are
+ * few.
+ */
+static inline bool hoop_plan_keeps(const struct hoop_plan *plan)
+{
+    const struct hoop_grid *grid = plan->grid;
+    switch (plan->algo) {
+    case HOOP_ALGO_BRUCK:
+        return plan->radix >= plan->n;
+    case HOOP_ALGO_PAIRWISE:
+        return plan->n <= HOOP_RADIX_MOST;
+    case HOOP_ALGO_HIERARCHICAL:
+        return grid->most <= HOOP_RADIX_MOST && grid->machines < HOOP_RADIX_MOST;
+    default:
+        return false;
+    }
+}
+
 /* The function of an algorithm for a collective; NULL: it cannot do it. */
 hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo algo);
 

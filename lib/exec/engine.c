@@ -10,8 +10,10 @@
  *                       asked: no send, no receive           (nothing): the next turn asks again
  *      x_WANTED         no link yet, or the link says AGAIN  stays; the next turn tries again
  *                       posted                               x_POSTED
- *      x_POSTED         done                                 cleared; a receive is folded first
+ *      x_POSTED         done                                 cleared; a receive is folded first, or
+ *                                                            KEPT, with what the link lent
  *                       done with a failure                  x_POSTED and x_FAILED, for good
+ *      KEPT             folded, by a step behind the round   cleared
  *      any              a link says anything else            the engine fails
  *
  * A turn of a lane is: progress of its links, then a new step, then posting. So a poll begins at
@@ -47,6 +49,7 @@ enum {
     FLIGHT_RECV_WANTED = 1 << 3,
     FLIGHT_RECV_POSTED = 1 << 4,
     FLIGHT_RECV_FAILED = 1 << 5,
+    FLIGHT_KEPT = 1 << 6,
 
     FLIGHT_SEND = FLIGHT_SEND_WANTED | FLIGHT_SEND_POSTED,
     FLIGHT_RECV = FLIGHT_RECV_WANTED | FLIGHT_RECV_POSTED,
@@ -125,6 +128,15 @@ static void flight_fold(const struct hoop_engine_flight *flight)
     hoop_fold(&reduction, &dst, 1, src, 2, (size_t)to->count);
 }
 
+/* Does what is received stay where the link has it, for a fold? */
+static bool flight_keeps(const struct hoop_engine_flight *flight)
+{
+    const struct hoop_ref *to = &flight->step.recv.to;
+    return to->space == HOOP_SPACE_SCRATCH && to->count > 0 &&
+           flight->step.recv.mode == HOOP_RECV_COPY &&
+           hoop_plan_keeps(flight->lane->engine->op.plan);
+}
+
 static void engine_recv_done(struct hoop_xfer *xfer, hoop_result_t result)
 {
     struct hoop_engine_flight *flight =
@@ -136,7 +148,9 @@ static void engine_recv_done(struct hoop_xfer *xfer, hoop_result_t result)
     if (flight->step.recv.mode != HOOP_RECV_COPY && flight->step.recv.to.count > 0) {
         flight_fold(flight);
     }
-    if (xfer->lent) {
+    if (xfer->lent && flight_keeps(flight)) {
+        flight->state |= FLIGHT_KEPT;
+    } else if (xfer->lent) {
         hoop_link_release(flight->recv_link, xfer);
     }
     flight->state &= (uint8_t)~FLIGHT_RECV_POSTED;
@@ -160,22 +174,18 @@ static bool flight_progress(struct hoop_engine_flight *flight)
     return moved;
 }
 
-/* The failure of a part that was under way. True: there is one. */
-static bool flight_check(struct hoop_engine_flight *flight)
+/* The failure of a part that was under way, if there is one. */
+static void flight_check(struct hoop_engine_flight *flight)
 {
     for (int sending = 0; sending < 2; sending++) {
         const unsigned posted = sending ? FLIGHT_SEND_POSTED : FLIGHT_RECV_POSTED;
         const unsigned failed = sending ? FLIGHT_SEND_FAILED : FLIGHT_RECV_FAILED;
-        if ((flight->state & posted) == 0) {
-            continue;
-        }
-        const struct hoop_link *link = flight_link(flight, sending);
-        if ((flight->state & failed) != 0 || link->failure.code != HOOP_OK) {
+        if ((flight->state & posted) != 0 &&
+            ((flight->state & failed) != 0 ||
+             flight_link(flight, sending)->failure.code != HOOP_OK)) {
             flight_fail(flight, sending, HOOP_INTERNAL_ERROR);
-            return true;
         }
     }
-    return false;
 }
 
 static void flight_copy(const struct hoop_engine_flight *flight)
@@ -189,6 +199,19 @@ static void flight_copy(const struct hoop_engine_flight *flight)
     }
 }
 
+/* Where what belongs in this place of SCRATCH is: there, or where its link has it. */
+static const void *lane_find(const struct hoop_engine_lane *lane, const void *place)
+{
+    for (uint32_t i = 0; i < lane->used; i++) {
+        const struct hoop_engine_flight *flight = &lane->flights[i];
+        if ((flight->state & FLIGHT_KEPT) != 0 &&
+            flight_at(flight, &flight->step.recv.to) == place) {
+            return flight->recv.data;
+        }
+    }
+    return place;
+}
+
 /* Where the vectors of a fold lie, the lowest rank's first: everybody's by their distance before
  * me, mine apart; or one behind the other, and then the own one. */
 static unsigned flight_vectors(const struct hoop_engine_flight *flight, size_t bytes)
@@ -199,12 +222,24 @@ static unsigned flight_vectors(const struct hoop_engine_flight *flight, size_t b
     const char *first = flight_at(flight, from);
     const size_t n = op->plan->n, many = all ? n : engine_bytes(op, from) / bytes;
     for (size_t i = 0; i < many; i++) {
-        op->src[i] = first + (all ? (op->plan->me + n - i) % n : i) * bytes;
+        op->src[i] =
+            lane_find(flight->lane, first + (all ? (op->plan->me + n - i) % n : i) * bytes);
     }
     if (own->count > 0) {
         op->src[all ? op->plan->me : many] = flight_at(flight, own);
     }
     return (unsigned)(many + (own->count > 0 && !all));
+}
+
+static void lane_give_back(struct hoop_engine_lane *lane)
+{
+    for (uint32_t i = 0; i < lane->used; i++) {
+        struct hoop_engine_flight *flight = &lane->flights[i];
+        if ((flight->state & FLIGHT_KEPT) != 0) {
+            flight->state &= (uint8_t)~FLIGHT_KEPT;
+            hoop_link_release(flight->recv_link, &flight->recv);
+        }
+    }
 }
 
 static void flight_reduce(const struct hoop_engine_flight *flight)
@@ -222,6 +257,7 @@ static void flight_reduce(const struct hoop_engine_flight *flight)
     }
     const unsigned vectors = flight_vectors(flight, engine_bytes(op, to));
     hoop_fold(&reduction, &dst, 1, op->src, vectors, (size_t)to->count);
+    lane_give_back(flight->lane);
 }
 
 static void flight_local(struct hoop_engine_flight *flight)
@@ -261,7 +297,7 @@ static void flight_begin(struct hoop_engine_flight *flight)
         flight->send.bytes = engine_bytes(op, &step->send.from);
     }
     if (step->recv.peer >= 0) {
-        const bool copied = step->recv.mode == HOOP_RECV_COPY;
+        const bool copied = step->recv.mode == HOOP_RECV_COPY && !flight_keeps(flight);
         assert(step->recv.to.space == HOOP_SPACE_OUT || step->recv.to.space == HOOP_SPACE_SCRATCH);
         flight->state |= FLIGHT_RECV_WANTED;
         flight->recv.data = copied ? flight_at(flight, &step->recv.to) : NULL;
@@ -339,13 +375,6 @@ static bool flight_post(struct hoop_engine_flight *flight, bool sending)
     return result == HOOP_OK;
 }
 
-/* Progress, and what it led to. True: something moved; a failure is in the engine's failure. */
-static bool flight_turn(struct hoop_engine_flight *flight)
-{
-    const bool moved = flight_progress(flight);
-    return flight_check(flight) || moved;
-}
-
 /* ---- A turn of a lane ---- */
 
 /*
@@ -358,11 +387,11 @@ static struct hoop_engine_flight *lane_room(struct hoop_engine_lane *lane)
     for (uint32_t i = lane->used; i-- > 0;) {
         if (lane->flights[i].state == 0) {
             room = i;
-        } else if (!lane->more) {
+        } else if (lane->flights[i].state != FLIGHT_KEPT && !lane->more) {
             return NULL;
         }
     }
-    return room < HOOP_ENGINE_ROUND ? &lane->flights[room] : NULL;
+    return room < HOOP_ENGINE_FLIGHTS ? &lane->flights[room] : NULL;
 }
 
 /* What the next step touches is there. */
@@ -413,7 +442,8 @@ static bool lane_turn(struct hoop_engine_lane *lane)
     const struct hoop_failure *failure = lane->engine->failure;
     bool moved = false;
     for (uint32_t i = 0; i < lane->used && failure->code == HOOP_OK; i++) {
-        moved = flight_turn(&lane->flights[i]) || moved;
+        moved = flight_progress(&lane->flights[i]) || moved;
+        flight_check(&lane->flights[i]);
     }
     moved = lane_begin(lane) || moved;
     for (uint32_t i = 0; i < lane->used && failure->code == HOOP_OK; i++) {
@@ -470,10 +500,10 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine)
 static const struct hoop_engine_flight *engine_next(const struct hoop_engine *engine,
                                                     uint32_t *cursor)
 {
-    const uint32_t end = engine->running > 0 ? engine->op.plan->lanes * HOOP_ENGINE_ROUND : 0;
+    const uint32_t end = engine->running > 0 ? engine->op.plan->lanes * HOOP_ENGINE_FLIGHTS : 0;
     while (*cursor < end) {
-        const struct hoop_engine_lane *lane = &engine->lanes[*cursor / HOOP_ENGINE_ROUND];
-        const uint32_t at = (*cursor)++ % HOOP_ENGINE_ROUND;
+        const struct hoop_engine_lane *lane = &engine->lanes[*cursor / HOOP_ENGINE_FLIGHTS];
+        const uint32_t at = (*cursor)++ % HOOP_ENGINE_FLIGHTS;
         if (at < lane->used) {
             return &lane->flights[at];
         }

@@ -11,7 +11,8 @@
  * their way at once.
  *
  * A receive that reduces is lent the link's memory, folded from there into its place, and the slot
- * given back at once: the sum is the next thing this lane sends, while it is hot.
+ * given back at once: the sum is the next thing this lane sends, while it is hot. So is one that is
+ * folded behind the round, if that is all that becomes of it (hoop_plan_keeps()).
  *
  * One thread at a time, the one that drives the comm.
  */
@@ -24,7 +25,8 @@
 #include "transports/transport.h"
 
 #define HOOP_MAX_LANES 16
-#define HOOP_ENGINE_ROUND (HOOP_RADIX_MOST - 1) /* with each of 8 ranks but this one */
+#define HOOP_ENGINE_ROUND (HOOP_RADIX_MOST - 1)     /* with each of 8 ranks but this one */
+#define HOOP_ENGINE_FLIGHTS (HOOP_ENGINE_ROUND + 1) /* and the fold of what these keep */
 
 /* From so many ranks a lane of an early plan receives: a torus inside a machine, between machines,
  * and the announcement. */
@@ -49,7 +51,7 @@ struct hoop_engine_lane {
     uint32_t used; /* of the flights, in this operation */
     const struct hoop_link
         *offered[HOOP_ENGINE_OFFERS]; /* op.out, to whom the lane receives from */
-    struct hoop_engine_flight flights[HOOP_ENGINE_ROUND];
+    struct hoop_engine_flight flights[HOOP_ENGINE_FLIGHTS];
 };
 
 /* What an operation gives the engine. */

@@ -233,6 +233,77 @@ static void test_first_meeting(void **state)
     }
 }
 
+/* ---- What is kept ------------------------------------------------------------------------- */
+
+/* What a lane has received into SCRATCH and not folded. */
+struct kept {
+    struct hoop_ref refs[HOOP_RADIX_MOST - 1];
+    uint32_t count;
+};
+
+static bool is_kept(const struct kept *kept, const struct hoop_ref *ref)
+{
+    bool meets = false;
+    for (uint32_t i = 0; i < kept->count && ref->space == HOOP_SPACE_SCRATCH; i++) {
+        const struct hoop_ref *other = &kept->refs[i];
+        meets = meets || (ref->count > 0 && ref->off < other->off + other->count &&
+                          other->off < ref->off + ref->count);
+    }
+    return meets;
+}
+
+/* Each is one of the vectors of the fold, which takes all. */
+static void fold_kept(const struct hoop_plan *plan, const struct hoop_step *step, struct kept *kept)
+{
+    const struct hoop_ref *src = &step->local.src;
+    const uint64_t each = step->local.dst.count;
+    const uint64_t all = src->count * (src->member == HOOP_EVERY ? plan->n : 1);
+    for (uint32_t i = 0; i < kept->count; i++) {
+        const struct hoop_ref *ref = &kept->refs[i];
+        assert_true(ref->count == each && ref->off >= src->off && ref->off < src->off + all &&
+                    (ref->off - src->off) % each == 0);
+    }
+    kept->count = 0;
+}
+
+static void check_kept(const struct hoop_interpreter_op *op, uint32_t lane)
+{
+    struct kept kept = {.count = 0};
+    struct hoop_step step;
+    for (uint64_t k = 0; op->steps(&op->plan, lane, k, &step); k++) {
+        if (step.local.op == HOOP_LOCAL_REDUCE) {
+            fold_kept(&op->plan, &step, &kept);
+        }
+        assert_false(step.local.op == HOOP_LOCAL_COPY && is_kept(&kept, &step.local.src));
+        assert_false(step.send.peer >= 0 && is_kept(&kept, &step.send.from));
+        if (step.recv.peer >= 0 && step.recv.to.count > 0 &&
+            step.recv.to.space == HOOP_SPACE_SCRATCH) {
+            assert_true(kept.count < COUNT_OF(kept.refs) && !is_kept(&kept, &step.recv.to));
+            kept.refs[kept.count++] = step.recv.to;
+        }
+    }
+    assert_int_equal(kept.count, 0);
+}
+
+/* hoop_plan_keeps() says so of nothing that is more than folded once, and of most that is not. */
+static void test_kept(void **state)
+{
+    (void)state;
+    uint32_t seen[HOOP_ALGO_COUNT] = {0};
+    for (uint32_t i = 0; i < 50000; i++) {
+        const uint32_t n = 2 + (uint32_t)draw(MANY_RANKS - 1);
+        const struct pair pair = draw_pair(true, n, n);
+        struct hoop_interpreter_op op = op_of(pair, n, (uint32_t)draw(n), n + draw(9), 1 + draw(9));
+        op.plan.me = (uint32_t)draw(n);
+        if (hoop_plan_keeps(&op.plan)) {
+            seen[pair.algo]++;
+            check_kept(&op, (uint32_t)draw(op.plan.lanes));
+        }
+    }
+    assert_true(seen[HOOP_ALGO_BRUCK] > 0 && seen[HOOP_ALGO_PAIRWISE] > 0 &&
+                seen[HOOP_ALGO_HIERARCHICAL] > 0);
+}
+
 /* ---- Counts that nobody can run ----------------------------------------------------------- */
 
 static uint64_t size_of(const struct hoop_plan *plan, const struct hoop_ref *ref)
@@ -312,14 +383,13 @@ static void test_huge(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(pairs) + 4] = {
-        cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_sets),
-        cmocka_unit_test(test_first_meeting),
+    struct CMUnitTest tests[COUNT_OF(pairs) + 5] = {
+        cmocka_unit_test(test_sequences),     cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_first_meeting), cmocka_unit_test(test_kept),
         cmocka_unit_test(test_huge),
     };
     static char names[COUNT_OF(pairs)][48];
-    size_t count = 4;
+    size_t count = 5;
     find_pairs();
     for (size_t i = 0; i < pair_count; i++) {
         (void)snprintf(names[i], sizeof(names[i]), "%s by %s",

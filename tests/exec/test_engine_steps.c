@@ -250,9 +250,8 @@ static void test_no_buffers(void **state)
 
 /* Each lane has SCRATCH of its own, where the others' vectors lie by their distance, and no more.
  */
-static void test_scratch(void **state)
+static void run_scratch(bool kept)
 {
-    (void)state;
     enum { SHARD = 12, COUNT = MESH_RANKS * SHARD };
     const uint32_t columns[MESH_LANES] = {2, 1}; /* the last of each lane */
     uint8_t in[MESH_RANKS][COUNT], out[MESH_RANKS][COUNT];
@@ -263,6 +262,7 @@ static void test_scratch(void **state)
             in[me][i] = (uint8_t)(20 * me + i);
         }
         mesh_start(mesh, me, hoop_pairwise_step, COUNT, in[me], out[me]);
+        mesh->ranks[me].plan.algo = kept ? HOOP_ALGO_PAIRWISE : HOOP_ALGO_AUTO;
     }
     assert_int_equal(mesh_poll(mesh), MESH_RANKS);
     for (uint32_t i = 0; i < MESH_RANKS * MESH_LANES * (MESH_RANKS - 1); i++) {
@@ -270,14 +270,28 @@ static void test_scratch(void **state)
         const uint32_t me = i / MESH_LANES / others, lane = i / others % MESH_LANES;
         const size_t distance = 1 + i % others, owner = (me + MESH_RANKS - distance) % MESH_RANKS;
         const size_t chunk = me * (size_t)SHARD + columns[lane] * (size_t)MESH_CHUNK;
+        const uint8_t nothing[MESH_CHUNK] = {0};
         assert_memory_equal(mesh->ranks[me].scratch[lane] + distance * MESH_CHUNK,
-                            in[owner] + chunk, MESH_CHUNK);
+                            kept ? nothing : in[owner] + chunk, MESH_CHUNK);
     }
     for (unsigned i = 0; i < MESH_RANKS * COUNT; i++) {
         const unsigned at = i % COUNT;
         assert_int_equal(out[i / COUNT][at], (in[0][at] + in[1][at] + in[2][at]) / 2);
     }
     mesh_destroy(mesh);
+}
+
+static void test_scratch(void **state)
+{
+    (void)state;
+    run_scratch(false);
+}
+
+/* What is only folded is folded where the links have it. */
+static void test_kept(void **state)
+{
+    (void)state;
+    run_scratch(true);
 }
 
 /* A receive of another operation under the same number. */
@@ -471,7 +485,7 @@ static unsigned awaited(const struct hoop_engine *engine)
     uint32_t cursor = 0, rank = 0;
     unsigned ret = 0;
     while (hoop_engine_awaited(engine, &cursor, &rank, &transport)) {
-        assert_true(cursor <= MESH_LANES * HOOP_ENGINE_ROUND);
+        assert_true(cursor <= MESH_LANES * HOOP_ENGINE_FLIGHTS);
         assert_true(transport == NULL || transport == &fake_transport);
         ret = ret * 100 + (rank + 1) * 10 + (transport != NULL ? 5 : 0);
     }
@@ -536,17 +550,12 @@ static void test_lanes_are_independent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_steps),
-        cmocka_unit_test(test_no_buffers),
-        cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_signature),
-        cmocka_unit_test(test_steps_of_the_board),
-        cmocka_unit_test(test_far_offsets),
-        cmocka_unit_test(test_parts_are_independent),
-        cmocka_unit_test(test_leaving_neighbour),
-        cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_awaited),
-        cmocka_unit_test(test_lanes_are_independent),
+        cmocka_unit_test(test_other_steps),       cmocka_unit_test(test_no_buffers),
+        cmocka_unit_test(test_scratch),           cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_signature),         cmocka_unit_test(test_steps_of_the_board),
+        cmocka_unit_test(test_far_offsets),       cmocka_unit_test(test_parts_are_independent),
+        cmocka_unit_test(test_leaving_neighbour), cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_awaited),           cmocka_unit_test(test_lanes_are_independent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

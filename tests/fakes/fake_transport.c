@@ -5,8 +5,8 @@
  *               done      in a slot             posted    with slots: moved is also "in a slot"
  *
  * With slots, the sender's progress copies an xfer into the next free slot, and receives take from
- * there. Without, receives take straight from the sender's xfer. Each call of progress does one
- * thing at most, so that every order of events comes up.
+ * there. Without, receives take straight from the sender's xfer, and what is lent is a copy. Each
+ * call of progress does one thing at most, so that every order of events comes up.
  */
 #include "fakes/fake_transport.h"
 
@@ -36,7 +36,6 @@ struct fake_pipe {
     bool broken; /* the sender has gone or has failed */
     uint32_t slots;
     struct hoop_xfer *sent[FAKE_QUEUE];
-    bool released[FAKE_QUEUE];
     uint64_t head, moved, tail; /* sender: done, read for the last time, posted */
     uint64_t taken;             /* receiver: how many it was given */
     struct fake_slot slot[FAKE_MAX_SLOTS];
@@ -129,7 +128,7 @@ static struct fake_pipe *fake_pipe_create(const struct hoop_link_params *params)
     pthread_mutex_init(&pipe->lock, NULL);
     pipe->refs = 1;
     pipe->slots = fake_script.slots;
-    for (uint32_t i = 0; i < pipe->slots; i++) {
+    for (uint32_t i = 0; i < (pipe->slots > 0 ? pipe->slots : FAKE_MAX_SLOTS); i++) {
         /* Exactly as large as promised, so that a tool sees what is written beyond. */
         pipe->slot[i].data = malloc(params->chunk_bytes);
         if (pipe->slot[i].data == NULL) {
@@ -249,7 +248,6 @@ static hoop_result_t fake_send(struct hoop_link *base, struct hoop_xfer *xfer)
     fake_pending++;
     pthread_mutex_lock(&pipe->lock);
     fake_place(pipe, xfer);
-    pipe->released[pipe->tail % FAKE_QUEUE] = false;
     pipe->sent[pipe->tail++ % FAKE_QUEUE] = xfer;
     pthread_mutex_unlock(&pipe->lock);
     return HOOP_OK;
@@ -266,34 +264,37 @@ static hoop_result_t fake_recv(struct hoop_link *base, struct hoop_xfer *xfer)
     return HOOP_OK;
 }
 
-/* Under the lock: the sender is through with one more. Without slots: in the order of sends. */
-static void fake_give_back(struct fake_pipe *pipe, uint64_t position)
+/* Where a message lies that is in the receiver's hands. */
+static struct fake_slot *fake_slot_of(struct fake_pipe *pipe, uint64_t position)
 {
-    if (pipe->slots > 0) {
-        pipe->slot[position % pipe->slots].busy = false;
-        return;
-    }
-    pipe->released[position % FAKE_QUEUE] = true;
-    while (pipe->moved < pipe->taken && pipe->released[pipe->moved % FAKE_QUEUE]) {
-        pipe->moved++;
-    }
+    return &pipe->slot[position % (pipe->slots > 0 ? pipe->slots : FAKE_MAX_SLOTS)];
 }
 
 static void fake_release(struct hoop_link *base, struct hoop_xfer *xfer)
 {
     struct fake_link *link = (struct fake_link *)base;
     pthread_mutex_lock(&link->pipe->lock);
-    fake_give_back(link->pipe, xfer->position);
+    fake_slot_of(link->pipe, xfer->position)->busy = false;
     pthread_mutex_unlock(&link->pipe->lock);
 }
 
-/* Under the lock: the next sent xfer that a receive can have, NULL: none. */
-static const struct hoop_xfer *fake_next(const struct fake_pipe *pipe)
+/* Under the lock: the next sent xfer that a receive can have, NULL: none. Without slots its payload
+ * is still the sender's, unless it is to be lent. */
+static const struct hoop_xfer *fake_next(struct fake_pipe *pipe, bool lend)
 {
+    struct fake_slot *slot = fake_slot_of(pipe, pipe->taken);
     if (pipe->slots > 0) {
-        return pipe->taken < pipe->moved ? &pipe->slot[pipe->taken % pipe->slots].sent : NULL;
+        return pipe->taken < pipe->moved ? &slot->sent : NULL;
     }
-    return !pipe->broken && pipe->taken < pipe->tail ? pipe->sent[pipe->taken % FAKE_QUEUE] : NULL;
+    if (pipe->broken || pipe->taken == pipe->tail || slot->busy) {
+        return NULL;
+    }
+    slot->sent = *pipe->sent[pipe->taken % FAKE_QUEUE];
+    slot->busy = lend;
+    if (lend && slot->sent.bytes > 0) {
+        slot->sent.data = memcpy(slot->data, slot->sent.data, slot->sent.bytes);
+    }
+    return &slot->sent;
 }
 
 /* Under the lock: one message for one receive. */
@@ -310,6 +311,7 @@ static hoop_result_t fake_deliver(struct fake_link *link, const struct hoop_xfer
     if (placed && xfer->data != pipe->offer.data + sent->place) {
         return fake_fail(link, HOOP_INTERNAL_ERROR, "something was put where it does not belong");
     }
+    pipe->moved += pipe->slots == 0; /* the sender is through with it */
     if (xfer->data == NULL) {
         xfer->data = sent->data;
         xfer->lent = true;
@@ -318,7 +320,7 @@ static hoop_result_t fake_deliver(struct fake_link *link, const struct hoop_xfer
     if (xfer->bytes > 0 && !placed) {
         memcpy(xfer->data, sent->data, xfer->bytes);
     }
-    fake_give_back(pipe, xfer->position);
+    fake_slot_of(pipe, xfer->position)->busy = false;
     return HOOP_OK;
 }
 
@@ -329,7 +331,7 @@ static bool fake_progress_recv(struct fake_link *link)
     }
     struct hoop_xfer *xfer = link->received[link->head % FAKE_QUEUE];
     pthread_mutex_lock(&link->pipe->lock);
-    const struct hoop_xfer *sent = fake_next(link->pipe);
+    const struct hoop_xfer *sent = fake_next(link->pipe, xfer->data == NULL);
     const hoop_result_t result = sent == NULL ? HOOP_AGAIN : fake_deliver(link, sent, xfer);
     pthread_mutex_unlock(&link->pipe->lock);
     if (result == HOOP_AGAIN) {

@@ -1,6 +1,6 @@
 /*
  * A transport in plain memory that does what its script says: links with any number of slots, none
- * included (then a receive takes, or is lent, the sender's memory, as late as the contract allows),
+ * included (then a receive takes from the sender's memory, as late as the contract allows),
  * and events in every order. What belongs to a place that was offered is there as soon as it is
  * sent, the earliest moment that the contract allows. For tests of what stands above links; both
  * ends in one process. Wrap it in faulty.h for faults.
