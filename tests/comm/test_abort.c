@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "comm/comm.h"
+#include "comm/driver.h"
 #include "hoop.h"
 
 #include <pthread.h>
@@ -85,6 +85,62 @@ static void test_abort_inside(void **state)
     assert_int_equal(caller.result, HOOP_ABORTED);
     assert_int_equal(sum_one(comms[0]), HOOP_ABORTED);
     assert_non_null(strstr(caller.sentence, "rank 1 aborted"));
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
+}
+
+/* In place of hoop_links_get(): no link ever, and at its n-th call from now on rank 1 aborts. */
+static struct late {
+    hoop_comm_t aborts;
+    int calls, n;
+} late;
+
+static hoop_result_t late_link(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                               struct hoop_link **ret_link)
+{
+    (void)arg, (void)peer, (void)lane, (void)sending, (void)ret_link;
+    if (++late.calls == late.n) {
+        hoop_comm_abort(late.aborts);
+    }
+    return HOOP_AGAIN;
+}
+
+/* Who waits finds first no failure, then that the awaited rank has left, and polls once more; so
+ * one that aborts and leaves between the first two looks is one that aborts before the last. */
+static void test_abort_between_looks(void **state)
+{
+    (void)state;
+    hoop_comm_t comms[2];
+    int64_t x = 1;
+    const struct hoop_request request = {
+        .signature = {.collective = HOOP_COLL_ALL_REDUCE,
+                      .type = HOOP_INT64,
+                      .op = HOOP_SUM,
+                      .root = -1,
+                      .count = 1},
+        .in = &x,
+        .out = &x,
+    };
+    make(comms);
+    late = (struct late){.aborts = comms[1]};
+    comms[0]->operation.env.over_links = true;
+    comms[0]->operation.env.link = late_link;
+    assert_int_equal(hoop_turn_enter(&comms[0]->turn, 1000), HOOP_OK);
+    assert_int_equal(hoop_driver_begin(comms[0], &request), HOOP_OK);
+    while (hoop_driver_poll(comms[0], false) == HOOP_POLL_BUSY) {
+    }
+    late.calls = 0;
+    assert_int_equal(hoop_driver_poll(comms[0], false), HOOP_POLL_IDLE);
+    assert_int_not_equal(late.calls, 0);
+    late.n = late.calls + 1; /* the second time in one poll */
+    late.calls = 0;
+    comms[0]->left_ns = 1; /* long ago: it is not waited for */
+    hoop_board_leave(&comms[0]->board, 1, HOOP_LEFT);
+    assert_int_equal(hoop_driver_poll(comms[0], true), HOOP_POLL_DONE);
+    assert_int_equal(comms[0]->operation.failure.code, HOOP_ABORTED);
+    assert_int_equal(hoop_driver_end(comms[0], HOOP_OK), HOOP_ABORTED);
+    hoop_turn_leave(&comms[0]->turn);
+    assert_non_null(strstr(hoop_get_last_error(comms[0]), "rank 1 aborted"));
     assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_OK);
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
@@ -354,6 +410,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_abort_inside),
+        cmocka_unit_test(test_abort_between_looks),
         cmocka_unit_test(test_abort_races_with_calls),
         cmocka_unit_test(test_tombstone),
         cmocka_unit_test(test_revoke),
