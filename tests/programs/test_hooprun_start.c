@@ -301,6 +301,30 @@ static void test_run_ids(void **state)
     assert_int_equal(unsetenv("HOOP_INSECURE"), 0);
 }
 
+/* It says which file is missing; with an input of its own, and with none. */
+static void test_no_dev_null(void **state)
+{
+    (void)state;
+    static const char *const inputs[] = {"", " <&-"};
+    for (size_t i = 0; i < 2; i++) {
+        struct hoop_run run;
+        char script[600];
+        (void)snprintf(script, sizeof(script),
+                       "mount -t tmpfs none /dev || exit 77; exec %s /bin/true%s", hoop_run_program,
+                       inputs[i]);
+        const int code = RUN(&run, "unshare", "-rm", "sh", "-c", script);
+        const bool may = code == 125;
+        if (may) {
+            assert_says(run.err, "hooprun: cannot open /dev/null: No such file or directory\n");
+        }
+        hoop_run_finish(&run);
+        if (!may) {
+            assert_in_set(code, ((const uintmax_t[]){1, 77, 126, 127}), 4);
+            skip();
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (!hoop_run_setup(argc, argv)) {
@@ -315,6 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_open_files),
         cmocka_unit_test(test_did_you_mean),
         cmocka_unit_test(test_no_interpreter),
+        cmocka_unit_test(test_no_dev_null),
         cmocka_unit_test(test_writers_not_stopped),
         cmocka_unit_test(test_claim),
         cmocka_unit_test(test_run_ids),

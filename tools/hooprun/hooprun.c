@@ -119,9 +119,11 @@ static int front_run(const struct hooprun_options *options)
     sigaddset(&blocked, SIGPIPE);
     sigaddset(&blocked, SIGTTOU);
     int alive[2];
-    if (!streams_ensure() || sigprocmask(SIG_BLOCK, &blocked, &front.mask) != 0 ||
+    const bool streams = streams_ensure();
+    if (!streams || sigprocmask(SIG_BLOCK, &blocked, &front.mask) != 0 ||
         pipe2(alive, O_CLOEXEC) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
-        fprintf(stderr, "hooprun: cannot prepare the job: %s\n", hooprun_reason(errno));
+        fprintf(stderr, "hooprun: cannot %s: %s\n", streams ? "prepare the job" : "open /dev/null",
+                hooprun_reason(errno));
         return HOOPRUN_EXIT_LAUNCHER;
     }
     const pid_t keeper = fork();

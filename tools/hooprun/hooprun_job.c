@@ -286,7 +286,9 @@ int hooprun_job_run(const struct hooprun_options *options, const struct hooprun_
         return exit_code;
     }
     if (!job_init(&job)) {
-        fprintf(stderr, "hooprun: cannot prepare the job: %s\n", hooprun_reason(errno));
+        fprintf(stderr, "hooprun: cannot %s: %s\n",
+                job.setup.null_fd < 0 ? "open /dev/null" : "prepare the job",
+                hooprun_reason(errno));
     } else {
         job_start_attempt(&job);
         while (!job.done) {
