@@ -455,16 +455,16 @@ static uint32_t rendezvous_told_n(const struct hoop_launcher *launcher)
     return launcher->family != NULL ? launcher->n : 0;
 }
 
-/* On no stack: a thread's may have room for little more. */
-static hoop_result_t rendezvous_new_call(uint64_t timeout_ms, struct rendezvous_call **ret)
+/* On no stack: a thread's may have room for little more. NULL: there is no memory, which is told. */
+static struct rendezvous_call *rendezvous_new_call(uint64_t timeout_ms)
 {
     struct rendezvous_call *call = calloc(1, sizeof(*call));
     if (call == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
+        (void)hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
+        return NULL;
     }
     call->timeout_ms = timeout_ms;
-    *ret = call;
-    return HOOP_OK;
+    return call;
 }
 
 static hoop_result_t rendezvous_at_env(struct rendezvous_call *call, struct hoop_rendezvous *ret)
@@ -485,12 +485,11 @@ static hoop_result_t rendezvous_at_env(struct rendezvous_call *call, struct hoop
 hoop_result_t hoop_rendezvous_from_env(uint64_t timeout_ms, struct hoop_rendezvous *ret,
                                        uint32_t *ret_n, uint32_t *ret_rank)
 {
-    struct rendezvous_call *call = NULL;
-    hoop_result_t result = rendezvous_new_call(timeout_ms, &call);
-    if (result != HOOP_OK) {
-        return result;
+    struct rendezvous_call *call = rendezvous_new_call(timeout_ms);
+    if (call == NULL) {
+        return HOOP_OUT_OF_MEMORY;
     }
-    result = rendezvous_at_env(call, ret);
+    const hoop_result_t result = rendezvous_at_env(call, ret);
     if (result == HOOP_OK) {
         *ret_n = call->launcher.n;
         *ret_rank = call->launcher.rank;
@@ -528,10 +527,12 @@ static hoop_result_t rendezvous_at_url(struct rendezvous_call *call, const char 
 hoop_result_t hoop_rendezvous_from_url(const char *url, uint32_t n, uint32_t rank,
                                        uint64_t timeout_ms, struct hoop_rendezvous *ret)
 {
-    struct rendezvous_call *call = NULL;
     assert(rank < n);
-    hoop_result_t result = rendezvous_new_call(timeout_ms, &call);
-    result = result == HOOP_OK ? rendezvous_at_url(call, url, n, rank, ret) : result;
+    struct rendezvous_call *call = rendezvous_new_call(timeout_ms);
+    if (call == NULL) {
+        return HOOP_OUT_OF_MEMORY;
+    }
+    const hoop_result_t result = rendezvous_at_url(call, url, n, rank, ret);
     free(call);
     return result;
 }
