@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #define SETTINGS_WORD_BYTES 24  /* a choice, or a number in decimal */
@@ -392,12 +393,43 @@ static void settings_keep_note(void *arg, const char *line)
     list->end = &note->next;
 }
 
+static bool settings_names_file(const char *name)
+{
+    return strcmp(name, "HOOP_CUDA") == 0 || strcmp(name, "HOOP_DEBUG_FILE") == 0 ||
+           strcmp(name, "HOOP_PROFILE") == 0;
+}
+
+/*
+ * A program with more rights than its user (setuid) loads, writes and quotes no file of his choice.
+ * What tells jobs apart, and secrets, are his to say.
+ */
+static void settings_distrust(struct hoop_settings *settings, struct settings_note_list *notes)
+{
+    char line[SETTINGS_LINE_BYTES];
+    for (size_t i = 0; i < SETTINGS_COUNT; i++) {
+        const struct setting *s = &settings_table[i];
+        const uint64_t bit = UINT64_C(1) << i;
+        if ((settings->from_environment & bit) != 0 && settings_names_file(s->name)) {
+            const char **field = setting_field(s, settings);
+            free((void *)*field);
+            *field = NULL;
+            settings->from_environment &= ~bit;
+            (void)snprintf(line, sizeof(line),
+                           "%s is not used: this program has more rights than its user", s->name);
+            settings_keep_note(notes, line);
+        }
+    }
+}
+
 static void settings_load(void)
 {
     static char *const nothing[] = {NULL};
     struct settings_note_list list = {.first = NULL, .end = &list.first};
     hoop_settings_parse(environ != NULL ? environ : nothing, &settings_in_force, settings_keep_note,
                         &list);
+    if (getauxval(AT_SECURE) != 0) {
+        settings_distrust(&settings_in_force, &list);
+    }
     for (size_t i = 0; i < SETTINGS_COUNT; i++) {
         const struct setting *s = &settings_table[i];
         if (s->kind == SETTING_CHOICE) {
