@@ -132,9 +132,8 @@ static void flight_fold(const struct hoop_engine_flight *flight)
 static bool flight_keeps(const struct hoop_engine_flight *flight)
 {
     const struct hoop_ref *to = &flight->step.recv.to;
-    return to->space == HOOP_SPACE_SCRATCH && to->count > 0 &&
-           flight->step.recv.mode == HOOP_RECV_COPY &&
-           hoop_plan_keeps(flight->lane->engine->op.plan);
+    return flight->lane->engine->op.keeps && to->space == HOOP_SPACE_SCRATCH && to->count > 0 &&
+           flight->step.recv.mode == HOOP_RECV_COPY;
 }
 
 static void engine_recv_done(struct hoop_xfer *xfer, hoop_result_t result)
@@ -202,7 +201,7 @@ static void flight_copy(const struct hoop_engine_flight *flight)
 /* Where what belongs in this place of SCRATCH is: there, or where its link has it. */
 static const void *lane_find(const struct hoop_engine_lane *lane, const void *place)
 {
-    for (uint32_t i = 0; i < lane->used; i++) {
+    for (uint32_t i = 0; i < lane->used && lane->engine->op.keeps; i++) {
         const struct hoop_engine_flight *flight = &lane->flights[i];
         if ((flight->state & FLIGHT_KEPT) != 0 &&
             flight_at(flight, &flight->step.recv.to) == place) {
@@ -233,7 +232,7 @@ static unsigned flight_vectors(const struct hoop_engine_flight *flight, size_t b
 
 static void lane_give_back(struct hoop_engine_lane *lane)
 {
-    for (uint32_t i = 0; i < lane->used; i++) {
+    for (uint32_t i = 0; i < lane->used && lane->engine->op.keeps; i++) {
         struct hoop_engine_flight *flight = &lane->flights[i];
         if ((flight->state & FLIGHT_KEPT) != 0) {
             flight->state &= (uint8_t)~FLIGHT_KEPT;

@@ -12,7 +12,7 @@
  *
  * A receive that reduces is lent the link's memory, folded from there into its place, and the slot
  * given back at once: the sum is the next thing this lane sends, while it is hot. So is one that is
- * folded behind the round, if that is all that becomes of it (hoop_plan_keeps()).
+ * folded behind the round, if that is all that becomes of it (op.keeps).
  *
  * One thread at a time, the one that drives the comm.
  */
@@ -74,6 +74,7 @@ struct hoop_engine_op {
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;
+    bool keeps;            /* hoop_plan_keeps(), and it is worth it */
     const uint64_t *ready; /* of no lane a step from this one on is begun; NULL: all may be */
 };
 

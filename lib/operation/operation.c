@@ -245,6 +245,8 @@ static void operation_start_links(struct hoop_operation *operation)
         .sequence = board->sequence,
         .link = operation->env.link,
         .arg = operation->env.arg,
+        /* of few elements a copy costs less than to keep account of where they are */
+        .keeps = operation->plan.scratch >= 4096 && hoop_plan_keeps(&operation->plan),
         .ready = operation->staging.overlap.count > 0 ? &operation->staging.overlap.ready : NULL,
     };
     hoop_engine_start(operation->env.engine, &op, &operation->failure);

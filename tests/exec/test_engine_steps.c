@@ -262,7 +262,7 @@ static void run_scratch(bool kept)
             in[me][i] = (uint8_t)(20 * me + i);
         }
         mesh_start(mesh, me, hoop_pairwise_step, COUNT, in[me], out[me]);
-        mesh->ranks[me].plan.algo = kept ? HOOP_ALGO_PAIRWISE : HOOP_ALGO_AUTO;
+        mesh->ranks[me].engine.op.keeps = kept;
     }
     assert_int_equal(mesh_poll(mesh), MESH_RANKS);
     for (uint32_t i = 0; i < MESH_RANKS * MESH_LANES * (MESH_RANKS - 1); i++) {

@@ -191,6 +191,7 @@ static void world_rank_start(struct world_rank *rank)
         .sequence = rank->current + (stranger && !strange ? 1000 : 0),
         .link = world_link,
         .arg = rank,
+        .keeps = hoop_plan_keeps(&rank->plan),
     };
     hoop_engine_start(&rank->engine, &op, &rank->failure);
     rank->started = true;
