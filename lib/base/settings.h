@@ -141,7 +141,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "but follows from the cost model")                                                      \
     CHOICE(nontemporal, "HOOP_NONTEMPORAL", 0, "auto 0 1",                                         \
            "whether what others read from shared memory is copied there by non-temporal stores, "  \
-           "past the caches, from 8 KiB on: as measured, never, always")                           \
+           "past the caches, from 8 KiB on, or 512 bytes of one rank: as measured, never, "        \
+           "always")                                                                               \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
            "ranks with different ones count as on different machines; unset: as they are")         \
     STRING(cuda, "HOOP_CUDA",                                                                      \

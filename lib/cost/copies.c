@@ -20,7 +20,7 @@ uint32_t hoop_copies_may(void)
 uint32_t hoop_copies_size(uint64_t bytes)
 {
     uint32_t size = 0;
-    while (size < HOOP_COPIES_SIZES - 1 && bytes / HOOP_COPIES_LEAST >> size > 1) {
+    while (size < HOOP_COPIES_SIZES - 1 && bytes / HOOP_COPIES_LEAST_ROOTED >> size > 1) {
         size++;
     }
     return size;

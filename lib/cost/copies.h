@@ -16,8 +16,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Doublings of 8 KiB, the least that is copied so. */
-#define HOOP_COPIES_SIZES 20u
+/* Doublings of the least that is copied so, where one rank writes the same memory for ever; and the
+ * least else. */
+#define HOOP_COPIES_SIZES 24u
+#define HOOP_COPIES_LEAST_ROOTED 512u
 #define HOOP_COPIES_LEAST 8192u
 
 /* By ordinary stores, by non-temporal ones, or not at all: the receiver reads the sender's memory

@@ -285,6 +285,11 @@ size_t hoop_board_cycle(size_t bytes)
     return all < most ? all : most;
 }
 
+uint32_t hoop_board_around(size_t bytes)
+{
+    return (uint32_t)(hoop_board_cycle(bytes) / board_align(bytes, BOARD_ROOM_BYTES));
+}
+
 /*
  * Where a piece of `bytes` begins: behind the last, or at the start, but not where the operation
  * before this one published, which somebody may still read.

@@ -288,8 +288,10 @@ static inline const void *hoop_board_cell(const struct hoop_board *board, uint32
     return hoop_board_rank(board, rank)->cells[board->sequence % HOOP_BOARD_SETS][c].data;
 }
 
-/* Pieces of so many bytes begin at the start again when so much of the area has gone by. */
+/* Pieces of so many bytes begin at the start again when so much of the area has gone by, which is
+ * so many of them. */
 size_t hoop_board_cycle(size_t bytes);
+uint32_t hoop_board_around(size_t bytes);
 
 /* Takes room, which there is, in all areas, and says in my first cell where: so many bytes brings
  * who brings something in this operation. */

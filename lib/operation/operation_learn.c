@@ -84,7 +84,11 @@ static void learn_hear_work(struct hoop_operation *operation, bool last)
 void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
 {
     struct hoop_board *board = operation->env.board;
-    const uint32_t may = bytes >= HOOP_COPIES_LEAST ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
+    const uint32_t collective = operation->request.signature.collective;
+    /* Where memory goes round it is written by who read it last: small pieces gain nothing. */
+    const uint64_t least =
+        hoop_collective_is_rooted(collective) ? HOOP_COPIES_LEAST_ROOTED : HOOP_COPIES_LEAST;
+    const uint32_t may = bytes >= least ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
     board->past = may == 1u << HOOP_COPY_NONTEMPORAL;
     if (__builtin_popcount(may) == 1) {
         return;
@@ -98,8 +102,7 @@ void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint
     if (operation->copied != NULL) {
         learn_hear_work(operation, false);
     }
-    struct hoop_copies_row *row =
-        &operation->copies->rows[operation->request.signature.collective][hoop_copies_size(bytes)];
+    struct hoop_copies_row *row = &operation->copies->rows[collective][hoop_copies_size(bytes)];
     const enum hoop_copy how = hoop_copies_next(row, around, may, &board->timed);
     board->past = how == HOOP_COPY_NONTEMPORAL;
     if (board->timed) {

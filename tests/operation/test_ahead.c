@@ -281,8 +281,7 @@ static void check_turns(uint32_t n, enum hoop_collective collective, uint64_t co
 {
     struct world world;
     const struct call call = {collective, 0, count};
-    const uint32_t pieces =
-        (uint32_t)(hoop_board_cycle(count * sizeof(uint64_t)) / (count * sizeof(uint64_t)));
+    const uint32_t pieces = hoop_board_around(count * sizeof(uint64_t));
     const uint32_t further = collective != HOOP_COLL_BROADCAST;
     size_t before[MOST] = {0};
     world_make(&world, n);
@@ -316,6 +315,7 @@ static void test_turns(void **state)
     for (uint32_t n = 2; n <= MOST; n++) {
         check_turns(n, HOOP_COLL_ALL_GATHER, 1024);
         check_turns(n, HOOP_COLL_ALL_REDUCE, 1024);
+        check_turns(n, HOOP_COLL_ALL_REDUCE, 100);
         check_turns(n, HOOP_COLL_BROADCAST, 1024);
     }
 }
