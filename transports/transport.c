@@ -150,12 +150,6 @@ void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer)
     xfer->data = NULL;
 }
 
-bool hoop_link_progress(struct hoop_link *link)
-{
-    assert(link != NULL);
-    return link->bound && link->transport->progress(link);
-}
-
 int hoop_link_watch_fd(struct hoop_link *link)
 {
     assert(link != NULL);

@@ -38,7 +38,7 @@
  * - A failure is recorded in link->failure by the function that saw it first; every later call
  *   returns its code. The link stays failed.
  *
- * The non-static functions below are the only way to call a transport: they check the contract
+ * The functions below are the only way to call a transport: they check the contract
  * once, for all implementations.
  */
 #ifndef HOOP_TRANSPORT_H
@@ -228,7 +228,10 @@ void hoop_link_pair(struct hoop_link *sender, struct hoop_link *receiver);
 void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer);
 
 /* Moves what can be moved now; runs `done` of what completed. True: something moved. */
-bool hoop_link_progress(struct hoop_link *link);
+static inline bool hoop_link_progress(struct hoop_link *link)
+{
+    return link->bound && link->transport->progress(link);
+}
 
 /*
  * A descriptor to be watched, edge-triggered, for reading and writing: an event there says that

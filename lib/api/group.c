@@ -176,11 +176,15 @@ static void group_transfers_first(struct hoop_work *work, size_t count)
 {
     size_t first = 0;
     for (size_t i = 0; i < count; i++) {
-        const struct hoop_work moved = work[i];
-        if (moved.request.signature.collective == HOOP_TRANSFER) {
-            memmove(&work[first + 1], &work[first], (i - first) * sizeof(*work));
-            work[first++] = moved;
+        if (work[i].request.signature.collective != HOOP_TRANSFER) {
+            continue;
         }
+        if (i > first) {
+            const struct hoop_work moved = work[i];
+            memmove(&work[first + 1], &work[first], (i - first) * sizeof(*work));
+            work[first] = moved;
+        }
+        first++;
     }
 }
 

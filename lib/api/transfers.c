@@ -27,7 +27,8 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: peer is %d, expected 0 to %u", function, peer,
                           comm->n - 1);
     }
-    if (count > SIZE_MAX / 2 / type_bytes) {
+    size_t bytes = 0; /* no division: it takes as long as all the rest */
+    if (__builtin_mul_overflow(count, type_bytes, &bytes) || bytes > SIZE_MAX / 2) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
                           "%s: count is %zu, more than the address space holds", function, count);
     }

@@ -380,7 +380,7 @@ static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
             hoop_link_pair(both[true], both[false]);
         }
     }
-    if (result == HOOP_OK && !transfer->sending) {
+    if (result == HOOP_OK && !transfer->sending && hoop_link_places(*known, transfer->bytes)) {
         hoop_link_offer(*known, (uint32_t)transfer->sequence, transfer->data, transfer->bytes);
     }
     transfer->link = *known;
