@@ -455,7 +455,7 @@ static uint32_t rendezvous_told_n(const struct hoop_launcher *launcher)
     return launcher->family != NULL ? launcher->n : 0;
 }
 
-/* On no stack: a thread's may have room for little more. NULL: there is no memory, which is told. */
+/* On no stack: a thread's may have room for little more. NULL: no memory, which is told. */
 static struct rendezvous_call *rendezvous_new_call(uint64_t timeout_ms)
 {
     struct rendezvous_call *call = calloc(1, sizeof(*call));
