@@ -385,8 +385,10 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     struct hoop_file_task *task = NULL;
     assert(timeout_ms > 0);
-    hoop_result_t result = await != NULL ? hoop_service_start()
-                                         : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a file");
+    if (await == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a file");
+    }
+    hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
         result = task_start(file, NULL, look_run, &task);
     }
