@@ -132,13 +132,13 @@ static hoop_result_t join_open_descriptor(struct hoop_comm *comm)
     return HOOP_OK;
 }
 
-/* Ranks on this machine: `here` of this comm, or the launcher's word for more. */
-static uint32_t join_local_ranks(uint32_t here)
+/* Ranks on this machine, in a launcher's words; 0: it said none that can be. */
+static uint32_t join_local_n(void)
 {
     const uint64_t set = hoop_settings()->local_size;
     const char *text = set == 0 ? getenv("LOCAL_WORLD_SIZE") : NULL;
     const uint64_t told = text != NULL ? strtoull(text, NULL, 10) : set;
-    return told > here && told <= HOOP_MAX_RANKS ? (uint32_t)told : here;
+    return told <= HOOP_MAX_RANKS ? (uint32_t)told : 0;
 }
 
 static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_options *options)
@@ -164,7 +164,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .dead_after_ms = options->dead_after_ms,
         .segment_bytes = hoop_board_bytes(options->n),
         .agreement = options->agreed,
-        .oversubscribed = join_local_ranks(options->n) > hoop_usable_cpus(),
+        .cpus = hoop_cpus_usable(join_local_n()),
         .no_rdma = !hoop_rdma_is_usable(&options->agreed),
         .no_cma = hoop_settings()->cma == 0,
         .wake_fd = comm->sleeper.wake_fd,
@@ -315,17 +315,14 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     if (result != HOOP_OK) {
         return result;
     }
-    /* How to wait is this machine's affair. The choice of algorithm follows from what all agree on.
-     */
-    const bool crowded = roster->machines > 1 ? join_local_ranks(roster->here) > hoop_usable_cpus()
-                                              : roster->oversubscribed;
     comm->dead_after_ms = roster->dead_after_ms;
     comm->spans = roster->machines > 1;
     hoop_history_init(&comm->history);
     comm->agreed.oversubscribed = roster->oversubscribed;
     comm->agreed.no_rdma = roster->no_rdma;
     join_settle_cma(comm);
-    comm->spin.ns = crowded ? 0 : hoop_settings()->spin_us * 1000;
+    /* How to wait is this machine's affair. */
+    comm->spin.ns = roster->crowded ? 0 : hoop_settings()->spin_us * 1000;
     comm->spins = comm->spin.ns != 0;
     result = join_prepare(comm, roster);
     if (result != HOOP_OK) {
@@ -370,7 +367,7 @@ hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
         return result;
     }
     hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u of %u is in%s%s; %u usable CPUs, %s",
-             comm->rank, comm->n, comm->name[0] != '\0' ? " " : "", comm->name, hoop_usable_cpus(),
-             comm->spins ? "spinning" : "yielding");
+             comm->rank, comm->n, comm->name[0] != '\0' ? " " : "", comm->name,
+             hoop_cpus_usable(0).count, comm->spins ? "spinning" : "yielding");
     return HOOP_OK;
 }

@@ -17,8 +17,8 @@ FRAME_LAYOUT(proof, FRAME_HEAD + HOOP_MAC_BYTES);
 FRAME_LAYOUT(failure, FRAME_HEAD + 8 + HOOP_FAILURE_TEXT_BYTES);
 FRAME_LAYOUT(join, FRAME_HEAD + 48 + sizeof(struct hoop_frame_entry) +
                        sizeof(struct hoop_agreement) + HOOP_COMM_NAME_BYTES);
-FRAME_LAYOUT(roster, FRAME_HEAD + 56);
-FRAME_LAYOUT(entry, 56 + 2 * HOOP_NAME_BYTES);
+FRAME_LAYOUT(roster, FRAME_HEAD + 48);
+FRAME_LAYOUT(entry, 72 + 2 * HOOP_NAME_BYTES);
 FRAME_LAYOUT(fate, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
 FRAME_LAYOUT(beat, FRAME_HEAD + 8);
 FRAME_LAYOUT(info, FRAME_HEAD + 24 + 16 + HOOP_NAME_BYTES);
@@ -99,6 +99,7 @@ static const char *frame_check_entry(const struct hoop_frame_entry *m)
 {
     return m->process == 0 || m->pid < 0 || m->has_fd > 1               ? "process"
            : m->machine >= HOOP_MAX_RANKS                               ? "machine"
+           : m->cpus.count == 0 || m->cpus.local_n > HOOP_MAX_RANKS     ? "cpus"
            : !hoop_address_is_valid(&m->address)                        ? "address"
            : !FRAME_STRING_OK(m->host) || !FRAME_STRING_OK(m->listener) ? "name"
                                                                         : NULL;
@@ -115,7 +116,7 @@ static const char *frame_check_join(const union hoop_frame *frame)
     return !frame_between(m->n, 1, HOOP_MAX_RANKS) || m->rank >= m->n          ? "rank"
            : who->pid == 0 || who->machine != 0 || who->has_fd != 0            ? "process"
            : m->no_membarrier > 1 || m->reserved != 0                          ? "no_membarrier"
-           : m->agreed.oversubscribed > 1                                      ? "oversubscribed"
+           : m->agreed.oversubscribed != 0                                     ? "oversubscribed"
            : m->agreed.no_rdma > 1                                             ? "no_rdma"
            : m->agreed.no_cma != 0                                             ? "no_cma"
            : !timed                                                            ? "time"
@@ -131,9 +132,8 @@ static const char *frame_check_roster(const union hoop_frame *frame)
     return m->comm_id == 0                                                     ? "comm_id"
            : !frame_between(m->n, 1, HOOP_MAX_RANKS)                           ? "n"
            : m->need_fence > 1                                                 ? "need_fence"
-           : m->oversubscribed > 1                                             ? "oversubscribed"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
-           : m->no_rdma > 1 || m->reserved != 0                                ? "no_rdma"
+           : m->no_rdma > 1                                                    ? "no_rdma"
            : !frame_between(m->machines, 1, m->n)                              ? "machines"
            : !frame_between(m->dead_after_ms, 1, HOOP_FRAME_MAX_MS)            ? "time"
                                                                                : NULL;

@@ -28,12 +28,13 @@
 #include "base/settings.h"
 #include "base/sizes.h"
 #include "net/address.h"
+#include "runtime/wait.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 14u       /* also of the board (exec/board.h) */
+#define HOOP_FRAME_VERSION 15u       /* also of the board (exec/board.h) */
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
@@ -133,6 +134,7 @@ struct hoop_frame_entry { /* a rank and its process */
     uint64_t process;
     uint64_t process_at; /* where that number lies in its memory; 0: nobody is to read there */
     uint64_t start_time; /* of the process: hoop_process_start_time() */
+    struct hoop_cpus cpus;
     int32_t pid;
     uint16_t machine; /* number of its machine, by the lowest rank on each; of a JOIN: 0 */
     uint16_t has_fd;  /* 1: its wake descriptor comes along: it is on the receiver's machine */
@@ -164,9 +166,7 @@ struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
     uint64_t server;        /* hoop_process_id() where the leader is */
     uint64_t dead_after_ms; /* the smallest of all ranks: how often to give a sign of life */
     uint32_t need_fence;
-    uint32_t oversubscribed; /* some rank is */
-    uint32_t no_rdma;        /* some rank has none */
-    uint32_t reserved;
+    uint32_t no_rdma; /* some rank has none */
 };
 
 struct hoop_frame_roster_part { /* with the wake descriptors that the entries say, in order */

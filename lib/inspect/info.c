@@ -131,7 +131,7 @@ static void info_process(struct hoop_json *json)
     hoop_json_int(json, "version", HOOP_VERSION_CODE);
     hoop_json_int(json, "pid", getpid());
     hoop_json_string(json, "kernels", hoop_reduce_isa());
-    hoop_json_uint(json, "usable_cpus", hoop_usable_cpus());
+    hoop_json_uint(json, "usable_cpus", hoop_cpus_usable(0).count);
     hoop_json_uint(json, "regions", stats.regions);
     hoop_json_uint(json, "region_bytes", stats.region_bytes);
     hoop_json_uint(json, "imports", stats.imports);

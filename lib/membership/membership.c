@@ -254,13 +254,13 @@ static void member_say_join(struct hoop_member *member)
     m->who.process_at = join->no_cma ? 0 : hoop_process_id_at();
     m->who.pid = (int32_t)getpid();
     m->who.start_time = hoop_process_start_time(m->who.pid);
+    m->who.cpus = join->cpus;
     m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
     m->timeout_ms = join->timeout_ms;
     m->left_ms = hoop_left_ms(member->deadline_ns);
     m->dead_after_ms = join->dead_after_ms;
     m->segment_bytes = join->segment_bytes;
     m->agreed = join->agreement;
-    m->agreed.oversubscribed = join->oversubscribed ? 1 : 0;
     m->agreed.no_rdma = join->no_rdma ? 1 : 0;
     hoop_process_host(m->who.host);
     (void)snprintf(m->who.listener, sizeof(m->who.listener), "%s", hoop_peer_listener());

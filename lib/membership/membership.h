@@ -18,6 +18,7 @@
 #include "base/settings.h"
 #include "rendezvous/rendezvous.h"
 #include "runtime/service.h"
+#include "runtime/wait.h"
 #include "transports/blob.h"
 
 #define HOOP_LEFT 1u /* for good */
@@ -89,10 +90,10 @@ struct hoop_join {
     uint64_t dead_after_ms;
     uint64_t segment_bytes; /* of the comm's shared memory; the same from all ranks */
     struct hoop_agreement agreement;
-    bool oversubscribed; /* I see fewer CPUs than ranks on this machine */
-    bool no_rdma;        /* I cannot reach other machines by RDMA */
-    bool no_cma;         /* nobody is to read this process's memory */
-    int wake_fd; /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
+    struct hoop_cpus cpus;
+    bool no_rdma; /* I cannot reach other machines by RDMA */
+    bool no_cma;  /* nobody is to read this process's memory */
+    int wake_fd;  /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
     char comm_name[HOOP_COMM_NAME_BYTES];
 };
 
@@ -114,7 +115,8 @@ struct hoop_roster {
     uint32_t here;          /* how many of the ranks are on this one */
     uint64_t dead_after_ms; /* the smallest of all ranks */
     bool need_fence;        /* some process has no membarrier: publishers fence themselves */
-    bool oversubscribed;    /* some rank has fewer CPUs than it may have ranks beside it */
+    bool crowded;           /* the ranks of this machine outnumber the CPUs that they may use */
+    bool oversubscribed;    /* those of some machine do */
     bool no_rdma;           /* some rank has none */
     void
         *segment; /* this machine's shared memory, mapped, zeroed at birth, not inherited by fork */

@@ -48,6 +48,7 @@ struct hoop_member_witness {
 struct hoop_peer_state {
     struct hoop_watched watched; /* zeroed: this process, or another machine's */
     uint64_t start_time;         /* of its process */
+    struct hoop_cpus cpus;
     char listener[HOOP_NAME_BYTES];
     struct hoop_address address; /* of its process, for other machines; family 0: there are none */
     bool lost;                   /* and said so */

@@ -95,7 +95,6 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     roster->comm_id = frame->comm_id;
     roster->n = frame->n;
     roster->need_fence = frame->need_fence != 0;
-    roster->oversubscribed = frame->oversubscribed != 0;
     roster->no_rdma = frame->no_rdma != 0;
     roster->segment_bytes = frame->segment_bytes;
     member->server = frame->server;
@@ -133,6 +132,7 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     _Static_assert(sizeof(peer->host) == sizeof(entry->host), "host names fit");
     memcpy(peer->host, entry->host, sizeof(peer->host));
     other->start_time = entry->start_time;
+    other->cpus = entry->cpus;
     other->address = entry->address;
     memcpy(other->listener, entry->listener, sizeof(other->listener));
     if (fd == NULL) {
@@ -163,6 +163,29 @@ static hoop_result_t roster_check(const struct hoop_member *member)
                 : hoop_error(HOOP_REMOTE_ERROR, "the leader takes me for another process");
 }
 
+/* On which machines do ranks outnumber CPUs? */
+static hoop_result_t roster_count_cpus(struct hoop_member *member)
+{
+    struct hoop_roster *roster = &member->roster;
+    struct hoop_cpus *cpus = calloc(roster->n, sizeof(*cpus));
+    if (cpus == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", roster->n);
+    }
+    for (uint32_t machine = 0; machine < roster->machines; machine++) {
+        uint32_t n = 0;
+        for (uint32_t rank = 0; rank < roster->n; rank++) {
+            if (roster->peers[rank].machine == machine) {
+                cpus[n++] = member->others[rank].cpus;
+            }
+        }
+        const bool few = n > 0 && hoop_cpus_are_few(cpus, n);
+        roster->oversubscribed |= few;
+        roster->crowded |= few && roster->peers[member->join.rank].machine == machine;
+    }
+    free(cpus);
+    return HOOP_OK;
+}
+
 hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_frame_roster_part *part,
                               int *fds)
 {
@@ -185,7 +208,11 @@ hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_fram
         roster_take(member, part->first + i, entry, entry->has_fd != 0 ? &fds[next_fd++] : NULL);
     }
     member->told += part->count;
-    return hoop_roster_is_complete(member) ? roster_check(member) : HOOP_OK;
+    if (!hoop_roster_is_complete(member)) {
+        return HOOP_OK;
+    }
+    const hoop_result_t result = roster_check(member);
+    return result == HOOP_OK ? roster_count_cpus(member) : result;
 }
 
 bool hoop_roster_is_complete(const struct hoop_member *member)

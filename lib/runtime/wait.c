@@ -130,23 +130,51 @@ static void cgroup_read(void)
     cgroup_cpus = wait_cgroup_cpus();
 }
 
-uint32_t hoop_usable_cpus(void)
+/* FNV-1a. */
+static uint64_t wait_digest(const void *bytes, size_t count)
 {
-    cpu_set_t set;
-    uint32_t cpus = 1;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-        cpus = (uint32_t)CPU_COUNT(&set);
+    const uint8_t *at = bytes;
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < count; i++) {
+        digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
     }
-    if (cpus == 1) {
-        /* Bound to one CPU by a launcher: then so are the others, to CPUs of their own. */
-        const long online = sysconf(_SC_NPROCESSORS_ONLN);
-        cpus = online > 0 ? (uint32_t)online : 1;
+    return digest;
+}
+
+struct hoop_cpus hoop_cpus_usable(uint32_t local_n)
+{
+    cpu_set_t allowed;
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    struct hoop_cpus ret = {.count = online > 0 ? (uint32_t)online : 1, .local_n = local_n};
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+        ret.count = (uint32_t)CPU_COUNT(&allowed);
+        ret.set = wait_digest(&allowed, sizeof(allowed));
     }
     pthread_once(&cgroup_once, cgroup_read);
-    if (cgroup_cpus > 0 && cgroup_cpus < cpus) {
-        cpus = cgroup_cpus;
+    if (cgroup_cpus > 0 && cgroup_cpus < ret.count) {
+        ret.count = cgroup_cpus;
+        ret.set = 0;
     }
-    return cpus > 0 ? cpus : 1;
+    return ret;
+}
+
+static int wait_compare_cpus(const void *a, const void *b)
+{
+    const struct hoop_cpus *left = a, *right = b;
+    return (left->set > right->set) - (left->set < right->set);
+}
+
+bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n)
+{
+    uint64_t cpus = 0;
+    uint32_t told = n;
+    qsort(ranks, n, sizeof(*ranks), wait_compare_cpus);
+    for (uint32_t i = 0; i < n; i++) {
+        cpus += i == 0 || ranks[i].set != ranks[i - 1].set ? ranks[i].count : 0;
+        told = ranks[i].local_n > told ? ranks[i].local_n : told;
+    }
+    /* of ranks that are not among these nobody knows to what they are bound */
+    return (ranks[0].set == ranks[n - 1].set ? told : n) > cpus;
 }
 
 /* ---- Two on one CPU ------------------------------------------------------------------------- */

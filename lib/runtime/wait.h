@@ -123,8 +123,21 @@ void hoop_wake(int wake_fd);
 int hoop_cancel_off(void);
 void hoop_cancel_restore(int before);
 
-/* CPUs this process may use: affinity, cut by the cgroup's quota, at least 1. */
-uint32_t hoop_usable_cpus(void);
+/* The CPUs that a rank may use. */
+struct hoop_cpus {
+    uint64_t set;   /* which: a digest, the same for the same ones; 0: a quota says only how many */
+    uint32_t count; /* at least 1 */
+    uint32_t local_n; /* ranks on its machine that a launcher told it of; 0: it was told of none */
+};
+
+/* The calling thread's: its affinity, cut by the quota of its cgroup. */
+struct hoop_cpus hoop_cpus_usable(uint32_t local_n);
+
+/*
+ * Do ranks, those of one machine, outnumber their CPUs? Where all may use the same ones, these are
+ * all; else a launcher has bound them, and to different ones that do not overlap. Reorders.
+ */
+bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n);
 
 /* A full barrier on every running thread of every process that registered; where membarrier does
  * not work, on the caller only. */

@@ -207,7 +207,6 @@ hoop_result_t hoop_gather_roster(const struct hoop_gather *gather, uint32_t mach
     for (uint32_t rank = 0; rank < gather->n; rank++) {
         const struct hoop_frame_join *join = gather->joins[rank];
         roster->need_fence |= join->no_membarrier;
-        roster->oversubscribed |= join->agreed.oversubscribed;
         roster->no_rdma |= join->agreed.no_rdma;
         if (join->dead_after_ms < roster->dead_after_ms) {
             roster->dead_after_ms = join->dead_after_ms;

@@ -56,7 +56,8 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(JOIN, join.rank, HOOP_MAX_RANKS)                                                             \
     X(JOIN, join.n, HOOP_MAX_RANKS + 1)                                                            \
     X(JOIN, join.no_membarrier, 2)                                                                 \
-    X(JOIN, join.agreed.oversubscribed, 2)                                                         \
+    X(JOIN, join.agreed.oversubscribed, 1)                                                         \
+    X(JOIN, join.who.cpus.local_n, HOOP_MAX_RANKS + 1)                                             \
     X(JOIN, join.agreed.no_rdma, 2)                                                                \
     X(JOIN, join.agreed.no_cma, 1)                                                                 \
     X(VIEW, view.phase, HOOP_VIEW_PHASES)                                                          \
@@ -65,7 +66,6 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(PLACE, place.machines, HOOP_MAX_RANKS + 1)                                                   \
     X(ROSTER, roster.n, HOOP_MAX_RANKS + 1)                                                        \
     X(ROSTER, roster.need_fence, 2)                                                                \
-    X(ROSTER, roster.oversubscribed, 2)                                                            \
     X(ROSTER, roster.no_rdma, 2)                                                                   \
     X(ROSTER, roster.machines, HOOP_MAX_RANKS + 1)                                                 \
     X(ROSTER_PART, part.first, HOOP_MAX_RANKS)                                                     \

@@ -113,6 +113,7 @@ static void make(union hoop_frame *f, enum hoop_frame_type type)
         f->join.n = 5;
         f->join.who.process = 77;
         f->join.who.pid = 1234;
+        f->join.who.cpus.count = 1;
         f->join.timeout_ms = f->join.left_ms = f->join.dead_after_ms = 1000;
         f->join.segment_bytes = 4096;
         (void)snprintf(f->join.who.listener, sizeof(f->join.who.listener), "hoop-1");
@@ -128,6 +129,7 @@ static void make(union hoop_frame *f, enum hoop_frame_type type)
         hoop_frame_set_count(f, 7, 3);
         for (uint32_t i = 0; i < 3; i++) {
             f->part.entries[i].process = i + 1;
+            f->part.entries[i].cpus.count = 1;
             f->part.entries[i].has_fd = i < 2;
         }
         break;
@@ -289,6 +291,7 @@ static void test_wrong_fields(void **state)
     REJECTS(JOIN, f.join.who.has_fd = 1);
     REJECTS(JOIN, f.join.reserved = 1);
     REJECTS(JOIN, f.join.who.process = 0);
+    REJECTS(JOIN, f.join.who.cpus.count = 0);
     REJECTS(JOIN, f.join.timeout_ms = UINT64_MAX);
     REJECTS(JOIN, f.join.left_ms = f.join.timeout_ms + 1);
     REJECTS(JOIN, f.join.segment_bytes = 0);
@@ -297,11 +300,11 @@ static void test_wrong_fields(void **state)
     REJECTS(ROSTER, f.roster.n = 0);
     REJECTS(ROSTER, f.roster.machines = f.roster.n + 1);
     REJECTS(ROSTER, f.roster.machines = 0);
-    REJECTS(ROSTER, f.roster.reserved = 1);
     REJECTS(ROSTER_PART, f.part.first = HOOP_MAX_RANKS - 2);
     REJECTS(ROSTER_PART, hoop_frame_set_count(&f, 7, 0));
     REJECTS(ROSTER_PART, f.part.count += 1u << 29); /* the product wraps around */
     REJECTS(ROSTER_PART, f.part.entries[2].pid = -1);
+    REJECTS(ROSTER_PART, f.part.entries[2].cpus.local_n = HOOP_MAX_RANKS + 1);
     REJECTS(ROSTER_PART, f.part.entries[2].has_fd = 2);
     REJECTS(ROSTER_PART, f.part.entries[2].machine = HOOP_MAX_RANKS);
     REJECTS(ROSTER_PART, f.part.entries[2].host[0] = '\n');

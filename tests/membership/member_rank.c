@@ -126,6 +126,7 @@ void rank_init(struct rank *rank, const struct hoop_rendezvous *rendezvous, uint
         .dead_after_ms = 5000,
         .segment_bytes = RANK_SEGMENT_BYTES,
         .agreement = {.lanes = 2, .chunk_bytes = 131072, .oneshot_bytes = 16384},
+        .cpus = {.count = 1},
         .wake_fd = -1,
         .comm_name = "test",
     };

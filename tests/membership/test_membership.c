@@ -103,6 +103,33 @@ static void test_join(void **state)
     }
 }
 
+/* Two ranks of one machine, which may use so many CPUs each. */
+static void check_cpus(const struct hoop_cpus cpus[2], bool crowded)
+{
+    struct rank ranks[2];
+    const struct hoop_rendezvous rendezvous = a_meeting();
+    for (uint32_t me = 0; me < 2; me++) {
+        rank_init(&ranks[me], &rendezvous, 2, me);
+        ranks[me].join.cpus = cpus[me];
+        assert_int_equal(rank_start(&ranks[me]), HOOP_OK);
+    }
+    for (uint32_t me = 0; me < 2; me++) {
+        assert_int_equal(rank_join(&ranks[me]), HOOP_OK);
+        assert_int_equal(hoop_member_roster(ranks[me].member)->crowded, crowded);
+        assert_int_equal(hoop_member_roster(ranks[me].member)->oversubscribed, crowded);
+    }
+    finish_all(ranks, 2);
+}
+
+static void test_cpus(void **state)
+{
+    (void)state;
+    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 2}, {.set = 1, .count = 2}}, false);
+    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 1}, {.set = 1, .count = 1}}, true);
+    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 1}, {.set = 2, .count = 1}}, false);
+    check_cpus((struct hoop_cpus[]){{.count = 2, .local_n = 3}, {.count = 2}}, true);
+}
+
 static void test_unique_id(void **state)
 {
     struct rank ranks[3];
@@ -528,6 +555,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join),
+        cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_unique_id),
         cmocka_unit_test(test_contradictions),
         cmocka_unit_test(test_missing_rank),

@@ -181,13 +181,54 @@ static void test_parts(void **state)
     assert_int_equal(moves, 2);
 }
 
+static void test_usable(void **state)
+{
+    (void)state;
+    bound_to = 3;
+    const struct hoop_cpus three = hoop_cpus_usable(7), same = hoop_cpus_usable(7);
+    bound_to = 2;
+    const struct hoop_cpus two = hoop_cpus_usable(0);
+    bound_to = CPUS;
+    assert_in_range(three.count, 1, 3); /* of a quota fewer */
+    assert_in_range(two.count, 1, 2);
+    assert_int_equal(three.local_n, 7);
+    assert_int_equal(three.set, same.set);
+    assert_true(three.set != two.set || three.set == 0);
+}
+
+/* Ranks of one machine, each with {set, count, local_n}. */
+static bool few(uint32_t n, const struct hoop_cpus *given)
+{
+    struct hoop_cpus ranks[8];
+    memcpy(ranks, given, n * sizeof(*ranks));
+    return hoop_cpus_are_few(ranks, n);
+}
+
+static void test_few(void **state)
+{
+    (void)state;
+    /* all may use the same ones */
+    assert_false(few(1, (struct hoop_cpus[]){{5, 1, 0}}));
+    assert_false(few(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 2}}));
+    assert_true(few(3, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 0}, {5, 2, 0}}));
+    assert_true(few(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 4}})); /* two more in no comm */
+    assert_true(few(2, (struct hoop_cpus[]){{0, 1, 0}, {0, 1, 0}})); /* a quota */
+    /* each is bound to one, to two hardware threads of a core, all of two packages to theirs */
+    assert_false(few(3, (struct hoop_cpus[]){{7, 1, 3}, {5, 1, 3}, {6, 1, 3}}));
+    assert_false(few(3, (struct hoop_cpus[]){{7, 2, 8}, {5, 2, 8}, {6, 2, 8}}));
+    assert_false(few(4, (struct hoop_cpus[]){{7, 2, 4}, {5, 2, 4}, {7, 2, 4}, {5, 2, 4}}));
+    /* two to each of two */
+    assert_true(few(4, (struct hoop_cpus[]){{7, 1, 4}, {5, 1, 4}, {7, 1, 4}, {5, 1, 4}}));
+}
+
 int main(void)
 {
     /* What comes later says nothing of the spin; and on a busy machine a yield takes its time. */
     setenv("HOOP_SLEEP_AFTER_US", "1000000000", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_met),   cmocka_unit_test(test_in_vain), cmocka_unit_test(test_yields),
-        cmocka_unit_test(test_looks), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_looks), cmocka_unit_test(test_parts),   cmocka_unit_test(test_usable),
+        cmocka_unit_test(test_few),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }

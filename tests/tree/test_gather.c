@@ -25,6 +25,7 @@ static struct hoop_frame_join a_join(uint32_t n, uint32_t rank)
     join->who.process = 1000 + rank;
     join->who.start_time = 2000 + rank;
     join->who.pid = 100 + (int32_t)rank;
+    join->who.cpus.count = 1;
     join->timeout_ms = TIMEOUT_MS;
     join->left_ms = TIMEOUT_MS;
     join->dead_after_ms = 5000;
@@ -242,7 +243,6 @@ static void test_may_differ(void **state)
     (void)state;
     add(&gather, &join);
     join = a_join(2, 1);
-    join.agreed.oversubscribed = 1;
     join.agreed.no_rdma = 1;
     join.no_membarrier = 1;
     join.timeout_ms = 1;
@@ -382,7 +382,6 @@ static void test_roster(void **state)
         for (uint32_t rank = 0; rank < 3; rank++) {
             struct hoop_frame_join join = a_join(3, rank);
             join.no_membarrier = who >> rank & 1;
-            join.agreed.oversubscribed = who >> (3 + rank) & 1;
             join.agreed.no_rdma = who >> (5 - rank) & 1;
             join.dead_after_ms = 1000 + (rank + who) % 3;
             add(&gather, &join);
@@ -394,7 +393,6 @@ static void test_roster(void **state)
         assert_int_equal(frame.roster.n, 3);
         assert_int_equal(frame.roster.machines, 2);
         assert_int_equal(frame.roster.need_fence, (who & 7) != 0);
-        assert_int_equal(frame.roster.oversubscribed, who >> 3 != 0);
         assert_int_equal(frame.roster.no_rdma, who >> 3 != 0);
         assert_int_equal(frame.roster.segment_bytes, 65536);
         assert_int_equal(frame.roster.server, 0);

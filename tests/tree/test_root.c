@@ -264,7 +264,7 @@ static void test_nonsense(void **state)
         hoop_frame_init(&frame, types[i / 2]);
         if (types[i / 2] == HOOP_FRAME_ROSTER_PART) {
             hoop_frame_set_count(&frame, 0, 1);
-            frame.part.entries[0].process = 1;
+            frame.part.entries[0].process = frame.part.entries[0].cpus.count = 1;
         } else if (types[i / 2] == HOOP_FRAME_LEFT) {
             frame.fate.how = 1;
         }

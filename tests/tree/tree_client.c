@@ -238,6 +238,7 @@ union hoop_frame client_join(uint32_t n, uint32_t rank)
     frame.join.n = n;
     frame.join.who.process = 100;
     frame.join.who.pid = 1000 + (int32_t)rank;
+    frame.join.who.cpus.count = 1;
     frame.join.timeout_ms = 60000;
     frame.join.left_ms = 60000;
     frame.join.dead_after_ms = 5000;

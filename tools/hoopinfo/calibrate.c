@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,7 +24,7 @@
 
 struct calibration {
     struct constants memory, crowded;
-    int allowed, usable; /* CPUs: by affinity, and as hoop counts them */
+    int usable; /* CPUs, as hoop counts them */
     char machine[256], date[32], version[32];
     char text[PROFILE_BYTES];
 };
@@ -90,25 +89,14 @@ static struct constants measure_class(int ranks, int many_ranks, int cpus)
     return fit_constants(&few, &many);
 }
 
-/*
- * Who may run on one CPU alone is bound to it by a launcher, thinks hoop, and so are the others to
- * CPUs of their own: only ranks that outnumber those of the machine count as crowded there. False:
- * nothing could be measured.
- */
+/* False: nothing could be measured. */
 static bool measure(struct calibration *c)
 {
-    const int cpus = least_of(c->allowed, c->usable);
-    const int few = least_of(cpus, CROWDED_CPUS);
-    const int ranks = 2 * (few == 1 ? c->usable : few);
-    if (cpus < 2 && 2 * ranks > RANKS_MOST) {
-        fprintf(stderr, "hoopinfo: this process may run on one of %d CPUs: expected two at least\n",
-                c->usable);
-        return false;
+    const int few = least_of(c->usable, CROWDED_CPUS);
+    if (c->usable >= 2) {
+        c->memory = measure_class(2, least_of(c->usable, RANKS_MOST), 0);
     }
-    if (cpus >= 2) {
-        c->memory = measure_class(2, least_of(cpus, RANKS_MOST), 0);
-    }
-    c->crowded = measure_class(ranks, 2 * ranks, few);
+    c->crowded = measure_class(2 * few, 4 * few, few);
     return c->memory.measured || c->crowded.measured;
 }
 
@@ -279,7 +267,6 @@ static int look_around(struct calibration *c)
     int version = 0;
     const time_t now = time(NULL);
     struct tm date;
-    cpu_set_t set;
     (void)hoop_info_json(NULL, NULL, 0, &needed);
     const size_t bytes = needed + 4096; /* it may grow meanwhile */
     char *text = malloc(bytes);
@@ -289,7 +276,6 @@ static int look_around(struct calibration *c)
         c->usable = (int)json_number(json_member(text, "usable_cpus"), 1);
     }
     free(text);
-    c->allowed = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : c->usable;
     (void)hoop_get_version(&version);
     (void)snprintf(c->version, sizeof(c->version), "%d.%d.%d", version / 10000, version / 100 % 100,
                    version % 100);
