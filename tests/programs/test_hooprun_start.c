@@ -5,9 +5,11 @@
 #include "programs/hooprun_harness.h"
 
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <termios.h>
@@ -108,6 +110,29 @@ static void test_threads_of_ranks(void **state)
     assert_string_equal(run.out.data, "<7>\n<7>\n");
     hoop_run_finish(&run);
     assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+}
+
+static void test_bound(void **state)
+{
+    (void)state;
+    static const char script[] = "taskset -cp $$ | sed 's/.* //'; echo \"<$OMP_NUM_THREADS>\"";
+    struct hoop_run run;
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    assert_int_equal(RUN(&run, "-n", "2", "--bind-to", "core", "sh", "-c", script), 0);
+    assert_int_equal(hoop_text_count(&run.out, "<1>\n"), 2);
+    assert_int_equal(hoop_text_count(&run.out, "\n"), 4);
+    assert_null(strpbrk(run.out.data, ",-")); /* no list */
+    hoop_run_finish(&run);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    assert_int_equal(RUN(&run, "-n", "2", "--bind-to=none", "true"), 0);
+    hoop_run_finish(&run);
+    assert_int_equal(RUN(&run, "--bind-to", "socket", "true"), 2);
+    assert_says(run.err, "hooprun: --bind-to 'socket': expected none or core\n");
+    hoop_run_finish(&run);
 }
 
 static void test_open_files(void **state)
@@ -336,6 +361,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ignored_by_ranks),
         cmocka_unit_test(test_process_one),
         cmocka_unit_test(test_threads_of_ranks),
+        cmocka_unit_test(test_bound),
         cmocka_unit_test(test_open_files),
         cmocka_unit_test(test_did_you_mean),
         cmocka_unit_test(test_no_interpreter),

@@ -221,9 +221,9 @@ static void job_tell_changes(const struct job *job, const struct rlimit *before,
                            (unsigned long long)before->rlim_cur,
                            (unsigned long long)after->rlim_cur);
     }
-    if (hooprun_one_thread_each(job->options)) {
-        hooprun_output_say(job->output, "OMP_NUM_THREADS is set to 1 for %d ranks on this machine",
-                           job->options->rank_count);
+    if (job->setup.threads > 0) {
+        hooprun_output_say(job->output, "OMP_NUM_THREADS is set to %d for %d ranks on this machine",
+                           job->setup.threads, job->options->rank_count);
     }
 }
 
@@ -238,7 +238,6 @@ static bool job_init(struct job *job)
     struct rlimit before;
     struct rlimit after;
     files_limit_raise(&before, &after);
-    job_tell_changes(job, &before, &after);
     job->attempt = hooprun_attempt_create(options, job->front, job->output);
     job->fds = calloc(2 + hooprun_output_poll_most(job->output), sizeof(*job->fds));
     job->signal_fd = signalfd(-1, &job->front->signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -249,6 +248,11 @@ static bool job_init(struct job *job)
         .null_fd = open("/dev/null", O_RDWR | O_CLOEXEC),
         .refusal_fd = -1,
     };
+    if (options->bind_to_core && !hooprun_cpus_read(&job->setup.cpus)) {
+        return false;
+    }
+    job->setup.threads = hooprun_threads(&job->setup);
+    job_tell_changes(job, &before, &after);
     return job->attempt != NULL && job->fds != NULL && job->signal_fd >= 0 &&
            job->setup.null_fd >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
 }
@@ -261,6 +265,7 @@ static void job_finish(struct job *job)
             close(fds[i]);
         }
     }
+    hooprun_cpus_finish(&job->setup.cpus);
     hooprun_attempt_destroy(job->attempt);
     hooprun_output_destroy(job->output);
     free(job->fds);

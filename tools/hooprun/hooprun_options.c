@@ -22,6 +22,7 @@ static const char help_text[] =
     "\n"
     "  -n N, -np N, --nproc-per-node N  ranks to start on this machine, 1 to %d (default 1)\n"
     "  --tag-output              begin every line of a rank's output with [rank]\n"
+    "  --bind-to none|core       core: each rank to its share of the cores (default none)\n"
     "  --nccl                    programs that were built for NCCL use hoop in its place\n"
     "  --on-failure=kill|wait    when a rank fails: end the others, or let them finish\n"
     "                            (default kill)\n"
@@ -132,6 +133,12 @@ static bool set_on_failure(struct hooprun_options *options, const char *value)
     return options->kill_on_failure || strcmp(value, "wait") == 0;
 }
 
+static bool set_bind_to(struct hooprun_options *options, const char *value)
+{
+    options->bind_to_core = strcmp(value, "core") == 0;
+    return options->bind_to_core || strcmp(value, "none") == 0;
+}
+
 static bool set_grace(struct hooprun_options *options, const char *value)
 {
     return seconds_parse(value, &options->grace_ms);
@@ -161,6 +168,7 @@ static const struct option_spec {
     {"--rdzv-id", set_run_id, RUN_ID_EXPECTED},
     {"--secret-file", set_secret_file, "the name of a file"},
     {"--max-restarts", set_max_restarts, "a number from 0 to " TEXT(HOOPRUN_RESTARTS_MOST)},
+    {"--bind-to", set_bind_to, "none or core"},
     {"--on-failure", set_on_failure, "kill or wait"},
     {"--grace", set_grace, "seconds from 0 to 31536000, such as 5 or 0.5"},
     {"--timeout", set_timeout, "seconds, more than 0 and at most 31536000, such as 60 or 0.5"},

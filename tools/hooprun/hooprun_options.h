@@ -29,7 +29,8 @@ struct hooprun_options {
     bool own_secret;         /* hooprun makes the job's secret; else the ranks inherit one */
     int restarts_most;
     bool tag_output;
-    bool nccl; /* the ranks get libnccl.so.2: see hooprun_nccl.h */
+    bool bind_to_core; /* else to nothing */
+    bool nccl;         /* the ranks get libnccl.so.2: see hooprun_nccl.h */
     bool kill_on_failure;
     int64_t grace_ms;
     int64_t timeout_ms; /* 0: none */

@@ -2,6 +2,7 @@
 
 #include "hoop.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,9 +76,13 @@ bool hooprun_run_id_make(const struct hooprun_options *options,
     return true;
 }
 
-bool hooprun_one_thread_each(const struct hooprun_options *options)
+int hooprun_threads(const struct hooprun_setup *setup)
 {
-    return options->rank_count > 1 && getenv("OMP_NUM_THREADS") == NULL;
+    const int ranks = setup->options->rank_count;
+    if (ranks == 1 || getenv("OMP_NUM_THREADS") != NULL) {
+        return 0;
+    }
+    return setup->options->bind_to_core ? hooprun_cpus_each(&setup->cpus, ranks) : 1;
 }
 
 bool hooprun_identity_make(struct hooprun_identity *ret_identity)
@@ -150,9 +155,19 @@ static bool secret_set(const struct hooprun_setup *setup)
 static bool environment_set(const struct hooprun_setup *setup, int local_rank)
 {
     return numbers_set(setup, local_rank) && secret_set(setup) &&
-           (!hooprun_one_thread_each(setup->options) || set_number("OMP_NUM_THREADS", 1)) &&
+           (setup->threads == 0 || set_number("OMP_NUM_THREADS", setup->threads)) &&
            setenv("MASTER_ADDR", setup->options->master_addr, 1) == 0 &&
            setenv("TORCHELASTIC_RUN_ID", setup->run_id, 1) == 0;
+}
+
+static bool cpus_set(const struct hooprun_setup *setup, int local_rank)
+{
+    cpu_set_t set;
+    if (!setup->options->bind_to_core) {
+        return true;
+    }
+    hooprun_cpus_share(&setup->cpus, local_rank, setup->options->rank_count, &set);
+    return sched_setaffinity(0, sizeof(set), &set) == 0;
 }
 
 static bool streams_set(const struct hooprun_setup *setup, int local_rank, const int streams[2])
@@ -193,6 +208,7 @@ static _Noreturn void rank_become(const struct hooprun_setup *setup, int local_r
         _exit(HOOPRUN_EXIT_LAUNCHER);
     }
     if (streams_set(setup, local_rank, streams) && environment_set(setup, local_rank) &&
+        cpus_set(setup, local_rank) &&
         (!setup->free_writers || signal(SIGTTOU, SIG_IGN) != SIG_ERR) &&
         sigprocmask(SIG_SETMASK, &setup->mask, NULL) == 0) {
         execvp(setup->options->command[0], setup->options->command);

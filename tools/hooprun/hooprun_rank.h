@@ -2,6 +2,7 @@
 #ifndef HOOPRUN_RANK_H
 #define HOOPRUN_RANK_H
 
+#include "hooprun/hooprun_cpus.h"
 #include "hooprun/hooprun_options.h"
 #include <signal.h>
 #include <stdbool.h>
@@ -16,10 +17,6 @@
 bool hooprun_run_id_make(const struct hooprun_options *options,
                          char ret_run_id[HOOPRUN_RUN_ID_BYTES]);
 
-/* Are the ranks given one thread each? As torchrun does it: where several share the machine and
- * nobody has said how many they are to have. */
-bool hooprun_one_thread_each(const struct hooprun_options *options);
-
 /* What all ranks of one attempt share. The secret leaves hooprun only in their environment. */
 struct hooprun_identity {
     char secret[65]; /* set if the options say own_secret */
@@ -33,8 +30,10 @@ bool hooprun_identity_make(struct hooprun_identity *ret_identity);
 struct hooprun_setup {
     const struct hooprun_options *options;
     const char *run_id;
-    sigset_t mask; /* the ranks' signal mask: what hooprun was started with */
-    int null_fd;   /* /dev/null */
+    sigset_t mask;            /* the ranks' signal mask: what hooprun was started with */
+    int null_fd;              /* /dev/null */
+    struct hooprun_cpus cpus; /* with --bind-to core */
+    int threads;              /* OMP_NUM_THREADS; 0: as it is */
 
     /* Of one attempt. */
     int attempt; /* 0: the first */
@@ -42,6 +41,12 @@ struct hooprun_setup {
     int refusal_fd;    /* a rank that can not run the program writes its errno here */
     bool free_writers; /* the ranks write to the terminal also where it stops others that do */
 };
+
+/*
+ * The threads of each rank, where several share the machine and nobody has said how many they are
+ * to have: one, as torchrun does it, or one for each core that it is bound to. 0: somebody has.
+ */
+int hooprun_threads(const struct hooprun_setup *setup);
 
 /*
  * Starts a rank in a process group of its own, with streams {stdout, stderr}; -1 inherits. It is
