@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GROUP_RESERVE_MOST 16u
+
 struct group {
     uint32_t depth;
     hoop_result_t spoiled;
@@ -24,8 +26,20 @@ struct group {
     size_t n_births;
 };
 
+/* What groups have used and the next ones will: to get memory and give it back takes as long as all
+ * the rest of a small one. */
+struct group_reserve {
+    bool watched; /* it goes with its thread */
+    struct hoop_work *work;
+    size_t room;
+    struct hoop_transfer *transfers;
+    size_t n_transfers;
+};
+
 /* Looked at by every call: not worth a call of its own, as the default model in a library is. */
 static _Thread_local struct group group __attribute__((tls_model("initial-exec")));
+
+static _Thread_local struct group_reserve reserve __attribute__((tls_model("initial-exec")));
 
 bool hoop_group_open(void)
 {
@@ -121,6 +135,12 @@ static hoop_result_t group_add_stream(hoop_stream_t stream)
 
 static hoop_result_t group_add(struct hoop_comm *comm, const struct hoop_request *request)
 {
+    if (group.room == 0) {
+        group.work = reserve.work;
+        group.room = reserve.room;
+        reserve.work = NULL;
+        reserve.room = 0;
+    }
     if (group.count == group.room) {
         /* the first few fit what malloc has at hand */
         const size_t room = group.room == 0 ? 8 : group.room * 2;
@@ -141,6 +161,17 @@ hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *
 {
     const hoop_result_t result = group_add_stream(stream);
     return result == HOOP_OK ? group_add(comm, request) : result;
+}
+
+struct hoop_transfer *hoop_group_new_transfer(void)
+{
+    struct hoop_transfer *ret = reserve.transfers;
+    if (ret == NULL) {
+        return malloc(sizeof(*ret));
+    }
+    reserve.transfers = ret->next;
+    reserve.n_transfers--;
+    return ret;
 }
 
 hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, struct hoop_transfer *transfer,
@@ -261,10 +292,33 @@ static struct group group_close(void)
 
 static void group_free(const struct group *ended)
 {
-    free(ended->work);
+    if (reserve.watched && reserve.work == NULL && ended->room <= GROUP_RESERVE_MOST) {
+        reserve.work = ended->work;
+        reserve.room = ended->room;
+    } else {
+        free(ended->work);
+    }
     free(ended->streams);
     free(ended->births);
     free(ended->mistake);
+}
+
+/* The transfers of one that has run, as far as they are worth it. */
+static void group_keep_transfers(const struct group *ended)
+{
+    for (size_t i = 0; i < ended->count && reserve.watched; i++) {
+        struct hoop_request *request = &ended->work[i].request;
+        if (request->signature.collective != HOOP_TRANSFER) {
+            break; /* they come first */
+        }
+        while (request->out != NULL && reserve.n_transfers < GROUP_RESERVE_MOST) {
+            struct hoop_transfer *kept = request->out;
+            request->out = kept->next;
+            kept->next = reserve.transfers;
+            reserve.transfers = kept;
+            reserve.n_transfers++;
+        }
+    }
 }
 
 /* ---- A thread that ends in one -------------------------------------------------------------- */
@@ -280,7 +334,14 @@ static void group_abandon(void *arg)
     const struct group ended = group_close();
     group_drop_births(&ended);
     hoop_work_finish(ended.work, ended.count);
+    reserve.watched = false;
     group_free(&ended);
+    free(reserve.work);
+    for (struct hoop_transfer *at = reserve.transfers, *next = NULL; at != NULL; at = next) {
+        next = at->next;
+        free(at);
+    }
+    reserve = (struct group_reserve){0};
 }
 
 static void group_make_key(void)
@@ -292,9 +353,7 @@ static void group_make_key(void)
 static void group_watch(void)
 {
     pthread_once(&group_once, group_make_key);
-    if (group_has_key) {
-        (void)pthread_setspecific(group_key, &group);
-    }
+    reserve.watched = group_has_key && pthread_setspecific(group_key, &group) == 0;
 }
 
 hoop_result_t hoop_group_start(void)
@@ -305,7 +364,8 @@ hoop_result_t hoop_group_start(void)
     if (group.depth == UINT32_MAX) {
         return hoop_error(HOOP_INVALID_USAGE, "groups are nested too deep");
     }
-    if (group.depth++ == 0) {
+    group.depth++;
+    if (!reserve.watched) {
         group_watch();
     }
     return HOOP_OK;
@@ -330,6 +390,7 @@ static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
     } else if (result == HOOP_OK) {
         result = hoop_batch_run(ended->work, ended->count);
     }
+    group_keep_transfers(ended);
     hoop_work_finish(ended->work, ended->count);
     return result;
 }

@@ -14,8 +14,9 @@ bool hoop_group_open(void);
  */
 hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request,
                              hoop_stream_t stream);
-/* A send or receive, of malloc() and moved. Those of one comm run together, before its collectives.
- */
+/* Memory for a send or receive, to be freed with free(); NULL: there is none. */
+struct hoop_transfer *hoop_group_new_transfer(void);
+/* A send or receive, of that and moved. Those of one comm run together, before its collectives. */
 hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, struct hoop_transfer *transfer,
                                       hoop_stream_t stream);
 hoop_result_t hoop_group_add_birth(struct hoop_birth *birth);

@@ -85,7 +85,7 @@ static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t t
     }
     const hoop_stream_t queue = hoop_streams_of_host(stream);
     const bool outlives = hoop_group_open() || queue != NULL || hoop_cuda_is_loaded();
-    struct hoop_transfer own, *transfer = outlives ? malloc(sizeof(*transfer)) : &own;
+    struct hoop_transfer own, *transfer = outlives ? hoop_group_new_transfer() : &own;
     if (transfer == NULL) {
         return hoop_group_spoil_by(
             comm, hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for a transfer", function));
