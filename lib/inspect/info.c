@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void info_interface(void *arg, const char *name, const struct hoop_address *address,
                            const char *verdict)
@@ -128,8 +127,7 @@ static void info_process(struct hoop_json *json)
     struct hoop_region_stats stats;
     uint64_t digest = 0;
     hoop_region_stats(&stats);
-    hoop_json_int(json, "version", HOOP_VERSION_CODE);
-    hoop_json_int(json, "pid", getpid());
+    hoop_look_process(json);
     hoop_json_string(json, "kernels", hoop_reduce_isa());
     hoop_json_uint(json, "usable_cpus", hoop_cpus_usable(0).count);
     hoop_json_uint(json, "regions", stats.regions);

@@ -2,11 +2,21 @@
 #include "inspect/look.h"
 
 #include "base/clock.h"
+#include "hoop.h"
 #include "stream/handle.h"
 #include "stream/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
+
+void hoop_look_process(struct hoop_json *json)
+{
+    char version[36];
+    (void)snprintf(version, sizeof(version), "%d.%d.%d", HOOP_MAJOR, HOOP_MINOR, HOOP_PATCH);
+    hoop_json_string(json, "version", version);
+    hoop_json_int(json, "pid", getpid());
+}
 
 static void look_past(struct hoop_json *json, const struct hoop_past *past)
 {

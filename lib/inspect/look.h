@@ -5,6 +5,9 @@
 #include "comm/comm.h"
 #include "inspect/json.h"
 
+/* Which hoop this is, and in which process. Any thread. */
+void hoop_look_process(struct hoop_json *json);
+
 /* The members of a comm's object; of one that is being made the first few, with the state
  * HOOP_IN_PROGRESS. The caller has its look_lock. Any thread. */
 void hoop_look_comm(struct hoop_json *json, struct hoop_comm *comm);

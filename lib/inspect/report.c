@@ -85,8 +85,7 @@ static bool report_write(char *text, size_t bytes, size_t *ret_length)
     size_t needed = 0;
     hoop_json_init(&json, text, bytes);
     hoop_json_object(&json, NULL);
-    hoop_json_int(&json, "version", HOOP_VERSION_CODE);
-    hoop_json_int(&json, "pid", getpid());
+    hoop_look_process(&json);
     const uint32_t streams_left_out = hoop_look_streams(&json, bytes / 2);
     hoop_json_uint(&json, "streams_left_out", streams_left_out);
     hoop_json_array(&json, "comms");

@@ -16,8 +16,24 @@ for line in '^hoop$' 'transports +inproc shm tcp' '^interfaces$' '^cpus$' 'open 
             'shared memory +works' 'of other processes +[a-zA-Z]'; do
     says out "$line"
 done
+[ "$(grep -c '^hoop$' "$work/out")" = 1 ] || fail "two sections have one name"
+cat >"$work/page.py" <<'END'
+import json, sys
+def pairs(found):
+    keys = [key for key, _ in found]
+    assert len(keys) == len(set(keys)), f"a key comes twice: {keys}"
+    return dict(found)
+said = json.load(open(sys.argv[1]), object_pairs_hook=pairs)["hoop"]
+assert said["version"].count(".") == 2 and "rdma" in said, said
+END
 run 0 "$hoopinfo" --json
-python3 -m json.tool "$work/out" >/dev/null || failed=1
+python3 "$work/page.py" "$work/out" || { failed=1; cat "$work/out"; }
+twice='ip link add a type veth peer name b && for i in a b; do ip link set $i up; ip addr add 10.9.9.9/24 dev $i; done'
+if unshare -n sh -c "$twice" 2>/dev/null; then
+    run 0 unshare -n sh -c "$twice; exec \"\$0\" --json" "$hoopinfo"
+    grep -q '"10.9.9.9 (2)"' "$work/out" || fail "an address that two interfaces have is there once"
+    python3 "$work/page.py" "$work/out" || { failed=1; cat "$work/out"; }
+fi
 run 0 env HOOP_ALGO=ring "$hoopinfo"
 says out 'HOOP_ALGO +ring'
 

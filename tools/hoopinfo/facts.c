@@ -66,6 +66,17 @@ static void append(char *text, size_t bytes, const char *before, const char *mor
     snprintf(text + length, bytes - length, "%s%s", length > 0 ? before : "", more);
 }
 
+static bool is_taken(const struct facts *facts, const char *section, const char *key)
+{
+    for (size_t i = 0; i < facts->count; i++) {
+        const struct fact *fact = &facts->all[i];
+        if (strcmp(fact->section, section) == 0 && strcmp(fact->key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* An object in an array, a fact of its own: named by its first value, the others with their keys.
  */
 static void add_element(struct facts *facts, const char *section, const char *object)
@@ -84,7 +95,12 @@ static void add_element(struct facts *facts, const char *section, const char *ob
         }
         key = json_next(object, its);
     }
-    facts_add(facts, section, name, "%s", value);
+    char numbered[KEY_BYTES + 16];
+    snprintf(numbered, sizeof(numbered), "%s", name);
+    for (unsigned number = 2; is_taken(facts, section, numbered); number++) {
+        snprintf(numbered, sizeof(numbered), "%.30s (%u)", name, number);
+    }
+    facts_add(facts, section, numbered, "%s", value);
 }
 
 /* Texts of one array are one fact; objects are one each, in a section with the array's name. */
@@ -123,45 +139,63 @@ void facts_add_json(struct facts *facts, const char *section, const char *json)
 
 /* ---- Printing ----------------------------------------------------------------------------- */
 
-static void print_json(const struct facts *facts)
+/* The next fact after this one that has its section; NULL: `after` is the last. */
+static const struct fact *section_next(const struct facts *facts, const struct fact *after)
 {
-    const char *section = "";
-    for (size_t i = 0; i < facts->count; i++) {
-        const struct fact *fact = &facts->all[i];
-        const bool same = strcmp(fact->section, section) == 0;
-        fputs(same ? ", " : i > 0 ? "},\n " : "{", stdout);
-        if (!same) {
-            json_quote(fact->section, stdout);
-            fputs(": {", stdout);
+    for (const struct fact *fact = after + 1; fact < facts->all + facts->count; fact++) {
+        if (strcmp(fact->section, after->section) == 0) {
+            return fact;
         }
+    }
+    return NULL;
+}
+
+static bool section_begins(const struct facts *facts, const struct fact *at)
+{
+    for (const struct fact *fact = facts->all; fact < at; fact++) {
+        if (strcmp(fact->section, at->section) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void print_json(const struct facts *facts, const struct fact *first)
+{
+    fputs(first == facts->all ? "{" : "},\n ", stdout);
+    json_quote(first->section, stdout);
+    for (const struct fact *fact = first; fact != NULL; fact = section_next(facts, fact)) {
+        fputs(fact == first ? ": {" : ", ", stdout);
         json_quote(fact->key, stdout);
         fputs(": ", stdout);
         json_quote(fact->value, stdout);
-        section = fact->section;
     }
-    puts(facts->count > 0 ? "}}" : "{}");
 }
 
-static void print_page(const struct facts *facts)
+static void print_page(const struct facts *facts, const struct fact *first, int width)
 {
-    const char *section = "";
+    printf("%s%s\n", first == facts->all ? "" : "\n", first->section);
+    for (const struct fact *fact = first; fact != NULL; fact = section_next(facts, fact)) {
+        printf("  %-*s  %s\n", width, fact->key, fact->value);
+    }
+}
+
+bool facts_print(const struct facts *facts, bool as_json)
+{
     int width = 0;
     for (size_t i = 0; i < facts->count; i++) {
         const int length = (int)strlen(facts->all[i].key);
         width = length > width ? length : width;
     }
     for (size_t i = 0; i < facts->count; i++) {
-        const struct fact *fact = &facts->all[i];
-        if (strcmp(fact->section, section) != 0) {
-            printf("%s%s\n", i > 0 ? "\n" : "", fact->section);
+        if (section_begins(facts, &facts->all[i]) && as_json) {
+            print_json(facts, &facts->all[i]);
+        } else if (section_begins(facts, &facts->all[i])) {
+            print_page(facts, &facts->all[i], width);
         }
-        printf("  %-*s  %s\n", width, fact->key, fact->value);
-        section = fact->section;
     }
-}
-
-bool facts_print(const struct facts *facts, bool as_json)
-{
-    (as_json ? print_json : print_page)(facts);
+    if (as_json) {
+        puts(facts->count > 0 ? "}}" : "{}");
+    }
     return !facts->short_of_memory && fflush(stdout) == 0 && !ferror(stdout);
 }

@@ -15,7 +15,7 @@ struct facts *facts_create(void);
 void facts_destroy(struct facts *facts);
 
 /*
- * Adds one. Facts of a section follow each other; keys within a section differ. All is
+ * Adds one. Facts of a section are printed together; keys within a section differ. All is
  * copied. What does not fit in memory is left out, and facts_print() fails.
  */
 void facts_add(struct facts *facts, const char *section, const char *key, const char *format, ...)
@@ -23,7 +23,8 @@ void facts_add(struct facts *facts, const char *section, const char *key, const 
 
 /*
  * Adds what a JSON object of hoop says: each member a fact of section; an array of objects is a
- * section of its own, each object a fact that its first member names.
+ * section of its own, each object a fact that its first member names (and a number, where two
+ * have the same: ports of one device).
  */
 void facts_add_json(struct facts *facts, const char *section, const char *json);
 
