@@ -157,7 +157,7 @@ static void test_cannot_run(void **state)
     assert_says(run.err, "hooprun: cannot run '/no/such/program': No such file or directory\n");
     hoop_run_finish(&run);
     assert_int_equal(RUN(&run, "-n", "2", "--on-failure", "wait", "/"), 126);
-    assert_says(run.err, "hooprun: cannot run '/': Permission denied\n");
+    assert_says(run.err, "hooprun: cannot run '/': Permission denied; it is a directory\n");
     hoop_run_finish(&run);
     assert_int_equal(RUN(&run, "sh", "-c", "exit 127"), 127);
     assert_says(run.err, ") exited with code 127\n");

@@ -90,6 +90,40 @@ static void test_process_one(void **state)
     hoop_run_finish(&run);
 }
 
+/*
+ * What ranks leave behind is found without /proc, and where that is another namespace's, with other
+ * numbers. The shell is process 1: it outlives hooprun, and would be left with the sleep.
+ */
+static void test_no_proc(void **state)
+{
+    (void)state;
+    static const char *const mounts[] = {"true", "mount -t tmpfs none /proc"};
+    static const char mask[] =
+        "unshare --mount --pid --fork true 2>/dev/null || exit 77; unshare --mount --pid --fork "
+        "sh -c '%s; true & wait; export LD_LIBRARY_PATH=%.*s/..; "
+        "%s -n 1 sh -c \"setsid sleep %s & exit 0\"; echo $?'";
+    const char *saved = hoop_run_program;
+    const int folder = (int)(strrchr(saved, '/') - saved);
+    for (size_t i = 0; i < 2; i++) {
+        struct hoop_run run;
+        char script[1024];
+        (void)snprintf(script, sizeof(script), mask, mounts[i], folder, saved, saved,
+                       hoop_marker_new());
+        hoop_run_program = "/bin/sh";
+        const int code = RUN(&run, "-c", script);
+        hoop_run_program = saved;
+        if (code == 77) {
+            hoop_run_finish(&run);
+            print_message("skipped: no namespace of processes can be made here\n");
+            skip();
+        }
+        assert_int_equal(code, 0);
+        assert_silent(run.err);
+        assert_string_equal(run.out.data, "0\n");
+        hoop_run_finish(&run);
+    }
+}
+
 /* ---- What the ranks find -------------------------------------------------------------------- */
 
 static void test_threads_of_ranks(void **state)
@@ -179,7 +213,9 @@ static void test_did_you_mean(void **state)
         {"train", "train", "cannot run 'train': No such file or directory; did you mean ./train?\n",
          0755},
         {"train", "trian", "cannot run 'trian': No such file or directory\n", 0755},
-        {"train", "./train", "cannot run './train': Permission denied\n", 0644},
+        {"train", "./train",
+         "cannot run './train': Permission denied; it is not executable (chmod +x)\n", 0644},
+        {"train", "./", "cannot run './': Permission denied; it is a directory\n", 0755},
     };
     char directory[] = "/tmp/hooprun-test-XXXXXX";
     char *program = realpath(hoop_run_program, NULL);
@@ -360,6 +396,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ignored_signals),
         cmocka_unit_test(test_ignored_by_ranks),
         cmocka_unit_test(test_process_one),
+        cmocka_unit_test(test_no_proc),
         cmocka_unit_test(test_threads_of_ranks),
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_open_files),

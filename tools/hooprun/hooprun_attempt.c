@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,18 +195,28 @@ static int attempt_reap(struct hooprun_attempt *attempt)
  * one that is there may need another that is not. */
 static void refusal_hint(const char *program, int refusal, char *ret_text, size_t bytes)
 {
+    struct stat about;
     const char *suffix = strrchr(program, '.');
+    const bool known = stat(program, &about) == 0;
+    const bool directory = known && S_ISDIR(about.st_mode);
+    const bool there = known && !directory;
     const bool python = suffix != NULL && strcmp(suffix, ".py") == 0;
-    const bool unfound = strchr(program, '/') == NULL && access(program, X_OK) == 0;
+    const bool path = strchr(program, '/') != NULL;
+    const bool executable = access(program, X_OK) == 0;
+    const bool unfound = !path && executable;
     ret_text[0] = '\0';
-    if (refusal == ENOENT && strchr(program, '/') != NULL && access(program, F_OK) == 0) {
+    if (directory && path) {
+        snprintf(ret_text, bytes, "; it is a directory");
+    } else if (there && refusal == ENOENT && path) {
         snprintf(ret_text, bytes,
                  "; it is there, but not what runs it: see its first line, or what file(1) "
                  "says of it");
-    } else if (access(program, F_OK) == 0 && (python || unfound)) {
+    } else if (there && (python || unfound)) {
         snprintf(ret_text, bytes, "; did you mean %s%s%s%s%s?", python ? "python3 " : "",
                  python ? program : "", python && unfound ? " or " : "", unfound ? "./" : "",
                  unfound ? program : "");
+    } else if (there && refusal == EACCES && !executable) {
+        snprintf(ret_text, bytes, "; it is not executable (chmod +x)");
     }
 }
 

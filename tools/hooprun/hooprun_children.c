@@ -3,9 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -13,6 +11,7 @@
 #include <unistd.h>
 
 #define ROUND_MS 20
+#define PIDS_MOST (4 * 1024 * 1024) /* the kernel's PID_MAX_LIMIT: a second or two */
 
 int64_t hooprun_now_ms(void)
 {
@@ -21,42 +20,37 @@ int64_t hooprun_now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* The parent of the process that entry of /proc is, 0 when it is gone. */
-static pid_t parent_of(int proc_fd, const char *entry)
+/* Asking for its state changes nothing, and is refused of whatever is no child. */
+static void child_signal(pid_t pid, int sig)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "%.20s/stat", entry);
-    const int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return 0;
+    siginfo_t info;
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
+        kill(pid, sig);
     }
-    char text[512];
-    const ssize_t length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (length <= 0) {
-        return 0;
-    }
-    text[length] = '\0';
-    /* "pid (name) state parent ...": the name may hold anything, ')' too. */
-    const char *after_name = strrchr(text, ')');
-    if (after_name == NULL || strlen(after_name) < 5) {
-        return 0;
-    }
-    return (pid_t)strtol(after_name + 4, NULL, 10);
+}
+
+/* NULL where there is none, or one of another pid namespace, with other numbers. */
+static DIR *proc_open(void)
+{
+    char self[16] = "";
+    const bool ours = readlink("/proc/self", self, sizeof(self) - 1) > 0 &&
+                      strtol(self, NULL, 10) == (long)getpid();
+    return ours ? opendir("/proc") : NULL;
 }
 
 void hooprun_children_signal(int sig)
 {
-    DIR *proc = opendir("/proc");
+    DIR *proc = proc_open();
     if (proc == NULL) {
+        for (pid_t pid = 1; pid <= PIDS_MOST; pid++) {
+            child_signal(pid, sig);
+        }
         return;
     }
-    const pid_t me = getpid();
     struct dirent *entry = NULL;
     while ((entry = readdir(proc)) != NULL) {
-        if (isdigit((unsigned char)entry->d_name[0]) &&
-            parent_of(dirfd(proc), entry->d_name) == me) {
-            kill((pid_t)strtol(entry->d_name, NULL, 10), sig);
+        if (isdigit((unsigned char)entry->d_name[0])) {
+            child_signal((pid_t)strtol(entry->d_name, NULL, 10), sig);
         }
     }
     closedir(proc);

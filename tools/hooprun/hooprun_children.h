@@ -13,7 +13,7 @@
 /* Milliseconds of the monotonic clock. */
 int64_t hooprun_now_ms(void);
 
-/* Sends sig to every child of this process. Does nothing without /proc. */
+/* Sends sig to every child of this process. Takes a second or two without a /proc of its own. */
 void hooprun_children_signal(int sig);
 
 /*
