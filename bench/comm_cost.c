@@ -122,5 +122,9 @@ int main(int argc, char **argv)
     }
     CHECK(hoop_comm_destroy(world));
     free(comms);
+    if (fflush(stdout) != 0) {
+        perror("standard output");
+        return 1;
+    }
     return 0;
 }

@@ -75,5 +75,9 @@ int main(int argc, char **argv)
                ranks, cost[0], cost[1], cost[2]);
     }
     CHECK(hoop_comm_destroy(comm));
+    if (fflush(stdout) != 0) {
+        perror("standard output");
+        return 1;
+    }
     return 0;
 }

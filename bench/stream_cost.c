@@ -232,5 +232,9 @@ int main(int argc, char **argv)
     }
     end(&ranks);
     free(rounds);
+    if (fflush(stdout) != 0) {
+        perror("standard output");
+        return 1;
+    }
     return 0;
 }

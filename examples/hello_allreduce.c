@@ -53,5 +53,9 @@ int main(void)
     }
     CHECK(hoop_mem_free(vector));
     CHECK(hoop_comm_destroy(comm));
+    if (fflush(stdout) != 0) {
+        perror("standard output");
+        return 1;
+    }
     return 0;
 }

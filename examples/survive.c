@@ -93,5 +93,9 @@ int main(void)
     CHECK(hoop_mem_free(in));
     CHECK(hoop_mem_free(out));
     CHECK(hoop_comm_destroy(comm));
+    if (fflush(stdout) != 0) {
+        perror("standard output");
+        return 1;
+    }
     return 0;
 }

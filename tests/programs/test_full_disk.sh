@@ -1,0 +1,14 @@
+#!/bin/sh
+# Programs whose standard output cannot be written say so and fail.
+#
+#     test_full_disk.sh PROGRAM...
+set -u
+# shellcheck source=tests/programs/cases.sh
+. "$(dirname "$0")/cases.sh"
+
+[ -w /dev/full ] || exit 77
+for program in "$@"; do
+    run 1 sh -c 'exec "$0" >/dev/full' "$program"
+    says err '^standard output: No space left on device$'
+done
+exit $failed
