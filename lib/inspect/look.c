@@ -2,7 +2,7 @@
 #include "inspect/look.h"
 
 #include "base/clock.h"
-#include "hoop.h"
+#include "base/error.h"
 #include "stream/handle.h"
 #include "stream/progress.h"
 
