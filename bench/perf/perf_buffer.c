@@ -1,6 +1,7 @@
 /* See perf_buffer.h. */
 #include "perf/perf_buffer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,14 +14,16 @@
 #define GUARD ((size_t)256)
 #define PAINT ((char)0x5c)
 
-static hoop_result_t buffer_plain(size_t bytes, char **ret)
+static int buffer_plain(size_t bytes, char **ret)
 {
     void *base = NULL;
     if (posix_memalign(&base, MARGIN, bytes) != 0) {
-        return HOOP_OUT_OF_MEMORY;
+        char text[80];
+        snprintf(text, sizeof text, "there are no %zu bytes of plain memory", bytes);
+        return perf_failure_hoop(HOOP_OUT_OF_MEMORY, HOOP_COMM_NULL, text, __FILE__, __LINE__);
     }
     *ret = base;
-    return HOOP_OK;
+    return PERF_SUCCESS;
 }
 
 static int buffer_alloc(struct perf_buffer *buffer)
@@ -31,7 +34,7 @@ static int buffer_alloc(struct perf_buffer *buffer)
         PERF_HOOP_TRY(hoop_mem_alloc(&memory, buffer->bytes, kind), HOOP_COMM_NULL);
         buffer->base = memory;
     } else if (buffer->device < 0) {
-        PERF_HOOP_TRY(buffer_plain(buffer->bytes, &buffer->base), HOOP_COMM_NULL);
+        PERF_TRY(buffer_plain(buffer->bytes, &buffer->base));
     } else {
         PERF_TRY(perf_device_alloc(buffer->bytes, &buffer->base));
     }

@@ -296,6 +296,14 @@ static int option_check(const struct perf_options *options, FILE *err)
     return PERF_SUCCESS;
 }
 
+/* A value of no option: one too many, or a blank within it. */
+static int option_stray(const char *text, FILE *err)
+{
+    option_say(err, "unexpected argument '%s': options begin with - and have one value at most\n",
+               text);
+    return PERF_BAD_ARGUMENT;
+}
+
 /* Where the buffers are, by the devices that there are. */
 static int option_settle(struct perf_options *options, FILE *err)
 {
@@ -346,7 +354,7 @@ bool perf_options_parse(int argc, char **argv, FILE *out, FILE *err,
             return false;
         }
     }
-    *ret_exit = option_check(&options, err);
+    *ret_exit = optind < argc ? option_stray(argv[optind], err) : option_check(&options, err);
     if (*ret_exit == PERF_SUCCESS) {
         *ret_exit = option_settle(&options, err);
     }

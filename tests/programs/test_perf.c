@@ -131,6 +131,7 @@ static void test_refusals(void **state)
     assert_int_equal(refused("-e 99999999999999999999"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-e 18446744073709551615K"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-b 8 -e 4"), PERF_BAD_ARGUMENT);
+    assert_int_equal(refused("-b 8 M -e 64M"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-t 0"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-t 1x"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-m 0"), PERF_BAD_ARGUMENT);
