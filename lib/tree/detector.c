@@ -68,9 +68,11 @@ static void watched_explain(const struct hoop_watched *watched, char *ret_why, s
     } else if (watched->silent_ms == 0) {
         (void)snprintf(ret_why, bytes, "closed its connection without a goodbye");
     } else {
-        (void)snprintf(ret_why, bytes, "gave no sign of life for %llu ms (is it stopped, or %s?)",
-                       (unsigned long long)watched->silent_ms,
-                       near ? "starved of CPU" : "cannot its machine be reached");
+        (void)snprintf(
+            ret_why, bytes,
+            "gave no sign of life for %llu ms (HOOP_DEAD_AFTER_MS; is it stopped, or %s?)",
+            (unsigned long long)watched->silent_ms,
+            near ? "starved of CPU" : "cannot its machine be reached");
     }
 }
 

@@ -318,7 +318,8 @@ static void test_silence_counts_while_somebody_waits(void **state)
     assert_int_equal(scene.lost, 2);
     assert_string_equal(scene.why[0], "");
     assert_string_equal(scene.why[1], "");
-    assert_int_equal(sscanf(scene.why[2], "gave no sign of life for %u ms (is it stopped", &ms), 1);
+    assert_int_equal(
+        sscanf(scene.why[2], "gave no sign of life for %u ms (HOOP_DEAD_AFTER_MS;", &ms), 1);
     assert_in_range(ms, DEAD_AFTER_MS + 1, DEAD_AFTER_MS * 5 / 4);
     assert_non_null(strstr(scene.why[2], "cannot its machine be reached"));
     assert_string_equal(scene.why[2], scene.why[3]);
