@@ -34,9 +34,9 @@ static void join_on_lost(void *arg, uint32_t rank, const char *why)
     struct hoop_comm *comm = arg;
     struct hoop_failure failure = {.code = HOOP_OK};
     if (!join_lost_early(comm, rank, why)) {
-        const struct hoop_peer *peer = &comm->board.peers[rank];
-        hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "rank %u (pid %d, host %s) %s",
-                         rank, peer->pid, peer->host, why);
+        char who[160];
+        hoop_peer_describe(&comm->board.peers[rank], rank, who, sizeof(who));
+        hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
         hoop_comm_fail(comm, &failure);
     }
 }

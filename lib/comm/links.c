@@ -409,12 +409,13 @@ static bool links_is_stuck(struct links_entry *entry, uint32_t rank, uint64_t no
     if (ms <= dead_after_ms) {
         return false;
     }
-    const struct hoop_peer *peer = &entry->links->env.board->peers[rank];
+    char who[160];
+    hoop_peer_describe(&entry->links->env.board->peers[rank], rank, who, sizeof(who));
     hoop_failure_set(ret, HOOP_REMOTE_ERROR, (int)rank,
-                     "rank %u (pid %d, host %s) has acknowledged nothing for %llu ms, %llu bytes "
+                     "%s has acknowledged nothing for %llu ms, %llu bytes "
                      "are on the way to it from rank %u: does the network lose packets, or only "
                      "large ones (an MTU that is too large for the path)?",
-                     rank, peer->pid, peer->host, (unsigned long long)ms, (unsigned long long)bytes,
+                     who, (unsigned long long)ms, (unsigned long long)bytes,
                      entry->links->env.board->me);
     return true;
 }

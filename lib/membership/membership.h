@@ -108,6 +108,9 @@ struct hoop_peer {
     char host[64];
 };
 
+/* "rank 3 (pid 7, host h)"; without the pid where it cannot be seen. */
+void hoop_peer_describe(const struct hoop_peer *peer, uint32_t rank, char *ret_text, size_t bytes);
+
 struct hoop_roster {
     uint64_t comm_id; /* random, the same on all ranks */
     uint32_t n;

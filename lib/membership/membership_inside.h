@@ -130,7 +130,7 @@ void hoop_member_enter(struct hoop_member *member);
 void hoop_member_give_up(struct hoop_member *member, hoop_result_t code, const char *why);
 /* The member of this process in that comm with that rank that has its roster; NULL: none. */
 struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank);
-/* "rank 3 (pid 7, host h)" */
+/* As hoop_peer_describe(), before all is known of it too. */
 void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char *ret_text,
                           size_t bytes);
 

@@ -232,6 +232,15 @@ void hoop_roster_finish(struct hoop_member *member)
     *roster = (struct hoop_roster){.n = 0};
 }
 
+void hoop_peer_describe(const struct hoop_peer *peer, uint32_t rank, char *ret_text, size_t bytes)
+{
+    char pid[24] = "";
+    if (peer->pid != 0) {
+        (void)snprintf(pid, sizeof(pid), "pid %d, ", peer->pid);
+    }
+    (void)snprintf(ret_text, bytes, "rank %u (%shost %s)", rank, pid, peer->host);
+}
+
 void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char *ret_text,
                           size_t bytes)
 {
@@ -239,8 +248,7 @@ void hoop_member_describe(const struct hoop_member *member, uint32_t rank, char 
         (void)snprintf(ret_text, bytes, "rank %u", rank);
         return;
     }
-    const struct hoop_peer *peer = &member->roster.peers[rank];
-    (void)snprintf(ret_text, bytes, "rank %u (pid %d, host %s)", rank, peer->pid, peer->host);
+    hoop_peer_describe(&member->roster.peers[rank], rank, ret_text, bytes);
 }
 
 const struct hoop_roster *hoop_member_roster(const struct hoop_member *member)

@@ -197,10 +197,13 @@ static bool print_cause(const struct job *job, const struct seat *first)
         return false;
     }
     describe_awaited(job, first, id, rank, text, sizeof(text));
-    printf("%s: %u rank%s here wait%s for rank %lld, pid %lld, which %s\n",
-           seat_name(first, name, sizeof(name)), waiters, waiters == 1 ? "" : "s",
-           waiters == 1 ? "s" : "", rank,
-           json_number(json_member(seat_peer(first, rank), "pid"), 0), text);
+    printf("%s: %u rank%s here wait%s for rank %lld, ", seat_name(first, name, sizeof(name)),
+           waiters, waiters == 1 ? "" : "s", waiters == 1 ? "s" : "", rank);
+    const long long pid = json_number(json_member(seat_peer(first, rank), "pid"), 0);
+    if (pid > 0) {
+        printf("pid %lld, ", pid);
+    }
+    printf("which %s\n", text);
     return true;
 }
 
