@@ -430,23 +430,17 @@ static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *r
     return has;
 }
 
-/* Does its comm take calls, is it sure to go through the host, and is nothing lost by its being
- * copied as a whole? What is refused is so by who runs it. */
+/* Does its comm take calls, and is it sure to go through the host? What is refused is so by who
+ * runs it. */
 static bool work_may_launch(struct hoop_work *work, bool kernels)
 {
-    const struct hoop_request *request = &work->request;
-    const uint32_t collective = request->signature.collective;
-    const struct hoop_device_call call = {.signature = &request->signature,
-                                          .me = work->comm->rank,
-                                          .n = work->comm->n,
-                                          .look = &request->look};
+    const uint32_t collective = work->request.signature.collective;
     const bool can =
         collective < HOOP_COLL_COUNT && (kernels || !hoop_collectives[collective].folds);
     /* Streams of a process may share a queue, where one that waits keeps the others back. */
     return work->comm->here <= 1 && atomic_load(&work->comm->captured) == 0 &&
            atomic_load(&work->comm->closed) == 0 && hoop_comm_state(work->comm, NULL) == HOOP_OK &&
-           hoop_comm_may_launch(work->comm, request,
-                                hoop_device_buffers_need(&call, request->in, request->out), can);
+           hoop_comm_may_launch(work->comm, &work->request, can);
 }
 
 /* The driver's, once. */

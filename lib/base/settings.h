@@ -160,6 +160,9 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
     NUMBER(cuda_piece_bytes, "HOOP_CUDA_PIECE_BYTES", 4194304, 0, 1073741824,                      \
            "of a GPU's memory that goes over links through the host so much is copied at once, "   \
            "while the operation goes on with what is there; 0: all of it before and after")        \
+    NUMBER(cuda_room_bytes, "HOOP_CUDA_ROOM_BYTES", 1073741824, 0, 1099511627776,                  \
+           "calls that are launched on CUDA streams pin so much of the process's memory, all "     \
+           "together; with more, a call waits for its result; 0: all do")                          \
     NUMBER(local_size, "HOOP_LOCAL_SIZE", 0, 0, 4096,                                              \
            "ranks on this machine, also those of other comms; 0: see LOCAL_WORLD_SIZE; set by "    \
            "hooprun")                                                                              \

@@ -291,12 +291,20 @@ void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes)
     hoop_cancel_restore(before);
 }
 
-bool hoop_comm_may_launch(struct hoop_comm *comm, const struct hoop_request *request, size_t bytes,
-                          bool can)
+bool hoop_comm_may_launch(struct hoop_comm *comm, const struct hoop_request *request, bool can)
 {
     pthread_mutex_lock(&comm->look_lock);
-    const bool may =
-        !comm->over && hoop_operation_may_be_launched(&comm->operation, request, bytes, can);
+    const bool may = !comm->over && hoop_operation_may_be_launched(&comm->operation, request, can);
     pthread_mutex_unlock(&comm->look_lock);
     return may;
+}
+
+void hoop_comm_cut(struct hoop_comm *comm, const struct hoop_request *request,
+                   struct hoop_staging *staging)
+{
+    pthread_mutex_lock(&comm->look_lock);
+    if (!comm->over) {
+        hoop_operation_cut(&comm->operation, request, staging);
+    }
+    pthread_mutex_unlock(&comm->look_lock);
 }

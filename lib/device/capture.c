@@ -422,7 +422,7 @@ static hoop_result_t capture_record(struct capture *capture, hoop_stream_t strea
                                  hoop_cuda.host_function(stream, capture_ring, capture));
     }
     if (result == HOOP_OK) {
-        result = hoop_room_hold(room, stream, 1);
+        result = hoop_room_wait(room, stream, room->let, 1);
     }
     if (result == HOOP_OK) {
         result = hoop_room_copy(capture->stagings, capture->count, stream, true);

@@ -2,7 +2,8 @@
 #include "device/launch.h"
 
 #include "base/clock.h"
-#include "device/room.h"
+#include "base/settings.h"
+#include "device/pieces.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
 
@@ -35,16 +36,14 @@ enum { LAUNCH_PUT = 1, LAUNCH_RUNG = 2, LAUNCH_OVER = 4, LAUNCH_LET = 8 };
 struct hoop_launch {
     struct hoop_launch *next, **before;
     struct launch_room *room;
-    hoop_stream_t stream;
+    struct hoop_pieces pieces;
     struct hoop_bell *bell;
     uint32_t number;
-    unsigned marks;                /* what has happened; under the lock */
-    struct hoop_staging *stagings; /* [count], in the room */
-    size_t count;
+    unsigned marks; /* what has happened; under the lock */
     struct launch_part {
         uint64_t comm_id;
         bool failed; /* written before OVER */
-    } parts[];
+    } parts[];       /* of each work */
 };
 
 static struct {
@@ -100,30 +99,50 @@ static void rooms_free_idle(void)
     } while (idle != NULL);
 }
 
-/* One for so many bytes, with a user more. NULL: there is none; *ret_least: what one that is made
- * has to have, UINT64_MAX: there are too many. */
+/* One for so many bytes, with a user more. NULL: there is none; *ret_wish: what one that is made is
+ * to have. */
 static struct launch_room *room_find(hoop_cu_context_t context, unsigned long long stream,
-                                     size_t bytes, size_t *ret_least)
+                                     size_t bytes, size_t *ret_wish)
 {
     struct launch_room *found = NULL;
-    uint32_t count = 0;
-    *ret_least = bytes;
+    *ret_wish = bytes;
     pthread_mutex_lock(&launching.lock);
     for (struct launch_room *at = launching.rooms; at != NULL; at = at->next) {
         const bool mine = at->context == context && at->stream == stream && !at->outgrown;
-        count++;
         if (mine && !at->torn && hoop_room_fits(&at->room, bytes)) {
             found = at;
             found->users++;
         } else if (mine) {
             const size_t twice = 2 * at->room.memory.host_bytes;
             at->outgrown = true;
-            *ret_least = *ret_least > twice ? *ret_least : twice;
+            *ret_wish = *ret_wish > twice ? *ret_wish : twice;
         }
     }
-    *ret_least = count < LAUNCH_ROOMS ? *ret_least : SIZE_MAX;
     pthread_mutex_unlock(&launching.lock);
     return found;
+}
+
+/* What there may be pinned for one more: the wish, or bytes. 0: there is too much, or too many;
+ * then those that are idle go, for the next. */
+static size_t room_allow(size_t bytes, size_t wish)
+{
+    const size_t most = hoop_settings()->cuda_room_bytes;
+    size_t pinned = 0, allowed = 0;
+    uint32_t count = 0;
+    pthread_mutex_lock(&launching.lock);
+    for (const struct launch_room *at = launching.rooms; at != NULL; at = at->next) {
+        pinned += at->room.memory.host_bytes;
+        count++;
+    }
+    const size_t left = pinned < most ? most - pinned : 0;
+    if (count < LAUNCH_ROOMS) {
+        allowed = wish <= left ? wish : bytes <= left ? bytes : 0;
+    }
+    for (struct launch_room *at = launching.rooms; at != NULL && allowed == 0; at = at->next) {
+        at->outgrown |= room_is_idle(at);
+    }
+    pthread_mutex_unlock(&launching.lock);
+    return allowed;
 }
 
 /* With one user. NULL: no memory that can be pinned. */
@@ -152,11 +171,12 @@ static struct launch_room *room_create(hoop_cu_context_t context, unsigned long 
 static struct launch_room *room_enter(hoop_cu_context_t context, unsigned long long stream,
                                       size_t bytes)
 {
-    size_t least = 0;
-    struct launch_room *room = room_find(context, stream, bytes, &least);
+    size_t wish = 0;
+    struct launch_room *room = room_find(context, stream, bytes, &wish);
     if (room == NULL) {
         rooms_free_idle();
-        room = least < SIZE_MAX ? room_create(context, stream, least) : NULL;
+        wish = room_allow(bytes, wish);
+        room = wish > 0 ? room_create(context, stream, wish) : NULL;
     }
     return room;
 }
@@ -202,21 +222,20 @@ static void launch_take_out(struct hoop_launch *launch)
 /* Calls no CUDA. */
 static void launch_free(struct hoop_launch *launch)
 {
-    hoop_room_forget(launch->stagings, launch->count);
     hoop_bell_release(launch->bell);
-    free(launch->stagings);
+    hoop_pieces_finish(&launch->pieces);
     free(launch);
 }
 
 /* The stream has come, and the piece is over: what it delivers is there. */
 static void launch_let_go(const struct hoop_launch *launch)
 {
-    for (size_t i = 0; i < launch->count; i++) {
+    for (size_t i = 0; i < launch->pieces.count; i++) {
         if (launch->parts[i].failed) {
-            hoop_staging_spoil(&launch->stagings[i]);
+            hoop_staging_spoil(&launch->pieces.stagings[i]);
         }
     }
-    atomic_store_explicit(launch->room->room.let, launch->number, memory_order_release);
+    hoop_room_let_go(&launch->room->room, launch->number);
 }
 
 /* Something has happened. Whoever says the last frees it. */
@@ -243,13 +262,15 @@ static void launch_mark(struct hoop_launch *launch, unsigned mark)
 /* CUDA's thread: the copies to the host are done. */
 static void launch_ring(void *arg)
 {
+    const struct hoop_launch *launch = arg;
+    hoop_room_count(launch->room->room.came);
     launch_mark(arg, LAUNCH_RUNG);
 }
 
 static void launch_ended(void *arg, const struct hoop_batch *batch)
 {
     struct hoop_launch *launch = arg;
-    for (size_t i = 0; i < launch->count; i++) {
+    for (size_t i = 0; i < launch->pieces.count; i++) {
         launch->parts[i].failed = hoop_batch_has_failed(batch, i);
     }
     launch_mark(launch, LAUNCH_OVER);
@@ -302,7 +323,7 @@ static void watch_fail(void *arg, struct hoop_comm *comm)
     bool awaits = false;
     pthread_mutex_lock(&launching.lock);
     for (const struct hoop_launch *at = launching.launches; at != NULL; at = at->next) {
-        for (size_t i = 0; i < at->count; i++) {
+        for (size_t i = 0; i < at->pieces.count; i++) {
             awaits |= launch_is_awaited(at) && at->room->context == *context &&
                       at->parts[i].comm_id == comm->id;
         }
@@ -361,10 +382,11 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
     if (hoop_cuda_enter(context) != HOOP_OK) {
         return false;
     }
-    const bool named = hoop_cuda.stream_id(launch->stream, &number) == HOOP_CU_SUCCESS &&
+    const hoop_stream_t stream = launch->pieces.stream;
+    const bool named = hoop_cuda.stream_id(stream, &number) == HOOP_CU_SUCCESS &&
                        hoop_cuda_stream(context, &own) == HOOP_OK;
     hoop_cuda_leave();
-    if (named && hoop_room_need(work, launch->count, launch->stream, &bytes) == HOOP_OK) {
+    if (named && hoop_room_need(work, launch->pieces.count, stream, &bytes) == HOOP_OK) {
         launch->room = room_enter(context, number, bytes);
     }
     return launch->room != NULL;
@@ -374,19 +396,18 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
                                        hoop_cu_context_t context, hoop_stream_t stream)
 {
     struct hoop_launch *made = calloc(1, sizeof(*made) + count * sizeof(made->parts[0]));
-    struct hoop_staging *stagings = calloc(count, sizeof(*stagings));
-    if (made != NULL && stagings != NULL) {
-        *made = (struct hoop_launch){.stream = stream, .stagings = stagings, .count = count};
-        for (size_t i = 0; i < count; i++) {
-            made->parts[i] = (struct launch_part){.comm_id = work[i].comm->id};
-        }
-        if (hoop_progress_start() == HOOP_OK && watch_start() &&
-            launch_enter(made, work, context)) {
-            return made;
-        }
+    if (made == NULL) {
+        return NULL;
     }
-    free(stagings);
-    free(made);
+    for (size_t i = 0; i < count; i++) {
+        made->parts[i] = (struct launch_part){.comm_id = work[i].comm->id};
+    }
+    if (hoop_pieces_init(&made->pieces, count, stream) && hoop_progress_start() == HOOP_OK &&
+        watch_start() && launch_enter(made, work, context)) {
+        made->pieces.room = &made->room->room;
+        return made;
+    }
+    launch_free(made);
     return NULL;
 }
 
@@ -422,30 +443,33 @@ static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *
 {
     const struct hoop_bell_then then = {
         .wake_fd = hoop_progress_sleeper()->wake_fd, .fn = launch_ring, .arg = launch};
-    struct launch_room *room = launch->room;
+    struct hoop_pieces *pieces = &launch->pieces;
+    const hoop_cu_context_t context = launch->room->context;
     hoop_result_t result =
-        hoop_room_place(&room->room, work, launch->count, launch->stream, launch->stagings);
+        hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
     if (result == HOOP_OK) {
-        result = hoop_cuda_enter(room->context);
+        hoop_pieces_cut(pieces, work, launch->number);
+        result = hoop_cuda_enter(context);
     }
     if (result == HOOP_OK) {
-        result = hoop_room_copy(launch->stagings, launch->count, launch->stream, false);
+        result = hoop_pieces_fetch(pieces);
         hoop_cuda_leave();
     }
-    return result == HOOP_OK ? hoop_bell_hang(room->context, launch->stream, &then, &launch->bell)
+    return result == HOOP_OK ? hoop_bell_hang(context, pieces->stream, &then, &launch->bell)
                              : result;
 }
 
 /* Its place in the comms' lines. On failure the stream is not to be held. */
 static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *work)
 {
-    for (size_t i = 0; i < launch->count; i++) {
+    const size_t count = launch->pieces.count;
+    for (size_t i = 0; i < count; i++) {
         work[i].request.bell = launch->bell;
         work[i].request.launched = true;
     }
-    struct hoop_piece *piece = hoop_piece_create(work, launch->count, 1, false);
+    struct hoop_piece *piece = hoop_piece_create(work, count, 1, false);
     if (piece == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", launch->count);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", count);
     }
     piece->ended = launch_ended;
     piece->ended_arg = launch;
@@ -461,19 +485,16 @@ static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *w
 /* The hold and the copies back; in any case, where the room is not used any more. */
 static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
 {
-    const struct launch_room *room = launch->room;
-    hoop_result_t result = hoop_cuda_enter(room->context);
+    const struct hoop_pieces *pieces = &launch->pieces;
+    hoop_result_t result = hoop_cuda_enter(launch->room->context);
     if (result != HOOP_OK) {
         return result;
     }
     if (holds) {
-        result = hoop_room_hold(&room->room, launch->stream, launch->number);
-    }
-    if (holds && result == HOOP_OK) {
-        result = hoop_room_copy(launch->stagings, launch->count, launch->stream, true);
+        result = hoop_pieces_deliver(pieces, launch->number);
     }
     if (result == HOOP_OK) {
-        result = hoop_room_leave(&room->room, launch->stream, launch->number);
+        result = hoop_room_leave(pieces->room, pieces->stream, launch->number);
     }
     hoop_cuda_leave();
     return result;
@@ -482,7 +503,7 @@ static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
 /* With the room's lock; the launch may be gone afterwards. *ret_torn: of the room. */
 static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *work, bool *ret_torn)
 {
-    const size_t count = launch->count;
+    const size_t count = launch->pieces.count;
     launch->number = ++launch->room->launched;
     launch_add(launch, work[0].comm->id);
     hoop_result_t result = launch_begin(launch, work);

@@ -1,19 +1,35 @@
 /* Work on host memory in place of that of devices (see room.h). */
 #include "device/room.h"
 
+#include <string.h>
+
 #define ROOM_ALIGN 64u /* of the words, and of each work's memory */
 
 /* ---- The memory ----------------------------------------------------------------------------- */
 
+/* Where devices find the words. */
+static hoop_result_t room_see_words(struct hoop_room *room, hoop_cu_context_t context)
+{
+    hoop_result_t result = hoop_cuda_enter(context);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuMemHostGetDevicePointer",
+                                 hoop_cuda.host_pointer(&room->words, room->memory.host, 0));
+        hoop_cuda_leave();
+    }
+    return result;
+}
+
 hoop_result_t hoop_room_init(struct hoop_room *room, hoop_cu_context_t context, size_t bytes)
 {
     *room = (struct hoop_room){.memory = {.wake_fd = -1}};
-    const hoop_result_t result = hoop_staging_open_host(&room->memory, context, ROOM_ALIGN + bytes);
+    hoop_result_t result = hoop_staging_open_host(&room->memory, context, ROOM_ALIGN + bytes);
     if (result == HOOP_OK) {
         room->let = (_Atomic uint32_t *)(void *)room->memory.host;
         room->used = room->let + 1;
-        atomic_store_explicit(room->let, 0, memory_order_relaxed);
-        atomic_store_explicit(room->used, 0, memory_order_relaxed);
+        room->came = room->let + 2;
+        room->go = room->let + ROOM_ALIGN / sizeof(uint32_t) - HOOP_ROOM_GO;
+        memset(room->memory.host, 0, ROOM_ALIGN);
+        result = room_see_words(room, context);
     }
     return result;
 }
@@ -123,29 +139,31 @@ hoop_result_t hoop_room_copy(const struct hoop_staging *stagings, size_t count,
     return result;
 }
 
-/* Where devices find the words. */
-static hoop_result_t room_words(const struct hoop_room *room, hoop_cu_address_t *ret)
+static hoop_cu_address_t room_word(const struct hoop_room *room, const _Atomic uint32_t *word)
 {
-    return hoop_cuda_check("cuMemHostGetDevicePointer",
-                           hoop_cuda.host_pointer(ret, (void *)room->let, 0));
+    return room->words + (hoop_cu_address_t)(word - room->let) * sizeof(*word);
 }
 
-hoop_result_t hoop_room_hold(const struct hoop_room *room, hoop_stream_t stream, uint32_t value)
+hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
+                             const _Atomic uint32_t *word, uint32_t value)
 {
-    hoop_cu_address_t words = 0;
-    const hoop_result_t result = room_words(room, &words);
-    return result == HOOP_OK ? hoop_cuda_check("cuStreamWaitValue32 on the stream of the call",
-                                               hoop_cuda.stream_wait_value(stream, words, value,
-                                                                           HOOP_CU_WAIT_VALUE_GEQ))
-                             : result;
+    return hoop_cuda_check(
+        "cuStreamWaitValue32 on the stream of the call",
+        hoop_cuda.stream_wait_value(stream, room_word(room, word), value, HOOP_CU_WAIT_VALUE_GEQ));
 }
 
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value)
 {
-    hoop_cu_address_t words = 0;
-    const hoop_result_t result = room_words(room, &words);
-    return result == HOOP_OK ? hoop_cuda_check("cuStreamWriteValue32 on the stream of the call",
-                                               hoop_cuda.stream_write_value(
-                                                   stream, words + sizeof(uint32_t), value, 0))
-                             : result;
+    return hoop_cuda_check(
+        "cuStreamWriteValue32 on the stream of the call",
+        hoop_cuda.stream_write_value(stream, room_word(room, room->used), value, 0));
+}
+
+/* None of the words may lag: the comparison wraps. */
+void hoop_room_let_go(const struct hoop_room *room, uint32_t number)
+{
+    for (uint32_t i = 0; i < HOOP_ROOM_GO; i++) {
+        atomic_store_explicit(&room->go[i], (number + 1) * HOOP_FLOW_MOST, memory_order_release);
+    }
+    atomic_store_explicit(room->let, number, memory_order_release);
 }

@@ -5,7 +5,7 @@
  *     caller's stream   ... copies to the room | (ring) | hold | copies from the room | ...
  *
  * so that nothing has to be launched for the hold to end. A room is pinned memory that the calls of
- * one stream share, since they run one after the other; it begins with two words.
+ * one stream share, since they run one after the other; it begins with some words.
  *
  * One thread at a time, but for the words.
  */
@@ -14,13 +14,20 @@
 
 #include "stream/batch.h"
 
+#define HOOP_ROOM_GO 12u
+
 struct hoop_room {
     struct hoop_staging memory;
-    _Atomic uint32_t *let;  /* the stream goes on when it has reached the hold's value */
-    _Atomic uint32_t *used; /* which the stream writes behind the copies */
+    hoop_cu_address_t words; /* where devices find them */
+    _Atomic uint32_t *let;   /* the stream goes on when it has reached the hold's value */
+    _Atomic uint32_t *used;  /* which the stream writes behind the copies */
+    /* of what is launched in pieces (pieces.h) */
+    _Atomic uint32_t *came; /* what the stream has counted */
+    _Atomic uint32_t *go;   /* [HOOP_ROOM_GO], as `let`, of a work each */
+    uint32_t counted;       /* what it has when it has come to all that is put on it */
 };
 
-/* bytes: hoop_room_need() of all that is to be in it at once. Pins memory. Both words are 0. */
+/* bytes: hoop_room_need() of all that is to be in it at once. Pins memory. All words are 0. */
 hoop_result_t hoop_room_init(struct hoop_room *room, hoop_cu_context_t context, size_t bytes);
 /* Takes one that init has refused. Calls CUDA. */
 void hoop_room_finish(struct hoop_room *room);
@@ -37,11 +44,19 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
                               hoop_stream_t stream, struct hoop_staging *stagings);
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 
-/* In the context: the copies of one direction; the hold, until `let` is `value`; `used` is `value`
+/* In the context: the copies of one direction; the hold, until a word is `value`; `used` is `value`
  * then. */
 hoop_result_t hoop_room_copy(const struct hoop_staging *stagings, size_t count,
                              hoop_stream_t stream, bool deliver);
-hoop_result_t hoop_room_hold(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
+hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
+                             const _Atomic uint32_t *word, uint32_t value);
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
+
+/* Of launches: one more has come; all holds of this one end. */
+static inline void hoop_room_count(_Atomic uint32_t *came)
+{
+    atomic_fetch_add_explicit(came, 1, memory_order_release);
+}
+void hoop_room_let_go(const struct hoop_room *room, uint32_t number);
 
 #endif

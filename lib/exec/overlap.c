@@ -8,6 +8,7 @@
 /* A piece has so many grains, but for small ones. */
 #define OVERLAP_GRAINS 64
 #define OVERLAP_GRAIN_LEAST 64
+#define OVERLAP_MOST_OF_PIECE 8 /* of a part: grains that follow each other */
 
 /* While it is cut. */
 struct overlap_grain {
@@ -87,21 +88,36 @@ static int part_compare(const void *a, const void *b)
                               : (x->host > y->host) - (x->host < y->host);
 }
 
+/* One more, or more of the last one, if it follows that in both memories and is of its step. */
+static void overlap_append(struct hoop_overlap *overlap, size_t from,
+                           const struct hoop_overlap_part *part)
+{
+    const size_t most = hoop_settings()->cuda_piece_bytes / OVERLAP_MOST_OF_PIECE;
+    struct hoop_overlap_part *last = overlap->parts + overlap->count - 1;
+    if (overlap->count > from && last->step == part->step && last->bytes + part->bytes <= most) {
+        last->bytes += part->bytes;
+    } else {
+        overlap->parts[overlap->count++] = *part;
+    }
+}
+
 static void overlap_add(struct hoop_overlap *overlap, const struct overlap_map *map,
                         const struct hoop_staging_piece *piece)
 {
+    const size_t from = overlap->count;
     for (size_t at = piece->offset; at < piece->offset + piece->bytes;) {
         const struct overlap_grain *grain = &map->grains[at / map->grain];
         const size_t end = (at / map->grain + 1) * map->grain;
         const size_t left = piece->offset + piece->bytes - at;
         const size_t bytes = end - at < left ? end - at : left;
-        overlap->parts[overlap->count++] =
-            (struct hoop_overlap_part){.step = grain->first > grain->last ? 0
-                                               : piece->deliver           ? grain->last
-                                                                          : grain->first,
-                                       .host = map->host + at,
-                                       .device = (char *)piece->device + (at - piece->offset),
-                                       .bytes = bytes};
+        const struct hoop_overlap_part part = {.step = grain->first > grain->last ? 0
+                                                       : piece->deliver           ? grain->last
+                                                                                  : grain->first,
+                                               .host = map->host + at,
+                                               .device =
+                                                   (char *)piece->device + (at - piece->offset),
+                                               .bytes = bytes};
+        overlap_append(overlap, from, &part);
         at += bytes;
     }
 }
@@ -210,4 +226,69 @@ struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uin
     const size_t from = overlap->delivered;
     overlap->delivered = overlap_end(overlap, from, overlap->count, passed);
     return (struct hoop_overlap_piece){from, overlap->delivered};
+}
+
+/* ---- All at once ---- */
+
+static int part_compare_place(const void *a, const void *b)
+{
+    const struct hoop_overlap_part *x = a, *y = b;
+    return (x->host > y->host) - (x->host < y->host);
+}
+
+/* Of parts [from, end). Returns how many there are. */
+static uint32_t flow_cut(struct hoop_overlap *overlap, size_t from, size_t end, bool deliver,
+                         struct hoop_flow_piece *ret)
+{
+    struct hoop_overlap_part *parts = overlap->parts;
+    size_t bytes = 0;
+    uint32_t count = 0;
+    for (size_t i = from; i < end; i++) {
+        bytes += parts[i].bytes;
+    }
+    const size_t share = bytes / HOOP_FLOW_MOST + 1, piece = hoop_settings()->cuda_piece_bytes;
+    const size_t least = share > piece ? share : piece;
+    for (size_t to = from; from < end; from = to) {
+        for (bytes = 0; to < end && bytes < least; to++) {
+            bytes += parts[to].bytes;
+        }
+        const uint64_t last = parts[to - 1].step;
+        ret[count++] = (struct hoop_flow_piece){{from, to},
+                                                deliver    ? last
+                                                : to < end ? parts[to].step
+                                                           : UINT64_MAX};
+        qsort(parts + from, to - from, sizeof(*parts), part_compare_place);
+    }
+    return count;
+}
+
+void hoop_flow_make(struct hoop_flow *flow, struct hoop_overlap *overlap)
+{
+    *flow = (struct hoop_flow){.delivered = 0};
+    flow->fetches = flow_cut(overlap, 0, overlap->fetches, false, flow->fetch);
+    flow->deliveries = flow_cut(overlap, overlap->fetches, overlap->count, true, flow->deliver);
+}
+
+/* Pieces of the stream since before the first; those of calls before it may be still to come. */
+static uint32_t flow_came(const struct hoop_flow *flow)
+{
+    const uint32_t came = atomic_load_explicit(flow->came, memory_order_acquire) - flow->before;
+    return (int32_t)came > 0 ? came : 0;
+}
+
+bool hoop_flow_has_begun(const struct hoop_flow *flow)
+{
+    return flow_came(flow) > 0;
+}
+
+void hoop_flow_move(struct hoop_flow *flow, uint64_t passed)
+{
+    const uint32_t came = flow_came(flow), before = flow->delivered;
+    flow->ready = came >= flow->fetches ? UINT64_MAX : came > 0 ? flow->fetch[came - 1].step : 0;
+    while (flow->delivered + 1 < flow->deliveries && flow->deliver[flow->delivered].step < passed) {
+        flow->delivered++;
+    }
+    if (flow->delivered > before) {
+        atomic_store_explicit(flow->go, flow->held + flow->delivered, memory_order_release);
+    }
 }

@@ -10,11 +10,17 @@
  * operation's plan is what it is without: the same bits, and other ranks see nothing of it.
  *
  * Of fetches two pieces at most are on the stream, so that what is to be delivered gets on it.
+ *
+ * Where all copies are on the caller's stream before the operation begins (device/pieces.h) the
+ * same pieces are a flow: the stream counts those that it has fetched, and waits for a word before
+ * it delivers one.
  */
 #ifndef HOOP_OVERLAP_H
 #define HOOP_OVERLAP_H
 
 #include "algo/step.h"
+
+#include <stdatomic.h>
 
 /* Of a buffer on the device, and its place in staging memory. */
 struct hoop_staging_piece {
@@ -76,5 +82,34 @@ void hoop_overlap_arrive(struct hoop_overlap *overlap, uint32_t mark);
 /* Of those to be delivered, when all lanes have done the steps before `passed`; UINT64_MAX: of all.
  */
 struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uint64_t passed);
+
+/* ---- All at once ---- */
+
+#define HOOP_FLOW_MOST 16u /* pieces of a direction */
+
+struct hoop_flow {
+    uint32_t fetches, deliveries;
+    struct hoop_flow_piece {
+        struct hoop_overlap_piece parts;
+        uint64_t step; /* fetched: from this one on not all is there; delivered: the last one */
+    } fetch[HOOP_FLOW_MOST], deliver[HOOP_FLOW_MOST];
+    const _Atomic uint32_t *came; /* what the stream counts, */
+    uint32_t before;              /* up to this before the first */
+    _Atomic uint32_t *go;         /* what it waits for: `held` and the number of the piece */
+    uint32_t held;
+    /* of who drives */
+    uint32_t delivered;
+    uint64_t ready; /* as above */
+};
+
+/* The pieces of what is cut, each in the order of its addresses. The words are the caller's. */
+void hoop_flow_make(struct hoop_flow *flow, struct hoop_overlap *overlap);
+
+/* The first piece is there; or, where there is none, the stream has come. */
+bool hoop_flow_has_begun(const struct hoop_flow *flow);
+
+/* Sees what has come, and lets pieces go when all lanes have done the steps before `passed`. The
+ * last is the caller's, when all is well. */
+void hoop_flow_move(struct hoop_flow *flow, uint64_t passed);
 
 #endif

@@ -247,7 +247,7 @@ static void operation_start_links(struct hoop_operation *operation)
         .arg = operation->env.arg,
         /* of few elements a copy costs less than to keep account of where they are */
         .keeps = operation->plan.scratch >= 4096 && hoop_plan_keeps(&operation->plan),
-        .ready = operation->staging.overlap.count > 0 ? &operation->staging.overlap.ready : NULL,
+        .ready = hoop_operation_ready(operation),
     };
     hoop_engine_start(operation->env.engine, &op, &operation->failure);
 }
@@ -364,7 +364,7 @@ static enum hoop_poll operation_resolve(struct hoop_operation *operation)
 
 static enum hoop_poll operation_run(struct hoop_operation *operation)
 {
-    if (__builtin_expect(operation->staging.overlap.count > 0, 0)) {
+    if (__builtin_expect(hoop_operation_ready(operation) != NULL, 0)) {
         hoop_operation_overlap(operation);
     }
     const enum hoop_poll polled =
@@ -516,8 +516,9 @@ static enum hoop_poll operation_exchange(struct hoop_operation *operation)
 /* The copies of one direction. */
 static enum hoop_poll operation_copy(struct hoop_operation *operation)
 {
+    const struct hoop_flow *flow = operation->request.flow;
     const hoop_result_t result = hoop_staging_poll(&operation->staging);
-    if (result == HOOP_AGAIN) {
+    if (result == HOOP_AGAIN || (flow != NULL && !hoop_flow_has_begun(flow))) {
         return HOOP_POLL_IDLE;
     }
     if (result == HOOP_OK && operation->state == OP_FETCH) {

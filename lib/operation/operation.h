@@ -45,6 +45,7 @@ struct hoop_request {
     hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
     const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
     bool launched; /* it works on the host, and waits for the bell alone (device/launch.h) */
+    struct hoop_flow *flow; /* of one that is launched in pieces, which come before; or NULL */
     struct hoop_device_look look;
 };
 
@@ -124,6 +125,14 @@ static inline bool hoop_operation_runs_over_links(const struct hoop_operation *o
     return operation->state == OP_RUN && hoop_plan_is_over_links(operation->plan.algo);
 }
 
+/* Over links with copies in pieces: from this step on not all is there. NULL: there are none. */
+static inline const uint64_t *hoop_operation_ready(const struct hoop_operation *operation)
+{
+    return operation->staging.overlap.count > 0 ? &operation->staging.overlap.ready
+           : operation->request.flow != NULL    ? &operation->request.flow->ready
+                                                : NULL;
+}
+
 /* Prepares the storage of operations of one comm; init and finish are the comm's. */
 hoop_result_t hoop_operation_init(struct hoop_operation *operation,
                                   const struct hoop_operation_env *env);
@@ -177,12 +186,15 @@ bool hoop_operation_overlap_failed(struct hoop_operation *operation);
  * False: it is not to run there, as far as this rank knows. */
 bool hoop_operation_runs_on_device(struct hoop_operation *operation);
 /*
- * Is a request, with so many bytes on devices, sure to go through the host, and there copied as a
- * whole? can: it has all in one place that it takes to run on a device. Any thread, while the
- * storage is there.
+ * Is a request sure to go through the host? can: it has all in one place that it takes to run on a
+ * device. Any thread, while the storage is there, and the same for the next.
  */
 bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
-                                    const struct hoop_request *request, size_t bytes, bool can);
+                                    const struct hoop_request *request, bool can);
+/* Cuts the copies of a request whose buffers are in the staging's memory already, if it is worth
+ * it. */
+void hoop_operation_cut(const struct hoop_operation *operation, const struct hoop_request *request,
+                        struct hoop_staging *staging);
 /* OP_TRY: opens what is fresh (buffers.h), and announces the operation again. */
 enum hoop_poll hoop_operation_try(struct hoop_operation *operation);
 /*

@@ -28,9 +28,9 @@ static bool operation_may_be_cut(const struct hoop_operation *operation,
            s->op != HOOP_OP_PRE_MUL_SUM && s->count > 0;
 }
 
-static void operation_cut(struct hoop_operation *operation)
+void hoop_operation_cut(const struct hoop_operation *operation, const struct hoop_request *request,
+                        struct hoop_staging *staging)
 {
-    const struct hoop_request *request = &operation->request;
     const struct hoop_signature *s = &request->signature;
     const struct hoop_board *board = operation->env.board;
     if (!operation_may_be_cut(operation, s)) {
@@ -39,8 +39,8 @@ static void operation_cut(struct hoop_operation *operation)
     struct hoop_plan plan;
     hoop_plan_begin(&plan, s, board->me, board->n, request->in == request->out);
     hoop_plan_links(operation->env.agreed, operation->grid, &plan);
-    hoop_staging_cut(&operation->staging, &plan, hoop_algo_steps(plan.collective, plan.algo),
-                     request->in, request->out);
+    hoop_staging_cut(staging, &plan, hoop_algo_steps(plan.collective, plan.algo), request->in,
+                     request->out);
 }
 
 static bool overlap_check(struct hoop_operation *operation, hoop_result_t result)
@@ -55,7 +55,11 @@ static bool overlap_check(struct hoop_operation *operation, hoop_result_t result
 void hoop_operation_overlap(struct hoop_operation *operation)
 {
     const uint64_t passed = hoop_engine_passed(operation->env.engine);
-    (void)overlap_check(operation, hoop_staging_move(&operation->staging, passed));
+    if (operation->request.flow != NULL) {
+        hoop_flow_move(operation->request.flow, passed);
+    } else {
+        (void)overlap_check(operation, hoop_staging_move(&operation->staging, passed));
+    }
 }
 
 bool hoop_operation_overlap_failed(struct hoop_operation *operation)
@@ -70,7 +74,7 @@ bool hoop_operation_awaits_launch(struct hoop_operation *operation)
     const struct hoop_request *request = &operation->request;
     if (request->launched) {
         hoop_staging_reset(&operation->staging);
-        hoop_staging_await(&operation->staging, request->bell, true);
+        hoop_staging_await(&operation->staging, request->flow == NULL ? request->bell : NULL, true);
         operation->state = OP_FETCH;
     }
     return request->launched;
@@ -85,7 +89,7 @@ bool hoop_operation_fetches(struct hoop_operation *operation)
         hoop_device_buffers_fetch(&operation->staging, &call, &request->in, &request->out);
     operation->state = result == HOOP_AGAIN ? OP_FETCH : OP_DONE;
     if (result == HOOP_AGAIN) {
-        operation_cut(operation);
+        hoop_operation_cut(operation, request, &operation->staging);
     }
     if (result != HOOP_OK && result != HOOP_AGAIN) {
         hoop_failure_take(&operation->failure, result, (int)board->me);
@@ -141,14 +145,12 @@ static bool operation_may_run_on_device(const struct hoop_operation *operation,
 }
 
 bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
-                                    const struct hoop_request *request, size_t bytes, bool can)
+                                    const struct hoop_request *request, bool can)
 {
     /* Whether memory of CUDA's own can be shown is found out by operations. */
-    const bool stays = can && (hoop_settings()->cuda_ipc != 0
-                                   ? operation_suits_device(operation, request)
-                                   : operation_may_run_on_device(operation, request, false));
-    return !stays && !(operation_may_be_cut(operation, &request->signature) &&
-                       hoop_overlap_is_worth_it(bytes));
+    return !can || !(hoop_settings()->cuda_ipc != 0
+                         ? operation_suits_device(operation, request)
+                         : operation_may_run_on_device(operation, request, false));
 }
 
 /*

@@ -318,6 +318,29 @@ hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_strea
     return result;
 }
 
+/* One copy for parts that follow each other in both memories. */
+hoop_result_t hoop_staging_record_piece(const struct hoop_staging *staging,
+                                        struct hoop_overlap_piece piece, hoop_stream_t stream)
+{
+    const struct hoop_overlap_part *parts = staging->overlap.parts;
+    const bool deliver = piece.from >= staging->overlap.fetches;
+    hoop_result_t result = HOOP_OK;
+    for (size_t at = piece.from, next = at; at < piece.to && result == HOOP_OK; at = next) {
+        const hoop_cu_address_t host = (uintptr_t)parts[at].host;
+        const hoop_cu_address_t device = (uintptr_t)parts[at].device;
+        size_t bytes = 0;
+        for (; next < piece.to && parts[next].host == parts[at].host + bytes &&
+               parts[next].device == parts[at].device + bytes;
+             next++) {
+            bytes += parts[next].bytes;
+        }
+        result = hoop_cuda_check(
+            "cuMemcpyAsync",
+            hoop_cuda.copy(deliver ? device : host, deliver ? host : device, bytes, stream));
+    }
+    return result;
+}
+
 void hoop_staging_spoil(const struct hoop_staging *staging)
 {
     for (size_t i = 0; i < staging->count; i++) {
@@ -383,35 +406,12 @@ hoop_result_t hoop_staging_mark(struct hoop_staging *staging)
     return result;
 }
 
-/* One for parts that follow each other in both memories. In the context. */
-static hoop_result_t staging_record(const struct hoop_staging *staging,
-                                    struct hoop_overlap_piece piece)
-{
-    const struct hoop_overlap_part *parts = staging->overlap.parts;
-    const bool deliver = piece.from >= staging->overlap.fetches;
-    hoop_result_t result = HOOP_OK;
-    for (size_t at = piece.from, next = at; at < piece.to && result == HOOP_OK; at = next) {
-        const hoop_cu_address_t host = (uintptr_t)parts[at].host;
-        const hoop_cu_address_t device = (uintptr_t)parts[at].device;
-        size_t bytes = 0;
-        for (; next < piece.to && parts[next].host == parts[at].host + bytes &&
-               parts[next].device == parts[at].device + bytes;
-             next++) {
-            bytes += parts[next].bytes;
-        }
-        result = hoop_cuda_check(
-            "cuMemcpyAsync",
-            hoop_cuda.copy(deliver ? device : host, deliver ? host : device, bytes, staging->work));
-    }
-    return result;
-}
-
 static hoop_result_t staging_launch(struct hoop_staging *staging, struct hoop_overlap_piece piece)
 {
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
         staging->state = HOOP_STAGING_LAUNCHED;
-        result = staging_record(staging, piece);
+        result = hoop_staging_record_piece(staging, piece, staging->work);
         result =
             result == HOOP_OK ? staging_mark(staging, staging->work, "cuLaunchHostFunc") : result;
         hoop_staging_leave();

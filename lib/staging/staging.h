@@ -88,6 +88,10 @@ hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_conte
 hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_stream_t stream,
                                   bool deliver);
 
+/* The same of a piece of what is cut. */
+hoop_result_t hoop_staging_record_piece(const struct hoop_staging *staging,
+                                        struct hoop_overlap_piece piece, hoop_stream_t stream);
+
 /* What would be delivered is 0xff in all bytes: no number, where there is one that says so. */
 void hoop_staging_spoil(const struct hoop_staging *staging);
 

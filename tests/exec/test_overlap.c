@@ -13,6 +13,7 @@
 #include "exec/overlap.h"
 
 #define COUNT 32768u
+#define MANY ((size_t)131072)
 
 /* Three ranks of two machines, in place: the last of a machine folds its own vector long before it
  * receives the result. */
@@ -49,10 +50,102 @@ static void test_own_vector(void **state)
     free(overlap.parts);
 }
 
+/* A sum in place by the ring, of more than two ranks: it begins with what it has. */
+static void cut_ring(struct hoop_overlap *overlap, struct hoop_flow *flow, size_t bytes)
+{
+    static char host[MANY], device[MANY];
+    const struct hoop_plan plan = {.collective = HOOP_COLL_ALL_REDUCE,
+                                   .algo = HOOP_ALGO_RING,
+                                   .n = 4,
+                                   .lanes = 2,
+                                   .type_bytes = 1,
+                                   .in_place = true,
+                                   .count = bytes,
+                                   .chunk = 1000};
+    const struct hoop_staging_piece pieces[] = {{device, 0, bytes, false},
+                                                {device, 0, bytes, true}};
+    overlap->count = 0;
+    hoop_overlap_cut(overlap, &(struct hoop_overlap_buffers){pieces, 2, host, bytes, host, host},
+                     &plan, hoop_algo_steps(plan.collective, plan.algo));
+    hoop_flow_make(flow, overlap);
+}
+
+/* All of it once, in both directions, in at most so many pieces, which are no smaller than asked
+ * for. */
+static void expect_whole(const struct hoop_overlap *overlap, const struct hoop_flow_piece *pieces,
+                         uint32_t count, size_t from, size_t end, size_t bytes)
+{
+    size_t all = 0;
+    assert_in_range(count, 1, HOOP_FLOW_MOST);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t mine = 0;
+        assert_int_equal(pieces[i].parts.from, i == 0 ? from : pieces[i - 1].parts.to);
+        assert_true(i == 0 || pieces[i].step >= pieces[i - 1].step);
+        for (size_t at = pieces[i].parts.from; at < pieces[i].parts.to; at++) {
+            mine += overlap->parts[at].bytes;
+        }
+        assert_true(mine >= 4096 || i + 1 == count);
+        all += mine;
+    }
+    assert_int_equal(pieces[count - 1].parts.to, end);
+    assert_int_equal(all, bytes);
+}
+
+static void test_flow(void **state)
+{
+    static const size_t sizes[] = {8192, 30001, MANY};
+    struct hoop_overlap overlap = {0};
+    struct hoop_flow flow;
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        cut_ring(&overlap, &flow, sizes[i]);
+        expect_whole(&overlap, flow.fetch, flow.fetches, 0, overlap.fetches, sizes[i]);
+        expect_whole(&overlap, flow.deliver, flow.deliveries, overlap.fetches, overlap.count,
+                     sizes[i]);
+        assert_true(flow.fetch[flow.fetches - 1].step == UINT64_MAX);
+    }
+    free(overlap.parts);
+}
+
+/* Words that have come round, and pieces of the calls before that are still to come. */
+static void test_flow_words(void **state)
+{
+    _Atomic uint32_t came = UINT32_MAX - 3, go = 7;
+    struct hoop_overlap overlap = {0};
+    struct hoop_flow flow;
+    (void)state;
+    cut_ring(&overlap, &flow, MANY);
+    flow.came = &came;
+    flow.before = UINT32_MAX - 1;
+    flow.go = &go;
+    flow.held = UINT32_MAX - 4;
+    for (int early = 0; early < 3; early++, came++) {
+        assert_false(hoop_flow_has_begun(&flow));
+        hoop_flow_move(&flow, 0);
+        assert_true(flow.ready == 0 && go == 7);
+    }
+    for (uint32_t i = 0; i < flow.fetches; i++, came++) {
+        assert_true(hoop_flow_has_begun(&flow));
+        hoop_flow_move(&flow, 0);
+        assert_true(flow.ready == flow.fetch[i].step);
+    }
+    for (uint32_t i = 0; i + 1 < flow.deliveries; i++) {
+        hoop_flow_move(&flow, flow.deliver[i].step);
+        assert_true(flow.delivered <= i);
+        hoop_flow_move(&flow, flow.deliver[i].step + 1);
+        assert_true(flow.delivered > i && go == flow.held + flow.delivered);
+    }
+    hoop_flow_move(&flow, UINT64_MAX);
+    assert_int_equal(flow.delivered, flow.deliveries - 1); /* the last is not its own to let go */
+    free(overlap.parts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_vector),
+        cmocka_unit_test(test_flow),
+        cmocka_unit_test(test_flow_words),
     };
     setenv("HOOP_CUDA_PIECE_BYTES", "4096", 1);
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);

@@ -32,6 +32,7 @@ fake_cuda_refuse_object_t *refuse_object;
 fake_cuda_copy_delay_t *copy_delay;
 fake_cuda_break_t *break_device;
 fake_cuda_forget_t *forget;
+fake_cuda_hold_t *hold;
 static ptrdiff_t view;
 
 static void rank_main(const struct family_self *self, const void *arg)
@@ -67,6 +68,7 @@ static void rank_main(const struct family_self *self, const void *arg)
     *(void **)&copy_delay = dlsym(library, "fake_cuda_copy_delay");
     *(void **)&break_device = dlsym(library, "fake_cuda_break");
     *(void **)&forget = dlsym(library, "fake_cuda_forget");
+    *(void **)&hold = dlsym(library, "fake_cuda_hold");
     view = get_view();
     EXPECT(self, hoop_cuda_context(&context) == HOOP_OK);
     EXPECT(self, hoop_cuda.context_push(context) == 0);

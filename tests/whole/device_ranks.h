@@ -34,6 +34,7 @@ extern fake_cuda_refuse_object_t *refuse_object;
 extern fake_cuda_copy_delay_t *copy_delay;
 extern fake_cuda_break_t *break_device;
 extern fake_cuda_forget_t *forget;
+extern fake_cuda_hold_t *hold;
 
 hoop_comm_t join(const struct family_self *self);
 /* hoop_mem_alloc() */

@@ -1,0 +1,151 @@
+/* The copies of a launch (see pieces.h). */
+#include "device/pieces.h"
+
+#include "stream/progress.h"
+
+#include <stdlib.h>
+
+/* ---- What is cut ---------------------------------------------------------------------------- */
+
+bool hoop_pieces_init(struct hoop_pieces *pieces, size_t count, hoop_stream_t stream)
+{
+    *pieces = (struct hoop_pieces){.stream = stream, .count = count};
+    pieces->stagings = calloc(count, sizeof(*pieces->stagings));
+    pieces->flows = calloc(count, sizeof(struct hoop_flow *));
+    return pieces->stagings != NULL && pieces->flows != NULL;
+}
+
+void hoop_pieces_finish(struct hoop_pieces *pieces)
+{
+    const size_t count = pieces->stagings != NULL && pieces->flows != NULL ? pieces->count : 0;
+    hoop_room_forget(pieces->stagings, count);
+    for (size_t i = 0; i < count; i++) {
+        free(pieces->flows[i]);
+    }
+    free(pieces->flows);
+    free(pieces->stagings);
+}
+
+/* Counts of the stream behind which work i has come. The launch's own is one of the last's. */
+static uint32_t pieces_marks(const struct hoop_pieces *pieces, size_t i)
+{
+    const struct hoop_flow *flow = pieces->flows[i];
+    return flow == NULL ? 0 : flow->fetches > 0 ? flow->fetches : 1;
+}
+
+/* NULL: it is not. */
+static struct hoop_flow *piece_cut(struct hoop_staging *staging, const struct hoop_work *work)
+{
+    struct hoop_flow *flow = NULL;
+    if (hoop_overlap_is_worth_it(staging->bytes)) {
+        hoop_comm_cut(work->comm, &work->request, staging);
+        flow = staging->overlap.count > 0 ? malloc(sizeof(*flow)) : NULL;
+    }
+    if (flow != NULL) {
+        hoop_flow_make(flow, &staging->overlap);
+    }
+    return flow;
+}
+
+void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number)
+{
+    struct hoop_room *room = pieces->room;
+    uint32_t cut = 0;
+    for (size_t i = 0; i < pieces->count; i++) {
+        struct hoop_flow *flow =
+            cut < HOOP_ROOM_GO ? piece_cut(&pieces->stagings[i], &work[i]) : NULL;
+        pieces->flows[i] = work[i].request.flow = flow;
+        if (flow != NULL) {
+            flow->came = room->came;
+            flow->before = room->counted;
+            flow->go = &room->go[cut++];
+            flow->held = number * HOOP_FLOW_MOST;
+        }
+        room->counted += pieces_marks(pieces, i);
+    }
+    room->counted += pieces->flows[pieces->count - 1] == NULL;
+}
+
+/* ---- On the stream -------------------------------------------------------------------------- */
+
+/* CUDA's thread. */
+static void piece_came(void *arg)
+{
+    hoop_room_count(arg);
+    hoop_wake(hoop_progress_sleeper()->wake_fd);
+}
+
+/* The last one's last is not counted here. */
+static hoop_result_t pieces_fetch(const struct hoop_pieces *pieces, size_t i)
+{
+    const struct hoop_flow *flow = pieces->flows[i];
+    const uint32_t marks = pieces_marks(pieces, i), own = marks - (i + 1 == pieces->count);
+    hoop_result_t result = HOOP_OK;
+    for (uint32_t k = 0; k < marks && result == HOOP_OK; k++) {
+        if (k < flow->fetches) {
+            result = hoop_staging_record_piece(&pieces->stagings[i], flow->fetch[k].parts,
+                                               pieces->stream);
+        }
+        if (k < own && result == HOOP_OK) {
+            result = hoop_cuda_check(
+                "cuLaunchHostFunc on the stream of the call",
+                hoop_cuda.host_function(pieces->stream, piece_came, (void *)pieces->room->came));
+        }
+    }
+    return result;
+}
+
+hoop_result_t hoop_pieces_fetch(const struct hoop_pieces *pieces)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < pieces->count && result == HOOP_OK; i++) {
+        result = pieces->flows[i] != NULL
+                     ? pieces_fetch(pieces, i)
+                     : hoop_staging_record(&pieces->stagings[i], pieces->stream, false);
+    }
+    return result;
+}
+
+/* All but the last. */
+static hoop_result_t pieces_deliver(const struct hoop_pieces *pieces, size_t i)
+{
+    const struct hoop_flow *flow = pieces->flows[i];
+    hoop_result_t result = HOOP_OK;
+    for (uint32_t k = 0; k + 1 < flow->deliveries && result == HOOP_OK; k++) {
+        result = hoop_room_wait(pieces->room, pieces->stream, flow->go, flow->held + k + 1);
+        if (result == HOOP_OK) {
+            result = hoop_staging_record_piece(&pieces->stagings[i], flow->deliver[k].parts,
+                                               pieces->stream);
+        }
+    }
+    return result;
+}
+
+/* The last piece, or all. */
+static hoop_result_t pieces_end(const struct hoop_pieces *pieces, size_t i)
+{
+    const struct hoop_staging *staging = &pieces->stagings[i];
+    const struct hoop_flow *flow = pieces->flows[i];
+    if (flow == NULL) {
+        return hoop_staging_record(staging, pieces->stream, true);
+    }
+    return flow->deliveries > 0
+               ? hoop_staging_record_piece(staging, flow->deliver[flow->deliveries - 1].parts,
+                                           pieces->stream)
+               : HOOP_OK;
+}
+
+hoop_result_t hoop_pieces_deliver(const struct hoop_pieces *pieces, uint32_t number)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < pieces->count && result == HOOP_OK; i++) {
+        result = pieces->flows[i] != NULL ? pieces_deliver(pieces, i) : HOOP_OK;
+    }
+    if (result == HOOP_OK) {
+        result = hoop_room_wait(pieces->room, pieces->stream, pieces->room->let, number);
+    }
+    for (size_t i = 0; i < pieces->count && result == HOOP_OK; i++) {
+        result = pieces_end(pieces, i);
+    }
+    return result;
+}

@@ -1,0 +1,42 @@
+/*
+ * The copies of a launch (launch.h) in pieces that overlap with its operation over links, as those
+ * that are not launched do (exec/overlap.h):
+ *
+ *     caller's stream   ... to the room 0 | 1 | 2 ... bell | hold 0 | from the room 0 | hold 1 |
+ * ... who drives                     '-> the steps that need no more | let 0 go | ...
+ *
+ * All of it is put on the stream in the call. Behind each piece to the room a host function counts
+ * it and wakes who drives; before each one from it the stream waits for a word, of which each cut
+ * work has one in the room. The last pieces wait until the launch is let go: a call that fails has
+ * some of its output still to come, which is marked as no result.
+ */
+#ifndef HOOP_PIECES_H
+#define HOOP_PIECES_H
+
+#include "device/room.h"
+
+/* What a launch puts on its stream. */
+struct hoop_pieces {
+    struct hoop_room *room;
+    hoop_stream_t stream;
+    size_t count;
+    struct hoop_staging *stagings; /* [count], in the room */
+    struct hoop_flow **flows;      /* [count]; NULL: that work is copied as a whole */
+};
+
+/* With room for `count`. False: no memory. */
+bool hoop_pieces_init(struct hoop_pieces *pieces, size_t count, hoop_stream_t stream);
+/* Calls no CUDA. */
+void hoop_pieces_finish(struct hoop_pieces *pieces);
+
+/* Cuts what is worth it of work that is placed in the room; each launch of that has a larger
+ * number.
+ */
+void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number);
+
+/* In the context: the copies to the room, behind which the caller counts one more. */
+hoop_result_t hoop_pieces_fetch(const struct hoop_pieces *pieces);
+/* The hold, and the copies from the room. */
+hoop_result_t hoop_pieces_deliver(const struct hoop_pieces *pieces, uint32_t number);
+
+#endif

@@ -1,0 +1,388 @@
+/*
+ * Calls that are launched in pieces, which overlap with the network (lib/device/pieces.h), over the
+ * fake driver that HOOP_CUDA names, TCP, and pieces and chunks of 4 KiB. Ranks are processes.
+ *
+ * In most of them rank 0's stream stops after its fourth piece, until it is told to go on: what the
+ * others have by then was copied, sent and delivered while the rest was not. (Every call in pieces:
+ * test_device_launch.)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "memory/cuda.h"
+#include "whole/graph_scene.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define VALUE 0x35
+
+static atomic_int *met; /* ranks that have come so far; shared with them */
+
+static struct scene make_by(const struct family_self *self, const char *algo, uint64_t timeout_ms)
+{
+    struct scene scene = scene_make(self);
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.algo = algo;
+    config.op_timeout_ms = timeout_ms;
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    EXPECT(self, hoop_comm_init_env(&scene.comm, &config) == HOOP_OK);
+    return scene;
+}
+
+static hoop_result_t await_failure(const struct scene *scene)
+{
+    hoop_result_t failed = HOOP_OK;
+    const uint64_t start = hoop_now_ns();
+    while (failed == HOOP_OK && hoop_now_ns() - start < 20 * HOOP_NS_PER_S) {
+        EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
+        usleep(1000);
+    }
+    return failed;
+}
+
+/* ---- A stream that stops -------------------------------------------------------------------- */
+
+static bool await_first_byte(const struct scene *scene)
+{
+    const volatile unsigned char *first = at_host(scene->out);
+    const uint64_t start = hoop_now_ns();
+    while (*first != VALUE && hoop_now_ns() - start < 20 * HOOP_NS_PER_S) {
+        usleep(1000);
+    }
+    return *first == VALUE;
+}
+
+/* Every rank but the first has its beginning of what rank 0 sends when this returns. */
+static void call_stopping(const struct scene *scene)
+{
+    const struct family_self *self = scene->self;
+    fill(scene->stream, scene->out, self->rank == 0 ? VALUE : 0, BYTES, 0);
+    scene_settle(scene);
+    EXPECT(self, hoop_barrier(scene->comm, NULL) == HOOP_OK);
+    if (self->rank == 0) {
+        hold();
+    }
+    EXPECT(self,
+           hoop_bcast(scene->out, BYTES, HOOP_UINT8, 0, scene->comm, scene->stream) == HOOP_OK);
+    EXPECT(self, self->rank == 0 || await_first_byte(scene));
+    (void)atomic_fetch_add(met, 1);
+    for (const uint64_t start = hoop_now_ns();
+         atomic_load(met) < self->n && hoop_now_ns() - start < 20 * HOOP_NS_PER_S;) {
+        usleep(1000);
+    }
+    EXPECT(self, atomic_load(met) == self->n && is_busy(scene->stream));
+}
+
+/* It goes on when another one is given a copy. */
+static void go_on(const struct scene *scene)
+{
+    static unsigned char page[4096] __attribute__((aligned(4096)));
+    hoop_stream_t other = NULL;
+    if (scene->self->rank == 0) {
+        EXPECT(scene->self, hoop_cuda.host_register(page, sizeof(page), 0) == 0);
+        EXPECT(scene->self, hoop_cuda.stream_create(&other, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+        (void)hoop_cuda.copy((uintptr_t)scene->in, (uintptr_t)page, 1, other);
+    }
+}
+
+/* What is there is right, the rest is marked, the end above all. */
+static void expect_part(const struct scene *scene)
+{
+    const unsigned char *out = at_host(scene->out);
+    size_t wrong = 0;
+    for (size_t i = 0; i < BYTES; i++) {
+        wrong += out[i] != VALUE && out[i] != 0xff;
+    }
+    EXPECT(scene->self, wrong == 0 && out[BYTES - 1] == 0xff);
+}
+
+static void stop_and_go_on(const struct family_self *self)
+{
+    const struct scene scene = make_by(self, "chain", 30000);
+    call_stopping(&scene);
+    go_on(&scene);
+    scene_settle(&scene);
+    EXPECT(self, are_all(scene.out, VALUE, BYTES));
+    scene_end(&scene);
+}
+
+static void stop_and_abort(const struct family_self *self)
+{
+    const struct scene scene = make_by(self, "chain", 30000);
+    call_stopping(&scene);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK && is_busy(scene.stream));
+        go_on(&scene);
+    } else {
+        EXPECT(self, await_failure(&scene) == HOOP_ABORTED);
+    }
+    scene_settle(&scene);
+    if (self->rank != 0) {
+        expect_part(&scene);
+    }
+    scene_end(&scene);
+}
+
+/* For longer than calls may take. */
+static void stop_too_long(const struct family_self *self)
+{
+    const struct scene scene = make_by(self, "chain", 500);
+    call_stopping(&scene);
+    EXPECT(self, await_failure(&scene) == HOOP_TIMEOUT);
+    EXPECT(self, self->rank != 0 || is_busy(scene.stream));
+    go_on(&scene);
+    scene_settle(&scene);
+    if (self->rank != 0) {
+        expect_part(&scene);
+    }
+    scene_end(&scene);
+}
+
+static void stop_and_break(const struct family_self *self)
+{
+    const struct scene scene = make_by(self, "chain", 30000);
+    call_stopping(&scene);
+    if (self->rank == 0) {
+        break_device(1);
+        go_on(&scene);
+    }
+    EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 0: ") != NULL);
+    if (self->rank != 0) {
+        scene_settle(&scene);
+        expect_part(&scene);
+    }
+    scene_end(&scene);
+}
+
+/* Rank 1, which hands on what rank 0 sends to rank 2, is killed. */
+static void stop_and_lose(const struct family_self *self)
+{
+    const struct scene scene = make_by(self, "chain", 30000);
+    call_stopping(&scene);
+    rank_tell(self, HOOP_OK, 0);
+    if (self->rank == 1) {
+        (void)pause();
+    }
+    const hoop_result_t failed = await_failure(&scene);
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1 ") != NULL);
+    go_on(&scene);
+    scene_settle(&scene);
+    if (self->rank == 2) {
+        expect_part(&scene);
+    }
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    rank_tell(self, failed, 0);
+}
+
+/* ---- Others --------------------------------------------------------------------------------- */
+
+/* Calls behind each other, in place and not. */
+static void call_rounds(const struct scene *scene)
+{
+    const struct family_self *self = scene->self;
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t bytes = BYTES - (size_t)(round % 4) * 10001;
+        unsigned char *out = round % 2 == 0 ? scene->out : scene->in;
+        fill_in(scene, round, round % 3 == self->rank ? 3000 : 0);
+        fill(scene->stream, scene->out, 0xee, BYTES, 0);
+        EXPECT(self, reduce(scene, scene->in, out, bytes) == HOOP_OK);
+        copy(scene, scene->log + round, out + bytes - 1, 1);
+    }
+    EXPECT(self, is_busy(scene->stream));
+    scene_settle(scene);
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT(self, at_host(scene->log)[round] == sum_of(scene, round));
+    }
+    EXPECT(self, are_all(scene->in, sum_of(scene, ROUNDS - 1), BYTES - 30003));
+}
+
+static void call_often(const struct family_self *self)
+{
+    static const char *const algos[] = {"ring", "pairwise", "chain"};
+    for (size_t a = 0; a < 3; a++) {
+        const struct scene scene = make_by(self, algos[a], 30000);
+        call_rounds(&scene);
+        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    }
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* More of them in a group than have words, on two comms, with small ones between. */
+#define CALLS 17
+
+static size_t call_bytes(int i)
+{
+    return i % 5 == 4 ? 3 : BYTES;
+}
+
+static void call_group(const struct scene *scene, const hoop_comm_t comms[2], unsigned char *at)
+{
+    const struct family_self *self = scene->self;
+    EXPECT(self, hoop_group_start() == HOOP_OK);
+    for (int i = 0; i < CALLS; i++) {
+        unsigned char *mine = at + (size_t)i * BYTES;
+        EXPECT(self, hoop_all_reduce(mine, mine, call_bytes(i), HOOP_UINT8, HOOP_SUM,
+                                     comms[i % 3 == 0], scene->stream) == HOOP_OK);
+    }
+    EXPECT(self, hoop_group_end() == HOOP_OK && is_busy(scene->stream));
+}
+
+static void fill_group(const struct scene *scene, int round, unsigned char *at)
+{
+    for (int i = 0; i < CALLS; i++) {
+        fill(scene->stream, at + (size_t)i * BYTES, scene->self->rank + i + round, BYTES,
+             i == 0 ? SLOW_US / 4 : 0);
+    }
+}
+
+static void call_in_groups(const struct family_self *self)
+{
+    const struct scene scene = make_by(self, "ring", 30000);
+    const hoop_comm_t comms[2] = {scene.comm, join(self)};
+    unsigned char *at = plain(self, CALLS * BYTES);
+    for (int round = 0; round < 2; round++) {
+        fill_group(&scene, round, at);
+        call_group(&scene, comms, at);
+        scene_settle(&scene);
+        bool right = true;
+        for (int i = 0; i < CALLS; i++) {
+            right &= are_all(at + (size_t)i * BYTES, sum_of(&scene, i + round), call_bytes(i));
+        }
+        EXPECT(self, right);
+    }
+    EXPECT(self, hoop_comm_destroy(comms[1]) == HOOP_OK);
+    scene_end(&scene);
+}
+
+/* A call is launched where its copies have room. */
+static void expect_launch(const struct scene *scene, unsigned char *at, size_t bytes, bool launched)
+{
+    fill(scene->stream, at, scene->self->rank, bytes, SLOW_US / 4);
+    EXPECT(scene->self, reduce(scene, at, at, bytes) == HOOP_OK);
+    EXPECT(scene->self, is_busy(scene->stream) == launched);
+    scene_settle(scene);
+    EXPECT(scene->self, are_all(at, sum_of(scene, 0), bytes));
+}
+
+/* With room for one call and a half. */
+static void need_room(const struct family_self *self)
+{
+    struct scene scene = make_by(self, "ring", 30000);
+    unsigned char *at = plain(self, 2 * BYTES);
+    size_t bytes = 0, before = 0, pinned = 0;
+    use(&bytes, &before);
+    expect_launch(&scene, at, BYTES, true);
+    expect_launch(&scene, at, 2 * BYTES, false);
+    expect_launch(&scene, at, BYTES, true); /* what was too small has gone */
+    EXPECT(self, hoop_cuda.stream_create(&scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    expect_launch(&scene, at, BYTES, false);
+    expect_launch(&scene, at, BYTES, true); /* and what nobody uses */
+    use(&bytes, &pinned);
+    EXPECT(self, pinned <= before + 2); /* a room, and where the calls that waited were copied */
+    scene_end(&scene);
+}
+
+/* Rank 1's device, at the copy or launch of that number. */
+static void break_at(const struct family_self *self, unsigned at)
+{
+    const struct scene scene = make_by(self, "ring", 30000);
+    fill_in(&scene, 1, 0);
+    scene_settle(&scene);
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+    if (self->rank == 1) {
+        break_device(at);
+    }
+    const hoop_result_t result = reduce(&scene, scene.in, scene.out, BYTES);
+    EXPECT(self, result == HOOP_OK || result == HOOP_CUDA_ERROR);
+    if (self->rank == 1) {
+        EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
+    } else {
+        scene_settle(&scene);
+    }
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    break_device(0);
+}
+
+static void break_within(const struct family_self *self)
+{
+    for (unsigned at = 1; at <= 20; at++) {
+        break_at(self, at);
+    }
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* ---- In the parent -------------------------------------------------------------------------- */
+
+static void run_again(int n, rank_fn *fn)
+{
+    atomic_store(met, 0);
+    run(n, fn);
+}
+
+static void test_overlap(void **state)
+{
+    (void)state;
+    run_again(2, stop_and_go_on);
+    run_again(3, stop_and_go_on);
+}
+
+static void test_fails(void **state)
+{
+    (void)state;
+    run_again(3, stop_and_abort);
+    run_again(3, stop_too_long);
+    run_again(3, stop_and_break);
+    run_again(2, break_within);
+    atomic_store(met, 0);
+    run_and_kill(stop_and_lose, false);
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    run(2, call_often);
+    run(3, call_often);
+    run(2, call_in_groups);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+    run(3, call_often);
+    run(3, call_in_groups);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
+static void test_room(void **state)
+{
+    (void)state;
+    setenv("HOOP_CUDA_ROOM_BYTES", "60000", 1);
+    run(2, need_room);
+    unsetenv("HOOP_CUDA_ROOM_BYTES");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_fails),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_room),
+    };
+    met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (met == MAP_FAILED) {
+        return 1;
+    }
+    setenv("HOOP_TRANSPORT", "tcp", 1);
+    setenv("HOOP_CHUNK_BYTES", "4096", 1);
+    setenv("HOOP_CUDA_PIECE_BYTES", "4096", 1);
+    setenv("HOOP_LANES", "1", 1);
+    without_ipc = EVERY_RANK;
+    return cmocka_run_group_tests_name("device pieces", tests, NULL, NULL);
+}
