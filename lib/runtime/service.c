@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -50,7 +51,8 @@ static struct {
     uv_async_t wake;
     uint64_t events; /* that watches and timers were called for; the service thread's */
     uv_idle_t sweep; /* runs while something is to be freed */
-    void **freed;    /* the service thread's */
+    uv_prepare_t look;
+    void **freed; /* the service thread's */
     size_t freed_count, freed_size;
 
     pthread_mutex_t queue_lock;
@@ -93,6 +95,23 @@ static void service_run_calls(uv_async_t *wake)
     }
 }
 
+/* Asking with no time takes no event away from libuv. */
+static bool service_is_whole(void)
+{
+    struct epoll_event event;
+    return epoll_wait(uv_backend_fd(&service.loop), &event, 1, 0) >= 0 || errno == EINTR;
+}
+
+/* libuv ends a process whose descriptors of its own are gone: a word before it finds out. */
+static void service_look(uv_prepare_t *look)
+{
+    (void)look;
+    if (!service_is_whole()) {
+        hoop_log(HOOP_LOG_ERROR, HOOP_LOG_INIT,
+                 "this program has closed descriptors of hoop (by closefrom()?) and must end");
+    }
+}
+
 static void service_enqueue(struct service_call *call)
 {
     call->next = NULL;
@@ -103,6 +122,7 @@ static void service_enqueue(struct service_call *call)
     pthread_mutex_unlock(&service.queue_lock);
     if (was_empty) { /* else the wake-up of the first call is on its way */
         const int before = hoop_cancel_off();
+        service_look(NULL);
         uv_async_send(&service.wake);
         hoop_cancel_restore(before);
     }
@@ -173,8 +193,7 @@ hoop_result_t hoop_service_call(hoop_result_t (*fn)(void *arg), void *arg)
                : hoop_error(attempt.failure.code, "%s", attempt.failure.text);
 }
 
-/* ---- Coming to rest ---------------------------------------------------------------------------
- */
+/* ---- Coming to rest ----------------------------------------------------------------------- */
 
 static void service_count_events(void *arg)
 {
@@ -194,8 +213,7 @@ void hoop_service_drain(void)
 
 /* ---- Freeing later ------------------------------------------------------------------------ */
 
-/* Idle handles run between callbacks, never inside one; and while one does, the loop does not
- * sleep. */
+/* Idle handles run between callbacks, never inside one; while one does, the loop does not sleep. */
 static void service_sweep(uv_idle_t *sweep)
 {
     for (size_t i = 0; i < service.freed_count; i++) {
@@ -386,6 +404,8 @@ static hoop_result_t service_start_locked(void)
                           uv_err_name(err));
     }
     uv_idle_init(&service.loop, &service.sweep);
+    uv_prepare_init(&service.loop, &service.look);
+    uv_prepare_start(&service.look, service_look);
     if (!handlers && pthread_atfork(hoop_fork_hold, hoop_fork_release, service_child) != 0) {
         err = UV_ENOMEM;
     }
@@ -395,6 +415,7 @@ static hoop_result_t service_start_locked(void)
     if (result != HOOP_OK) {
         uv_close((uv_handle_t *)&service.wake, NULL);
         uv_close((uv_handle_t *)&service.sweep, NULL);
+        uv_close((uv_handle_t *)&service.look, NULL);
         uv_run(&service.loop, UV_RUN_DEFAULT);
         (void)uv_loop_close(&service.loop);
     }
@@ -450,12 +471,12 @@ static void service_at_exit(void)
     pthread_mutex_lock(&service.start_lock);
     const bool running = service.running && !hoop_is_forked() && !service_is_me;
     pthread_mutex_unlock(&service.start_lock);
-    if (running) {
+    if (running && service_is_whole()) {
         hoop_job_init(&job);
         service_enqueue(&call);
         (void)hoop_job_wait(&job, hoop_deadline_ns(SERVICE_PARK_MS), NULL);
-        atomic_store(&service.ended, true);
     }
+    atomic_store(&service.ended, running);
 }
 
 /* Before anything of the program, so that it comes behind all that is of the program at exit(),

@@ -3,6 +3,7 @@
 #include "runtime/service.h"
 #include "runtime/watch.h"
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,11 +158,71 @@ static void test_names_the_limit_of_threads(void **state)
     assert_int_equal(status, 0);
 }
 
+/* What a child says on its standard error, which closes all but the standard streams. */
+static int closed_end(void (*end)(void), char *ret_text, size_t bytes)
+{
+    int said[2];
+    int status = 0;
+    assert_int_equal(pipe(said), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit none = {0, 0};
+        bool fine = setrlimit(RLIMIT_CORE, &none) == 0 && dup2(said[1], STDERR_FILENO) >= 0;
+        fine = fine && hoop_service_start() == HOOP_OK;
+        for (int fd = 3; fd < 256; fd++) {
+            (void)close(fd);
+        }
+        if (fine) {
+            end();
+        }
+        _exit(1);
+    }
+    close(said[1]);
+    size_t used = 0;
+    ssize_t got = 0;
+    while (used < bytes - 1 && (got = read(said[0], ret_text + used, bytes - 1 - used)) > 0) {
+        used += (size_t)got;
+    }
+    ret_text[used] = 0;
+    close(said[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void end_by_exit(void)
+{
+    exit(0);
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+static void end_by_use(void)
+{
+    hoop_service_run(nothing, NULL);
+}
+
+/* A program that has closed descriptors of the service is ended with a word, if it uses it still.
+ */
+static void test_closed_descriptors(void **state)
+{
+    (void)state;
+    char text[1024];
+    assert_int_equal(closed_end(end_by_exit, text, sizeof(text)), 0);
+    assert_string_equal(text, "");
+    const int status = closed_end(end_by_use, text, sizeof(text));
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_non_null(strstr(text, "this program has closed descriptors of hoop"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_holds_the_standard_streams), /* forks: before there is a service */
         cmocka_unit_test(test_names_the_limit_of_threads),
+        cmocka_unit_test(test_closed_descriptors),
         cmocka_unit_test(test_raises_the_limit_of_open_files), /* the first start does */
         cmocka_unit_test(test_free_later),
         cmocka_unit_test(test_posted_and_run),
