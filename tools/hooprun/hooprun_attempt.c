@@ -25,6 +25,7 @@ struct rank {
     int code;  /* exit code, 128 + signal when a signal killed it */
     int signal;
     bool dumped;
+    bool starved; /* killed by SIGKILL, and since the start the kernel did so for want of memory */
     bool stopped; /* it ended after hooprun's own SIGTERM or SIGKILL: no failure of its own */
 };
 
@@ -45,6 +46,7 @@ struct hooprun_attempt {
     bool typed;          /* Ctrl-C at the terminal ended the rank that had it */
     int cause;           /* the first rank that failed, -1: none */
     int refusal;         /* errno of a program that could not be run */
+    uint64_t oom_kills;  /* before the start */
     int64_t phase_until; /* ms; INT64_MAX: no bound */
 };
 
@@ -105,6 +107,24 @@ void hooprun_attempt_stop(struct hooprun_attempt *attempt)
 
 /* ---- Ranks that ended ----------------------------------------------------------------------- */
 
+/* How many processes of this machine, in whichever cgroup, were killed for want of memory. */
+static uint64_t oom_kills(void)
+{
+    static const char key[] = "oom_kill ";
+    uint64_t count = 0;
+    char line[128];
+    FILE *file = fopen("/proc/vmstat", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, key, sizeof(key) - 1) == 0) {
+            count = strtoull(line + sizeof(key) - 1, NULL, 10);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return count;
+}
+
 static struct rank *rank_find(const struct hooprun_attempt *attempt, pid_t pid)
 {
     for (int i = 0; i < attempt->options->rank_count; i++) {
@@ -123,9 +143,11 @@ static void rank_say(const struct hooprun_attempt *attempt, int local_rank)
         hooprun_output_say(attempt->output, "rank %d (pid %d) exited with code %d", number,
                            (int)rank->was, rank->code);
     } else {
-        hooprun_output_say(attempt->output, "rank %d (pid %d) was killed by signal %d (%s%s)",
+        hooprun_output_say(attempt->output, "rank %d (pid %d) was killed by signal %d (%s%s)%s",
                            number, (int)rank->was, rank->signal, strsignal(rank->signal),
-                           rank->dumped ? ", core dumped" : "");
+                           rank->dumped ? ", core dumped" : "",
+                           rank->starved ? ": the kernel killed for want of memory (see dmesg)"
+                                         : "");
     }
 }
 
@@ -154,6 +176,7 @@ static void rank_ended(struct hooprun_attempt *attempt, struct rank *rank, const
     rank->signal = info->si_status;
     rank->code = 128 + rank->signal;
     rank->dumped = info->si_code == CLD_DUMPED;
+    rank->starved = rank->signal == SIGKILL && oom_kills() > attempt->oom_kills;
     attempt->typed |= had_terminal && (rank->signal == SIGINT || rank->signal == SIGQUIT);
 }
 
@@ -378,6 +401,7 @@ static void attempt_reset(struct hooprun_attempt *attempt)
         .refusal_fd = {-1, -1},
         .phase = PHASE_RUN,
         .cause = -1,
+        .oom_kills = oom_kills(),
         .phase_until = INT64_MAX,
     };
 }
