@@ -14,6 +14,7 @@
 #include "runtime/watch.h"
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -31,7 +32,7 @@
 #define SERVICE_DRAIN_TURNS 64
 
 /* How long exit() waits for the service thread to come to rest. */
-#define SERVICE_PARK_MS 2000u
+#define SERVICE_PARK_MS 2000
 #define THREAD_STACK_BYTES ((size_t)256 * 1024) /* at least: frames of connections take 12 KiB */
 
 /* A call that waits for its turn; in the caller's frame if `job` is set, else allocated. */
@@ -102,13 +103,14 @@ static bool service_is_whole(void)
     return epoll_wait(uv_backend_fd(&service.loop), &event, 1, 0) >= 0 || errno == EINTR;
 }
 
-/* libuv ends a process whose descriptors of its own are gone: a word before it finds out. */
+/* libuv would abort without a word. The service thread gives the process time to exit(). */
 static void service_look(uv_prepare_t *look)
 {
-    (void)look;
     if (!service_is_whole()) {
+        (void)poll(NULL, 0, look != NULL ? SERVICE_PARK_MS : 0);
         hoop_log(HOOP_LOG_ERROR, HOOP_LOG_INIT,
                  "this program has closed descriptors of hoop (by closefrom()?) and must end");
+        abort();
     }
 }
 

@@ -2,9 +2,12 @@
 #include "base/clock.h"
 #include "runtime/service.h"
 #include "runtime/watch.h"
+#include <dirent.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -158,6 +161,29 @@ static void test_names_the_limit_of_threads(void **state)
     assert_int_equal(status, 0);
 }
 
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* The only other thread sleeps: it has looked at its descriptors, and waits for events. */
+static bool service_sleeps(void)
+{
+    bool sleeps = false;
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task = NULL;
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        char path[64], text[256] = "";
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", task->d_name);
+        FILE *file = atoi(task->d_name) != getpid() ? fopen(path, "r") : NULL;
+        if (file != NULL) {
+            sleeps |= fgets(text, sizeof(text), file) != NULL && strstr(text, ") S ") != NULL;
+            (void)fclose(file);
+        }
+    }
+    return tasks != NULL && closedir(tasks) == 0 && sleeps;
+}
+
 /* What a child says on its standard error, which closes all but the standard streams. */
 static int closed_end(void (*end)(void), char *ret_text, size_t bytes)
 {
@@ -169,6 +195,10 @@ static int closed_end(void (*end)(void), char *ret_text, size_t bytes)
         const struct rlimit none = {0, 0};
         bool fine = setrlimit(RLIMIT_CORE, &none) == 0 && dup2(said[1], STDERR_FILENO) >= 0;
         fine = fine && hoop_service_start() == HOOP_OK;
+        hoop_service_run(nothing, NULL);
+        while (!service_sleeps()) {
+            (void)poll(NULL, 0, 1);
+        }
         for (int fd = 3; fd < 256; fd++) {
             (void)close(fd);
         }
@@ -192,11 +222,6 @@ static int closed_end(void (*end)(void), char *ret_text, size_t bytes)
 static void end_by_exit(void)
 {
     exit(0);
-}
-
-static void nothing(void *arg)
-{
-    (void)arg;
 }
 
 static void end_by_use(void)
