@@ -22,8 +22,9 @@ struct launch_room {
     hoop_cu_context_t context;
     unsigned long long stream; /* by CUDA's number: a handle is used again */
     struct hoop_room room;
-    pthread_mutex_t launching; /* over `launched`, and what is put on the stream; calls CUDA */
+    pthread_mutex_t launching; /* over this, and what is put on the stream; calls CUDA */
     uint32_t launched;         /* calls */
+    struct hoop_cuts cuts;
     /* under the lock */
     uint32_t users;   /* who is about to launch */
     uint64_t comm_id; /* whose call was the last */
@@ -82,6 +83,7 @@ static struct launch_room *rooms_take_idle(void)
 static void room_free(struct launch_room *room)
 {
     hoop_room_finish(&room->room);
+    hoop_cuts_finish(&room->cuts);
     pthread_mutex_destroy(&room->launching);
     free(room);
 }
@@ -405,6 +407,7 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
     if (hoop_pieces_init(&made->pieces, count, stream) && hoop_progress_start() == HOOP_OK &&
         watch_start() && launch_enter(made, work, context)) {
         made->pieces.room = &made->room->room;
+        made->pieces.cuts = &made->room->cuts;
         return made;
     }
     launch_free(made);

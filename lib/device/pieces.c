@@ -30,21 +30,7 @@ void hoop_pieces_finish(struct hoop_pieces *pieces)
 static uint32_t pieces_marks(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_flow *flow = pieces->flows[i];
-    return flow == NULL ? 0 : flow->fetches > 0 ? flow->fetches : 1;
-}
-
-/* NULL: it is not. */
-static struct hoop_flow *piece_cut(struct hoop_staging *staging, const struct hoop_work *work)
-{
-    struct hoop_flow *flow = NULL;
-    if (hoop_overlap_is_worth_it(staging->bytes)) {
-        hoop_comm_cut(work->comm, &work->request, staging);
-        flow = staging->overlap.count > 0 ? malloc(sizeof(*flow)) : NULL;
-    }
-    if (flow != NULL) {
-        hoop_flow_make(flow, &staging->overlap);
-    }
-    return flow;
+    return flow == NULL ? 0 : flow->fetch.count > 0 ? flow->fetch.count : 1;
 }
 
 void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number)
@@ -52,8 +38,9 @@ void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_
     struct hoop_room *room = pieces->room;
     uint32_t cut = 0;
     for (size_t i = 0; i < pieces->count; i++) {
-        struct hoop_flow *flow =
-            cut < HOOP_ROOM_GO ? piece_cut(&pieces->stagings[i], &work[i]) : NULL;
+        struct hoop_flow *flow = cut < HOOP_ROOM_GO
+                                     ? hoop_cuts_make(pieces->cuts, &work[i], &pieces->stagings[i])
+                                     : NULL;
         pieces->flows[i] = work[i].request.flow = flow;
         if (flow != NULL) {
             flow->came = room->came;
@@ -82,8 +69,8 @@ static hoop_result_t pieces_fetch(const struct hoop_pieces *pieces, size_t i)
     const uint32_t marks = pieces_marks(pieces, i), own = marks - (i + 1 == pieces->count);
     hoop_result_t result = HOOP_OK;
     for (uint32_t k = 0; k < marks && result == HOOP_OK; k++) {
-        if (k < flow->fetches) {
-            result = hoop_staging_record_piece(&pieces->stagings[i], flow->fetch[k].parts,
+        if (k < flow->fetch.count) {
+            result = hoop_staging_record_piece(&pieces->stagings[i], flow->fetch.pieces[k].parts,
                                                pieces->stream);
         }
         if (k < own && result == HOOP_OK) {
@@ -111,10 +98,10 @@ static hoop_result_t pieces_deliver(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_flow *flow = pieces->flows[i];
     hoop_result_t result = HOOP_OK;
-    for (uint32_t k = 0; k + 1 < flow->deliveries && result == HOOP_OK; k++) {
+    for (uint32_t k = 0; k + 1 < flow->deliver.count && result == HOOP_OK; k++) {
         result = hoop_room_wait(pieces->room, pieces->stream, flow->go, flow->held + k + 1);
         if (result == HOOP_OK) {
-            result = hoop_staging_record_piece(&pieces->stagings[i], flow->deliver[k].parts,
+            result = hoop_staging_record_piece(&pieces->stagings[i], flow->deliver.pieces[k].parts,
                                                pieces->stream);
         }
     }
@@ -129,8 +116,9 @@ static hoop_result_t pieces_end(const struct hoop_pieces *pieces, size_t i)
     if (flow == NULL) {
         return hoop_staging_record(staging, pieces->stream, true);
     }
-    return flow->deliveries > 0
-               ? hoop_staging_record_piece(staging, flow->deliver[flow->deliveries - 1].parts,
+    const struct hoop_flow_pieces *deliver = &flow->deliver;
+    return deliver->count > 0
+               ? hoop_staging_record_piece(staging, deliver->pieces[deliver->count - 1].parts,
                                            pieces->stream)
                : HOOP_OK;
 }

@@ -13,11 +13,13 @@
 #ifndef HOOP_PIECES_H
 #define HOOP_PIECES_H
 
+#include "device/cuts.h"
 #include "device/room.h"
 
 /* What a launch puts on its stream. */
 struct hoop_pieces {
     struct hoop_room *room;
+    struct hoop_cuts *cuts; /* of the calls before it in the room */
     hoop_stream_t stream;
     size_t count;
     struct hoop_staging *stagings; /* [count], in the room */

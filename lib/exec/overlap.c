@@ -236,37 +236,56 @@ static int part_compare_place(const void *a, const void *b)
     return (x->host > y->host) - (x->host < y->host);
 }
 
-/* Of parts [from, end). Returns how many there are. */
-static uint32_t flow_cut(struct hoop_overlap *overlap, size_t from, size_t end, bool deliver,
-                         struct hoop_flow_piece *ret)
+/* Parts [from, to) of a piece, at `at` or behind it, one where they follow each other in both
+ * memories. Returns the end. */
+static size_t flow_join(struct hoop_overlap_part *parts, size_t from, size_t to, size_t at)
 {
-    struct hoop_overlap_part *parts = overlap->parts;
+    const size_t first = at;
+    qsort(parts + from, to - from, sizeof(*parts), part_compare_place);
+    for (size_t i = from; i < to; i++) {
+        struct hoop_overlap_part *last = parts + at - 1;
+        if (at > first && parts[i].host == last->host + last->bytes &&
+            parts[i].device == last->device + last->bytes) {
+            last->bytes += parts[i].bytes;
+        } else {
+            parts[at++] = parts[i];
+        }
+    }
+    return at;
+}
+
+/* Of parts [from, end), which are at `at` or behind it then. */
+static void flow_cut(struct hoop_overlap_part *parts, size_t from, size_t end, size_t at,
+                     struct hoop_flow_pieces *ret)
+{
     size_t bytes = 0;
-    uint32_t count = 0;
     for (size_t i = from; i < end; i++) {
         bytes += parts[i].bytes;
     }
     const size_t share = bytes / HOOP_FLOW_MOST + 1, piece = hoop_settings()->cuda_piece_bytes;
     const size_t least = share > piece ? share : piece;
+    ret->count = 0;
     for (size_t to = from; from < end; from = to) {
         for (bytes = 0; to < end && bytes < least; to++) {
             bytes += parts[to].bytes;
         }
-        const uint64_t last = parts[to - 1].step;
-        ret[count++] = (struct hoop_flow_piece){{from, to},
-                                                deliver    ? last
-                                                : to < end ? parts[to].step
-                                                           : UINT64_MAX};
-        qsort(parts + from, to - from, sizeof(*parts), part_compare_place);
+        struct hoop_flow_piece *made = &ret->pieces[ret->count++];
+        made->last = parts[to - 1].step;
+        made->next = to < end ? parts[to].step : UINT64_MAX;
+        made->parts.from = at;
+        made->parts.to = at = flow_join(parts, from, to, at);
     }
-    return count;
 }
 
 void hoop_flow_make(struct hoop_flow *flow, struct hoop_overlap *overlap)
 {
+    struct hoop_flow_pieces *fetch = &flow->fetch, *deliver = &flow->deliver;
     *flow = (struct hoop_flow){.delivered = 0};
-    flow->fetches = flow_cut(overlap, 0, overlap->fetches, false, flow->fetch);
-    flow->deliveries = flow_cut(overlap, overlap->fetches, overlap->count, true, flow->deliver);
+    flow_cut(overlap->parts, 0, overlap->fetches, 0, fetch);
+    const size_t at = fetch->count > 0 ? fetch->pieces[fetch->count - 1].parts.to : 0;
+    flow_cut(overlap->parts, overlap->fetches, overlap->count, at, deliver);
+    overlap->fetches = at;
+    overlap->count = deliver->count > 0 ? deliver->pieces[deliver->count - 1].parts.to : at;
 }
 
 /* Pieces of the stream since before the first; those of calls before it may be still to come. */
@@ -284,8 +303,11 @@ bool hoop_flow_has_begun(const struct hoop_flow *flow)
 void hoop_flow_move(struct hoop_flow *flow, uint64_t passed)
 {
     const uint32_t came = flow_came(flow), before = flow->delivered;
-    flow->ready = came >= flow->fetches ? UINT64_MAX : came > 0 ? flow->fetch[came - 1].step : 0;
-    while (flow->delivered + 1 < flow->deliveries && flow->deliver[flow->delivered].step < passed) {
+    flow->ready = came >= flow->fetch.count ? UINT64_MAX
+                  : came > 0                ? flow->fetch.pieces[came - 1].next
+                                            : 0;
+    while (flow->delivered + 1 < flow->deliver.count &&
+           flow->deliver.pieces[flow->delivered].last < passed) {
         flow->delivered++;
     }
     if (flow->delivered > before) {

@@ -87,12 +87,17 @@ struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uin
 
 #define HOOP_FLOW_MOST 16u /* pieces of a direction */
 
+struct hoop_flow_piece {
+    struct hoop_overlap_piece parts;
+    uint64_t last, next; /* step of its last part, and of the one behind that */
+};
+struct hoop_flow_pieces {
+    uint32_t count;
+    struct hoop_flow_piece pieces[HOOP_FLOW_MOST];
+};
+
 struct hoop_flow {
-    uint32_t fetches, deliveries;
-    struct hoop_flow_piece {
-        struct hoop_overlap_piece parts;
-        uint64_t step; /* fetched: from this one on not all is there; delivered: the last one */
-    } fetch[HOOP_FLOW_MOST], deliver[HOOP_FLOW_MOST];
+    struct hoop_flow_pieces fetch, deliver;
     const _Atomic uint32_t *came; /* what the stream counts, */
     uint32_t before;              /* up to this before the first */
     _Atomic uint32_t *go;         /* what it waits for: `held` and the number of the piece */
@@ -102,7 +107,8 @@ struct hoop_flow {
     uint64_t ready; /* as above */
 };
 
-/* The pieces of what is cut, each in the order of its addresses. The words are the caller's. */
+/* The pieces of what is cut, whose parts are joined where they follow each other. The words are the
+ * caller's. */
 void hoop_flow_make(struct hoop_flow *flow, struct hoop_overlap *overlap);
 
 /* The first piece is there; or, where there is none, the stream has come. */

@@ -186,13 +186,14 @@ static void stop_and_lose(const struct family_self *self)
 
 /* ---- Others --------------------------------------------------------------------------------- */
 
-/* Calls behind each other, in place and not. */
+/* Calls behind each other, in place and not, each kind several times, between other buffers. */
 static void call_rounds(const struct scene *scene)
 {
     const struct family_self *self = scene->self;
+    unsigned char *outs[] = {scene->out, scene->in, plain(self, BYTES), scene->in};
     for (int round = 0; round < ROUNDS; round++) {
         const size_t bytes = BYTES - (size_t)(round % 4) * 10001;
-        unsigned char *out = round % 2 == 0 ? scene->out : scene->in;
+        unsigned char *out = outs[(round + round / 4 * 2) % 4];
         fill_in(scene, round, round % 3 == self->rank ? 3000 : 0);
         fill(scene->stream, scene->out, 0xee, BYTES, 0);
         EXPECT(self, reduce(scene, scene->in, out, bytes) == HOOP_OK);
@@ -222,7 +223,7 @@ static void call_often(const struct family_self *self)
 
 static size_t call_bytes(int i)
 {
-    return i % 5 == 4 ? 3 : BYTES;
+    return i % 5 == 4 ? 3 : BYTES - (size_t)(i % 7) * 100;
 }
 
 static void call_group(const struct scene *scene, const hoop_comm_t comms[2], unsigned char *at)
