@@ -93,8 +93,9 @@ static void overlap_append(struct hoop_overlap *overlap, size_t from,
                            const struct hoop_overlap_part *part)
 {
     const size_t most = hoop_settings()->cuda_piece_bytes / OVERLAP_MOST_OF_PIECE;
-    struct hoop_overlap_part *last = overlap->parts + overlap->count - 1;
-    if (overlap->count > from && last->step == part->step && last->bytes + part->bytes <= most) {
+    struct hoop_overlap_part *last =
+        overlap->count > from ? &overlap->parts[overlap->count - 1] : NULL;
+    if (last != NULL && last->step == part->step && last->bytes + part->bytes <= most) {
         last->bytes += part->bytes;
     } else {
         overlap->parts[overlap->count++] = *part;
@@ -183,6 +184,21 @@ void hoop_overlap_cut(struct hoop_overlap *overlap, const struct hoop_overlap_bu
 
 /* ---- Pieces ---- */
 
+static int part_compare_place(const void *a, const void *b)
+{
+    const struct hoop_overlap_part *x = a, *y = b;
+    return (x->host > y->host) - (x->host < y->host);
+}
+
+/* What follows each other in memory is copied at once: in the order of their places. */
+static struct hoop_overlap_piece overlap_sort(struct hoop_overlap *overlap,
+                                              struct hoop_overlap_piece piece)
+{
+    qsort(overlap->parts + piece.from, piece.to - piece.from, sizeof(*overlap->parts),
+          part_compare_place);
+    return piece;
+}
+
 /* From a part on, of those whose steps are before `passed`: behind the last part of a piece. The
  * same part: not enough for one. */
 static size_t overlap_end(const struct hoop_overlap *overlap, size_t from, size_t end,
@@ -208,7 +224,7 @@ struct hoop_overlap_piece hoop_overlap_fetch(struct hoop_overlap *overlap, uint3
             piece.to < overlap->fetches ? overlap->parts[piece.to].step : UINT64_MAX;
         overlap->fetched = piece.to;
     }
-    return piece;
+    return overlap_sort(overlap, piece);
 }
 
 void hoop_overlap_arrive(struct hoop_overlap *overlap, uint32_t mark)
@@ -225,26 +241,19 @@ struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uin
 {
     const size_t from = overlap->delivered;
     overlap->delivered = overlap_end(overlap, from, overlap->count, passed);
-    return (struct hoop_overlap_piece){from, overlap->delivered};
+    return overlap_sort(overlap, (struct hoop_overlap_piece){from, overlap->delivered});
 }
 
 /* ---- All at once ---- */
-
-static int part_compare_place(const void *a, const void *b)
-{
-    const struct hoop_overlap_part *x = a, *y = b;
-    return (x->host > y->host) - (x->host < y->host);
-}
 
 /* Parts [from, to) of a piece, at `at` or behind it, one where they follow each other in both
  * memories. Returns the end. */
 static size_t flow_join(struct hoop_overlap_part *parts, size_t from, size_t to, size_t at)
 {
     const size_t first = at;
-    qsort(parts + from, to - from, sizeof(*parts), part_compare_place);
     for (size_t i = from; i < to; i++) {
-        struct hoop_overlap_part *last = parts + at - 1;
-        if (at > first && parts[i].host == last->host + last->bytes &&
+        struct hoop_overlap_part *last = at > first ? &parts[at - 1] : NULL;
+        if (last != NULL && parts[i].host == last->host + last->bytes &&
             parts[i].device == last->device + last->bytes) {
             last->bytes += parts[i].bytes;
         } else {
@@ -255,9 +264,10 @@ static size_t flow_join(struct hoop_overlap_part *parts, size_t from, size_t to,
 }
 
 /* Of parts [from, end), which are at `at` or behind it then. */
-static void flow_cut(struct hoop_overlap_part *parts, size_t from, size_t end, size_t at,
+static void flow_cut(struct hoop_overlap *overlap, size_t from, size_t end, size_t at,
                      struct hoop_flow_pieces *ret)
 {
+    struct hoop_overlap_part *parts = overlap->parts;
     size_t bytes = 0;
     for (size_t i = from; i < end; i++) {
         bytes += parts[i].bytes;
@@ -273,6 +283,7 @@ static void flow_cut(struct hoop_overlap_part *parts, size_t from, size_t end, s
         made->last = parts[to - 1].step;
         made->next = to < end ? parts[to].step : UINT64_MAX;
         made->parts.from = at;
+        (void)overlap_sort(overlap, (struct hoop_overlap_piece){from, to});
         made->parts.to = at = flow_join(parts, from, to, at);
     }
 }
@@ -281,9 +292,9 @@ void hoop_flow_make(struct hoop_flow *flow, struct hoop_overlap *overlap)
 {
     struct hoop_flow_pieces *fetch = &flow->fetch, *deliver = &flow->deliver;
     *flow = (struct hoop_flow){.delivered = 0};
-    flow_cut(overlap->parts, 0, overlap->fetches, 0, fetch);
+    flow_cut(overlap, 0, overlap->fetches, 0, fetch);
     const size_t at = fetch->count > 0 ? fetch->pieces[fetch->count - 1].parts.to : 0;
-    flow_cut(overlap->parts, overlap->fetches, overlap->count, at, deliver);
+    flow_cut(overlap, overlap->fetches, overlap->count, at, deliver);
     overlap->fetches = at;
     overlap->count = deliver->count > 0 ? deliver->pieces[deliver->count - 1].parts.to : at;
 }

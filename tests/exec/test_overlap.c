@@ -51,7 +51,7 @@ static void test_own_vector(void **state)
 }
 
 /* A sum in place by the ring, of more than two ranks: it begins with what it has. */
-static void cut_ring(struct hoop_overlap *overlap, struct hoop_flow *flow, size_t bytes)
+static void cut_ring(struct hoop_overlap *overlap, size_t bytes)
 {
     static char host[MANY], device[MANY];
     const struct hoop_plan plan = {.collective = HOOP_COLL_ALL_REDUCE,
@@ -67,7 +67,29 @@ static void cut_ring(struct hoop_overlap *overlap, struct hoop_flow *flow, size_
     overlap->count = 0;
     hoop_overlap_cut(overlap, &(struct hoop_overlap_buffers){pieces, 2, host, bytes, host, host},
                      &plan, hoop_algo_steps(plan.collective, plan.algo));
-    hoop_flow_make(flow, overlap);
+}
+
+/* What lies behind each other in a piece is copied at once: it comes in that order. */
+static void test_order(void **state)
+{
+    struct hoop_overlap overlap = {0};
+    struct hoop_overlap_piece piece = {0, 0};
+    size_t copies = 0;
+    (void)state;
+    cut_ring(&overlap, MANY);
+    overlap.begun = true;
+    for (uint32_t mark = 1; piece.to < overlap.fetches; mark++) {
+        piece = hoop_overlap_fetch(&overlap, mark);
+        assert_true(piece.from < piece.to);
+        hoop_overlap_arrive(&overlap, mark);
+        for (size_t i = piece.from; i < piece.to; i++) {
+            const struct hoop_overlap_part *part = &overlap.parts[i];
+            assert_true(i == piece.from || part->host > part[-1].host);
+            copies += i == piece.from || part->host > part[-1].host + part[-1].bytes;
+        }
+    }
+    assert_in_range(copies, 1, MANY / 4096 * 4); /* a run in each rank's part, of each piece */
+    free(overlap.parts);
 }
 
 /* All of it once, from part `from` on, in at most so many pieces, which are no smaller than asked
@@ -100,7 +122,8 @@ static void test_flow(void **state)
     struct hoop_flow flow;
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        cut_ring(&overlap, &flow, sizes[i]);
+        cut_ring(&overlap, sizes[i]);
+        hoop_flow_make(&flow, &overlap);
         assert_int_equal(expect_whole(&overlap, &flow.fetch, 0, sizes[i]), overlap.fetches);
         assert_int_equal(expect_whole(&overlap, &flow.deliver, overlap.fetches, sizes[i]),
                          overlap.count);
@@ -117,7 +140,8 @@ static void test_flow_words(void **state)
     struct hoop_overlap overlap = {0};
     struct hoop_flow flow;
     (void)state;
-    cut_ring(&overlap, &flow, MANY);
+    cut_ring(&overlap, MANY);
+    hoop_flow_make(&flow, &overlap);
     flow.came = &came;
     flow.before = UINT32_MAX - 1;
     flow.go = &go;
@@ -148,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_vector),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_flow),
         cmocka_unit_test(test_flow_words),
     };

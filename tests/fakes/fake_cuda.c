@@ -301,6 +301,13 @@ void fake_count_work(bool to_or_from_host)
     }
 }
 
+/* So long a copy takes the bus. */
+static unsigned copy_us(size_t bytes)
+{
+    const char *rate = getenv("FAKE_CUDA_COPY_RATE");
+    return copy_delay_us + (rate != NULL ? (unsigned)(bytes / (size_t)atoi(rate)) : 0);
+}
+
 int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_stream_t stream)
 {
     pthread_mutex_lock(&fake_lock);
@@ -310,7 +317,7 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
     const struct fake_task task = {.kind = FAKE_COPY,
                                    .to = fake_resolve(to, bytes, context),
                                    .from = fake_resolve(from, bytes, context),
-                                   .delay_us = inside ? 0 : copy_delay_us,
+                                   .delay_us = inside ? 0 : copy_us(bytes),
                                    .held =
                                        held_stream == stream && passing == 0 && !fake_on_device(to),
                                    .bytes = bytes};

@@ -17,6 +17,8 @@
  *     FAKE_CUDA_SEEN         the host reaches the memory at its addresses, after all
  *     FAKE_CUDA_NO_ACCESS    no device is let in to another's memory, whatever was said before
  *     FAKE_CUDA_NO_KERNELS   there is no kernel in any module
+ *     FAKE_CUDA_COPY_RATE=n  copies from and to the host take 1 us for n bytes, for which no CPU is
+ *                            needed, and what the CPU takes to copy them
  *     FAKE_CUDA_PIN_WAITS    to pin memory, or no longer, it waits for all streams, and nobody puts
  *                            anything on one meanwhile
  *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map
