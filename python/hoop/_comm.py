@@ -443,6 +443,8 @@ class Comm:
             inside = time_ns(), handle
             result = function(*arguments, handle, None)
             inside = ()
+        elif not isinstance(stream, Stream):
+            raise TypeError(f"stream is {type(stream).__name__}, no hoop.Stream")
         else:
             result = function(*arguments, handle, stream._alive())
         if result != OK:

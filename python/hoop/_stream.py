@@ -103,6 +103,8 @@ class Stream:
 
     def wait_for(self, ticket: Ticket) -> None:
         """What is queued here from now on begins after ticket, of any stream, is complete."""
+        if not isinstance(ticket, Ticket):
+            raise TypeError(f"{type(ticket).__name__} is no hoop.Ticket")
         check(lib.hoop_stream_wait_ticket(self._alive(), ticket._last))
 
     def fileno(self) -> int:

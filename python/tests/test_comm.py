@@ -272,6 +272,17 @@ class Streams(unittest.TestCase):
             one.close()
         comm.abort()
 
+    def test_what_is_no_stream_is_refused(self):
+        comm, stream, x = hoop.Comm.threads(1)[0], hoop.Stream(), np.ones(1)
+        for thing in (comm, 3, "x", stream.record()):
+            with self.assertRaisesRegex(TypeError, "no hoop.Stream"):
+                comm.all_reduce(x, stream=thing)
+        with self.assertRaisesRegex(TypeError, "no hoop.Ticket"):
+            stream.wait_for(comm)
+        comm.all_reduce(x, stream=stream)
+        for one in (stream, comm):
+            one.close()
+
     def test_a_closed_stream_queues_nothing(self):
         comm, stream = hoop.Comm.threads(1)[0], hoop.Stream()
         stream.close()
