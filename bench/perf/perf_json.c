@@ -37,12 +37,13 @@ void perf_json_open(struct perf_json *json, const char *path, FILE *out)
     }
     free(tried);
     perf_json_attach(json, file);
+    json->lost = file == NULL;
 }
 
 bool perf_json_close(struct perf_json *json)
 {
     if (!json->file) {
-        return true;
+        return !json->lost;
     }
     while (json->depth > 0) {
         perf_json_end(json);

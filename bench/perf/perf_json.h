@@ -14,6 +14,7 @@
 
 struct perf_json {
     FILE *file; /* NULL: closed */
+    bool lost;  /* there is no file, and there should be one */
     int depth;
     bool filled[PERF_JSON_DEPTH]; /* the object or list at that depth has a member already */
     char closer[PERF_JSON_DEPTH];
@@ -28,7 +29,8 @@ void perf_json_open(struct perf_json *json, const char *path, FILE *out);
 /* Writes to a file that is open already, and is closed with the writer. */
 void perf_json_attach(struct perf_json *json, FILE *file);
 
-/* Closes what is open, objects, lists and file. False when something could not be written. */
+/* Closes what is open, objects, lists and file. False when something could not be written, or the
+ * file could not be opened. */
 bool perf_json_close(struct perf_json *json);
 
 /* What follows has a key in an object; in a list its key is NULL. */

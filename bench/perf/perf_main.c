@@ -99,10 +99,11 @@ static int main_run(struct perf_job *job, struct perf_report *report)
     return code;
 }
 
-/* A table that a full disk has swallowed is no success. */
-static int main_written(const char *program, int code)
+/* A table or a file that a full disk has swallowed is no success. */
+static int main_written(const char *program, bool whole, int code)
 {
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == PERF_SUCCESS) {
+    whole = fflush(stdout) == 0 && !ferror(stdout) && whole;
+    if (!whole && code == PERF_SUCCESS) {
         (void)fprintf(stderr, "%s: the output could not be written\n", program);
         return PERF_INTERNAL;
     }
@@ -120,7 +121,7 @@ int perf_main(int argc, char **argv, const struct perf_collective *collective)
     bool speaks = job.process == 0;
     if (!perf_options_parse(argc, argv, speaks ? stdout : NULL, speaks ? stderr : NULL, &options,
                             &code)) {
-        return main_written(argv[0], code);
+        return main_written(argv[0], true, code);
     }
     code = main_check(&job);
     if (code != PERF_SUCCESS) {
@@ -130,13 +131,15 @@ int perf_main(int argc, char **argv, const struct perf_collective *collective)
     if (speaks) {
         perf_report_open(&report, collective, argc, argv);
     }
+    bool whole = true;
     code = main_run(&job, speaks ? &report : NULL);
     if (speaks) {
         bool failed = code != PERF_SUCCESS && code != PERF_WRONG;
         struct perf_tally none = {0};
-        perf_report_close(&report, collective, job.threads ? &job.threads[0].tally : &none,
-                          job.min_bus, failed ? "the run failed: see the error output" : NULL);
+        whole =
+            perf_report_close(&report, collective, job.threads ? &job.threads[0].tally : &none,
+                              job.min_bus, failed ? "the run failed: see the error output" : NULL);
     }
     perf_ranks_destroy(&job, code);
-    return main_written(argv[0], code);
+    return main_written(argv[0], whole, code);
 }

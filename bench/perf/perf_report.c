@@ -443,7 +443,7 @@ bool perf_report_fast_enough(const struct perf_tally *tally, double min_bus)
     return min_bus < 0 || perf_report_mean_bus(tally) >= 0.9 * min_bus;
 }
 
-static void report_json_close(struct perf_report *report, const struct perf_tally *tally,
+static bool report_json_close(struct perf_report *report, const struct perf_tally *tally,
                               double min_bus, const char *failure)
 {
     struct perf_json *json = &report->json;
@@ -476,12 +476,14 @@ static void report_json_close(struct perf_report *report, const struct perf_tall
     perf_json_end(json);
     report_now(now, sizeof now);
     perf_json_string(json, "end_time", now);
-    if (!perf_json_close(json)) {
+    const bool whole = perf_json_close(json);
+    if (!whole) {
         fprintf(report->out, "# the JSON output could not be written completely\n");
     }
+    return whole;
 }
 
-void perf_report_close(struct perf_report *report, const struct perf_collective *collective,
+bool perf_report_close(struct perf_report *report, const struct perf_collective *collective,
                        const struct perf_tally *tally, double min_bus, const char *failure)
 {
     if (!failure) {
@@ -498,7 +500,8 @@ void perf_report_close(struct perf_report *report, const struct perf_collective 
         fprintf(report->out, "\n# %s\n", failure);
     }
     fflush(report->out);
-    report_json_close(report, tally, min_bus, failure);
+    const bool whole = report_json_close(report, tally, min_bus, failure);
     free(report->shares);
     report->shares = NULL;
+    return whole;
 }

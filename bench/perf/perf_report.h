@@ -103,8 +103,9 @@ void perf_report_bound(struct perf_report *report, int nranks);
 bool perf_report_fast_enough(const struct perf_tally *tally, double min_bus);
 double perf_report_mean_bus(const struct perf_tally *tally);
 
-/* The foot, and the end of the file. failure NULL: the run went well. */
-void perf_report_close(struct perf_report *report, const struct perf_collective *collective,
+/* The foot, and the end of the file. failure NULL: the run went well. False: the file is not whole,
+ * or there is none and should be one. */
+bool perf_report_close(struct perf_report *report, const struct perf_collective *collective,
                        const struct perf_tally *tally, double min_bus, const char *failure);
 
 #endif

@@ -422,6 +422,7 @@ static void test_json_overwrites_nothing(void **state)
     }
     perf_json_open(&json, "/nowhere/o.json", out);
     assert_null(json.file);
+    assert_false(perf_json_close(&json));
     fclose(out);
     assert_non_null(strstr(text, "o.json\n# Writing JSON output to "));
     assert_non_null(strstr(text, "o.json.1\n"));

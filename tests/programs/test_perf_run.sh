@@ -79,7 +79,10 @@ if command -v script >/dev/null; then
     rows 3
 fi
 
-# A disk that is full is noticed.
+# A file that cannot be written is noticed, also where it is nothing but the JSON.
+run 1 "$perf" -b 8 -e 8 -n 1 -J /nowhere/o.json
+says out '^# skipping JSON output: /nowhere/o.json: No such file or directory$'
+says err 'the output could not be written$'
 if [ -w /dev/full ]; then
     "$perf" -b 8 -e 8 -n 1 >/dev/full 2>"$work/err"
     got=$?
