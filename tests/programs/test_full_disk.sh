@@ -8,6 +8,7 @@ set -u
 
 [ -w /dev/full ] || exit 77
 for program in "$@"; do
+    # shellcheck disable=SC2016
     run 1 sh -c 'exec "$0" >/dev/full' "$program"
     says err '^standard output: No space left on device$'
 done

@@ -28,6 +28,7 @@ assert said["version"].count(".") == 2 and "rdma" in said, said
 END
 run 0 "$hoopinfo" --json
 python3 "$work/page.py" "$work/out" || { failed=1; cat "$work/out"; }
+# shellcheck disable=SC2016
 twice='ip link add a type veth peer name b && for i in a b; do ip link set $i up; ip addr add 10.9.9.9/24 dev $i; done'
 if unshare -n sh -c "$twice" 2>/dev/null; then
     run 0 unshare -n sh -c "$twice; exec \"\$0\" --json" "$hoopinfo"
