@@ -4,8 +4,9 @@
  *     caller's stream   ... copies to the host | bell | hold ....... | copies back | ...
  *     who drives                                  '-> the operation -> let go
  *
- * All that CUDA does for a call is put on the stream in the call. What a hold waits for is then the
- * bell before it, the operation, which works on the host's memory alone, and the calls before it:
+ * All that CUDA does for a call is put on the stream in the call; of large ones over links in
+ * pieces (pieces.h), which begin before the bell has rung. What a hold waits for is then the bell
+ * before it, the operation, which works on the host's memory alone, and the calls before it:
  * nothing calls CUDA for it, so whatever CUDA keeps others from meanwhile, the stream goes on. A
  * call has its place in the comm's line between bell and hold (api/device_stream.h).
  *

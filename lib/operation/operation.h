@@ -45,7 +45,7 @@ struct hoop_request {
     hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
     const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
     bool launched; /* it works on the host, and waits for the bell alone (device/launch.h) */
-    struct hoop_flow *flow; /* of one that is launched in pieces, which come before; or NULL */
+    struct hoop_flow *flow; /* of one that is launched in pieces, the first of which it waits for */
     struct hoop_device_look look;
 };
 
