@@ -234,7 +234,7 @@ static void launch_let_go(const struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count; i++) {
         if (launch->parts[i].failed) {
-            hoop_staging_spoil(&launch->pieces.stagings[i]);
+            hoop_pieces_spoil(&launch->pieces, i);
         }
     }
     hoop_room_let_go(&launch->room->room, launch->number);

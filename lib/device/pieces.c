@@ -4,6 +4,7 @@
 #include "stream/progress.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- What is cut ---------------------------------------------------------------------------- */
 
@@ -51,6 +52,22 @@ void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_
         room->counted += pieces_marks(pieces, i);
     }
     room->counted += pieces->flows[pieces->count - 1] == NULL;
+}
+
+/* What the stream was not let go for; from the rest it may be copying. */
+void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i)
+{
+    const struct hoop_staging *staging = &pieces->stagings[i];
+    const struct hoop_flow *flow = pieces->flows[i];
+    if (flow == NULL) {
+        hoop_staging_spoil(staging);
+    } else if (flow->deliver.count > 0) {
+        const struct hoop_overlap_part *parts = staging->overlap.parts;
+        for (size_t at = flow->deliver.pieces[flow->delivered].parts.from;
+             at < staging->overlap.count; at++) {
+            memset(parts[at].host, 0xff, parts[at].bytes);
+        }
+    }
 }
 
 /* ---- On the stream -------------------------------------------------------------------------- */

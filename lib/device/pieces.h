@@ -36,6 +36,9 @@ void hoop_pieces_finish(struct hoop_pieces *pieces);
  */
 void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number);
 
+/* What is still to come from work i's memory is 0xff in all bytes. */
+void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i);
+
 /* In the context: the copies to the room, behind which the caller counts one more. */
 hoop_result_t hoop_pieces_fetch(const struct hoop_pieces *pieces);
 /* The hold, and the copies from the room. */
