@@ -260,7 +260,6 @@ static bool call_is_ahead(const struct device_call *call, hoop_cu_context_t cont
 static bool call_let_graphs_by(void *arg, const struct device_call *call)
 {
     struct hoop_comm *comm = call->comm;
-    const struct hoop_bell_then nobody = {.wake_fd = -1};
     struct hoop_bell *bell = NULL;
     const uint64_t deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
     (void)arg;
@@ -271,7 +270,7 @@ static bool call_let_graphs_by(void *arg, const struct device_call *call)
     if (!call_is_ahead(call, context)) {
         return true;
     }
-    const bool hangs = hoop_bell_hang(context, call->stream, &nobody, &bell) == HOOP_OK;
+    const bool hangs = hoop_bell_hang(context, call->stream, -1, &bell) == HOOP_OK;
     while (hangs && !hoop_bell_has_rung(bell) && call_is_ahead(call, context) &&
            hoop_now_ns() < deadline_ns && hoop_comm_state(comm, NULL) == HOOP_OK) {
         hoop_wait_briefly();

@@ -38,7 +38,6 @@ struct hoop_launch {
     struct hoop_launch *next, **before;
     struct launch_room *room;
     struct hoop_pieces pieces;
-    struct hoop_bell *bell;
     uint32_t number;
     unsigned marks; /* what has happened; under the lock */
     struct launch_part {
@@ -224,7 +223,6 @@ static void launch_take_out(struct hoop_launch *launch)
 /* Calls no CUDA. */
 static void launch_free(struct hoop_launch *launch)
 {
-    hoop_bell_release(launch->bell);
     hoop_pieces_finish(&launch->pieces);
     free(launch);
 }
@@ -265,7 +263,7 @@ static void launch_mark(struct hoop_launch *launch, unsigned mark)
 static void launch_ring(void *arg)
 {
     const struct hoop_launch *launch = arg;
-    hoop_room_count(launch->room->room.came);
+    hoop_pieces_count((void *)launch->room->room.came);
     launch_mark(arg, LAUNCH_RUNG);
 }
 
@@ -444,32 +442,31 @@ static void launch_drop(struct hoop_launch *launch)
 /* The copies to the host, and the bell. */
 static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *work)
 {
-    const struct hoop_bell_then then = {
-        .wake_fd = hoop_progress_sleeper()->wake_fd, .fn = launch_ring, .arg = launch};
     struct hoop_pieces *pieces = &launch->pieces;
-    const hoop_cu_context_t context = launch->room->context;
     hoop_result_t result =
         hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
-    if (result == HOOP_OK) {
-        hoop_pieces_cut(pieces, work, launch->number);
-        result = hoop_cuda_enter(context);
+    if (result == HOOP_OK && !hoop_pieces_cut(pieces, work, launch->number)) {
+        result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
     }
     if (result == HOOP_OK) {
-        result = hoop_pieces_fetch(pieces);
-        hoop_cuda_leave();
+        result = hoop_cuda_enter(launch->room->context);
     }
-    return result == HOOP_OK ? hoop_bell_hang(context, pieces->stream, &then, &launch->bell)
-                             : result;
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = hoop_pieces_fetch(pieces);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check("cuLaunchHostFunc on the stream of the call",
+                                 hoop_cuda.host_function(pieces->stream, launch_ring, launch));
+    }
+    hoop_cuda_leave();
+    return result;
 }
 
 /* Its place in the comms' lines. On failure the stream is not to be held. */
 static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *work)
 {
     const size_t count = launch->pieces.count;
-    for (size_t i = 0; i < count; i++) {
-        work[i].request.bell = launch->bell;
-        work[i].request.launched = true;
-    }
     struct hoop_piece *piece = hoop_piece_create(work, count, 1, false);
     if (piece == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", count);

@@ -27,31 +27,44 @@ void hoop_pieces_finish(struct hoop_pieces *pieces)
     free(pieces->stagings);
 }
 
-/* Counts of the stream behind which work i has come. The launch's own is one of the last's. */
-static uint32_t pieces_marks(const struct hoop_pieces *pieces, size_t i)
+/* What is copied as a whole has come with all of the launch, which is the last count of it. */
+static uint32_t pieces_marks(const struct hoop_flow *flow)
 {
-    const struct hoop_flow *flow = pieces->flows[i];
-    return flow == NULL ? 0 : flow->fetch.count > 0 ? flow->fetch.count : 1;
+    return !hoop_flow_is_cut(flow) ? 0 : flow->fetch.count > 0 ? flow->fetch.count : 1;
 }
 
-void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number)
+static struct hoop_flow *pieces_make(struct hoop_pieces *pieces, const struct hoop_work *work,
+                                     size_t i, uint32_t cut)
+{
+    struct hoop_flow *flow =
+        cut < HOOP_ROOM_GO ? hoop_cuts_make(pieces->cuts, work, &pieces->stagings[i]) : NULL;
+    return flow != NULL ? flow : calloc(1, sizeof(*flow));
+}
+
+bool hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number)
 {
     struct hoop_room *room = pieces->room;
     uint32_t cut = 0;
     for (size_t i = 0; i < pieces->count; i++) {
-        struct hoop_flow *flow = cut < HOOP_ROOM_GO
-                                     ? hoop_cuts_make(pieces->cuts, &work[i], &pieces->stagings[i])
-                                     : NULL;
-        pieces->flows[i] = work[i].request.flow = flow;
-        if (flow != NULL) {
-            flow->came = room->came;
-            flow->before = room->counted;
-            flow->go = &room->go[cut++];
-            flow->held = number * HOOP_FLOW_MOST;
+        struct hoop_flow *flow = pieces_make(pieces, &work[i], i, cut);
+        if (flow == NULL) {
+            return false;
         }
-        room->counted += pieces_marks(pieces, i);
+        pieces->flows[i] = work[i].request.flow = flow;
+        flow->came = room->came;
+        flow->before = room->counted;
+        flow->go = &room->go[cut];
+        flow->held = number * HOOP_FLOW_MOST;
+        cut += hoop_flow_is_cut(flow);
+        room->counted += pieces_marks(flow);
     }
-    room->counted += pieces->flows[pieces->count - 1] == NULL;
+    room->counted += !hoop_flow_is_cut(pieces->flows[pieces->count - 1]);
+    for (size_t i = 0; i < pieces->count; i++) {
+        if (!hoop_flow_is_cut(pieces->flows[i])) {
+            pieces->flows[i]->before = room->counted - 1;
+        }
+    }
+    return true;
 }
 
 /* What the stream was not let go for; from the rest it may be copying. */
@@ -59,7 +72,7 @@ void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_staging *staging = &pieces->stagings[i];
     const struct hoop_flow *flow = pieces->flows[i];
-    if (flow == NULL) {
+    if (!hoop_flow_is_cut(flow)) {
         hoop_staging_spoil(staging);
     } else if (flow->deliver.count > 0) {
         const struct hoop_overlap_part *parts = staging->overlap.parts;
@@ -72,10 +85,9 @@ void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i)
 
 /* ---- On the stream -------------------------------------------------------------------------- */
 
-/* CUDA's thread. */
-static void piece_came(void *arg)
+void hoop_pieces_count(void *came)
 {
-    hoop_room_count(arg);
+    atomic_fetch_add_explicit((_Atomic uint32_t *)came, 1, memory_order_release);
     hoop_wake(hoop_progress_sleeper()->wake_fd);
 }
 
@@ -83,7 +95,7 @@ static void piece_came(void *arg)
 static hoop_result_t pieces_fetch(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_flow *flow = pieces->flows[i];
-    const uint32_t marks = pieces_marks(pieces, i), own = marks - (i + 1 == pieces->count);
+    const uint32_t marks = pieces_marks(flow), own = marks - (i + 1 == pieces->count);
     hoop_result_t result = HOOP_OK;
     for (uint32_t k = 0; k < marks && result == HOOP_OK; k++) {
         if (k < flow->fetch.count) {
@@ -91,9 +103,9 @@ static hoop_result_t pieces_fetch(const struct hoop_pieces *pieces, size_t i)
                                                pieces->stream);
         }
         if (k < own && result == HOOP_OK) {
-            result = hoop_cuda_check(
-                "cuLaunchHostFunc on the stream of the call",
-                hoop_cuda.host_function(pieces->stream, piece_came, (void *)pieces->room->came));
+            result = hoop_cuda_check("cuLaunchHostFunc on the stream of the call",
+                                     hoop_cuda.host_function(pieces->stream, hoop_pieces_count,
+                                                             (void *)pieces->room->came));
         }
     }
     return result;
@@ -103,7 +115,7 @@ hoop_result_t hoop_pieces_fetch(const struct hoop_pieces *pieces)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < pieces->count && result == HOOP_OK; i++) {
-        result = pieces->flows[i] != NULL
+        result = hoop_flow_is_cut(pieces->flows[i])
                      ? pieces_fetch(pieces, i)
                      : hoop_staging_record(&pieces->stagings[i], pieces->stream, false);
     }
@@ -130,7 +142,7 @@ static hoop_result_t pieces_end(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_staging *staging = &pieces->stagings[i];
     const struct hoop_flow *flow = pieces->flows[i];
-    if (flow == NULL) {
+    if (!hoop_flow_is_cut(flow)) {
         return hoop_staging_record(staging, pieces->stream, true);
     }
     const struct hoop_flow_pieces *deliver = &flow->deliver;
@@ -144,7 +156,7 @@ hoop_result_t hoop_pieces_deliver(const struct hoop_pieces *pieces, uint32_t num
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < pieces->count && result == HOOP_OK; i++) {
-        result = pieces->flows[i] != NULL ? pieces_deliver(pieces, i) : HOOP_OK;
+        result = hoop_flow_is_cut(pieces->flows[i]) ? pieces_deliver(pieces, i) : HOOP_OK;
     }
     if (result == HOOP_OK) {
         result = hoop_room_wait(pieces->room, pieces->stream, pieces->room->let, number);

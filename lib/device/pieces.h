@@ -23,7 +23,7 @@ struct hoop_pieces {
     hoop_stream_t stream;
     size_t count;
     struct hoop_staging *stagings; /* [count], in the room */
-    struct hoop_flow **flows;      /* [count]; NULL: that work is copied as a whole */
+    struct hoop_flow **flows;      /* [count] */
 };
 
 /* With room for `count`. False: no memory. */
@@ -31,13 +31,15 @@ bool hoop_pieces_init(struct hoop_pieces *pieces, size_t count, hoop_stream_t st
 /* Calls no CUDA. */
 void hoop_pieces_finish(struct hoop_pieces *pieces);
 
-/* Cuts what is worth it of work that is placed in the room; each launch of that has a larger
- * number.
- */
-void hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number);
+/* Cuts what is worth it of work that is placed in the room, and gives each a flow; each launch of
+ * the room has a larger number. False: no memory. */
+bool hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number);
 
 /* What is still to come from work i's memory is 0xff in all bytes. */
 void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i);
+
+/* CUDA's thread: the stream has come to one more. */
+void hoop_pieces_count(void *came);
 
 /* In the context: the copies to the room, behind which the caller counts one more. */
 hoop_result_t hoop_pieces_fetch(const struct hoop_pieces *pieces);

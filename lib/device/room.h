@@ -52,11 +52,7 @@ hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
                              const _Atomic uint32_t *word, uint32_t value);
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
 
-/* Of launches: one more has come; all holds of this one end. */
-static inline void hoop_room_count(_Atomic uint32_t *came)
-{
-    atomic_fetch_add_explicit(came, 1, memory_order_release);
-}
+/* Of launches: all holds of this one end. */
 void hoop_room_let_go(const struct hoop_room *room, uint32_t number);
 
 #endif

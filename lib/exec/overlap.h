@@ -111,6 +111,12 @@ struct hoop_flow {
  * caller's. */
 void hoop_flow_make(struct hoop_flow *flow, struct hoop_overlap *overlap);
 
+/* Of what is copied as a whole it only says when that has come. */
+static inline bool hoop_flow_is_cut(const struct hoop_flow *flow)
+{
+    return flow->fetch.count + flow->deliver.count > 0;
+}
+
 /* The first piece is there; or, where there is none, the stream has come. */
 bool hoop_flow_has_begun(const struct hoop_flow *flow);
 

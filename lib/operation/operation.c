@@ -459,7 +459,7 @@ static void operation_begin(struct hoop_operation *operation)
 static bool operation_is_of_host(const struct hoop_request *request)
 {
     return request->look.known && request->look.in == NULL && request->look.out == NULL &&
-           request->stream == NULL && request->bell == NULL;
+           request->stream == NULL && request->bell == NULL && request->flow == NULL;
 }
 
 /* Not all of the ranks' buffers lie on devices that reach each other: all see it alike, and begin
@@ -487,7 +487,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     }
     operation->device = 0;
     if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || operation_is_of_host(request) ||
-        (!hoop_operation_awaits_launch(operation) && !hoop_operation_runs_on_device(operation) &&
+        (!hoop_operation_awaits_flow(operation) && !hoop_operation_runs_on_device(operation) &&
          !hoop_operation_fetches(operation))) {
         operation_begin(operation);
     }
@@ -516,9 +516,8 @@ static enum hoop_poll operation_exchange(struct hoop_operation *operation)
 /* The copies of one direction. */
 static enum hoop_poll operation_copy(struct hoop_operation *operation)
 {
-    const struct hoop_flow *flow = operation->request.flow;
-    const hoop_result_t result = hoop_staging_poll(&operation->staging);
-    if (result == HOOP_AGAIN || (flow != NULL && !hoop_flow_has_begun(flow))) {
+    const hoop_result_t result = hoop_operation_copied(operation);
+    if (result == HOOP_AGAIN) {
         return HOOP_POLL_IDLE;
     }
     if (result == HOOP_OK && operation->state == OP_FETCH) {

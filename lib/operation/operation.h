@@ -44,8 +44,8 @@ struct hoop_request {
     uint64_t scalar;  /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
     hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
     const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
-    bool launched; /* it works on the host, and waits for the bell alone (device/launch.h) */
-    struct hoop_flow *flow; /* of one that is launched in pieces, the first of which it waits for */
+    struct hoop_flow
+        *flow; /* it works on the host, when this has begun (device/pieces.h); or NULL */
     struct hoop_device_look look;
 };
 
@@ -129,8 +129,9 @@ static inline bool hoop_operation_runs_over_links(const struct hoop_operation *o
 static inline const uint64_t *hoop_operation_ready(const struct hoop_operation *operation)
 {
     return operation->staging.overlap.count > 0 ? &operation->staging.overlap.ready
-           : operation->request.flow != NULL    ? &operation->request.flow->ready
-                                                : NULL;
+           : operation->request.flow != NULL && hoop_flow_is_cut(operation->request.flow)
+               ? &operation->request.flow->ready
+               : NULL;
 }
 
 /* Prepares the storage of operations of one comm; init and finish are the comm's. */
@@ -171,8 +172,10 @@ hoop_result_t hoop_operation_scale(struct hoop_operation *operation);
 
 /* ---- operation_device.c ---------------------------------------------------------------------- */
 
-/* Of a request that is launched: waits for its bell, OP_FETCH. False: it is not. */
-bool hoop_operation_awaits_launch(struct hoop_operation *operation);
+/* Of a request with a flow: waits until that has begun, OP_FETCH. False: it has none. */
+bool hoop_operation_awaits_flow(struct hoop_operation *operation);
+/* OP_FETCH, OP_DELIVER: HOOP_OK: it is there; HOOP_AGAIN; or CUDA's error, with the sentence. */
+hoop_result_t hoop_operation_copied(struct hoop_operation *operation);
 /* Begins to copy what lies on a device: OP_FETCH, or OP_DONE after a failure. False: nothing does.
  */
 bool hoop_operation_fetches(struct hoop_operation *operation);

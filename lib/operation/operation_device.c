@@ -69,15 +69,22 @@ bool hoop_operation_overlap_failed(struct hoop_operation *operation)
            overlap_check(operation, hoop_staging_poll(staging));
 }
 
-bool hoop_operation_awaits_launch(struct hoop_operation *operation)
+bool hoop_operation_awaits_flow(struct hoop_operation *operation)
 {
-    const struct hoop_request *request = &operation->request;
-    if (request->launched) {
+    const bool awaits = operation->request.flow != NULL;
+    if (awaits) {
         hoop_staging_reset(&operation->staging);
-        hoop_staging_await(&operation->staging, request->flow == NULL ? request->bell : NULL, true);
         operation->state = OP_FETCH;
     }
-    return request->launched;
+    return awaits;
+}
+
+hoop_result_t hoop_operation_copied(struct hoop_operation *operation)
+{
+    const struct hoop_flow *flow = operation->request.flow;
+    return flow == NULL                ? hoop_staging_poll(&operation->staging)
+           : hoop_flow_has_begun(flow) ? HOOP_OK
+                                       : HOOP_AGAIN;
 }
 
 bool hoop_operation_fetches(struct hoop_operation *operation)

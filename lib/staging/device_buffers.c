@@ -121,7 +121,7 @@ static hoop_result_t devices_follow(struct hoop_staging *staging,
         return HOOP_OK; /* it is behind it in the graph */
     }
     if (call->bell != NULL) {
-        hoop_staging_await(staging, call->bell, false);
+        hoop_staging_await(staging, call->bell);
         return HOOP_OK;
     }
     return hoop_staging_follow(staging, call->stream);

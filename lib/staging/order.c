@@ -32,7 +32,7 @@ struct hoop_bell {
     struct hoop_bell *next, **before;
     _Atomic uint32_t rung, holders; /* streams that came; that may come, and who listens */
     uint32_t hung;                  /* streams */
-    struct hoop_bell_then then;
+    int wake_fd;
 };
 
 bool hoop_bell_has_rung(const struct hoop_bell *bell)
@@ -40,14 +40,14 @@ bool hoop_bell_has_rung(const struct hoop_bell *bell)
     return atomic_load_explicit(&bell->rung, memory_order_acquire) == bell->hung;
 }
 
-static struct hoop_bell *bell_create(uint32_t hung, const struct hoop_bell_then *then)
+static struct hoop_bell *bell_create(uint32_t hung, int wake_fd)
 {
     struct hoop_bell *bell = calloc(1, sizeof(*bell));
     if (bell == NULL) {
         return NULL;
     }
     bell->hung = hung;
-    bell->then = *then;
+    bell->wake_fd = wake_fd;
     atomic_init(&bell->holders, 1);
     pthread_mutex_lock(&order.lock);
     bell->next = order.bells;
@@ -78,10 +78,7 @@ void hoop_bell_release(struct hoop_bell *bell)
 static void bell_ring(void *arg)
 {
     struct hoop_bell *bell = arg;
-    const int wake_fd = bell->then.wake_fd;
-    if (bell->then.fn != NULL) {
-        bell->then.fn(bell->then.arg);
-    }
+    const int wake_fd = bell->wake_fd;
     atomic_fetch_add_explicit(&bell->rung, 1, memory_order_release);
     hoop_wake(wake_fd);
     hoop_bell_release(bell);
@@ -102,10 +99,10 @@ static hoop_result_t bell_hang(struct hoop_bell *bell, const struct hoop_order_p
     return result;
 }
 
-hoop_result_t hoop_bell_hang(hoop_cu_context_t context, hoop_stream_t stream,
-                             const struct hoop_bell_then *then, struct hoop_bell **ret)
+hoop_result_t hoop_bell_hang(hoop_cu_context_t context, hoop_stream_t stream, int wake_fd,
+                             struct hoop_bell **ret)
 {
-    struct hoop_bell *bell = bell_create(1, then);
+    struct hoop_bell *bell = bell_create(1, wake_fd);
     if (bell == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
     }
@@ -289,9 +286,7 @@ void hoop_order_add(struct hoop_stream_order *of, hoop_cu_context_t context, hoo
 hoop_result_t hoop_order_begin(struct hoop_stream_order *of, int wake_fd)
 {
     hoop_result_t result = hoop_hold_take(of->parts[0].context, &of->hold);
-    of->bell = result == HOOP_OK
-                   ? bell_create((uint32_t)of->count, &(struct hoop_bell_then){.wake_fd = wake_fd})
-                   : NULL;
+    of->bell = result == HOOP_OK ? bell_create((uint32_t)of->count, wake_fd) : NULL;
     if (result == HOOP_OK && of->bell == NULL) {
         result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
     }

@@ -25,17 +25,10 @@
 struct hoop_bell;
 bool hoop_bell_has_rung(const struct hoop_bell *bell);
 
-/* What comes of it: CUDA's thread calls fn, which may not call CUDA, before it counts as rung. */
-struct hoop_bell_then {
-    int wake_fd;           /* -1: nobody is woken */
-    void (*fn)(void *arg); /* or NULL */
-    void *arg;
-};
-
-/* One on a stream. It is the caller's until he lets it go, rung or not, also on failure; NULL: no
- * memory. */
-hoop_result_t hoop_bell_hang(hoop_cu_context_t context, hoop_stream_t stream,
-                             const struct hoop_bell_then *then, struct hoop_bell **ret);
+/* One on a stream, which wakes wake_fd; -1: nobody is woken. It is the caller's until he lets it
+ * go, rung or not, also on failure; NULL: no memory. */
+hoop_result_t hoop_bell_hang(hoop_cu_context_t context, hoop_stream_t stream, int wake_fd,
+                             struct hoop_bell **ret);
 /* Takes NULL. */
 void hoop_bell_release(struct hoop_bell *bell);
 

@@ -169,7 +169,6 @@ void hoop_staging_reset(struct hoop_staging *staging)
     staging->delivers = false;
     staging->fetches = false;
     staging->bell = NULL;
-    staging->silent = false;
 }
 
 size_t hoop_staging_room(struct hoop_staging *staging, size_t bytes)
@@ -383,10 +382,9 @@ hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t st
     return result;
 }
 
-void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *bell, bool silent)
+void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *bell)
 {
     staging->bell = bell;
-    staging->silent = silent;
 }
 
 void hoop_staging_fetch(struct hoop_staging *staging)
@@ -501,10 +499,10 @@ static hoop_result_t staging_poll(struct hoop_staging *staging)
 hoop_result_t hoop_staging_poll(struct hoop_staging *staging)
 {
     if (staging->bell != NULL && !hoop_bell_has_rung(staging->bell)) {
-        return staging->silent ? HOOP_AGAIN : staging_query_awaiting(staging);
+        return staging_query_awaiting(staging);
     }
     staging->bell = NULL;
-    hoop_result_t result = staging->silent ? HOOP_OK : staging_poll(staging);
+    hoop_result_t result = staging_poll(staging);
     if (result == HOOP_OK && staging->fetches) {
         staging->fetches = false;
         result = hoop_staging_copy(staging, false);

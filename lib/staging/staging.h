@@ -41,7 +41,6 @@ struct hoop_staging {
     size_t bytes;                 /* of host memory that its pieces need */
     bool delivers, fetches;       /* copies are still to be launched */
     const struct hoop_bell *bell; /* that is awaited; NULL: none */
-    bool silent;                  /* and nothing else: CUDA is not called */
     struct hoop_overlap overlap;  /* its memory is the comm's */
     /* of the comm */
     char *host;
@@ -98,9 +97,8 @@ void hoop_staging_spoil(const struct hoop_staging *staging);
 /* hoop_staging_poll() waits for what is on the user's stream by now. NULL: the legacy default one.
  */
 hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream);
-/* The same for a bell that hangs there already. Borrowed until it has rung. silent: it is all that
- * the operation wants of CUDA, which is not called. */
-void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *bell, bool silent);
+/* The same for a bell that hangs there already. Borrowed until it has rung. */
+void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *bell);
 /* And launches the copies to the host then, before it says that all is done. */
 void hoop_staging_fetch(struct hoop_staging *staging);
 
