@@ -2,15 +2,15 @@
 #include "device/capture.h"
 
 #include "base/log.h"
-#include "device/room.h"
+#include "device/pieces.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* A room, whose words are for one call at a time. let: 1 it goes on, nothing runs; 0 it waits.
- * used: 1 from before the copies to the host to behind those back. */
+/* A room, whose words are for one call at a time. let: 1 nothing runs; 0 from before the copies to
+ * the host until it goes on. used: 1 from there to behind the copies back. */
 struct room {
     unsigned long long graph, stream; /* by CUDA's numbers: a handle is used again */
     struct hoop_room room;
@@ -24,10 +24,12 @@ struct room {
 struct capture {
     struct capture *next;
     struct room *room;
-    struct hoop_staging *stagings; /* [count], in the room */
-    const char *closed;            /* why it does not run any more; NULL: it does */
-    bool gone;                     /* its graph is */
-    bool told;                     /* that it is replayed in vain */
+    struct hoop_pieces pieces;
+    const char *closed;    /* why it does not run any more; NULL: it does */
+    bool gone;             /* its graph is */
+    bool told;             /* that it is replayed in vain */
+    bool runs, rung, over; /* the graph is in it; has copied all to the host; the piece is over */
+    bool *failed;          /* [count]; with over */
     size_t count;
     struct hoop_work work[]; /* comm NULL: it has ended */
 };
@@ -110,27 +112,33 @@ static hoop_result_t room_enter(unsigned long long graph, unsigned long long str
 /* Calls CUDA. */
 static void capture_free(struct capture *capture)
 {
-    hoop_room_forget(capture->stagings, capture->count);
+    hoop_pieces_finish(&capture->pieces);
     room_leave(capture->room);
     hoop_work_finish(capture->work, capture->count);
-    free(capture->stagings);
+    free(capture->failed);
     free(capture);
 }
 
 /* NULL: no memory, and what the requests own is freed. */
-static struct capture *capture_create(const struct hoop_work *work, size_t count)
+static struct capture *capture_create(const struct hoop_work *work, size_t count,
+                                      hoop_stream_t stream)
 {
-    struct capture *made = malloc(sizeof(*made) + count * sizeof(*work));
-    struct hoop_staging *stagings = calloc(count, sizeof(*stagings));
-    if (made == NULL || stagings == NULL) {
+    struct capture *made = calloc(1, sizeof(*made) + count * sizeof(*work));
+    bool *failed = calloc(count, sizeof(*failed));
+    if (made == NULL || failed == NULL) {
         hoop_work_finish(work, count);
         free(made);
-        free(stagings);
+        free(failed);
         return NULL;
     }
-    *made = (struct capture){.stagings = stagings, .count = count};
+    made->failed = failed;
+    made->count = count;
     for (size_t i = 0; i < count; i++) {
         made->work[i] = work[i];
+    }
+    if (!hoop_pieces_init(&made->pieces, count, stream)) {
+        capture_free(made);
+        return NULL;
     }
     return made;
 }
@@ -217,11 +225,32 @@ void hoop_capture_free_gone(void)
 
 /* ---- Each time that the graph runs ---------------------------------------------------------- */
 
-static void capture_let_go(void *arg, const struct hoop_batch *batch)
+/* With the lock. The graph goes on when it has come to all of it, and the piece is over: what it
+ * delivers is there, or marked as none. */
+static void capture_let_go(struct capture *capture)
 {
-    _Atomic uint32_t *let = arg;
-    (void)batch;
-    atomic_store_explicit(let, 1, memory_order_release);
+    if (!capture->runs || !capture->rung || !capture->over) {
+        return;
+    }
+    capture->runs = false;
+    for (size_t i = 0; i < capture->count; i++) {
+        if (capture->failed[i]) {
+            hoop_pieces_spoil(&capture->pieces, i);
+        }
+    }
+    hoop_room_let_go(&capture->room->room, 1);
+}
+
+static void capture_ended(void *arg, const struct hoop_batch *batch)
+{
+    struct capture *capture = arg;
+    pthread_mutex_lock(&captures_lock);
+    for (size_t i = 0; i < capture->count; i++) {
+        capture->failed[i] = hoop_batch_has_failed(batch, i);
+    }
+    capture->over = true;
+    capture_let_go(capture);
+    pthread_mutex_unlock(&captures_lock);
 }
 
 /* False: no memory. */
@@ -236,8 +265,8 @@ static bool capture_push(struct capture *capture)
     if (piece == NULL) {
         return false;
     }
-    piece->ended = capture_let_go;
-    piece->ended_arg = (void *)capture->room->room.let;
+    piece->ended = capture_ended;
+    piece->ended_arg = capture;
     if (hoop_progress_push(piece) != HOOP_OK) {
         hoop_piece_release(piece);
         return false;
@@ -254,23 +283,6 @@ static void capture_fail(const struct capture *capture, hoop_result_t code, cons
             hoop_comm_raise(comm, code, (int)comm->rank, "rank %u: %s", comm->rank, why);
         }
     }
-}
-
-/* CUDA's thread, which comes before the copies to the host: they write to the room. */
-static void capture_begin(void *arg)
-{
-    static const char why[] = "two of one captured graph run at the same time, and its calls are "
-                              "in both";
-    struct capture *capture = arg;
-    pthread_mutex_lock(&captures_lock);
-    struct room *room = capture->room;
-    room->torn |= atomic_exchange_explicit(room->room.used, 1, memory_order_acq_rel) != 0;
-    if (room->torn) {
-        capture_fail(room->inside, HOOP_INVALID_USAGE, why);
-        capture_fail(capture, HOOP_INVALID_USAGE, why);
-    }
-    room->inside = capture;
-    pthread_mutex_unlock(&captures_lock);
 }
 
 /* Why a call can't run; NULL: it can. Its comm's other ranks hear of it, if it has not ended. */
@@ -293,45 +305,49 @@ static const char *work_refuse(const struct hoop_work *work, const char *closed)
     return closed;
 }
 
-/* What does not run has a result that nobody takes for one. Why not; NULL: all of it can. */
-static const char *capture_refuse(struct capture *capture)
+/* Why not; NULL: all of it can. */
+static const char *capture_refuse(const struct capture *capture)
 {
     const char *why = NULL;
     for (size_t i = 0; i < capture->count; i++) {
         const char *refused = work_refuse(&capture->work[i], capture->closed);
-        if (refused != NULL) {
-            hoop_staging_spoil(&capture->stagings[i]);
-            why = refused;
-        }
+        why = refused != NULL ? refused : why;
     }
     return why;
 }
 
-/* With the lock, nothing of the room runs. False: nothing will. */
-static bool capture_run(struct capture *capture)
+/* With the lock, nothing of the room runs. */
+static void capture_run(struct capture *capture)
 {
-    if (capture->closed != NULL) {
-        return false;
-    }
-    const bool pushed = capture_push(capture);
-    if (!pushed) {
+    hoop_pieces_begin(&capture->pieces);
+    capture->runs = true;
+    capture->rung = capture->over = false;
+    const bool pushed = capture->closed == NULL && capture_push(capture);
+    if (capture->closed == NULL && !pushed) {
         capture_fail(capture, HOOP_OUT_OF_MEMORY, "no memory for the calls of a graph");
     }
-    return pushed;
+    for (size_t i = 0; i < capture->count && !pushed; i++) {
+        capture->failed[i] = capture->over = true;
+    }
 }
 
-/* CUDA's thread: the copies to the host are done. */
-static void capture_ring(void *arg)
+/* CUDA's thread, which comes before the copies to the host: they write to the room. */
+static void capture_begin(void *arg)
 {
+    static const char torn[] = "two of one captured graph run at the same time, and its calls are "
+                               "in both";
     struct capture *capture = arg;
-    const char *why = NULL;
     pthread_mutex_lock(&captures_lock);
-    _Atomic uint32_t *let = capture->room->room.let;
-    if (atomic_exchange_explicit(let, 0, memory_order_acq_rel) != 0) {
-        why = capture_refuse(capture);
-        if (!capture_run(capture)) {
-            atomic_store_explicit(let, 1, memory_order_release);
-        }
+    struct room *room = capture->room;
+    room->torn |= atomic_exchange_explicit(room->room.used, 1, memory_order_acq_rel) != 0;
+    if (room->torn) {
+        capture_fail(room->inside, HOOP_INVALID_USAGE, torn);
+        capture_fail(capture, HOOP_INVALID_USAGE, torn);
+    }
+    const char *why = capture_refuse(capture);
+    if (!room->torn) {
+        room->inside = capture;
+        capture_run(capture);
     } /* else the one that runs lets both go, and both have failed */
     const bool tells = why != NULL && !capture->told;
     capture->told |= tells;
@@ -342,6 +358,20 @@ static void capture_ring(void *arg)
                  "has 0xff in all bytes",
                  why);
     }
+}
+
+/* CUDA's thread: the copies to the host are done. */
+static void capture_ring(void *arg)
+{
+    struct capture *capture = arg;
+    hoop_pieces_count((void *)capture->room->room.came);
+    pthread_mutex_lock(&captures_lock);
+    capture->rung = true;
+    capture_let_go(capture);
+    for (size_t i = 0; i < capture->count && capture->room->torn; i++) {
+        hoop_staging_spoil(&capture->pieces.stagings[i]);
+    }
+    pthread_mutex_unlock(&captures_lock);
 }
 
 /* CUDA's thread: the graph is gone, and all that was made of it. */
@@ -409,32 +439,29 @@ static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph
 }
 
 /* In the context. */
-static hoop_result_t capture_record(struct capture *capture, hoop_stream_t stream)
+static hoop_result_t capture_record(struct capture *capture)
 {
-    const struct hoop_room *room = &capture->room->room;
-    hoop_result_t result = hoop_cuda_check("cuLaunchHostFunc on a stream that captures",
-                                           hoop_cuda.host_function(stream, capture_begin, capture));
+    static const char what[] = "cuLaunchHostFunc on a stream that captures";
+    const struct hoop_pieces *pieces = &capture->pieces;
+    const hoop_stream_t stream = pieces->stream;
+    hoop_result_t result =
+        hoop_cuda_check(what, hoop_cuda.host_function(stream, capture_begin, capture));
     if (result == HOOP_OK) {
-        result = hoop_room_copy(capture->stagings, capture->count, stream, false);
+        result = hoop_pieces_fetch(pieces);
     }
     if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuLaunchHostFunc on a stream that captures",
-                                 hoop_cuda.host_function(stream, capture_ring, capture));
+        result = hoop_cuda_check(what, hoop_cuda.host_function(stream, capture_ring, capture));
     }
     if (result == HOOP_OK) {
-        result = hoop_room_wait(room, stream, room->let, 1);
+        result = hoop_pieces_deliver(pieces, 1);
     }
-    if (result == HOOP_OK) {
-        result = hoop_room_copy(capture->stagings, capture->count, stream, true);
-    }
-    return result == HOOP_OK ? hoop_room_leave(room, stream, 0) : result;
+    return result == HOOP_OK ? hoop_room_leave(pieces->room, stream, 0) : result;
 }
 
 /* Into the graph, whose it is then, too. */
-static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
-                                 hoop_stream_t stream)
+static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
 {
-    hoop_result_t result = hoop_staging_enter(&capture->stagings[0]);
+    hoop_result_t result = hoop_staging_enter(&capture->pieces.stagings[0]);
     if (result != HOOP_OK) {
         capture_free(capture);
         return result;
@@ -442,7 +469,7 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
     captures_add(capture);
     result = capture_give(capture, graph);
     if (result == HOOP_OK) {
-        result = capture_record(capture, stream);
+        result = capture_record(capture);
     }
     hoop_staging_leave();
     if (result != HOOP_OK) {
@@ -453,11 +480,29 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph,
     return result;
 }
 
+/* Its calls in the room. */
+static hoop_result_t capture_place(struct capture *capture)
+{
+    struct hoop_pieces *pieces = &capture->pieces;
+    struct hoop_cuts cuts = {{NULL}};
+    pieces->room = &capture->room->room;
+    pieces->cuts = &cuts;
+    hoop_result_t result = hoop_room_place(pieces->room, capture->work, capture->count,
+                                           pieces->stream, pieces->stagings);
+    pieces->room->counted = 0;
+    if (result == HOOP_OK && !hoop_pieces_cut(pieces, capture->work, 0)) {
+        result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for calls of a graph");
+    }
+    pieces->cuts = NULL;
+    hoop_cuts_finish(&cuts);
+    return result;
+}
+
 /* No stream is held: memory is pinned, and given back. */
 static hoop_result_t capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream)
 {
     captures_free_gone();
-    struct capture *capture = capture_create(work, count);
+    struct capture *capture = capture_create(work, count, stream);
     if (capture == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls of a graph", count);
     }
@@ -471,15 +516,14 @@ static hoop_result_t capture_put(struct hoop_work *work, size_t count, hoop_stre
         result = capture_enter(capture, number, stream);
     }
     if (result == HOOP_OK) {
-        result = hoop_room_place(&capture->room->room, capture->work, capture->count, stream,
-                                 capture->stagings);
+        result = capture_place(capture);
     }
     if (result != HOOP_OK) {
         capture_free(capture);
         return result;
     }
     hoop_progress_suit(work[0].comm);
-    return capture_add(capture, graph, stream);
+    return capture_add(capture, graph);
 }
 
 hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream)

@@ -2,11 +2,12 @@
  * Calls on a stream of CUDA that captures a graph. They run each time that the graph does:
  *
  *     graph          ... begin | copies to the host | ring | hold ....... | copies back, end | ...
- *     who drives                                         '-> a piece of work --> let go
+ *     who drives             '-> a piece of work, as they come ..... -> let go
  *
- * The copies are the graph's own, to and from the room of its calls on that stream (room.h). The
- * piece is like any other that is queued. It has its place in the comm's line from when the graph
- * comes to it, not from when it is launched.
+ * The copies are the graph's own, to and from the room of its calls on that stream, in pieces or as
+ * a whole (pieces.h). The piece of work is like any other that is queued. It has its place in the
+ * comm's line from when the graph comes to it, not from when it is launched. The graph goes on when
+ * that is over and the copies to the host are, behind which what failed is marked.
  *
  *     of a call    kept until the graph and all that was made of it is gone, as CUDA says; freed by
  *                  the next call that captures, or that ends a comm

@@ -67,6 +67,15 @@ bool hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_
     return true;
 }
 
+void hoop_pieces_begin(const struct hoop_pieces *pieces)
+{
+    hoop_room_hold_all(pieces->room);
+    for (size_t i = 0; i < pieces->count; i++) {
+        pieces->flows[i]->delivered = 0;
+        pieces->flows[i]->ready = 0;
+    }
+}
+
 /* What the stream was not let go for; from the rest it may be copying. */
 void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i)
 {

@@ -1,6 +1,6 @@
 /*
- * The copies of a launch (launch.h) in pieces that overlap with its operation over links, as those
- * that are not launched do (exec/overlap.h):
+ * The copies of a launch (launch.h), or of a graph's calls (capture.h), in pieces that overlap with
+ * its operation over links, as those that are not launched do (exec/overlap.h):
  *
  *     caller's stream   ... to the room 0 | 1 | 2 ... bell | hold 0 | from the room 0 | hold 1 |
  * ... who drives                     '-> the steps that need no more | let 0 go | ...
@@ -34,6 +34,9 @@ void hoop_pieces_finish(struct hoop_pieces *pieces);
 /* Cuts what is worth it of work that is placed in the room, and gives each a flow; each launch of
  * the room has a larger number. False: no memory. */
 bool hoop_pieces_cut(struct hoop_pieces *pieces, struct hoop_work *work, uint32_t number);
+
+/* Of what a graph has: it is launched once more, and none of it has happened. */
+void hoop_pieces_begin(const struct hoop_pieces *pieces);
 
 /* What is still to come from work i's memory is 0xff in all bytes. */
 void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i);

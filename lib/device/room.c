@@ -129,16 +129,6 @@ void hoop_room_forget(struct hoop_staging *stagings, size_t count)
 
 /* ---- On the stream -------------------------------------------------------------------------- */
 
-hoop_result_t hoop_room_copy(const struct hoop_staging *stagings, size_t count,
-                             hoop_stream_t stream, bool deliver)
-{
-    hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        result = hoop_staging_record(&stagings[i], stream, deliver);
-    }
-    return result;
-}
-
 static hoop_cu_address_t room_word(const struct hoop_room *room, const _Atomic uint32_t *word)
 {
     return room->words + (hoop_cu_address_t)(word - room->let) * sizeof(*word);
@@ -166,4 +156,13 @@ void hoop_room_let_go(const struct hoop_room *room, uint32_t number)
         atomic_store_explicit(&room->go[i], (number + 1) * HOOP_FLOW_MOST, memory_order_release);
     }
     atomic_store_explicit(room->let, number, memory_order_release);
+}
+
+void hoop_room_hold_all(const struct hoop_room *room)
+{
+    for (uint32_t i = 0; i < HOOP_ROOM_GO; i++) {
+        atomic_store_explicit(&room->go[i], 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(room->came, 0, memory_order_relaxed);
+    atomic_store_explicit(room->let, 0, memory_order_release);
 }

@@ -44,15 +44,15 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
                               hoop_stream_t stream, struct hoop_staging *stagings);
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 
-/* In the context: the copies of one direction; the hold, until a word is `value`; `used` is `value`
+/* In the context: the hold, until a word is `value`; `used` is `value`
  * then. */
-hoop_result_t hoop_room_copy(const struct hoop_staging *stagings, size_t count,
-                             hoop_stream_t stream, bool deliver);
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
                              const _Atomic uint32_t *word, uint32_t value);
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
 
-/* Of launches: all holds of this one end. */
+/* All holds of launch `number` end. Of a graph, whose calls are launch 0 each time, and let go by
+ * 1: all are to hold again. */
 void hoop_room_let_go(const struct hoop_room *room, uint32_t number);
+void hoop_room_hold_all(const struct hoop_room *room);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Calls that are launched in pieces, which overlap with the network (lib/device/pieces.h), over the
- * fake driver that HOOP_CUDA names, TCP, and pieces and chunks of 4 KiB. Ranks are processes.
+ * Calls that are launched, or captured, in pieces, which overlap with the network
+ * (lib/device/pieces.h), over the fake driver that HOOP_CUDA names, TCP, and pieces and chunks of
+ * 4 KiB. Ranks are processes.
  *
  * In most of them rank 0's stream stops after its fourth piece, until it is told to go on: what the
  * others have by then was copied, sent and delivered while the rest was not. (Every call in pieces:
@@ -26,6 +27,7 @@
 #define VALUE 0x35
 
 static atomic_int *met; /* ranks that have come so far; shared with them */
+static bool by_graph;   /* the call is captured, and replayed */
 
 static struct scene make_by(const struct family_self *self, const char *algo, uint64_t timeout_ms)
 {
@@ -62,6 +64,18 @@ __attribute__((no_sanitize("thread"))) static bool await_first_byte(const struct
     return *first == VALUE;
 }
 
+static void call(const struct scene *scene)
+{
+    if (by_graph) {
+        capture(scene->stream, 1);
+    }
+    EXPECT(scene->self,
+           hoop_bcast(scene->out, BYTES, HOOP_UINT8, 0, scene->comm, scene->stream) == HOOP_OK);
+    if (by_graph) {
+        replay(scene, graph_end(scene->stream));
+    }
+}
+
 /* Every rank but the first has its beginning of what rank 0 sends when this returns. */
 static void call_stopping(const struct scene *scene)
 {
@@ -72,15 +86,15 @@ static void call_stopping(const struct scene *scene)
     if (self->rank == 0) {
         hold();
     }
-    EXPECT(self,
-           hoop_bcast(scene->out, BYTES, HOOP_UINT8, 0, scene->comm, scene->stream) == HOOP_OK);
+    call(scene);
     EXPECT(self, self->rank == 0 || await_first_byte(scene));
+    EXPECT(self, is_busy(scene->stream));
     (void)atomic_fetch_add(met, 1);
     for (const uint64_t start = hoop_now_ns();
          atomic_load(met) < self->n && hoop_now_ns() - start < 20 * HOOP_NS_PER_S;) {
         usleep(1000);
     }
-    EXPECT(self, atomic_load(met) == self->n && is_busy(scene->stream));
+    EXPECT(self, atomic_load(met) == self->n);
 }
 
 /* It goes on when another one is given a copy. */
@@ -219,6 +233,33 @@ static void call_often(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+/* A graph's calls again and again, nobody waits between; large ones and a small one, in one room.
+ */
+static void replay_often(const struct family_self *self)
+{
+    const struct scene scene = make_by(self, "ring", 30000);
+    capture(scene.stream, 1);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    EXPECT(self, reduce(&scene, scene.out, scene.out, 3) == HOOP_OK);
+    EXPECT(self, reduce(&scene, scene.in, scene.in, BYTES) == HOOP_OK);
+    hoop_cu_graph_t graph = graph_end(scene.stream);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(&scene, round, round % 3 == self->rank ? 3000 : 0);
+        fill(scene.stream, scene.out, 0xee, BYTES, 0);
+        replay(&scene, graph);
+        copy(&scene, scene.log + round, scene.in + BYTES - 1, 1);
+    }
+    scene_settle(&scene);
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT(self, at_host(scene.log)[round] == sum_of(&scene, round));
+    }
+    const unsigned char last = sum_of(&scene, ROUNDS - 1);
+    EXPECT(self, are_all(scene.out, self->n * last, 3) && are_all(scene.in, last, BYTES));
+    EXPECT(self, are_all(scene.out + 3, last, BYTES - 3));
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
 /* More of them in a group than have words, on two comms, with small ones between. */
 #define CALLS 17
 
@@ -334,19 +375,27 @@ static void run_again(int n, rank_fn *fn)
 static void test_overlap(void **state)
 {
     (void)state;
-    run_again(2, stop_and_go_on);
-    run_again(3, stop_and_go_on);
+    for (int graph = 0; graph < 2; graph++) {
+        by_graph = graph != 0;
+        run_again(2, stop_and_go_on);
+        run_again(3, stop_and_go_on);
+    }
+    by_graph = false;
 }
 
 static void test_fails(void **state)
 {
     (void)state;
-    run_again(3, stop_and_abort);
-    run_again(3, stop_too_long);
+    for (int graph = 0; graph < 2; graph++) {
+        by_graph = graph != 0;
+        run_again(3, stop_and_abort);
+        run_again(3, stop_too_long);
+        atomic_store(met, 0);
+        run_and_kill(stop_and_lose, false);
+    }
+    by_graph = false;
     run_again(3, stop_and_break);
     run_again(2, break_within);
-    atomic_store(met, 0);
-    run_and_kill(stop_and_lose, false);
 }
 
 static void test_calls(void **state)
@@ -354,6 +403,8 @@ static void test_calls(void **state)
     (void)state;
     run(2, call_often);
     run(3, call_often);
+    run(2, replay_often);
+    run(3, replay_often);
     run(2, call_in_groups);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
     run(3, call_often);
