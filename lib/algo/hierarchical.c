@@ -22,6 +22,22 @@
  *
  * reduce is the first half, with sums sent to the root, and broadcast the second: the root gives to
  * all of its machine, the last one there to the first of each other machine, and these to theirs.
+ * gather is a reduce that puts blocks in their places in place of a fold, scatter a broadcast of
+ * which each gets its block: the last one of the root's machine has all of them in SCRATCH.
+ *
+ * reduce_scatter folds as all_reduce does, all blocks at the last one, but sends to each machine
+ * what belongs there. alltoall does not fold: the last one has the blocks of all of its machine by
+ * who brought them, and packs them by machine; the first one has them by who brought them, and
+ * unpacks them for each. With most ranks e on a machine, in blocks:
+ *
+ *     SCRATCH of       from 0                from e n               from e n + m e
+ *     all_reduce (*)   brought, sums
+ *     gather           brought
+ *     scatter          all, or a machine's
+ *     reduce_scatter   brought, their sum    sums from machines     what is handed out
+ *     alltoall         brought, or taken     packed, or unpacked
+ *
+ *     (*) and reduce: brought from 0 on, sums from e - 1 on
  *
  * Who sends to another machine is not who receives from there: so the first thing that each rank
  * receives is from the rank before it, as it must be (step.h). Where no data go from the last of a
@@ -35,20 +51,26 @@ struct hierarchy {
     const struct hoop_plan *plan;
     enum hoop_collective collective; /* a barrier where there are no elements */
     uint32_t machine, first, each, index;
-    uint32_t root; /* the root's machine */
+    uint32_t root;           /* the root's machine */
+    bool collects, hands_on; /* all to the root; or from the root to all */
 };
 
 static struct hierarchy hierarchy_of(const struct hoop_plan *plan)
 {
     const struct hoop_grid *grid = plan->grid;
     const uint32_t machine = grid->machine[plan->me], first = grid->first[machine];
-    return (struct hierarchy){.plan = plan,
-                              .collective = plan->count > 0 ? plan->collective : HOOP_COLL_BARRIER,
-                              .machine = machine,
-                              .first = first,
-                              .each = grid->first[machine + 1] - first,
-                              .index = plan->me - first,
-                              .root = grid->machine[plan->root]};
+    const enum hoop_collective what = plan->count > 0 ? plan->collective : HOOP_COLL_BARRIER;
+    return (struct hierarchy){
+        .plan = plan,
+        .collective = what,
+        .machine = machine,
+        .first = first,
+        .each = grid->first[machine + 1] - first,
+        .index = plan->me - first,
+        .root = grid->machine[plan->root],
+        .collects = what == HOOP_COLL_REDUCE || what == HOOP_COLL_GATHER,
+        .hands_on = what == HOOP_COLL_BROADCAST || what == HOOP_COLL_SCATTER,
+    };
 }
 
 static bool hierarchy_is_last(const struct hierarchy *at)
@@ -56,45 +78,136 @@ static bool hierarchy_is_last(const struct hierarchy *at)
     return at->index + 1 == at->each;
 }
 
+static bool hierarchy_is_root(const struct hierarchy *at)
+{
+    return at->plan->me == at->plan->root;
+}
+
 static bool hierarchy_folds(const struct hierarchy *at)
 {
     return hoop_collectives[at->collective].folds || at->collective == HOOP_COLL_BARRIER;
 }
 
-static struct hoop_ref hierarchy_ref(const struct hierarchy *at, enum hoop_space space,
-                                     uint64_t first, uint64_t vectors)
+/* Ranks of a machine. */
+static uint32_t hierarchy_each(const struct hierarchy *at, uint32_t machine)
 {
-    return hoop_ref_of(space, at->plan->me, first * at->plan->count, vectors * at->plan->count);
+    return at->plan->grid->first[machine + 1] - at->plan->grid->first[machine];
+}
+
+static struct hoop_ref hierarchy_ref(const struct hierarchy *at, enum hoop_space space,
+                                     uint64_t first, uint64_t blocks)
+{
+    return hoop_ref_of(space, at->plan->me, first * at->plan->count, blocks * at->plan->count);
+}
+
+static struct hoop_ref hierarchy_scratch(const struct hierarchy *at, uint64_t first,
+                                         uint64_t blocks)
+{
+    return hierarchy_ref(at, HOOP_SPACE_SCRATCH, first, blocks);
+}
+
+/* A machine's blocks in IN or in OUT. */
+static struct hoop_ref hierarchy_blocks(const struct hierarchy *at, enum hoop_space space,
+                                        uint32_t machine)
+{
+    return hierarchy_ref(at, space, at->plan->grid->first[machine], hierarchy_each(at, machine));
+}
+
+/* Blocks that a rank brings, or the root. */
+static uint64_t hierarchy_width(const struct hierarchy *at)
+{
+    return hoop_extent_blocks(hoop_collectives[at->collective].in, at->plan->n, true);
 }
 
 static struct hoop_ref hierarchy_input(const struct hierarchy *at)
 {
-    return hierarchy_ref(at, HOOP_SPACE_IN, 0, 1);
+    return hierarchy_ref(at, HOOP_SPACE_IN, 0, hierarchy_width(at));
 }
 
-/* What all of all_reduce and all_gather, or of broadcast, have in the end. */
+/* All of what a rank gets, or the root. */
 static struct hoop_ref hierarchy_result(const struct hierarchy *at)
 {
-    return hierarchy_ref(at, HOOP_SPACE_OUT, 0,
-                         at->collective == HOOP_COLL_ALL_GATHER ? at->plan->n : 1);
+    return hierarchy_ref(
+        at, HOOP_SPACE_OUT, 0,
+        hoop_extent_blocks(hoop_collectives[at->collective].out, at->plan->n, true));
+}
+
+/* Where SCRATCH has what is behind the e n blocks, and what is behind the sums. */
+static uint64_t hierarchy_behind(const struct hierarchy *at)
+{
+    return (uint64_t)at->plan->grid->most * at->plan->n;
+}
+
+static uint64_t hierarchy_handed_at(const struct hierarchy *at)
+{
+    const struct hoop_grid *grid = at->plan->grid;
+    return hierarchy_behind(at) + (uint64_t)grid->machines * grid->most;
 }
 
 /* Where what the rank at an index of this machine brings lies at the last one. */
 static struct hoop_ref hierarchy_brought(const struct hierarchy *at, uint32_t index)
 {
-    return hierarchy_folds(at) ? hierarchy_ref(at, HOOP_SPACE_SCRATCH, index, 1)
-                               : hierarchy_ref(at, HOOP_SPACE_OUT, at->first + index, 1);
+    const bool placed = at->collective == HOOP_COLL_ALL_GATHER ||
+                        (at->collective == HOOP_COLL_GATHER && hierarchy_is_root(at));
+    const uint64_t width = hierarchy_width(at);
+    return placed ? hierarchy_ref(at, HOOP_SPACE_OUT, at->first + index, 1)
+                  : hierarchy_scratch(at, index * width, width);
 }
 
-/* What a machine brings. */
-static struct hoop_ref hierarchy_share(const struct hierarchy *at, uint32_t machine)
+/* A machine's sum, of all_reduce and reduce. */
+static struct hoop_ref hierarchy_total(const struct hierarchy *at, uint32_t machine)
+{
+    return hierarchy_scratch(at, at->plan->grid->most - UINT64_C(1) + machine, 1);
+}
+
+/* What the last one of this machine has for another, or for its own. */
+static struct hoop_ref hierarchy_sent(const struct hierarchy *at, uint32_t to)
 {
     const struct hoop_grid *grid = at->plan->grid;
-    const uint32_t first = grid->first[machine];
-    return at->collective == HOOP_COLL_BROADCAST ? hierarchy_result(at)
-           : hierarchy_folds(at)
-               ? hierarchy_ref(at, HOOP_SPACE_SCRATCH, grid->most - UINT64_C(1) + machine, 1)
-               : hierarchy_ref(at, HOOP_SPACE_OUT, first, grid->first[machine + 1] - first);
+    const uint64_t first = grid->first[to], each = hierarchy_each(at, to);
+    switch (at->collective) {
+    case HOOP_COLL_BROADCAST:
+        return hierarchy_result(at);
+    case HOOP_COLL_SCATTER:
+        return hierarchy_is_root(at) ? hierarchy_blocks(at, HOOP_SPACE_IN, to)
+                                     : hierarchy_scratch(at, first, each);
+    case HOOP_COLL_ALL_GATHER:
+        return hierarchy_blocks(at, HOOP_SPACE_OUT, at->machine);
+    case HOOP_COLL_GATHER:
+        return at->each == 1 ? hierarchy_input(at) : hierarchy_scratch(at, 0, at->each);
+    case HOOP_COLL_REDUCE_SCATTER:
+        return at->each == 1
+                   ? hierarchy_blocks(at, HOOP_SPACE_IN, to)
+                   : hierarchy_scratch(at, (grid->most - UINT64_C(1)) * at->plan->n + first, each);
+    case HOOP_COLL_ALLTOALL:
+        return at->each == 1 ? hierarchy_blocks(at, HOOP_SPACE_IN, to)
+                             : hierarchy_scratch(at, hierarchy_behind(at) + at->each * first,
+                                                 at->each * each);
+    default:
+        return hierarchy_total(at, at->machine);
+    }
+}
+
+/* And where that of another machine, or its own, lies at who takes it. */
+static struct hoop_ref hierarchy_taken(const struct hierarchy *at, uint32_t from)
+{
+    const uint64_t first = at->plan->grid->first[from], each = hierarchy_each(at, from);
+    switch (at->collective) {
+    case HOOP_COLL_BROADCAST:
+        return hierarchy_result(at);
+    case HOOP_COLL_SCATTER:
+        return at->each == 1 ? hierarchy_result(at) : hierarchy_scratch(at, 0, at->each);
+    case HOOP_COLL_ALL_GATHER:
+    case HOOP_COLL_GATHER:
+        return hierarchy_blocks(at, HOOP_SPACE_OUT, from);
+    case HOOP_COLL_REDUCE_SCATTER:
+        return hierarchy_scratch(at, hierarchy_behind(at) + (uint64_t)from * at->each, at->each);
+    case HOOP_COLL_ALLTOALL:
+        return at->each == 1 ? hierarchy_blocks(at, HOOP_SPACE_OUT, from)
+                             : hierarchy_scratch(at, at->each * first, at->each * each);
+    default:
+        return hierarchy_total(at, from);
+    }
 }
 
 /* So many steps make a round: no more than the engine has at once. */
@@ -108,24 +221,40 @@ static bool hierarchy_goes_on(uint64_t i, uint64_t steps)
 /* Steps of its second part. */
 static uint64_t hierarchy_brings(const struct hierarchy *at)
 {
-    return at->plan->grid->most - (at->collective == HOOP_COLL_BROADCAST ? 0 : UINT64_C(2));
+    return at->plan->grid->most - (at->hands_on ? 0 : UINT64_C(2));
 }
 
 /* Do data go from the last rank of a machine to the first one of the next? */
 static bool hierarchy_carries(const struct hierarchy *at, uint32_t machine)
 {
     const struct hoop_grid *grid = at->plan->grid;
-    return at->collective == HOOP_COLL_BROADCAST ? machine == at->root
-           : at->collective == HOOP_COLL_REDUCE  ? (machine + 1) % grid->machines == at->root &&
-                                                      at->plan->root == grid->first[at->root]
-                                                : true;
+    return at->hands_on   ? machine == at->root
+           : at->collects ? (machine + 1) % grid->machines == at->root &&
+                                at->plan->root == grid->first[at->root]
+                          : true;
 }
 
 /* Is what the rank at an index gives to the next one its data? */
 static bool hierarchy_gives(const struct hierarchy *at, uint32_t index)
 {
-    return at->collective == HOOP_COLL_BROADCAST ? at->first + index == at->plan->root
-                                                 : index + 2 == at->each;
+    return at->hands_on ? at->first + index == at->plan->root : index + 2 == at->each;
+}
+
+/* What this rank gives to the one at an index of its machine. */
+static struct hoop_ref hierarchy_given(const struct hierarchy *at, uint32_t index)
+{
+    return at->collective == HOOP_COLL_SCATTER && index + 1 < at->each
+               ? hierarchy_ref(at, HOOP_SPACE_IN, at->first + index, 1)
+               : hierarchy_input(at);
+}
+
+/* And where it gets that from the one at an index. */
+static struct hoop_ref hierarchy_got(const struct hierarchy *at, uint32_t index)
+{
+    return at->collective == HOOP_COLL_SCATTER && hierarchy_is_last(at)
+               ? hierarchy_scratch(at, 0, at->plan->n)
+           : at->hands_on ? hierarchy_result(at)
+                          : hierarchy_brought(at, index);
 }
 
 /* Each to the one behind it. */
@@ -136,18 +265,15 @@ static void hierarchy_announce(const struct hierarchy *at, struct hoop_step *ret
     const uint32_t before = (at->machine + grid->machines - 1) % grid->machines;
     const struct hoop_ref nothing = hierarchy_ref(at, HOOP_SPACE_SCRATCH, 0, 0);
     if (!hierarchy_is_last(at)) {
-        hoop_step_send(ret, me + 1, hierarchy_gives(at, at->index) ? hierarchy_input(at) : nothing,
-                       true);
+        hoop_step_send(
+            ret, me + 1,
+            hierarchy_gives(at, at->index) ? hierarchy_given(at, at->index + 1) : nothing, true);
     } else if (!hierarchy_carries(at, at->machine)) {
         hoop_step_send(ret, (me + 1) % n, nothing, true);
     }
     if (at->index > 0 || !hierarchy_carries(at, before)) {
         const bool given = at->index > 0 && hierarchy_gives(at, at->index - 1);
-        hoop_step_recv(ret, (me + n - 1) % n,
-                       !given ? nothing
-                       : at->collective == HOOP_COLL_BROADCAST
-                           ? hierarchy_result(at)
-                           : hierarchy_brought(at, at->index - 1),
+        hoop_step_recv(ret, (me + n - 1) % n, given ? hierarchy_got(at, at->index - 1) : nothing,
                        true);
     }
     ret->more = hierarchy_brings(at) > 0;
@@ -157,42 +283,104 @@ static void hierarchy_announce(const struct hierarchy *at, struct hoop_step *ret
 static void hierarchy_bring(const struct hierarchy *at, uint32_t i, struct hoop_step *ret)
 {
     const struct hoop_plan *plan = at->plan;
-    const bool gives = at->collective == HOOP_COLL_BROADCAST;
+    const bool gives = at->hands_on;
     const uint32_t other = at->first + i;
     ret->more = hierarchy_goes_on(i, hierarchy_brings(at));
     if (gives && at->machine == at->root && i < at->each && other != plan->root &&
         other != plan->root + 1) {
         if (plan->me == plan->root) {
-            hoop_step_send(ret, other, hierarchy_input(at), true);
+            hoop_step_send(ret, other, hierarchy_given(at, i), true);
         } else if (plan->me == other) {
-            hoop_step_recv(ret, plan->root, hierarchy_result(at), true);
+            hoop_step_recv(ret, plan->root, hierarchy_got(at, at->index), true);
         }
     } else if (!gives && i + 2 < at->each) {
         if (at->index == i) {
             hoop_step_send(ret, at->first + at->each - 1, hierarchy_input(at), true);
         } else if (hierarchy_is_last(at)) {
-            hoop_step_recv(ret, other, hierarchy_brought(at, i), true);
+            hoop_step_recv(ret, other, hierarchy_got(at, i), true);
         }
     }
 }
 
+/* ---- At the last one, and the root ---------------------------------------------------------- */
+
+/* What the last one folds, alone on its machine or not. */
 static void hierarchy_sum(const struct hierarchy *at, struct hoop_step *ret)
 {
-    if (at->collective == HOOP_COLL_BROADCAST) {
-        if (at->plan->me == at->plan->root && !at->plan->in_place) {
-            *ret = hoop_step_local(HOOP_LOCAL_COPY, hierarchy_result(at), hierarchy_input(at));
-        }
+    const uint64_t width = hierarchy_width(at);
+    if (at->each == 1) {
+        const struct hoop_ref mine =
+            width == 1 ? hierarchy_input(at) : hierarchy_blocks(at, HOOP_SPACE_IN, at->machine);
+        *ret = hoop_step_local(HOOP_LOCAL_COPY, hierarchy_taken(at, at->machine), mine);
+        return;
+    }
+    const uint64_t brought = (at->each - UINT64_C(1)) * width;
+    const struct hoop_ref sum =
+        width == 1 ? hierarchy_total(at, at->machine)
+                   : hierarchy_scratch(at, (at->plan->grid->most - UINT64_C(1)) * width, width);
+    *ret = hoop_step_local(HOOP_LOCAL_REDUCE, sum, hierarchy_scratch(at, 0, brought));
+    ret->local.own = hierarchy_input(at);
+    ret->local.undivided = true;
+}
+
+/* What one rank of the machine has for another machine. */
+static void hierarchy_pack(const struct hierarchy *at, uint64_t k, struct hoop_step *ret)
+{
+    const struct hoop_grid *grid = at->plan->grid;
+    const uint32_t index = (uint32_t)(k / grid->machines), to = (uint32_t)(k % grid->machines);
+    const uint64_t first = grid->first[to], each = hierarchy_each(at, to);
+    if (at->each == 1 && k == 0) {
+        hoop_step_keep(at->plan, ret, at->plan->me, 0);
+    } else if (at->each > 1 && index < at->each) {
+        *ret = hoop_step_local(
+            HOOP_LOCAL_COPY,
+            hierarchy_scratch(at, hierarchy_behind(at) + at->each * first + index * each, each),
+            index == at->index
+                ? hierarchy_blocks(at, HOOP_SPACE_IN, to)
+                : hierarchy_scratch(at, index * (uint64_t)at->plan->n + first, each));
+    }
+}
+
+/* Steps of what is done before anything leaves a machine. */
+static uint64_t hierarchy_prepares(const struct hierarchy *at)
+{
+    const struct hoop_grid *grid = at->plan->grid;
+    return at->collective == HOOP_COLL_BARRIER    ? 0
+           : at->collective == HOOP_COLL_ALLTOALL ? (uint64_t)grid->most * grid->machines
+                                                  : 1;
+}
+
+/* What the root gives to itself, and of a scatter the last one of its machine. */
+static void hierarchy_give(const struct hierarchy *at, struct hoop_step *ret)
+{
+    const struct hoop_plan *plan = at->plan;
+    const bool scatters = at->collective == HOOP_COLL_SCATTER;
+    if (hierarchy_is_root(at) && scatters) {
+        hoop_step_keep(plan, ret, plan->me, 0);
+    } else if (hierarchy_is_root(at) && !plan->in_place) {
+        *ret = hoop_step_local(HOOP_LOCAL_COPY, hierarchy_result(at), hierarchy_input(at));
+    } else if (scatters && at->machine == at->root && hierarchy_is_last(at)) {
+        *ret = hoop_step_local(HOOP_LOCAL_COPY, hierarchy_result(at),
+                               hierarchy_scratch(at, plan->me, 1));
+    }
+}
+
+static void hierarchy_prepare(const struct hierarchy *at, uint64_t k, struct hoop_step *ret)
+{
+    const bool placed = at->collective == HOOP_COLL_ALL_GATHER || hierarchy_is_root(at);
+    if (at->hands_on) {
+        hierarchy_give(at, ret);
     } else if (!hierarchy_is_last(at)) {
         return;
-    } else if (at->collective == HOOP_COLL_ALL_GATHER) {
+    } else if (at->collective == HOOP_COLL_ALLTOALL) {
+        hierarchy_pack(at, k, ret);
+    } else if (hierarchy_folds(at)) {
+        hierarchy_sum(at, ret);
+    } else if (placed) {
         hoop_step_keep(at->plan, ret, at->plan->me, 0);
-    } else if (at->each == 1) {
+    } else if (at->each > 1) {
         *ret =
-            hoop_step_local(HOOP_LOCAL_COPY, hierarchy_share(at, at->machine), hierarchy_input(at));
-    } else {
-        *ret = hoop_step_local(HOOP_LOCAL_REDUCE, hierarchy_share(at, at->machine),
-                               hierarchy_ref(at, HOOP_SPACE_SCRATCH, 0, at->each - UINT64_C(1)));
-        ret->local.own = hierarchy_input(at);
+            hoop_step_local(HOOP_LOCAL_COPY, hierarchy_brought(at, at->index), hierarchy_input(at));
     }
 }
 
@@ -203,11 +391,9 @@ static uint32_t hierarchy_taker(const struct hierarchy *at, uint32_t from, uint3
 {
     const struct hoop_plan *plan = at->plan;
     const struct hoop_grid *grid = plan->grid;
-    const bool reduces = at->collective == HOOP_COLL_REDUCE;
-    const bool broadcasts = at->collective == HOOP_COLL_BROADCAST;
-    const uint32_t ret = reduces ? plan->root : grid->first[to];
-    const bool nobody = (reduces && to != at->root) ||
-                        (broadcasts && (from != at->root || to == at->root)) ||
+    const uint32_t ret = at->collects ? plan->root : grid->first[to];
+    const bool nobody = (at->collects && to != at->root) ||
+                        (at->hands_on && (from != at->root || to == at->root)) ||
                         ret == grid->first[from + 1] - 1; /* he has it */
     return nobody ? plan->n : ret;
 }
@@ -220,35 +406,107 @@ static void hierarchy_exchange(const struct hierarchy *at, uint32_t far, struct 
     const uint32_t from = (at->machine + grid->machines - far % grid->machines) % grid->machines;
     const uint32_t taker = hierarchy_taker(at, at->machine, to);
     if (hierarchy_is_last(at) && taker < at->plan->n) {
-        hoop_step_send(ret, taker, hierarchy_share(at, at->machine), true);
+        hoop_step_send(ret, taker, hierarchy_sent(at, to), true);
     }
     if (hierarchy_taker(at, from, at->machine) == at->plan->me) {
-        hoop_step_recv(ret, grid->first[from + 1] - 1, hierarchy_share(at, from), true);
+        hoop_step_recv(ret, grid->first[from + 1] - 1, hierarchy_taken(at, from), true);
     }
     ret->more = hierarchy_goes_on(far - UINT64_C(1), grid->machines);
 }
 
-static void hierarchy_fold(const struct hierarchy *at, struct hoop_step *ret)
+/* ---- And to all ----------------------------------------------------------------------------- */
+
+/* What the first one has for the one at an index of its machine. */
+static struct hoop_ref hierarchy_handed(const struct hierarchy *at, uint32_t index)
 {
-    if (at->collective == HOOP_COLL_REDUCE ? at->plan->me == at->plan->root : at->index == 0) {
-        struct hoop_ref sums = hierarchy_share(at, 0);
-        sums.count *= at->plan->grid->machines;
-        *ret = hoop_step_local(HOOP_LOCAL_REDUCE, hierarchy_result(at), sums);
+    const uint64_t n = at->plan->n;
+    switch (at->collective) {
+    case HOOP_COLL_SCATTER:
+        return hierarchy_scratch(at, index, 1);
+    case HOOP_COLL_REDUCE_SCATTER:
+        return hierarchy_scratch(at, hierarchy_handed_at(at) + index, 1);
+    case HOOP_COLL_ALLTOALL:
+        return index == 0 ? hierarchy_result(at)
+                          : hierarchy_scratch(at, hierarchy_behind(at) + index * n, n);
+    default:
+        return hierarchy_result(at);
     }
 }
 
-/* ---- And to all ----------------------------------------------------------------------------- */
+static void hierarchy_fold(const struct hierarchy *at, struct hoop_step *ret)
+{
+    const uint64_t machines = at->plan->grid->machines;
+    const bool blocks = at->collective == HOOP_COLL_REDUCE_SCATTER;
+    struct hoop_ref sums = hierarchy_taken(at, 0), sum = hierarchy_result(at);
+    if (blocks && at->each > 1) {
+        sum = hierarchy_scratch(at, hierarchy_handed_at(at), at->each);
+    }
+    sums.count *= machines;
+    *ret = hoop_step_local(HOOP_LOCAL_REDUCE, sum, sums);
+}
+
+/* What rank k % n has for the rank at index k / n. */
+static void hierarchy_unpack(const struct hierarchy *at, uint64_t k, struct hoop_step *ret)
+{
+    const uint32_t index = (uint32_t)(k / at->plan->n), from = (uint32_t)(k % at->plan->n);
+    if (index < at->each && at->each > 1) {
+        struct hoop_ref to = hierarchy_handed(at, index);
+        to.off += from * at->plan->count;
+        to.count = at->plan->count;
+        *ret = hoop_step_local(HOOP_LOCAL_COPY, to,
+                               hierarchy_scratch(at, (uint64_t)at->each * from + index, 1));
+    }
+}
+
+/* Steps of what is done with what came from other machines. */
+static uint64_t hierarchy_concludes(const struct hierarchy *at)
+{
+    switch (at->collective) {
+    case HOOP_COLL_ALL_REDUCE:
+    case HOOP_COLL_REDUCE:
+    case HOOP_COLL_SCATTER:
+        return 1;
+    case HOOP_COLL_REDUCE_SCATTER:
+        return 2;
+    case HOOP_COLL_ALLTOALL:
+        return hierarchy_behind(at);
+    default:
+        return 0;
+    }
+}
+
+static void hierarchy_conclude(const struct hierarchy *at, uint64_t k, struct hoop_step *ret)
+{
+    const bool folds = hierarchy_folds(at) && k == 0;
+    const bool took = at->collects ? hierarchy_is_root(at)
+                                   : at->index == 0 && !(at->hands_on && at->machine == at->root);
+    if (took && folds) {
+        hierarchy_fold(at, ret);
+    } else if (took && at->collective == HOOP_COLL_ALLTOALL) {
+        hierarchy_unpack(at, k, ret);
+    } else if (took && at->each > 1) { /* its own block */
+        *ret = hoop_step_local(HOOP_LOCAL_COPY, hierarchy_result(at), hierarchy_handed(at, 0));
+    }
+}
 
 /* From the first rank of a machine to the one at an index. */
 static void hierarchy_hand(const struct hierarchy *at, uint32_t index, struct hoop_step *ret)
 {
-    const bool has = at->collective == HOOP_COLL_BROADCAST && at->machine == at->root;
+    const bool has = at->hands_on && at->machine == at->root;
     if (index < at->each && at->index == 0 && !has) {
-        hoop_step_send(ret, at->first + index, hierarchy_result(at), true);
+        hoop_step_send(ret, at->first + index, hierarchy_handed(at, index), true);
     } else if (index == at->index && !has) {
         hoop_step_recv(ret, at->first, hierarchy_result(at), true);
     }
     ret->more = hierarchy_goes_on(index - UINT64_C(1), at->plan->grid->most - UINT64_C(1));
+}
+
+uint64_t hoop_hierarchical_blocks(const struct hoop_plan *plan)
+{
+    const uint64_t most = plan->grid->most, n = plan->n;
+    return plan->collective == HOOP_COLL_ALLTOALL && most * most > n ? most * most
+           : hoop_collective_is_blocked(plan->collective)            ? n
+                                                                     : 1;
 }
 
 bool hoop_hierarchical_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
@@ -263,18 +521,17 @@ bool hoop_hierarchical_step(const struct hoop_plan *plan, uint32_t lane, uint64_
         return false;
     }
     const struct hierarchy at = hierarchy_of(plan);
-    const uint64_t some = plan->count > 0, most = plan->grid->most;
     if (hoop_in_phase(&k, 1)) {
         hierarchy_announce(&at, ret);
     } else if (hoop_in_phase(&k, hierarchy_brings(&at))) {
         hierarchy_bring(&at, (uint32_t)k, ret);
-    } else if (hoop_in_phase(&k, some)) {
-        hierarchy_sum(&at, ret);
+    } else if (hoop_in_phase(&k, hierarchy_prepares(&at))) {
+        hierarchy_prepare(&at, k, ret);
     } else if (hoop_in_phase(&k, plan->grid->machines)) {
         hierarchy_exchange(&at, (uint32_t)k + 1, ret);
-    } else if (hoop_in_phase(&k, hierarchy_folds(&at) ? some : 0)) {
-        hierarchy_fold(&at, ret);
-    } else if (hoop_in_phase(&k, at.collective == HOOP_COLL_REDUCE ? 0 : most - 1)) {
+    } else if (hoop_in_phase(&k, hierarchy_concludes(&at))) {
+        hierarchy_conclude(&at, k, ret);
+    } else if (hoop_in_phase(&k, at.collects ? 0 : plan->grid->most - UINT64_C(1))) {
         hierarchy_hand(&at, (uint32_t)k + 1, ret);
     } else {
         return false;

@@ -69,7 +69,8 @@ hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo al
                                [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
         [HOOP_COLL_REDUCE_SCATTER] =
             {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
-             [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step, [HOOP_ALGO_TORUS] = hoop_torus_step},
+             [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step, [HOOP_ALGO_TORUS] = hoop_torus_step,
+             [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
         [HOOP_COLL_ALL_GATHER] =
             {STEP_OVER_MEMORY, [HOOP_ALGO_RING] = hoop_ring_step,
              [HOOP_ALGO_BRUCK] = hoop_bruck_step, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
@@ -83,13 +84,37 @@ hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo al
              [HOOP_ALGO_CHAIN] = hoop_chain_step, [HOOP_ALGO_BINOMIAL] = hoop_binomial_step,
              [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
         [HOOP_COLL_GATHER] = {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
-                              [HOOP_ALGO_BINOMIAL] = hoop_binomial_step},
+                              [HOOP_ALGO_BINOMIAL] = hoop_binomial_step,
+                              [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
         [HOOP_COLL_SCATTER] = {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
-                               [HOOP_ALGO_BINOMIAL] = hoop_binomial_step},
-        [HOOP_COLL_ALLTOALL] = {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step},
+                               [HOOP_ALGO_BINOMIAL] = hoop_binomial_step,
+                               [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
+        [HOOP_COLL_ALLTOALL] = {STEP_OVER_MEMORY, [HOOP_ALGO_PAIRWISE] = hoop_pairwise_step,
+                                [HOOP_ALGO_HIERARCHICAL] = hoop_hierarchical_step},
     };
     assert((unsigned)collective < HOOP_COLL_COUNT && (unsigned)algo < HOOP_ALGO_COUNT);
     return table[collective][algo];
+}
+
+/* hierarchical.c has the places. */
+static uint64_t step_hierarchical_scratch(const struct hoop_plan *plan)
+{
+    const uint64_t most = plan->grid->most, machines = plan->grid->machines, n = plan->n;
+    switch (plan->collective) {
+    case HOOP_COLL_ALL_REDUCE:
+    case HOOP_COLL_REDUCE:
+        return (most - 1 + machines) * plan->count;
+    case HOOP_COLL_REDUCE_SCATTER:
+        return (most * n + (machines + 1) * most) * plan->count;
+    case HOOP_COLL_GATHER:
+        return most * plan->count;
+    case HOOP_COLL_SCATTER:
+        return n * plan->count;
+    case HOOP_COLL_ALLTOALL:
+        return 2 * most * n * plan->count;
+    default:
+        return 0;
+    }
 }
 
 uint64_t hoop_algo_scratch(const struct hoop_plan *plan)
@@ -103,9 +128,7 @@ uint64_t hoop_algo_scratch(const struct hoop_plan *plan)
                    ? (plan->grid->machines + UINT64_C(1)) * plan->chunk
                    : 0;
     case HOOP_ALGO_HIERARCHICAL:
-        return hoop_collectives[plan->collective].folds
-                   ? (plan->grid->most - UINT64_C(1) + plan->grid->machines) * plan->count
-                   : 0;
+        return step_hierarchical_scratch(plan);
     case HOOP_ALGO_CHAIN:
         return plan->collective == HOOP_COLL_REDUCE ? 2 * plan->chunk : 0;
     case HOOP_ALGO_BRUCK:

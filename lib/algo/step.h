@@ -118,7 +118,7 @@ enum hoop_local_op {
     HOOP_LOCAL_REDUCE, /* dst (one member's) := fold of every member's src in rank order, or of the
                           n vectors that follow each other in my SLAB; avg divides. Or, over links,
                           of everybody's, mine being `own`; or of the vectors that make up a src of
-                          mine, and of `own` behind them, where avg divides if dst is in OUT */
+                          mine, and of `own` behind them */
     HOOP_LOCAL_SPREAD  /* every member's dst := the same fold */
 };
 
@@ -140,6 +140,7 @@ struct hoop_step {
         /* Mine; without elements there is none. */
         struct hoop_ref own;  /* REDUCE, SPREAD: my vector, which is not with the others' */
         struct hoop_ref kept; /* SPREAD, over memory: my result, which is not with the others' */
+        bool undivided;       /* REDUCE, over links: not the last fold, avg divides later */
     } local;
     bool more; /* the round goes on */
 };
@@ -250,11 +251,15 @@ hoop_step_fn hoop_bruck_step;
 /*
  * hierarchical: the last rank of each machine folds what its machine's ranks bring, and sends that
  * to the first rank of each, which folds the sums and hands the result to its machine: one message
- * from each machine to each other. reduce does the first half of it, broadcast the second. For
- * vectors that are latency where machines have several ranks, which follow each other
- * (plan.grid.first). Lane 0 only; plan.chunk >= count, for all_gather n times that. Over links.
+ * from each machine to each other. reduce and gather do the first half of it, broadcast and scatter
+ * the second. For vectors that are latency where machines have several ranks, which follow each
+ * other (plan.grid.first). Lane 0 only; plan.chunk >= count, and a send takes up to
+ * hoop_hierarchical_blocks(). Over links.
  */
 hoop_step_fn hoop_hierarchical_step;
+
+/* Blocks of the largest message of it. */
+uint64_t hoop_hierarchical_blocks(const struct hoop_plan *plan);
 
 /*
  * pairwise: rank r gathers everybody's part of shard r from its owner, folds them in rank order,
@@ -304,7 +309,8 @@ static inline bool hoop_plan_keeps(const struct hoop_plan *plan)
     case HOOP_ALGO_PAIRWISE:
         return plan->n <= HOOP_RADIX_MOST;
     case HOOP_ALGO_HIERARCHICAL:
-        return grid->most <= HOOP_RADIX_MOST && grid->machines < HOOP_RADIX_MOST;
+        return hoop_collectives[plan->collective].folds && grid->most <= HOOP_RADIX_MOST &&
+               grid->machines < HOOP_RADIX_MOST;
     default:
         return false;
     }

@@ -99,11 +99,9 @@ static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
                                   .folded = 70,
                                   .call = 5000,
                                   .read = 190},
-    [HOOP_COST_LINKS] = {.sync = 15000, .message = 5000, .moved = 680, .folded = 60},
-    [HOOP_COST_LINKS_OVERSUBSCRIBED] = {.sync = 15000,
-                                        .message = 15000,
-                                        .moved = 680,
-                                        .folded = 60},
+    [HOOP_COST_LINKS] = {.sync = 15000, .message = 5000, .moved = 680, .folded = 60, .call = 40},
+    [HOOP_COST_LINKS_OVERSUBSCRIBED] =
+        {.sync = 15000, .message = 15000, .moved = 680, .folded = 60, .call = 40},
 };
 
 void hoop_cost_get_memory(struct hoop_cost_constants ret[HOOP_COST_MEMORIES])
@@ -264,7 +262,10 @@ static uint64_t cost_messages(const struct hoop_plan *plan, uint64_t block, uint
         return exchanges - rounds;
     }
     if (plan->algo == HOOP_ALGO_HIERARCHICAL) {
-        return plan->grid->machines - UINT64_C(2);
+        /* One rank of each machine sends: of all ranks' work that is so much for each. */
+        const uint64_t machines = plan->grid->machines;
+        return hoop_collective_is_rooted(plan->collective) ? 0
+                                                           : (machines - 2) * machines / plan->n;
     }
     const bool rounds = plan->algo == HOOP_ALGO_PAIRWISE && plan->n > 2 && !cost_is_star(plan);
     return rounds ? (cost_shares(plan) ? UINT64_C(2) : 1) * (plan->n - 2) *
@@ -309,14 +310,20 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
     }
     case HOOP_ALGO_HIERARCHICAL: {
         /* Inside a machine likewise, where a byte is gathered and handed on. Measured so: it wins
-         * up to 64 KiB on 2 machines of 2 or 4 ranks and on 4 of 2. */
-        const uint64_t far = plan->grid->machines - 1, mates = plan->grid->most - UINT64_C(1);
-        const bool gathers = plan->collective == HOOP_COLL_ALL_GATHER;
-        const uint64_t share = gathers ? plan->grid->most * block : block;
-        const uint64_t all = gathers ? n * block : block;
-        return (struct cost_work){.syncs = 1 + mates / 3,
-                                  .moved = far * share + mates * (block + all) / 8,
-                                  .folded = folds ? (mates + far + 1) * block : 0};
+         * up to 64 KiB on 2 machines of 2 or 4 ranks and on 4 of 2, in every collective, of
+         * alltoall and reduce_scatter of all ranks' blocks together. */
+        const uint64_t far = plan->grid->machines - 1, most = plan->grid->most, mates = most - 1;
+        const struct hoop_collective_row *row = &hoop_collectives[plan->collective];
+        const bool rooted = hoop_collective_is_rooted(plan->collective);
+        const bool blocked = hoop_collective_is_blocked(plan->collective);
+        const uint64_t brought = (row->in == HOOP_EXTENT_EACH ? n : 1) * block;
+        const uint64_t got = (row->out == HOOP_EXTENT_EACH ? n : 1) * block;
+        const bool everywhere = plan->collective == HOOP_COLL_ALLTOALL; /* block by block */
+        const uint64_t share = (everywhere ? most * most : blocked ? most : 1) * block;
+        return (struct cost_work){.syncs = 1 + (rooted ? (mates + far) / 4 : mates / 3),
+                                  .moved = far * share + mates * (brought + got) / 8,
+                                  .folded = folds ? (mates + 1) * brought + far * share : 0,
+                                  .calls = everywhere ? most * n : 0};
     }
     case HOOP_ALGO_CHAIN: {
         const uint64_t first = block < chunk ? block : chunk;

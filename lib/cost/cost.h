@@ -25,7 +25,8 @@ struct hoop_cost_constants {
     uint64_t message;              /* one more at the same time */
     uint64_t moved;  /* a byte sent, or copied from or to memory that others have touched */
     uint64_t folded; /* a byte read to be folded */
-    uint64_t call;   /* memory: of the kernel, to read of another process; not a rate */
+    uint64_t call;   /* memory: of the kernel, to read of another process; links: a copy of a
+                      block among many; not a rate */
     uint64_t read;   /* memory: a byte that it reads there */
 };
 

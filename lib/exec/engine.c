@@ -244,14 +244,15 @@ static void lane_give_back(struct hoop_engine_lane *lane)
 static void flight_reduce(const struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
-    const struct hoop_ref *from = &flight->step.local.src, *to = &flight->step.local.dst;
+    const struct hoop_step *step = &flight->step;
+    const struct hoop_ref *to = &step->local.dst;
     struct hoop_reduction reduction = op->reduction;
     void *const dst = flight_at(flight, to);
-    assert(from->space == HOOP_SPACE_SCRATCH && to->space != HOOP_SPACE_IN);
+    assert(step->local.src.space == HOOP_SPACE_SCRATCH && to->space != HOOP_SPACE_IN);
     if (to->count == 0) {
         return;
     }
-    if (from->member != HOOP_EVERY && to->space != HOOP_SPACE_OUT) {
+    if (step->local.undivided) {
         reduction.divisor = 0;
     }
     const unsigned vectors = flight_vectors(flight, engine_bytes(op, to));

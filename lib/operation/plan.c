@@ -179,15 +179,15 @@ static uint64_t plan_pairwise_chunk_bytes(const struct hoop_agreement *agreed, u
     return chunk < agreed->chunk_bytes ? chunk : agreed->chunk_bytes;
 }
 
-/* In the last step of bruck and binomial a rank sends up to half of everybody's blocks at once, of
- * hierarchical one, or all of them. */
+/* In the last step of bruck and binomial a rank sends up to half of everybody's blocks at once. */
 static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
                       enum hoop_algo algo)
 {
     const bool one = plan->collective == HOOP_COLL_BROADCAST || plan->n == 1;
-    const bool all = plan->collective == HOOP_COLL_ALL_GATHER;
     const uint64_t n = plan->n, bytes = plan->count * plan->type_bytes;
-    const uint64_t blocks = algo == HOOP_ALGO_HIERARCHICAL ? (all ? n : 1) : one ? 1 : n - n / 2;
+    const uint64_t blocks = algo == HOOP_ALGO_HIERARCHICAL ? hoop_hierarchical_blocks(plan)
+                            : one                          ? 1
+                                                           : n - n / 2;
     return bytes <= agreed->chunk_bytes / blocks;
 }
 

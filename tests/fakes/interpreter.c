@@ -330,7 +330,7 @@ static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint6
     for (uint32_t m = 1; !copy && m < many; m++) {
         x = hoop_symbol_fold(x, hoop_cell_read(w, rank, folded(w, rank, index, m, false) + i));
     }
-    if (!copy && (!row || dst->space == HOOP_SPACE_OUT)) {
+    if (!copy && !step->local.undivided) {
         x = hoop_symbol_divide(w, x);
     }
     for (uint32_t m = spread ? 0 : rank; m <= (spread ? w->n - 1 : rank); m++) {

@@ -94,6 +94,12 @@ static void test_choice(void **state)
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_REDUCE_SCATTER, large), HOOP_ALGO_TORUS);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_BROADCAST, 2), HOOP_ALGO_HIERARCHICAL);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_REDUCE, 2), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_GATHER, 256), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_SCATTER, 256), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALLTOALL, 256), HOOP_ALGO_HIERARCHICAL);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_ALLTOALL, large), HOOP_ALGO_PAIRWISE);
+        assert_int_equal(chosen(&agreed, grid, HOOP_COLL_REDUCE_SCATTER, 256),
+                         HOOP_ALGO_HIERARCHICAL);
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_BROADCAST, large), HOOP_ALGO_CHAIN);
         assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_RING);
     }
@@ -107,6 +113,19 @@ static void test_choice(void **state)
         assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_TORUS);
     }
     free(wide);
+    /* More machines than ranks on each. */
+    struct hoop_grid *many = spread("aabbccdd");
+    for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
+        agreed.oversubscribed = oversubscribed != 0;
+        for (unsigned c = 0; c < HOOP_COLL_ALLTOALLV; c++) {
+            const uint64_t some = c != HOOP_COLL_BARRIER;
+            assert_int_equal(chosen(&agreed, many, (enum hoop_collective)c, some),
+                             HOOP_ALGO_HIERARCHICAL);
+            assert_int_equal(chosen(&agreed, many, (enum hoop_collective)c, 1024 * some),
+                             HOOP_ALGO_HIERARCHICAL);
+        }
+    }
+    free(many);
     /* Unlike machines, of which none has the torus. */
     struct hoop_grid *unlike = spread("aaab");
     assert_int_equal(chosen(&agreed, unlike, HOOP_COLL_ALL_REDUCE, 1), HOOP_ALGO_HIERARCHICAL);
