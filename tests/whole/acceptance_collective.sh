@@ -43,7 +43,7 @@ alone() {
     timeout $patience "$@"
 }
 
-# ranks N shm|tcp|mixed PROGRAM...: mixed: odd ranks count as on another machine.
+# ranks N shm|tcp|mixed|blocks PROGRAM...: mixed: odd ranks count as on another machine; blocks: the upper half.
 ranks() {
     n=$1 over=$2
     shift 2
@@ -54,6 +54,10 @@ ranks() {
     mixed)
         timeout $patience "$hooprun" -n "$n" \
             sh -c 'unset LOCAL_WORLD_SIZE; HOOP_HOSTID=$((RANK % 2)) exec "$@"' - "$@"
+        ;;
+    blocks)
+        timeout $patience "$hooprun" -n "$n" sh -c \
+            'unset LOCAL_WORLD_SIZE; HOOP_HOSTID=$((RANK * 2 / WORLD_SIZE)) exec "$@"' - "$@"
         ;;
     esac
 }
@@ -70,7 +74,7 @@ noticed() {
 
 # everything N
 everything() {
-    for over in shm tcp mixed; do
+    for over in shm tcp mixed blocks; do
         right ranks "$1" $over "$perf" -b 4 -e 256K -f 256 -d all -o all -n 1 -w 0 -R $(($1 % 3)) --no-bound
         right ranks "$1" $over "$perf" -b 4 -e 1M -f 64 -r -1 -n 2 -R $(($1 % 3)) --no-bound
     done
@@ -99,6 +103,8 @@ for n in 1 2 3 5; do
 done
 right ranks 3 tcp "$perf" -b 4 -e 1M -f 64 -d all -n 1 -w 0
 right ranks 5 mixed "$perf" -b 4 -e 1M -f 64 -r -1 -n 1 -w 0 --no-bound
+right ranks 5 blocks "$perf" -b 80 -e 80K -f 32 -d all -o all -n 1 -w 0 --no-bound
+right ranks 5 blocks "$perf" -b 4 -e 256K -f 16 -r -1 -n 1 -w 0 --no-bound
 right ranks 2 shm "$perf" -t 4 -b 1K -e 1M -f 32 -r -1 -n 2
 right alone "$perf" -t 5 -b 4 -e 4M -f 32 -u 3 -R 2 -n 2 -r -1
 right alone "$perf" -t 2 -g 2 -m 3 -b 1K -e 1M -f 32 -n 2
