@@ -299,6 +299,9 @@ hoop_result_t hoop_stream_query(hoop_stream_t stream)
     struct hoop_queue *queue = stream_lock("hoop_stream_query", stream, &result);
     if (queue != NULL) {
         result = hoop_list_is_empty(&queue->items) ? HOOP_OK : HOOP_IN_PROGRESS;
+        if (result == HOOP_IN_PROGRESS) {
+            hoop_progress_hurry();
+        }
         hoop_progress_unlock();
     }
     return stream_asked(result);

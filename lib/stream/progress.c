@@ -15,11 +15,11 @@
 /* Most of what the driver sleeps on; with more its sleeps are short. */
 #define PROGRESS_SLEEPERS 64u
 
-/* Work that is awaited so soon, so often in a row, is left to who awaits it. */
+/* Work is left so long to who may come to wait for it, but not when some has been there so long. */
 #define PROGRESS_SOON_NS 50000u
-#define PROGRESS_HASTY 8u
-/* The thread looks for itself then, so often, while more comes. */
-#define PROGRESS_NAP_NS 100000u
+#define PROGRESS_OLD_NS 1000000u
+/* So seldom the thread looks at most, while more comes. */
+#define PROGRESS_LONG_NAP_NS 400000u
 
 /* Memory that was freed while work that was queued used it. */
 struct owed {
@@ -33,15 +33,17 @@ static struct {
     /* under the lock */
     pthread_cond_t work; /* for the thread */
     bool started, idle;  /* the thread; it waits for work, and was not told of any */
-    bool napping;        /* and looks for it by itself */
-    uint64_t pushed_ns;  /* when a queue got work last */
+    bool napping;        /* and looks for it by itself, */
+    uint64_t nap_ns;     /* so often */
+    bool urgent;         /* work is there that nobody comes to wait for */
+    uint64_t since_ns;   /* when there began to be work */
+    uint64_t touched_ns; /* when a queue got work last, or who waits moved it */
     bool driven;         /* there is a driver */
     struct hoop_list_node arrivals;
     struct owed *owed;
     /* any thread; written under the lock */
-    _Atomic bool arrived;   /* seen by the driver */
-    _Atomic bool crowded;   /* ranks outnumber the CPUs */
-    _Atomic uint32_t hasty; /* how often in a row work was awaited soon */
+    _Atomic bool arrived; /* seen by the driver */
+    _Atomic bool crowded; /* ranks outnumber the CPUs */
     struct hoop_sleeper sleeper;
     _Atomic uint8_t sleeping;
     /* the driver's */
@@ -54,6 +56,7 @@ static struct {
     .arrivals = HOOP_LIST_EMPTY(progress.arrivals),
     .active = HOOP_LIST_EMPTY(progress.active),
     .sleeper = {.poll_fd = -1, .wake_fd = -1, .sleeping = &progress.sleeping},
+    .nap_ns = PROGRESS_SOON_NS,
 };
 
 void hoop_progress_lock(void)
@@ -207,18 +210,10 @@ static void progress_list_sleepers(void)
     progress.wait.n_sleepers = count;
 }
 
-static bool progress_is_hasty(void)
-{
-    return atomic_load_explicit(&progress.hasty, memory_order_relaxed) >= PROGRESS_HASTY;
-}
-
-/* DONE: nothing is left to be moved; or, for the thread (arg NULL), what came since is left to who
- * waits. */
+/* DONE: nothing is left to be moved, but for what came this moment. */
 static enum hoop_poll progress_poll(void *arg, bool look)
 {
-    if (arg == NULL && progress_is_hasty() && hoop_list_is_empty(&progress.active)) {
-        return HOOP_POLL_DONE;
-    }
+    (void)arg;
     bool busy = atomic_load_explicit(&progress.arrived, memory_order_acquire) && progress_adopt();
     HOOP_LIST_EACH(struct hoop_queue, queue, &progress.active, active) {
         const enum hoop_poll polled = hoop_queue_poll(queue, look);
@@ -227,8 +222,11 @@ static enum hoop_poll progress_poll(void *arg, bool look)
             progress_next(queue);
         }
     }
+    if (hoop_list_is_empty(&progress.active)) {
+        return HOOP_POLL_DONE;
+    }
     if (!busy) {
-        return hoop_list_is_empty(&progress.active) ? HOOP_POLL_DONE : HOOP_POLL_IDLE;
+        return HOOP_POLL_IDLE;
     }
     progress_list_sleepers();
     return HOOP_POLL_BUSY;
@@ -249,6 +247,13 @@ static void progress_call(void)
     }
 }
 
+static void progress_call_unless_napping(void)
+{
+    if (!progress.napping) {
+        progress_call();
+    }
+}
+
 static bool progress_wake_waiter(const struct hoop_list_node *list)
 {
     HOOP_LIST_EACH(struct hoop_queue, queue, list, active) {
@@ -260,12 +265,13 @@ static bool progress_wake_waiter(const struct hoop_list_node *list)
     return false;
 }
 
-/* Who waits for what is left drives it, or the thread does. */
+/* Who waits for what is left drives it, or who drove comes back soon, or the thread does. */
 static void progress_pass_on(void)
 {
     if (progress_has_work() && !progress.driven && !progress_wake_waiter(&progress.active) &&
         !progress_wake_waiter(&progress.arrivals)) {
-        progress_call();
+        progress.touched_ns = hoop_now_ns();
+        progress_call_unless_napping();
     }
 }
 
@@ -293,6 +299,7 @@ static void progress_drive(hoop_poll_fn *poll, void *arg, uint64_t timeout_ms)
     (void)hoop_wait(&progress.wait);
     pthread_mutex_lock(&progress.lock);
     progress.driven = false;
+    progress.urgent &= progress_has_work();
     progress_pass_on();
 }
 
@@ -301,15 +308,22 @@ void hoop_progress_notify(struct hoop_queue *queue)
     if (hoop_list_is_linked(&queue->active)) {
         return; /* the driver comes to it by itself */
     }
+    progress.touched_ns = hoop_now_ns();
+    progress.since_ns = progress_has_work() ? progress.since_ns : progress.touched_ns;
     hoop_list_push_back(&progress.arrivals, &queue->active);
-    progress.pushed_ns = hoop_now_ns();
     /* Sequentially consistent, with the load: the driver looks after it has said that it sleeps. */
     atomic_store(&progress.arrived, true);
-    if (!progress.driven && !progress.napping) {
-        progress_call();
+    if (!progress.driven) {
+        progress_call_unless_napping();
     } else if (atomic_load(&progress.sleeping) != 0) {
         hoop_wake(progress.sleeper.wake_fd);
     }
+}
+
+void hoop_progress_hurry(void)
+{
+    progress.urgent = true;
+    progress_call();
 }
 
 /* Of all that have work: what has is on one of the two lists. */
@@ -360,6 +374,7 @@ static hoop_result_t progress_push(struct hoop_piece *piece)
     hoop_batch_reserve(&piece->batch, &progress.sleeper);
     hoop_queue_push(queue, &piece->item);
     hoop_progress_notify(queue);
+    hoop_progress_hurry();
     return HOOP_OK;
 }
 
@@ -392,34 +407,35 @@ void hoop_progress_drop(struct hoop_comm *comm)
 /* ---- The thread ----------------------------------------------------------------------------- */
 
 /*
- * Waits for work that nobody drives. Where results are awaited as soon as they are queued, whoever
- * waits drives; a thread that is called nevertheless gets in his way, and costs more than a small
- * operation. So after a few times in a row nobody calls it: it looks by itself for what lies about,
- * and waits to be called again when nothing came between two looks. A look costs who computes on
- * its CPU some 20 us.
+ * Waits for work that nobody drives. Who queues it often comes for its result at once, and a thread
+ * that takes it then gets in his way, which costs more than a small operation: so it is left to
+ * him for a moment. Until nothing came between two looks, the thread looks by itself, and is not
+ * called. A look costs who computes on its CPU up to 20 us: the more of them are in vain, the
+ * fewer.
  */
 static bool progress_is_mine(uint64_t now_ns)
 {
     return !progress.driven && progress_has_work() &&
-           (!progress_is_hasty() || now_ns - progress.pushed_ns >= PROGRESS_SOON_NS);
+           (progress.urgent || now_ns - progress.touched_ns >= PROGRESS_SOON_NS ||
+            now_ns - progress.since_ns >= PROGRESS_OLD_NS);
 }
 
 static void progress_await_work(void)
 {
     uint64_t now = hoop_now_ns();
     while (!progress_is_mine(now)) {
-        /* What lies about was not told of, or was pushed too soon before: nobody tells again. */
+        /* What lies about was pushed or left too soon before: nobody tells again. */
         const bool lies_about = !progress.driven && progress_has_work();
-        const bool recent = now - progress.pushed_ns < PROGRESS_NAP_NS;
-        progress.napping = lies_about || (progress_is_hasty() && recent);
+        progress.napping = lies_about || now - progress.touched_ns < progress.nap_ns;
         progress.idle = true;
-        (void)hoop_cond_wait(&progress.work, &progress.lock,
-                             progress.napping ? now + PROGRESS_NAP_NS : HOOP_NEVER);
+        const bool called = hoop_cond_wait(&progress.work, &progress.lock,
+                                           progress.napping ? now + progress.nap_ns : HOOP_NEVER);
+        if (!called && progress.nap_ns < PROGRESS_LONG_NAP_NS) {
+            progress.nap_ns *= 2;
+        }
         now = hoop_now_ns();
     }
-    if (progress_is_hasty()) {
-        progress.hasty = 0; /* nobody awaited it soon */
-    }
+    progress.nap_ns = PROGRESS_SOON_NS;
     progress.idle = progress.napping = false;
 }
 
@@ -501,18 +517,10 @@ static uint64_t progress_timeout_ms(uint64_t deadline_ns)
     return deadline_ns == HOOP_NEVER ? 0 : left_ms > 0 ? left_ms : 1;
 }
 
-/* How soon it is awaited: whether the thread is called for the next time. */
-static void progress_judge(void)
-{
-    const bool soon = hoop_now_ns() - progress.pushed_ns < PROGRESS_SOON_NS;
-    progress.hasty = !soon ? 0 : progress.hasty + (progress.hasty < PROGRESS_HASTY);
-}
-
 hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_t *counter,
                                  uint64_t target, uint64_t deadline_ns)
 {
     struct progress_goal goal = {.counter = counter, .target = target, .deadline_ns = deadline_ns};
-    progress_judge();
     while (!progress_reached(&goal) && !progress_is_late(&goal)) {
         if (!progress.driven) {
             progress_drive(progress_poll_for, &goal, progress_timeout_ms(deadline_ns));

@@ -4,7 +4,7 @@
  *
  *   who waits        for something queued and finds no driver, until he has what he waits for: so
  *                    a call whose result is awaited at once costs no change of threads; the thread
- *                    leaves to him what comes while it drives, where that happens all the time
+ *                    leaves him 50 us for that
  *   the progress     otherwise; it starts with the first stream, and sleeps while nothing is
  *   thread           queued or somebody else drives
  *
@@ -47,6 +47,9 @@ hoop_result_t hoop_progress_free(void *ptr);
 
 /* With the lock: something was pushed. */
 void hoop_progress_notify(struct hoop_queue *queue);
+
+/* With the lock: nobody comes to wait for what is queued, the thread is to begin at once. */
+void hoop_progress_hurry(void);
 
 /*
  * With the lock, which is let go meanwhile: waits until *counter, of the queue, which is pinned, is

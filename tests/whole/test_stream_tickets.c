@@ -275,6 +275,28 @@ static void test_left_alone(void **state)
     world_end(&world);
 }
 
+/* Nor does the thread come for each of those that are awaited at once, where some are awaited late.
+ */
+static void test_late_now_and_then(void **state)
+{
+    (void)state;
+    const int calls = 4000, period = 8;
+    struct world world;
+    int64_t x = 1;
+    hoop_comm_t comm;
+    world_make(&world);
+    assert_int_equal(hoop_comm_init_all(&comm, 1, NULL), HOOP_OK);
+    const long before = progress_sleeps();
+    for (int i = 0; i < calls; i++) {
+        assert_int_equal(stream_sum(&x, comm, world.streams[0]), HOOP_OK);
+        spin_us(i % period == 0 ? 100 : 10);
+        assert_int_equal(hoop_stream_synchronize(world.streams[0]), HOOP_OK);
+    }
+    assert_in_range(progress_sleeps() - before, 0, calls / 2);
+    hoop_comm_destroy(comm);
+    world_end(&world);
+}
+
 /* All threads of this process. */
 static void bind_to(const cpu_set_t *cpus)
 {
@@ -323,10 +345,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 
-        cmocka_unit_test(test_tickets),         cmocka_unit_test(test_many_wait),
-        cmocka_unit_test(test_cancelled),       cmocka_unit_test(test_descriptor),
-        cmocka_unit_test(test_asked_for_only),  cmocka_unit_test(test_left_alone),
-        cmocka_unit_test(test_asked_in_a_loop), cmocka_unit_test(test_late), /* its leap stays */
+        cmocka_unit_test(test_tickets),
+        cmocka_unit_test(test_many_wait),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_asked_for_only),
+        cmocka_unit_test(test_left_alone),
+        cmocka_unit_test(test_asked_in_a_loop),
+        cmocka_unit_test(test_late_now_and_then),
+        cmocka_unit_test(test_late), /* its leap stays */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
