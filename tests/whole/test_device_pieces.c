@@ -408,6 +408,7 @@ static void test_calls(void **state)
     run(2, call_in_groups);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
     run(3, call_often);
+    run(3, replay_often);
     run(3, call_in_groups);
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
