@@ -223,6 +223,13 @@ def refusals(rank, size):
            [torch.zeros(1, dtype=torch.float64)] * size, dist.AllToAllOptions())
     raises(ValueError, "sends itself 2 elements, and expects 3", dist.all_to_all_single, torch.zeros(size, 3),
            torch.zeros(size, 2), [1] * size, [1] * size)
+    value = torch.full((1,), float(rank + 1))
+    for call in (dist.all_reduce, lambda *given, **options: dist.broadcast(*given, 0, **options),
+                 lambda *given, **options: dist.all_gather_into_tensor(*given, value, **options)):
+        for is_async in (False, True):
+            raises(ValueError, "strides (0,) has several elements in one place", call, value.expand(size),
+                   async_op=is_async)
+    assert value == rank + 1
     dist.barrier()  # and nothing happened to the group
 
 

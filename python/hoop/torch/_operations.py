@@ -13,7 +13,7 @@ import torch
 from .._native import check, lib
 from ._exchange import Group
 from ._queue import Operation, nothing
-from ._tensors import copy_back, dense_output, fits, flattened, put, rows, same_sizes, same_types
+from ._tensors import copy_back, dense_in_place, dense_output, fits, flattened, put, rows, same_sizes, same_types
 from ._types import moved
 
 
@@ -33,7 +33,7 @@ def barrier(group: Ranks) -> Operation:
 
 
 def broadcast(group: Ranks, tensor: torch.Tensor, root: int) -> Operation:
-    dense = tensor.contiguous()
+    dense = dense_in_place(tensor)
     datatype, width = moved(dense)
 
     def start(stream: c_void_p | None) -> None:
@@ -74,7 +74,7 @@ def all_gather_list(group: Ranks, targets: list[torch.Tensor], source: torch.Ten
         raise ValueError(
             f"all_gather: this rank's input has {source.numel()} elements, its output {own.numel()}"
         )
-    dense = [target.contiguous() for target in targets]
+    dense = [dense_in_place(target) for target in targets]
     datatypes = [moved(target) for target in dense]
 
     def start(stream: c_void_p | None) -> None:

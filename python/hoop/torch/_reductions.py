@@ -12,7 +12,7 @@ import torch
 from .._native import check, lib
 from ._operations import Ranks, copier
 from ._queue import Operation, all_of, nothing
-from ._tensors import dense_output, fits, put
+from ._tensors import dense_in_place, dense_output, fits, put
 from ._types import PREMUL_SUM, REDUCED, check_fold, fold, moved, reduced
 
 
@@ -21,7 +21,7 @@ def all_reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any) -> Operation:
         if reduce_op.op != torch.distributed.ReduceOp.SUM:
             raise ValueError(f"hoop adds sparse tensors; this is {reduce_op.op}")
         return sparse_sum(group, tensor)
-    dense = tensor.contiguous()
+    dense = dense_in_place(tensor)
     known = _known(group, dense, reduce_op)
     if known is None:
         every, gathered = gathering(group, dense)
@@ -41,9 +41,9 @@ def all_reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any) -> Operation:
 def reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any, root: int) -> Operation:
     if tensor.layout != torch.strided:
         raise TypeError("hoop reduces sparse tensors by all_reduce only")
-    dense = tensor.contiguous()
-    known = _known(group, dense, reduce_op)
     here = root == group.own
+    dense = dense_in_place(tensor) if here else tensor.contiguous()
+    known = _known(group, dense, reduce_op)
     if known is None:
         every, gathered = gathering(group, dense, root)
         return Operation(gathered, (lambda: put(tensor, fold(every, reduce_op.op))) if here else nothing)

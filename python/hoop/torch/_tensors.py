@@ -39,11 +39,31 @@ def same_types(what: str, tensors: list[torch.Tensor]) -> None:
             raise ValueError(f"{what}: tensors of {tensors[0].dtype} and {tensor.dtype}")
 
 
+def take_results(tensor: torch.Tensor) -> None:
+    """Refuses before anything is sent what no result could be copied to."""
+    if 0 in tensor.stride() and any(
+        extent > 1 and stride == 0 for extent, stride in zip(tensor.shape, tensor.stride())
+    ):
+        raise ValueError(
+            f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} has several elements in "
+            "one place, as expand() makes them: expected a place for each, as of its .contiguous()"
+        )
+
+
 def dense_output(tensor: torch.Tensor) -> torch.Tensor:
     """Where a result may go: the tensor, or contiguous memory of its shape."""
     if tensor.is_contiguous():
         return tensor
+    take_results(tensor)
     return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def dense_in_place(tensor: torch.Tensor) -> torch.Tensor:
+    """The same with the tensor's elements in it."""
+    if tensor.is_contiguous():
+        return tensor
+    take_results(tensor)
+    return tensor.contiguous()
 
 
 def put(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -71,6 +91,8 @@ def flattened(targets: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], N
     ):
         whole = first.as_strided((len(targets) * first.numel(),), (1,), first.storage_offset())
         return whole, nothing
+    for target in targets:
+        take_results(target)
     flat = torch.empty(len(targets) * first.numel(), dtype=first.dtype)
 
     def scatter() -> None:
