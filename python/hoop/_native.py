@@ -19,6 +19,7 @@ INVALID_USAGE = 5
 IN_PROGRESS = 7
 TIMEOUT = 64
 SLICE = 0.1  # seconds in which a signal is heard
+_SLICE_MS = round(SLICE * 1000)
 UNDEFINED_INT = -(2**31)
 
 
@@ -270,7 +271,12 @@ def config(
 
 def wait_ticket(ticket: TicketStruct, timeout: float | None) -> int:
     """hoop_ticket_wait(), by parts: between them handlers of signals run, and may raise."""
-    until = math.inf if timeout is None else time.monotonic() + timeout
+    if timeout is None:
+        while (result := lib.hoop_ticket_wait(ticket, _SLICE_MS)) == TIMEOUT:
+            if lib.hoop_ticket_query(ticket) != IN_PROGRESS:
+                break
+        return result
+    until = time.monotonic() + timeout
     while True:
         left = until - time.monotonic()
         result = lib.hoop_ticket_wait(ticket, max(0, round(min(left, SLICE) * 1000)))

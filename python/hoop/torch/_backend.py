@@ -147,7 +147,7 @@ class Life(Verbs):
         return batch[0] if len(batch) == 1 else Together(batch)
 
     def _look(self) -> None:
-        """Direct are blocking operations where nothing else is to be done."""
+        """Direct are operations where nothing else is to be done."""
         for name, verb in self._direct.items():
             if self.handle and self._batch is None and not self._limited:
                 setattr(self, name, verb)

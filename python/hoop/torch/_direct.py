@@ -1,4 +1,4 @@
-"""Blocking operations of plain tensors: one call of hoop's each, and as little of Python around it as can
+"""Operations of plain tensors: one call of hoop's each, and as little of Python around it as can
 be, which is where most of a small operation's time goes.
 
 A group has them in place of its methods (_verbs.py), under their names, as long as nothing but the call is to
@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import Work
 
 from .._interrupt import heard
 from .._native import error, library_path
+from ._queue import Operation
 from ._types import OPS_BY_HASH, REDUCED
 from ._work import DONE
 
@@ -33,6 +34,17 @@ class Sequence:
 
     def __init__(self) -> None:
         self.number = 0
+
+
+def _queued(call: Callable[..., int], *arguments: Any, keep: Any = None) -> Operation:
+    """That call, for a stream; keep: what it reads."""
+
+    def start(stream: c_void_p) -> None:
+        result = call(*arguments, stream)
+        if result:
+            raise error(result)
+
+    return Operation(start, keep=keep)
 
 
 def verbs(group: Any) -> dict[str, Verb]:
@@ -54,7 +66,7 @@ def _all_reduce(group: Any) -> Verb:
 
     @heard
     def all_reduce(tensors: list[torch.Tensor], opts: Any) -> Work | None:
-        if opts.asyncOp or len(tensors) != 1:
+        if len(tensors) != 1:
             return otherwise(tensors, opts)
         tensor = tensors[0]
         try:
@@ -64,6 +76,8 @@ def _all_reduce(group: Any) -> Verb:
             return otherwise(tensors, opts)
         if count != 1 and not tensor.is_contiguous():
             return otherwise(tensors, opts)
+        if opts.asyncOp:
+            return group.run(True, _queued(call, place, place, _wide(count), datatype, op, handle), tensors)
         sequence.number += 1
         inside = time_ns(), handle
         result = call(place, place, _wide(count), datatype, op, handle, None)
@@ -106,13 +120,15 @@ def _all_gather(group: Any) -> Verb:
     @heard
     def all_gather_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
         dtype, count = input.dtype, input.numel()
-        if (opts.asyncOp or dtype not in REDUCED or output.dtype is not dtype
-                or output.numel() != count * size or not input.is_contiguous() or not output.is_contiguous()):
+        if (dtype not in REDUCED or output.dtype is not dtype or output.numel() != count * size
+                or not input.is_contiguous() or not output.is_contiguous()):
             return otherwise(output, input, opts)
+        arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], handle
+        if opts.asyncOp:
+            return group.run(True, _queued(call, *arguments, keep=input), [output])
         sequence.number += 1
         inside = time_ns(), handle
-        result = call(_wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype],
-                      handle, None)
+        result = call(*arguments, None)
         if result:
             inside = ()
             raise group.failed(error(result))
@@ -128,13 +144,16 @@ def _reduce_scatter(group: Any) -> Verb:
     @heard
     def reduce_scatter_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
         dtype, count, op = input.dtype, output.numel(), OPS_BY_HASH.get(hash(opts.reduceOp))
-        if (opts.asyncOp or op is None or dtype not in REDUCED or output.dtype is not dtype
-                or input.numel() != count * size or not input.is_contiguous() or not output.is_contiguous()):
+        if (op is None or dtype not in REDUCED or output.dtype is not dtype
+                or input.numel() != count * size
+                or not input.is_contiguous() or not output.is_contiguous()):
             return otherwise(output, input, opts)
+        arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], op, handle
+        if opts.asyncOp:
+            return group.run(True, _queued(call, *arguments, keep=input), [output])
         sequence.number += 1
         inside = time_ns(), handle
-        result = call(_wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], op,
-                      handle, None)
+        result = call(*arguments, None)
         if result:
             inside = ()
             raise group.failed(error(result))

@@ -22,7 +22,7 @@ from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib, wai
 from .._stream import Stream
 from ._work import Job, complete
 
-_query, _record = lib.hoop_ticket_query, lib.hoop_stream_record
+_query, _wait, _record = lib.hoop_ticket_query, lib.hoop_ticket_wait, lib.hoop_stream_record
 
 
 def nothing() -> None:
@@ -34,6 +34,7 @@ class Operation(NamedTuple):
 
     start: Callable[[c_void_p | None], None]  # its calls of hoop, on that stream; None: they block
     after: Callable[[], None] = nothing  # what is left to do with their results
+    keep: Any = None  # what it works on, where its functions do not know that
 
 
 def all_of(operations: list[Operation]) -> Operation:
@@ -53,11 +54,12 @@ def all_of(operations: list[Operation]) -> Operation:
 class Queued(Job):
     """A job on a stream: over when its ticket is, and what came after that is done."""
 
+    _refused: BaseException | None = None
+
     def __init__(self, queue: Queue, operation: Operation, result: Any) -> None:
-        super().__init__(result)
+        Job.__init__(self, result)
         self._queue = queue
         self._operation: Operation | None = operation
-        self._refused: BaseException | None = None
         self.ticket = TicketStruct()
 
     def begin(self, stream: c_void_p) -> None:
@@ -70,7 +72,7 @@ class Queued(Job):
 
     def finish(self, result: int) -> None:
         """The ticket is complete, with that result; the calling thread has just asked for it."""
-        complete(self._end(lambda: self._finish(result)))
+        complete(self._end(self._finish, result))
 
     def _finish(self, result: int) -> None:
         operation, self._operation = self._operation, None
@@ -88,14 +90,18 @@ class Queued(Job):
             result = wait_ticket(self.ticket, timeout.total_seconds() if timeout else None)
             if result == TIMEOUT and _query(self.ticket) == IN_PROGRESS:
                 raise self._late(timeout)
-            self._queue.settle()
-            if not self._over:
-                self.finish(_query(self.ticket))  # another thread has taken it, and is at it
+            if self._queue.is_next(self):
+                self.finish(result)
+            else:
+                self._queue.settle()
+                if not self._over:
+                    self.finish(_query(self.ticket))  # another thread has taken it, and is at it
         if self._error is not None:
             raise self._error
         return True
 
     def _watch(self) -> None:
+        self._queue.hurry()
         _waiter.watch(self._queue)
 
     def is_completed(self) -> bool:
@@ -113,7 +119,9 @@ class Queue:
         self._lock = threading.Lock()
 
     def submit(self, operation: Operation, result: Any) -> Queued:
-        self.settle()
+        # Not a query, which lets others have the CPU.
+        if (jobs := self._jobs) and _wait(jobs[0].ticket, 0) != TIMEOUT:
+            self.settle()
         job = Queued(self, operation, result)
         with self._lock:
             if self._stream is None:
@@ -137,6 +145,20 @@ class Queue:
             if not self._jobs or (result := _query(self._jobs[0].ticket)) == IN_PROGRESS:
                 return None
             return self._jobs.popleft(), result
+
+    def is_next(self, job: Queued) -> bool:
+        """Whether it is the first job, and the caller is to finish it."""
+        with self._lock:
+            first = bool(self._jobs) and self._jobs[0] is job
+            if first:
+                self._jobs.popleft()
+            return first
+
+    def hurry(self) -> None:
+        """What is queued is not left to who may wait for it, but begun."""
+        stream = self._stream
+        if stream is not None:
+            lib.hoop_stream_query(stream._handle)
 
     def awaited(self) -> bool:
         with self._lock:

@@ -48,23 +48,24 @@ def complete(ended: torch.futures.Future | None) -> None:
 class Job(Work):
     """One operation; result is what its future gives, and keeps the buffers alive."""
 
+    _over = False
+    _ended: torch.futures.Future | None = None
+    _future: torch.futures.Future | None = None
+    _error: BaseException | None = None
+
     def __init__(self, result: Any) -> None:
-        super().__init__()
+        Work.__init__(self)
         self._result = result
         self._lock = threading.Lock()
-        self._over = False
-        self._ended: torch.futures.Future | None = None
-        self._future: torch.futures.Future | None = None
-        self._error: BaseException | None = None
 
-    def _end(self, act: Callable[[], None]) -> torch.futures.Future | None:
+    def _end(self, act: Callable[..., None], *arguments: Any) -> torch.futures.Future | None:
         """act() is what is left to do, and is done once; what it raises is the job's error. The caller
         is to complete(what this returns), which runs callbacks."""
         with self._lock:
             if self._over:
                 return None
             try:
-                act()
+                act(*arguments)
             except BaseException as error:
                 self._error = failure(error)
             self._over = True
