@@ -678,8 +678,8 @@ HOOP_API hoop_result_t hoop_stream_synchronize(hoop_stream_t stream);
 /*
  * HOOP_OK: nothing is queued or running. HOOP_IN_PROGRESS: something is, or was a moment ago: a
  * blocking call that was made after all that is queued may have returned already. Does not block.
- * What is queued waits up to some 0.1 ms for a thread that comes to wait for it, which then does it:
- * who will not wait, and asks, has it begun at once.
+ * What is queued is left for less than 0.5 ms to a thread that may come to wait for it; this call
+ * has it begun at once.
  */
 HOOP_API hoop_result_t hoop_stream_query(hoop_stream_t stream);
 
