@@ -16,27 +16,31 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* This end of a link, while it has no connection. */
+/* This end of a link, while it has no connection. Asked for by value, then kept by the member. */
 struct data_link {
     struct hoop_list_node node; /* of the member */
     struct hoop_member *member;
     uint32_t rank, lane;
     struct hoop_expectation expectation; /* a receiver's */
     struct hoop_dialer *dialer;          /* a sender's */
-    struct hoop_address address;         /* that it dials */
+    struct hoop_address address;         /* that it dials, or is expected at */
 };
 
-static struct data_link *data_link_create(struct hoop_member *member, uint32_t rank, uint32_t lane)
+static struct data_link data_link_wanted(struct hoop_member *member, uint32_t rank, uint32_t lane)
+{
+    assert(rank < member->join.n && rank != member->join.rank && lane < HOOP_FRAME_MAX_LANES);
+    return (struct data_link){.member = member, .rank = rank, .lane = lane};
+}
+
+static struct data_link *data_link_create(const struct data_link *wanted)
 {
     struct data_link *link = calloc(1, sizeof(*link));
     if (link == NULL) {
         (void)hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a link's connection");
         return NULL;
     }
-    link->member = member;
-    link->rank = rank;
-    link->lane = lane;
-    hoop_list_push_back(&member->data_links, &link->node);
+    *link = *wanted;
+    hoop_list_push_back(&link->member->data_links, &link->node);
     return link;
 }
 
@@ -74,7 +78,7 @@ static void data_hand_over(struct data_link *link, bool sending, struct hoop_con
 
 /* ---- Dialling ----------------------------------------------------------------------------- */
 
-static void data_tell_failure(struct data_link *link, hoop_result_t code, const char *why)
+static void data_tell_failure(const struct data_link *link, hoop_result_t code, const char *why)
 {
     const struct hoop_member_events *events = &link->member->events;
     const bool mine = code == HOOP_SYSTEM_ERROR || code == HOOP_OUT_OF_MEMORY;
@@ -137,31 +141,23 @@ static hoop_result_t data_link_dial(struct data_link *link)
     return hoop_dialer_create(&order, &data_dialer_owner, link, &link->dialer);
 }
 
-struct data_dial {
-    struct hoop_member *member;
-    uint32_t rank, lane;
-    struct hoop_address address;
-};
-
 static void data_dial(void *arg)
 {
-    const struct data_dial *dial = arg;
-    const struct hoop_address *address = &dial->address;
-    struct hoop_member *member = dial->member;
-    struct data_link *link = data_link_create(member, dial->rank, dial->lane);
+    const struct data_link *wanted = arg;
+    const struct hoop_address *address = &wanted->address;
+    struct data_link *link = data_link_create(wanted);
     if (link == NULL) {
-        struct data_link none = {.member = member, .rank = dial->rank, .lane = dial->lane};
-        data_tell_failure(&none, HOOP_OUT_OF_MEMORY, hoop_thread_error());
+        data_tell_failure(wanted, HOOP_OUT_OF_MEMORY, hoop_thread_error());
         return;
     }
     if (!hoop_address_is_valid(address) || address->family == 0 || address->port == 0) {
+        link->address = (struct hoop_address){.family = 0}; /* no text is made of what it is not */
         data_not_found(link, HOOP_REMOTE_ERROR, "it told no valid address");
         return;
     }
-    link->address = *address;
-    if (address->scope != 0 && member->address.scope != 0) {
+    if (address->scope != 0 && link->member->address.scope != 0) {
         /* an interface has its own number on each machine */
-        link->address.scope = member->address.scope;
+        link->address.scope = link->member->address.scope;
     }
     const hoop_result_t result = data_link_dial(link);
     if (result != HOOP_OK) {
@@ -172,9 +168,9 @@ static void data_dial(void *arg)
 void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
                       const struct hoop_address *address)
 {
-    assert(rank < member->join.n && rank != member->join.rank && lane < HOOP_FRAME_MAX_LANES);
-    struct data_dial dial = {.member = member, .rank = rank, .lane = lane, .address = *address};
-    hoop_service_post(data_dial, &dial, sizeof(dial));
+    struct data_link wanted = data_link_wanted(member, rank, lane);
+    wanted.address = *address;
+    hoop_service_post(data_dial, &wanted, sizeof(wanted));
 }
 
 /* ---- Expecting ---------------------------------------------------------------------------- */
@@ -199,26 +195,21 @@ static hoop_result_t data_where(const struct hoop_member *member, struct hoop_ad
     return hoop_interface_towards(&loopback, ret); /* which may be down */
 }
 
-struct data_expect {
-    struct hoop_member *member;
-    uint32_t rank, lane;
-    struct hoop_place place; /* in: where; out: with its port */
-};
-
+/* Its address gets its port. */
 static hoop_result_t data_expect(void *arg)
 {
-    struct data_expect *expect = arg;
-    struct hoop_member *member = expect->member;
+    struct data_link *wanted = arg;
+    struct hoop_member *member = wanted->member;
+    struct hoop_place place = {.address = wanted->address};
     const struct hoop_ports ports = hoop_port_range();
-    const hoop_result_t result =
-        member->data_endpoint != NULL
-            ? HOOP_OK
-            : hoop_endpoint_open(&expect->place, &ports, &member->data_endpoint);
+    const hoop_result_t result = member->data_endpoint != NULL
+                                     ? HOOP_OK
+                                     : hoop_endpoint_open(&place, &ports, &member->data_endpoint);
     if (result != HOOP_OK) {
         return result;
     }
-    expect->place.address = *hoop_endpoint_address(member->data_endpoint);
-    struct data_link *link = data_link_create(member, expect->rank, expect->lane);
+    wanted->address = *hoop_endpoint_address(member->data_endpoint);
+    struct data_link *link = data_link_create(wanted);
     if (link == NULL) {
         return HOOP_OUT_OF_MEMORY;
     }
@@ -239,14 +230,13 @@ static hoop_result_t data_expect(void *arg)
 hoop_result_t hoop_member_data_address(struct hoop_member *member, uint32_t rank, uint32_t lane,
                                        struct hoop_address *ret)
 {
-    assert(rank < member->join.n && rank != member->join.rank && lane < HOOP_FRAME_MAX_LANES);
-    struct data_expect expect = {.member = member, .rank = rank, .lane = lane};
-    hoop_result_t result = data_where(member, &expect.place.address);
+    struct data_link wanted = data_link_wanted(member, rank, lane);
+    hoop_result_t result = data_where(member, &wanted.address);
     if (result == HOOP_OK) {
-        result = hoop_service_call(data_expect, &expect);
+        result = hoop_service_call(data_expect, &wanted);
     }
     if (result == HOOP_OK) {
-        *ret = expect.place.address;
+        *ret = wanted.address;
     }
     return result;
 }
