@@ -179,18 +179,17 @@ static hoop_result_t prepare_run(struct hoop_worker *worker)
 hoop_result_t hoop_file_store_prepare(const char *file, uint64_t timeout_ms)
 {
     struct hoop_file_task *task = NULL;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     hoop_result_t result = task_start(file, NULL, prepare_run, &task);
     if (result != HOOP_OK) {
         return result;
     }
-    result = hoop_worker_wait(&task->worker, hoop_deadline_ns(timeout_ms), &failure);
+    result = hoop_worker_wait(&task->worker, hoop_deadline_ns(timeout_ms));
     hoop_worker_release(&task->worker);
     if (result == HOOP_TIMEOUT) {
         return hoop_error(result, "the file system of %.200s did not answer within %llu ms", file,
                           (unsigned long long)timeout_ms);
     }
-    return result == HOOP_OK ? result : hoop_error(result, "%s", failure.text);
+    return result;
 }
 
 /* ---- Waiting for rank 0 ------------------------------------------------------------------- */
@@ -338,8 +337,7 @@ static hoop_result_t await_fail(const char *file, uint64_t timeout_ms, enum file
 }
 
 /* Until somebody proves what the file says, the deadline, or that the worker gives up. */
-static hoop_result_t await_proof(struct hoop_file_task *task, struct await *await,
-                                 struct hoop_failure *failure)
+static hoop_result_t await_proof(struct hoop_file_task *task, struct await *await)
 {
     hoop_result_t result = HOOP_TIMEOUT;
     for (uint64_t ms = FILE_LOOK_FIRST_MS;
@@ -357,23 +355,21 @@ static hoop_result_t await_proof(struct hoop_file_task *task, struct await *awai
             hoop_job_init(&await->proof);
             await->rendezvous.address_count = 0;
         }
-        result = hoop_worker_wait(&task->worker, proven == HOOP_TIMEOUT ? 0 : hoop_deadline_ns(ms),
-                                  failure);
+        result = hoop_worker_wait(&task->worker, proven == HOOP_TIMEOUT ? 0 : hoop_deadline_ns(ms));
     }
     return result;
 }
 
-static hoop_result_t await_task(struct hoop_file_task *task, struct await *await,
-                                struct hoop_failure *failure)
+static hoop_result_t await_task(struct hoop_file_task *task, struct await *await)
 {
     hoop_job_init(&await->proof);
-    const hoop_result_t result = await_proof(task, await, failure);
+    const hoop_result_t result = await_proof(task, await);
     hoop_service_run(await_hang_up, await);
     hoop_job_finish(&await->proof);
     hoop_worker_hold(&task->worker);
     hoop_worker_stop(&task->worker);
     /* a moment to clear up: the process may end next */
-    (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS), NULL);
+    (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS));
     hoop_worker_release(&task->worker);
     return result;
 }
@@ -382,7 +378,6 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
                                     struct hoop_rendezvous *ret)
 {
     struct await *await = calloc(1, sizeof(*await)); /* on no stack, which may be small */
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     struct hoop_file_task *task = NULL;
     assert(timeout_ms > 0);
     if (await == NULL) {
@@ -397,13 +392,11 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
         return result;
     }
     await->deadline_ns = hoop_deadline_ns(timeout_ms);
-    result = await_task(task, await, &failure);
+    result = await_task(task, await);
     if (result == HOOP_OK) {
         *ret = await->rendezvous;
     } else if (result == HOOP_TIMEOUT) {
         result = await_fail(file, timeout_ms, await->found, &await->rendezvous);
-    } else {
-        result = hoop_error(result, "%s", failure.text);
     }
     hoop_secret_wipe(await, sizeof(*await));
     free(await);
@@ -524,7 +517,7 @@ void hoop_file_store_settle(const char *file)
     }
     pthread_mutex_unlock(&file_lock);
     if (task != NULL) {
-        (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS), NULL);
+        (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS));
         hoop_worker_release(&task->worker);
     }
 }

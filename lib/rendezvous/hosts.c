@@ -120,18 +120,17 @@ static hoop_result_t find_run(struct hoop_worker *worker)
 hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeout_ms)
 {
     struct hoop_lookup *lookup = NULL;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     hoop_result_t result = lookup_begin(rendezvous, find_run, NULL, NULL, &lookup);
     if (result != HOOP_OK) {
         return result;
     }
     assert(lookup != NULL);
     struct hoop_worker *worker = &lookup->worker;
-    result = hoop_worker_wait(worker, hoop_deadline_ns(timeout_ms), &failure);
+    result = hoop_worker_wait(worker, hoop_deadline_ns(timeout_ms));
     hoop_worker_hold(worker);
     hoop_worker_stop(worker);
     if (result == HOOP_TIMEOUT) { /* between two looks it says why it found nothing */
-        result = hoop_worker_wait(worker, hoop_deadline_ns(HOSTS_PAUSE_MS), &failure);
+        result = hoop_worker_wait(worker, hoop_deadline_ns(HOSTS_PAUSE_MS));
     }
     if (result == HOOP_OK) {
         memcpy(rendezvous->addresses, lookup->found.addresses, sizeof(lookup->found.addresses));
@@ -139,8 +138,6 @@ hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeo
     } else if (result == HOOP_TIMEOUT) {
         result = hoop_error(HOOP_INVALID_USAGE, "%s: nobody said within %llu ms what it stands for",
                             lookup->host, (unsigned long long)timeout_ms);
-    } else {
-        result = hoop_error(result, "%s", failure.text);
     }
     hoop_worker_release(worker);
     return result;

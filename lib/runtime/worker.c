@@ -59,8 +59,9 @@ void hoop_worker_stop(struct hoop_worker *worker)
     hoop_worker_release(worker);
 }
 
-hoop_result_t hoop_worker_wait(struct hoop_worker *worker, uint64_t deadline_ns,
-                               struct hoop_failure *ret_failure)
+hoop_result_t hoop_worker_wait(struct hoop_worker *worker, uint64_t deadline_ns)
 {
-    return hoop_job_wait(&worker->done, deadline_ns, ret_failure);
+    struct hoop_failure failure = {.code = HOOP_OK};
+    const hoop_result_t result = hoop_job_wait(&worker->done, deadline_ns, &failure);
+    return failure.code == HOOP_OK ? result : hoop_error(result, "%s", failure.text);
 }

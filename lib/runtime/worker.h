@@ -32,8 +32,7 @@ bool hoop_worker_pause(struct hoop_worker *worker, uint64_t ms);
 /* Once: tells its thread to end, and lets go. */
 void hoop_worker_stop(struct hoop_worker *worker);
 
-/* Its result; HOOP_TIMEOUT: it has not ended by then. */
-hoop_result_t hoop_worker_wait(struct hoop_worker *worker, uint64_t deadline_ns,
-                               struct hoop_failure *ret_failure);
+/* Its result, with its sentence; HOOP_TIMEOUT: it has not ended by then. */
+hoop_result_t hoop_worker_wait(struct hoop_worker *worker, uint64_t deadline_ns);
 
 #endif
