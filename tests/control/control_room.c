@@ -110,6 +110,7 @@ void party_fill(union hoop_frame *frame, uint32_t number)
     for (uint32_t i = 0; i < count; i++) {
         frame->part.entries[i].process = ((uint64_t)number << 32) + i + 1;
         frame->part.entries[i].start_time = number;
+        frame->part.entries[i].cpus.count = 1;
         (void)snprintf(frame->part.entries[i].host, sizeof(frame->part.entries[i].host),
                        "host-%u-%u", number, i);
     }
