@@ -226,7 +226,7 @@ class Waiter:
             return
         os.write(self._bell, b"!")
         until = time.monotonic() + 10
-        for thread in list(self._threads):
+        for thread in self._threads:  # one that ends may have started another
             thread.join(max(0.0, until - time.monotonic()))
 
     def _arm(self, queue: Queue) -> None:
