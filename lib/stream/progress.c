@@ -222,14 +222,12 @@ static enum hoop_poll progress_poll(void *arg, bool look)
             progress_next(queue);
         }
     }
-    if (hoop_list_is_empty(&progress.active)) {
-        return HOOP_POLL_DONE;
+    if (busy) {
+        progress_list_sleepers(); /* also when all is done: comms may go, and theirs with them */
     }
-    if (!busy) {
-        return HOOP_POLL_IDLE;
-    }
-    progress_list_sleepers();
-    return HOOP_POLL_BUSY;
+    return hoop_list_is_empty(&progress.active) ? HOOP_POLL_DONE
+           : busy                               ? HOOP_POLL_BUSY
+                                                : HOOP_POLL_IDLE;
 }
 
 /* ---- The driver comes and goes: with the lock ------------------------------------------------ */
