@@ -322,7 +322,7 @@ int main(int argc, char **argv)
         return 2;
     }
     const int code = run(&options);
-    if (fflush(stdout) != 0) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("hoopinfo: cannot write to standard output\n", stderr);
         return 1;
     }
