@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "device/pieces.h"
+#include "runtime/process.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
 

@@ -12,7 +12,7 @@
 #include "memory/cuda.h"
 #include "memory/device.h"
 #include "memory/memfd.h"
-#include "runtime/service.h"
+#include "runtime/process.h"
 #include "runtime/wait.h"
 
 #include <errno.h>

@@ -212,3 +212,38 @@ bool hoop_process_is_over(int pid)
     const char *threads = zombie ? process_field(pid, 20, text) : NULL;
     return threads != NULL && strtoul(threads, NULL, 10) <= 1;
 }
+
+/* ---- Threads ------------------------------------------------------------------------------ */
+
+#define THREAD_STACK_BYTES ((size_t)256 * 1024) /* at least: frames of connections take 12 KiB */
+
+/* By itself a thread has as much stack as ulimit -s says, however little that is. */
+static void thread_set_stack(pthread_attr_t *attributes)
+{
+    size_t bytes = 0;
+    if (pthread_attr_getstacksize(attributes, &bytes) == 0 && bytes < THREAD_STACK_BYTES) {
+        (void)pthread_attr_setstacksize(attributes, THREAD_STACK_BYTES);
+    }
+}
+
+int hoop_thread_spawn(void *(*body)(void *arg), void *arg)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_attr_init(&attributes);
+    thread_set_stack(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int err = pthread_create(&thread, &attributes, body, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return err;
+}
+
+hoop_result_t hoop_thread_refused(const char *thread, int err)
+{
+    return hoop_error(HOOP_SYSTEM_ERROR, "cannot start %s: %s%s", thread, hoop_errno_name(err),
+                      err == EAGAIN ? " (raise ulimit -u, or the cgroup's pids.max)" : "");
+}

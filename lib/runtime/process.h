@@ -1,4 +1,4 @@
-/* Who this process is, to others, and what it can see of them. */
+/* Who this process is, to others, what it can see of them, and its own threads. */
 #ifndef HOOP_PROCESS_H
 #define HOOP_PROCESS_H
 
@@ -55,5 +55,10 @@ uint64_t hoop_process_start_time(int pid);
 /* Has it ended, with all its threads, whether or not its parent has heard of it? What it had open
  * is closed then, and its devices do nothing for it any more. */
 bool hoop_process_is_over(int pid);
+
+/* Starts a detached thread that takes no signals: they are the program's. 0 or an errno. */
+int hoop_thread_spawn(void *(*body)(void *arg), void *arg);
+/* HOOP_SYSTEM_ERROR: what that returned, for this thread. */
+hoop_result_t hoop_thread_refused(const char *thread, int err);
 
 #endif

@@ -15,14 +15,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -33,7 +32,6 @@
 
 /* How long exit() waits for the service thread to come to rest. */
 #define SERVICE_PARK_MS 2000
-#define THREAD_STACK_BYTES ((size_t)256 * 1024) /* at least: frames of connections take 12 KiB */
 
 /* A call that waits for its turn; in the caller's frame if `job` is set, else allocated. */
 struct service_call {
@@ -53,7 +51,8 @@ static struct {
     uint64_t events; /* that watches and timers were called for; the service thread's */
     uv_idle_t sweep; /* runs while something is to be freed */
     uv_prepare_t look;
-    void **freed; /* the service thread's */
+    struct stat backend; /* the loop's descriptor */
+    void **freed;        /* the service thread's */
     size_t freed_count, freed_size;
 
     pthread_mutex_t queue_lock;
@@ -96,11 +95,13 @@ static void service_run_calls(uv_async_t *wake)
     }
 }
 
-/* Asking with no time takes no event away from libuv. */
+/* Is the loop's descriptor open, and the loop's? Not by epoll_wait(): it changes the order in which
+ * libuv gets its events, and takes those away that it asks for edge-triggered (1.49 does). */
 static bool service_is_whole(void)
 {
-    struct epoll_event event;
-    return epoll_wait(uv_backend_fd(&service.loop), &event, 1, 0) >= 0 || errno == EINTR;
+    struct stat now;
+    return fstat(uv_backend_fd(&service.loop), &now) == 0 && now.st_dev == service.backend.st_dev &&
+           now.st_ino == service.backend.st_ino;
 }
 
 /* libuv would abort without a word. The service thread gives the process time to exit(). */
@@ -309,37 +310,6 @@ static void *service_main(void *arg)
     return NULL;
 }
 
-/* By itself a thread has as much stack as ulimit -s says, however little that is. */
-static void thread_set_stack(pthread_attr_t *attributes)
-{
-    size_t bytes = 0;
-    if (pthread_attr_getstacksize(attributes, &bytes) == 0 && bytes < THREAD_STACK_BYTES) {
-        (void)pthread_attr_setstacksize(attributes, THREAD_STACK_BYTES);
-    }
-}
-
-int hoop_thread_spawn(void *(*body)(void *arg), void *arg)
-{
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_attr_init(&attributes);
-    thread_set_stack(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int err = pthread_create(&thread, &attributes, body, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return err;
-}
-
-hoop_result_t hoop_thread_refused(const char *thread, int err)
-{
-    return hoop_error(HOOP_SYSTEM_ERROR, "cannot start %s: %s%s", thread, hoop_errno_name(err),
-                      err == EAGAIN ? " (raise ulimit -u, or the cgroup's pids.max)" : "");
-}
-
 static hoop_result_t service_spawn(void)
 {
     const int err = hoop_thread_spawn(service_main, NULL);
@@ -408,6 +378,7 @@ static hoop_result_t service_start_locked(void)
     uv_idle_init(&service.loop, &service.sweep);
     uv_prepare_init(&service.loop, &service.look);
     uv_prepare_start(&service.look, service_look);
+    (void)fstat(uv_backend_fd(&service.loop), &service.backend);
     if (!handlers && pthread_atfork(hoop_fork_hold, hoop_fork_release, service_child) != 0) {
         err = UV_ENOMEM;
     }

@@ -55,9 +55,4 @@ void hoop_service_drain(void);
 /* Is the caller the service thread? */
 bool hoop_service_is_me(void);
 
-/* Starts a detached thread that takes no signals: they are the program's. 0 or an errno. */
-int hoop_thread_spawn(void *(*body)(void *arg), void *arg);
-/* HOOP_SYSTEM_ERROR: what that returned, for this thread. */
-hoop_result_t hoop_thread_refused(const char *thread, int err);
-
 #endif

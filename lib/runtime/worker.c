@@ -1,6 +1,7 @@
 /* Threads for what may block; see worker.h. */
 #include "runtime/worker.h"
 #include "base/clock.h"
+#include "runtime/process.h"
 #include "runtime/wait.h"
 
 void hoop_worker_hold(struct hoop_worker *worker)

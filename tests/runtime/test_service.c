@@ -3,6 +3,7 @@
 #include "runtime/service.h"
 #include "runtime/watch.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -230,6 +231,23 @@ static void end_by_use(void)
     hoop_service_run(nothing, NULL);
 }
 
+/* Their numbers are others' by then. */
+static void end_by_use_behind_others(void)
+{
+    for (int i = 0; i < 64; i++) {
+        (void)open("/dev/null", O_RDWR);
+    }
+    end_by_use();
+}
+
+static void expect_word(void (*end)(void))
+{
+    char text[1024];
+    const int status = closed_end(end, text, sizeof(text));
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_non_null(strstr(text, "this program has closed descriptors of hoop"));
+}
+
 /* A program that has closed descriptors of the service is ended with a word, if it uses it still.
  */
 static void test_closed_descriptors(void **state)
@@ -238,9 +256,8 @@ static void test_closed_descriptors(void **state)
     char text[1024];
     assert_int_equal(closed_end(end_by_exit, text, sizeof(text)), 0);
     assert_string_equal(text, "");
-    const int status = closed_end(end_by_use, text, sizeof(text));
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    assert_non_null(strstr(text, "this program has closed descriptors of hoop"));
+    expect_word(end_by_use);
+    expect_word(end_by_use_behind_others);
 }
 
 int main(void)
