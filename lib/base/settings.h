@@ -190,8 +190,7 @@ struct hoop_agreement {
     HOOP_SETTINGS_AGREED(HOOP_AGREED, HOOP_AGREED)
 #undef HOOP_AGREED
     uint64_t profile; /* digest of what HOOP_PROFILE names (cost/profile.h); 0: nothing */
-    /* not compared: does a rank have no RDMA for other machines? Once the comm is there: does any?
-     */
+    /* not compared: has a rank no RDMA for other machines? Once the comm is there: has any none? */
     uint64_t no_rdma;
     /* nor these, 0 in a join. Once the comm is there: do ranks outnumber the CPUs of a machine? */
     uint64_t oversubscribed;

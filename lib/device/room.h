@@ -44,10 +44,10 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
                               hoop_stream_t stream, struct hoop_staging *stagings);
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 
-/* In the context: the hold, until a word is `value`; `used` is `value`
- * then. */
+/* In the context: a hold, until a word is `value`. */
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
                              const _Atomic uint32_t *word, uint32_t value);
+/* And behind all: `used` is `value`. */
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
 
 /* All holds of launch `number` end. Of a graph, whose calls are launch 0 each time, and let go by

@@ -44,8 +44,7 @@ struct hoop_request {
     uint64_t scalar;  /* with HOOP_OP_PRE_MUL_SUM: its first bytes are the factor of the input */
     hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
     const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
-    struct hoop_flow
-        *flow; /* it works on the host, when this has begun (device/pieces.h); or NULL */
+    struct hoop_flow *flow;       /* on the host, when this has begun (device/pieces.h); or NULL */
     struct hoop_device_look look;
 };
 
