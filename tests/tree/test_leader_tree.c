@@ -72,23 +72,10 @@ static void say_who(struct client *child, uint32_t machine)
     client_say(child, &frame);
 }
 
-static void child_dial(struct world *world, struct client *child, uint32_t machine)
-{
-    const struct hoop_place place = {.address = world->parent};
-    union hoop_frame hello;
-    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
-    hello.hello.kind = HOOP_HELLO_TO_PARENT;
-    hello.hello.from = machine;
-    hello.hello.to = 0;
-    (void)snprintf(hello.hello.rendezvous, sizeof(hello.hello.rendezvous), "%s",
-                   world->rendezvous.name);
-    assert_true(client_dial(child, &place, &world->rendezvous, &hello, false));
-}
-
 static void child_enter(struct world *world, uint32_t i)
 {
     struct client *child = &world->children[i];
-    child_dial(world, child, i + 1);
+    child_dial(child, &world->rendezvous, &world->parent, i + 1);
     client_expect(child, CLIENT_OPENED);
     say_who(child, i + 1);
     rank_expect_roster(child, N);
@@ -451,11 +438,13 @@ static void test_children(void **state)
     struct client other;
     (void)state;
     start(&world, 5000);
-    child_dial(&world, &other, 5); /* of another parent: no hello that fits */
+    /* of another parent: no hello that fits */
+    child_dial(&other, &world.rendezvous, &world.parent, 5);
     client_expect(&other, CLIENT_OPENED);
     client_expect(&other, CLIENT_CLOSED);
     client_leave(&other);
-    child_dial(&world, &other, 1); /* of this one, and too late: it ends before it said anything */
+    /* of this one, and too late: it ends before it said anything */
+    child_dial(&other, &world.rendezvous, &world.parent, 1);
     client_expect(&other, CLIENT_OPENED);
     ready(&world);
     client_leave(&other);
@@ -493,98 +482,6 @@ static void test_root_ends(void **state)
     }
 }
 
-/* ---- All ranks on one machine, though there might be others ------------------------------- */
-
-static void join_here(struct client *client, const struct hoop_rendezvous *rendezvous, uint32_t n,
-                      uint32_t rank, uint64_t timeout_ms)
-{
-    union hoop_frame join = client_join(n, rank);
-    join.join.timeout_ms = timeout_ms;
-    join.join.left_ms = timeout_ms;
-    rank_enter(client, rendezvous, rank);
-    rank_say_join(client, &join);
-}
-
-static struct hoop_rendezvous gather_here(struct client *ranks, uint32_t n, uint32_t local_n,
-                                          uint64_t timeout_ms, bool served)
-{
-    struct hoop_rendezvous rendezvous = a_meeting();
-    rendezvous.local_n = local_n;
-    if (served) {
-        (void)serve(&rendezvous);
-    }
-    serve_leader(&rendezvous);
-    for (uint32_t rank = 0; rank < n; rank++) {
-        join_here(&ranks[rank], &rendezvous, n, rank, timeout_ms);
-    }
-    return rendezvous;
-}
-
-static void complete_here(struct client *ranks, uint32_t n)
-{
-    for (uint32_t rank = 0; rank < n; rank++) {
-        rank_expect_roster(&ranks[rank], n);
-        client_say_plain(&ranks[rank], HOOP_FRAME_READY);
-    }
-    for (uint32_t rank = 0; rank < n; rank++) {
-        (void)client_expect_frame(&ranks[rank], HOOP_FRAME_GO);
-        client_leave(&ranks[rank]);
-    }
-}
-
-/* They need no root, and if there is one, it hears so and ends: by whatever it had heard before. */
-static void test_alone(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 3; n++) {
-        for (int served = 0; served < 2; served++) {
-            struct client ranks[3];
-            const struct hoop_rendezvous rendezvous =
-                gather_here(ranks, n, served == 1 ? 0 : n, 60000, served == 1);
-            complete_here(ranks, n);
-            await_end(&rendezvous);
-        }
-    }
-}
-
-/* Who took it for its parent before it knew that it is alone has come in vain. */
-static void test_child_of_nobody(void **state)
-{
-    struct client ranks[2];
-    struct world world = {.rendezvous = a_meeting()};
-    struct client *child = &world.children[0];
-    (void)state;
-    (void)serve(&world.rendezvous);
-    serve_leader(&world.rendezvous);
-    join_here(&ranks[0], &world.rendezvous, 2, 0, 60000);
-    world.parent = world.rendezvous.addresses[0]; /* one port serves all that this process does */
-    const uint64_t deadline = hoop_deadline_ns(TREE_TEST_LONG_MS);
-    child_dial(&world, child, 1);
-    while (!client_opens(child) && hoop_now_ns() < deadline) { /* it has not found the root yet */
-        client_leave(child);
-        child_dial(&world, child, 1);
-    }
-    join_here(&ranks[1], &world.rendezvous, 2, 1, 60000);
-    client_expect_closed(child, HOOP_REMOTE_ERROR);
-    complete_here(ranks, 2);
-    await_end(&world.rendezvous);
-}
-
-/* The launcher says that there are others: so the root is asked, and alone nothing is settled. */
-static void test_never_alone(void **state)
-{
-    struct client ranks[3];
-    (void)state;
-    const struct hoop_rendezvous rendezvous = gather_here(ranks, 3, 2, 60000, true);
-    complete_here(ranks, 3);
-    await_end(&rendezvous);
-    (void)gather_here(ranks, 3, 2, 400, false);
-    for (uint32_t rank = 0; rank < 3; rank++) {
-        client_expect_reject(&ranks[rank], HOOP_TIMEOUT, -1,
-                             "ranks 0, 1, 2 of 3 (host here) did not find the root: tried ");
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -597,9 +494,6 @@ int main(void)
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_rank_fails),
         cmocka_unit_test(test_machine_fails),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_child_of_nobody),
-        cmocka_unit_test(test_never_alone),
         cmocka_unit_test(test_children),
         cmocka_unit_test(test_root_ends),
     };

@@ -230,6 +230,18 @@ void client_say_plain(struct client *client, enum hoop_frame_type type)
     client_say(client, &frame);
 }
 
+void child_dial(struct client *child, const struct hoop_rendezvous *rendezvous,
+                const struct hoop_address *parent, uint32_t machine)
+{
+    const struct hoop_place place = {.address = *parent};
+    union hoop_frame hello;
+    hoop_frame_init(&hello, HOOP_FRAME_HELLO);
+    hello.hello.kind = HOOP_HELLO_TO_PARENT;
+    hello.hello.from = machine;
+    (void)snprintf(hello.hello.rendezvous, sizeof(hello.hello.rendezvous), "%s", rendezvous->name);
+    assert_true(client_dial(child, &place, rendezvous, &hello, false));
+}
+
 union hoop_frame client_join(uint32_t n, uint32_t rank)
 {
     union hoop_frame frame;

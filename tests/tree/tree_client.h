@@ -52,6 +52,10 @@ void client_expect_closed(struct client *client, hoop_result_t code);
 /* A failure, in words that begin like this; it closes as it should. */
 void client_expect_reject(struct client *client, hoop_result_t code, int rank, const char *words);
 
+/* A machine's leader dials one that it takes for its parent. */
+void child_dial(struct client *child, const struct hoop_rendezvous *rendezvous,
+                const struct hoop_address *parent, uint32_t machine);
+
 /* A join as any rank of a test makes it. */
 union hoop_frame client_join(uint32_t n, uint32_t rank);
 

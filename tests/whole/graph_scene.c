@@ -1,9 +1,11 @@
 /* What the tests of graphs have in each rank (see graph_scene.h). */
 #include "whole/graph_scene.h"
 
+#include "base/clock.h"
 #include "memory/cuda.h"
 
 #include <string.h>
+#include <unistd.h>
 
 unsigned char *at_host(const unsigned char *device)
 {
@@ -90,4 +92,15 @@ unsigned char *plain(const struct family_self *self, size_t bytes)
     hoop_cu_address_t at = 0;
     EXPECT(self, hoop_cuda.alloc(&at, bytes) == 0);
     return (unsigned char *)(uintptr_t)at;
+}
+
+hoop_result_t scene_failure(const struct scene *scene)
+{
+    hoop_result_t failed = HOOP_OK;
+    const uint64_t start = hoop_now_ns();
+    while (failed == HOOP_OK && hoop_now_ns() - start < 20 * HOOP_NS_PER_S) {
+        EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
+        usleep(1000);
+    }
+    return failed;
 }

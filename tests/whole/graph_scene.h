@@ -50,5 +50,7 @@ unsigned char *plain(const struct family_self *self, size_t bytes);
 
 /* What `out` has is no result. */
 void assert_spoilt(const struct scene *scene);
+/* What the comm fails with, soon. */
+hoop_result_t scene_failure(const struct scene *scene);
 
 #endif

@@ -10,24 +10,12 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "memory/cuda.h"
 #include "whole/graph_scene.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static hoop_result_t await_failure(const struct scene *scene)
-{
-    hoop_result_t failed = HOOP_OK;
-    const uint64_t start = hoop_now_ns();
-    while (failed == HOOP_OK && hoop_now_ns() - start < 20 * HOOP_NS_PER_S) {
-        EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
-        usleep(1000);
-    }
-    return failed;
-}
 
 /* ---- In a rank ---- */
 
@@ -45,7 +33,7 @@ static void abort_waiting(const struct family_self *self)
         EXPECT(self, is_busy(scene.stream));
         EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
     } else {
-        EXPECT(self, await_failure(&scene) == HOOP_ABORTED);
+        EXPECT(self, scene_failure(&scene) == HOOP_ABORTED);
         EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_ABORTED);
     }
     if (self->rank == 2) {
@@ -69,7 +57,7 @@ static void wait_for_the_dead(const struct family_self *self)
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
     scene_settle(&scene);
     assert_spoilt(&scene);
-    const hoop_result_t failed = await_failure(&scene);
+    const hoop_result_t failed = scene_failure(&scene);
     EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1 ") != NULL);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == failed);
     EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
@@ -87,7 +75,7 @@ static void come_too_late(const struct family_self *self)
     /* its own time begins when its stream has come */
     fill_in(&scene, 1, self->rank == 1 ? 1000000 : 0);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    EXPECT(self, await_failure(&scene) == HOOP_TIMEOUT);
+    EXPECT(self, scene_failure(&scene) == HOOP_TIMEOUT);
     scene_settle(&scene);
     assert_spoilt(&scene);
     scene_end(&scene);
@@ -103,7 +91,7 @@ static void break_waiting(const struct family_self *self)
         break_device(1);
         (void)hoop_cuda.copy((uintptr_t)scene.out, (uintptr_t)scene.in, 1, scene.stream);
     }
-    EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
+    EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
     EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1: ") != NULL);
     EXPECT(self,
            strstr(hoop_get_last_error(scene.comm), "CUDA_ERROR_ILLEGAL_ADDRESS (700)") != NULL);
@@ -127,7 +115,7 @@ static void break_within(const struct family_self *self)
         const hoop_result_t result = reduce(&scene, scene.in, scene.out, BYTES);
         EXPECT(self, result == HOOP_OK || result == HOOP_CUDA_ERROR);
         const bool hears = at == 1 || self->rank == 1;
-        EXPECT(self, !hears || await_failure(&scene) == HOOP_CUDA_ERROR);
+        EXPECT(self, !hears || scene_failure(&scene) == HOOP_CUDA_ERROR);
         EXPECT(self, !hears || strstr(hoop_get_last_error(scene.comm), "rank 1: ") != NULL);
         EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
         break_device(0);

@@ -40,17 +40,6 @@ static struct scene make_by(const struct family_self *self, const char *algo, ui
     return scene;
 }
 
-static hoop_result_t await_failure(const struct scene *scene)
-{
-    hoop_result_t failed = HOOP_OK;
-    const uint64_t start = hoop_now_ns();
-    while (failed == HOOP_OK && hoop_now_ns() - start < 20 * HOOP_NS_PER_S) {
-        EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
-        usleep(1000);
-    }
-    return failed;
-}
-
 /* ---- A stream that stops -------------------------------------------------------------------- */
 
 /* Looks at memory while a stream writes it. */
@@ -138,7 +127,7 @@ static void stop_and_abort(const struct family_self *self)
         EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK && is_busy(scene.stream));
         go_on(&scene);
     } else {
-        EXPECT(self, await_failure(&scene) == HOOP_ABORTED);
+        EXPECT(self, scene_failure(&scene) == HOOP_ABORTED);
     }
     scene_settle(&scene);
     if (self->rank != 0) {
@@ -152,7 +141,7 @@ static void stop_too_long(const struct family_self *self)
 {
     const struct scene scene = make_by(self, "chain", 500);
     call_stopping(&scene);
-    EXPECT(self, await_failure(&scene) == HOOP_TIMEOUT);
+    EXPECT(self, scene_failure(&scene) == HOOP_TIMEOUT);
     EXPECT(self, self->rank != 0 || is_busy(scene.stream));
     go_on(&scene);
     scene_settle(&scene);
@@ -170,7 +159,7 @@ static void stop_and_break(const struct family_self *self)
         break_device(1);
         go_on(&scene);
     }
-    EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
+    EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
     EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 0: ") != NULL);
     if (self->rank != 0) {
         scene_settle(&scene);
@@ -188,7 +177,7 @@ static void stop_and_lose(const struct family_self *self)
     if (self->rank == 1) {
         (void)pause();
     }
-    const hoop_result_t failed = await_failure(&scene);
+    const hoop_result_t failed = scene_failure(&scene);
     EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1 ") != NULL);
     go_on(&scene);
     scene_settle(&scene);
@@ -348,7 +337,7 @@ static void break_at(const struct family_self *self, unsigned at)
     const hoop_result_t result = reduce(&scene, scene.in, scene.out, BYTES);
     EXPECT(self, result == HOOP_OK || result == HOOP_CUDA_ERROR);
     if (self->rank == 1) {
-        EXPECT(self, await_failure(&scene) == HOOP_CUDA_ERROR);
+        EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
     } else {
         scene_settle(&scene);
     }
