@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     }
     CHECK(hoop_comm_destroy(world));
     free(comms);
-    if (fflush(stdout) != 0) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("standard output");
         return 1;
     }

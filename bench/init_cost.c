@@ -75,7 +75,7 @@ int main(int argc, char **argv)
                ranks, cost[0], cost[1], cost[2]);
     }
     CHECK(hoop_comm_destroy(comm));
-    if (fflush(stdout) != 0) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("standard output");
         return 1;
     }

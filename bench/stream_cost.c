@@ -232,7 +232,7 @@ int main(int argc, char **argv)
     }
     end(&ranks);
     free(rounds);
-    if (fflush(stdout) != 0) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("standard output");
         return 1;
     }

@@ -93,7 +93,7 @@ int main(void)
     CHECK(hoop_mem_free(in));
     CHECK(hoop_mem_free(out));
     CHECK(hoop_comm_destroy(comm));
-    if (fflush(stdout) != 0) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("standard output");
         return 1;
     }

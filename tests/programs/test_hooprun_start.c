@@ -66,6 +66,21 @@ static void test_ignored_by_ranks(void **state)
 
 /* ---- Process 1 of a container --------------------------------------------------------------- */
 
+/* By a shell that makes namespaces; 77: it cannot, and the test is skipped. */
+static void run_shell(struct hoop_run *run, const char *script)
+{
+    const char *saved = hoop_run_program;
+    hoop_run_program = "/bin/sh";
+    const int code = RUN(run, "-c", script);
+    hoop_run_program = saved;
+    if (code == 77) {
+        hoop_run_finish(run);
+        print_message("skipped: no namespace of processes can be made here\n");
+        skip();
+    }
+    assert_int_equal(code, 0);
+}
+
 /* What ends there with a parent that has ended, as after `docker exec`, must not stay a zombie. */
 static void test_process_one(void **state)
 {
@@ -75,18 +90,9 @@ static void test_process_one(void **state)
         "unshare --pid --fork --mount-proc sh -c '(sleep 0.2 & sleep 0.1) & exec %s -n 1 "
         "sh -c \"sleep 0.6; grep -l Z..zombie /proc/[0-9]*/status | wc -l\"'";
     struct hoop_run run;
-    const char *saved = hoop_run_program;
     char script[1024];
-    (void)snprintf(script, sizeof(script), mask, saved);
-    hoop_run_program = "/bin/sh";
-    const int code = RUN(&run, "-c", script);
-    hoop_run_program = saved;
-    if (code == 77) {
-        hoop_run_finish(&run);
-        print_message("skipped: no namespace of processes can be made here\n");
-        skip();
-    }
-    assert_int_equal(code, 0);
+    (void)snprintf(script, sizeof(script), mask, hoop_run_program);
+    run_shell(&run, script);
     assert_string_equal(run.out.data, "0\n");
     hoop_run_finish(&run);
 }
@@ -107,22 +113,14 @@ static void test_no_proc(void **state)
         print_message("skipped: sanitizers need a /proc of their own\n");
         skip();
     }
-    const char *saved = hoop_run_program;
-    const int folder = (int)(strrchr(saved, '/') - saved);
+    const char *program = hoop_run_program;
+    const int folder = (int)(strrchr(program, '/') - program);
     for (size_t i = 0; i < 2; i++) {
         struct hoop_run run;
         char script[1024];
-        (void)snprintf(script, sizeof(script), mask, mounts[i], folder, saved, saved,
+        (void)snprintf(script, sizeof(script), mask, mounts[i], folder, program, program,
                        hoop_marker_new());
-        hoop_run_program = "/bin/sh";
-        const int code = RUN(&run, "-c", script);
-        hoop_run_program = saved;
-        if (code == 77) {
-            hoop_run_finish(&run);
-            print_message("skipped: no namespace of processes can be made here\n");
-            skip();
-        }
-        assert_int_equal(code, 0);
+        run_shell(&run, script);
         assert_silent(run.err);
         assert_string_equal(run.out.data, "0\n");
         hoop_run_finish(&run);

@@ -137,6 +137,8 @@ static struct rank *rank_find(const struct hooprun_attempt *attempt, pid_t pid)
 
 static void rank_say(const struct hooprun_attempt *attempt, int local_rank)
 {
+    static const char starved[] =
+        ": since the start the kernel has killed for want of memory (see dmesg)";
     const struct rank *rank = &attempt->ranks[local_rank];
     const int number = rank_number(attempt, local_rank);
     if (rank->signal == 0) {
@@ -145,9 +147,7 @@ static void rank_say(const struct hooprun_attempt *attempt, int local_rank)
     } else {
         hooprun_output_say(attempt->output, "rank %d (pid %d) was killed by signal %d (%s%s)%s",
                            number, (int)rank->was, rank->signal, strsignal(rank->signal),
-                           rank->dumped ? ", core dumped" : "",
-                           rank->starved ? ": the kernel killed for want of memory (see dmesg)"
-                                         : "");
+                           rank->dumped ? ", core dumped" : "", rank->starved ? starved : "");
     }
 }
 
