@@ -3,21 +3,49 @@
 # measures. What each step says and a short table go to stdout; BUILD/suite.json has all of it.
 #
 #     bench/gpu_suite.sh [BUILD [BYTES]]     BUILD: a folder, build-gpu; BYTES: of the largest all_reduce, 1 GiB
+#     bench/gpu_suite.sh -b ARCH [BUILD]     only builds, for another machine's GPU (sm_90): what is copied there
+#                                            with BUILD is not built again
 #
 # 77: no GPU, or no nvcc for it; the line before says which. What has not begun after 8 minutes has failed.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/cuda/bin
+arch=
+if [ "${1:-}" = -b ]; then
+    arch=$2
+    shift 2
+fi
 build=${1:-build-gpu}
 bytes=${2:-$((1 << 30))}
 out=$build/suite
 limit=480
 unset "${!HOOP_@}" RANK WORLD_SIZE LOCAL_RANK
 
+compile() {
+    local name=$1 arch=$2
+    shift 2
+    nvcc -std=c++17 -O3 "-arch=$arch" -diag-suppress 177 -Iinclude -Ilib "bench/gpu/$name.cu" -o "$build/$name" "$@"
+}
+build_all() {
+    [ -f "$build/build.ninja" ] ||
+        meson setup "$build" --buildtype=release -Dcuda=enabled -Dnccl=enabled -Dtests=disabled
+    ninja -C "$build"
+    local stubs
+    stubs=$(dirname "$(command -v nvcc)")/../lib64/stubs
+    compile gpu_probe "$1" "-L$stubs" -lcuda
+    compile gpu_facts "$1" "-L$stubs" -lcuda
+    compile reduce_kernel_perf "$1" -Xlinker "$build/libhoop_core.a" -luv -lcrypto -ldl
+}
+
 skip() { printf 'skipped: %s\n' "$*"; exit 77; }
+command -v nvcc >/dev/null || [ -e "$build/built_for" ] || skip "no nvcc"
+if [ -n "$arch" ]; then
+    build_all "$arch"
+    echo "$arch" >"$build/built_for"
+    exit
+fi
 device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || device=
 [ -n "$device" ] || skip "no GPU: nvidia-smi finds none"
-command -v nvcc >/dev/null || skip "no nvcc"
 
 failed=0
 rows=() table=()
@@ -55,15 +83,14 @@ figures() {
 }
 
 mkdir -p "$out"
-[ -f "$build/build.ninja" ] || meson setup "$build" --buildtype=release -Dcuda=enabled -Dnccl=enabled -Dtests=disabled \
-    >"$out/setup" 2>&1 || { cat "$out/setup"; exit 1; }
-step build 240 ninja -C "$build"
-compile=(nvcc -std=c++17 -O3 -arch=native -diag-suppress 177 -Iinclude -Ilib)
-step build_probe 60 "${compile[@]}" bench/gpu/gpu_probe.cu -o "$build/gpu_probe" -lcuda
-step build_kernels 120 "${compile[@]}" bench/gpu/reduce_kernel_perf.cu -o "$build/reduce_kernel_perf" \
-    -Xlinker "$build/libhoop_core.a" -luv -lcrypto -ldl
+if [ ! -e "$build/built_for" ]; then
+    export -f build_all compile
+    export build
+    step build 240 bash -euc 'build_all native'
+fi
 
 step probe 130 "$build/gpu_probe"
+step facts 60 "$build/gpu_facts"
 step kernels 90 "$build/reduce_kernel_perf"
 # The rate of a copy, which every row of it has: what the rest is compared with.
 copy=$(awk '$1 == "float" && $2 == 2 { print $5 }' "$out/kernels")

@@ -16,6 +16,7 @@ $compile -E -x cu /dev/null >"$work/log" 2>&1 || {
     exit 77
 }
 $compile bench/gpu/gpu_probe.cu -o "$work/gpu_probe" -L"$stubs" -lcuda
+$compile bench/gpu/gpu_facts.cu -o "$work/gpu_facts" -L"$stubs" -lcuda
 $compile bench/gpu/reduce_kernel_perf.cu -o "$work/reduce_kernel_perf" -Xlinker "$core" -luv -lcrypto -ldl
 [ ! -e /dev/nvidiactl ] || exit 0
 code=0
