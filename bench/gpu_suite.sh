@@ -34,6 +34,7 @@ build_all() {
     stubs=$(dirname "$(command -v nvcc)")/../lib64/stubs
     compile gpu_probe "$1" "-L$stubs" -lcuda
     compile gpu_facts "$1" "-L$stubs" -lcuda
+    compile gpu_ipc "$1" "-L$stubs" -lcuda
     compile reduce_kernel_perf "$1" -Xlinker "$build/libhoop_core.a" -luv -lcrypto -ldl
 }
 
@@ -91,6 +92,7 @@ fi
 
 step probe 130 "$build/gpu_probe"
 step facts 60 "$build/gpu_facts"
+step ipc 60 "$build/gpu_ipc"
 step kernels 90 "$build/reduce_kernel_perf"
 # The rate of a copy, which every row of it has: what the rest is compared with.
 copy=$(awk '$1 == "float" && $2 == 2 { print $5 }' "$out/kernels")

@@ -10,13 +10,14 @@
  *     bells     there and back between a stream and the host: by a host function, and by a word
  *               that the stream writes and a thread looks at
  *     pieces    the rate of copies to the host in pieces, with one of both behind each
- *     ipc       memory of cudaMalloc that another process has open: what opening and closing take,
- *               and what becomes of it when it is freed
+ *     turns     what it costs that two processes use one device: of copies of some sizes, by their
+ *               ways, and of kernels
  *
  * A line for each. Exit code: 0; 1 if a call fails that must not; 77 without a GPU.
  */
 #include "gpu_pair.cuh"
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #define ROUNDS 1000
@@ -24,30 +25,11 @@
 #define LARGE ((size_t)256 << 20)
 #define HELD_MOST_US 500e3
 
-static const char *queues = "";
-
-static void told(const char *what, const char *format, double number)
-{
-    if (role == 0) {
-        printf("%s%-56s ", queues, what);
-        printf(format, number);
-        printf("\n");
-        fflush(stdout);
-    }
-}
-
-static cudaStream_t stream_made()
-{
-    cudaStream_t stream;
-    CU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return stream;
-}
-
 /* ---- Held ---- */
 
 /* What the calls below work on. */
 static struct {
-    cudaStream_t held, other;
+    cudaStream_t held, other, third;
     void *device, *mapped, *pinned, *plain, *registered;
     cudaEvent_t event;
     CUdeviceptr at;
@@ -149,6 +131,23 @@ static const struct {
     {"cudaStreamCreate() and cudaStreamDestroy()", [] { CU(cudaStreamDestroy(stream_made())); }},
 };
 
+/* On a third stream, launched by a thread that may hang there until all are let go. */
+static bool kernel_runs_beside()
+{
+    static std::atomic<bool> over;
+    over = false;
+    const double start = now_us();
+    std::thread([] {
+        CU(cudaSetDevice(0));
+        fill<<<1, 32, 0, held.third>>>((uint32_t *)held.device, 32, 1);
+        CU(cudaStreamSynchronize(held.third));
+        over = true;
+    }).detach();
+    while (!over && now_us() - start < HELD_MOST_US) {
+    }
+    return over;
+}
+
 /* The host ends it after a while. */
 static void hold_during(const char *what, void (*call)())
 {
@@ -166,10 +165,15 @@ static void hold_during(const char *what, void (*call)())
     while (!over && now_us() - start < HELD_MOST_US) {
     }
     const bool returns = over;
+    const bool meanwhile = !returns && kernel_runs_beside();
     word[8] = 1;
     caller.join();
     CU(cudaStreamSynchronize(held.held));
-    told(what, returns ? "returns, %.0f us" : "WAITS", returns ? end - start : 0);
+    told(what,
+         returns     ? "returns, %.0f us"
+         : meanwhile ? "WAITS; kernels run meanwhile"
+                     : "WAITS, and so do kernels",
+         returns ? end - start : 0);
 }
 
 static void facts_held()
@@ -179,12 +183,16 @@ static void facts_held()
                                      CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
     held.held = stream_made();
     held.other = stream_made();
+    held.third = stream_made();
     held.plain = malloc(BYTES);
     CU(posix_memalign(&held.registered, 4096, BYTES));
     memset(held.registered, 1, BYTES);
     CU(cudaMalloc(&held.device, BYTES));
     CU(cudaHostAlloc(&held.pinned, BYTES, 0));
     CU(cudaEventCreateWithFlags(&held.event, cudaEventDisableTiming));
+    /* loaded before, as it is not to be the loading that waits */
+    fill<<<1, 32, 0, held.other>>>((uint32_t *)held.device, 32, 1);
+    CU(cudaDeviceSynchronize());
     for (const auto &one : held_calls) {
         hold_during(one.what, one.call);
     }
@@ -308,236 +316,82 @@ static void facts_pieces()
     CU(cudaFreeHost(pinned));
 }
 
-/* ---- Memory of cudaMalloc between processes ---- */
+/* ---- Two processes in turn ---- */
 
-/* Role 1 opens what role 0 has sent. */
-static void *opened(const void *memory, double *ret_us, int *ret_error)
+/* Until the other process has come so far. */
+static void lockstep()
 {
-    cudaIpcMemHandle_t handle;
-    void *at = NULL;
-    if (role == 0) {
-        CU(cudaIpcGetMemHandle(&handle, (void *)memory));
-        send_all(&handle, sizeof(handle), -1);
-    } else {
-        receive_all(&handle, sizeof(handle));
-        const double start = now_us();
-        *ret_error = (int)cudaIpcOpenMemHandle(&at, handle, cudaIpcMemLazyEnablePeerAccess);
-        *ret_us = now_us() - start;
-        (void)cudaGetLastError();
-    }
-    return at;
-}
-
-/* Role 1 has something to say, role 0 does: one of them prints. */
-static void tells(const char *what, const char *format, double number)
-{
-    if (role == 1) {
-        send_all(&number, sizeof(number), -1);
-    } else {
-        receive_all(&number, sizeof(number));
-        told(what, format, number);
+    static uint32_t rounds;
+    word[32 + role] = ++rounds;
+    while (word[33 - role] < rounds) {
     }
 }
 
-static void closed(const char *what, void *at)
+/* What both do at the same time, or role 0 alone; until a word behind it is there. */
+static void turn(const char *what, bool both, cudaStream_t stream,
+                 const std::function<void()> &call)
 {
-    double took = now_us();
-    if (role == 1) {
-        CU(cudaIpcCloseMemHandle(at));
-        took = now_us() - took;
-    }
-    tells(what, "%.0f us", took);
-}
-
-static double free_mib()
-{
-    size_t unused, total;
-    CU(cudaMemGetInfo(&unused, &total));
-    return (double)unused / (1 << 20);
-}
-
-static void facts_open(const char *name, size_t bytes)
-{
-    char text[80];
-    void *memory = NULL;
-    double us = 0;
-    int error = 0;
-    if (role == 0) {
-        CU(cudaMalloc(&memory, bytes));
-    }
-    void *at = opened(memory, &us, &error);
-    snprintf(text, sizeof(text), "ipc: opening %s", name);
-    tells(text, "%.0f us", error == 0 ? us : -error);
-    CUdeviceptr base = 0;
-    size_t range = 0;
-    if (role == 1) {
-        (void)cuMemGetAddressRange(&base, &range, (CUdeviceptr)at);
-    }
-    tells("ipc:   the range of what is open, bytes", "%.0f", (double)range);
-    tells("ipc:   which begins before it, bytes", "%.0f", (double)((CUdeviceptr)at - base));
-    meet();
-    snprintf(text, sizeof(text), "ipc:   closing %s", name);
-    closed(text, at);
-    meet();
-    if (role == 0) {
-        CU(cudaFree(memory));
-    }
-}
-
-/* Freed by its owner while it is open; then another one, which may lie where it did. */
-static void facts_freed()
-{
-    void *first = NULL, *second = NULL;
-    double us = 0, before = 0;
-    int error = 0;
-    if (role == 0) {
-        CU(cudaMalloc(&first, LARGE));
-    }
-    void *at = opened(first, &us, &error);
-    meet();
-    if (role == 0) {
-        before = free_mib();
-        const double start = now_us();
-        CU(cudaFree(first));
-        told("ipc: cudaFree() of what another process has open", "%.0f us", now_us() - start);
-        told("ipc:   MiB of 256 that are free at once", "%.0f", free_mib() - before);
-        CU(cudaMalloc(&second, LARGE));
-        told("ipc:   the next allocation has its address (1: yes)", "%.0f", second == first);
-        meet();
-    } else {
-        meet();
-    }
-    void *again = opened(second, &us, &error);
-    tells("ipc:   opening that: error", "%.0f", error);
-    int writes = 0;
-    if (role == 1) {
-        fill<<<8, 256>>>((uint32_t *)at, 1024, 7);
-        writes = (int)cudaDeviceSynchronize();
-    }
-    tells("ipc:   a kernel that writes what was freed: error", "%.0f", writes);
-    uint32_t seen = 0;
-    if (role == 0) {
-        CU(cudaMemcpy(&seen, second, 4, cudaMemcpyDefault));
-        told("ipc:   and the next allocation has that (1: yes)", "%.0f", seen == 7);
-    }
-    meet();
-    closed("ipc:   closing what was freed", at);
-    if (role == 0) {
-        told("ipc:   MiB free then, of 256, but for the next", "%.0f", free_mib() - before + 256);
-    }
-    meet();
-    if (role == 1 && again != NULL) {
-        CU(cudaIpcCloseMemHandle(again));
-    }
-    meet();
-    if (role == 0) {
-        CU(cudaFree(second));
-    }
-}
-
-static void facts_neighbours()
-{
-    void *one = NULL, *two = NULL;
-    unsigned long long ids[2] = {};
-    CUdeviceptr base = 0;
-    size_t range = 0;
-    double us = 0;
-    int error = 0;
-    if (role == 0) {
-        CU(cudaMalloc(&one, 4096));
-        CU(cudaMalloc(&two, 4096));
-        CU(cuPointerGetAttribute(&ids[0], CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)one));
-        CU(cuPointerGetAttribute(&ids[1], CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)two));
-        CU(cuMemGetAddressRange(&base, &range, (CUdeviceptr)two));
-        told("ipc: two of 4 KiB: bytes from one to the other", "%.0f",
-             (double)((char *)two - (char *)one));
-        told("ipc:   their numbers differ (1: yes)", "%.0f", ids[0] != ids[1]);
-        told("ipc:   the range of the second, bytes", "%.0f", (double)range);
-    }
-    void *at[2];
-    int second_error = 0;
-    at[0] = opened(one, &us, &error);
-    at[1] = opened(two, &us, &second_error);
-    tells("ipc:   opening both: error of the second", "%.0f", second_error);
-    tells("ipc:   where they are open: bytes apart", "%.0f",
-          (double)((char *)at[1] - (char *)at[0]));
-    size_t opened_range = 0;
-    if (role == 1) {
-        (void)cuMemGetAddressRange(&base, &opened_range, (CUdeviceptr)at[0]);
-    }
-    tells("ipc:   the range of the first one there, bytes", "%.0f", (double)opened_range);
-    meet();
-}
-
-/* While the closer's own device works, and while one of its streams waits for a word. */
-static void facts_busy_close()
-{
-    void *memory[2] = {};
-    void *at[2];
-    double us = 0;
-    int error = 0;
-    for (int i = 0; i < 2; i++) {
-        if (role == 0) {
-            CU(cudaMalloc(&memory[i], LARGE));
+    double took = 0;
+    for (int round = 0; round < 60; round++) {
+        lockstep();
+        if (!both && role == 1) {
+            continue;
         }
-        at[i] = opened(memory[i], &us, &error);
-    }
-    double took[2] = {};
-    if (role == 1) {
-        cudaStream_t stream = stream_made();
-        for (int k = 0; k < 20; k++) {
-            fill<<<1, 32, 0, stream>>>((uint32_t *)at[1], LARGE / 64, 1);
-        }
-        double start = now_us();
-        CU(cudaIpcCloseMemHandle(at[0]));
-        took[0] = now_us() - start;
-        start = now_us();
-        CU(cudaStreamSynchronize(stream));
-        took[1] = now_us() - start;
-    }
-    tells("ipc: closing while kernels use other memory", "%.0f us", took[0]);
-    tells("ipc:   which run for so long afterwards", "%.0f us", took[1]);
-    std::atomic<bool> over{false};
-    double waited = 0;
-    if (role == 1) {
-        cudaStream_t stream = stream_made();
-        word[24] = 0;
-        CU(cuStreamWaitValue32((CUstream)stream, on_device(24), 1, CU_STREAM_WAIT_VALUE_GEQ));
         const double start = now_us();
-        std::thread closer([&] {
-            CU(cudaSetDevice(0));
-            CU(cudaIpcCloseMemHandle(at[1]));
-            over = true;
-        });
-        while (!over && now_us() - start < HELD_MOST_US) {
+        const uint32_t value = word[40 + role] + 1;
+        call();
+        CU(cuStreamWriteValue32((CUstream)stream, on_device(40 + role), value, 0));
+        while (word[40 + role] != value) {
         }
-        waited = over ? now_us() - start : -1;
-        word[24] = 1;
-        closer.join();
+        took += round >= 10 ? now_us() - start : 0;
     }
-    tells("ipc: closing while a stream waits (-1: waits, too)", "%.0f us", waited);
-    over = false;
-    if (role == 0) {
-        CU(cudaMalloc(&memory[0], LARGE));
-    }
+    char text[96];
+    snprintf(text, sizeof(text), "%s%s", what, both ? ", by two processes" : "");
+    told(text, "%.1f us", took / 50);
+}
+
+static void copy_batch(void *to, const void *from, size_t bytes, cudaStream_t stream)
+{
+    CUdeviceptr dst = (CUdeviceptr)to, src = (CUdeviceptr)from;
+    CUmemcpyAttributes how = {};
+    size_t first = 0;
+    how.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    how.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+    CU(cuMemcpyBatchAsync(&dst, &src, &bytes, 1, &how, &first, 1, (CUstream)stream));
+}
+
+static void facts_turns()
+{
     cudaStream_t stream = stream_made();
-    if (role == 1) {
-        word[25] = 0;
-        CU(cuStreamWaitValue32((CUstream)stream, on_device(25), 1, CU_STREAM_WAIT_VALUE_GEQ));
-        std::thread ender([&] {
-            const double start = now_us();
-            while (!over && now_us() - start < HELD_MOST_US) {
-            }
-            word[25] = 1;
+    char text[96];
+    void *device, *pinned;
+    CU(cudaMalloc(&device, BYTES));
+    CU(cudaHostAlloc(&pinned, BYTES, 0));
+    for (bool both : {false, true}) {
+        for (size_t bytes : {8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 262144}) {
+            snprintf(text, sizeof(text), "%zu bytes to the host", bytes);
+            turn(text, both, stream,
+                 [&] { CU(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDefault, stream)); });
+            snprintf(text, sizeof(text), "%zu bytes to the device", bytes);
+            turn(text, both, stream,
+                 [&] { CU(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDefault, stream)); });
+            snprintf(text, sizeof(text), "%zu bytes to the host, beside kernels", bytes);
+            turn(text, both, stream, [&] { copy_batch(pinned, device, bytes, stream); });
+            snprintf(text, sizeof(text), "%zu bytes to the device, beside kernels", bytes);
+            turn(text, both, stream, [&] { copy_batch(device, pinned, bytes, stream); });
+        }
+        turn("8 bytes to the device, as a word", both, stream,
+             [&] { CU(cuStreamWriteValue64((CUstream)stream, (CUdeviceptr)device, 4711, 0)); });
+        turn("a kernel", both, stream,
+             [&] { fill<<<1, 32, 0, stream>>>((uint32_t *)device, 32, 1); });
+        turn("two kernels", both, stream, [&] {
+            fill<<<1, 32, 0, stream>>>((uint32_t *)device, 32, 1);
+            fill<<<1, 32, 0, stream>>>((uint32_t *)device, 32, 1);
         });
-        at[0] = opened(memory[0], &us, &error);
-        over = true;
-        ender.join();
-    } else {
-        (void)opened(memory[0], &us, &error);
+        turn("nothing", both, stream, [] {});
+        turn("a host function", both, stream,
+             [&] { CU(cudaLaunchHostFunc(stream, next, (void *)(word + 48 + role))); });
     }
-    tells("ipc: opening while a stream waits (500 ms: waits, too)", "%.0f us", us);
-    meet();
 }
 
 static int facts(bool one_queue)
@@ -556,11 +410,7 @@ static int facts(bool one_queue)
             facts_pieces();
         }
         meet();
-        facts_neighbours();
-        facts_open("2 MiB", BYTES);
-        facts_open("1 GiB", (size_t)1 << 30);
-        facts_freed();
-        facts_busy_close();
+        facts_turns();
     }
     return 0;
 }

@@ -139,3 +139,24 @@ static bool pair_possible()
                                      -1, 0);
     return true;
 }
+
+/* ---- What programs say ---- */
+
+static const char *queues = "";
+
+static void told(const char *what, const char *format, double number)
+{
+    if (role == 0) {
+        printf("%s%-56s ", queues, what);
+        printf(format, number);
+        printf("\n");
+        fflush(stdout);
+    }
+}
+
+static cudaStream_t stream_made()
+{
+    cudaStream_t stream;
+    CU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}

@@ -73,6 +73,9 @@ static void probe_second_stream()
     CU(cudaMalloc(&memory, BYTES));
     CU(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
     CU(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    fill<<<8, 256>>>(memory, BYTES / 4,
+                     0); /* CUDA loads it at its first launch, and waits for all streams */
+    CU(cudaDeviceSynchronize());
     word[2 + role] = 0;
     CU(cuStreamWaitValue32((CUstream)first, on_device(2 + role), 1, CU_STREAM_WAIT_VALUE_GEQ));
     fill<<<8, 256, 0, first>>>(memory, BYTES / 4, 1);

@@ -2,6 +2,7 @@
 #include "device/capture.h"
 
 #include "base/log.h"
+#include "base/sizes.h"
 #include "device/pieces.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
@@ -12,7 +13,8 @@
 /* A room, whose words are for one call at a time. let: 1 nothing runs; 0 from before the copies to
  * the host until it goes on. used: 1 from there to behind the copies back. */
 struct room {
-    unsigned long long graph, stream; /* by CUDA's numbers: a handle is used again */
+    unsigned long long graph; /* by CUDA's number */
+    uintptr_t stream;         /* of the graph's (capture_stream()) */
     struct hoop_room room;
     /* under the lock */
     size_t users;
@@ -40,7 +42,7 @@ static struct capture *captures;
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
 /* The last one of the graph and the stream, with one user more; NULL: there is none. */
-static struct room *room_find(unsigned long long graph, unsigned long long stream)
+static struct room *room_find(unsigned long long graph, uintptr_t stream)
 {
     pthread_mutex_lock(&captures_lock);
     const struct capture *at = captures;
@@ -71,7 +73,7 @@ static void room_leave(struct room *room)
 }
 
 /* With one user. */
-static hoop_result_t room_create(unsigned long long graph, unsigned long long stream, size_t bytes,
+static hoop_result_t room_create(unsigned long long graph, uintptr_t stream, size_t bytes,
                                  struct room **ret)
 {
     hoop_cu_context_t context = NULL;
@@ -94,7 +96,7 @@ static hoop_result_t room_create(unsigned long long graph, unsigned long long st
 }
 
 /* For so many bytes, with one user more. Where the last is too small the next has twice as much. */
-static hoop_result_t room_enter(unsigned long long graph, unsigned long long stream, size_t bytes,
+static hoop_result_t room_enter(unsigned long long graph, uintptr_t stream, size_t bytes,
                                 struct room **ret)
 {
     struct room *last = room_find(graph, stream);
@@ -397,17 +399,23 @@ hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
                             comm->here);
 }
 
+/* A stream among those of one graph: CUDA tells no number of one that captures, but none ends
+ * meanwhile. Each thread has its own of those that have names in place of handles. */
+static uintptr_t capture_stream(hoop_stream_t stream)
+{
+    static _Thread_local char mine;
+    const uintptr_t handle = (uintptr_t)stream;
+    return handle < HOOP_PAGE_BYTES ? (uintptr_t)&mine : handle;
+}
+
 /* Enters a room for all. */
 static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
                                    hoop_stream_t stream)
 {
-    unsigned long long number = 0;
     size_t bytes = 0;
-    hoop_result_t result = hoop_room_need(capture->work, capture->count, stream, &bytes);
-    if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuStreamGetId", hoop_cuda.stream_id(stream, &number));
-    }
-    return result == HOOP_OK ? room_enter(graph, number, bytes, &capture->room) : result;
+    const hoop_result_t result = hoop_room_need(capture->work, capture->count, stream, &bytes);
+    return result == HOOP_OK ? room_enter(graph, capture_stream(stream), bytes, &capture->room)
+                             : result;
 }
 
 /* Which graph the stream captures, and its number. */

@@ -96,10 +96,9 @@ hoop_result_t hoop_cuda_need(void)
 hoop_result_t hoop_cuda_need_graphs(void)
 {
     int version = 0;
-    const bool has = hoop_cuda.stream_id != NULL && hoop_cuda.stream_wait_value != NULL &&
-                     hoop_cuda.stream_write_value != NULL && hoop_cuda.capture_info != NULL &&
-                     hoop_cuda.object_create != NULL && hoop_cuda.object_release != NULL &&
-                     hoop_cuda.graph_retain != NULL;
+    const bool has = hoop_cuda.stream_wait_value != NULL && hoop_cuda.stream_write_value != NULL &&
+                     hoop_cuda.capture_info != NULL && hoop_cuda.object_create != NULL &&
+                     hoop_cuda.object_release != NULL && hoop_cuda.graph_retain != NULL;
     (void)hoop_cuda.driver_version(&version);
     return has && version >= CUDA_WITH_GRAPHS
                ? HOOP_OK
@@ -161,19 +160,18 @@ static int cuda_primary(int device, hoop_cu_context_t *ret)
 /* For memory that belongs to none. */
 static int cuda_context_of(hoop_cu_address_t at, hoop_cu_context_t *ret)
 {
-    int device = -1, current = -1;
+    int device = -1;
     const int error = hoop_cuda.pointer_get(&device, HOOP_CU_POINTER_DEVICE_ORDINAL, at);
     if (error != HOOP_CU_SUCCESS) {
         return error;
     }
-    if (hoop_cuda.context_device(&current) == HOOP_CU_SUCCESS && current == device) {
-        return hoop_cuda.context_get(ret);
-    }
-    return cuda_primary(device, ret);
+    const int current = hoop_cuda_current_device();
+    return current >= 0 && current == device ? hoop_cuda.context_get(ret)
+                                             : cuda_primary(device, ret);
 }
 
-/* What CUDA answers of memory that it does not know, and where it is not in use (any more). A
- * thread without a context may get its error for host memory, too. */
+/* What CUDA answers where it is not in use (any more). A thread without a context may get its error
+ * for host memory, too; and versions differ on memory that they do not know. */
 static bool cuda_is_unknown(int error)
 {
     return error == HOOP_CU_INVALID_VALUE || error == HOOP_CU_NOT_INITIALIZED ||
@@ -183,15 +181,15 @@ static bool cuda_is_unknown(int error)
 hoop_result_t hoop_cuda_find(const void *ptr, hoop_cu_context_t *ret)
 {
     unsigned type = 0;
+    int wanted[] = {HOOP_CU_POINTER_MEMORY_TYPE, HOOP_CU_POINTER_CONTEXT};
+    void *found[] = {&type, ret};
     const hoop_cu_address_t at = (uintptr_t)ptr;
     *ret = NULL;
-    int error = ptr != NULL ? hoop_cuda.pointer_get(&type, HOOP_CU_POINTER_MEMORY_TYPE, at)
-                            : HOOP_CU_INVALID_VALUE;
+    int error =
+        ptr != NULL ? hoop_cuda.pointer_get_all(2, wanted, found, at) : HOOP_CU_INVALID_VALUE;
     if (cuda_is_unknown(error) || (error == HOOP_CU_SUCCESS && type != HOOP_CU_MEMORY_DEVICE)) {
+        *ret = NULL; /* pinned memory has one, too */
         return HOOP_OK;
-    }
-    if (error == HOOP_CU_SUCCESS) {
-        error = hoop_cuda.pointer_get(ret, HOOP_CU_POINTER_CONTEXT, at);
     }
     if (error == HOOP_CU_SUCCESS && *ret == NULL) {
         error = cuda_context_of(at, ret);
@@ -199,7 +197,7 @@ hoop_result_t hoop_cuda_find(const void *ptr, hoop_cu_context_t *ret)
     if (error == HOOP_CU_SUCCESS && *ret == NULL) {
         error = HOOP_CU_INVALID_CONTEXT;
     }
-    return hoop_cuda_check("cuPointerGetAttribute", error);
+    return hoop_cuda_check("cuPointerGetAttributes", error);
 }
 
 bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret)
@@ -317,8 +315,10 @@ hoop_result_t hoop_cuda_context(hoop_cu_context_t *ret)
 int hoop_cuda_current_device(void)
 {
     int device = -1;
-    return hoop_cuda_is_loaded() && hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS ? device
-                                                                                         : -1;
+    hoop_cu_context_t current = NULL;
+    const bool has = hoop_cuda_is_loaded() && hoop_cuda.context_get(&current) == HOOP_CU_SUCCESS &&
+                     current != NULL;
+    return has && hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS ? device : -1;
 }
 
 /* ---- Several devices ------------------------------------------------------------------------ */

@@ -98,6 +98,8 @@ struct hoop_cu_ipc { /* names plain memory for other processes */
     X(context_push, "cuCtxPushCurrent_v2", (hoop_cu_context_t context))                            \
     X(context_pop, "cuCtxPopCurrent_v2", (hoop_cu_context_t * ret))                                \
     X(pointer_get, "cuPointerGetAttribute", (void *ret, int attribute, hoop_cu_address_t ptr))     \
+    X(pointer_get_all, "cuPointerGetAttributes",                                                   \
+      (unsigned count, int *attributes, void **ret, hoop_cu_address_t ptr))                        \
     X(alloc, "cuMemAlloc_v2", (hoop_cu_address_t * ret, size_t bytes))                             \
     X(free, "cuMemFree_v2", (hoop_cu_address_t ptr))                                               \
     X(set_bytes, "cuMemsetD8Async",                                                                \

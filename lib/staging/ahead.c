@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "staging/kernels.h"
 
 /* A host function gets by in some 20 us; who needs longer, three times, is taken for held. */
 #define AHEAD_PATIENCE_NS (50 * HOOP_NS_PER_MS)
@@ -31,7 +32,19 @@ static uint64_t ahead_id_of(hoop_cu_context_t context, hoop_stream_t stream)
     return id;
 }
 
-/* Does a host function on hoop's stream come while the other one is held? */
+static hoop_result_t ahead_mark(struct hoop_staging *staging)
+{
+    hoop_result_t result = HOOP_OK;
+    if (staging->kernels != NULL && (result = hoop_staging_enter(staging)) == HOOP_OK) {
+        staging->state = HOOP_STAGING_LAUNCHED;
+        result = hoop_kernels_pass(staging->kernels, staging->work);
+        hoop_staging_leave();
+    }
+    return result == HOOP_OK ? hoop_staging_mark(staging) : result;
+}
+
+/* Does hoop's stream get on while the other one is held? A kernel may have to wait where a host
+ * function does not. */
 static bool ahead_gets_by(struct hoop_staging *staging, hoop_stream_t stream)
 {
     struct hoop_hold hold;
@@ -40,7 +53,7 @@ static bool ahead_gets_by(struct hoop_staging *staging, hoop_stream_t stream)
     }
     hoop_result_t result = hoop_hold_put(&hold, staging->context, stream);
     if (result == HOOP_OK) {
-        result = hoop_staging_mark(staging);
+        result = ahead_mark(staging);
     }
     const uint64_t start = hoop_now_ns();
     while (result == HOOP_OK && hoop_staging_poll(staging) == HOOP_AGAIN) {

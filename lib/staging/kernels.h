@@ -14,4 +14,7 @@ const struct hoop_kernels *hoop_kernels_load(hoop_cu_context_t context);
 hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
                                   const struct hoop_cuda_launch *launch, hoop_stream_t stream);
 
+/* Launches one that does nothing. */
+hoop_result_t hoop_kernels_pass(const struct hoop_kernels *kernels, hoop_stream_t stream);
+
 #endif

@@ -14,6 +14,7 @@
 #define FAKE_CAPTURE_UNSUPPORTED 900
 #define FAKE_CAPTURE_INVALIDATED 901
 #define FAKE_CAPTURE_FAILED 2 /* what a stream says of it */
+#define FAKE_CAPTURE_UNSUPPORTED 900
 #define FAKE_DEVICES 8
 #define FAKE_POOL_BYTES ((size_t)256 << 20)
 #define FAKE_GRANULARITY ((size_t)64 << 10)

@@ -202,6 +202,16 @@ void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned)
 
 /* ---- Pointers and plain memory ---- */
 
+/* Of memory that it does not know: nothing. */
+int fake_pointer_get_all(unsigned count, int *attributes, void **ret, hoop_cu_address_t ptr)
+{
+    int result = HOOP_CU_SUCCESS;
+    for (unsigned i = 0; i < count && result == HOOP_CU_SUCCESS; i++) {
+        result = fake_pointer_get(ret[i], attributes[i], ptr);
+    }
+    return result == HOOP_CU_INVALID_VALUE ? HOOP_CU_SUCCESS : result;
+}
+
 int fake_pointer_get(void *ret, int attribute, hoop_cu_address_t ptr)
 {
     pthread_mutex_lock(&fake_lock);

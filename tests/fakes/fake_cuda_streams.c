@@ -106,14 +106,16 @@ static unsigned fake_queues(void)
 }
 
 /* Neither the default stream, which all blocking ones are in order with, nor the queue that both
- * share keeps a task of `mine` back for one of `other`. */
+ * share keeps a task of `mine` back for one of `other`. A queue keeps no host function back: so it
+ * was seen on a GPU. */
 static bool task_passes(const struct fake_task *task, const struct CUstream_st *mine,
                         const struct CUstream_st *other)
 {
     const bool in_order =
         mine->context == other->context &&
         ((is_legacy(mine) && other->blocking) || (mine->blocking && is_legacy(other)));
-    const bool one_queue = fake_queues() != 0 && mine->queue == other->queue &&
+    const bool one_queue = fake_queues() != 0 && task->kind != FAKE_HOST &&
+                           mine->queue == other->queue &&
                            fake_device_of(mine->context) == fake_device_of(other->context);
     return other == mine || ((!in_order || stream_oldest(other) > task->order) &&
                              (!one_queue || stream_obstacle(other) > task->order));
@@ -470,9 +472,12 @@ int fake_stream_id(hoop_stream_t handle, unsigned long long *ret)
 {
     pthread_mutex_lock(&fake_lock);
     const struct CUstream_st *stream = stream_find(handle);
+    const bool captures = stream != NULL && stream->graph != NULL;
     *ret = stream != NULL ? stream->id : 0;
     pthread_mutex_unlock(&fake_lock);
-    return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
+    return captures         ? FAKE_CAPTURE_UNSUPPORTED
+           : stream != NULL ? HOOP_CU_SUCCESS
+                            : HOOP_CU_INVALID_HANDLE;
 }
 
 int fake_stream_context(hoop_stream_t handle, hoop_cu_context_t *ret)

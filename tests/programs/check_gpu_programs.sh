@@ -15,8 +15,9 @@ $compile -E -x cu /dev/null >"$work/log" 2>&1 || {
     echo "skipped: nvcc does not work here: $(tail -n 1 "$work/log")"
     exit 77
 }
-$compile bench/gpu/gpu_probe.cu -o "$work/gpu_probe" -L"$stubs" -lcuda
-$compile bench/gpu/gpu_facts.cu -o "$work/gpu_facts" -L"$stubs" -lcuda
+for program in gpu_probe gpu_facts gpu_ipc; do
+    $compile bench/gpu/$program.cu -o "$work/$program" -L"$stubs" -lcuda
+done
 $compile bench/gpu/reduce_kernel_perf.cu -o "$work/reduce_kernel_perf" -Xlinker "$core" -luv -lcrypto -ldl
 [ ! -e /dev/nvidiactl ] || exit 0
 code=0

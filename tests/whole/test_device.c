@@ -404,7 +404,7 @@ static void test_broken_before(void **state)
     sum_in_threads();
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(ranks[r].result, HOOP_CUDA_ERROR);
-        assert_non_null(strstr(ranks[r].why, "rank 0: cuPointerGetAttribute: CUDA_ERROR_ILLEGAL"));
+        assert_non_null(strstr(ranks[r].why, "rank 0: cuPointerGetAttributes: CUDA_ERROR_ILLEGAL"));
         ranks[r].stream = streams[r];
     }
     end_comms();
