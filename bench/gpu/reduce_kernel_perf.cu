@@ -41,17 +41,10 @@ static const char *const type_names[] = {
 static void launch(const struct hoop_reduction *reduction, void *dst, const void *const *src,
                    unsigned n_src, size_t count)
 {
-    static int processors;
     struct hoop_cuda_launch what;
-    int fit = 0;
-    if (processors == 0) {
-        CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-    }
     hoop_cuda_fold_make(reduction, &dst, 1, src, n_src, NULL, count, &what);
     kernel_t *const kernel = kernels[what.type][what.op];
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, HOOP_CUDA_FOLD_THREADS, 0));
-    const uint64_t blocks = std::min(what.blocks, (uint64_t)fit * processors);
-    kernel<<<(unsigned)blocks, HOOP_CUDA_FOLD_THREADS>>>(what.fold);
+    kernel<<<(unsigned)what.blocks, HOOP_CUDA_FOLD_THREADS>>>(what.fold);
     CUDA(cudaGetLastError());
 }
 

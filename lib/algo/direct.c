@@ -13,6 +13,9 @@
  *                every rank  '------- the interior: whole pages -------'  every rank
  *                for itself            rank r writes shard r               for itself
  *
+ * On a device that all share the root, or rank 0, folds all shares: one kernel is enough for it,
+ * and those of several processes would take turns, 0.1 ms each.
+ *
  * No peer may write to the pages that the user's buffer shares with other data, so head and tail
  * are folded by everyone. The results wait in SCRATCH until the closing barrier: in place,
  * writing them earlier would change what others still read.
@@ -43,7 +46,11 @@ static struct direct_cut direct_cut(const struct hoop_plan *plan)
     uint64_t interior = plan->count - ret.head - ret.tail;
     uint64_t page = HOOP_PAGE_BYTES / plan->type_bytes, line = HOOP_LINE_BYTES / plan->type_bytes;
     bool large = interior / plan->n / page >= DIRECT_EVEN_PAGES;
-    ret.mine = hoop_shard(interior, plan->n, plan->me, large ? page : line);
+    if (plan->one_folds) {
+        ret.mine = (struct hoop_range){0, plan->me == plan->root ? interior : 0};
+    } else {
+        ret.mine = hoop_shard(interior, plan->n, plan->me, large ? page : line);
+    }
     ret.mine.off += ret.head;
     return ret;
 }

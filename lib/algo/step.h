@@ -179,6 +179,7 @@ struct hoop_plan {
     uint64_t scratch; /* elements of a lane's SCRATCH over links, or with cma of room for what is
                          read of others to be folded: hoop_algo_scratch() */
     uint64_t head, tail;          /* direct: elements at either end that no peer may write */
+    bool one_folds;               /* direct: not each rank its share, but one all of them */
     uint32_t turn;                /* slab: so often have the slabs gone round */
     const struct hoop_grid *grid; /* torus, hierarchical; NULL: there is none */
 };

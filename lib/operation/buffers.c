@@ -269,7 +269,8 @@ static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
 #define BUFFERS_MOST_DEVICES 9u
 
 /* On one device, or on several that all reach each other? Each is looked at once. */
-static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers)
+static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers,
+                                                   bool *ret_one_device)
 {
     uint64_t seen[BUFFERS_MOST_DEVICES] = {0};
     uint32_t n_seen = 0;
@@ -290,6 +291,7 @@ static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers)
     for (uint32_t i = 0; i < n_seen && n_seen > 1 && meet; i++) {
         meet = buffers_all_meet(buffers, seen[i]);
     }
+    *ret_one_device = n_seen == 1 && seen[0] != 0;
     return !meet ? HOOP_REACH_MIXED : seen[0] != 0 ? HOOP_REACH_DEVICE : HOOP_REACH_HOST;
 }
 
@@ -307,9 +309,8 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
 
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
-    struct hoop_reach reach = {.mapped = true,
-                               .place = buffers_meeting_place(buffers),
-                               .choice = buffers_announced(buffers, 0)->choice};
+    struct hoop_reach reach = {.mapped = true, .choice = buffers_announced(buffers, 0)->choice};
+    reach.place = buffers_meeting_place(buffers, &reach.one_device);
     for (uint32_t rank = 0; rank < plan->n; rank++) {
         const struct hoop_announce *announce = buffers_announced(buffers, rank);
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);

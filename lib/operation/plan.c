@@ -35,6 +35,7 @@ void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signat
     plan->count = signature->count;
     plan->chunk = plan->scratch = 0;
     plan->head = plan->tail = 0;
+    plan->one_folds = false;
     plan->turn = 0;
     plan->grid = NULL;
 }
@@ -359,6 +360,7 @@ static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
     if (reach->place == HOOP_REACH_DEVICE) {
         /* Nobody takes pages of a device away: no edges, and each share in one piece. */
         plan->chunk = plan->count > 0 ? plan->count : 1;
+        plan->one_folds = reach->one_device;
         return;
     }
     plan->head = plan_ceil(reach->head_bytes, plan->type_bytes);

@@ -1,10 +1,9 @@
 /*
  * The reduction kernels for CUDA devices: type x op -> kernel, n_src vectors into n_dst vectors in
- * one pass. A thread folds packs of 16 bytes in registers, as reduce_cpu_tmpl.c does:
+ * one pass. A thread folds in registers:
  *
- *     tiles  of PACKS(type) packs for each thread of a block, as far apart as the block has
- *            threads, so that the accesses of a warp are adjacent
- *     packs  what is left of a tile, one for each thread
+ *     packs  of 16 bytes, one where there are as many threads, so that the accesses of a warp are
+ *            adjacent; what hides the memory's latency are the other warps
  *     loose  elements before the first pack and behind the last; or all, where no head brings
  *            every vector to a boundary of 16 bytes
  *
@@ -22,7 +21,9 @@
 
 #ifdef __CUDACC__
 #define INLINE static __device__ __forceinline__
-#define KERNEL extern "C" __global__ __launch_bounds__(HOOP_CUDA_FOLD_THREADS, 2)
+#define KERNEL extern "C" __global__
+/* So many blocks on a multiprocessor that no register spills. */
+#define BOUNDS(bytes) __launch_bounds__(HOOP_CUDA_FOLD_THREADS, (bytes) == 1 ? 4 : 5)
 #define ARGUMENT(type) const __grid_constant__ type
 #define UNROLL _Pragma("unroll")
 #define THREADS HOOP_CUDA_FOLD_THREADS
@@ -36,7 +37,6 @@
 /* ---- A pack as lanes: a 32-bit word for each element, two for one of 8 bytes ---- */
 
 #define MOST_LANES 16
-#define MOST_PACKS 4
 
 INLINE uint32_t type_bytes(hoop_datatype_t type)
 {
@@ -66,12 +66,6 @@ INLINE uint32_t type_lanes(hoop_datatype_t type)
 INLINE uint32_t type_lanes_of_one(hoop_datatype_t type)
 {
     return type_bytes(type) == 8 ? 2 : 1;
-}
-
-/* Of a thread in a tile: many loads in flight, and all of it in 128 registers. */
-INLINE uint32_t type_packs(hoop_datatype_t type)
-{
-    return type_bytes(type) == 1 ? 2 : MOST_PACKS;
 }
 
 INLINE uint32_t byte_of(const struct pack *from, uint32_t i)
@@ -130,6 +124,9 @@ INLINE uint32_t pair_of(hoop_datatype_t type, uint32_t low, uint32_t high)
     uint32_t pair = type == HOOP_FLOAT16    ? pair_of_f16(low, high)
                     : type == HOOP_BFLOAT16 ? pair_of_bf16(low, high)
                                             : pair_of_f8(type, low, high);
+    if (F8_HAS_NAN && bits == 8) {
+        return pair;
+    }
     pair = is_nan(low) ? (pair & ~mask) | nan : pair;
     return is_nan(high) ? (pair & mask) | nan << bits : pair;
 }
@@ -315,56 +312,36 @@ INLINE void source_lanes(hoop_datatype_t type, bool scaled, const struct hoop_cu
 
 /* ---- Packs ---- */
 
-/* n packs that lie `apart` bytes from each other, from `at` on. The next source is loaded before
- * the one before it is folded. */
-INLINE void fold_packs(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
-                       const struct hoop_cuda_fold *fold, uint64_t at, uint32_t apart, uint32_t n)
+/* The pack `at` bytes from the begin. The next source is loaded before the one before it is folded.
+ */
+INLINE void fold_pack(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
+                      const struct hoop_cuda_fold *fold, uint64_t at)
 {
     const uint32_t lanes = type_lanes(type);
-    struct pack next[MOST_PACKS];
-    uint32_t x[MOST_PACKS][MOST_LANES];
-    UNROLL
-    for (uint32_t v = 0; v < n; v++) {
-        next[v] = pack_load((const unsigned char *)fold->src[0] + at + v * apart);
-    }
+    struct pack next = pack_load((const unsigned char *)fold->src[0] + at);
+    uint32_t x[MOST_LANES];
     for (uint32_t s = 0; s < fold->n_src; s++) {
-        struct pack now[MOST_PACKS];
-        UNROLL
-        for (uint32_t v = 0; v < n; v++) {
-            now[v] = next[v];
-        }
+        const struct pack now = next;
+        uint32_t y[MOST_LANES];
         if (s + 1 < fold->n_src) {
+            next = pack_load((const unsigned char *)fold->src[s + 1] + at);
+        }
+        source_lanes(type, scaled, fold, s, &now, y, lanes);
+        if (s > 0) {
+            fold_lanes(type, op, x, y, lanes);
+        } else {
             UNROLL
-            for (uint32_t v = 0; v < n; v++) {
-                next[v] = pack_load((const unsigned char *)fold->src[s + 1] + at + v * apart);
-            }
-        }
-        UNROLL
-        for (uint32_t v = 0; v < n; v++) {
-            uint32_t y[MOST_LANES];
-            source_lanes(type, scaled, fold, s, &now[v], y, lanes);
-            if (s > 0) {
-                fold_lanes(type, op, x[v], y, lanes);
-            } else {
-                UNROLL
-                for (uint32_t i = 0; i < lanes; i++) {
-                    x[v][i] = y[i];
-                }
+            for (uint32_t i = 0; i < lanes; i++) {
+                x[i] = y[i];
             }
         }
     }
-    UNROLL
-    for (uint32_t v = 0; v < n; v++) {
-        if (fold->divisor != 0) {
-            divide_lanes(type, fold, x[v], lanes);
-        }
-        next[v] = narrow(type, x[v], lanes);
+    if (fold->divisor != 0) {
+        divide_lanes(type, fold, x, lanes);
     }
+    const struct pack result = narrow(type, x, lanes);
     for (uint32_t d = 0; d < fold->n_dst; d++) {
-        UNROLL
-        for (uint32_t v = 0; v < n; v++) {
-            pack_store((unsigned char *)fold->dst[d] + at + v * apart, next[v]);
-        }
+        pack_store((unsigned char *)fold->dst[d] + at, result);
     }
 }
 
@@ -442,14 +419,8 @@ INLINE void fold_all(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
     const uint64_t start = fold->head * bytes;
     const uint64_t threads = (uint64_t)BLOCKS * THREADS;
     const uint64_t me = (uint64_t)BLOCK * THREADS + THREAD;
-    const uint32_t tile = type_packs(type) * THREADS;
-    const uint64_t tiles = fold->packs / tile;
-    for (uint64_t t = BLOCK; t < tiles; t += BLOCKS) {
-        fold_packs(type, op, scaled, fold, start + (t * tile + THREAD) * PACK_BYTES,
-                   THREADS * PACK_BYTES, type_packs(type));
-    }
-    for (uint64_t p = tiles * tile + me; p < fold->packs; p += threads) {
-        fold_packs(type, op, scaled, fold, start + p * PACK_BYTES, 0, 1);
+    for (uint64_t p = me; p < fold->packs; p += threads) {
+        fold_pack(type, op, scaled, fold, start + p * PACK_BYTES);
     }
     for (uint64_t e = me; e < fold->loose; e += threads) {
         const uint64_t skip = e < fold->head ? 0 : fold->packs * PACK_BYTES;
@@ -457,15 +428,15 @@ INLINE void fold_all(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
     }
 }
 
-#define FOLD(name, type, op, scaled)                                                               \
-    KERNEL void hoop_fold_##name##_##type(ARGUMENT(struct hoop_cuda_fold) fold)                    \
+#define FOLD(name, type, bytes, op, scaled)                                                        \
+    KERNEL BOUNDS(bytes) void hoop_fold_##name##_##type(ARGUMENT(struct hoop_cuda_fold) fold)      \
     {                                                                                              \
         fold_all(type, op, scaled, &fold);                                                         \
     }
 #define FOLDS(type, value, bytes, text)                                                            \
-    FOLD(sum, type, HOOP_SUM, false)                                                               \
-    FOLD(prod, type, HOOP_PROD, false)                                                             \
-    FOLD(max, type, HOOP_MAX, false)                                                               \
-    FOLD(min, type, HOOP_MIN, false)                                                               \
-    FOLD(scaled, type, HOOP_SUM, true)
+    FOLD(sum, type, bytes, HOOP_SUM, false)                                                        \
+    FOLD(prod, type, bytes, HOOP_PROD, false)                                                      \
+    FOLD(max, type, bytes, HOOP_MAX, false)                                                        \
+    FOLD(min, type, bytes, HOOP_MIN, false)                                                        \
+    FOLD(scaled, type, bytes, HOOP_SUM, true)
 HOOP_DATATYPES(FOLDS)

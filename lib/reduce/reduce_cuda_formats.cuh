@@ -76,7 +76,8 @@ INLINE uint32_t narrow_bits(hoop_datatype_t type, uint32_t x)
 
 /* ---- What the device has instructions for ---- */
 
-/* pair_of_*: two codes side by side, low first, of anything but NaNs. f16_wide: exact. */
+/* pair_of_*: two codes side by side, low first, of anything but NaNs; pair_of_f8() also of these, if
+ * F8_HAS_NAN. f16_wide: exact. */
 #ifdef __CUDACC__
 INLINE uint32_t pair_of_f16(uint32_t low, uint32_t high)
 {
@@ -103,17 +104,17 @@ INLINE uint32_t f16_wide(uint32_t code)
     return __float_as_uint(x);
 }
 
-/* Read once, written once: not worth a place in the caches. */
+/* Plain: with hints that each byte is touched once an H200 moves a tenth less. */
 INLINE struct pack pack_load(const unsigned char *p)
 {
-    const uint4 v = __ldcs((const uint4 *)p);
+    const uint4 v = *(const uint4 *)p;
     const struct pack x = {{v.x, v.y, v.z, v.w}};
     return x;
 }
 
 INLINE void pack_store(unsigned char *p, struct pack x)
 {
-    __stcs((uint4 *)p, make_uint4(x.w[0], x.w[1], x.w[2], x.w[3]));
+    *(uint4 *)p = make_uint4(x.w[0], x.w[1], x.w[2], x.w[3]);
 }
 #else
 INLINE uint32_t pair_of_f16(uint32_t low, uint32_t high)
@@ -147,6 +148,7 @@ INLINE void pack_store(unsigned char *p, struct pack x)
 
 /* fp16 holds both formats of fp8 exactly. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define F8_HAS_NAN true
 INLINE uint32_t pair_of_f8(hoop_datatype_t type, uint32_t low, uint32_t high)
 {
     unsigned short pair;
@@ -174,6 +176,7 @@ INLINE void f8_pair_wide(hoop_datatype_t type, uint32_t pair, uint32_t *low, uin
     *high = f16_wide(halves >> 16);
 }
 #else
+#define F8_HAS_NAN false
 INLINE uint32_t pair_of_f8(hoop_datatype_t type, uint32_t low, uint32_t high)
 {
     return narrow_bits(type, low) | narrow_bits(type, high) << 8;

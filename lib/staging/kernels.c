@@ -4,16 +4,17 @@
 #include "base/log.h"
 
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* More have no work at once on any device: 2048 threads a multiprocessor. */
-#define KERNELS_BLOCKS_PER_MULTIPROCESSOR (2048 / HOOP_CUDA_FOLD_THREADS)
+/* Of a launch. With as many as there is work for an H200 moves more than with those that fit it at
+ * once. */
+#define KERNELS_MOST_BLOCKS INT32_MAX
 
 struct hoop_kernels {
     hoop_cu_context_t context;
     bool there;
-    uint64_t most_blocks;
     hoop_cu_function_t functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
     struct hoop_kernels *next;
 };
@@ -39,22 +40,9 @@ static hoop_result_t kernels_find(struct hoop_kernels *kernels, hoop_cu_module_t
 static hoop_result_t kernels_init(struct hoop_kernels *kernels)
 {
     hoop_cu_module_t module = NULL;
-    int device = 0, multiprocessors = 1;
-    hoop_result_t result =
+    const hoop_result_t result =
         hoop_cuda_check("cuModuleLoadData", hoop_cuda.module_load(&module, hoop_cuda_image));
-    if (result == HOOP_OK) {
-        result = kernels_find(kernels, module);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuCtxGetDevice", hoop_cuda.context_device(&device));
-    }
-    if (result == HOOP_OK) {
-        result = hoop_cuda_check(
-            "cuDeviceGetAttribute",
-            hoop_cuda.device_attribute(&multiprocessors, HOOP_CU_MULTIPROCESSORS, device));
-    }
-    kernels->most_blocks = (uint64_t)multiprocessors * KERNELS_BLOCKS_PER_MULTIPROCESSOR;
-    return result;
+    return result == HOOP_OK ? kernels_find(kernels, module) : result;
 }
 
 /* With the lock. */
@@ -95,8 +83,8 @@ hoop_result_t hoop_kernels_pass(const struct hoop_kernels *kernels, hoop_stream_
 hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
                                   const struct hoop_cuda_launch *launch, hoop_stream_t stream)
 {
-    const uint64_t most = kernels->most_blocks;
-    const unsigned blocks = (unsigned)(launch->blocks < most ? launch->blocks : most);
+    const unsigned blocks =
+        (unsigned)(launch->blocks < KERNELS_MOST_BLOCKS ? launch->blocks : KERNELS_MOST_BLOCKS);
     void *arguments[] = {(void *)(uintptr_t)&launch->fold};
     if (blocks == 0) {
         return HOOP_OK;

@@ -15,6 +15,7 @@
 
 #define INLINE static inline
 #define KERNEL static
+#define BOUNDS(bytes)
 #define ARGUMENT(type) const type
 #define UNROLL
 

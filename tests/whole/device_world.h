@@ -19,6 +19,8 @@ extern fake_cuda_delay_t *delay;
 extern fake_cuda_forget_t *forget;
 extern fake_cuda_refuse_t *refuse;
 extern fake_cuda_launches_t *launches;
+/* Kernels that one sum of all takes: on one device one rank folds for all. */
+unsigned folds(void);
 extern fake_cuda_host_copies_t *host_copies;
 extern fake_cuda_hold_t *hold;
 extern fake_cuda_other_t *other_context;

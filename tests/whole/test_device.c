@@ -112,7 +112,7 @@ static void test_host_buffers(void **state)
     end();
 }
 
-/* One kernel for each rank, or copies inside the device; nothing comes to the host, and back only
+/* Kernels that fold, or copies inside the device; nothing comes to the host, and back only
  * where a rank's buffer lies there. */
 static void test_stays_there(void **state)
 {
@@ -125,7 +125,7 @@ static void test_stays_there(void **state)
     const unsigned before = host_copies(), kernels = launches();
     sum_in_threads();
     assert_all(ranks[1].out, 6);
-    assert_int_equal(launches(), kernels + RANKS);
+    assert_int_equal(launches(), kernels + folds());
     assert_int_equal(hoop_group_start(), HOOP_OK);
     for (int r = 0; r < RANKS; r++) {
         hoop_all_gather(ranks[r].in, ranks[r].out, BYTES / RANKS, HOOP_UINT8, ranks[r].comm,
@@ -135,7 +135,7 @@ static void test_stays_there(void **state)
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(ranks[0].out[(ptrdiff_t)(BYTES / RANKS * (size_t)i) + view], i + 1);
     }
-    assert_int_equal(launches(), kernels + RANKS);
+    assert_int_equal(launches(), kernels + folds());
     assert_int_equal(host_copies(), before);
     unsigned char *const in = ranks[2].in;
     memset(host, 3, BYTES);
@@ -306,8 +306,8 @@ static void test_refused(void **state)
  * rank. */
 static void test_broken(void **state)
 {
-    const bool copies = strcmp(*state, "slab") == 0; /* to the host and back; else a kernel each */
-    for (unsigned n = 1; n <= (copies ? 2u : 1u) * RANKS; n++) {
+    const bool copies = strcmp(*state, "slab") == 0; /* to the host and back; else kernels */
+    for (unsigned n = 1; n <= (copies ? 2 * RANKS : folds()); n++) {
         make_by(*state);
         for (int r = 0; r < RANKS; r++) {
             memset(ranks[r].in + view, r + 1, BYTES);
@@ -416,7 +416,7 @@ static void test_broken_before(void **state)
 static void test_refused_launch(void **state)
 {
     (void)state;
-    for (unsigned n = 1; n <= RANKS; n++) {
+    for (unsigned n = 1; n <= folds(); n++) {
         make();
         refuse(n);
         sum_in_threads();
@@ -437,7 +437,7 @@ static void test_refused_launch(void **state)
 static void test_group_fails(void **state)
 {
     const bool refused = strcmp(*state, "refuse") == 0;
-    for (unsigned n = 1; n <= RANKS; n++) {
+    for (unsigned n = 1; n <= folds(); n++) {
         make();
         const uint64_t start = hoop_now_ns();
         delay(2000);

@@ -337,7 +337,7 @@ static void test_abort(void **state)
 static void test_fails(void **state)
 {
     (void)state;
-    for (unsigned n = 1; n <= RANKS; n++) {
+    for (unsigned n = 1; n <= folds(); n++) {
         make_known("direct");
         fill_all(1, 20000);
         refuse(n);

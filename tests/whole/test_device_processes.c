@@ -38,7 +38,7 @@ static void work_there(const struct family_self *self)
     hoop_comm_t comm = join(self);
     work(self, comm);
     EXPECT(self, host_copies() == 0);
-    EXPECT(self, launches() > 0);
+    EXPECT(self, launches() > 0 || self->rank != 0); /* of one device it folds for all */
     leave(self, comm);
 }
 
@@ -154,7 +154,7 @@ static void work_with_plain_memory(const struct family_self *self)
     sum(self, comm, mine, plain, 0, 20000);
     EXPECT(self, launches() == 0);
     sum(self, comm, mine, mine, 0, 20000);
-    EXPECT(self, launches() == 1);
+    EXPECT(self, launches() == (self->rank == 0));
     EXPECT(self, hoop_cuda.free(at) == 0 && hoop_mem_free(mine) == HOOP_OK);
     leave(self, comm);
 }
