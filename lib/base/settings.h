@@ -154,9 +154,9 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
     CHOICE(cuda_peers, "HOOP_CUDA_PEERS", 1, "0 1",                                                \
            "0 on any rank: GPUs do not read and write each other's memory, but meet in host "      \
            "memory")                                                                               \
-    CHOICE(cuda_ipc, "HOOP_CUDA_IPC", 0, "0 1",                                                    \
-           "1 on all ranks: other processes map memory of cudaMalloc(), which else goes through "  \
-           "the host; docs/gpu.md has what is not known of it")                                    \
+    CHOICE(cuda_ipc, "HOOP_CUDA_IPC", 1, "0 1",                                                    \
+           "0 on any rank: other processes do not map memory of cudaMalloc(), which goes through " \
+           "the host then")                                                                        \
     NUMBER(cuda_piece_bytes, "HOOP_CUDA_PIECE_BYTES", 4194304, 0, 1073741824,                      \
            "of a GPU's memory that goes over links through the host so much is copied at once, "   \
            "while the operation goes on with what is there; 0: all of it before and after")        \

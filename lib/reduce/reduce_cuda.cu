@@ -2,8 +2,9 @@
  * The reduction kernels for CUDA devices: type x op -> kernel, n_src vectors into n_dst vectors in
  * one pass. A thread folds in registers:
  *
- *     packs  of 16 bytes, one where there are as many threads, so that the accesses of a warp are
- *            adjacent; what hides the memory's latency are the other warps
+ *     tiles  of HOOP_CUDA_FOLD_PACKS packs of 16 bytes for each thread of a block, as far apart as
+ *            the block has threads, so that the accesses of a warp are adjacent
+ *     packs  what is left of a tile, one for each thread
  *     loose  elements before the first pack and behind the last; or all, where no head brings
  *            every vector to a boundary of 16 bytes
  *
@@ -22,8 +23,13 @@
 #ifdef __CUDACC__
 #define INLINE static __device__ __forceinline__
 #define KERNEL extern "C" __global__
-/* So many blocks on a multiprocessor that no register spills. */
-#define BOUNDS(bytes) __launch_bounds__(HOOP_CUDA_FOLD_THREADS, (bytes) == 1 ? 4 : 5)
+/* As many threads on a multiprocessor as no register spills for: bytes take most. */
+#define BOUNDS(type, bytes, op, scaled)                                                            \
+    __launch_bounds__(HOOP_CUDA_FOLD_THREADS,                                                      \
+                      (bytes) > 1 ? 4                                                              \
+                      : F8_HAS_NAN && (type) >= HOOP_FLOAT8E4M3 && (op) < HOOP_MAX && !(scaled)    \
+                          ? 3                                                                      \
+                          : 2)
 #define ARGUMENT(type) const __grid_constant__ type
 #define UNROLL _Pragma("unroll")
 #define THREADS HOOP_CUDA_FOLD_THREADS
@@ -312,36 +318,56 @@ INLINE void source_lanes(hoop_datatype_t type, bool scaled, const struct hoop_cu
 
 /* ---- Packs ---- */
 
-/* The pack `at` bytes from the begin. The next source is loaded before the one before it is folded.
- */
-INLINE void fold_pack(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
-                      const struct hoop_cuda_fold *fold, uint64_t at)
+/* n packs that lie `apart` bytes from each other, from `at` on. The next source is loaded before
+ * the one before it is folded. */
+INLINE void fold_packs(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
+                       const struct hoop_cuda_fold *fold, uint64_t at, uint32_t apart, uint32_t n)
 {
     const uint32_t lanes = type_lanes(type);
-    struct pack next = pack_load((const unsigned char *)fold->src[0] + at);
-    uint32_t x[MOST_LANES];
+    struct pack next[HOOP_CUDA_FOLD_PACKS];
+    uint32_t x[HOOP_CUDA_FOLD_PACKS][MOST_LANES];
+    UNROLL
+    for (uint32_t v = 0; v < n; v++) {
+        next[v] = pack_load((const unsigned char *)fold->src[0] + at + v * apart);
+    }
     for (uint32_t s = 0; s < fold->n_src; s++) {
-        const struct pack now = next;
-        uint32_t y[MOST_LANES];
-        if (s + 1 < fold->n_src) {
-            next = pack_load((const unsigned char *)fold->src[s + 1] + at);
+        struct pack now[HOOP_CUDA_FOLD_PACKS];
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            now[v] = next[v];
         }
-        source_lanes(type, scaled, fold, s, &now, y, lanes);
-        if (s > 0) {
-            fold_lanes(type, op, x, y, lanes);
-        } else {
+        if (s + 1 < fold->n_src) {
             UNROLL
-            for (uint32_t i = 0; i < lanes; i++) {
-                x[i] = y[i];
+            for (uint32_t v = 0; v < n; v++) {
+                next[v] = pack_load((const unsigned char *)fold->src[s + 1] + at + v * apart);
+            }
+        }
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            uint32_t y[MOST_LANES];
+            source_lanes(type, scaled, fold, s, &now[v], y, lanes);
+            if (s > 0) {
+                fold_lanes(type, op, x[v], y, lanes);
+            } else {
+                UNROLL
+                for (uint32_t i = 0; i < lanes; i++) {
+                    x[v][i] = y[i];
+                }
             }
         }
     }
-    if (fold->divisor != 0) {
-        divide_lanes(type, fold, x, lanes);
+    UNROLL
+    for (uint32_t v = 0; v < n; v++) {
+        if (fold->divisor != 0) {
+            divide_lanes(type, fold, x[v], lanes);
+        }
+        next[v] = narrow(type, x[v], lanes);
     }
-    const struct pack result = narrow(type, x, lanes);
     for (uint32_t d = 0; d < fold->n_dst; d++) {
-        pack_store((unsigned char *)fold->dst[d] + at, result);
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            pack_store((unsigned char *)fold->dst[d] + at + v * apart, next[v]);
+        }
     }
 }
 
@@ -419,8 +445,14 @@ INLINE void fold_all(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
     const uint64_t start = fold->head * bytes;
     const uint64_t threads = (uint64_t)BLOCKS * THREADS;
     const uint64_t me = (uint64_t)BLOCK * THREADS + THREAD;
-    for (uint64_t p = me; p < fold->packs; p += threads) {
-        fold_pack(type, op, scaled, fold, start + p * PACK_BYTES);
+    const uint32_t tile = HOOP_CUDA_FOLD_PACKS * THREADS;
+    const uint64_t tiles = fold->packs / tile;
+    for (uint64_t t = BLOCK; t < tiles; t += BLOCKS) {
+        fold_packs(type, op, scaled, fold, start + (t * tile + THREAD) * PACK_BYTES,
+                   THREADS * PACK_BYTES, HOOP_CUDA_FOLD_PACKS);
+    }
+    for (uint64_t p = tiles * tile + me; p < fold->packs; p += threads) {
+        fold_packs(type, op, scaled, fold, start + p * PACK_BYTES, 0, 1);
     }
     for (uint64_t e = me; e < fold->loose; e += threads) {
         const uint64_t skip = e < fold->head ? 0 : fold->packs * PACK_BYTES;
@@ -429,7 +461,8 @@ INLINE void fold_all(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
 }
 
 #define FOLD(name, type, bytes, op, scaled)                                                        \
-    KERNEL BOUNDS(bytes) void hoop_fold_##name##_##type(ARGUMENT(struct hoop_cuda_fold) fold)      \
+    KERNEL BOUNDS(type, bytes, op,                                                                 \
+                  scaled) void hoop_fold_##name##_##type(ARGUMENT(struct hoop_cuda_fold) fold)     \
     {                                                                                              \
         fold_all(type, op, scaled, &fold);                                                         \
     }

@@ -16,6 +16,8 @@
 #define HOOP_CUDA_FOLD_MOST 64
 /* Threads of a block, whatever the kernel; blocks: any number. */
 #define HOOP_CUDA_FOLD_THREADS 256
+/* Packs of 16 bytes that a thread folds at once, where there are so many for all of a block. */
+#define HOOP_CUDA_FOLD_PACKS 2
 
 /* A vector of whole packs of 16 bytes, and loose elements before and behind them. */
 struct hoop_cuda_fold {

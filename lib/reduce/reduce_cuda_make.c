@@ -81,6 +81,7 @@ void hoop_cuda_fold_make(const struct hoop_reduction *reduction, void *const *ds
         memcpy(fold->factor, factors, n_src * sizeof(*factors));
     }
     fold_cut(fold, size, count);
-    const uint64_t most = fold->packs > fold->loose ? fold->packs : fold->loose;
+    const uint64_t packs = (fold->packs + HOOP_CUDA_FOLD_PACKS - 1) / HOOP_CUDA_FOLD_PACKS;
+    const uint64_t most = packs > fold->loose ? packs : fold->loose;
     ret->blocks = (most + HOOP_CUDA_FOLD_THREADS - 1) / HOOP_CUDA_FOLD_THREADS;
 }

@@ -15,7 +15,7 @@
 
 #define INLINE static inline
 #define KERNEL static
-#define BOUNDS(bytes)
+#define BOUNDS(type, bytes, op, scaled)
 #define ARGUMENT(type) const type
 #define UNROLL
 
