@@ -702,7 +702,8 @@ HOOP_API hoop_result_t hoop_stream_record(hoop_stream_t stream, hoop_ticket_t *t
 /*
  * Waits for a ticket, and returns its result; timeout_ms < 0: for as long as the operations may
  * take. HOOP_TIMEOUT before that: it is not complete yet, and nothing else happened;
- * hoop_ticket_query() tells this from an operation whose own deadline has passed. The results of
+ * hoop_ticket_query() tells this from an operation whose own deadline has passed. 0 does not wait,
+ * but moves what is queued as far as it comes at once, so that it has begun. The results of
  * the last 65536 tickets of a stream are remembered; an older one has the last failure that was
  * forgotten, or HOOP_OK.
  */

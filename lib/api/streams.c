@@ -401,6 +401,9 @@ static hoop_result_t ticket_await(struct hoop_queue *queue, uint64_t number, int
         timeout_ms < 0 ? HOOP_NEVER : hoop_now_ns() + (uint64_t)timeout_ms * HOOP_NS_PER_MS;
     const int before = hoop_cancel_off();
     queue->pins++;
+    if (timeout_ms == 0) {
+        hoop_progress_look_in();
+    }
     hoop_result_t result = hoop_progress_wait(queue, &queue->tickets.done, number, deadline);
     queue->pins--;
     hoop_cancel_restore(before);

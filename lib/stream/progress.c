@@ -21,6 +21,9 @@
 #define PROGRESS_OLD_NS 1000000u
 /* So seldom the thread looks at most, while more comes. */
 #define PROGRESS_LONG_NAP_NS 400000u
+/* Polls of who only looks in: a small operation is through with them whose ranks are all there, and
+ * of a large one little more than its beginning is done. */
+#define PROGRESS_LOOKS 4u
 
 /* Memory that was freed while work that was queued used it. */
 struct owed {
@@ -514,6 +517,21 @@ static uint64_t progress_timeout_ms(uint64_t deadline_ns)
 {
     const uint64_t left_ms = hoop_left_ms(deadline_ns);
     return deadline_ns == HOOP_NEVER ? 0 : left_ms > 0 ? left_ms : 1;
+}
+
+void hoop_progress_look_in(void)
+{
+    if (progress.driven || !progress_has_work()) {
+        return;
+    }
+    progress.driven = true;
+    pthread_mutex_unlock(&progress.lock);
+    for (uint32_t i = 0; i < PROGRESS_LOOKS && progress_poll(NULL, false) == HOOP_POLL_BUSY; i++) {
+    }
+    pthread_mutex_lock(&progress.lock);
+    progress.driven = false;
+    progress.urgent &= progress_has_work();
+    progress_pass_on();
 }
 
 hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_t *counter,

@@ -5,6 +5,8 @@
  *   who waits        for something queued and finds no driver, until he has what he waits for: so
  *                    a call whose result is awaited at once costs no change of threads; the thread
  *                    leaves him 50 us for that
+ *   who looks in     without waiting: he moves what he can at once, and leaves the rest as who
+ *                    waits would
  *   the progress     otherwise; it starts with the first stream, and sleeps while nothing is
  *   thread           queued or somebody else drives
  *
@@ -50,6 +52,9 @@ void hoop_progress_notify(struct hoop_queue *queue);
 
 /* With the lock: nobody comes to wait for what is queued, the thread is to begin at once. */
 void hoop_progress_hurry(void);
+
+/* With the lock, which is let go meanwhile: moves what can be moved at once, if nobody drives. */
+void hoop_progress_look_in(void);
 
 /*
  * With the lock, which is let go meanwhile: waits until *counter, of the queue, which is pinned, is

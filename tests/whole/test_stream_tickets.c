@@ -48,6 +48,33 @@ static void test_tickets(void **state)
     assert_int_equal(hoop_ticket_wait(last, -1), HOOP_OK);
 }
 
+/* Who looks in has the work done at once, if he can: the thread would leave it to him for longer.
+ */
+static void test_looking_in(void **state)
+{
+    (void)state;
+    const int rounds = 100, looks = 8;
+    int done = 0;
+    struct world world;
+    world_make(&world);
+    for (int i = 0; i < rounds; i++) {
+        int64_t x[RANKS] = {1, 1, 1};
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(stream_sum(&x[r], world.comms[r], world.streams[r]), HOOP_OK);
+        }
+        const hoop_ticket_t ticket = stream_record(world.streams[0]);
+        hoop_result_t result = HOOP_TIMEOUT;
+        for (int look = 0; look < looks && result == HOOP_TIMEOUT; look++) {
+            result = hoop_ticket_wait(ticket, 0);
+        }
+        done += result == HOOP_OK;
+        world_synchronize(&world);
+        assert_int_equal(x[0], RANKS);
+    }
+    assert_in_range(done, rounds / 2, rounds);
+    world_end(&world);
+}
+
 /* Several threads wait for tickets of all streams while one queues. */
 struct waiter {
     pthread_t thread;
@@ -345,15 +372,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 
-        cmocka_unit_test(test_tickets),
-        cmocka_unit_test(test_many_wait),
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_descriptor),
-        cmocka_unit_test(test_asked_for_only),
-        cmocka_unit_test(test_left_alone),
-        cmocka_unit_test(test_asked_in_a_loop),
-        cmocka_unit_test(test_late_now_and_then),
-        cmocka_unit_test(test_late), /* its leap stays */
+        cmocka_unit_test(test_tickets),           cmocka_unit_test(test_looking_in),
+        cmocka_unit_test(test_many_wait),         cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_descriptor),        cmocka_unit_test(test_asked_for_only),
+        cmocka_unit_test(test_left_alone),        cmocka_unit_test(test_asked_in_a_loop),
+        cmocka_unit_test(test_late_now_and_then), cmocka_unit_test(test_late), /* its leap stays */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
