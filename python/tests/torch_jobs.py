@@ -9,6 +9,7 @@ import importlib
 import itertools
 import os
 import signal
+import statistics
 import threading
 import time
 from datetime import timedelta
@@ -276,6 +277,8 @@ def asynchronous(rank, size):
     ours = {thread.name for thread in threading.enumerate() if "hoop" in thread.name}
     assert ours == {"hoop futures", "hoop Ctrl-C"}, ours
     late_futures(size)
+    at_once(rank, size)
+    behind_what_is_queued()
     waiting_callbacks(size)
     chained_messages(rank, size)
     other_modes(rank, size)
@@ -288,6 +291,35 @@ def late_futures(size):
     time.sleep(0.2)
     for work in works:
         same(limit(work.get_future())[0], torch.full((3,), float(size)))
+
+
+def at_once(rank, size):
+    """What waits for no other rank is over when its future is asked for."""
+    alone = [dist.new_group([r]) for r in range(size)][rank]
+    done = [dist.all_reduce(torch.ones(3), group=alone, async_op=True).get_future().done() for _ in range(100)]
+    assert sum(done) >= 99, sum(done)
+
+
+def behind_what_is_queued():
+    """A blocking operation moves what is queued before it; else libhoop's thread would do that, some time later."""
+    tensor = torch.ones(3)
+
+    def took(waits_before):
+        begun = time.perf_counter()
+        work = dist.all_reduce(tensor, async_op=True)
+        if waits_before:
+            work.wait()
+        dist.all_reduce(tensor)
+        work.wait()
+        return time.perf_counter() - begun
+
+    for _ in range(3):  # a busy machine may make one of them slow
+        apart, together = [statistics.median(took(before) for _ in range(200)) for before in (True, False)]
+        slow = torch.tensor([together > 1.5 * apart])
+        dist.all_reduce(slow, dist.ReduceOp.MIN)
+        if not slow:
+            return
+    raise AssertionError(f"{together * 1e6:.0f} us, and {apart * 1e6:.0f} where the first is awaited")
 
 
 def waiting_callbacks(size):

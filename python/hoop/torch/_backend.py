@@ -72,8 +72,9 @@ class Life(Verbs):
         self.handle = self._comm._handle
         _register_end()
         self.sequence = Sequence()
-        self._direct = verbs(self)
         self._queue = Queue(self.failed)
+        self.queued = self._queue.jobs
+        self._direct = verbs(self)
         self._channels: dict[tuple[int, int, int], Channel] = {}
         self._batch: list[Job] | None = None
         self._barriers = self._shrinks = 0
@@ -96,6 +97,8 @@ class Life(Verbs):
         if self._limited:
             self._within_limit(operation)
             return
+        if self.queued:
+            self.drain()
         inside = time_ns(), self.handle
         try:
             operation.start(None)
@@ -104,6 +107,9 @@ class Life(Verbs):
         except BaseException as caught:
             inside = ()
             raise self.failed(caught) from None
+
+    def drain(self) -> None:
+        self._queue.drain()
 
     def _within_limit(self, operation: Operation) -> None:
         job = self._queue.submit(operation, None)

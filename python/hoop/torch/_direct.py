@@ -62,7 +62,7 @@ def verbs(group: Any) -> dict[str, Verb]:
 
 def _all_reduce(group: Any) -> Verb:
     call, otherwise = _lib.hoop_all_reduce, group.allreduce
-    handle, sequence = _wide(group.handle.value), group.sequence
+    handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
 
     @heard
     def all_reduce(tensors: list[torch.Tensor], opts: Any) -> Work | None:
@@ -78,6 +78,8 @@ def _all_reduce(group: Any) -> Verb:
             return otherwise(tensors, opts)
         if opts.asyncOp:
             return group.run(True, _queued(call, place, place, _wide(count), datatype, op, handle), tensors)
+        if queued:
+            group.drain()
         sequence.number += 1
         inside = time_ns(), handle
         result = call(place, place, _wide(count), datatype, op, handle, None)
@@ -91,7 +93,7 @@ def _all_reduce(group: Any) -> Verb:
 
 def _broadcast(group: Any) -> Verb:
     call, otherwise = _lib.hoop_broadcast, group.broadcast
-    handle, sequence = _wide(group.handle.value), group.sequence
+    handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
 
     @heard
     def broadcast(tensors: list[torch.Tensor], opts: Any) -> Work | None:
@@ -101,6 +103,8 @@ def _broadcast(group: Any) -> Verb:
         datatype = REDUCED.get(tensor.dtype)
         if datatype is None or not tensor.is_contiguous():
             return otherwise(tensors, opts)
+        if queued:
+            group.drain()
         sequence.number += 1
         place, root = _wide(tensor.data_ptr()), opts.rootRank
         inside = time_ns(), handle
@@ -115,7 +119,7 @@ def _broadcast(group: Any) -> Verb:
 
 def _all_gather(group: Any) -> Verb:
     call, otherwise, size = _lib.hoop_all_gather, group.all_gather_single, group.count
-    handle, sequence = _wide(group.handle.value), group.sequence
+    handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
 
     @heard
     def all_gather_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
@@ -126,6 +130,8 @@ def _all_gather(group: Any) -> Verb:
         arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], handle
         if opts.asyncOp:
             return group.run(True, _queued(call, *arguments, keep=input), [output])
+        if queued:
+            group.drain()
         sequence.number += 1
         inside = time_ns(), handle
         result = call(*arguments, None)
@@ -139,7 +145,7 @@ def _all_gather(group: Any) -> Verb:
 
 def _reduce_scatter(group: Any) -> Verb:
     call, otherwise, size = _lib.hoop_reduce_scatter, group.reduce_scatter_single, group.count
-    handle, sequence = _wide(group.handle.value), group.sequence
+    handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
 
     @heard
     def reduce_scatter_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
@@ -151,6 +157,8 @@ def _reduce_scatter(group: Any) -> Verb:
         arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], op, handle
         if opts.asyncOp:
             return group.run(True, _queued(call, *arguments, keep=input), [output])
+        if queued:
+            group.drain()
         sequence.number += 1
         inside = time_ns(), handle
         result = call(*arguments, None)

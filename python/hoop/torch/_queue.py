@@ -1,6 +1,7 @@
 """Asynchronous operations: a hoop stream for each group, and threads that complete futures.
 
-Operations are carried out by libhoop's own threads, or by who waits for them in wait(); Python has a
+Operations are begun by who queues them, and carried out by libhoop's own thread or by who waits for
+them: in wait(), in a blocking operation behind them, or for a moment where a future is asked for. Python has a
 part only when they are through, to copy a result to its place and to complete a future. Whoever
 comes first does that: wait(), the next operation of the group, or, for a job whose future was asked
 for, the waiter: one thread of the process, asleep on the streams' descriptors, and another while a
@@ -16,6 +17,7 @@ import time
 from collections import deque
 from ctypes import byref, c_void_p
 from datetime import timedelta
+from time import perf_counter_ns
 from typing import Any, Callable, NamedTuple
 
 from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib, wait_ticket
@@ -23,6 +25,10 @@ from .._stream import Stream
 from ._work import Job, complete
 
 _query, _wait, _record = lib.hoop_ticket_query, lib.hoop_ticket_wait, lib.hoop_stream_record
+
+
+MOMENT_NS = 100_000  # about what two changes of threads take
+VAIN, RAREST = 8, 16  # after so many moments in vain one of so many futures is tried at once
 
 
 def nothing() -> None:
@@ -90,19 +96,26 @@ class Queued(Job):
             result = wait_ticket(self.ticket, timeout.total_seconds() if timeout else None)
             if result == TIMEOUT and _query(self.ticket) == IN_PROGRESS:
                 raise self._late(timeout)
-            if self._queue.is_next(self):
-                self.finish(result)
-            else:
-                self._queue.settle()
-                if not self._over:
-                    self.finish(_query(self.ticket))  # another thread has taken it, and is at it
+            self._complete(result)
         if self._error is not None:
             raise self._error
         return True
 
+    def _complete(self, result: int) -> None:
+        """Its ticket is complete, and perhaps those of jobs before it."""
+        if self._queue.is_next(self):
+            self.finish(result)
+        else:
+            self._queue.settle()
+            if not self._over:
+                self.finish(_query(self.ticket))  # another thread has taken it, and is at it
+
     def _watch(self) -> None:
-        self._queue.hurry()
-        _waiter.watch(self._queue)
+        if self._queue.comes_at_once(self.ticket):
+            self._complete(_query(self.ticket))
+        else:
+            self._queue.hurry()
+            _waiter.watch(self._queue)
 
     def is_completed(self) -> bool:
         return self._over or _query(self.ticket) != IN_PROGRESS
@@ -115,21 +128,47 @@ class Queue:
         self.failed = failed  # makes the exception for a job's caller
         self._stream: Stream | None = None
         self.fd = -1
-        self._jobs: deque[Queued] = deque()
+        self.jobs: deque[Queued] = deque()
         self._lock = threading.Lock()
+        self._vain = 0  # moments in a row that were in vain
+        self._left = 0  # so many futures are not tried at once before the next
 
     def submit(self, operation: Operation, result: Any) -> Queued:
-        # Not a query, which lets others have the CPU.
-        if (jobs := self._jobs) and _wait(jobs[0].ticket, 0) != TIMEOUT:
-            self.settle()
         job = Queued(self, operation, result)
         with self._lock:
             if self._stream is None:
                 self._stream = Stream()
                 self.fd = self._stream.fileno()
             job.begin(self._stream._handle)
-            self._jobs.append(job)
+            self.jobs.append(job)
+            first = self.jobs[0]
+        # This has it begun, for nobody may come to wait for it soon. Not a query, which lets others have the CPU.
+        if _wait(first.ticket, 0) != TIMEOUT:
+            self.settle()
         return job
+
+    def comes_at_once(self, ticket: TicketStruct) -> bool:
+        """Moves what is queued for a moment, in which a small operation is through whose other ranks are there.
+        Whoever asks for its future may have better to do: so it is tried seldom where it was in vain."""
+        if self._left:
+            self._left -= 1
+            return False
+        until = perf_counter_ns() + MOMENT_NS
+        while _wait(ticket, 0) == TIMEOUT and _query(ticket) == IN_PROGRESS:
+            if perf_counter_ns() >= until:
+                self._vain += 1
+                self._left = RAREST - 1 if self._vain >= VAIN else 0
+                return False
+        self._vain = 0
+        return True
+
+    def drain(self) -> None:
+        """Who waits for what comes behind moves it himself: else it would be left to libhoop's thread."""
+        try:
+            last = self.jobs[-1]  # without the lock, which a forked child may have got from who held it
+        except IndexError:  # another thread has ended them
+            return
+        wait_ticket(last.ticket, None)
 
     def settle(self) -> None:
         """Ends the jobs whose tickets are complete, in their order."""
@@ -139,19 +178,19 @@ class Queue:
 
     def take(self) -> tuple[Queued, int] | None:
         """The first job, if its ticket is complete, and the result: the caller is to finish it."""
-        if not self._jobs:
+        if not self.jobs:
             return None
         with self._lock:
-            if not self._jobs or (result := _query(self._jobs[0].ticket)) == IN_PROGRESS:
+            if not self.jobs or (result := _query(self.jobs[0].ticket)) == IN_PROGRESS:
                 return None
-            return self._jobs.popleft(), result
+            return self.jobs.popleft(), result
 
     def is_next(self, job: Queued) -> bool:
         """Whether it is the first job, and the caller is to finish it."""
         with self._lock:
-            first = bool(self._jobs) and self._jobs[0] is job
+            first = bool(self.jobs) and self.jobs[0] is job
             if first:
-                self._jobs.popleft()
+                self.jobs.popleft()
             return first
 
     def hurry(self) -> None:
@@ -162,15 +201,15 @@ class Queue:
 
     def awaited(self) -> bool:
         with self._lock:
-            return any(job._ended is not None for job in self._jobs)
+            return any(job._ended is not None for job in self.jobs)
 
     def ready(self) -> bool:
         with self._lock:
-            return bool(self._jobs) and _query(self._jobs[0].ticket) != IN_PROGRESS
+            return bool(self.jobs) and _query(self.jobs[0].ticket) != IN_PROGRESS
 
     def busy(self) -> bool:
         with self._lock:
-            return any(_query(job.ticket) == IN_PROGRESS for job in self._jobs)
+            return any(_query(job.ticket) == IN_PROGRESS for job in self.jobs)
 
     def close(self) -> None:
         """After the jobs that are there."""
