@@ -20,9 +20,9 @@
 #ifndef HOOP_STAGING_H
 #define HOOP_STAGING_H
 
-#include "exec/overlap.h"
 #include "runtime/wait.h"
 #include "staging/order.h"
+#include "transfer/overlap.h"
 
 struct hoop_kernels;
 

@@ -1,5 +1,5 @@
 /* Which copies go when (see overlap.h). */
-#include "exec/overlap.h"
+#include "transfer/overlap.h"
 
 #include "base/settings.h"
 

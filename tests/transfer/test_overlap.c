@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "exec/overlap.h"
+#include "transfer/overlap.h"
 
 #define COUNT 32768u
 #define MANY ((size_t)131072)
