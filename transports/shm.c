@@ -556,6 +556,11 @@ static void shm_pair(struct hoop_link *sender, struct hoop_link *receiver)
     atomic_store_explicit(&shm_from(receiver)->fifo->paired, 1, memory_order_relaxed);
 }
 
+static uint32_t shm_holds(const struct hoop_link *link)
+{
+    return link->params.slots - 1;
+}
+
 static void shm_destroy(struct hoop_link *link)
 {
     struct shm_link *shm = shm_from(link);
@@ -579,6 +584,7 @@ const struct hoop_transport hoop_transport_shm = {
     .recv = shm_recv,
     .release = shm_release,
     .pair = shm_pair,
+    .holds = shm_holds,
     .progress = shm_progress,
     .destroy = shm_destroy,
 };

@@ -146,6 +146,7 @@ struct hoop_transport {
     void (*offer)(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes);
     uint64_t place_least_bytes;                                         /* > 0 */
     void (*pair)(struct hoop_link *sender, struct hoop_link *receiver); /* optional */
+    uint32_t (*holds)(const struct hoop_link *link);                    /* optional: none */
     bool (*progress)(struct hoop_link *link);
     int (*watch_fd)(struct hoop_link *link); /* optional */
     void (*leave)(struct hoop_link *link);   /* optional */
@@ -223,6 +224,15 @@ void hoop_link_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t b
  * were several. Where one is destroyed the other has failed, and what it lent is gone.
  */
 void hoop_link_pair(struct hoop_link *sender, struct hoop_link *receiver);
+
+/*
+ * Receiver: so many messages of no bytes can be sent, and the sends are done, though nobody looks
+ * at this end: beside nothing else, and before anything else that is sent later. 0: none.
+ */
+static inline uint32_t hoop_link_holds(const struct hoop_link *link)
+{
+    return link->transport->holds != NULL ? link->transport->holds(link) : 0;
+}
 
 /* Gives back what a done receive was lent. */
 void hoop_link_release(struct hoop_link *link, struct hoop_xfer *xfer);

@@ -317,6 +317,16 @@ static inline bool hoop_plan_keeps(const struct hoop_plan *plan)
     }
 }
 
+/*
+ * Owed: what a rank receives in step 0 of lane 0, if it is nothing, announces the operation and
+ * does no more, so the rank need not wait for it. Where there is no root all wait for all anyway;
+ * and of no elements every message is one that is waited for.
+ */
+static inline bool hoop_plan_owes(const struct hoop_plan *plan)
+{
+    return plan->count > 0 && hoop_collective_is_rooted(plan->collective);
+}
+
 /* The function of an algorithm for a collective; NULL: it cannot do it. */
 hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo algo);
 

@@ -267,10 +267,43 @@ static void comm_make_tombstone(struct hoop_comm *comm)
     pthread_mutex_unlock(&comm->look_lock);
 }
 
+/* DONE: nothing is owed over links, or nothing of that will come any more. */
+static enum hoop_poll comm_poll_owed(void *arg, bool look)
+{
+    struct hoop_comm *comm = arg;
+    struct hoop_owed *owed = &comm->engine->owed;
+    struct hoop_failure failure = {.code = HOOP_OK};
+    const bool over = look && owed->count > 0 &&
+                      (hoop_comm_look_state(comm, NULL) != HOOP_OK ||
+                       hoop_comm_left(comm, owed->link->params.peer));
+    if (hoop_owed_progress(owed)) {
+        return HOOP_POLL_BUSY; /* what came before its sender left, too */
+    }
+    return over || hoop_owed_check(owed, &failure) != HOOP_AGAIN ? HOOP_POLL_DONE : HOOP_POLL_IDLE;
+}
+
+/* Who leaves before others have sent what he owes them would break their links. It is no longer
+ * than his operations would have waited. */
+static void comm_await_owed(struct hoop_comm *comm)
+{
+    struct hoop_sleeper *sleeper = &comm->sleeper;
+    const struct hoop_wait wait = {.poll = comm_poll_owed,
+                                   .arg = comm,
+                                   .sleepers = &sleeper,
+                                   .n_sleepers = 1,
+                                   .timeout_ms = comm->op_timeout_ms};
+    if (comm->engine->owed.count > 0) {
+        (void)hoop_wait(&wait);
+    }
+}
+
 /* Nothing comes that would compare the last calls, which were not seen of everybody. */
 static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure *ret)
 {
-    const hoop_result_t result = hoop_board_look_back(&comm->board, ret);
+    hoop_result_t result = hoop_owed_settle(&comm->engine->owed, ret);
+    if (result == HOOP_OK || result == HOOP_AGAIN) {
+        result = hoop_board_look_back(&comm->board, ret);
+    }
     if (result != HOOP_OK) {
         hoop_board_name_sites(&comm->board, ret);
         hoop_comm_raise(comm, result, ret->rank, "%s", ret->text);
@@ -279,10 +312,13 @@ static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure 
 }
 
 /* Who has the turn says it, unless the comm fails before: nobody else's abort comes between. */
-static hoop_result_t comm_say_goodbye(struct hoop_comm *comm)
+static hoop_result_t comm_say_goodbye(struct hoop_comm *comm, bool waits)
 {
     struct hoop_failure failure = {.code = HOOP_OK};
     hoop_result_t result = hoop_comm_state(comm, &failure);
+    if (result == HOOP_OK && waits) {
+        comm_await_owed(comm);
+    }
     if (result == HOOP_OK) {
         result = comm_look_back(comm, &failure);
     }
@@ -316,7 +352,7 @@ hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm, bool waits)
         return hoop_error(result, "rank %u: another thread is inside the communicator", comm->rank);
     }
     const int before = hoop_cancel_off();
-    result = comm_say_goodbye(comm);
+    result = comm_say_goodbye(comm, waits);
     hoop_turn_leave(&comm->turn);
     hoop_cancel_restore(before);
     return result;
@@ -342,8 +378,11 @@ void hoop_comm_close_descriptors(struct hoop_comm *comm)
 static void comm_give_back(struct hoop_comm *comm)
 {
     struct hoop_failure failure = {.code = HOOP_OK};
-    const bool failed = hoop_comm_is_ready(comm) && (hoop_comm_state(comm, NULL) != HOOP_OK ||
-                                                     comm_look_back(comm, &failure) != HOOP_OK);
+    bool failed = hoop_comm_is_ready(comm) && hoop_comm_state(comm, NULL) != HOOP_OK;
+    if (hoop_comm_is_ready(comm) && !failed) {
+        comm_await_owed(comm);
+        failed = comm_look_back(comm, &failure) != HOOP_OK;
+    }
     comm_make_tombstone(comm);
     if (hoop_comm_is_ready(comm)) {
         comm_leave(comm);

@@ -10,6 +10,7 @@
  *                       asked: no send, no receive           (nothing): the next turn asks again
  *      x_WANTED         no link yet, or the link says AGAIN  stays; the next turn tries again
  *                       posted                               x_POSTED
+ *                       posted, and owed (owed.h)            cleared
  *      x_POSTED         done                                 cleared; a receive is folded first, or
  *                                                            KEPT, with what the link lent
  *                       done with a failure                  x_POSTED and x_FAILED, for good
@@ -107,11 +108,8 @@ static void engine_send_done(struct hoop_xfer *xfer, hoop_result_t result)
 {
     struct hoop_engine_flight *flight =
         (void *)((char *)xfer - offsetof(struct hoop_engine_flight, send));
-    if (result != HOOP_OK) {
-        flight->state |= FLIGHT_SEND_FAILED;
-        return;
-    }
-    flight->state &= (uint8_t)~FLIGHT_SEND_POSTED;
+    flight->state = (uint8_t)(result != HOOP_OK ? flight->state | FLIGHT_SEND_FAILED
+                                                : flight->state & ~FLIGHT_SEND_POSTED);
 }
 
 /* What was received is the partial result of the ranks before this one: the left operand. */
@@ -276,21 +274,15 @@ static void flight_local(struct hoop_engine_flight *flight)
     }
 }
 
-static struct hoop_xfer flight_xfer(const struct hoop_engine_flight *flight,
-                                    hoop_xfer_done_fn *done)
-{
-    const struct hoop_engine_op *op = &flight->lane->engine->op;
-    return (struct hoop_xfer){
-        .op = op->sequence, .chunk = flight->lane->k, .signature = op->signature, .done = done};
-}
-
 /* Fills in the xfers of a new step. */
 static void flight_begin(struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
     const struct hoop_step *step = &flight->step;
-    flight->send = flight_xfer(flight, engine_send_done);
-    flight->recv = flight_xfer(flight, engine_recv_done);
+    flight->send = flight->recv = (struct hoop_xfer){
+        .op = op->sequence, .chunk = flight->lane->k, .signature = op->signature};
+    flight->send.done = engine_send_done;
+    flight->recv.done = engine_recv_done;
     if (step->send.peer >= 0) {
         flight->state |= FLIGHT_SEND_WANTED;
         flight->send.data = flight_at(flight, &step->send.from);
@@ -346,6 +338,20 @@ static void flight_find_place(struct hoop_engine_flight *flight)
     }
 }
 
+/* What is owed is no part of the flight any more: it has no link. */
+static hoop_result_t flight_recv(struct hoop_engine_flight *flight)
+{
+    struct hoop_engine *engine = flight->lane->engine;
+    struct hoop_link *link = flight->recv_link;
+    flight_offer(flight);
+    const bool owes =
+        flight->lane->index == 0 && hoop_owed_may(engine->op.plan, link, &flight->recv);
+    const hoop_result_t result = owes ? hoop_owed_post(&engine->owed, link, &flight->recv)
+                                      : hoop_link_recv(link, &flight->recv);
+    flight->recv_link = owes && result == HOOP_OK ? NULL : link;
+    return result;
+}
+
 /* Posts a part that is wanted, with the link of its step before if the peer is the same. */
 static bool flight_post(struct hoop_engine_flight *flight, bool sending)
 {
@@ -364,11 +370,11 @@ static bool flight_post(struct hoop_engine_flight *flight, bool sending)
         flight_find_place(flight);
         result = hoop_link_send(flight->send_link, &flight->send);
     } else if (result == HOOP_OK) {
-        flight_offer(flight);
-        result = hoop_link_recv(flight->recv_link, &flight->recv);
+        result = flight_recv(flight);
     }
     if (result == HOOP_OK) {
-        flight->state = (uint8_t)((flight->state & ~wanted) | posted);
+        const bool owed = !sending && flight->recv_link == NULL;
+        flight->state = (uint8_t)((flight->state & ~wanted) | (owed ? 0 : posted));
     } else if (result != HOOP_AGAIN) {
         flight_fail(flight, sending, result);
     }
@@ -468,11 +474,10 @@ void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *
     for (uint32_t i = 0; i < lanes; i++) {
         struct hoop_engine_lane *lane = &engine->lanes[i];
         lane->engine = engine;
-        lane->k = 0;
         lane->index = i;
         lane->more = lane->finished = false;
         memset(lane->offered, 0, sizeof(lane->offered));
-        lane->used = 0; /* flights are filled in when there is one */
+        lane->k = lane->used = 0; /* flights are filled in when there is one */
     }
 }
 
@@ -484,27 +489,29 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine)
     }
     bool moved = false;
     const uint32_t lanes = engine->op.plan->lanes;
+    (void)hoop_owed_check(&engine->owed, engine->failure);
     for (uint32_t i = 0; i < lanes && engine->failure->code == HOOP_OK; i++) {
         moved = lane_turn(&engine->lanes[i]) || moved;
     }
-    if (engine->failure->code != HOOP_OK) {
-        engine->running = 0;
-    }
+    engine->running = engine->failure->code == HOOP_OK ? engine->running : 0;
     if (engine->running == 0) {
         return HOOP_POLL_DONE;
+    }
+    if (!moved && ++engine->idle % HOOP_ENGINE_IDLE_POLLS == 0) {
+        moved = hoop_owed_progress(&engine->owed);
     }
     return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
 }
 
-/* The flights in use, one behind the other; NULL: no more, or it is over. */
+/* The flights of which one of these is true, one behind the other; NULL: no more, or it is over. */
 static const struct hoop_engine_flight *engine_next(const struct hoop_engine *engine,
-                                                    uint32_t *cursor)
+                                                    unsigned states, uint32_t *cursor)
 {
     const uint32_t end = engine->running > 0 ? engine->op.plan->lanes * HOOP_ENGINE_FLIGHTS : 0;
     while (*cursor < end) {
         const struct hoop_engine_lane *lane = &engine->lanes[*cursor / HOOP_ENGINE_FLIGHTS];
         const uint32_t at = (*cursor)++ % HOOP_ENGINE_FLIGHTS;
-        if (at < lane->used) {
+        if (at < lane->used && (lane->flights[at].state & states) != 0) {
             return &lane->flights[at];
         }
     }
@@ -521,10 +528,9 @@ uint64_t hoop_engine_passed(const struct hoop_engine *engine)
         }
     }
     uint32_t cursor = 0;
-    for (const struct hoop_engine_flight *at = NULL; (at = engine_next(engine, &cursor)) != NULL;) {
-        if (at->state != 0 && at->send.chunk < passed) {
-            passed = at->send.chunk;
-        }
+    const struct hoop_engine_flight *at = NULL;
+    while ((at = engine_next(engine, UINT8_MAX, &cursor)) != NULL) {
+        passed = at->send.chunk < passed ? at->send.chunk : passed;
     }
     return passed;
 }
@@ -532,10 +538,7 @@ uint64_t hoop_engine_passed(const struct hoop_engine *engine)
 bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uint32_t *ret_rank,
                          const struct hoop_transport **ret_transport)
 {
-    const struct hoop_engine_flight *at = engine_next(engine, cursor);
-    while (at != NULL && (at->state & FLIGHT_RECV) == 0) {
-        at = engine_next(engine, cursor);
-    }
+    const struct hoop_engine_flight *at = engine_next(engine, FLIGHT_RECV, cursor);
     if (at == NULL) {
         return false;
     }
@@ -554,10 +557,7 @@ bool hoop_engine_waits(const struct hoop_engine *engine, uint32_t *ret_rank, boo
         return true;
     }
     cursor = 0;
-    const struct hoop_engine_flight *at = engine_next(engine, &cursor);
-    while (at != NULL && (at->state & FLIGHT_SEND) == 0) {
-        at = engine_next(engine, &cursor);
-    }
+    const struct hoop_engine_flight *at = engine_next(engine, FLIGHT_SEND, &cursor);
     *ret_rank = at != NULL ? (uint32_t)flight_peer(at, true) : *ret_rank;
     return at != NULL;
 }
@@ -588,11 +588,11 @@ void hoop_engine_describe(const struct hoop_engine *engine, char *buf, size_t by
     if (bytes == 0) {
         return;
     }
-    buf[0] = '\0';
     const struct hoop_engine_flight *flight = NULL;
     size_t length = 0;
     uint32_t cursor = 0;
-    while ((flight = engine_next(engine, &cursor)) != NULL) {
+    buf[0] = '\0';
+    while ((flight = engine_next(engine, UINT8_MAX, &cursor)) != NULL) {
         length = flight_describe(flight, false, buf, bytes, length);
         length = flight_describe(flight, true, buf, bytes, length);
     }

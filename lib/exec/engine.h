@@ -20,6 +20,7 @@
 #define HOOP_ENGINE_H
 
 #include "algo/step.h"
+#include "exec/owed.h"
 #include "reduce/reduce.h"
 #include "runtime/wait.h"
 #include "transports/transport.h"
@@ -27,6 +28,9 @@
 #define HOOP_MAX_LANES 16
 #define HOOP_ENGINE_ROUND (HOOP_RADIX_MOST - 1)     /* with each of 8 ranks but this one */
 #define HOOP_ENGINE_FLIGHTS (HOOP_ENGINE_ROUND + 1) /* and the fold of what these keep */
+
+/* Between two looks at what is owed: one may cost a system call. */
+#define HOOP_ENGINE_IDLE_POLLS 8u
 
 /* From so many ranks a lane of an early plan receives: a torus inside a machine, between machines,
  * and the announcement. */
@@ -82,6 +86,8 @@ struct hoop_engine {
     struct hoop_engine_op op;
     struct hoop_failure *failure; /* the comm's: first error wins */
     uint32_t running;             /* lanes not finished */
+    uint32_t idle;                /* polls that did nothing, ever */
+    struct hoop_owed owed;        /* of this operation, and of those before */
     struct hoop_engine_lane lanes[HOOP_MAX_LANES];
 };
 

@@ -90,8 +90,7 @@ static void operation_prepare(struct hoop_operation *operation)
     operation->steps.far = operation->buffers.far;
     operation->steps.worker = operation->device != 0 ? &operation->worker : NULL;
     operation->steps.work = HOOP_BOARD_IDLE;
-    operation->steps.k = 0;
-    operation->steps.cursor = 0;
+    operation->steps.k = operation->steps.cursor = 0;
 }
 
 static void operation_follow(struct hoop_operation *operation)
@@ -262,8 +261,15 @@ static void operation_enter_links(struct hoop_operation *operation)
     }
 }
 
+/* Who comes out of what all wait for knows that the calls before it were the same. */
 static void operation_far(struct hoop_operation *operation)
 {
+    const struct hoop_owed *owed = &operation->env.engine->owed;
+    if (owed->count > 0 && !hoop_plan_owes(&operation->plan)) {
+        operation->cursor = owed->link->params.peer;
+        operation->state = OP_OWED;
+        return;
+    }
     hoop_operation_plan_links(operation);
     operation_follow(operation);
     operation_enter_links(operation);
@@ -455,13 +461,6 @@ static void operation_begin(struct hoop_operation *operation)
     operation_enter(operation);
 }
 
-/* Nothing of it lies on a device, or is to be ordered there. */
-static bool operation_is_of_host(const struct hoop_request *request)
-{
-    return request->look.known && request->look.in == NULL && request->look.out == NULL &&
-           request->stream == NULL && request->bell == NULL && request->flow == NULL;
-}
-
 /* Not all of the ranks' buffers lie on devices that reach each other: all see it alike, and begin
  * again, in host memory. Nobody has touched a buffer yet. */
 static void operation_restart(struct hoop_operation *operation)
@@ -486,7 +485,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
         hoop_board_begin(operation->env.board, &request->signature, request->site);
     }
     operation->device = 0;
-    if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || operation_is_of_host(request) ||
+    if (__builtin_expect(!hoop_cuda_is_loaded(), 1) || hoop_operation_is_of_host(request) ||
         (!hoop_operation_awaits_flow(operation) && !hoop_operation_runs_on_device(operation) &&
          !hoop_operation_fetches(operation))) {
         operation_begin(operation);
@@ -495,13 +494,13 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
 
 static enum hoop_poll operation_owed(struct hoop_operation *operation)
 {
-    const hoop_result_t settled = hoop_board_settle(operation->env.board, operation->may_owe,
-                                                    &operation->cursor, &operation->failure);
-    if (settled == HOOP_AGAIN) {
-        return HOOP_POLL_IDLE;
-    }
+    const hoop_result_t settled =
+        operation->env.over_links
+            ? hoop_owed_settle(&operation->env.engine->owed, &operation->failure)
+            : hoop_board_settle(operation->env.board, operation->may_owe, &operation->cursor,
+                                &operation->failure);
     if (settled != HOOP_OK) {
-        return operation_done(operation);
+        return settled == HOOP_AGAIN ? HOOP_POLL_IDLE : operation_done(operation);
     }
     operation_enter(operation);
     return HOOP_POLL_BUSY;

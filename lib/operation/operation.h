@@ -10,7 +10,8 @@
  *   (begin)    announce, with                             GATHER, ANNOUNCED; DONE if n is 1
  *              the data if oneshot; where all go over     RUN
  *              links, the first chunk announces it
- *   OWED       see whom those before did not need         as from begin
+ *   OWED       see whom those before did not need, or     as from begin
+ *              over links the rank before
  *   GATHER     take what is needed of what is published   DONE
  *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; TRY; FETCH or
  *                                                         begin where not all lie on devices
@@ -170,6 +171,9 @@ hoop_result_t hoop_operation_make_scratch(struct hoop_operation *operation);
 hoop_result_t hoop_operation_scale(struct hoop_operation *operation);
 
 /* ---- operation_device.c ---------------------------------------------------------------------- */
+
+/* Nothing of it lies on a device, or is to be ordered there. */
+bool hoop_operation_is_of_host(const struct hoop_request *request);
 
 /* Of a request with a flow: waits until that has begun, OP_FETCH. False: it has none. */
 bool hoop_operation_awaits_flow(struct hoop_operation *operation);

@@ -69,6 +69,12 @@ bool hoop_operation_overlap_failed(struct hoop_operation *operation)
            overlap_check(operation, hoop_staging_poll(staging));
 }
 
+bool hoop_operation_is_of_host(const struct hoop_request *request)
+{
+    return request->look.known && request->look.in == NULL && request->look.out == NULL &&
+           request->stream == NULL && request->bell == NULL && request->flow == NULL;
+}
+
 bool hoop_operation_awaits_flow(struct hoop_operation *operation)
 {
     const bool awaits = operation->request.flow != NULL;

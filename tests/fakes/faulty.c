@@ -277,6 +277,11 @@ static void faulty_pair(struct hoop_link *sender, struct hoop_link *receiver)
     hoop_link_pair(faulty_from(sender)->inside, faulty_from(receiver)->inside);
 }
 
+static uint32_t faulty_holds(const struct hoop_link *link)
+{
+    return hoop_link_holds(((const struct faulty_link *)(const void *)link)->inside);
+}
+
 static void faulty_offer(struct hoop_link *link, uint32_t op, void *data, uint64_t bytes)
 {
     hoop_link_offer(faulty_from(link)->inside, op, data, bytes);
@@ -394,6 +399,7 @@ static void faulty_wrap(size_t i, const struct hoop_transport *inner)
         .recv = faulty_recv,
         .release = faulty_release,
         .pair = inner->pair != NULL ? faulty_pair : NULL,
+        .holds = inner->holds != NULL ? faulty_holds : NULL,
         .offer = inner->offer != NULL ? faulty_offer : NULL,
         .place_least_bytes = inner->place_least_bytes,
         .progress = faulty_progress,

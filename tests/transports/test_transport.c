@@ -188,6 +188,43 @@ static void test_more_than_slots(void **state)
 }
 
 /* A refusal leaves the xfer, and what the peer sees, as they were. */
+/* By what the sender's end does. */
+static void send_alone(struct pair *pair, struct item *item, uint32_t number)
+{
+    const uint64_t deadline = hoop_deadline_ns(DEADLINE_MS);
+    bool posted = false;
+    item_fill(item, NULL, 0, number);
+    while ((!posted || item->done == 0) && hoop_now_ns() < deadline) {
+        posted = posted || hoop_link_send(pair->sender, &item->xfer) == HOOP_OK;
+        (void)hoop_link_progress(pair->sender);
+    }
+    assert_int_equal(item->done, 1);
+    assert_int_equal(item->result, HOOP_OK);
+}
+
+/* What a link holds without bytes is sent, though nobody looks at the other end. */
+static void test_held(void **state)
+{
+    struct pair pair = {.transport = transport, .slots = SLOTS, .chunk_bytes = CHUNK};
+    struct item sent[64], received[64];
+    (void)state;
+    assert_int_equal(pair_make(&pair), HOOP_OK);
+    assert_int_equal(pair_join(&pair), HOOP_OK);
+    const uint32_t holds = hoop_link_holds(pair.receiver);
+    assert_true(holds <= 64);
+    for (uint32_t i = 0; i < holds; i++) {
+        send_alone(&pair, &sent[i], i);
+    }
+    for (uint32_t i = 0; i < holds; i++) {
+        assert_int_equal(pair_recv(&pair, &received[i], NULL, 0, i), HOOP_OK);
+        assert_true(pair_until_done(&pair, &received[i]));
+        if (received[i].xfer.lent) {
+            hoop_link_release(pair.receiver, &received[i].xfer);
+        }
+    }
+    pair_close(&pair);
+}
+
 static void test_again_changes_nothing(void **state)
 {
     struct pair *pair = *state;
@@ -537,6 +574,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_sizes, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_nothing_at_all, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_more_than_slots, open_pair, close_pair),
+        cmocka_unit_test(test_held),
         cmocka_unit_test_setup_teardown(test_again_changes_nothing, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_lent_out_of_order, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_lent_all, open_pair, close_pair),

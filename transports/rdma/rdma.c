@@ -574,6 +574,11 @@ static void rdma_destroy(struct hoop_link *link)
     free(rdma);
 }
 
+static uint32_t rdma_holds(const struct hoop_link *link)
+{
+    return link->params.slots - 1;
+}
+
 const struct hoop_transport hoop_transport_rdma = {
     .name = "rdma",
     .reaches = rdma_reaches,
@@ -583,6 +588,7 @@ const struct hoop_transport hoop_transport_rdma = {
     .recv = hoop_rdma_recv,
     .release = hoop_rdma_release,
     .offer = hoop_rdma_offer,
+    .holds = rdma_holds,
     .place_least_bytes = HOOP_RDMA_LARGE_BYTES,
     .progress = hoop_rdma_progress,
     .watch_fd = rdma_watch_fd,

@@ -11,6 +11,7 @@
  * checked against accidents on the way, and with HOOP_CHECK=mac against forgers; it is not
  * encrypted.
  */
+#include "base/sizes.h"
 #include "runtime/watch.h"
 #include "transports/agree.h"
 #include "transports/check/checksum.h"
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#define TCP_HOLDS 16u
 #define TCP_MAGIC 0x31706374u /* "tcp1" */
 
 struct tcp_blob {
@@ -145,6 +147,13 @@ static int tcp_watch_fd(struct hoop_link *link)
     return hoop_tcp_from(link)->fd;
 }
 
+/* By the kernel, at this end: a header takes a packet of its own there, of a page at most. */
+static uint32_t tcp_holds(const struct hoop_link *link)
+{
+    const uint64_t bytes = link->params.buffer_bytes;
+    return bytes == 0 || bytes >= TCP_HOLDS * HOOP_PAGE_BYTES ? TCP_HOLDS : 0;
+}
+
 /* What the kernel was given still arrives: an end that has read everything closes without a reset,
  * and a sender never has anything to read. */
 static void tcp_destroy(struct hoop_link *link)
@@ -171,6 +180,7 @@ const struct hoop_transport hoop_transport_tcp = {
     .send = hoop_tcp_sender_post,
     .recv = hoop_tcp_receiver_post,
     .release = hoop_tcp_receiver_release,
+    .holds = tcp_holds,
     .progress = tcp_progress,
     .watch_fd = tcp_watch_fd,
     .destroy = tcp_destroy,

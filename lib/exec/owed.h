@@ -1,0 +1,69 @@
+/*
+ * What is owed to the rank before: its announcements of operations that are over here.
+ *
+ * In a collective with a root some ranks are through before others have begun: a root that has
+ * sent, a leaf. What such a rank receives from the one before it in step 0 may be an announcement
+ * and nothing else, by which calls that differ are found out. It is not waited for: it is owed. It
+ * is looked at while the rank is idle, and waited for when so many are owed that there may be no
+ * room for more; before an operation in which all wait for all, because who comes out of such a one
+ * relies on the calls before it; and before the rank leaves the comm.
+ *
+ *     operation   7        8        9          10
+ *     posted      7        7 8      7 8 9      8 9 10      7 has come
+ *
+ * Nobody waits for a rank that owes: the link holds what it has not taken, and as many may be owed
+ * as it holds (hoop_link_holds()). So a rank that has come out of an operation has sent what others
+ * owe it, and is needed no more. Announcements carry no data, so they touch no buffer, and they
+ * come before anything else of a later operation on the same link.
+ *
+ * One thread at a time, the one that drives the comm.
+ */
+#ifndef HOOP_OWED_H
+#define HOOP_OWED_H
+
+#include "algo/step.h"
+#include "transports/transport.h"
+
+#define HOOP_OWED_MOST 16u
+
+struct hoop_owed_entry {
+    struct hoop_owed *owed;
+    struct hoop_xfer xfer;
+};
+
+/* Zeroed: nothing is owed. */
+struct hoop_owed {
+    struct hoop_link *link; /* from the rank before, in lane 0; NULL: nothing ever was */
+    uint32_t first, count;  /* of entries, a ring: posted, and not done */
+    bool waits;             /* there were too many: until half of them have come */
+    bool failed;            /* why is in the link's failure */
+    struct hoop_owed_entry entries[HOOP_OWED_MOST];
+};
+
+/* May what xfer is to receive from the link, which is of lane 0, be owed? */
+static inline bool hoop_owed_may(const struct hoop_plan *plan, const struct hoop_link *link,
+                                 const struct hoop_xfer *xfer)
+{
+    return xfer->bytes == 0 && xfer->chunk == 0 && hoop_plan_owes(plan) &&
+           hoop_link_holds(link) > 0;
+}
+
+/* Owes that; xfer is copied. HOOP_AGAIN: too many are owed. */
+hoop_result_t hoop_owed_post(struct hoop_owed *owed, struct hoop_link *link,
+                             const struct hoop_xfer *xfer);
+
+/* Looks whether some have come. True: something moved. */
+bool hoop_owed_progress(struct hoop_owed *owed);
+
+/* HOOP_OK: nothing is owed. HOOP_AGAIN: something is. Else *failure says what came in its place, or
+ * why nothing will. */
+hoop_result_t hoop_owed_check(const struct hoop_owed *owed, struct hoop_failure *failure);
+
+/* Looks, then checks. */
+static inline hoop_result_t hoop_owed_settle(struct hoop_owed *owed, struct hoop_failure *failure)
+{
+    (void)hoop_owed_progress(owed);
+    return hoop_owed_check(owed, failure);
+}
+
+#endif
