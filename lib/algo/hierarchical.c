@@ -20,10 +20,11 @@
  * With no elements it is a barrier, whatever the collective is: who gets the last message has heard
  * from all, if at third hand.
  *
- * reduce is the first half, with sums sent to the root, and broadcast the second: the root gives to
- * all of its machine, the last one there to the first of each other machine, and these to theirs.
- * gather is a reduce that puts blocks in their places in place of a fold, scatter a broadcast of
- * which each gets its block: the last one of the root's machine has all of them in SCRATCH.
+ * reduce is the first half, with sums sent to the root, who collects what its own machine brings,
+ * too; and broadcast the second: the root gives to all of its machine, the last one there to the
+ * first of each other machine, and these to theirs. gather is a reduce that puts blocks in their
+ * places in place of a fold, scatter a broadcast of which each gets its block: the last one of the
+ * root's machine has all of them in SCRATCH.
  *
  * reduce_scatter folds as all_reduce does, all blocks at the last one, but sends to each machine
  * what belongs there. alltoall does not fold: the last one has the blocks of all of its machine by
@@ -37,11 +38,13 @@
  *     reduce_scatter   brought, their sum    sums from machines     what is handed out
  *     alltoall         brought, or taken     packed, or unpacked
  *
- *     (*) and reduce: brought from 0 on, sums from e - 1 on
+ *     (*) and reduce: brought from 0 on, sums from e - 1 on, of reduce from e on
  *
  * Who sends to another machine is not who receives from there: so the first thing that each rank
  * receives is from the rank before it, as it must be (step.h). Where no data go from the last of a
- * machine to the first of the next one, a message of nothing does, in step 0.
+ * machine to the first of the next one, a message of nothing does, in step 0. A root that collects
+ * may hear from its own machine before: if a rank there is in another operation, two neighbours
+ * are.
  */
 #include "algo/parts.h"
 #include <assert.h>
@@ -76,6 +79,17 @@ static struct hierarchy hierarchy_of(const struct hoop_plan *plan)
 static bool hierarchy_is_last(const struct hierarchy *at)
 {
     return at->index + 1 == at->each;
+}
+
+/* The index of who has what its machine brings: the last one there, or the root. */
+static uint32_t hierarchy_collector(const struct hierarchy *at)
+{
+    return at->collects && at->machine == at->root ? at->plan->root - at->first : at->each - 1;
+}
+
+static bool hierarchy_is_collector(const struct hierarchy *at)
+{
+    return at->index == hierarchy_collector(at);
 }
 
 static bool hierarchy_is_root(const struct hierarchy *at)
@@ -157,7 +171,8 @@ static struct hoop_ref hierarchy_brought(const struct hierarchy *at, uint32_t in
 /* A machine's sum, of all_reduce and reduce. */
 static struct hoop_ref hierarchy_total(const struct hierarchy *at, uint32_t machine)
 {
-    return hierarchy_scratch(at, at->plan->grid->most - UINT64_C(1) + machine, 1);
+    const uint64_t most = at->plan->grid->most;
+    return hierarchy_scratch(at, most - (at->collects ? 0 : 1) + machine, 1);
 }
 
 /* What the last one of this machine has for another, or for its own. */
@@ -216,12 +231,12 @@ static bool hierarchy_goes_on(uint64_t i, uint64_t steps)
     return i + 1 < steps && (i + 1) % (HOOP_RADIX_MOST - 1) != 0;
 }
 
-/* ---- Inside, to the last one ---------------------------------------------------------------- */
+/* ---- Inside, to who collects ---------------------------------------------------------------- */
 
 /* Steps of its second part. */
 static uint64_t hierarchy_brings(const struct hierarchy *at)
 {
-    return at->plan->grid->most - (at->hands_on ? 0 : UINT64_C(2));
+    return at->plan->grid->most - (at->hands_on || at->collects ? 0 : UINT64_C(2));
 }
 
 /* Do data go from the last rank of a machine to the first one of the next? */
@@ -237,7 +252,8 @@ static bool hierarchy_carries(const struct hierarchy *at, uint32_t machine)
 /* Is what the rank at an index gives to the next one its data? */
 static bool hierarchy_gives(const struct hierarchy *at, uint32_t index)
 {
-    return at->hands_on ? at->first + index == at->plan->root : index + 2 == at->each;
+    return at->hands_on ? at->first + index == at->plan->root
+                        : index + 1 == hierarchy_collector(at);
 }
 
 /* What this rank gives to the one at an index of its machine. */
@@ -279,12 +295,12 @@ static void hierarchy_announce(const struct hierarchy *at, struct hoop_step *ret
     ret->more = hierarchy_brings(at) > 0;
 }
 
-/* What the rank at index i brings, to the last one; or from the root to the rank there. */
+/* What the rank at index i brings, to who collects; or from the root to the rank there. */
 static void hierarchy_bring(const struct hierarchy *at, uint32_t i, struct hoop_step *ret)
 {
     const struct hoop_plan *plan = at->plan;
     const bool gives = at->hands_on;
-    const uint32_t other = at->first + i;
+    const uint32_t other = at->first + i, collector = hierarchy_collector(at);
     ret->more = hierarchy_goes_on(i, hierarchy_brings(at));
     if (gives && at->machine == at->root && i < at->each && other != plan->root &&
         other != plan->root + 1) {
@@ -293,21 +309,33 @@ static void hierarchy_bring(const struct hierarchy *at, uint32_t i, struct hoop_
         } else if (plan->me == other) {
             hoop_step_recv(ret, plan->root, hierarchy_got(at, at->index), true);
         }
-    } else if (!gives && i + 2 < at->each) {
+    } else if (!gives && i < at->each && i != collector && i + 1 != collector) {
         if (at->index == i) {
-            hoop_step_send(ret, at->first + at->each - 1, hierarchy_input(at), true);
-        } else if (hierarchy_is_last(at)) {
+            hoop_step_send(ret, at->first + collector, hierarchy_input(at), true);
+        } else if (at->index == collector) {
             hoop_step_recv(ret, other, hierarchy_got(at, i), true);
         }
     }
 }
 
-/* ---- At the last one, and the root ---------------------------------------------------------- */
+/* ---- At who collects, and the root ---------------------------------------------------------- */
 
-/* What the last one folds, alone on its machine or not. */
+/* Does the root fold what ranks before it and behind it bring? */
+static bool hierarchy_is_between(const struct hierarchy *at)
+{
+    return at->collective == HOOP_COLL_REDUCE && hierarchy_is_root(at) && !hierarchy_is_last(at);
+}
+
+/* What who collects folds, alone on its machine or not. */
 static void hierarchy_sum(const struct hierarchy *at, struct hoop_step *ret)
 {
     const uint64_t width = hierarchy_width(at);
+    if (hierarchy_is_between(at)) {
+        *ret = hoop_step_local(HOOP_LOCAL_REDUCE, hierarchy_total(at, at->machine),
+                               hierarchy_scratch(at, 0, at->each));
+        ret->local.undivided = true;
+        return;
+    }
     if (at->each == 1) {
         const struct hoop_ref mine =
             width == 1 ? hierarchy_input(at) : hierarchy_blocks(at, HOOP_SPACE_IN, at->machine);
@@ -346,6 +374,7 @@ static uint64_t hierarchy_prepares(const struct hierarchy *at)
 {
     const struct hoop_grid *grid = at->plan->grid;
     return at->collective == HOOP_COLL_BARRIER    ? 0
+           : at->collective == HOOP_COLL_REDUCE   ? 2
            : at->collective == HOOP_COLL_ALLTOALL ? (uint64_t)grid->most * grid->machines
                                                   : 1;
 }
@@ -370,8 +399,13 @@ static void hierarchy_prepare(const struct hierarchy *at, uint64_t k, struct hoo
     const bool placed = at->collective == HOOP_COLL_ALL_GATHER || hierarchy_is_root(at);
     if (at->hands_on) {
         hierarchy_give(at, ret);
-    } else if (!hierarchy_is_last(at)) {
+    } else if (!hierarchy_is_collector(at)) {
         return;
+    } else if (at->collective == HOOP_COLL_REDUCE && k == 0) {
+        if (hierarchy_is_between(at)) {
+            *ret = hoop_step_local(HOOP_LOCAL_COPY, hierarchy_brought(at, at->index),
+                                   hierarchy_input(at));
+        }
     } else if (at->collective == HOOP_COLL_ALLTOALL) {
         hierarchy_pack(at, k, ret);
     } else if (hierarchy_folds(at)) {
@@ -392,7 +426,7 @@ static uint32_t hierarchy_taker(const struct hierarchy *at, uint32_t from, uint3
     const struct hoop_plan *plan = at->plan;
     const struct hoop_grid *grid = plan->grid;
     const uint32_t ret = at->collects ? plan->root : grid->first[to];
-    const bool nobody = (at->collects && to != at->root) ||
+    const bool nobody = (at->collects && (to != at->root || from == at->root)) ||
                         (at->hands_on && (from != at->root || to == at->root)) ||
                         ret == grid->first[from + 1] - 1; /* he has it */
     return nobody ? plan->n : ret;
@@ -405,7 +439,7 @@ static void hierarchy_exchange(const struct hierarchy *at, uint32_t far, struct 
     const uint32_t to = (at->machine + far) % grid->machines;
     const uint32_t from = (at->machine + grid->machines - far % grid->machines) % grid->machines;
     const uint32_t taker = hierarchy_taker(at, at->machine, to);
-    if (hierarchy_is_last(at) && taker < at->plan->n) {
+    if (hierarchy_is_collector(at) && taker < at->plan->n) {
         hoop_step_send(ret, taker, hierarchy_sent(at, to), true);
     }
     if (hierarchy_taker(at, from, at->machine) == at->plan->me) {

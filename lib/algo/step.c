@@ -102,8 +102,9 @@ static uint64_t step_hierarchical_scratch(const struct hoop_plan *plan)
     const uint64_t most = plan->grid->most, machines = plan->grid->machines, n = plan->n;
     switch (plan->collective) {
     case HOOP_COLL_ALL_REDUCE:
-    case HOOP_COLL_REDUCE:
         return (most - 1 + machines) * plan->count;
+    case HOOP_COLL_REDUCE:
+        return (most + machines) * plan->count;
     case HOOP_COLL_REDUCE_SCATTER:
         return (most * n + (machines + 1) * most) * plan->count;
     case HOOP_COLL_GATHER:

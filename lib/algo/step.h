@@ -35,9 +35,10 @@
  *
  * With hierarchical a rank may receive from me-1 in a later step, before which it only sends; and
  * the last of a machine sends to me+1 when it has heard from all of its machine, or, alone there,
- * from me-1. That does as well: some rank has others behind it on its machine, and waits for
- * nobody; from there on each hears from the one before it, until two are in different operations,
- * or one waits for a rank of its machine that is, and then two neighbours there are.
+ * from me-1; and a root that collects may first receive from others of its machine. That does as
+ * well: some rank has others behind it on its machine, and waits for nobody; from there on each
+ * hears from the one before it, until two are in different operations, or one waits for a rank of
+ * its machine that is, and then two neighbours there are.
  *
  * Barriers. An operation on shared memory consists of phases that all ranks pass together:
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so

@@ -190,16 +190,27 @@ static void test_sets(void **state)
     }
 }
 
+/* Of hierarchical: may more come before this step does what is looked for? */
+static bool is_before_first(const struct hoop_plan *plan, bool sends, const struct hoop_step *step)
+{
+    const int32_t next = (int32_t)((plan->me + 1) % plan->n);
+    const int32_t before = (int32_t)((plan->me + plan->n - 1) % plan->n);
+    const bool collects =
+        plan->collective == HOOP_COLL_REDUCE || plan->collective == HOOP_COLL_GATHER;
+    if (plan->algo != HOOP_ALGO_HIERARCHICAL || sends) {
+        return plan->algo == HOOP_ALGO_HIERARCHICAL && step->send.peer != next;
+    }
+    return step->recv.peer < 0 || (collects && plan->me == plan->root && step->recv.peer != before);
+}
+
 /* The first step of a rank that sends, or receives; before it nothing is received that does not
  * come from its machine. */
 static void find_first(const struct hoop_interpreter_op *op, bool sends, struct hoop_step *ret)
 {
     const struct hoop_plan *plan = &op->plan;
-    const bool late = plan->algo == HOOP_ALGO_HIERARCHICAL;
     uint64_t k = 0;
     assert_true(op->steps(plan, 0, k, ret));
-    while (late &&
-           (sends ? ret->send.peer != (int32_t)((plan->me + 1) % plan->n) : ret->recv.peer < 0)) {
+    while (is_before_first(plan, sends, ret)) {
         assert_true(ret->recv.peer < 0 ||
                     ret->recv.peer == (int32_t)((plan->me + plan->n - 1) % plan->n) ||
                     plan->grid->machine[ret->recv.peer] == plan->grid->machine[plan->me]);

@@ -94,7 +94,8 @@ static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref
 /*
  * Of hierarchical: each rank first receives from the one before it, and sends to the next one in
  * step 0, or, as the last one of a machine, before it has received anything but that and what comes
- * from its machine.
+ * from its machine. A root that collects, and is the first of its machine, may hear from that
+ * before.
  */
 static bool begins_hierarchy(struct hoop_world *w, uint32_t rank, uint64_t k,
                              const struct hoop_step *step)
@@ -102,7 +103,13 @@ static bool begins_hierarchy(struct hoop_world *w, uint32_t rank, uint64_t k,
     const struct hoop_grid *grid = hoop_world_op(w, rank)->plan.grid;
     const uint32_t next = (rank + 1) % w->n, before = (rank + w->n - 1) % w->n;
     struct hoop_lane *lane = &w->ranks[rank].lanes[0];
-    const uint32_t from = step != NULL && step->recv.peer >= 0 ? (uint32_t)step->recv.peer : rank;
+    const struct hoop_plan *plan = &hoop_world_op(w, rank)->plan;
+    const bool collects = rank == plan->root && (plan->collective == HOOP_COLL_REDUCE ||
+                                                 plan->collective == HOOP_COLL_GATHER);
+    uint32_t from = step != NULL && step->recv.peer >= 0 ? (uint32_t)step->recv.peer : rank;
+    if (collects && from != before && grid->machine[from] == grid->machine[rank]) {
+        from = rank;
+    }
     const bool heard = k > 0 && lane->heard, said = k > 0 && lane->said;
     lane->heard = heard || from != rank;
     lane->said = said || (step != NULL && step->send.peer == (int32_t)next);
