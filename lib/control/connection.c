@@ -284,24 +284,19 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
 
 /* ---- Handshake ---------------------------------------------------------------------------- */
 
-static bool connection_admit(void *arg, const struct hoop_frame_hello *hello,
-                             struct hoop_admission *ret, struct hoop_failure *ret_failure)
+/* Which secret has this client to know? False: it is refused. */
+static bool connection_admit(struct hoop_connection *connection,
+                             const struct hoop_frame_hello *hello, struct hoop_failure *failure)
 {
-    const struct hoop_connection *connection = arg;
-    return (connection->reader == NULL ||
-            hoop_handshake_reached(hello, &connection->about.local, ret_failure)) &&
-           connection->owner->admit(connection->arg, hello, ret, ret_failure);
+    const bool reached = connection->reader == NULL ||
+                         hoop_handshake_reached(hello, &connection->about.local, failure);
+    const struct hoop_secret *secret =
+        reached ? connection->owner->admit(connection->arg, hello, failure) : NULL;
+    if (secret != NULL) {
+        connection->handshake.secret = *secret;
+    }
+    return secret != NULL;
 }
-
-static void connection_say(void *arg, const struct hoop_frame_header *frame)
-{
-    connection_put(arg, frame, NULL, 0, true);
-}
-
-static const struct hoop_handshake_owner connection_handshake_owner = {
-    .admit = connection_admit,
-    .say = connection_say,
-};
 
 /* Opens the connection, once nothing of the handshake is left to say. */
 static void connection_open(struct hoop_connection *connection)
@@ -317,14 +312,25 @@ static void connection_open(struct hoop_connection *connection)
 /* A message before the connection is open. */
 static void connection_shake(struct hoop_connection *connection, const union hoop_frame *frame)
 {
+    struct hoop_handshake *handshake = &connection->handshake;
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    if (hoop_handshake_take(&connection->handshake, frame, &failure) != HOOP_OK) {
+    union hoop_frame answer;
+    if (frame->header.type == HOOP_FRAME_HELLO &&
+        !connection_admit(connection, &frame->hello, &failure)) {
+        connection_end(connection, true, &failure);
+        return;
+    }
+    answer.header.bytes = 0;
+    if (hoop_handshake_take(handshake, frame, &answer, &failure) != HOOP_OK) {
         connection_end(connection, false, &failure);
-    } else if (connection->handshake.state == HOOP_HANDSHAKE_DONE &&
-               connection->state != CONNECTION_CLOSED) {
-        const hoop_result_t result =
-            hoop_handshake_keys(&connection->handshake, &connection->in.key, &connection->out.key,
-                                &connection->about.data_key);
+        return;
+    }
+    if (answer.header.bytes > 0) {
+        connection_put(connection, &answer.header, NULL, 0, true);
+    }
+    if (handshake->state == HOOP_HANDSHAKE_DONE && connection->state != CONNECTION_CLOSED) {
+        const hoop_result_t result = hoop_handshake_keys(
+            handshake, &connection->in.key, &connection->out.key, &connection->about.data_key);
         if (result != HOOP_OK) {
             hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
             return;
@@ -483,8 +489,6 @@ static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
     connection->arg = arg;
     connection->state = CONNECTION_SHAKING;
     connection->failure.rank = -1;
-    connection->handshake.owner = &connection_handshake_owner;
-    connection->handshake.arg = connection;
     connection->handshake.peer = connection->about.peer;
     connection->about.hello = &connection->handshake.hello;
     connection->about.secret = &connection->handshake.secret;
@@ -538,6 +542,9 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
     }
     /* waits in the queue while the connection is being made */
     const hoop_result_t result = hoop_handshake_greet(&connection->handshake, &greeting, secret);
+    if (result == HOOP_OK) {
+        connection_put(connection, &connection->handshake.hello.header, NULL, 0, true);
+    }
     if (result == HOOP_OK && dialled != NULL && !connection->broken) {
         hoop_timer_start(connection->timer, CONNECTION_CONNECT_MS, 0);
         connection_connected(connection, err);
@@ -556,7 +563,6 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
     struct hoop_connection *connection = NULL;
     int fd = -1;
     int err = 0;
-    assert(address == NULL || secret != NULL);
     hoop_result_t result = hoop_socket_connect(place, from, &fd, &err);
     if (result == HOOP_OK && address == NULL && err != 0) {
         hoop_fork_close(fd);

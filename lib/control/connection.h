@@ -2,7 +2,7 @@
  * One control connection: a non-blocking socket whose other end has proved that it knows the
  * secret (handshake.h), and which then carries frames (control/frame.h) both ways. On one machine
  * an abstract SOCK_SEQPACKET socket, whose other end must be of this uid too; between machines TCP,
- * without descriptors and without handing out secrets.
+ * without descriptors.
  *
  * Between machines each frame after the proof carries a MAC: who sits on the way can read, delay
  * and end, and no more. A hello says what address was dialled, and the server compares it with its
@@ -36,11 +36,11 @@ struct hoop_connection_about {
 
 struct hoop_connection_owner {
     /*
-     * Server only: which secret? False: refused, with the reason in *ret_failure. Code HOOP_AGAIN,
+     * Server only: which secret? NULL: refused, with the reason in *ret_failure. Code HOOP_AGAIN,
      * which hoop_failure_set() does not take: the client may come back later.
      */
-    bool (*admit)(void *arg, const struct hoop_frame_hello *hello, struct hoop_admission *ret,
-                  struct hoop_failure *ret_failure);
+    const struct hoop_secret *(*admit)(void *arg, const struct hoop_frame_hello *hello,
+                                       struct hoop_failure *ret_failure);
     /* Both ends have proved themselves: messages flow. */
     void (*opened)(void *arg, struct hoop_connection *connection);
     /*
@@ -59,10 +59,9 @@ struct hoop_connection_owner {
 
 /*
  * Connects to a place and says hello. owner and arg: borrowed until destroyed; place, from, hello
- * (but its header, nonce and want_secret) and secret: copied; secret NULL: to be told (on this
- * machine only). from: the address of this
- * machine to connect from, NULL or family 0: any. HOOP_REMOTE_ERROR: nobody is there; HOOP_AGAIN:
- * the queue there is full. Over TCP that is only known later: within 5 s `closed` says it, with
+ * (but its header and nonce) and secret: copied. from: the address of this machine to connect
+ * from, NULL or family 0: any. HOOP_REMOTE_ERROR: nobody is there; HOOP_AGAIN: the queue there is
+ * full. Over TCP that is only known later: within 5 s `closed` says it, with
  * address and reason. A server that is there and says nothing is the owner's to wait for.
  */
 hoop_result_t hoop_connection_connect(const struct hoop_place *place,

@@ -45,7 +45,6 @@ struct hoop_dialer {
     struct hoop_address from;
     struct hoop_frame_hello hello;
     struct hoop_secret secret;
-    bool has_secret;
     uint64_t start_ns, deadline_ns, backoff_ms;
     uint64_t attempt_ns; /* when this attempt began */
 };
@@ -215,9 +214,9 @@ static void dialer_dial(struct hoop_dialer *dialer)
     }
     if (result == HOOP_OK) {
         const bool usable = from.family == place->address.family && from.family != 0;
-        result = hoop_connection_connect(place, usable ? &from : NULL, &dialer->hello,
-                                         dialer->has_secret ? &dialer->secret : NULL,
-                                         &dialer_connection_owner, dialer, &dialer->connection);
+        result =
+            hoop_connection_connect(place, usable ? &from : NULL, &dialer->hello, &dialer->secret,
+                                    &dialer_connection_owner, dialer, &dialer->connection);
     }
     if (result == HOOP_OK) {
         dialer_await(dialer);
@@ -292,10 +291,7 @@ hoop_result_t hoop_dialer_create(const struct hoop_dialer_order *order,
     dialer->arg = arg;
     hoop_dialer_set_places(dialer, order->places, order->count);
     dialer->hello = *order->hello;
-    dialer->has_secret = order->secret != NULL;
-    if (order->secret != NULL) {
-        dialer->secret = *order->secret;
-    }
+    dialer->secret = *order->secret;
     if (order->from != NULL) {
         dialer->from = *order->from;
     }

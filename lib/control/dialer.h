@@ -27,8 +27,8 @@ struct hoop_dialer_order {
     uint32_t count;
     const struct hoop_address *from;      /* over TCP; NULL: as HOOP_SOCKET_IFNAME says */
     const struct hoop_frame_hello *hello; /* as hoop_connection_connect() takes it */
-    const struct hoop_secret *secret;     /* NULL: to be told; names only */
-    uint64_t deadline_ns;                 /* of the whole search */
+    const struct hoop_secret *secret;
+    uint64_t deadline_ns; /* of the whole search */
 };
 
 struct hoop_dialer_owner {

@@ -144,7 +144,6 @@ static void endpoint_trust(struct hoop_endpoint *endpoint, const struct hoop_add
 
 void hoop_endpoint_expect(struct hoop_endpoint *endpoint, struct hoop_expectation *expectation)
 {
-    assert(endpoint_is_far(endpoint) ? !expectation->hand_out : true);
     expectation->endpoint = endpoint;
     hoop_list_push_back(&endpoint->expectations, &expectation->node);
 }
@@ -196,8 +195,8 @@ static const char *endpoint_label(const struct hoop_endpoint *endpoint,
 
 /* ---- What an unproven connection does ----------------------------------------------------- */
 
-static bool client_admit(void *arg, const struct hoop_frame_hello *hello,
-                         struct hoop_admission *ret, struct hoop_failure *ret_failure)
+static const struct hoop_secret *client_admit(void *arg, const struct hoop_frame_hello *hello,
+                                              struct hoop_failure *ret_failure)
 {
     struct endpoint_client *client = arg;
     client->expectation = endpoint_expected(client->endpoint, hello);
@@ -208,11 +207,9 @@ static bool client_admit(void *arg, const struct hoop_frame_hello *hello,
             ret_failure->text, sizeof(ret_failure->text),
             "nobody expects that here (not yet, not any more, or with another secret)%s%s",
             other != NULL ? "; another job is: " : "", other != NULL ? other : "");
-        return false;
+        return NULL;
     }
-    ret->secret = client->expectation->secret;
-    ret->hand_out = client->expectation->hand_out;
-    return true;
+    return client->expectation->secret;
 }
 
 static void client_opened(void *arg, struct hoop_connection *connection)

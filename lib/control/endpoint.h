@@ -23,9 +23,8 @@ struct hoop_expectation {
     struct hoop_endpoint *endpoint;   /* set by hoop_endpoint_expect() */
     struct hoop_frame_hello hello;    /* what it says: kind, comm, rendezvous; data: ranks, lane */
     const struct hoop_secret *secret; /* borrowed */
-    const char
-        *label;    /* for who is not the one expected: which job this is; NULL: nobody's matter */
-    bool hand_out; /* tell the secret to who asks; Unix sockets only */
+    /* for who is not the one expected: which job this is; NULL: nobody's matter */
+    const char *label;
     /* Once for each that came and proved itself. Adopts the connection or destroys it. */
     void (*opened)(void *arg, struct hoop_connection *connection);
     void *arg;

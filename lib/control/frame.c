@@ -10,14 +10,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are the memory
 #define FRAME_LAYOUT(name, body)                                                                   \
     _Static_assert(sizeof(struct hoop_frame_##name) == (body), "frame layout")
 FRAME_LAYOUT(header, FRAME_HEAD);
-FRAME_LAYOUT(hello, FRAME_HEAD + 56 + HOOP_NAME_BYTES + HOOP_NONCE_BYTES);
-FRAME_LAYOUT(secret, FRAME_HEAD + HOOP_SECRET_BYTES);
+FRAME_LAYOUT(hello, FRAME_HEAD + 48 + HOOP_NAME_BYTES + HOOP_NONCE_BYTES);
 FRAME_LAYOUT(challenge, FRAME_HEAD + HOOP_NONCE_BYTES + HOOP_MAC_BYTES);
 FRAME_LAYOUT(proof, FRAME_HEAD + HOOP_MAC_BYTES);
 FRAME_LAYOUT(failure, FRAME_HEAD + 8 + HOOP_FAILURE_TEXT_BYTES);
 FRAME_LAYOUT(join, FRAME_HEAD + 48 + sizeof(struct hoop_frame_entry) +
                        sizeof(struct hoop_agreement) + HOOP_COMM_NAME_BYTES);
-FRAME_LAYOUT(roster, FRAME_HEAD + 48);
+FRAME_LAYOUT(roster, FRAME_HEAD + 48 + HOOP_SECRET_BYTES);
 FRAME_LAYOUT(entry, 72 + 2 * HOOP_NAME_BYTES);
 FRAME_LAYOUT(fate, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
 FRAME_LAYOUT(beat, FRAME_HEAD + 8);
@@ -53,10 +52,8 @@ static const char *frame_check_hello(const union hoop_frame *frame)
     const struct hoop_frame_hello *m = &frame->hello;
     const bool of_comm = m->kind == HOOP_HELLO_PEER || m->kind == HOOP_HELLO_DATA;
     const bool ranks = m->from < HOOP_MAX_RANKS && m->to < HOOP_MAX_RANKS;
-    const uint32_t asks = m->kind == HOOP_HELLO_RANK ? 1 : 0;
     const uint32_t lanes = m->kind == HOOP_HELLO_DATA ? HOOP_FRAME_MAX_LANES : 1;
     return !frame_between(m->kind, 1, HOOP_HELLO_KINDS - 1) ? "kind"
-           : m->want_secret > asks || m->reserved != 0      ? "want_secret"
            : !ranks || (of_comm && m->from == m->to)        ? "rank"
            : !FRAME_STRING_OK(m->rendezvous)                ? "rendezvous"
            : !hoop_address_is_valid(&m->dialled)            ? "dialled"
@@ -229,7 +226,6 @@ static const struct frame_form {
     frame_check_fn *check;
 } frame_forms[HOOP_FRAME_TYPE_COUNT] = {
     FRAME_FORM(HELLO, hello, hello),
-    FRAME_FORM(SECRET, secret, nothing),
     FRAME_FORM(CHALLENGE, challenge, nothing),
     FRAME_FORM(PROOF, proof, nothing),
     FRAME_FORM(WELCOME, header, nothing),
@@ -421,13 +417,12 @@ hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint
 /* What must not cross a network; NULL: nothing of that. */
 static const char *frame_check_travels(const union hoop_frame *frame)
 {
+    static const uint8_t none[HOOP_SECRET_BYTES];
     switch (frame->header.type) {
-    case HOOP_FRAME_SECRET:
-        return "hands out a secret";
+    case HOOP_FRAME_ROSTER:
+        return memcmp(frame->roster.secret, none, sizeof(none)) != 0 ? "tells a secret" : NULL;
     case HOOP_FRAME_HELLO:
-        return frame->hello.want_secret != 0    ? "asks for a secret"
-               : frame->hello.dialled.port == 0 ? "dialled nowhere"
-                                                : NULL;
+        return frame->hello.dialled.port == 0 ? "dialled nowhere" : NULL;
     case HOOP_FRAME_ROSTER_PART:
     case HOOP_FRAME_REGION_IS:
         return frame_fd_count(frame) != 0 ? "promises descriptors" : NULL;

@@ -1,7 +1,7 @@
 /*
  * The messages of control connections, as they lie on the wire, and their checks.
  *
- *      all:   HELLO -> [<- SECRET] <- CHALLENGE, PROOF ->, <- WELCOME, or <- REJECT and the end
+ *      all:   HELLO -> <- CHALLENGE, PROOF ->, <- WELCOME, or <- REJECT and the end
  *      child: a rank of its leader; a leader of the root, and of its parent in the tree:
  *             INFO both ways, JOIN -> ...; <- PLACE (of the root), <- ROSTER,
  *             <- ROSTER_PART ..., READY ->, <- GO; REJECT instead of anything, once;
@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 15u       /* also of the board (exec/board.h) */
+#define HOOP_FRAME_VERSION 16u       /* also of the board (exec/board.h) */
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
@@ -49,7 +49,6 @@ static inline uint64_t hoop_frame_ms(uint64_t ms)
 
 enum hoop_frame_type {
     HOOP_FRAME_HELLO = 1,
-    HOOP_FRAME_SECRET,
     HOOP_FRAME_CHALLENGE,
     HOOP_FRAME_PROOF,
     HOOP_FRAME_WELCOME,
@@ -100,15 +99,8 @@ struct hoop_frame_hello {
     uint64_t comm_id;            /* peer, data; else 0 */
     uint32_t from, to;           /* ranks; to a parent: machines. A rank to its leader: to is 0 */
     struct hoop_address dialled; /* where the client believes it is; family 0: a Unix socket */
-    uint32_t want_secret;        /* 1: I have none, tell me (the kernel vouches for both of us) */
-    uint32_t reserved;
     char rendezvous[HOOP_NAME_BYTES]; /* of the first four kinds */
     uint8_t nonce[HOOP_NONCE_BYTES];
-};
-
-struct hoop_frame_secret {
-    struct hoop_frame_header header;
-    uint8_t secret[HOOP_SECRET_BYTES];
 };
 
 struct hoop_frame_challenge {
@@ -167,6 +159,8 @@ struct hoop_frame_roster { /* with the segment's descriptor, on one machine */
     uint64_t dead_after_ms; /* the smallest of all ranks: how often to give a sign of life */
     uint32_t need_fence;
     uint32_t no_rdma; /* some rank has none */
+    /* Of a comm on one machine, where it was drawn; else 0: the rendezvous's is the comm's. */
+    uint8_t secret[HOOP_SECRET_BYTES];
 };
 
 struct hoop_frame_roster_part { /* with the wake descriptors that the entries say, in order */
@@ -263,7 +257,6 @@ struct hoop_frame_view { /* which ranks are left; whose it is has been proved by
 union hoop_frame {
     struct hoop_frame_header header;
     struct hoop_frame_hello hello;
-    struct hoop_frame_secret secret;
     struct hoop_frame_challenge challenge;
     struct hoop_frame_proof proof;
     struct hoop_frame_failure reject, fail;
@@ -302,7 +295,7 @@ uint64_t hoop_frame_waiting_since(const struct hoop_frame_beat *beat, uint64_t n
  */
 hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count,
                                struct hoop_failure *failure);
-/* The same for one that came over a network: without descriptors, secrets and requests for them. */
+/* The same for one that came over a network: without descriptors and secrets. */
 hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes,
                                    struct hoop_failure *failure);
 /* The same when only the header is there; its size is at most that of union hoop_frame. */

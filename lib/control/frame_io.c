@@ -60,8 +60,8 @@ void hoop_frame_reader_clear(struct hoop_frame_reader *reader)
             close(extras->fds[i]);
         }
     }
-    if (reader->frame.header.type == HOOP_FRAME_SECRET) {
-        hoop_secret_wipe(&reader->frame, sizeof(reader->frame.secret));
+    if (reader->frame.header.type == HOOP_FRAME_ROSTER) {
+        hoop_secret_wipe(&reader->frame, sizeof(reader->frame.roster));
     }
     reader->got = reader->bytes = 0;
     extras->fd_count = 0;

@@ -13,11 +13,6 @@ static hoop_result_t handshake_mac(const struct hoop_handshake *handshake, const
                      bytes, ret_mac);
 }
 
-static void handshake_say(const struct hoop_handshake *handshake, const union hoop_frame *frame)
-{
-    handshake->owner->say(handshake->arg, &frame->header);
-}
-
 hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
                                   struct hoop_secret *ret_in, struct hoop_secret *ret_out,
                                   struct hoop_secret *ret_data)
@@ -55,61 +50,26 @@ bool hoop_handshake_reached(const struct hoop_frame_hello *hello, const struct h
     return false;
 }
 
-/* False: refused, and said so. */
-static bool handshake_admit(struct hoop_handshake *handshake, struct hoop_failure *failure)
-{
-    const struct hoop_frame_hello *hello = &handshake->hello;
-    struct hoop_admission admission = {.hand_out = false};
-    bool admitted = handshake->owner->admit(handshake->arg, hello, &admission, failure);
-    if (admitted && hello->want_secret != 0 && !admission.hand_out) {
-        admitted = false;
-        (void)hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                               "the leader asks for a secret that this process was not given "
-                               "(HOOP_SECRET, or the unique id)");
-    }
-    if (admitted) {
-        handshake->secret = *admission.secret;
-        return true;
-    }
-    union hoop_frame reject;
-    hoop_frame_from_failure(&reject, HOOP_FRAME_REJECT, failure);
-    handshake_say(handshake, &reject);
-    return false;
-}
-
 static hoop_result_t handshake_take_hello(struct hoop_handshake *handshake,
                                           const struct hoop_frame_hello *hello,
-                                          struct hoop_failure *failure)
+                                          union hoop_frame *ret, struct hoop_failure *failure)
 {
-    union hoop_frame frame;
+    struct hoop_frame_challenge *challenge = &ret->challenge;
     handshake->hello = *hello;
-    if (!handshake_admit(handshake, failure)) {
-        return failure->code;
-    }
-    if (hello->want_secret != 0) {
-        hoop_frame_init(&frame, HOOP_FRAME_SECRET);
-        memcpy(frame.secret.secret, handshake->secret.bytes, HOOP_SECRET_BYTES);
-        handshake_say(handshake, &frame);
-        hoop_secret_wipe(&frame, sizeof(frame.secret));
-    }
-    hoop_frame_init(&frame, HOOP_FRAME_CHALLENGE);
-    hoop_result_t result = hoop_random(frame.challenge.nonce, HOOP_NONCE_BYTES);
+    hoop_frame_init(ret, HOOP_FRAME_CHALLENGE);
+    hoop_result_t result = hoop_random(challenge->nonce, HOOP_NONCE_BYTES);
     if (result == HOOP_OK) {
-        result = handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, frame.challenge.nonce,
-                               HOOP_NONCE_BYTES, frame.challenge.mac);
+        result = handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, challenge->nonce,
+                               HOOP_NONCE_BYTES, challenge->mac);
     }
-    if (result != HOOP_OK) {
-        return hoop_failure_take(failure, result, -1);
-    }
-    handshake->challenge = frame.challenge;
+    handshake->challenge = *challenge;
     handshake->state = HOOP_HANDSHAKE_CHALLENGED;
-    handshake_say(handshake, &frame);
-    return HOOP_OK;
+    return hoop_failure_take(failure, result, -1);
 }
 
 static hoop_result_t handshake_take_proof(struct hoop_handshake *handshake,
                                           const struct hoop_frame_proof *proof,
-                                          struct hoop_failure *failure)
+                                          union hoop_frame *ret, struct hoop_failure *failure)
 {
     uint8_t mac[HOOP_MAC_BYTES];
     const struct hoop_frame_challenge *challenge = &handshake->challenge;
@@ -119,10 +79,8 @@ static hoop_result_t handshake_take_proof(struct hoop_handshake *handshake,
         return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
                                 "its proof of the secret is wrong");
     }
-    union hoop_frame welcome;
-    hoop_frame_init(&welcome, HOOP_FRAME_WELCOME);
+    hoop_frame_init(ret, HOOP_FRAME_WELCOME);
     handshake->state = HOOP_HANDSHAKE_DONE;
-    handshake_say(handshake, &welcome);
     return HOOP_OK;
 }
 
@@ -138,41 +96,29 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
     handshake->greets = true;
     handshake->hello = *hello;
     handshake->hello.header = frame.header;
-    handshake->hello.want_secret = secret == NULL;
-    handshake->has_secret = secret != NULL;
-    if (secret != NULL) {
-        handshake->secret = *secret;
-    }
-    const hoop_result_t result = hoop_random(handshake->hello.nonce, HOOP_NONCE_BYTES);
-    if (result == HOOP_OK) {
-        handshake->owner->say(handshake->arg, &handshake->hello.header);
-    }
-    return result;
+    handshake->secret = *secret;
+    return hoop_random(handshake->hello.nonce, HOOP_NONCE_BYTES);
 }
 
 static hoop_result_t handshake_take_challenge(struct hoop_handshake *handshake,
                                               const struct hoop_frame_challenge *challenge,
-                                              struct hoop_failure *failure)
+                                              union hoop_frame *ret, struct hoop_failure *failure)
 {
     uint8_t mac[HOOP_MAC_BYTES];
-    if (!handshake->has_secret ||
-        handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, challenge->nonce, HOOP_NONCE_BYTES, mac) !=
+    if (handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, challenge->nonce, HOOP_NONCE_BYTES, mac) !=
             HOOP_OK ||
         !hoop_mac_equal(mac, challenge->mac)) {
         return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
                                 "%s could not prove that it knows this job's secret",
                                 handshake->peer);
     }
-    union hoop_frame proof;
-    hoop_frame_init(&proof, HOOP_FRAME_PROOF);
-    if (handshake_mac(handshake, HANDSHAKE_LABEL_CLIENT, challenge, sizeof(*challenge),
-                      proof.proof.mac) != HOOP_OK) {
-        return hoop_failure_take(failure, HOOP_SYSTEM_ERROR, -1);
-    }
+    hoop_frame_init(ret, HOOP_FRAME_PROOF);
     handshake->challenge = *challenge;
     handshake->state = HOOP_HANDSHAKE_PROVING;
-    handshake_say(handshake, &proof);
-    return HOOP_OK;
+    return hoop_failure_take(failure,
+                             handshake_mac(handshake, HANDSHAKE_LABEL_CLIENT, challenge,
+                                           sizeof(*challenge), ret->proof.mac),
+                             -1);
 }
 
 /* It has proved nothing: a reason, and never a success. */
@@ -195,8 +141,7 @@ bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t typ
     case HOOP_HANDSHAKE_CHALLENGED:
         return type == HOOP_FRAME_PROOF;
     case HOOP_HANDSHAKE_GREETING:
-        return type == HOOP_FRAME_CHALLENGE || type == HOOP_FRAME_REJECT ||
-               (type == HOOP_FRAME_SECRET && !handshake->has_secret);
+        return type == HOOP_FRAME_CHALLENGE || type == HOOP_FRAME_REJECT;
     case HOOP_HANDSHAKE_PROVING:
         return type == HOOP_FRAME_WELCOME;
     default:
@@ -205,20 +150,16 @@ bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t typ
 }
 
 hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
-                                  struct hoop_failure *failure)
+                                  union hoop_frame *ret_answer, struct hoop_failure *failure)
 {
     assert(hoop_handshake_expects(handshake, frame->header.type));
     switch (frame->header.type) {
     case HOOP_FRAME_HELLO:
-        return handshake_take_hello(handshake, &frame->hello, failure);
-    case HOOP_FRAME_SECRET:
-        memcpy(handshake->secret.bytes, frame->secret.secret, HOOP_SECRET_BYTES);
-        handshake->has_secret = true;
-        return HOOP_OK;
+        return handshake_take_hello(handshake, &frame->hello, ret_answer, failure);
     case HOOP_FRAME_CHALLENGE:
-        return handshake_take_challenge(handshake, &frame->challenge, failure);
+        return handshake_take_challenge(handshake, &frame->challenge, ret_answer, failure);
     case HOOP_FRAME_PROOF:
-        return handshake_take_proof(handshake, &frame->proof, failure);
+        return handshake_take_proof(handshake, &frame->proof, ret_answer, failure);
     case HOOP_FRAME_REJECT:
         return handshake_take_reject(&frame->reject, failure);
     default: /* WELCOME */

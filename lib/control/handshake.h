@@ -1,10 +1,9 @@
 /*
- * The handshake of a control connection: messages in, messages out, no I/O. Both ends show that
+ * The handshake of a control connection: message in, message out, no I/O. Both ends show that
  * they know the secret, for this hello and these nonces; labels keep one's answer from serving as
  * the other's.
  *
  *      client  GREETING --CHALLENGE is right: PROOF--> PROVING --WELCOME--> DONE
- *              (SECRET comes before it, to a client without)
  *      server  WAITING --HELLO, admitted: CHALLENGE--> CHALLENGED --PROOF is right: WELCOME--> DONE
  *
  * Private to connection.c. Service thread only.
@@ -15,12 +14,6 @@
 #include "control/frame.h"
 #include <stdbool.h>
 
-/* What a server thinks of a hello. */
-struct hoop_admission {
-    const struct hoop_secret *secret; /* borrowed until it is admitted */
-    bool hand_out;                    /* tell the secret to who asks */
-};
-
 enum hoop_handshake_state {
     HOOP_HANDSHAKE_WAITING,
     HOOP_HANDSHAKE_CHALLENGED,
@@ -29,27 +22,16 @@ enum hoop_handshake_state {
     HOOP_HANDSHAKE_DONE
 };
 
-struct hoop_handshake_owner {
-    /* A server's: as struct hoop_connection_owner has it. */
-    bool (*admit)(void *arg, const struct hoop_frame_hello *hello, struct hoop_admission *ret,
-                  struct hoop_failure *ret_failure);
-    /* The next message to the other end. Copied. */
-    void (*say)(void *arg, const struct hoop_frame_header *frame);
-};
-
 struct hoop_handshake {
     enum hoop_handshake_state state;
-    const struct hoop_handshake_owner *owner;
-    void *arg;
     const char *peer;          /* for sentences; borrowed */
-    bool has_secret;           /* a client: it need not be told */
     bool greets;               /* a client */
-    struct hoop_secret secret; /* to be wiped in the end */
+    struct hoop_secret secret; /* a server's is set before it takes a hello; to be wiped */
     struct hoop_frame_hello hello;
     struct hoop_frame_challenge challenge;
 };
 
-/* A client's: says hello, with a header and a nonce of its own. secret NULL: to be told. */
+/* A client's: makes its hello, with a header and a nonce of its own, which is to be sent. */
 hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
                                    const struct hoop_frame_hello *hello,
                                    const struct hoop_secret *secret);
@@ -66,12 +48,12 @@ bool hoop_handshake_reached(const struct hoop_frame_hello *hello, const struct h
 bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type);
 
 /*
- * Takes a checked message of an expected type. HOOP_OK: go on, DONE or not; else it has failed, and
- * the reason is in *failure: HOOP_NOT_AUTHENTICATED, or HOOP_AGAIN where the server asks to come
- * back later.
+ * Takes a checked message of an expected type. HOOP_OK: go on, DONE or not, with *ret_answer where
+ * there is one; else it has failed, and the reason is in *failure: HOOP_NOT_AUTHENTICATED, or
+ * HOOP_AGAIN where the server asks to come back later.
  */
 hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
-                                  struct hoop_failure *failure);
+                                  union hoop_frame *ret_answer, struct hoop_failure *failure);
 
 /*
  * The keys that a finished handshake leaves, made of the secret, the hello and both nonces: for

@@ -338,7 +338,7 @@ static hoop_result_t member_seek(struct hoop_member *member)
         .places = &member->place,
         .count = 1,
         .hello = &hello,
-        .secret = rendezvous->has_secret ? &rendezvous->secret : NULL,
+        .secret = &rendezvous->secret,
         .deadline_ns = member->deadline_ns,
     };
     return hoop_dialer_create(&order, &member_dialer_owner, member, &member->dialer);
@@ -426,12 +426,6 @@ static hoop_result_t member_check(const struct hoop_join *join)
     const size_t bytes = strnlen(join->rendezvous.name, sizeof(join->rendezvous.name));
     if (bytes == 0 || bytes == sizeof(join->rendezvous.name)) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "a rendezvous without a name");
-    }
-    if (join->rendezvous.address_count > 0 && !join->rendezvous.has_secret) {
-        return hoop_error(
-            HOOP_INVALID_ARGUMENT,
-            "a rendezvous of several machines without a secret: they could not tell each "
-            "other from strangers");
     }
     assert(join->rendezvous.address_count <= HOOP_RENDEZVOUS_ADDRESSES);
     assert(join->timeout_ms > 0 && join->dead_after_ms > 0 && join->segment_bytes > 0);

@@ -100,7 +100,7 @@ struct hoop_member {
     struct hoop_connection *connection; /* to it */
     struct hoop_timer *timer;           /* deadline of the join, once it is found */
     uint64_t deadline_ns;
-    struct hoop_secret secret; /* proved to and by the leader */
+    struct hoop_secret secret; /* the comm's: its rendezvous's, or on one machine the roster's */
 
     struct hoop_roster roster;
     struct hoop_address address; /* of this machine, port 0; family 0: there is no other */

@@ -100,6 +100,7 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     member->server = frame->server;
     roster->machines = frame->machines;
     if (roster->machines == 1) { /* who was looked for elsewhere turned out to be here */
+        memcpy(member->secret.bytes, frame->secret, sizeof(frame->secret));
         member->address = (struct hoop_address){.family = 0};
         hoop_data_connection_finish(member);
     }

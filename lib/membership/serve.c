@@ -58,7 +58,7 @@ static hoop_result_t serve_id(struct hoop_rendezvous *rendezvous, bool here,
 
 hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = false};
+    struct hoop_rendezvous rendezvous = {.address_count = 0};
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
         result = hoop_rendezvous_random(&rendezvous);

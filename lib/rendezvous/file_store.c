@@ -483,7 +483,7 @@ hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
                              .version = FILE_VERSION,
                              .secret = rendezvous->secret,
                              .address = *address};
-    assert(rendezvous->file != NULL && rendezvous->has_secret);
+    assert(rendezvous->file != NULL);
     const hoop_result_t result = task_start(rendezvous->file, &page, post_run, ret_task);
     if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
         pthread_mutex_lock(&file_lock);

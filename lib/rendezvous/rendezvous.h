@@ -29,11 +29,12 @@
  */
 struct hoop_rendezvous {
     char name[HOOP_NAME_BYTES]; /* abstract socket name, a C string */
-    bool has_secret;            /* false: the leader hands one to every process of its uid */
+    /* Where the job was given none it follows from its names, which are no secret: then it is the
+     * uid that the kernel tells which protects a machine, whose comm gets one of its own. */
     struct hoop_secret secret;
     /*
      * Several machines: where the root may be, in the order in which to try them; the process that
-     * serves opens it at the first that it can. 0: one machine. Needs has_secret.
+     * serves opens it at the first that it can. 0: one machine.
      */
     uint32_t address_count;
     struct hoop_address addresses[HOOP_RENDEZVOUS_ADDRESSES];

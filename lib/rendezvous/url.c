@@ -4,15 +4,15 @@
  *
  *   by            one machine                             several machines
  *   unique id     secret: random, in the id               and the root's address, in the id
- *   env://        secret: from the job's, or none: then   secret: from the job's; address:
- *                 a name from what tells jobs apart       MASTER_ADDR
+ *   env://        secret: from the job's, or from what    secret: from the job's; address:
+ *                 tells jobs apart                        MASTER_ADDR
  *   tcp://        the same, and from the url              the same, with the url's address
  *   file://       the same, and from the url              random, in the file
  *
- * Where a secret is, the name follows from it. The secret of the k-th rendezvous is derived from
- * the job's and from all that tells jobs and attempts apart: nobody without it can guess the name
- * or pass the handshake, and jobs that share a secret do not meet. Without one, on one machine,
- * others can guess the name, and the kernel vouches for the uid.
+ * The name follows from the secret. The secret of the k-th rendezvous is derived from the job's and
+ * from all that tells jobs and attempts apart: nobody without it can guess the name or pass the
+ * handshake, and jobs that share a secret do not meet. Without one, on one machine, others can
+ * guess both, and the kernel vouches for the uid.
  *
  * A host that is a loopback address means one machine: nobody else could come. Only HOOP_HOSTID
  * makes several machines of one; then they meet there.
@@ -60,7 +60,7 @@ hoop_result_t hoop_rendezvous_by_secret(const struct hoop_secret *secret,
     uint8_t mac[HOOP_MAC_BYTES];
     const hoop_result_t result = hoop_hmac(secret, "hoop rendezvous", NULL, 0, NULL, 0, mac);
     if (result == HOOP_OK) {
-        *ret = (struct hoop_rendezvous){.has_secret = true, .secret = *secret};
+        *ret = (struct hoop_rendezvous){.secret = *secret};
         hoop_rendezvous_name("hoop-", mac, ret->name);
     }
     return result;
@@ -216,27 +216,16 @@ static hoop_result_t rendezvous_by_secret(const struct rendezvous_call *call,
     return result;
 }
 
-/* On one machine: by the secret if there is one, else by the job's name. */
+/* On one machine: by the secret if there is one, else by user and job. */
 static hoop_result_t rendezvous_here(const struct rendezvous_call *call,
                                      struct hoop_rendezvous *ret)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = false};
-    uint8_t mac[HOOP_MAC_BYTES];
-    char prefix[32];
-    if (call->has_secret) {
-        return rendezvous_by_secret(call, &call->secret, ret);
-    }
-    if (!call->named) {
-        return rendezvous_unnamed();
-    }
-    const hoop_result_t result =
-        rendezvous_derive(call, &rendezvous_no_secret, "hoop rendezvous", mac);
-    if (result == HOOP_OK) {
-        (void)snprintf(prefix, sizeof(prefix), "hoop-%u-", (unsigned)geteuid());
-        hoop_rendezvous_name(prefix, mac, rendezvous.name);
-        *ret = rendezvous;
-    }
-    return result;
+    const uid_t uid = geteuid();
+    struct hoop_secret user = {.bytes = {0}};
+    memcpy(user.bytes, &uid, sizeof(uid));
+    return !call->has_secret && !call->named
+               ? rendezvous_unnamed()
+               : rendezvous_by_secret(call, call->has_secret ? &call->secret : &user, ret);
 }
 
 static hoop_result_t rendezvous_without_secret(const struct rendezvous_call *call,
@@ -350,7 +339,7 @@ static hoop_result_t rendezvous_serve_at_file(const struct rendezvous_call *call
 static hoop_result_t rendezvous_at_file(const struct rendezvous_call *call,
                                         struct hoop_rendezvous *ret)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = false};
+    struct hoop_rendezvous rendezvous = {.address_count = 0};
     char key[HOOP_NAME_BYTES] = "";
     uint8_t mac[HOOP_MAC_BYTES];
     char *file = NULL;

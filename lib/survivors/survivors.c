@@ -186,7 +186,7 @@ hoop_result_t hoop_survivors_create(struct hoop_member *member, const struct hoo
 {
     const struct hoop_lineage *lineage = exact ? NULL : member->lineage;
     const uint32_t n = lineage != NULL ? lineage->n : member->roster.n;
-    struct hoop_rendezvous derived = {.has_secret = false};
+    struct hoop_rendezvous derived = {.address_count = 0};
     struct hoop_survivors *all = calloc(1, sizeof(*all) + n * sizeof(all->others[0]));
     if (all == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", n);

@@ -95,6 +95,7 @@ void hoop_handout_send(const struct hoop_leader *leader, const struct hoop_edge 
         hoop_edge_send(edge, &frame);
     }
     handout_send_parts(leader, edge);
+    hoop_secret_wipe(&frame, sizeof(frame.roster));
 }
 
 /*
@@ -128,8 +129,11 @@ static void handout_tell_ranks(struct hoop_leader *leader)
 
 void hoop_handout_begin(struct hoop_leader *leader)
 {
-    const hoop_result_t result =
-        hoop_memfd_create("hoop-comm", leader->roster.segment_bytes, &leader->segment);
+    struct hoop_frame_roster *roster = &leader->roster;
+    hoop_result_t result = hoop_memfd_create("hoop-comm", roster->segment_bytes, &leader->segment);
+    if (result == HOOP_OK && roster->machines == 1) { /* nobody else is told */
+        result = hoop_random(roster->secret, sizeof(roster->secret));
+    }
     if (result != HOOP_OK) {
         hoop_leader_fail_by(leader, result);
         return;

@@ -57,7 +57,7 @@ void hoop_leader_destroy(struct hoop_leader *leader)
     free(leader->entries);
     free(leader->by_number);
     free(leader->tree.ranks);
-    hoop_secret_wipe(&leader->secret, sizeof(leader->secret));
+    hoop_secret_wipe(&leader->roster, sizeof(leader->roster));
     hoop_rendezvous_finish(&leader->rendezvous);
     hoop_free_later(leader);
     hoop_flood_tell_idle();
@@ -448,7 +448,6 @@ hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool 
     leader->is_root = is_root;
     leader->rendezvous = *rendezvous;
     leader->rendezvous.file = NULL;
-    leader->secret = rendezvous->secret;
     leader->failure.rank = -1;
     leader->segment = -1;
     leader->state = HOOP_LEADER_GATHERING;
@@ -473,7 +472,7 @@ void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
 {
     expectation->hello = (struct hoop_frame_hello){.kind = kind};
     memcpy(expectation->hello.rendezvous, leader->rendezvous.name, HOOP_NAME_BYTES);
-    expectation->secret = &leader->secret;
+    expectation->secret = &leader->rendezvous.secret;
     expectation->opened = opened;
     expectation->arg = leader;
     hoop_endpoint_expect(endpoint, expectation);
@@ -483,17 +482,11 @@ void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
 static hoop_result_t leader_open(struct hoop_leader *leader)
 {
     struct hoop_place place;
-    hoop_result_t result = leader->rendezvous.has_secret
-                               ? HOOP_OK
-                               : hoop_random(&leader->secret, sizeof(leader->secret));
-    if (result == HOOP_OK) {
-        result = hoop_leader_place(&leader->rendezvous, &place);
-    }
+    hoop_result_t result = hoop_leader_place(&leader->rendezvous, &place);
     if (result == HOOP_OK) {
         result = hoop_endpoint_open(&place, NULL, &leader->endpoint);
     }
     if (result == HOOP_OK) {
-        leader->expectation.hand_out = !leader->rendezvous.has_secret;
         hoop_leader_expect(leader, HOOP_HELLO_RANK, leader->endpoint, &leader->expectation,
                            hoop_edge_opened);
     }
@@ -524,11 +517,10 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
     const struct hoop_secret *secret = &rendezvous->secret;
     const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_RANK, .from = rank};
     struct hoop_connection *ends[2];
-    if (leader == NULL || leader->rendezvous.has_secret != rendezvous->has_secret ||
-        (rendezvous->has_secret && !hoop_mac_equal(secret->bytes, leader->secret.bytes))) {
+    if (leader == NULL || !hoop_mac_equal(secret->bytes, leader->rendezvous.secret.bytes)) {
         return HOOP_AGAIN;
     }
-    const hoop_result_t result = hoop_connection_pair(&hello, &leader->secret, ends);
+    const hoop_result_t result = hoop_connection_pair(&hello, secret, ends);
     if (result == HOOP_OK) {
         hoop_edge_opened(leader, ends[1]);
         *ret_end = ends[0];

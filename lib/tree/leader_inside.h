@@ -91,7 +91,6 @@ struct hoop_leader {
     struct hoop_list_node node; /* of all in this process */
     bool is_root;
     struct hoop_rendezvous rendezvous; /* without its file */
-    struct hoop_secret secret;         /* the rendezvous's, or one made here and handed out */
     struct hoop_endpoint *endpoint;    /* where children join; NULL: all are in */
     struct hoop_expectation expectation;
     struct hoop_timer *deadline, *moment;

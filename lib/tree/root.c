@@ -263,7 +263,7 @@ static hoop_result_t root_start(struct hoop_leader *root, const struct hoop_rend
 hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
                               struct hoop_address *ret_address)
 {
-    assert(rendezvous->has_secret && rendezvous->address_count > 0);
+    assert(rendezvous->address_count > 0);
     struct hoop_leader *root = hoop_leader_find(rendezvous->name, true);
     if (root == NULL) {
         hoop_result_t result = hoop_leader_create(rendezvous, true, &root);

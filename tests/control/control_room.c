@@ -253,7 +253,7 @@ static void room_listen(void *arg)
 
 struct room_expecting {
     struct room *room;
-    bool expect, hand_out;
+    bool expect;
 };
 
 static void room_expect_now(void *arg)
@@ -261,15 +261,14 @@ static void room_expect_now(void *arg)
     const struct room_expecting *expecting = arg;
     struct room *room = expecting->room;
     hoop_endpoint_expect_no_more(&room->expectation);
-    room->expectation.hand_out = expecting->hand_out;
     if (expecting->expect) {
         hoop_endpoint_expect(room->endpoint, &room->expectation);
     }
 }
 
-void room_expect(struct room *room, bool expect, bool hand_out)
+void room_expect(struct room *room, bool expect)
 {
-    struct room_expecting expecting = {room, expect, hand_out};
+    struct room_expecting expecting = {room, expect};
     hoop_service_run(room_expect_now, &expecting);
 }
 

@@ -59,7 +59,7 @@ int room_fds(const struct room *room);
 /* Shuts the endpoint and opens it again at the same place. */
 hoop_result_t room_reopen(struct room *room);
 /* Expects clients from now on, or none; tells them the secret, or does not. */
-void room_expect(struct room *room, bool expect, bool hand_out);
+void room_expect(struct room *room, bool expect);
 bool room_is_far(const struct room *room);
 /* What the main thread has set in the room before, the service thread sees afterwards; and what
  * there was to do there before is done. */

@@ -49,7 +49,6 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(HELLO, hello.from, HOOP_MAX_RANKS)                                                           \
     X(HELLO, hello.to, HOOP_MAX_RANKS)                                                             \
     X(HELLO, hello.lane, HOOP_FRAME_MAX_LANES)                                                     \
-    X(HELLO, hello.want_secret, 2)                                                                 \
     X(REJECT, reject.rank, HOOP_MAX_RANKS)                                                         \
     X(FAIL, fail.rank, HOOP_MAX_RANKS)                                                             \
     X(INFO, info.machine, HOOP_MAX_RANKS)                                                          \
@@ -152,9 +151,7 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
 {
     switch (f->header.type) {
     case HOOP_FRAME_HELLO:
-        return address_is_safe(&f->hello.dialled, far) && !(far && f->hello.want_secret != 0);
-    case HOOP_FRAME_SECRET:
-        return !far;
+        return address_is_safe(&f->hello.dialled, far);
     case HOOP_FRAME_REJECT:
         return is_failure(f->reject.code) || f->reject.code == HOOP_IN_PROGRESS;
     case HOOP_FRAME_FAIL:
@@ -169,7 +166,8 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
                address_is_safe(&f->place.parent, f->place.machine != 0);
     case HOOP_FRAME_ROSTER:
         return f->roster.n > 0 && f->roster.segment_bytes > 0 && f->roster.machines > 0 &&
-               f->roster.machines <= f->roster.n;
+               f->roster.machines <= f->roster.n &&
+               !(far && strnlen((const char *)f->roster.secret, HOOP_SECRET_BYTES) > 0);
     case HOOP_FRAME_ROSTER_PART:
         return part_is_safe(&f->part, bytes);
     case HOOP_FRAME_BLOB:

@@ -104,22 +104,6 @@ static void test_secret(void **state)
     assert_non_null(strstr(client.why.text, "could not prove that it knows this job's secret"));
     assert_non_null(strstr(client.why.text, room_is_far(&room) ? ":" : "pid "));
     assert_int_equal(client.opened + room.server.opened, 0);
-    if (room_is_far(&room)) {
-        return;
-    }
-    /* on one machine a secret may be asked for */
-    struct party poor = {.room = NULL};
-    assert_int_equal(party_connect(&poor, &room, NULL), HOOP_OK);
-    assert_true(room_await(&room, &poor.closed, 1));
-    assert_int_equal(poor.why.code, HOOP_NOT_AUTHENTICATED);
-    assert_non_null(strstr(poor.why.text, "HOOP_SECRET"));
-    room_expect(&room, true, true);
-    struct party told = {.room = NULL};
-    struct look look = {.party = &told};
-    assert_int_equal(party_connect(&told, &room, NULL), HOOP_OK);
-    assert_true(room_await(&room, &told.opened, 1));
-    check_look(&look);
-    party_destroy(&told);
 }
 
 static void test_refused(void **state)
@@ -127,12 +111,12 @@ static void test_refused(void **state)
     struct party later = {.room = NULL};
     struct party last = {.room = NULL};
     (void)state;
-    room_expect(&room, false, false);
+    room_expect(&room, false);
     assert_int_equal(party_connect(&later, &room, &room.secret), HOOP_OK);
     assert_true(room_await(&room, &later.closed, 1));
     assert_int_equal(later.why.code, HOOP_AGAIN);
     assert_non_null(strstr(later.why.text, "nobody expects that here"));
-    room_expect(&room, true, false);
+    room_expect(&room, true);
     join(&last);
     party_destroy(&last);
 }

@@ -266,23 +266,6 @@ static void test_version(void **state)
     assert_int_equal(version_warnings, 1);
 }
 
-/* Over a network no secret is told, nor asked for. */
-static void test_want_secret(void **state)
-{
-    union hoop_frame hello;
-    (void)state;
-    if (!room_is_far(&room)) {
-        return;
-    }
-    const int fd = raw_connect(&room);
-    raw_hello(&room, &hello);
-    hello.hello.want_secret = 1;
-    assert_true(raw_send(fd, &hello, hello.header.bytes, sizeof(hello)));
-    assert_true(raw_ended(fd));
-    close(fd);
-    check_honest();
-}
-
 /* Honest, but a byte at a time. */
 static void test_byte_by_byte(void **state)
 {
@@ -529,12 +512,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, room_setup, room_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_silent),         TEST(test_known_address),    TEST(test_garbage),
-        TEST(test_before_proof),   TEST(test_header_is_enough), TEST(test_replay),
-        TEST(test_version),        TEST(test_want_secret),      TEST(test_byte_by_byte),
-        TEST(test_proven_garbage), TEST(test_never_reads),      TEST(test_never_stops),
-        TEST(test_lying_server),   TEST(test_one_breath),       TEST(test_late_later),
-        TEST(test_patience),
+        TEST(test_silent),       TEST(test_known_address),    TEST(test_garbage),
+        TEST(test_before_proof), TEST(test_header_is_enough), TEST(test_replay),
+        TEST(test_version),      TEST(test_byte_by_byte),     TEST(test_proven_garbage),
+        TEST(test_never_reads),  TEST(test_never_stops),      TEST(test_lying_server),
+        TEST(test_one_breath),   TEST(test_late_later),       TEST(test_patience),
     };
     return room_run(&room, tests, sizeof(tests) / sizeof(tests[0]));
 }

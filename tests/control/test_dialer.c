@@ -134,11 +134,11 @@ static void test_late(void **state)
 {
     struct search search = {.places = {room.place}};
     (void)state;
-    room_expect(&room, false, false);
+    room_expect(&room, false);
     begin(&search, 20000);
     assert_true(room_await(&room, &search.rounds, 3));
     assert_int_equal(search.found + search.failed, 0);
-    room_expect(&room, true, false);
+    room_expect(&room, true);
     assert_true(room_await(&room, &search.found, 1));
 }
 

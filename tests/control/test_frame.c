@@ -274,9 +274,7 @@ static void test_wrong_fields(void **state)
     assert_false(frame_passes(&f, f.header.bytes, judge_fds(&f, false)))
     REJECTS(HELLO, f.hello.kind = 0);
     REJECTS(HELLO, f.hello.kind = HOOP_HELLO_KINDS);
-    REJECTS(HELLO, f.hello.reserved = 1);
     REJECTS(HELLO, f.hello.lane = 1);
-    REJECTS(HELLO, f.hello.want_secret = 1);
     REJECTS(HELLO, f.hello.to = f.hello.from);
     REJECTS(HELLO, f.hello.dialled.family = 5);
     REJECTS(REJECT, f.reject.code = HOOP_OK);
@@ -387,8 +385,7 @@ static void test_far(void **state)
     union hoop_frame f;
     (void)state;
     for (int type = 1; type < HOOP_FRAME_TYPE_COUNT; type++) {
-        const bool travels = type != HOOP_FRAME_SECRET && type != HOOP_FRAME_ROSTER_PART &&
-                             type != HOOP_FRAME_REGION_IS;
+        const bool travels = type != HOOP_FRAME_ROSTER_PART && type != HOOP_FRAME_REGION_IS;
         make(&f, (enum hoop_frame_type)type);
         assert_true(frame_passes_far(&f) == travels);
     }
@@ -401,9 +398,10 @@ static void test_far(void **state)
     make(&f, HOOP_FRAME_HELLO);
     f.hello.kind = HOOP_HELLO_RANK;
     assert_true(frame_passes_far(&f));
-    f.hello.want_secret = 1;
+    make(&f, HOOP_FRAME_ROSTER);
+    f.roster.secret[31] = 1;
     assert_false(frame_passes_far(&f));
-    assert_true(frame_passes(&f, f.header.bytes, 0));
+    assert_true(frame_passes(&f, f.header.bytes, 1));
     make(&f, HOOP_FRAME_REJECT);
     f.reject.code = HOOP_IN_PROGRESS;
     assert_true(frame_passes_far(&f) && frame_passes(&f, f.header.bytes, 0));

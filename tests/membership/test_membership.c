@@ -8,6 +8,7 @@
 #include "control/endpoint.h"
 #include "harness/fds.h"
 #include "membership/member_rank.h"
+#include "membership/membership_inside.h"
 #include "membership/serve.h"
 #include "memory/region.h"
 #include "runtime/process.h"
@@ -32,7 +33,7 @@
 
 static struct hoop_rendezvous a_meeting(void)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = true};
+    struct hoop_rendezvous rendezvous = {.address_count = 0};
     assert_int_equal(hoop_endpoint_name(rendezvous.name), HOOP_OK);
     assert_int_equal(hoop_random(&rendezvous.secret, sizeof(rendezvous.secret)), HOOP_OK);
     return rendezvous;
@@ -71,6 +72,10 @@ static void check_roster(const struct rank *ranks, uint32_t n, uint32_t me)
     assert_true(roster->comm_id == first->comm_id && roster->comm_id != 0);
     assert_int_equal(roster->n, n);
     assert_int_equal(roster->segment_bytes, RANK_SEGMENT_BYTES);
+    /* a secret of its own, which who only knows the rendezvous's does not */
+    const struct hoop_secret *secret = &ranks[me].member->secret;
+    assert_memory_equal(secret, &ranks[0].member->secret, sizeof(*secret));
+    assert_memory_not_equal(secret, &ranks[me].join.rendezvous.secret, sizeof(*secret));
     ((_Atomic uint32_t *)roster->segment)[1000 + me] = me + 1;
     for (uint32_t peer = 0; peer < n; peer++) {
         uint64_t value = 1;
@@ -140,10 +145,8 @@ static void test_unique_id(void **state)
     (void)state;
     assert_int_equal(hoop_rendezvous_create(false, &id), HOOP_OK);
     assert_int_equal(hoop_rendezvous_from_id(&id, &rendezvous), HOOP_OK);
-    assert_true(rendezvous.has_secret);
-    /* two comms at the same time, one whose leader was there before and one without secret */
+    /* two comms at the same time, one whose leader was there before */
     other = a_meeting();
-    other.has_secret = false;
     join_all(ranks, 3, &rendezvous);
     join_all(others, 2, &other);
     assert_true(hoop_member_roster(ranks[0].member)->comm_id !=
@@ -269,11 +272,7 @@ static void test_wrong_secret(void **state)
     rank_init(&stranger, &wrong, 2, 1);
     assert_int_equal(rank_start(&stranger), HOOP_OK);
     expect_failure(&stranger, 1, HOOP_NOT_AUTHENTICATED, "leader", "could not prove");
-    wrong.has_secret = false;
-    rank_init(&stranger, &wrong, 2, 1);
-    assert_int_equal(rank_start(&stranger), HOOP_OK);
-    expect_failure(&stranger, 1, HOOP_NOT_AUTHENTICATED, "secret", "HOOP_SECRET");
-    /* neither disturbed the join */
+    /* it did not disturb the join */
     rank_init(&ranks[1], &rendezvous, 2, 1);
     assert_int_equal(rank_start(&ranks[1]), HOOP_OK);
     assert_int_equal(rank_join(&ranks[0]), HOOP_OK);

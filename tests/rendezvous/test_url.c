@@ -17,10 +17,11 @@
 #define SECRET "HOOP_SECRET=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 #define OTHER "HOOP_SECRET=100102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 
-/* "rendezvous": with a secret or not, where; then ", hint" if there is one. */
+/* "here", or the addresses; then ", hint" if there is one. */
 static void describe(const struct hoop_rendezvous *rendezvous, char *ret_text, size_t bytes)
 {
-    size_t at = (size_t)snprintf(ret_text, bytes, "%s", rendezvous->has_secret ? "secret" : "uid");
+    size_t at =
+        (size_t)snprintf(ret_text, bytes, "%s", rendezvous->address_count == 0 ? "here" : "at");
     for (uint32_t i = 0; i < rendezvous->address_count; i++) {
         char address[HOOP_ADDRESS_TEXT_BYTES];
         hoop_address_format(&rendezvous->addresses[i], address, sizeof(address));
@@ -45,34 +46,34 @@ static const struct meet {
     const char *env[10]; /* "URL=...": not from the environment, but by this url, as rank 1 of 2 */
     const char *text;    /* "! words": HOOP_INVALID_USAGE, with these words */
 } meets[] = {
-    {{NULL}, "secret"},
+    {{NULL}, "here"},
     /* one machine, by the launcher's word or for want of another */
-    {{W2, R1, PORT}, "uid"},
-    {{W2, R1, PORT, HERE, NODE}, "uid"},
-    {{W2, R1, PORT, HERE, NODE, SECRET}, "secret"},
-    {{W2, R1, SECRET}, "secret"},
-    {{W2, R1, SECRET, NODE}, "secret"},
-    {{W2, R1, PORT, SELF}, "uid, hint"},
-    {{W2, R1, PORT, SELF, SECRET}, "secret, hint"},
-    {{W2, R1, PORT, "MASTER_ADDR=localhost", APART}, "uid, hint"},
-    {{W2, R1, PORT, NODE}, "uid, hint"},
+    {{W2, R1, PORT}, "here"},
+    {{W2, R1, PORT, HERE, NODE}, "here"},
+    {{W2, R1, PORT, HERE, NODE, SECRET}, "here"},
+    {{W2, R1, SECRET}, "here"},
+    {{W2, R1, SECRET, NODE}, "here"},
+    {{W2, R1, PORT, SELF}, "here, hint"},
+    {{W2, R1, PORT, SELF, SECRET}, "here, hint"},
+    {{W2, R1, PORT, "MASTER_ADDR=localhost", APART}, "here, hint"},
+    {{W2, R1, PORT, NODE}, "here, hint"},
     {{W2, R1}, "! nothing tells where"},
     {{W2, R1, "HOOP_SECRET=12"}, "! HOOP_SECRET: expected 64"},
     {{W2, R1, "HOOP_SECRET="}, "! HOOP_SECRET: expected 64"},
     {{W2, R1, PORT, "HOOP_SECRET_FILE=/nowhere/at/all"},
      "! HOOP_SECRET_FILE: cannot open /nowhere/at/all: ENOENT"},
     /* several */
-    {{W2, R1, PORT, NODE, SECRET}, "secret 192.0.2.7:29500"},
-    {{W2, R1, PORT, NODE, SECRET, APART}, "secret 192.0.2.7:29500"},
-    {{W2, R1, PORT, "MASTER_ADDR=2001:db8::7", SECRET, APART}, "secret [2001:db8::7]:29500"},
+    {{W2, R1, PORT, NODE, SECRET}, "at 192.0.2.7:29500"},
+    {{W2, R1, PORT, NODE, SECRET, APART}, "at 192.0.2.7:29500"},
+    {{W2, R1, PORT, "MASTER_ADDR=2001:db8::7", SECRET, APART}, "at [2001:db8::7]:29500"},
     {{W2, R1, PORT, NODE, SECRET, "TORCHELASTIC_USE_AGENT_STORE=True"},
-     "secret 192.0.2.7:29501 192.0.2.7:29502 ... 192.0.2.7:29508"},
+     "at 192.0.2.7:29501 192.0.2.7:29502 ... 192.0.2.7:29508"},
     {{W2, R1, NODE, SECRET, "HOOP_PORT_RANGE=40000-40003"},
-     "secret 192.0.2.7:40000 192.0.2.7:40001 ... 192.0.2.7:40003"},
+     "at 192.0.2.7:40000 192.0.2.7:40001 ... 192.0.2.7:40003"},
     {{W2, R1, PORT, NODE, SECRET, "HOOP_PORT_RANGE=40000-65535"},
-     "secret 192.0.2.7:40000 192.0.2.7:40001 ... 192.0.2.7:40015"},
-    {{W2, R1, PORT, NODE, "HOOP_INSECURE=1"}, "secret 192.0.2.7:29500"},
-    {{W2, R1, PORT, NODE, APART, "HOOP_INSECURE=1"}, "secret 192.0.2.7:29500"},
+     "at 192.0.2.7:40000 192.0.2.7:40001 ... 192.0.2.7:40015"},
+    {{W2, R1, PORT, NODE, "HOOP_INSECURE=1"}, "at 192.0.2.7:29500"},
+    {{W2, R1, PORT, NODE, APART, "HOOP_INSECURE=1"}, "at 192.0.2.7:29500"},
     {{W2, R1, PORT, NODE, APART}, "! openssl rand -hex 32 > hoop.secret"},
     {{W2, R1, APART, SECRET}, "! set MASTER_ADDR"},
     {{W2, R1, APART, SECRET, NODE}, "! set MASTER_PORT"},
@@ -80,39 +81,39 @@ static const struct meet {
       "PMIX_NAMESPACE=9", SECRET},
      "! set MASTER_ADDR"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_ID=7", "SLURM_NNODES=1"},
-     "uid"},
+     "here"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_ID=7", "SLURM_NNODES=2",
       "SLURM_JOB_NODELIST=192.0.2.[7-8]"},
      "! HOOP_SECRET_FILE"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_ID=7", "SLURM_NNODES=2",
       "SLURM_JOB_NODELIST=192.0.2.[7-8]", PORT, SECRET},
-     "secret 192.0.2.7:29500"},
+     "at 192.0.2.7:29500"},
     /* several, that one machine plays */
-    {{W2, R1, PORT, SELF, APART, SECRET, "HOOP_HOSTID=a"}, "secret 127.0.0.1:29500"},
-    {{W2, R1, PORT, SELF, HERE, SECRET, "HOOP_HOSTID=a"}, "secret 127.0.0.1:29500"},
-    {{W2, R1, PORT, SELF, HERE, "HOOP_HOSTID=a"}, "uid, hint"},
-    {{W2, R1, SECRET, "HOOP_HOSTID=a"}, "secret"},
+    {{W2, R1, PORT, SELF, APART, SECRET, "HOOP_HOSTID=a"}, "at 127.0.0.1:29500"},
+    {{W2, R1, PORT, SELF, HERE, SECRET, "HOOP_HOSTID=a"}, "at 127.0.0.1:29500"},
+    {{W2, R1, PORT, SELF, HERE, "HOOP_HOSTID=a"}, "here, hint"},
+    {{W2, R1, SECRET, "HOOP_HOSTID=a"}, "here"},
     /* HOOP_INIT */
-    {{W2, R1, PORT, NODE, SECRET, "HOOP_INIT=env://"}, "secret 192.0.2.7:29500"},
-    {{W2, R1, PORT, NODE, SECRET, "HOOP_INIT=tcp://192.0.2.8:7"}, "secret 192.0.2.8:7"},
+    {{W2, R1, PORT, NODE, SECRET, "HOOP_INIT=env://"}, "at 192.0.2.7:29500"},
+    {{W2, R1, PORT, NODE, SECRET, "HOOP_INIT=tcp://192.0.2.8:7"}, "at 192.0.2.8:7"},
     {{W2, R1, SECRET, "HOOP_INIT=tcp://[2001:db8::1]:7", "HOOP_PORT_RANGE=9"},
-     "secret [2001:db8::1]:7"},
-    {{W2, R1, HERE, "HOOP_INIT=tcp://192.0.2.8:7"}, "uid"},
-    {{W2, R1, "HOOP_INIT=tcp://127.0.0.1:7"}, "uid, hint"},
+     "at [2001:db8::1]:7"},
+    {{W2, R1, HERE, "HOOP_INIT=tcp://192.0.2.8:7"}, "here"},
+    {{W2, R1, "HOOP_INIT=tcp://127.0.0.1:7"}, "here, hint"},
     {{W2, R1, "HOOP_INIT=tcp://192.0.2.8:7"}, "! HOOP_SECRET_FILE"},
-    {{W2, R1, "HOOP_INIT=tcp://192.0.2.8:7", "HOOP_INSECURE=1"}, "secret 192.0.2.8:7"},
-    {{W2, R1, HERE, "HOOP_INIT=file:///nowhere/x"}, "uid"},
+    {{W2, R1, "HOOP_INIT=tcp://192.0.2.8:7", "HOOP_INSECURE=1"}, "at 192.0.2.8:7"},
+    {{W2, R1, HERE, "HOOP_INIT=file:///nowhere/x"}, "here"},
     {{W2, R1, "HOOP_INIT=here"}, "! HOOP_INIT: \"here\": expected env://"},
     {{"HOOP_INIT=here"}, "! HOOP_INIT: \"here\": expected env://"},
-    {{"HOOP_INIT=tcp://192.0.2.8:7"}, "secret"},
+    {{"HOOP_INIT=tcp://192.0.2.8:7"}, "here"},
     /* n and rank from the caller */
-    {{"URL=env://", PORT, NODE, SECRET}, "secret 192.0.2.7:29500"},
-    {{"URL=env://", W2, R0, HERE, PORT, NODE, SECRET}, "secret"},
+    {{"URL=env://", PORT, NODE, SECRET}, "at 192.0.2.7:29500"},
+    {{"URL=env://", W2, R0, HERE, PORT, NODE, SECRET}, "here"},
     {{"URL=env://", "WORLD_SIZE=4", R0, "LOCAL_WORLD_SIZE=4", PORT, NODE, SECRET},
-     "secret 192.0.2.7:29500"},
-    {{"URL=tcp://192.0.2.8:7", "WORLD_SIZE=x", R0, SECRET}, "secret 192.0.2.8:7"},
+     "at 192.0.2.7:29500"},
+    {{"URL=tcp://192.0.2.8:7", "WORLD_SIZE=x", R0, SECRET}, "at 192.0.2.8:7"},
     {{"URL=env://", "WORLD_SIZE=x", R0, SECRET}, "! WORLD_SIZE is \"x\""},
-    {{"URL=tcp://localhost:7"}, "uid, hint"},
+    {{"URL=tcp://localhost:7"}, "here, hint"},
     {{"URL=tcp://192.0.2.8:7"}, "! HOOP_SECRET_FILE"},
 };
 
@@ -197,7 +198,6 @@ static void test_apart(void **state)
         const struct pair *pair = &pairs[i / 2];
         const struct answer one = ask_pair(pair->one, trusts[i % 2], 1);
         const struct answer other = ask_pair(pair->other, trusts[i % 2], 1);
-        assert_int_equal(one.rendezvous.has_secret, i % 2);
         assert_int_equal(answers_meet(&one, &other), pair->same);
         /* the second calls meet each other, and nobody else */
         const struct answer again = ask_pair(pair->one, trusts[i % 2], 2);
@@ -219,6 +219,8 @@ static void test_apart(void **state)
     const struct answer other = ask_pair(pairs[0].one, OTHER, 1);
     assert_false(answers_meet(&one, &other));
     assert_null(strstr(one.rendezvous.name, "0001020304"));
+    const struct answer none = ask_pair(pairs[0].one, "X=x", 1);
+    assert_false(answers_meet(&one, &none));
 }
 
 static void choose_interface(int answers, const void *arg)
@@ -310,7 +312,6 @@ static struct answer ask_id(const char *const *env, bool here)
     asker_end(&asker, false);
     expect_answer(&answer, HOOP_OK, "this is no unique id of hoop");
     assert_int_equal(answer.n, 0);
-    assert_true(answer.rendezvous.has_secret);
     assert_null(answer.rendezvous.file);
     return answer;
 }

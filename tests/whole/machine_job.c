@@ -40,7 +40,7 @@ static uint16_t job_port(void)
 
 struct hoop_rendezvous job_meeting(uint32_t addresses)
 {
-    struct hoop_rendezvous rendezvous = {.has_secret = true, .address_count = addresses};
+    struct hoop_rendezvous rendezvous = {.address_count = addresses};
     assert_int_equal(hoop_endpoint_name(rendezvous.name), HOOP_OK);
     assert_int_equal(hoop_random(&rendezvous.secret, sizeof(rendezvous.secret)), HOOP_OK);
     for (uint32_t i = 0; i < addresses; i++) {
