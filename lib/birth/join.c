@@ -16,29 +16,14 @@
 
 /* ---- What the service thread tells ---------------------------------------------------------- */
 
-/* It may have left in good order: whether it has stands on the board. */
-static bool join_lost_early(struct hoop_comm *comm, uint32_t rank, const char *why)
-{
-    pthread_mutex_lock(&comm->birth_lock);
-    const bool early = !hoop_comm_is_ready(comm);
-    if (early) {
-        comm->early->heard[rank].lost = true;
-        snprintf(comm->early->why, sizeof(comm->early->why), "%s", why);
-    }
-    pthread_mutex_unlock(&comm->birth_lock);
-    return early;
-}
-
 static void join_on_lost(void *arg, uint32_t rank, const char *why)
 {
     struct hoop_comm *comm = arg;
     struct hoop_failure failure = {.code = HOOP_OK};
-    if (!join_lost_early(comm, rank, why)) {
-        char who[160];
-        hoop_peer_describe(&comm->board.peers[rank], rank, who, sizeof(who));
-        hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
-        hoop_comm_fail(comm, &failure);
-    }
+    char who[160];
+    hoop_peer_describe(&comm->board.peers[rank], rank, who, sizeof(who));
+    hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
+    hoop_comm_fail(comm, &failure);
 }
 
 static void join_on_beat(void *arg)
@@ -52,30 +37,27 @@ static void join_on_beat(void *arg)
 
 static void join_on_gone(void *arg, uint32_t rank, uint32_t how)
 {
-    struct hoop_comm *comm = arg;
-    pthread_mutex_lock(&comm->birth_lock);
-    comm->early->heard[rank].how = how;
-    pthread_mutex_unlock(&comm->birth_lock);
-    if (hoop_comm_is_ready(comm)) {
-        hoop_board_leave(&comm->board, rank, how);
-    }
+    const struct hoop_comm *comm = arg;
+    hoop_board_leave(&comm->board, rank, how);
 }
 
 /* Of another machine: it has told everybody else itself. */
 static void join_on_failed(void *arg, const struct hoop_failure *failure)
 {
     struct hoop_comm *comm = arg;
-    if (!hoop_comm_fails_early(comm, failure)) {
-        (void)hoop_board_fail(&comm->board, failure);
-    }
+    (void)hoop_board_fail(&comm->board, failure);
 }
 
-/* Asks the kernel, and tells the other ranks, whether this one may read their memory. */
-static void join_on_met(void *arg, const struct hoop_roster *roster)
+/* Lays the board out, where all that is heard from now on is written. Asks the kernel, and tells
+ * the other ranks, whether this one may read their memory. */
+static hoop_result_t join_on_met(void *arg, const struct hoop_roster *roster)
 {
     struct hoop_comm *comm = arg;
     const bool asks = hoop_settings()->cma != 0 && roster->machines == 1;
-    hoop_result_t result = HOOP_OK;
+    hoop_result_t result = hoop_board_init(&comm->board, roster, comm->rank);
+    if (result != HOOP_OK) {
+        return result;
+    }
     for (uint32_t rank = 0; asks && rank < roster->n && result == HOOP_OK; rank++) {
         const struct hoop_peer *peer = &roster->peers[rank];
         const struct hoop_process_memory memory = {peer->pid, peer->process, peer->process_at};
@@ -87,7 +69,8 @@ static void join_on_met(void *arg, const struct hoop_roster *roster)
                            comm->rank, rank, hoop_thread_error());
         }
     }
-    hoop_board_say_reads(roster, comm->rank, asks && result == HOOP_OK);
+    hoop_board_say_reads(&comm->board, asks && result == HOOP_OK);
+    return HOOP_OK;
 }
 
 static uint64_t join_pulse(void *arg, uint32_t rank)
@@ -185,7 +168,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
 bool hoop_comm_is_given_up(struct hoop_comm *comm)
 {
     pthread_mutex_lock(&comm->birth_lock);
-    const bool given_up = comm->early->failure.code != HOOP_OK;
+    const bool given_up = comm->early.code != HOOP_OK;
     pthread_mutex_unlock(&comm->birth_lock);
     return given_up;
 }
@@ -194,7 +177,7 @@ bool hoop_comm_is_given_up(struct hoop_comm *comm)
 static hoop_result_t join_aborted_early(struct hoop_comm *comm)
 {
     pthread_mutex_lock(&comm->birth_lock);
-    const struct hoop_failure failure = comm->early->failure;
+    const struct hoop_failure failure = comm->early;
     pthread_mutex_unlock(&comm->birth_lock);
     return failure.code == HOOP_OK ? HOOP_OK : hoop_error(failure.code, "%s", failure.text);
 }
@@ -208,10 +191,6 @@ hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_opt
     comm->init_timeout_ms = options->init_timeout_ms;
     comm->blocking = options->blocking;
     memcpy(comm->name, options->name, sizeof(comm->name));
-    comm->early->heard = calloc(comm->n, sizeof(*comm->early->heard));
-    if (comm->early->heard == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a communicator of %u ranks", comm->n);
-    }
     hoop_result_t result = join_open_descriptor(comm);
     comm->events.wake_fd = comm->sleeper.wake_fd;
     if (result == HOOP_OK) {
@@ -231,8 +210,7 @@ bool hoop_comm_unbegin(struct hoop_comm *comm)
     pthread_mutex_unlock(&comm->look_lock);
     hoop_member_destroy(member);
     hoop_comm_close_descriptors(comm);
-    free(comm->early->heard);
-    comm->early->heard = NULL;
+    hoop_board_finish(&comm->board);
     hoop_job_finish(&comm->job);
     hoop_job_init(&comm->job);
     return true;
@@ -276,19 +254,6 @@ static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_rost
     return result == HOOP_OK ? hoop_links_init(&comm->links, &links) : result;
 }
 
-/* What was heard before counts now, but for the loss of a rank that had left. */
-static struct hoop_failure join_early_failure(struct hoop_comm *comm)
-{
-    struct hoop_failure failure = comm->early->failure;
-    for (uint32_t rank = 0; rank < comm->n; rank++) {
-        if (comm->early->heard[rank].lost && !hoop_comm_left(comm, rank)) {
-            hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "rank %u %s", rank,
-                             comm->early->why);
-        }
-    }
-    return failure;
-}
-
 /* May plain memory be read straight from its process? All ranks must be able to. */
 static void join_settle_cma(struct hoop_comm *comm)
 {
@@ -311,10 +276,6 @@ static void join_settle_cma(struct hoop_comm *comm)
 static hoop_result_t join_lay_out(struct hoop_comm *comm)
 {
     const struct hoop_roster *roster = hoop_member_roster(comm->member);
-    hoop_result_t result = hoop_board_init(&comm->board, roster, comm->rank);
-    if (result != HOOP_OK) {
-        return result;
-    }
     comm->dead_after_ms = roster->dead_after_ms;
     comm->spans = roster->machines > 1;
     hoop_history_init(&comm->history);
@@ -324,7 +285,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     /* How to wait is this machine's affair. */
     comm->spin.ns = roster->crowded ? 0 : hoop_settings()->spin_us * 1000;
     comm->spins = comm->spin.ns != 0;
-    result = join_prepare(comm, roster);
+    const hoop_result_t result = join_prepare(comm, roster);
     if (result != HOOP_OK) {
         return result;
     }
@@ -333,12 +294,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     atomic_store_explicit(&comm->ready, true, memory_order_release);
     atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
                               memory_order_relaxed);
-    for (uint32_t rank = 0; rank < comm->n; rank++) {
-        if (comm->early->heard[rank].how != 0) {
-            hoop_board_leave(&comm->board, rank, comm->early->heard[rank].how);
-        }
-    }
-    const struct hoop_failure early = join_early_failure(comm);
+    const struct hoop_failure early = comm->early; /* what was heard before counts now */
     pthread_mutex_unlock(&comm->birth_lock);
     if (early.code != HOOP_OK) {
         hoop_comm_publish(comm, &early);

@@ -28,15 +28,16 @@ bool hoop_comm_is_ready(const struct hoop_comm *comm)
     return atomic_load_explicit(&comm->ready, memory_order_acquire);
 }
 
-bool hoop_comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure)
+/* Keeps a failure for when the comm is laid out, if it is not yet (true). */
+static bool comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure)
 {
     if (hoop_comm_is_ready(comm)) {
         return false;
     }
     pthread_mutex_lock(&comm->birth_lock);
     const bool early = !hoop_comm_is_ready(comm);
-    if (early && comm->early->failure.code == HOOP_OK) {
-        comm->early->failure = *failure;
+    if (early && comm->early.code == HOOP_OK) {
+        comm->early = *failure;
     }
     pthread_mutex_unlock(&comm->birth_lock);
     return early;
@@ -44,7 +45,7 @@ bool hoop_comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *fa
 
 void hoop_comm_fail(struct hoop_comm *comm, const struct hoop_failure *failure)
 {
-    if (!hoop_comm_fails_early(comm, failure)) {
+    if (!comm_fails_early(comm, failure)) {
         hoop_comm_publish(comm, failure);
     }
 }
@@ -134,11 +135,8 @@ hoop_result_t hoop_comm_state(struct hoop_comm *comm, struct hoop_failure *ret)
 
 uint32_t hoop_comm_how_left(void *arg, uint32_t rank)
 {
-    struct hoop_comm *comm = arg;
-    return hoop_comm_is_ready(comm)
-               ? atomic_load_explicit(&hoop_board_rank(&comm->board, rank)->left,
-                                      memory_order_acquire)
-               : 0;
+    const struct hoop_comm *comm = arg;
+    return atomic_load_explicit(&hoop_board_rank(&comm->board, rank)->left, memory_order_acquire);
 }
 
 bool hoop_comm_left(void *arg, uint32_t rank)
@@ -173,18 +171,15 @@ hoop_result_t hoop_comm_create(struct hoop_comm **ret)
     }
     struct hoop_comm *comm = aligned_alloc(HOOP_LINE_BYTES, (sizeof(*comm) + HOOP_LINE_BYTES - 1) /
                                                                 HOOP_LINE_BYTES * HOOP_LINE_BYTES);
-    struct hoop_comm_early *early = calloc(1, sizeof(*early));
     struct hoop_engine *engine = calloc(1, sizeof(*engine));
-    if (comm == NULL || early == NULL || engine == NULL) {
+    if (comm == NULL || engine == NULL) {
         free(comm);
-        free(early);
         free(engine);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a communicator");
     }
     memset(comm, 0, sizeof(*comm));
     comm->id = atomic_fetch_add(&comm_ids, 1) + 1;
     comm->sleeper.wake_fd = comm->sleeper.poll_fd = -1;
-    comm->early = early;
     comm->engine = engine;
     comm->device = hoop_cuda_load() ? hoop_cuda_current_device() : -1;
     hoop_turn_init(&comm->turn);
@@ -395,8 +390,6 @@ static void comm_give_back(struct hoop_comm *comm)
     hoop_events_finish(&comm->events);
     hoop_comm_close_descriptors(comm);
     free(comm->engine);
-    free(comm->early->heard);
-    free(comm->early);
     hoop_job_finish(&comm->job);
     pthread_mutex_destroy(&comm->birth_lock);
 }
@@ -430,7 +423,7 @@ static hoop_result_t comm_settle(struct hoop_comm *comm, uint64_t patience_ms)
         .code = HOOP_ABORTED, .rank = -1, .text = "the communicator was given up at its birth"};
     const uint64_t deadline = patience_ms == 0 ? HOOP_NEVER : hoop_deadline_ns(patience_ms);
     pthread_mutex_lock(&comm->look_lock);
-    if (!comm->over && !hoop_comm_is_ready(comm) && hoop_comm_fails_early(comm, &left)) {
+    if (!comm->over && !hoop_comm_is_ready(comm) && comm_fails_early(comm, &left)) {
         comm_cancel_join(comm);
     }
     pthread_mutex_unlock(&comm->look_lock);

@@ -35,16 +35,6 @@
 #include "runtime/wait.h"
 #include "staging/ahead.h"
 
-/* What is heard before the board is laid out. */
-struct hoop_comm_early {
-    struct hoop_failure failure;
-    char why[HOOP_FAILURE_TEXT_BYTES]; /* the last loss */
-    struct {
-        uint32_t how; /* it said goodbye; 0: it did not */
-        bool lost;
-    } * heard; /* [n]; from the join on */
-};
-
 /* Why a comm takes no operation: it was finalized; a thread of hoop's own works on it. */
 enum { HOOP_COMM_FINALIZED = 1, HOOP_COMM_PENDING = 2 };
 
@@ -97,9 +87,9 @@ struct hoop_comm {
     struct hoop_job job;
     uint64_t init_timeout_ms;
     bool blocking;
-    _Atomic bool ready;         /* the board is laid out */
-    pthread_mutex_t birth_lock; /* what the service thread hears before: */
-    struct hoop_comm_early *early;
+    _Atomic bool ready;         /* it is laid out */
+    pthread_mutex_t birth_lock; /* of the next */
+    struct hoop_failure early;  /* that was heard before */
 };
 
 /* Options after defaults, settings and config have been merged. */
@@ -125,8 +115,6 @@ void hoop_comm_each(void (*fn)(void *arg, struct hoop_comm *comm), void *arg);
 /* As those who were born with it have them; rank and n are still to be said. */
 void hoop_comm_inherit(const struct hoop_comm *comm, struct hoop_comm_options *ret);
 
-/* Keeps a failure for when the board is laid out, if it is not yet (true). Any thread. */
-bool hoop_comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure);
 /* It has been born, whatever became of it. Any thread. */
 bool hoop_comm_is_ready(const struct hoop_comm *comm);
 /* HOOP_OK: it can take operations, or will refuse them by its failure. HOOP_INVALID_USAGE: it is

@@ -96,11 +96,9 @@ void hoop_board_finish(struct hoop_board *board)
     memset(board, 0, sizeof(*board));
 }
 
-void hoop_board_say_reads(const struct hoop_roster *roster, uint32_t me, bool reads)
+void hoop_board_say_reads(const struct hoop_board *board, bool reads)
 {
-    const struct hoop_board board = {.ranks = (uint8_t *)roster->segment + board_head_bytes(),
-                                     .rank_stride = board_rank_stride(roster->n)};
-    atomic_store_explicit(&hoop_board_rank(&board, me)->reads, reads, memory_order_release);
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->reads, reads, memory_order_release);
 }
 
 bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not)

@@ -208,7 +208,7 @@ static inline _Atomic uint64_t *hoop_board_took(const struct hoop_board *board, 
  * is complete (the service thread; the segment is mapped); then true: all ranks can, and know it
  * alike.
  */
-void hoop_board_say_reads(const struct hoop_roster *roster, uint32_t me, bool reads);
+void hoop_board_say_reads(const struct hoop_board *board, bool reads);
 bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not);
 
 /* ---- Failure and waking: any thread -------------------------------------------------------- */

@@ -130,13 +130,13 @@ static void member_take_roster(struct hoop_member *member, const union hoop_fram
     if (result == HOOP_OK && complete) {
         result = hoop_peer_begin(member);
     }
+    if (result == HOOP_OK && complete && member->events.met != NULL) {
+        result = member->events.met(member->events.arg, &member->roster);
+    }
     if (result != HOOP_OK) {
         member_refuse(member, result);
     } else if (complete) {
         union hoop_frame ready;
-        if (member->events.met != NULL) {
-            member->events.met(member->events.arg, &member->roster);
-        }
         hoop_frame_init(&ready, HOOP_FRAME_READY);
         member->state = HOOP_MEMBER_READY;
         hoop_connection_say(member->connection, &ready);

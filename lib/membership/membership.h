@@ -57,7 +57,7 @@ struct hoop_member_events {
     void (*event)(void *arg, const struct hoop_event *event);
     /* The roster is complete, the segment mapped, nobody is in yet: what this rank writes there now
      * all ranks of the machine see when their join is complete. NULL: it has nothing to say */
-    void (*met)(void *arg, const struct hoop_roster *roster);
+    hoop_result_t (*met)(void *arg, const struct hoop_roster *roster);
     /* heartbeat, every min(1 s, dead_after / 10): advance my pulse; read rank's, 0 while its caller
      * has not begun to use the comm: that is no silence */
     void (*beat)(void *arg);
