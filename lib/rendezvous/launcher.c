@@ -126,58 +126,31 @@ static hoop_result_t launcher_add_name(const struct launcher_env *env, const cha
 
 /* ---- Host lists --------------------------------------------------------------------------- */
 
-/* What follows the ranges of a bracket, from behind '[' on; NULL: there are none. */
-static const char *hostlist_ranges(const char *at)
-{
-    for (;; at++) {
-        uint32_t low = 0;
-        if (!launcher_digits(&at, &low)) {
-            return NULL;
-        }
-        uint32_t high = low;
-        if (*at == '-' && (at++, !launcher_digits(&at, &high) || high < low)) {
-            return NULL;
-        }
-        if (*at != ',') {
-            return *at == ']' ? at + 1 : NULL;
-        }
-    }
-}
-
-/* The first host of an item, and the comma that ends the item, or the end; NULL: malformed. */
-static const char *hostlist_item(const char *at, char ret_host[HOOP_LAUNCHER_HOST_BYTES])
+/* The first host of the first item: of what stands in brackets the first number. */
+hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_HOST_BYTES])
 {
     static const char letters[] =
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._";
+    char host[HOOP_LAUNCHER_HOST_BYTES];
+    const char *at = list;
     size_t length = 0;
     while (at != NULL && *at != 0 && *at != ',') {
         const bool ranges = *at == '[';
         const char *text = ranges ? at + 1 : at;
         const size_t bytes = strspn(text, ranges ? "0123456789" : letters);
-        at = ranges ? hostlist_ranges(text) : bytes > 0 ? text + bytes : NULL;
-        if (length + bytes >= HOOP_LAUNCHER_HOST_BYTES) {
-            return NULL;
+        const char *end = ranges ? strchr(text, ']') : text + bytes - 1;
+        at = bytes == 0 || end == NULL || length + bytes >= sizeof(host) ? NULL : end + 1;
+        if (at != NULL) {
+            memcpy(host + length, text, bytes);
+            length += bytes;
         }
-        memcpy(ret_host + length, text, bytes);
-        length += bytes;
     }
-    ret_host[length] = 0;
-    return length > 0 ? at : NULL;
-}
-
-hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_HOST_BYTES])
-{
-    char host[HOOP_LAUNCHER_HOST_BYTES];
-    char other[HOOP_LAUNCHER_HOST_BYTES];
-    const char *at = hostlist_item(list, host);
-    while (at != NULL && *at == ',') {
-        at = hostlist_item(at + 1, other);
-    }
-    if (at == NULL) {
+    if (at == NULL || length == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
                           "\"%.128s\" is no list of hosts, like node[01-03,7],gpu5", list);
     }
-    memcpy(ret_host, host, strlen(host) + 1);
+    host[length] = 0;
+    memcpy(ret_host, host, length + 1);
     return HOOP_OK;
 }
 

@@ -439,54 +439,6 @@ hoop_result_t hoop_rendezvous_launcher(struct hoop_launcher *ret)
     return hoop_launcher_read(rendezvous_getenv, NULL, ret);
 }
 
-static uint32_t rendezvous_told_n(const struct hoop_launcher *launcher)
-{
-    return launcher->family != NULL ? launcher->n : 0;
-}
-
-/* On no stack: a thread's may have room for little more. NULL: no memory, which is told. */
-static struct rendezvous_call *rendezvous_new_call(uint64_t timeout_ms)
-{
-    struct rendezvous_call *call = calloc(1, sizeof(*call));
-    if (call == NULL) {
-        (void)hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
-        return NULL;
-    }
-    call->timeout_ms = timeout_ms;
-    return call;
-}
-
-static hoop_result_t rendezvous_at_env(struct rendezvous_call *call, struct hoop_rendezvous *ret)
-{
-    const char *url = hoop_settings()->init;
-    hoop_result_t result = hoop_rendezvous_launcher(&call->launcher);
-    if (result != HOOP_OK) {
-        return result;
-    }
-    call->told_n = rendezvous_told_n(&call->launcher);
-    result = rendezvous_parse_url(url != NULL ? url : "env://", call);
-    if (result != HOOP_OK) {
-        return hoop_error(HOOP_INVALID_USAGE, "HOOP_INIT: %s", hoop_thread_error());
-    }
-    return rendezvous_at(call, ret);
-}
-
-hoop_result_t hoop_rendezvous_from_env(uint64_t timeout_ms, struct hoop_rendezvous *ret,
-                                       uint32_t *ret_n, uint32_t *ret_rank)
-{
-    struct rendezvous_call *call = rendezvous_new_call(timeout_ms);
-    if (call == NULL) {
-        return HOOP_OUT_OF_MEMORY;
-    }
-    const hoop_result_t result = rendezvous_at_env(call, ret);
-    if (result == HOOP_OK) {
-        *ret_n = call->launcher.n;
-        *ret_rank = call->launcher.rank;
-    }
-    free(call);
-    return result;
-}
-
 /*
  * The launcher's job is this one if it has as many ranks; else what it says of them is about
  * others, and it stands for no more than the place that env:// is.
@@ -500,28 +452,57 @@ static void rendezvous_take_over(struct hoop_launcher *launcher, uint32_t n, uin
     launcher->rank = rank;
 }
 
-static hoop_result_t rendezvous_at_url(struct rendezvous_call *call, const char *url, uint32_t n,
-                                       uint32_t rank, struct hoop_rendezvous *ret)
+/* url NULL: the environment's, with its n and rank. */
+static hoop_result_t rendezvous_ask(struct rendezvous_call *call, const char *url,
+                                    struct hoop_rendezvous *ret, uint32_t *n, uint32_t *rank)
 {
-    hoop_result_t result = hoop_rendezvous_launcher(&call->launcher);
-    if (result != HOOP_OK && strcmp(url, "env://") == 0) {
+    struct hoop_launcher *launcher = &call->launcher;
+    const char *set = hoop_settings()->init != NULL ? hoop_settings()->init : "env://";
+    hoop_result_t result = hoop_rendezvous_launcher(launcher);
+    if (result != HOOP_OK && (url == NULL || strcmp(url, "env://") == 0)) {
         return result;
     }
-    call->told_n = rendezvous_told_n(&call->launcher);
-    rendezvous_take_over(&call->launcher, n, rank);
-    result = rendezvous_parse_url(url, call);
-    return result == HOOP_OK ? rendezvous_at(call, ret) : result;
+    call->told_n = launcher->family != NULL ? launcher->n : 0;
+    if (url != NULL) {
+        rendezvous_take_over(launcher, *n, *rank);
+    }
+    result = rendezvous_parse_url(url != NULL ? url : set, call);
+    if (result != HOOP_OK && url == NULL) {
+        return hoop_error(HOOP_INVALID_USAGE, "HOOP_INIT: %s", hoop_thread_error());
+    }
+    if (result == HOOP_OK) {
+        result = rendezvous_at(call, ret);
+    }
+    if (result == HOOP_OK) {
+        *n = launcher->n;
+        *rank = launcher->rank;
+    }
+    return result;
+}
+
+static hoop_result_t rendezvous_call(const char *url, uint64_t timeout_ms,
+                                     struct hoop_rendezvous *ret, uint32_t *n, uint32_t *rank)
+{
+    /* on no stack: a thread's may have room for little more */
+    struct rendezvous_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
+    }
+    call->timeout_ms = timeout_ms;
+    const hoop_result_t result = rendezvous_ask(call, url, ret, n, rank);
+    free(call);
+    return result;
+}
+
+hoop_result_t hoop_rendezvous_from_env(uint64_t timeout_ms, struct hoop_rendezvous *ret,
+                                       uint32_t *ret_n, uint32_t *ret_rank)
+{
+    return rendezvous_call(NULL, timeout_ms, ret, ret_n, ret_rank);
 }
 
 hoop_result_t hoop_rendezvous_from_url(const char *url, uint32_t n, uint32_t rank,
                                        uint64_t timeout_ms, struct hoop_rendezvous *ret)
 {
     assert(rank < n);
-    struct rendezvous_call *call = rendezvous_new_call(timeout_ms);
-    if (call == NULL) {
-        return HOOP_OUT_OF_MEMORY;
-    }
-    const hoop_result_t result = rendezvous_at_url(call, url, n, rank, ret);
-    free(call);
-    return result;
+    return rendezvous_call(url, timeout_ms, ret, &n, &rank);
 }
