@@ -124,8 +124,7 @@ static hoop_result_t split_serve(struct hoop_birth *birth)
     struct hoop_split *split = birth->split;
     split->serves = true;
     const hoop_result_t result =
-        split_is_here(birth) ? hoop_rendezvous_serve(rendezvous)
-                             : hoop_rendezvous_serve_root(birth->parent->member, rendezvous);
+        hoop_rendezvous_serve(birth->parent->member, split_is_here(birth), rendezvous);
     split->mine.address = rendezvous->addresses[0];
     return result;
 }
@@ -252,7 +251,6 @@ hoop_result_t hoop_split_settle(struct hoop_birth *birth)
     if (result == HOOP_OK && birth->grown == 0 && birth->color >= 0 && !split_is_here(birth)) {
         rendezvous->address_count = 1;
         rendezvous->addresses[0] = split->words[split->first].address;
-        result = hoop_rendezvous_serve(rendezvous);
     }
     return result;
 }

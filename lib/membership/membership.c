@@ -387,12 +387,9 @@ void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *fa
 static hoop_result_t member_prepare(struct hoop_member *member)
 {
     struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
-    /* a rendezvous at a file has no port before the root is open */
-    struct hoop_address *opened = rendezvous->file != NULL ? &rendezvous->addresses[0] : NULL;
     hoop_result_t result = hoop_peer_listen(member);
     if (result == HOOP_OK && member->join.serve) {
-        result = rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, opened)
-                                               : hoop_leader_serve(rendezvous);
+        result = hoop_leader_begin(rendezvous);
     }
     if (result == HOOP_OK) {
         result = hoop_leader_place(rendezvous, &member->place);

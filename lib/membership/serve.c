@@ -12,9 +12,7 @@
  * and end when all are in. */
 static hoop_result_t serve_run(void *arg)
 {
-    struct hoop_rendezvous *rendezvous = arg;
-    return rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, &rendezvous->addresses[0])
-                                         : hoop_leader_serve(rendezvous);
+    return hoop_leader_begin(arg);
 }
 
 /*
@@ -100,23 +98,14 @@ hoop_result_t hoop_rendezvous_invite(const struct hoop_member *member, const voi
     return result == HOOP_OK ? serve_id(&rendezvous, false, ret_id) : result;
 }
 
-static hoop_result_t serve_here(void *arg)
+hoop_result_t hoop_rendezvous_serve(const struct hoop_member *member, bool here,
+                                    struct hoop_rendezvous *rendezvous)
 {
-    return hoop_leader_serve(arg);
-}
-
-hoop_result_t hoop_rendezvous_serve(struct hoop_rendezvous *rendezvous)
-{
-    const hoop_result_t result = hoop_service_call(serve_here, rendezvous);
-    return result == HOOP_INVALID_USAGE ? HOOP_OK : result; /* who was faster */
-}
-
-hoop_result_t hoop_rendezvous_serve_root(const struct hoop_member *member,
-                                         struct hoop_rendezvous *rendezvous)
-{
-    rendezvous->address_count = 1;
-    rendezvous->addresses[0] = member->address;
-    rendezvous->addresses[0].port = 0;
+    if (!here) {
+        rendezvous->address_count = 1;
+        rendezvous->addresses[0] = member->address;
+        rendezvous->addresses[0].port = 0;
+    }
     return hoop_service_call(serve_run, rendezvous);
 }
 

@@ -21,12 +21,10 @@ hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const cha
 /* Such a one, served from now on for members and for who is given its id. */
 hoop_result_t hoop_rendezvous_invite(const struct hoop_member *member, const void *bytes,
                                      size_t count, hoop_unique_id_t *ret_id);
-/* Serves one on this machine until the comm exists. HOOP_OK too where another process does. */
-hoop_result_t hoop_rendezvous_serve(struct hoop_rendezvous *rendezvous);
-/* Serves one of several machines as its root, at the place where the member's other machines reach
- * this one, which becomes its address. */
-hoop_result_t hoop_rendezvous_serve_root(const struct hoop_member *member,
-                                         struct hoop_rendezvous *rendezvous);
+/* Serves one until the comm exists: here, or for several machines at the place where the member's
+ * other machines reach this one, which becomes its address. */
+hoop_result_t hoop_rendezvous_serve(const struct hoop_member *member, bool here,
+                                    struct hoop_rendezvous *rendezvous);
 /* Nobody will come after all. */
 void hoop_rendezvous_withdraw(struct hoop_rendezvous *rendezvous);
 

@@ -197,26 +197,12 @@ static hoop_result_t survivors_settle(struct hoop_survivors *all)
     return result == HOOP_OK && !all->exact ? survivors_make_lineage(all) : result;
 }
 
-/* The leader's rendezvous; where there are several machines also every other one's part of it. */
-static hoop_result_t survivors_serve(const struct hoop_survivors *all)
-{
-    const struct hoop_rendezvous *rendezvous = &all->survival.rendezvous;
-    const bool leads = hoop_survivors_leader(all) == all->me;
-    const bool spans = rendezvous->address_count > 0;
-    hoop_result_t result = leads && spans ? hoop_root_serve(rendezvous, NULL) : HOOP_OK;
-    if (result == HOOP_OK && (leads || spans)) {
-        result = hoop_leader_serve(rendezvous);
-        result = result == HOOP_INVALID_USAGE ? HOOP_OK : result; /* who was faster */
-    }
-    return result;
-}
-
 /* The nonce is there. */
 static void survivors_decide(struct hoop_survivors *all)
 {
     hoop_result_t result = survivors_settle(all);
-    if (result == HOOP_OK) {
-        result = survivors_serve(all);
+    if (result == HOOP_OK && hoop_survivors_leader(all) == all->me) {
+        result = hoop_leader_begin(&all->survival.rendezvous);
     }
     if (result != HOOP_OK) {
         hoop_survivors_fail_all(all, result, "rank %u: %s", all->member->join.rank,

@@ -498,6 +498,12 @@ hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
     return result;
 }
 
+hoop_result_t hoop_leader_begin(struct hoop_rendezvous *rendezvous)
+{
+    return rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, &rendezvous->addresses[0])
+                                         : hoop_leader_serve(rendezvous);
+}
+
 hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32_t rank,
                                 struct hoop_connection **ret_end)
 {

@@ -75,6 +75,10 @@ hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct
  * HOOP_INVALID_USAGE: another process does. */
 hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous);
 
+/* What the process does that serves a rendezvous: its root where there may be several machines,
+ * whose place becomes the first of its addresses; else its leader. */
+hoop_result_t hoop_leader_begin(struct hoop_rendezvous *rendezvous);
+
 /*
  * The way to the leader in this process: the rank's end of a connection within it, which needs no
  * socket. HOOP_AGAIN: it is not here, or not with the secret that the rendezvous has.

@@ -162,15 +162,7 @@ void hoop_rendezvous_finish(struct hoop_rendezvous *rendezvous)
     (void)rendezvous;
 }
 
-hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
-                              struct hoop_address *ret_address)
-{
-    (void)rendezvous;
-    (void)ret_address;
-    return HOOP_OK;
-}
-
-hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
+hoop_result_t hoop_leader_begin(struct hoop_rendezvous *rendezvous)
 {
     (void)rendezvous;
     return HOOP_OK;
