@@ -51,12 +51,18 @@ enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_PAGE };
 /* What a worker does with a file. */
 struct hoop_file_task {
     struct hoop_worker worker;  /* first */
-    struct hoop_list_node node; /* under file_lock: of those that publish */
+    struct hoop_list_node node; /* under file_lock, as the next: of those that publish */
+    bool withdrawn;
     char *file;
     char stir[FILE_NAME_BYTES]; /* a name that nobody else makes */
-    bool withdrawn;             /* under file_lock, as the next two */
-    enum file_found found;
+    uint64_t timeout_ms, deadline_ns;
     struct file_page page; /* publishing: what is written; else what was found, if FILE_PAGE */
+    /* Awaiting rank 0: */
+    enum file_found found;
+    uint64_t stir_at_ns;
+    struct hoop_rendezvous rendezvous; /* what the file said last; no address: nothing to dial */
+    struct hoop_dialer *dialer;        /* service thread */
+    struct hoop_job proof; /* complete: somebody proves what the file says, or cannot be tried */
 };
 
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -121,12 +127,13 @@ static void task_destroy(struct hoop_worker *worker)
 {
     struct hoop_file_task *task = (struct hoop_file_task *)worker;
     hoop_secret_wipe(&task->page, sizeof(task->page));
+    hoop_secret_wipe(&task->rendezvous, sizeof(task->rendezvous));
     free(task->file);
     free(task);
 }
 
 /* Held by its worker and by the caller. */
-static hoop_result_t task_start(const char *file, const struct file_page *page,
+static hoop_result_t task_start(const char *file, const struct file_page *page, uint64_t timeout_ms,
                                 hoop_result_t (*run)(struct hoop_worker *worker),
                                 struct hoop_file_task **ret_task)
 {
@@ -145,6 +152,9 @@ static hoop_result_t task_start(const char *file, const struct file_page *page,
     if (page != NULL) {
         task->page = *page;
     }
+    task->timeout_ms = timeout_ms;
+    task->deadline_ns = hoop_deadline_ns(timeout_ms);
+    task->stir_at_ns = hoop_deadline_ns(FILE_STIR_MS);
     const hoop_result_t result = hoop_worker_start(&task->worker, run, task_destroy);
     if (result != HOOP_OK) {
         task_destroy(&task->worker);
@@ -163,6 +173,12 @@ static hoop_result_t file_open(const char *file, int *ret_fd)
     return result == HOOP_OK ? hoop_private_enter(directory, ret_fd) : result;
 }
 
+static hoop_result_t file_hangs(const char *file, uint64_t timeout_ms)
+{
+    return hoop_error(HOOP_TIMEOUT, "the file system of %.200s did not answer within %llu ms", file,
+                      (unsigned long long)timeout_ms);
+}
+
 /* ---- Rank 0 before it serves -------------------------------------------------------------- */
 
 static hoop_result_t prepare_run(struct hoop_worker *worker)
@@ -179,227 +195,173 @@ static hoop_result_t prepare_run(struct hoop_worker *worker)
 hoop_result_t hoop_file_store_prepare(const char *file, uint64_t timeout_ms)
 {
     struct hoop_file_task *task = NULL;
-    hoop_result_t result = task_start(file, NULL, prepare_run, &task);
+    hoop_result_t result = task_start(file, NULL, timeout_ms, prepare_run, &task);
     if (result != HOOP_OK) {
         return result;
     }
     result = hoop_worker_wait(&task->worker, hoop_deadline_ns(timeout_ms));
     hoop_worker_release(&task->worker);
-    if (result == HOOP_TIMEOUT) {
-        return hoop_error(result, "the file system of %.200s did not answer within %llu ms", file,
-                          (unsigned long long)timeout_ms);
-    }
-    return result;
+    return result == HOOP_TIMEOUT ? file_hangs(file, timeout_ms) : result;
 }
 
 /* ---- Waiting for rank 0 ------------------------------------------------------------------- */
 
-static hoop_result_t look_once(struct hoop_file_task *task, bool stir)
-{
-    struct file_page page = {.version = 0};
-    int directory = -1;
-    const hoop_result_t result = file_open(task->file, &directory);
-    if (result != HOOP_OK) {
-        return result;
-    }
-    if (stir) {
-        hoop_private_stir(directory, task->stir);
-    }
-    const enum file_found found = page_read(directory, file_key(task->file), &page);
-    close(directory);
-    pthread_mutex_lock(&file_lock);
-    task->found = found;
-    task->page = page;
-    pthread_mutex_unlock(&file_lock);
-    hoop_secret_wipe(&page, sizeof(page));
-    return HOOP_OK;
-}
-
-static uint64_t look_later(uint64_t ms)
-{
-    return ms * 2 < FILE_LOOK_LAST_MS ? ms * 2 : FILE_LOOK_LAST_MS;
-}
-
-static hoop_result_t look_run(struct hoop_worker *worker)
-{
-    struct hoop_file_task *task = (struct hoop_file_task *)worker;
-    uint64_t look_ms = FILE_LOOK_FIRST_MS;
-    uint64_t stir_at = hoop_deadline_ns(FILE_STIR_MS);
-    hoop_result_t result = HOOP_OK;
-    do {
-        const bool stir = hoop_now_ns() >= stir_at;
-        stir_at = stir ? hoop_deadline_ns(FILE_STIR_MS) : stir_at;
-        result = look_once(task, stir);
-        look_ms = look_later(look_ms);
-    } while ((result == HOOP_OK || result == HOOP_AGAIN) && hoop_worker_pause(worker, look_ms));
-    if (result != HOOP_OK && result != HOOP_AGAIN) {
-        return result;
-    }
-    file_clear_directory(task->file);
-    return HOOP_OK;
-}
-
-/* What a caller knows who awaits rank 0. */
-struct await {
-    struct hoop_rendezvous rendezvous; /* what the file said last; no address: nothing to dial */
-    enum file_found found;
-    uint64_t deadline_ns;
-    struct hoop_dialer *dialer; /* service thread */
-    struct hoop_job proof; /* complete: somebody proves what the file says, or cannot be tried */
-};
-
 static void await_found(void *arg, struct hoop_connection *connection)
 {
-    struct await *await = arg;
+    struct hoop_file_task *task = arg;
     hoop_connection_destroy(connection); /* proven, that is all */
-    hoop_job_complete(&await->proof, NULL);
+    hoop_job_complete(&task->proof, NULL);
 }
 
 static void await_missed(void *arg, hoop_result_t code, const char *why)
 {
-    struct await *await = arg;
+    struct hoop_file_task *task = arg;
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     (void)hoop_failure_set(&failure, code == HOOP_TIMEOUT ? HOOP_REMOTE_ERROR : code, -1, "%s",
                            why);
-    hoop_job_complete(&await->proof, &failure);
+    hoop_job_complete(&task->proof, &failure);
 }
 
 static void await_hang_up(void *arg)
 {
-    struct await *await = arg;
-    hoop_dialer_destroy(await->dialer);
-    await->dialer = NULL;
+    struct hoop_file_task *task = arg;
+    hoop_dialer_destroy(task->dialer);
+    task->dialer = NULL;
 }
 
 static void await_dial(void *arg)
 {
     static const struct hoop_dialer_owner owner = {.found = await_found, .failed = await_missed};
-    struct await *await = arg;
-    const struct hoop_place place = {.address = await->rendezvous.addresses[0]};
+    struct hoop_file_task *task = arg;
+    const struct hoop_place place = {.address = task->rendezvous.addresses[0]};
     struct hoop_frame_hello hello = {.kind = HOOP_HELLO_TO_ROOT};
-    memcpy(hello.rendezvous, await->rendezvous.name, sizeof(hello.rendezvous));
+    memcpy(hello.rendezvous, task->rendezvous.name, sizeof(hello.rendezvous));
     const struct hoop_dialer_order order = {
         .places = &place,
         .count = 1,
         .hello = &hello,
-        .secret = &await->rendezvous.secret,
-        .deadline_ns = await->deadline_ns,
+        .secret = &task->rendezvous.secret,
+        .deadline_ns = task->deadline_ns,
     };
-    await_hang_up(await);
-    const hoop_result_t result = hoop_dialer_create(&order, &owner, await, &await->dialer);
+    await_hang_up(task);
+    const hoop_result_t result = hoop_dialer_create(&order, &owner, task, &task->dialer);
     if (result != HOOP_OK) {
-        await_missed(await, result, hoop_thread_error());
+        await_missed(task, result, hoop_thread_error());
     }
 }
 
-/* What was found; true: a page that the rendezvous is not. Then it is. */
-static bool await_take(struct hoop_file_task *task, struct hoop_rendezvous *rendezvous,
-                       enum file_found *ret_found)
+/* Is what the page says news? Then it is the rendezvous. */
+static bool await_take(struct hoop_file_task *task)
 {
-    assert(task != NULL);
-    pthread_mutex_lock(&file_lock);
     const struct file_page *page = &task->page;
-    const bool fresh =
-        task->found == FILE_PAGE &&
-        (rendezvous->address_count == 0 ||
-         !hoop_mac_equal(page->secret.bytes, rendezvous->secret.bytes) ||
-         memcmp(&page->address, &rendezvous->addresses[0], sizeof(page->address)) != 0) &&
-        hoop_rendezvous_by_secret(&page->secret, rendezvous) == HOOP_OK;
-    if (fresh) {
-        rendezvous->addresses[0] = page->address;
-        rendezvous->address_count = 1;
+    struct hoop_rendezvous *rendezvous = &task->rendezvous;
+    if (rendezvous->address_count > 0 &&
+        hoop_mac_equal(page->secret.bytes, rendezvous->secret.bytes) &&
+        memcmp(&page->address, &rendezvous->addresses[0], sizeof(page->address)) == 0) {
+        return false;
     }
-    *ret_found = task->found;
-    pthread_mutex_unlock(&file_lock);
-    return fresh;
+    if (hoop_rendezvous_by_secret(&page->secret, rendezvous) != HOOP_OK) {
+        return false;
+    }
+    rendezvous->addresses[0] = page->address;
+    rendezvous->address_count = 1;
+    return true;
 }
 
-static hoop_result_t await_fail(const char *file, uint64_t timeout_ms, enum file_found found,
-                                const struct hoop_rendezvous *rendezvous)
+/* Looks once, and dials what is news. */
+static hoop_result_t await_look(struct hoop_file_task *task)
+{
+    int directory = -1;
+    const hoop_result_t result = file_open(task->file, &directory);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (hoop_now_ns() >= task->stir_at_ns) {
+        hoop_private_stir(directory, task->stir);
+        task->stir_at_ns = hoop_deadline_ns(FILE_STIR_MS);
+    }
+    task->found = page_read(directory, file_key(task->file), &task->page);
+    close(directory);
+    if (task->found == FILE_PAGE && await_take(task)) {
+        hoop_service_run(await_dial, task);
+    }
+    return HOOP_OK;
+}
+
+static hoop_result_t await_fail(const struct hoop_file_task *task)
 {
     char directory[FILE_PATH_BYTES];
     char address[HOOP_ADDRESS_TEXT_BYTES];
     char end[160] = "";
-    file_directory(file, directory);
-    if (found == FILE_PAGE) {
-        hoop_address_format(&rendezvous->addresses[0], address, sizeof(address));
+    file_directory(task->file, directory);
+    if (task->found == FILE_PAGE) {
+        hoop_address_format(&task->page.address, address, sizeof(address));
         (void)snprintf(end, sizeof(end),
                        ": the file there says %s, where nobody of this job "
                        "answers; does rank 0 still run?",
                        address);
-    } else if (found == FILE_DAMAGED) {
+    } else if (task->found == FILE_DAMAGED) {
         (void)snprintf(end, sizeof(end), ": the file there is damaged");
     }
     return hoop_error(HOOP_TIMEOUT,
                       "rank 0 did not say within %llu ms in %.160s where it is%s (all ranks must "
                       "name the same path, on a file system that they share)",
-                      (unsigned long long)timeout_ms, directory, end);
+                      (unsigned long long)task->timeout_ms, directory, end);
 }
 
-/* Until somebody proves what the file says, the deadline, or that the worker gives up. */
-static hoop_result_t await_proof(struct hoop_file_task *task, struct await *await)
+/* Until somebody proves what the file says, or nobody waits any more. */
+static hoop_result_t await_run(struct hoop_worker *worker)
 {
-    hoop_result_t result = HOOP_TIMEOUT;
-    for (uint64_t ms = FILE_LOOK_FIRST_MS;
-         result == HOOP_TIMEOUT && hoop_now_ns() < await->deadline_ns; ms = look_later(ms)) {
-        if (await_take(task, &await->rendezvous, &await->found)) {
-            hoop_service_run(await_dial, await);
+    struct hoop_file_task *task = (struct hoop_file_task *)worker;
+    hoop_result_t proven = HOOP_TIMEOUT;
+    hoop_result_t result = HOOP_OK;
+    uint64_t ms = FILE_LOOK_FIRST_MS;
+    hoop_job_init(&task->proof);
+    do {
+        result = await_look(task);
+        proven = hoop_job_wait(&task->proof, hoop_deadline_ns(ms), NULL);
+        if (proven != HOOP_OK && proven != HOOP_TIMEOUT) { /* it could not be tried: again */
+            hoop_service_run(await_hang_up, task);
+            hoop_job_finish(&task->proof);
+            hoop_job_init(&task->proof);
+            task->rendezvous.address_count = 0;
         }
-        const hoop_result_t proven = hoop_job_wait(&await->proof, hoop_deadline_ns(ms), NULL);
-        if (proven == HOOP_OK) {
-            return HOOP_OK;
-        }
-        if (proven != HOOP_TIMEOUT) { /* it could not be tried: again */
-            hoop_service_run(await_hang_up, await);
-            hoop_job_finish(&await->proof);
-            hoop_job_init(&await->proof);
-            await->rendezvous.address_count = 0;
-        }
-        result = hoop_worker_wait(&task->worker, proven == HOOP_TIMEOUT ? 0 : hoop_deadline_ns(ms));
+        ms = ms * 2 < FILE_LOOK_LAST_MS ? ms * 2 : FILE_LOOK_LAST_MS;
+    } while (proven != HOOP_OK && (result == HOOP_OK || result == HOOP_AGAIN) &&
+             hoop_worker_pause(worker, proven == HOOP_TIMEOUT ? 1 : ms));
+    hoop_service_run(await_hang_up, task);
+    hoop_job_finish(&task->proof);
+    if (result != HOOP_OK && result != HOOP_AGAIN) {
+        return result;
     }
-    return result;
-}
-
-static hoop_result_t await_task(struct hoop_file_task *task, struct await *await)
-{
-    hoop_job_init(&await->proof);
-    const hoop_result_t result = await_proof(task, await);
-    hoop_service_run(await_hang_up, await);
-    hoop_job_finish(&await->proof);
-    hoop_worker_hold(&task->worker);
-    hoop_worker_stop(&task->worker);
-    /* a moment to clear up: the process may end next */
-    (void)hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS));
-    hoop_worker_release(&task->worker);
-    return result;
+    file_clear_directory(task->file);
+    return proven == HOOP_OK ? HOOP_OK : await_fail(task);
 }
 
 hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
                                     struct hoop_rendezvous *ret)
 {
-    struct await *await = calloc(1, sizeof(*await)); /* on no stack, which may be small */
     struct hoop_file_task *task = NULL;
     assert(timeout_ms > 0);
-    if (await == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a file");
-    }
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
-        result = task_start(file, NULL, look_run, &task);
+        result = task_start(file, NULL, timeout_ms, await_run, &task);
     }
     if (result != HOOP_OK) {
-        free(await);
         return result;
     }
-    await->deadline_ns = hoop_deadline_ns(timeout_ms);
-    result = await_task(task, await);
-    if (result == HOOP_OK) {
-        *ret = await->rendezvous;
-    } else if (result == HOOP_TIMEOUT) {
-        result = await_fail(file, timeout_ms, await->found, &await->rendezvous);
+    assert(task != NULL);
+    (void)file_hangs(file, timeout_ms); /* unless it says something else in the end */
+    result = hoop_worker_wait(&task->worker, hoop_deadline_ns(timeout_ms));
+    hoop_worker_hold(&task->worker);
+    hoop_worker_stop(&task->worker);
+    if (result == HOOP_TIMEOUT) { /* a moment to say what it found, and to clear up */
+        result = hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS));
     }
-    hoop_secret_wipe(await, sizeof(*await));
-    free(await);
+    if (result == HOOP_OK) {
+        *ret = task->rendezvous;
+    }
+    hoop_worker_release(&task->worker);
     return result;
 }
 
@@ -484,7 +446,7 @@ hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
                              .secret = rendezvous->secret,
                              .address = *address};
     assert(rendezvous->file != NULL);
-    const hoop_result_t result = task_start(rendezvous->file, &page, post_run, ret_task);
+    const hoop_result_t result = task_start(rendezvous->file, &page, 0, post_run, ret_task);
     if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
         pthread_mutex_lock(&file_lock);
         hoop_list_push_back(&file_posts, &(*ret_task)->node);
