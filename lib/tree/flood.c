@@ -21,7 +21,6 @@
 #include "tree/leader_inside.h"
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static struct hoop_job *flood_idle_job;
 
@@ -59,9 +58,10 @@ void hoop_tree_on_idle(struct hoop_job *job)
 
 bool hoop_flood_is_over(const struct hoop_leader *leader)
 {
+    const struct hoop_tree *tree = &leader->tree;
     for (uint32_t rank = 0; flood_spans(leader) && rank < leader->n; rank++) {
-        const struct hoop_tree_rank *at = &leader->tree.ranks[rank];
-        if (!at->left && !at->dead && !at->cut) {
+        if (!hoop_rank_set_has(&tree->left, rank) && !hoop_rank_set_has(&tree->dead, rank) &&
+            !hoop_rank_set_has(&tree->cut, rank)) {
             return false;
         }
     }
@@ -73,16 +73,19 @@ bool hoop_flood_is_over(const struct hoop_leader *leader)
 /* Marks what is in it as known. False: it was known before. */
 static bool flood_mark(struct hoop_tree *tree, const union hoop_frame *frame)
 {
-    bool *known = &tree->raised;
-    if (frame->header.type != HOOP_FRAME_FAIL) {
-        struct hoop_tree_rank *rank = &tree->ranks[frame->fate.rank];
-        const bool left = frame->header.type == HOOP_FRAME_LEFT || rank->left;
-        const bool cut = frame->header.type == HOOP_FRAME_CUT;
-        known = left ? &rank->left : cut ? &rank->cut : &rank->dead; /* who has left is not lost */
+    const uint32_t type = frame->header.type, rank = frame->fate.rank;
+    bool known = tree->raised;
+    if (type == HOOP_FRAME_FAIL) {
+        tree->raised = true;
+    } else { /* who has left is not lost */
+        const bool left = type == HOOP_FRAME_LEFT || hoop_rank_set_has(&tree->left, rank);
+        struct hoop_rank_set *set = left                     ? &tree->left
+                                    : type == HOOP_FRAME_CUT ? &tree->cut
+                                                             : &tree->dead;
+        known = hoop_rank_set_has(set, rank);
+        hoop_rank_set_add(set, rank);
     }
-    const bool news = !*known;
-    *known = true;
-    return news;
+    return !known;
 }
 
 static void flood_tell_ranks(const struct hoop_leader *leader, const union hoop_frame *frame)
@@ -156,10 +159,10 @@ static void flood_cut(struct hoop_edge *edge)
     union hoop_frame frame;
     hoop_frame_init(&frame, HOOP_FRAME_CUT);
     for (uint32_t rank = 0; leader->state == HOOP_LEADER_RUNNING && rank < leader->n; rank++) {
-        const struct hoop_tree_rank *at = &tree->ranks[rank];
-        const bool beyond =
-            at->machine != tree->machine && flood_towards(tree, at->machine) == edge;
-        if (beyond && !at->left && !at->dead && !tree->comm_failed) {
+        const uint32_t machine = leader->entries[rank].machine;
+        const bool beyond = machine != tree->machine && flood_towards(tree, machine) == edge;
+        if (beyond && !hoop_rank_set_has(&tree->left, rank) &&
+            !hoop_rank_set_has(&tree->dead, rank) && !tree->comm_failed) {
             frame.fate.rank = rank;
             flood(leader, &frame, edge, true);
         }
@@ -172,11 +175,11 @@ static void flood_lose_process(struct hoop_edge *edge, const char *why)
     struct hoop_leader *leader = edge->leader;
     uint32_t count = 0;
     for (uint32_t rank = 0; leader->state == HOOP_LEADER_RUNNING && rank < leader->n; rank++) {
-        const struct hoop_tree_rank *at = &leader->tree.ranks[rank];
+        const struct hoop_frame_entry *at = &leader->entries[rank];
         if (at->machine == edge->number && at->process == edge->info.process) {
             const union hoop_frame frame = flood_dead(rank, why);
             count++;
-            if (!at->left) {
+            if (!hoop_rank_set_has(&leader->tree.left, rank)) {
                 flood(leader, &frame, edge, true);
             }
         }
@@ -290,12 +293,8 @@ static const struct hoop_watcher_owner flood_watcher_owner = {
 
 hoop_result_t hoop_flood_prepare(struct hoop_leader *leader)
 {
-    struct hoop_tree *tree = &leader->tree;
-    tree->ranks = calloc(leader->n, sizeof(*tree->ranks));
-    if (tree->ranks == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", leader->n);
-    }
-    return hoop_watcher_init(&tree->watcher, &flood_watcher_owner, leader->roster.dead_after_ms);
+    return hoop_watcher_init(&leader->tree.watcher, &flood_watcher_owner,
+                             leader->roster.dead_after_ms);
 }
 
 static void flood_watch(struct hoop_leader *leader)
@@ -348,7 +347,7 @@ static bool flood_take_blob(struct hoop_edge *edge, const union hoop_frame *fram
         (rank && frame->blob.from != edge->number)) {
         return false;
     }
-    const uint32_t machine = tree->ranks[to].machine;
+    const uint32_t machine = leader->entries[to].machine;
     if (machine == tree->machine) {
         if (!rank && leader->via[to] != NULL) { /* else it has left, or its loss is known */
             hoop_edge_send(leader->via[to], frame);

@@ -205,27 +205,19 @@ static bool handout_fits(const struct hoop_leader *leader,
     return fits;
 }
 
-static void handout_keep(struct hoop_leader *leader, const struct hoop_frame_roster_part *part)
-{
-    memcpy(&leader->entries[part->first], part->entries, part->count * sizeof(leader->entries[0]));
-    for (uint32_t i = 0; i < part->count; i++) {
-        leader->tree.ranks[part->first + i].process = part->entries[i].process;
-        leader->tree.ranks[part->first + i].machine = part->entries[i].machine;
-    }
-    leader->known += part->count;
-}
-
 bool hoop_handout_take_part(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
+    const struct hoop_frame_roster_part *part = &frame->part;
     if (!handout_comes_from(edge)) {
         return false;
     }
-    if (!handout_fits(leader, &frame->part)) {
+    if (!handout_fits(leader, part)) {
         handout_refuse(leader);
         return true;
     }
-    handout_keep(leader, &frame->part);
+    memcpy(&leader->entries[part->first], part->entries, part->count * sizeof(leader->entries[0]));
+    leader->known += part->count;
     hoop_tree_send_down(&leader->tree, frame);
     if (leader->known < leader->n) {
         return true;
@@ -268,8 +260,10 @@ static void handout_go(struct hoop_leader *leader)
         }
     }
     hoop_gather_finish(&leader->gather);
-    free(leader->entries);
-    leader->entries = NULL;
+    if (leader->roster.machines == 1) {
+        free(leader->entries);
+        leader->entries = NULL;
+    }
     hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "%s: all %u ranks are in", leader->rendezvous.name,
              leader->n);
     hoop_flood_start(leader);

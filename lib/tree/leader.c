@@ -56,7 +56,6 @@ void hoop_leader_destroy(struct hoop_leader *leader)
     free(leader->via);
     free(leader->entries);
     free(leader->by_number);
-    free(leader->tree.ranks);
     hoop_secret_wipe(&leader->roster, sizeof(leader->roster));
     hoop_rendezvous_finish(&leader->rendezvous);
     hoop_free_later(leader);

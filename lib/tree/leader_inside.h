@@ -60,13 +60,6 @@ enum hoop_leader_state {
     HOOP_LEADER_OVER = 16
 };
 
-/* What there is to know of a rank of a comm over several machines. */
-struct hoop_tree_rank {
-    uint64_t process;
-    uint16_t machine;
-    bool left, dead, cut; /* and the others were told */
-};
-
 /* A leader's place among those of other machines. */
 struct hoop_tree {
     struct hoop_dialer *dialer; /* for the root, then for the parent */
@@ -81,7 +74,7 @@ struct hoop_tree {
     bool sent_ready;
     struct hoop_failure feared; /* a neighbour ended; if nobody comes up with a better reason */
     /* RUNNING */
-    struct hoop_tree_rank *ranks; /* [n] */
+    struct hoop_rank_set left, dead, cut; /* and the others were told */
     struct hoop_watcher watcher;
     bool raised;      /* a FAIL went by */
     bool comm_failed; /* that, or a death: nobody will begin anything new */
@@ -102,7 +95,7 @@ struct hoop_leader {
     uint32_t n;
 
     struct hoop_frame_roster roster;  /* n 0: not known yet */
-    struct hoop_frame_entry *entries; /* [n], `known` of them are; until GO */
+    struct hoop_frame_entry *entries; /* [n], `known` of them are; of one machine: until GO */
     uint32_t known;
     uint32_t next_rank, handed, ready; /* ranks: to be handed the roster next; handed; ready */
     int segment;                       /* while it has to be sent */
