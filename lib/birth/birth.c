@@ -81,6 +81,11 @@ static bool births_is_split(const struct hoop_birth *birth)
     return birth->parent != NULL && birth->shrink == NULL;
 }
 
+static bool births_shrinks(const struct hoop_birth *birth)
+{
+    return birth->shrink != NULL && !hoop_shrink_is_through(birth);
+}
+
 /* One exchange of all splits. */
 static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
 {
@@ -100,26 +105,17 @@ static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
     return result;
 }
 
-/* The same step of every split; the first failure. */
-static hoop_result_t births_step(struct hoop_birth *births, size_t count,
-                                 hoop_result_t (*step)(struct hoop_birth *birth))
-{
-    hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < count; i++) {
-        const hoop_result_t one = births_is_split(&births[i]) ? step(&births[i]) : HOOP_OK;
-        result = result == HOOP_OK ? one : result;
-    }
-    return result;
-}
+typedef hoop_result_t births_step_fn(struct hoop_birth *birth);
 
-/* The same of every shrink that is not through. */
-static hoop_result_t births_step_shrinks(struct hoop_birth *births, size_t count,
-                                         hoop_result_t (*step)(struct hoop_birth *birth))
+/* These steps, each of all that take part before the next, up to the first failure. */
+static hoop_result_t births_step(struct hoop_birth *births, size_t count,
+                                 bool (*takes_part)(const struct hoop_birth *birth),
+                                 births_step_fn *const *steps, size_t n_steps)
 {
     hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        const bool takes_part = births[i].shrink != NULL && !hoop_shrink_is_through(&births[i]);
-        result = takes_part ? step(&births[i]) : HOOP_OK;
+    for (size_t at = 0; at < n_steps * count && result == HOOP_OK; at++) {
+        struct hoop_birth *birth = &births[at % count];
+        result = takes_part(birth) ? steps[at / count](birth) : HOOP_OK;
     }
     return result;
 }
@@ -127,19 +123,11 @@ static hoop_result_t births_step_shrinks(struct hoop_birth *births, size_t count
 /* Round after round, until all are through. */
 static hoop_result_t births_shrink(struct hoop_birth *births, size_t count)
 {
+    static births_step_fn *const steps[] = {hoop_shrink_ask, hoop_shrink_hear, hoop_shrink_join};
     hoop_result_t result = HOOP_OK;
-    bool through = false;
-    while (result == HOOP_OK && !through) {
-        result = births_step_shrinks(births, count, hoop_shrink_ask);
-        if (result == HOOP_OK) {
-            result = births_step_shrinks(births, count, hoop_shrink_hear);
-        }
-        if (result == HOOP_OK) {
-            result = births_step_shrinks(births, count, hoop_shrink_join);
-        }
-        through = true;
-        for (size_t i = 0; i < count; i++) {
-            through = through && (births[i].shrink == NULL || hoop_shrink_is_through(&births[i]));
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        while (births_shrinks(&births[i]) && result == HOOP_OK) {
+            result = births_step(births, count, births_shrinks, steps, 3);
         }
     }
     return result;
@@ -152,18 +140,19 @@ static hoop_result_t births_begin(struct hoop_birth *birth)
 
 static hoop_result_t births_split(struct hoop_birth *births, size_t count)
 {
-    hoop_result_t result = births_step(births, count, hoop_split_begin);
+    static births_step_fn *const steps[] = {hoop_split_begin, hoop_split_plan, hoop_split_settle,
+                                            births_begin};
+    hoop_result_t result = births_step(births, count, births_is_split, &steps[0], 1);
     if (result == HOOP_OK) {
         result = births_exchange(births, count);
     }
     if (result == HOOP_OK) {
-        (void)births_step(births, count, hoop_split_plan); /* the others hear of it */
-        result = births_exchange(births, count);
+        result = births_step(births, count, births_is_split, &steps[1], 1);
     }
     if (result == HOOP_OK) {
-        result = births_step(births, count, hoop_split_settle);
+        result = births_exchange(births, count);
     }
-    return result == HOOP_OK ? births_step(births, count, births_begin) : result;
+    return result == HOOP_OK ? births_step(births, count, births_is_split, &steps[2], 2) : result;
 }
 
 static hoop_result_t births_make(struct hoop_birth *births, size_t count)

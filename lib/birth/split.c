@@ -230,7 +230,7 @@ hoop_result_t hoop_split_plan(struct hoop_birth *birth)
         (void)hoop_failure_take(&split->why, result, -1);
     }
     split->mine.code = result;
-    return result;
+    return HOOP_OK;
 }
 
 hoop_result_t hoop_split_settle(struct hoop_birth *birth)

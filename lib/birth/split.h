@@ -31,7 +31,8 @@ struct hoop_split_word {
 hoop_result_t hoop_split_begin(struct hoop_birth *birth);
 /* The exchange of words, as a request to the parent. */
 struct hoop_request hoop_split_request(const struct hoop_birth *birth);
-/* The first is over: who is with me, and am I to serve? What fails here the others are told. */
+/* The first is over: who is with me, and am I to serve? What fails here the others are told, and
+ * is settle's to return. */
 hoop_result_t hoop_split_plan(struct hoop_birth *birth);
 /* The second is over: where to join. */
 hoop_result_t hoop_split_settle(struct hoop_birth *birth);
