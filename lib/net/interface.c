@@ -303,18 +303,14 @@ uint32_t hoop_interface_prefix(const struct hoop_address *address)
     }
     for (const struct ifaddrs *at = all; at != NULL && bits == 0; at = at->ifa_next) {
         struct hoop_address mine;
-        if (at->ifa_addr == NULL || at->ifa_netmask == NULL ||
-            !hoop_address_from_sockaddr(at->ifa_addr, &mine) ||
-            !hoop_address_same_ip(&mine, address)) {
-            continue;
-        }
-        const void *ip4 = &((const struct sockaddr_in *)(const void *)at->ifa_netmask)->sin_addr;
-        const void *ip6 = &((const struct sockaddr_in6 *)(const void *)at->ifa_netmask)->sin6_addr;
-        uint8_t mask[16] = {0};
-        const bool is_ip4 = at->ifa_netmask->sa_family == AF_INET;
-        memcpy(mask, is_ip4 ? ip4 : ip6, is_ip4 ? 4 : sizeof(mask));
-        for (size_t i = 0; i < sizeof(mask); i++) {
-            bits += (uint32_t)__builtin_popcount(mask[i]);
+        struct hoop_address mask;
+        if (at->ifa_addr != NULL && at->ifa_netmask != NULL &&
+            hoop_address_from_sockaddr(at->ifa_addr, &mine) &&
+            hoop_address_same_ip(&mine, address) &&
+            hoop_address_from_sockaddr(at->ifa_netmask, &mask)) {
+            for (size_t i = 0; i < sizeof(mask.ip); i++) {
+                bits += (uint32_t)__builtin_popcount(mask.ip[i]);
+            }
         }
     }
     freeifaddrs(all);
