@@ -155,9 +155,8 @@ static void data_dial(void *arg)
         data_not_found(link, HOOP_REMOTE_ERROR, "it told no valid address");
         return;
     }
-    if (address->scope != 0 && link->member->address.scope != 0) {
-        /* an interface has its own number on each machine */
-        link->address.scope = link->member->address.scope;
+    if (!link->member->roster.peers[link->rank].same_machine) {
+        hoop_address_rescope(&link->address, &link->member->address);
     }
     const hoop_result_t result = data_link_dial(link);
     if (result != HOOP_OK) {

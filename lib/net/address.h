@@ -29,6 +29,13 @@ bool hoop_address_is_any(const struct hoop_address *address);
 /* Scopes differ only where both have one. Family 0: never. */
 bool hoop_address_same_ip(const struct hoop_address *a, const struct hoop_address *b);
 
+/* What another machine told: an interface has its own number on each, here that of `mine`. */
+static inline void hoop_address_rescope(struct hoop_address *address,
+                                        const struct hoop_address *mine)
+{
+    address->scope = address->scope != 0 ? mine->scope : 0;
+}
+
 /* "10.0.0.1:29500", "[fe80::1%2]:29500"; without ":port" if it is 0; "nowhere" for none. */
 void hoop_address_format(const struct hoop_address *address, char *ret_text, size_t bytes);
 

@@ -183,7 +183,7 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
         memcpy(place.name, peer->listener, sizeof(peer->listener));
     } else {
         place.address = peer->address;
-        place.address.scope = place.address.scope != 0 ? member->address.scope : 0;
+        hoop_address_rescope(&place.address, &member->address);
     }
     if (result == HOOP_OK) {
         other->greeted = false;

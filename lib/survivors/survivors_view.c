@@ -158,9 +158,7 @@ static struct hoop_address survivors_root(const struct hoop_survivors *all)
     struct hoop_address address = leader == all->me
                                       ? *hoop_endpoint_address(member->data_endpoint)
                                       : member->others[all->others[leader].at].address;
-    if (address.scope != 0) {
-        address.scope = member->address.scope; /* an interface has its own number everywhere */
-    }
+    hoop_address_rescope(&address, &member->address);
     return address;
 }
 

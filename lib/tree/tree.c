@@ -204,9 +204,7 @@ static void tree_seek_parent(struct hoop_leader *leader, const struct hoop_addre
     const uint64_t spare_ms =
         left_ms / 4 < HOOP_PARENT_SPARE_MS ? left_ms / 4 : HOOP_PARENT_SPARE_MS;
     struct hoop_place place = {.address = *parent};
-    if (place.address.scope != 0) {
-        place.address.scope = tree->address.scope; /* an interface has its own number everywhere */
-    }
+    hoop_address_rescope(&place.address, &tree->address);
     tree->neighbours[0].number = (tree->machine - 1) / 2;
     tree_dial(leader, &place, 1, leader->gather.deadline_ns - spare_ms * HOOP_NS_PER_MS,
               HOOP_HELLO_TO_PARENT, &tree_parent_owner);
