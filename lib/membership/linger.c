@@ -22,7 +22,6 @@ static _Atomic uint64_t linger_spans;
 static struct {
     pthread_mutex_t lock; /* of all that follows */
     struct hoop_job job;
-    bool asked;  /* the job is the tree's, where a wait in vain leaves it */
     bool needed; /* the last of all comms is left */
     uint64_t spans, deadline_ns;
 } linger = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -34,38 +33,31 @@ static void linger_ask(void *arg)
 {
     (void)arg;
     linger.needed = hoop_list_is_empty(&hoop_members);
-    if (linger.needed && !linger.asked) {
-        linger.asked = true;
-        hoop_tree_on_idle(&linger.job);
-    }
+    hoop_tree_on_idle(linger.needed ? &linger.job : NULL);
 }
 
-static bool linger_is_over(uint64_t deadline_ns)
+static void linger_forget(void *arg)
 {
-    if (!linger.asked || hoop_job_wait(&linger.job, deadline_ns, NULL) != HOOP_OK) {
-        return false;
-    }
-    hoop_job_finish(&linger.job);
-    linger.asked = false;
-    return true;
+    (void)arg;
+    hoop_tree_on_idle(NULL);
 }
 
 /* False: in vain. What was waited for in vain before is not waited for again, unless there was
  * another comm since. */
 static bool linger_await(uint64_t spans)
 {
-    (void)linger_is_over(0);
-    if (!linger.asked) {
-        hoop_job_init(&linger.job);
-    }
-    if (!linger.asked || linger.spans != spans) {
+    if (linger.spans != spans) {
         linger.deadline_ns = hoop_deadline_ns(LINGER_MS);
         linger.spans = spans;
     }
-    linger.needed = false;
+    hoop_job_init(&linger.job);
     hoop_service_drain(); /* a failure may be on its way from a rank here to the leader here */
     hoop_service_run(linger_ask, NULL);
-    return !linger.needed || linger_is_over(linger.deadline_ns);
+    const bool over =
+        !linger.needed || hoop_job_wait(&linger.job, linger.deadline_ns, NULL) == HOOP_OK;
+    hoop_service_run(linger_forget, NULL);
+    hoop_job_finish(&linger.job);
+    return over;
 }
 
 hoop_result_t hoop_member_linger(void)

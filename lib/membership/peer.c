@@ -28,6 +28,7 @@
 
 static struct hoop_list_node peer_processes = HOOP_LIST_EMPTY(peer_processes);
 static char peer_name[HOOP_NAME_BYTES];
+static uint32_t peer_listeners; /* members that listen by it */
 
 /* ---- Who is who --------------------------------------------------------------------------- */
 
@@ -330,24 +331,19 @@ static void peer_region_died(uint64_t id, uint32_t generation)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-static hoop_result_t peer_listen(struct hoop_member *member, bool renamed)
-{
-    struct hoop_place place = {.name = ""};
-    const hoop_result_t result = renamed ? hoop_endpoint_name(peer_name) : HOOP_OK;
-    memcpy(place.name, peer_name, sizeof(place.name));
-    return result == HOOP_OK ? hoop_endpoint_open(&place, NULL, &member->peers_endpoint) : result;
-}
-
 hoop_result_t hoop_peer_listen(struct hoop_member *member)
 {
-    const bool first = peer_name[0] == 0;
-    if (first) {
-        hoop_region_on_death(peer_region_died);
+    struct hoop_place place = {.name = ""};
+    /* a child that was forked when the last comm ended holds the old name until its handler has
+     * run */
+    hoop_result_t result = peer_listeners == 0 ? hoop_endpoint_name(peer_name) : HOOP_OK;
+    hoop_region_on_death(peer_region_died);
+    memcpy(place.name, peer_name, sizeof(place.name));
+    if (result == HOOP_OK) {
+        result = hoop_endpoint_open(&place, NULL, &member->peers_endpoint);
     }
-    const hoop_result_t result = peer_listen(member, first);
-    /* A child that was forked when the last comm ended holds the name until its handler has run.
-     * Nobody here listens by it any more, so another will do. */
-    return result == HOOP_INVALID_USAGE ? peer_listen(member, true) : result;
+    peer_listeners += result == HOOP_OK ? 1 : 0;
+    return result;
 }
 
 const char *hoop_peer_listener(void)
@@ -456,6 +452,7 @@ void hoop_peer_finish(struct hoop_member *member)
             peer_leave(member, process);
         }
     }
+    peer_listeners -= member->peers_endpoint != NULL ? 1 : 0;
     hoop_endpoint_close(member->peers_endpoint);
     member->peers_endpoint = NULL;
 }

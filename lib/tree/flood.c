@@ -19,7 +19,6 @@
 #include "runtime/process.h"
 #include "tree/leader.h"
 #include "tree/leader_inside.h"
-#include <assert.h>
 #include <stdio.h>
 
 static struct hoop_job *flood_idle_job;
@@ -51,7 +50,6 @@ void hoop_flood_tell_idle(void)
 
 void hoop_tree_on_idle(struct hoop_job *job)
 {
-    assert(flood_idle_job == NULL);
     flood_idle_job = job;
     hoop_flood_tell_idle();
 }

@@ -107,7 +107,7 @@ void hoop_leader_retire(const char *name);
 /*
  * Completes the job (borrowed until then) as soon as no leader of this process connects machines
  * for a comm that has not failed, or at once: a process that ends earlier would cut the others off
- * from each other. One job at a time.
+ * from each other. One job at a time; NULL: none any more.
  */
 void hoop_tree_on_idle(struct hoop_job *job);
 
