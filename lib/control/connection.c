@@ -2,7 +2,7 @@
  * One control connection (connection.h): messages both ways, and when it ends. The proof is in
  * handshake.c, frames in and out of a socket in frame_io.c, who listens in endpoint.c.
  *
- *      CONNECTING (TCP clients) --> SHAKING --> WELCOMING (servers) --> OPEN --> CLOSED
+ *      CONNECTING (TCP clients) --> SHAKING --> OPEN --> CLOSED
  *
  * Two things about Unix sockets shape this file. A send to an end that has closed fails, but what
  * it said before is still to be read: so only end of file closes. And descriptors in flight are
@@ -30,8 +30,7 @@
 enum connection_state {
     CONNECTION_CONNECTING, /* TCP does not know yet whether somebody is there */
     CONNECTION_SHAKING,
-    CONNECTION_WELCOMING, /* until the welcome has gone: an open one has nothing of it queued */
-    CONNECTION_OPEN,
+    CONNECTION_OPEN, /* nothing of the handshake is left to go */
     CONNECTION_CLOSED
 };
 
@@ -206,8 +205,8 @@ static void connection_watch(const struct hoop_connection *connection)
     if (connection->state == CONNECTION_CLOSED || connection->broken) {
         return;
     }
-    if (connection->state == CONNECTION_CONNECTING || connection->state == CONNECTION_WELCOMING) {
-        events = HOOP_WATCH_WRITE; /* what the other end says is for later */
+    if (connection->state == CONNECTION_CONNECTING) {
+        events = HOOP_WATCH_WRITE;
     } else if (!connection->retrying &&
                hoop_frame_queue_has(&connection->queue, connection->state == CONNECTION_OPEN)) {
         events = HOOP_WATCH_READ | HOOP_WATCH_WRITE;
@@ -298,10 +297,16 @@ static bool connection_admit(struct hoop_connection *connection,
     return secret != NULL;
 }
 
-/* Opens the connection, once nothing of the handshake is left to say. */
+/* The handshake is over. What there is of it to say has room: more than one message never waits. */
 static void connection_open(struct hoop_connection *connection)
 {
-    if (connection->broken || hoop_frame_queue_has(&connection->queue, false)) {
+    hoop_result_t result = hoop_handshake_keys(&connection->handshake, &connection->in.key,
+                                               &connection->out.key, &connection->about.data_key);
+    if (result == HOOP_OK && hoop_frame_queue_has(&connection->queue, false)) {
+        result = hoop_error(HOOP_REMOTE_ERROR, "%s takes no welcome", connection->about.peer);
+    }
+    if (result != HOOP_OK) {
+        hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
         return;
     }
     connection->state = CONNECTION_OPEN;
@@ -328,15 +333,7 @@ static void connection_shake(struct hoop_connection *connection, const union hoo
     if (answer.header.bytes > 0) {
         connection_put(connection, &answer.header, NULL, 0, true);
     }
-    if (handshake->state == HOOP_HANDSHAKE_DONE && connection->state != CONNECTION_CLOSED) {
-        const hoop_result_t result = hoop_handshake_keys(
-            handshake, &connection->in.key, &connection->out.key, &connection->about.data_key);
-        if (result != HOOP_OK) {
-            hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
-            return;
-        }
-        connection->state = CONNECTION_WELCOMING;
-        connection_watch(connection);
+    if (handshake->state == HOOP_HANDSHAKE_DONE && !connection->broken) {
         connection_open(connection);
     }
 }
@@ -393,7 +390,7 @@ static void connection_read(struct hoop_connection *connection)
     bool more = connection->failure.code == HOOP_OK; /* else it is about to close */
     for (int reads = 0; reads < CONNECTION_READS && more; reads++) {
         more = connection_read_one(connection) && connection->state != CONNECTION_CLOSED &&
-               connection->state != CONNECTION_WELCOMING && connection->failure.code == HOOP_OK;
+               connection->failure.code == HOOP_OK;
     }
     if (more && connection->fd < 0) { /* no watch tells of the rest */
         hoop_timer_start(connection->timer, 0, 0);
@@ -443,9 +440,6 @@ static void connection_ready(void *arg, unsigned events)
     }
     if ((events & HOOP_WATCH_WRITE) != 0) {
         connection_flush(connection);
-    }
-    if (connection->state == CONNECTION_WELCOMING) {
-        connection_open(connection);
     }
     if ((events & HOOP_WATCH_READ) != 0 && connection->state != CONNECTION_CLOSED) {
         connection_read(connection);
