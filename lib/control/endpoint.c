@@ -31,18 +31,17 @@
 #define ENDPOINT_ACCEPTS 32 /* at once, then the others have their turn */
 #define ENDPOINT_PAUSE_MS 5u
 
-/* Those that came from one address, or the strangers; a Unix socket's all. */
+/* An address from which somebody has proved himself: who comes from there is of its crowd. */
 struct endpoint_crowd {
     struct hoop_list_node node;
-    struct hoop_address address; /* family 0: any */
-    uint32_t count, limit;
+    struct hoop_address address;
 };
 
 /* An accepted connection that has not proved itself yet. */
 struct endpoint_client {
     struct hoop_list_node node;
     struct hoop_endpoint *endpoint;
-    struct endpoint_crowd *crowd;
+    const struct endpoint_crowd *crowd; /* NULL: a stranger, or of a Unix socket */
     struct hoop_connection *connection;
     struct hoop_address from;             /* family 0: a Unix socket */
     struct hoop_expectation *expectation; /* NULL: no hello yet, or not expected any more */
@@ -59,7 +58,6 @@ struct hoop_endpoint {
     uint64_t round_ns;             /* when the newcomers before the next pause began to come */
     uint32_t round;                /* how many they are */
     struct hoop_list_node clients; /* the oldest first */
-    struct endpoint_crowd strangers;
     struct hoop_list_node trusted; /* crowds */
     struct hoop_list_node expectations;
     bool told, told_version; /* strangers are logged once, and who is of another version */
@@ -91,21 +89,20 @@ static void endpoint_tell(struct hoop_endpoint *endpoint, hoop_result_t code, co
 
 /* ---- Crowds ------------------------------------------------------------------------------- */
 
-static struct endpoint_crowd *endpoint_crowd_of(struct hoop_endpoint *endpoint,
-                                                const struct hoop_address *address)
+static const struct endpoint_crowd *endpoint_crowd_of(const struct hoop_endpoint *endpoint,
+                                                      const struct hoop_address *address)
 {
-    HOOP_LIST_EACH(struct endpoint_crowd, crowd, &endpoint->trusted, node) {
+    HOOP_LIST_EACH(const struct endpoint_crowd, crowd, &endpoint->trusted, node) {
         if (hoop_address_same_ip(&crowd->address, address)) {
             return crowd;
         }
     }
-    return &endpoint->strangers;
+    return NULL;
 }
 
 static void client_leave(struct endpoint_client *client)
 {
     hoop_list_remove(&client->node);
-    client->crowd->count--;
     free(client);
 }
 
@@ -115,26 +112,32 @@ static void client_dismiss(struct endpoint_client *client)
     client_leave(client);
 }
 
-/* Whoever has waited longest. */
-static void crowd_dismiss(struct endpoint_crowd *crowd, struct hoop_endpoint *endpoint)
+/* A newcomer of this crowd takes the place of whoever has waited longest, if all are taken. */
+static void endpoint_make_room(struct hoop_endpoint *endpoint, const struct endpoint_crowd *crowd)
 {
+    const uint32_t places = crowd != NULL               ? ENDPOINT_TRUSTED
+                            : endpoint_is_far(endpoint) ? ENDPOINT_STRANGERS
+                                                        : ENDPOINT_NEIGHBOURS;
+    struct endpoint_client *oldest = NULL;
+    uint32_t count = 0;
     HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node) {
-        if (client->crowd == crowd) {
-            client_dismiss(client);
-            return;
-        }
+        count += client->crowd == crowd ? 1 : 0;
+        oldest = oldest == NULL && client->crowd == crowd ? client : oldest;
+    }
+    if (count == places) {
+        endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED, "too many connections that prove nothing");
+        client_dismiss(oldest);
     }
 }
 
 /* Somebody there has proved himself. */
 static void endpoint_trust(struct hoop_endpoint *endpoint, const struct hoop_address *address)
 {
-    if (address->family == 0 || endpoint_crowd_of(endpoint, address) != &endpoint->strangers) {
+    if (address->family == 0 || endpoint_crowd_of(endpoint, address) != NULL) {
         return;
     }
     struct endpoint_crowd *crowd = calloc(1, sizeof(*crowd));
     if (crowd != NULL) { /* else its next one is a stranger again */
-        crowd->limit = ENDPOINT_TRUSTED;
         crowd->address = *address;
         hoop_list_push_back(&endpoint->trusted, &crowd->node);
     }
@@ -259,25 +262,20 @@ static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
         return false;
     }
     (void)hoop_socket_peer(fd, &client->from);
-    struct endpoint_crowd *crowd = endpoint_crowd_of(endpoint, &client->from);
     if (hoop_connection_accept(fd, &endpoint_client_owner, client, &client->connection) !=
         HOOP_OK) {
         endpoint_tell(endpoint, HOOP_SYSTEM_ERROR, hoop_thread_error());
         free(client);
         return false;
     }
-    if (crowd->count == crowd->limit) {
-        endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED, "too many connections that prove nothing");
-        crowd_dismiss(crowd, endpoint);
-    }
     client->endpoint = endpoint;
-    client->crowd = crowd;
+    client->crowd = endpoint_crowd_of(endpoint, &client->from);
+    endpoint_make_room(endpoint, client->crowd);
     client->since_ns = hoop_now_ns();
     if (hoop_list_is_empty(&endpoint->clients)) {
         hoop_timer_start(endpoint->look, ENDPOINT_LOOK_MS, ENDPOINT_LOOK_MS);
     }
     hoop_list_push_back(&endpoint->clients, &client->node);
-    crowd->count++;
     return true;
 }
 
@@ -392,8 +390,6 @@ static hoop_result_t endpoint_create(const struct hoop_place *at, const struct h
     }
     endpoint->fd = -1;
     endpoint->place = *at;
-    endpoint->strangers.limit =
-        endpoint_is_far(endpoint) ? ENDPOINT_STRANGERS : ENDPOINT_NEIGHBOURS;
     hoop_list_init(&endpoint->clients);
     hoop_list_init(&endpoint->trusted);
     hoop_list_init(&endpoint->expectations);
