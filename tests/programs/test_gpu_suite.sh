@@ -51,6 +51,6 @@ export FAKE_KERNELS=7
 run 1 bench/gpu_suite.sh "$work/build" 4096
 says out '^kernels +0 s  failed with 7$'
 says out '^Fake 0, [0-9]+ s: something failed$'
-looks '[name for name, step in steps.items() if step["code"] not in (0, 77)] == ["probe", "kernels"]'
+looks '[name for name, step in steps.items() if step["code"] not in (0, 77)] == ["probe", "facts", "ipc", "kernels"]'
 
 [ $failed = 0 ]
