@@ -23,8 +23,9 @@
  *
  * No two jobs may become one. So name and secret are made from all that was told of the job: its
  * secret, the text of address and ports, run id, attempt, number of ranks. And where jobs cannot be
- * told apart by that, a machine never settles alone what others may have a word in: if there is an
- * address, a leader that has all n joins asks the root as if some were missing.
+ * told apart by that, a machine never settles alone what others may have a word in: a leader that
+ * has all n joins completes the comm by itself only where the launcher did not say that ranks are
+ * on other machines (hoop_rendezvous_is_whole_here); else it asks the root as if some were missing.
  */
 struct hoop_rendezvous {
     char name[HOOP_NAME_BYTES]; /* abstract socket name, a C string */
@@ -47,6 +48,13 @@ struct hoop_rendezvous {
     char job[HOOP_RENDEZVOUS_JOB_BYTES]; /* the job, to be named in a sentence; "": no name */
     const char *hint; /* ends the sentence that somebody did not come; NULL: none. Static */
 };
+
+/* May all n ranks be on this machine, by what the launcher said? */
+static inline bool hoop_rendezvous_is_whole_here(const struct hoop_rendezvous *rendezvous,
+                                                 uint32_t n)
+{
+    return rendezvous->address_count == 0 || rendezvous->local_n == 0 || rendezvous->local_n >= n;
+}
 
 /* Wipes the secret, frees. Any thread. */
 void hoop_rendezvous_finish(struct hoop_rendezvous *rendezvous);

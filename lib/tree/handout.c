@@ -277,11 +277,16 @@ static void handout_try_ready(struct hoop_leader *leader)
         !hoop_tree_is_ready(tree)) {
         return;
     }
-    tree->sent_ready = true;
-    hoop_edge_send_plain(tree->machine != 0 ? &tree->neighbours[0] : &tree->root, HOOP_FRAME_READY);
-    if (tree->machine == 0) {
-        handout_go(leader);
+    if (tree->machine != 0) {
+        hoop_edge_send_plain(&tree->neighbours[0], HOOP_FRAME_READY);
+        tree->sent_ready = true;
+        return;
     }
+    if (tree->machines > 0) {
+        hoop_edge_send_plain(&tree->root, HOOP_FRAME_READY);
+    }
+    tree->sent_ready = true;
+    handout_go(leader);
 }
 
 bool hoop_handout_take_ready(struct hoop_edge *edge, const union hoop_frame *frame)

@@ -82,7 +82,7 @@ void hoop_leader_settle(struct hoop_leader *leader)
                (!leader->is_root || hoop_list_is_empty(&leader->children));
     } else if (leader->state == HOOP_LEADER_RUNNING) {
         const bool between = hoop_tree_open_count(tree) > 1 && !hoop_flood_is_over(leader);
-        over = !between && !leader_has_ranks(leader);
+        over = !between && tree->dialer == NULL && !leader_has_ranks(leader);
     }
     if (over) {
         hoop_leader_destroy(leader);
@@ -268,6 +268,18 @@ void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text,
                    leader->gather.joins[rank]->who.host);
 }
 
+/* All n have come to this machine, and belong here as far as the launcher says. */
+static void leader_complete(struct hoop_leader *leader)
+{
+    if (!hoop_handout_make(leader)) {
+        return;
+    }
+    if (leader_spans(leader)) {
+        hoop_tree_excuse(leader);
+    }
+    hoop_handout_begin(leader);
+}
+
 /* The first JOIN says how many ranks there are. Does this one agree with those before it? */
 static hoop_result_t leader_add(struct hoop_leader *leader, const struct hoop_frame_join *join,
                                 struct hoop_failure *failure)
@@ -298,10 +310,10 @@ static void leader_welcome(struct hoop_edge *edge, const struct hoop_frame_join 
     hoop_timer_start(leader->deadline, hoop_left_ms(leader->gather.deadline_ns), 0);
     if (complete && leader->is_root) {
         hoop_root_complete(leader);
+    } else if (complete && hoop_rendezvous_is_whole_here(&leader->rendezvous, leader->n)) {
+        leader_complete(leader);
     } else if (leader_spans(leader)) {
         hoop_tree_join(leader, join);
-    } else if (complete && hoop_handout_make(leader)) {
-        hoop_handout_begin(leader);
     }
 }
 

@@ -96,8 +96,8 @@ hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
                               struct hoop_address *ret_address);
 
 /*
- * The ranks of the rendezvous of this name are in: ends its root without a word. Nothing if this
- * process does not serve it.
+ * The ranks of the rendezvous of this name are in, by way of the root or without it (all on one
+ * machine): ends it without a word. Nothing if this process does not serve it.
  */
 void hoop_root_retire(const char *name);
 

@@ -171,6 +171,8 @@ hoop_edge_take hoop_tree_take_place, hoop_tree_take_address;
 void hoop_tree_join(struct hoop_leader *leader, const struct hoop_frame_join *join);
 /* The others have to hear why. */
 void hoop_tree_reject(struct hoop_leader *leader);
+/* All ranks are on this machine: the root is told, when it is found, that it is not needed. */
+void hoop_tree_excuse(struct hoop_leader *leader);
 /* No child comes any more. */
 void hoop_tree_shut(struct hoop_tree *tree);
 /* Nobody is left to be told anything. */

@@ -5,8 +5,11 @@
  *
  * When all ranks are there it numbers the machines by their lowest ranks, tells each its number and
  * its parent's address in a binary heap (PLACE; parent of i: (i-1)/2), and to machine 0 the roster.
- * READY from machine 0 says that everybody is in. A machine that closes its connection before that
- * fails the join, unless it had brought no rank. Who is told a REJECT closes its connection.
+ * READY from machine 0 says that everybody is in. READY before that, from a machine that brought
+ * all ranks there are so far, says that they found the others on their own machine.
+ *
+ * A machine that closes its connection before that fails the join, unless it had brought all n
+ * ranks (then they needed no root) or none. Who is told a REJECT closes its connection.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -144,8 +147,10 @@ void hoop_root_complete(struct hoop_leader *root)
 bool hoop_root_take_ready(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *root = edge->leader;
+    const bool found_each_other = root->state == HOOP_LEADER_GATHERING && edge->info.process != 0 &&
+                                  edge->joined == root->gather.arrived;
     (void)frame;
-    if (edge->number != 0) {
+    if (!found_each_other && edge->number != 0) {
         return false;
     }
     hoop_log(HOOP_LOG_TRACE, HOOP_LOG_INIT, "%s: all are ready", root->rendezvous.name);
@@ -169,6 +174,8 @@ void hoop_root_lose_machine(struct hoop_edge *edge, const struct hoop_failure *w
     hoop_edge_destroy(edge);
     if (root->state == HOOP_LEADER_FAILED) {
         hoop_leader_settle(root);
+    } else if (joined > 0 && joined == root->gather.n) {
+        hoop_leader_destroy(root); /* they are on one machine, and found each other there */
     } else if (joined > 0) {
         hoop_leader_fail(root, &failure, false);
     }

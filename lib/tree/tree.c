@@ -246,7 +246,7 @@ bool hoop_tree_take_address(struct hoop_edge *edge, const union hoop_frame *fram
     struct hoop_leader *leader = edge->leader;
     if (edge->number == HOOP_NOBODY || leader->tree.endpoint == NULL ||
         frame->info.address.family == 0) {
-        return false;
+        return leader->state == HOOP_LEADER_HANDING; /* all are here: nobody asks any more */
     }
     struct hoop_frame_join *join = leader->gather.joins[edge->number];
     const bool news = join->who.address.family == 0;
@@ -285,8 +285,11 @@ static void tree_found_root(void *arg, struct hoop_connection *connection)
     hoop_edge_say_info(&tree->root);
     if (result != HOOP_OK) {
         hoop_leader_fail_by(leader, result);
-    } else if (!gathering) {
+    } else if (leader->state == HOOP_LEADER_FAILED) {
         hoop_tree_reject(leader);
+    } else if (!gathering) {
+        hoop_tree_excuse(leader);
+        hoop_leader_settle(leader);
     }
     for (uint32_t rank = 0; gathering && result == HOOP_OK && rank < leader->n; rank++) {
         if (leader->gather.joins[rank] != NULL) {
@@ -356,6 +359,19 @@ void hoop_tree_join(struct hoop_leader *leader, const struct hoop_frame_join *jo
     } else if (tree->dialer != NULL) {
         hoop_dialer_until(tree->dialer, leader->gather.deadline_ns);
     } else {
+        tree_seek_root(leader);
+    }
+}
+
+void hoop_tree_excuse(struct hoop_leader *leader)
+{
+    struct hoop_tree *tree = &leader->tree;
+    tree->sent_ready = true;
+    tree_end_neighbours(tree); /* whoever took this machine for its parent */
+    hoop_tree_shut(tree);
+    if (tree->found) {
+        hoop_edge_send_plain(&tree->root, HOOP_FRAME_READY);
+    } else if (tree->dialer == NULL) {
         tree_seek_root(leader);
     }
 }

@@ -19,10 +19,11 @@ static void join_here(struct client *client, const struct hoop_rendezvous *rende
     rank_say_join(client, &join);
 }
 
-static struct hoop_rendezvous gather_here(struct client *ranks, uint32_t n, uint64_t timeout_ms,
-                                          bool served)
+static struct hoop_rendezvous gather_here(struct client *ranks, uint32_t n, uint32_t local_n,
+                                          uint64_t timeout_ms, bool served)
 {
-    const struct hoop_rendezvous rendezvous = a_meeting();
+    struct hoop_rendezvous rendezvous = a_meeting();
+    rendezvous.local_n = local_n;
     if (served) {
         (void)serve(&rendezvous);
     }
@@ -42,6 +43,21 @@ static void complete_here(struct client *ranks, uint32_t n)
     for (uint32_t rank = 0; rank < n; rank++) {
         (void)client_expect_frame(&ranks[rank], HOOP_FRAME_GO);
         client_leave(&ranks[rank]);
+    }
+}
+
+/* They need no root, and if there is one, it hears so and ends: by whatever it had heard before. */
+static void test_alone(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 3; n++) {
+        for (int served = 0; served < 2; served++) {
+            struct client ranks[3];
+            const struct hoop_rendezvous rendezvous =
+                gather_here(ranks, n, served == 1 ? 0 : n, 60000, served == 1);
+            complete_here(ranks, n);
+            await_end(&rendezvous);
+        }
     }
 }
 
@@ -68,17 +84,15 @@ static void test_child_of_nobody(void **state)
     await_end(&rendezvous);
 }
 
-/* There may be others: so the root is asked, and alone nothing is settled. */
+/* The launcher says that there are others: so the root is asked, and alone nothing is settled. */
 static void test_never_alone(void **state)
 {
     struct client ranks[3];
     (void)state;
-    for (uint32_t n = 1; n <= 3; n++) {
-        const struct hoop_rendezvous rendezvous = gather_here(ranks, n, 60000, true);
-        complete_here(ranks, n);
-        await_end(&rendezvous);
-    }
-    (void)gather_here(ranks, 3, 400, false);
+    const struct hoop_rendezvous rendezvous = gather_here(ranks, 3, 2, 60000, true);
+    complete_here(ranks, 3);
+    await_end(&rendezvous);
+    (void)gather_here(ranks, 3, 2, 400, false);
     for (uint32_t rank = 0; rank < 3; rank++) {
         client_expect_reject(&ranks[rank], HOOP_TIMEOUT, -1,
                              "ranks 0, 1, 2 of 3 (host here) did not find the root: tried ");
@@ -88,6 +102,7 @@ static void test_never_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
         cmocka_unit_test(test_child_of_nobody),
         cmocka_unit_test(test_never_alone),
     };

@@ -150,8 +150,8 @@ static void test_alone(void **state)
 }
 
 /*
- * All names of a job have come to one machine, but some might be elsewhere: they are of several
- * jobs, or not. Only the root knows: nothing is settled without it.
+ * All names of a job have come to one machine, but the launcher said that some are elsewhere: they
+ * are of several jobs, or not. Only the root knows: nothing is settled without it.
  */
 static void test_never_alone(void **state)
 {
@@ -159,7 +159,8 @@ static void test_never_alone(void **state)
     assert_int_equal(hoop_service_start(), HOOP_OK);
     const int fds = fds_count(0);
     for (uint32_t root = 0; root < 2; root++) {
-        const struct hoop_rendezvous rendezvous = job_meeting(1);
+        struct hoop_rendezvous rendezvous = job_meeting(1);
+        rendezvous.local_n = 2;
         for (uint32_t i = 0; i < 4; i++) {
             rank_init(&job.ranks[i], &rendezvous, 4, i);
             job.ranks[i].join.timeout_ms = root == 0 ? 700 : JOB_LONG_MS;
