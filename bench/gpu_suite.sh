@@ -12,7 +12,7 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/cuda/bin
 arch=
 if [ "${1:-}" = -b ]; then
-    arch=$2
+    arch=${2:?expected the kind of GPU behind -b, such as sm_90}
     shift 2
 fi
 build=${1:-build-gpu}

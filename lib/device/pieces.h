@@ -1,6 +1,6 @@
 /*
  * The copies of a launch (launch.h), or of a graph's calls (capture.h), in pieces that overlap with
- * its operation over links, as those that are not launched do (exec/overlap.h):
+ * its operation over links, as those that are not launched do (transfer/overlap.h):
  *
  *     caller's stream   ... to the room 0 | 1 | 2 ... bell | hold 0 | from the room 0 | hold 1 |
  * ... who drives                     '-> the steps that need no more | let 0 go | ...

@@ -43,7 +43,7 @@ struct hoop_buffers {
     bool told_apart;                    /* that devices do not reach each other */
     const struct hoop_agreement *agreed;
     struct hoop_readable readable[HOOP_READABLES]; /* by a hash of where it lies */
-    bool shows; /* memory of CUDA's own, and opens others', so far */
+    _Atomic bool shows; /* memory of CUDA's own, and opens others', so far */
     enum hoop_trial trial;
     uint64_t shown[2];                          /* ids that are fresh in this operation */
     uint64_t confirmed[HOOP_BUFFERS_CONFIRMED]; /* ids, by themselves */

@@ -160,10 +160,10 @@ static bool operation_may_run_on_device(const struct hoop_operation *operation,
 bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
                                     const struct hoop_request *request, bool can)
 {
-    /* Whether memory of CUDA's own can be shown is found out by operations. */
-    return !can || !(hoop_settings()->cuda_ipc != 0
-                         ? operation_suits_device(operation, request)
-                         : operation_may_run_on_device(operation, request, false));
+    /* Whether memory of CUDA's own can be shown is found out by operations: until then it may. */
+    return !can ||
+           !(operation->buffers.shows ? operation_suits_device(operation, request)
+                                      : operation_may_run_on_device(operation, request, false));
 }
 
 /*

@@ -489,30 +489,6 @@ int fake_stream_context(hoop_stream_t handle, hoop_cu_context_t *ret)
     return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
 }
 
-static int push_word(hoop_stream_t stream, hoop_cu_address_t at, const struct fake_task *what)
-{
-    pthread_mutex_lock(&fake_lock);
-    struct fake_task task = *what;
-    task.word = fake_host_of(at, sizeof(uint32_t));
-    const int result = task.word != NULL ? fake_push(stream, &task) : HOOP_CU_INVALID_VALUE;
-    pthread_mutex_unlock(&fake_lock);
-    return result;
-}
-
-int fake_stream_wait_value(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value,
-                           unsigned flags)
-{
-    const struct fake_task task = {.kind = FAKE_VALUE, .number = value};
-    return flags == HOOP_CU_WAIT_VALUE_GEQ ? push_word(stream, at, &task) : HOOP_CU_INVALID_VALUE;
-}
-
-int fake_stream_write_value(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value,
-                            unsigned flags)
-{
-    const struct fake_task task = {.kind = FAKE_WRITE, .number = value};
-    return flags == 0 ? push_word(stream, at, &task) : HOOP_CU_INVALID_VALUE;
-}
-
 /* What waits for an event of a capture is captured, too. With the lock; false: there is none. */
 static bool capture_join(hoop_stream_t handle, const struct hoop_cu_event *event)
 {
@@ -562,15 +538,6 @@ int fake_event_record(hoop_cu_event_t event, hoop_stream_t stream)
     event->recorded += result == HOOP_CU_SUCCESS && event->graph == NULL;
     pthread_mutex_unlock(&fake_lock);
     return result;
-}
-
-int fake_host_function(hoop_stream_t stream, hoop_cu_host_fn_t *fn, void *arg)
-{
-    pthread_mutex_lock(&fake_lock);
-    const struct fake_task task = {.kind = FAKE_HOST, .fn = fn, .arg = arg};
-    const int result = fake_push(stream, &task);
-    pthread_mutex_unlock(&fake_lock);
-    return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }
 
 struct hoop_cu_graph *fake_stream_capture(hoop_stream_t handle, bool on)

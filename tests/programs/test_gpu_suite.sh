@@ -53,4 +53,13 @@ says out '^kernels +0 s  failed with 7$'
 says out '^Fake 0, [0-9]+ s: something failed$'
 looks '[name for name, step in steps.items() if step["code"] not in (0, 77)] == ["probe", "facts", "ipc", "kernels"]'
 
+# Built for another machine: nothing is built again, for there may be no compiler there.
+run 0 bench/gpu_suite.sh -b sm_90 "$work/build"
+printf '#!/bin/sh\nexit 1\n' >"$work/bin/nvcc"
+FAKE_KERNELS=0
+run 0 bench/gpu_suite.sh "$work/build" 4096
+looks '"build" not in steps and steps["facts"]["code"] == 0'
+run 1 bench/gpu_suite.sh -b
+says err 'expected the kind of GPU behind -b'
+
 [ $failed = 0 ]

@@ -73,6 +73,19 @@ static void wait_for_result(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* Whether memory of CUDA's own can be shown is found out by a call, which waits; it can't. */
+static void find_out(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    fill_in(&scene, 1, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK && !is_busy(scene.stream));
+    fill_in(&scene, 2, SLOW_US);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK && is_busy(scene.stream));
+    scene_settle(&scene);
+    EXPECT(self, are_all(scene.out, sum_of(&scene, 2), BYTES));
+    scene_end(&scene);
+}
+
 /* Nobody waits between the calls. */
 static void call_often(const struct family_self *self)
 {
@@ -415,6 +428,11 @@ static void test_others(void **state)
     setenv("HOOP_CUDA_AHEAD", "0", 1);
     run(2, wait_for_result);
     setenv("HOOP_CUDA_AHEAD", "auto", 1);
+    setenv("FAKE_CUDA_IPC_REFUSED", "1", 1);
+    without_ipc = -1;
+    run(2, find_out);
+    without_ipc = EVERY_RANK;
+    unsetenv("FAKE_CUDA_IPC_REFUSED");
 }
 
 /* Over links, as between machines; whole, and in pieces while it runs. */
