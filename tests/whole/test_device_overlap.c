@@ -1,5 +1,5 @@
-/* Copies in pieces, while the operation runs over TCP (lib/transfer/overlap.h), by pieces and chunks
- * of 4 KiB. (Every collective with its data: test_every_collective.) */
+/* Copies in pieces, while the operation runs over TCP (lib/transfer/overlap.h), by pieces and
+ * chunks of 4 KiB. (Every collective with its data: test_every_collective.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
