@@ -321,6 +321,37 @@ int hoop_cuda_current_device(void)
     return has && hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS ? device : -1;
 }
 
+/* ---- Copies --------------------------------------------------------------------------------- */
+
+/* From this size on all copies take their turn among copies, not kernels. */
+#define CUDA_COPY_LARGE 32768u
+
+/* Of two rows, which follow each other in both memories. */
+static hoop_result_t cuda_copy_rows(hoop_cu_address_t to, hoop_cu_address_t from, size_t row,
+                                    hoop_stream_t stream)
+{
+    const struct hoop_cu_rows rows = {
+        .from = {.type = HOOP_CU_MEMORY_ANY, .at = from, .pitch = row},
+        .to = {.type = HOOP_CU_MEMORY_ANY, .at = to, .pitch = row},
+        .width = row,
+        .height = 2,
+    };
+    return hoop_cuda_check("cuMemcpy2DAsync", hoop_cuda.copy_rows(&rows, stream));
+}
+
+hoop_result_t hoop_cuda_copy_to_device(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes,
+                                       hoop_stream_t stream)
+{
+    if (bytes < 2 || bytes >= CUDA_COPY_LARGE) {
+        return hoop_cuda_check("cuMemcpyAsync", hoop_cuda.copy(to, from, bytes, stream));
+    }
+    hoop_result_t result = cuda_copy_rows(to, from, bytes / 2, stream);
+    if (result == HOOP_OK && bytes % 2 != 0) {
+        result = cuda_copy_rows(to + bytes - 2, from + bytes - 2, 1, stream);
+    }
+    return result;
+}
+
 /* ---- Several devices ------------------------------------------------------------------------ */
 
 uint32_t hoop_cuda_peers(int device, uint64_t ret[HOOP_CUDA_MOST_PEERS])

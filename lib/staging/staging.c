@@ -300,6 +300,13 @@ hoop_result_t hoop_staging_open_host(struct hoop_staging *staging, hoop_cu_conte
 
 /* ---- Work ---- */
 
+static hoop_result_t staging_copy_on(hoop_cu_address_t device, hoop_cu_address_t host, size_t bytes,
+                                     bool deliver, hoop_stream_t stream)
+{
+    return deliver ? hoop_cuda_copy_to_device(device, host, bytes, stream)
+                   : hoop_cuda_check("cuMemcpyAsync", hoop_cuda.copy(host, device, bytes, stream));
+}
+
 hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_stream_t stream,
                                   bool deliver)
 {
@@ -309,9 +316,7 @@ hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_strea
         const hoop_cu_address_t host = (uintptr_t)(staging->host + piece->offset);
         const hoop_cu_address_t device = (uintptr_t)piece->device;
         if (piece->deliver == deliver) {
-            result = hoop_cuda_check("cuMemcpyAsync",
-                                     hoop_cuda.copy(deliver ? device : host,
-                                                    deliver ? host : device, piece->bytes, stream));
+            result = staging_copy_on(device, host, piece->bytes, deliver, stream);
         }
     }
     return result;
@@ -333,9 +338,7 @@ hoop_result_t hoop_staging_record_piece(const struct hoop_staging *staging,
              next++) {
             bytes += parts[next].bytes;
         }
-        result = hoop_cuda_check(
-            "cuMemcpyAsync",
-            hoop_cuda.copy(deliver ? device : host, deliver ? host : device, bytes, stream));
+        result = staging_copy_on(device, host, bytes, deliver, stream);
     }
     return result;
 }

@@ -339,6 +339,17 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }
 
+/* Of rows that follow each other. */
+int fake_copy_rows(const struct hoop_cu_rows *rows, hoop_stream_t stream)
+{
+    const size_t width = rows->width;
+    const bool plain = rows->from.type == HOOP_CU_MEMORY_ANY &&
+                       rows->to.type == HOOP_CU_MEMORY_ANY && rows->from.pitch == width &&
+                       rows->to.pitch == width;
+    return plain ? fake_copy(rows->to.at, rows->from.at, width * rows->height, stream)
+                 : HOOP_CU_INVALID_VALUE;
+}
+
 int fake_copy_to_host(void *to, hoop_cu_address_t from, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);

@@ -30,6 +30,7 @@ SAME(HOOP_CU_POINTER_BUFFER_ID, CU_POINTER_ATTRIBUTE_BUFFER_ID);
 SAME(HOOP_CU_POINTER_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 SAME(HOOP_CU_POINTER_IS_PLAIN, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
 SAME(HOOP_CU_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
+SAME(HOOP_CU_MEMORY_ANY, CU_MEMORYTYPE_UNIFIED);
 SAME(HOOP_CU_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 SAME(HOOP_CU_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
 SAME(HOOP_CU_HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
@@ -57,6 +58,12 @@ SAME(offsetof(struct hoop_cu_properties, location), offsetof(CUmemAllocationProp
 SAME(offsetof(struct hoop_cu_location, id), offsetof(CUmemLocation, id));
 SAME(sizeof(struct hoop_cu_access), sizeof(CUmemAccessDesc));
 SAME(offsetof(struct hoop_cu_access, flags), offsetof(CUmemAccessDesc, flags));
+SAME(sizeof(struct hoop_cu_rows), sizeof(CUDA_MEMCPY2D));
+SAME(offsetof(struct hoop_cu_rows, from.type), offsetof(CUDA_MEMCPY2D, srcMemoryType));
+SAME(offsetof(struct hoop_cu_rows, from.at), offsetof(CUDA_MEMCPY2D, srcDevice));
+SAME(offsetof(struct hoop_cu_rows, from.pitch), offsetof(CUDA_MEMCPY2D, srcPitch));
+SAME(offsetof(struct hoop_cu_rows, to.at), offsetof(CUDA_MEMCPY2D, dstDevice));
+SAME(offsetof(struct hoop_cu_rows, width), offsetof(CUDA_MEMCPY2D, WidthInBytes));
 SAME(sizeof(hoop_cu_address_t), sizeof(CUdeviceptr));
 SAME(sizeof(hoop_cu_memory_t), sizeof(CUmemGenericAllocationHandle));
 
@@ -87,6 +94,7 @@ static const struct {
     {"cuMemSetAccess", NAME(cuMemSetAccess)},
     {"cuMemUnmap", NAME(cuMemUnmap)},
     {"cuMemcpyAsync", NAME(cuMemcpyAsync)},
+    {"cuMemcpy2DAsync", NAME(cuMemcpy2DAsync)},
     {"cuStreamQuery", NAME(cuStreamQuery)},
     {"cuLaunchHostFunc", NAME(cuLaunchHostFunc)},
     {"cuEventRecord", NAME(cuEventRecord)},
