@@ -11,7 +11,8 @@
  *               that the stream writes and a thread looks at
  *     pieces    the rate of copies to the host in pieces, with one of both behind each
  *     turns     what it costs that two processes use one device: of copies of some sizes, by their
- *               ways, and of kernels
+ *               ways, and of kernels. (A small copy to the device is a kernel's, one of two rows
+ *               is not.)
  *
  * A line for each. Exit code: 0; 1 if a call fails that must not; 77 without a GPU.
  */
@@ -360,6 +361,12 @@ static void copy_batch(void *to, const void *from, size_t bytes, cudaStream_t st
     CU(cuMemcpyBatchAsync(&dst, &src, &bytes, 1, &how, &first, 1, (CUstream)stream));
 }
 
+/* Two rows that follow each other. */
+static void copy_rows(void *to, const void *from, size_t bytes, cudaStream_t stream)
+{
+    CU(cudaMemcpy2DAsync(to, bytes / 2, from, bytes / 2, bytes / 2, 2, cudaMemcpyDefault, stream));
+}
+
 static void facts_turns()
 {
     cudaStream_t stream = stream_made();
@@ -375,6 +382,8 @@ static void facts_turns()
             snprintf(text, sizeof(text), "%zu bytes to the device", bytes);
             turn(text, both, stream,
                  [&] { CU(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDefault, stream)); });
+            snprintf(text, sizeof(text), "%zu bytes to the device, in two rows", bytes);
+            turn(text, both, stream, [&] { copy_rows(device, pinned, bytes, stream); });
             snprintf(text, sizeof(text), "%zu bytes to the host, beside kernels", bytes);
             turn(text, both, stream, [&] { copy_batch(pinned, device, bytes, stream); });
             snprintf(text, sizeof(text), "%zu bytes to the device, beside kernels", bytes);

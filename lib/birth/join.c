@@ -232,6 +232,7 @@ static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_rost
         .link = hoop_links_get,
         .arg = &comm->links,
         .wake_fd = comm->sleeper.wake_fd,
+        .naps = &comm->sleeper.naps,
     };
     for (uint32_t rank = 0; rank < comm->n; rank++) {
         env.one_process &= roster->peers[rank].same_process;

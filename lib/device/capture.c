@@ -366,7 +366,8 @@ static void capture_begin(void *arg)
 static void capture_ring(void *arg)
 {
     struct capture *capture = arg;
-    hoop_pieces_count((void *)capture->room->room.came);
+    atomic_fetch_add_explicit(capture->room->room.came, 1, memory_order_release);
+    hoop_wake(hoop_progress_sleeper()->wake_fd);
     pthread_mutex_lock(&captures_lock);
     capture->rung = true;
     capture_let_go(capture);

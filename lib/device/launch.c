@@ -13,8 +13,10 @@
 
 /* So many streams have a room at a time; calls on others wait for their results. */
 #define LAUNCH_ROOMS 64u
-/* How often a device is asked whether it has failed. */
+/* How often a device is asked whether it has failed; and bells are looked at that are awaited by
+ * nobody else. */
 #define LAUNCH_WATCH_NS (50 * HOOP_NS_PER_MS)
+#define LAUNCH_BELL_NS HOOP_NS_PER_MS
 #define LAUNCH_WATCHED 16u /* contexts; with more, those of the oldest calls */
 
 /* A stream's room. hold and `used`: the number of the call. */
@@ -40,6 +42,7 @@ struct hoop_launch {
     struct launch_room *room;
     struct hoop_pieces pieces;
     uint32_t number;
+    uint32_t bell;  /* what the stream has counted then; under the lock */
     unsigned marks; /* what has happened; under the lock */
     struct launch_part {
         uint64_t comm_id;
@@ -48,9 +51,9 @@ struct hoop_launch {
 };
 
 static struct {
-    pthread_mutex_t lock; /* CUDA is not called with it */
-    pthread_cond_t launched;
-    bool watched; /* the thread is there */
+    pthread_mutex_t lock;   /* CUDA is not called with it */
+    pthread_cond_t changed; /* there is a launch, or its bell is awaited */
+    bool watched;           /* the thread is there */
     struct launch_room *rooms;
     struct hoop_launch *launches;
     uint32_t held; /* launches whose hold is there, or about to be */
@@ -260,12 +263,21 @@ static void launch_mark(struct hoop_launch *launch, unsigned mark)
     }
 }
 
-/* CUDA's thread: the copies to the host are done. */
-static void launch_ring(void *arg)
+static bool launch_bell_has_rung(const struct hoop_launch *launch)
 {
-    const struct hoop_launch *launch = arg;
-    hoop_pieces_count((void *)launch->room->room.came);
-    launch_mark(arg, LAUNCH_RUNG);
+    const uint32_t came = atomic_load_explicit(launch->room->room.came, memory_order_acquire);
+    return (int32_t)(came - launch->bell) >= 0;
+}
+
+/* Its piece is over, or there is none. Before that nobody looks at the bell: nothing can be let go.
+ */
+static void launch_over(struct hoop_launch *launch)
+{
+    const bool rung = launch_bell_has_rung(launch);
+    launch_mark(launch, rung ? LAUNCH_OVER | LAUNCH_RUNG : LAUNCH_OVER);
+    if (!rung) {
+        pthread_cond_signal(&launching.changed);
+    }
 }
 
 static void launch_ended(void *arg, const struct hoop_batch *batch)
@@ -274,7 +286,7 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
     for (size_t i = 0; i < launch->pieces.count; i++) {
         launch->parts[i].failed = hoop_batch_has_failed(batch, i);
     }
-    launch_mark(launch, LAUNCH_OVER);
+    launch_over(launch);
 }
 
 /* ---- Whether devices have failed ------------------------------------------------------------ */
@@ -282,7 +294,31 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
 /* With the lock. */
 static bool launch_is_awaited(const struct hoop_launch *launch)
 {
-    return (launch->marks & (LAUNCH_RUNG | LAUNCH_OVER)) == 0;
+    return (launch->marks & LAUNCH_OVER) == 0 && !launch_bell_has_rung(launch);
+}
+
+/* With the lock: is over, and its bell was awaited by this thread alone. */
+static bool launch_awaits_bell(const struct hoop_launch *launch)
+{
+    return (launch->marks & (LAUNCH_OVER | LAUNCH_RUNG)) == LAUNCH_OVER;
+}
+
+/* With the lock, which is let go meanwhile. When to look again. */
+static uint64_t watch_bells(void)
+{
+    struct hoop_launch *at = launching.launches;
+    uint64_t wait_ns = LAUNCH_WATCH_NS;
+    while (at != NULL) {
+        const bool awaits = launch_awaits_bell(at), rung = awaits && launch_bell_has_rung(at);
+        if (rung) {
+            pthread_mutex_unlock(&launching.lock);
+            launch_mark(at, LAUNCH_RUNG);
+            pthread_mutex_lock(&launching.lock);
+        }
+        wait_ns = awaits && !rung ? LAUNCH_BELL_NS : wait_ns;
+        at = rung ? launching.launches : at->next;
+    }
+    return launching.launches != NULL ? hoop_now_ns() + wait_ns : HOOP_NEVER;
 }
 
 /* With the lock: the contexts whose streams are awaited. */
@@ -339,14 +375,16 @@ static void watch_fail(void *arg, struct hoop_comm *comm)
 static void *watch_main(void *arg)
 {
     hoop_cu_context_t contexts[LAUNCH_WATCHED];
+    uint64_t asked_ns = 0;
     (void)arg;
     pthread_setname_np(pthread_self(), "hoop-launches");
     pthread_mutex_lock(&launching.lock);
     for (;;) {
-        const uint64_t wake_ns =
-            launching.launches != NULL ? hoop_now_ns() + LAUNCH_WATCH_NS : HOOP_NEVER;
-        (void)hoop_cond_wait(&launching.launched, &launching.lock, wake_ns);
-        const size_t count = wake_ns != HOOP_NEVER ? watch_list(contexts) : 0;
+        (void)hoop_cond_wait(&launching.changed, &launching.lock, watch_bells());
+        const uint64_t now = hoop_now_ns();
+        const bool asks = now - asked_ns >= LAUNCH_WATCH_NS;
+        const size_t count = asks ? watch_list(contexts) : 0;
+        asked_ns = asks ? now : asked_ns;
         pthread_mutex_unlock(&launching.lock);
         for (size_t i = 0; i < count; i++) {
             if (watch_ask(contexts[i]) != HOOP_OK) {
@@ -363,7 +401,7 @@ static bool watch_start(void)
 {
     pthread_mutex_lock(&launching.lock);
     if (!launching.watched) {
-        hoop_cond_init(&launching.launched);
+        hoop_cond_init(&launching.changed);
         launching.watched = hoop_thread_spawn(watch_main, NULL) == 0;
     }
     const bool watched = launching.watched;
@@ -424,7 +462,7 @@ static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
     if (launch->next != NULL) {
         launch->next->before = &launch->next;
     } else {
-        pthread_cond_signal(&launching.launched);
+        pthread_cond_signal(&launching.changed);
     }
     launching.launches = launch;
     pthread_mutex_unlock(&launching.lock);
@@ -455,10 +493,12 @@ static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *
     if (result != HOOP_OK) {
         return result;
     }
+    pthread_mutex_lock(&launching.lock);
+    launch->bell = pieces->room->counted;
+    pthread_mutex_unlock(&launching.lock);
     result = hoop_pieces_fetch(pieces);
     if (result == HOOP_OK) {
-        result = hoop_cuda_check("cuLaunchHostFunc on the stream of the call",
-                                 hoop_cuda.host_function(pieces->stream, launch_ring, launch));
+        result = hoop_room_count(pieces->room, pieces->stream, launch->bell);
     }
     hoop_cuda_leave();
     return result;
@@ -521,7 +561,10 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
     if (put != HOOP_OK) {
         hoop_work_fail(work, count, put);
     }
-    launch_mark(launch, result == HOOP_OK ? LAUNCH_PUT : LAUNCH_PUT | LAUNCH_OVER);
+    if (result != HOOP_OK) {
+        launch_over(launch);
+    }
+    launch_mark(launch, LAUNCH_PUT);
     return result == HOOP_OK ? put : result;
 }
 

@@ -15,11 +15,11 @@
  * come to it: else the copies to the host would come behind that, into the same place.
  *
  *     a launch is    put     all of it is on the stream
- *                    rung    the stream has come to its bell
+ *                    rung    the stream has come to its bell, a word that it writes
  *                    over    its piece is; with the bell: it is let go
  *
  * A stream whose device has failed never comes. Nobody who drives may ask CUDA about that: a thread
- * that is there for nothing else does.
+ * does, which also watches for the bells of what is over before they ring, because it has failed.
  */
 #ifndef HOOP_LAUNCH_H
 #define HOOP_LAUNCH_H

@@ -1,8 +1,6 @@
 /* The copies of a launch (see pieces.h). */
 #include "device/pieces.h"
 
-#include "stream/progress.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,12 +92,6 @@ void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i)
 
 /* ---- On the stream -------------------------------------------------------------------------- */
 
-void hoop_pieces_count(void *came)
-{
-    atomic_fetch_add_explicit((_Atomic uint32_t *)came, 1, memory_order_release);
-    hoop_wake(hoop_progress_sleeper()->wake_fd);
-}
-
 /* The last one's last is not counted here. */
 static hoop_result_t pieces_fetch(const struct hoop_pieces *pieces, size_t i)
 {
@@ -112,9 +104,7 @@ static hoop_result_t pieces_fetch(const struct hoop_pieces *pieces, size_t i)
                                                pieces->stream);
         }
         if (k < own && result == HOOP_OK) {
-            result = hoop_cuda_check("cuLaunchHostFunc on the stream of the call",
-                                     hoop_cuda.host_function(pieces->stream, hoop_pieces_count,
-                                                             (void *)pieces->room->came));
+            result = hoop_room_count(pieces->room, pieces->stream, flow->before + k + 1);
         }
     }
     return result;

@@ -5,9 +5,9 @@
  *     caller's stream   ... to the room 0 | 1 | 2 ... bell | hold 0 | from the room 0 | hold 1 |
  * ... who drives                     '-> the steps that need no more | let 0 go | ...
  *
- * All of it is put on the stream in the call. Behind each piece to the room a host function counts
- * it and wakes who drives; before each one from it the stream waits for a word, of which each cut
- * work has one in the room. The last pieces wait until the launch is let go: a call that fails has
+ * All of it is put on the stream in the call. Behind each piece to the room the stream writes how
+ * many there are; before each one from it the stream waits for a word, of which each cut work has
+ * one in the room. The last pieces wait until the launch is let go: a call that fails has
  * some of its output still to come, which is marked as no result.
  */
 #ifndef HOOP_PIECES_H
@@ -41,10 +41,8 @@ void hoop_pieces_begin(const struct hoop_pieces *pieces);
 /* What is still to come from work i's memory is 0xff in all bytes. */
 void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i);
 
-/* CUDA's thread: the stream has come to one more. */
-void hoop_pieces_count(void *came);
-
-/* In the context: the copies to the room, behind which the caller counts one more. */
+/* In the context: the copies to the room, behind which the caller counts the last: room->counted.
+ */
 hoop_result_t hoop_pieces_fetch(const struct hoop_pieces *pieces);
 /* The hold, and the copies from the room. */
 hoop_result_t hoop_pieces_deliver(const struct hoop_pieces *pieces, uint32_t number);

@@ -142,11 +142,21 @@ hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
         hoop_cuda.stream_wait_value(stream, room_word(room, word), value, HOOP_CU_WAIT_VALUE_GEQ));
 }
 
+static hoop_result_t room_write(const struct hoop_room *room, hoop_stream_t stream,
+                                const _Atomic uint32_t *word, uint32_t value)
+{
+    return hoop_cuda_check("cuStreamWriteValue32 on the stream of the call",
+                           hoop_cuda.stream_write_value(stream, room_word(room, word), value, 0));
+}
+
+hoop_result_t hoop_room_count(const struct hoop_room *room, hoop_stream_t stream, uint32_t value)
+{
+    return room_write(room, stream, room->came, value);
+}
+
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value)
 {
-    return hoop_cuda_check(
-        "cuStreamWriteValue32 on the stream of the call",
-        hoop_cuda.stream_write_value(stream, room_word(room, room->used), value, 0));
+    return room_write(room, stream, room->used, value);
 }
 
 /* None of the words may lag: the comparison wraps. */

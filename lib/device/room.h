@@ -22,7 +22,7 @@ struct hoop_room {
     _Atomic uint32_t *let;   /* the stream goes on when it has reached the hold's value */
     _Atomic uint32_t *used;  /* which the stream writes behind the copies */
     /* of what is launched in pieces (pieces.h) */
-    _Atomic uint32_t *came; /* what the stream has counted */
+    _Atomic uint32_t *came; /* what the stream has counted; nobody is woken by that */
     _Atomic uint32_t *go;   /* [HOOP_ROOM_GO], as `let`, of a work each */
     uint32_t counted;       /* what it has when it has come to all that is put on it */
 };
@@ -47,6 +47,8 @@ void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 /* In the context: a hold, until a word is `value`. */
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
                              const _Atomic uint32_t *word, uint32_t value);
+/* Behind all that is on the stream: `came` is `value`. */
+hoop_result_t hoop_room_count(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
 /* And behind all: `used` is `value`. */
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
 

@@ -17,6 +17,7 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
     operation->env = *env;
     operation->state = OP_DONE;
     operation->staging.wake_fd = env->wake_fd;
+    operation->staging.naps = env->naps;
     operation->worker = hoop_device_worker(&operation->staging);
     operation->buffers = (struct hoop_buffers){
         .board = env->board,

@@ -64,6 +64,7 @@ struct hoop_operation_env {
                           struct hoop_link **ret_link);
     void *arg;   /* of link */
     int wake_fd; /* wakes who waits for the operation */
+    bool *naps;  /* whether he awaits a word that nobody wakes him for (runtime/wait.h); or NULL */
 };
 
 /* From OP_FETCH on nobody else is awaited. */

@@ -52,11 +52,21 @@ static bool overlap_check(struct hoop_operation *operation, hoop_result_t result
     return failed;
 }
 
+/* Of a flow: it is awaited, or not any more. */
+static void operation_nap(const struct hoop_operation *operation, bool awaits)
+{
+    if (operation->env.naps != NULL) {
+        *operation->env.naps = awaits;
+    }
+}
+
 void hoop_operation_overlap(struct hoop_operation *operation)
 {
     const uint64_t passed = hoop_engine_passed(operation->env.engine);
-    if (operation->request.flow != NULL) {
-        hoop_flow_move(operation->request.flow, passed);
+    struct hoop_flow *flow = operation->request.flow;
+    if (flow != NULL) {
+        hoop_flow_move(flow, passed);
+        operation_nap(operation, flow->ready != UINT64_MAX);
     } else {
         (void)overlap_check(operation, hoop_staging_move(&operation->staging, passed));
     }
@@ -88,9 +98,12 @@ bool hoop_operation_awaits_flow(struct hoop_operation *operation)
 hoop_result_t hoop_operation_copied(struct hoop_operation *operation)
 {
     const struct hoop_flow *flow = operation->request.flow;
-    return flow == NULL                ? hoop_staging_poll(&operation->staging)
-           : hoop_flow_has_begun(flow) ? HOOP_OK
-                                       : HOOP_AGAIN;
+    if (flow == NULL) {
+        return hoop_staging_poll(&operation->staging);
+    }
+    const bool begun = hoop_flow_has_begun(flow);
+    operation_nap(operation, !begun);
+    return begun ? HOOP_OK : HOOP_AGAIN;
 }
 
 bool hoop_operation_fetches(struct hoop_operation *operation)

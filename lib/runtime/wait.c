@@ -40,6 +40,10 @@
 #define WAIT_CALM_MOST_NS HOOP_NS_PER_S
 /* Longest sleep: a lost wake-up, which should not happen, costs this much and no more. */
 #define WAIT_SLICE_MS 100
+/* A nap is this part of the time that was waited, between these. */
+#define WAIT_NAP_PART 256u
+#define WAIT_NAP_LEAST_NS (HOOP_NS_PER_MS / 20)
+#define WAIT_NAP_MOST_NS HOOP_NS_PER_MS
 
 static int wait_membarrier(int command)
 {
@@ -298,8 +302,16 @@ static void wait_say(const struct hoop_wait *wait, bool sleeping)
     }
 }
 
+static uint64_t wait_nap_ns(uint64_t idle_ns)
+{
+    const uint64_t part = idle_ns / WAIT_NAP_PART;
+    return part < WAIT_NAP_LEAST_NS  ? WAIT_NAP_LEAST_NS
+           : part > WAIT_NAP_MOST_NS ? WAIT_NAP_MOST_NS
+                                     : part;
+}
+
 /* poll(2) over the sleepers; those that woke it are drained. */
-static void wait_for_any(const struct hoop_wait *wait, int timeout_ms)
+static void wait_for_any(const struct hoop_wait *wait, uint64_t timeout_ns, uint64_t nap_ns)
 {
     struct pollfd fds[WAIT_MAX_FDS];
     uint32_t count = 0;
@@ -308,10 +320,15 @@ static void wait_for_any(const struct hoop_wait *wait, int timeout_ms)
         if (sleeper != NULL && sleeper->poll_fd >= 0 && count < WAIT_MAX_FDS) {
             fds[count++] = (struct pollfd){.fd = sleeper->poll_fd, .events = POLLIN};
         } else if (sleeper != NULL) {
-            timeout_ms = 1; /* do not oversleep what is not listed */
+            timeout_ns = HOOP_NS_PER_MS; /* do not oversleep what is not listed */
+        }
+        if (sleeper != NULL && sleeper->naps && nap_ns < timeout_ns) {
+            timeout_ns = nap_ns;
         }
     }
-    if (poll(fds, count, timeout_ms) > 0) {
+    const struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / HOOP_NS_PER_S),
+                                     .tv_nsec = (long)(timeout_ns % HOOP_NS_PER_S)};
+    if (ppoll(fds, count, &timeout, NULL) > 0) {
         for (uint32_t i = 0; i < wait->n_sleepers; i++) {
             if (wait->sleepers[i] != NULL) {
                 wait_drain(wait->sleepers[i]->wake_fd);
@@ -320,8 +337,8 @@ static void wait_for_any(const struct hoop_wait *wait, int timeout_ms)
     }
 }
 
-/* Sleeps until something may have changed or timeout_ms passed. Polls once after saying so. */
-static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
+/* Sleeps until something may have changed or timeout_ns passed. Polls once after saying so. */
+static enum hoop_poll wait_sleep(const struct hoop_wait *wait, uint64_t timeout_ns, uint64_t nap_ns)
 {
     wait_say(wait, true);
     hoop_membarrier();
@@ -332,7 +349,7 @@ static enum hoop_poll wait_sleep(const struct hoop_wait *wait, int timeout_ms)
     }
     const enum hoop_poll last = wait->poll(wait->arg, true);
     if (last == HOOP_POLL_IDLE) {
-        wait_for_any(wait, timeout_ms);
+        wait_for_any(wait, timeout_ns, nap_ns);
     }
     wait_say(wait, false);
     return last;
@@ -401,8 +418,9 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
             sched_yield();
             polled = wait->poll(wait->arg, true);
         } else {
-            const uint64_t left_ms = (deadline - now) / HOOP_NS_PER_MS + 1;
-            polled = wait_sleep(wait, left_ms < WAIT_SLICE_MS ? (int)left_ms : WAIT_SLICE_MS);
+            const uint64_t left_ns = deadline - now, slice_ns = WAIT_SLICE_MS * HOOP_NS_PER_MS;
+            polled =
+                wait_sleep(wait, left_ns < slice_ns ? left_ns : slice_ns, wait_nap_ns(idle_ns));
         }
         /* only behind an idle poll did a wait end */
         if (polled != HOOP_POLL_IDLE && idled && idle_ns < sleep_ns) {

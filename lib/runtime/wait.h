@@ -16,6 +16,9 @@
  * several waits in a row ended by their first yield moves to another CPU, if one is idle and
  * nothing binds it; and not again for a while, the longer the less it helped.
  *
+ * Who awaits a word that a device writes is woken by nobody, and naps in place of sleeping: for a
+ * small part of the time that it has waited, so that it is late by no more.
+ *
  * The sleeper pays for the race: it sets `sleeping`, runs membarrier, and looks once more;
  * publishers only load. Where membarrier is missing, publishers fence (hoop_roster.need_fence);
  * where it goes missing later, the sleeper waits a moment instead, which is logged.
@@ -47,6 +50,7 @@ struct hoop_sleeper {
     int poll_fd;               /* readable when there is something to poll for */
     int wake_fd;               /* an eventfd, drained by the waiter: poll_fd, or in that set */
     bool has_sockets;          /* poll_fd is an epoll set: sockets are in it, edge-triggered */
+    bool naps;                 /* nothing wakes it from what it awaits: it looks again soon */
     _Atomic uint8_t *sleeping; /* 1 while asleep: the publisher who clears it wakes */
 };
 

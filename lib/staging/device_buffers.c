@@ -162,7 +162,10 @@ static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
     if (result == HOOP_OK) {
         result = devices_open(staging, look.out != NULL ? look.out : look.in, call->captured);
     }
-    if (result == HOOP_OK) {
+    if (result == HOOP_OK && call->bell == NULL && !call->captured) {
+        result = hoop_staging_fetch_behind(staging, call->stream);
+    } else if (result == HOOP_OK) {
+        hoop_staging_fetch(staging);
         result = devices_follow(staging, call);
     }
     if (result == HOOP_OK) {
@@ -219,6 +222,7 @@ static hoop_result_t devices_fetch_transfers(struct hoop_staging *staging,
             at->moved = 0;
         }
     }
+    hoop_staging_fetch(staging);
     return result == HOOP_OK ? HOOP_AGAIN : result;
 }
 
@@ -232,9 +236,7 @@ hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
     hoop_result_t result = collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV
                                ? devices_fetch_transfers(staging, *out, call)
                                : devices_fetch_buffers(staging, call, in, out);
-    if (result == HOOP_AGAIN) {
-        hoop_staging_fetch(staging);
-    }
+    staging->fetches &= result == HOOP_AGAIN;
     staging->delivers &= result == HOOP_AGAIN;
     hoop_cancel_restore(before);
     return result;

@@ -118,30 +118,39 @@ bool hoop_hold_is_possible(void)
            hoop_cuda.stream_id != NULL;
 }
 
-/* With the lock, in a context. The page stays. */
-static hoop_result_t words_make(void)
+/* Pinned pages for words, in a context. They stay. */
+static hoop_result_t words_map(size_t bytes, _Atomic uint32_t **ret, hoop_cu_address_t *ret_seen)
 {
-    void *page =
-        mmap(NULL, HOOP_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) {
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) {
         return hoop_error(hoop_from_errno(errno), "no page for words: %s", hoop_errno_name(errno));
     }
     hoop_result_t result = hoop_cuda_check(
         "cuMemHostRegister",
-        hoop_cuda.host_register(page, HOOP_PAGE_BYTES,
+        hoop_cuda.host_register(pages, bytes,
                                 HOOP_CU_HOST_REGISTER_PORTABLE | HOOP_CU_HOST_REGISTER_MAPPED));
     if (result == HOOP_OK) {
         result = hoop_cuda_check("cuMemHostGetDevicePointer",
-                                 hoop_cuda.host_pointer(&order.seen, page, 0));
+                                 hoop_cuda.host_pointer(ret_seen, pages, 0));
         if (result != HOOP_OK) {
-            (void)hoop_cuda.host_unregister(page);
+            (void)hoop_cuda.host_unregister(pages);
         }
     }
     if (result != HOOP_OK) {
-        (void)munmap(page, HOOP_PAGE_BYTES);
+        (void)munmap(pages, bytes);
         return result;
     }
-    order.words = page;
+    *ret = pages;
+    return HOOP_OK;
+}
+
+/* With the lock, in a context. */
+static hoop_result_t words_make(void)
+{
+    const hoop_result_t result = words_map(HOOP_PAGE_BYTES, &order.words, &order.seen);
+    if (result != HOOP_OK) {
+        return result;
+    }
     for (order.n_free = 0; order.n_free < ORDER_WORDS; order.n_free++) {
         order.free[order.n_free] = order.n_free;
     }
@@ -248,6 +257,78 @@ void hoop_hold_release(struct hoop_hold *hold)
     order.free[order.n_free++] = hold->word;
     pthread_mutex_unlock(&order.lock);
     hold->value = 0;
+}
+
+/* ---- Marks ---------------------------------------------------------------------------------- */
+
+/* Each in a line of its own. */
+#define MARKS_MOST 1024u
+#define MARKS_APART ((uint32_t)(HOOP_LINE_BYTES / sizeof(uint32_t)))
+
+static struct {
+    pthread_mutex_t lock;
+    bool tried;
+    uint32_t free[MARKS_MOST], n_free; /* under the lock */
+    /* written once, before any is given out */
+    _Atomic uint32_t *words;
+    hoop_cu_address_t seen;
+} marks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Atomic uint32_t *mark_word(const struct hoop_mark *mark)
+{
+    return &marks.words[(size_t)(mark->word - 1) * MARKS_APART];
+}
+
+/* With the lock, in a context. */
+static void marks_make(void)
+{
+    marks.tried = true;
+    if (hoop_cuda.stream_write_value != NULL &&
+        words_map((size_t)MARKS_MOST * HOOP_LINE_BYTES, &marks.words, &marks.seen) == HOOP_OK) {
+        for (marks.n_free = 0; marks.n_free < MARKS_MOST; marks.n_free++) {
+            marks.free[marks.n_free] = marks.n_free + 1;
+        }
+    }
+}
+
+void hoop_mark_take(struct hoop_mark *ret)
+{
+    *ret = (struct hoop_mark){0, 0};
+    pthread_mutex_lock(&marks.lock);
+    if (!marks.tried) {
+        marks_make();
+    }
+    if (marks.n_free > 0) {
+        ret->word = marks.free[--marks.n_free];
+        ret->put = atomic_load_explicit(mark_word(ret), memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&marks.lock);
+}
+
+void hoop_mark_give(struct hoop_mark *mark)
+{
+    if (mark->word != 0) {
+        pthread_mutex_lock(&marks.lock);
+        marks.free[marks.n_free++] = mark->word;
+        pthread_mutex_unlock(&marks.lock);
+    }
+    mark->word = 0;
+}
+
+hoop_result_t hoop_mark_put(struct hoop_mark *mark, hoop_stream_t stream)
+{
+    const hoop_cu_address_t at = marks.seen + (hoop_cu_address_t)(mark->word - 1) * HOOP_LINE_BYTES;
+    const hoop_result_t result = hoop_cuda_check(
+        "cuStreamWriteValue32", hoop_cuda.stream_write_value(stream, at, mark->put + 1, 0));
+    mark->put += result == HOOP_OK;
+    return result;
+}
+
+uint32_t hoop_mark_awaited(const struct hoop_mark *mark)
+{
+    return mark->word == 0
+               ? 0
+               : mark->put - atomic_load_explicit(mark_word(mark), memory_order_acquire);
 }
 
 /* ---- Both, on several streams --------------------------------------------------------------- */

@@ -50,6 +50,26 @@ bool hoop_pin_try(void);
 void hoop_pin_end(void);
 bool hoop_pin_is_under_way(void);
 
+/*
+ * Words that streams write and hoop looks at: a host function takes 20 to 50 us to be run, and as
+ * long as it runs nothing behind it is begun; a word is there in 4 us (bench/gpu/gpu_facts.cu).
+ * Nobody is woken by one.
+ */
+struct hoop_mark {
+    uint32_t word; /* its number, from 1 on; 0: there is none */
+    uint32_t put;  /* the last that was put on a stream */
+};
+
+/* In a context. One for the streams of its owner, each time of one of them; where there is none
+ * (any more) ret->word is 0. */
+void hoop_mark_take(struct hoop_mark *ret);
+/* Nothing that was put is still to come. Takes one that there is not. */
+void hoop_mark_give(struct hoop_mark *mark);
+/* Behind all that is on the stream; in its context. */
+hoop_result_t hoop_mark_put(struct hoop_mark *mark, hoop_stream_t stream);
+/* So many of those that were put are still to come. */
+uint32_t hoop_mark_awaited(const struct hoop_mark *mark);
+
 /* A hold, for any number of streams; context: any. */
 hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret);
 

@@ -15,6 +15,8 @@
 
 /* Places begin at cache lines. */
 #define STAGING_ALIGN 64
+/* How often a device is asked whether it has failed, by who awaits it. */
+#define STAGING_ASK_NS HOOP_NS_PER_MS
 
 /* What CUDA's thread touches: it may come when the comm is gone. */
 struct hoop_staging_arrival {
@@ -82,6 +84,8 @@ static void staging_close(struct hoop_staging *staging)
 {
     staging_free_arrival(staging);
     staging_free_host(staging);
+    hoop_mark_give(&staging->own);
+    hoop_mark_give(&staging->theirs);
     staging->work = NULL;
 }
 
@@ -99,6 +103,7 @@ static bool staging_keep(const struct hoop_staging *staging)
     struct staging_stuck *kept = malloc(sizeof(*kept));
     if (kept != NULL) {
         kept->staging = *staging;
+        kept->staging.naps = NULL;
         kept->next = stuck;
         stuck = kept;
     }
@@ -144,6 +149,7 @@ static void staging_drop(struct hoop_staging *staging)
     staging->primary = false;
     staging->work = NULL;
     staging->arrival = NULL;
+    staging->own.word = staging->theirs.word = 0;
     staging->launched = 0;
     staging->state = HOOP_STAGING_IDLE;
     staging->host = NULL;
@@ -156,7 +162,7 @@ void hoop_staging_finish(struct hoop_staging *staging)
     staging_drop(staging);
     free(staging->pieces);
     free(staging->overlap.parts);
-    *staging = (struct hoop_staging){.wake_fd = staging->wake_fd};
+    *staging = (struct hoop_staging){.wake_fd = staging->wake_fd, .naps = staging->naps};
 }
 
 /* ---- Of an operation ---- */
@@ -207,6 +213,8 @@ static hoop_result_t staging_open_streams(struct hoop_staging *staging)
         return hoop_error(hoop_from_errno(errno), "cannot duplicate a descriptor: %s",
                           hoop_errno_name(errno));
     }
+    hoop_mark_take(&staging->own);
+    hoop_mark_take(&staging->theirs);
     return hoop_cuda_stream(staging->context, &staging->work);
 }
 
@@ -362,26 +370,72 @@ static void staging_arrived(void *arg)
     atomic_fetch_add_explicit(&arrival->left, 1, memory_order_release);
 }
 
-/* In the context. */
-static hoop_result_t staging_mark(struct hoop_staging *staging, hoop_stream_t stream,
-                                  const char *what)
+/* In the context. mark: of the stream; one that is awaited on another stream marks no more. */
+static hoop_result_t staging_mark(struct hoop_staging *staging, struct hoop_mark *mark,
+                                  hoop_stream_t stream)
 {
-    const hoop_result_t result =
-        hoop_cuda_check(what, hoop_cuda.host_function(stream, staging_arrived, staging->arrival));
-    if (result == HOOP_OK) {
-        staging->launched++;
-        staging->state = HOOP_STAGING_MARKED;
+    const bool free = mark == &staging->own || hoop_mark_awaited(mark) == 0;
+    hoop_result_t result = HOOP_OK;
+    if (mark->word != 0 && free) {
+        result = hoop_mark_put(mark, stream);
+    } else {
+        result = hoop_cuda_check(
+            "cuLaunchHostFunc", hoop_cuda.host_function(stream, staging_arrived, staging->arrival));
+        staging->launched += result == HOOP_OK;
     }
+    staging->state = result == HOOP_OK ? HOOP_STAGING_MARKED : staging->state;
     return result;
+}
+
+/* All marks of the work up to this one have come. */
+static uint32_t staging_came(const struct hoop_staging *staging)
+{
+    return staging->own.word != 0
+               ? staging->own.put - hoop_mark_awaited(&staging->own)
+               : atomic_load_explicit(&staging->arrival->came, memory_order_acquire);
+}
+
+static uint32_t staging_next_mark(const struct hoop_staging *staging)
+{
+    return (staging->own.word != 0 ? staging->own.put : staging->launched) + 1;
 }
 
 hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream)
 {
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
-        result = staging_mark(staging, stream, "cuLaunchHostFunc on the stream of the call");
+        result = staging_mark(staging, &staging->theirs, stream);
         hoop_staging_leave();
     }
+    return result;
+}
+
+/* In the context, whose legacy default stream NULL is. */
+static bool staging_has_stream(const struct hoop_staging *staging, hoop_stream_t stream)
+{
+    hoop_cu_context_t its = NULL;
+    return stream == NULL ||
+           (hoop_cuda.stream_context != NULL &&
+            hoop_cuda.stream_context(stream, &its) == HOOP_CU_SUCCESS && its == staging->context);
+}
+
+hoop_result_t hoop_staging_fetch_behind(struct hoop_staging *staging, hoop_stream_t stream)
+{
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (!hoop_overlap_is_worth_it(staging->bytes) && staging_has_stream(staging, stream)) {
+        result = hoop_staging_record(staging, stream, false);
+    } else {
+        hoop_staging_fetch(staging);
+    }
+    result = result == HOOP_OK ? staging_mark(staging, &staging->theirs, stream) : result;
+    if (result != HOOP_OK) { /* copies may still come, and nobody would know when */
+        staging->launched++;
+        staging->state = HOOP_STAGING_MARKED;
+    }
+    hoop_staging_leave();
     return result;
 }
 
@@ -401,7 +455,7 @@ hoop_result_t hoop_staging_mark(struct hoop_staging *staging)
 {
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
-        result = staging_mark(staging, staging->work, "cuLaunchHostFunc");
+        result = staging_mark(staging, &staging->own, staging->work);
         hoop_staging_leave();
     }
     return result;
@@ -413,8 +467,7 @@ static hoop_result_t staging_launch(struct hoop_staging *staging, struct hoop_ov
     if (result == HOOP_OK) {
         staging->state = HOOP_STAGING_LAUNCHED;
         result = hoop_staging_record_piece(staging, piece, staging->work);
-        result =
-            result == HOOP_OK ? staging_mark(staging, staging->work, "cuLaunchHostFunc") : result;
+        result = result == HOOP_OK ? staging_mark(staging, &staging->own, staging->work) : result;
         hoop_staging_leave();
     }
     return result;
@@ -434,14 +487,13 @@ hoop_result_t hoop_staging_move(struct hoop_staging *staging, uint64_t passed)
     struct hoop_overlap *overlap = &staging->overlap;
     struct hoop_overlap_piece piece;
     hoop_result_t result = HOOP_OK;
-    hoop_overlap_arrive(overlap,
-                        atomic_load_explicit(&staging->arrival->came, memory_order_acquire));
+    hoop_overlap_arrive(overlap, staging_came(staging));
     while (result == HOOP_OK &&
            (piece = hoop_overlap_deliver(overlap, passed), piece.from < piece.to)) {
         result = staging_launch(staging, piece);
     }
-    while (result == HOOP_OK &&
-           (piece = hoop_overlap_fetch(overlap, staging->launched + 1), piece.from < piece.to)) {
+    while (result == HOOP_OK && (piece = hoop_overlap_fetch(overlap, staging_next_mark(staging)),
+                                 piece.from < piece.to)) {
         result = staging_launch(staging, piece);
     }
     return result;
@@ -456,8 +508,7 @@ hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver)
     if (result == HOOP_OK) {
         staging->state = HOOP_STAGING_LAUNCHED;
         result = hoop_staging_record(staging, staging->work, deliver);
-        result =
-            result == HOOP_OK ? staging_mark(staging, staging->work, "cuLaunchHostFunc") : result;
+        result = result == HOOP_OK ? staging_mark(staging, &staging->own, staging->work) : result;
         hoop_staging_leave();
     }
     return result;
@@ -477,19 +528,35 @@ static hoop_result_t staging_query(const struct hoop_staging *staging)
     return result;
 }
 
-/* The same, where the stream may well be empty: what is awaited is a host function, or a bell. */
-static hoop_result_t staging_query_awaiting(const struct hoop_staging *staging)
+/* The same, where the stream may well be empty: what is awaited is a mark, or a bell. Now and then:
+ * that takes longer than a look at a word. */
+static hoop_result_t staging_query_awaiting(struct hoop_staging *staging)
 {
+    const uint64_t now = hoop_now_ns();
+    if (now - staging->asked_ns < STAGING_ASK_NS) {
+        return HOOP_AGAIN;
+    }
+    staging->asked_ns = now;
     const hoop_result_t result = staging_query(staging);
     return result == HOOP_OK ? HOOP_AGAIN : result;
+}
+
+static void staging_nap(const struct hoop_staging *staging, bool awaits)
+{
+    if (staging->naps != NULL) {
+        *staging->naps = awaits;
+    }
 }
 
 /* All that was launched is over. */
 static hoop_result_t staging_poll(struct hoop_staging *staging)
 {
-    const bool came =
-        atomic_load_explicit(&staging->arrival->came, memory_order_acquire) == staging->launched;
+    const bool words =
+        hoop_mark_awaited(&staging->own) != 0 || hoop_mark_awaited(&staging->theirs) != 0;
+    const bool came = !words && atomic_load_explicit(&staging->arrival->came,
+                                                     memory_order_acquire) == staging->launched;
     hoop_result_t result = HOOP_OK;
+    staging_nap(staging, words);
     if (staging->state == HOOP_STAGING_MARKED && !came) {
         result = staging_query_awaiting(staging);
     } else if (staging->state == HOOP_STAGING_LAUNCHED || !came) {

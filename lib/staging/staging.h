@@ -11,9 +11,10 @@
  *
  * Over links, where they are large, the three overlap (overlap.h).
  *
- * The work is done on hoop's own stream (order.h), when a host function on the user's (a mark) says
- * that it has come to the call; and a mark behind the work wakes who waits. The host memory is a
- * pinned region: peers map it, so that the operation on it is the fastest there is.
+ * The work is done on hoop's own stream (order.h), when a mark on the user's says that it has come
+ * to the call; and a mark behind the work says that it is over. Marks are words (order.h), or,
+ * where there are none, host functions, which wake who waits. The host memory is a pinned region:
+ * peers map it, so that the operation on it is the fastest there is.
  *
  * One thread at a time, the one that drives the comm. Never waits, but for hoop_staging_cancel().
  */
@@ -35,6 +36,7 @@ enum hoop_staging_state { HOOP_STAGING_IDLE, HOOP_STAGING_LAUNCHED, HOOP_STAGING
 
 struct hoop_staging {
     int wake_fd; /* of who waits */
+    bool *naps;  /* of his: whether a word is awaited, which wakes nobody; or NULL */
     /* of the operation */
     struct hoop_staging_piece *pieces;
     size_t count, room;
@@ -56,7 +58,9 @@ struct hoop_staging {
     const struct hoop_kernels *kernels; /* NULL: there are none */
     hoop_stream_t work;                 /* hoop's own (order.h) */
     struct hoop_staging_arrival *arrival;
-    uint32_t launched; /* host functions */
+    struct hoop_mark own, theirs; /* on the work, and on a stream of the caller's */
+    uint32_t launched;            /* host functions, where there is no word */
+    uint64_t asked_ns;            /* when CUDA was asked last whether the device has failed */
     enum hoop_staging_state state;
 };
 
@@ -101,6 +105,9 @@ hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t st
 void hoop_staging_await(struct hoop_staging *staging, const struct hoop_bell *bell);
 /* And launches the copies to the host then, before it says that all is done. */
 void hoop_staging_fetch(struct hoop_staging *staging);
+/* Both at once, where they are small: the copies to the host are on the user's stream, if it is one
+ * of the context; a mark less. */
+hoop_result_t hoop_staging_fetch_behind(struct hoop_staging *staging, hoop_stream_t stream);
 
 /* Launches the copies of one direction, and the mark behind them; of those in pieces (overlap.h)
  * the first to be fetched, or all that are still to be delivered. */

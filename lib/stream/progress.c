@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* Most of what the driver sleeps on; with more its sleeps are short. */
@@ -445,6 +446,7 @@ static void *progress_main(void *arg)
 {
     (void)arg;
     pthread_setname_np(pthread_self(), "hoop-progress");
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL); /* ns: its naps are short */
     pthread_mutex_lock(&progress.lock);
     for (;;) {
         progress_await_work();

@@ -9,7 +9,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -88,6 +90,26 @@ static void test_yields(void **state)
     yields = 0;
     assert_int_equal(hoop_wait(&wait), HOOP_OK);
     assert_in_range(yields, 2, 3); /* the first look comes before */
+}
+
+/* Who is woken by nobody looks again soon; else this would take a minute. */
+static void test_naps(void **state)
+{
+    _Atomic uint8_t sleeping = 0;
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct hoop_sleeper sleeper = {
+        .poll_fd = fd, .wake_fd = fd, .sleeping = &sleeping, .naps = true};
+    struct hoop_sleeper *sleepers[] = {&sleeper};
+    struct script script = {EAGER + 600, 0};
+    const struct hoop_wait wait = {.poll = play,
+                                   .arg = &script,
+                                   .sleepers = sleepers,
+                                   .n_sleepers = 1,
+                                   .no_yield = true,
+                                   .timeout_ms = 20000};
+    (void)state;
+    assert_int_equal(hoop_wait(&wait), HOOP_OK);
+    close(fd);
 }
 
 /* Idle for so long, then busy until it is told to look, or for ever. */
@@ -226,9 +248,10 @@ int main(void)
     /* What comes later says nothing of the spin; and on a busy machine a yield takes its time. */
     setenv("HOOP_SLEEP_AFTER_US", "1000000000", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_met),   cmocka_unit_test(test_in_vain), cmocka_unit_test(test_yields),
-        cmocka_unit_test(test_looks), cmocka_unit_test(test_parts),   cmocka_unit_test(test_usable),
-        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_met),    cmocka_unit_test(test_in_vain),
+        cmocka_unit_test(test_yields), cmocka_unit_test(test_naps),
+        cmocka_unit_test(test_looks),  cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_usable), cmocka_unit_test(test_few),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }
