@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Counts test cases in Meson's log: prints "passed failed skipped".
 
-A cmocka program counts as many as it reports; any other test counts as one. Reasons of skips go to
-stderr. With --text FILE: prints how many cases a program's own output reports as passed, at least 1.
+A cmocka program counts as many as it reports; any other test counts as one. Reasons of skips, and
+what failed tests say about it, go to stderr. With --text FILE: prints how many cases a program's own output reports as passed, at least 1.
 """
 import json
 import re
@@ -17,6 +17,15 @@ CASES = {
 
 def cases(text, kind):
     return sum(int(n) for n in CASES[kind].findall(text))
+
+
+FAILURE = re.compile(r"^\[  ERROR   \]|^\[   LINE   \]|ThreadSanitizer|AddressSanitizer|runtime error:|^FAILED")
+
+
+def tell_failure(name, text):
+    lines = text.strip().splitlines() or ["it says nothing"]
+    for line in ([one for one in lines if FAILURE.search(one)] or lines[-5:])[:10]:
+        print(f"    failed: {name}: {line[:200]}", file=sys.stderr)
 
 
 def main():
@@ -38,6 +47,7 @@ def main():
                 passed = max(passed, 0 if skipped else 1)
             else:
                 failed = max(failed, 1)
+                tell_failure(test["name"], text)
             total["passed"] += passed
             total["failed"] += failed
             total["skipped"] += skipped

@@ -54,6 +54,7 @@ static struct {
     pthread_mutex_t lock;   /* CUDA is not called with it */
     pthread_cond_t changed; /* there is a launch, or its bell is awaited */
     bool watched;           /* the thread is there */
+    bool fresh, idle; /* a launch was added since it looked; it waits until it is told of one */
     struct launch_room *rooms;
     struct hoop_launch *launches;
     uint32_t held; /* launches whose hold is there, or about to be */
@@ -318,7 +319,9 @@ static uint64_t watch_bells(void)
         wait_ns = awaits && !rung ? LAUNCH_BELL_NS : wait_ns;
         at = rung ? launching.launches : at->next;
     }
-    return launching.launches != NULL ? hoop_now_ns() + wait_ns : HOOP_NEVER;
+    launching.idle = launching.launches == NULL && !launching.fresh;
+    launching.fresh = false;
+    return launching.idle ? HOOP_NEVER : hoop_now_ns() + wait_ns;
 }
 
 /* With the lock: the contexts whose streams are awaited. */
@@ -380,10 +383,11 @@ static void *watch_main(void *arg)
     pthread_setname_np(pthread_self(), "hoop-launches");
     pthread_mutex_lock(&launching.lock);
     for (;;) {
-        (void)hoop_cond_wait(&launching.changed, &launching.lock, watch_bells());
+        const uint64_t wake_ns = watch_bells();
+        (void)hoop_cond_wait(&launching.changed, &launching.lock, wake_ns);
         const uint64_t now = hoop_now_ns();
-        const bool asks = now - asked_ns >= LAUNCH_WATCH_NS;
-        const size_t count = asks ? watch_list(contexts) : 0;
+        const bool asks = wake_ns == HOOP_NEVER || now - asked_ns >= LAUNCH_WATCH_NS;
+        const size_t count = asks && wake_ns != HOOP_NEVER ? watch_list(contexts) : 0;
         asked_ns = asks ? now : asked_ns;
         pthread_mutex_unlock(&launching.lock);
         for (size_t i = 0; i < count; i++) {
@@ -461,10 +465,13 @@ static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
     launch->before = &launching.launches;
     if (launch->next != NULL) {
         launch->next->before = &launch->next;
-    } else {
-        pthread_cond_signal(&launching.changed);
     }
     launching.launches = launch;
+    launching.fresh = true;
+    if (launching.idle) { /* else it looks by itself */
+        launching.idle = false;
+        pthread_cond_signal(&launching.changed);
+    }
     pthread_mutex_unlock(&launching.lock);
 }
 
