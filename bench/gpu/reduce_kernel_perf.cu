@@ -53,35 +53,43 @@ static void launch(const struct hoop_reduction *reduction, void *dst, const void
 #define SOURCES 5
 #define COUNT ((size_t)100003)
 
+/* Of two sources of bytes all pairs there are; else any bits. */
+static std::vector<unsigned char> input_of(unsigned s, unsigned n_src, hoop_datatype_t type,
+                                           uint64_t *state)
+{
+    std::vector<unsigned char> made(COUNT * hoop_datatype_bytes(type));
+    for (size_t i = 0; i < made.size(); i++) {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        made[i] = (unsigned char)(n_src == 2 && made.size() == COUNT ? i >> s * 8 : *state >> 32);
+    }
+    return made;
+}
+
 /* off: bytes by which source s lies behind a boundary of 16, times s. */
-static bool same_bits(hoop_datatype_t type, hoop_red_op_t op, size_t off)
+static bool same_bits(hoop_datatype_t type, hoop_red_op_t op, size_t off, unsigned n_src)
 {
     static std::vector<unsigned char> host(COUNT * 8 + 256), expected(COUNT * 8), got(COUNT * 8);
     static unsigned char *memory = NULL;
     const size_t room = COUNT * 8 + 256, bytes = COUNT * hoop_datatype_bytes(type);
-    const struct hoop_reduction reduction = {type, op, op == HOOP_AVG ? (uint32_t)SOURCES : 0u};
+    const struct hoop_reduction reduction = {type, op, op == HOOP_AVG ? n_src : 0u};
     std::vector<std::vector<unsigned char>> inputs(SOURCES);
     const void *on_host[SOURCES], *on_device[SOURCES];
     uint64_t state = 88172645463325252u + type * 64 + op;
     if (memory == NULL) {
         CUDA(cudaMalloc(&memory, (SOURCES + 1) * room));
     }
-    for (unsigned s = 0; s < SOURCES; s++) {
-        inputs[s].resize(bytes);
-        for (size_t i = 0; i < bytes; i++) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            inputs[s][i] = (unsigned char)(state >> 32);
-        }
+    for (unsigned s = 0; s < n_src; s++) {
+        inputs[s] = input_of(s, n_src, type, &state);
         unsigned char *at = memory + s * room + s * off;
         CUDA(cudaMemcpy(at, inputs[s].data(), bytes, cudaMemcpyHostToDevice));
         on_host[s] = inputs[s].data();
         on_device[s] = at;
     }
     void *to = expected.data();
-    hoop_fold(&reduction, &to, 1, on_host, SOURCES, COUNT);
-    launch(&reduction, memory + SOURCES * room + SOURCES * off, on_device, SOURCES, COUNT);
+    hoop_fold(&reduction, &to, 1, on_host, n_src, COUNT);
+    launch(&reduction, memory + SOURCES * room + SOURCES * off, on_device, n_src, COUNT);
     CUDA(cudaMemcpy(got.data(), memory + SOURCES * room + SOURCES * off, bytes,
                     cudaMemcpyDeviceToHost));
     return memcmp(got.data(), expected.data(), bytes) == 0;
@@ -93,9 +101,12 @@ static int check_bits()
     for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
         for (int op = 0; op < HOOP_NUM_OPS; op++) {
             for (size_t off : {(size_t)0, hoop_datatype_bytes((hoop_datatype_t)type), (size_t)1}) {
-                if (!same_bits((hoop_datatype_t)type, (hoop_red_op_t)op, off)) {
-                    printf("WRONG: %s, op %d, vectors %zu bytes off\n", type_names[type], op, off);
-                    wrong++;
+                for (unsigned n_src : {2u, (unsigned)SOURCES}) {
+                    if (!same_bits((hoop_datatype_t)type, (hoop_red_op_t)op, off, n_src)) {
+                        printf("WRONG: %s, op %d, %u vectors %zu bytes off\n", type_names[type],
+                               op, n_src, off);
+                        wrong++;
+                    }
                 }
             }
         }
@@ -174,7 +185,7 @@ int main(int argc, char **argv)
     const size_t bytes = (size_t)mib << 20;
     unsigned char *memory = NULL;
     const int wrong = check_bits();
-    printf("# bits: %d wrong of %d\n", wrong, HOOP_NUM_DATATYPES * HOOP_NUM_OPS * 3);
+    printf("# bits: %d wrong of %d\n", wrong, HOOP_NUM_DATATYPES * HOOP_NUM_OPS * 6);
     CUDA(cudaMalloc(&memory, 9 * bytes));
     CUDA(cudaMemset(memory, 0, 9 * bytes));
     printf("# type    sources       bytes  GB/s fold  GB/s copy    ratio\n");

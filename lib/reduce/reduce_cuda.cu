@@ -318,6 +318,55 @@ INLINE void source_lanes(hoop_datatype_t type, bool scaled, const struct hoop_cu
 
 /* ---- Packs ---- */
 
+INLINE void store_packs(const struct hoop_cuda_fold *fold, uint64_t at, uint32_t apart, uint32_t n,
+                        const struct pack *packs)
+{
+    for (uint32_t d = 0; d < fold->n_dst; d++) {
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            pack_store((unsigned char *)fold->dst[d] + at + v * apart, packs[v]);
+        }
+    }
+}
+
+/* Are there sums of two by the word, without lanes? */
+INLINE bool has_word_sum(hoop_datatype_t type)
+{
+    return type == HOOP_FLOAT32 || type == HOOP_INT32 || type == HOOP_UINT32 ||
+           has_narrow_sum(type);
+}
+
+INLINE uint32_t word_sum(hoop_datatype_t type, uint32_t a, uint32_t b)
+{
+    if (type_bytes(type) < 4) {
+        return narrow_sum(type, a, b);
+    }
+    const uint32_t sum = fold_32(type, HOOP_SUM, a, b);
+    return type == HOOP_FLOAT32 && is_nan(sum) ? F32_NAN : sum;
+}
+
+/* As below, of such. */
+INLINE void sum_two_packs(hoop_datatype_t type, const struct hoop_cuda_fold *fold, uint64_t at,
+                          uint32_t apart, uint32_t n)
+{
+    struct pack x[2][HOOP_CUDA_FOLD_PACKS];
+    UNROLL
+    for (uint32_t s = 0; s < 2; s++) {
+        UNROLL
+        for (uint32_t v = 0; v < n; v++) {
+            x[s][v] = pack_load((const unsigned char *)fold->src[s] + at + v * apart);
+        }
+    }
+    UNROLL
+    for (uint32_t v = 0; v < n; v++) {
+        UNROLL
+        for (uint32_t w = 0; w < 4; w++) {
+            x[0][v].w[w] = word_sum(type, x[0][v].w[w], x[1][v].w[w]);
+        }
+    }
+    store_packs(fold, at, apart, n, x[0]);
+}
+
 /* n packs that lie `apart` bytes from each other, from `at` on. The next source is loaded before
  * the one before it is folded. */
 INLINE void fold_packs(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
@@ -326,6 +375,10 @@ INLINE void fold_packs(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
     const uint32_t lanes = type_lanes(type);
     struct pack next[HOOP_CUDA_FOLD_PACKS];
     uint32_t x[HOOP_CUDA_FOLD_PACKS][MOST_LANES];
+    if (has_word_sum(type) && op == HOOP_SUM && !scaled && fold->n_src == 2 && fold->divisor == 0) {
+        sum_two_packs(type, fold, at, apart, n);
+        return;
+    }
     UNROLL
     for (uint32_t v = 0; v < n; v++) {
         next[v] = pack_load((const unsigned char *)fold->src[0] + at + v * apart);
@@ -363,12 +416,7 @@ INLINE void fold_packs(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
         }
         next[v] = narrow(type, x[v], lanes);
     }
-    for (uint32_t d = 0; d < fold->n_dst; d++) {
-        UNROLL
-        for (uint32_t v = 0; v < n; v++) {
-            pack_store((unsigned char *)fold->dst[d] + at + v * apart, next[v]);
-        }
-    }
+    store_packs(fold, at, apart, n, next);
 }
 
 /* ---- Loose elements ---- */

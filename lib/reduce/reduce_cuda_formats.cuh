@@ -76,8 +76,8 @@ INLINE uint32_t narrow_bits(hoop_datatype_t type, uint32_t x)
 
 /* ---- What the device has instructions for ---- */
 
-/* pair_of_*: two codes side by side, low first, of anything but NaNs; pair_of_f8() also of these, if
- * F8_HAS_NAN. f16_wide: exact. */
+/* pair_of_*: two codes side by side, low first, of anything but NaNs; pair_of_f8() also of these,
+ * if F8_HAS_NAN. f16_wide: exact. */
 #ifdef __CUDACC__
 INLINE uint32_t pair_of_f16(uint32_t low, uint32_t high)
 {
@@ -143,6 +143,87 @@ INLINE struct pack pack_load(const unsigned char *p)
 INLINE void pack_store(unsigned char *p, struct pack x)
 {
     on_cpu_store_16(p, &x);
+}
+#endif
+
+/* ---- Sums of two, by words of several numbers ---- */
+
+/*
+ * The sum of two numbers of p bits, rounded to 2 p + 2 bits or more and then to p, is the sum
+ * rounded to p at once (Figueroa, When is double rounding innocuous?, 1995). So fp32 and back gives
+ * what the device's own additions do: of fp16 and bf16, and of fp16 for both formats of fp8. Only
+ * their NaN, 0x7fff, is another.
+ */
+#ifdef __CUDA_ARCH__
+INLINE bool has_narrow_sum(hoop_datatype_t type)
+{
+    return type == HOOP_FLOAT16 || type == HOOP_BFLOAT16 ||
+           (__CUDA_ARCH__ >= 890 && (type == HOOP_FLOAT8E4M3 || type == HOOP_FLOAT8E5M2));
+}
+
+/* below: how far the type's NaN is below 0x7fff, all ones. */
+INLINE uint32_t halves_with_nan(uint32_t pair, uint32_t below)
+{
+    const uint32_t nans = (pair & 0x7fff7fffu) + 0x00010001u & 0x80008000u;
+    return nans == 0 ? pair : pair - (nans >> 15) * below;
+}
+
+INLINE uint32_t sum_of_f16(uint32_t a, uint32_t b)
+{
+    uint32_t sum;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    return halves_with_nan(sum, 0x1ff);
+}
+
+INLINE uint32_t sum_of_bf16(uint32_t a, uint32_t b)
+{
+    uint32_t sum;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+    return halves_with_nan(sum, 0x3f);
+}
+
+#if __CUDA_ARCH__ >= 890
+INLINE uint32_t sum_of_f8_pair(hoop_datatype_t type, uint32_t a, uint32_t b)
+{
+    unsigned short sum;
+    if (type == HOOP_FLOAT8E4M3) {
+        asm("{ .reg .b32 x, y; cvt.rn.f16x2.e4m3x2 x, %1; cvt.rn.f16x2.e4m3x2 y, %2; "
+            "add.rn.f16x2 x, x, y; cvt.rn.satfinite.e4m3x2.f16x2 %0, x; }"
+            : "=h"(sum)
+            : "h"((unsigned short)a), "h"((unsigned short)b));
+    } else {
+        asm("{ .reg .b32 x, y; cvt.rn.f16x2.e5m2x2 x, %1; cvt.rn.f16x2.e5m2x2 y, %2; "
+            "add.rn.f16x2 x, x, y; cvt.rn.satfinite.e5m2x2.f16x2 %0, x; }"
+            : "=h"(sum)
+            : "h"((unsigned short)a), "h"((unsigned short)b));
+    }
+    return sum;
+}
+#else
+INLINE uint32_t sum_of_f8_pair(hoop_datatype_t type, uint32_t a, uint32_t b)
+{
+    return 0; /* has_narrow_sum() */
+}
+#endif
+
+INLINE uint32_t narrow_sum(hoop_datatype_t type, uint32_t a, uint32_t b)
+{
+    return type == HOOP_FLOAT16    ? sum_of_f16(a, b)
+           : type == HOOP_BFLOAT16 ? sum_of_bf16(a, b)
+                                   : sum_of_f8_pair(type, a & 0xffff, b & 0xffff) |
+                                         sum_of_f8_pair(type, a >> 16, b >> 16) << 16;
+}
+#else
+INLINE bool has_narrow_sum(hoop_datatype_t type)
+{
+    (void)type;
+    return false;
+}
+
+INLINE uint32_t narrow_sum(hoop_datatype_t type, uint32_t a, uint32_t b)
+{
+    (void)type;
+    return a + b; /* has_narrow_sum() */
 }
 #endif
 
