@@ -8,9 +8,9 @@
  * sooner or later. NFS does that late, from caches, unless the directory is changed from here:
  * whoever looks makes and removes a file now and then.
  *
- * KEY is written to another name and renamed, so that nobody reads half of it. It is not synced to
- * disk: it is of use only while its writer lives. Everything lies in a directory of mode 0700 that
- * is this user's: others can at most be in the way.
+ * KEY holds the rendezvous's unique id. It is written to another name and renamed, so that nobody
+ * reads half of it. It is not synced to disk: it is of use only while its writer lives. Everything
+ * lies in a directory of mode 0700 that is this user's: others can at most be in the way.
  */
 #include "rendezvous/file_store.h"
 #include "base/clock.h"
@@ -27,8 +27,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_MAGIC "hoop-at"
-#define FILE_VERSION 3u
 #define FILE_PATH_BYTES 2048
 #define FILE_NAME_BYTES (HOOP_RENDEZVOUS_KEY_BYTES + sizeof(".stir0123456789abcdef"))
 #define FILE_LOOK_FIRST_MS 2u
@@ -37,16 +35,7 @@
 #define FILE_POST_MS 250u
 #define FILE_SETTLE_MS 500u
 
-struct file_page {
-    char magic[8];
-    uint32_t version;
-    uint32_t reserved;
-    struct hoop_secret secret;
-    struct hoop_address address;
-};
-_Static_assert(sizeof(struct file_page) == 8 + 8 + 32 + 24, "file layout");
-
-enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_PAGE };
+enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_ID };
 
 /* What a worker does with a file. */
 struct hoop_file_task {
@@ -56,7 +45,7 @@ struct hoop_file_task {
     char *file;
     char stir[FILE_NAME_BYTES]; /* a name that nobody else makes */
     uint64_t timeout_ms, deadline_ns;
-    struct file_page page; /* publishing: what is written; else what was found, if FILE_PAGE */
+    hoop_unique_id_t id; /* publishing: what is written; else what was found last */
     /* Awaiting rank 0: */
     enum file_found found;
     uint64_t stir_at_ns;
@@ -105,20 +94,19 @@ hoop_result_t hoop_file_store_name(const char *path, const char key[HOOP_RENDEZV
     return *ret_file != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a path");
 }
 
-static enum file_found page_read(int directory, const char *key, struct file_page *ret_page)
+/* FILE_ID: what the file holds, as bytes and as what they say. */
+static enum file_found file_read(int directory, const char *key, hoop_unique_id_t *ret_id,
+                                 struct hoop_rendezvous *ret)
 {
-    struct file_page page[2]; /* more than fits would be damage, too */
-    const ssize_t bytes = hoop_private_read(directory, key, page, sizeof(page));
-    const struct file_page *one = &page[0];
-    const bool good = bytes == sizeof(*one) &&
-                      memcmp(one->magic, FILE_MAGIC, sizeof(one->magic)) == 0 &&
-                      one->version == FILE_VERSION && hoop_address_is_valid(&one->address) &&
-                      one->address.family != 0 && one->address.port != 0;
+    hoop_unique_id_t ids[2]; /* more than fits would be damage, too */
+    const ssize_t bytes = hoop_private_read(directory, key, ids, sizeof(ids));
+    const bool good = bytes == sizeof(ids[0]) && hoop_rendezvous_from_id(&ids[0], ret) == HOOP_OK &&
+                      ret->address_count > 0;
     if (good) {
-        *ret_page = *one;
+        *ret_id = ids[0];
     }
-    hoop_secret_wipe(page, sizeof(page));
-    return good ? FILE_PAGE : bytes < 0 ? FILE_NOTHING : FILE_DAMAGED;
+    hoop_secret_wipe(ids, sizeof(ids));
+    return good ? FILE_ID : bytes < 0 ? FILE_NOTHING : FILE_DAMAGED;
 }
 
 /* ---- Tasks -------------------------------------------------------------------------------- */
@@ -126,14 +114,14 @@ static enum file_found page_read(int directory, const char *key, struct file_pag
 static void task_destroy(struct hoop_worker *worker)
 {
     struct hoop_file_task *task = (struct hoop_file_task *)worker;
-    hoop_secret_wipe(&task->page, sizeof(task->page));
+    hoop_secret_wipe(&task->id, sizeof(task->id));
     hoop_secret_wipe(&task->rendezvous, sizeof(task->rendezvous));
     free(task->file);
     free(task);
 }
 
 /* Held by its worker and by the caller. */
-static hoop_result_t task_start(const char *file, const struct file_page *page, uint64_t timeout_ms,
+static hoop_result_t task_start(const char *file, const hoop_unique_id_t *id, uint64_t timeout_ms,
                                 hoop_result_t (*run)(struct hoop_worker *worker),
                                 struct hoop_file_task **ret_task)
 {
@@ -149,8 +137,8 @@ static hoop_result_t task_start(const char *file, const struct file_page *page, 
     }
     hoop_hex_format(random, sizeof(random), digits);
     (void)snprintf(task->stir, sizeof(task->stir), "%s.stir%s", file_key(file), digits);
-    if (page != NULL) {
-        task->page = *page;
+    if (id != NULL) {
+        task->id = *id;
     }
     task->timeout_ms = timeout_ms;
     task->deadline_ns = hoop_deadline_ns(timeout_ms);
@@ -250,22 +238,21 @@ static void await_dial(void *arg)
     }
 }
 
-/* Is what the page says news? Then it is the rendezvous. */
-static bool await_take(struct hoop_file_task *task)
+/* What is there; is it news? Then it is the rendezvous. */
+static bool await_read(struct hoop_file_task *task, int directory)
 {
-    const struct file_page *page = &task->page;
-    struct hoop_rendezvous *rendezvous = &task->rendezvous;
-    if (rendezvous->address_count > 0 &&
-        hoop_mac_equal(page->secret.bytes, rendezvous->secret.bytes) &&
-        memcmp(&page->address, &rendezvous->addresses[0], sizeof(page->address)) == 0) {
-        return false;
+    struct hoop_rendezvous rendezvous;
+    hoop_unique_id_t id;
+    task->found = file_read(directory, file_key(task->file), &id, &rendezvous);
+    const bool news = task->found == FILE_ID && (task->rendezvous.address_count == 0 ||
+                                                 memcmp(&id, &task->id, sizeof(id)) != 0);
+    if (news) {
+        task->id = id;
+        task->rendezvous = rendezvous;
     }
-    if (hoop_rendezvous_by_secret(&page->secret, rendezvous) != HOOP_OK) {
-        return false;
-    }
-    rendezvous->addresses[0] = page->address;
-    rendezvous->address_count = 1;
-    return true;
+    hoop_secret_wipe(&rendezvous, sizeof(rendezvous));
+    hoop_secret_wipe(&id, sizeof(id));
+    return news;
 }
 
 /* Looks once, and dials what is news. */
@@ -280,9 +267,9 @@ static hoop_result_t await_look(struct hoop_file_task *task)
         hoop_private_stir(directory, task->stir);
         task->stir_at_ns = hoop_deadline_ns(FILE_STIR_MS);
     }
-    task->found = page_read(directory, file_key(task->file), &task->page);
+    const bool news = await_read(task, directory);
     close(directory);
-    if (task->found == FILE_PAGE && await_take(task)) {
+    if (news) {
         hoop_service_run(await_dial, task);
     }
     return HOOP_OK;
@@ -294,8 +281,8 @@ static hoop_result_t await_fail(const struct hoop_file_task *task)
     char address[HOOP_ADDRESS_TEXT_BYTES];
     char end[160] = "";
     file_directory(task->file, directory);
-    if (task->found == FILE_PAGE) {
-        hoop_address_format(&task->page.address, address, sizeof(address));
+    if (task->found == FILE_ID) {
+        hoop_address_format(&task->rendezvous.addresses[0], address, sizeof(address));
         (void)snprintf(end, sizeof(end),
                        ": the file there says %s, where nobody of this job "
                        "answers; does rank 0 still run?",
@@ -367,20 +354,21 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
 
 /* ---- Publishing --------------------------------------------------------------------------- */
 
-/* Whose page is there? FILE_DAMAGED: another rendezvous's. */
+/* Whose id is there? FILE_DAMAGED: another rendezvous's. */
 static enum file_found post_find(const struct hoop_file_task *task, int directory)
 {
-    struct file_page page;
-    const enum file_found found = page_read(directory, file_key(task->file), &page);
-    if (found == FILE_PAGE) {
-        const bool mine = hoop_mac_equal(page.secret.bytes, task->page.secret.bytes);
-        hoop_secret_wipe(&page, sizeof(page));
-        return mine ? FILE_PAGE : FILE_DAMAGED;
+    struct hoop_rendezvous rendezvous;
+    hoop_unique_id_t id;
+    if (file_read(directory, file_key(task->file), &id, &rendezvous) != FILE_ID) {
+        return FILE_NOTHING;
     }
-    return FILE_NOTHING;
+    const bool mine = memcmp(&id, &task->id, sizeof(id)) == 0;
+    hoop_secret_wipe(&rendezvous, sizeof(rendezvous));
+    hoop_secret_wipe(&id, sizeof(id));
+    return mine ? FILE_ID : FILE_DAMAGED;
 }
 
-/* Sees to it that the page is there. Who came later has it: it is not taken back. */
+/* Sees to it that the id is there. Who came later has it: it is not taken back. */
 static hoop_result_t post_once(struct hoop_file_task *task, bool first)
 {
     const char *key = file_key(task->file);
@@ -393,7 +381,7 @@ static hoop_result_t post_once(struct hoop_file_task *task, bool first)
     const enum file_found found = post_find(task, directory);
     if (found == FILE_NOTHING || first) {
         (void)snprintf(temporary, sizeof(temporary), "%s.new", key);
-        result = hoop_private_replace(directory, key, temporary, &task->page, sizeof(task->page));
+        result = hoop_private_replace(directory, key, temporary, &task->id, sizeof(task->id));
     } else if (found == FILE_DAMAGED) {
         result = hoop_error(HOOP_INVALID_USAGE,
                             "another job meets at %.200s: this one is not found there any more",
@@ -409,7 +397,7 @@ static void post_remove(const struct hoop_file_task *task)
     int directory = -1;
     file_directory(task->file, path);
     if (hoop_private_enter(path, &directory) == HOOP_OK) {
-        if (post_find(task, directory) == FILE_PAGE) {
+        if (post_find(task, directory) == FILE_ID) {
             (void)unlinkat(directory, file_key(task->file), 0);
         }
         close(directory);
@@ -441,18 +429,21 @@ hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
                                       const struct hoop_address *address,
                                       struct hoop_file_task **ret_task)
 {
-    struct file_page page = {.magic = FILE_MAGIC,
-                             .version = FILE_VERSION,
-                             .secret = rendezvous->secret,
-                             .address = *address};
+    struct hoop_rendezvous found = *rendezvous;
+    hoop_unique_id_t id;
     assert(rendezvous->file != NULL);
-    const hoop_result_t result = task_start(rendezvous->file, &page, 0, post_run, ret_task);
+    found.addresses[0] = *address;
+    hoop_result_t result = hoop_rendezvous_to_id(&found, &id);
+    if (result == HOOP_OK) {
+        result = task_start(rendezvous->file, &id, 0, post_run, ret_task);
+    }
     if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
         pthread_mutex_lock(&file_lock);
         hoop_list_push_back(&file_posts, &(*ret_task)->node);
         pthread_mutex_unlock(&file_lock);
     }
-    hoop_secret_wipe(&page, sizeof(page));
+    hoop_secret_wipe(&found, sizeof(found));
+    hoop_secret_wipe(&id, sizeof(id));
     return result;
 }
 

@@ -5,7 +5,7 @@
  * path is a name: what is written lies in the directory PATH.hoop, which only this user can enter
  * and which is there only while ranks are looking for each other.
  *
- *      PATH.hoop/KEY             the rendezvous: secret and address
+ *      PATH.hoop/KEY             the unique id of the rendezvous: its secret and address
  *
  * KEY is 32 hexadecimal digits that tell jobs, attempts and calls apart (lib/rendezvous/url.c makes
  * them).
