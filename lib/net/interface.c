@@ -256,20 +256,25 @@ static hoop_result_t interface_route(const struct hoop_address *to, struct hoop_
     return HOOP_OK;
 }
 
-/* Is it an address of an interface that HOOP_SOCKET_IFNAME allows (any_of: of any)? */
-static bool interface_has(const struct hoop_address *address, bool any_of)
+/* The interface that has this address, and that the rule allows; NULL: there is none. */
+static const struct ifaddrs *interface_with(const struct ifaddrs *all,
+                                            const struct hoop_address *address, const char *rule)
 {
-    const char *rule = any_of ? NULL : hoop_settings()->socket_ifname;
+    const struct ifaddrs *at = all;
+    struct hoop_address mine;
+    while (at != NULL &&
+           !(at->ifa_addr != NULL && hoop_address_from_sockaddr(at->ifa_addr, &mine) &&
+             hoop_address_same_ip(&mine, address) && hoop_interface_allowed(rule, at->ifa_name))) {
+        at = at->ifa_next;
+    }
+    return at;
+}
+
+static bool interface_has(const struct hoop_address *address, const char *rule)
+{
     struct ifaddrs *all = NULL;
-    bool found = false;
-    if (interface_list(&all) != HOOP_OK) {
-        return false;
-    }
-    for (const struct ifaddrs *at = all; at != NULL && !found; at = at->ifa_next) {
-        struct hoop_address mine;
-        found = at->ifa_addr != NULL && hoop_address_from_sockaddr(at->ifa_addr, &mine) &&
-                hoop_address_same_ip(&mine, address) && hoop_interface_allowed(rule, at->ifa_name);
-    }
+    const bool found =
+        interface_list(&all) == HOOP_OK && interface_with(all, address, rule) != NULL;
     freeifaddrs(all);
     return found;
 }
@@ -278,8 +283,8 @@ hoop_result_t hoop_interface_towards(const struct hoop_address *to, struct hoop_
 {
     struct hoop_address routed = {.family = 0};
     const hoop_result_t result = interface_route(to, &routed);
-    if (hoop_settings()->socket_ifname != NULL &&
-        (result != HOOP_OK || !interface_has(&routed, false))) {
+    const char *rule = hoop_settings()->socket_ifname;
+    if (rule != NULL && (result != HOOP_OK || !interface_has(&routed, rule))) {
         return interface_choose(to->family, ret);
     }
     if (result == HOOP_OK) {
@@ -291,26 +296,22 @@ hoop_result_t hoop_interface_towards(const struct hoop_address *to, struct hoop_
 bool hoop_interface_is_mine(const struct hoop_address *address)
 {
     /* all of 127.0.0.0/8 is, whatever the interfaces say */
-    return hoop_address_is_loopback(address) || interface_has(address, true);
+    return hoop_address_is_loopback(address) || interface_has(address, NULL);
 }
 
 uint32_t hoop_interface_prefix(const struct hoop_address *address)
 {
     struct ifaddrs *all = NULL;
+    struct hoop_address mask;
     uint32_t bits = 0;
     if (interface_list(&all) != HOOP_OK) {
         return 0;
     }
-    for (const struct ifaddrs *at = all; at != NULL && bits == 0; at = at->ifa_next) {
-        struct hoop_address mine;
-        struct hoop_address mask;
-        if (at->ifa_addr != NULL && at->ifa_netmask != NULL &&
-            hoop_address_from_sockaddr(at->ifa_addr, &mine) &&
-            hoop_address_same_ip(&mine, address) &&
-            hoop_address_from_sockaddr(at->ifa_netmask, &mask)) {
-            for (size_t i = 0; i < sizeof(mask.ip); i++) {
-                bits += (uint32_t)__builtin_popcount(mask.ip[i]);
-            }
+    const struct ifaddrs *at = interface_with(all, address, NULL);
+    if (at != NULL && at->ifa_netmask != NULL &&
+        hoop_address_from_sockaddr(at->ifa_netmask, &mask)) {
+        for (size_t i = 0; i < sizeof(mask.ip); i++) {
+            bits += (uint32_t)__builtin_popcount(mask.ip[i]);
         }
     }
     freeifaddrs(all);
