@@ -49,7 +49,7 @@ struct hoop_event {
 };
 
 /* What the comm wants to hear. Called on the service thread, while the member exists; must not
- * block and not call back into bootstrap. */
+ * block and not call back. */
 struct hoop_member_events {
     /* rank's process is dead, unreachable or silent. why completes "rank 3 (pid 7, host h) ..." */
     void (*lost)(void *arg, uint32_t rank, const char *why);

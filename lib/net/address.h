@@ -2,8 +2,8 @@
  * Network addresses: plain data that fits a message, and their text. Pure: no look-up, no system
  * call that leaves this process.
  */
-#ifndef HOOP_BASE_ADDRESS_H
-#define HOOP_BASE_ADDRESS_H
+#ifndef HOOP_NET_ADDRESS_H
+#define HOOP_NET_ADDRESS_H
 
 #include "base/error.h"
 #include <netinet/in.h>

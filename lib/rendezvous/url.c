@@ -79,7 +79,7 @@ hoop_result_t hoop_rendezvous_random(struct hoop_rendezvous *ret)
 
 /* ---- Calls -------------------------------------------------------------------------------- */
 
-enum rendezvous_scheme { RENDEZVOUS_ENV, RENDEZVOUS_TCP, FILE_STORE };
+enum rendezvous_scheme { RENDEZVOUS_ENV, RENDEZVOUS_TCP, RENDEZVOUS_FILE };
 
 #define RENDEZVOUS_URL_BYTES 1024
 #define RENDEZVOUS_JOB_BYTES (HOOP_LAUNCHER_JOB_BYTES + RENDEZVOUS_URL_BYTES + 128)
@@ -392,7 +392,7 @@ static hoop_result_t rendezvous_parse_url(const char *url, struct rendezvous_cal
         return HOOP_OK;
     }
     if (strncmp(url, "file:///", strlen("file:///")) == 0) {
-        call->scheme = FILE_STORE;
+        call->scheme = RENDEZVOUS_FILE;
         return HOOP_OK;
     }
     if (strncmp(url, "tcp://", strlen("tcp://")) != 0 ||
@@ -417,7 +417,7 @@ static hoop_result_t rendezvous_at(struct rendezvous_call *call, struct hoop_ren
         result = rendezvous_find_secret(call);
     }
     if (result == HOOP_OK) {
-        result = call->scheme == FILE_STORE ? rendezvous_at_file(call, ret)
+        result = call->scheme == RENDEZVOUS_FILE ? rendezvous_at_file(call, ret)
                                             : rendezvous_at_address(call, ret);
     }
     if (result == HOOP_OK) {

@@ -38,7 +38,7 @@ void hoop_gather_list(uint32_t n, bool (*is)(const void *arg, uint32_t rank), co
 
 /*
  * The head of the roster of a complete gather: a fresh comm id, what holds if it holds
- * for one (need_fence, oversubscribed, no_rdma), the smallest dead_after_ms. server is left 0. A
+ * for one (need_fence, no_rdma), the smallest dead_after_ms. server is left 0. A
  * failure's sentence is the thread's.
  */
 hoop_result_t hoop_gather_roster(const struct hoop_gather *gather, uint32_t machines,
