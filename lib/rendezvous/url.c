@@ -343,15 +343,14 @@ static hoop_result_t rendezvous_at_file(const struct rendezvous_call *call,
     char key[HOOP_NAME_BYTES] = "";
     uint8_t mac[HOOP_MAC_BYTES];
     char *file = NULL;
-    if (hoop_rendezvous_spread(&call->launcher) == HOOP_SPREAD_ONE) {
-        return rendezvous_here(call, ret);
-    }
     hoop_result_t result = rendezvous_derive(call, &rendezvous_no_secret, "hoop file", mac);
     if (result == HOOP_OK) {
         hoop_rendezvous_name("", mac, key);
         result = hoop_file_store_name(call->url + strlen("file://"), key, &file);
     }
-    if (result == HOOP_OK && call->launcher.rank != 0) {
+    if (result == HOOP_OK && hoop_rendezvous_spread(&call->launcher) == HOOP_SPREAD_ONE) {
+        result = rendezvous_here(call, &rendezvous); /* the path is a name */
+    } else if (result == HOOP_OK && call->launcher.rank != 0) {
         result = hoop_file_store_await(file, call->timeout_ms, &rendezvous);
     } else if (result == HOOP_OK) {
         result = rendezvous_serve_at_file(call, file, &rendezvous);
@@ -418,7 +417,7 @@ static hoop_result_t rendezvous_at(struct rendezvous_call *call, struct hoop_ren
     }
     if (result == HOOP_OK) {
         result = call->scheme == RENDEZVOUS_FILE ? rendezvous_at_file(call, ret)
-                                            : rendezvous_at_address(call, ret);
+                                                 : rendezvous_at_address(call, ret);
     }
     if (result == HOOP_OK) {
         ret->local_n = call->launcher.local_n;

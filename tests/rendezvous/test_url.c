@@ -103,6 +103,7 @@ static const struct meet {
     {{W2, R1, "HOOP_INIT=tcp://192.0.2.8:7"}, "! HOOP_SECRET_FILE"},
     {{W2, R1, "HOOP_INIT=tcp://192.0.2.8:7", "HOOP_INSECURE=1"}, "at 192.0.2.8:7"},
     {{W2, R1, HERE, "HOOP_INIT=file:///nowhere/x"}, "here"},
+    {{W2, R1, HERE, "HOOP_INIT=file:///nowhere/.."}, "! is not the absolute path of a file"},
     {{W2, R1, "HOOP_INIT=here"}, "! HOOP_INIT: \"here\": expected env://"},
     {{"HOOP_INIT=here"}, "! HOOP_INIT: \"here\": expected env://"},
     {{"HOOP_INIT=tcp://192.0.2.8:7"}, "here"},
