@@ -119,15 +119,17 @@ size_t hoop_text_format(char *buf, size_t bytes, const char *format, va_list arg
         buf[0] = '\0';
         return 0;
     }
-    if ((size_t)length < bytes) {
-        return (size_t)length;
+    size_t end = (size_t)length;
+    if (end >= bytes) {
+        end = bytes - sizeof(ellipsis);
+        while (end > 0 && ((unsigned char)buf[end] & 0xc0) == 0x80) {
+            end--;
+        }
+        memcpy(buf + end, ellipsis, sizeof(ellipsis));
+        end += sizeof(ellipsis) - 1;
     }
-    size_t end = bytes - sizeof(ellipsis);
-    while (end > 0 && ((unsigned char)buf[end] & 0xc0) == 0x80) {
-        end--;
-    }
-    memcpy(buf + end, ellipsis, sizeof(ellipsis));
-    return end + sizeof(ellipsis) - 1;
+    hoop_text_clean(buf);
+    return end;
 }
 
 /* By way of a buffer of its own: an argument may be the sentence that is being replaced. */

@@ -71,8 +71,9 @@ bool hoop_text_has_control(const char *text);
 void hoop_text_clean(char *text);
 
 /*
- * vsnprintf() that never cuts inside a UTF-8 character; a text that was cut ends in "...".
- * Returns the length of what is in buf. bytes is at least 4.
+ * vsnprintf() that never cuts inside a UTF-8 character; a text that was cut ends in "...". In the
+ * place of what could disturb a terminal is a space: what is quoted may come from anywhere. Returns
+ * the length of what is in buf. bytes is at least 4.
  */
 size_t hoop_text_format(char *buf, size_t bytes, const char *format, va_list args)
     HOOP_PRINTF(3, 0);

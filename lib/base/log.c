@@ -104,7 +104,6 @@ static void log_deliver(hoop_log_level_t level, enum hoop_log_subsystem subsyste
     char *text = line + head;
     errno = saved_errno; /* for %m */
     const size_t length = hoop_text_format(text, sizeof(line) - head - 1, format, args);
-    hoop_text_clean(text);
     pthread_rwlock_rdlock(&log_callback_lock);
     const bool called = log_callback != NULL;
     if (called) {

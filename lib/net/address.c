@@ -9,7 +9,7 @@
 #define ADDRESS_PORT_DIGITS 5u
 #define ADDRESS_SCOPE_DIGITS 10u
 /* What a refusal quotes of a text that may come from anywhere. */
-#define ADDRESS_QUOTE_BYTES 128
+#define ADDRESS_QUOTE_BYTES 127
 
 /* ---- What an address is ------------------------------------------------------------------- */
 
@@ -100,15 +100,8 @@ void hoop_address_format(const struct hoop_address *address, char *ret_text, siz
 
 static hoop_result_t address_refuse(const char *text, const char *expected)
 {
-    char quote[ADDRESS_QUOTE_BYTES];
-    (void)snprintf(quote, sizeof(quote), "%s", text);
-    for (char *c = quote; *c != 0; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-            *c = '?';
-        }
-    }
-    return hoop_error(HOOP_INVALID_ARGUMENT, "\"%s\"%s is not %s", quote,
-                      strlen(text) >= sizeof(quote) ? "..." : "", expected);
+    return hoop_error(HOOP_INVALID_ARGUMENT, "\"%.*s\"%s is not %s", ADDRESS_QUOTE_BYTES, text,
+                      strlen(text) > ADDRESS_QUOTE_BYTES ? "..." : "", expected);
 }
 
 /* Decimal digits and nothing else: 1 to max_digits of them, from 1 to most. */

@@ -125,6 +125,11 @@ static void test_control_characters(void **state)
         hoop_text_clean(text);
         assert_false(hoop_text_has_control(text));
         assert_int_equal(strlen(text), strlen(bad[i]));
+        struct hoop_failure f = {0};
+        hoop_failure_set(&f, HOOP_TIMEOUT, -1, "\"%s\"", bad[i]);
+        (void)hoop_error(HOOP_TIMEOUT, "\"%s\"", bad[i]);
+        assert_false(hoop_text_has_control(f.text));
+        assert_string_equal(hoop_thread_error(), f.text);
     }
 }
 
