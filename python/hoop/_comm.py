@@ -414,7 +414,7 @@ class Comm:
     ) -> dict[str, Any]:
         """How an operation would be done, and what other ways cost; as hoop_explain_json()."""
         return json.loads(json_text(lib.hoop_explain_json, self._alive(), text(collective),
-                                    count, datatype, _int(op)))
+                                    _size(count), _int(datatype), _int(op)))
 
     def __repr__(self) -> str:
         state = "" if self._handle else ", closed"
@@ -465,6 +465,14 @@ def _int(number: Any) -> int:
     raise ValueError(f"{found} is no rank, number of ranks, operation, color or key: it has more than 32 bits")
 
 
+def _size(number: Any) -> int:
+    """The same for C's size_t."""
+    found = index(number)
+    if 0 <= found < 2**64:
+        return found
+    raise ValueError(f"{found} is no count: expected 0 to {2**64 - 1}")
+
+
 def _options(options: dict[str, Any]) -> Any:
     return byref(config(**options)) if options else None
 
@@ -472,6 +480,7 @@ def _options(options: dict[str, Any]) -> Any:
 def _layout(counts: Sequence[int], size: int):
     if len(counts) != size:
         raise ValueError(f"{len(counts)} counts for {size} ranks")
+    counts = [_size(count) for count in counts]
     displacements = [sum(counts[:i]) for i in range(size)]
     return (c_size_t * size)(*counts), (c_size_t * size)(*displacements)
 

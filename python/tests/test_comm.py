@@ -482,6 +482,10 @@ class Buffers(unittest.TestCase):
                      lambda: comm.shrink([2**32]), lambda: hoop.Comm("tcp://127.0.0.1:1", size=2**32 + 1, rank=0)):
             with self.assertRaisesRegex(ValueError, "more than 32 bits"):
                 call()
+        # C's size_t would be 8.
+        for count in (2**64 + 8, 8 - 2**64):
+            with self.assertRaisesRegex(ValueError, "is no count"):
+                comm.explain("all_reduce", count)
         # C's string would end there.
         for call in (lambda: hoop.Comm("file:///tmp/\0a", size=1, rank=0), lambda: hoop.Comm(name="a\0b")):
             with self.assertRaisesRegex(ValueError, "NUL"):
