@@ -314,10 +314,7 @@ static hoop_result_t stream_open_fd(struct hoop_queue *queue)
         const bool some = atomic_load_explicit(&queue->tickets.done, memory_order_relaxed) > 0;
         queue->fd = eventfd(some ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
     }
-    return queue->fd >= 0 ? HOOP_OK
-                          : hoop_error(hoop_from_errno(errno),
-                                       "no descriptor for a stream: %s (raise ulimit -n)",
-                                       hoop_errno_name(errno));
+    return queue->fd >= 0 ? HOOP_OK : hoop_errno_error(errno, "no descriptor for a stream");
 }
 
 hoop_result_t hoop_stream_get_fd(hoop_stream_t stream, int *fd)

@@ -233,3 +233,21 @@ const char *hoop_errno_name(int err)
     const char *name = strerrorname_np(err);
     return name != NULL ? name : "unknown errno";
 }
+
+/* Which limit to raise, where it is one. */
+static const char *errno_advice(int err)
+{
+    return err == EMFILE ? " (raise ulimit -n)" : err == ENFILE ? " (raise fs.file-max)" : "";
+}
+
+hoop_result_t hoop_errno_error(int err, const char *format, ...)
+{
+    const hoop_result_t code = hoop_from_errno(err);
+    va_list args;
+    va_start(args, format);
+    error_set_thread(code, format, args);
+    va_end(args);
+    /* so long that the rest has room, too */
+    return hoop_error(code, "%.300s: %s%s", hoop_thread_error(), hoop_errno_name(err),
+                      errno_advice(err));
+}

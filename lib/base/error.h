@@ -62,6 +62,10 @@ hoop_result_t hoop_failure_take(struct hoop_failure *f, hoop_result_t code, int 
 /* ENOMEM and friends to HOOP_OUT_OF_MEMORY, ETIMEDOUT to HOOP_TIMEOUT, else HOOP_SYSTEM_ERROR. */
 hoop_result_t hoop_from_errno(int err);
 
+/* The same with a sentence, of what could not be done: "cannot make a socket: EMFILE (raise ulimit
+ * -n)". */
+hoop_result_t hoop_errno_error(int err, const char *format, ...) HOOP_PRINTF(2, 3);
+
 /* The symbolic name of an errno ("ECONNREFUSED"), for sentences. Static. */
 const char *hoop_errno_name(int err);
 

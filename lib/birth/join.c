@@ -106,13 +106,9 @@ static hoop_result_t join_open_descriptor(struct hoop_comm *comm)
 {
     hoop_process_hold_streams();
     comm->sleeper.wake_fd = comm->sleeper.poll_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (comm->sleeper.wake_fd < 0) {
-        const int err = errno;
-        return hoop_error(hoop_from_errno(err),
-                          "cannot open the descriptor of a communicator: %s%s",
-                          hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
-    }
-    return HOOP_OK;
+    return comm->sleeper.wake_fd >= 0
+               ? HOOP_OK
+               : hoop_errno_error(errno, "cannot open the descriptor of a communicator");
 }
 
 /* Ranks on this machine, in a launcher's words; 0: it said none that can be. */

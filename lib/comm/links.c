@@ -278,9 +278,7 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
 
 static hoop_result_t links_epoll_error(void)
 {
-    const int err = errno;
-    return hoop_error(hoop_from_errno(err), "cannot watch the sockets of a communicator: %s%s",
-                      hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
+    return hoop_errno_error(errno, "cannot watch the sockets of a communicator");
 }
 
 /* Whom nothing but its eventfd woke until now watches sockets too. */

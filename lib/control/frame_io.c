@@ -280,8 +280,7 @@ hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
     if (!queue_duplicate(letter, fds, fd_count)) {
         const int err = errno;
         queue_free(letter);
-        return hoop_error(HOOP_SYSTEM_ERROR, "cannot duplicate a descriptor: %s (raise ulimit -n)",
-                          hoop_errno_name(err));
+        return hoop_errno_error(err, "cannot duplicate a descriptor");
     }
     queue_link(queue, letter);
     return HOOP_OK;

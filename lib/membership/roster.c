@@ -75,7 +75,7 @@ static hoop_result_t roster_map(struct hoop_roster *roster, struct hoop_shared *
     if (madvise(at, roster->segment_bytes, MADV_DONTFORK) != 0) {
         const int err = errno;
         munmap(at, roster->segment_bytes);
-        return hoop_error(hoop_from_errno(err), "MADV_DONTFORK: %s", hoop_errno_name(err));
+        return hoop_errno_error(err, "MADV_DONTFORK");
     }
     roster->segment = shared->segment = at;
     shared->segment_bytes = roster->segment_bytes;

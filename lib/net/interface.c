@@ -153,12 +153,8 @@ static hoop_result_t interface_none(const struct ifaddrs *all, uint16_t family)
 
 static hoop_result_t interface_list(struct ifaddrs **ret_all)
 {
-    if (getifaddrs(ret_all) == 0) {
-        return HOOP_OK;
-    }
-    const int err = errno;
-    return hoop_error(hoop_from_errno(err), "cannot list the network interfaces: %s",
-                      hoop_errno_name(err));
+    return getifaddrs(ret_all) == 0 ? HOOP_OK
+                                    : hoop_errno_error(errno, "cannot list the network interfaces");
 }
 
 /* The rank of the best one, which *ret is then; INTERFACE_UNUSABLE: there is none. */
@@ -239,19 +235,19 @@ static hoop_result_t interface_route(const struct hoop_address *to, struct hoop_
     target.port = to->port != 0 ? to->port : 9; /* any will do, 0 is none */
     const socklen_t bytes = hoop_address_to_sockaddr(&target, &address);
     const int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int err = fd < 0 || connect(fd, (const struct sockaddr *)&address, bytes) != 0 ? errno : 0;
+    if (fd < 0) {
+        return hoop_errno_error(errno, "cannot make a socket");
+    }
+    int err = connect(fd, (const struct sockaddr *)&address, bytes) != 0 ? errno : 0;
     if (err == 0 && !hoop_socket_local(fd, ret)) {
         err = EADDRNOTAVAIL;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    close(fd);
     ret->port = 0;
     if (err != 0) {
         char text[HOOP_ADDRESS_TEXT_BYTES];
         hoop_address_format(to, text, sizeof(text));
-        return hoop_error(hoop_from_errno(err), "this machine has no way to %s: %s", text,
-                          hoop_errno_name(err));
+        return hoop_errno_error(err, "this machine has no way to %s", text);
     }
     return HOOP_OK;
 }

@@ -54,20 +54,13 @@ void hoop_socket_be_patient(int fd)
     socket_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
-/* Which limit to raise, where it is one. */
-static const char *socket_advice(int err)
-{
-    return err == EMFILE ? " (raise ulimit -n)" : err == ENFILE ? " (raise fs.file-max)" : "";
-}
-
 /* Keeps what socket() or accept() gave, between hoop_fork_hold() and here. fd < 0: err is why. */
 static hoop_result_t socket_keep(int fd, int err, const char *what, int *ret_fd)
 {
     const hoop_result_t kept = fd >= 0 ? hoop_fork_keep(fd) : HOOP_OK;
     hoop_fork_release();
     if (fd < 0) {
-        return hoop_error(hoop_from_errno(err), "cannot %s: %s%s", what, hoop_errno_name(err),
-                          socket_advice(err));
+        return hoop_errno_error(err, "cannot %s", what);
     }
     if (kept == HOOP_OK) {
         *ret_fd = fd;
@@ -170,8 +163,7 @@ hoop_result_t hoop_socket_unreached(const struct hoop_place *to, int err)
         return HOOP_AGAIN;
     }
     return err == ECONNREFUSED ? hoop_error(HOOP_REMOTE_ERROR, "nobody is there")
-                               : hoop_error(hoop_from_errno(err), "cannot connect to %s: %s",
-                                            to->name, hoop_errno_name(err));
+                               : hoop_errno_error(err, "cannot connect to %s", to->name);
 }
 
 int hoop_socket_connected(int fd)
@@ -218,8 +210,7 @@ static hoop_result_t socket_listen_near(const struct hoop_place *place, int *ret
                           "the same MASTER_PORT or job id?",
                           place->name);
     }
-    return hoop_error(hoop_from_errno(err), "cannot listen at %s: %s", place->name,
-                      hoop_errno_name(err));
+    return hoop_errno_error(err, "cannot listen at %s", place->name);
 }
 
 /* 0 or errno. */
@@ -379,11 +370,8 @@ static bool socket_uid_is_everybody(uid_t uid)
 static hoop_result_t socket_peer_credentials(int fd, struct ucred *ret)
 {
     socklen_t bytes = sizeof(*ret);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &bytes) != 0) {
-        const int err = errno;
-        return hoop_error(hoop_from_errno(err), "SO_PEERCRED: %s", hoop_errno_name(err));
-    }
-    return HOOP_OK;
+    const bool told = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &bytes) == 0;
+    return told ? HOOP_OK : hoop_errno_error(errno, "SO_PEERCRED");
 }
 
 hoop_result_t hoop_socket_vouch(int fd, pid_t *ret_pid)

@@ -123,7 +123,7 @@ static hoop_result_t words_map(size_t bytes, _Atomic uint32_t **ret, hoop_cu_add
 {
     void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) {
-        return hoop_error(hoop_from_errno(errno), "no page for words: %s", hoop_errno_name(errno));
+        return hoop_errno_error(errno, "no page for words");
     }
     hoop_result_t result = hoop_cuda_check(
         "cuMemHostRegister",

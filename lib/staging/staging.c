@@ -210,8 +210,7 @@ static hoop_result_t staging_open_streams(struct hoop_staging *staging)
     }
     staging->arrival->wake_fd = fcntl(staging->wake_fd, F_DUPFD_CLOEXEC, 0);
     if (staging->arrival->wake_fd < 0) {
-        return hoop_error(hoop_from_errno(errno), "cannot duplicate a descriptor: %s",
-                          hoop_errno_name(errno));
+        return hoop_errno_error(errno, "cannot duplicate a descriptor");
     }
     hoop_mark_take(&staging->own);
     hoop_mark_take(&staging->theirs);

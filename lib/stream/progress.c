@@ -459,8 +459,7 @@ static hoop_result_t progress_start(void)
 {
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0) {
-        return hoop_error(hoop_from_errno(errno), "no descriptor for the progress thread: %s",
-                          hoop_errno_name(errno));
+        return hoop_errno_error(errno, "no descriptor for the progress thread");
     }
     hoop_cond_init(&progress.work);
     progress.sleeper.poll_fd = progress.sleeper.wake_fd = fd;

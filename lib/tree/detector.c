@@ -180,9 +180,7 @@ static hoop_result_t process_see(int pid, uint64_t start_time, struct hoop_proce
     }
     const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-        const int err = errno;
-        return hoop_error(hoop_from_errno(err), "cannot watch pid %d: %s%s", pid,
-                          hoop_errno_name(err), err == EMFILE ? " (raise ulimit -n)" : "");
+        return hoop_errno_error(errno, "cannot watch pid %d", pid);
     }
     if (fd >= 0 && hoop_process_start_time(pid) != start_time) {
         close(fd); /* a namesake */

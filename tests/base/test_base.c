@@ -86,6 +86,19 @@ static void test_long_sentence(void **state)
     }
 }
 
+static void test_errno_error(void **state)
+{
+    char text[2 * HOOP_FAILURE_TEXT_BYTES];
+    (void)state;
+    assert_int_equal(hoop_errno_error(EMFILE, "no %s", "socket"), HOOP_SYSTEM_ERROR);
+    assert_string_equal(hoop_thread_error(), "no socket: EMFILE (raise ulimit -n)");
+    assert_int_equal(hoop_errno_error(ENOMEM, "%s", hoop_thread_error()), HOOP_OUT_OF_MEMORY);
+    assert_string_equal(hoop_thread_error(), "no socket: EMFILE (raise ulimit -n): ENOMEM");
+    memset(text, 'a', sizeof(text));
+    (void)hoop_errno_error(ENFILE, "%.*s", (int)sizeof(text), text);
+    assert_non_null(strstr(hoop_thread_error(), "aaa: ENFILE (raise fs.file-max)"));
+}
+
 static void *other_thread_errs(void *arg)
 {
     *(bool *)arg = hoop_thread_error()[0] == '\0';
@@ -551,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_first_failure_wins),
         cmocka_unit_test(test_failure_without_home),
         cmocka_unit_test(test_long_sentence),
+        cmocka_unit_test(test_errno_error),
         cmocka_unit_test(test_control_characters),
         cmocka_unit_test(test_sentence_is_the_threads),
 #if MEMORY_IS_PLAIN && defined(__GLIBC__)

@@ -1,4 +1,5 @@
 /* lib/net/socket.c: who the kernel vouches for, and what a place that cannot be had says. */
+#include "net/interface.h"
 #include "net/socket.h"
 #include "runtime/watch.h"
 #include <errno.h>
@@ -89,6 +90,12 @@ static void test_descriptors(void **state)
     const hoop_result_t result = hoop_socket_listen(&place, NULL, &fd);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(result, HOOP_SYSTEM_ERROR);
+    assert_string_equal(hoop_thread_error(), "cannot make a socket: EMFILE (raise ulimit -n)");
+    struct hoop_address to = {.family = 4, .ip = {127, 0, 0, 1}};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const hoop_result_t towards = hoop_interface_towards(&to, &to);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(towards, HOOP_SYSTEM_ERROR);
     assert_string_equal(hoop_thread_error(), "cannot make a socket: EMFILE (raise ulimit -n)");
 }
 

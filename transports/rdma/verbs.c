@@ -89,7 +89,7 @@ static void verbs_load_once(void)
 /* What a call that failed with err says. */
 static hoop_result_t verbs_failed(const char *what, const char *device, int err)
 {
-    return hoop_error(hoop_from_errno(err), "%s of %s: %s", what, device, hoop_errno_name(err));
+    return hoop_errno_error(err, "%s of %s", what, device);
 }
 
 /* ---- Ports ----------------------------------------------------------------------------------- */
@@ -285,8 +285,7 @@ static hoop_result_t verbs_register(struct hoop_verbs_device *device, void *data
         verbs.ibv_reg_mr(device->pd, data, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (mr == NULL) {
         const int err = errno;
-        return hoop_error(hoop_from_errno(err), "registering %zu bytes with %s: %s", bytes,
-                          verbs_name(device), hoop_errno_name(err));
+        return hoop_errno_error(err, "registering %zu bytes with %s", bytes, verbs_name(device));
     }
     *ret = (struct hoop_verbs_memory){mr, mr->lkey, mr->rkey, bytes};
     return HOOP_OK;
