@@ -1,7 +1,9 @@
 /* Splitting a comm (see split.h). */
 #include "birth/split.h"
 
+#include "membership/membership.h"
 #include "membership/serve.h"
+#include "runtime/process.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +211,19 @@ static hoop_result_t split_plan_growth(struct hoop_birth *birth)
 /* ---- Steps -------------------------------------------------------------------------------------
  */
 
+/*
+ * What the join is going to open: for itself, for its way to the leader, and for every other rank
+ * of the machine; who serves, for all that come. Missed then, the others would wait for this rank.
+ */
+static hoop_result_t split_check_descriptors(const struct hoop_birth *birth)
+{
+    const uint32_t local_n = birth->options.rendezvous.local_n;
+    const uint32_t here = local_n > 0 ? local_n : hoop_member_roster(birth->parent->member)->here;
+    const bool serves = birth->split->first == birth->parent->rank;
+    return hoop_process_check_descriptors(serves ? 3 * here + 2 : here + 2,
+                                          "a rank of the new communicator");
+}
+
 hoop_result_t hoop_split_plan(struct hoop_birth *birth)
 {
     struct hoop_split *split = birth->split;
@@ -225,6 +240,9 @@ hoop_result_t hoop_split_plan(struct hoop_birth *birth)
         if (result == HOOP_OK && split->first == birth->parent->rank) {
             result = split_serve(birth);
         }
+    }
+    if (result == HOOP_OK && birth->comm != NULL) {
+        result = split_check_descriptors(birth);
     }
     if (result != HOOP_OK) {
         (void)hoop_failure_take(&split->why, result, -1);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -57,6 +58,23 @@ void hoop_process_hold_streams(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, process_open_streams);
+}
+
+hoop_result_t hoop_process_check_descriptors(uint32_t count, const char *who)
+{
+    int *fds = calloc(count, sizeof(*fds));
+    uint32_t open = 0;
+    int err = fds != NULL ? 0 : ENOMEM;
+    while (open < count && err == 0) {
+        fds[open] = eventfd(0, EFD_CLOEXEC);
+        err = fds[open] < 0 ? errno : 0;
+        open += err == 0 ? 1 : 0;
+    }
+    while (open > 0) {
+        close(fds[--open]);
+    }
+    free(fds);
+    return err == 0 ? HOOP_OK : hoop_errno_error(err, "%s needs %u descriptors", who, count);
 }
 
 uint64_t hoop_process_id_at(void)

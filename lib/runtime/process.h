@@ -27,6 +27,10 @@ struct hoop_process_memory {
  */
 void hoop_process_hold_streams(void);
 
+/* Can this process open so many descriptors more, at this moment? HOOP_SYSTEM_ERROR: no, and who
+ * needs them stands in the sentence. */
+hoop_result_t hoop_process_check_descriptors(uint32_t count, const char *who);
+
 /* Where the id of this process lies, for others. */
 uint64_t hoop_process_id_at(void);
 

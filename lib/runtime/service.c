@@ -19,7 +19,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -316,25 +315,6 @@ static hoop_result_t service_spawn(void)
     return err == 0 ? HOOP_OK : hoop_thread_refused("the service thread", err);
 }
 
-/* libuv aborts the process when it is short of descriptors, so they are counted before. */
-static hoop_result_t service_check_descriptors(void)
-{
-    int fds[SERVICE_DESCRIPTORS];
-    int err = 0, count = 0;
-    while (count < SERVICE_DESCRIPTORS && err == 0) {
-        fds[count] = eventfd(0, EFD_CLOEXEC);
-        err = fds[count] < 0 ? errno : 0;
-        count += err == 0;
-    }
-    while (count > 0) {
-        close(fds[--count]);
-    }
-    return err == 0 ? HOOP_OK
-                    : hoop_error(hoop_from_errno(err),
-                                 "the service thread needs %d descriptors: %s (raise ulimit -n)",
-                                 SERVICE_DESCRIPTORS, hoop_errno_name(err));
-}
-
 /*
  * Ranks of one machine need descriptors of each other, and the usual soft limit is for programs
  * that select(). No further than a million: some programs close all that they might have.
@@ -360,7 +340,9 @@ static void service_raise_files(void)
 static hoop_result_t service_start_locked(void)
 {
     static bool handlers; /* atfork handlers cannot be taken back: set them once */
-    const hoop_result_t room = service_check_descriptors();
+    /* libuv aborts the process when it is short of descriptors, so they are counted before */
+    const hoop_result_t room =
+        hoop_process_check_descriptors(SERVICE_DESCRIPTORS, "the service thread");
     if (room != HOOP_OK) {
         return room;
     }

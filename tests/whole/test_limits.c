@@ -341,6 +341,49 @@ static void test_few_descriptors(void **state)
     assert_int_equal(worked, RANKS); /* 128 are plenty */
 }
 
+static int split_victim, split_spare; /* who has how few left */
+
+static void rank_split(int rank, const char *job)
+{
+    hoop_comm_t comm = rank_join(rank, job);
+    hoop_comm_t child = NULL;
+    struct rlimit limit;
+    rank_need(hoop_comm_split(comm, 0, 0, &child, NULL)); /* makes the links of another split */
+    rank_need(hoop_comm_destroy(child));
+    const int next = dup(0);
+    close(next);
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    const struct rlimit few = {.rlim_cur = (rlim_t)(next + split_spare),
+                               .rlim_max = limit.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, rank == split_victim ? &few : &limit);
+    const hoop_result_t result = hoop_comm_split(comm, 0, 0, &child, NULL);
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    const char *text = strdup(hoop_get_last_error(NULL));
+    rank_need(hoop_barrier(comm, NULL)); /* it is as it was */
+    rank_need(hoop_comm_destroy(comm));
+    rank_say(result == HOOP_OK ? WORKED : REFUSED, (int)result, text);
+}
+
+/* A member that lacks a descriptor fails the new comm for all, before anybody waits for it. */
+static void test_poor_split(void **state)
+{
+    struct trial trial;
+    int worked = 0;
+    (void)state;
+    for (int i = 0; i < 28; i++) {
+        split_victim = i < 14 ? 0 : RANKS - 1;
+        split_spare = i % 14;
+        trial_begin(&trial, NULL, 0, rank_split);
+        worked = trial_end(&trial, "descriptors to split with", split_spare);
+        const bool refused = worked == 0 && !explains(&trial, "did not arrive");
+        if (worked != RANKS && !(refused && explains(&trial, "EMFILE"))) {
+            fail_msg("rank %d has %d: %d of %d work; rank 1: %s", split_victim, split_spare, worked,
+                     RANKS, trial.reports[1].text);
+        }
+    }
+    assert_int_equal(worked, RANKS);
+}
+
 /* ---- /dev/shm ----------------------------------------------------------------------------- */
 
 static void write_text(const char *path, const char *text)
@@ -390,15 +433,10 @@ static const char *limit_shm(int is_full)
     return NULL;
 }
 
-static void test_tiny_shm(void **state)
+static void test_poor_shm(void **state)
 {
     (void)state;
     expect_all_work(limit_shm, 0, "a /dev/shm of one page");
-}
-
-static void test_full_shm(void **state)
-{
-    (void)state;
     expect_all_work(limit_shm, 1, "a full /dev/shm");
 }
 
@@ -551,8 +589,8 @@ static void test_no_threads(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_descriptors), cmocka_unit_test(test_tiny_shm),
-        cmocka_unit_test(test_full_shm),        cmocka_unit_test(test_pid_namespaces),
+        cmocka_unit_test(test_few_descriptors), cmocka_unit_test(test_poor_split),
+        cmocka_unit_test(test_poor_shm),        cmocka_unit_test(test_pid_namespaces),
         cmocka_unit_test(test_denied_calls),    cmocka_unit_test(test_death_with_denied_calls),
         cmocka_unit_test(test_unprivileged),    cmocka_unit_test(test_no_threads),
     };
