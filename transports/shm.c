@@ -45,6 +45,7 @@
 #define SHM_PAIR_BYTES (2 * HOOP_LINE_BYTES)
 /* Payload that lies in its slot. */
 #define SHM_SLOT_MOST ((uint64_t)960)
+#define SHM_SLOTS_LEAST 32u
 #define SHM_CELLS_MOST 32u
 /* The number of a cell, as the sender of a link says it: its own link's, then those of the link the
  * other way. A tag has it in its low bits, or NONE. */
@@ -82,7 +83,7 @@ struct shm_link {
     uint64_t region_bytes;
     uint64_t stride, cell_stride; /* from slot to slot, from cell to cell */
     struct shm_slot *slot;        /* that of `next` */
-    uint32_t cells;               /* of the region */
+    uint32_t slots, cells;        /* of the region */
     struct shm_link *pair;        /* the rank's other end with this peer; or NULL */
     /* Sender: cells that this rank has, the last one it got on top, and as a set; and how many were
      * returned, as far as it knows. Receiver: how many it returned. */
@@ -108,6 +109,13 @@ static bool shm_reaches(bool same_process, bool same_machine)
     return same_process || same_machine;
 }
 
+/* Not as few as there are cells: ranks that share a CPU go on with what is small for as long as
+ * there is room, and each time that there is none costs a change of context. */
+static uint32_t shm_slots_of(const struct hoop_link_params *params)
+{
+    return params->slots > SHM_SLOTS_LEAST ? params->slots : SHM_SLOTS_LEAST;
+}
+
 /* Sets the link's measures. False: more bytes than there are. */
 static bool shm_measure(struct shm_link *shm)
 {
@@ -116,6 +124,7 @@ static bool shm_measure(struct shm_link *shm)
     const uint64_t in_slot = chunk < SHM_SLOT_MOST ? chunk : SHM_SLOT_MOST;
     const uint64_t slot = in_slot + sizeof(struct shm_slot) + SHM_PAIR_BYTES - 1;
     uint64_t cell = 0, bytes = 0, slots = 0;
+    shm->slots = shm_slots_of(params);
     shm->stride = slot - slot % SHM_PAIR_BYTES;
     shm->cells = chunk == in_slot                 ? 0
                  : params->slots < SHM_CELLS_MOST ? params->slots
@@ -125,7 +134,7 @@ static bool shm_measure(struct shm_link *shm)
     }
     shm->cell_stride = cell - cell % SHM_PAIR_BYTES;
     if (__builtin_mul_overflow(shm->cell_stride, shm->cells, &bytes) ||
-        __builtin_mul_overflow(shm->stride, params->slots, &slots) ||
+        __builtin_mul_overflow(shm->stride, shm->slots, &slots) ||
         __builtin_add_overflow(bytes, slots, &bytes) ||
         __builtin_add_overflow(bytes, sizeof(struct shm_fifo), &shm->region_bytes)) {
         return false;
@@ -148,7 +157,7 @@ static uint8_t *shm_slots(const struct shm_link *shm)
 
 static uint8_t *shm_slots_end(const struct shm_link *shm)
 {
-    return shm_slots(shm) + shm->base.params.slots * shm->stride;
+    return shm_slots(shm) + shm->slots * shm->stride;
 }
 
 /* On to the next chunk, and its slot. */
@@ -260,7 +269,8 @@ static void shm_destroy(struct hoop_link *link);
 static hoop_result_t shm_create(const struct hoop_link_params *params, struct hoop_link **ret_link,
                                 struct hoop_blob *ret_blob, struct hoop_failure *failure)
 {
-    struct shm_link *shm = calloc(1, sizeof(*shm) + (params->sending ? 0 : 2 * params->slots));
+    struct shm_link *shm =
+        calloc(1, sizeof(*shm) + (params->sending ? 0 : 2 * shm_slots_of(params)));
     if (shm == NULL) {
         return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
                                 "no memory for a link with rank %u", params->peer);
@@ -354,7 +364,7 @@ static hoop_result_t shm_insane(struct shm_link *shm, const char *counter, uint6
 /* HOOP_OK: there is a free slot. */
 static hoop_result_t shm_make_room(struct shm_link *shm)
 {
-    const uint64_t slots = shm->base.params.slots;
+    const uint64_t slots = shm->slots;
     if (shm->next - shm->tail < slots) {
         return HOOP_OK;
     }
@@ -432,7 +442,7 @@ static hoop_result_t shm_recv(struct hoop_link *link, struct hoop_xfer *xfer)
 /* Is there a chunk to take, and where? A failure is in the link. */
 static bool shm_look(struct shm_link *shm, uint8_t *ret_where)
 {
-    const uint64_t slots = shm->base.params.slots;
+    const uint64_t slots = shm->slots;
     const uint64_t before = shm->next < slots ? 0 : shm->next + 1 - slots;
     /* pairs with the release in shm_send() */
     const uint64_t tag = atomic_load_explicit(&shm->slot->tag, memory_order_acquire);
@@ -461,7 +471,7 @@ static bool shm_may_lie(struct shm_link *shm, uint8_t where, uint64_t bytes)
 
 static void shm_give_back(struct shm_link *shm, uint64_t chunk)
 {
-    const uint32_t slots = shm->base.params.slots;
+    const uint32_t slots = shm->slots;
     const uint64_t before = shm->tail;
     const uint8_t where = shm->back[slots + chunk % slots];
     assert(chunk - shm->tail < shm->next - shm->tail);
@@ -502,7 +512,7 @@ static hoop_result_t shm_take(struct shm_link *shm, uint8_t where)
     }
     (void)hoop_xfer_queue_pop(&shm->queue);
     xfer->position = shm->next;
-    shm->back[shm->base.params.slots + shm->next % shm->base.params.slots] = where;
+    shm->back[shm->slots + shm->next % shm->slots] = where;
     shm_step(shm);
     if (xfer->data == NULL) {
         xfer->data = shm_payload(shm, slot, where);
@@ -520,7 +530,7 @@ static bool shm_progress_recv(struct shm_link *shm)
 {
     uint32_t taken = 0;
     uint8_t where = SHM_NONE;
-    while (taken < shm->base.params.slots && shm->queue.first != NULL && shm_look(shm, &where) &&
+    while (taken < shm->slots && shm->queue.first != NULL && shm_look(shm, &where) &&
            shm_take(shm, where) == HOOP_OK) {
         taken++;
     }
@@ -558,7 +568,7 @@ static void shm_pair(struct hoop_link *sender, struct hoop_link *receiver)
 
 static uint32_t shm_holds(const struct hoop_link *link)
 {
-    return link->params.slots - 1;
+    return shm_slots_of(&link->params) - 1;
 }
 
 static void shm_destroy(struct hoop_link *link)

@@ -24,7 +24,7 @@
 #include "algo/step.h"
 #include "transports/transport.h"
 
-#define HOOP_OWED_MOST 16u
+#define HOOP_OWED_MOST 64u
 
 struct hoop_owed_entry {
     struct hoop_owed *owed;

@@ -293,20 +293,20 @@ static void test_lent_out_of_order(void **state)
 static void test_lent_all(void **state)
 {
     struct pair *pair = *state;
-    uint8_t byte = 1;
+    static uint8_t chunk[CHUNK];
     struct item send[SLOTS + 1], recv[SLOTS + 1];
     for (uint32_t i = 0; i < SLOTS; i++) {
-        assert_int_equal(pair_send(pair, &send[i], &byte, 1, i), HOOP_OK);
-        assert_int_equal(pair_recv(pair, &recv[i], NULL, 1, i), HOOP_OK);
+        assert_int_equal(pair_send(pair, &send[i], chunk, CHUNK, i), HOOP_OK);
+        assert_int_equal(pair_recv(pair, &recv[i], NULL, CHUNK, i), HOOP_OK);
         assert_true(pair_until_done(pair, &recv[i]));
     }
-    assert_int_equal(pair_recv(pair, &recv[SLOTS], NULL, 1, SLOTS), HOOP_OK);
-    const bool queued = pair_send(pair, &send[SLOTS], &byte, 1, SLOTS) == HOOP_OK;
+    assert_int_equal(pair_recv(pair, &recv[SLOTS], NULL, CHUNK, SLOTS), HOOP_OK);
+    const bool queued = pair_send(pair, &send[SLOTS], chunk, CHUNK, SLOTS) == HOOP_OK;
     pair_settle(pair);
     assert_int_equal(recv[SLOTS].done, 0);
     hoop_link_release(pair->receiver, &recv[0].xfer);
     if (!queued) {
-        assert_int_equal(pair_send(pair, &send[SLOTS], &byte, 1, SLOTS), HOOP_OK);
+        assert_int_equal(pair_send(pair, &send[SLOTS], chunk, CHUNK, SLOTS), HOOP_OK);
     }
     assert_true(pair_until_done(pair, &recv[SLOTS]) && pair_until_done(pair, &send[SLOTS]));
     for (unsigned i = 1; i <= SLOTS; i++) {

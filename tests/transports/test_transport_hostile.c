@@ -128,6 +128,8 @@ static void test_blobs_of_others(void **state)
 
 /* ---- A hostile peer behind shared memory ----------------------------------------------------- */
 
+#define SMALL 32u /* slots, for what is small */
+
 /* The layout that shm.c describes. */
 struct fifo {
     _Atomic uint64_t tail;
@@ -166,9 +168,9 @@ static void test_hostile_counters(void **state)
     if (strcmp(transport->name, "shm") != 0) {
         return;
     }
-    static const uint64_t tags[] = {2, SLOTS + 1, UINT64_MAX, 1ull << 55};
+    static const uint64_t tags[] = {2, SMALL + 1, UINT64_MAX, 1ull << 55};
     struct pair pair;
-    struct item send[SLOTS + 1], recv;
+    struct item send[SMALL + 1], recv;
     uint8_t data[16] = {0};
     for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
         assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
@@ -177,23 +179,23 @@ static void test_hostile_counters(void **state)
         check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as tag");
     }
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
-    for (uint32_t i = 0; i < SLOTS; i++) {
+    for (uint32_t i = 0; i < SMALL; i++) {
         assert_int_equal(pair_send(&pair, &send[i], data, sizeof(data), i), HOOP_OK);
         assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), i), HOOP_OK);
         assert_true(pair_until_done(&pair, &recv));
     }
-    assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), SLOTS), HOOP_OK);
+    assert_int_equal(pair_recv(&pair, &recv, data, sizeof(data), SMALL), HOOP_OK);
     atomic_store(&fifo_of(&pair)->tag, 0); /* backwards */
     check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as tag");
 
     assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
-    for (uint32_t i = 0; i < SLOTS; i++) {
+    for (uint32_t i = 0; i < SMALL; i++) {
         assert_int_equal(pair_send(&pair, &send[i], data, sizeof(data), i), HOOP_OK);
     }
-    atomic_store(&fifo_of(&pair)->tail, SLOTS + 1);
-    assert_int_equal(pair_send(&pair, &send[SLOTS], data, sizeof(data), 9), HOOP_REMOTE_ERROR);
+    atomic_store(&fifo_of(&pair)->tail, SMALL + 1);
+    assert_int_equal(pair_send(&pair, &send[SMALL], data, sizeof(data), 9), HOOP_REMOTE_ERROR);
     assert_int_equal(pair.sender->failure.rank, PAIR_RECEIVER);
-    assert_true(pair_until_done(&pair, &send[SLOTS - 1])); /* the rest is told */
+    assert_true(pair_until_done(&pair, &send[SMALL - 1])); /* the rest is told */
     pair_close(&pair);
     assert_true(pair_nothing_left());
 }

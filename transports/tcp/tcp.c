@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define TCP_HOLDS 16u
+#define TCP_HOLDS 64u
 #define TCP_MAGIC 0x31706374u /* "tcp1" */
 
 struct tcp_blob {
@@ -150,8 +150,8 @@ static int tcp_watch_fd(struct hoop_link *link)
 /* By the kernel, at this end: a header takes a packet of its own there, of a page at most. */
 static uint32_t tcp_holds(const struct hoop_link *link)
 {
-    const uint64_t bytes = link->params.buffer_bytes;
-    return bytes == 0 || bytes >= TCP_HOLDS * HOOP_PAGE_BYTES ? TCP_HOLDS : 0;
+    const uint64_t pages = link->params.buffer_bytes / HOOP_PAGE_BYTES;
+    return link->params.buffer_bytes == 0 || pages > TCP_HOLDS ? TCP_HOLDS : (uint32_t)pages;
 }
 
 /* What the kernel was given still arrives: an end that has read everything closes without a reset,
