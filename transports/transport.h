@@ -74,6 +74,8 @@ struct hoop_xfer {
     uint64_t chunk;
     struct hoop_signature signature; /* so does this; all zero is a signature too */
     hoop_xfer_done_fn *done;
+    bool may_wait;  /* send: nobody needs it at once. It may be kept back, to go with what is sent
+                     * next, until push(), or for 200 ms where the thread goes elsewhere */
     bool past;      /* send: a copy in shared memory is better made past the caches */
     bool has_place; /* send: it belongs so many bytes behind the start of what the receiver */
     uint64_t place; /* offers for this op */
@@ -147,6 +149,7 @@ struct hoop_transport {
     uint64_t place_least_bytes;                                         /* > 0 */
     void (*pair)(struct hoop_link *sender, struct hoop_link *receiver); /* optional */
     uint32_t (*holds)(const struct hoop_link *link);                    /* optional: none */
+    void (*push)(struct hoop_link *sender);                             /* optional */
     bool (*progress)(struct hoop_link *link);
     int (*watch_fd)(struct hoop_link *link); /* optional */
     void (*leave)(struct hoop_link *link);   /* optional */
@@ -232,6 +235,14 @@ void hoop_link_pair(struct hoop_link *sender, struct hoop_link *receiver);
 static inline uint32_t hoop_link_holds(const struct hoop_link *link)
 {
     return link->transport->holds != NULL ? link->transport->holds(link) : 0;
+}
+
+/* Sender, bound: what was kept back goes. */
+static inline void hoop_link_push(struct hoop_link *link)
+{
+    if (link->transport->push != NULL && link->failure.code == HOOP_OK) {
+        link->transport->push(link);
+    }
 }
 
 /* Gives back what a done receive was lent. */

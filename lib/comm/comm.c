@@ -287,6 +287,7 @@ static void comm_await_owed(struct hoop_comm *comm)
                                    .sleepers = &sleeper,
                                    .n_sleepers = 1,
                                    .timeout_ms = comm->op_timeout_ms};
+    hoop_owed_push(&comm->engine->owed);
     if (comm->engine->owed.count > 0) {
         (void)hoop_wait(&wait);
     }

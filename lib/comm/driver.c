@@ -118,6 +118,15 @@ static bool driver_link_may_come(struct hoop_comm *comm)
     return comm->operation.env.over_links && now - comm->left_ns < DRIVER_LEFT_PATIENCE_NS;
 }
 
+/* Who is about to sleep keeps nothing back from others. */
+static void driver_push(struct hoop_comm *comm)
+{
+    if (comm->sleeper.has_sockets &&
+        atomic_load_explicit(comm->sleeper.sleeping, memory_order_relaxed) != 0) {
+        hoop_owed_push(&comm->engine->owed);
+    }
+}
+
 static bool driver_is_stuck(struct hoop_comm *comm)
 {
     return comm->sleeper.has_sockets &&
@@ -139,6 +148,7 @@ enum hoop_poll hoop_driver_poll(void *arg, bool look)
     }
     uint32_t rank = 0;
     driver_report_if_asked(comm);
+    driver_push(comm);
     const enum hoop_awaited_what awaited = hoop_operation_awaited(operation, &rank);
     hoop_history_look(&comm->history, awaited, rank);
     const bool failed = driver_has_failed(comm);

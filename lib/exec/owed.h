@@ -16,6 +16,10 @@
  * owe it, and is needed no more. Announcements carry no data, so they touch no buffer, and they
  * come before anything else of a later operation on the same link.
  *
+ * The other end of it: what this rank announces to the one behind it, who may owe the look, may be
+ * kept back by the link, to go with what is sent next (may_wait). It is pushed before this rank
+ * waits for what it owes itself, before it sleeps, and before it leaves.
+ *
  * One thread at a time, the one that drives the comm.
  */
 #ifndef HOOP_OWED_H
@@ -34,6 +38,7 @@ struct hoop_owed_entry {
 /* Zeroed: nothing is owed. */
 struct hoop_owed {
     struct hoop_link *link; /* from the rank before, in lane 0; NULL: nothing ever was */
+    struct hoop_link *said; /* to the one behind; NULL: nothing is kept back */
     uint32_t first, count;  /* of entries, a ring: posted, and not done */
     bool waits;             /* there were too many: until half of them have come */
     bool failed;            /* why is in the link's failure */
@@ -46,6 +51,24 @@ static inline bool hoop_owed_may(const struct hoop_plan *plan, const struct hoop
 {
     return xfer->bytes == 0 && xfer->chunk == 0 && hoop_plan_owes(plan) &&
            hoop_link_holds(link) > 0;
+}
+
+/* What is about to be sent: may it be kept back? It may where the receiver may owe it. */
+static inline void hoop_owed_say(struct hoop_owed *owed, const struct hoop_plan *plan,
+                                 struct hoop_link *link, struct hoop_xfer *xfer)
+{
+    xfer->may_wait =
+        xfer->bytes == 0 && xfer->chunk == 0 && link->params.lane == 0 && hoop_plan_owes(plan);
+    owed->said = xfer->may_wait ? link : owed->said;
+}
+
+/* What was kept back goes. */
+static inline void hoop_owed_push(struct hoop_owed *owed)
+{
+    if (owed->said != NULL) {
+        hoop_link_push(owed->said);
+        owed->said = NULL;
+    }
 }
 
 /* Owes that; xfer is copied. HOOP_AGAIN: too many are owed. */

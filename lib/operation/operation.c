@@ -265,8 +265,9 @@ static void operation_enter_links(struct hoop_operation *operation)
 /* Who comes out of what all wait for knows that the calls before it were the same. */
 static void operation_far(struct hoop_operation *operation)
 {
-    const struct hoop_owed *owed = &operation->env.engine->owed;
+    struct hoop_owed *owed = &operation->env.engine->owed;
     if (owed->count > 0 && !hoop_plan_owes(&operation->plan)) {
+        hoop_owed_push(owed);
         operation->cursor = owed->link->params.peer;
         operation->state = OP_OWED;
         return;

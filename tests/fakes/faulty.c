@@ -192,6 +192,7 @@ static hoop_result_t faulty_post(struct faulty_link *faulty, enum faulty_call ca
                                       .op = xfer->op,
                                       .chunk = xfer->chunk,
                                       .signature = xfer->signature,
+                                      .may_wait = xfer->may_wait,
                                       .has_place = xfer->has_place,
                                       .place = xfer->place,
                                       .done = faulty_hold};
@@ -275,6 +276,13 @@ static void faulty_release(struct hoop_link *link, struct hoop_xfer *xfer)
 static void faulty_pair(struct hoop_link *sender, struct hoop_link *receiver)
 {
     hoop_link_pair(faulty_from(sender)->inside, faulty_from(receiver)->inside);
+}
+
+static void faulty_push(struct hoop_link *link)
+{
+    if (faulty_from(link)->inside != NULL) {
+        hoop_link_push(faulty_from(link)->inside);
+    }
 }
 
 static uint32_t faulty_holds(const struct hoop_link *link)
@@ -400,6 +408,7 @@ static void faulty_wrap(size_t i, const struct hoop_transport *inner)
         .release = faulty_release,
         .pair = inner->pair != NULL ? faulty_pair : NULL,
         .holds = inner->holds != NULL ? faulty_holds : NULL,
+        .push = inner->push != NULL ? faulty_push : NULL,
         .offer = inner->offer != NULL ? faulty_offer : NULL,
         .place_least_bytes = inner->place_least_bytes,
         .progress = faulty_progress,

@@ -10,6 +10,7 @@
 #include "transports/link_stream.h"
 #include "transports/tcp/tcp_wire.h"
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -249,6 +250,91 @@ static void test_edges(void **state)
     pair_close(&pair);
 }
 
+/* ---- What may wait --------------------------------------------------------------------------- */
+
+/* Bytes that the sender's kernel has not begun to send. */
+static int kept_bytes(struct pair *pair)
+{
+    int bytes = -1;
+    assert_int_equal(ioctl(hoop_link_watch_fd(pair->sender), SIOCOUTQNSD, &bytes), 0);
+    return bytes;
+}
+
+/* Sends what may wait, or may not; all have come before if nothing is kept. */
+static void send_nothing(struct pair *pair, uint32_t *number, bool may_wait)
+{
+    struct item send;
+    item_fill(&send, NULL, 0, (*number)++);
+    send.xfer.may_wait = may_wait;
+    assert_int_equal(hoop_link_send(pair->sender, &send.xfer), HOOP_OK);
+    assert_true(pair_until_done(pair, &send));
+}
+
+static void receive_nothing(struct pair *pair, uint32_t *number, uint32_t until)
+{
+    for (; *number < until; ++*number) {
+        struct item recv;
+        char nowhere = 0;
+        assert_int_equal(pair_recv(pair, &recv, &nowhere, 0, *number), HOOP_OK);
+        assert_true(pair_until_done(pair, &recv));
+        assert_int_equal(recv.result, HOOP_OK);
+    }
+}
+
+/* Until something is: what follows the one before late, on a busy machine, is not. */
+static void send_and_keep(struct pair *pair, uint32_t *sent, uint32_t *received)
+{
+    const uint64_t deadline = hoop_deadline_ns(20000);
+    while (kept_bytes(pair) == 0 && hoop_now_ns() < deadline) {
+        receive_nothing(pair, received, *sent);
+        send_nothing(pair, sent, true);
+        send_nothing(pair, sent, true);
+    }
+    assert_in_range(kept_bytes(pair), 1, 2 * HOOP_TCP_HEADER_BYTES);
+}
+
+static void test_may_wait(void **state)
+{
+    (void)state;
+    struct pair pair = {.transport = hoop_transport_named("tcp"), .slots = 1, .chunk_bytes = 100};
+    uint32_t sent = 0, received = 0;
+    assert_int_equal(pair_make(&pair), HOOP_OK);
+    assert_int_equal(pair_join(&pair), HOOP_OK);
+    send_nothing(&pair, &sent, true); /* the first of some goes at once */
+    receive_nothing(&pair, &received, sent);
+
+    send_and_keep(&pair, &sent, &received);
+    hoop_link_push(pair.sender);
+    receive_nothing(&pair, &received, sent);
+
+    send_and_keep(&pair, &sent, &received);
+    send_nothing(&pair, &sent, false); /* takes it along */
+    receive_nothing(&pair, &received, sent);
+
+    send_and_keep(&pair, &sent, &received);
+    receive_nothing(&pair, &received, sent); /* the kernel sends it */
+    pair_close(&pair);
+}
+
+/* A receiver that holds few would wait for each. */
+static void test_may_not_wait(void **state)
+{
+    (void)state;
+    struct pair pair = {.transport = hoop_transport_named("tcp"),
+                        .slots = 1,
+                        .chunk_bytes = 100,
+                        .buffer_bytes = (uint64_t)16 * 4096};
+    uint32_t sent = 0, received = 0;
+    assert_int_equal(pair_make(&pair), HOOP_OK);
+    assert_int_equal(pair_join(&pair), HOOP_OK);
+    while (sent < 64) {
+        send_nothing(&pair, &sent, true);
+        assert_int_equal(kept_bytes(&pair), 0);
+        receive_nothing(&pair, &received, sent);
+    }
+    pair_close(&pair);
+}
+
 /* ---- Ends that leave ------------------------------------------------------------------------- */
 
 #define LAST_CHUNKS 5u
@@ -459,6 +545,8 @@ int main(void)
         cmocka_unit_test(test_large_chunk),
         cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_may_wait),
+        cmocka_unit_test(test_may_not_wait),
         cmocka_unit_test(test_last_words),
         cmocka_unit_test(test_no_goodbye),
         cmocka_unit_test(test_no_goodbye_after_failure),

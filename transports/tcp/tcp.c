@@ -29,10 +29,17 @@
 struct tcp_blob {
     struct hoop_blob_head head;
     uint32_t check;
-    uint32_t reserved;                /* 0 */
+    uint32_t holds;                   /* the receiver: see hoop_link_holds(); 0 from a sender */
     struct hoop_address data_address; /* the receiver's; all zero from a sender */
 };
 _Static_assert(sizeof(struct tcp_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
+
+/* By the kernel, at this end: a header takes a packet of its own there, of a page at most. */
+static uint32_t tcp_holds_of(const struct hoop_link_params *params)
+{
+    const uint64_t pages = params->buffer_bytes / HOOP_PAGE_BYTES;
+    return params->buffer_bytes == 0 || pages > TCP_HOLDS ? TCP_HOLDS : (uint32_t)pages;
+}
 
 static bool tcp_reaches(bool same_process, bool same_machine)
 {
@@ -48,7 +55,9 @@ static void tcp_destroy(struct hoop_link *link);
 static hoop_result_t tcp_create(const struct hoop_link_params *params, struct hoop_link **ret_link,
                                 struct hoop_blob *ret_blob, struct hoop_failure *failure)
 {
-    struct tcp_blob blob = {.head = hoop_blob_head(params, TCP_MAGIC), .check = params->check};
+    struct tcp_blob blob = {.head = hoop_blob_head(params, TCP_MAGIC),
+                            .check = params->check,
+                            .holds = params->sending ? 0 : tcp_holds_of(params)};
     struct hoop_tcp_link *tcp =
         params->sending ? hoop_tcp_sender_create() : hoop_tcp_receiver_create(params);
     if (tcp == NULL) {
@@ -112,7 +121,8 @@ static hoop_result_t tcp_bind(struct hoop_link *link, const struct hoop_blob *pe
                                 params->peer, hoop_check_name(blob.check), params->me,
                                 hoop_check_name(params->check));
     }
-    if (blob.reserved != 0 || !tcp_address_fits(&blob.data_address, params->sending)) {
+    if (blob.holds > (params->sending ? TCP_HOLDS : 0) ||
+        !tcp_address_fits(&blob.data_address, params->sending)) {
         char text[HOOP_ADDRESS_TEXT_BYTES] = "no valid address";
         if (hoop_address_is_valid(&blob.data_address)) {
             hoop_address_format(&blob.data_address, text, sizeof(text));
@@ -125,6 +135,7 @@ static hoop_result_t tcp_bind(struct hoop_link *link, const struct hoop_blob *pe
     result = params->stream(params->arg, params->peer, params->lane, params->sending,
                             params->sending ? &blob.data_address : NULL, &tcp->fd, &tcp->key);
     if (result == HOOP_OK) {
+        tcp->peer_holds = blob.holds;
         tcp_set_options(tcp);
     } else if (result != HOOP_AGAIN) {
         return hoop_failure_set(&link->failure, result, (int)params->peer,
@@ -147,11 +158,9 @@ static int tcp_watch_fd(struct hoop_link *link)
     return hoop_tcp_from(link)->fd;
 }
 
-/* By the kernel, at this end: a header takes a packet of its own there, of a page at most. */
 static uint32_t tcp_holds(const struct hoop_link *link)
 {
-    const uint64_t pages = link->params.buffer_bytes / HOOP_PAGE_BYTES;
-    return link->params.buffer_bytes == 0 || pages > TCP_HOLDS ? TCP_HOLDS : (uint32_t)pages;
+    return tcp_holds_of(&link->params);
 }
 
 /* What the kernel was given still arrives: an end that has read everything closes without a reset,
@@ -181,6 +190,7 @@ const struct hoop_transport hoop_transport_tcp = {
     .recv = hoop_tcp_receiver_post,
     .release = hoop_tcp_receiver_release,
     .holds = tcp_holds,
+    .push = hoop_tcp_sender_push,
     .progress = tcp_progress,
     .watch_fd = tcp_watch_fd,
     .destroy = tcp_destroy,

@@ -8,6 +8,7 @@
  * what is theirs alone, and runs `done` of what is pending. */
 struct hoop_tcp_link *hoop_tcp_sender_create(void);
 hoop_result_t hoop_tcp_sender_post(struct hoop_link *link, struct hoop_xfer *xfer);
+void hoop_tcp_sender_push(struct hoop_link *link);
 bool hoop_tcp_sender_progress(struct hoop_tcp_link *tcp);
 void hoop_tcp_sender_finish(struct hoop_tcp_link *tcp);
 

@@ -11,15 +11,23 @@
  * may not change meanwhile, nor does what was said about it.
  *
  * An xfer is done when the kernel has taken its last byte. Nothing is copied here.
+ *
+ * What may wait the kernel keeps (MSG_MORE), for what follows, or for 200 ms: so a message of
+ * nothing costs a call, and not the way of a packet. Only where one has just been sent before, so
+ * that a single one is on time; and never so many that the receiver waits for them.
  */
 #include "transports/tcp/tcp_ends.h"
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 #define TCP_QUEUE 16u /* posted and not sent; more get HOOP_AGAIN */
 /* Enough for one call: what would be added behind it cools down while the kernel copies. */
 #define TCP_BATCH_BYTES ((size_t)64 << 10)
+/* So many go at once, if they follow each other so soon. */
+#define TCP_KEPT_MOST 16u
+#define TCP_KEPT_NS HOOP_NS_PER_MS
 
 struct tcp_sender {
     struct hoop_tcp_link tcp;
@@ -27,6 +35,8 @@ struct tcp_sender {
     uint32_t queued;
     uint32_t first, made;
     size_t sent;
+    uint32_t kept;      /* that may wait, and that the kernel keeps */
+    uint64_t may_at_ns; /* when the last one was posted that may */
     struct hoop_tcp_header headers[TCP_QUEUE];
 };
 
@@ -87,7 +97,7 @@ static void sender_count(struct tcp_sender *sender, size_t bytes)
 }
 
 /* Gives the kernel what it takes now. True: it took something. */
-static bool sender_flush(struct tcp_sender *sender)
+static bool sender_flush(struct tcp_sender *sender, bool keep)
 {
     struct hoop_tcp_link *tcp = &sender->tcp;
     bool moved = false, full = false;
@@ -95,16 +105,29 @@ static bool sender_flush(struct tcp_sender *sender)
         struct iovec parts[2 * TCP_QUEUE];
         struct msghdr message = {.msg_iov = parts};
         const size_t bytes = sender_gather(sender, parts, &message.msg_iovlen);
-        const ssize_t taken = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t taken =
+            sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (keep ? MSG_MORE : 0));
         if (taken < 0) {
             hoop_tcp_stopped(tcp, errno);
             break;
         }
+        sender->kept = keep ? sender->kept + 1 : 0;
         sender_count(sender, (size_t)taken);
         full = (size_t)taken < bytes;
         moved = true;
     }
     return moved;
+}
+
+/* May the kernel keep the only one that is posted? */
+static bool sender_keeps(struct tcp_sender *sender, const struct hoop_xfer *xfer)
+{
+    if (!xfer->may_wait || sender->tcp.peer_holds < 2 * TCP_KEPT_MOST) {
+        return false;
+    }
+    const uint64_t before = sender->may_at_ns;
+    sender->may_at_ns = hoop_now_ns();
+    return sender->may_at_ns - before < TCP_KEPT_NS && sender->kept + 1 < TCP_KEPT_MOST;
 }
 
 /* At once if nothing waits before it: the sooner it is on its way, the better. */
@@ -117,9 +140,20 @@ hoop_result_t hoop_tcp_sender_post(struct hoop_link *link, struct hoop_xfer *xfe
     hoop_xfer_queue_push(&sender->tcp.queue, xfer);
     sender->queued++;
     if (sender->queued == 1) {
-        (void)sender_flush(sender);
+        (void)sender_flush(sender, sender_keeps(sender, xfer));
     }
     return HOOP_OK;
+}
+
+/* To say again that nothing is to be delayed sends what is. */
+void hoop_tcp_sender_push(struct hoop_link *link)
+{
+    struct tcp_sender *sender = sender_from(hoop_tcp_from(link));
+    const int one = 1;
+    if (sender->kept > 0) {
+        sender->kept = 0;
+        (void)setsockopt(sender->tcp.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    }
 }
 
 bool hoop_tcp_sender_progress(struct hoop_tcp_link *tcp)
@@ -127,7 +161,7 @@ bool hoop_tcp_sender_progress(struct hoop_tcp_link *tcp)
     struct tcp_sender *sender = sender_from(tcp);
     bool moved = false;
     if (tcp->queue.first != NULL && tcp->base.failure.code == HOOP_OK) {
-        moved = sender_flush(sender);
+        moved = sender_flush(sender, false);
         hoop_tcp_blame(tcp);
     }
     moved |= hoop_xfer_queue_finish(&sender->taken, HOOP_OK);

@@ -32,6 +32,7 @@ _Static_assert(sizeof(struct hoop_tcp_header) == 80, "what travels has no paddin
 struct hoop_tcp_link {
     struct hoop_link base;
     int fd;                       /* -1: not bound */
+    uint32_t peer_holds;          /* a receiver's (hoop_link_holds()) */
     uint64_t lost_ns;             /* since when the connection is over; 0: it is not */
     int lost_errno;               /* 0: at the end of the stream */
     struct hoop_secret key;       /* of this connection; for HOOP_CHECK=mac */
