@@ -13,12 +13,14 @@ from time import time_ns
 from typing import Any, Callable
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch._C._distributed_c10d import (
+    AllgatherOptions, AllreduceOptions, BroadcastOptions, ReduceScatterOptions, Work
+)
 
 from .._interrupt import heard
 from .._native import error, library_path
 from ._queue import Operation
-from ._types import OPS_BY_HASH, REDUCED
+from ._types import OPS_BY_HASH, REDUCED, getter, hash_of
 from ._work import DONE
 
 Verb = Callable[..., "Work | None"]
@@ -63,20 +65,19 @@ def verbs(group: Any) -> dict[str, Verb]:
 def _all_reduce(group: Any) -> Verb:
     call, otherwise = _lib.hoop_all_reduce, group.allreduce
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
+    is_async, op_of = getter(AllreduceOptions, "asyncOp"), getter(AllreduceOptions, "reduceOp")
 
     @heard
     def all_reduce(tensors: list[torch.Tensor], opts: Any) -> Work | None:
-        if len(tensors) != 1:
-            return otherwise(tensors, opts)
-        tensor = tensors[0]
         try:
-            datatype, op = REDUCED[tensor.dtype], OPS_BY_HASH[hash(opts.reduceOp)]
+            tensor, = tensors
+            datatype, op = REDUCED[tensor.dtype], OPS_BY_HASH[hash_of(op_of(opts))]
             count, place = tensor.numel(), _wide(tensor.data_ptr())
-        except (KeyError, RuntimeError):  # nothing that hoop adds, or no memory (sparse)
+        except (ValueError, KeyError, RuntimeError):  # not one, nothing that hoop adds, or no memory (sparse)
             return otherwise(tensors, opts)
         if count != 1 and not tensor.is_contiguous():
             return otherwise(tensors, opts)
-        if opts.asyncOp:
+        if is_async(opts):
             return group.run(True, _queued(call, place, place, _wide(count), datatype, op, handle), tensors)
         if queued:
             group.drain()
@@ -94,10 +95,11 @@ def _all_reduce(group: Any) -> Verb:
 def _broadcast(group: Any) -> Verb:
     call, otherwise = _lib.hoop_broadcast, group.broadcast
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
+    is_async, root_of = getter(BroadcastOptions, "asyncOp"), getter(BroadcastOptions, "rootRank")
 
     @heard
     def broadcast(tensors: list[torch.Tensor], opts: Any) -> Work | None:
-        if opts.asyncOp or len(tensors) != 1:
+        if is_async(opts) or len(tensors) != 1:
             return otherwise(tensors, opts)
         tensor = tensors[0]
         datatype = REDUCED.get(tensor.dtype)
@@ -106,7 +108,7 @@ def _broadcast(group: Any) -> Verb:
         if queued:
             group.drain()
         sequence.number += 1
-        place, root = _wide(tensor.data_ptr()), opts.rootRank
+        place, root = _wide(tensor.data_ptr()), root_of(opts)
         inside = time_ns(), handle
         result = call(place, place, _wide(tensor.numel()), datatype, root, handle, None)
         if result:
@@ -120,6 +122,7 @@ def _broadcast(group: Any) -> Verb:
 def _all_gather(group: Any) -> Verb:
     call, otherwise, size = _lib.hoop_all_gather, group.all_gather_single, group.count
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
+    is_async = getter(AllgatherOptions, "asyncOp")
 
     @heard
     def all_gather_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
@@ -128,7 +131,7 @@ def _all_gather(group: Any) -> Verb:
                 or not input.is_contiguous() or not output.is_contiguous()):
             return otherwise(output, input, opts)
         arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], handle
-        if opts.asyncOp:
+        if is_async(opts):
             return group.run(True, _queued(call, *arguments, keep=input), [output])
         if queued:
             group.drain()
@@ -146,16 +149,17 @@ def _all_gather(group: Any) -> Verb:
 def _reduce_scatter(group: Any) -> Verb:
     call, otherwise, size = _lib.hoop_reduce_scatter, group.reduce_scatter_single, group.count
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
+    is_async, op_of = getter(ReduceScatterOptions, "asyncOp"), getter(ReduceScatterOptions, "reduceOp")
 
     @heard
     def reduce_scatter_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
-        dtype, count, op = input.dtype, output.numel(), OPS_BY_HASH.get(hash(opts.reduceOp))
+        dtype, count, op = input.dtype, output.numel(), OPS_BY_HASH.get(hash_of(op_of(opts)))
         if (op is None or dtype not in REDUCED or output.dtype is not dtype
                 or input.numel() != count * size
                 or not input.is_contiguous() or not output.is_contiguous()):
             return otherwise(output, input, opts)
         arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], op, handle
-        if opts.asyncOp:
+        if is_async(opts):
             return group.run(True, _queued(call, *arguments, keep=input), [output])
         if queued:
             group.drain()
