@@ -2,14 +2,16 @@
 
     against_gloo.py [ROUNDS]      run by against_gloo.sh
 
-Ranks of one thread each, on this machine. In each round every case is measured once over either, one
-right after the other, by the same processes with tensors of the same kind; a ratio is of the fastest
-rounds, gloo's time over hoop's, as rank 0 has them. Not pinned. With 7 ROUNDS it takes some two minutes.
+Ranks of one thread each, on this machine, which run this script as torchrun would have them do. In each
+round every case is measured once over either, one right after the other, by the same processes with
+tensors of the same kind; a ratio is of the fastest rounds, gloo's time over hoop's, as rank 0 has them;
+behind it are the medians of both, in microseconds. Not pinned. With 7 ROUNDS it takes some two minutes.
 """
 
-import multiprocessing
 import os
 import pathlib
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -52,34 +54,37 @@ class Sides:
         dist.broadcast(count, 0, group=self.gloo)
         return int(count)
 
-    def fastest(self, *calls, count=None):
-        """Each call's shortest time, in turn; the first one says how many calls a measurement is."""
+    def measured(self, *calls, count=None, rounds=None):
+        """Each call's times, in turn; the first one says how many calls a measurement is."""
         for call in calls:
             call()
         count = count or self.agreed(calls[0])
-        every = [[self.timed(call, count) for call in calls] for _ in range(self.rounds)]
-        return [min(times) for times in zip(*every)]
+        every = [[self.timed(call, count) for call in calls] for _ in range(rounds or self.rounds)]
+        return list(zip(*every))
 
-    def row(self, case, wanted, got, unit="x"):
+    def row(self, case, wanted, got, unit="x", more=""):
         if self.rank == 0:
             met = got >= wanted if unit == "x" else got <= wanted
             sign = ">=" if unit == "x" else "<="
-            print(f"| {case} | {sign} {wanted:g} {unit} | {got:.2f} {unit} | {'met' if met else 'not met'} |",
+            print(f"| {case} | {sign} {wanted:g} {unit} | {got:.2f} {unit} | {'met' if met else 'not met'} | {more} |",
                   flush=True)
+
+    def compared(self, case, wanted, theirs, ours):
+        medians = f"{statistics.median(theirs) * 1e6:.4g} / {statistics.median(ours) * 1e6:.4g}"
+        self.row(case, wanted, min(theirs) / min(ours), more=medians)
 
     # -- Collectives --------------------------------------------------------------------------
 
     def ratio(self, case, wanted, call):
         """call(group): on the same tensors."""
-        theirs, ours = self.fastest(lambda: call(self.gloo), lambda: call(self.hoop))
-        self.row(case, wanted, theirs / ours)
+        self.compared(case, wanted, *self.measured(lambda: call(self.gloo), lambda: call(self.hoop)))
 
     def all_reduce(self, bytes, wanted, memory="ordinary"):
         make = self.empty if memory == "hoop's" else torch.zeros
         theirs, ours = torch.zeros(bytes // 4), make(bytes // 4)
-        gloo, hoop = self.fastest(lambda: dist.all_reduce(theirs, group=self.gloo),
-                                  lambda: dist.all_reduce(ours, group=self.hoop))
-        self.row(f"all_reduce, {size_text(bytes)}, {memory} memory", wanted, gloo / hoop)
+        self.compared(f"all_reduce, {size_text(bytes)}, {memory} memory", wanted,
+                      *self.measured(lambda: dist.all_reduce(theirs, group=self.gloo),
+                                     lambda: dist.all_reduce(ours, group=self.hoop)))
 
     def others(self, wanted):
         whole = torch.zeros(MIB // 4)
@@ -99,15 +104,15 @@ class Sides:
         address, handle, function = tensor.data_ptr(), self.backend.handle, lib.hoop_all_reduce
         blocking = dist.AllreduceOptions()
         blocking.asyncOp = False
-        times = self.fastest(lambda: dist.all_reduce(tensor),
-                             lambda: self.hoop.allreduce([tensor], blocking),
-                             lambda: self.backend.allreduce([tensor], blocking),
-                             lambda: function(address, address, 1, 7, 0, handle, None))
+        # By many short measurements: what disturbs one is in no other.
+        times = [min(each) for each in self.measured(
+            lambda: dist.all_reduce(tensor),
+            lambda: self.hoop.allreduce([tensor], blocking),
+            lambda: self.backend.allreduce([tensor], blocking),
+            lambda: function(address, address, 1, 7, 0, handle, None), count=300, rounds=10 * self.rounds)]
         verb, c10d, package = [(outer - inner) * 1e6 for outer, inner in zip(times, times[1:])]
-        self.row("all_reduce of 4 bytes, over a bare ctypes call", wanted, verb + c10d + package, "us")
-        if self.rank == 0:
-            print(f"| of which torch's verb, c10d with its recorder, this package | | {verb:.2f} + {c10d:.2f} + "
-                  f"{package:.2f} us | |", flush=True)
+        self.row("all_reduce of 4 bytes, over a bare ctypes call", wanted, verb + c10d + package, "us",
+                 f"torch's verb {verb:.2f}, c10d with its recorder {c10d:.2f}, this package {package:.2f}")
 
     # -- Training -----------------------------------------------------------------------------
 
@@ -134,11 +139,11 @@ class Sides:
         sides = [self.trainer(self.gloo), self.trainer(self.hoop)]
         if alone is not None:
             sides.append(self.trainer(None))
-        gloo, hoop, *single = self.fastest(*sides, count=4)
+        gloo, hoop, *single = self.measured(*sides, count=4)
         case = f"MNIST, DDP, batch 64, {self.size} ranks: samples/s, of "
-        self.row(case + "gloo's", wanted, gloo / hoop)
+        self.compared(case + "gloo's", wanted, gloo, hoop)
         if alone is not None:
-            self.row(case + "processes that train alone", alone, single[0] / hoop)
+            self.compared(case + "processes that train alone", alone, single[0], hoop)
 
 
 def size_text(bytes):
@@ -163,30 +168,29 @@ def four(sides):
 
 def rank_of(body, rank, size, url, rounds):
     torch.set_num_threads(1)
-    body(Sides(rank, size, url, rounds))
+    body(Sides(int(rank), int(size), url, int(rounds)))
     dist.destroy_process_group()
 
 
 def job(body, size, rounds):
-    fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [fork.Process(target=rank_of, args=(body, r, size, f"file://{folder}/store", rounds))
-                 for r in range(size)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join()
-    if any(rank.exitcode for rank in ranks):
-        sys.exit(f"a rank ended with {[rank.exitcode for rank in ranks]}")
+        ranks = [subprocess.Popen([sys.executable, __file__, body.__name__, str(rank), str(size),
+                                   f"file://{folder}/store", str(rounds)]) for rank in range(size)]
+        codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        sys.exit(f"a rank ended with {codes}")
 
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     print(f"torch {torch.__version__}, {rounds} rounds; gloo's time / hoop's\n")
-    print("| case | to reach | measured | |\n|---|---|---:|---|", flush=True)
+    print("| case | to reach | measured | | medians |\n|---|---|---:|---|---|", flush=True)
     job(two, 2, rounds)
     job(four, 4, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 2:
+        rank_of({"two": two, "four": four}[sys.argv[1]], *sys.argv[2:])
+    else:
+        main()
