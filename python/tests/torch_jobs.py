@@ -570,8 +570,8 @@ def ends(rank, size):
     raises(dist.DistBackendError, "ABORTED", alone.wait, timedelta(seconds=20))
     backend.shutdown()
     options = dist.AllreduceOptions()
-    options.asyncOp = False
-    raises(dist.DistBackendError, "INVALID_ARGUMENT", backend.allreduce, [tensor], options)
+    for options.asyncOp in (False, True):
+        raises(dist.DistBackendError, "shut down", backend.allreduce, [tensor], options)
     raises(dist.DistBackendError, "shut down", backend.send, [tensor], 1 - rank, 0)
 
 

@@ -86,11 +86,16 @@ class Life(Verbs):
     # -- How operations run -------------------------------------------------------------------
 
     def run(self, is_async: bool, operation: Operation, result: Any) -> Work | None:
+        self._be_open()
         self.sequence.number += 1
         if not is_async and self._batch is None:
             self.now(operation)
             return DONE
         return self._batched(self._queue.submit(operation, result))
+
+    def _be_open(self) -> None:
+        if not self.handle:
+            raise DistBackendError("the group was shut down: nothing can be done with it any more")
 
     @heard
     def now(self, operation: Operation) -> None:
@@ -169,8 +174,7 @@ class Life(Verbs):
         return self._batched(self._channel(source, self.own, tag).submit(one(tensors)))
 
     def _channel(self, source: int, to: int, tag: int) -> Channel:
-        if not self.handle:
-            raise DistBackendError("the group was shut down: it sends and receives nothing any more")
+        self._be_open()
         if source == to or not (0 <= source < self.count and 0 <= to < self.count):
             raise ValueError(f"rank {source} cannot send to rank {to} of {self.count}")
         key = (source, to, tag)
