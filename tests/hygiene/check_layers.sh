@@ -44,7 +44,7 @@ trap 'rm -f "$lines"' EXIT
 
 home 'uv\.h' 'lib/runtime/service\.c'
 home 'openssl/' 'lib/base/crypto\.c'
-home 'infiniband/' 'transports/rdma/[^/]*\.c'
+home 'infiniband/' '(transports/rdma/[^/]*|tests/vm/least)\.c'
 home '(cuda|cublas|cudnn)[^/"]*\.h' '(tests/memory/[^/]*cuda[^/]*\.c|examples/trainer/nn/cuda/gpu\.h)'
 home 'cmocka\.h' 'tests/.*'
 home 'oneapi/' 'examples/trainer/nn/cpu/(affine|patches)\.c'
