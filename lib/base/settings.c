@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -234,13 +235,13 @@ static void settings_choice_word(const char *choices, uint64_t index,
     ret_word[length] = '\0';
 }
 
-/* The index of value among choices, -1 when it is none of them. */
+/* The index of value among choices, -1 when it is none of them. In capitals, as NCCL's are, too. */
 static int settings_parse_choice(const char *choices, const char *value)
 {
     const size_t value_length = strlen(value);
     for (int index = 0; *choices != '\0'; index++) {
         const size_t length = strcspn(choices, " ");
-        if (length == value_length && memcmp(choices, value, length) == 0) {
+        if (length == value_length && strncasecmp(choices, value, length) == 0) {
             return index;
         }
         choices += length;

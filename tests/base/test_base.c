@@ -329,8 +329,7 @@ static void test_settings_local_size(void **state)
 static void test_settings_choices(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"",  " ",    "rin", "rings", "RING", "auto oneshot",
-                                      "4", "ring "};
+    static const char *const bad[] = {"", " ", "rin", "rings", "auto oneshot", "4", "ring "};
     struct hoop_settings s;
     for (int i = 0; i < HOOP_ALGO_COUNT; i++) {
         char entry[64];
@@ -340,6 +339,10 @@ static void test_settings_choices(void **state)
         assert_int_equal(hoop_algo_parse(hoop_algo_name((enum hoop_algo)i)), i);
         hoop_settings_finish(&s);
     }
+    char capitals[] = "HOOP_ALGO=RING";
+    assert_int_equal(parse_one(capitals, &s).count, 0);
+    assert_int_equal(s.algo, HOOP_ALGO_RING);
+    hoop_settings_finish(&s);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char entry[64];
         snprintf(entry, sizeof(entry), "HOOP_ALGO=%s", bad[i]);
