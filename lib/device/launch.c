@@ -270,12 +270,12 @@ static bool launch_bell_has_rung(const struct hoop_launch *launch)
     return (int32_t)(came - launch->bell) >= 0;
 }
 
-/* Its piece is over, or there is none. Before that nobody looks at the bell: nothing can be let go.
- */
-static void launch_over(struct hoop_launch *launch)
+/* Its piece is over, or there is none; and another mark, or 0. Before that nobody looks at the
+ * bell: nothing can be let go. */
+static void launch_over(struct hoop_launch *launch, unsigned mark)
 {
     const bool rung = launch_bell_has_rung(launch);
-    launch_mark(launch, rung ? LAUNCH_OVER | LAUNCH_RUNG : LAUNCH_OVER);
+    launch_mark(launch, mark | LAUNCH_OVER | (rung ? LAUNCH_RUNG : 0u));
     if (!rung) {
         pthread_cond_signal(&launching.changed);
     }
@@ -287,7 +287,7 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
     for (size_t i = 0; i < launch->pieces.count; i++) {
         launch->parts[i].failed = hoop_batch_has_failed(batch, i);
     }
-    launch_over(launch);
+    launch_over(launch, 0);
 }
 
 /* ---- Whether devices have failed ------------------------------------------------------------ */
@@ -568,10 +568,11 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
     if (put != HOOP_OK) {
         hoop_work_fail(work, count, put);
     }
-    if (result != HOOP_OK) {
-        launch_over(launch);
+    if (result == HOOP_OK) {
+        launch_mark(launch, LAUNCH_PUT);
+    } else {
+        launch_over(launch, LAUNCH_PUT);
     }
-    launch_mark(launch, LAUNCH_PUT);
     return result == HOOP_OK ? put : result;
 }
 
