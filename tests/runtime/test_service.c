@@ -168,7 +168,8 @@ static void nothing(void *arg)
     (void)arg;
 }
 
-/* The only other thread sleeps: it has looked at its descriptors, and waits for events. */
+/* The service's thread sleeps, not only one of a sanitizer's own: it has looked at its descriptors,
+ * and waits for events. */
 static bool service_sleeps(void)
 {
     bool sleeps = false;
@@ -179,7 +180,8 @@ static bool service_sleeps(void)
         (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", task->d_name);
         FILE *file = atoi(task->d_name) != getpid() ? fopen(path, "r") : NULL;
         if (file != NULL) {
-            sleeps |= fgets(text, sizeof(text), file) != NULL && strstr(text, ") S ") != NULL;
+            sleeps |= fgets(text, sizeof(text), file) != NULL &&
+                      strstr(text, "(hoop-service) S ") != NULL;
             (void)fclose(file);
         }
     }
