@@ -9,6 +9,7 @@ waits in it.
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future, InvalidStateError, wait
 from ctypes import c_void_p
 from datetime import timedelta
@@ -110,12 +111,26 @@ class Channel:
     def _meet(self) -> None:
         try:
             store = _clone(self._store, self._timeout)
+            if not self._sends:
+                self._await(store)
             made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, self._key, self._other)
         except BaseException as caught:
             _came_first(self._meeting.set_exception, caught)
         else:
             if not _came_first(self._meeting.set_result, made):
                 made.abort()  # nobody waits for it any more
+
+    def _await(self, store: Store) -> None:
+        """Until the sender has come. By looks: a thread that get() keeps in C++ ends the whole process with it, if
+        that ends the interpreter first."""
+        until, pause = time.monotonic() + self._timeout, 0.001
+        while not store.check([self._key]):
+            if self._meeting.done():
+                raise DistBackendError(f"rank {self._other} is not awaited any more")
+            if time.monotonic() > until:
+                raise DistBackendError(f"rank {self._other} has not come in {self._timeout:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
 
     def _made(self) -> Comm | None:
         meeting = self._meeting
