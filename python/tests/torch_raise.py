@@ -1,5 +1,5 @@
-"""A rank that raises with operations under way, while a forked child of it lives on, and one that is late
-with its part: torch_raise.py URL RANK."""
+"""A rank that raises with operations under way, whose callbacks take their time, while a forked child of it lives
+on, and one that is late with its part: torch_raise.py URL RANK."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ dist.init_process_group("hoop", init_method=url, world_size=2, rank=rank)
 tensor = torch.ones(100)
 if rank == 0:
     works = [dist.all_reduce(tensor, async_op=True), dist.irecv(tensor, 1)]
-    futures = [work.get_future() for work in works]
+    futures = [work.get_future().then(lambda _: time.sleep(1)) for work in works]
     child = os.fork()
     if child == 0:
         for stream in (1, 2):

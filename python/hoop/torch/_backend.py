@@ -39,7 +39,8 @@ _ends_in: int | None = None  # the process that has _at_exit()
 
 def _at_exit(process: int) -> None:
     """Ends what is under way, which the ends of comms and streams would wait for: if this rank raised,
-    the others may never do their part."""
+    the others may never do their part. And sees threads end: the interpreter's end would unwind one that is
+    inside of a future's C++, and so end the process by std::terminate()."""
     if os.getpid() != process:
         return  # a forked child, in which no comm is of use
     until = time.monotonic() + GRACE
@@ -51,6 +52,9 @@ def _at_exit(process: int) -> None:
                 life.abort()
     finally:
         stop_waiter()
+        until = time.monotonic() + GRACE
+        for life in list(_alive):
+            life.leave(until)
 
 
 def _register_end() -> None:
@@ -243,6 +247,10 @@ class Life(Verbs):
                 finally:
                     for channel in list(self._channels.values()):
                         channel.abort()
+
+    def leave(self, until: float) -> None:
+        for channel in list(self._channels.values()):
+            channel.leave(until)
 
     def busy(self) -> bool:
         """Whether something is under way that nobody waits for."""

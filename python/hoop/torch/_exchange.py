@@ -22,7 +22,7 @@ from .._comm import Comm, UniqueId, unique_id
 from .._native import check, error, lib
 from ._tensors import put
 from ._types import moved
-from ._work import Errand, Worker
+from ._work import Errand, Worker, joined
 
 
 LOOK = 0.25  # seconds in which a channel hears that the other rank will not come
@@ -83,6 +83,7 @@ class Channel:
         self._lost = lost
         self._worker = Worker(f"hoop {self._key}")
         self._meeting: Future[Comm] = Future()  # has the comm, or what kept it from being made
+        self._meets: threading.Thread | None = None
 
     def submit(self, tensor: torch.Tensor) -> Errand:
         dense = tensor.contiguous()
@@ -101,7 +102,8 @@ class Channel:
     def _joined(self) -> Comm:
         """Waits for the other rank, as long as it may come."""
         if not self._meeting.done():
-            threading.Thread(target=self._meet, name=f"hoop meets {self._key}", daemon=True).start()
+            self._meets = threading.Thread(target=self._meet, name=f"hoop meets {self._key}", daemon=True)
+            self._meets.start()
             while not wait([self._meeting], LOOK).done:
                 why = self._lost(self._other)
                 if why:
@@ -121,8 +123,7 @@ class Channel:
                 made.abort()  # nobody waits for it any more
 
     def _await(self, store: Store) -> None:
-        """Until the sender has come. By looks: a thread that get() keeps in C++ ends the whole process with it, if
-        that ends the interpreter first."""
+        """Until the sender has come. By looks: nothing ends a get() before its time."""
         until, pause = time.monotonic() + self._timeout, 0.001
         while not store.check([self._key]):
             if self._meeting.done():
@@ -152,6 +153,12 @@ class Channel:
         comm = self._made()
         if comm is not None:
             comm.close()
+
+    def leave(self, until: float) -> None:
+        """After abort(), at the interpreter's end: sees its threads end, until then at most."""
+        self._worker.close(until)
+        if self._meets is not None:
+            joined(self._meets, until)
 
 
 class Group:

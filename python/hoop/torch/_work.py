@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from datetime import timedelta
+from math import inf
 from typing import Any, Callable
 
 import torch
@@ -175,6 +177,12 @@ class Errand(Job):
         return True
 
 
+def joined(thread: threading.Thread, until: float) -> bool:
+    """Waits for the thread's end, until then at most, time.monotonic(). Whether it came."""
+    thread.join(None if until == inf else max(0.0, until - time.monotonic()))
+    return not thread.is_alive()
+
+
 class Worker:
     """A thread that runs errands in their order; made at the first, ended by close(). Where a future was
     asked for, another thread goes on: callbacks may wait for the errands that follow."""
@@ -201,13 +209,14 @@ class Worker:
         current = self._current
         return (current is not None and not current._over) or not self._errands.empty()
 
-    def close(self) -> None:
-        """After the errands that are there, and their callbacks, but for one that calls this."""
+    def close(self, until: float = inf) -> None:
+        """After the errands that are there, and their callbacks, but for one that calls this; it waits until then
+        at most, time.monotonic()."""
         self._errands.put(None)
         while self._threads:
             thread = self._threads[-1]
-            if thread is not threading.current_thread():
-                thread.join()
+            if thread is not threading.current_thread() and not joined(thread, until):
+                return
             if thread is self._threads[-1]:  # and has started no other
                 self._threads.pop()
 
