@@ -61,7 +61,7 @@ one() {
     local k pids=() bytes iterations
     bytes=$(numfmt --from=iec "$2") && [ "$bytes" -gt 0 ] || return 1
     iterations=$((33554432 / bytes))
-    iterations=$((iterations > 1000 ? 1000 : iterations < 10 ? 10 : iterations))
+    iterations=$((iterations > 10000 ? 10000 : iterations < 10 ? 10 : iterations))
     local table=(-b "$2" -e "$2" -n "$iterations" -w "$((iterations / 3))")
     if [ "$1" = mpi ]; then
         on m1 timeout 100 mpirun --allow-run-as-root --prtemca plm_ssh_agent "$work/agent" --map-by slot \
