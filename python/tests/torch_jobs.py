@@ -575,6 +575,23 @@ def ends(rank, size):
     raises(dist.DistBackendError, "shut down", backend.send, [tensor], 1 - rank, 0)
 
 
+@job
+def strangers(rank, size):
+    """Ranks that do not belong to a group as it was asked for."""
+    kind = type(dist.group.WORLD._get_backend(torch.device("cpu")))
+    soon, store = timedelta(seconds=1), dist.distributed_c10d._get_default_store()
+
+    def birth(name, own, count):
+        begun = time.monotonic()
+        kind(dist.PrefixStore(name, store), own, count, soon if own < count else timedelta(minutes=9))
+        raise AssertionError(f"born within {time.monotonic() - begun:.1f} s")
+
+    raises(ValueError, f"rank {size} of {size}, expected 0 to {size - 1}", birth, "beyond", size, size)
+    if rank == 0:
+        raises(dist.DistBackendError, "HOOP_TIMEOUT: a timeout passed: rank 1 of 2 did not arrive", birth, "early", 0, 2)
+    dist.barrier()
+
+
 def run(name, method, size, rank):
     dist.init_process_group("hoop", init_method=method, world_size=size, rank=rank,
                             timeout=timedelta(seconds=60))

@@ -69,6 +69,8 @@ class Life(Verbs):
     """A group over one hoop comm, from its birth to its end."""
 
     def _begin(self, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} of {size}, expected 0 to {size - 1}")
         self._store = store
         self._timeout = timeout
         self.own, self.count, self._name = rank, size, name

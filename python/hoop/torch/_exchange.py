@@ -19,10 +19,10 @@ import torch
 from torch.distributed import DistBackendError, Store
 
 from .._comm import Comm, UniqueId, unique_id
-from .._native import check, error, lib
+from .._native import HoopError, check, error, lib
 from ._tensors import put
 from ._types import moved
-from ._work import Errand, Worker, joined
+from ._work import Errand, Worker, failure, joined
 
 
 LOOK = 0.25  # seconds in which a channel hears that the other rank will not come
@@ -40,7 +40,10 @@ def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str
         except RuntimeError as caught:
             raise DistBackendError(f"rank {first} has not come: {caught}") from None
     name = name.encode()[:127].decode(errors="ignore")  # torch makes names of any length
-    comm = Comm(id=token, size=size, rank=rank, init_timeout=timeout, op_timeout=timeout, name=name)
+    try:
+        comm = Comm(id=token, size=size, rank=rank, init_timeout=timeout, op_timeout=timeout, name=name)
+    except HoopError as caught:
+        raise failure(caught) from caught
     if rank == 0:
         try:
             store.delete_key(key)
