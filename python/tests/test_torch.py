@@ -135,6 +135,10 @@ class Torch(unittest.TestCase):
     def test_strangers(self):
         self.job("torch_jobs", "strangers", 2)
 
+    @needs_backend
+    def test_compiled(self):
+        self.job("torch_jobs", "compiled", 2)
+
     def test_import_with_our_nccl(self):
         # Every symbol is bound at once, so that one which is missing fails.
         said = subprocess.run(

@@ -12,6 +12,7 @@ import signal
 import statistics
 import threading
 import time
+import warnings
 from datetime import timedelta
 
 import torch
@@ -590,6 +591,23 @@ def strangers(rank, size):
     if rank == 0:
         raises(dist.DistBackendError, "HOOP_TIMEOUT: a timeout passed: rank 1 of 2 did not arrive", birth, "early", 0, 2)
     dist.barrier()
+
+
+@job
+def compiled(rank, size):
+    """torch.compile runs what C++ calls inside of a compiled function through its tracer: not what is hoop's."""
+    model = torch.nn.Linear(4, 2)
+    training = torch.compile(torch.nn.parallel.DistributedDataParallel(model), backend="eager")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(3):  # DDP asks the group for the order of its buckets in the second forward()
+            training(torch.full((2, 4), float(rank))).sum().backward()
+    of_tracer = [str(warning.message) for warning in said if "Dynamo" in str(warning.message)]
+    assert not of_tracer, of_tracer
+    traced = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+    queue = importlib.import_module("hoop.torch._queue").Queue
+    assert not traced(queue.submit.__code__), "it was traced"
+    same(model.weight.grad, torch.full((2, 4), float(sum(range(size)) * 2 * 3) / size))
 
 
 def run(name, method, size, rank):

@@ -11,9 +11,11 @@ that the store is used by monitored_barrier() and for new groups only.
 """
 
 from . import _versions  # first: it refuses what the rest could not be imported with
+from . import _backend, _direct, _queue, _verbs, _work
 from ._backend import HoopBackend, create
 from ._memory import Buckets, bucket_hook, ddp, empty
 from ._shrunk import mend
+from ._untraced import untrace
 
 
 def register() -> None:
@@ -23,6 +25,7 @@ def register() -> None:
     if "HOOP" not in dist.Backend._plugins:
         dist.Backend.register_backend("hoop", create, extended_api=True, devices=["cpu"])
         mend(HoopBackend)
+        untrace(_backend, _direct, _queue, _verbs, _work)
 
 
 register()
