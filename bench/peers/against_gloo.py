@@ -5,7 +5,10 @@
 Ranks of one thread each, on this machine, which run this script as torchrun would have them do. In each
 round every case is measured once over either, one right after the other, by the same processes with
 tensors of the same kind; a ratio is of the fastest rounds, gloo's time over hoop's, as rank 0 has them;
-behind it are the medians of both, in microseconds. Not pinned. With 7 ROUNDS it takes some two minutes.
+behind it are the medians of both, in microseconds. Training is compared by its medians and over all ranks, for
+a step takes now this long and now that, and ranks in step wait for the slower one: what is left of processes
+that train alone when they only meet in a barrier after each step stands behind. Not pinned. With 7 ROUNDS it takes
+some two minutes.
 """
 
 import os
@@ -121,8 +124,8 @@ class Sides:
 
     # -- Training -----------------------------------------------------------------------------
 
-    def trainer(self, group):
-        """Steps of the example's net; without a group each rank trains alone."""
+    def trainer(self, group, meets=False):
+        """Steps of the example's net; without a group each rank trains alone, and may meet the others behind it."""
         from mnist_ddp import Net
 
         torch.manual_seed(1)
@@ -137,18 +140,29 @@ class Sides:
             optimizer.zero_grad()
             F.cross_entropy(net(images), labels).backward()
             optimizer.step()
+            if meets:
+                dist.barrier()
 
         return step
+
+    def of_all(self, times):
+        """The seconds that each round would take if all ranks were equally fast and together as they are."""
+        every = [None] * self.size
+        dist.all_gather_object(every, times, group=self.gloo)
+        return [statistics.harmonic_mean(of_round) for of_round in zip(*every)]
 
     def training(self, wanted, alone=None):
         sides = [self.trainer(self.gloo), self.trainer(self.hoop)]
         if alone is not None:
-            sides.append(self.trainer(None))
-        gloo, hoop, *single = self.measured(*sides, count=4)
+            sides += [self.trainer(None), self.trainer(None, meets=True)]
+        every = self.measured(*sides, count=2, rounds=4 * self.rounds)
+        gloo, hoop, *others = [statistics.median(self.of_all(times)) for times in every]
         case = f"MNIST, DDP, batch 64, {self.size} ranks: samples/s, of "
-        self.compared(case + "gloo's", wanted, gloo, hoop)
+        self.row(case + "gloo's", wanted, gloo / hoop, more=f"{gloo * 1e6:.4g} / {hoop * 1e6:.4g}")
         if alone is not None:
-            self.compared(case + "processes that train alone", alone, single[0], hoop)
+            single, meeting = others
+            self.row(case + "processes that train alone", alone, single / hoop,
+                     more=f"{single * 1e6:.4g} / {hoop * 1e6:.4g}; with a barrier a step {single / meeting:.2f} x")
 
 
 def size_text(bytes):
