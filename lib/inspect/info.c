@@ -60,23 +60,28 @@ static const char *info_network_of(const struct hoop_gid *gid, char *buf, size_t
     return buf;
 }
 
-/* The one that is used, and all. */
-static void info_gids(struct hoop_json *json, const struct hoop_verbs_port *port,
-                      const struct hoop_gid *used)
+/* The one that is used. */
+static void info_gid_used(struct hoop_json *json, const struct hoop_gid *used)
 {
-    char text[HOOP_VERBS_GIDS * 64] = "";
-    size_t at = 0;
+    char text[128] = "";
     if (used != NULL) {
         (void)info_gid(used, text, sizeof(text));
     }
     hoop_json_string(json, "gid", text);
+    hoop_json_string(json, "network",
+                     used != NULL ? info_network_of(used, text, sizeof(text)) : "");
+}
+
+/* They may be many: last, where a reader may cut them off. */
+static void info_gids(struct hoop_json *json, const struct hoop_verbs_port *port)
+{
+    char text[HOOP_VERBS_GIDS * 64] = "";
+    size_t at = 0;
     for (uint32_t i = 0; i < port->gid_count; i++) {
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%s", i > 0 ? "; " : "");
         at += info_gid(&port->gids[i], text + at, sizeof(text) - at);
     }
-    hoop_json_string(json, "gids", at > 0 ? text : "");
-    hoop_json_string(json, "network",
-                     used != NULL ? info_network_of(used, text, sizeof(text)) : "");
+    hoop_json_string(json, "gids", text);
 }
 
 static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port,
@@ -90,9 +95,10 @@ static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port
     hoop_json_string(json, "state", port->state);
     hoop_json_string(json, "link_layer", port->ethernet ? "Ethernet" : "InfiniBand");
     hoop_json_uint(json, "mtu", port->mtu > 0 ? UINT64_C(128) << port->mtu : 0);
-    info_gids(json, port, gid);
+    info_gid_used(json, gid);
     hoop_json_bool(json, "usable", refusal == NULL);
     hoop_json_string(json, "why_not", refusal != NULL ? refusal : "");
+    info_gids(json, port);
     hoop_json_object_end(json);
 }
 
