@@ -11,7 +11,7 @@
 #include <sched.h>
 
 /* Most ports that are looked at, and that a rank uses. */
-#define HOOP_RDMA_PORTS 32u
+#define HOOP_RDMA_PORTS 128u
 #define HOOP_RDMA_RANK_PORTS 16u
 
 /* Tests set this before the first use; NULL: libibverbs. */

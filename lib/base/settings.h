@@ -125,6 +125,10 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "the GID of the RDMA port, by its index; unset or -1: RoCE v2 with IPv4, if there is "  \
            "one")                                                                                  \
     NUMBER(ib_tc, "HOOP_IB_TC", 0, 0, 255, "traffic class of packets over RDMA")                   \
+    NUMBER(ib_sl, "HOOP_IB_SL", 0, 0, 15,                                                          \
+           "service level of packets over InfiniBand; on RoCE their priority in a VLAN")           \
+    NUMBER(ib_pkey, "HOOP_IB_PKEY", 0, 0, 65535,                                                   \
+           "the InfiniBand partition, by its index among those of the port")                       \
     NUMBER(ib_timeout, "HOOP_IB_TIMEOUT", 17, 1, 31,                                               \
            "an RDMA packet that is not acknowledged is sent again after 4.096 us times 2 to the "  \
            "power of this")                                                                        \

@@ -37,9 +37,10 @@ struct hoop_verbs_port fake_ports[FAKE_PORTS] = {
      .gids = {{.index = 3, .type = HOOP_GID_ROCE_V2, .raw = {[10] = 255, 255, 11}}}},
 };
 struct fake_counts fake_counts;
-bool fake_refuses_memory, fake_holds, fake_keeps;
+struct hoop_verbs_route fake_route;
+bool fake_refuses_memory, fake_holds, fake_keeps, fake_dies;
 size_t fake_most_bytes;
-int fake_break_next;
+int fake_break_next, fake_fails_in;
 
 struct fake_work {
     struct hoop_verbs_work work;
@@ -82,6 +83,11 @@ static struct fake_memory fake_memories[FAKE_MEMORIES];
 static struct hoop_verbs_queue *fake_queues[FAKE_QUEUES];
 static uint32_t fake_numbers, fake_keys;
 
+static bool fake_fails(void)
+{
+    return fake_fails_in > 0 && --fake_fails_in == 0;
+}
+
 static hoop_result_t fake_list(struct hoop_verbs_port *ret_ports, uint32_t most,
                                uint32_t *ret_count)
 {
@@ -95,7 +101,7 @@ static hoop_result_t fake_list(struct hoop_verbs_port *ret_ports, uint32_t most,
 static hoop_result_t fake_open(const char *name, uint32_t entries, struct hoop_verbs_device **ret)
 {
     struct hoop_verbs_device *device = calloc(1, sizeof(*device));
-    if (device == NULL || entries > FAKE_EVENTS) {
+    if (device == NULL || entries > FAKE_EVENTS || fake_fails()) {
         free(device);
         return hoop_error(HOOP_OUT_OF_MEMORY, "%s has no %u entries", name, entries);
     }
@@ -127,7 +133,7 @@ static hoop_result_t fake_register(struct hoop_verbs_device *device, void *data,
     (void)device;
     pthread_mutex_lock(&fake_lock);
     const bool refused =
-        fake_refuses_memory ||
+        fake_refuses_memory || fake_fails() ||
         (fake_most_bytes > 0 && fake_counts.memory_bytes + bytes > fake_most_bytes);
     if (refused) {
         pthread_mutex_unlock(&fake_lock);
@@ -178,7 +184,7 @@ static hoop_result_t fake_create(struct hoop_verbs_device *device, struct hoop_v
 {
     struct hoop_verbs_queue *queue = calloc(1, sizeof(*queue));
     struct fake_work *work = calloc(FAKE_DEPTH, sizeof(*work));
-    if (queue == NULL || work == NULL || depth->receives > FAKE_DEPTH) {
+    if (queue == NULL || work == NULL || depth->receives > FAKE_DEPTH || fake_fails()) {
         free(queue);
         free(work);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a queue of %u", depth->sends);
@@ -192,6 +198,7 @@ static hoop_result_t fake_create(struct hoop_verbs_device *device, struct hoop_v
         queue->number = ++fake_numbers;
     } while (fake_queues[queue->number % FAKE_QUEUES] != NULL);
     fake_queues[queue->number % FAKE_QUEUES] = queue;
+    fake_counts.queues++;
     pthread_mutex_unlock(&fake_lock);
     *ret = queue;
     *ret_number = queue->number;
@@ -210,7 +217,11 @@ static hoop_result_t fake_connect(struct hoop_verbs_queue *queue,
     if (route->peer.gid[10] != 255 || route->peer.gid[11] != 255) {
         return hoop_error(HOOP_SYSTEM_ERROR, "no route to the peer's GID");
     }
+    if (fake_fails()) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory to connect");
+    }
     pthread_mutex_lock(&fake_lock);
+    fake_route = *route;
     queue->peer = route->peer.number;
     queue->connected = true;
     pthread_mutex_unlock(&fake_lock);
@@ -222,6 +233,7 @@ static int fake_destroy(struct hoop_verbs_queue *queue)
     if (queue != NULL) {
         pthread_mutex_lock(&fake_lock);
         fake_queues[queue->number % FAKE_QUEUES] = NULL;
+        fake_counts.queues--;
         pthread_mutex_unlock(&fake_lock);
         free(queue->work);
         free(queue);
@@ -293,7 +305,7 @@ static int fake_deliver(struct hoop_verbs_queue *queue, const struct hoop_verbs_
 
 static void fake_run(struct hoop_verbs_queue *queue)
 {
-    while (queue->works > 0 && !fake_holds) {
+    while (queue->works > 0 && !fake_holds && !fake_dies) {
         struct fake_work *first = &queue->work[queue->first_work % FAKE_DEPTH];
         struct hoop_verbs_work work = first->work;
         work.data = work.is_inline ? first->copy : work.data;
@@ -316,8 +328,8 @@ static void fake_run(struct hoop_verbs_queue *queue)
 static int fake_send(struct hoop_verbs_queue *queue, const struct hoop_verbs_work *works,
                      uint32_t count)
 {
-    int err = 0;
     pthread_mutex_lock(&fake_lock);
+    int err = fake_fails() ? ENOMEM : 0;
     fake_counts.sends++;
     for (uint32_t i = 0; i < count && err == 0; i++) {
         if (queue->outstanding == queue->depth.sends || queue->works == FAKE_DEPTH) {
@@ -349,7 +361,7 @@ static int fake_receive(struct hoop_verbs_queue *queue, uint64_t id, void *data,
                         uint32_t local_key)
 {
     pthread_mutex_lock(&fake_lock);
-    const bool room = queue->receives < queue->depth.receives;
+    const bool room = queue->receives < queue->depth.receives && !fake_fails();
     assert(fake_is_inside((uintptr_t)data, bytes, local_key));
     (void)local_key;
     if (room && !queue->broken) {
@@ -398,10 +410,17 @@ static int fake_watch_fd(struct hoop_verbs_device *device)
     return device->fd;
 }
 
-static void fake_explain(struct hoop_verbs_device *device, int status, char *buf, size_t bytes)
+static hoop_result_t fake_check(struct hoop_verbs_device *device)
 {
     (void)device;
-    snprintf(buf, bytes, "fake status (verbs status %d)", status);
+    return fake_dies ? hoop_error(HOOP_SYSTEM_ERROR, "the device said: it dies") : HOOP_OK;
+}
+
+static void fake_explain(struct hoop_verbs_device *device, const struct hoop_verbs_event *event,
+                         char *buf, size_t bytes)
+{
+    (void)device;
+    snprintf(buf, bytes, "fake status (verbs status %d)", event->status);
 }
 
 const struct hoop_verbs fake_verbs = {
@@ -419,5 +438,6 @@ const struct hoop_verbs fake_verbs = {
     .arm = fake_arm,
     .disarm = fake_disarm,
     .watch_fd = fake_watch_fd,
+    .check = fake_check,
     .explain = fake_explain,
 };

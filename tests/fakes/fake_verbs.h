@@ -18,17 +18,21 @@ extern struct hoop_verbs_port fake_ports[FAKE_PORTS];
 /* What was done since the start; reset by the test. */
 struct fake_counts {
     unsigned opened, open; /* devices; still open */
-    unsigned memories;     /* registered; and their bytes */
+    unsigned queues;
+    unsigned memories; /* registered; and their bytes */
     size_t memory_bytes;
     unsigned writes, words, sends; /* works given, of them those with immediate data, and calls */
     unsigned signaled;
 };
 extern struct fake_counts fake_counts;
+extern struct hoop_verbs_route fake_route; /* the last that was taken */
 
 /* Faults. */
 extern bool fake_refuses_memory; /* as where too little may be locked */
 extern size_t fake_most_bytes;   /* that may be locked; 0: any number */
+extern int fake_fails_in;        /* calls; that one fails for want of memory. 0: none does */
 extern bool fake_keeps;          /* nothing is destroyed as it should be */
+extern bool fake_dies;           /* the devices do nothing any more, and say so */
 extern int fake_break_next;      /* the status of the next work; 0: well */
 extern bool fake_holds;          /* nothing arrives */
 

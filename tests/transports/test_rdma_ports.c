@@ -106,7 +106,7 @@ static void test_rules(void **state)
     assert_non_null(strstr(hoop_thread_error(), "rxe0 port 1: a software device"));
     assert_int_equal(first_of(ports, 0, &rules, 0), -1);
     assert_non_null(strstr(hoop_thread_error(), "there is no device"));
-    ports[1].iwarp = true;
+    ports[1].foreign = true;
     assert_int_equal(first_of(ports, 4, &rules, 0), 2);
     snprintf(ports[2].fault, sizeof(ports[2].fault), "it cannot be opened: EACCES");
     assert_int_equal(first_of(ports, 4, &rules, 0), -1);

@@ -54,11 +54,18 @@ loss() { for nic in rdma0 rdma1; do tc qdisc "$1" dev $nic root netem loss 3%; d
 # ---- Cases ---------------------------------------------------------------------------------------
 
 devices() {
+    local n
     run 60 "$build/tools/hoopinfo" --json
     says '"rxe0": "port 1, state ACTIVE.* gid 1 RoCE v2 0*ffff0a4d0001.*network 10.77.0.1/24' '"rxe3": "port 1' \
         'why_not a software device: HOOP_IB_HCA'
     run 60 env HOOP_IB_HCA=rxe2 "$build/tools/hoopinfo" --json
     says '"rxe1": .*why_not HOOP_IB_HCA leaves it out' '"rxe2": .*usable true'
+    # As many GIDs as VLANs and containers make; one of the last is asked for.
+    for n in $(seq 20); do ip addr add "10.79.$n.1/24" dev rdma3; done
+    sleep 1 # the table follows
+    run 60 env HOOP_IB_HCA=rxe3 HOOP_IB_GID_INDEX=20 "$build/tools/hoopinfo" --json
+    says '"rxe3": .*gid 20 RoCE v2 .*usable true'
+    for n in $(seq 20); do ip addr del "10.79.$n.1/24" dev rdma3; done
 }
 
 contract() {

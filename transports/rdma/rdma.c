@@ -95,10 +95,10 @@ static void rdma_post_receive(struct hoop_rdma_link *rdma, uint64_t id,
 
 /* Apart, so that what is the rule has no room on the stack for what is not. */
 __attribute__((cold, noinline)) static void rdma_take_failure(struct hoop_rdma_link *rdma,
-                                                              int status)
+                                                              const struct hoop_verbs_event *event)
 {
-    char why[192];
-    rdma->context->verbs->explain(rdma->context->device, status, why, sizeof(why));
+    char why[256];
+    rdma->context->verbs->explain(rdma->context->device, event, why, sizeof(why));
     hoop_rdma_fail(rdma, HOOP_REMOTE_ERROR, why);
 }
 
@@ -112,7 +112,7 @@ static void rdma_take(struct hoop_rdma_context *context, const struct hoop_verbs
         return; /* of a queue that is gone, or was emptied when it broke */
     }
     if (event->status != 0) {
-        rdma_take_failure(rdma, event->status);
+        rdma_take_failure(rdma, event);
     } else if (!receive) {
         rdma->completed += (low - (uint32_t)rdma->completed) & ~HOOP_RDMA_RECEIVE;
     } else {
@@ -148,6 +148,9 @@ __attribute__((noinline)) static bool context_take_last(struct hoop_rdma_link *r
     context->armed = context->armed || context->verbs->arm(context->device);
     if (!context->armed) {
         hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, "the completion queue cannot be armed");
+    }
+    if (context->verbs->check(context->device) != HOOP_OK) {
+        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, hoop_thread_error());
     }
     return context_take(rdma);
 }
@@ -251,17 +254,14 @@ static void rdma_set_port(struct hoop_rdma_link *rdma, const struct hoop_verbs_p
 static hoop_result_t rdma_get_queue(struct hoop_rdma_link *rdma)
 {
     struct hoop_rdma_context *context = rdma->context;
-    uint32_t random = 0;
-    assert(context != NULL);
-    hoop_result_t result =
-        hoop_rdma_register(context, rdma->memory, rdma->memory_bytes, &rdma->key);
+    hoop_result_t result = hoop_random(&rdma->address.sequence, sizeof(rdma->address.sequence));
+    rdma->address.sequence &= 0xffffffu;
     if (result == HOOP_OK) {
-        result = context->verbs->create_queue(context->device, &rdma->depth, &rdma->queue,
-                                              &rdma->address.number);
+        result = hoop_rdma_register(context, rdma->memory, rdma->memory_bytes, &rdma->key);
     }
     if (result == HOOP_OK) {
-        result = hoop_random(&random, sizeof(random));
-        rdma->address.sequence = random & 0xffffffu;
+        result = hoop_rdma_blame_limit(context->verbs->create_queue(
+            context->device, &rdma->depth, &rdma->queue, &rdma->address.number));
     }
     return result;
 }
@@ -424,6 +424,9 @@ static hoop_result_t rdma_connect(struct hoop_rdma_link *rdma,
                                            .peer = *peer,
                                            .port = context->port->port,
                                            .gid_index = context->gid->index,
+                                           .global = context->port->global,
+                                           .service_level = (uint32_t)settings->ib_sl,
+                                           .partition = (uint32_t)settings->ib_pkey,
                                            .traffic_class = (uint32_t)settings->ib_tc,
                                            .timeout = (uint32_t)settings->ib_timeout,
                                            .retries = (uint32_t)settings->ib_retry_cnt};

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -77,16 +78,10 @@ static bool memory_take_for_region(uint64_t bytes)
     return false;
 }
 
-/* Bytes that were taken, which it gives back if it fails. */
-static hoop_result_t memory_register(const struct hoop_rdma_context *context, void *data,
-                                     size_t bytes, struct hoop_verbs_memory *ret)
+hoop_result_t hoop_rdma_blame_limit(hoop_result_t result)
 {
-    const hoop_result_t result = context->verbs->register_memory(context->device, data, bytes, ret);
-    if (result == HOOP_OK) {
-        return HOOP_OK;
-    }
-    const uint64_t limit = memory_limit(), taken = atomic_fetch_sub(&rdma_registered, bytes);
-    if (limit == UINT64_MAX) {
+    const uint64_t limit = memory_limit();
+    if (result != HOOP_OUT_OF_MEMORY || limit == UINT64_MAX) {
         return result;
     }
     char why[128];
@@ -94,7 +89,19 @@ static hoop_result_t memory_register(const struct hoop_rdma_context *context, vo
     return hoop_error(result,
                       "%s; this process may lock %llu bytes in all (ulimit -l), %llu are "
                       "registered, expected unlimited",
-                      why, (unsigned long long)limit, (unsigned long long)(taken - bytes));
+                      why, (unsigned long long)limit,
+                      (unsigned long long)atomic_load(&rdma_registered));
+}
+
+/* Bytes that were taken, which it gives back if it fails. */
+static hoop_result_t memory_register(const struct hoop_rdma_context *context, void *data,
+                                     size_t bytes, struct hoop_verbs_memory *ret)
+{
+    const hoop_result_t result = context->verbs->register_memory(context->device, data, bytes, ret);
+    if (result != HOOP_OK) {
+        (void)atomic_fetch_sub(&rdma_registered, bytes);
+    }
+    return hoop_rdma_blame_limit(result);
 }
 
 hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *data, size_t bytes,
@@ -184,6 +191,8 @@ static void regions_register(struct hoop_rdma_context *context, void *base, uint
                              struct hoop_verbs_memory *ret)
 {
     if (memory_register(context, base, bytes, ret) == HOOP_OK) {
+        /* A child of a fork keeps it; ibv_reg_mr() may have said otherwise (ibv_fork_init). */
+        (void)madvise(base, bytes, MADV_DOFORK);
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: a region of %llu bytes registered with %s",
                  context->me, (unsigned long long)bytes, context->port->device);
     } else {
@@ -272,8 +281,8 @@ static hoop_result_t context_create(const struct hoop_link_params *params,
     context->entries_left = entries > RDMA_ENTRIES ? entries : RDMA_ENTRIES;
     context->comm_id = params->comm_id;
     context->me = params->me;
-    const hoop_result_t result =
-        context->verbs->open(context->port->device, context->entries_left, &context->device);
+    const hoop_result_t result = hoop_rdma_blame_limit(
+        context->verbs->open(context->port->device, context->entries_left, &context->device));
     if (result != HOOP_OK) {
         free(context);
         return result;

@@ -58,10 +58,17 @@ static void rdma_peer_left(struct hoop_rdma_link *rdma)
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
+/* Of the next word, and of all that is written before it: what fails is of this link. */
+static uint64_t rdma_id(const struct hoop_rdma_link *rdma)
+{
+    return (uint64_t)rdma->number << 32 | ((uint32_t)(rdma->sent + 1) & ~HOOP_RDMA_RECEIVE);
+}
+
 /* The word by itself, as a message: nothing else is in it if the word comes anyway, or an offer. */
 static struct hoop_verbs_work rdma_word_work(struct hoop_rdma_link *rdma, uint32_t word)
 {
-    struct hoop_verbs_work work = {.word = word, .word_comes = rdma->immediate};
+    struct hoop_verbs_work work = {
+        .id = rdma_id(rdma), .word = word, .word_comes = rdma->immediate};
     const bool offers = !rdma->base.params.sending && word >> 30 == HOOP_RDMA_PLACE;
     if (!rdma->immediate || offers) {
         struct hoop_rdma_message *out =
@@ -83,6 +90,7 @@ static void rdma_piece(const struct hoop_rdma_link *rdma, const struct rdma_rang
     const size_t left = range->bytes - at;
     const uint32_t piece = left < rdma->cut_bytes ? (uint32_t)left : rdma->cut_bytes;
     *ret = (struct hoop_verbs_work){
+        .id = rdma_id(rdma),
         .data = range->data + at,
         .bytes = piece,
         .local_key = range->local_key,
@@ -133,7 +141,6 @@ static bool rdma_post(struct hoop_rdma_link *rdma, struct hoop_verbs_work *works
     const uint32_t turn = rdma->base.params.slots > 1 ? rdma->base.params.slots / 2 : 1;
     struct hoop_verbs_work *last = &works[count - 1];
     last->signaled = awaited || (uint32_t)(rdma->sent + 1) % turn == 0;
-    last->id = (uint64_t)rdma->number << 32 | ((uint32_t)(rdma->sent + 1) & ~HOOP_RDMA_RECEIVE);
     if (!rdma_flush(rdma, works, count)) {
         return false;
     }

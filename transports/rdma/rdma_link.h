@@ -155,6 +155,10 @@ static inline uint32_t hoop_rdma_words(const struct hoop_link_params *params)
 hoop_result_t hoop_rdma_enter(struct hoop_rdma_link *rdma, const struct hoop_rdma_context *wanted);
 void hoop_rdma_leave(struct hoop_rdma_link *rdma);
 
+/* Where that was too little memory, the thread's sentence goes on with what this process may lock,
+ * which is for queues, too. Returns result. */
+hoop_result_t hoop_rdma_blame_limit(hoop_result_t result);
+
 /* Registers memory with the context's device; failures say what this process may lock. */
 hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *data, size_t bytes,
                                  struct hoop_verbs_memory *ret);

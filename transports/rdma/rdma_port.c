@@ -163,8 +163,8 @@ const char *hoop_rdma_refusal(const struct hoop_verbs_port *port,
     if (port->fault[0] != '\0') {
         return port->fault;
     }
-    if (port->iwarp) {
-        return "iWARP connects by rdma_cm only, which hoop does not use";
+    if (port->foreign) {
+        return "it is neither InfiniBand nor RoCE (iWARP connects by rdma_cm only, EFA differs)";
     }
     if (!port->active) {
         return "the port is not active";

@@ -16,9 +16,10 @@
 #define VERBS_VENDOR_RXE 0xffffffu
 #define VERBS_VENDOR_SIW 0x626d74u
 #define VERBS_HOPS 255u
-/* About 0.6 ms; receives are always posted in time, so that it is never needed. */
+/* About 0.6 ms, and for ever. Receives are posted in time, so that it is not needed; but no packet
+ * that is late in one of two queues is the end of a peer that is only slow. */
 #define VERBS_RNR_TIMER 12u
-#define VERBS_RNR_RETRIES 6u
+#define VERBS_RNR_RETRIES 7u
 #define VERBS_WORKS 32u
 
 /* ---- The library ----------------------------------------------------------------------------- */
@@ -37,6 +38,7 @@
     X(ibv_destroy_cq)                                                                              \
     X(ibv_destroy_qp)                                                                              \
     X(ibv_event_type_str)                                                                          \
+    X(ibv_fork_init)                                                                               \
     X(ibv_free_device_list)                                                                        \
     X(ibv_get_async_event)                                                                         \
     X(ibv_get_cq_event)                                                                            \
@@ -84,6 +86,11 @@ static void verbs_load_once(void)
     }
 #define VERBS_FIND(name) &&verbs_find(library, #name, &verbs.name)
     verbs_loaded = true VERBS_SYMBOLS(VERBS_FIND);
+    if (verbs_loaded) {
+        /* Kernels before 5.12 would take the pages of queues from under the device at a fork. Too
+         * late is what another user of the library has decided. */
+        (void)verbs.ibv_fork_init();
+    }
 }
 
 /* What a call that failed with err says. */
@@ -140,7 +147,8 @@ static void verbs_read_port(struct ibv_context *context, const struct ibv_device
     ret->state = verbs_state(attr.state);
     ret->active = attr.state == IBV_PORT_ACTIVE;
     ret->ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    ret->iwarp = context->device->transport_type != IBV_TRANSPORT_IB;
+    ret->foreign = context->device->transport_type != IBV_TRANSPORT_IB;
+    ret->global = ret->ethernet || (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;
     ret->software = device->vendor_id == VERBS_VENDOR_RXE || device->vendor_id == VERBS_VENDOR_SIW;
     ret->mtu = (uint8_t)attr.active_mtu;
     ret->lid = attr.lid;
@@ -193,6 +201,8 @@ struct hoop_verbs_device {
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
+    bool dead;
+    char said[128]; /* by the device, of late */
 };
 
 struct hoop_verbs_queue {
@@ -354,6 +364,7 @@ static int verbs_destroy_queue(struct hoop_verbs_queue *queue)
 static int verbs_to_init(struct hoop_verbs_queue *queue, const struct hoop_verbs_route *route)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = (uint16_t)route->partition,
                                .port_num = (uint8_t)route->port,
                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     return verbs.ibv_modify_qp(
@@ -372,7 +383,8 @@ static int verbs_to_receive(struct hoop_verbs_queue *queue, const struct hoop_ve
         .min_rnr_timer = VERBS_RNR_TIMER,
         .ah_attr = {.dlid = peer->lid,
                     .port_num = (uint8_t)route->port,
-                    .is_global = mine->link_layer != 1,
+                    .sl = (uint8_t)route->service_level,
+                    .is_global = route->global,
                     .grh = {.sgid_index = (uint8_t)route->gid_index,
                             .hop_limit = VERBS_HOPS,
                             .traffic_class = (uint8_t)route->traffic_class}}};
@@ -457,6 +469,7 @@ static int verbs_take(struct hoop_verbs_device *device, struct hoop_verbs_event 
         ret_events[i] = (struct hoop_verbs_event){
             .id = wc[i].wr_id,
             .status = wc[i].status,
+            .vendor = well ? 0 : wc[i].vendor_err,
             .has_word = well && (wc[i].wc_flags & IBV_WC_WITH_IMM) != 0,
             .word = well ? wc[i].imm_data : 0,
         };
@@ -485,18 +498,61 @@ static int verbs_watch_fd(struct hoop_verbs_device *device)
     return device->channel->fd;
 }
 
-static void verbs_explain(struct hoop_verbs_device *device, int status, char *buf, size_t bytes)
+/* ---- What befalls a device ------------------------------------------------------------------- */
+
+/* Of which port; 0: of none. */
+static int verbs_event_port(const struct ibv_async_event *event)
+{
+    switch (event->event_type) {
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+    case IBV_EVENT_GID_CHANGE:
+        return event->element.port_num;
+    default:
+        return 0;
+    }
+}
+
+/* Takes what was said since the last time; where there is no room the oldest goes. */
+static void verbs_listen(struct hoop_verbs_device *device)
 {
     struct ibv_async_event event;
-    size_t length = (size_t)snprintf(buf, bytes, "%s (verbs status %d)",
-                                     verbs.ibv_wc_status_str((enum ibv_wc_status)status), status);
     while (verbs.ibv_get_async_event(device->context, &event) == 0) {
-        if (length < bytes) {
-            length += (size_t)snprintf(buf + length, bytes - length, "; the device said: %s",
-                                       verbs.ibv_event_type_str(event.event_type));
+        const int port = verbs_event_port(&event);
+        char line[sizeof(device->said) / 2], of[24] = "";
+        if (port > 0) {
+            snprintf(of, sizeof(of), " of port %d", port);
         }
+        const int bytes = snprintf(line, sizeof(line), "; the device said: %s%s",
+                                   verbs.ibv_event_type_str(event.event_type), of);
+        size_t length = strlen(device->said);
+        length = length + (size_t)bytes < sizeof(device->said) ? length : 0;
+        snprintf(device->said + length, sizeof(device->said) - length, "%s", line);
+        device->dead = device->dead || event.event_type == IBV_EVENT_DEVICE_FATAL ||
+                       event.event_type == IBV_EVENT_CQ_ERR;
         verbs.ibv_ack_async_event(&event);
     }
+}
+
+static hoop_result_t verbs_check(struct hoop_verbs_device *device)
+{
+    verbs_listen(device);
+    return device->dead
+               ? hoop_error(HOOP_SYSTEM_ERROR, "nothing completes any more%s", device->said)
+               : HOOP_OK;
+}
+
+static void verbs_explain(struct hoop_verbs_device *device, const struct hoop_verbs_event *event,
+                          char *buf, size_t bytes)
+{
+    verbs_listen(device);
+    snprintf(buf, bytes, "%s (verbs status %d, the vendor's %#x)%s",
+             verbs.ibv_wc_status_str((enum ibv_wc_status)event->status), event->status,
+             event->vendor, device->said);
 }
 
 static const struct hoop_verbs verbs_real = {
@@ -514,6 +570,7 @@ static const struct hoop_verbs verbs_real = {
     .arm = verbs_arm,
     .disarm = verbs_disarm,
     .watch_fd = verbs_watch_fd,
+    .check = verbs_check,
     .explain = verbs_explain,
 };
 

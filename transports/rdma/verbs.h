@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define HOOP_VERBS_NAME_BYTES 64
-#define HOOP_VERBS_GIDS 16u /* of a port that are looked at */
+#define HOOP_VERBS_GIDS 64u /* of a port that are looked at: of each VLAN there are several */
 #define HOOP_GID_BYTES 16u
 
 enum hoop_gid_type { HOOP_GID_IB, HOOP_GID_ROCE_V1, HOOP_GID_ROCE_V2 };
@@ -34,7 +34,8 @@ struct hoop_verbs_port {
     const char *state; /* "ACTIVE", "DOWN", ...; static */
     bool active;
     bool ethernet; /* RoCE; else InfiniBand */
-    bool iwarp;
+    bool foreign;  /* neither of them: iWARP, EFA */
+    bool global;   /* packets go by GIDs: of RoCE, and of InfiniBand where it has to be */
     bool software; /* Soft-RoCE, Soft-iWARP */
     uint8_t mtu;   /* 1: 256, 2: 512, ... 5: 4096 */
     uint16_t lid;
@@ -73,7 +74,8 @@ struct hoop_verbs_address {
 struct hoop_verbs_route {
     struct hoop_verbs_address mine, peer;
     uint32_t port, gid_index;
-    uint32_t traffic_class, timeout, retries;
+    bool global;
+    uint32_t service_level, partition, traffic_class, timeout, retries;
 };
 
 /* What is sent: data into the peer's memory, or a word that takes one of its receives, or both. */
@@ -93,7 +95,8 @@ struct hoop_verbs_work {
 /* What became of a send (signaled, or failed) or a receive. */
 struct hoop_verbs_event {
     uint64_t id;
-    int status; /* 0: well */
+    int status;      /* 0: well */
+    uint32_t vendor; /* if not: what the device says of it */
     bool has_word;
     uint32_t word;
 };
@@ -129,8 +132,12 @@ struct hoop_verbs {
     /* Takes what made the descriptor readable; false: it has not come yet. */
     bool (*disarm)(struct hoop_verbs_device *device);
     int (*watch_fd)(struct hoop_verbs_device *device);
-    /* "transport retry counter exceeded (12)", and what befell the port lately. */
-    void (*explain)(struct hoop_verbs_device *device, int status, char *buf, size_t bytes);
+    /* Not HOOP_OK: nothing will complete any more. */
+    hoop_result_t (*check)(struct hoop_verbs_device *device);
+    /* "transport retry counter exceeded (verbs status 12, ...)", and what befell the device lately.
+     */
+    void (*explain)(struct hoop_verbs_device *device, const struct hoop_verbs_event *event,
+                    char *buf, size_t bytes);
 };
 
 /* libibverbs, loaded by the first call. NULL: the thread's sentence says why not. Thread-safe. */
