@@ -2,10 +2,13 @@
 # hoop's figures over Soft-RoCE beside those of perftest, in turn, in one virtual machine (where all is
 # slow, so that only ratios count), and beside bare verbs (least.c): what an all_reduce takes at least.
 # Needs the packages perftest and ibverbs-utils; a round takes half a minute.
-#     tests/vm/run --devs 4 --timeout 600 tests/vm/figures.sh BUILD [ROUNDS]
+#     tests/vm/run --devs 4 --timeout 600 tests/vm/figures.sh BUILD [ROUNDS [BYTES:RANKS...]]
 set -u
-build=$(readlink -f "${1:?usage: figures.sh BUILD [ROUNDS]}")
+build=$(readlink -f "${1:?usage: figures.sh BUILD [ROUNDS [BYTES:RANKS...]]}")
 rounds=${2:-3}
+shift $(($# < 2 ? $# : 2))
+cases=("$@") large=0
+[ $# -gt 0 ] || cases=(8:2 49152:2 49152:4) large=1
 [ -x "$build/tools/hooprun" ] || {
     echo "figures.sh: there is no $build/tools/hooprun in here; a build below /tmp or /var/tmp is shared by run --rw $build" >&2
     exit 2
@@ -57,8 +60,8 @@ small() {
 # Of each case the ratios' middle, and the ratio of what was quickest on either side.
 summary() {
     local bytes ranks
-    for case in "8 2" "49152 2" "49152 4"; do
-        read -r bytes ranks <<<"$case"
+    for case in "${cases[@]}"; do
+        bytes=${case%:*} ranks=${case#*:}
         grep "^$bytes $ranks " "$work/all" | awk -v what="$bytes B, $ranks ranks" '
             function middle(of, n,   i, j, t) {
                 for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++)
@@ -77,14 +80,14 @@ summary() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for ((round = 0; round < rounds; round++)); do
-    small 2 8 2000
-    small 2 49152 200
-    small 4 49152 100
+    for case in "${cases[@]}"; do
+        bytes=${case%:*} ranks=${case#*:}
+        small "$ranks" "$bytes" $((bytes < 4096 ? 2000 : 400 / ranks))
+    done
+    [ $large = 1 ] || continue
     both=$(peer ib_write_bw -b -s 65536 -n 200 | awk '{ print $4 }')
     read -r time _ < <(ours 2 2097152 10)
-    read -r whole _ < <(HOOP_TEST_WHOLE_WRITES=1 ours 2 2097152 10)
     echo "2 MiB, 2 ranks: $time us, algbw over half of ib_write_bw -b ($both MB/s): $(over $((4 * 1000000)) "$(
-        awk -v t="$time" -v b="$both" 'BEGIN { print t * b }')");" \
-        "with writes of many packets, as on an adapter, $whole us"
+        awk -v t="$time" -v b="$both" 'BEGIN { print t * b }')")"
 done
 summary

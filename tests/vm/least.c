@@ -4,9 +4,10 @@
  * packet that is lost may be the end of it. Beside it, in turn, what ib_write_lat prints: half of a
  * round trip between two ranks.
  *
- *     least RANKS BYTES ITERATIONS      in tests/vm/run with so many devices; 2 or 4 ranks
+ *     least RANKS BYTES ITERATIONS      in tests/vm/run with so many devices; 2 to 4 ranks
  *
- * Prints medians, us: "half 21.3 oneshot 42.9", for 4 ranks "half 1372 pairwise 4452 halving 4128".
+ * Prints medians, us: "half 21.3 oneshot 42.9", for 3 ranks "half 410 pairwise 1310", for 4
+ * "half 1372 pairwise 4452 halving 4128".
  * Slots and sums are those of every other operation: who is in the next but one has got what
  * everybody sent in the next, after they had done with this one.
  */
@@ -230,13 +231,19 @@ static void oneshot(void)
     add(sums_at(), 0, slot_at(0), bytes);
 }
 
+/* Where a rank's part begins. */
+static size_t part_at(int rank)
+{
+    return bytes / sizeof(float) * (size_t)rank / (size_t)n * sizeof(float);
+}
+
 /* Each sums a part of everybody's, and tells it to all. */
 static void pairwise(void)
 {
-    const size_t part = bytes / (size_t)n, mine = (size_t)me * part;
+    const size_t mine = part_at(me), part = part_at(me + 1) - mine;
     for (int i = 1; i < n; i++) {
         const int peer = (me + i) % n;
-        put(peer, (size_t)peer * part, slot_at(me), part);
+        put(peer, part_at(peer), slot_at(me), part_at(peer + 1) - part_at(peer));
     }
     for (int i = 1; i < n; i++) {
         const int peer = (me + n - i) % n;
@@ -324,13 +331,13 @@ int main(int argc, char **argv)
     bytes = n > 0 ? (size_t)atol(argv[2]) : 0;
     const int turn = n > 0 ? atoi(argv[3]) / TURNS : 0;
     const size_t count = (size_t)turn * TURNS;
-    if ((n != 2 && n != 4) || bytes % 16 > (n == 2 ? 8 : 0) || bytes == 0 || turn < 1) {
-        fprintf(stderr, "usage: least 2|4 BYTES ITERATIONS\n");
+    if (n < 2 || n > RANKS || bytes % 16 > (n == 2 ? 8 : 0) || bytes == 0 || turn < 1) {
+        fprintf(stderr, "usage: least 2|3|4 BYTES ITERATIONS\n");
         return 2;
     }
     void (*const runs[])(void) = {half, n == 2 ? oneshot : pairwise, halving};
     const char *const names[] = {"half", n == 2 ? "oneshot" : "pairwise", "halving"};
-    const int kinds = n == 2 ? 2 : 3;
+    const int kinds = n == 4 ? 3 : 2;
     double *times = calloc((size_t)kinds * count, sizeof(*times));
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     need(times != NULL && shared != MAP_FAILED, "memory");

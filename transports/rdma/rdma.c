@@ -29,7 +29,6 @@
 #include "transports/table.h"
 #include <assert.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -237,16 +236,9 @@ static void rdma_set_port(struct hoop_rdma_link *rdma, const struct hoop_verbs_p
     rdma->address = (struct hoop_verbs_address){
         .lid = port->lid, .mtu = port->mtu, .link_layer = rdma_link_layer(port)};
     memcpy(rdma->address.gid, ret_wanted->gid->raw, sizeof(rdma->address.gid));
-    /*
-     * Soft-RoCE loses count of a write of several packets when one of them is sent again (Linux
-     * 6.1: "remote invalid request error"): there every packet is a write of its own. Figures,
-     * where no packet is lost, are taken as on an adapter.
-     */
-    const bool cuts = port->software && getenv("HOOP_TEST_WHOLE_WRITES") == NULL;
-    rdma->cut_bytes = cuts ? 128u << port->mtu : UINT32_C(1) << 30;
-    const size_t pieces = params->sending ? rdma->stride / rdma->cut_bytes + 2 : 0;
-    const size_t sends = params->slots * pieces + hoop_rdma_words(params);
-    rdma->depth = (struct hoop_verbs_depth){.sends = sends < INT_MAX ? (uint32_t)sends : INT_MAX,
+    /* A chunk is payload, header and maybe a word. */
+    const size_t sends = (params->sending ? params->slots * 2 : 0) + hoop_rdma_words(params);
+    rdma->depth = (struct hoop_verbs_depth){.sends = (uint32_t)sends,
                                             .receives = hoop_rdma_words(params),
                                             .inline_bytes = RDMA_INLINE_BYTES};
 }

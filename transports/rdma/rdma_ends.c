@@ -16,7 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define RDMA_PIECES 32u /* given to the device at a time */
+#define RDMA_RANGES 2u /* that are written before a word: payload, header */
 
 /* A peer that has left: so long the control plane has to find out why. */
 #define RDMA_PATIENCE_NS HOOP_NS_PER_S
@@ -83,49 +83,19 @@ static struct hoop_verbs_work rdma_word_work(struct hoop_rdma_link *rdma, uint32
     return work;
 }
 
-/* The range's bytes from `at` on, or as many as one write may have. */
-static void rdma_piece(const struct hoop_rdma_link *rdma, const struct rdma_range *range, size_t at,
-                       struct hoop_verbs_work *ret)
+static void rdma_range_work(const struct hoop_rdma_link *rdma, const struct rdma_range *range,
+                            struct hoop_verbs_work *ret)
 {
-    const size_t left = range->bytes - at;
-    const uint32_t piece = left < rdma->cut_bytes ? (uint32_t)left : rdma->cut_bytes;
     *ret = (struct hoop_verbs_work){
         .id = rdma_id(rdma),
-        .data = range->data + at,
-        .bytes = piece,
+        .data = range->data,
+        .bytes = (uint32_t)range->bytes,
         .local_key = range->local_key,
-        .remote_address = range->address + at,
+        .remote_address = range->address,
         .remote_key = range->remote_key,
         .write = true,
-        .is_inline = piece <= rdma->depth.inline_bytes,
+        .is_inline = range->bytes <= rdma->depth.inline_bytes,
     };
-}
-
-static bool rdma_flush(struct hoop_rdma_link *rdma, const struct hoop_verbs_work *works,
-                       uint32_t count)
-{
-    const int err = rdma->context->verbs->send(rdma->queue, works, count);
-    if (err != 0) {
-        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, hoop_errno_name(err));
-    }
-    return err == 0;
-}
-
-/* Adds a range to the works, of which it gives to the device what finds no room. One is kept for
- * the word. */
-static bool rdma_write(struct hoop_rdma_link *rdma, const struct rdma_range *range,
-                       struct hoop_verbs_work *works, uint32_t *filled)
-{
-    for (size_t at = 0; at < range->bytes; at += rdma->cut_bytes) {
-        if (*filled == RDMA_PIECES - 1) {
-            if (!rdma_flush(rdma, works, *filled)) {
-                return false;
-            }
-            *filled = 0;
-        }
-        rdma_piece(rdma, range, at, &works[(*filled)++]);
-    }
-    return true;
 }
 
 static uint32_t rdma_word(enum hoop_rdma_word kind, uint64_t count)
@@ -141,7 +111,9 @@ static bool rdma_post(struct hoop_rdma_link *rdma, struct hoop_verbs_work *works
     const uint32_t turn = rdma->base.params.slots > 1 ? rdma->base.params.slots / 2 : 1;
     struct hoop_verbs_work *last = &works[count - 1];
     last->signaled = awaited || (uint32_t)(rdma->sent + 1) % turn == 0;
-    if (!rdma_flush(rdma, works, count)) {
+    const int err = rdma->context->verbs->send(rdma->queue, works, count);
+    if (err != 0) {
+        hoop_rdma_fail(rdma, HOOP_SYSTEM_ERROR, hoop_errno_name(err));
         return false;
     }
     rdma->sent++;
@@ -167,12 +139,11 @@ bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64
 static bool rdma_say_after(struct hoop_rdma_link *rdma, uint32_t word,
                            const struct rdma_range *ranges, uint32_t range_count)
 {
-    struct hoop_verbs_work works[RDMA_PIECES];
+    struct hoop_verbs_work works[RDMA_RANGES + 1];
     uint32_t filled = 0;
+    assert(range_count <= RDMA_RANGES);
     for (uint32_t i = 0; i < range_count; i++) {
-        if (!rdma_write(rdma, &ranges[i], works, &filled)) {
-            return false;
-        }
+        rdma_range_work(rdma, &ranges[i], &works[filled++]);
     }
     if (rdma->immediate) {
         works[filled - 1].word = word;
@@ -309,13 +280,6 @@ static uint32_t sender_word(struct hoop_rdma_link *rdma, enum hoop_rdma_word kin
            ((uint32_t)(rdma->head + 1) & HOOP_RDMA_CHUNK_MASK);
 }
 
-/* In several writes, or with a word that goes by itself. */
-static bool sender_post_pieces(struct hoop_rdma_link *rdma, const uint8_t *slot, size_t bytes)
-{
-    const struct rdma_range range = sender_slot(rdma, slot, bytes);
-    return rdma_say_after(rdma, sender_word(rdma, HOOP_RDMA_DATA), &range, 1);
-}
-
 static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
 {
     const size_t bytes = HOOP_RDMA_HEADER_BYTES + xfer->bytes;
@@ -323,12 +287,12 @@ static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uin
         memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
     }
     xfer->position = 0;
-    if (bytes > rdma->cut_bytes || !rdma->immediate) {
-        return sender_post_pieces(rdma, slot, bytes);
-    }
     const struct rdma_range range = sender_slot(rdma, slot, bytes);
+    if (!rdma->immediate) {
+        return rdma_say_after(rdma, sender_word(rdma, HOOP_RDMA_DATA), &range, 1);
+    }
     struct hoop_verbs_work work;
-    rdma_piece(rdma, &range, 0, &work);
+    rdma_range_work(rdma, &range, &work);
     work.word = sender_word(rdma, HOOP_RDMA_DATA);
     work.word_comes = true;
     return rdma_post(rdma, &work, 1, false);
@@ -337,7 +301,7 @@ static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uin
 /* Payload first: the word comes with the header. */
 static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
 {
-    struct rdma_range ranges[2];
+    struct rdma_range ranges[RDMA_RANGES];
     ranges[1] = sender_slot(rdma, slot, HOOP_RDMA_HEADER_BYTES);
     const enum hoop_rdma_word kind = sender_aim(rdma, xfer, &ranges[1], &ranges[0]);
     const bool copies = ranges[0].data != xfer->data;
@@ -345,7 +309,11 @@ static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfe
         memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
     }
     xfer->position = copies ? 0 : rdma->head + 1; /* as many words: one for each chunk */
-    return rdma_say_after(rdma, sender_word(rdma, kind), ranges, 2);
+    if (copies && kind == HOOP_RDMA_DATA) {       /* they lie together, here and there */
+        ranges[0] = sender_slot(rdma, slot, HOOP_RDMA_HEADER_BYTES + xfer->bytes);
+        return rdma_say_after(rdma, sender_word(rdma, kind), ranges, 1);
+    }
+    return rdma_say_after(rdma, sender_word(rdma, kind), ranges, RDMA_RANGES);
 }
 
 hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)

@@ -107,12 +107,11 @@ struct hoop_rdma_link {
     struct hoop_verbs_queue *queue;
     struct hoop_verbs_address address; /* mine */
     struct hoop_verbs_depth depth;
-    bool immediate;     /* words come as immediate data */
-    uint32_t cut_bytes; /* of a write, at most */
-    bool ready;         /* sender: connected, and so is the other end */
-    bool broken;        /* the queue is of no use any more */
-    bool leaving;       /* a goodbye is on its way */
-    uint64_t left_ns;   /* since when the peer's end is gone; 0: it is not */
+    bool immediate;   /* words come as immediate data */
+    bool ready;       /* sender: connected, and so is the other end */
+    bool broken;      /* the queue is of no use any more */
+    bool leaving;     /* a goodbye is on its way */
+    uint64_t left_ns; /* since when the peer's end is gone; 0: it is not */
     /* slots of stride bytes; then messages: those that come, and those that go, as many each as
      * words may be on their way */
     uint8_t *memory;

@@ -20,7 +20,7 @@
  * that is late in one of two queues is the end of a peer that is only slow. */
 #define VERBS_RNR_TIMER 12u
 #define VERBS_RNR_RETRIES 7u
-#define VERBS_WORKS 32u
+#define VERBS_WORKS 4u
 
 /* ---- The library ----------------------------------------------------------------------------- */
 

@@ -119,7 +119,7 @@ struct hoop_verbs {
     hoop_result_t (*connect_queue)(struct hoop_verbs_queue *queue,
                                    const struct hoop_verbs_route *route);
     int (*destroy_queue)(struct hoop_verbs_queue *queue);
-    /* At most 32, in order. Returns an errno. */
+    /* At most 4, in order. Returns an errno. */
     int (*send)(struct hoop_verbs_queue *queue, const struct hoop_verbs_work *works,
                 uint32_t count);
     /* Memory for a message that has no immediate data. */
