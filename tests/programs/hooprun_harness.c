@@ -14,6 +14,7 @@
 
 const char *hoop_run_program;
 int hoop_run_ignored;
+bool hoop_run_grouped;
 
 bool hoop_run_setup(int argc, char **argv)
 {
@@ -70,6 +71,9 @@ void hoop_run_start(struct hoop_run *run, const char *input, const char *const *
         hoop_run_signals_default();
         if (hoop_run_ignored != 0) {
             signal(hoop_run_ignored, SIG_IGN);
+        }
+        if (hoop_run_grouped) {
+            setpgid(0, 0);
         }
         dup2(in[0], 0);
         dup2(out[1], 1);

@@ -39,6 +39,9 @@ bool hoop_run_setup(int argc, char **argv);
 /* A signal that hooprun is started to ignore; 0: none. */
 extern int hoop_run_ignored;
 
+/* Whether hooprun is started in a process group of its own, as by a shell with job control. */
+extern bool hoop_run_grouped;
+
 /* Starts hooprun with words up to NULL; input becomes its standard input. */
 void hoop_run_start(struct hoop_run *run, const char *input, const char *const *words);
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- Signals -------------------------------------------------------------------------------- */
@@ -57,6 +59,43 @@ static void test_second_interrupt_kills(void **state)
     kill(run.pid, SIGINT);
     assert_int_equal(hoop_run_end(&run), 130);
     hoop_assert_gone(marker);
+    hoop_run_finish(&run);
+}
+
+/* Waits until hooprun is stopped. */
+static void wait_stopped(const struct hoop_run *run)
+{
+    const int64_t deadline = hoop_run_now_ms() + HOOP_RUN_DEADLINE_MS;
+    siginfo_t info = {0};
+    while (waitid(P_PID, (id_t)run->pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == 0) {
+        assert_true(hoop_run_now_ms() < deadline);
+        hoop_run_pause();
+    }
+}
+
+/* It stops and goes on, and is not left stopped by a signal to go on that follows at once. */
+static void test_stop_and_continue(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    hoop_run_grouped = true;
+    START(&run, "-n", "2", "sh", "-c",
+          "trap 'echo here' USR1; echo ready; while :; do sleep 0.01; done");
+    hoop_run_grouped = false;
+    hoop_run_read(&run, "ready\n", 2);
+    for (int i = 0; i < 200; i++) {
+        kill(run.pid, SIGTSTP);
+        if (i == 0) {
+            wait_stopped(&run);
+        }
+        const struct timespec moment = {.tv_nsec = i * 1000L};
+        nanosleep(&moment, NULL);
+        kill(run.pid, SIGCONT);
+        kill(run.pid, SIGUSR1);
+        hoop_run_read(&run, "here\n", 2 * (i + 1));
+    }
+    kill(run.pid, SIGTERM);
+    assert_int_equal(hoop_run_end(&run), 128 + SIGTERM);
     hoop_run_finish(&run);
 }
 
@@ -191,9 +230,9 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_signals_forwarded), cmocka_unit_test(test_second_interrupt_kills),
-        cmocka_unit_test(test_terminal),          cmocka_unit_test(test_terminal_restart),
-        cmocka_unit_test(test_hooprun_killed),    cmocka_unit_test(test_keeper_killed),
-        cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_stop_and_continue), cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_terminal_restart),  cmocka_unit_test(test_hooprun_killed),
+        cmocka_unit_test(test_keeper_killed),     cmocka_unit_test(test_leftovers),
     };
     return cmocka_run_group_tests_name("hooprun signals", tests, NULL, NULL);
 }

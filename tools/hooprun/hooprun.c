@@ -20,10 +20,14 @@
 #include "hooprun/hooprun_output.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ORPHANS_MS 10000
@@ -71,20 +75,47 @@ static bool front_reap(pid_t keeper, int *ret_status)
     return pid == keeper;
 }
 
-/* Waits for the keeper and passes signals on. */
-static int front_serve(pid_t keeper, const sigset_t *signals)
+/*
+ * The stop is the kernel's: it is pending until it is let through here, and a SIGCONT that comes
+ * before that takes it away. One that came between taking it and raise(SIGSTOP) would be lost.
+ */
+static void front_stop(pid_t keeper)
+{
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    kill(keeper, SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, NULL);
+    sigprocmask(SIG_BLOCK, &stop, NULL);
+}
+
+/* Waits until a signal is there, and takes it; 0: it was SIGTSTP, which is left, or is gone. */
+static int front_wait(const sigset_t *signals, int fd)
+{
+    static const struct timespec at_once = {0};
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    sigset_t taken = *signals;
+    sigdelset(&taken, SIGTSTP);
+    poll(&wait, 1, -1);
+    const int sig = sigtimedwait(&taken, NULL, &at_once);
+    return sig > 0 ? sig : 0;
+}
+
+/* Waits for the keeper and passes signals on; fd is readable when one of them is pending. */
+static int front_serve(pid_t keeper, const sigset_t *signals, int fd)
 {
     int status = 0;
     for (;;) {
-        const int sig = sigwaitinfo(signals, NULL);
+        const int sig = front_wait(signals, fd);
+        sigset_t pending;
         if (sig == SIGCHLD && front_reap(keeper, &status)) {
             return keeper_result(status);
         }
         if (sig > 0 && sig != SIGCHLD) {
             kill(keeper, sig);
         }
-        if (sig == SIGTSTP) {
-            raise(SIGSTOP);
+        if (sigpending(&pending) == 0 && sigismember(&pending, SIGTSTP) == 1) {
+            front_stop(keeper);
         }
     }
 }
@@ -119,8 +150,10 @@ static int front_run(const struct hooprun_options *options)
     sigaddset(&blocked, SIGPIPE);
     sigaddset(&blocked, SIGTTOU);
     int alive[2];
+    int signal_fd = -1;
     const bool streams = streams_ensure();
     if (!streams || sigprocmask(SIG_BLOCK, &blocked, &front.mask) != 0 ||
+        (signal_fd = signalfd(-1, &front.signals, SFD_CLOEXEC)) < 0 ||
         pipe2(alive, O_CLOEXEC) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
         fprintf(stderr, "hooprun: cannot %s: %s\n", streams ? "prepare the job" : "open /dev/null",
                 hooprun_reason(errno));
@@ -134,11 +167,12 @@ static int front_run(const struct hooprun_options *options)
     if (keeper == 0) {
         setpgid(0, 0);
         close(alive[1]);
+        close(signal_fd);
         front.alive_fd = alive[0];
         return hooprun_job_run(options, &front);
     }
     close(alive[0]);
-    return front_serve(keeper, &front.signals);
+    return front_serve(keeper, &front.signals, signal_fd);
 }
 
 int main(int argc, char **argv)
