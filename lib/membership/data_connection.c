@@ -190,8 +190,10 @@ static hoop_result_t data_where(const struct hoop_member *member, struct hoop_ad
     if (hoop_settings()->socket_ifname != NULL) {
         return hoop_interface_choose(ret);
     }
-    const struct hoop_address loopback = {.family = 4, .ip = {127, 0, 0, 1}};
-    return hoop_interface_towards(&loopback, ret); /* which may be down */
+    static const struct hoop_address ip4 = {.family = 4, .ip = {127, 0, 0, 1}};
+    static const struct hoop_address ip6 = {.family = 6, .ip = {[15] = 1}};
+    const hoop_result_t result = hoop_interface_towards(&ip4, ret);
+    return result == HOOP_OK ? result : hoop_interface_towards(&ip6, ret); /* both may be down */
 }
 
 /* Its address gets its port. */

@@ -193,6 +193,16 @@ case_ipv6() {
     all_well 60
 }
 
+# A host without IPv4, whose ranks have been told to use sockets among themselves.
+case_ipv6_on_one_machine() {
+    hosts a
+    ip -n "$net_id-a" address flush dev lo scope host
+    ip -n "$net_id-a" address add ::1/128 dev lo nodad
+    pids=() files=()
+    start a out.a env HOOP_TRANSPORT=tcp "$hooprun" -n 2 "$perf" "${table[@]}"
+    all_well 60
+}
+
 case_right_interface() {
     hosts a b
     job_env=(HOOP_SOCKET_IFNAME==eth0)
