@@ -3,8 +3,8 @@
  *
  * This header is the whole public API and its manual. It needs no CUDA header and compiles as C11
  * and as C++. The API is NCCL's in snake case, with the same argument order and meaning, so that
- * a port is mechanical (ncclAllReduce -> hoop_all_reduce). Results 0-7, datatypes and operations
- * have NCCL's numeric values.
+ * a port is mechanical (ncclAllReduce -> hoop_all_reduce; docs/nccl.md has them side by side, and
+ * what NCCL has not). Results 0-7, datatypes and operations have NCCL's numeric values.
  *
  * The loop every program writes (examples/hello_allreduce.c is this, compiled):
  *
@@ -60,11 +60,11 @@
  * success. HOOP_INVALID_ARGUMENT, HOOP_INVALID_USAGE and HOOP_UNSUPPORTED are the caller's
  * mistakes: nothing happened, the comm is as it was. Any other failure of an operation is final
  * for its comm: the first error wins, it reaches every rank, all pending and future work on the
- * comm returns it, and only hoop_comm_shrink(), hoop_comm_abort() and hoop_comm_destroy() remain
- * to be called. After a failed operation no other rank writes to its buffers any more; where one
- * cannot be kept out (a stopped thread of this process, no memory for other pages) it is waited
- * for, for as long as an operation may take, and then named. Nothing hangs: every wait has a
- * deadline.
+ * comm returns it, and there remain what only looks at it, such as hoop_get_last_error(), and
+ * hoop_comm_shrink() (with HOOP_SHRINK_ABORT), hoop_comm_abort() and hoop_comm_destroy(). After a
+ * failed operation no other rank writes to its buffers any more; where one cannot be kept out (a
+ * stopped thread of this process, no memory for other pages) it is waited for, for as long as an
+ * operation may take, and then named. Nothing hangs: every wait has a deadline.
  *
  * Threads. Functions may be called from any thread. Calls on one comm from several threads are
  * served one at a time, first come, first served, in an order that the caller must make the same
@@ -349,16 +349,19 @@ HOOP_API hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nrank
  * Says goodbye: waits for what is queued on the comm, and flushes what this rank still owes the
  * others. After it no operation may be called; hoop_comm_destroy() remains. Does not wait for other
  * ranks, but where queued work needs them. HOOP_MISMATCH: another rank has called other operations
- * than the last ones here, and the comm has failed on all ranks.
+ * than the last ones here, and the comm has failed on all ranks. A comm that failed before returns
+ * that failure; one that was finalized before, HOOP_INVALID_USAGE.
  */
 HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
 
 /*
- * Finalizes if that was not done, then frees; also what hoop_comm_abort() left. The handle is dead
- * afterwards. No call of this rank on comm may be running, or begin; what is queued is waited for,
- * or ended where comm has failed. NULL is allowed. The other ranks need not call it at the same
- * time. HOOP_INVALID_USAGE, and nothing happened: the calling thread has calls on comm in an open
- * group. A process that other machines need in order to reach the ranks here may wait at exit(),
+ * Finalizes if that was not done, then frees; also what has failed, and what hoop_comm_abort()
+ * left. HOOP_OK: the handle is dead. A mismatch that hoop_comm_finalize() would have returned is
+ * logged. No call of this rank on comm may be running, or begin; what is queued is waited for, or
+ * ended where comm has failed. NULL is allowed. The other ranks need not call it at the same time.
+ * HOOP_INVALID_USAGE, and nothing happened: the calling thread has calls on comm in an open group.
+ * HOOP_TIMEOUT, and nothing was freed: a call on comm is still inside a minute after its deadline.
+ * A process that other machines need in order to reach the ranks here may wait at exit(),
  * for up to 5 s, until they do not: see hoop_linger().
  */
 HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
@@ -735,7 +738,8 @@ HOOP_API hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes,
  * The plan of a collective ("all_reduce", "broadcast", ... as in the functions' names; not
  * alltoallv, which has one way only) with these arguments, on memory from hoop_mem_alloc(): the
  * algorithm, the alternatives with the time that the cost model gives each, and the HOOP_PROFILE in
- * use. One JSON object, written to buf as hoop_info_json() does.
+ * use. One JSON object, written to buf as hoop_info_json() does. HOOP_INVALID_USAGE: comm was
+ * aborted.
  */
 HOOP_API hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
                                          hoop_datatype_t datatype, hoop_red_op_t op, char *buf,

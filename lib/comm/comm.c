@@ -2,6 +2,7 @@
 #include "comm/comm.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -303,6 +304,7 @@ static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure 
     if (result != HOOP_OK) {
         hoop_board_name_sites(&comm->board, ret);
         hoop_comm_raise(comm, result, ret->rank, "%s", ret->text);
+        hoop_log(HOOP_LOG_ERROR, HOOP_LOG_COMM, "rank %u: %s", comm->rank, ret->text);
     }
     return result;
 }

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,6 +283,19 @@ static void test_leaves(void **state)
 
 /* ---- Calls that differ ----------------------------------------------------------------------- */
 
+/* How many lines of the log name both roots. */
+static atomic_int told;
+
+static void listen(void *arg, hoop_log_level_t level, const char *subsystem, const char *line)
+{
+    (void)arg;
+    (void)subsystem;
+    if (level == HOOP_LOG_ERROR && strstr(line, "rank 0 called broadcast of 8 int32, root 0") &&
+        strstr(line, "rank 1 called broadcast of 8 int32, root 1")) {
+        atomic_fetch_add(&told, 1);
+    }
+}
+
 /* Each takes itself for the root, so nobody waits for data; both have returned when somebody looks
  * back: in another operation, or at the end. */
 static void two_roots(struct rank *me)
@@ -308,6 +322,22 @@ static void two_roots_at_the_end(struct rank *me)
     }
 }
 
+static void two_roots_and_no_goodbye(struct rank *me)
+{
+    warm_up(me, broadcast);
+    two_roots(me);
+}
+
+/* No call returns it any more: the log says it. */
+static void test_mismatch_untold(void **state)
+{
+    (void)state;
+    hoop_set_log_callback(listen, NULL);
+    run(two_roots_and_no_goodbye, 2, 0, HOOP_OK);
+    hoop_set_log_callback(NULL, NULL);
+    assert_true(atomic_load(&told) > 0);
+}
+
 static void test_mismatch(void **state)
 {
     (void)state;
@@ -330,10 +360,9 @@ int main(void)
         setenv("HOOP_ALGO", "binomial", 1); /* a reduce by pairwise is an exchange of all */
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_far_ahead),
-        cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_ahead),           cmocka_unit_test(test_far_ahead),
+        cmocka_unit_test(test_leaves),          cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_mismatch_untold),
     };
     return cmocka_run_group_tests_name("roots_ahead", tests, NULL, NULL);
 }
