@@ -165,8 +165,7 @@ static hoop_result_t births_join(const struct hoop_comm_options *options, hoop_c
 static hoop_result_t births_id(bool here, hoop_unique_id_t *ret_id)
 {
     const int before = hoop_cancel_off();
-    hoop_result_t result = hoop_service_start();
-    result = result == HOOP_OK ? hoop_rendezvous_create(here, ret_id) : result;
+    const hoop_result_t result = hoop_rendezvous_create(here, ret_id);
     hoop_cancel_restore(before);
     return result;
 }
@@ -176,17 +175,17 @@ hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id)
     return id != NULL ? births_id(false, id) : births_null("hoop_get_unique_id", "id");
 }
 
-hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
-                                         int rank, const hoop_config_t *config)
+static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int nranks,
+                                  const hoop_unique_id_t *id, int rank, const hoop_config_t *config)
 {
     struct hoop_comm_options options = {.serve = false};
     if (comm == NULL) {
-        return hoop_group_spoil(births_null("hoop_comm_init_rank_config", "comm"));
+        return hoop_group_spoil(births_null(function, "comm"));
     }
     const int before = hoop_cancel_off();
     hoop_result_t result = births_options(config, nranks, rank, &options);
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_from_id(&id, &options.rendezvous);
+        result = hoop_rendezvous_from_id(id, &options.rendezvous);
     }
     result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
     hoop_rendezvous_finish(&options.rendezvous);
@@ -194,9 +193,15 @@ hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_uni
     return result;
 }
 
+hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
+                                         int rank, const hoop_config_t *config)
+{
+    return births_by_id("hoop_comm_init_rank_config", comm, nranks, &id, rank, config);
+}
+
 hoop_result_t hoop_comm_init_rank(hoop_comm_t *comm, int nranks, hoop_unique_id_t id, int rank)
 {
-    return hoop_comm_init_rank_config(comm, nranks, id, rank, NULL);
+    return births_by_id("hoop_comm_init_rank", comm, nranks, &id, rank, NULL);
 }
 
 hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank, int n_id,
@@ -211,7 +216,7 @@ hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int ra
         return hoop_group_spoil(
             hoop_error(HOOP_UNSUPPORTED, "%d unique ids: this version joins by exactly one", n_id));
     }
-    return hoop_comm_init_rank_config(comm, nranks, ids[0], rank, config);
+    return births_by_id("hoop_comm_init_rank_scalable", comm, nranks, &ids[0], rank, config);
 }
 
 hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
@@ -374,9 +379,12 @@ hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_
 {
     struct hoop_comm_options options = {.serve = false};
     struct hoop_birth birth;
+    if (comm == NULL && (id == NULL || newcomm == NULL)) {
+        return hoop_group_spoil(
+            births_null("hoop_comm_grow", id == NULL ? "comm and id" : "newcomm"));
+    }
     if (comm == NULL) {
-        return id != NULL ? hoop_comm_init_rank_config(newcomm, nranks, *id, rank, config)
-                          : hoop_group_spoil(births_null("hoop_comm_grow", "comm and id"));
+        return births_by_id("hoop_comm_grow", newcomm, nranks, id, rank, config);
     }
     hoop_result_t result = births_parent("hoop_comm_grow", comm, newcomm, "newcomm");
     if (result == HOOP_OK) {

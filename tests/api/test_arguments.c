@@ -51,7 +51,7 @@ static void test_births(void **state)
     memset(&nonsense, 0x5a, sizeof(nonsense));
     ARGUMENT("NULL", hoop_get_version(NULL));
     ARGUMENT("NULL", hoop_get_unique_id(NULL));
-    ARGUMENT("comm", hoop_comm_init_rank(NULL, 1, id, 0));
+    ARGUMENT("hoop_comm_init_rank: comm", hoop_comm_init_rank(NULL, 1, id, 0));
     ARGUMENT("nranks is 0", hoop_comm_init_rank(&out.comm, 0, id, 0));
     ARGUMENT("nranks is -1", hoop_comm_init_rank(&out.comm, -1, id, 0));
     ARGUMENT("nranks is 5000", hoop_comm_init_rank(&out.comm, 5000, id, 0));
@@ -85,7 +85,9 @@ static void test_births(void **state)
     ARGUMENT("comms", hoop_comm_init_all(NULL, 1, NULL));
     ARGUMENT("ndev is 0", hoop_comm_init_all(&out.comm, 0, NULL));
     LACKING("", hoop_comm_init_all(&out.comm, 1, &out.number));
-    ARGUMENT("comm", hoop_comm_init_rank_scalable(NULL, 1, 0, 1, &id, NULL));
+    ARGUMENT("hoop_comm_init_rank_scalable: comm",
+             hoop_comm_init_rank_scalable(NULL, 1, 0, 1, &id, NULL));
+    ARGUMENT("hoop_comm_grow: newcomm", hoop_comm_grow(NULL, 1, &id, 0, NULL, NULL));
     ARGUMENT("ids", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 1, NULL, NULL));
     LACKING("2 unique ids", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 2, &id, NULL));
 }
