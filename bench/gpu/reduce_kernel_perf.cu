@@ -1,11 +1,17 @@
 /*
- * The reduction kernels on a real GPU: are their bits those of the CPU's, and how fast are they against a
- * copy on the device in the same run? bench/gpu_suite.sh builds it, over libhoop_core.a.
+ * The reduction kernels on a real GPU: are their bits those of the CPU's, and how fast are they
+ * against a copy on the device in the same run? bench/gpu_suite.sh builds it, over libhoop_core.a.
  *
  *     reduce_kernel_perf [MiB of a vector, default 256]
  *
- * Bits: all types and ops, any bits as input, vectors that are aligned and that are not. Rates: bytes
- * read and written, in the median of rounds that alternate with the copy. 7: a kernel is wrong.
+ * Bits: all types and ops, any bits as input, vectors that are aligned and that are not. Rates:
+ * bytes read and written, in the median of rounds that alternate with the copy. 7: a kernel is
+ * wrong.
+ *
+ * And what it costs to tell a kernel only when it begins what it folds, as a call would have to
+ * that is launched before the others' addresses are known: a copy on the stream brings that from
+ * pinned memory, to a slot of constant memory, or to memory of which each block makes a copy of its
+ * own.
  */
 extern "C" {
 #include "reduce/reduce_cuda.h"
@@ -38,13 +44,83 @@ static const char *const type_names[] = {
 #define NAME(type, value, bytes, text) text,
     HOOP_DATATYPES(NAME)};
 
-static void launch(const struct hoop_reduction *reduction, void *dst, const void *const *src,
-                   unsigned n_src, size_t count)
+/* ---- Told late ---- */
+
+enum way { BY_ARGUMENT, BY_SLOT, BY_MEMORY, WAYS };
+static const char *const way_names[WAYS] = {"argument", "slot", "memory"};
+
+/* One for each stream that folds at the same time. With four blocks on a multiprocessor, as the
+ * kernels of the library have them, floats would spill: the slot is a register more. */
+#define SLOTS 32
+static __constant__ struct hoop_cuda_fold slots[SLOTS];
+/* All but the factors. */
+#define TOLD_BYTES offsetof(struct hoop_cuda_fold, factor)
+static_assert(TOLD_BYTES / 8 <= HOOP_CUDA_FOLD_THREADS, "a word for each thread at most");
+
+#define LATE(type, bytes)                                                                          \
+    KERNEL __launch_bounds__(HOOP_CUDA_FOLD_THREADS, 3) void by_slot_##type(uint32_t slot)         \
+    {                                                                                              \
+        fold_all(type, HOOP_SUM, false, &slots[slot]);                                             \
+    }                                                                                              \
+    KERNEL BOUNDS(type, bytes, HOOP_SUM,                                                           \
+                  false) void by_memory_##type(const struct hoop_cuda_fold *told)                  \
+    {                                                                                              \
+        __shared__ struct hoop_cuda_fold fold;                                                     \
+        if (THREAD < TOLD_BYTES / 8) {                                                             \
+            ((uint64_t *)&fold)[THREAD] = ((const uint64_t *)told)[THREAD];                        \
+        }                                                                                          \
+        __syncthreads();                                                                           \
+        fold_all(type, HOOP_SUM, false, &fold);                                                    \
+    }
+LATE(HOOP_FLOAT32, 4)
+LATE(HOOP_BFLOAT16, 2)
+LATE(HOOP_FLOAT8E4M3, 1)
+
+#define LATE_ROW(type)                                                                             \
+    {                                                                                              \
+        by_slot_##type, by_memory_##type                                                           \
+    }
+static const struct late {
+    void (*by_slot)(uint32_t);
+    void (*by_memory)(const struct hoop_cuda_fold *);
+} late_f32 = LATE_ROW(HOOP_FLOAT32), late_bf16 = LATE_ROW(HOOP_BFLOAT16),
+  late_f8 = LATE_ROW(HOOP_FLOAT8E4M3);
+
+/* One launch after the other; what they are told is the same, or the one before has ended. */
+static void launch_late(enum way way, const struct hoop_cuda_launch *what)
+{
+    static struct hoop_cuda_fold *pinned = NULL;
+    static void *places[WAYS];
+    const struct late *late = what->type == HOOP_FLOAT32    ? &late_f32
+                              : what->type == HOOP_BFLOAT16 ? &late_bf16
+                                                            : &late_f8;
+    const size_t row = TOLD_BYTES / 2; /* two: of one the driver lets a kernel make the copy */
+    if (pinned == NULL) {
+        CUDA(cudaMallocHost(&pinned, sizeof(*pinned)));
+        CUDA(cudaMalloc(&places[BY_MEMORY], sizeof(*pinned)));
+        CUDA(cudaGetSymbolAddress(&places[BY_SLOT], slots));
+    }
+    memcpy(pinned, &what->fold, TOLD_BYTES);
+    CUDA(cudaMemcpy2DAsync(places[way], row, pinned, row, row, 2, cudaMemcpyHostToDevice));
+    if (way == BY_SLOT) {
+        late->by_slot<<<(unsigned)what->blocks, HOOP_CUDA_FOLD_THREADS>>>(0);
+    } else {
+        late->by_memory<<<(unsigned)what->blocks, HOOP_CUDA_FOLD_THREADS>>>(
+            (const struct hoop_cuda_fold *)places[BY_MEMORY]);
+    }
+}
+
+static void launch(enum way way, const struct hoop_reduction *reduction, void *dst,
+                   const void *const *src, unsigned n_src, size_t count)
 {
     struct hoop_cuda_launch what;
     hoop_cuda_fold_make(reduction, &dst, 1, src, n_src, NULL, count, &what);
-    kernel_t *const kernel = kernels[what.type][what.op];
-    kernel<<<(unsigned)what.blocks, HOOP_CUDA_FOLD_THREADS>>>(what.fold);
+    if (way != BY_ARGUMENT) {
+        launch_late(way, &what);
+    } else {
+        kernel_t *const kernel = kernels[what.type][what.op];
+        kernel<<<(unsigned)what.blocks, HOOP_CUDA_FOLD_THREADS>>>(what.fold);
+    }
     CUDA(cudaGetLastError());
 }
 
@@ -68,7 +144,8 @@ static std::vector<unsigned char> input_of(unsigned s, unsigned n_src, hoop_data
 }
 
 /* off: bytes by which source s lies behind a boundary of 16, times s. */
-static bool same_bits(hoop_datatype_t type, hoop_red_op_t op, size_t off, unsigned n_src)
+static bool same_bits(enum way way, hoop_datatype_t type, hoop_red_op_t op, size_t off,
+                      unsigned n_src)
 {
     static std::vector<unsigned char> host(COUNT * 8 + 256), expected(COUNT * 8), got(COUNT * 8);
     static unsigned char *memory = NULL;
@@ -89,7 +166,8 @@ static bool same_bits(hoop_datatype_t type, hoop_red_op_t op, size_t off, unsign
     }
     void *to = expected.data();
     hoop_fold(&reduction, &to, 1, on_host, n_src, COUNT);
-    launch(&reduction, memory + SOURCES * room + SOURCES * off, on_device, n_src, COUNT);
+    CUDA(cudaMemset(memory + SOURCES * room, 0xa5, room));
+    launch(way, &reduction, memory + SOURCES * room + SOURCES * off, on_device, n_src, COUNT);
     CUDA(cudaMemcpy(got.data(), memory + SOURCES * room + SOURCES * off, bytes,
                     cudaMemcpyDeviceToHost));
     return memcmp(got.data(), expected.data(), bytes) == 0;
@@ -102,11 +180,31 @@ static int check_bits()
         for (int op = 0; op < HOOP_NUM_OPS; op++) {
             for (size_t off : {(size_t)0, hoop_datatype_bytes((hoop_datatype_t)type), (size_t)1}) {
                 for (unsigned n_src : {2u, (unsigned)SOURCES}) {
-                    if (!same_bits((hoop_datatype_t)type, (hoop_red_op_t)op, off, n_src)) {
-                        printf("WRONG: %s, op %d, %u vectors %zu bytes off\n", type_names[type],
-                               op, n_src, off);
+                    if (!same_bits(BY_ARGUMENT, (hoop_datatype_t)type, (hoop_red_op_t)op, off,
+                                   n_src)) {
+                        printf("WRONG: %s, op %d, %u vectors %zu bytes off\n", type_names[type], op,
+                               n_src, off);
                         wrong++;
                     }
+                }
+            }
+        }
+    }
+    return wrong;
+}
+
+static const hoop_datatype_t measured[] = {HOOP_FLOAT32, HOOP_BFLOAT16, HOOP_FLOAT8E4M3};
+
+static int check_late_bits()
+{
+    int wrong = 0;
+    for (hoop_datatype_t type : measured) {
+        for (int way = BY_SLOT; way < WAYS; way++) {
+            for (size_t off : {(size_t)0, hoop_datatype_bytes(type), (size_t)1}) {
+                if (!same_bits((enum way)way, type, HOOP_SUM, off, SOURCES)) {
+                    printf("WRONG: sums of %s told by %s, %zu bytes off\n", type_names[type],
+                           way_names[way], off);
+                    wrong++;
                 }
             }
         }
@@ -149,7 +247,7 @@ static void rate(hoop_datatype_t type, unsigned n_src, size_t bytes, unsigned ch
     for (int round = 0; round < 23; round++) {
         const double fold = time_ms([&] {
             for (int i = 0; i < IN_A_ROW; i++) {
-                launch(&reduction, dst, src, n_src, bytes / hoop_datatype_bytes(type));
+                launch(BY_ARGUMENT, &reduction, dst, src, n_src, bytes / hoop_datatype_bytes(type));
             }
         });
         const double copy = time_ms([&] {
@@ -170,6 +268,34 @@ static void rate(hoop_datatype_t type, unsigned n_src, size_t bytes, unsigned ch
            fold / copy);
 }
 
+/* The same sums, told each way in turn. */
+static void rate_late(hoop_datatype_t type, unsigned n_src, size_t bytes, unsigned char *memory)
+{
+    const struct hoop_reduction reduction = {type, HOOP_SUM, 0};
+    const void *src[HOOP_CUDA_FOLD_MOST];
+    std::vector<double> took[WAYS];
+    for (unsigned s = 0; s < n_src; s++) {
+        src[s] = memory + s * bytes;
+    }
+    for (int round = 0; round < 23; round++) {
+        for (int way = 0; way < WAYS; way++) {
+            took[way].push_back(time_ms([&] {
+                for (int i = 0; i < IN_A_ROW; i++) {
+                    launch((enum way)way, &reduction, memory + n_src * bytes, src, n_src,
+                           bytes / hoop_datatype_bytes(type));
+                }
+            }));
+        }
+    }
+    for (int way = 0; way < WAYS; way++) {
+        std::sort(took[way].begin(), took[way].end());
+        const double us = took[way][took[way].size() / 2] / IN_A_ROW * 1e3;
+        printf("%-9s %-9s %7u %11zu %10.1f %10.0f %8.3f\n", way_names[way], type_names[type], n_src,
+               bytes, us, (n_src + 1) * bytes / us / 1e3,
+               took[BY_ARGUMENT][took[way].size() / 2] / IN_A_ROW * 1e3 / us);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int devices = 0;
@@ -184,15 +310,22 @@ int main(int argc, char **argv)
     }
     const size_t bytes = (size_t)mib << 20;
     unsigned char *memory = NULL;
-    const int wrong = check_bits();
-    printf("# bits: %d wrong of %d\n", wrong, HOOP_NUM_DATATYPES * HOOP_NUM_OPS * 6);
+    const int wrong = check_bits(), late = check_late_bits();
+    printf("# bits: %d wrong of %d, and %d of %d told late\n", wrong,
+           HOOP_NUM_DATATYPES * HOOP_NUM_OPS * 6, late, 18);
     CUDA(cudaMalloc(&memory, 9 * bytes));
     CUDA(cudaMemset(memory, 0, 9 * bytes));
     printf("# type    sources       bytes  GB/s fold  GB/s copy    ratio\n");
-    for (hoop_datatype_t type : {HOOP_FLOAT32, HOOP_BFLOAT16, HOOP_FLOAT8E4M3}) {
+    for (hoop_datatype_t type : measured) {
         for (unsigned n_src : {2u, 8u}) {
             rate(type, n_src, bytes, memory);
         }
     }
-    return wrong == 0 ? 0 : 7;
+    printf("# told by type      sources       bytes         us       GB/s of argument\n");
+    for (hoop_datatype_t type : measured) {
+        rate_late(type, 2, (size_t)1 << 20, memory);
+        rate_late(type, 2, bytes, memory);
+        rate_late(type, 8, bytes, memory);
+    }
+    return wrong + late == 0 ? 0 : 7;
 }
