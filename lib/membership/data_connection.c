@@ -192,8 +192,11 @@ static hoop_result_t data_where(const struct hoop_member *member, struct hoop_ad
     }
     static const struct hoop_address ip4 = {.family = 4, .ip = {127, 0, 0, 1}};
     static const struct hoop_address ip6 = {.family = 6, .ip = {[15] = 1}};
-    const hoop_result_t result = hoop_interface_towards(&ip4, ret);
-    return result == HOOP_OK ? result : hoop_interface_towards(&ip6, ret); /* both may be down */
+    if (hoop_interface_towards(&ip4, ret) == HOOP_OK ||
+        hoop_interface_towards(&ip6, ret) == HOOP_OK) {
+        return HOOP_OK;
+    }
+    return hoop_interface_towards(&ip4, ret); /* the loopback is down: its sentence */
 }
 
 /* Its address gets its port. */
