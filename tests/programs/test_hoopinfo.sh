@@ -41,6 +41,7 @@ says out 'HOOP_ALGO +ring'
 run 0 "$hoopinfo" --explain all_reduce --bytes 8 --ranks 3
 says out 'algo +oneshot'
 says out 'ranks +3'
+says out 'profile +-$'
 run 0 env HOOP_TRANSPORT=tcp HOOP_BRUCK_RADIX=5 "$hoopinfo" --explain all_reduce --bytes 8 --ranks 3
 says out 'algo +bruck'
 says out 'radix +5'

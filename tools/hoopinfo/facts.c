@@ -176,7 +176,7 @@ static void print_page(const struct facts *facts, const struct fact *first, int 
 {
     printf("%s%s\n", first == facts->all ? "" : "\n", first->section);
     for (const struct fact *fact = first; fact != NULL; fact = section_next(facts, fact)) {
-        printf("  %-*s  %s\n", width, fact->key, fact->value);
+        printf("  %-*s  %s\n", width, fact->key, fact->value[0] != 0 ? fact->value : "-");
     }
 }
 
