@@ -540,6 +540,7 @@ HOOP_API hoop_result_t hoop_scatter(const void *sendbuff, void *recvbuff, size_t
  * buffer may be used again, which may be before the receive is called, and may not be until then.
  * So ranks that send to each other do it in a group: there all sends and receives of a comm run at
  * the same time, and before the group's collectives. With itself a rank exchanges in a group only.
+ * What one of them receives must not overlap the buffers of the others: nobody checks that.
  */
 HOOP_API hoop_result_t hoop_send(const void *sendbuff, size_t count, hoop_datatype_t datatype,
                                  int peer, hoop_comm_t comm, hoop_stream_t stream);
