@@ -17,9 +17,11 @@
  * slab copies 2 S, reads S and writes S. TCP over loopback: 15 us a message, 1.5 GB/s. Messages at
  * the same time wait together, but where ranks outnumber CPUs each of them is work that is waited
  * for: 48 KiB of 4 ranks on 2 CPUs took 1.3 to 1.7 times the CPU time of bruck (8 messages)
- * pairwise (24); over Soft-RoCE 0.6 to 0.9 times the time, in five pairs of runs of six. A radix of
- * bruck that has no message more than another, and fewer rounds, needs no measurement: 3 for 3, 5,
- * 6 and 9 ranks.
+ * pairwise (24). RDMA: not measured on an adapter, but estimated for 100 Gbit/s: 1 us there,
+ * and 1.5 us of work at both ends; of a message at the same time a post and a completion are left;
+ * a byte is copied and summed beside the wire. Over Soft-RoCE it chooses what is faster there, too
+ * (docs/inside/tuning.md). A radix of bruck that has no message more than another, and fewer
+ * rounds, needs no measurement: 3 for 3, 5, 6 and 9 ranks.
  *
  * Its slab is one that took all of the input through itself. One that does not, between 2 ranks on
  * 2 Sapphire Rapids cores, the fastest iteration of 1500, in turn, on a busy machine:
@@ -102,6 +104,7 @@ static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
     [HOOP_COST_LINKS] = {.sync = 15000, .message = 5000, .moved = 680, .folded = 60, .call = 40},
     [HOOP_COST_LINKS_OVERSUBSCRIBED] =
         {.sync = 15000, .message = 15000, .moved = 680, .folded = 60, .call = 40},
+    [HOOP_COST_LINKS_RDMA] = {.sync = 2500, .message = 400, .moved = 150, .folded = 60, .call = 40},
 };
 
 void hoop_cost_get_memory(struct hoop_cost_constants ret[HOOP_COST_MEMORIES])

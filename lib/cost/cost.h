@@ -14,6 +14,7 @@ enum hoop_cost_class {
     HOOP_COST_OVERSUBSCRIBED, /* shared memory, ranks that outnumber CPUs */
     HOOP_COST_LINKS,          /* links over TCP, or as if; so are all behind it */
     HOOP_COST_LINKS_OVERSUBSCRIBED,
+    HOOP_COST_LINKS_RDMA,
     HOOP_COST_CLASSES
 };
 #define HOOP_COST_MEMORIES HOOP_COST_LINKS

@@ -218,12 +218,13 @@ static bool plan_links_can(const struct hoop_agreement *agreed, const struct hoo
     return algo != HOOP_ALGO_RING || plan_ring_can(plan);
 }
 
-/* A message over RDMA costs no CPU to speak of. */
 static enum hoop_cost_class plan_links_class(const struct hoop_agreement *agreed)
 {
     const bool rdma = agreed->transport == HOOP_TRANSPORT_RDMA ||
                       (agreed->transport == HOOP_TRANSPORT_AUTO && agreed->no_rdma == 0);
-    return agreed->oversubscribed && !rdma ? HOOP_COST_LINKS_OVERSUBSCRIBED : HOOP_COST_LINKS;
+    const enum hoop_cost_class tcp =
+        agreed->oversubscribed ? HOOP_COST_LINKS_OVERSUBSCRIBED : HOOP_COST_LINKS;
+    return rdma ? HOOP_COST_LINKS_RDMA : tcp;
 }
 
 static uint64_t plan_links_cost(const struct hoop_agreement *agreed, const struct hoop_plan *plan,

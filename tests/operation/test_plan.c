@@ -138,6 +138,23 @@ static void test_choice(void **state)
     free(grid);
 }
 
+/* Another message costs less over RDMA than the bytes of one: nobody sends everybody copies of what
+ * is more than a few KiB. */
+static void test_rdma(void **state)
+{
+    (void)state;
+    struct hoop_agreement agreed = {.lanes = 2, .chunk_bytes = 131072, .bruck_bytes = 65536};
+    for (int rdma = 0; rdma < 2; rdma++) {
+        const enum hoop_algo medium = rdma != 0 ? HOOP_ALGO_PAIRWISE : HOOP_ALGO_BRUCK;
+        agreed.no_rdma = rdma == 0;
+        assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, 2), HOOP_ALGO_BRUCK);
+        assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, 1024), HOOP_ALGO_BRUCK);
+        assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, 4096), medium);
+        assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, 16384), HOOP_ALGO_PAIRWISE);
+        assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, 1 << 22), HOOP_ALGO_RING);
+    }
+}
+
 /* Asked for where there is none, it is as if nothing had been asked for. */
 static void test_asked(void **state)
 {
@@ -159,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spread),
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_rdma),
         cmocka_unit_test(test_asked),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
