@@ -3,13 +3,15 @@
  * of every buffer compared (stress_program.h, stress_call.h, stress_stream.h):
  *
  *     stress [--processes P] [--threads T] [--streams K] [--seconds S] [--seed N] [--bytes B]
- *            [--programs N] [--machines M] [--any-order] [--harm KIND] [--rounds N] [--patience S]
+ *            [--programs N] [--machines M] [--any-order] [--sums] [--harm KIND] [--rounds N]
+ *            [--patience S]
  *
  * --programs: until so many have run, of STRESS_PROGRAM_STEPS steps each, and not for a time.
  * P processes of T ranks each, which all run K streams at once, and a thread in each process that
  * makes and ends comms of its own all the time. HOOP_* variables are the job's, so that algorithms,
  * transports and checks can be chosen. --any-order: sums must be exact, because the algorithms that
- * are chosen do not all add in the order of the ranks. The parent never calls hoop.
+ * are chosen do not all add in the order of the ranks. --sums: of integers, and no other
+ * reductions, which hide no flipped bit as a maximum may. The parent never calls hoop.
  *
  * --harm abort|revoke|exit|cancel|fork|calls|all: in each of N rounds, jobs of S seconds with the
  * next seeds, that is done to one process (stress_harm.h); operations may fail then, where it is to
@@ -319,8 +321,9 @@ static bool run(const struct options *options)
 
 static const char usage[] =
     "usage: stress [--processes P] [--threads T] [--streams K] [--seconds S] [--seed N]\n"
-    "              [--programs N] [--bytes B] [--machines M] [--any-order] [--rounds N]\n"
-    "              [--harm abort|revoke|exit|cancel|fork|calls|hang|all] [--patience S]\n";
+    "              [--programs N] [--bytes B] [--machines M] [--any-order] [--sums]\n"
+    "              [--harm abort|revoke|exit|cancel|fork|calls|hang|all] [--rounds N]\n"
+    "              [--patience S]\n";
 
 static bool options_read(int argc, char **argv, struct options *options)
 {
@@ -333,6 +336,7 @@ static bool options_read(int argc, char **argv, struct options *options)
         {"bytes", required_argument, NULL, 'b'},
         {"machines", required_argument, NULL, 'm'},
         {"any-order", no_argument, NULL, 'o'},
+        {"sums", no_argument, NULL, 'i'},
         {"programs", required_argument, NULL, 'q'},
         {"harm", required_argument, NULL, 'h'},
         {"rounds", required_argument, NULL, 'r'},
@@ -341,7 +345,7 @@ static bool options_read(int argc, char **argv, struct options *options)
     };
     for (int letter; (letter = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         char *end = NULL;
-        const bool number = letter != 'o' && letter != 'h' && letter != '?';
+        const bool number = letter != 'o' && letter != 'i' && letter != 'h' && letter != '?';
         const double value = number ? strtod(optarg, &end) : 0;
         if (letter == '?' || (end != NULL && (*end != 0 || end == optarg || value < 0))) {
             return false;
@@ -376,6 +380,9 @@ static bool options_read(int argc, char **argv, struct options *options)
             break;
         case 'w':
             options->patience = value;
+            break;
+        case 'i':
+            options->program.sums = true;
             break;
         case 'h':
             options->harm = stress_harm_from(optarg);

@@ -54,6 +54,10 @@ static struct stress_call draw_call(const struct stress_program *program, bool m
         .bytes = draw_bytes(program, random),
         .seed = stress_draw(random),
     };
+    if (program->sums) {
+        call.type %= HOOP_FLOAT16; /* the first that is none */
+        call.op = HOOP_SUM;
+    }
     return call;
 }
 

@@ -35,6 +35,7 @@ struct stress_program {
     uint64_t seed;
     int ranks;
     bool special;      /* any values: the order of additions is the ranks' */
+    bool sums;         /* of integers, and no other reductions: no flipped bit hides in one */
     size_t most_bytes; /* of a buffer */
 };
 

@@ -37,15 +37,15 @@ for harm in abort revoke exit cancel fork calls; do
     run ASAN_OPTIONS=detect_leaks=$leaks -- --harm $harm --rounds 4 --programs 0 --seconds 0.3 --seed 7
 done
 
-# A flipped bit is found: one of three, for a maximum may hide one.
-missed=0
-for at in 300 310 320; do
+# A flipped bit is found: two of three at least, for one may be in a record of the library's own, as a
+# split has them, where not every bit means something.
+found=0
+for at in 330 400 470; do
     HOOP_ALGO=ring HOOP_TEST_FAULT=flip:$at timeout 250 "$stress" --programs "$programs" \
-        --any-order --seed 6 --bytes 20000 >/dev/null || break
-    missed=$((missed + 1))
+        --any-order --sums --seed 6 --bytes 20000 >/dev/null || found=$((found + 1))
 done
-if [ $missed = 3 ]; then
-    echo "FAILED: no flipped bit was found"
+if [ $found -lt 2 ]; then
+    echo "FAILED: of three flipped bits $found were found"
     failures=$((failures + 1))
 fi
 # Of a job that hangs is shown what it is at: each thread, with the call that it is in.
