@@ -2,11 +2,13 @@
 #include "fakes/fake_verbs.h"
 #include <assert.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define FAKE_MEMORIES 256u
@@ -441,3 +443,13 @@ const struct hoop_verbs fake_verbs = {
     .check = fake_check,
     .explain = fake_explain,
 };
+
+void fake_drop_ipc_lock(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+    if (syscall(SYS_capget, &header, caps) == 0) {
+        caps[0].effective &= ~CAP_TO_MASK(CAP_IPC_LOCK);
+        (void)syscall(SYS_capset, &header, caps);
+    }
+}

@@ -36,4 +36,7 @@ extern bool fake_dies;           /* the devices do nothing any more, and say so 
 extern int fake_break_next;      /* the status of the next work; 0: well */
 extern bool fake_holds;          /* nothing arrives */
 
+/* Of the process, whom the limit on locked memory would not bind else. */
+void fake_drop_ipc_lock(void);
+
 #endif

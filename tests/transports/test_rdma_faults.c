@@ -9,14 +9,11 @@
 #include "transports/link_pair.h"
 #include "transports/rdma/rdma_link.h"
 #include "transports/table.h"
-#include <linux/capability.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -192,17 +189,6 @@ static void test_route(void **state)
     fake_ports[0] = before;
 }
 
-/* Or the limit on locked memory would not hold for us. */
-static void drop_ipc_lock(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
-    if (syscall(SYS_capget, &header, caps) == 0) {
-        caps[0].effective &= ~CAP_TO_MASK(CAP_IPC_LOCK);
-        (void)syscall(SYS_capset, &header, caps);
-    }
-}
-
 int main(void)
 {
     setenv("HOOP_IB_HCA", "fake0", 1);
@@ -210,7 +196,7 @@ int main(void)
     setenv("HOOP_IB_PKEY", "2", 1);
     setenv("HOOP_IB_TC", "96", 1);
     hoop_rdma_verbs = &fake_verbs;
-    drop_ipc_lock();
+    fake_drop_ipc_lock();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_culprit), cmocka_unit_test(test_every_call),
         cmocka_unit_test(test_limit),   cmocka_unit_test(test_dies),

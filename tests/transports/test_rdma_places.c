@@ -10,7 +10,6 @@
 #include "transports/link_pair.h"
 #include "transports/rdma/rdma_link.h"
 #include "transports/table.h"
-#include <linux/capability.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -459,22 +456,11 @@ static void test_unheard(void **state)
     }
 }
 
-/* Or the limit on locked memory would not hold for us. */
-static void drop_ipc_lock(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
-    if (syscall(SYS_capget, &header, caps) == 0) {
-        caps[0].effective &= ~CAP_TO_MASK(CAP_IPC_LOCK);
-        (void)syscall(SYS_capset, &header, caps);
-    }
-}
-
 int main(void)
 {
     setenv("HOOP_IB_HCA", "fake", 1);
     hoop_rdma_verbs = &fake_verbs;
-    drop_ipc_lock();
+    fake_drop_ipc_lock();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_ways, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_early, open_pair, close_pair),
