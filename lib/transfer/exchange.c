@@ -13,6 +13,8 @@
 
 /* Read at once. */
 #define EXCHANGE_SLICE_BYTES ((size_t)1 << 20)
+/* Of so many transfers that are carried alike the last one is as those behind it. */
+#define EXCHANGE_WARM 3u
 /* What a receiver says on the board of the transfer that it was to read: its sequence, above this.
  */
 #define EXCHANGE_REFUSED UINT64_C(1)
@@ -157,13 +159,12 @@ static bool exchange_is_noticed(const struct hoop_exchange *exchange, const stru
            !exchange->board->peers[t->peer].same_process;
 }
 
-/* The receiver's part, of one that is done: how long it took from the notice on, waits for chunks
- * and all. */
+/* The receiver's part, of one that is done. */
 static void exchange_tell_time(const struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
-    const uint64_t took = hoop_now_ns() - transfer->since_ns;
-    const uint64_t ns = took < EXCHANGE_NS_MOST ? took : EXCHANGE_NS_MOST;
+    const uint64_t worked = transfer->worked_ns;
+    const uint64_t ns = worked < EXCHANGE_NS_MOST ? worked : EXCHANGE_NS_MOST;
     atomic_store_explicit(hoop_board_took(exchange->board, exchange->me, transfer->peer),
                           transfer->sequence << EXCHANGE_NS_BITS | ns, memory_order_relaxed);
 }
@@ -200,8 +201,9 @@ static void exchange_choose(struct hoop_transfer *transfer)
         transfer->how = (enum hoop_copy)__builtin_ctz(may);
     } else {
         const uint64_t chunks = 1 + transfer->bytes / exchange->chunk_bytes;
-        const uint32_t around =
-            1 + (uint32_t)(transfer->link->params.slots / (1 + chunks)); /* all slots, and again */
+        /* all slots, and again; what is read has to come into the reader's cache, too */
+        const uint32_t slots = 1 + (uint32_t)(transfer->link->params.slots / (1 + chunks));
+        const uint32_t around = slots > EXCHANGE_WARM ? slots : EXCHANGE_WARM;
         exchange_hear_time(exchange, transfer->peer, *ways);
         transfer->how = hoop_copies_next(&(*ways)->rows[maps][hoop_copies_size(transfer->bytes)],
                                          around, may, &timed);
@@ -221,22 +223,6 @@ static void exchange_learn(const struct hoop_transfer *transfer)
     ways->how = transfer->how;
     ways->sequence = transfer->sequence;
     ways->ns = transfer->worked_ns;
-}
-
-/* Around what the sender does by itself. */
-static uint64_t exchange_begin_work(const struct hoop_transfer *transfer)
-{
-    return transfer->notice.timed != 0 && transfer->sending &&
-                   transfer->state == HOOP_TRANSFER_CHUNKS
-               ? hoop_now_ns()
-               : 0;
-}
-
-static void exchange_end_work(struct hoop_transfer *transfer, uint64_t since)
-{
-    if (since != 0) {
-        transfer->worked_ns += hoop_now_ns() - since;
-    }
 }
 
 /* ---- What is read in the sender's process ---------------------------------------------------- */
@@ -394,13 +380,23 @@ static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
 static bool exchange_pass(struct hoop_transfer *transfer, hoop_result_t *ret_result)
 {
     bool moved = false;
-    const uint64_t since = exchange_begin_work(transfer);
     if (!transfer->posted) {
         *ret_result = exchange_post(transfer);
         moved = transfer->posted = *ret_result == HOOP_OK;
     }
     moved |= hoop_link_progress(transfer->link);
-    exchange_end_work(transfer, moved ? since : 0);
+    return moved;
+}
+
+/* As the notice said. True: something moved. */
+static bool exchange_work(struct hoop_transfer *transfer, hoop_result_t *ret_result)
+{
+    const uint64_t since = transfer->notice.timed != 0 ? hoop_now_ns() : 0;
+    const bool moved = transfer->state == HOOP_TRANSFER_READ ? exchange_carry(transfer)
+                                                             : exchange_pass(transfer, ret_result);
+    if (moved && since != 0) {
+        transfer->worked_ns += hoop_now_ns() - since;
+    }
     return moved;
 }
 
@@ -410,12 +406,9 @@ static bool exchange_move(struct hoop_transfer *transfer, hoop_result_t *ret_res
     bool moved = false;
     if (transfer->state == HOOP_TRANSFER_NOTICE) {
         moved = exchange_pass(transfer, ret_result);
-        transfer->since_ns = transfer->notice.timed != 0 && !transfer->sending ? hoop_now_ns() : 0;
     }
-    if (transfer->state == HOOP_TRANSFER_CHUNKS && *ret_result == HOOP_OK) {
-        moved |= exchange_pass(transfer, ret_result);
-    } else if (transfer->state == HOOP_TRANSFER_READ) {
-        moved |= exchange_carry(transfer);
+    if (transfer->state != HOOP_TRANSFER_NOTICE && *ret_result == HOOP_OK) {
+        moved |= exchange_work(transfer, ret_result);
     }
     if (transfer->done && transfer->notice.timed != 0) {
         (transfer->sending ? exchange_learn : exchange_tell_time)(transfer);
@@ -452,7 +445,7 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
         t->notice = (struct hoop_notice){0};
         t->mapped = NULL;
         t->how = HOOP_COPY_ORDINARY;
-        t->worked_ns = t->since_ns = 0;
+        t->worked_ns = 0;
         t->posted = t->failed = false;
         t->sequence = ++exchange->sequences[t->peer][t->sending];
         atomic_store_explicit(

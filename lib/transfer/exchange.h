@@ -26,9 +26,9 @@
  * follows is as if it had never tried. Who fails closes the gates to its memory (gate.h): what is
  * read of it from then on is no result.
  *
- * How it is faster the sender learns for each receiver and size (cost/copies.h): now and then it
- * takes the time of its work, and the receiver that of all from the notice on, which it says on the
- * board. Nothing but time depends on it.
+ * How it is faster the sender learns for each receiver and size (cost/copies.h): now and then both
+ * take the time of their work, and the receiver says its own on the board. Nothing but time depends
+ * on it.
  *
  * Like the engine it never waits, and reads no clock but for that. One thread at a time, the one
  * that drives the comm.
@@ -91,8 +91,7 @@ struct hoop_transfer {
     struct hoop_notice notice;
     const uint8_t *mapped; /* by the receiver, while it reads; NULL: not yet, or in no region */
     enum hoop_copy how;
-    uint64_t worked_ns; /* by its sender, if it is timed */
-    uint64_t since_ns;  /* by its receiver: when the notice came */
+    uint64_t worked_ns; /* by this rank, if it is timed */
     uint64_t sequence;  /* the header has its low half */
     bool posted, failed, done;
     struct hoop_xfer xfer;

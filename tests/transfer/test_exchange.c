@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "exec/gate.h"
 #include "memory/region.h"
 #include "runtime/process.h"
@@ -325,6 +326,38 @@ static void test_learning_refused(void **state)
     run_learning(*state, true);
 }
 
+/* What is learned is what both ends work: neither waits for the other, which is away meanwhile. */
+static void test_learning_waits(void **state)
+{
+    struct world *world = *state;
+    const size_t bytes = 4 * LEAST;
+    uint8_t *out = block(bytes), *in = block(bytes);
+    uint64_t slept_ns = UINT64_MAX; /* by the one that slept least */
+    world->ends[0].exchange.learns = true;
+    for (uint32_t i = 0; i < 10; i++) {
+        uint64_t slept = 0;
+        bool over = false;
+        add(world, 0, true, out, bytes);
+        add(world, 1, false, in, bytes);
+        start(world);
+        while (!over) {
+            over = hoop_exchange_poll(&world->ends[0].exchange) == HOOP_POLL_DONE;
+            const uint64_t since = hoop_now_ns();
+            usleep(10000);
+            slept += hoop_now_ns() - since;
+            over &= hoop_exchange_poll(&world->ends[1].exchange) == HOOP_POLL_DONE;
+        }
+        slept_ns = slept < slept_ns ? slept : slept_ns;
+        assert_well(world);
+    }
+    const struct hoop_exchange_ways *ways = world->ends[0].exchange.ways[1];
+    for (uint32_t way = 0; way < HOOP_COPY_COUNT; way++) {
+        assert_in_range(ways->rows[0][hoop_copies_size(bytes)].ns[way], 0, slept_ns / 2);
+    }
+    drop(in);
+    drop(out);
+}
+
 /* Nobody may read rank 0's memory; rank 1's is another process's by now. All arrives. */
 static void test_refused(void **state)
 {
@@ -442,6 +475,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_learning, begin, end),
         cmocka_unit_test_setup_teardown(test_learning_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_learning_waits, begin, end),
         cmocka_unit_test_setup_teardown(test_same_process, begin, end),
         cmocka_unit_test_setup_teardown(test_given_up, begin, end),
         cmocka_unit_test_setup_teardown(test_mismatch_more, begin, end),
