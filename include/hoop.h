@@ -79,10 +79,11 @@
  * (PTHREAD_CANCEL_ASYNCHRONOUS) must be off.
  *
  * fork. A child that was forked while hoop was in use can't use it; it may exec, or exit. What it
- * inherited can be let go: hoop_comm_destroy(), hoop_comm_abort(), hoop_stream_destroy(),
- * hoop_mem_free() and hoop_linger() do nothing and return HOOP_OK, so destructors may run.
- * Everything else that would do something returns HOOP_INVALID_USAGE. A child that was forked
- * before the first use of hoop is a process like any other.
+ * inherited can be let go: hoop_comm_destroy(), hoop_comm_abort(), hoop_comm_deregister(),
+ * hoop_red_op_destroy(), hoop_stream_destroy(), hoop_mem_free() and hoop_linger() do nothing and
+ * return HOOP_OK, so destructors may run. Everything else that would do something returns
+ * HOOP_INVALID_USAGE. A child that was forked before the first use of hoop is a process like any
+ * other.
  *
  * exit. A process may call exit() while other threads of it are inside hoop or work is queued, for
  * which it does not wait; handlers of atexit() and destructors of static objects may end comms. The
@@ -626,7 +627,8 @@ HOOP_API hoop_result_t hoop_mem_free(void *ptr);
 /*
  * Announces that buff will be used often. In this version it changes nothing: plain memory cannot
  * be mapped by others, and is never registered with a device. It is there so that programs that
- * register run unchanged. *handle is to be given back to hoop_comm_deregister().
+ * register run unchanged. *handle is to be given back to hoop_comm_deregister(), once;
+ * HOOP_INVALID_USAGE: comm has no such handle (any more). NULL is allowed.
  */
 HOOP_API hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle);
 HOOP_API hoop_result_t hoop_comm_deregister(hoop_comm_t comm, void *handle);

@@ -1,19 +1,18 @@
 /*
  * Every exported function that is not a table look-up: check, translate, forward. Nothing here
  * does the work itself. (Collectives: collectives.c. Groups: group.c. Births: births.c.
- * Information: info.c. Error texts: base/error.c.)
+ * Information: inspect/info.c. Error texts: base/error.c.)
  */
 #include "api/group.h"
 #include "base/log.h"
 #include "birth/birth.h"
+#include "comm/ops.h"
 #include "device/capture.h"
 #include "device/launch.h"
 #include "membership/membership.h"
 #include "memory/region.h"
 #include "runtime/wait.h"
 #include "stream/progress.h"
-
-#include <stdlib.h>
 
 /* An operation that was ended by an abort may take this long to be out: its fence may have to wait
  * for a thread of this process. */
@@ -230,20 +229,13 @@ hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void
                                               : handle == NULL ? "handle"
                                                                : "buff");
     }
-    /* A handle of its own, so that a double deregister is found by the allocator's checkers. */
-    void *made = malloc(1);
-    if (made == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "hoop_comm_register: no memory for a handle");
-    }
-    *handle = made;
-    return HOOP_OK;
+    return hoop_ops_register(comm, handle);
 }
 
 hoop_result_t hoop_comm_deregister(hoop_comm_t comm, void *handle)
 {
-    if (comm == NULL || handle == NULL) {
-        return api_null("hoop_comm_deregister", comm == NULL ? "comm" : "handle");
+    if (comm == NULL) {
+        return api_null("hoop_comm_deregister", "comm");
     }
-    free(handle);
-    return HOOP_OK;
+    return handle == NULL ? HOOP_OK : hoop_ops_deregister(comm, handle);
 }

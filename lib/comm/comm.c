@@ -475,6 +475,7 @@ hoop_result_t hoop_comm_end(struct hoop_comm *comm)
     hoop_turn_finish(&comm->turn);
     pthread_mutex_destroy(&comm->look_lock);
     free(comm->ops);
+    free(comm->registered);
     free(comm);
     return HOOP_OK;
 }

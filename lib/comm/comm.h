@@ -51,6 +51,8 @@ struct hoop_comm {
     pthread_mutex_t look_lock;
     struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */
     uint32_t n_ops;
+    uintptr_t *registered; /* [n_registered] handles of buffers, likewise */
+    size_t n_registered;
     bool over;    /* a tombstone; written by who has the turn, under look_lock. `failed` is set */
     bool dropped; /* nothing is queued on it any more; under the lock of stream/progress.h */
     struct hoop_list_node node; /* in the list of all */

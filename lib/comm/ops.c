@@ -1,10 +1,13 @@
-/* Operations that the user made (see ops.h). The comm's look_lock guards them. */
+/* What the user made of a comm (see ops.h). The comm's look_lock guards it. */
 #include "comm/ops.h"
 
 #include "reduce/reduce.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Operations ------------------------------------------------------------------------------ */
 
 struct hoop_op {
     bool used;
@@ -24,6 +27,9 @@ static uint32_t ops_free_slot(const struct hoop_comm *comm)
 hoop_result_t hoop_ops_add(struct hoop_comm *comm, hoop_datatype_t type, const void *scalar,
                            hoop_red_op_t *ret)
 {
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
     struct hoop_op op = {.used = true, .type = type};
     memcpy(&op.scalar, scalar, hoop_datatype_bytes(type));
     pthread_mutex_lock(&comm->look_lock);
@@ -54,6 +60,9 @@ static struct hoop_op *ops_at(const struct hoop_comm *comm, hoop_red_op_t op)
 hoop_result_t hoop_ops_find(struct hoop_comm *comm, hoop_red_op_t op, hoop_datatype_t type,
                             uint64_t *ret)
 {
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
     pthread_mutex_lock(&comm->look_lock);
     const struct hoop_op *found = ops_at(comm, op);
     const bool known = found != NULL, fits = known && found->type == type;
@@ -72,6 +81,9 @@ hoop_result_t hoop_ops_find(struct hoop_comm *comm, hoop_red_op_t op, hoop_datat
 
 hoop_result_t hoop_ops_remove(struct hoop_comm *comm, hoop_red_op_t op)
 {
+    if (hoop_is_forked()) {
+        return HOOP_OK;
+    }
     pthread_mutex_lock(&comm->look_lock);
     struct hoop_op *found = ops_at(comm, op);
     if (found != NULL) {
@@ -82,4 +94,46 @@ hoop_result_t hoop_ops_remove(struct hoop_comm *comm, hoop_red_op_t op)
                ? HOOP_OK
                : hoop_error(HOOP_INVALID_ARGUMENT,
                             "op is %d, which was not made for this communicator", (int)op);
+}
+
+/* ---- Registrations --------------------------------------------------------------------------- */
+
+hoop_result_t hoop_ops_register(struct hoop_comm *comm, void **ret)
+{
+    static _Atomic uintptr_t registrations;
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    pthread_mutex_lock(&comm->look_lock);
+    uintptr_t *grown =
+        realloc(comm->registered, (comm->n_registered + 1) * sizeof(*comm->registered));
+    if (grown != NULL) {
+        comm->registered = grown;
+        grown[comm->n_registered] = atomic_fetch_add(&registrations, 1) + 1;
+        *ret = (void *)grown[comm->n_registered++]; /* NOLINT(performance-no-int-to-ptr) */
+    }
+    pthread_mutex_unlock(&comm->look_lock);
+    return grown != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a handle");
+}
+
+hoop_result_t hoop_ops_deregister(struct hoop_comm *comm, const void *handle)
+{
+    if (hoop_is_forked()) {
+        return HOOP_OK;
+    }
+    pthread_mutex_lock(&comm->look_lock);
+    size_t at = 0;
+    while (at < comm->n_registered && comm->registered[at] != (uintptr_t)handle) {
+        at++;
+    }
+    const bool found = at < comm->n_registered;
+    if (found) {
+        comm->registered[at] = comm->registered[--comm->n_registered];
+    }
+    pthread_mutex_unlock(&comm->look_lock);
+    return found ? HOOP_OK
+                 : hoop_error(HOOP_INVALID_USAGE,
+                              "handle %p was not registered with this communicator, or was given "
+                              "back before",
+                              handle);
 }

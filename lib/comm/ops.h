@@ -1,6 +1,8 @@
 /*
- * The operations that a comm's user made: a sum of what every rank multiplies with a scalar of its
- * own first. Any thread; the scalar is read when the operation is made, and again by each call.
+ * What a comm's user has made of it, by handle. Operations: a sum of what every rank multiplies
+ * with a scalar of its own first, which is read when the operation is made, and again by each call.
+ * Registrations of buffers. Any thread; in a forked child removing does nothing, all else is
+ * refused.
  */
 #ifndef HOOP_OPS_H
 #define HOOP_OPS_H
@@ -17,5 +19,12 @@ hoop_result_t hoop_ops_find(struct hoop_comm *comm, hoop_red_op_t op, hoop_datat
 
 /* Forgets it. Calls that were made with it have their copy of the scalar. */
 hoop_result_t hoop_ops_remove(struct hoop_comm *comm, hoop_red_op_t op);
+
+/* A registration; *ret is its handle: a number that no other one of this process ever has, so that
+ * one that is dead, or of another comm, is told from all that live. Never NULL. */
+hoop_result_t hoop_ops_register(struct hoop_comm *comm, void **ret);
+
+/* HOOP_INVALID_USAGE: this comm has none with this handle. */
+hoop_result_t hoop_ops_deregister(struct hoop_comm *comm, const void *handle);
 
 #endif

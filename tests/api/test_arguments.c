@@ -146,6 +146,30 @@ static void test_memory(void **state)
     ARGUMENT("comm", hoop_comm_deregister(NULL, mine));
 }
 
+/* A handle is good once, and where it was made, however many others live beside it. */
+static void test_registrations(void **state)
+{
+    (void)state;
+    char mine[64];
+    void *handles[4];
+    hoop_comm_t other = NULL;
+    assert_int_equal(hoop_comm_init_all(&other, 1, NULL), HOOP_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(hoop_comm_register(comm, mine, sizeof(mine), &handles[i]), HOOP_OK);
+    }
+    USAGE("0x", hoop_comm_deregister(other, handles[1]));
+    assert_int_equal(hoop_comm_deregister(comm, handles[1]), HOOP_OK);
+    USAGE("0x", hoop_comm_deregister(comm, handles[1]));
+    assert_int_equal(hoop_comm_register(comm, mine, sizeof(mine), &handles[3]), HOOP_OK);
+    USAGE("0x", hoop_comm_deregister(comm, handles[1]));
+    USAGE("0x", hoop_comm_deregister(comm, mine));
+    assert_int_equal(hoop_comm_deregister(comm, handles[0]), HOOP_OK);
+    assert_int_equal(hoop_comm_deregister(comm, handles[2]), HOOP_OK);
+    assert_int_equal(hoop_comm_deregister(comm, NULL), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(other), HOOP_OK);
+    assert_int_equal(hoop_comm_deregister(comm, handles[3]), HOOP_OK);
+}
+
 static void test_streams(void **state)
 {
     (void)state;
@@ -226,6 +250,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_comms, prepare, verify),
         cmocka_unit_test_setup_teardown(test_scalars, prepare, verify),
         cmocka_unit_test_setup_teardown(test_memory, prepare, verify),
+        cmocka_unit_test_setup_teardown(test_registrations, prepare, verify),
         cmocka_unit_test_setup_teardown(test_streams, prepare, verify),
         cmocka_unit_test_setup_teardown(test_inspection, prepare, verify),
     };

@@ -149,6 +149,21 @@ int __lsan_is_turned_off(void)
     return in_child;
 }
 
+/* What belongs to a comm. */
+static void use_more_in_child(hoop_comm_t comm, void *registered, hoop_red_op_t op)
+{
+    float factor = 2;
+    hoop_red_op_t fresh;
+    void *handle = NULL;
+    check(hoop_red_op_create_pre_mul_sum(&fresh, &factor, HOOP_FLOAT, HOOP_SCALAR_HOST_IMMEDIATE,
+                                         comm),
+          HOOP_INVALID_USAGE, 31);
+    check(hoop_all_reduce(&factor, &factor, 1, HOOP_FLOAT, op, comm, NULL), HOOP_INVALID_USAGE, 32);
+    check(hoop_red_op_destroy(op, comm), HOOP_OK, 33);
+    check(hoop_comm_register(comm, &factor, sizeof(factor), &handle), HOOP_INVALID_USAGE, 34);
+    check(hoop_comm_deregister(comm, registered), HOOP_OK, 35);
+}
+
 static void use_in_child(hoop_comm_t *comms, void *memory)
 {
     char json[4096];
@@ -186,16 +201,22 @@ static void use_in_child(hoop_comm_t *comms, void *memory)
 static void fork_and_go_on(const struct family_self *self, const void *arg)
 {
     hoop_comm_t comms[2];
-    void *memory = NULL;
+    void *memory = NULL, *registered = NULL;
+    hoop_red_op_t op;
     int status = 0;
     (void)self;
     (void)arg;
     check(hoop_comm_init_all(comms, 2, NULL), HOOP_OK, 1);
     check(hoop_mem_alloc(&memory, 4096, HOOP_MEM_HOST), HOOP_OK, 2);
+    check(hoop_comm_register(comms[1], memory, 4096, &registered), HOOP_OK, 7);
+    check(hoop_red_op_create_pre_mul_sum(&op, &(float){2}, HOOP_FLOAT, HOOP_SCALAR_HOST_IMMEDIATE,
+                                         comms[1]),
+          HOOP_OK, 8);
     const pid_t pid = fork();
     if (pid == 0) {
         alarm(20);
         in_child = true;
+        use_more_in_child(comms[1], registered, op);
         use_in_child(comms, memory);
     }
     if (waitpid(pid, &status, 0) != pid || status != 0) {
