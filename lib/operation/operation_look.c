@@ -167,13 +167,14 @@ void hoop_operation_describe(const struct hoop_operation *operation, char *buf, 
 {
     char what[96], whom[144] = "";
     uint32_t rank = 0;
+    const enum hoop_awaited_what awaited = hoop_operation_awaited(operation, &rank);
     hoop_signature_describe(&operation->request.signature, what, sizeof(what));
     if (hoop_operation_runs_over_links(operation)) {
         hoop_engine_describe(operation->env.engine, whom, sizeof(whom));
-    } else {
-        const enum hoop_awaited_what awaited = hoop_operation_awaited(operation, &rank);
+    }
+    if (whom[0] == '\0' && awaited != HOOP_AWAITS_NOBODY) {
         hoop_awaited_describe(awaited, rank, whom, sizeof(whom));
     }
-    snprintf(buf, bytes, "operation %u (%s), waiting for %s", operation->env.board->sequence, what,
-             whom);
+    snprintf(buf, bytes, "operation %u (%s)%s%s", operation->env.board->sequence, what,
+             whom[0] != '\0' ? ", waiting for " : "", whom);
 }

@@ -254,6 +254,10 @@ static int trial_end(struct trial *trial, const char *what, int value)
             fail_msg("%s %d: rank %d: %s", what, value, r,
                      report->outcome == WRONG ? report->text : "a failure without a sentence");
         }
+        if (strstr(report->text, "waiting for nobody") != NULL) {
+            family_finish(&trial->family);
+            fail_msg("%s %d: rank %d: %s", what, value, r, report->text);
+        }
     }
     family_finish(&trial->family);
     return worked;
