@@ -31,25 +31,36 @@ LOOK = 0.25  # seconds in which a channel hears that the other rank will not com
 def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str, first: int = 0) -> Comm:
     """A new comm of the ranks that name the same key: by a fresh secret, which the store forgets. first: what
     the caller's group calls the comm's rank 0."""
-    if rank == 0:
+    claims = f"{key}/0"
+    if rank == 0 and store.add(claims, 1) == 1:
         token = unique_id()
         store.set(key, token)
-    else:
+    else:  # also who claims to be rank 0 beside another: the join tells both
         try:
             token = UniqueId(store.get(key))
         except RuntimeError as caught:
             raise DistBackendError(f"rank {first} has not come: {caught}") from None
     name = name.encode()[:127].decode(errors="ignore")  # torch makes names of any length
+    met = False
     try:
-        comm = Comm(id=token, size=size, rank=rank, init_timeout=timeout, op_timeout=timeout, name=name)
+        made = Comm(id=token, size=size, rank=rank, init_timeout=timeout, op_timeout=timeout, name=name)
+        met = True
+        return made
     except HoopError as caught:
         raise failure(caught) from caught
-    if rank == 0:
-        try:
+    finally:
+        if rank == 0:
+            _leave_store(store, key, claims, met)
+
+
+def _leave_store(store: Store, key: str, claims: str, met: bool) -> None:
+    """So that the key can be used again. Who comes late for what failed still learns why from the token."""
+    try:
+        store.add(claims, -1)
+        if met:
             store.delete_key(key)
-        except (RuntimeError, NotImplementedError):
-            pass  # a store that cannot forget
-    return comm
+    except (RuntimeError, NotImplementedError):
+        pass  # a store that cannot forget, or is gone
 
 
 def _came_first(settle: Callable[[Any], None], value: Any) -> bool:
