@@ -1,7 +1,7 @@
 #!/bin/sh
 # Pages that repeat what stands elsewhere are in step with it: the table of docs/settings.md with
-# `hoopinfo --settings`, the program in README.md with examples/, and every link leads to a file and,
-# where it names one, to a heading.
+# `hoopinfo --settings`, the program in README.md with examples/; every link leads to a file and,
+# where it names one, to a heading; and prose has lines of at most 100 columns.
 #
 #     check_docs.sh HOOPINFO            compares
 #     check_docs.sh HOOPINFO --write    puts the table and the program there
@@ -57,7 +57,9 @@ anchors() {
     sed -nE 's/^#+ +//p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9_ -]//g; s/ /-/g'
 }
 
-for page in README.md CONTRIBUTING.md docs/*.md docs/inside/*.md python/README.md examples/trainer/README.md; do
+pages="README.md CONTRIBUTING.md CHANGELOG.md python/README.md examples/trainer/README.md"
+pages="$pages $(ls docs/*.md docs/inside/*.md)"
+for page in $pages; do
     grep -oE '\]\([^)]+' "$page" | cut -c3- | grep -v '^[a-z]*:' | while read -r link; do
         file=${link%%#*}
         file=${file:+$(dirname "$page")/$file}
@@ -72,6 +74,18 @@ done >"$work/links"
 [ ! -s "$work/links" ] || {
     echo "FAILED: these links lead nowhere:"
     cat "$work/links"
+    failed=1
+}
+
+# Without programs (indented or fenced), tables, pictures, and the second bytes of UTF-8 letters.
+for page in $pages; do
+    LC_ALL=C sed 's/[\x80-\xbf]//g' "$page" | LC_ALL=C awk -v page="$page" '
+        /^```/ { fenced = !fenced }
+        !fenced && !/^(    |\||!\[)/ && length > 100 { print page ":" FNR ": " length " columns" }'
+done >"$work/long"
+[ ! -s "$work/long" ] || {
+    echo "FAILED: these lines have more than 100 columns:"
+    cat "$work/long"
     failed=1
 }
 exit $failed
