@@ -33,7 +33,8 @@ _Static_assert(HOOP_MAX_RANKS <= 1 << 12, "a root has 12 bits");
 _Static_assert(HOOP_NUM_OPS < 1 << 3 && HOOP_NUM_DATATYPES <= 1 << 4, "an op has 3, a type 4");
 _Static_assert(HOOP_COLL_COUNT <= 1 << 4, "a collective has 4");
 
-enum { FAILED_NOT, FAILED_CLAIMED, FAILED_WRITTEN };
+/* As long as anybody waits for the cause of what may be an effect. */
+#define BOARD_CLAIM_PATIENCE_NS (2 * HOOP_NS_PER_S)
 
 static size_t board_align(size_t bytes, size_t to)
 {
@@ -130,20 +131,20 @@ void hoop_board_wake_all(const struct hoop_board *board)
 
 bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure)
 {
-    uint32_t none = FAILED_NOT;
+    uint32_t none = HOOP_FAILED_NOT;
     assert(failure->code != HOOP_OK);
-    if (!atomic_compare_exchange_strong(&board->head->failed, &none, FAILED_CLAIMED)) {
+    if (!atomic_compare_exchange_strong(&board->head->failed, &none, HOOP_FAILED_CLAIMED)) {
         return false;
     }
     board->head->failure = *failure;
-    atomic_store_explicit(&board->head->failed, FAILED_WRITTEN, memory_order_release);
+    atomic_store_explicit(&board->head->failed, HOOP_FAILED_WRITTEN, memory_order_release);
     hoop_board_wake_all(board);
     return true;
 }
 
 hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_failure *ret)
 {
-    if (atomic_load_explicit(&board->head->failed, memory_order_acquire) != FAILED_WRITTEN) {
+    if (atomic_load_explicit(&board->head->failed, memory_order_acquire) != HOOP_FAILED_WRITTEN) {
         return HOOP_OK;
     }
     struct hoop_failure failure = board->head->failure;
@@ -157,16 +158,18 @@ hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_fai
     return failure.code;
 }
 
-/* Claimed: it is being written right now. Unless its writer died doing so, and then its death
- * follows and finds the record taken: give it a moment, then go without text. */
+/* Claimed: it is being written right now, by a thread that may have lost its CPU. Unless its writer
+ * died doing so, and then its death follows and finds the record taken: go without text, but not
+ * before that is the only explanation. */
 hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret)
 {
-    const uint64_t until = hoop_now_ns() + 50 * HOOP_NS_PER_MS;
-    while (atomic_load_explicit(&board->head->failed, memory_order_acquire) == FAILED_CLAIMED &&
+    const uint64_t until = hoop_now_ns() + BOARD_CLAIM_PATIENCE_NS;
+    while (atomic_load_explicit(&board->head->failed, memory_order_acquire) ==
+               HOOP_FAILED_CLAIMED &&
            hoop_now_ns() < until) {
         sched_yield();
     }
-    if (atomic_load_explicit(&board->head->failed, memory_order_acquire) != FAILED_CLAIMED) {
+    if (atomic_load_explicit(&board->head->failed, memory_order_acquire) != HOOP_FAILED_CLAIMED) {
         return hoop_board_failure(board, ret);
     }
     if (ret != NULL) {

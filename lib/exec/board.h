@@ -47,7 +47,7 @@
  *                        cells, areas, slabs and mapped buffers, happens before what others do
  *                        behind that load. What it read before does, too, so that nothing is
  *                        overwritten that somebody still reads.
- *   failed               claimed by compare-and-swap, WRITTEN with release, loaded with acquire
+ *   failed               CLAIMED by compare-and-swap, WRITTEN with release, loaded with acquire
  *                        before the record is read.
  *   sleeping             a fence lies between each side's store and its load of the other's, so
  *                        one of the two sees the other. The publisher's is membarrier's, which
@@ -117,9 +117,12 @@ struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t gates[];
 };
 
-/* First failure of the comm, seen by all: 0 none, 1 being written, 2 written. */
+/* None, being written, written. */
+enum { HOOP_FAILED_NOT, HOOP_FAILED_CLAIMED, HOOP_FAILED_WRITTEN };
+
+/* First failure of the comm, seen by all. */
 struct hoop_board_head {
-    _Alignas(HOOP_LINE_BYTES) _Atomic uint32_t failed;
+    _Alignas(HOOP_LINE_BYTES) _Atomic uint32_t failed; /* one of these */
     _Alignas(HOOP_LINE_BYTES) struct hoop_failure failure;
     _Alignas(HOOP_LINE_BYTES) _Atomic uint8_t sleeping[HOOP_MAX_RANKS];
 };

@@ -1,6 +1,7 @@
 /*
- * lib/exec/gate.c over a board of plain memory. The ranks are views of one board in this thread;
- * what a rank is stuck in is decided by when the test lets it leave.
+ * lib/exec/gate.c, and the board's record of the failure, over a board of plain memory. The ranks
+ * are views of one board in this thread; what a rank is stuck in is decided by when the test lets
+ * it leave.
  */
 #include "exec/board_steps.h"
 #include "exec/gate.h"
@@ -14,6 +15,7 @@
 #include "memory/region.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -321,6 +323,32 @@ static void test_race(void **state)
     }
 }
 
+/* ---- The record of the failure --------------------------------------------------------------- */
+
+static void *write_late(void *arg)
+{
+    struct hoop_board_head *head = arg;
+    usleep(200000);
+    atomic_store_explicit(&head->failed, HOOP_FAILED_WRITTEN, memory_order_release);
+    return NULL;
+}
+
+/* Who writes the record down has lost its CPU in the middle, which is no death. */
+static void test_failure_written_late(void **state)
+{
+    struct world *world = *state;
+    struct hoop_board_head *head = world->board[0].head;
+    struct hoop_failure cause = {.code = HOOP_ABORTED, .rank = 1, .text = "rank 1 aborted"}, seen;
+    pthread_t thread;
+    assert_true(hoop_board_fail(&world->board[1], &cause));
+    atomic_store_explicit(&head->failed, HOOP_FAILED_CLAIMED, memory_order_release);
+    assert_int_equal(hoop_board_failure(&world->board[0], &seen), HOOP_OK); /* which waits not */
+    assert_int_equal(pthread_create(&thread, NULL, write_late, head), 0);
+    assert_int_equal(hoop_board_failed(&world->board[0], &seen), HOOP_ABORTED);
+    assert_string_equal(seen.text, cause.text);
+    pthread_join(thread, NULL);
+}
+
 int main(void)
 {
     setenv("HOOP_DEBUG", "none", 0);
@@ -335,6 +363,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_own_process, begin, end),
         cmocka_unit_test_setup_teardown(test_dead, begin, end),
         cmocka_unit_test_setup_teardown(test_race, begin, end),
+        cmocka_unit_test_setup_teardown(test_failure_written_late, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -212,6 +213,7 @@ struct caller {
     pthread_t thread;
     hoop_comm_t comm;
     hoop_result_t result;
+    char why[400];
     uint64_t calls;
 };
 
@@ -230,9 +232,17 @@ static void *queue_until_it_fails(void *arg)
             caller->result = hoop_stream_synchronize(stream);
         }
     }
+    (void)snprintf(caller->why, sizeof(caller->why), "%s", hoop_get_last_error(NULL));
     (void)hoop_stream_destroy(stream);
     free(data);
     return NULL;
+}
+
+static void expect_aborted(const struct caller *caller, int round)
+{
+    if (caller->result != HOOP_ABORTED) {
+        fail_msg("round %d: %s: %s", round, hoop_get_error_name(caller->result), caller->why);
+    }
 }
 
 static void test_abort_races_with_queues(void **state)
@@ -254,7 +264,7 @@ static void test_abort_races_with_queues(void **state)
                          HOOP_OK);
         for (int r = 0; r < PAIR; r++) {
             pthread_join(callers[r].thread, NULL);
-            assert_int_equal(callers[r].result, HOOP_ABORTED);
+            expect_aborted(&callers[r], round);
         }
         assert_in_range(hoop_now_ns() - before, 0, SOON_NS);
         end(comms);
