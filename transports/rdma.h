@@ -17,12 +17,11 @@
 /* Tests set this before the first use; NULL: libibverbs. */
 extern const struct hoop_verbs *hoop_rdma_verbs;
 
-/*
- * The calls, and the ports of this machine, read once. NULL: the thread's sentence says why there
- * are none: no library, no device, or a build without the headers. Thread-safe.
- */
+/* The calls, and the ports of this machine, read once; NULL: there are none. Thread-safe. */
 const struct hoop_verbs *hoop_rdma_ports(const struct hoop_verbs_port **ret_ports,
                                          uint32_t *ret_count);
+/* After that: no library, no device, or a build without the headers; "" where there are some. */
+const char *hoop_rdma_why_none(void);
 
 /* ---- The choice; pure ------------------------------------------------------------------------ */
 

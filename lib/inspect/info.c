@@ -108,8 +108,8 @@ static void info_rdma(struct hoop_json *json)
     const struct hoop_rdma_rules rules = hoop_rdma_rules();
     const struct hoop_verbs_port *ports = NULL;
     uint32_t count = 0;
-    const bool there = hoop_rdma_ports(&ports, &count) != NULL;
-    hoop_json_string(json, "rdma", there ? "" : hoop_thread_error());
+    (void)hoop_rdma_ports(&ports, &count);
+    hoop_json_string(json, "rdma", hoop_rdma_why_none());
     hoop_json_array(json, "rdma_ports");
     for (uint32_t i = 0; i < count; i++) {
         info_port(json, &ports[i], &rules);

@@ -11,6 +11,8 @@
 
 #include "hoop.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -170,6 +172,37 @@ static void test_registrations(void **state)
     assert_int_equal(hoop_comm_deregister(comm, handles[3]), HOOP_OK);
 }
 
+/* A thread whose calls all did what they should: its result, and then its sentence. */
+static void *make_no_mistake(void *arg)
+{
+    char *sentence = arg;
+    hoop_comm_t own = NULL, part = NULL;
+    hoop_stream_t stream = NULL;
+    void *memory = NULL;
+    int x = 1;
+    const bool good = hoop_comm_init_all(&own, 1, NULL) == HOOP_OK &&
+                      hoop_comm_split(own, 0, 0, &part, NULL) == HOOP_OK &&
+                      hoop_mem_alloc(&memory, 5000, HOOP_MEM_HOST) == HOOP_OK &&
+                      hoop_mem_free(memory) == HOOP_OK && hoop_stream_create(&stream) == HOOP_OK &&
+                      hoop_all_reduce(&x, &x, 1, HOOP_INT, HOOP_SUM, part, stream) == HOOP_OK &&
+                      hoop_stream_destroy(stream) == HOOP_OK &&
+                      hoop_comm_destroy(part) == HOOP_OK && hoop_comm_destroy(own) == HOOP_OK;
+    (void)snprintf(sentence, 200, "%s", hoop_get_last_error(NULL));
+    return good ? arg : NULL;
+}
+
+static void test_no_mistake(void **state)
+{
+    (void)state;
+    char sentence[200];
+    void *good = NULL;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, make_no_mistake, sentence), 0);
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_non_null(good);
+    assert_string_equal(sentence, "");
+}
+
 static void test_streams(void **state)
 {
     (void)state;
@@ -251,6 +284,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_scalars, prepare, verify),
         cmocka_unit_test_setup_teardown(test_memory, prepare, verify),
         cmocka_unit_test_setup_teardown(test_registrations, prepare, verify),
+        cmocka_unit_test_setup_teardown(test_no_mistake, prepare, verify),
         cmocka_unit_test_setup_teardown(test_streams, prepare, verify),
         cmocka_unit_test_setup_teardown(test_inspection, prepare, verify),
     };

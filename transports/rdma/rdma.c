@@ -289,7 +289,7 @@ static hoop_result_t rdma_list_ports(struct hoop_rdma_link *rdma)
     uint32_t count = 0;
     cpu_set_t cpus;
     if (hoop_rdma_ports(&ports, &count) == NULL) {
-        return HOOP_SYSTEM_ERROR;
+        return hoop_error(HOOP_SYSTEM_ERROR, "%s", hoop_rdma_why_none());
     }
     const bool known = sched_getaffinity(0, sizeof(cpus), &cpus) == 0;
     rdma->port_count = hoop_rdma_order(ports, count, &rules, rdma->base.params.local,

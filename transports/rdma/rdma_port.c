@@ -81,6 +81,7 @@ static void port_read_once(void)
         port_read_networks(&port_list[i]);
     }
     snprintf(port_why, sizeof(port_why), "%s", port_verbs == NULL ? why : "");
+    (void)hoop_error(HOOP_OK, "%s", ""); /* no call has failed */
 }
 
 const struct hoop_verbs *hoop_rdma_ports(const struct hoop_verbs_port **ret_ports,
@@ -89,10 +90,12 @@ const struct hoop_verbs *hoop_rdma_ports(const struct hoop_verbs_port **ret_port
     pthread_once(&port_once, port_read_once);
     *ret_ports = port_list;
     *ret_count = port_count;
-    if (port_verbs == NULL) {
-        (void)hoop_error(HOOP_SYSTEM_ERROR, "%s", port_why);
-    }
     return port_verbs;
+}
+
+const char *hoop_rdma_why_none(void)
+{
+    return port_why;
 }
 
 /* ---- The choice ------------------------------------------------------------------------------ */
