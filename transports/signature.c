@@ -25,6 +25,10 @@ void hoop_signature_describe(const struct hoop_signature *s, char *buf, size_t b
         (void)snprintf(buf, bytes, "alltoallv of %s", type);
         return;
     }
+    if (s->collective == HOOP_COLL_ALL_GATHER && s->op == HOOP_ALL_GATHER_OF_BIRTH) {
+        (void)snprintf(buf, bytes, "hoop_comm_split() or the like");
+        return;
+    }
     const struct hoop_collective_row *row = &hoop_collectives[s->collective];
     if (row->in == HOOP_EXTENT_NONE && row->out == HOOP_EXTENT_NONE) {
         (void)snprintf(buf, bytes, "%s", row->name);

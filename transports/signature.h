@@ -21,6 +21,8 @@ _Static_assert(sizeof(struct hoop_signature) == 3 * sizeof(uint64_t), "three wor
 
 /* The op of a block of an alltoallv, whose announcement has no count. */
 #define HOOP_ALLTOALLV_BLOCK 1u
+/* The op of the all_gather by which comms are made of others: no user called it by that name. */
+#define HOOP_ALL_GATHER_OF_BIRTH 1u
 
 static inline bool hoop_signature_equal(const struct hoop_signature *a,
                                         const struct hoop_signature *b)

@@ -56,6 +56,7 @@ struct hoop_request hoop_split_request(const struct hoop_birth *birth)
     return (struct hoop_request){
         .signature = {.collective = HOOP_COLL_ALL_GATHER,
                       .type = HOOP_UINT8,
+                      .op = HOOP_ALL_GATHER_OF_BIRTH,
                       .root = -1,
                       .count = sizeof(struct hoop_split_word)},
         .in = &split->mine,

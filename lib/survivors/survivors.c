@@ -60,9 +60,9 @@ static void survivors_fail_due(struct hoop_survivors *all)
                                 ranks, all->member->join.rank, ms);
     } else if (leader == all->me) {
         hoop_gather_list(n, survivors_misses, all, ranks, sizeof(ranks));
-        hoop_survivors_fail_all(all, HOOP_TIMEOUT,
-                                "%s live and did not call hoop_comm_shrink() within %llu ms", ranks,
-                                ms);
+        hoop_survivors_fail_all(
+            all, HOOP_TIMEOUT, "%s did not call hoop_comm_shrink() within %llu ms, though not lost",
+            ranks, ms);
     } else {
         hoop_survivors_fail_all(
             all, HOOP_TIMEOUT,

@@ -307,10 +307,41 @@ static void test_small_stacks(void **state)
     pthread_attr_destroy(&attributes);
 }
 
+/* Comms are made of others by an all_gather, which nobody called by that name. */
+static void *split_or_sum(void *arg)
+{
+    struct caller *me = arg;
+    hoop_comm_t part = HOOP_COMM_NULL;
+    me->result = me->rank == 0
+                     ? hoop_comm_split(me->comm, 0, 0, &part, NULL)
+                     : hoop_all_reduce(me->in, me->out, 12, HOOP_INT32, HOOP_SUM, me->comm, NULL);
+    snprintf(me->sentence, sizeof(me->sentence), "%s", hoop_get_last_error(NULL));
+    return NULL;
+}
+
+static void test_births(void **state)
+{
+    (void)state;
+    static struct caller callers[2];
+    hoop_comm_t comms[2];
+    assert_int_equal(hoop_comm_init_all(comms, 2, NULL), HOOP_OK);
+    for (int r = 0; r < 2; r++) {
+        callers[r] = (struct caller){.rank = r, .comm = comms[r]};
+        assert_int_equal(pthread_create(&callers[r].thread, NULL, split_or_sum, &callers[r]), 0);
+    }
+    for (int r = 0; r < 2; r++) {
+        pthread_join(callers[r].thread, NULL);
+        assert_int_equal(callers[r].result, HOOP_MISMATCH);
+        assert_non_null(strstr(callers[r].sentence, "rank 0 called hoop_comm_split() or the like"));
+        assert_non_null(strstr(callers[r].sentence, "rank 1 called all_reduce of 12 int32 sum"));
+        assert_int_equal(hoop_comm_destroy(comms[r]), HOOP_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sentences),
-                                       cmocka_unit_test(test_ahead),
+                                       cmocka_unit_test(test_ahead), cmocka_unit_test(test_births),
                                        cmocka_unit_test(test_small_stacks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
