@@ -164,6 +164,25 @@ static hoop_result_t roster_check(const struct hoop_member *member)
                 : hoop_error(HOOP_REMOTE_ERROR, "the leader takes me for another process");
 }
 
+/* Those of a machine, and of others that may use the same: containers of one host are machines. */
+static uint32_t roster_gather_cpus(const struct hoop_member *member, uint32_t machine,
+                                   struct hoop_cpus *ret)
+{
+    const struct hoop_roster *roster = &member->roster;
+    uint64_t set = 0; /* of the first one there */
+    uint32_t n = 0;
+    for (uint32_t rank = roster->n; rank-- > 0;) {
+        set = roster->peers[rank].machine == machine ? member->others[rank].cpus.set : set;
+    }
+    for (uint32_t rank = 0; rank < roster->n; rank++) {
+        const struct hoop_cpus *cpus = &member->others[rank].cpus;
+        if (roster->peers[rank].machine == machine || (set != 0 && cpus->set == set)) {
+            ret[n++] = *cpus;
+        }
+    }
+    return n;
+}
+
 /* On which machines do ranks outnumber CPUs? */
 static hoop_result_t roster_count_cpus(struct hoop_member *member)
 {
@@ -173,12 +192,7 @@ static hoop_result_t roster_count_cpus(struct hoop_member *member)
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %u ranks", roster->n);
     }
     for (uint32_t machine = 0; machine < roster->machines; machine++) {
-        uint32_t n = 0;
-        for (uint32_t rank = 0; rank < roster->n; rank++) {
-            if (roster->peers[rank].machine == machine) {
-                cpus[n++] = member->others[rank].cpus;
-            }
-        }
+        const uint32_t n = roster_gather_cpus(member, machine, cpus);
         const bool few = n > 0 && hoop_cpus_are_few(cpus, n);
         roster->oversubscribed |= few;
         roster->crowded |= few && roster->peers[member->join.rank].machine == machine;

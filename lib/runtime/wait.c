@@ -20,6 +20,7 @@
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 /* Polls without a pause first: a peer on time is seen without the pause's 50-odd ns. */
@@ -126,23 +127,36 @@ static uint32_t wait_cgroup_cpus(void)
     return limited ? (uint32_t)((quota + period - 1) / period) : 0;
 }
 
-static pthread_once_t cgroup_once = PTHREAD_ONCE_INIT;
-static uint32_t cgroup_cpus;
-
-static void cgroup_read(void)
-{
-    cgroup_cpus = wait_cgroup_cpus();
-}
-
 /* FNV-1a. */
-static uint64_t wait_digest(const void *bytes, size_t count)
+static uint64_t wait_digest(uint64_t digest, const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < count; i++) {
         digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
     }
     return digest;
+}
+
+/* Of the kernel that runs here: the number of its boot, or else its name. */
+static uint64_t wait_kernel(void)
+{
+    char boot[64] = "";
+    struct utsname names = {.nodename = ""};
+    if (!wait_read_line("/proc/sys/kernel/random/boot_id", "", boot, sizeof(boot))) {
+        (void)uname(&names);
+    }
+    const uint64_t digest = wait_digest(UINT64_C(0xcbf29ce484222325), boot, strlen(boot));
+    return wait_digest(digest, names.nodename, strlen(names.nodename));
+}
+
+static pthread_once_t cpus_once = PTHREAD_ONCE_INIT;
+static uint32_t cpus_of_cgroup;
+static uint64_t cpus_kernel;
+
+static void cpus_read(void)
+{
+    cpus_of_cgroup = wait_cgroup_cpus();
+    cpus_kernel = wait_kernel();
 }
 
 struct hoop_cpus hoop_cpus_usable(uint32_t local_n)
@@ -150,13 +164,13 @@ struct hoop_cpus hoop_cpus_usable(uint32_t local_n)
     cpu_set_t allowed;
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     struct hoop_cpus ret = {.count = online > 0 ? (uint32_t)online : 1, .local_n = local_n};
+    pthread_once(&cpus_once, cpus_read);
     if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
         ret.count = (uint32_t)CPU_COUNT(&allowed);
-        ret.set = wait_digest(&allowed, sizeof(allowed));
+        ret.set = wait_digest(cpus_kernel, &allowed, sizeof(allowed));
     }
-    pthread_once(&cgroup_once, cgroup_read);
-    if (cgroup_cpus > 0 && cgroup_cpus < ret.count) {
-        ret.count = cgroup_cpus;
+    if (cpus_of_cgroup > 0 && cpus_of_cgroup < ret.count) {
+        ret.count = cpus_of_cgroup;
         ret.set = 0;
     }
     return ret;

@@ -129,7 +129,8 @@ void hoop_cancel_restore(int before);
 
 /* The CPUs that a rank may use. */
 struct hoop_cpus {
-    uint64_t set;   /* which: a digest, the same for the same ones; 0: a quota says only how many */
+    uint64_t set;   /* which, of all kernels': a digest, the same for the same ones; 0: a quota says
+                     * only how many */
     uint32_t count; /* at least 1 */
     uint32_t local_n; /* ranks on its machine that a launcher told it of; 0: it was told of none */
 };
@@ -138,8 +139,9 @@ struct hoop_cpus {
 struct hoop_cpus hoop_cpus_usable(uint32_t local_n);
 
 /*
- * Do ranks, those of one machine, outnumber their CPUs? Where all may use the same ones, these are
- * all; else a launcher has bound them, and to different ones that do not overlap. Reorders.
+ * Do ranks, those of one machine and others that may use the same CPUs, outnumber them? Where all
+ * may use the same ones, these are all; else a launcher has bound them, and to different ones that
+ * do not overlap. Reorders.
  */
 bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n);
 

@@ -122,6 +122,41 @@ static void test_threads(void **state)
     assert_true(fds_await(fds, hoop_deadline_ns(JOB_LONG_MS)));
 }
 
+/* Ranks 0 and 1 on one machine, rank 2 on another: which of them are too many for their CPUs? */
+static void check_cpus(const struct hoop_cpus cpus[3], bool crowded, bool oversubscribed)
+{
+    const struct hoop_rendezvous rendezvous = job_meeting(1);
+    for (uint32_t i = 0; i < 3; i++) {
+        rank_init(&job.ranks[i], &rendezvous, 3, i);
+        job.ranks[i].join.cpus = cpus[i];
+    }
+    (void)snprintf(job.ranks[2].host_id, sizeof(job.ranks[2].host_id), "other");
+    assert_int_equal(rank_spawn(&job.ranks[2], NULL), 0);
+    assert_int_equal(rank_start(&job.ranks[1]), HOOP_OK);
+    assert_int_equal(rank_start(&job.ranks[0]), HOOP_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(rank_join(&job.ranks[i]), HOOP_OK);
+        const struct hoop_roster *roster = hoop_member_roster(job.ranks[i].member);
+        assert_int_equal(roster->crowded, crowded);
+        assert_int_equal(roster->oversubscribed, oversubscribed);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        rank_finish(&job.ranks[i]);
+    }
+}
+
+static void test_cpus(void **state)
+{
+    (void)state;
+    assert_int_equal(hoop_service_start(), HOOP_OK);
+    /* hosts of their own; containers of one host, which share its CPUs, or which a quota cuts */
+    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 2, 0}}, false, false);
+    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {1, 2, 0}}, true, true);
+    check_cpus((struct hoop_cpus[]){{1, 3, 0}, {1, 3, 0}, {1, 3, 0}}, false, false);
+    check_cpus((struct hoop_cpus[]){{0, 2, 0}, {0, 2, 0}, {0, 2, 0}}, false, false);
+    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 1, 2}}, false, true);
+}
+
 /* All turn out to be on one machine: then nothing of the network is left. */
 static void test_alone(void **state)
 {
@@ -437,7 +472,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_blobs), cmocka_unit_test(test_kill),
         cmocka_unit_test(test_stop),  cmocka_unit_test(test_stop_far),
         cmocka_unit_test(test_raise), cmocka_unit_test(test_goodbyes),
-        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_cut),   cmocka_unit_test(test_cpus),
     };
     if (argc > 2) {
         return rank_main(argc, argv);
