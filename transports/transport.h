@@ -50,6 +50,7 @@
 #include "transports/blob.h"
 #include "transports/signature.h"
 #include <stdbool.h>
+#include <string.h>
 
 /* Travels with every payload and is checked by the receiver. 56 bytes, little-endian. */
 struct hoop_chunk_header {
@@ -84,6 +85,19 @@ struct hoop_xfer {
     uint64_t position;
     bool lent; /* data is the link's until release() */
 };
+
+/* All but data and bytes; where it lies, as a copy of what was just written in smaller parts would
+ * wait for them. */
+static inline void hoop_xfer_prepare(struct hoop_xfer *xfer, uint32_t op, uint64_t chunk,
+                                     const struct hoop_signature *signature,
+                                     hoop_xfer_done_fn *done)
+{
+    memset(xfer, 0, sizeof(*xfer));
+    xfer->op = op;
+    xfer->chunk = chunk;
+    xfer->signature = *signature;
+    xfer->done = done;
+}
 
 /* What a link is for. Copied by create. */
 struct hoop_link_params {

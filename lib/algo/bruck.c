@@ -110,7 +110,7 @@ static struct hoop_step bruck_in_place(const struct hoop_plan *plan, uint64_t t,
 bool hoop_bruck_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
     assert(plan->n > 0 && plan->me < plan->n && plan->chunk >= plan->count && plan->radix >= 2);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }

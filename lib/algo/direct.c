@@ -154,7 +154,7 @@ bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                       struct hoop_step *ret)
 {
     assert(plan->me < plan->n && plan->chunk > 0);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (lane > 0) {
         return false;
     }
@@ -205,7 +205,7 @@ static bool cma_share_step(const struct hoop_plan *plan, uint64_t k, struct hoop
 bool hoop_cma_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
     assert(plan->me < plan->n && plan->chunk > 0);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (lane > 0) {
         return false;
     }

@@ -56,6 +56,7 @@ struct hierarchy {
     uint32_t machine, first, each, index;
     uint32_t root;           /* the root's machine */
     bool collects, hands_on; /* all to the root; or from the root to all */
+    bool rooted;             /* either */
 };
 
 static struct hierarchy hierarchy_of(const struct hoop_plan *plan)
@@ -63,6 +64,8 @@ static struct hierarchy hierarchy_of(const struct hoop_plan *plan)
     const struct hoop_grid *grid = plan->grid;
     const uint32_t machine = grid->machine[plan->me], first = grid->first[machine];
     const enum hoop_collective what = plan->count > 0 ? plan->collective : HOOP_COLL_BARRIER;
+    const bool collects = what == HOOP_COLL_REDUCE || what == HOOP_COLL_GATHER;
+    const bool hands_on = what == HOOP_COLL_BROADCAST || what == HOOP_COLL_SCATTER;
     return (struct hierarchy){
         .plan = plan,
         .collective = what,
@@ -71,8 +74,9 @@ static struct hierarchy hierarchy_of(const struct hoop_plan *plan)
         .each = grid->first[machine + 1] - first,
         .index = plan->me - first,
         .root = grid->machine[plan->root],
-        .collects = what == HOOP_COLL_REDUCE || what == HOOP_COLL_GATHER,
-        .hands_on = what == HOOP_COLL_BROADCAST || what == HOOP_COLL_SCATTER,
+        .collects = collects,
+        .hands_on = hands_on,
+        .rooted = collects || hands_on,
     };
 }
 
@@ -236,7 +240,7 @@ static bool hierarchy_goes_on(uint64_t i, uint64_t steps)
 /* Steps of its second part. */
 static uint64_t hierarchy_brings(const struct hierarchy *at)
 {
-    return at->plan->grid->most - (at->hands_on || at->collects ? 0 : UINT64_C(2));
+    return at->plan->grid->most - (at->rooted ? 0 : UINT64_C(2));
 }
 
 /* Do data go from the last rank of a machine to the first one of the next? */
@@ -546,7 +550,7 @@ uint64_t hoop_hierarchical_blocks(const struct hoop_plan *plan)
 bool hoop_hierarchical_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                             struct hoop_step *ret)
 {
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }

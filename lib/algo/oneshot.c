@@ -46,7 +46,7 @@ bool hoop_oneshot_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     const struct hoop_range whole = {0, plan->count};
     assert(plan->me < plan->n &&
            hoop_in_count(plan, plan->me) <= HOOP_ONESHOT_MAX_BYTES / plan->type_bytes);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (lane > 0) {
         return false;
     }

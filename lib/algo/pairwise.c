@@ -133,7 +133,7 @@ bool hoop_pairwise_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                         struct hoop_step *ret)
 {
     assert(plan->n > 0 && plan->me < plan->n && plan->lanes > 0 && plan->chunk > 0);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }

@@ -165,7 +165,7 @@ static void ring_gather_inside(const struct ring *ring, uint64_t k, struct hoop_
 bool hoop_ring_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
     assert(plan->n > 0 && plan->me < plan->n && plan->lanes > 0 && plan->chunk > 0);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }
@@ -196,7 +196,7 @@ bool hoop_torus_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, st
         return hoop_ring_step(plan, lane, k - (lane == 0), ret);
     }
     const struct hoop_ref nothing = hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, 0);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     hoop_step_send(ret, hoop_rank_after(plan, 1), nothing, true);
     hoop_step_recv(ret, hoop_rank_before(plan, 1), nothing, true);
     return true;

@@ -224,7 +224,7 @@ bool hoop_binomial_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
 {
     assert(plan->n > 0 && plan->me < plan->n && plan->count > 0 && plan->chunk >= plan->count);
     const uint64_t exchanges = hoop_log2(plan->n);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }
@@ -316,7 +316,7 @@ static void chain_reduce(const struct hoop_plan *plan, uint32_t lane, uint64_t k
 bool hoop_chain_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
     assert(plan->n > 0 && plan->me < plan->n && plan->lanes > 0 && plan->chunk > 0);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (plan->n == 1) {
         return hoop_step_alone(plan, lane, k, ret);
     }

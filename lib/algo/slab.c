@@ -258,7 +258,7 @@ uint32_t hoop_slab_turns(const struct hoop_plan *plan)
 bool hoop_slab_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
     assert(plan->me < plan->n && plan->chunk > 0);
-    *ret = hoop_step_none();
+    hoop_step_clear(ret);
     if (lane > 0) {
         return false;
     }

@@ -58,6 +58,7 @@
 #include "base/settings.h"
 #include "base/sizes.h"
 #include <stdbool.h>
+#include <string.h>
 
 /*
  * Where the elements of a ref lie. Offsets are elements from the space's start. How large IN and
@@ -334,10 +335,19 @@ hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo al
 /* plan.scratch, of a plan that is complete but for that. */
 uint64_t hoop_algo_scratch(const struct hoop_plan *plan);
 
-/* A step that does nothing, to be filled in. */
+/* A step that does nothing, to be filled in; where it lies, as a copy of what was just written in
+ * smaller parts would wait for them. */
+static inline void hoop_step_clear(struct hoop_step *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    ret->send.peer = ret->recv.peer = -1;
+}
+
 static inline struct hoop_step hoop_step_none(void)
 {
-    return (struct hoop_step){.send = {.peer = -1}, .recv = {.peer = -1}};
+    struct hoop_step ret;
+    hoop_step_clear(&ret);
+    return ret;
 }
 
 /* The part of total elements that falls to `index` of `parts`, cut at multiples of align. */

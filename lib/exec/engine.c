@@ -279,10 +279,9 @@ static void flight_begin(struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
     const struct hoop_step *step = &flight->step;
-    flight->send = flight->recv = (struct hoop_xfer){
-        .op = op->sequence, .chunk = flight->lane->k, .signature = op->signature};
-    flight->send.done = engine_send_done;
-    flight->recv.done = engine_recv_done;
+    const uint64_t k = flight->lane->k;
+    hoop_xfer_prepare(&flight->send, op->sequence, k, &op->signature, engine_send_done);
+    hoop_xfer_prepare(&flight->recv, op->sequence, k, &op->signature, engine_recv_done);
     if (step->send.peer >= 0) {
         flight->state |= FLIGHT_SEND_WANTED;
         flight->send.data = flight_at(flight, &step->send.from);
