@@ -8,7 +8,7 @@
 #include "birth/birth.h"
 #include "comm/ops.h"
 #include "device/capture.h"
-#include "device/launch.h"
+#include "device/rooms.h"
 #include "membership/membership.h"
 #include "memory/region.h"
 #include "runtime/wait.h"
@@ -90,13 +90,13 @@ hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
 static void api_close(const struct hoop_comm *comm)
 {
     hoop_capture_close(comm);
-    hoop_launch_close(comm);
+    hoop_rooms_close(comm);
 }
 
 static void api_free_closed(void)
 {
     hoop_capture_free_gone();
-    hoop_launch_free_idle();
+    hoop_rooms_free_idle();
 }
 
 hoop_result_t hoop_comm_destroy(hoop_comm_t comm)

@@ -2,8 +2,8 @@
 #include "device/launch.h"
 
 #include "base/clock.h"
-#include "base/settings.h"
 #include "device/pieces.h"
+#include "device/rooms.h"
 #include "runtime/process.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
@@ -11,35 +11,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* So many streams have a room at a time; calls on others wait for their results. */
-#define LAUNCH_ROOMS 64u
 /* How often a device is asked whether it has failed; and bells are looked at that are awaited by
  * nobody else. */
 #define LAUNCH_WATCH_NS (50 * HOOP_NS_PER_MS)
 #define LAUNCH_BELL_NS HOOP_NS_PER_MS
 #define LAUNCH_WATCHED 16u /* contexts; with more, those of the oldest calls */
 
-/* A stream's room. hold and `used`: the number of the call. */
-struct launch_room {
-    struct launch_room *next;
-    hoop_cu_context_t context;
-    unsigned long long stream; /* by CUDA's number: a handle is used again */
-    struct hoop_room room;
-    pthread_mutex_t launching; /* over this, and what is put on the stream; calls CUDA */
-    uint32_t launched;         /* calls */
-    struct hoop_cuts cuts;
-    /* under the lock */
-    uint32_t users;   /* who is about to launch */
-    uint64_t comm_id; /* whose call was the last */
-    bool outgrown;    /* or its comm has ended: no more calls */
-    bool torn;        /* not all of a call could be launched: nobody knows when it is idle */
-};
-
 enum { LAUNCH_PUT = 1, LAUNCH_RUNG = 2, LAUNCH_OVER = 4, LAUNCH_LET = 8 };
 
 struct hoop_launch {
     struct hoop_launch *next, **before;
-    struct launch_room *room;
+    struct hoop_stream_room *room;
     struct hoop_pieces pieces;
     uint32_t number;
     uint32_t bell;  /* what the stream has counted then; under the lock */
@@ -55,164 +37,8 @@ static struct {
     pthread_cond_t changed; /* there is a launch, or its bell is awaited */
     bool watched;           /* the thread is there */
     bool fresh, idle; /* a launch was added since it looked; it waits until it is told of one */
-    struct launch_room *rooms;
     struct hoop_launch *launches;
-    uint32_t held; /* launches whose hold is there, or about to be */
 } launching = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* ---- Rooms ---------------------------------------------------------------------------------- */
-
-/* With the lock. */
-static bool room_is_idle(const struct launch_room *room)
-{
-    return room->users == 0 && !room->torn &&
-           atomic_load_explicit(room->room.used, memory_order_acquire) == room->launched;
-}
-
-/* With the lock: out of the list. NULL: none can go. CUDA may wait for all streams before it lets
- * go of memory: so none is held. */
-static struct launch_room *rooms_take_idle(void)
-{
-    struct launch_room **at = &launching.rooms;
-    while (*at != NULL && !((*at)->outgrown && room_is_idle(*at) && launching.held == 0)) {
-        at = &(*at)->next;
-    }
-    struct launch_room *taken = *at;
-    if (taken != NULL) {
-        *at = taken->next;
-    }
-    return taken;
-}
-
-static void room_free(struct launch_room *room)
-{
-    hoop_room_finish(&room->room);
-    hoop_cuts_finish(&room->cuts);
-    pthread_mutex_destroy(&room->launching);
-    free(room);
-}
-
-static void rooms_free_idle(void)
-{
-    struct launch_room *idle = NULL;
-    do {
-        pthread_mutex_lock(&launching.lock);
-        idle = rooms_take_idle();
-        pthread_mutex_unlock(&launching.lock);
-        if (idle != NULL) {
-            room_free(idle);
-        }
-    } while (idle != NULL);
-}
-
-/* One for so many bytes, with a user more. NULL: there is none; *ret_wish: what one that is made is
- * to have. */
-static struct launch_room *room_find(hoop_cu_context_t context, unsigned long long stream,
-                                     size_t bytes, size_t *ret_wish)
-{
-    struct launch_room *found = NULL;
-    *ret_wish = bytes;
-    pthread_mutex_lock(&launching.lock);
-    for (struct launch_room *at = launching.rooms; at != NULL; at = at->next) {
-        const bool mine = at->context == context && at->stream == stream && !at->outgrown;
-        if (mine && !at->torn && hoop_room_fits(&at->room, bytes)) {
-            found = at;
-            found->users++;
-        } else if (mine) {
-            const size_t twice = 2 * at->room.memory.host_bytes;
-            at->outgrown = true;
-            *ret_wish = *ret_wish > twice ? *ret_wish : twice;
-        }
-    }
-    pthread_mutex_unlock(&launching.lock);
-    return found;
-}
-
-/* What there may be pinned for one more: the wish, or bytes. 0: there is too much, or too many;
- * then those that are idle go, for the next. */
-static size_t room_allow(size_t bytes, size_t wish)
-{
-    const size_t most = hoop_settings()->cuda_room_bytes;
-    size_t pinned = 0, allowed = 0;
-    uint32_t count = 0;
-    pthread_mutex_lock(&launching.lock);
-    for (const struct launch_room *at = launching.rooms; at != NULL; at = at->next) {
-        pinned += at->room.memory.host_bytes;
-        count++;
-    }
-    const size_t left = pinned < most ? most - pinned : 0;
-    if (count < LAUNCH_ROOMS) {
-        allowed = wish <= left ? wish : bytes <= left ? bytes : 0;
-    }
-    for (struct launch_room *at = launching.rooms; at != NULL && allowed == 0; at = at->next) {
-        at->outgrown |= room_is_idle(at);
-    }
-    pthread_mutex_unlock(&launching.lock);
-    return allowed;
-}
-
-/* With one user. NULL: no memory that can be pinned. */
-static struct launch_room *room_create(hoop_cu_context_t context, unsigned long long stream,
-                                       size_t bytes)
-{
-    struct launch_room *made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return NULL;
-    }
-    made->context = context;
-    made->stream = stream;
-    made->users = 1;
-    pthread_mutex_init(&made->launching, NULL);
-    if (hoop_room_init(&made->room, context, bytes) != HOOP_OK) {
-        room_free(made);
-        return NULL;
-    }
-    pthread_mutex_lock(&launching.lock);
-    made->next = launching.rooms;
-    launching.rooms = made;
-    pthread_mutex_unlock(&launching.lock);
-    return made;
-}
-
-static struct launch_room *room_enter(hoop_cu_context_t context, unsigned long long stream,
-                                      size_t bytes)
-{
-    size_t wish = 0;
-    struct launch_room *room = room_find(context, stream, bytes, &wish);
-    if (room == NULL) {
-        rooms_free_idle();
-        wish = room_allow(bytes, wish);
-        room = wish > 0 ? room_create(context, stream, wish) : NULL;
-    }
-    return room;
-}
-
-static void room_leave(struct launch_room *room, bool torn)
-{
-    pthread_mutex_lock(&launching.lock);
-    room->users--;
-    room->torn |= torn;
-    pthread_mutex_unlock(&launching.lock);
-}
-
-void hoop_launch_close(const struct hoop_comm *comm)
-{
-    if (comm == NULL || hoop_is_forked()) {
-        return;
-    }
-    pthread_mutex_lock(&launching.lock);
-    for (struct launch_room *at = launching.rooms; at != NULL; at = at->next) {
-        at->outgrown |= at->comm_id == comm->id;
-    }
-    pthread_mutex_unlock(&launching.lock);
-}
-
-void hoop_launch_free_idle(void)
-{
-    if (!hoop_is_forked()) {
-        rooms_free_idle();
-    }
-}
 
 /* ---- Launches ------------------------------------------------------------------------------- */
 
@@ -251,11 +77,13 @@ static void launch_mark(struct hoop_launch *launch, unsigned mark)
     launch->marks |= mark;
     const unsigned marks = launch->marks;
     const bool last = marks == (LAUNCH_PUT | LAUNCH_LET | let_go);
-    launching.held -= mark == LAUNCH_LET;
     if (last) {
         launch_take_out(launch);
     }
     pthread_mutex_unlock(&launching.lock);
+    if (mark == LAUNCH_LET) {
+        hoop_rooms_let_go();
+    }
     if ((mark & let_go) != 0 && (marks & let_go) == let_go) {
         launch_let_go(launch);
         launch_mark(launch, LAUNCH_LET);
@@ -430,7 +258,7 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
                        hoop_cuda_stream(context, &own) == HOOP_OK;
     hoop_cuda_leave();
     if (named && hoop_room_need(work, launch->pieces.count, stream, &bytes) == HOOP_OK) {
-        launch->room = room_enter(context, number, bytes);
+        launch->room = hoop_rooms_enter(context, number, bytes);
     }
     return launch->room != NULL;
 }
@@ -458,9 +286,8 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
 /* It is the list's. */
 static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
 {
+    hoop_rooms_hold(launch->room, comm_id);
     pthread_mutex_lock(&launching.lock);
-    launch->room->comm_id = comm_id;
-    launching.held++;
     launch->next = launching.launches;
     launch->before = &launching.launches;
     if (launch->next != NULL) {
@@ -479,9 +306,9 @@ static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
 static void launch_drop(struct hoop_launch *launch)
 {
     pthread_mutex_lock(&launching.lock);
-    launching.held--;
     launch_take_out(launch);
     pthread_mutex_unlock(&launching.lock);
+    hoop_rooms_let_go();
     launch_free(launch);
 }
 
@@ -578,11 +405,11 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
 
 hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work)
 {
-    struct launch_room *room = launch->room;
+    struct hoop_stream_room *room = launch->room;
     bool torn = false;
     pthread_mutex_lock(&room->launching);
     const hoop_result_t result = launch_run(launch, work, &torn);
     pthread_mutex_unlock(&room->launching);
-    room_leave(room, torn);
+    hoop_rooms_leave(room, torn);
     return result;
 }

@@ -10,7 +10,7 @@
  * nothing calls CUDA for it, so whatever CUDA keeps others from meanwhile, the stream goes on. A
  * call has its place in the comm's line between bell and hold (api/device_stream.h).
  *
- * The room (room.h) is the stream's, and grows with its calls; each call's hold has a value of its
+ * The room (rooms.h) is the stream's, and grows with its calls; each call's hold has a value of its
  * own. What fails leaves 0xff where its output was to be, and lets the stream go on, when that has
  * come to it: else the copies to the host would come behind that, into the same place.
  *
@@ -36,10 +36,5 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
 
 /* Launches it. What the requests own is moved, also on failure, as the launch is. */
 hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work);
-
-/* comm is about to end, and has ended: what streams keep for its calls is given back when they are
- * through with it, here or later. */
-void hoop_launch_close(const struct hoop_comm *comm);
-void hoop_launch_free_idle(void);
 
 #endif
