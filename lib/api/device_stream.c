@@ -279,11 +279,23 @@ static bool call_let_graphs_by(void *arg, const struct device_call *call)
     return true;
 }
 
+/* In line, or running: says so to who launches calls behind it. */
+static void works_await(const struct hoop_work *work, size_t count, bool awaits)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!hoop_operation_is_of_host(&work[i].request)) {
+            atomic_fetch_add(&work[i].comm->awaited, awaits ? 1u : UINT32_MAX);
+        }
+    }
+}
+
 static hoop_result_t device_run(struct hoop_work *work, size_t count)
 {
     (void)works_each(work, count, call_let_graphs_by, NULL);
+    works_await(work, count, true);
     const hoop_result_t result =
         count == 1 ? hoop_comm_submit(work[0].comm, &work[0].request) : hoop_batch_run(work, count);
+    works_await(work, count, false);
     if (result == HOOP_OK && hoop_hold_is_possible() && works_are_whole(work, count)) {
         (void)works_each(work, count, call_learn, NULL);
     }

@@ -47,6 +47,8 @@ struct hoop_comm {
     _Atomic uint32_t pins;     /* others are made of it: what it consists of stays */
     _Atomic bool ending;       /* somebody waits for them to be done */
     _Atomic uint32_t captured; /* calls on it that graphs hold (device/capture.h) */
+    /* threads that wait for calls on it which may use a device (device/launch.h) */
+    _Atomic uint32_t awaited;
     struct hoop_failure failure;
     pthread_mutex_t look_lock;
     struct hoop_op *ops; /* [n_ops] that the user made (ops.h), under look_lock */

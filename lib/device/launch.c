@@ -357,6 +357,22 @@ static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *w
     return result;
 }
 
+/* It has its place in line. Others that wait for calls may put work on the device: those before it
+ * in line must not find it behind the hold, in a queue that their stream shares; those behind it
+ * begin when it is over. All have time limits of their own. */
+static void launch_let_others_by(const struct hoop_launch *launch, const struct hoop_work *work)
+{
+    bool over = false;
+    for (size_t i = 0; i < launch->pieces.count && !over; i++) {
+        while (!over && atomic_load(&work[i].comm->awaited) > 0) {
+            hoop_wait_briefly();
+            pthread_mutex_lock(&launching.lock);
+            over = (launch->marks & LAUNCH_OVER) != 0;
+            pthread_mutex_unlock(&launching.lock);
+        }
+    }
+}
+
 /* The hold and the copies back; in any case, where the room is not used any more. */
 static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
 {
@@ -390,6 +406,9 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
         return result;
     }
     result = launch_push(launch, work);
+    if (result == HOOP_OK) {
+        launch_let_others_by(launch, work);
+    }
     const hoop_result_t put = launch_end(launch, result == HOOP_OK);
     *ret_torn = put != HOOP_OK;
     if (put != HOOP_OK) {

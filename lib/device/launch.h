@@ -8,7 +8,8 @@
  * pieces (pieces.h), which begin before the bell has rung. What a hold waits for is then the bell
  * before it, the operation, which works on the host's memory alone, and the calls before it:
  * nothing calls CUDA for it, so whatever CUDA keeps others from meanwhile, the stream goes on. A
- * call has its place in the comm's line between bell and hold (api/device_stream.h).
+ * call has its place in the comm's line between bell and hold (api/device_stream.h), and puts the
+ * hold there when no thread waits any more for a call before it that may use the device.
  *
  * The room (rooms.h) is the stream's, and grows with its calls; each call's hold has a value of its
  * own. What fails leaves 0xff where its output was to be, and lets the stream go on, when that has

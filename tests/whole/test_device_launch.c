@@ -12,9 +12,12 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "comm/comm.h"
 #include "memory/cuda.h"
 #include "whole/graph_scene.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -163,6 +166,56 @@ static void call_behind(const struct family_self *self)
     EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
     scene_settle(&scene);
     EXPECT(self, are_all(scene.out, sum_of(&scene, 2), BYTES));
+    scene_end(&scene);
+}
+
+/* ---- Two threads ---- */
+
+struct threads_call {
+    struct scene scene;
+    unsigned char *out;
+    _Atomic bool over;
+};
+
+static void *sum_on_device(void *arg)
+{
+    struct threads_call *call = arg;
+    const struct scene *scene = &call->scene;
+    hoop_cu_context_t context = NULL;
+    EXPECT(scene->self, hoop_cuda_context(&context) == HOOP_OK);
+    EXPECT(scene->self, hoop_cuda.context_push(context) == 0);
+    fill_in(scene, 1, 0);
+    EXPECT(scene->self, reduce(scene, scene->in, call->out, BYTES) == HOOP_OK);
+    atomic_store(&call->over, true);
+    return NULL;
+}
+
+/* A thread waits for a sum on the device, another one's small call is launched behind it. What
+ * rank 0 puts on the device when the last has come must not be behind the hold of that. */
+static void call_from_two_threads(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    struct threads_call call = {.scene = scene, .out = (unsigned char *)make(self, BYTES)};
+    pthread_t thread;
+    EXPECT(self, hoop_cuda.stream_create(&call.scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    for (int round = 0; round < 3; round++) {
+        (void)sum_on_device(&call);
+        fill(scene.stream, scene.out, self->rank, 3, 0);
+        EXPECT(self, reduce(&scene, scene.out, scene.out, 3) == HOOP_OK);
+        scene_settle(&scene);
+        atomic_store(&call.over, false);
+        usleep(self->rank == self->n - 1 ? SLOW_US : 0); /* by then the others have launched */
+        EXPECT(self, pthread_create(&thread, NULL, sum_on_device, &call) == 0);
+        while (atomic_load(&scene.comm->waiting) == 0 && !atomic_load(&call.over)) {
+            usleep(100);
+        }
+        fill(scene.stream, scene.out, self->rank + 1, 3, 0);
+        EXPECT(self, reduce(&scene, scene.out, scene.out, 3) == HOOP_OK);
+        scene_settle(&scene);
+        EXPECT(self, pthread_join(thread, NULL) == 0);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, 1), 3));
+        EXPECT(self, are_all(call.out, sum_of(&scene, 1), BYTES));
+    }
     scene_end(&scene);
 }
 
@@ -462,6 +515,7 @@ static void test_queues(void **state)
         run(3, call_often);
         run(3, call_crosswise);
         run(2, do_meanwhile);
+        run(3, call_from_two_threads);
         unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     }
 }
