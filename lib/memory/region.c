@@ -440,30 +440,48 @@ uint32_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation)
     return kind;
 }
 
+static uint64_t granted_bit(int device)
+{
+    return device >= 0 && device < 64 ? UINT64_C(1) << device : 0;
+}
+
+static void *used_at(const struct used *used, int device)
+{
+    const struct hoop_device *kind = hoop_device(used->kind);
+    return kind->at != NULL ? kind->at(used->base, device) : used->base;
+}
+
+bool hoop_region_is_granted(uint64_t process, uint64_t id, uint32_t generation, int device,
+                            void **ret_base)
+{
+    pthread_rwlock_rdlock(&memory_lock);
+    const struct used used = region_used(process, id, generation);
+    const bool granted = used.granted == NULL || hoop_device(used.kind)->grant == NULL ||
+                         (*used.granted & granted_bit(device)) != 0;
+    pthread_rwlock_unlock(&memory_lock);
+    *ret_base = granted ? used_at(&used, device) : NULL;
+    return granted;
+}
+
 /* To open it twice, by two ranks at once, is harmless. */
 hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device,
                                 void **ret_base)
 {
-    const uint64_t bit = device >= 0 && device < 64 ? UINT64_C(1) << device : 0;
+    if (hoop_region_is_granted(process, id, generation, device, ret_base)) {
+        return HOOP_OK;
+    }
     pthread_rwlock_rdlock(&memory_lock);
     const struct used used = region_used(process, id, generation);
-    const bool granted = used.granted == NULL || (*used.granted & bit) != 0;
     pthread_rwlock_unlock(&memory_lock);
-    const struct hoop_device *kind = hoop_device(used.kind);
-    hoop_result_t result = HOOP_OK;
-    if (!granted && kind->grant != NULL) {
-        result = kind->grant(used.base, used.bytes, device);
-        if (result == HOOP_OK) {
-            pthread_rwlock_wrlock(&memory_lock);
-            uint64_t *bits = region_used(process, id, generation).granted;
-            if (bits != NULL) {
-                *bits |= bit;
-            }
-            pthread_rwlock_unlock(&memory_lock);
-        }
-    }
+    const hoop_result_t result = hoop_device(used.kind)->grant(used.base, used.bytes, device);
     if (result == HOOP_OK) {
-        *ret_base = kind->at != NULL ? kind->at(used.base, device) : used.base;
+        pthread_rwlock_wrlock(&memory_lock);
+        uint64_t *bits = region_used(process, id, generation).granted;
+        if (bits != NULL) {
+            *bits |= granted_bit(device);
+        }
+        pthread_rwlock_unlock(&memory_lock);
+        *ret_base = used_at(&used, device);
     }
     return result;
 }

@@ -68,6 +68,9 @@ uint32_t hoop_region_kind(uint64_t process, uint64_t id, uint32_t generation);
  * finds it: another process's HOOP_MEM_PLAIN has no other address. In a context of the device. */
 hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device,
                                 void **ret_base);
+/* Is it open to that device already? Then where it finds it; CUDA is not asked. */
+bool hoop_region_is_granted(uint64_t process, uint64_t id, uint32_t generation, int device,
+                            void **ret_base);
 void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation);
 
 /* Maps what a peer sent and remembers it. fd is moved. A second import of the same is fine; one of

@@ -346,6 +346,10 @@ static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t r
         return HOOP_OK;
     }
     const bool grants = use->used && !(here && use->generation == HOOP_IPC_GENERATION);
+    if (grants &&
+        hoop_region_is_granted(use->process, use->region, use->generation, staging->number, base)) {
+        return HOOP_OK;
+    }
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
         result = grants

@@ -340,14 +340,17 @@ static void import_lies(const struct family_self *self)
 static void *open_told(const struct family_self *self, uint64_t id, const unsigned char *handle)
 {
     int fd = -1;
-    void *base = NULL;
+    void *base = NULL, *again = NULL;
     uint64_t bytes = 0;
     EXPECT(self, hoop_memfd_create("told", 64, &fd) == HOOP_OK);
     EXPECT(self, pwrite(fd, handle, 64, 0) == 64);
     EXPECT(self,
            hoop_region_import(1, id, HOOP_IPC_GENERATION, HOOP_MEM_PLAIN, 4000, fd) == HOOP_OK);
     EXPECT(self, hoop_region_use(1, id, HOOP_IPC_GENERATION, &base, &bytes) == HOOP_OK);
+    EXPECT(self, !hoop_region_is_granted(1, id, HOOP_IPC_GENERATION, 0, &again));
     EXPECT(self, hoop_region_grant(1, id, HOOP_IPC_GENERATION, 0, &base) == HOOP_OK);
+    EXPECT(self, hoop_region_is_granted(1, id, HOOP_IPC_GENERATION, 0, &again) && again == base);
+    EXPECT(self, !hoop_region_is_granted(1, id, HOOP_IPC_GENERATION, 1, &again));
     return base;
 }
 
