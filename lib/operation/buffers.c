@@ -93,24 +93,16 @@ static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_regio
     *ret_offset = ref.offset;
 }
 
-/* The same of what others touch, on a device. False: it can't be shown. */
-static bool buffers_show(struct hoop_buffers *buffers, const void *buffer, uint64_t bytes,
-                         uint64_t *ret_region, uint32_t *ret_generation, uint64_t *ret_offset)
+/* The same of what others touch, on a device, if it can be shown. */
+static void buffers_say(const struct hoop_buffers *buffers, const struct hoop_region_ref *ref,
+                        uint64_t *ret_region, uint32_t *ret_generation, uint64_t *ret_offset)
 {
-    struct hoop_region_ref ref;
-    buffers_find(buffer, bytes, ret_region, ret_generation, ret_offset);
-    if (buffers->one_process || *ret_region != 0) {
-        return true;
-    }
-    if (!buffers->shows || !hoop_region_show(buffer, bytes, &ref)) {
-        return false;
-    }
-    const bool fresh = buffers->confirmed[ref.id % HOOP_BUFFERS_CONFIRMED] != ref.id &&
+    const bool fresh = ref->generation == HOOP_IPC_GENERATION &&
+                       buffers->confirmed[ref->id % HOOP_BUFFERS_CONFIRMED] != ref->id &&
                        buffers->trial == HOOP_TRIAL_NONE;
-    *ret_region = ref.id;
-    *ret_generation = ref.generation | (fresh ? BUFFERS_FRESH : 0);
-    *ret_offset = ref.offset;
-    return true;
+    *ret_region = ref->id;
+    *ret_generation = ref->generation | (fresh ? BUFFERS_FRESH : 0);
+    *ret_offset = ref->offset;
 }
 
 /* With its device's peers behind it. */
@@ -129,23 +121,18 @@ static void buffers_post_peers(const struct hoop_buffers *buffers,
 
 /* On a device: of what nobody touches nothing is said. */
 static void buffers_announce_there(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                                   const void *in, const void *out, bool meets)
+                                   bool meets)
 {
-    const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
-    const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
+    const bool refused = buffers->trial == HOOP_TRIAL_REFUSED;
     struct hoop_announce announce = {.count = buffers_counted(plan->count),
-                                     .device = buffers->device};
-    const bool shown = (!buffers_writes(plan, plan->me) ||
-                        buffers_show(buffers, out, out_bytes, &announce.out_region,
-                                     &announce.out_generation, &announce.out_offset)) &&
-                       (!buffers_reads(plan, plan->me) ||
-                        buffers_show(buffers, in, in_bytes, &announce.in_region,
-                                     &announce.in_generation, &announce.in_offset));
+                                     .device =
+                                         refused ? BUFFERS_NOWHERE(plan->me) : buffers->device};
+    buffers_say(buffers, &buffers->mine.out, &announce.out_region, &announce.out_generation,
+                &announce.out_offset);
+    buffers_say(buffers, &buffers->mine.in, &announce.in_region, &announce.in_generation,
+                &announce.in_offset);
     buffers->shown[0] = announce.in_generation == HOOP_IPC_GENERATION ? announce.in_region : 0;
     buffers->shown[1] = announce.out_generation == HOOP_IPC_GENERATION ? announce.out_region : 0;
-    if (!shown || buffers->trial == HOOP_TRIAL_REFUSED) {
-        announce.device = BUFFERS_NOWHERE(plan->me);
-    }
     buffers_post_peers(buffers, &announce, meets);
 }
 
@@ -158,7 +145,7 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
     buffers->device = device;
     if (device != 0) {
-        buffers_announce_there(buffers, plan, in, out, meets);
+        buffers_announce_there(buffers, plan, meets);
         return;
     }
     buffers_find(out, out_bytes, &announce.out_region, &announce.out_generation,
@@ -189,20 +176,32 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
                : hoop_board_mismatch(buffers->board, rank, failure);
 }
 
-static bool buffers_can_show(bool shows, const void *buffer, uint64_t bytes)
+/* Where a buffer lies that others touch; plain memory, which threads share: at its address. */
+static bool buffers_look(const struct hoop_buffers *buffers, bool shows, const void *buffer,
+                         uint64_t bytes, struct hoop_region_ref *ret)
 {
-    struct hoop_region_ref ref;
-    return shows ? hoop_region_show(buffer, bytes, &ref) : hoop_region_find(buffer, bytes, &ref);
+    if (shows ? hoop_region_show(buffer, bytes, ret) : hoop_region_find(buffer, bytes, ret)) {
+        return true;
+    }
+    *ret = (struct hoop_region_ref){.offset = (uintptr_t)buffer};
+    return buffers->one_process;
 }
 
-bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, bool shows,
-                                 const struct hoop_plan *plan, const void *in, const void *out)
+bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const struct hoop_plan *plan,
+                       const void *in, const void *out, struct hoop_buffers_own *ret)
 {
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
-    return buffers->one_process ||
-           ((!buffers_reads(plan, plan->me) || buffers_can_show(shows, in, in_bytes)) &&
-            (!buffers_writes(plan, plan->me) || buffers_can_show(shows, out, out_bytes)));
+    const bool reads = buffers_reads(plan, plan->me), writes = buffers_writes(plan, plan->me);
+    *ret = (struct hoop_buffers_own){.in = {.id = 0}};
+    if (writes && !buffers_look(buffers, shows, out, out_bytes, &ret->out)) {
+        return false;
+    }
+    if (reads && writes && in == out && in_bytes <= out_bytes) {
+        ret->in = ret->out;
+        return true;
+    }
+    return !reads || buffers_look(buffers, shows, in, in_bytes, &ret->in);
 }
 
 /* Shown to no other device: what CUDA gives in the order of a stream, and what belongs to none. */

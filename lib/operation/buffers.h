@@ -14,6 +14,7 @@
 #define HOOP_BUFFERS_H
 
 #include "exec/board_steps.h"
+#include "memory/region.h"
 #include "operation/plan.h"
 #include "staging/staging.h"
 #include "transfer/mapping.h"
@@ -34,12 +35,18 @@ enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
 /* Ids follow each other: so many allocations have a place of their own. */
 #define HOOP_BUFFERS_CONFIRMED 1024u
 
+/* Where those of a rank lie, as far as others touch them. */
+struct hoop_buffers_own {
+    struct hoop_region_ref in, out;
+};
+
 struct hoop_buffers {
     struct hoop_board *board;
     struct hoop_mapping_env maps;
     const struct hoop_staging *staging; /* where they are announced to lie on a device: of that */
     bool one_process;                   /* all ranks are threads of this process */
     uint64_t device;                    /* on which they were announced to lie; 0: the host */
+    struct hoop_buffers_own mine;       /* of an operation on a device, before it is announced */
     bool told_apart;                    /* that devices do not reach each other */
     const struct hoop_agreement *agreed;
     struct hoop_readable readable[HOOP_READABLES]; /* by a hash of where it lies */
@@ -59,18 +66,18 @@ hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
 void hoop_buffers_finish(struct hoop_buffers *buffers);
 
 /* Can the others reach what they touch of my buffers, as far as I know, wherever these lie? shows:
- * also if it is of CUDA's own. plan: begun. Any thread. */
-bool hoop_buffers_can_be_reached(const struct hoop_buffers *buffers, bool shows,
-                                 const struct hoop_plan *plan, const void *in, const void *out);
+ * also if it is of CUDA's own. plan: begun. Any thread. True: *ret says where, for `mine`. */
+bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const struct hoop_plan *plan,
+                       const void *in, const void *out, struct hoop_buffers_own *ret);
 
 /* The same for ranks whose kernels run on other devices, mine lying on the staging's. */
 bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                          const void *in, const void *out);
 
 /*
- * Announces the buffers of an operation that has begun, on this device or 0; plan: begun, too.
- * meets: it may run with those of other devices, if all reach each other. choice: what rank 0 has
- * learned; nobody asks the others.
+ * Announces the buffers of an operation that has begun, on this device, where they are `mine`, or
+ * 0; plan: begun, too. meets: it may run with those of other devices, if all reach each other.
+ * choice: what rank 0 has learned; nobody asks the others.
  */
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                            const void *in, void *out, uint64_t device, bool meets,

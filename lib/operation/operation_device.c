@@ -155,10 +155,11 @@ static bool operation_suits_device(const struct hoop_operation *operation,
            (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST);
 }
 
-/* The same, by where it lies, as far as this rank knows. shows: memory of CUDA's own can be shown.
- */
+/* The same, by where it lies, *ret, as far as this rank knows. shows: memory of CUDA's own can be
+ * shown. */
 static bool operation_may_run_on_device(const struct hoop_operation *operation,
-                                        const struct hoop_request *request, bool shows)
+                                        const struct hoop_request *request, bool shows,
+                                        struct hoop_buffers_own *ret)
 {
     const struct hoop_board *board = operation->env.board;
     struct hoop_plan plan;
@@ -166,17 +167,17 @@ static bool operation_may_run_on_device(const struct hoop_operation *operation,
         return false;
     }
     hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
-    return hoop_buffers_can_be_reached(&operation->buffers, shows, &plan, request->in,
-                                       request->out);
+    return hoop_buffers_look(&operation->buffers, shows, &plan, request->in, request->out, ret);
 }
 
 bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
                                     const struct hoop_request *request, bool can)
 {
+    struct hoop_buffers_own its;
     /* Whether memory of CUDA's own can be shown is found out by operations: until then it may. */
-    return !can ||
-           !(operation->buffers.shows ? operation_suits_device(operation, request)
-                                      : operation_may_run_on_device(operation, request, false));
+    return !can || !(operation->buffers.shows
+                         ? operation_suits_device(operation, request)
+                         : operation_may_run_on_device(operation, request, false, &its));
 }
 
 /*
@@ -206,7 +207,8 @@ bool hoop_operation_runs_on_device(struct hoop_operation *operation)
     const struct hoop_request *request = &operation->request;
     const struct hoop_board *board = operation->env.board;
     const struct hoop_device_call call = operation_call(operation);
-    if (!operation_may_run_on_device(operation, request, operation->buffers.shows)) {
+    if (!operation_may_run_on_device(operation, request, operation->buffers.shows,
+                                     &operation->buffers.mine)) {
         return false;
     }
     const hoop_result_t result =

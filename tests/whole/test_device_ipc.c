@@ -19,6 +19,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,31 @@ static void work(const struct family_self *self, hoop_comm_t comm)
         drop(self, in);
         drop(self, out);
     }
+}
+
+static int (*range_of)(hoop_cu_address_t *ret_base, size_t *ret_bytes, hoop_cu_address_t at);
+static _Atomic unsigned looked;
+
+static int range_and_count(hoop_cu_address_t *ret_base, size_t *ret_bytes, hoop_cu_address_t at)
+{
+    atomic_fetch_add(&looked, 1);
+    return range_of(ret_base, ret_bytes, at);
+}
+
+/* An operation looks once where each of its buffers is, and at another one's each time. */
+static void work_and_look(const struct family_self *self)
+{
+    hoop_comm_t comm = join(self);
+    int32_t *in = plain(self, MOST), *out = plain(self, MOST);
+    sum(self, comm, in, out, 0, MOST);
+    range_of = hoop_cuda.address_range;
+    hoop_cuda.address_range = range_and_count;
+    sum(self, comm, in, out, 0, MOST);
+    EXPECT(self, atomic_exchange(&looked, 0) == 4);
+    sum(self, comm, in, in, 0, MOST);
+    EXPECT(self, atomic_exchange(&looked, 0) == 2);
+    EXPECT(self, host_copies() == 0 && launches() == 3 * (self->rank == 0));
+    leave(self, comm);
 }
 
 static void work_there(const struct family_self *self)
@@ -395,6 +421,7 @@ static void test_there(void **state)
     for (int n = 1; n <= 5; n += n < 3 ? 1 : 2) {
         run(n, work_there);
     }
+    run(2, work_and_look);
     run(4, work_on_devices);
     run(2, work_in_twos);
 }
