@@ -45,11 +45,26 @@ static bool buffers_reads(const struct hoop_plan *plan, uint32_t rank)
     return hoop_in_count(plan, rank) > 0;
 }
 
-/* Is rank's output written by others? Only where they share the folding of one vector. */
-static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
+/* Do ranks share the folding of one vector? */
+static bool buffers_share(const struct hoop_plan *plan)
 {
     return hoop_collectives[plan->collective].folds &&
-           !hoop_collective_is_blocked(plan->collective) && hoop_out_count(plan, rank) > 0;
+           !hoop_collective_is_blocked(plan->collective);
+}
+
+/* Is rank's output written by others? */
+static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
+{
+    return buffers_share(plan) && hoop_out_count(plan, rank) > 0;
+}
+
+/* Does this rank touch others' buffers? Who gets nothing, or has all folded by another, may not
+ * even ask for them: nobody waits for it, and they may be gone. */
+static bool buffers_touches(const struct hoop_plan *plan)
+{
+    const bool folds = plan->algo == HOOP_ALGO_DIRECT && hoop_collectives[plan->collective].folds;
+    return buffers_share(plan) && plan->one_folds ? plan->me == plan->root
+                                                  : folds || hoop_out_count(plan, plan->me) > 0;
 }
 
 /* ---- Announcing ----------------------------------------------------------------------------- */
@@ -341,12 +356,10 @@ static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t r
     const struct hoop_staging *staging = buffers->staging;
     const bool same = buffers_announced(buffers, rank)->device == buffers->device;
     const bool here = buffers->maps.peers[rank].same_process;
-    if (buffers->device == 0 || (same && here)) {
-        return HOOP_OK;
-    }
     const bool grants = use->used && !(here && use->generation == HOOP_IPC_GENERATION);
-    if (grants &&
-        hoop_region_is_granted(use->process, use->region, use->generation, staging->number, base)) {
+    if (buffers->device == 0 || (same && here) ||
+        (grants && hoop_region_is_granted(use->process, use->region, use->generation,
+                                          staging->number, base))) {
         return HOOP_OK;
     }
     hoop_result_t result = hoop_staging_enter(staging);
@@ -465,12 +478,7 @@ hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct ho
 {
     hoop_ipc_close_forgotten(false);
     *ret_awaited = plan->n;
-    /* Whoever gets nothing touches nobody's buffers, unless it folds for others. It may not even
-     * ask for them: nobody waits for it, and they may be gone. */
-    const bool touches =
-        hoop_out_count(plan, plan->me) > 0 ||
-        (plan->algo == HOOP_ALGO_DIRECT && hoop_collectives[plan->collective].folds);
-    for (uint32_t rank = 0; rank < plan->n && touches; rank++) {
+    for (uint32_t rank = 0; rank < plan->n && buffers_touches(plan); rank++) {
         const hoop_result_t result =
             rank == plan->me ? HOOP_OK : buffers_peer(buffers, plan, rank, failure);
         if (result != HOOP_OK && result != HOOP_AGAIN) {

@@ -42,6 +42,23 @@ static void work_there(const struct family_self *self)
     leave(self, comm);
 }
 
+/* Who folds for all on one device maps the others' memory, and nobody else does, until he has to.
+ */
+static void work_for_others(const struct family_self *self)
+{
+    struct hoop_region_stats stats;
+    hoop_comm_t comm = join(self);
+    int32_t *in = make(self, MOST), *out = make(self, MOST);
+    sum(self, comm, in, out, 0, MOST);
+    EXPECT(self, hoop_reduce(in, out, MOST, HOOP_INT32, HOOP_SUM, 0, comm, NULL) == HOOP_OK);
+    hoop_region_stats(&stats);
+    EXPECT(self, stats.imports == (self->rank == 0 ? 2 * ((unsigned)self->n - 1) : 0));
+    EXPECT(self, hoop_reduce(in, out, MOST, HOOP_INT32, HOOP_SUM, 1, comm, NULL) == HOOP_OK);
+    sum(self, comm, in, out, 0, MOST);
+    exchange(self, comm, in, out);
+    leave(self, comm);
+}
+
 static void work_by_host(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -251,6 +268,7 @@ static void test_there(void **state)
     for (int n = 1; n <= 5; n++) {
         run(n, work_there);
     }
+    run(3, work_for_others);
 }
 
 static void test_by_host(void **state)
