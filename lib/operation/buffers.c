@@ -220,20 +220,21 @@ bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const str
 }
 
 /* Shown to no other device: what CUDA gives in the order of a stream, and what belongs to none. */
-static bool buffers_lets_in(const void *buffer, uint64_t bytes)
+static bool buffers_lets_in(const struct hoop_buffers *buffers, const struct hoop_region_ref *own)
 {
-    struct hoop_region_ref ref;
-    return hoop_region_find(buffer, bytes, &ref) || hoop_cuda_is_plain(buffer);
+    const void *plain = own->id == 0 ? (const void *)(uintptr_t)own->offset : NULL;
+    if (plain == NULL || hoop_staging_enter(buffers->staging) != HOOP_OK) {
+        return plain == NULL; /* a region, or nobody touches it */
+    }
+    const bool lets = hoop_cuda_is_plain(plain);
+    hoop_staging_leave();
+    return lets;
 }
 
-bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                         const void *in, const void *out)
+bool hoop_buffers_let_in(const struct hoop_buffers *buffers)
 {
-    const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
-    const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
-    return !buffers->one_process ||
-           ((!buffers_reads(plan, plan->me) || buffers_lets_in(in, in_bytes)) &&
-            (!buffers_writes(plan, plan->me) || buffers_lets_in(out, out_bytes)));
+    return buffers_lets_in(buffers, &buffers->mine.in) &&
+           buffers_lets_in(buffers, &buffers->mine.out);
 }
 
 /* ---- Seeing all announcements ---------------------------------------------------------------- */

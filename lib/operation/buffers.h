@@ -70,9 +70,8 @@ void hoop_buffers_finish(struct hoop_buffers *buffers);
 bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const struct hoop_plan *plan,
                        const void *in, const void *out, struct hoop_buffers_own *ret);
 
-/* The same for ranks whose kernels run on other devices, mine lying on the staging's. */
-bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                         const void *in, const void *out);
+/* The same of `mine` for ranks whose kernels run on other devices, mine lying on the staging's. */
+bool hoop_buffers_let_in(const struct hoop_buffers *buffers);
 
 /*
  * Announces the buffers of an operation that has begun, on this device, where they are `mine`, or

@@ -186,18 +186,9 @@ bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
  */
 static void operation_name_device(struct hoop_operation *operation)
 {
-    const struct hoop_request *request = &operation->request;
     const struct hoop_staging *staging = &operation->staging;
-    const struct hoop_board *board = operation->env.board;
-    struct hoop_plan plan;
-    hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
     const bool apart = operation->env.one_process && !staging->primary;
-    operation->meets = false;
-    if (staging->n_peers > 0 && !apart && hoop_staging_enter(staging) == HOOP_OK) {
-        operation->meets =
-            hoop_buffers_let_in(&operation->buffers, &plan, request->in, request->out);
-        hoop_staging_leave();
-    }
+    operation->meets = staging->n_peers > 0 && !apart && hoop_buffers_let_in(&operation->buffers);
     operation->device = staging->device ^ (apart ? (uintptr_t)staging->context : 0);
     operation->device += operation->device == 0; /* 0 is the host */
 }
