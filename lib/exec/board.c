@@ -115,17 +115,17 @@ bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not)
 
 /* ---- Failure and waking -------------------------------------------------------------------- */
 
-void hoop_board_wake(const struct hoop_board *board, uint32_t rank)
+static void board_wake(const struct hoop_board *board, uint32_t rank)
 {
     if (board->peers[rank].wake_fd >= 0) { /* else on another machine */
         hoop_wake(board->peers[rank].wake_fd);
     }
 }
 
-void hoop_board_wake_all(const struct hoop_board *board)
+static void board_wake_all(const struct hoop_board *board)
 {
     for (uint32_t rank = 0; rank < board->n; rank++) {
-        hoop_board_wake(board, rank);
+        board_wake(board, rank);
     }
 }
 
@@ -138,7 +138,7 @@ bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failur
     }
     board->head->failure = *failure;
     atomic_store_explicit(&board->head->failed, HOOP_FAILED_WRITTEN, memory_order_release);
-    hoop_board_wake_all(board);
+    board_wake_all(board);
     return true;
 }
 
@@ -182,7 +182,7 @@ hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_fail
 void hoop_board_leave(const struct hoop_board *board, uint32_t rank, uint32_t how)
 {
     atomic_store_explicit(&hoop_board_rank(board, rank)->left, how, memory_order_release);
-    hoop_board_wake_all(board);
+    board_wake_all(board);
 }
 
 /*
@@ -205,7 +205,7 @@ static void board_wake_sleeper(const struct hoop_board *board, uint32_t rank)
     _Atomic uint8_t *sleeping = &board->head->sleeping[rank];
     if (atomic_load_explicit(sleeping, memory_order_relaxed) != 0 &&
         atomic_exchange(sleeping, 0) != 0) {
-        hoop_board_wake(board, rank);
+        board_wake(board, rank);
     }
 }
 

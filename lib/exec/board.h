@@ -224,10 +224,8 @@ bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failur
 hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_failure *ret);
 /* The same, and waits for one that is being written. */
 hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret);
-void hoop_board_wake(const struct hoop_board *board, uint32_t rank);
-/* The same, if the rank sleeps: after something was published for it alone. */
+/* Wakes a rank, if it sleeps: after something was published for it alone. */
 void hoop_board_notify(const struct hoop_board *board, uint32_t rank);
-void hoop_board_wake_all(const struct hoop_board *board);
 /* The same for every other rank that sleeps: after something was published for all. */
 void hoop_board_wake_sleepers(const struct hoop_board *board);
 /* rank says goodbye: me, or one of another machine, which said so there. how: see

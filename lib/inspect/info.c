@@ -5,7 +5,6 @@
 #include "net/interface.h"
 #include "transports/rdma.h"
 #include "transports/transport.h"
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -230,54 +229,57 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
                                 : "rank");
 }
 
+/* What hoop_explain_json() is asked that makes no sense. */
+static hoop_result_t explain_check(const struct hoop_comm *comm, const char *collective,
+                                   const struct hoop_signature *s)
+{
+    const size_t type_bytes = hoop_datatype_bytes((hoop_datatype_t)s->type);
+    if (s->collective == HOOP_COLL_COUNT) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "collective is '%s', expected a name such as all_reduce",
+                          collective != NULL ? collective : "(NULL)");
+    }
+    if (s->collective == HOOP_COLL_ALLTOALLV) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "alltoallv has one way only: every pair of ranks "
+                                                 "exchanges its blocks");
+    }
+    if (comm == NULL || type_bytes == 0 || s->op >= HOOP_NUM_OPS ||
+        s->count > SIZE_MAX / 2 / type_bytes) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "comm %p, datatype %d, op %d, count %llu: one of them is invalid",
+                          (const void *)comm, (int)s->type, (int)s->op,
+                          (unsigned long long)s->count);
+    }
+    if (hoop_is_forked()) {
+        return hoop_forked_error();
+    }
+    return hoop_comm_is_ready(comm) ? HOOP_OK : hoop_comm_check_born(comm);
+}
+
 hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,
                                 hoop_datatype_t datatype, hoop_red_op_t op, char *buf, size_t bytes,
                                 size_t *needed)
 {
-    const size_t type_bytes = hoop_datatype_bytes(datatype);
-    const enum hoop_collective which = info_collective(collective);
+    const struct hoop_signature signature = {.collective = info_collective(collective),
+                                             .type = (uint32_t)datatype,
+                                             .op = (uint32_t)op,
+                                             .count = count};
+    struct hoop_plan plan = {.collective = (enum hoop_collective)signature.collective};
+    uint64_t ns[HOOP_ALGO_COUNT] = {0}, profile = 0;
     hoop_result_t checked = info_check(buf, bytes, needed);
-    if (checked == HOOP_OK && which == HOOP_COLL_COUNT) {
-        checked = hoop_error(HOOP_INVALID_ARGUMENT,
-                             "collective is '%s', expected a name such as all_reduce",
-                             collective != NULL ? collective : "(NULL)");
-    }
-    if (checked == HOOP_OK && which == HOOP_COLL_ALLTOALLV) {
-        checked = hoop_error(HOOP_INVALID_ARGUMENT, "alltoallv has one way only: every pair of "
-                                                    "ranks exchanges its blocks");
-    }
-    if (checked == HOOP_OK && (comm == NULL || type_bytes == 0 || (int)op < 0 ||
-                               (int)op >= HOOP_NUM_OPS || count > SIZE_MAX / 2 / type_bytes)) {
-        checked = hoop_error(HOOP_INVALID_ARGUMENT,
-                             "comm %p, datatype %d, op %d, count %zu: one of them is invalid",
-                             (void *)comm, (int)datatype, (int)op, count);
-    }
+    checked = checked == HOOP_OK ? explain_check(comm, collective, &signature) : checked;
     if (checked != HOOP_OK) {
         return checked;
-    }
-    const struct hoop_signature signature = {
-        .collective = which, .type = (uint32_t)datatype, .op = (uint32_t)op, .count = count};
-    struct hoop_plan plan = {.collective = which};
-    uint64_t ns[HOOP_ALGO_COUNT] = {0}, profile = 0;
-    if (hoop_is_forked()) {
-        return hoop_forked_error();
-    }
-    assert(comm != NULL);
-    if (!hoop_comm_is_ready(comm)) {
-        checked = hoop_comm_check_born(comm);
     }
     pthread_mutex_lock(&comm->look_lock);
-    if (checked != HOOP_OK) {
-        /* nothing to plan with yet */
-    } else if (!comm->over) {
+    const bool over = comm->over;
+    if (!over) {
         hoop_operation_explain(&comm->operation, &signature, &plan, ns);
         profile = comm->agreed.profile;
-    } else {
-        checked = hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing");
     }
     pthread_mutex_unlock(&comm->look_lock);
-    if (checked != HOOP_OK) {
-        return checked;
+    if (over) {
+        return hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing");
     }
     struct hoop_json json;
     hoop_json_init(&json, buf, bytes);

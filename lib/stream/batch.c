@@ -165,7 +165,8 @@ void hoop_batch_finish(struct hoop_batch *batch)
     free(batch->why);
 }
 
-void hoop_batch_begin(struct hoop_batch *batch)
+/* Takes the turn of every comm, or gets in line for it. Polls may follow. */
+static void batch_begin(struct hoop_batch *batch)
 {
     for (uint32_t c = 0; c < batch->n_comms; c++) {
         struct hoop_batch_comm *member = &batch->comms[c];
@@ -250,7 +251,7 @@ static void batch_wait(struct batch_wait *waiting)
 {
     struct hoop_batch *batch = &waiting->batch;
     struct hoop_spin spin = {.ns = UINT64_MAX};
-    hoop_batch_begin(batch);
+    batch_begin(batch);
     for (uint32_t c = 0; c < batch->n_comms; c++) {
         /* What is in line has no spin to give: it belongs to whose turn it is. */
         const bool mine = batch->comms[c].state == HOOP_BATCH_RUNNING;

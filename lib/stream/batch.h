@@ -43,9 +43,6 @@ void hoop_batch_init(struct hoop_batch *batch, struct hoop_work *work, size_t co
                      struct hoop_batch_comm *comms);
 void hoop_batch_finish(struct hoop_batch *batch);
 
-/* Takes the turn of every comm, or gets in line for it. Polls may follow. */
-void hoop_batch_begin(struct hoop_batch *batch);
-
 /* Takes places for later; hoop_batch_poll() may follow later. sleeper is whose who will poll. */
 void hoop_batch_reserve(struct hoop_batch *batch, struct hoop_sleeper *sleeper);
 
