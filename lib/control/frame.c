@@ -240,7 +240,6 @@ static const struct frame_form {
     FRAME_FORM(GO, header, nothing),
     FRAME_FORM(DEAD, fate, fate),
     FRAME_FORM(LEFT, fate, fate),
-    FRAME_FORM(CUT, fate, fate),
     FRAME_FORM(FAIL, failure, fail),
     FRAME_FORM(BEAT, beat, nothing),
     FRAME_FORM(BLOB, blob, blob),
@@ -424,8 +423,11 @@ static const char *frame_check_travels(const union hoop_frame *frame)
     case HOOP_FRAME_HELLO:
         return frame->hello.dialled.port == 0 ? "dialled nowhere" : NULL;
     case HOOP_FRAME_ROSTER_PART:
-    case HOOP_FRAME_REGION_IS:
         return frame_fd_count(frame) != 0 ? "promises descriptors" : NULL;
+    case HOOP_FRAME_REGION_GET:
+    case HOOP_FRAME_REGION_IS:
+    case HOOP_FRAME_REGION_DEAD:
+        return "is about shared memory";
     default:
         return NULL;
     }

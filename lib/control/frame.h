@@ -5,10 +5,10 @@
  *      child: a rank of its leader; a leader of the root, and of its parent in the tree:
  *             INFO both ways, JOIN -> ...; <- PLACE (of the root), <- ROSTER,
  *             <- ROSTER_PART ..., READY ->, <- GO; REJECT instead of anything, once;
- *             then DEAD, LEFT, CUT, FAIL, BLOB and BEAT both ways
+ *             then DEAD, LEFT, FAIL and BEAT both ways
  *             a survivor of the lowest that is left: VIEW both ways, <- REJECT
- *      peer:  a process of another of its machine: REGION_GET -> <- REGION_IS, <- REGION_DEAD,
- *             BLOB ->
+ *      peer:  a process of another: BLOB both ways; on one machine REGION_GET -> <- REGION_IS,
+ *             <- REGION_DEAD, too
  *      data:  a rank of a rank: from here on what the transport says
  *
  * One message is one packet: a header and the fixed fields of its type, little-endian, naturally
@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 16u       /* also of the board (exec/board.h) */
+#define HOOP_FRAME_VERSION 17u       /* also of the board (exec/board.h) */
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
@@ -62,7 +62,6 @@ enum hoop_frame_type {
     HOOP_FRAME_GO,
     HOOP_FRAME_DEAD,
     HOOP_FRAME_LEFT,
-    HOOP_FRAME_CUT,
     HOOP_FRAME_FAIL,
     HOOP_FRAME_BEAT,
     HOOP_FRAME_BLOB,
@@ -87,7 +86,7 @@ enum hoop_hello_kind {
     HOOP_HELLO_TO_ROOT,   /* a leader, to the root */
     HOOP_HELLO_TO_PARENT, /* a leader, to its parent in the tree */
     HOOP_HELLO_SURVIVOR,  /* a rank, to the one that leads those who are left (survivors.h) */
-    HOOP_HELLO_PEER,      /* a process, to one of its machine */
+    HOOP_HELLO_PEER,      /* a process, to another */
     HOOP_HELLO_DATA,      /* a rank, to a rank: the connection becomes a link's */
     HOOP_HELLO_KINDS
 };
@@ -169,8 +168,7 @@ struct hoop_frame_roster_part { /* with the wake descriptors that the entries sa
     struct hoop_frame_entry entries[HOOP_MAX_FDS]; /* only count are sent */
 };
 
-/* What became of a rank. DEAD; LEFT: it said goodbye. CUT: it may live, but who spoke for its
- * machine has left: no message goes there or comes from there any more. */
+/* What became of a rank. DEAD; LEFT: it said goodbye. */
 struct hoop_frame_fate {
     struct hoop_frame_header header;
     uint32_t rank;

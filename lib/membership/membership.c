@@ -86,6 +86,7 @@ void hoop_member_enter(struct hoop_member *member)
     if (member->roster.machines > 1) {
         hoop_member_span();
     }
+    hoop_peer_enter(member);
     hoop_job_complete_once(&member->job, NULL);
     hoop_watcher_start(&member->watcher);
 }
@@ -153,8 +154,6 @@ static bool member_take_fate(struct hoop_member *member, const struct hoop_frame
     if (type == HOOP_FRAME_LEFT) {
         events->gone(events->arg, rank, fate->how);
         hoop_liveness_tell(member, rank, true, "has left");
-    } else if (type == HOOP_FRAME_CUT) {
-        hoop_request_cut(member, rank);
     } else if (fate->why[0] != 0) {
         hoop_liveness_lose(member, rank, fate->why);
     } else {
@@ -171,10 +170,7 @@ static bool member_take_late(struct hoop_member *member, const union hoop_frame 
     switch (frame->header.type) {
     case HOOP_FRAME_DEAD:
     case HOOP_FRAME_LEFT:
-    case HOOP_FRAME_CUT:
         return member_take_fate(member, &frame->fate);
-    case HOOP_FRAME_BLOB:
-        return hoop_request_take_far(member, &frame->blob);
     case HOOP_FRAME_FAIL:
         failure = hoop_frame_to_failure(&frame->fail);
         failure.rank = failure.rank < (int32_t)member->roster.n ? failure.rank : -1;
@@ -216,7 +212,6 @@ static void member_lose_server(struct hoop_member *member, int pid)
                  "rank, but ranks of other machines cannot be told anything any more",
                  pid);
     }
-    hoop_request_cut_all(member);
 }
 
 static void member_closed(void *arg, struct hoop_connection *connection,

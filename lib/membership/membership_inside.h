@@ -4,7 +4,7 @@
  *      membership.c   joins and leaves; what comes from the leader
  *      roster.c       what the leader told: segment, wake descriptors, processes
  *      liveness.c     which ranks are alive
- *      peer.c         the other processes of this machine
+ *      peer.c         the other processes
  *      request.c      what I want of other ranks: regions, and that they know my links' blobs
  *      data_connection.c  the data connections of my links
  *      linger.c       the end of the process
@@ -19,6 +19,7 @@
 #include "membership/membership.h"
 #include "runtime/watch.h"
 #include "tree/detector.h"
+#include <string.h>
 
 enum hoop_member_state {
     HOOP_MEMBER_SEEKING, /* no proven connection to the leader yet */
@@ -52,10 +53,7 @@ struct hoop_peer_state {
     char listener[HOOP_NAME_BYTES];
     struct hoop_address address; /* of its process, for other machines; family 0: there are none */
     bool lost;                   /* and said so */
-    /* Of another machine's: lanes whose blob it was told, and those whose blob it told; by my
-     * direction: receiving, sending. */
-    uint64_t told_lanes[2], heard_lanes[2];
-    struct hoop_peer_process *process; /* NULL: this one, or another machine's */
+    struct hoop_peer_process *process; /* NULL: this one */
 };
 
 /* What a rank can want of another. */
@@ -73,14 +71,14 @@ struct hoop_peer_request {
     union hoop_peer_want want;
 };
 
-/* A process of this machine, shared by all members that have ranks there; see peer.c. */
+/* Another process, shared by all members that have ranks there; see peer.c. */
 struct hoop_peer_process {
     struct hoop_list_node node;
-    uint64_t id;      /* hoop_process_id() there */
-    int pid;          /* as the kernel has it; 0: cannot be seen from here */
-    uint64_t comm_id; /* of the only comm that it serves; 0: of any */
-    char listener[HOOP_NAME_BYTES];
-    uint32_t users;                             /* ranks of members */
+    uint64_t id;             /* hoop_process_id() there */
+    int pid;                 /* as the kernel has it; 0: cannot be seen from here */
+    uint64_t comm_id;        /* of the only comm that it serves; 0: of any */
+    struct hoop_place place; /* where it listens */
+    uint32_t users;          /* ranks of members */
     struct hoop_connection *dialled, *accepted; /* NULL, or open */
     struct hoop_dialer *dialer;
     const struct hoop_member *dials_for; /* whose hello and secret the dialer has */
@@ -111,8 +109,8 @@ struct hoop_member {
 
     struct hoop_watcher watcher;
     uint64_t waiting_ns; /* since when an operation of mine waits; HOOP_NEVER: none does */
-    struct hoop_endpoint *peers_endpoint; /* the process's, for peers */
-    struct hoop_expectation peers_expected;
+    struct hoop_endpoint *peers_endpoint; /* the process's, for peers of this machine */
+    struct hoop_expectation near_expected, far_expected; /* peers */
     struct hoop_endpoint *data_endpoint; /* for other machines; else opened at first use */
     struct hoop_list_node data_links;    /* those that have no connection yet */
 
@@ -164,10 +162,27 @@ bool hoop_liveness_closed_server(struct hoop_member *member);
 hoop_result_t hoop_peer_listen(struct hoop_member *member);
 const char *hoop_peer_listener(void);
 
-/* The roster is complete: knows the member's peers, and lets them in. */
+/* The roster is complete: knows the member's peers, and lets those of this machine in. */
 hoop_result_t hoop_peer_begin(struct hoop_member *member);
+/* The join is complete: lets in those of others, whose GO may have come before mine: this machine's
+ * leader would not hear of me yet. */
+void hoop_peer_enter(struct hoop_member *member);
 /* Nothing is told to the member any more. Half a begin is allowed. */
 void hoop_peer_finish(struct hoop_member *member);
+
+/* Where the process of a rank listens for peers. */
+static inline void hoop_peer_place(const struct hoop_member *member, uint32_t rank,
+                                   struct hoop_place *ret)
+{
+    const struct hoop_peer_state *other = &member->others[rank];
+    *ret = (struct hoop_place){.name = ""};
+    if (member->roster.peers[rank].same_machine) {
+        memcpy(ret->name, other->listener, sizeof(ret->name));
+    } else {
+        ret->address = other->address;
+        hoop_address_rescope(&ret->address, &member->address);
+    }
+}
 
 /* Sends what waits, or looks for a connection. */
 void hoop_peer_flush(struct hoop_peer_process *process);
@@ -176,14 +191,6 @@ void hoop_peer_flush(struct hoop_peer_process *process);
 
 /* A link's blob is here, from a rank that is in the comm. */
 void hoop_request_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame);
-/* The same from the leader: of a rank of another machine. False: it does not belong here. */
-bool hoop_request_take_far(struct hoop_member *member, const struct hoop_frame_blob *frame);
-/* No message goes to that rank of another machine, or comes from there, any more. A link that waits
- * for its blob waits in vain: then the rank counts as lost. */
-void hoop_request_cut(struct hoop_member *member, uint32_t rank);
-/* The same for all other machines, if the process that spoke for this one has ended after its ranks
- * had said goodbye. */
-void hoop_request_cut_all(struct hoop_member *member);
 /* The rank is lost or gone: what was asked of it fails. */
 void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why);
 /* This process has not enough of something: the request fails, and that is nobody else's fault. */

@@ -1,8 +1,7 @@
 /*
- * Peers: the processes of this machine that have ranks in comms of this one. Two of them have one
- * connection, made when it is first needed, for all their comms and both ways: it carries the
- * descriptors of regions, the news that a region is dead, and the blobs of links. What is for a
- * rank of another machine goes by way of the leader.
+ * Peers: the other processes that have ranks in comms of this one. Two of them have one connection,
+ * made when it is first needed, both ways: it carries the blobs of links; on one machine, for all
+ * their comms, also the descriptors of regions and the news that a region is dead.
  *
  *      request: waits --connection open--> sent --answer--> done       (a blob is done when sent)
  *
@@ -11,7 +10,8 @@
  *
  * Trust. A connection is proven with the secret of one comm, by a process that the kernel names. It
  * serves another comm of the two only if that comm's roster has the same process, by number and by
- * pid. A process whose pid cannot be seen from here is a peer of its own in every comm.
+ * pid. A process whose pid cannot be seen from here, because it is on another machine or in another
+ * pid namespace, is a peer of its own in every comm.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -53,7 +53,12 @@ static struct hoop_member *peer_member(const struct hoop_peer_process *process, 
     return NULL;
 }
 
-/* Does the kernel say so, too? It cannot of a process of another pid namespace. */
+static bool peer_is_far(const struct hoop_peer_process *process)
+{
+    return process->place.address.family != 0;
+}
+
+/* Does the kernel say so, too? It cannot of a process that it does not see. */
 static bool peer_is_at(const struct hoop_peer_process *process,
                        const struct hoop_connection *connection)
 {
@@ -164,11 +169,13 @@ static void peer_hang_up(struct hoop_peer_process *process, struct hoop_connecti
     }
 }
 
-/* Of a process that can be seen its pidfd tells more: it may only have left other comms. */
+/* Of a process that can be seen its pidfd tells more: it may only have left other comms. Of one of
+ * another machine the leader hears, also that it said goodbye. */
 static void peer_tell_closed(const struct hoop_peer_process *process)
 {
+    const bool tells = process->pid == 0 && !peer_is_far(process);
     HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node) {
-        for (uint32_t rank = 0; process->pid == 0 && rank < member->roster.n; rank++) {
+        for (uint32_t rank = 0; tells && rank < member->roster.n; rank++) {
             if (peer_has(process, member, rank)) {
                 hoop_liveness_closed(member, rank);
             }
@@ -240,8 +247,8 @@ static const struct hoop_dialer_owner peer_dialer_owner = {
     .failed = peer_not_found,
 };
 
-/* For as long as it takes: whether the process is alive is the detector's to say, and drops what is
- * asked of it. */
+/* On this machine for as long as it takes: whether the process is alive is the detector's to say,
+ * and drops what is asked of it. On another there may be no way to it, though it lives. */
 static void peer_dial(void *arg)
 {
     struct hoop_peer_process *process = arg;
@@ -251,17 +258,18 @@ static void peer_dial(void *arg)
     }
     const struct hoop_peer_request *first = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
     const struct hoop_member *member = first->member;
-    struct hoop_place place = {.name = ""};
-    memcpy(place.name, process->listener, sizeof(place.name));
+    const bool far = peer_is_far(process);
     const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_PEER,
                                            .comm_id = member->roster.comm_id,
                                            .from = member->join.rank,
                                            .to = first->rank};
-    const struct hoop_dialer_order order = {.places = &place,
-                                            .count = 1,
-                                            .hello = &hello,
-                                            .secret = &member->secret,
-                                            .deadline_ns = HOOP_NEVER};
+    const struct hoop_dialer_order order = {
+        .places = &process->place,
+        .count = 1,
+        .from = far ? &member->address : NULL,
+        .hello = &hello,
+        .secret = &member->secret,
+        .deadline_ns = far ? hoop_deadline_ns(member->roster.dead_after_ms) : HOOP_NEVER};
     const hoop_result_t result =
         hoop_dialer_create(&order, &peer_dialer_owner, process, &process->dialer);
     process->dials_for = member;
@@ -318,8 +326,10 @@ static void peer_tell_death(void *arg)
     frame.region.id = death->id;
     frame.region.generation = death->generation;
     HOOP_LIST_EACH(const struct hoop_peer_process, process, &peer_processes, node) {
-        hoop_connection_say(process->dialled, &frame);
-        hoop_connection_say(process->accepted, &frame);
+        if (!peer_is_far(process)) {
+            hoop_connection_say(process->dialled, &frame);
+            hoop_connection_say(process->accepted, &frame);
+        }
     }
 }
 
@@ -390,39 +400,46 @@ static struct hoop_peer_process *process_create(uint64_t id, int pid, uint64_t c
 static hoop_result_t peer_know(struct hoop_member *member, uint32_t rank)
 {
     const struct hoop_peer *peer = &member->roster.peers[rank];
-    struct hoop_peer_state *other = &member->others[rank];
-    const uint64_t comm_id = peer->pid == 0 ? member->roster.comm_id : 0;
-    struct hoop_peer_process *process = process_find(peer->process, peer->pid, comm_id);
+    const int pid = peer->same_machine ? peer->pid : 0;
+    const uint64_t comm_id = pid == 0 ? member->roster.comm_id : 0;
+    struct hoop_peer_process *process = process_find(peer->process, pid, comm_id);
     if (process == NULL) {
-        process = process_create(peer->process, peer->pid, comm_id);
+        process = process_create(peer->process, pid, comm_id);
     }
     if (process == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for another process");
     }
-    memcpy(process->listener, other->listener, sizeof(process->listener)); /* the latest */
+    hoop_peer_place(member, rank, &process->place); /* the latest */
     process->users++;
-    other->process = process;
+    member->others[rank].process = process;
     return HOOP_OK;
 }
 
 hoop_result_t hoop_peer_begin(struct hoop_member *member)
 {
     for (uint32_t rank = 0; rank < member->roster.n; rank++) {
-        const struct hoop_peer *peer = &member->roster.peers[rank];
-        const hoop_result_t result =
-            peer->same_machine && !peer->same_process ? peer_know(member, rank) : HOOP_OK;
+        const bool here = member->roster.peers[rank].same_process;
+        const hoop_result_t result = here ? HOOP_OK : peer_know(member, rank);
         if (result != HOOP_OK) {
             return result;
         }
     }
-    member->peers_expected = (struct hoop_expectation){
+    member->near_expected = (struct hoop_expectation){
         .hello = {.kind = HOOP_HELLO_PEER, .comm_id = member->roster.comm_id},
         .secret = &member->secret,
         .opened = peer_opened,
         .arg = member,
     };
-    hoop_endpoint_expect(member->peers_endpoint, &member->peers_expected);
+    member->far_expected = member->near_expected;
+    hoop_endpoint_expect(member->peers_endpoint, &member->near_expected);
     return HOOP_OK;
+}
+
+void hoop_peer_enter(struct hoop_member *member)
+{
+    if (member->data_endpoint != NULL) { /* there are other machines */
+        hoop_endpoint_expect(member->data_endpoint, &member->far_expected);
+    }
 }
 
 /* What the member asked is dropped; what others ask needs another one's hello now. */
@@ -444,7 +461,8 @@ static void peer_leave(struct hoop_member *member, struct hoop_peer_process *pro
 
 void hoop_peer_finish(struct hoop_member *member)
 {
-    hoop_endpoint_expect_no_more(&member->peers_expected);
+    hoop_endpoint_expect_no_more(&member->near_expected);
+    hoop_endpoint_expect_no_more(&member->far_expected);
     for (uint32_t rank = 0; member->others != NULL && rank < member->roster.n; rank++) {
         struct hoop_peer_process *process = member->others[rank].process;
         member->others[rank].process = NULL;

@@ -1,7 +1,6 @@
 /*
  * What a rank wants of another: a region, or that it knows the blob of a link. Of one of this
- * process it is done here, of one of this machine by the peer connection, of one elsewhere by way
- * of the leader.
+ * process it is done here, of others by the peer connection.
  */
 #include "membership/membership_inside.h"
 #include "memory/region.h"
@@ -176,86 +175,15 @@ static void request_here(const struct hoop_peer_request *request)
     }
 }
 
-/* Have the ranks of the process that speaks for this machine said goodbye? */
-static bool request_spokesman_left(const struct hoop_member *member)
-{
-    bool left = true;
-    for (uint32_t rank = 0; rank < member->roster.n; rank++) {
-        if (member->roster.peers[rank].process == member->server) {
-            left = left && member->events.left(member->events.arg, rank) != 0;
-        }
-    }
-    return left;
-}
-
-static void request_lose(struct hoop_member *member, uint32_t rank)
-{
-    hoop_liveness_lose(
-        member, rank,
-        member->connection == NULL
-            ? "cannot be reached: the process that spoke for this machine has left"
-            : "cannot be reached: the process that spoke for its machine, or for one on the way, "
-              "has left");
-}
-
-void hoop_request_cut(struct hoop_member *member, uint32_t rank)
-{
-    const struct hoop_peer_state *other = &member->others[rank];
-    if ((other->told_lanes[0] & ~other->heard_lanes[0]) != 0 ||
-        (other->told_lanes[1] & ~other->heard_lanes[1]) != 0) {
-        request_lose(member, rank);
-    }
-}
-
-void hoop_request_cut_all(struct hoop_member *member)
-{
-    const bool left = request_spokesman_left(member);
-    for (uint32_t rank = 0; left && rank < member->roster.n; rank++) {
-        if (!member->roster.peers[rank].same_machine) {
-            hoop_request_cut(member, rank);
-        }
-    }
-}
-
-/* A rank of another machine, by way of the leader: blobs only. */
-static void request_far(const struct hoop_peer_request *request)
-{
-    struct hoop_member *member = request->member;
-    const struct hoop_frame_blob *blob = &request->want.blob;
-    member->others[request->rank].told_lanes[blob->sending] |= 1ull << blob->lane;
-    if (member->connection != NULL) {
-        hoop_connection_send(member->connection, &blob->header, NULL, 0);
-    } else if (!request_spokesman_left(member)) {
-        (void)hoop_liveness_closed_server(member); /* its end is the cause, and not rank */
-    } else {
-        request_lose(member, request->rank);
-    }
-}
-
-bool hoop_request_take_far(struct hoop_member *member, const struct hoop_frame_blob *frame)
-{
-    if (frame->to != member->join.rank || frame->from >= member->roster.n ||
-        member->roster.peers[frame->from].same_machine) {
-        return false;
-    }
-    member->others[frame->from].heard_lanes[frame->sending == 0] |= 1ull << frame->lane;
-    hoop_request_take_blob(member, frame);
-    return true;
-}
-
 static void request_run(void *arg)
 {
     const struct hoop_peer_request *request = arg;
     struct hoop_member *member = request->member;
     const uint32_t rank = request->rank;
-    const bool in = member->state == HOOP_MEMBER_IN;
-    const struct hoop_peer *peer = in ? &member->roster.peers[rank] : NULL;
-    if (!in || member->others[rank].lost) {
+    if (member->state != HOOP_MEMBER_IN || member->others[rank].lost) {
         request_fail(request, "cannot be asked");
-    } else if (peer->same_process) {
+    } else if (member->roster.peers[rank].same_process) {
         request_here(request);
-    } else if (!peer->same_machine) {
-        request_far(request);
     } else if (!request_send(request)) {
         request_fail(request, "cannot be asked");
         hoop_liveness_lose(member, rank, "cannot be asked: too much waits, or no memory");

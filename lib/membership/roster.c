@@ -151,14 +151,17 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     peer->wake_fd = member->shared->fds[rank];
 }
 
-/* Those on my machine, and only they, must be those whose descriptors came. */
+/* Those on my machine, and only they, must be those whose descriptors came; others have an address.
+ */
 static hoop_result_t roster_check(const struct hoop_member *member)
 {
     const struct hoop_peer *me = &member->roster.peers[member->join.rank];
     bool fits = me->same_process;
     for (uint32_t rank = 0; fits && rank < member->roster.n; rank++) {
         const struct hoop_peer *peer = &member->roster.peers[rank];
-        fits = peer->same_machine == (peer->machine == me->machine);
+        fits = peer->same_machine
+                   ? peer->machine == me->machine
+                   : peer->machine != me->machine && member->others[rank].address.family != 0;
     }
     return fits ? HOOP_OK
                 : hoop_error(HOOP_REMOTE_ERROR, "the leader takes me for another process");

@@ -173,18 +173,12 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
 {
     const struct hoop_survivors *all = other->all;
     const struct hoop_member *member = all->member;
-    const struct hoop_peer_state *peer = &member->others[other->at];
     const bool near = member->roster.peers[other->at].same_machine;
-    struct hoop_place place = {.address = {.family = 0}};
+    struct hoop_place place;
     struct hoop_frame_hello hello = {
         .kind = HOOP_HELLO_SURVIVOR, .from = all->me, .to = hoop_survivor_rank(other)};
     hoop_result_t result = survivors_key(all, hello.to, hello.rendezvous);
-    if (near) {
-        memcpy(place.name, peer->listener, sizeof(peer->listener));
-    } else {
-        place.address = peer->address;
-        hoop_address_rescope(&place.address, &member->address);
-    }
+    hoop_peer_place(member, other->at, &place);
     if (result == HOOP_OK) {
         other->greeted = false;
         other->since_ns = hoop_now_ns();

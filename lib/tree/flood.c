@@ -2,17 +2,15 @@
  * What goes along a leader's edges once all are in; see leader_inside.h.
  *
  *      DEAD LEFT   to all machines: each tells its other neighbours what is news to it, so that
- *      CUT FAIL    nothing goes round. To the ranks of a machine only what comes from others: among
+ *      FAIL        nothing goes round. To the ranks of a machine only what comes from others: among
  *                  themselves they share memory, and see each other's processes
- *      BLOB        along the tree to the machine of its target, and to that rank
  *      BEAT        one edge far; it says since when anybody on that side waits, which is passed
  *                  on: a machine whose own ranks wait for nothing may be the only one that sees a
  *                  stopped neighbour
  *
  * A neighbour is as alive as the process at its other end. When that ends, the ranks in it are
  * lost, and only they: others of that machine, and those beyond it, may live on, though nobody
- * hears of them any more. If they are not lost with the comm they are cut off, which all hear: who
- * waits for a blob of theirs waits in vain.
+ * hears along the tree of them any more.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -58,8 +56,7 @@ bool hoop_flood_is_over(const struct hoop_leader *leader)
 {
     const struct hoop_tree *tree = &leader->tree;
     for (uint32_t rank = 0; flood_spans(leader) && rank < leader->n; rank++) {
-        if (!hoop_rank_set_has(&tree->left, rank) && !hoop_rank_set_has(&tree->dead, rank) &&
-            !hoop_rank_set_has(&tree->cut, rank)) {
+        if (!hoop_rank_set_has(&tree->left, rank) && !hoop_rank_set_has(&tree->dead, rank)) {
             return false;
         }
     }
@@ -77,9 +74,7 @@ static bool flood_mark(struct hoop_tree *tree, const union hoop_frame *frame)
         tree->raised = true;
     } else { /* who has left is not lost */
         const bool left = type == HOOP_FRAME_LEFT || hoop_rank_set_has(&tree->left, rank);
-        struct hoop_rank_set *set = left                     ? &tree->left
-                                    : type == HOOP_FRAME_CUT ? &tree->cut
-                                                             : &tree->dead;
+        struct hoop_rank_set *set = left ? &tree->left : &tree->dead;
         known = hoop_rank_set_has(set, rank);
         hoop_rank_set_add(set, rank);
     }
@@ -140,33 +135,6 @@ void hoop_flood_lose_rank(struct hoop_edge *edge)
     hoop_leader_settle(leader);
 }
 
-static struct hoop_edge *flood_towards(struct hoop_tree *tree, uint32_t machine)
-{
-    uint32_t at = machine;
-    while (at != 0 && (at - 1) / 2 != tree->machine) {
-        at = (at - 1) / 2;
-    }
-    return &tree->neighbours[at == 0 ? 0 : 2 - at % 2];
-}
-
-/* Whoever is beyond a neighbour that has ended: nothing goes there or comes from there. */
-static void flood_cut(struct hoop_edge *edge)
-{
-    struct hoop_leader *leader = edge->leader;
-    struct hoop_tree *tree = &leader->tree;
-    union hoop_frame frame;
-    hoop_frame_init(&frame, HOOP_FRAME_CUT);
-    for (uint32_t rank = 0; leader->state == HOOP_LEADER_RUNNING && rank < leader->n; rank++) {
-        const uint32_t machine = leader->entries[rank].machine;
-        const bool beyond = machine != tree->machine && flood_towards(tree, machine) == edge;
-        if (beyond && !hoop_rank_set_has(&tree->left, rank) &&
-            !hoop_rank_set_has(&tree->dead, rank) && !tree->comm_failed) {
-            frame.fate.rank = rank;
-            flood(leader, &frame, edge, true);
-        }
-    }
-}
-
 /* The process at a neighbour's other end is lost, with its ranks. */
 static void flood_lose_process(struct hoop_edge *edge, const char *why)
 {
@@ -188,7 +156,6 @@ static void flood_lose_process(struct hoop_edge *edge, const char *why)
                  "ranks beyond it cannot be told anything any more",
                  edge->number, edge->info.pid, why);
     }
-    flood_cut(edge);
 }
 
 void hoop_flood_lose_neighbour(struct hoop_edge *edge)
@@ -335,34 +302,6 @@ void hoop_flood_start(struct hoop_leader *leader)
 
 /* ---- What comes --------------------------------------------------------------------------- */
 
-static bool flood_take_blob(struct hoop_edge *edge, const union hoop_frame *frame)
-{
-    struct hoop_leader *leader = edge->leader;
-    struct hoop_tree *tree = &leader->tree;
-    const uint32_t to = frame->blob.to;
-    const bool rank = edge->kind == HOOP_EDGE_RANK;
-    if (frame->blob.from >= leader->n || to >= leader->n ||
-        (rank && frame->blob.from != edge->number)) {
-        return false;
-    }
-    const uint32_t machine = leader->entries[to].machine;
-    if (machine == tree->machine) {
-        if (!rank && leader->via[to] != NULL) { /* else it has left, or its loss is known */
-            hoop_edge_send(leader->via[to], frame);
-        }
-        return true;
-    }
-    const struct hoop_edge *next = flood_towards(tree, machine);
-    if (next != edge && hoop_edge_is_open(next)) {
-        hoop_edge_send(next, frame);
-    } else if (next != edge && !tree->comm_failed) { /* after a death whom it is for may live */
-        const union hoop_frame dead =
-            flood_dead(to, "cannot be reached: the process that spoke for its machine has ended");
-        flood(leader, &dead, NULL, true);
-    }
-    return true;
-}
-
 /* Of itself a rank says that it leaves; of others only those who stand for their machine. */
 static bool flood_take_event(struct hoop_edge *edge, const union hoop_frame *frame)
 {
@@ -389,11 +328,8 @@ bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame)
     switch (frame->header.type) {
     case HOOP_FRAME_DEAD:
     case HOOP_FRAME_LEFT:
-    case HOOP_FRAME_CUT:
     case HOOP_FRAME_FAIL:
         return flood_take_event(edge, frame);
-    case HOOP_FRAME_BLOB:
-        return flood_take_blob(edge, frame);
     case HOOP_FRAME_BEAT:
         return flood_take_beat(edge, &frame->beat);
     default:

@@ -2,8 +2,8 @@
  * The leader: one process's side of a join. There is one on each machine, which gathers the ranks
  * there, and hands the roster out to them. Where the ranks are on several machines, the leaders
  * join at the root, which is the same thing one level up, and which arranges them as a tree; down
- * it travel the roster and GO, up it READY, and along it, for the comm's life, what all must hear
- * (deaths, goodbyes, failures) and what links tell each other (blobs).
+ * it travel the roster and GO, up it READY, and along it, for the comm's life, what all must hear:
+ * deaths, goodbyes, failures.
  *
  *      rank -- JOIN -->  leader  -- JOIN -->  root
  *                               <-- PLACE --          which machine am I, who is my parent?
@@ -25,7 +25,7 @@
  * |           |                               | whole, to the ranks here                        |
  * |           | READY of all below            | READY to above; nobody above: GO                |
  * |           | GO of above                   | on to all below: RUNNING. A root is over: READY |
- * | RUNNING   | DEAD LEFT CUT FAIL BLOB BEAT  | to whom it concerns (flood.c)                   |
+ * | RUNNING   | DEAD LEFT FAIL BEAT           | to whom it concerns (flood.c)                   |
  * |           | REJECT of a rank, a neighbour | its join has failed, and so the comm: FAIL      |
  * |           | no rank is left here          | over, when no other machine needs it            |
  * | FAILED    | JOIN                          | told the reason; over when all know, or when    |

@@ -74,7 +74,7 @@ struct hoop_tree {
     bool sent_ready;
     struct hoop_failure feared; /* a neighbour ended; if nobody comes up with a better reason */
     /* RUNNING */
-    struct hoop_rank_set left, dead, cut; /* and the others were told */
+    struct hoop_rank_set left, dead; /* and the others were told */
     struct hoop_watcher watcher;
     bool raised;      /* a FAIL went by */
     bool comm_failed; /* that, or a death: nobody will begin anything new */

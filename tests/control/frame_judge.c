@@ -40,8 +40,7 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(ROSTER_PART, part.entries[0].host)                                                           \
     X(ROSTER_PART, part.entries[0].listener)                                                       \
     X(DEAD, fate.why)                                                                              \
-    X(LEFT, fate.why)                                                                              \
-    X(CUT, fate.why)
+    X(LEFT, fate.why)
 
 /* X(type, field, the first number that is too large) */
 #define INDEXES(X)                                                                                 \
@@ -74,7 +73,6 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(DEAD, fate.rank, HOOP_MAX_RANKS)                                                             \
     X(DEAD, fate.how, 1)                                                                           \
     X(LEFT, fate.rank, HOOP_MAX_RANKS)                                                             \
-    X(CUT, fate.rank, HOOP_MAX_RANKS)                                                              \
     X(BLOB, blob.from, HOOP_MAX_RANKS)                                                             \
     X(BLOB, blob.to, HOOP_MAX_RANKS)                                                               \
     X(BLOB, blob.lane, HOOP_FRAME_MAX_LANES)                                                       \
@@ -172,6 +170,10 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
         return part_is_safe(&f->part, bytes);
     case HOOP_FRAME_BLOB:
         return f->blob.comm_id != 0;
+    case HOOP_FRAME_REGION_GET:
+    case HOOP_FRAME_REGION_IS:
+    case HOOP_FRAME_REGION_DEAD:
+        return !far;
     default:
         return true;
     }

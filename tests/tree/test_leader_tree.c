@@ -28,9 +28,6 @@ struct world {
     struct hoop_address parent;  /* the leader's, as the root tells it */
 };
 
-/* Rank 2 is in another process than the one that speaks for its machine. */
-static bool apart;
-
 /* ---- The join ----------------------------------------------------------------------------- */
 
 static void start(struct world *world, uint64_t dead_after_ms)
@@ -41,7 +38,6 @@ static void start(struct world *world, uint64_t dead_after_ms)
     for (uint32_t i = 0; i < FAR; i++) {
         union hoop_frame join = machine_join(i + 1, N, HERE + i);
         join.join.dead_after_ms = dead_after_ms;
-        join.join.who.process += apart && i == 0 ? 500 : 0;
         machine_enter(&world->machines[i], &world->rendezvous, &address);
         machine_say_place(&world->machines[i], i + 1);
         client_say(&world->machines[i], &join);
@@ -139,36 +135,13 @@ static const union hoop_frame *expect(struct client *client, enum hoop_frame_typ
     return &client->heard.frame;
 }
 
-static union hoop_frame a_blob(uint32_t from, uint32_t to)
+static union hoop_frame a_goodbye(uint32_t rank)
 {
     union hoop_frame frame;
-    hoop_frame_init(&frame, HOOP_FRAME_BLOB);
-    frame.blob.comm_id = 1;
-    frame.blob.from = from;
-    frame.blob.to = to;
-    frame.blob.bytes = 1;
+    hoop_frame_init(&frame, HOOP_FRAME_LEFT);
+    frame.fate.rank = rank;
+    frame.fate.how = 1;
     return frame;
-}
-
-static void test_blobs(void **state)
-{
-    static const struct {
-        uint32_t from, to;
-    } cases[] = {{0, 2}, {0, 3}, {1, 3}, {2, 0}, {2, 1}, {3, 1}, {2, 3}, {3, 2}};
-    struct world world;
-    (void)state;
-    join(&world, 5000);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const uint32_t from = cases[i].from;
-        const uint32_t to = cases[i].to;
-        const union hoop_frame blob = a_blob(from, to);
-        client_say(from < HERE ? &world.ranks[from] : &world.children[from - HERE], &blob);
-        const union hoop_frame *heard =
-            expect(to < HERE ? &world.ranks[to] : &world.children[to - HERE], HOOP_FRAME_BLOB);
-        assert_int_equal(heard->blob.from, from);
-        assert_int_equal(heard->blob.to, to);
-    }
-    leave(&world);
 }
 
 static union hoop_frame a_fail(const char *text)
@@ -189,12 +162,12 @@ static void test_fail(void **state)
         struct world world;
         const union hoop_frame first = a_fail("the first");
         const union hoop_frame second = a_fail("the second");
-        const union hoop_frame blob = a_blob(2, 0);
+        const union hoop_frame left = a_goodbye(2);
         join(&world, 5000);
         client_say(i == 0 ? &world.ranks[0] : &world.children[1], &first);
         assert_string_equal(expect(&world.children[0], HOOP_FRAME_FAIL)->reject.text, "the first");
         client_say(&world.children[0], &second);
-        client_say(&world.children[0], &blob);
+        client_say(&world.children[0], &left);
         if (i == 0) {
             assert_string_equal(expect(&world.children[1], HOOP_FRAME_FAIL)->reject.text,
                                 "the first");
@@ -204,46 +177,18 @@ static void test_fail(void **state)
                                     "the first");
             }
         }
-        (void)expect(&world.ranks[0], HOOP_FRAME_BLOB);
+        (void)expect(&world.ranks[0], HOOP_FRAME_LEFT);
         leave(&world);
     }
-}
-
-/* What cannot be passed on any more after a failure takes nobody for lost: whom it is for may live.
- */
-static void test_blobs_after_a_failure(void **state)
-{
-    struct world world;
-    const union hoop_frame first = a_fail("the first");
-    const union hoop_frame blob = a_blob(0, 2), back = a_blob(3, 0);
-    (void)state;
-    apart = true;
-    join(&world, 5000);
-    apart = false;
-    client_say(&world.ranks[0], &first);
-    for (uint32_t i = 0; i < FAR; i++) {
-        (void)expect(&world.children[i], HOOP_FRAME_FAIL);
-    }
-    client_leave(&world.children[0]);
-    for (uint32_t i = 0; i < 20; i++) { /* at some point its end has been seen */
-        client_say(&world.ranks[0], &blob);
-        (void)usleep(5000);
-    }
-    client_say(&world.children[1], &back);
-    (void)expect(&world.ranks[0], HOOP_FRAME_BLOB);
-    leave(&world);
 }
 
 static void test_goodbye_and_losses(void **state)
 {
     struct world world;
-    union hoop_frame frame;
+    const union hoop_frame left = a_goodbye(0);
     (void)state;
     join(&world, 5000);
-    hoop_frame_init(&frame, HOOP_FRAME_LEFT);
-    frame.fate.rank = 0;
-    frame.fate.how = 1;
-    client_say(&world.ranks[0], &frame);
+    client_say(&world.ranks[0], &left);
     for (uint32_t i = 0; i < FAR; i++) {
         assert_int_equal(expect(&world.children[i], HOOP_FRAME_LEFT)->fate.rank, 0);
     }
@@ -297,29 +242,6 @@ static void test_failed_between(void **state)
         assert_string_equal(expect(&world.ranks[rank], HOOP_FRAME_FAIL)->reject.text, "a machine");
         assert_int_equal(expect(&world.ranks[rank], HOOP_FRAME_DEAD)->fate.rank, 3);
     }
-    leave(&world);
-}
-
-/* A process that speaks for a machine has left: whom that cuts off is told to all, once. */
-static void test_cut(void **state)
-{
-    struct world world;
-    union hoop_frame frame;
-    (void)state;
-    join(&world, 5000);
-    for (uint32_t rank = 2; rank < N; rank++) {
-        hoop_frame_init(&frame, HOOP_FRAME_CUT);
-        frame.fate.rank = rank;
-        client_say(&world.children[0], &frame);
-        client_say(&world.children[0], &frame); /* no news */
-        for (uint32_t i = 0; i < HERE; i++) {
-            assert_int_equal(expect(&world.ranks[i], HOOP_FRAME_CUT)->fate.rank, rank);
-        }
-        assert_int_equal(expect(&world.children[1], HOOP_FRAME_CUT)->fate.rank, rank);
-    }
-    client_say(&world.ranks[0], &frame); /* it is not a rank's to say */
-    (void)expect(&world.ranks[0], HOOP_FRAME_REJECT);
-    client_expect(&world.ranks[0], CLIENT_CLOSED);
     leave(&world);
 }
 
@@ -485,17 +407,10 @@ static void test_root_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blobs),
-        cmocka_unit_test(test_fail),
-        cmocka_unit_test(test_blobs_after_a_failure),
-        cmocka_unit_test(test_goodbye_and_losses),
-        cmocka_unit_test(test_failed_between),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_rank_fails),
-        cmocka_unit_test(test_machine_fails),
-        cmocka_unit_test(test_children),
-        cmocka_unit_test(test_root_ends),
+        cmocka_unit_test(test_fail),           cmocka_unit_test(test_goodbye_and_losses),
+        cmocka_unit_test(test_failed_between), cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_rank_fails),     cmocka_unit_test(test_machine_fails),
+        cmocka_unit_test(test_children),       cmocka_unit_test(test_root_ends),
     };
     (void)signal(SIGPIPE, SIG_IGN);
     if (hoop_service_start() != HOOP_OK) {
