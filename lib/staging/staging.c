@@ -369,6 +369,13 @@ static void staging_arrived(void *arg)
     atomic_fetch_add_explicit(&arrival->left, 1, memory_order_release);
 }
 
+static void staging_nap(const struct hoop_staging *staging, bool awaits)
+{
+    if (staging->naps != NULL) {
+        *staging->naps = awaits;
+    }
+}
+
 /* In the context. mark: of the stream; one that is awaited on another stream marks no more. */
 static hoop_result_t staging_mark(struct hoop_staging *staging, struct hoop_mark *mark,
                                   hoop_stream_t stream)
@@ -377,6 +384,7 @@ static hoop_result_t staging_mark(struct hoop_staging *staging, struct hoop_mark
     hoop_result_t result = HOOP_OK;
     if (mark->word != 0 && free) {
         result = hoop_mark_put(mark, stream);
+        staging_nap(staging, true); /* also if this is the last poll before who drives sleeps */
     } else {
         result = hoop_cuda_check(
             "cuLaunchHostFunc", hoop_cuda.host_function(stream, staging_arrived, staging->arrival));
@@ -538,13 +546,6 @@ static hoop_result_t staging_query_awaiting(struct hoop_staging *staging)
     staging->asked_ns = now;
     const hoop_result_t result = staging_query(staging);
     return result == HOOP_OK ? HOOP_AGAIN : result;
-}
-
-static void staging_nap(const struct hoop_staging *staging, bool awaits)
-{
-    if (staging->naps != NULL) {
-        *staging->naps = awaits;
-    }
 }
 
 /* All that was launched is over. */

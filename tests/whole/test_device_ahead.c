@@ -89,6 +89,22 @@ static void test_returns(void **state)
     end();
 }
 
+/* Who drives sleeps when the streams come, and not on until his slice of 100 ms is over. */
+static void test_wakes(void **state)
+{
+    enum { ROUNDS = 20 };
+    make_known(*state);
+    const uint64_t start = hoop_now_ns();
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_all(round, 5000);
+        sum_in_group();
+        settle();
+        assert_all(ranks[RANKS - 1].out, 3 * round + 3);
+    }
+    assert_true(hoop_now_ns() - start < ROUNDS * 50 * HOOP_NS_PER_MS);
+    end();
+}
+
 /* Many on the same streams, one behind the other, nobody waits. */
 static void test_many(void **state)
 {
@@ -407,17 +423,29 @@ int main(void)
     const char *setting = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     queues = setting != NULL ? atoi(setting) : 0;
     const struct CMUnitTest tests[] = {
-        ON_DEVICE(test_returns),        BY_HOST(test_returns),
-        ON_DEVICE(test_many),           BY_HOST(test_many),
-        ON_DEVICE(test_default_stream), BY_HOST(test_default_stream),
-        ON_DEVICE(test_barrier),        BY_HOST(test_barrier),
-        ON_DEVICE(test_other_calls),    BY_HOST(test_other_calls),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_too_many),
-        ON_DEVICE(test_forgotten),      BY_HOST(test_forgotten),
-        ON_DEVICE(test_destroy),        BY_HOST(test_destroy),
-        ON_DEVICE(test_abort),          BY_HOST(test_abort),
-        cmocka_unit_test(test_fails),   ON_DEVICE(test_broken),
-        BY_HOST(test_broken),           ON_DEVICE(test_capture),
+        ON_DEVICE(test_returns),
+        BY_HOST(test_returns),
+        BY_HOST(test_wakes),
+        ON_DEVICE(test_many),
+        BY_HOST(test_many),
+        ON_DEVICE(test_default_stream),
+        BY_HOST(test_default_stream),
+        ON_DEVICE(test_barrier),
+        BY_HOST(test_barrier),
+        ON_DEVICE(test_other_calls),
+        BY_HOST(test_other_calls),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_too_many),
+        ON_DEVICE(test_forgotten),
+        BY_HOST(test_forgotten),
+        ON_DEVICE(test_destroy),
+        BY_HOST(test_destroy),
+        ON_DEVICE(test_abort),
+        BY_HOST(test_abort),
+        cmocka_unit_test(test_fails),
+        ON_DEVICE(test_broken),
+        BY_HOST(test_broken),
+        ON_DEVICE(test_capture),
         BY_HOST(test_capture),
     };
     const struct CMUnitTest with_queues[] = {
