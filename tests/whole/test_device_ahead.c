@@ -101,7 +101,7 @@ static void test_wakes(void **state)
         settle();
         assert_all(ranks[RANKS - 1].out, 3 * round + 3);
     }
-    assert_true(hoop_now_ns() - start < ROUNDS * 50 * HOOP_NS_PER_MS);
+    assert_true(hoop_now_ns() - start < ROUNDS * (50 * HOOP_NS_PER_MS));
     end();
 }
 
