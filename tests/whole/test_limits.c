@@ -243,21 +243,17 @@ static int trial_end(struct trial *trial, const char *what, int value)
     for (int r = 0; r < RANKS; r++) {
         struct report *report = &trial->reports[r];
         trial_hear(trial, r, report, sizeof(*report), what, value);
-        worked += report->outcome == WORKED ? 1 : 0;
         if (report->outcome == SKIPPED) {
             print_message("skipped: %s: %s\n", what, report->text);
             family_finish(&trial->family);
             skip();
         }
-        if (report->outcome == WRONG || (report->outcome == REFUSED && report->text[0] == 0)) {
+        if (report->outcome == WRONG || strstr(report->text, "waiting for nobody") != NULL ||
+            (report->outcome == REFUSED && report->text[0] == 0)) {
             family_finish(&trial->family);
-            fail_msg("%s %d: rank %d: %s", what, value, r,
-                     report->outcome == WRONG ? report->text : "a failure without a sentence");
+            fail_msg("%s %d: rank %d says only '%s'", what, value, r, report->text);
         }
-        if (strstr(report->text, "waiting for nobody") != NULL) {
-            family_finish(&trial->family);
-            fail_msg("%s %d: rank %d: %s", what, value, r, report->text);
-        }
+        worked += report->outcome == WORKED;
     }
     family_finish(&trial->family);
     return worked;

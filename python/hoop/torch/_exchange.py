@@ -59,6 +59,7 @@ def _leave_store(store: Store, key: str, claims: str, met: bool) -> None:
         store.add(claims, -1)
         if met:
             store.delete_key(key)
+            store.delete_key(claims)
     except (RuntimeError, NotImplementedError):
         pass  # a store that cannot forget, or is gone
 
