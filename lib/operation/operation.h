@@ -31,8 +31,8 @@
 
 #include "exec/board_steps.h"
 #include "exec/engine.h"
-#include "operation/buffers.h"
-#include "operation/plan.h"
+#include "plan/buffers.h"
+#include "plan/plan.h"
 #include "staging/device_buffers.h"
 #include "transfer/exchange.h"
 

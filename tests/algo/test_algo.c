@@ -7,7 +7,7 @@
  */
 #include "algo/algo_case.h"
 #include "cost/cost.h"
-#include "operation/plan.h"
+#include "plan/plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

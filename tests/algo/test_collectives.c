@@ -5,7 +5,7 @@
  * is in test_algo.c.
  */
 #include "algo/algo_case.h"
-#include "operation/plan.h"
+#include "plan/plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

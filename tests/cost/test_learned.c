@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "cost/learned.h"
-#include "operation/plan.h"
+#include "plan/plan.h"
 
 #include <string.h>
 

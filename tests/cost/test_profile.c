@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "cost/profile.h"
-#include "operation/plan.h"
+#include "plan/plan.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  */
 #include "fakes/interpreter_world.h"
 #include "harness/splitmix.h"
-#include "operation/plan.h"
+#include "plan/plan.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

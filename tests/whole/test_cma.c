@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "harness/rank_report.h"
-#include "operation/plan.h"
+#include "plan/plan.h"
 #include "runtime/process.h"
 
 #include <errno.h>

@@ -15,7 +15,7 @@
 
 #include "exec/board_steps.h"
 #include "memory/region.h"
-#include "operation/plan.h"
+#include "plan/plan.h"
 #include "staging/staging.h"
 #include "transfer/mapping.h"
 

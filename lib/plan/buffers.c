@@ -1,5 +1,5 @@
 /* The buffers of an operation on shared memory (see buffers.h). */
-#include "operation/buffers.h"
+#include "plan/buffers_inside.h"
 
 #include "base/log.h"
 #include "memory/ipc.h"
@@ -71,7 +71,6 @@ static bool buffers_touches(const struct hoop_plan *plan)
 
 #define BUFFERS_READABLE 0u /* the generations of plain memory */
 #define BUFFERS_UNREADABLE 1u
-#define BUFFERS_FRESH 0x80000000u /* a bit of the generation of what CUDA itself gave */
 #define BUFFERS_NOWHERE(me) (UINT64_MAX - (me)) /* a device that nobody has, rank me's own */
 
 /* As it is announced: no memory has so many elements that bits are lost. */
@@ -116,7 +115,7 @@ static void buffers_say(const struct hoop_buffers *buffers, const struct hoop_re
                        buffers->confirmed[ref->id % HOOP_BUFFERS_CONFIRMED] != ref->id &&
                        buffers->trial == HOOP_TRIAL_NONE;
     *ret_region = ref->id;
-    *ret_generation = ref->generation | (fresh ? BUFFERS_FRESH : 0);
+    *ret_generation = ref->generation | (fresh ? HOOP_BUFFERS_FRESH : 0);
     *ret_offset = ref->offset;
 }
 
@@ -177,16 +176,10 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
     hoop_board_post(buffers->board, &announce, sizeof(announce));
 }
 
-static const struct hoop_announce *buffers_announced(const struct hoop_buffers *buffers,
-                                                     uint32_t rank)
-{
-    return hoop_board_cell(buffers->board, rank, 0);
-}
-
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,
                                  struct hoop_failure *failure)
 {
-    return buffers_announced(buffers, rank)->count == buffers_counted(count)
+    return hoop_buffers_announced(buffers, rank)->count == buffers_counted(count)
                ? HOOP_OK
                : hoop_board_mismatch(buffers->board, rank, failure);
 }
@@ -242,7 +235,7 @@ bool hoop_buffers_let_in(const struct hoop_buffers *buffers)
 /* Does the device of rank reach this one, by its own word? */
 static bool buffers_meets(const struct hoop_buffers *buffers, uint32_t rank, uint64_t device)
 {
-    const bool same = buffers_announced(buffers, rank)->device == device;
+    const bool same = hoop_buffers_announced(buffers, rank)->device == device;
     uint64_t peer = 0;
     for (size_t i = 0; i < HOOP_ANNOUNCE_PEERS && !same; i++) {
         const uint64_t *cell =
@@ -291,7 +284,7 @@ static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers,
     uint32_t n_seen = 0;
     bool meet = true;
     for (uint32_t rank = 0; rank < buffers->board->n && meet; rank++) {
-        const uint64_t device = buffers_announced(buffers, rank)->device;
+        const uint64_t device = hoop_buffers_announced(buffers, rank)->device;
         uint32_t i = 0;
         while (i < n_seen && seen[i] != device) {
             i++;
@@ -324,10 +317,11 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
 
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
-    struct hoop_reach reach = {.mapped = true, .choice = buffers_announced(buffers, 0)->choice};
+    struct hoop_reach reach = {.mapped = true,
+                               .choice = hoop_buffers_announced(buffers, 0)->choice};
     reach.place = buffers_meeting_place(buffers, &reach.one_device);
     for (uint32_t rank = 0; rank < plan->n; rank++) {
-        const struct hoop_announce *announce = buffers_announced(buffers, rank);
+        const struct hoop_announce *announce = hoop_buffers_announced(buffers, rank);
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);
         reach.mapped &= buffers->one_process || ((!reads || announce->in_region != 0) &&
                                                  (!writes || announce->out_region != 0));
@@ -343,19 +337,12 @@ struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct 
 
 /* ---- Mapping -------------------------------------------------------------------------------- */
 
-/* One buffer of one peer, as it was announced, and how much of it is touched. */
-struct buffers_place {
-    uint64_t region, offset, bytes;
-    uint32_t generation;
-    uint8_t far; /* its bit, if it has no region */
-};
-
 /* Memory of another device is opened to mine; in its own process a region is to its own device. */
 static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t rank,
                                   const struct hoop_mapping *use, uint64_t offset, void **base)
 {
     const struct hoop_staging *staging = buffers->staging;
-    const bool same = buffers_announced(buffers, rank)->device == buffers->device;
+    const bool same = hoop_buffers_announced(buffers, rank)->device == buffers->device;
     const bool here = buffers->maps.peers[rank].same_process;
     const bool grants = use->used && !(here && use->generation == HOOP_IPC_GENERATION);
     if (buffers->device == 0 || (same && here) ||
@@ -377,7 +364,7 @@ static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t r
 static hoop_result_t buffers_cannot_map(const struct hoop_buffers *buffers, uint32_t rank,
                                         hoop_result_t result, struct hoop_failure *failure)
 {
-    const bool same = buffers_announced(buffers, rank)->device == buffers->device;
+    const bool same = hoop_buffers_announced(buffers, rank)->device == buffers->device;
     return hoop_failure_set(failure, result, (int)rank,
                             "rank %u cannot map the buffer of rank %u: %s%s", buffers->board->me,
                             rank, hoop_thread_error(),
@@ -386,7 +373,7 @@ static hoop_result_t buffers_cannot_map(const struct hoop_buffers *buffers, uint
 
 /* What was announced of a region that is mapped now, against what it is. */
 static hoop_result_t buffers_check(const struct hoop_buffers *buffers, uint32_t rank,
-                                   const struct buffers_place *place,
+                                   const struct hoop_buffers_place *place,
                                    const struct hoop_mapping *use, uint64_t bytes,
                                    struct hoop_failure *failure)
 {
@@ -405,9 +392,9 @@ static hoop_result_t buffers_check(const struct hoop_buffers *buffers, uint32_t 
     return HOOP_OK;
 }
 
-static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
-                                 const struct buffers_place *place, struct hoop_mapping *use,
-                                 void **ret, struct hoop_failure *failure)
+hoop_result_t hoop_buffers_use(struct hoop_buffers *buffers, uint32_t rank,
+                               const struct hoop_buffers_place *place, struct hoop_mapping *use,
+                               void **ret, struct hoop_failure *failure)
 {
     void *base = NULL;
     uint64_t bytes = 0;
@@ -441,18 +428,19 @@ static hoop_result_t buffers_use(struct hoop_buffers *buffers, uint32_t rank,
 static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                   uint32_t rank, struct hoop_failure *failure)
 {
-    const struct hoop_announce *a = buffers_announced(buffers, rank);
+    const struct hoop_announce *a = hoop_buffers_announced(buffers, rank);
     const bool writes = buffers_writes(plan, rank);
     hoop_result_t result = HOOP_OK;
     buffers->far[rank] = 0;
     if (writes) {
-        const struct buffers_place out = {.region = a->out_region,
-                                          .offset = a->out_offset,
-                                          .bytes = hoop_out_count(plan, rank) * plan->type_bytes,
-                                          .generation = a->out_generation,
-                                          .far = HOOP_FAR_OUT};
-        result = buffers_use(buffers, rank, &out, &buffers->out_use[rank], &buffers->outs[rank],
-                             failure);
+        const struct hoop_buffers_place out = {.region = a->out_region,
+                                               .offset = a->out_offset,
+                                               .bytes =
+                                                   hoop_out_count(plan, rank) * plan->type_bytes,
+                                               .generation = a->out_generation,
+                                               .far = HOOP_FAR_OUT};
+        result = hoop_buffers_use(buffers, rank, &out, &buffers->out_use[rank],
+                                  &buffers->outs[rank], failure);
     }
     if (result != HOOP_OK || !buffers_reads(plan, rank)) {
         return result;
@@ -463,12 +451,12 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
         return HOOP_OK;
     }
     void *in = (void *)(uintptr_t)buffers->ins[rank];
-    const struct buffers_place place = {.region = a->in_region,
-                                        .offset = a->in_offset,
-                                        .bytes = hoop_in_count(plan, rank) * plan->type_bytes,
-                                        .generation = a->in_generation,
-                                        .far = HOOP_FAR_IN};
-    result = buffers_use(buffers, rank, &place, &buffers->in_use[rank], &in, failure);
+    const struct hoop_buffers_place place = {.region = a->in_region,
+                                             .offset = a->in_offset,
+                                             .bytes = hoop_in_count(plan, rank) * plan->type_bytes,
+                                             .generation = a->in_generation,
+                                             .far = HOOP_FAR_IN};
+    result = hoop_buffers_use(buffers, rank, &place, &buffers->in_use[rank], &in, failure);
     buffers->ins[rank] = in;
     return result;
 }
@@ -500,101 +488,4 @@ void hoop_buffers_release(struct hoop_buffers *buffers)
         hoop_mapping_finish(&buffers->in_use[rank]);
         hoop_mapping_finish(&buffers->out_use[rank]);
     }
-}
-
-/* ---- Trying what is fresh ------------------------------------------------------------------- */
-
-static uint32_t buffers_generation(const struct hoop_announce *announce, bool out)
-{
-    return out ? announce->out_generation : announce->in_generation;
-}
-
-/* Of an input that lies where the output does, the output counts. */
-static bool buffers_is_fresh(const struct hoop_buffers *buffers, uint32_t rank, bool out)
-{
-    const struct hoop_announce *a = buffers_announced(buffers, rank);
-    const bool same = a->in_region == a->out_region && a->in_generation == a->out_generation;
-    return (buffers_generation(a, out) & BUFFERS_FRESH) != 0 && (out || !same);
-}
-
-bool hoop_buffers_are_fresh(const struct hoop_buffers *buffers)
-{
-    uint32_t i = 0;
-    while (i < 2 * buffers->board->n && !buffers_is_fresh(buffers, i / 2, i % 2 != 0)) {
-        i++;
-    }
-    return i < 2 * buffers->board->n;
-}
-
-static struct hoop_mapping *buffers_mapping(struct hoop_buffers *buffers, uint32_t rank, bool out)
-{
-    return out ? &buffers->out_use[rank] : &buffers->in_use[rank];
-}
-
-/* One buffer of a peer, all of what was announced. */
-static hoop_result_t buffers_try_one(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                                     uint32_t rank, bool out, struct hoop_failure *failure)
-{
-    const struct hoop_announce *a = buffers_announced(buffers, rank);
-    const uint64_t count = out ? hoop_out_count(plan, rank) : hoop_in_count(plan, rank);
-    const struct buffers_place place = {.region = out ? a->out_region : a->in_region,
-                                        .offset = out ? a->out_offset : a->in_offset,
-                                        .bytes = count * plan->type_bytes,
-                                        .generation = buffers_generation(a, out) & ~BUFFERS_FRESH};
-    struct hoop_mapping *use = buffers_mapping(buffers, rank, out);
-    const hoop_result_t result = buffers_use(buffers, rank, &place, use, &(void *){NULL}, failure);
-    use->asked &= result == HOOP_AGAIN;
-    return result;
-}
-
-hoop_result_t hoop_buffers_try(struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                               uint32_t rank, struct hoop_failure *failure)
-{
-    hoop_result_t results[2] = {HOOP_OK, HOOP_OK};
-    for (uint32_t i = 0; i < 2 && failure->code == HOOP_OK; i++) {
-        if (rank != plan->me && buffers_is_fresh(buffers, rank, i == 0)) {
-            results[i] = buffers_try_one(buffers, plan, rank, i == 0, failure);
-        }
-    }
-    return results[0] == HOOP_OK ? results[1] : results[0];
-}
-
-void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused)
-{
-    for (uint32_t i = 0; i < 2 * buffers->board->n; i++) {
-        const bool out = i % 2 != 0;
-        const struct hoop_announce *a = buffers_announced(buffers, i / 2);
-        if (buffers_mapping(buffers, i / 2, out)->asked) { /* which nobody needs any more */
-            (void)buffers->maps.answered(buffers->maps.arg, i / 2,
-                                         out ? a->out_region : a->in_region,
-                                         buffers_generation(a, out) & ~BUFFERS_FRESH, NULL);
-        }
-    }
-    hoop_buffers_release(buffers);
-    buffers->trial = refused ? HOOP_TRIAL_REFUSED : HOOP_TRIAL_OPENED;
-}
-
-/* All of what others have shown of this operation, as it was announced after the trial. */
-static void buffers_forget_shown(const struct hoop_buffers *buffers)
-{
-    for (uint32_t i = 0; i < 2 * buffers->board->n; i++) {
-        const struct hoop_announce *a = buffers_announced(buffers, i / 2);
-        if (buffers_generation(a, i % 2 != 0) == HOOP_IPC_GENERATION) {
-            hoop_region_forget(buffers->maps.peers[i / 2].process,
-                               i % 2 ? a->out_region : a->in_region, HOOP_IPC_GENERATION);
-        }
-    }
-    hoop_ipc_close_forgotten(true);
-}
-
-void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all)
-{
-    for (uint32_t i = 0; i < 2 && all; i++) {
-        buffers->confirmed[buffers->shown[i] % HOOP_BUFFERS_CONFIRMED] = buffers->shown[i];
-    }
-    if (!all) {
-        buffers_forget_shown(buffers);
-        buffers->shows = false;
-    }
-    buffers->trial = HOOP_TRIAL_NONE;
 }

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "operation/plan.h"
+#include "plan/plan.h"
 
 #define MOST_RANKS 16
 

@@ -1,5 +1,5 @@
 /* The choice of algorithm (see plan.h). docs/inside/tuning.md has measurements behind it. */
-#include "operation/plan.h"
+#include "plan/plan.h"
 
 #include "exec/board.h"
 #include "reduce/reduce.h"
