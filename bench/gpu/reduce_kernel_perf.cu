@@ -46,68 +46,26 @@ static const char *const type_names[] = {
 
 /* ---- Told late ---- */
 
-enum way { BY_ARGUMENT, BY_SLOT, BY_MEMORY, WAYS };
-static const char *const way_names[WAYS] = {"argument", "slot", "memory"};
+enum way { BY_ARGUMENT, BY_MEMORY, WAYS };
+static const char *const way_names[WAYS] = {"argument", "memory"};
 
-/* One for each stream that folds at the same time. With four blocks on a multiprocessor, as the
- * kernels of the library have them, floats would spill: the slot is a register more. */
-#define SLOTS 32
-static __constant__ struct hoop_cuda_fold slots[SLOTS];
-/* All but the factors. */
-#define TOLD_BYTES offsetof(struct hoop_cuda_fold, factor)
-static_assert(TOLD_BYTES / 8 <= HOOP_CUDA_FOLD_THREADS, "a word for each thread at most");
-
-#define LATE(type, bytes)                                                                          \
-    KERNEL __launch_bounds__(HOOP_CUDA_FOLD_THREADS, 3) void by_slot_##type(uint32_t slot)         \
-    {                                                                                              \
-        fold_all(type, HOOP_SUM, false, &slots[slot]);                                             \
-    }                                                                                              \
-    KERNEL BOUNDS(type, bytes, HOOP_SUM,                                                           \
-                  false) void by_memory_##type(const struct hoop_cuda_fold *told)                  \
-    {                                                                                              \
-        __shared__ struct hoop_cuda_fold fold;                                                     \
-        if (THREAD < TOLD_BYTES / 8) {                                                             \
-            ((uint64_t *)&fold)[THREAD] = ((const uint64_t *)told)[THREAD];                        \
-        }                                                                                          \
-        __syncthreads();                                                                           \
-        fold_all(type, HOOP_SUM, false, &fold);                                                    \
-    }
-LATE(HOOP_FLOAT32, 4)
-LATE(HOOP_BFLOAT16, 2)
-LATE(HOOP_FLOAT8E4M3, 1)
-
-#define LATE_ROW(type)                                                                             \
-    {                                                                                              \
-        by_slot_##type, by_memory_##type                                                           \
-    }
-static const struct late {
-    void (*by_slot)(uint32_t);
-    void (*by_memory)(const struct hoop_cuda_fold *);
-} late_f32 = LATE_ROW(HOOP_FLOAT32), late_bf16 = LATE_ROW(HOOP_BFLOAT16),
-  late_f8 = LATE_ROW(HOOP_FLOAT8E4M3);
+typedef void (*told_t)(const struct hoop_cuda_fold *told);
+#define TOLD_ROW(type, value, bytes, text)                                                         \
+    {hoop_told_sum_##type, hoop_told_prod_##type, hoop_told_max_##type, hoop_told_min_##type},
+static const told_t told[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS] = {HOOP_DATATYPES(TOLD_ROW)};
 
 /* One launch after the other; what they are told is the same, or the one before has ended. */
-static void launch_late(enum way way, const struct hoop_cuda_launch *what)
+static void launch_told(const struct hoop_cuda_launch *what)
 {
-    static struct hoop_cuda_fold *pinned = NULL;
-    static void *places[WAYS];
-    const struct late *late = what->type == HOOP_FLOAT32    ? &late_f32
-                              : what->type == HOOP_BFLOAT16 ? &late_bf16
-                                                            : &late_f8;
-    const size_t row = TOLD_BYTES / 2; /* two: of one the driver lets a kernel make the copy */
+    static struct hoop_cuda_fold *pinned = NULL, *there = NULL;
+    const size_t row = HOOP_CUDA_TOLD_BYTES / 2; /* two: of one a kernel would make the copy */
     if (pinned == NULL) {
         CUDA(cudaMallocHost(&pinned, sizeof(*pinned)));
-        CUDA(cudaMalloc(&places[BY_MEMORY], sizeof(*pinned)));
-        CUDA(cudaGetSymbolAddress(&places[BY_SLOT], slots));
+        CUDA(cudaMalloc(&there, sizeof(*there)));
     }
-    memcpy(pinned, &what->fold, TOLD_BYTES);
-    CUDA(cudaMemcpy2DAsync(places[way], row, pinned, row, row, 2, cudaMemcpyHostToDevice));
-    if (way == BY_SLOT) {
-        late->by_slot<<<(unsigned)what->blocks, HOOP_CUDA_FOLD_THREADS>>>(0);
-    } else {
-        late->by_memory<<<(unsigned)what->blocks, HOOP_CUDA_FOLD_THREADS>>>(
-            (const struct hoop_cuda_fold *)places[BY_MEMORY]);
-    }
+    memcpy(pinned, &what->fold, HOOP_CUDA_TOLD_BYTES);
+    CUDA(cudaMemcpy2DAsync(there, row, pinned, row, row, 2, cudaMemcpyHostToDevice));
+    told[what->type][what->op]<<<(unsigned)what->blocks, HOOP_CUDA_FOLD_THREADS>>>(there);
 }
 
 static void launch(enum way way, const struct hoop_reduction *reduction, void *dst,
@@ -116,7 +74,7 @@ static void launch(enum way way, const struct hoop_reduction *reduction, void *d
     struct hoop_cuda_launch what;
     hoop_cuda_fold_make(reduction, &dst, 1, src, n_src, NULL, count, &what);
     if (way != BY_ARGUMENT) {
-        launch_late(way, &what);
+        launch_told(&what);
     } else {
         kernel_t *const kernel = kernels[what.type][what.op];
         kernel<<<(unsigned)what.blocks, HOOP_CUDA_FOLD_THREADS>>>(what.fold);
@@ -173,17 +131,16 @@ static bool same_bits(enum way way, hoop_datatype_t type, hoop_red_op_t op, size
     return memcmp(got.data(), expected.data(), bytes) == 0;
 }
 
-static int check_bits()
+static int check_bits(enum way way)
 {
     int wrong = 0;
     for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
         for (int op = 0; op < HOOP_NUM_OPS; op++) {
             for (size_t off : {(size_t)0, hoop_datatype_bytes((hoop_datatype_t)type), (size_t)1}) {
                 for (unsigned n_src : {2u, (unsigned)SOURCES}) {
-                    if (!same_bits(BY_ARGUMENT, (hoop_datatype_t)type, (hoop_red_op_t)op, off,
-                                   n_src)) {
-                        printf("WRONG: %s, op %d, %u vectors %zu bytes off\n", type_names[type], op,
-                               n_src, off);
+                    if (!same_bits(way, (hoop_datatype_t)type, (hoop_red_op_t)op, off, n_src)) {
+                        printf("WRONG: %s, op %d, %u vectors %zu bytes off, told by %s\n",
+                               type_names[type], op, n_src, off, way_names[way]);
                         wrong++;
                     }
                 }
@@ -194,23 +151,6 @@ static int check_bits()
 }
 
 static const hoop_datatype_t measured[] = {HOOP_FLOAT32, HOOP_BFLOAT16, HOOP_FLOAT8E4M3};
-
-static int check_late_bits()
-{
-    int wrong = 0;
-    for (hoop_datatype_t type : measured) {
-        for (int way = BY_SLOT; way < WAYS; way++) {
-            for (size_t off : {(size_t)0, hoop_datatype_bytes(type), (size_t)1}) {
-                if (!same_bits((enum way)way, type, HOOP_SUM, off, SOURCES)) {
-                    printf("WRONG: sums of %s told by %s, %zu bytes off\n", type_names[type],
-                           way_names[way], off);
-                    wrong++;
-                }
-            }
-        }
-    }
-    return wrong;
-}
 
 /* ---- Rates ---- */
 
@@ -310,9 +250,9 @@ int main(int argc, char **argv)
     }
     const size_t bytes = (size_t)mib << 20;
     unsigned char *memory = NULL;
-    const int wrong = check_bits(), late = check_late_bits();
-    printf("# bits: %d wrong of %d, and %d of %d told late\n", wrong,
-           HOOP_NUM_DATATYPES * HOOP_NUM_OPS * 6, late, 18);
+    const int wrong = check_bits(BY_ARGUMENT), late = check_bits(BY_MEMORY);
+    const int checked = HOOP_NUM_DATATYPES * HOOP_NUM_OPS * 6;
+    printf("# bits: %d wrong of %d, and %d of %d told late\n", wrong, checked, late, checked);
     CUDA(cudaMalloc(&memory, 9 * bytes));
     CUDA(cudaMemset(memory, 0, 9 * bytes));
     printf("# type    sources       bytes  GB/s fold  GB/s copy    ratio\n");

@@ -13,8 +13,9 @@
  * parts of reduce_cuda_formats.cuh for __CUDACC__ and __CUDA_ARCH__.
  *
  * Invariants: no thread reads what another writes, so blocks and threads run in any order; a
- * thread's loads precede its stores at the same place, so a dst may be a src; no shared memory, and
- * no kernel waits for anything. Additions and products are never contracted.
+ * thread's loads precede its stores at the same place, so a dst may be a src; no shared memory but
+ * for what a kernel is told (HEAR), and none waits for anything. Additions and products are never
+ * contracted.
  *
  * The type and op of every function are constants after inlining, and so are counts of lanes.
  */
@@ -23,14 +24,29 @@
 #ifdef __CUDACC__
 #define INLINE static __device__ __forceinline__
 #define KERNEL extern "C" __global__
-/* As many threads on a multiprocessor as no register spills for: bytes take most. */
-#define BOUNDS(type, bytes, op, scaled)                                                            \
+/* As many blocks on a multiprocessor as no register spills for: bytes take most, and, for sm_80,
+ * sums of words that are told late. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define TOLD_SUMS 3
+#else
+#define TOLD_SUMS 4
+#endif
+#define BOUNDS(type, bytes, op, scaled, told)                                                      \
     __launch_bounds__(HOOP_CUDA_FOLD_THREADS,                                                      \
-                      (bytes) > 1 ? 4                                                              \
+                      (told) && (bytes) == 4 && (op) == HOOP_SUM ? TOLD_SUMS                       \
+                      : (bytes) > 1                              ? 4                               \
                       : F8_HAS_NAN && (type) >= HOOP_FLOAT8E4M3 && (op) < HOOP_MAX && !(scaled)    \
                           ? 3                                                                      \
                           : 2)
 #define ARGUMENT(type) const __grid_constant__ type
+/* What a kernel is told when it begins: each block makes a copy of its own, so that no registers go
+ * to addresses of the device's memory. */
+#define HEAR(ret, told)                                                                            \
+    __shared__ struct hoop_cuda_fold ret;                                                          \
+    if (THREAD < HOOP_CUDA_TOLD_BYTES / sizeof(uint64_t)) {                                        \
+        ((uint64_t *)&(ret))[THREAD] = ((const uint64_t *)(told))[THREAD];                         \
+    }                                                                                              \
+    __syncthreads()
 #define UNROLL _Pragma("unroll")
 #define THREADS HOOP_CUDA_FOLD_THREADS
 #define THREAD threadIdx.x
@@ -509,15 +525,26 @@ INLINE void fold_all(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
 }
 
 #define FOLD(name, type, bytes, op, scaled)                                                        \
-    KERNEL BOUNDS(type, bytes, op,                                                                 \
-                  scaled) void hoop_fold_##name##_##type(ARGUMENT(struct hoop_cuda_fold) fold)     \
+    KERNEL BOUNDS(type, bytes, op, scaled,                                                         \
+                  false) void hoop_fold_##name##_##type(ARGUMENT(struct hoop_cuda_fold) fold)      \
     {                                                                                              \
         fold_all(type, op, scaled, &fold);                                                         \
+    }
+#define TOLD(name, type, bytes, op)                                                                \
+    KERNEL BOUNDS(type, bytes, op, false,                                                          \
+                  true) void hoop_told_##name##_##type(const struct hoop_cuda_fold *told)          \
+    {                                                                                              \
+        HEAR(fold, told);                                                                          \
+        fold_all(type, op, false, &fold);                                                          \
     }
 #define FOLDS(type, value, bytes, text)                                                            \
     FOLD(sum, type, bytes, HOOP_SUM, false)                                                        \
     FOLD(prod, type, bytes, HOOP_PROD, false)                                                      \
     FOLD(max, type, bytes, HOOP_MAX, false)                                                        \
     FOLD(min, type, bytes, HOOP_MIN, false)                                                        \
-    FOLD(scaled, type, bytes, HOOP_SUM, true)
+    FOLD(scaled, type, bytes, HOOP_SUM, true)                                                      \
+    TOLD(sum, type, bytes, HOOP_SUM)                                                               \
+    TOLD(prod, type, bytes, HOOP_PROD)                                                             \
+    TOLD(max, type, bytes, HOOP_MAX)                                                               \
+    TOLD(min, type, bytes, HOOP_MIN)
 HOOP_DATATYPES(FOLDS)

@@ -8,6 +8,7 @@
 #define HOOP_REDUCE_CUDA_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "reduce/reduce.h"
 
@@ -42,6 +43,18 @@ typedef const char hoop_cuda_kernel_name_t[48];
 /* Symbols of the device code, one kernel for each; the argument of all is a struct hoop_cuda_fold.
  */
 extern hoop_cuda_kernel_name_t hoop_cuda_kernel_names[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
+
+/*
+ * All but the scaled ones once more, as kernels that are told what they fold when they begin: their
+ * argument is where that lies on the device, the first HOOP_CUDA_TOLD_BYTES of a struct
+ * hoop_cuda_fold, at a multiple of 8. All zero it is nothing.
+ */
+#define HOOP_CUDA_TOLD_OPS 4
+#define HOOP_CUDA_TOLD_BYTES offsetof(struct hoop_cuda_fold, factor)
+extern hoop_cuda_kernel_name_t hoop_cuda_told_names[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS];
+
+/* Blocks that have work in a fold of so many elements, where all vectors can be read in packs. */
+uint64_t hoop_cuda_fold_blocks(hoop_datatype_t type, size_t count);
 
 /* The device code, as the driver loads it. */
 extern const unsigned char hoop_cuda_image[];

@@ -12,6 +12,14 @@
 hoop_cuda_kernel_name_t hoop_cuda_kernel_names[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {
     HOOP_DATATYPES(NAMES)};
 #undef NAMES
+#define NAMES(type, value, bytes, text)                                                            \
+    [type] = {"hoop_told_sum_" #type, "hoop_told_prod_" #type, "hoop_told_max_" #type,             \
+              "hoop_told_min_" #type},
+hoop_cuda_kernel_name_t hoop_cuda_told_names[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS] = {
+    HOOP_DATATYPES(NAMES)};
+#undef NAMES
+_Static_assert(HOOP_CUDA_TOLD_BYTES % 8 == 0 && HOOP_CUDA_TOLD_BYTES / 8 <= HOOP_CUDA_FOLD_THREADS,
+               "a block copies it, a word each thread at most");
 
 /* Bits in which addresses differ from the first one, and the bits of all. */
 struct alignment {
@@ -49,6 +57,18 @@ static void fold_cut(struct hoop_cuda_fold *fold, size_t size, size_t count)
     }
 }
 
+static uint64_t fold_blocks(uint64_t packs, uint64_t loose)
+{
+    const uint64_t tiles = (packs + HOOP_CUDA_FOLD_PACKS - 1) / HOOP_CUDA_FOLD_PACKS;
+    const uint64_t most = tiles > loose ? tiles : loose;
+    return (most + HOOP_CUDA_FOLD_THREADS - 1) / HOOP_CUDA_FOLD_THREADS;
+}
+
+uint64_t hoop_cuda_fold_blocks(hoop_datatype_t type, size_t count)
+{
+    return fold_blocks(count * hoop_datatype_bytes(type) / PACK_BYTES, count > 0 ? 1 : 0);
+}
+
 void hoop_cuda_fold_make(const struct hoop_reduction *reduction, void *const *dst, unsigned n_dst,
                          const void *const *src, unsigned n_src, const uint64_t *factors,
                          size_t count, struct hoop_cuda_launch *ret)
@@ -81,7 +101,5 @@ void hoop_cuda_fold_make(const struct hoop_reduction *reduction, void *const *ds
         memcpy(fold->factor, factors, n_src * sizeof(*factors));
     }
     fold_cut(fold, size, count);
-    const uint64_t packs = (fold->packs + HOOP_CUDA_FOLD_PACKS - 1) / HOOP_CUDA_FOLD_PACKS;
-    const uint64_t most = packs > fold->loose ? packs : fold->loose;
-    ret->blocks = (most + HOOP_CUDA_FOLD_THREADS - 1) / HOOP_CUDA_FOLD_THREADS;
+    ret->blocks = fold_blocks(fold->packs, fold->loose);
 }

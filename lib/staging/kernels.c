@@ -16,22 +16,32 @@ struct hoop_kernels {
     hoop_cu_context_t context;
     bool there;
     hoop_cu_function_t functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
+    hoop_cu_function_t told[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS];
     struct hoop_kernels *next;
 };
 
 static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hoop_kernels *kernels_loaded; /* one for each context, with what failed */
 
+static hoop_result_t kernels_find_one(hoop_cu_module_t module, const char *name,
+                                      hoop_cu_function_t *ret)
+{
+    char call[128];
+    (void)snprintf(call, sizeof(call), "cuModuleGetFunction of %.100s", name);
+    return hoop_cuda_check(call, hoop_cuda.module_function(ret, module, name));
+}
+
 static hoop_result_t kernels_find(struct hoop_kernels *kernels, hoop_cu_module_t module)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
         for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS && result == HOOP_OK; op++) {
-            const char *name = hoop_cuda_kernel_names[type][op];
-            char call[128];
-            (void)snprintf(call, sizeof(call), "cuModuleGetFunction of %.100s", name);
-            result = hoop_cuda_check(
-                call, hoop_cuda.module_function(&kernels->functions[type][op], module, name));
+            result = kernels_find_one(module, hoop_cuda_kernel_names[type][op],
+                                      &kernels->functions[type][op]);
+        }
+        for (size_t op = 0; op < HOOP_CUDA_TOLD_OPS && result == HOOP_OK; op++) {
+            result =
+                kernels_find_one(module, hoop_cuda_told_names[type][op], &kernels->told[type][op]);
         }
     }
     return result;
@@ -80,17 +90,31 @@ hoop_result_t hoop_kernels_pass(const struct hoop_kernels *kernels, hoop_stream_
     return hoop_kernels_launch(kernels, &nothing, stream);
 }
 
-hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
-                                  const struct hoop_cuda_launch *launch, hoop_stream_t stream)
+static hoop_result_t kernels_launch(hoop_cu_function_t function, uint64_t blocks, void *argument,
+                                    hoop_stream_t stream)
 {
-    const unsigned blocks =
-        (unsigned)(launch->blocks < KERNELS_MOST_BLOCKS ? launch->blocks : KERNELS_MOST_BLOCKS);
-    void *arguments[] = {(void *)(uintptr_t)&launch->fold};
+    const unsigned most = (unsigned)(blocks < KERNELS_MOST_BLOCKS ? blocks : KERNELS_MOST_BLOCKS);
+    void *arguments[] = {argument};
     if (blocks == 0) {
         return HOOP_OK;
     }
     return hoop_cuda_check("cuLaunchKernel",
-                           hoop_cuda.launch(kernels->functions[launch->type][launch->op], blocks, 1,
-                                            1, HOOP_CUDA_FOLD_THREADS, 1, 1, 0, stream, arguments,
-                                            NULL));
+                           hoop_cuda.launch(function, most, 1, 1, HOOP_CUDA_FOLD_THREADS, 1, 1, 0,
+                                            stream, arguments, NULL));
+}
+
+hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
+                                  const struct hoop_cuda_launch *launch, hoop_stream_t stream)
+{
+    return kernels_launch(kernels->functions[launch->type][launch->op], launch->blocks,
+                          (void *)(uintptr_t)&launch->fold, stream);
+}
+
+hoop_result_t hoop_kernels_launch_told(const struct hoop_kernels *kernels,
+                                       const struct hoop_reduction *reduction, size_t count,
+                                       hoop_cu_address_t told, hoop_stream_t stream)
+{
+    const unsigned op = reduction->op == HOOP_AVG ? HOOP_SUM : reduction->op;
+    return kernels_launch(kernels->told[reduction->type][op],
+                          hoop_cuda_fold_blocks(reduction->type, count), &told, stream);
 }

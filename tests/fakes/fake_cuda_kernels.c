@@ -12,10 +12,12 @@
 #include "perf/perf_kernels.cu"
 
 typedef void fold_t(const struct hoop_cuda_fold fold);
+typedef void told_t(const struct hoop_cuda_fold *fold);
 typedef void perf_t(const struct perf_work work);
 
 struct hoop_cu_function {
-    fold_t *fold; /* NULL: it is one of the benchmarks */
+    fold_t *fold; /* NULL: one that is told, or one of the benchmarks */
+    told_t *told;
     hoop_datatype_t type;
     perf_t *perf;
     const struct hoop_cu_context *context; /* that it was loaded in */
@@ -28,21 +30,32 @@ struct fake_kernel {
         struct perf_work perf;
     } told;
     size_t bytes; /* of each vector */
+    /* told when it runs: where on the device, and where the host finds that; else NULL */
+    const unsigned char *told_at;
 };
 
-#define KERNELS(type, value, bytes, text)                                                          \
-    [type] = {{hoop_fold_sum_##type, type, NULL, NULL},                                            \
-              {hoop_fold_prod_##type, type, NULL, NULL},                                           \
-              {hoop_fold_max_##type, type, NULL, NULL},                                            \
-              {hoop_fold_min_##type, type, NULL, NULL},                                            \
-              {hoop_fold_scaled_##type, type, NULL, NULL}},
+#define KERNELS(name, value, bytes, text)                                                          \
+    [name] = {{.fold = hoop_fold_sum_##name, .type = (name)},                                      \
+              {.fold = hoop_fold_prod_##name, .type = (name)},                                     \
+              {.fold = hoop_fold_max_##name, .type = (name)},                                      \
+              {.fold = hoop_fold_min_##name, .type = (name)},                                      \
+              {.fold = hoop_fold_scaled_##name, .type = (name)}},
 static const struct hoop_cu_function kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {
+    HOOP_DATATYPES(KERNELS)};
+#undef KERNELS
+#define KERNELS(name, value, bytes, text)                                                          \
+    [name] = {{.told = hoop_told_sum_##name, .type = (name)},                                      \
+              {.told = hoop_told_prod_##name, .type = (name)},                                     \
+              {.told = hoop_told_max_##name, .type = (name)},                                      \
+              {.told = hoop_told_min_##name, .type = (name)}},
+static const struct hoop_cu_function told_kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS] = {
     HOOP_DATATYPES(KERNELS)};
 #undef KERNELS
 
 /* One in each context. */
 struct hoop_cu_module {
     struct hoop_cu_function functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
+    struct hoop_cu_function told[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS];
     struct hoop_cu_function write, compare;
 };
 
@@ -64,10 +77,33 @@ static void kernel_store_to_nowhere(void *arg)
 int fake_module_load(hoop_cu_module_t *ret, const void *image)
 {
     *ret = &modules[fake_context_number(fake_context())];
-    memcpy((*ret)->functions, kernels, sizeof(kernels));
-    (*ret)->write = (struct hoop_cu_function){.perf = perf_write, .context = fake_context()};
-    (*ret)->compare = (struct hoop_cu_function){.perf = perf_compare, .context = fake_context()};
+    if ((*ret)->write.context == NULL) { /* else it is there already, and its kernels are used */
+        memcpy((*ret)->functions, kernels, sizeof(kernels));
+        memcpy((*ret)->told, told_kernels, sizeof(told_kernels));
+        (*ret)->write = (struct hoop_cu_function){.perf = perf_write, .context = fake_context()};
+        (*ret)->compare =
+            (struct hoop_cu_function){.perf = perf_compare, .context = fake_context()};
+    }
     return fake_has_context() && image != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
+}
+
+/* NULL: there is none of that name. */
+static struct hoop_cu_function *fold_find(struct hoop_cu_module *module, const char *name)
+{
+    struct hoop_cu_function *found = NULL;
+    for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
+        for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS; op++) {
+            if (strcmp(hoop_cuda_kernel_names[type][op], name) == 0) {
+                found = &module->functions[type][op];
+            }
+        }
+        for (size_t op = 0; op < HOOP_CUDA_TOLD_OPS; op++) {
+            if (strcmp(hoop_cuda_told_names[type][op], name) == 0) {
+                found = &module->told[type][op];
+            }
+        }
+    }
+    return found;
 }
 
 int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const char *name)
@@ -83,16 +119,12 @@ int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const
         *ret = strcmp(name, PERF_KERNEL_WRITE) == 0 ? &module->write : &module->compare;
         return HOOP_CU_SUCCESS;
     }
-    for (size_t type = 0; type < HOOP_NUM_DATATYPES; type++) {
-        for (size_t op = 0; op < HOOP_CUDA_FOLD_OPS; op++) {
-            if (strcmp(hoop_cuda_kernel_names[type][op], name) == 0) {
-                *ret = &module->functions[type][op];
-                (*ret)->context = fake_context();
-                return HOOP_CU_SUCCESS;
-            }
-        }
+    *ret = fold_find(module, name);
+    if (*ret == NULL) {
+        return HOOP_CU_NOT_FOUND;
     }
-    return HOOP_CU_NOT_FOUND;
+    (*ret)->context = fake_context();
+    return HOOP_CU_SUCCESS;
 }
 
 /* Where the host finds what the kernel was told; NULL, and *there false: it is not the device's. */
@@ -112,7 +144,7 @@ static bool kernel_resolve(struct fake_kernel *kernel)
     struct hoop_cuda_fold *fold = &kernel->told.fold;
     struct perf_work *work = &kernel->told.perf;
     bool there = true;
-    if (kernel->function->fold == NULL) {
+    if (kernel->function->perf != NULL) {
         work->at = vector_resolve(kernel, work->at, kernel->bytes, &there);
         work->found = work->found != NULL
                           ? vector_resolve(kernel, work->found, sizeof(uint64_t), &there)
@@ -136,7 +168,13 @@ static int kernel_push(const struct fake_kernel *what, hoop_stream_t stream)
     }
     *kernel = *what;
     const struct fake_task task = {.kind = FAKE_KERNEL, .kernel = kernel, .delay_us = delay_us};
-    fake_broken |= !kernel_resolve(kernel);
+    bool there = true;
+    if (kernel->function->told != NULL) {
+        kernel->told_at = vector_resolve(kernel, kernel->told_at, HOOP_CUDA_TOLD_BYTES, &there);
+    } else {
+        there = kernel_resolve(kernel);
+    }
+    fake_broken |= !there;
     const int result = fake_push(stream, &task);
     if (result != HOOP_CU_SUCCESS) {
         free(kernel);
@@ -144,17 +182,24 @@ static int kernel_push(const struct fake_kernel *what, hoop_stream_t stream)
     return result;
 }
 
+static size_t fold_bytes(const struct fake_kernel *kernel)
+{
+    const struct hoop_cuda_fold *fold = &kernel->told.fold;
+    return fold->packs * PACK_BYTES + fold->loose * hoop_datatype_bytes(kernel->function->type);
+}
+
 static struct fake_kernel kernel_of(struct hoop_cu_function *function, const void *argument)
 {
     struct fake_kernel kernel = {.function = function};
-    if (function->fold == NULL) {
+    if (function->told != NULL) {
+        memcpy(&kernel.told_at, argument, sizeof(kernel.told_at));
+    } else if (function->perf != NULL) {
         memcpy(&kernel.told.perf, argument, sizeof(kernel.told.perf));
         const struct perf_span *span = &kernel.told.perf.span;
         kernel.bytes = span->count * (uint32_t)span->rules.bits / 8;
     } else {
         memcpy(&kernel.told.fold, argument, sizeof(kernel.told.fold));
-        const struct hoop_cuda_fold *fold = &kernel.told.fold;
-        kernel.bytes = fold->packs * PACK_BYTES + fold->loose * hoop_datatype_bytes(function->type);
+        kernel.bytes = fold_bytes(&kernel);
     }
     return kernel;
 }
@@ -176,7 +221,8 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     }
     const struct fake_kernel kernel = kernel_of(function, arguments[0]);
     pthread_mutex_lock(&fake_lock);
-    launches += function->fold == NULL || kernel.told.fold.n_src > 0; /* else it has no work */
+    /* else it has no work, or is still to be told of it */
+    launches += function->perf != NULL || (function->fold != NULL && kernel.told.fold.n_src > 0);
     fake_count_work(false);
     const bool refused = refused_in != 0 && --refused_in == 0;
     const bool fits =
@@ -188,16 +234,35 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }
 
-/* Of fewer threads than were asked for: a kernel is right with any number. */
-void fake_kernel_run(const struct fake_kernel *kernel)
+/* What it is told now. False: one of the vectors is not the device's. */
+static bool kernel_hear(struct fake_kernel *kernel)
 {
+    pthread_mutex_lock(&fake_lock);
+    memcpy(&kernel->told.fold, kernel->told_at, HOOP_CUDA_TOLD_BYTES);
+    kernel->bytes = fold_bytes(kernel);
+    launches += kernel->told.fold.n_src > 0;
+    const bool there = kernel_resolve(kernel);
+    fake_broken |= !there;
+    pthread_mutex_unlock(&fake_lock);
+    return there;
+}
+
+/* Of fewer threads than were asked for: a kernel is right with any number. */
+void fake_kernel_run(struct fake_kernel *kernel)
+{
+    const struct hoop_cu_function *function = kernel->function;
+    if (function->told != NULL && !kernel_hear(kernel)) {
+        return;
+    }
     BLOCKS = 2;
     for (BLOCK = 0; BLOCK < BLOCKS; BLOCK++) {
         for (THREAD = 0; THREAD < THREADS; THREAD++) {
-            if (kernel->function->fold == NULL) {
-                kernel->function->perf(kernel->told.perf);
+            if (function->perf != NULL) {
+                function->perf(kernel->told.perf);
+            } else if (function->told != NULL) {
+                function->told(&kernel->told.fold);
             } else {
-                kernel->function->fold(kernel->told.fold);
+                function->fold(kernel->told.fold);
             }
         }
     }
@@ -215,9 +280,12 @@ bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at,
     const struct hoop_cuda_fold *fold = &kernel->told.fold;
     const struct perf_work *work = &kernel->told.perf;
     bool uses = false;
-    if (kernel->function->fold == NULL) {
+    if (kernel->function->perf != NULL) {
         return vector_uses(work->at, kernel->bytes, at, bytes) ||
                vector_uses(work->found, sizeof(uint64_t), at, bytes);
+    }
+    if (kernel->function->told != NULL) { /* what it folds is not known before it runs */
+        return vector_uses(kernel->told_at, HOOP_CUDA_TOLD_BYTES, at, bytes);
     }
     for (uint32_t s = 0; s < fold->n_src; s++) {
         uses |= vector_uses(fold->src[s], kernel->bytes, at, bytes);

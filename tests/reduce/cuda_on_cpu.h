@@ -15,8 +15,9 @@
 
 #define INLINE static inline
 #define KERNEL static
-#define BOUNDS(type, bytes, op, scaled)
+#define BOUNDS(type, bytes, op, scaled, told)
 #define ARGUMENT(type) const type
+#define HEAR(ret, told) const struct hoop_cuda_fold ret = *(told)
 #define UNROLL
 
 /* Few: so that short vectors have whole tiles, too. */

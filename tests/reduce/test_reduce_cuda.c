@@ -28,13 +28,25 @@ typedef void kernel_t(const struct hoop_cuda_fold fold);
               hoop_fold_min_##type, hoop_fold_scaled_##type},
 static kernel_t *const kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS] = {HOOP_DATATYPES(KERNELS)};
 #undef KERNELS
+#define KERNELS(type, value, bytes, text)                                                          \
+    [type] = {hoop_told_sum_##type, hoop_told_prod_##type, hoop_told_max_##type,                   \
+              hoop_told_min_##type},
+static void (*const told[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS])(const struct hoop_cuda_fold *) = {
+    HOOP_DATATYPES(KERNELS)};
+#undef KERNELS
 
+/* By every second number of blocks the kernel that is told, where there is one. */
 static void launch(const struct hoop_cuda_launch *which, uint32_t blocks)
 {
+    const bool tells = blocks % 2 == 0 && which->op < HOOP_CUDA_TOLD_OPS;
     BLOCKS = blocks;
     for (BLOCK = 0; BLOCK < blocks; BLOCK++) {
         for (THREAD = 0; THREAD < THREADS; THREAD++) {
-            kernels[which->type][which->op](which->fold);
+            if (tells) {
+                told[which->type][which->op](&which->fold);
+            } else {
+                kernels[which->type][which->op](which->fold);
+            }
         }
     }
 }
@@ -232,6 +244,10 @@ static void test_cut(void **state)
     hoop_cuda_fold_make(&sum, &dst, 1, src, 2, NULL, 1000, &which);
     assert_false(which.fold.natural);
     assert_string_equal(hoop_cuda_kernel_names[which.type][which.op], "hoop_fold_sum_HOOP_FLOAT32");
+    assert_string_equal(hoop_cuda_told_names[which.type][which.op], "hoop_told_sum_HOOP_FLOAT32");
+    assert_int_equal(hoop_cuda_fold_blocks(HOOP_FLOAT32, 1000), 1);
+    assert_int_equal(hoop_cuda_fold_blocks(HOOP_FLOAT32, 2056), 2);
+    assert_int_equal(hoop_cuda_fold_blocks(HOOP_FLOAT32, 1), 1);
 }
 
 /* As many vectors as one launch takes. */
