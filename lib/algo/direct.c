@@ -14,7 +14,8 @@
  *                for itself            rank r writes shard r               for itself
  *
  * On a device that all share the root, or rank 0, folds all shares: one kernel is enough for it,
- * and those of several processes would take turns, 0.1 ms each.
+ * and those of several processes would take turns, 0.1 ms each. Where some are launched there and
+ * others wait, the first of these does.
  *
  * No peer may write to the pages that the user's buffer shares with other data, so head and tail
  * are folded by everyone. The results wait in SCRATCH until the closing barrier: in place,
@@ -47,7 +48,7 @@ static struct direct_cut direct_cut(const struct hoop_plan *plan)
     uint64_t page = HOOP_PAGE_BYTES / plan->type_bytes, line = HOOP_LINE_BYTES / plan->type_bytes;
     bool large = interior / plan->n / page >= DIRECT_EVEN_PAGES;
     if (plan->one_folds) {
-        ret.mine = (struct hoop_range){0, plan->me == plan->root ? interior : 0};
+        ret.mine = (struct hoop_range){0, plan->me == plan->folder ? interior : 0};
     } else {
         ret.mine = hoop_shard(interior, plan->n, plan->me, large ? page : line);
     }

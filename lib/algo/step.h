@@ -180,8 +180,9 @@ struct hoop_plan {
                          count; slab: elements of one slab; direct, cma: largest slice at once */
     uint64_t scratch; /* elements of a lane's SCRATCH over links, or with cma of room for what is
                          read of others to be folded: hoop_algo_scratch() */
-    uint64_t head, tail;          /* direct: elements at either end that no peer may write */
-    bool one_folds;               /* direct: not each rank its share, but one all of them */
+    uint64_t head, tail; /* direct: elements at either end that no peer may write */
+    bool one_folds;      /* direct: not each rank its share, but `folder` all of them */
+    uint32_t folder;
     uint32_t turn;                /* slab: so often have the slabs gone round */
     const struct hoop_grid *grid; /* torus, hierarchical; NULL: there is none */
 };

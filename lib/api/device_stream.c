@@ -11,6 +11,8 @@
 #include "staging/kernels.h"
 #include "stream/progress.h"
 
+#include <stdlib.h>
+
 /* ---- Looking -------------------------------------------------------------------------------- */
 
 static hoop_result_t legacy_captures(const char *function)
@@ -441,17 +443,34 @@ static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *r
     return has;
 }
 
-/* Does its comm take calls, and is it sure to go through the host? What is refused is so by who
- * runs it. */
-static bool work_may_launch(struct hoop_work *work, bool kernels)
+/* Does its comm take calls, and how is this one launched? What is refused is so by who runs it. */
+static enum hoop_launch_way work_way(struct hoop_work *work, bool kernels, struct hoop_told *ret)
 {
     const uint32_t collective = work->request.signature.collective;
     const bool can =
         collective < HOOP_COLL_COUNT && (kernels || !hoop_collectives[collective].folds);
     /* Streams of a process may share a queue, where one that waits keeps the others back. */
-    return work->comm->here <= 1 && atomic_load(&work->comm->captured) == 0 &&
-           atomic_load(&work->comm->closed) == 0 && hoop_comm_state(work->comm, NULL) == HOOP_OK &&
-           hoop_comm_may_launch(work->comm, &work->request, can);
+    const bool takes = work->comm->here <= 1 && atomic_load(&work->comm->captured) == 0 &&
+                       atomic_load(&work->comm->closed) == 0 &&
+                       hoop_comm_state(work->comm, NULL) == HOOP_OK;
+    return takes ? hoop_comm_launch_way(work->comm, &work->request, can, ret) : HOOP_LAUNCH_NOT;
+}
+
+/* All through the host, or all on the device, which *ret says; else NOT. */
+static enum hoop_launch_way works_way(struct hoop_work *work, size_t count,
+                                      hoop_cu_context_t context, bool kernels,
+                                      struct hoop_told *ret)
+{
+    enum hoop_launch_way way = HOOP_LAUNCH_NOT;
+    for (size_t i = 0; i < count; i++) {
+        ret[i].context = context;
+        const enum hoop_launch_way its = work_way(&work[i], kernels, &ret[i]);
+        if (its == HOOP_LAUNCH_NOT || (i > 0 && its != way)) {
+            return HOOP_LAUNCH_NOT;
+        }
+        way = its;
+    }
+    return way;
 }
 
 /* The driver's, once. */
@@ -479,12 +498,16 @@ static struct hoop_launch *device_launch(struct hoop_work *work, size_t count,
         !context_has(place.context, streams->last, &kernels)) {
         return NULL;
     }
-    for (size_t i = 0; i < count; i++) {
-        if (!work_may_launch(&work[i], kernels)) {
-            return NULL;
-        }
+    struct hoop_told *told = calloc(count, sizeof(*told));
+    const enum hoop_launch_way way =
+        told != NULL ? works_way(work, count, place.context, kernels, told) : HOOP_LAUNCH_NOT;
+    if (way != HOOP_LAUNCH_ON_DEVICE) {
+        free(told);
+        told = NULL;
     }
-    return hoop_launch_create(work, count, place.context, streams->last);
+    return way != HOOP_LAUNCH_NOT
+               ? hoop_launch_create(work, count, place.context, streams->last, told)
+               : NULL;
 }
 
 /* ---- Captured into a graph ------------------------------------------------------------------ */

@@ -153,8 +153,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "the CUDA driver's library; off: none, GPUs are not used; unset: libcuda.so.1")         \
     CHOICE(cuda_ahead, "HOOP_CUDA_AHEAD", HOOP_AHEAD_AUTO, "auto 0 1",                             \
            "which calls on CUDA streams return when they are queued, and not when their result "   \
-           "is there: those that are sure to go through the host; none; all, and docs/gpu.md has " \
-           "what a program must not do then")                                                      \
+           "is there: those that are sure to go through the host, and sums on a device that all "  \
+           "ranks share; none; all, and docs/gpu.md has what a program must not do then")          \
     CHOICE(cuda_peers, "HOOP_CUDA_PEERS", 1, "0 1",                                                \
            "0 on any rank: GPUs do not read and write each other's memory, but meet in host "      \
            "memory")                                                                               \

@@ -301,12 +301,16 @@ void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes)
     hoop_cancel_restore(before);
 }
 
-bool hoop_comm_may_launch(struct hoop_comm *comm, const struct hoop_request *request, bool can)
+enum hoop_launch_way hoop_comm_launch_way(struct hoop_comm *comm,
+                                          const struct hoop_request *request, bool can,
+                                          struct hoop_told *ret)
 {
     pthread_mutex_lock(&comm->look_lock);
-    const bool may = !comm->over && hoop_operation_may_be_launched(&comm->operation, request, can);
+    const enum hoop_launch_way way =
+        comm->over ? HOOP_LAUNCH_NOT
+                   : hoop_operation_launch_way(&comm->operation, request, can, ret);
     pthread_mutex_unlock(&comm->look_lock);
-    return may;
+    return way;
 }
 
 void hoop_comm_cut(struct hoop_comm *comm, const struct hoop_request *request,

@@ -16,8 +16,10 @@ hoop_result_t hoop_comm_submit(struct hoop_comm *comm, const struct hoop_request
  */
 void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes);
 
-/* hoop_operation_may_be_launched() of a call on it; false: it has ended. Any thread. */
-bool hoop_comm_may_launch(struct hoop_comm *comm, const struct hoop_request *request, bool can);
+/* hoop_operation_launch_way() of a call on it; NOT, too: it has ended. Any thread. */
+enum hoop_launch_way hoop_comm_launch_way(struct hoop_comm *comm,
+                                          const struct hoop_request *request, bool can,
+                                          struct hoop_told *ret);
 /* hoop_operation_cut() of one; not if it has ended. Any thread. */
 void hoop_comm_cut(struct hoop_comm *comm, const struct hoop_request *request,
                    struct hoop_staging *staging);

@@ -6,10 +6,12 @@
 #include "device/rooms.h"
 #include "runtime/process.h"
 #include "runtime/service.h"
+#include "staging/kernels.h"
 #include "stream/progress.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How often a device is asked whether it has failed; and bells are looked at that are awaited by
  * nobody else. */
@@ -23,7 +25,9 @@ struct hoop_launch {
     struct hoop_launch *next, **before;
     struct hoop_stream_room *room;
     struct hoop_pieces pieces;
+    struct hoop_told *told; /* [count]: it runs on the device; NULL: through the host */
     uint32_t number;
+    uint64_t place; /* its number among all that have a place in line; 0: none yet */
     uint32_t bell;  /* what the stream has counted then; under the lock */
     unsigned marks; /* what has happened; under the lock */
     struct launch_part {
@@ -33,12 +37,14 @@ struct hoop_launch {
 };
 
 static struct {
+    pthread_mutex_t placing; /* over a place in line, and its number; before `lock` */
+    uint64_t placed;
     pthread_mutex_t lock;   /* CUDA is not called with it */
     pthread_cond_t changed; /* there is a launch, or its bell is awaited */
     bool watched;           /* the thread is there */
     bool fresh, idle; /* a launch was added since it looked; it waits until it is told of one */
     struct hoop_launch *launches;
-} launching = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} launching = {.placing = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- Launches ------------------------------------------------------------------------------- */
 
@@ -55,14 +61,25 @@ static void launch_take_out(struct hoop_launch *launch)
 static void launch_free(struct hoop_launch *launch)
 {
     hoop_pieces_finish(&launch->pieces);
+    free(launch->told);
     free(launch);
+}
+
+/* A kernel that will not be told folds nothing. */
+static void launch_tell_nothing(const struct hoop_told *told)
+{
+    if (told->fold != NULL && !told->tells) {
+        memset(told->fold, 0, HOOP_CUDA_TOLD_BYTES);
+    }
 }
 
 /* The stream has come, and the piece is over: what it delivers is there. */
 static void launch_let_go(const struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count; i++) {
-        if (launch->parts[i].failed) {
+        if (launch->told != NULL) {
+            launch_tell_nothing(&launch->told[i]);
+        } else if (launch->parts[i].failed) {
             hoop_pieces_spoil(&launch->pieces, i);
         }
     }
@@ -123,7 +140,27 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
 /* With the lock. */
 static bool launch_is_awaited(const struct hoop_launch *launch)
 {
-    return (launch->marks & LAUNCH_OVER) == 0 && !launch_bell_has_rung(launch);
+    return (launch->marks & LAUNCH_OVER) == 0 &&
+           (launch->told != NULL || !launch_bell_has_rung(launch));
+}
+
+/* With the lock: does it await the context's device for a call of the comm? */
+static bool launch_awaits(const struct hoop_launch *launch, hoop_cu_context_t context,
+                          uint64_t comm_id)
+{
+    bool awaits = false;
+    for (size_t i = 0; i < launch->pieces.count; i++) {
+        awaits |= launch->parts[i].comm_id == comm_id;
+    }
+    return awaits && launch->room->context == context && launch_is_awaited(launch);
+}
+
+/* With the lock: no word comes behind its kernels any more. */
+static void launch_break(const struct hoop_launch *launch)
+{
+    for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
+        atomic_store(&launch->told[i].broken, true);
+    }
 }
 
 /* With the lock: is over, and its bell was awaited by this thread alone. */
@@ -191,9 +228,9 @@ static void watch_fail(void *arg, struct hoop_comm *comm)
     bool awaits = false;
     pthread_mutex_lock(&launching.lock);
     for (const struct hoop_launch *at = launching.launches; at != NULL; at = at->next) {
-        for (size_t i = 0; i < at->pieces.count; i++) {
-            awaits |= launch_is_awaited(at) && at->room->context == *context &&
-                      at->parts[i].comm_id == comm->id;
+        if (launch_awaits(at, *context, comm->id)) {
+            launch_break(at);
+            awaits = true;
         }
     }
     pthread_mutex_unlock(&launching.lock);
@@ -257,19 +294,27 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
     const bool named = hoop_cuda.stream_id(stream, &number) == HOOP_CU_SUCCESS &&
                        hoop_cuda_stream(context, &own) == HOOP_OK;
     hoop_cuda_leave();
-    if (named && hoop_room_need(work, launch->pieces.count, stream, &bytes) == HOOP_OK) {
+    const size_t count = launch->pieces.count;
+    const hoop_result_t result = launch->told == NULL ? hoop_room_need(work, count, stream, &bytes)
+                                 : count <= HOOP_ROOM_GO ? HOOP_OK
+                                                         : HOOP_AGAIN;
+    bytes = launch->told == NULL ? bytes : count * HOOP_ROOM_TOLD_BYTES;
+    if (named && result == HOOP_OK) {
         launch->room = hoop_rooms_enter(context, number, bytes);
     }
     return launch->room != NULL;
 }
 
 struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
-                                       hoop_cu_context_t context, hoop_stream_t stream)
+                                       hoop_cu_context_t context, hoop_stream_t stream,
+                                       struct hoop_told *told)
 {
     struct hoop_launch *made = calloc(1, sizeof(*made) + count * sizeof(made->parts[0]));
     if (made == NULL) {
+        free(told);
         return NULL;
     }
+    made->told = told;
     for (size_t i = 0; i < count; i++) {
         made->parts[i] = (struct launch_part){.comm_id = work[i].comm->id};
     }
@@ -312,25 +357,75 @@ static void launch_drop(struct hoop_launch *launch)
     launch_free(launch);
 }
 
+/* The words of a call on the device, and its kernel, if this rank is the root. */
+static void launch_tell(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
+{
+    struct hoop_room *room = launch->pieces.room;
+    struct hoop_told *told = &launch->told[i];
+    const int32_t root = work->request.signature.root;
+    if ((int)work->comm->rank == (root < 0 ? 0 : root)) {
+        told->fold = hoop_room_told(room, i);
+        told->over = ++room->counted;
+    }
+    told->go = &room->go[i];
+    told->let = launch->number * HOOP_FLOW_MOST + 1;
+    told->came = room->came;
+}
+
+/* Nothing is copied: a bell, and a word behind each kernel. */
+static hoop_result_t launch_place_there(struct hoop_launch *launch, struct hoop_work *work,
+                                        uint32_t *ret_bell)
+{
+    struct hoop_pieces *pieces = &launch->pieces;
+    struct hoop_room *room = pieces->room;
+    const uint32_t before = room->counted++;
+    for (size_t i = 0; i < pieces->count; i++) {
+        struct hoop_flow *flow = calloc(1, sizeof(*flow));
+        if (flow == NULL) {
+            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+        }
+        pieces->flows[i] = work[i].request.flow = flow;
+        launch_tell(launch, &work[i], i);
+        flow->told = &launch->told[i];
+        flow->came = room->came;
+        flow->before = before;
+    }
+    *ret_bell = before + 1;
+    return HOOP_OK;
+}
+
+static hoop_result_t launch_place(struct hoop_launch *launch, struct hoop_work *work,
+                                  uint32_t *ret_bell)
+{
+    struct hoop_pieces *pieces = &launch->pieces;
+    if (launch->told != NULL) {
+        return launch_place_there(launch, work, ret_bell);
+    }
+    const hoop_result_t result =
+        hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
+    if (result == HOOP_OK && !hoop_pieces_cut(pieces, work, launch->number)) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+    }
+    *ret_bell = pieces->room->counted;
+    return result;
+}
+
 /* The copies to the host, and the bell. */
 static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *work)
 {
     struct hoop_pieces *pieces = &launch->pieces;
-    hoop_result_t result =
-        hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
-    if (result == HOOP_OK && !hoop_pieces_cut(pieces, work, launch->number)) {
-        result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
-    }
+    uint32_t bell = 0;
+    hoop_result_t result = launch_place(launch, work, &bell);
+    pthread_mutex_lock(&launching.lock);
+    launch->bell = bell;
+    pthread_mutex_unlock(&launching.lock);
     if (result == HOOP_OK) {
         result = hoop_cuda_enter(launch->room->context);
     }
     if (result != HOOP_OK) {
         return result;
     }
-    pthread_mutex_lock(&launching.lock);
-    launch->bell = pieces->room->counted;
-    pthread_mutex_unlock(&launching.lock);
-    result = hoop_pieces_fetch(pieces);
+    result = launch->told == NULL ? hoop_pieces_fetch(pieces) : hoop_room_make_told(pieces->room);
     if (result == HOOP_OK) {
         result = hoop_room_count(pieces->room, pieces->stream, launch->bell);
     }
@@ -350,11 +445,41 @@ static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *w
     piece->ended_arg = launch;
     piece->batch.unhurried = true;
     hoop_progress_suit(work[0].comm);
+    pthread_mutex_lock(&launching.placing);
     const hoop_result_t result = hoop_progress_push(piece);
+    pthread_mutex_lock(&launching.lock);
+    launch->place = ++launching.placed;
+    pthread_mutex_unlock(&launching.lock);
+    pthread_mutex_unlock(&launching.placing);
     if (result != HOOP_OK) {
         hoop_piece_release(piece);
     }
     return result;
+}
+
+static bool launch_shares(const struct hoop_launch *launch, const struct hoop_launch *other)
+{
+    bool shares = false;
+    for (size_t i = 0; i < launch->pieces.count; i++) {
+        for (size_t k = 0; k < other->pieces.count; k++) {
+            shares |= launch->parts[i].comm_id == other->parts[k].comm_id;
+        }
+    }
+    return shares;
+}
+
+/* Of the comms that it has calls of: is there one before it, whose kernels are not on its stream
+ * yet? */
+static bool launch_is_behind(const struct hoop_launch *launch)
+{
+    bool is = false;
+    pthread_mutex_lock(&launching.lock);
+    for (const struct hoop_launch *at = launching.launches; at != NULL && !is; at = at->next) {
+        is = at->told != NULL && (at->marks & (LAUNCH_PUT | LAUNCH_OVER)) == 0 && at->place != 0 &&
+             at->place < launch->place && launch_shares(launch, at);
+    }
+    pthread_mutex_unlock(&launching.lock);
+    return is;
 }
 
 /* It has its place in line. Others that wait for calls may put work on the device: those before it
@@ -363,6 +488,9 @@ static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *w
 static void launch_let_others_by(const struct hoop_launch *launch, const struct hoop_work *work)
 {
     bool over = false;
+    while (launch_is_behind(launch)) {
+        hoop_wait_briefly();
+    }
     for (size_t i = 0; i < launch->pieces.count && !over; i++) {
         while (!over && atomic_load(&work[i].comm->awaited) > 0) {
             hoop_wait_briefly();
@@ -373,8 +501,44 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
     }
 }
 
+/* A kernel behind a hold, and what it is told. */
+static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
+                                       const struct hoop_work *work, const struct hoop_told *told)
+{
+    const struct hoop_room *room = launch->pieces.room;
+    const hoop_stream_t stream = launch->pieces.stream;
+    const struct hoop_signature *s = &work->request.signature;
+    const struct hoop_reduction reduction = {.type = (hoop_datatype_t)s->type,
+                                             .op = (hoop_red_op_t)s->op};
+    hoop_result_t result = hoop_room_wait(room, stream, told->go, told->let);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold, HOOP_CUDA_TOLD_BYTES,
+                                          stream);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_kernels_launch_told(hoop_kernels_load(launch->room->context), &reduction,
+                                          s->count, room->told, stream);
+    }
+    return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
+}
+
+static hoop_result_t launch_put_kernels(const struct hoop_launch *launch,
+                                        const struct hoop_work *work)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < launch->pieces.count && result == HOOP_OK; i++) {
+        if (launch->told[i].fold != NULL) {
+            result = launch_put_kernel(launch, &work[i], &launch->told[i]);
+        }
+    }
+    return result == HOOP_OK ? hoop_room_wait(launch->pieces.room, launch->pieces.stream,
+                                              launch->pieces.room->let, launch->number)
+                             : result;
+}
+
 /* The hold and the copies back; in any case, where the room is not used any more. */
-static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
+static hoop_result_t launch_end(const struct hoop_launch *launch, const struct hoop_work *work,
+                                bool holds)
 {
     const struct hoop_pieces *pieces = &launch->pieces;
     hoop_result_t result = hoop_cuda_enter(launch->room->context);
@@ -382,7 +546,8 @@ static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
         return result;
     }
     if (holds) {
-        result = hoop_pieces_deliver(pieces, launch->number);
+        result = launch->told == NULL ? hoop_pieces_deliver(pieces, launch->number)
+                                      : launch_put_kernels(launch, work);
     }
     if (result == HOOP_OK) {
         result = hoop_room_leave(pieces->room, pieces->stream, launch->number);
@@ -409,9 +574,10 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
     if (result == HOOP_OK) {
         launch_let_others_by(launch, work);
     }
-    const hoop_result_t put = launch_end(launch, result == HOOP_OK);
+    const hoop_result_t put = launch_end(launch, work, result == HOOP_OK);
     *ret_torn = put != HOOP_OK;
     if (put != HOOP_OK) {
+        launch_break(launch);
         hoop_work_fail(work, count, put);
     }
     if (result == HOOP_OK) {

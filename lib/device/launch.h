@@ -19,6 +19,17 @@
  *                    rung    the stream has come to its bell, a word that it writes
  *                    over    its piece is; with the bell: it is let go
  *
+ * One that runs on a device that all ranks share, where one of them folds for all, has no copies.
+ * Who folds has a kernel behind his hold, which is told what (staging/device_worker.h):
+ *
+ *     the root's stream ... bell | hold | told | kernel | word | hold | ...
+ *     the others'       ... bell | hold ................................ | ...
+ *
+ * That takes memory that the root has opened already (plan/buffers.h): nobody calls CUDA then. A
+ * rank whose call waits takes part as it always does, and folds. If what it has is not on the
+ * device, all go through the host: who is launched copies his from hoop's own stream, as with
+ * HOOP_CUDA_AHEAD=1, and waits with the comm's later calls.
+ *
  * A stream whose device has failed never comes. Nobody who drives may ask CUDA about that: a thread
  * does, which also watches for the bells of what is over before they ring, because it has failed.
  */
@@ -30,10 +41,12 @@
 struct hoop_launch;
 
 /* For work whose calls are all on this stream of the context, and whose buffers lie there, if they
- * have any; all know where. NULL: it can't be launched, and nothing has happened. May pin memory.
- */
+ * have any; all know where. told: [count], moved also on failure, where their own memory is: it
+ * runs on the device; NULL: through the host. NULL: it can't be launched, and nothing has happened.
+ * May pin memory. */
 struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
-                                       hoop_cu_context_t context, hoop_stream_t stream);
+                                       hoop_cu_context_t context, hoop_stream_t stream,
+                                       struct hoop_told *told);
 
 /* Launches it. What the requests own is moved, also on failure, as the launch is. */
 hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work);

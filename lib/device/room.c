@@ -36,12 +36,30 @@ hoop_result_t hoop_room_init(struct hoop_room *room, hoop_cu_context_t context, 
 
 void hoop_room_finish(struct hoop_room *room)
 {
+    if (room->told != 0 && hoop_cuda_enter(room->memory.context) == HOOP_OK) {
+        (void)hoop_cuda.free(room->told);
+        hoop_cuda_leave();
+    }
+    room->told = 0;
     hoop_staging_finish(&room->memory);
 }
 
 bool hoop_room_fits(const struct hoop_room *room, size_t bytes)
 {
     return room->memory.host_bytes >= ROOM_ALIGN + bytes;
+}
+
+hoop_result_t hoop_room_make_told(struct hoop_room *room)
+{
+    return room->told != 0
+               ? HOOP_OK
+               : hoop_cuda_check("cuMemAlloc", hoop_cuda.alloc(&room->told, HOOP_CUDA_TOLD_BYTES));
+}
+
+struct hoop_cuda_fold *hoop_room_told(const struct hoop_room *room, size_t i)
+{
+    return (struct hoop_cuda_fold *)(void *)(room->memory.host + ROOM_ALIGN +
+                                             i * HOOP_ROOM_TOLD_BYTES);
 }
 
 /* ---- What lies there ------------------------------------------------------------------------ */

@@ -25,6 +25,7 @@ struct hoop_room {
     _Atomic uint32_t *came; /* what the stream has counted; nobody is woken by that */
     _Atomic uint32_t *go;   /* [HOOP_ROOM_GO], as `let`, of a work each */
     uint32_t counted;       /* what it has when it has come to all that is put on it */
+    hoop_cu_address_t told; /* where kernels find what they are told (launch.h); 0: nowhere yet */
 };
 
 /* bytes: hoop_room_need() of all that is to be in it at once. Pins memory. All words are 0. */
@@ -43,6 +44,12 @@ hoop_result_t hoop_room_need(struct hoop_work *work, size_t count, hoop_stream_t
 hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *work, size_t count,
                               hoop_stream_t stream, struct hoop_staging *stagings);
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
+
+/* In the context: what kernels on the stream are told has a place on the device; at `i` of the
+ * host's memory. */
+hoop_result_t hoop_room_make_told(struct hoop_room *room);
+struct hoop_cuda_fold *hoop_room_told(const struct hoop_room *room, size_t i);
+#define HOOP_ROOM_TOLD_BYTES ((HOOP_CUDA_TOLD_BYTES + 63) / 64 * 64)
 
 /* In the context: a hold, until a word is `value`. */
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,

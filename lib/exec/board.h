@@ -85,9 +85,10 @@ struct hoop_announce {
     uint64_t in_region, in_offset; /* region id 0: plain memory; in one process: see base */
     uint64_t out_region, out_offset;
     uint32_t in_generation, out_generation;
-    uint64_t count : 62; /* of the operation: its tag has not all of it where it is large */
-    uint64_t choice : 2; /* rank 0's, for all: cost/learned.h */
-    uint64_t device;     /* on which both lie, as all of the machine name it; 0: not there */
+    uint64_t count : 61;   /* of the operation: its tag has not all of it where it is large */
+    uint64_t launched : 1; /* on the device: it waits for nothing, and calls no CUDA */
+    uint64_t choice : 2;   /* rank 0's, for all: cost/learned.h */
+    uint64_t device;       /* on which both lie, as all of the machine name it; 0: not there */
 };
 /* In the cells behind it, if it has a device: the others that this one reaches; 0 ends them. */
 #define HOOP_ANNOUNCE_CELL_PEERS (HOOP_CELL_DATA_BYTES / sizeof(uint64_t))

@@ -4,62 +4,10 @@
 #include "algo/taking.h"
 #include "exec/gate.h"
 #include "exec/published.h"
-#include "staging/device_worker.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-hoop_result_t hoop_operation_init(struct hoop_operation *operation,
-                                  const struct hoop_operation_env *env)
-{
-    memset(operation, 0, sizeof(*operation));
-    operation->env = *env;
-    operation->state = OP_DONE;
-    operation->staging.wake_fd = env->wake_fd;
-    operation->staging.naps = env->naps;
-    operation->worker = hoop_device_worker(&operation->staging);
-    operation->buffers = (struct hoop_buffers){
-        .board = env->board,
-        .maps = env->maps,
-        .staging = &operation->staging,
-        .one_process = env->one_process,
-        .agreed = env->agreed,
-    };
-    for (int i = 0; i < HOOP_COLL_COUNT; i++) {
-        operation->oneshot_most[i] =
-            hoop_plan_oneshot_most(env->agreed, env->board->n, (enum hoop_collective)i);
-    }
-    const bool noticed = !env->one_process && !env->over_links;
-    operation->exchange = (struct hoop_exchange){
-        .me = env->board->me,
-        .n = env->board->n,
-        .chunk_bytes = env->agreed->chunk_bytes,
-        .board = env->board,
-        .maps = &operation->env.maps,
-        .notice_least_bytes = noticed ? HOOP_EXCHANGE_NOTICE_LEAST : UINT64_MAX,
-        .read_least_bytes = hoop_plan_read_least(env->agreed),
-        .learns = hoop_settings()->learn != 0,
-        .link = env->link,
-        .arg = env->arg};
-    hoop_result_t result =
-        hoop_plan_grid_create(env->board->peers, env->board->n, &operation->grid);
-    result = result == HOOP_OK ? hoop_exchange_init(&operation->exchange) : result;
-    return result == HOOP_OK ? hoop_buffers_init(&operation->buffers) : result;
-}
-
-void hoop_operation_finish(struct hoop_operation *operation)
-{
-    hoop_buffers_finish(&operation->buffers);
-    hoop_exchange_finish(&operation->exchange);
-    hoop_staging_finish(&operation->staging);
-    free(operation->scratch.memory);
-    free(operation->scaled.memory);
-    free(operation->learned);
-    free(operation->grid);
-    free(operation->copies);
-    memset(operation, 0, sizeof(*operation));
-}
 
 /* What the executors need. Not needed to announce, and announcing comes first. */
 static void operation_begin_plan(struct hoop_operation *operation)
@@ -89,7 +37,7 @@ static void operation_prepare(struct hoop_operation *operation)
     operation->steps.ins = operation->buffers.ins;
     operation->steps.outs = operation->buffers.outs;
     operation->steps.far = operation->buffers.far;
-    operation->steps.worker = operation->device != 0 ? &operation->worker : NULL;
+    operation->steps.worker = operation->device != 0 ? hoop_operation_worker(operation) : NULL;
     operation->steps.work = HOOP_BOARD_IDLE;
     operation->steps.k = operation->steps.cursor = 0;
 }
@@ -307,7 +255,7 @@ static void operation_choose(struct hoop_operation *operation)
     const struct hoop_reach reach = hoop_buffers_reach(buffers, &operation->plan);
     const bool there = reach.place == HOOP_REACH_DEVICE;
     if (buffers->trial != HOOP_TRIAL_NONE) {
-        hoop_buffers_end_trial(buffers, there);
+        hoop_buffers_end_trial(buffers, there, reach.launched);
     }
     if (there && hoop_buffers_are_fresh(buffers)) {
         operation->state = OP_TRY;
@@ -385,6 +333,9 @@ static enum hoop_poll operation_run(struct hoop_operation *operation)
     }
     if (hoop_plan_reaches(operation->plan.algo) && operation->failure.code == HOOP_OK) {
         hoop_buffers_release(&operation->buffers);
+        if (operation->device != 0) {
+            hoop_buffers_note(&operation->buffers, &operation->plan);
+        }
     }
     return operation_done(operation);
 }
@@ -470,6 +421,10 @@ static void operation_restart(struct hoop_operation *operation)
     const bool elsewhere = operation->device != 0;
     operation->device = 0;
     operation->announced = false;
+    if (operation->launched) {
+        hoop_buffers_hold_back(&operation->buffers, true);
+    }
+    operation->request.flow = NULL;
     hoop_board_begin(operation->env.board, &operation->request.signature, operation->request.site);
     if (!elsewhere || !hoop_operation_fetches(operation)) {
         operation_begin(operation);
@@ -479,7 +434,7 @@ static void operation_restart(struct hoop_operation *operation)
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request)
 {
     operation->failure.code = HOOP_OK;
-    operation->announced = false;
+    operation->announced = operation->launched = false;
     operation->plan.algo = HOOP_ALGO_ONESHOT;
     operation->staging.overlap.count = 0;
     operation->request = *request;
@@ -521,7 +476,7 @@ static enum hoop_poll operation_copy(struct hoop_operation *operation)
     if (result == HOOP_AGAIN) {
         return HOOP_POLL_IDLE;
     }
-    if (result == HOOP_OK && operation->state == OP_FETCH) {
+    if (result == HOOP_OK && operation->state == OP_FETCH && hoop_operation_arrives(operation)) {
         operation_begin(operation);
         return HOOP_POLL_BUSY;
     }

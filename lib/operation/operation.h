@@ -34,6 +34,7 @@
 #include "plan/buffers.h"
 #include "plan/plan.h"
 #include "staging/device_buffers.h"
+#include "staging/device_worker.h"
 #include "transfer/exchange.h"
 
 /* What the caller asked for; arguments are checked. */
@@ -99,13 +100,14 @@ struct hoop_operation {
     bool one_fold;    /* what is published only has to be folded, all at once */
     bool meets;       /* there, with ranks on other devices, too */
     uint32_t may_owe; /* OWED: so many of those before */
+    bool launched;    /* on the device: its stream has come, and is held */
     uint64_t device;  /* on which it is to run, by announcement; 0: on the host */
     uint32_t cursor, until;
     uint64_t oneshot_most[HOOP_COLL_COUNT]; /* bytes of a block */
     struct hoop_buffers buffers;
     struct hoop_exchange exchange;
     struct hoop_staging staging;
-    struct hoop_board_worker worker; /* on the device */
+    struct hoop_board_worker worker; /* on the device, of this operation */
     struct hoop_learned *learned;    /* rank 0's; NULL: nothing yet */
     uint32_t slab_turn;              /* plan.turn of the next by slab */
     struct hoop_copies *copies;      /* NULL: nothing yet */
@@ -192,17 +194,27 @@ bool hoop_operation_overlap_failed(struct hoop_operation *operation);
 /* The same where it is to run on the device its buffers lie on, when the stream has come to it.
  * False: it is not to run there, as far as this rank knows. */
 bool hoop_operation_runs_on_device(struct hoop_operation *operation);
+/* Who carries its steps out on the device: told what it folds, if it is launched there. */
+const struct hoop_board_worker *hoop_operation_worker(struct hoop_operation *operation);
+/* OP_FETCH is over: of a call that is launched on the device, whose stream has come to it. False:
+ * it has failed. */
+bool hoop_operation_arrives(struct hoop_operation *operation);
+
+/* NOT: whether it goes through the host is known when it runs. */
+enum hoop_launch_way { HOOP_LAUNCH_NOT, HOOP_LAUNCH_BY_HOST, HOOP_LAUNCH_ON_DEVICE };
 /*
- * Is a request sure to go through the host? can: it has all in one place that it takes to run on a
- * device. Any thread, while the storage is there, and the same for the next.
+ * How can a request be launched? can: it has all in one place that it takes to run on a device.
+ * ON_DEVICE: one rank folds it, who knows its memory, and *ret says where that is. Any thread,
+ * while the storage is there, and the same for the next.
  */
-bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
-                                    const struct hoop_request *request, bool can);
+enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *operation,
+                                               const struct hoop_request *request, bool can,
+                                               struct hoop_told *ret);
 /* Cuts the copies of a request whose buffers are in the staging's memory already, if it is worth
  * it. */
 void hoop_operation_cut(const struct hoop_operation *operation, const struct hoop_request *request,
                         struct hoop_staging *staging);
-/* OP_TRY: opens what is fresh (buffers.h), and announces the operation again. */
+/* OP_TRY: opens what is fresh (buffers.h), unless it is launched, and announces it again. */
 enum hoop_poll hoop_operation_try(struct hoop_operation *operation);
 /*
  * Waits until what the device does for it is over, and it is out of the others' buffers: before

@@ -16,7 +16,8 @@ static struct hoop_device_call operation_call(const struct hoop_operation *opera
                                      .n = board->n,
                                      .stream = request->stream,
                                      .bell = request->bell,
-                                     .look = &request->look};
+                                     .look = &request->look,
+                                     .arrived = operation->launched};
 }
 
 /* Over links the plan is known before all else. A factor goes into all of the input first. */
@@ -170,14 +171,35 @@ static bool operation_may_run_on_device(const struct hoop_operation *operation,
     return hoop_buffers_look(&operation->buffers, shows, &plan, request->in, request->out, ret);
 }
 
-bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
-                                    const struct hoop_request *request, bool can)
+/* By one rank, whoever's it is. */
+static bool operation_is_folded_by_one(const struct hoop_request *request)
 {
+    const uint32_t collective = request->signature.collective;
+    return hoop_collectives[collective].folds &&
+           !hoop_collective_is_blocked((enum hoop_collective)collective);
+}
+
+enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *operation,
+                                               const struct hoop_request *request, bool can,
+                                               struct hoop_told *ret)
+{
+    const struct hoop_board *board = operation->env.board;
+    const bool shows = operation->buffers.shows;
     struct hoop_buffers_own its;
+    struct hoop_plan plan;
     /* Whether memory of CUDA's own can be shown is found out by operations: until then it may. */
-    return !can || !(operation->buffers.shows
-                         ? operation_suits_device(operation, request)
-                         : operation_may_run_on_device(operation, request, false, &its));
+    if (!can || !operation_suits_device(operation, request)) {
+        return HOOP_LAUNCH_BY_HOST;
+    }
+    const bool may = operation_may_run_on_device(operation, request, shows, &its);
+    hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
+    if (!may || board->n == 1 || !operation_is_folded_by_one(request) ||
+        !hoop_buffers_are_known(&operation->buffers, &plan, &its, ret->context)) {
+        return may || shows ? HOOP_LAUNCH_NOT : HOOP_LAUNCH_BY_HOST;
+    }
+    ret->in = its.in;
+    ret->out = its.out;
+    return HOOP_LAUNCH_ON_DEVICE;
 }
 
 /*
@@ -187,10 +209,43 @@ bool hoop_operation_may_be_launched(const struct hoop_operation *operation,
 static void operation_name_device(struct hoop_operation *operation)
 {
     const struct hoop_staging *staging = &operation->staging;
+    operation->buffers.launched = operation->launched;
     const bool apart = operation->env.one_process && !staging->primary;
     operation->meets = staging->n_peers > 0 && !apart && hoop_buffers_let_in(&operation->buffers);
     operation->device = staging->device ^ (apart ? (uintptr_t)staging->context : 0);
     operation->device += operation->device == 0; /* 0 is the host */
+}
+
+static struct hoop_told *operation_told(const struct hoop_operation *operation)
+{
+    const struct hoop_flow *flow = operation->request.flow;
+    return flow != NULL ? flow->told : NULL;
+}
+
+const struct hoop_board_worker *hoop_operation_worker(struct hoop_operation *operation)
+{
+    struct hoop_told *told = operation_told(operation);
+    operation->worker =
+        told != NULL ? hoop_told_worker(told) : hoop_device_worker(&operation->staging);
+    return &operation->worker;
+}
+
+bool hoop_operation_arrives(struct hoop_operation *operation)
+{
+    struct hoop_told *told = operation_told(operation);
+    if (told == NULL) {
+        return true;
+    }
+    const hoop_result_t result = hoop_staging_open(&operation->staging, told->context);
+    if (result != HOOP_OK) {
+        hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
+        return false;
+    }
+    told->naps = operation->env.naps;
+    operation->launched = true;
+    operation->buffers.mine = (struct hoop_buffers_own){told->in, told->out};
+    operation_name_device(operation);
+    return true;
 }
 
 bool hoop_operation_runs_on_device(struct hoop_operation *operation)
@@ -236,13 +291,17 @@ static hoop_result_t operation_try_all(struct hoop_operation *operation,
 enum hoop_poll hoop_operation_try(struct hoop_operation *operation)
 {
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    const hoop_result_t result = operation_try_all(operation, &failure);
+    const hoop_result_t result =
+        operation->launched ? HOOP_OK : operation_try_all(operation, &failure);
     if (result == HOOP_AGAIN) {
         return HOOP_POLL_IDLE;
     }
     if (result != HOOP_OK) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
                  "memory of CUDA's own goes through the host from now on: %s", failure.text);
+    }
+    if (operation->launched) {
+        hoop_buffers_hold_back(&operation->buffers, false);
     }
     hoop_buffers_tried(&operation->buffers, result != HOOP_OK);
     hoop_board_begin(operation->env.board, &operation->request.signature, operation->request.site);

@@ -1,4 +1,5 @@
-/* What an operation needs of memory besides its buffers: it grows, and is used again. */
+/* The storage of a comm's operations, and what one needs of memory besides its buffers, which grows
+ * and is used again. */
 #include "operation/operation.h"
 
 #include "base/sizes.h"
@@ -6,6 +7,57 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+hoop_result_t hoop_operation_init(struct hoop_operation *operation,
+                                  const struct hoop_operation_env *env)
+{
+    memset(operation, 0, sizeof(*operation));
+    operation->env = *env;
+    operation->state = OP_DONE;
+    operation->staging.wake_fd = env->wake_fd;
+    operation->staging.naps = env->naps;
+    operation->buffers = (struct hoop_buffers){
+        .board = env->board,
+        .maps = env->maps,
+        .staging = &operation->staging,
+        .one_process = env->one_process,
+        .agreed = env->agreed,
+    };
+    for (int i = 0; i < HOOP_COLL_COUNT; i++) {
+        operation->oneshot_most[i] =
+            hoop_plan_oneshot_most(env->agreed, env->board->n, (enum hoop_collective)i);
+    }
+    const bool noticed = !env->one_process && !env->over_links;
+    operation->exchange = (struct hoop_exchange){
+        .me = env->board->me,
+        .n = env->board->n,
+        .chunk_bytes = env->agreed->chunk_bytes,
+        .board = env->board,
+        .maps = &operation->env.maps,
+        .notice_least_bytes = noticed ? HOOP_EXCHANGE_NOTICE_LEAST : UINT64_MAX,
+        .read_least_bytes = hoop_plan_read_least(env->agreed),
+        .learns = hoop_settings()->learn != 0,
+        .link = env->link,
+        .arg = env->arg};
+    hoop_result_t result =
+        hoop_plan_grid_create(env->board->peers, env->board->n, &operation->grid);
+    result = result == HOOP_OK ? hoop_exchange_init(&operation->exchange) : result;
+    return result == HOOP_OK ? hoop_buffers_init(&operation->buffers) : result;
+}
+
+void hoop_operation_finish(struct hoop_operation *operation)
+{
+    hoop_buffers_finish(&operation->buffers);
+    hoop_exchange_finish(&operation->exchange);
+    hoop_staging_finish(&operation->staging);
+    free(operation->scratch.memory);
+    free(operation->scaled.memory);
+    free(operation->learned);
+    free(operation->grid);
+    free(operation->copies);
+    memset(operation, 0, sizeof(*operation));
+}
 
 /* Whole pages. what: "for ..." or "to ...", for the sentence. */
 static hoop_result_t memory_grow(struct hoop_operation *operation, struct hoop_grown *grown,

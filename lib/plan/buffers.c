@@ -63,7 +63,7 @@ static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 static bool buffers_touches(const struct hoop_plan *plan)
 {
     const bool folds = plan->algo == HOOP_ALGO_DIRECT && hoop_collectives[plan->collective].folds;
-    return buffers_share(plan) && plan->one_folds ? plan->me == plan->root
+    return buffers_share(plan) && plan->one_folds ? plan->me == plan->folder
                                                   : folds || hoop_out_count(plan, plan->me) > 0;
 }
 
@@ -76,7 +76,7 @@ static bool buffers_touches(const struct hoop_plan *plan)
 /* As it is announced: no memory has so many elements that bits are lost. */
 static uint64_t buffers_counted(uint64_t count)
 {
-    return count & UINT64_MAX >> 2;
+    return count & UINT64_MAX >> 3;
 }
 
 /* Can others read this plain memory? */
@@ -139,6 +139,7 @@ static void buffers_announce_there(struct hoop_buffers *buffers, const struct ho
 {
     const bool refused = buffers->trial == HOOP_TRIAL_REFUSED;
     struct hoop_announce announce = {.count = buffers_counted(plan->count),
+                                     .launched = buffers->launched,
                                      .device =
                                          refused ? BUFFERS_NOWHERE(plan->me) : buffers->device};
     buffers_say(buffers, &buffers->mine.out, &announce.out_region, &announce.out_generation,
@@ -315,11 +316,29 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
     reach->tail_bytes = tail > reach->tail_bytes ? tail : reach->tail_bytes;
 }
 
+/* Who waits can open what is new, and find that it can't: the first of these folds. Who is launched
+ * has a kernel for the root's fold alone. */
+static void buffers_find_folder(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                                struct hoop_reach *reach)
+{
+    uint32_t waits = plan->n;
+    for (uint32_t rank = plan->n; rank-- > 0;) {
+        const bool launched = hoop_buffers_announced(buffers, rank)->launched != 0;
+        reach->launched |= launched;
+        waits = launched ? waits : rank;
+    }
+    reach->folder = reach->launched && waits < plan->n ? waits : plan->root;
+    if (reach->launched && !reach->one_device) {
+        reach->place = HOOP_REACH_MIXED;
+    }
+}
+
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
     struct hoop_reach reach = {.mapped = true,
                                .choice = hoop_buffers_announced(buffers, 0)->choice};
     reach.place = buffers_meeting_place(buffers, &reach.one_device);
+    buffers_find_folder(buffers, plan, &reach);
     for (uint32_t rank = 0; rank < plan->n; rank++) {
         const struct hoop_announce *announce = hoop_buffers_announced(buffers, rank);
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);

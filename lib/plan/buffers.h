@@ -35,6 +35,13 @@ enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
 /* Ids follow each other: so many allocations have a place of their own. */
 #define HOOP_BUFFERS_CONFIRMED 1024u
 
+/* Of a rank whose launched call met another that was not on the device: so many wait afterwards. */
+#define HOOP_BUFFERS_PARTED_WAITS 8u
+
+/* Known memory of a rank's own (hoop_buffers_are_known()), by its number and who folds. */
+#define HOOP_BUFFERS_KNOWN_SHIFT 10
+#define HOOP_BUFFERS_KNOWN (1u << HOOP_BUFFERS_KNOWN_SHIFT)
+
 /* Where those of a rank lie, as far as others touch them. */
 struct hoop_buffers_own {
     struct hoop_region_ref in, out;
@@ -47,6 +54,7 @@ struct hoop_buffers {
     bool one_process;                   /* all ranks are threads of this process */
     uint64_t device;                    /* on which they were announced to lie; 0: the host */
     struct hoop_buffers_own mine;       /* of an operation on a device, before it is announced */
+    bool launched;                      /* the same; who calls no CUDA for it */
     bool told_apart;                    /* that devices do not reach each other */
     const struct hoop_agreement *agreed;
     struct hoop_readable readable[HOOP_READABLES]; /* by a hash of where it lies */
@@ -54,6 +62,10 @@ struct hoop_buffers {
     enum hoop_trial trial;
     uint64_t shown[2];                          /* ids that are fresh in this operation */
     uint64_t confirmed[HOOP_BUFFERS_CONFIRMED]; /* ids, by themselves */
+    /* which calls may be launched on the device */
+    _Atomic uint64_t known[HOOP_BUFFERS_KNOWN];
+    _Atomic(hoop_cu_context_t) known_in; /* of the last that ran there; NULL: none did */
+    _Atomic uint32_t waits;              /* so many are to wait before the next one */
     /* [n] each */
     const void **ins;
     void **outs;
@@ -94,8 +106,21 @@ hoop_result_t hoop_buffers_try(struct hoop_buffers *buffers, const struct hoop_p
                                uint32_t rank, struct hoop_failure *failure);
 /* All was opened, or something could not be, which the next announcement says. */
 void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused);
-/* The announcements after that are seen: could all open it? */
-void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all);
+/* The announcements after that are seen: could all open it? launched: some have not tried it, and
+ * it stays fresh. */
+void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launched);
+
+/* An operation that ran on a device is over: who folded it has opened what was `mine`. */
+void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *plan);
+
+/* The next operations on the device are to be waited for: one, since what others show can't be
+ * tried by who is launched; or some, since one that was launched had to go through the host. */
+void hoop_buffers_hold_back(struct hoop_buffers *buffers, bool parted);
+
+/* Has who folds such an operation opened what its own are? For calls in this context, and as long
+ * as calls may be launched there at all. Any thread. */
+bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                            const struct hoop_buffers_own *own, hoop_cu_context_t context);
 
 /* What all announcements together say of the reach of the plan's buffers. */
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan);

@@ -1,4 +1,4 @@
-/* Buffers on devices that are fresh: whether all can open them (see buffers.h). */
+/* Buffers on devices: whether all can open what is fresh, and what is known (see buffers.h). */
 #include "plan/buffers_inside.h"
 
 #include "memory/ipc.h"
@@ -89,9 +89,9 @@ static void buffers_forget_shown(const struct hoop_buffers *buffers)
     hoop_ipc_close_forgotten(true);
 }
 
-void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all)
+void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launched)
 {
-    for (uint32_t i = 0; i < 2 && all; i++) {
+    for (uint32_t i = 0; i < 2 && all && !launched; i++) {
         buffers->confirmed[buffers->shown[i] % HOOP_BUFFERS_CONFIRMED] = buffers->shown[i];
     }
     if (!all) {
@@ -99,4 +99,64 @@ void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all)
         buffers->shows = false;
     }
     buffers->trial = HOOP_TRIAL_NONE;
+}
+
+/* ---- What is known -------------------------------------------------------------------------- */
+
+/* 0 is none. Numbers are not used again in a process; where two look alike one is opened late. */
+static uint64_t buffers_key(const struct hoop_region_ref *ref, uint32_t folder)
+{
+    return ((ref->id * HOOP_MAX_RANKS + folder) ^ (uint64_t)ref->generation << 40) + 1;
+}
+
+/* Fibonacci hashing: numbers follow each other, and so do those of CUDA's. */
+static size_t buffers_place_of(uint64_t key)
+{
+    return key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - HOOP_BUFFERS_KNOWN_SHIFT);
+}
+
+static void buffers_note(struct hoop_buffers *buffers, const struct hoop_region_ref *ref,
+                         uint32_t folder)
+{
+    const uint64_t key = buffers_key(ref, folder);
+    if (ref->id != 0) {
+        atomic_store_explicit(&buffers->known[buffers_place_of(key)], key, memory_order_relaxed);
+    }
+}
+
+void hoop_buffers_hold_back(struct hoop_buffers *buffers, bool parted)
+{
+    const uint32_t least = parted ? HOOP_BUFFERS_PARTED_WAITS : 1;
+    if (atomic_load(&buffers->waits) < least) {
+        atomic_store(&buffers->waits, least);
+    }
+}
+
+void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *plan)
+{
+    const uint32_t waits = atomic_load(&buffers->waits);
+    if (waits > 0 && !buffers->launched) {
+        atomic_store(&buffers->waits, waits - 1);
+    }
+    if (plan->one_folds && plan->folder == plan->root) {
+        buffers_note(buffers, &buffers->mine.in, plan->root);
+        buffers_note(buffers, &buffers->mine.out, plan->root);
+        atomic_store_explicit(&buffers->known_in, buffers->staging->context, memory_order_relaxed);
+    }
+}
+
+static bool buffers_is_known(const struct hoop_buffers *buffers, const struct hoop_region_ref *ref,
+                             uint32_t folder)
+{
+    const uint64_t key = buffers_key(ref, folder);
+    return ref->id == 0 || atomic_load_explicit(&buffers->known[buffers_place_of(key)],
+                                                memory_order_relaxed) == key;
+}
+
+bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                            const struct hoop_buffers_own *own, hoop_cu_context_t context)
+{
+    return context != NULL && context == atomic_load(&buffers->known_in) &&
+           atomic_load(&buffers->waits) == 0 && buffers_is_known(buffers, &own->in, plan->root) &&
+           buffers_is_known(buffers, &own->out, plan->root);
 }

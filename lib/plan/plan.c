@@ -36,6 +36,7 @@ void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signat
     plan->chunk = plan->scratch = 0;
     plan->head = plan->tail = 0;
     plan->one_folds = false;
+    plan->folder = plan->root;
     plan->turn = 0;
     plan->grid = NULL;
 }
@@ -362,6 +363,7 @@ static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
         /* Nobody takes pages of a device away: no edges, and each share in one piece. */
         plan->chunk = plan->count > 0 ? plan->count : 1;
         plan->one_folds = reach->one_device;
+        plan->folder = reach->folder;
         return;
     }
     plan->head = plan_ceil(reach->head_bytes, plan->type_bytes);

@@ -28,6 +28,8 @@ enum hoop_reach_place { HOOP_REACH_HOST, HOOP_REACH_DEVICE, HOOP_REACH_MIXED };
 struct hoop_reach {
     enum hoop_reach_place place;
     bool one_device;     /* all ranks' are on the same */
+    bool launched;       /* some ranks' calls are launched there */
+    uint32_t folder;     /* who folds where one does */
     bool mapped;         /* every rank's buffers can be mapped by whoever touches them */
     bool unreadable;     /* a rank's plain memory can be read by nobody else: no cma */
     uint8_t choice;      /* enum hoop_choice: which of cma and slab, if either can be had */

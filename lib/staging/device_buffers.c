@@ -117,8 +117,8 @@ static void *buffer_place(const struct hoop_staging *staging, const struct devic
 static hoop_result_t devices_follow(struct hoop_staging *staging,
                                     const struct hoop_device_call *call)
 {
-    if (call->captured) {
-        return HOOP_OK; /* it is behind it in the graph */
+    if (call->captured || call->arrived) {
+        return HOOP_OK; /* it is behind it in the graph, or there */
     }
     if (call->bell != NULL) {
         hoop_staging_await(staging, call->bell);
@@ -162,7 +162,7 @@ static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
     if (result == HOOP_OK) {
         result = devices_open(staging, look.out != NULL ? look.out : look.in, call->captured);
     }
-    if (result == HOOP_OK && call->bell == NULL && !call->captured) {
+    if (result == HOOP_OK && call->bell == NULL && !call->captured && !call->arrived) {
         result = hoop_staging_fetch_behind(staging, call->stream);
     } else if (result == HOOP_OK) {
         hoop_staging_fetch(staging);

@@ -20,6 +20,7 @@ struct hoop_device_call {
     const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
     const struct hoop_device_look *look;
     bool captured; /* the copies are to be a graph's: the staging memory is there, nothing begins */
+    bool arrived;  /* its stream has come, and is held */
 };
 
 /* Bytes of this rank's side of a collective; extent: as in base/collective.h. */

@@ -3,6 +3,8 @@
 
 #include "staging/kernels.h"
 
+#include <string.h>
+
 static hoop_result_t worker_copy(void *arg, void *to, const void *from, size_t bytes)
 {
     struct hoop_staging *staging = arg;
@@ -50,5 +52,67 @@ struct hoop_board_worker hoop_device_worker(struct hoop_staging *staging)
         .end = worker_end,
         .over = worker_over,
         .arg = staging,
+    };
+}
+
+/* ---- Told ----------------------------------------------------------------------------------- */
+
+static hoop_result_t told_copy(void *arg, void *to, const void *from, size_t bytes)
+{
+    (void)arg;
+    return hoop_error(HOOP_INTERNAL_ERROR, "a copy of %zu bytes from %p to %p on a launched stream",
+                      bytes, from, to);
+}
+
+static hoop_result_t told_fold(void *arg, const struct hoop_reduction *reduction, void *const *dst,
+                               unsigned n_dst, const void *const *src, unsigned n_src, size_t count)
+{
+    struct hoop_told *told = arg;
+    struct hoop_cuda_launch launch;
+    if (told->fold == NULL || told->tells) {
+        return hoop_error(HOOP_INTERNAL_ERROR, "a launched call has no kernel for %zu elements",
+                          count);
+    }
+    hoop_cuda_fold_make(reduction, dst, n_dst, src, n_src, NULL, count, &launch);
+    memcpy(told->fold, &launch.fold, HOOP_CUDA_TOLD_BYTES);
+    told->tells = true;
+    return HOOP_OK;
+}
+
+static void told_nap(const struct hoop_told *told, bool awaits)
+{
+    if (told->naps != NULL) {
+        *told->naps = awaits;
+    }
+}
+
+static hoop_result_t told_end(void *arg)
+{
+    const struct hoop_told *told = arg;
+    atomic_store_explicit(told->go, told->let, memory_order_release);
+    told_nap(told, true);
+    return HOOP_OK;
+}
+
+static hoop_result_t told_over(void *arg)
+{
+    const struct hoop_told *told = arg;
+    const uint32_t came = atomic_load_explicit(told->came, memory_order_acquire);
+    const bool over = (int32_t)(came - told->over) >= 0;
+    told_nap(told, !over);
+    return over ? HOOP_OK
+           : atomic_load(&told->broken)
+               ? hoop_error(HOOP_CUDA_ERROR, "the device has failed before a launched kernel ended")
+               : HOOP_AGAIN;
+}
+
+struct hoop_board_worker hoop_told_worker(struct hoop_told *told)
+{
+    return (struct hoop_board_worker){
+        .copy = told_copy,
+        .fold = told_fold,
+        .end = told_end,
+        .over = told_over,
+        .arg = told,
     };
 }

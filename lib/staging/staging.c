@@ -222,9 +222,6 @@ static hoop_result_t staging_grow(struct hoop_staging *staging)
 {
     const size_t least = 2 * staging->host_bytes;
     const size_t bytes = staging->bytes > least ? staging->bytes : least;
-    if (staging->bytes <= staging->host_bytes) {
-        return HOOP_OK;
-    }
     void *host = NULL;
     hoop_result_t result = hoop_region_alloc(bytes, HOOP_MEM_HOST, &host);
     if (result != HOOP_OK) {
@@ -266,7 +263,7 @@ static hoop_result_t staging_open_all(struct hoop_staging *staging, bool fresh)
     if (fresh && result == HOOP_OK) {
         result = staging_open_device(staging);
     }
-    if (result == HOOP_OK) {
+    if (result == HOOP_OK && staging->bytes > staging->host_bytes) {
         result = staging_grow(staging);
     }
     if (fresh && result != HOOP_OK) {
@@ -281,6 +278,9 @@ hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t 
         staging_drop(staging);
     }
     const bool fresh = staging->context == NULL;
+    if (!fresh && staging->bytes <= staging->host_bytes) {
+        return HOOP_OK; /* of a call that is launched: CUDA is not called */
+    }
     staging->context = context;
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {

@@ -96,8 +96,12 @@ struct hoop_flow_pieces {
     struct hoop_flow_piece pieces[HOOP_FLOW_MOST];
 };
 
+struct hoop_told;
+
 struct hoop_flow {
     struct hoop_flow_pieces fetch, deliver;
+    struct hoop_told
+        *told; /* no copies: it runs on the device (staging/device_worker.h); or NULL */
     const _Atomic uint32_t *came; /* what the stream counts, */
     uint32_t before;              /* up to this before the first */
     _Atomic uint32_t *go;         /* what it waits for: `held` and the number of the piece */

@@ -1,0 +1,502 @@
+/*
+ * Calls that are launched on the device that all ranks share (lib/device/launch.h), over the fake
+ * driver that HOOP_CUDA names: where they go, what order there is, what a program may do meanwhile,
+ * who meets whom, and what becomes of a stream when something goes wrong. Ranks are processes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "memory/cuda.h"
+#include "whole/graph_scene.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The next calls with the scene's buffers are launched: one was waited for. */
+static void make_known(const struct scene *scene)
+{
+    fill_in(scene, 7, 0);
+    EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_OK);
+    EXPECT(scene->self, reduce(scene, scene->in, scene->in, BYTES) == HOOP_OK);
+    EXPECT(scene->self, reduce(scene, scene->out, scene->out, BYTES) == HOOP_OK);
+    scene_settle(scene);
+}
+
+/* Has anything gone through the host? The root of an all_reduce copies from there what its kernels
+ * are told: it does not say. */
+static bool by_host(const struct scene *scene)
+{
+    return scene->self->rank != 0 && host_copies() > 0;
+}
+
+static struct scene known_scene(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    make_known(&scene);
+    return scene;
+}
+
+/* ---- Order ---- */
+
+/* The call is back before its input is there; what follows on the stream sees the result. Nothing
+ * goes through the host, and the root's kernel is the only one. */
+static void return_at_once(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    const unsigned before = launches();
+    for (int round = 0; round < 4; round++) {
+        unsigned char *in = round % 2 == 0 ? scene.in : scene.out;
+        fill(scene.stream, scene.out, 0x11, BYTES, 0);
+        fill(scene.stream, in, round + self->rank, BYTES, SLOW_US / 2);
+        EXPECT(self, reduce(&scene, in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, is_busy(scene.stream));
+        copy(&scene, scene.in, scene.out, BYTES);
+        fill(scene.stream, scene.out, 0x22, BYTES, 0);
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.in, sum_of(&scene, round), BYTES));
+    }
+    EXPECT(self, !by_host(&scene) && launches() == before + 4 * (self->rank == 0));
+    scene_end(&scene);
+}
+
+/* Nobody waits between the calls, of which small ones go through the host. */
+static void call_often(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t bytes = round % 3 == 0 ? 3 : BYTES - (size_t)round;
+        unsigned char *out = round % 2 == 0 ? scene.out : scene.in;
+        fill_in(&scene, round, round % 4 == self->rank ? 3000 : 0);
+        fill(scene.stream, scene.out, 0xee, BYTES, 0);
+        EXPECT(self, reduce(&scene, scene.in, out, bytes) == HOOP_OK);
+        copy(&scene, scene.log + round, out + bytes - 1, 1);
+    }
+    scene_settle(&scene);
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT(self, at_host(scene.log)[round] == sum_of(&scene, round));
+    }
+    scene_end(&scene);
+}
+
+/* The root of a reduce folds, whoever it is, and nobody else's output is written. */
+static void reduce_to_each(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    for (int round = 0; round < 4 * self->n; round++) {
+        const int root = round % self->n;
+        const unsigned before = launches();
+        fill_in(&scene, round, round >= self->n ? SLOW_US / 20 : 0);
+        fill(scene.stream, scene.out, 0x33, BYTES, 0);
+        EXPECT(self, hoop_reduce(scene.in, scene.out, BYTES, HOOP_UINT8, HOOP_SUM, root, scene.comm,
+                                 scene.stream) == HOOP_OK);
+        EXPECT(self, round < self->n || is_busy(scene.stream));
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.out, self->rank == root ? sum_of(&scene, round) : 0x33, BYTES));
+        EXPECT(self, launches() == before + (self->rank == root));
+    }
+    scene_end(&scene);
+}
+
+/* Of every type and operation: as they are when they are waited for. */
+static void call_all_types(const struct family_self *self)
+{
+    enum { COUNT = 5003 };
+    const struct scene scene = known_scene(self);
+    unsigned char *in = plain(self, COUNT * 8 + 16), *out = plain(self, COUNT * 8 + 16);
+    static unsigned char waited[COUNT * 8];
+    for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
+        for (int op = 0; op < HOOP_NUM_OPS; op++) {
+            const size_t off = (size_t)(type + op) % 3 * 8;
+            for (size_t i = 0; i < COUNT * 8; i++) {
+                at_host(in)[off + i] = (unsigned char)((i * 31 + (size_t)self->rank * 7) & 0x3f);
+            }
+            for (int launched = 0; launched < 2; launched++) {
+                const hoop_stream_t stream = launched ? scene.stream : NULL;
+                EXPECT(self, hoop_all_reduce(in + off, out, COUNT, (hoop_datatype_t)type,
+                                             (hoop_red_op_t)op, scene.comm, stream) == HOOP_OK);
+                scene_settle(&scene);
+                EXPECT(self, launched == 0 || memcmp(waited, at_host(out), COUNT) == 0);
+                memcpy(waited, at_host(out), COUNT);
+                memset(at_host(out), 0, COUNT);
+            }
+        }
+    }
+    EXPECT(self, !by_host(&scene));
+    scene_end(&scene);
+}
+
+/* Groups on two comms, with calls behind each other on both; too many are waited for. */
+static void call_in_groups(const struct family_self *self)
+{
+    enum { MOST_CALLS = 15 };
+    struct scene scene = known_scene(self), other = scene;
+    unsigned char *x[MOST_CALLS];
+    other.comm = join(self);
+    make_known(&other);
+    for (int i = 0; i < MOST_CALLS; i++) {
+        x[i] = plain(self, BYTES);
+    }
+    for (int round = 0; round < 6; round++) {
+        const int calls = round % 3 == 0 ? MOST_CALLS : 6;
+        for (int i = 0; i < calls; i++) {
+            fill(scene.stream, x[i], round + i + self->rank, BYTES, i == 0 ? SLOW_US / 10 : 0);
+        }
+        hoop_group_start();
+        for (int i = 0; i < calls; i++) {
+            (void)reduce(i % 2 == 0 ? &scene : &other, x[i], x[i], BYTES);
+        }
+        EXPECT(self, hoop_group_end() == HOOP_OK && is_busy(scene.stream) == (calls == 6));
+        scene_settle(&scene);
+        for (int i = 0; i < calls; i++) {
+            EXPECT(self, are_all(x[i], sum_of(&scene, round + i), BYTES));
+        }
+    }
+    EXPECT(self, !by_host(&scene) && hoop_comm_destroy(other.comm) == HOOP_OK);
+    scene_end(&scene);
+}
+
+/* ---- What a program may do meanwhile ---- */
+
+/* All that waits for all streams, while they are held: the others come later. */
+static void do_meanwhile(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    hoop_cu_module_t module = NULL;
+    static unsigned char page[16384] __attribute__((aligned(4096)));
+    setenv("FAKE_CUDA_PIN_WAITS", "1", 1);
+    for (int round = 0; round < 6; round++) {
+        unsigned char *mine = plain(self, BYTES);
+        usleep(self->rank == round % self->n ? 50000 : 0);
+        fill_in(&scene, round, 0);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, hoop_cuda.free((uintptr_t)mine) == 0);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES)); /* all were waited for */
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, hoop_cuda.module_load(&module, page) == 0);
+        EXPECT(self, hoop_cuda.host_register(page, sizeof(page), 0) == 0);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, hoop_cuda.host_unregister(page) == 0);
+    }
+    EXPECT(self, !by_host(&scene));
+    scene_end(&scene);
+}
+
+/* ---- Two threads ---- */
+
+struct thread_call {
+    struct scene scene;
+    unsigned char *x;
+};
+
+static void *call_all_alike(void *arg)
+{
+    const struct thread_call *call = arg;
+    const struct scene *scene = &call->scene;
+    hoop_cu_context_t context = NULL;
+    EXPECT(scene->self, hoop_cuda_context(&context) == HOOP_OK);
+    EXPECT(scene->self, hoop_cuda.context_push(context) == 0);
+    for (int round = 0; round < 40; round++) {
+        fill(scene->stream, call->x, 1, BYTES, 0);
+        EXPECT(scene->self, reduce(scene, call->x, call->x, BYTES) == HOOP_OK);
+    }
+    scene_settle(scene);
+    EXPECT(scene->self, are_all(call->x, scene->self->n, BYTES));
+    return NULL;
+}
+
+static int (*wait_of)(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags);
+
+/* So that another thread comes between a call's place in line and its hold. */
+static int wait_late(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags)
+{
+    usleep(value % 3 * 500);
+    return wait_of(stream, at, value, flags);
+}
+
+/* They call alike, on streams of their own, so it does not matter whose calls meet. With one queue
+ * a kernel must not be behind the hold of a later call. */
+static void call_from_two_threads(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    struct thread_call calls[2] = {{scene, plain(self, BYTES)}, {scene, plain(self, BYTES)}};
+    pthread_t thread;
+    wait_of = hoop_cuda.stream_wait_value;
+    hoop_cuda.stream_wait_value = wait_late;
+    EXPECT(self, hoop_cuda.stream_create(&calls[1].scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    EXPECT(self, pthread_create(&thread, NULL, call_all_alike, &calls[1]) == 0);
+    (void)call_all_alike(&calls[0]);
+    EXPECT(self, pthread_join(thread, NULL) == 0);
+    scene_end(&scene);
+}
+
+/* ---- Who meets ---- */
+
+/* One waits for its results, the others launch: what is right stays so. */
+static void meet_who_waits(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        const bool waits = round / 4 % self->n == self->rank;
+        fill_in(&scene, round, 1000);
+        scene_settle(&scene);
+        EXPECT(self, hoop_all_reduce(scene.in, scene.out, BYTES, HOOP_UINT8, HOOP_SUM, scene.comm,
+                                     waits ? NULL : scene.stream) == HOOP_OK);
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
+    }
+    EXPECT(self, !by_host(&scene));
+    scene_end(&scene);
+}
+
+/* Each has new memory at another time, which the others have to open; then all calls are launched.
+ */
+static void bring_new_memory(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    unsigned char *x = scene.out;
+    for (int round = 0; round < 4 * ROUNDS; round++) {
+        if (round < 2 * ROUNDS && round % self->n == self->rank) {
+            x = plain(self, BYTES + (size_t)round);
+        }
+        fill(scene.stream, x, round + self->rank, BYTES, 1000);
+        EXPECT(self, reduce(&scene, x, x, BYTES) == HOOP_OK);
+        copy(&scene, scene.log + round % ROUNDS, x + BYTES - 1, 1);
+        if (round % ROUNDS == ROUNDS - 1) {
+            scene_settle(&scene);
+            for (int i = 0; i < ROUNDS; i++) {
+                EXPECT(self, at_host(scene.log)[i] == sum_of(&scene, round - ROUNDS + 1 + i));
+            }
+        }
+    }
+    fill(scene.stream, x, self->rank, BYTES, SLOW_US / 4);
+    EXPECT(self, reduce(&scene, x, x, BYTES) == HOOP_OK && is_busy(scene.stream));
+    scene_settle(&scene);
+    EXPECT(self, !by_host(&scene));
+    scene_end(&scene);
+}
+
+/* Once in a while the memory of one lies elsewhere: all goes through the host, and the next calls
+ * wait; later ones do not. */
+static void meet_from_elsewhere(const struct family_self *self, void *elsewhere)
+{
+    static unsigned char out[BYTES];
+    const struct scene scene = known_scene(self);
+    for (int round = 0; round < 14; round++) {
+        const bool goes = round == 1 && self->rank == 1;
+        fill_in(&scene, round, SLOW_US / 10);
+        if (goes && elsewhere != NULL) {
+            fill(scene.stream, elsewhere, round + self->rank, BYTES, 0);
+        } else if (goes) {
+            memset(out, round + self->rank, BYTES);
+        }
+        EXPECT(self, reduce(&scene,
+                            !goes               ? scene.in
+                            : elsewhere != NULL ? elsewhere
+                                                : out,
+                            scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, (round > 0 && round < 10) || is_busy(scene.stream));
+        copy(&scene, scene.log, scene.out, 1);
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
+        EXPECT(self, self->rank == 0 || by_host(&scene) == (round > 0));
+    }
+    scene_end(&scene);
+}
+
+static void meet_from_host(const struct family_self *self)
+{
+    meet_from_elsewhere(self, NULL);
+}
+
+static void meet_from_pool(const struct family_self *self)
+{
+    unsigned char *pooled = plain(self, BYTES);
+    pool(pooled);
+    meet_from_elsewhere(self, pooled);
+}
+
+/* What one brings can't be opened, when others are launched. */
+static void refuse_new_memory(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    setenv("FAKE_CUDA_IPC_REFUSED", "1", 1);
+    unsigned char *x = self->rank == 2 ? plain(self, BYTES) : scene.out;
+    for (int round = 0; round < 4; round++) {
+        fill(scene.stream, x, round + self->rank, BYTES, SLOW_US / 10);
+        EXPECT(self, reduce(&scene, x, x, BYTES) == HOOP_OK);
+        scene_settle(&scene);
+        EXPECT(self, are_all(x, sum_of(&scene, round), BYTES));
+    }
+    EXPECT(self, self->rank == 0 || by_host(&scene));
+    scene_end(&scene);
+}
+
+/* Its calls are a graph's, which go through the host, as all others' do then. */
+static void meet_a_graph(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    hoop_cu_graph_t graph = NULL;
+    if (self->rank == 1) {
+        graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    }
+    for (int round = 0; round < 4; round++) {
+        fill_in(&scene, round, SLOW_US / 20);
+        if (graph != NULL) {
+            replay(&scene, graph);
+        } else {
+            EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        }
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
+    }
+    if (graph != NULL) {
+        graph_drop(graph);
+    }
+    scene_end(&scene);
+}
+
+/* ---- What goes wrong ---- */
+
+/* The others never call: who did is let go by an abort, also before his stream comes. */
+static void abort_waiting(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    if (self->rank != 1) {
+        fill_in(&scene, 1, self->rank == 0 ? 0 : 2 * SLOW_US);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    }
+    usleep(SLOW_US / 4);
+    if (self->rank == 0) {
+        EXPECT(self, is_busy(scene.stream));
+        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
+    } else {
+        EXPECT(self, scene_failure(&scene) == HOOP_ABORTED);
+    }
+    if (self->rank == 2) {
+        EXPECT(self, is_busy(scene.stream)); /* it is not waited for */
+    }
+    scene_settle(&scene);
+    scene_end(&scene);
+}
+
+/* In the middle of a kernel: it is waited for. */
+static void abort_working(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    delay(SLOW_US);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    usleep(SLOW_US / 2);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
+    }
+    scene_settle(&scene);
+    memset(at_host(scene.in), 0x5a, BYTES); /* nobody is in it */
+    scene_end(&scene);
+}
+
+/* Rank 1 dies while the others' streams wait for it. */
+static void wait_for_the_dead(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    rank_tell(self, HOOP_OK, 0);
+    if (self->rank == 1) {
+        (void)pause();
+    }
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    scene_settle(&scene);
+    const hoop_result_t failed = scene_failure(&scene);
+    rank_tell(self, failed, 0);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+}
+
+/* The device fails before the stream comes, or in the kernel: all are told. */
+static void break_waiting(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    fill_in(&scene, 1, SLOW_US);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    if (self->rank == 0) {
+        break_device(1);
+        (void)hoop_cuda.copy((uintptr_t)scene.log, (uintptr_t)scene.in, 1, NULL);
+    }
+    const hoop_result_t failed = scene_failure(&scene);
+    EXPECT(self, failed == (self->rank == 0 ? HOOP_CUDA_ERROR : HOOP_REMOTE_ERROR) ||
+                     failed == HOOP_CUDA_ERROR);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* ---- In the parent ---- */
+
+static void test_order(void **state)
+{
+    (void)state;
+    run(2, return_at_once);
+    run(3, call_often);
+    run(3, reduce_to_each);
+    run(2, call_all_types);
+}
+
+/* One queue for all streams of a process: what is held keeps the others back. */
+static void test_queues(void **state)
+{
+    (void)state;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+    run(2, return_at_once);
+    run(3, call_often);
+    run(3, reduce_to_each);
+    run(3, do_meanwhile);
+    run(2, call_from_two_threads);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    run(3, call_in_groups);
+}
+
+static void test_meanwhile(void **state)
+{
+    (void)state;
+    run(2, do_meanwhile);
+    run(3, do_meanwhile);
+    run(2, call_from_two_threads);
+}
+
+static void test_meet(void **state)
+{
+    (void)state;
+    run(3, meet_who_waits);
+    run(3, bring_new_memory);
+    run(3, meet_from_host);
+    run(3, meet_from_pool);
+    run(3, refuse_new_memory);
+    run(3, meet_a_graph);
+}
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    run(3, abort_waiting);
+    run(2, abort_working);
+    run(2, break_waiting);
+    run_and_kill(wait_for_the_dead, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),  cmocka_unit_test(test_queues),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_meanwhile),
+        cmocka_unit_test(test_meet),   cmocka_unit_test(test_wrong),
+    };
+    return cmocka_run_group_tests_name("device launched", tests, NULL, NULL);
+}
