@@ -18,7 +18,6 @@
 #include "runtime/watch.h"
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -100,8 +99,7 @@ int hoop_connection_detach(struct hoop_connection *connection)
 {
     const int fd = connection->fd;
     assert(connection->state == CONNECTION_OPEN && connection->reader != NULL &&
-           connection->reader->got == connection->reader->bytes &&
-           !hoop_frame_queue_has(&connection->queue, true));
+           connection->reader->got == connection->reader->bytes && connection->queue.count == 0);
     hoop_socket_be_patient(fd);
     connection->fd = -1;
     hoop_connection_destroy(connection);
@@ -129,35 +127,36 @@ static int connection_send_queued(struct hoop_connection *connection)
         hoop_timer_start(connection->other->timer, 0, 0); /* it reads on */
         return 0;
     }
+    const bool sealed = connection->reader != NULL && connection->state == CONNECTION_OPEN;
     return hoop_frame_queue_send(&connection->queue, connection->fd,
-                                 connection->state == CONNECTION_OPEN,
-                                 connection->reader != NULL ? &connection->out : NULL);
+                                 sealed ? &connection->out : NULL);
 }
 
 /* Gives the other end the reason, if it takes one now. */
 static void connection_say_reject(struct hoop_connection *connection)
 {
     struct hoop_frame_queue *out = connection_out(connection);
-    const bool early = connection->state != CONNECTION_OPEN;
     union hoop_frame frame;
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &connection->failure);
     if (connection->other == NULL) { /* within this process it is said already */
         hoop_frame_queue_drop(out);
     }
-    if (hoop_frame_queue_put(out, &frame.header, NULL, 0, early) == HOOP_OK) {
+    if (hoop_frame_queue_put(out, &frame.header, NULL, 0) == HOOP_OK) {
         (void)connection_send_queued(connection);
     }
 }
 
-/* Ends the connection; the first reason counts. tell: the other end hears it. */
-static void connection_end(struct hoop_connection *connection, bool tell,
-                           const struct hoop_failure *failure)
+/* Ends the connection, for what the thread's sentence says; the first reason counts. tell: the
+ * other end hears it. */
+static void connection_end(struct hoop_connection *connection, bool tell, hoop_result_t code)
 {
+    struct hoop_failure *failure = &connection->failure;
     if (connection->state == CONNECTION_CLOSED) {
         return;
     }
-    if (connection->failure.code == HOOP_OK) {
-        connection->failure = *failure;
+    if (failure->code == HOOP_OK) {
+        failure->code = code; /* it may be HOOP_AGAIN */
+        (void)snprintf(failure->text, sizeof(failure->text), "%s", hoop_thread_error());
     }
     if (tell && !connection->broken) {
         connection_say_reject(connection);
@@ -170,16 +169,10 @@ static void connection_end(struct hoop_connection *connection, bool tell,
     hoop_timer_start(connection->timer, 0, 0);
 }
 
-void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
-                            const char *format, ...)
+void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code)
 {
-    struct hoop_failure failure = {.code = code, .rank = -1};
-    va_list args;
-    va_start(args, format);
-    (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
-    va_end(args);
     /* it may be glad to know */
-    connection_end(connection, connection->state == CONNECTION_OPEN, &failure);
+    connection_end(connection, connection->state == CONNECTION_OPEN, code);
 }
 
 /* Tells the owner that it is over. `why` is used where this end has no reason of its own. */
@@ -207,8 +200,7 @@ static void connection_watch(const struct hoop_connection *connection)
     }
     if (connection->state == CONNECTION_CONNECTING) {
         events = HOOP_WATCH_WRITE;
-    } else if (!connection->retrying &&
-               hoop_frame_queue_has(&connection->queue, connection->state == CONNECTION_OPEN)) {
+    } else if (!connection->retrying && connection->queue.count > 0) {
         events = HOOP_WATCH_READ | HOOP_WATCH_WRITE;
     }
     hoop_watch_want(connection->watch, events);
@@ -231,9 +223,9 @@ static bool connection_send_later(struct hoop_connection *connection, int err)
         hoop_watch_want(connection->watch, HOOP_WATCH_READ);
         return false;
     }
-    hoop_connection_refuse(
-        connection, connection->reader != NULL ? HOOP_REMOTE_ERROR : hoop_from_errno(err),
-        "sending to %s failed: %s", connection->about.peer, hoop_errno_name(err));
+    const hoop_result_t result =
+        hoop_errno_error(err, "sending to %s failed", connection->about.peer);
+    hoop_connection_refuse(connection, connection->reader != NULL ? HOOP_REMOTE_ERROR : result);
     return false;
 }
 
@@ -251,16 +243,15 @@ static void connection_flush(struct hoop_connection *connection)
 }
 
 static void connection_put(struct hoop_connection *connection,
-                           const struct hoop_frame_header *frame, const int *fds, uint32_t fd_count,
-                           bool early)
+                           const struct hoop_frame_header *frame, const int *fds, uint32_t fd_count)
 {
     if (connection->state == CONNECTION_CLOSED || connection->broken) {
         return;
     }
     const hoop_result_t result =
-        hoop_frame_queue_put(connection_out(connection), frame, fds, fd_count, early);
+        hoop_frame_queue_put(connection_out(connection), frame, fds, fd_count);
     if (result != HOOP_OK) {
-        hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
+        hoop_connection_refuse(connection, result);
     }
     connection_flush(connection);
 }
@@ -270,31 +261,35 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
 {
     const bool near = connection->reader == NULL;
     assert(fd_count <= (near ? HOOP_MAX_FDS : 0) && frame->bytes <= sizeof(union hoop_frame));
+    assert(connection->state >= CONNECTION_OPEN);
     if (near && connection->fd >= 0 && connection->state == CONNECTION_OPEN &&
-        !connection->broken && !hoop_frame_queue_has(&connection->queue, true)) {
+        !connection->broken && connection->queue.count == 0) {
         /* a packet goes as a whole or not at all: then without a copy, and without duplicates */
         const ssize_t sent = hoop_socket_send(connection->fd, frame, frame->bytes, fds, fd_count);
         if (sent >= 0 || !connection_send_later(connection, (int)-sent)) {
             return;
         }
     }
-    connection_put(connection, frame, fds, fd_count, false);
+    connection_put(connection, frame, fds, fd_count);
 }
 
 /* ---- Handshake ---------------------------------------------------------------------------- */
 
-/* Which secret has this client to know? False: it is refused. */
-static bool connection_admit(struct hoop_connection *connection,
-                             const struct hoop_frame_hello *hello, struct hoop_failure *failure)
+/* Which secret has this client to know? */
+static hoop_result_t connection_admit(struct hoop_connection *connection,
+                                      const struct hoop_frame_hello *hello)
 {
-    const bool reached = connection->reader == NULL ||
-                         hoop_handshake_reached(hello, &connection->about.local, failure);
-    const struct hoop_secret *secret =
-        reached ? connection->owner->admit(connection->arg, hello, failure) : NULL;
+    const hoop_result_t result = connection->reader != NULL
+                                     ? hoop_handshake_reached(hello, &connection->about.local)
+                                     : HOOP_OK;
+    if (result != HOOP_OK) {
+        return result;
+    }
+    const struct hoop_secret *secret = connection->owner->admit(connection->arg, hello);
     if (secret != NULL) {
         connection->handshake.secret = *secret;
     }
-    return secret != NULL;
+    return secret != NULL ? HOOP_OK : HOOP_AGAIN;
 }
 
 /* The handshake is over. What there is of it to say has room: more than one message never waits. */
@@ -302,11 +297,11 @@ static void connection_open(struct hoop_connection *connection)
 {
     hoop_result_t result = hoop_handshake_keys(&connection->handshake, &connection->in.key,
                                                &connection->out.key, &connection->about.data_key);
-    if (result == HOOP_OK && hoop_frame_queue_has(&connection->queue, false)) {
+    if (result == HOOP_OK && connection->queue.count > 0) {
         result = hoop_error(HOOP_REMOTE_ERROR, "%s takes no welcome", connection->about.peer);
     }
     if (result != HOOP_OK) {
-        hoop_connection_refuse(connection, result, "%s", hoop_thread_error());
+        hoop_connection_refuse(connection, result);
         return;
     }
     connection->state = CONNECTION_OPEN;
@@ -318,20 +313,21 @@ static void connection_open(struct hoop_connection *connection)
 static void connection_shake(struct hoop_connection *connection, const union hoop_frame *frame)
 {
     struct hoop_handshake *handshake = &connection->handshake;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    const bool greeted = frame->header.type == HOOP_FRAME_HELLO;
     union hoop_frame answer;
-    if (frame->header.type == HOOP_FRAME_HELLO &&
-        !connection_admit(connection, &frame->hello, &failure)) {
-        connection_end(connection, true, &failure);
+    hoop_result_t result = greeted ? connection_admit(connection, &frame->hello) : HOOP_OK;
+    if (result != HOOP_OK) {
+        connection_end(connection, true, result);
         return;
     }
     answer.header.bytes = 0;
-    if (hoop_handshake_take(handshake, frame, &answer, &failure) != HOOP_OK) {
-        connection_end(connection, false, &failure);
+    result = hoop_handshake_take(handshake, frame, &answer);
+    if (result != HOOP_OK) {
+        connection_end(connection, false, result);
         return;
     }
     if (answer.header.bytes > 0) {
-        connection_put(connection, &answer.header, NULL, 0, true);
+        connection_put(connection, &answer.header, NULL, 0);
     }
     if (handshake->state == HOOP_HANDSHAKE_DONE && !connection->broken) {
         connection_open(connection);
@@ -347,10 +343,12 @@ static void connection_take(struct hoop_connection *connection, const union hoop
     if (connection->state != CONNECTION_OPEN) {
         connection_shake(connection, frame);
     } else if (frame->header.type == HOOP_FRAME_REJECT && frame->reject.code == HOOP_IN_PROGRESS) {
-        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR,
-                               "it asks to come back later, after its welcome");
-    } else {
-        connection->owner->message(connection->arg, connection, frame, fds);
+        hoop_connection_refuse(
+            connection,
+            hoop_error(HOOP_REMOTE_ERROR, "it asks to come back later, after its welcome"));
+    } else if (!connection->owner->message(connection->arg, connection, frame, fds)) {
+        hoop_connection_refuse(connection, hoop_error(HOOP_REMOTE_ERROR, "it sent an unexpected %s",
+                                                      hoop_frame_name(frame->header.type)));
     }
 }
 
@@ -359,25 +357,23 @@ static bool connection_read_one(struct hoop_connection *connection)
 {
     struct hoop_frame_reader packet;
     struct hoop_frame_reader *reader = connection->reader != NULL ? connection->reader : &packet;
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     const bool open = connection->state == CONNECTION_OPEN;
     const hoop_result_t result =
         connection->fd < 0
-            ? hoop_frame_queue_take(&connection->queue, connection->other != NULL, reader, &failure)
+            ? hoop_frame_queue_take(&connection->queue, connection->other != NULL, reader)
             : hoop_frame_read(reader, connection->fd, connection->reader != NULL,
-                              open ? NULL : &connection->handshake, open ? &connection->in : NULL,
-                              &failure);
+                              open ? NULL : &connection->handshake, open ? &connection->in : NULL);
     if (result == HOOP_AGAIN || result == HOOP_IN_PROGRESS) {
         return result == HOOP_IN_PROGRESS;
     }
     if (result == HOOP_REMOTE_ERROR) {
-        connection_close(connection, failure.text);
+        connection_close(connection, hoop_thread_error());
         return false;
     }
     if (result != HOOP_OK) {
         /* a client of another version is told ours */
         const bool waiting = !open && connection->handshake.state == HOOP_HANDSHAKE_WAITING;
-        connection_end(connection, open || (waiting && result == HOOP_MISMATCH), &failure);
+        connection_end(connection, open || (waiting && result == HOOP_MISMATCH), result);
     } else {
         connection_take(connection, &reader->frame, reader->extras.fds);
     }
@@ -408,8 +404,9 @@ static void connection_connected(struct hoop_connection *connection, int err)
         (void)hoop_socket_local(connection->fd, &connection->about.local);
         connection_flush(connection);
     } else if (err != EINPROGRESS) {
-        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "cannot connect to %s: %s",
-                               connection->about.peer, hoop_errno_name(err));
+        hoop_connection_refuse(connection,
+                               hoop_error(HOOP_REMOTE_ERROR, "cannot connect to %s: %s",
+                                          connection->about.peer, hoop_errno_name(err)));
     }
 }
 
@@ -537,7 +534,7 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
     /* waits in the queue while the connection is being made */
     const hoop_result_t result = hoop_handshake_greet(&connection->handshake, &greeting, secret);
     if (result == HOOP_OK) {
-        connection_put(connection, &connection->handshake.hello.header, NULL, 0, true);
+        connection_put(connection, &connection->handshake.hello.header, NULL, 0);
     }
     if (result == HOOP_OK && dialled != NULL && !connection->broken) {
         hoop_timer_start(connection->timer, CONNECTION_CONNECT_MS, 0);

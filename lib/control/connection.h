@@ -35,19 +35,16 @@ struct hoop_connection_about {
 };
 
 struct hoop_connection_owner {
-    /*
-     * Server only: which secret? NULL: refused, with the reason in *ret_failure. Code HOOP_AGAIN,
-     * which hoop_failure_set() does not take: the client may come back later.
-     */
-    const struct hoop_secret *(*admit)(void *arg, const struct hoop_frame_hello *hello,
-                                       struct hoop_failure *ret_failure);
+    /* Server only: which secret? NULL: it may come back later; the thread's sentence says why. */
+    const struct hoop_secret *(*admit)(void *arg, const struct hoop_frame_hello *hello);
     /* Both ends have proved themselves: messages flow. */
     void (*opened)(void *arg, struct hoop_connection *connection);
     /*
      * frame is checked. A descriptor is moved by setting its place to -1; others are closed. Over
-     * TCP all are -1. NULL: somebody else's once it has opened (hoop_connection_adopt()).
+     * TCP all are -1. False: it does not belong here, and the connection ends for that. NULL:
+     * somebody else's once it has opened (hoop_connection_adopt()).
      */
-    void (*message)(void *arg, struct hoop_connection *connection, const union hoop_frame *frame,
+    bool (*message)(void *arg, struct hoop_connection *connection, const union hoop_frame *frame,
                     int *fds);
     /*
      * The connection is over. HOOP_REMOTE_ERROR: the other end closed it, or nobody was there
@@ -90,9 +87,9 @@ void hoop_connection_adopt(struct hoop_connection *connection,
                            const struct hoop_connection_owner *owner, void *arg);
 
 /*
- * Sends the frame that begins with this header when the connection can, at the earliest when it is
- * open. frame and fds are copied (the descriptors duplicated where they must wait). It cannot fail:
- * a connection that breaks, or takes too little, says so by `closed`.
+ * Sends the frame that begins with this header, from `opened` on, when the connection can. frame
+ * and fds are copied (the descriptors duplicated where they must wait). It cannot fail: a
+ * connection that breaks, or takes too little, says so by `closed`.
  */
 void hoop_connection_send(struct hoop_connection *connection, const struct hoop_frame_header *frame,
                           const int *fds, uint32_t fd_count);
@@ -106,9 +103,8 @@ static inline void hoop_connection_say(struct hoop_connection *connection,
     }
 }
 
-/* Ends the connection for what the other end did: `closed` follows, with this sentence. */
-void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
-                            const char *format, ...) HOOP_PRINTF(3, 4);
+/* Ends the connection for what the other end did: `closed` follows, with the thread's sentence. */
+void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code);
 
 /* Valid until destroyed. */
 const struct hoop_connection_about *hoop_connection_about(const struct hoop_connection *connection);

@@ -198,18 +198,16 @@ static const char *endpoint_label(const struct hoop_endpoint *endpoint,
 
 /* ---- What an unproven connection does ----------------------------------------------------- */
 
-static const struct hoop_secret *client_admit(void *arg, const struct hoop_frame_hello *hello,
-                                              struct hoop_failure *ret_failure)
+static const struct hoop_secret *client_admit(void *arg, const struct hoop_frame_hello *hello)
 {
     struct endpoint_client *client = arg;
     client->expectation = endpoint_expected(client->endpoint, hello);
     if (client->expectation == NULL) {
         const char *other = endpoint_label(client->endpoint, hello);
-        ret_failure->code = HOOP_AGAIN;
-        (void)snprintf(
-            ret_failure->text, sizeof(ret_failure->text),
-            "nobody expects that here (not yet, not any more, or with another secret)%s%s",
-            other != NULL ? "; another job is: " : "", other != NULL ? other : "");
+        (void)hoop_error(HOOP_AGAIN,
+                         "nobody expects that here (not yet, not any more, or with "
+                         "another secret)%s%s",
+                         other != NULL ? "; another job is: " : "", other != NULL ? other : "");
         return NULL;
     }
     return client->expectation->secret;

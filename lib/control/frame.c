@@ -351,39 +351,35 @@ static bool frame_size_ok(uint32_t type, size_t bytes)
            (bytes - empty) % sizeof(struct hoop_frame_entry) == 0;
 }
 
-hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header,
-                                      struct hoop_failure *failure)
+hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header)
 {
     if (header->magic != HOOP_FRAME_MAGIC) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "a message does not begin like a message of hoop");
+        return hoop_error(HOOP_NOT_AUTHENTICATED,
+                          "a message does not begin like a message of hoop");
     }
     if (header->version != HOOP_FRAME_VERSION) {
-        return hoop_failure_set(
-            failure, HOOP_MISMATCH, -1,
-            "a message is of protocol version %u, this process speaks %u: their "
-            "libhoops are of different versions",
-            header->version, HOOP_FRAME_VERSION);
+        return hoop_error(HOOP_MISMATCH,
+                          "a message is of protocol version %u, this process speaks %u: their "
+                          "libhoops are of different versions",
+                          header->version, HOOP_FRAME_VERSION);
     }
     if (header->type == 0 || header->type >= HOOP_FRAME_TYPE_COUNT) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "a message is of unknown type %u", header->type);
+        return hoop_error(HOOP_NOT_AUTHENTICATED, "a message is of unknown type %u", header->type);
     }
     if (header->reserved != 0 || !frame_size_ok(header->type, header->bytes)) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "a message says that it has %u bytes, which no %s has",
-                                header->bytes, hoop_frame_name(header->type));
+        return hoop_error(HOOP_NOT_AUTHENTICATED,
+                          "a message says that it has %u bytes, which no %s has", header->bytes,
+                          hoop_frame_name(header->type));
     }
     return HOOP_OK;
 }
 
 /* All but the descriptors. Who knows a key has checked the MAC and cleared it. */
-static hoop_result_t frame_check(const union hoop_frame *frame, size_t bytes,
-                                 struct hoop_failure *failure)
+static hoop_result_t frame_check(const union hoop_frame *frame, size_t bytes)
 {
     const struct hoop_frame_header none = {.magic = 0};
     const struct hoop_frame_header *header = bytes < sizeof(none) ? &none : &frame->header;
-    const hoop_result_t result = hoop_frame_check_header(header, failure);
+    const hoop_result_t result = hoop_frame_check_header(header);
     if (result != HOOP_OK) {
         return result;
     }
@@ -391,24 +387,22 @@ static hoop_result_t frame_check(const union hoop_frame *frame, size_t bytes,
     if (header->bytes != bytes ||
         (header->type == HOOP_FRAME_ROSTER_PART &&
          (frame->part.count > HOOP_MAX_FDS || bytes != frame_part_bytes(frame->part.count)))) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "a message has %zu bytes, which no %s has", bytes, name);
+        return hoop_error(HOOP_NOT_AUTHENTICATED, "a message has %zu bytes, which no %s has", bytes,
+                          name);
     }
     const char *field = frame_forms[header->type].check(frame);
-    return field == NULL ? HOOP_OK
-                         : hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                            "a message is a %s with a bad %s", name, field);
+    return field == NULL
+               ? HOOP_OK
+               : hoop_error(HOOP_NOT_AUTHENTICATED, "a message is a %s with a bad %s", name, field);
 }
 
-hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count,
-                               struct hoop_failure *failure)
+hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count)
 {
-    const hoop_result_t result = frame_check(frame, bytes, failure);
+    const hoop_result_t result = frame_check(frame, bytes);
     if (result == HOOP_OK && fd_count != frame_fd_count(frame)) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "a message is a %s with %u descriptors, expected %u",
-                                hoop_frame_name(frame->header.type), fd_count,
-                                frame_fd_count(frame));
+        return hoop_error(HOOP_NOT_AUTHENTICATED,
+                          "a message is a %s with %u descriptors, expected %u",
+                          hoop_frame_name(frame->header.type), fd_count, frame_fd_count(frame));
     }
     return result;
 }
@@ -433,13 +427,12 @@ static const char *frame_check_travels(const union hoop_frame *frame)
     }
 }
 
-hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes,
-                                   struct hoop_failure *failure)
+hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes)
 {
-    const hoop_result_t result = frame_check(frame, bytes, failure);
+    const hoop_result_t result = frame_check(frame, bytes);
     const char *wrong = result == HOOP_OK ? frame_check_travels(frame) : NULL;
-    return wrong == NULL ? result
-                         : hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                            "a message is a %s that %s over a network",
-                                            hoop_frame_name(frame->header.type), wrong);
+    return wrong == NULL
+               ? result
+               : hoop_error(HOOP_NOT_AUTHENTICATED, "a message is a %s that %s over a network",
+                            hoop_frame_name(frame->header.type), wrong);
 }

@@ -289,16 +289,13 @@ uint64_t hoop_frame_waiting_since(const struct hoop_frame_beat *beat, uint64_t n
 
 /*
  * Is this, of `bytes` bytes and with fd_count descriptors, a message? HOOP_MISMATCH: of another
- * version; HOOP_NOT_AUTHENTICATED: no; and the failure says how.
+ * version; HOOP_NOT_AUTHENTICATED: no; and the thread's sentence says how.
  */
-hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count,
-                               struct hoop_failure *failure);
+hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint32_t fd_count);
 /* The same for one that came over a network: without descriptors and secrets. */
-hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes,
-                                   struct hoop_failure *failure);
+hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes);
 /* The same when only the header is there; its size is at most that of union hoop_frame. */
-hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header,
-                                      struct hoop_failure *failure);
+hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header);
 
 /* "HELLO"; "unknown" for a number that is no type. Static. */
 const char *hoop_frame_name(uint32_t type);

@@ -24,22 +24,17 @@ static hoop_result_t seal_compute(const struct hoop_frame_seal *seal,
 }
 
 /* Of a message that came: is it the next one of who has the key? */
-static hoop_result_t seal_check(struct hoop_frame_seal *seal, union hoop_frame *frame,
-                                struct hoop_failure *failure)
+static hoop_result_t seal_check(struct hoop_frame_seal *seal, union hoop_frame *frame)
 {
     uint64_t mac = 0;
     const uint64_t said = frame->header.mac;
     const hoop_result_t result = seal_compute(seal, &frame->header, &mac);
-    if (result != HOOP_OK) {
-        return hoop_failure_take(failure, result, -1);
-    }
     seal->number++;
-    if (mac != said) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "a %s was changed on the way, or is not of this connection",
-                                hoop_frame_name(frame->header.type));
-    }
-    return HOOP_OK;
+    return result != HOOP_OK || mac == said
+               ? result
+               : hoop_error(HOOP_NOT_AUTHENTICATED,
+                            "a %s was changed on the way, or is not of this connection",
+                            hoop_frame_name(frame->header.type));
 }
 
 /* ---- In ----------------------------------------------------------------------------------- */
@@ -68,21 +63,18 @@ void hoop_frame_reader_clear(struct hoop_frame_reader *reader)
 }
 
 /* The end, or an error that means it. */
-static hoop_result_t reader_over(ssize_t got, struct hoop_failure *failure)
+static hoop_result_t reader_over(ssize_t got)
 {
-    return got == 0 ? hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
-                                       "the other end closed the connection")
-                    : hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1, "the connection broke: %s",
-                                       hoop_errno_name((int)-got));
+    return got == 0 ? hoop_error(HOOP_REMOTE_ERROR, "the other end closed the connection")
+                    : hoop_error(HOOP_REMOTE_ERROR, "the connection broke: %s",
+                                 hoop_errno_name((int)-got));
 }
 
-static hoop_result_t reader_expect(const struct hoop_handshake *handshake, uint32_t type,
-                                   struct hoop_failure *failure)
+static hoop_result_t reader_expect(const struct hoop_handshake *handshake, uint32_t type)
 {
-    if (handshake == NULL || hoop_handshake_expects(handshake, type)) {
-        return HOOP_OK;
-    }
-    return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1, "it sent %s before any proof",
+    return handshake == NULL || hoop_handshake_expects(handshake, type)
+               ? HOOP_OK
+               : hoop_error(HOOP_NOT_AUTHENTICATED, "it sent %s before any proof",
                             hoop_frame_name(type));
 }
 
@@ -95,28 +87,24 @@ static bool reader_lacks_region(const struct hoop_frame_reader *reader)
 }
 
 static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader, size_t bytes,
-                                         const struct hoop_handshake *handshake,
-                                         struct hoop_failure *failure)
+                                         const struct hoop_handshake *handshake)
 {
     const struct hoop_socket_extras *extras = &reader->extras;
     const bool lacks = reader_lacks_region(reader);
     if (extras->fds_missing && !lacks) {
-        return hoop_failure_set(
-            failure, HOOP_SYSTEM_ERROR, -1,
-            "descriptors were lost: the limit of open files is low (raise ulimit -n)");
+        return hoop_error(HOOP_SYSTEM_ERROR, "descriptors were lost: the limit of open files is "
+                                             "low (raise ulimit -n)");
     }
     if (extras->truncated) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1, "it sent no message of hoop");
+        return hoop_error(HOOP_NOT_AUTHENTICATED, "it sent no message of hoop");
     }
     const uint32_t fd_count = lacks ? 1 : extras->fd_count; /* as it was sent */
-    const hoop_result_t result = hoop_frame_check(&reader->frame, bytes, fd_count, failure);
-    return result == HOOP_OK ? reader_expect(handshake, reader->frame.header.type, failure)
-                             : result;
+    const hoop_result_t result = hoop_frame_check(&reader->frame, bytes, fd_count);
+    return result == HOOP_OK ? reader_expect(handshake, reader->frame.header.type) : result;
 }
 
 static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd,
-                                        const struct hoop_handshake *handshake,
-                                        struct hoop_failure *failure)
+                                        const struct hoop_handshake *handshake)
 {
     hoop_frame_reader_init(reader);
     /* strangers' descriptors stay out */
@@ -131,9 +119,9 @@ static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd
         return HOOP_IN_PROGRESS;
     }
     if (got <= 0) {
-        return reader_over(got, failure);
+        return reader_over(got);
     }
-    const hoop_result_t result = reader_check_packet(reader, (size_t)got, handshake, failure);
+    const hoop_result_t result = reader_check_packet(reader, (size_t)got, handshake);
     if (result != HOOP_OK) {
         hoop_frame_reader_clear(reader);
     }
@@ -142,7 +130,7 @@ static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd
 
 static hoop_result_t reader_read_stream(struct hoop_frame_reader *reader, int fd,
                                         const struct hoop_handshake *handshake,
-                                        struct hoop_frame_seal *seal, struct hoop_failure *failure)
+                                        struct hoop_frame_seal *seal)
 {
     union hoop_frame *frame = &reader->frame;
     const size_t want = reader->bytes == 0 ? sizeof(frame->header) : reader->bytes;
@@ -151,14 +139,14 @@ static hoop_result_t reader_read_stream(struct hoop_frame_reader *reader, int fd
         return HOOP_AGAIN;
     }
     if (got <= 0) {
-        return reader_over(got, failure);
+        return reader_over(got);
     }
     reader->got += (size_t)got;
     hoop_result_t result = HOOP_OK;
     if (reader->bytes == 0 && reader->got == want) { /* its header: is it worth reading on? */
-        result = hoop_frame_check_header(&frame->header, failure);
+        result = hoop_frame_check_header(&frame->header);
         if (result == HOOP_OK) {
-            result = reader_expect(handshake, frame->header.type, failure);
+            result = reader_expect(handshake, frame->header.type);
             reader->bytes = frame->header.bytes;
         }
     }
@@ -166,17 +154,16 @@ static hoop_result_t reader_read_stream(struct hoop_frame_reader *reader, int fd
         return HOOP_IN_PROGRESS;
     }
     if (result == HOOP_OK && seal != NULL) {
-        result = seal_check(seal, frame, failure);
+        result = seal_check(seal, frame);
     }
-    return result != HOOP_OK ? result : hoop_frame_check_far(frame, reader->bytes, failure);
+    return result != HOOP_OK ? result : hoop_frame_check_far(frame, reader->bytes);
 }
 
 hoop_result_t hoop_frame_read(struct hoop_frame_reader *reader, int fd, bool far,
-                              const struct hoop_handshake *handshake, struct hoop_frame_seal *seal,
-                              struct hoop_failure *failure)
+                              const struct hoop_handshake *handshake, struct hoop_frame_seal *seal)
 {
-    return far ? reader_read_stream(reader, fd, handshake, seal, failure)
-               : reader_read_packet(reader, fd, handshake, failure);
+    return far ? reader_read_stream(reader, fd, handshake, seal)
+               : reader_read_packet(reader, fd, handshake);
 }
 
 /* ---- Out ---------------------------------------------------------------------------------- */
@@ -186,7 +173,6 @@ struct queue_letter {
     struct hoop_list_node node;
     uint32_t bytes, sent;
     uint32_t fd_count;
-    bool early;
     int fds[HOOP_MAX_FDS]; /* duplicates, owned */
     _Alignas(struct hoop_frame_header) uint8_t data[];
 };
@@ -246,23 +232,9 @@ static bool queue_duplicate(struct queue_letter *letter, const int *fds, uint32_
     return true;
 }
 
-static void queue_link(struct hoop_frame_queue *queue, struct queue_letter *letter)
-{
-    struct hoop_list_node *before = &queue->waiting;
-    if (letter->early) {
-        before = queue->waiting.next;
-        while (before != &queue->waiting && queue_letter(before)->early) {
-            before = before->next;
-        }
-        assert(before == &queue->waiting || queue_letter(before)->sent == 0);
-    }
-    hoop_list_insert(before, &letter->node);
-    queue->count++;
-}
-
 hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
                                    const struct hoop_frame_header *frame, const int *fds,
-                                   uint32_t fd_count, bool early)
+                                   uint32_t fd_count)
 {
     if (queue->count >= QUEUE_COUNT) {
         return hoop_error(HOOP_REMOTE_ERROR, "it leaves %u messages unread", queue->count);
@@ -274,7 +246,6 @@ hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
     letter->node = (struct hoop_list_node){.next = NULL};
     letter->bytes = frame->bytes;
     letter->sent = 0;
-    letter->early = early;
     letter->fd_count = 0;
     memcpy(letter->data, frame, frame->bytes);
     if (!queue_duplicate(letter, fds, fd_count)) {
@@ -282,24 +253,18 @@ hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
         queue_free(letter);
         return hoop_errno_error(err, "cannot duplicate a descriptor");
     }
-    queue_link(queue, letter);
+    hoop_list_push_back(&queue->waiting, &letter->node);
+    queue->count++;
     return HOOP_OK;
 }
 
-bool hoop_frame_queue_has(const struct hoop_frame_queue *queue, bool open)
-{
-    return !hoop_list_is_empty(&queue->waiting) &&
-           /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
-           (open || queue_letter(queue->waiting.next)->early);
-}
-
 hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
-                                    struct hoop_frame_reader *reader, struct hoop_failure *failure)
+                                    struct hoop_frame_reader *reader)
 {
     struct hoop_list_node *first = hoop_list_first(&queue->waiting);
     hoop_frame_reader_init(reader);
     if (first == NULL) {
-        return open ? HOOP_AGAIN : reader_over(0, failure);
+        return open ? HOOP_AGAIN : reader_over(0);
     }
     struct queue_letter *letter = queue_letter(first);
     memcpy(&reader->frame, letter->data, letter->bytes);
@@ -313,9 +278,10 @@ hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
 /* 0, or errno. */
 static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
     struct queue_letter *letter = queue_letter(queue->waiting.next);
     struct hoop_frame_header *header = (struct hoop_frame_header *)(void *)letter->data;
-    const bool sealed = seal != NULL && letter->sent == 0 && !letter->early;
+    const bool sealed = seal != NULL && letter->sent == 0;
     if (sealed && seal_compute(seal, header, &header->mac) != HOOP_OK) {
         return ENOMEM;
     }
@@ -335,11 +301,10 @@ static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_
     return 0;
 }
 
-int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, bool open,
-                          struct hoop_frame_seal *seal)
+int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal)
 {
     int err = 0;
-    while (err == 0 && hoop_frame_queue_has(queue, open)) {
+    while (err == 0 && queue->count > 0) {
         err = queue_send_first(queue, fd, seal);
     }
     return err;

@@ -7,10 +7,9 @@
  * stranger can make nobody hold more than that.
  *
  * Out: in order, with duplicates of their descriptors. A message that has gone in part, which
- * happens on TCP only, is finished or nothing more is said. Messages of the handshake are early:
- * they go before all others, and when those may not go yet.
+ * happens on TCP only, is finished or nothing more is said.
  *
- * On TCP every message that is not early is sealed when its first byte goes: its header's mac is
+ * On TCP every message after the handshake is sealed when its first byte goes: its header's mac is
  * the first 8 bytes of HMAC-SHA256(key, "hoop frame", number, message), with the message's own mac
  * 0 and the messages of each direction numbered from 0. So none can be changed, left out, said
  * twice or sent back.
@@ -48,12 +47,11 @@ void hoop_frame_reader_init(struct hoop_frame_reader *reader);
  *      HOOP_OK              a checked message is in frame, until hoop_frame_reader_clear()
  *      HOOP_AGAIN           there is nothing to read now
  *      HOOP_IN_PROGRESS     no whole message yet: read on
- *      HOOP_REMOTE_ERROR    nothing will come any more; *failure says why
- *      other                what came is wrong; *failure says how
+ *      HOOP_REMOTE_ERROR    nothing will come any more; the thread's sentence says why
+ *      other                what came is wrong; it says how
  */
 hoop_result_t hoop_frame_read(struct hoop_frame_reader *reader, int fd, bool far,
-                              const struct hoop_handshake *handshake, struct hoop_frame_seal *seal,
-                              struct hoop_failure *failure);
+                              const struct hoop_handshake *handshake, struct hoop_frame_seal *seal);
 
 /* Closes the descriptors that nobody took, and wipes a secret. */
 void hoop_frame_reader_clear(struct hoop_frame_reader *reader);
@@ -74,22 +72,18 @@ void hoop_frame_queue_finish(struct hoop_frame_queue *queue);
  */
 hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
                                    const struct hoop_frame_header *frame, const int *fds,
-                                   uint32_t fd_count, bool early);
+                                   uint32_t fd_count);
 
 /* The first of them, with its descriptors, as hoop_frame_read() gives it: where both ends of a
  * connection are in this process. Nothing there: HOOP_AGAIN, or if not open HOOP_REMOTE_ERROR. */
 hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
-                                    struct hoop_frame_reader *reader, struct hoop_failure *failure);
+                                    struct hoop_frame_reader *reader);
 
 /* Forgets what has not been begun. */
 void hoop_frame_queue_drop(struct hoop_frame_queue *queue);
 
-/* Is there a message that may go now? open: also those that are not early. */
-bool hoop_frame_queue_has(const struct hoop_frame_queue *queue, bool open);
-
-/* Sends what may go; seal NULL: a Unix socket. 0: all of it went; else the errno of the send that
- * did not. */
-int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, bool open,
-                          struct hoop_frame_seal *seal);
+/* Sends it; seal NULL: a Unix socket, or the handshake. 0: all of it went; else the errno of the
+ * send that did not. */
+int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal);
 
 #endif

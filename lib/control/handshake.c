@@ -13,6 +13,14 @@ static hoop_result_t handshake_mac(const struct hoop_handshake *handshake, const
                      bytes, ret_mac);
 }
 
+/* What the client answers to the challenge. */
+static hoop_result_t handshake_prove(const struct hoop_handshake *handshake,
+                                     uint8_t ret_mac[HOOP_MAC_BYTES])
+{
+    return handshake_mac(handshake, HANDSHAKE_LABEL_CLIENT, &handshake->challenge,
+                         sizeof(handshake->challenge), ret_mac);
+}
+
 hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
                                   struct hoop_secret *ret_in, struct hoop_secret *ret_out,
                                   struct hoop_secret *ret_data)
@@ -32,27 +40,26 @@ hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
 
 /* ---- The server's side -------------------------------------------------------------------- */
 
-bool hoop_handshake_reached(const struct hoop_frame_hello *hello, const struct hoop_address *here,
-                            struct hoop_failure *ret_failure)
+hoop_result_t hoop_handshake_reached(const struct hoop_frame_hello *hello,
+                                     const struct hoop_address *here)
 {
     char dialled[HOOP_ADDRESS_TEXT_BYTES];
     char reached[HOOP_ADDRESS_TEXT_BYTES];
     if (hoop_settings()->nat != 0 ||
         (hoop_address_same_ip(&hello->dialled, here) && hello->dialled.port == here->port)) {
-        return true;
+        return HOOP_OK;
     }
     hoop_address_format(&hello->dialled, dialled, sizeof(dialled));
     hoop_address_format(here, reached, sizeof(reached));
-    (void)hoop_failure_set(ret_failure, HOOP_NOT_AUTHENTICATED, -1,
-                           "who dialled %s came out at %s: a relay stands between, or addresses "
-                           "are translated (then set HOOP_NAT=1)",
-                           dialled, reached);
-    return false;
+    return hoop_error(HOOP_NOT_AUTHENTICATED,
+                      "who dialled %s came out at %s: a relay stands between, or addresses are "
+                      "translated (then set HOOP_NAT=1)",
+                      dialled, reached);
 }
 
 static hoop_result_t handshake_take_hello(struct hoop_handshake *handshake,
                                           const struct hoop_frame_hello *hello,
-                                          union hoop_frame *ret, struct hoop_failure *failure)
+                                          union hoop_frame *ret)
 {
     struct hoop_frame_challenge *challenge = &ret->challenge;
     handshake->hello = *hello;
@@ -64,20 +71,16 @@ static hoop_result_t handshake_take_hello(struct hoop_handshake *handshake,
     }
     handshake->challenge = *challenge;
     handshake->state = HOOP_HANDSHAKE_CHALLENGED;
-    return hoop_failure_take(failure, result, -1);
+    return result;
 }
 
 static hoop_result_t handshake_take_proof(struct hoop_handshake *handshake,
                                           const struct hoop_frame_proof *proof,
-                                          union hoop_frame *ret, struct hoop_failure *failure)
+                                          union hoop_frame *ret)
 {
     uint8_t mac[HOOP_MAC_BYTES];
-    const struct hoop_frame_challenge *challenge = &handshake->challenge;
-    if (handshake_mac(handshake, HANDSHAKE_LABEL_CLIENT, challenge, sizeof(*challenge), mac) !=
-            HOOP_OK ||
-        !hoop_mac_equal(mac, proof->mac)) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "its proof of the secret is wrong");
+    if (handshake_prove(handshake, mac) != HOOP_OK || !hoop_mac_equal(mac, proof->mac)) {
+        return hoop_error(HOOP_NOT_AUTHENTICATED, "its proof of the secret is wrong");
     }
     hoop_frame_init(ret, HOOP_FRAME_WELCOME);
     handshake->state = HOOP_HANDSHAKE_DONE;
@@ -102,33 +105,27 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
 
 static hoop_result_t handshake_take_challenge(struct hoop_handshake *handshake,
                                               const struct hoop_frame_challenge *challenge,
-                                              union hoop_frame *ret, struct hoop_failure *failure)
+                                              union hoop_frame *ret)
 {
     uint8_t mac[HOOP_MAC_BYTES];
     if (handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, challenge->nonce, HOOP_NONCE_BYTES, mac) !=
             HOOP_OK ||
         !hoop_mac_equal(mac, challenge->mac)) {
-        return hoop_failure_set(failure, HOOP_NOT_AUTHENTICATED, -1,
-                                "%s could not prove that it knows this job's secret",
-                                handshake->peer);
+        return hoop_error(HOOP_NOT_AUTHENTICATED,
+                          "%s could not prove that it knows this job's secret", handshake->peer);
     }
     hoop_frame_init(ret, HOOP_FRAME_PROOF);
     handshake->challenge = *challenge;
     handshake->state = HOOP_HANDSHAKE_PROVING;
-    return hoop_failure_take(failure,
-                             handshake_mac(handshake, HANDSHAKE_LABEL_CLIENT, challenge,
-                                           sizeof(*challenge), ret->proof.mac),
-                             -1);
+    return handshake_prove(handshake, ret->proof.mac);
 }
 
 /* It has proved nothing: a reason, and never a success. */
-static hoop_result_t handshake_take_reject(const struct hoop_frame_failure *reject,
-                                           struct hoop_failure *failure)
+static hoop_result_t handshake_take_reject(const struct hoop_frame_failure *reject)
 {
-    *failure = hoop_frame_to_failure(reject);
-    failure->code = failure->code == HOOP_AGAIN ? HOOP_AGAIN : HOOP_NOT_AUTHENTICATED;
-    failure->rank = -1;
-    return failure->code;
+    const struct hoop_failure failure = hoop_frame_to_failure(reject);
+    return hoop_error(failure.code == HOOP_AGAIN ? HOOP_AGAIN : HOOP_NOT_AUTHENTICATED, "%s",
+                      failure.text);
 }
 
 /* ---- Both --------------------------------------------------------------------------------- */
@@ -150,18 +147,18 @@ bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t typ
 }
 
 hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
-                                  union hoop_frame *ret_answer, struct hoop_failure *failure)
+                                  union hoop_frame *ret_answer)
 {
     assert(hoop_handshake_expects(handshake, frame->header.type));
     switch (frame->header.type) {
     case HOOP_FRAME_HELLO:
-        return handshake_take_hello(handshake, &frame->hello, ret_answer, failure);
+        return handshake_take_hello(handshake, &frame->hello, ret_answer);
     case HOOP_FRAME_CHALLENGE:
-        return handshake_take_challenge(handshake, &frame->challenge, ret_answer, failure);
+        return handshake_take_challenge(handshake, &frame->challenge, ret_answer);
     case HOOP_FRAME_PROOF:
-        return handshake_take_proof(handshake, &frame->proof, ret_answer, failure);
+        return handshake_take_proof(handshake, &frame->proof, ret_answer);
     case HOOP_FRAME_REJECT:
-        return handshake_take_reject(&frame->reject, failure);
+        return handshake_take_reject(&frame->reject);
     default: /* WELCOME */
         handshake->state = HOOP_HANDSHAKE_DONE;
         return HOOP_OK;

@@ -39,21 +39,21 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
 /*
  * Did the client mean to come to this end, over TCP? A hello that was for another port came here by
  * a detour: somebody listens there and passes on what he hears. The proof covers what the hello
- * says, so he cannot mend it. False: no, and *ret_failure says so.
+ * says, so he cannot mend it. HOOP_NOT_AUTHENTICATED: no.
  */
-bool hoop_handshake_reached(const struct hoop_frame_hello *hello, const struct hoop_address *here,
-                            struct hoop_failure *ret_failure);
+hoop_result_t hoop_handshake_reached(const struct hoop_frame_hello *hello,
+                                     const struct hoop_address *here);
 
 /* Is it a message of this type that may come now? */
 bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type);
 
 /*
  * Takes a checked message of an expected type. HOOP_OK: go on, DONE or not, with *ret_answer where
- * there is one; else it has failed, and the reason is in *failure: HOOP_NOT_AUTHENTICATED, or
+ * there is one; else it has failed, and the thread's sentence says why: HOOP_NOT_AUTHENTICATED, or
  * HOOP_AGAIN where the server asks to come back later.
  */
 hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
-                                  union hoop_frame *ret_answer, struct hoop_failure *failure);
+                                  union hoop_frame *ret_answer);
 
 /*
  * The keys that a finished handshake leaves, made of the secret, the hello and both nonces: for

@@ -181,10 +181,11 @@ static bool member_take_late(struct hoop_member *member, const union hoop_frame 
     }
 }
 
-static void member_message(void *arg, struct hoop_connection *connection,
+static bool member_message(void *arg, struct hoop_connection *connection,
                            const union hoop_frame *frame, int *fds)
 {
     struct hoop_member *member = arg;
+    (void)connection;
     const uint32_t type = frame->header.type;
     const bool joining = member->state == HOOP_MEMBER_JOINING;
     const bool ready = member->state == HOOP_MEMBER_READY;
@@ -197,10 +198,10 @@ static void member_message(void *arg, struct hoop_connection *connection,
                     frame->reject.text);
     } else if (ready && type == HOOP_FRAME_GO) {
         hoop_member_enter(member);
-    } else if (member->state != HOOP_MEMBER_IN || !member_take_late(member, frame)) {
-        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
-                               hoop_frame_name(type));
+    } else {
+        return member->state == HOOP_MEMBER_IN && member_take_late(member, frame);
     }
+    return true;
 }
 
 /* The process of the leader has ended, with its ranks; if it had none, nobody need miss it. */

@@ -108,26 +108,25 @@ static void peer_take_blob(const struct hoop_peer_process *process,
     hoop_request_take_blob(member, frame);
 }
 
-static void peer_message(void *arg, struct hoop_connection *connection,
+static bool peer_message(void *arg, struct hoop_connection *connection,
                          const union hoop_frame *frame, int *fds)
 {
     struct hoop_peer_process *process = arg;
     switch (frame->header.type) {
     case HOOP_FRAME_REGION_GET:
         peer_answer(process, connection, &frame->region);
-        break;
+        return true;
     case HOOP_FRAME_REGION_IS:
         hoop_request_answered(process, connection, &frame->region_is, fds);
-        break;
+        return true;
     case HOOP_FRAME_REGION_DEAD:
         hoop_region_forget(process->id, frame->region.id, frame->region.generation);
-        break;
+        return true;
     case HOOP_FRAME_BLOB:
         peer_take_blob(process, &frame->blob);
-        break;
+        return true;
     default:
-        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
-                               hoop_frame_name(frame->header.type));
+        return false;
     }
 }
 

@@ -52,7 +52,7 @@ void hoop_survivors_close(struct hoop_survivors *all)
     }
 }
 
-static void survivor_message(void *arg, struct hoop_connection *connection,
+static bool survivor_message(void *arg, struct hoop_connection *connection,
                              const union hoop_frame *frame, int *fds)
 {
     struct hoop_survivor *other = arg;
@@ -69,14 +69,14 @@ static void survivor_message(void *arg, struct hoop_connection *connection,
         }
     } else if (is_view && leads && all->state == HOOP_SURVIVORS_GATHERING &&
                view->phase == HOOP_VIEW_AGREED && hoop_survivors_take_decision(other, view)) {
-        return;
+        return true;
     } else if (frame->header.type == HOOP_FRAME_REJECT && leads) {
         const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
         hoop_survivors_fail(all, &failure);
     } else {
-        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
-                               hoop_frame_name(frame->header.type));
+        return false;
     }
+    return true;
 }
 
 /* Did nobody listen there? Who comes at a bad time, or is one too many, comes again. */

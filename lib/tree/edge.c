@@ -234,19 +234,17 @@ static bool edge_take(struct hoop_edge *edge, const union hoop_frame *frame)
     return false;
 }
 
-static void edge_message(void *arg, struct hoop_connection *connection,
+static bool edge_message(void *arg, struct hoop_connection *connection,
                          const union hoop_frame *frame, int *fds)
 {
     struct hoop_edge *edge = arg;
+    (void)connection;
     if (frame->header.type == HOOP_FRAME_JOIN && edge->wake_fd < 0) {
         edge->wake_fd = fds[0];
         fds[0] = -1;
     }
     hoop_watched_heard(&edge->watched);
-    if (!edge_take(edge, frame)) {
-        hoop_connection_refuse(connection, HOOP_REMOTE_ERROR, "it sent an unexpected %s",
-                               hoop_frame_name(frame->header.type));
-    }
+    return edge_take(edge, frame);
 }
 
 static const struct hoop_connection_owner edge_owner = {

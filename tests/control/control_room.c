@@ -51,7 +51,7 @@ static void party_opened(void *arg, struct hoop_connection *connection)
     room_note(party->room, &party->opened);
 }
 
-static void party_message(void *arg, struct hoop_connection *connection,
+static bool party_message(void *arg, struct hoop_connection *connection,
                           const union hoop_frame *frame, int *fds)
 {
     struct party *party = arg;
@@ -68,6 +68,7 @@ static void party_message(void *arg, struct hoop_connection *connection,
         party->on_message(party);
     }
     room_note(party->room, &party->messages);
+    return true;
 }
 
 static void party_closed(void *arg, struct hoop_connection *connection,

@@ -330,7 +330,7 @@ static void test_never_reads(void **state)
 
 static void refuse_it(struct party *party)
 {
-    hoop_connection_refuse(party->connection, HOOP_REMOTE_ERROR, "enough");
+    hoop_connection_refuse(party->connection, hoop_error(HOOP_REMOTE_ERROR, "enough"));
 }
 
 /* One that has been refused and goes on sending does not keep the connection. */

@@ -27,10 +27,10 @@ static void *copy_of(const void *data, size_t bytes)
     return copy;
 }
 
-static bool passes(const uint8_t *data, size_t bytes, uint32_t fds, struct hoop_failure *failure)
+static bool passes(const uint8_t *data, size_t bytes, uint32_t fds)
 {
     union hoop_frame *frame = copy_of(data, bytes);
-    const hoop_result_t result = hoop_frame_check(frame, bytes, fds, failure);
+    const hoop_result_t result = hoop_frame_check(frame, bytes, fds);
     const bool safe = result != HOOP_OK || judge_is_safe(frame, bytes, fds, false);
     free(frame);
     if (!safe) {
@@ -39,10 +39,10 @@ static bool passes(const uint8_t *data, size_t bytes, uint32_t fds, struct hoop_
     return result == HOOP_OK;
 }
 
-static bool passes_far(const uint8_t *data, size_t bytes, struct hoop_failure *failure)
+static bool passes_far(const uint8_t *data, size_t bytes)
 {
     union hoop_frame *frame = copy_of(data, bytes);
-    const hoop_result_t result = hoop_frame_check_far(frame, bytes, failure);
+    const hoop_result_t result = hoop_frame_check_far(frame, bytes);
     const bool safe = result != HOOP_OK || judge_is_safe(frame, bytes, 0, true);
     free(frame);
     if (!safe) {
@@ -60,13 +60,13 @@ static uint32_t read_stream(const uint8_t *data, size_t bytes)
     uint32_t count = 0;
     while (bytes >= sizeof(struct hoop_frame_header)) {
         struct hoop_frame_header *header = copy_of(data, sizeof(*header));
-        const hoop_result_t result = hoop_frame_check_header(header, NULL);
+        const hoop_result_t result = hoop_frame_check_header(header);
         const size_t length = header->bytes;
         if (result == HOOP_OK && (length < sizeof(*header) || length > sizeof(union hoop_frame))) {
             abort();
         }
         free(header);
-        if (result != HOOP_OK || length > bytes || !passes_far(data, length, NULL)) {
+        if (result != HOOP_OK || length > bytes || !passes_far(data, length)) {
             break;
         }
         data += length;
@@ -83,8 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     if (bytes >= 1 && bytes - 1 <= sizeof(union hoop_frame)) {
-        (void)passes(data + 1, bytes - 1, data[0] % (HOOP_MAX_FDS + 1), NULL);
-        (void)passes_far(data + 1, bytes - 1, NULL);
+        (void)passes(data + 1, bytes - 1, data[0] % (HOOP_MAX_FDS + 1));
+        (void)passes_far(data + 1, bytes - 1);
     }
     (void)read_stream(data, bytes);
     return 0;
@@ -169,9 +169,9 @@ static void make(union hoop_frame *f, enum hoop_frame_type type)
 
 static bool frame_passes(const union hoop_frame *f, size_t bytes, uint32_t fds)
 {
-    struct hoop_failure failure = {.code = HOOP_OK};
-    const bool good = passes((const uint8_t *)f, bytes, fds, &failure);
-    assert_true(good || failure.text[0] != 0);
+    (void)hoop_error(HOOP_OK, " ");
+    const bool good = passes((const uint8_t *)f, bytes, fds);
+    assert_true(good || hoop_thread_error()[0] != 0);
     return good;
 }
 
@@ -193,7 +193,6 @@ static void test_wrong_form(void **state)
     union hoop_frame f;
     (void)state;
     for (int type = 1; type < HOOP_FRAME_TYPE_COUNT; type++) {
-        struct hoop_failure failure = {.code = HOOP_OK};
         make(&f, (enum hoop_frame_type)type);
         const uint32_t bytes = f.header.bytes;
         const uint32_t fds = judge_fds(&f, false);
@@ -212,11 +211,11 @@ static void test_wrong_form(void **state)
         assert_false(frame_passes(&f, bytes, fds));
         f.header.reserved = 0;
         f.header.version++;
-        assert_int_equal(hoop_frame_check(&f, bytes, fds, &failure), HOOP_MISMATCH);
+        assert_int_equal(hoop_frame_check(&f, bytes, fds), HOOP_MISMATCH);
         char text[64];
         (void)snprintf(text, sizeof(text), "version %u, this process speaks %u",
                        HOOP_FRAME_VERSION + 1, HOOP_FRAME_VERSION);
-        assert_non_null(strstr(failure.text, text));
+        assert_non_null(strstr(hoop_thread_error(), text));
     }
     make(&f, HOOP_FRAME_GO);
     f.header.type = HOOP_FRAME_TYPE_COUNT;
@@ -372,9 +371,9 @@ static void test_beat(void **state)
 
 static bool frame_passes_far(const union hoop_frame *f)
 {
-    struct hoop_failure failure = {.code = HOOP_OK};
-    const bool good = passes_far((const uint8_t *)f, f->header.bytes, &failure);
-    assert_true(good || failure.text[0] != 0);
+    (void)hoop_error(HOOP_OK, " ");
+    const bool good = passes_far((const uint8_t *)f, f->header.bytes);
+    assert_true(good || hoop_thread_error()[0] != 0);
     return good;
 }
 
@@ -422,16 +421,16 @@ static void test_stream_header(void **state)
                                         (bytes - empty) % sizeof(struct hoop_frame_entry) == 0
                                   : bytes == right;
             f.header.bytes = bytes;
-            assert_true((hoop_frame_check_header(&f.header, NULL) == HOOP_OK) == good);
+            assert_true((hoop_frame_check_header(&f.header) == HOOP_OK) == good);
         }
         f.header.bytes = UINT32_MAX;
-        assert_int_not_equal(hoop_frame_check_header(&f.header, NULL), HOOP_OK);
+        assert_int_not_equal(hoop_frame_check_header(&f.header), HOOP_OK);
         f.header.bytes = right;
         f.header.version++;
-        assert_int_equal(hoop_frame_check_header(&f.header, NULL), HOOP_MISMATCH);
+        assert_int_equal(hoop_frame_check_header(&f.header), HOOP_MISMATCH);
         f.header.version--;
         f.header.magic ^= 0x100;
-        assert_int_equal(hoop_frame_check_header(&f.header, NULL), HOOP_NOT_AUTHENTICATED);
+        assert_int_equal(hoop_frame_check_header(&f.header), HOOP_NOT_AUTHENTICATED);
     }
 }
 
@@ -464,8 +463,8 @@ static void test_mutations(void **state)
         if (random % 8 == 0) {
             fds = (random >> 56) % (HOOP_MAX_FDS + 1);
         }
-        passed += passes((const uint8_t *)&f, length, fds, NULL) ? 1 : 0;
-        passed_far += passes_far((const uint8_t *)&f, length, NULL) ? 1 : 0;
+        passed += passes((const uint8_t *)&f, length, fds) ? 1 : 0;
+        passed_far += passes_far((const uint8_t *)&f, length) ? 1 : 0;
     }
     assert_true(passed > 10000 && passed_far > 10000); /* else this looked at refusals only */
 }

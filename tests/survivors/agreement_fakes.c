@@ -312,10 +312,8 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
 }
 
 /* The real one says so with the next turn of the loop; what is still to come is not read. */
-void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code,
-                            const char *format, ...)
+void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code)
 {
-    (void)format;
     connection->count = 0;
     letter_to(connection, (struct world_letter){.kind = LETTER_CLOSED, .code = (uint8_t)code});
 }

@@ -348,7 +348,9 @@ static void deliver(struct world_call *call, uint32_t side, bool lose)
         frame.view.out.bits[0] = letter.out;
         frame.view.nonce[0] = letter.nonce;
     }
-    end->owner->message(end->arg, end, &frame, NULL);
+    if (!end->owner->message(end->arg, end, &frame, NULL)) {
+        hoop_connection_refuse(end, HOOP_REMOTE_ERROR);
+    }
 }
 
 static void lose(struct world_rank *rank, uint32_t number)

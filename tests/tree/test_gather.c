@@ -387,7 +387,7 @@ static void test_roster(void **state)
             add(&gather, &join);
         }
         assert_int_equal(hoop_gather_roster(&gather, 2, &frame.roster), HOOP_OK);
-        assert_int_equal(hoop_frame_check_far(&frame, sizeof(frame.roster), NULL), HOOP_OK);
+        assert_int_equal(hoop_frame_check_far(&frame, sizeof(frame.roster)), HOOP_OK);
         assert_true(frame.roster.comm_id != 0 && frame.roster.comm_id != last_id);
         last_id = frame.roster.comm_id;
         assert_int_equal(frame.roster.n, 3);

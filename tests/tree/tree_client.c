@@ -59,7 +59,7 @@ static void client_opened(void *arg, struct hoop_connection *connection)
     client_hear(client, &event);
 }
 
-static void client_message(void *arg, struct hoop_connection *connection,
+static bool client_message(void *arg, struct hoop_connection *connection,
                            const union hoop_frame *frame, int *fds)
 {
     struct client_event event = {.kind = CLIENT_MESSAGE};
@@ -68,10 +68,11 @@ static void client_message(void *arg, struct hoop_connection *connection,
         if (frame->info.address.family != 0) { /* and asks a rank for the port of its process */
             hoop_connection_send(connection, &frame->header, NULL, 0);
         }
-        return; /* the server says who it is: this process */
+        return true; /* the server says who it is: this process */
     }
     memcpy(&event.frame, frame, frame->header.bytes);
     client_hear(arg, &event);
+    return true;
 }
 
 static void client_closed(void *arg, struct hoop_connection *connection,
