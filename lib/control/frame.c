@@ -6,28 +6,7 @@
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are the memory of structs");
-#define FRAME_HEAD 24
-#define FRAME_LAYOUT(name, body)                                                                   \
-    _Static_assert(sizeof(struct hoop_frame_##name) == (body), "frame layout")
-FRAME_LAYOUT(header, FRAME_HEAD);
-FRAME_LAYOUT(hello, FRAME_HEAD + 48 + HOOP_NAME_BYTES + HOOP_NONCE_BYTES);
-FRAME_LAYOUT(challenge, FRAME_HEAD + HOOP_NONCE_BYTES + HOOP_MAC_BYTES);
-FRAME_LAYOUT(proof, FRAME_HEAD + HOOP_MAC_BYTES);
-FRAME_LAYOUT(failure, FRAME_HEAD + 8 + HOOP_FAILURE_TEXT_BYTES);
-FRAME_LAYOUT(join, FRAME_HEAD + 48 + sizeof(struct hoop_frame_entry) +
-                       sizeof(struct hoop_agreement) + HOOP_COMM_NAME_BYTES);
-FRAME_LAYOUT(roster, FRAME_HEAD + 48 + HOOP_SECRET_BYTES);
-FRAME_LAYOUT(entry, 72 + 2 * HOOP_NAME_BYTES);
-FRAME_LAYOUT(fate, FRAME_HEAD + 8 + HOOP_FRAME_WHY_BYTES);
-FRAME_LAYOUT(beat, FRAME_HEAD + 8);
-FRAME_LAYOUT(info, FRAME_HEAD + 24 + 16 + HOOP_NAME_BYTES);
-FRAME_LAYOUT(place, FRAME_HEAD + 8 + 24);
-FRAME_LAYOUT(region, FRAME_HEAD + 24);
-FRAME_LAYOUT(region_is, FRAME_HEAD + 40);
-FRAME_LAYOUT(blob, FRAME_HEAD + 32 + HOOP_FRAME_BLOB_BYTES);
-FRAME_LAYOUT(view, FRAME_HEAD + 16 + HOOP_NONCE_BYTES + HOOP_MAX_RANKS / 8);
-_Static_assert(offsetof(struct hoop_frame_roster_part, entries) == FRAME_HEAD + 8, "frame layout");
-_Static_assert(sizeof(struct hoop_address) == 24, "frame layout");
+_Static_assert(sizeof(struct hoop_address) == 24 && sizeof(struct hoop_cpus) == 16, "no padding");
 
 /* Returns the field that is wrong, NULL when all are right. */
 typedef const char *frame_check_fn(const union hoop_frame *frame);

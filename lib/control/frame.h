@@ -72,6 +72,10 @@ enum hoop_frame_type {
     HOOP_FRAME_TYPE_COUNT
 };
 
+/* No padding in any of them: nobody would have written what goes over the wire. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 struct hoop_frame_header { /* all of WELCOME, READY and GO */
     uint32_t magic;
     uint16_t type;
@@ -251,6 +255,8 @@ struct hoop_frame_view { /* which ranks are left; whose it is has been proved by
     uint8_t nonce[HOOP_NONCE_BYTES]; /* AGREED: of the place to meet */
     struct hoop_rank_set out;        /* who is left out */
 };
+
+#pragma GCC diagnostic pop
 
 union hoop_frame {
     struct hoop_frame_header header;
