@@ -16,8 +16,8 @@
  *      READY, when all below are   ---->
  *                                  <----       GO
  *
- * A child may come before its parent knows its own number: the root tells all at once where to go.
- * Then the parent's INFO waits for that. The root ends when all are ready, so that its end means
+ * The root tells all at once where to go. A child that comes before its parent knows its own number
+ * is not expected yet: it comes again. The root ends when all are ready, so that its end means
  * something only until this machine said READY. Until then it also tells everybody why a join
  * failed; without it the reason goes along the tree.
  */
@@ -56,14 +56,9 @@ void hoop_tree_send_down(const struct hoop_tree *tree, const union hoop_frame *f
     hoop_tree_send(tree, frame, &tree->neighbours[0]);
 }
 
-static uint32_t tree_child_number(const struct hoop_tree *tree, uint32_t child)
-{
-    return 2 * tree->machine + child;
-}
-
 static bool tree_wants(const struct hoop_tree *tree, uint32_t child)
 {
-    return tree_child_number(tree, child) < tree->machines;
+    return 2 * tree->machine + child < tree->machines;
 }
 
 bool hoop_tree_is_ready(const struct hoop_tree *tree)
@@ -97,10 +92,9 @@ static void tree_end_neighbours(struct hoop_tree *tree)
 static struct hoop_edge *tree_child_for(struct hoop_tree *tree,
                                         const struct hoop_frame_hello *hello)
 {
-    const uint32_t child = 2 - hello->from % 2;
-    const bool fits =
-        hello->from > 0 && (hello->from - 1) / 2 == hello->to &&
-        (tree->machines == 0 || (tree->machine == hello->to && tree_wants(tree, child)));
+    const uint32_t child = hello->from - 2 * tree->machine;
+    const bool fits = hello->to == tree->machine && child > 0 && child < HOOP_NEIGHBOURS &&
+                      tree_wants(tree, child);
     return fits && !tree->neighbours[child].ready ? &tree->neighbours[child] : NULL;
 }
 
@@ -121,22 +115,8 @@ static void tree_opened(void *arg, struct hoop_connection *connection)
         tree->feared.code = HOOP_OK;
         hoop_timer_stop(leader->moment);
     }
-    if (tree->machines > 0) {
-        hoop_edge_say_info(edge);
-        hoop_handout_send(leader, edge);
-    }
-}
-
-/* Children that were faster than my number: those that are mine hear it, the others end. */
-static void tree_greet_children(struct hoop_tree *tree)
-{
-    for (uint32_t child = 1; child < HOOP_NEIGHBOURS; child++) {
-        struct hoop_edge *edge = &tree->neighbours[child];
-        if (!tree_wants(tree, child) || edge->number != tree_child_number(tree, child)) {
-            hoop_edge_end(edge);
-        }
-        hoop_edge_say_info(edge);
-    }
+    hoop_edge_say_info(edge);
+    hoop_handout_send(leader, edge);
 }
 
 /* ---- Looking for those above -------------------------------------------------------------- */
@@ -219,7 +199,7 @@ bool hoop_tree_take_place(struct hoop_edge *edge, const union hoop_frame *frame)
     }
     tree->machine = frame->place.machine;
     tree->machines = frame->place.machines;
-    tree_greet_children(tree);
+    hoop_leader_expect(leader, HOOP_HELLO_TO_PARENT, tree->endpoint, &tree->children, tree_opened);
     if (tree->machine != 0) {
         tree_seek_parent(leader, &frame->place.parent);
     }
@@ -265,12 +245,7 @@ static hoop_result_t tree_listen(struct hoop_leader *leader)
     tree->address = hoop_connection_about(tree->root.connection)->local;
     tree->address.port = 0;
     const struct hoop_place place = {.address = tree->address};
-    const hoop_result_t result = hoop_endpoint_open(&place, &ports, &tree->endpoint);
-    if (result == HOOP_OK) {
-        hoop_leader_expect(leader, HOOP_HELLO_TO_PARENT, tree->endpoint, &tree->children,
-                           tree_opened);
-    }
-    return result;
+    return hoop_endpoint_open(&place, &ports, &tree->endpoint);
 }
 
 static void tree_found_root(void *arg, struct hoop_connection *connection)
@@ -367,7 +342,6 @@ void hoop_tree_excuse(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
     tree->sent_ready = true;
-    tree_end_neighbours(tree); /* whoever took this machine for its parent */
     hoop_tree_shut(tree);
     if (tree->found) {
         hoop_edge_send_plain(&tree->root, HOOP_FRAME_READY);

@@ -118,7 +118,8 @@ static void client_await(struct client *client)
     assert_true(taken);
 }
 
-bool client_opens(struct client *client)
+/* Is it let in? */
+static bool client_opens(struct client *client)
 {
     client_await(client);
     return client->heard.kind == CLIENT_OPENED;

@@ -43,8 +43,6 @@ void client_leave(struct client *client);
 void client_say(struct client *client, const union hoop_frame *frame);
 void client_say_plain(struct client *client, enum hoop_frame_type type);
 
-/* Is it let in? */
-bool client_opens(struct client *client);
 /* What is heard next is this. */
 void client_expect(struct client *client, enum client_heard kind);
 const union hoop_frame *client_expect_frame(struct client *client, enum hoop_frame_type type);
