@@ -437,34 +437,6 @@ hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct
     return result;
 }
 
-hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
-                                 struct hoop_leader **ret_leader)
-{
-    struct hoop_leader *leader = calloc(1, sizeof(*leader));
-    if (leader == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a leader");
-    }
-    leader->is_root = is_root;
-    leader->rendezvous = *rendezvous;
-    leader->rendezvous.file = NULL;
-    leader->failure.rank = -1;
-    leader->segment = -1;
-    leader->state = HOOP_LEADER_GATHERING;
-    hoop_list_init(&leader->children);
-    hoop_tree_init(leader);
-    hoop_list_push_back(&hoop_leaders, &leader->node);
-    hoop_result_t result = hoop_timer_create(leader_due, leader, &leader->deadline);
-    if (result == HOOP_OK) {
-        result = hoop_timer_create(leader_moment, leader, &leader->moment);
-    }
-    if (result != HOOP_OK) {
-        hoop_leader_destroy(leader);
-        return result;
-    }
-    *ret_leader = leader;
-    return HOOP_OK;
-}
-
 void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
                         struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,
                         void (*opened)(void *arg, struct hoop_connection *connection))
@@ -492,19 +464,62 @@ static hoop_result_t leader_open(struct hoop_leader *leader)
     return result;
 }
 
+/* A leader or a root; or half of one, which is destroyed as any. */
+static hoop_result_t leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
+                                   struct hoop_leader **ret_leader)
+{
+    struct hoop_leader *leader = *ret_leader = calloc(1, sizeof(*leader));
+    if (leader == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a leader");
+    }
+    leader->is_root = is_root;
+    leader->rendezvous = *rendezvous;
+    leader->rendezvous.file = NULL;
+    leader->failure.rank = -1;
+    leader->segment = -1;
+    leader->state = HOOP_LEADER_GATHERING;
+    hoop_list_init(&leader->children);
+    hoop_tree_init(leader);
+    hoop_list_push_back(&hoop_leaders, &leader->node);
+    hoop_result_t result = hoop_timer_create(leader_due, leader, &leader->deadline);
+    if (result == HOOP_OK) {
+        result = hoop_timer_create(leader_moment, leader, &leader->moment);
+    }
+    return result;
+}
+
+/* The one that this process serves it by; begun, if there is none yet. */
+static hoop_result_t leader_serve(const struct hoop_rendezvous *rendezvous, bool is_root,
+                                  struct hoop_leader **ret_leader)
+{
+    *ret_leader = hoop_leader_find(rendezvous->name, is_root);
+    if (*ret_leader != NULL) {
+        return HOOP_OK;
+    }
+    hoop_result_t result = leader_create(rendezvous, is_root, ret_leader);
+    assert(result != HOOP_OK || *ret_leader != NULL);
+    if (result == HOOP_OK) {
+        result = is_root ? hoop_root_start(*ret_leader, rendezvous) : leader_open(*ret_leader);
+    }
+    if (result != HOOP_OK) {
+        hoop_leader_destroy(*ret_leader);
+    }
+    return result;
+}
+
 hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
 {
     struct hoop_leader *leader = NULL;
-    if (hoop_leader_find(rendezvous->name, false) != NULL) {
-        return HOOP_OK;
-    }
-    hoop_result_t result = hoop_leader_create(rendezvous, false, &leader);
-    assert(result != HOOP_OK || leader != NULL);
+    return leader_serve(rendezvous, false, &leader);
+}
+
+hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
+                              struct hoop_address *ret_address)
+{
+    struct hoop_leader *root = NULL;
+    const hoop_result_t result = leader_serve(rendezvous, true, &root);
     if (result == HOOP_OK) {
-        result = leader_open(leader);
-    }
-    if (result != HOOP_OK) {
-        hoop_leader_destroy(leader);
+        *ret_address = *hoop_endpoint_address(root->endpoint);
     }
     return result;
 }

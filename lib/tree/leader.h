@@ -90,7 +90,7 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
  * Serves this rendezvous as its root, at the first of its addresses whose ip is this machine's and
  * whose port (or port range, where it is 0) can be had; nothing to do if this process does already.
  * Loopback is taken only where the rendezvous has no other addresses. A failure's sentence names
- * every address that was tried and why not. *ret_address (may be NULL): where it is.
+ * every address that was tried and why not. *ret_address: where it is.
  */
 hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
                               struct hoop_address *ret_address);

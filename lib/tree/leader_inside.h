@@ -112,9 +112,6 @@ struct hoop_leader {
 
 /* ---- leader.c ------------------------------------------------------------------------------ */
 
-/* Begins a leader or a root; half of one is destroyed as any. */
-hoop_result_t hoop_leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
-                                 struct hoop_leader **ret_leader);
 void hoop_leader_destroy(struct hoop_leader *leader);
 /* Of this process, while children may come; NULL: none. */
 struct hoop_leader *hoop_leader_find(const char *name, bool is_root);
@@ -207,6 +204,8 @@ extern struct hoop_list_node hoop_leaders;
 
 /* ---- root.c -------------------------------------------------------------------------------- */
 
+/* Opens its endpoint, takes machines in, and says where at the rendezvous's file. */
+hoop_result_t hoop_root_start(struct hoop_leader *root, const struct hoop_rendezvous *rendezvous);
 void hoop_root_complete(struct hoop_leader *root);
 /* The deadline has come, or a moment later. */
 void hoop_root_due(struct hoop_leader *root);

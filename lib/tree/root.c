@@ -18,7 +18,6 @@
 #include "rendezvous/file_store.h"
 #include "tree/leader.h"
 #include "tree/leader_inside.h"
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -245,7 +244,7 @@ static hoop_result_t root_open(struct hoop_leader *root)
                    : hoop_error(result, "the rendezvous cannot be served: %s", tried);
 }
 
-static hoop_result_t root_start(struct hoop_leader *root, const struct hoop_rendezvous *rendezvous)
+hoop_result_t hoop_root_start(struct hoop_leader *root, const struct hoop_rendezvous *rendezvous)
 {
     const hoop_result_t result = root_open(root);
     if (result != HOOP_OK) {
@@ -258,28 +257,6 @@ static hoop_result_t root_start(struct hoop_leader *root, const struct hoop_rend
                ? HOOP_OK
                : hoop_file_store_publish(rendezvous, hoop_endpoint_address(root->endpoint),
                                          &root->post);
-}
-
-hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
-                              struct hoop_address *ret_address)
-{
-    assert(rendezvous->address_count > 0);
-    struct hoop_leader *root = hoop_leader_find(rendezvous->name, true);
-    if (root == NULL) {
-        hoop_result_t result = hoop_leader_create(rendezvous, true, &root);
-        assert(result != HOOP_OK || root != NULL);
-        if (result == HOOP_OK) {
-            result = root_start(root, rendezvous);
-        }
-        if (result != HOOP_OK) {
-            hoop_leader_destroy(root);
-            return result;
-        }
-    }
-    if (ret_address != NULL) {
-        *ret_address = *hoop_endpoint_address(root->endpoint);
-    }
-    return HOOP_OK;
 }
 
 void hoop_root_retire(const char *name)
