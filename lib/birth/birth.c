@@ -107,7 +107,8 @@ static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
 
 typedef hoop_result_t births_step_fn(struct hoop_birth *birth);
 
-/* These steps, each of all that take part before the next, up to the first failure. */
+/* These steps, each of all that take part before the next, up to the first failure. NULL: the
+ * exchange of words. */
 static hoop_result_t births_step(struct hoop_birth *births, size_t count,
                                  bool (*takes_part)(const struct hoop_birth *birth),
                                  births_step_fn *const *steps, size_t n_steps)
@@ -115,7 +116,12 @@ static hoop_result_t births_step(struct hoop_birth *births, size_t count,
     hoop_result_t result = HOOP_OK;
     for (size_t at = 0; at < n_steps * count && result == HOOP_OK; at++) {
         struct hoop_birth *birth = &births[at % count];
-        result = takes_part(birth) ? steps[at / count](birth) : HOOP_OK;
+        births_step_fn *step = steps[at / count];
+        if (step != NULL) {
+            result = takes_part(birth) ? step(birth) : HOOP_OK;
+        } else if (at % count == 0) {
+            result = births_exchange(births, count);
+        }
     }
     return result;
 }
@@ -138,26 +144,11 @@ static hoop_result_t births_begin(struct hoop_birth *birth)
     return birth->comm != NULL ? hoop_comm_begin(birth->comm, &birth->options) : HOOP_OK;
 }
 
-static hoop_result_t births_split(struct hoop_birth *births, size_t count)
-{
-    static births_step_fn *const steps[] = {hoop_split_begin, hoop_split_plan, hoop_split_settle,
-                                            births_begin};
-    hoop_result_t result = births_step(births, count, births_is_split, &steps[0], 1);
-    if (result == HOOP_OK) {
-        result = births_exchange(births, count);
-    }
-    if (result == HOOP_OK) {
-        result = births_step(births, count, births_is_split, &steps[1], 1);
-    }
-    if (result == HOOP_OK) {
-        result = births_exchange(births, count);
-    }
-    return result == HOOP_OK ? births_step(births, count, births_is_split, &steps[2], 2) : result;
-}
-
 static hoop_result_t births_make(struct hoop_birth *births, size_t count)
 {
-    hoop_result_t result = births_split(births, count);
+    static births_step_fn *const steps[] = {hoop_split_begin,  NULL,        hoop_split_plan, NULL,
+                                            hoop_split_settle, births_begin};
+    hoop_result_t result = births_step(births, count, births_is_split, steps, 6);
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
         const bool joins = births[i].comm != NULL && births[i].shrink == NULL;
         result = joins ? hoop_comm_complete(births[i].comm) : HOOP_OK;
