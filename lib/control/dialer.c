@@ -290,7 +290,7 @@ hoop_result_t hoop_dialer_create(const struct hoop_dialer_order *order,
     dialer->owner = owner;
     dialer->arg = arg;
     hoop_dialer_set_places(dialer, order->places, order->count);
-    dialer->hello = *order->hello;
+    dialer->hello = order->hello;
     dialer->secret = *order->secret;
     if (order->from != NULL) {
         dialer->from = *order->from;

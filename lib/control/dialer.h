@@ -25,8 +25,8 @@
 struct hoop_dialer_order {
     const struct hoop_place *places; /* 1 to HOOP_DIALER_PLACES */
     uint32_t count;
-    const struct hoop_address *from;      /* over TCP; NULL: as HOOP_SOCKET_IFNAME says */
-    const struct hoop_frame_hello *hello; /* as hoop_connection_connect() takes it */
+    const struct hoop_address *from; /* over TCP; NULL: as HOOP_SOCKET_IFNAME says */
+    struct hoop_frame_hello hello;   /* as hoop_connection_connect() takes it */
     const struct hoop_secret *secret;
     uint64_t deadline_ns; /* of the whole search */
 };

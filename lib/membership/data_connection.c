@@ -121,18 +121,15 @@ static hoop_result_t data_link_dial(struct data_link *link)
     const struct hoop_member *member = link->member;
     const bool same_family = member->address.family == link->address.family;
     const struct hoop_place place = {.address = link->address};
-    const struct hoop_frame_hello hello = {
-        .kind = HOOP_HELLO_DATA,
-        .comm_id = member->roster.comm_id,
-        .from = member->join.rank,
-        .to = link->rank,
-        .lane = link->lane,
-    };
     const struct hoop_dialer_order order = {
         .places = &place,
         .count = 1,
         .from = same_family ? &member->address : NULL,
-        .hello = &hello,
+        .hello = {.kind = HOOP_HELLO_DATA,
+                  .comm_id = member->roster.comm_id,
+                  .from = member->join.rank,
+                  .to = link->rank,
+                  .lane = link->lane},
         .secret = &member->secret,
         .deadline_ns = member->roster.peers[link->rank].same_machine
                            ? HOOP_NEVER

@@ -139,7 +139,7 @@ hoop_result_t hoop_liveness_begin(struct hoop_member *member)
             continue;
         }
         hoop_watched_init(&other->watched, &member->watcher);
-        result = hoop_watched_process(&other->watched, peer->pid, other->start_time);
+        result = hoop_watched_process(&other->watched, peer->pid, other->entry.start_time);
         if (other->watched.process == NULL) {
             peer->pid = 0;
         }

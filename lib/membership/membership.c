@@ -328,15 +328,14 @@ static const struct hoop_dialer_owner member_dialer_owner = {
 static hoop_result_t member_seek(struct hoop_member *member)
 {
     const struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
-    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_RANK, .from = member->join.rank};
-    memcpy(hello.rendezvous, rendezvous->name, sizeof(hello.rendezvous));
-    const struct hoop_dialer_order order = {
+    struct hoop_dialer_order order = {
         .places = &member->place,
         .count = 1,
-        .hello = &hello,
+        .hello = {.kind = HOOP_HELLO_RANK, .from = member->join.rank},
         .secret = &rendezvous->secret,
         .deadline_ns = member->deadline_ns,
     };
+    memcpy(order.hello.rendezvous, rendezvous->name, sizeof(order.hello.rendezvous));
     return hoop_dialer_create(&order, &member_dialer_owner, member, &member->dialer);
 }
 

@@ -47,12 +47,9 @@ struct hoop_member_witness {
 
 /* What I know of a rank beyond struct hoop_peer. */
 struct hoop_peer_state {
-    struct hoop_watched watched; /* zeroed: this process, or another machine's */
-    uint64_t start_time;         /* of its process */
-    struct hoop_cpus cpus;
-    char listener[HOOP_NAME_BYTES];
-    struct hoop_address address; /* of its process, for other machines; family 0: there are none */
-    bool lost;                   /* and said so */
+    struct hoop_watched watched;       /* zeroed: this process, or another machine's */
+    struct hoop_frame_entry entry;     /* as the roster has it */
+    bool lost;                         /* and said so */
     struct hoop_peer_process *process; /* NULL: this one */
 };
 
@@ -177,9 +174,9 @@ static inline void hoop_peer_place(const struct hoop_member *member, uint32_t ra
     const struct hoop_peer_state *other = &member->others[rank];
     *ret = (struct hoop_place){.name = ""};
     if (member->roster.peers[rank].same_machine) {
-        memcpy(ret->name, other->listener, sizeof(ret->name));
+        memcpy(ret->name, other->entry.listener, sizeof(ret->name));
     } else {
-        ret->address = other->address;
+        ret->address = other->entry.address;
         hoop_address_rescope(&ret->address, &member->address);
     }
 }

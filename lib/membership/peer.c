@@ -258,15 +258,14 @@ static void peer_dial(void *arg)
     const struct hoop_peer_request *first = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
     const struct hoop_member *member = first->member;
     const bool far = peer_is_far(process);
-    const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_PEER,
-                                           .comm_id = member->roster.comm_id,
-                                           .from = member->join.rank,
-                                           .to = first->rank};
     const struct hoop_dialer_order order = {
         .places = &process->place,
         .count = 1,
         .from = far ? &member->address : NULL,
-        .hello = &hello,
+        .hello = {.kind = HOOP_HELLO_PEER,
+                  .comm_id = member->roster.comm_id,
+                  .from = member->join.rank,
+                  .to = first->rank},
         .secret = &member->secret,
         .deadline_ns = far ? hoop_deadline_ns(member->roster.dead_after_ms) : HOOP_NEVER};
     const hoop_result_t result =

@@ -122,7 +122,6 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
                         const struct hoop_frame_entry *entry, int *fd)
 {
     struct hoop_peer *peer = &member->roster.peers[rank];
-    struct hoop_peer_state *other = &member->others[rank];
     peer->process = entry->process;
     peer->process_at = entry->process_at;
     peer->machine = entry->machine;
@@ -132,10 +131,7 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     peer->wake_fd = -1;
     _Static_assert(sizeof(peer->host) == sizeof(entry->host), "host names fit");
     memcpy(peer->host, entry->host, sizeof(peer->host));
-    other->start_time = entry->start_time;
-    other->cpus = entry->cpus;
-    other->address = entry->address;
-    memcpy(other->listener, entry->listener, sizeof(other->listener));
+    member->others[rank].entry = *entry;
     if (fd == NULL) {
         return;
     }
@@ -161,7 +157,7 @@ static hoop_result_t roster_check(const struct hoop_member *member)
         const struct hoop_peer *peer = &member->roster.peers[rank];
         fits = peer->same_machine
                    ? peer->machine == me->machine
-                   : peer->machine != me->machine && member->others[rank].address.family != 0;
+                   : peer->machine != me->machine && member->others[rank].entry.address.family != 0;
     }
     return fits ? HOOP_OK
                 : hoop_error(HOOP_REMOTE_ERROR, "the leader takes me for another process");
@@ -175,10 +171,10 @@ static uint32_t roster_gather_cpus(const struct hoop_member *member, uint32_t ma
     uint64_t set = 0; /* of the first one there */
     uint32_t n = 0;
     for (uint32_t rank = roster->n; rank-- > 0;) {
-        set = roster->peers[rank].machine == machine ? member->others[rank].cpus.set : set;
+        set = roster->peers[rank].machine == machine ? member->others[rank].entry.cpus.set : set;
     }
     for (uint32_t rank = 0; rank < roster->n; rank++) {
-        const struct hoop_cpus *cpus = &member->others[rank].cpus;
+        const struct hoop_cpus *cpus = &member->others[rank].entry.cpus;
         if (roster->peers[rank].machine == machine || (set != 0 && cpus->set == set)) {
             ret[n++] = *cpus;
         }

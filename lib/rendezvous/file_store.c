@@ -222,15 +222,14 @@ static void await_dial(void *arg)
     static const struct hoop_dialer_owner owner = {.found = await_found, .failed = await_missed};
     struct hoop_file_task *task = arg;
     const struct hoop_place place = {.address = task->rendezvous.addresses[0]};
-    struct hoop_frame_hello hello = {.kind = HOOP_HELLO_TO_ROOT};
-    memcpy(hello.rendezvous, task->rendezvous.name, sizeof(hello.rendezvous));
-    const struct hoop_dialer_order order = {
+    struct hoop_dialer_order order = {
         .places = &place,
         .count = 1,
-        .hello = &hello,
+        .hello = {.kind = HOOP_HELLO_TO_ROOT},
         .secret = &task->rendezvous.secret,
         .deadline_ns = task->deadline_ns,
     };
+    memcpy(order.hello.rendezvous, task->rendezvous.name, sizeof(order.hello.rendezvous));
     await_hang_up(task);
     const hoop_result_t result = hoop_dialer_create(&order, &owner, task, &task->dialer);
     if (result != HOOP_OK) {

@@ -157,7 +157,7 @@ static struct hoop_address survivors_root(const struct hoop_survivors *all)
     const uint32_t leader = hoop_survivors_leader(all);
     struct hoop_address address = leader == all->me
                                       ? *hoop_endpoint_address(member->data_endpoint)
-                                      : member->others[all->others[leader].at].address;
+                                      : member->others[all->others[leader].at].entry.address;
     hoop_address_rescope(&address, &member->address);
     return address;
 }

@@ -134,19 +134,18 @@ static void tree_dial(struct hoop_leader *leader, const struct hoop_place *place
                       const struct hoop_dialer_owner *owner)
 {
     struct hoop_tree *tree = &leader->tree;
-    struct hoop_frame_hello hello = {.kind = kind};
-    if (kind == HOOP_HELLO_TO_PARENT) {
-        hello.from = tree->machine;
-        hello.to = tree->neighbours[0].number;
-    }
-    memcpy(hello.rendezvous, leader->rendezvous.name, sizeof(hello.rendezvous));
-    const struct hoop_dialer_order order = {
+    struct hoop_dialer_order order = {
         .places = places,
         .count = count,
-        .hello = &hello,
+        .hello = {.kind = kind},
         .secret = &leader->rendezvous.secret,
         .deadline_ns = deadline_ns,
     };
+    if (kind == HOOP_HELLO_TO_PARENT) {
+        order.hello.from = tree->machine;
+        order.hello.to = tree->neighbours[0].number;
+    }
+    memcpy(order.hello.rendezvous, leader->rendezvous.name, sizeof(order.hello.rendezvous));
     const hoop_result_t result = hoop_dialer_create(&order, owner, leader, &tree->dialer);
     if (result != HOOP_OK && leader->state == HOOP_LEADER_GATHERING) {
         hoop_leader_fail_by(leader, result);

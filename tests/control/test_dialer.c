@@ -91,7 +91,7 @@ static void search_start(void *arg)
     const struct hoop_dialer_order order = {
         .places = search->places,
         .count = search->count,
-        .hello = &hello.hello,
+        .hello = hello.hello,
         .secret = &secret,
         .deadline_ns = search->deadline_ns,
     };
