@@ -22,9 +22,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CONNECTION_READS 16         /* at once, then other connections have their turn */
-#define CONNECTION_RETRY_MS 1u      /* after ETOOMANYREFS */
-#define CONNECTION_CONNECT_MS 5000u /* for TCP to find the other end */
+#define CONNECTION_READS 16    /* at once, then other connections have their turn */
+#define CONNECTION_RETRY_MS 1u /* after ETOOMANYREFS */
 
 enum connection_state {
     CONNECTION_CONNECTING, /* TCP does not know yet whether somebody is there */
@@ -38,7 +37,7 @@ struct hoop_connection {
     void *arg;
     int fd; /* -1: the other end is in this process */
     struct hoop_watch *watch;
-    struct hoop_timer *timer; /* to try again, or to give up connecting */
+    struct hoop_timer *timer; /* to try again, to close, or to read where there is no socket */
     enum connection_state state;
     bool retrying, destroyed;
     bool broken;                   /* say no more, read to the end */
@@ -400,7 +399,6 @@ static void connection_connected(struct hoop_connection *connection, int err)
 {
     if (err == 0) {
         connection->state = CONNECTION_SHAKING;
-        hoop_timer_stop(connection->timer);
         (void)hoop_socket_local(connection->fd, &connection->about.local);
         connection_flush(connection);
     } else if (err != EINPROGRESS) {
@@ -414,11 +412,6 @@ static void connection_due(void *arg)
 {
     struct hoop_connection *connection = arg;
     connection->retrying = false;
-    if (connection->state == CONNECTION_CONNECTING) {
-        (void)hoop_failure_set(&connection->failure, HOOP_REMOTE_ERROR, -1,
-                               "cannot connect to %s: no answer within %u ms",
-                               connection->about.peer, CONNECTION_CONNECT_MS);
-    }
     if (connection->failure.code != HOOP_OK) {
         connection_close(connection, "");
     } else if (connection->fd < 0) {
@@ -537,7 +530,6 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
         connection_put(connection, &connection->handshake.hello.header, NULL, 0);
     }
     if (result == HOOP_OK && dialled != NULL && !connection->broken) {
-        hoop_timer_start(connection->timer, CONNECTION_CONNECT_MS, 0);
         connection_connected(connection, err);
     }
     return result;

@@ -58,8 +58,8 @@ struct hoop_connection_owner {
  * Connects to a place and says hello. owner and arg: borrowed until destroyed; place, from, hello
  * (but its header and nonce) and secret: copied. from: the address of this machine to connect
  * from, NULL or family 0: any. HOOP_REMOTE_ERROR: nobody is there; HOOP_AGAIN: the queue there is
- * full. Over TCP that is only known later: within 5 s `closed` says it, with
- * address and reason. A server that is there and says nothing is the owner's to wait for.
+ * full. Over TCP that is only known later: `closed` says it, with address and reason. How long to
+ * wait for that, and for a server that says nothing, is the owner's to know.
  */
 hoop_result_t hoop_connection_connect(const struct hoop_place *place,
                                       const struct hoop_address *from,
