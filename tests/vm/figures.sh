@@ -17,6 +17,12 @@ cases=("$@") large=0
     echo "figures.sh: there is no $build/tests/least, which needs libibverbs-dev to build" >&2
     exit 2
 }
+for program in ib_write_lat ib_write_bw ss; do
+    command -v "$program" >/dev/null || {
+        echo "figures.sh: there is no $program (packages perftest, iproute2)" >&2
+        exit 2
+    }
+done
 export HOOP_TRANSPORT=rdma
 
 # peer PROGRAM OPTIONS...: perftest's line of figures.
@@ -24,7 +30,7 @@ peer() {
     local program=$1
     shift
     "$program" -d rxe0 -x 1 "$@" >/dev/null 2>&1 &
-    until ss -ltn | grep -q ':18515 '; do sleep 0.1; done
+    until ss -ltn | grep -q ':18515 ' || ! kill -0 $! 2>/dev/null; do sleep 0.1; done
     timeout 60 "$program" -d rxe1 -x 1 "$@" 10.77.0.1 2>/dev/null | awk '/^ *[0-9]+ +[0-9]+ /'
     wait
 }
