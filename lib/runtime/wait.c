@@ -240,10 +240,15 @@ static void wait_move(void)
     }
 }
 
-/* Before the first yield of a wait. */
-static void wait_part(struct hoop_spin *spin, uint64_t now)
+/*
+ * Behind a wait that its first yield ended: who is awaited has just left this CPU, and stays where
+ * it is, for its next yield finds nobody. If both moved before they yield, as soon as each has had
+ * so many waits, they would meet on the other CPU.
+ */
+static void wait_part(struct hoop_spin *spin)
 {
-    if (spin == NULL || spin->handed < WAIT_HANDED_MOST || now < spin->calm_until_ns) {
+    const uint64_t now = hoop_now_ns();
+    if (now < spin->calm_until_ns) {
         return;
     }
     const bool helped = now - spin->calm_until_ns > 8 * spin->calm_ns;
@@ -383,6 +388,9 @@ static void wait_adapt(const struct hoop_wait *wait, uint32_t yields)
         spin->ns = spin->ns * 2 < most ? spin->ns * 2 : most;
     }
     spin->handed = yields == 1 ? spin->handed + 1 : 0;
+    if (spin->handed >= WAIT_HANDED_MOST) {
+        wait_part(spin);
+    }
 }
 
 enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg)
@@ -426,9 +434,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
                 hoop_cpu_relax();
             }
         } else if (idle_ns < sleep_ns || wait->n_sleepers == 0) {
-            if (yields++ == 0) {
-                wait_part(wait->spin, now);
-            }
+            yields++;
             sched_yield();
             polled = wait->poll(wait->arg, true);
         } else {

@@ -182,7 +182,8 @@ static void handed(struct hoop_spin *spin, uint32_t waits, uint32_t polls_behind
     }
 }
 
-/* Where each wait is ended by its first yield, somebody runs here whom this thread waits for. */
+/* Where each wait is ended by its first yield, somebody runs here whom this thread waits for.
+ * Behind that yield this one moves, and not before the next: the other would do so, too. */
 static void test_parts(void **state)
 {
     struct hoop_spin spin = {0};
@@ -193,8 +194,12 @@ static void test_parts(void **state)
     handed(&spin, 9, 0);
     assert_int_equal(moves, 0);
     bound_to = CPUS;
-    spin.calm_until_ns = 0;
-    handed(&spin, 9, 0);
+    spin = (struct hoop_spin){0};
+    handed(&spin, 7, 0);
+    handed(&spin, 1, 1);
+    handed(&spin, 7, 0);
+    assert_int_equal(moves, 0);
+    handed(&spin, 1, 0);
     assert_int_equal(moves, 2);
     assert_true(CPU_COUNT(&moved_to) >= CPUS); /* bound to none */
     /* And not again at once. */
