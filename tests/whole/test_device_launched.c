@@ -104,61 +104,77 @@ static void reduce_to_each(const struct family_self *self)
     scene_end(&scene);
 }
 
+#define COUNT ((size_t)5003)
+
+/* The first bytes of the output, waited for or launched. */
+static void call_as(const struct scene *scene, hoop_stream_t stream, hoop_datatype_t type,
+                    hoop_red_op_t op, unsigned char *const buffers[2], unsigned char *ret)
+{
+    unsigned char *out = at_host(buffers[1]);
+    memset(out, 0, COUNT);
+    EXPECT(scene->self, hoop_all_reduce(buffers[0], buffers[1], COUNT, type, op, scene->comm,
+                                        stream) == HOOP_OK);
+    scene_settle(scene);
+    memcpy(ret, out, COUNT);
+}
+
 /* Of every type and operation: as they are when they are waited for. */
 static void call_all_types(const struct family_self *self)
 {
-    enum { COUNT = 5003 };
     const struct scene scene = known_scene(self);
-    unsigned char *in = plain(self, COUNT * 8 + 16), *out = plain(self, COUNT * 8 + 16);
-    static unsigned char waited[COUNT * 8];
-    for (int type = 0; type < HOOP_NUM_DATATYPES; type++) {
-        for (int op = 0; op < HOOP_NUM_OPS; op++) {
-            const size_t off = (size_t)(type + op) % 3 * 8;
-            for (size_t i = 0; i < COUNT * 8; i++) {
-                at_host(in)[off + i] = (unsigned char)((i * 31 + (size_t)self->rank * 7) & 0x3f);
-            }
-            for (int launched = 0; launched < 2; launched++) {
-                const hoop_stream_t stream = launched ? scene.stream : NULL;
-                EXPECT(self, hoop_all_reduce(in + off, out, COUNT, (hoop_datatype_t)type,
-                                             (hoop_red_op_t)op, scene.comm, stream) == HOOP_OK);
-                scene_settle(&scene);
-                EXPECT(self, launched == 0 || memcmp(waited, at_host(out), COUNT) == 0);
-                memcpy(waited, at_host(out), COUNT);
-                memset(at_host(out), 0, COUNT);
-            }
-        }
+    unsigned char *in = plain(self, COUNT * 8 + 16), *out = plain(self, COUNT * 8);
+    static unsigned char waited[COUNT], launched[COUNT];
+    for (size_t i = 0; i < COUNT * 8 + 16; i++) {
+        at_host(in)[i] = (unsigned char)((i * 31 + (size_t)self->rank * 7) & 0x3f);
+    }
+    for (int i = 0; i < HOOP_NUM_DATATYPES * HOOP_NUM_OPS; i++) {
+        const hoop_datatype_t type = (hoop_datatype_t)(i / HOOP_NUM_OPS);
+        const hoop_red_op_t op = (hoop_red_op_t)(i % HOOP_NUM_OPS);
+        unsigned char *const buffers[2] = {in + (size_t)i % 3 * 8, out};
+        call_as(&scene, NULL, type, op, buffers, waited);
+        call_as(&scene, scene.stream, type, op, buffers, launched);
+        EXPECT(self, memcmp(waited, launched, COUNT) == 0);
     }
     EXPECT(self, !by_host(&scene));
     scene_end(&scene);
 }
 
+enum { GROUP_MOST = 15 };
+
+/* Call i is on comm i mod 2. */
+static void call_group(const struct scene on[2], unsigned char *const x[GROUP_MOST], int round,
+                       int calls)
+{
+    const struct family_self *self = on[0].self;
+    for (int i = 0; i < calls; i++) {
+        fill(on[0].stream, x[i], round + i + self->rank, BYTES, i == 0 ? SLOW_US / 10 : 0);
+    }
+    hoop_group_start();
+    for (int i = 0; i < calls; i++) {
+        (void)reduce(&on[i % 2], x[i], x[i], BYTES);
+    }
+    EXPECT(self, hoop_group_end() == HOOP_OK);
+    EXPECT(self, is_busy(on[0].stream) == (calls < GROUP_MOST));
+    scene_settle(&on[0]);
+    for (int i = 0; i < calls; i++) {
+        EXPECT(self, are_all(x[i], sum_of(&on[0], round + i), BYTES));
+    }
+}
+
 /* Groups on two comms, with calls behind each other on both; too many are waited for. */
 static void call_in_groups(const struct family_self *self)
 {
-    enum { MOST_CALLS = 15 };
-    struct scene scene = known_scene(self), other = scene;
-    unsigned char *x[MOST_CALLS];
-    other.comm = join(self);
-    make_known(&other);
-    for (int i = 0; i < MOST_CALLS; i++) {
+    struct scene scene = known_scene(self), on[2] = {scene, scene};
+    unsigned char *x[GROUP_MOST];
+    on[1].comm = join(self);
+    make_known(&on[1]);
+    for (int i = 0; i < GROUP_MOST; i++) {
         x[i] = plain(self, BYTES);
     }
     for (int round = 0; round < 6; round++) {
-        const int calls = round % 3 == 0 ? MOST_CALLS : 6;
-        for (int i = 0; i < calls; i++) {
-            fill(scene.stream, x[i], round + i + self->rank, BYTES, i == 0 ? SLOW_US / 10 : 0);
-        }
-        hoop_group_start();
-        for (int i = 0; i < calls; i++) {
-            (void)reduce(i % 2 == 0 ? &scene : &other, x[i], x[i], BYTES);
-        }
-        EXPECT(self, hoop_group_end() == HOOP_OK && is_busy(scene.stream) == (calls == 6));
-        scene_settle(&scene);
-        for (int i = 0; i < calls; i++) {
-            EXPECT(self, are_all(x[i], sum_of(&scene, round + i), BYTES));
-        }
+        call_group(on, x, round, round % 3 == 0 ? GROUP_MOST : 6);
     }
-    EXPECT(self, !by_host(&scene) && hoop_comm_destroy(other.comm) == HOOP_OK);
+    EXPECT(self, !by_host(&scene) && hoop_comm_destroy(on[1].comm) == HOOP_OK);
     scene_end(&scene);
 }
 
@@ -255,6 +271,15 @@ static void meet_who_waits(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* The last bytes of calls before and up to this round. */
+static void expect_log(const struct scene *scene, int round)
+{
+    scene_settle(scene);
+    for (int i = 0; i < ROUNDS; i++) {
+        EXPECT(scene->self, at_host(scene->log)[i] == sum_of(scene, round - ROUNDS + 1 + i));
+    }
+}
+
 /* Each has new memory at another time, which the others have to open; then all calls are launched.
  */
 static void bring_new_memory(const struct family_self *self)
@@ -269,10 +294,7 @@ static void bring_new_memory(const struct family_self *self)
         EXPECT(self, reduce(&scene, x, x, BYTES) == HOOP_OK);
         copy(&scene, scene.log + round % ROUNDS, x + BYTES - 1, 1);
         if (round % ROUNDS == ROUNDS - 1) {
-            scene_settle(&scene);
-            for (int i = 0; i < ROUNDS; i++) {
-                EXPECT(self, at_host(scene.log)[i] == sum_of(&scene, round - ROUNDS + 1 + i));
-            }
+            expect_log(&scene, round);
         }
     }
     fill(scene.stream, x, self->rank, BYTES, SLOW_US / 4);
@@ -342,21 +364,18 @@ static void refuse_new_memory(const struct family_self *self)
 static void meet_a_graph(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
-    hoop_cu_graph_t graph = NULL;
-    if (self->rank == 1) {
-        graph = capture_sum(&scene, scene.in, scene.out, BYTES);
-    }
+    const bool captures = self->rank == 1;
+    hoop_cu_graph_t graph = captures ? capture_sum(&scene, scene.in, scene.out, BYTES) : NULL;
     for (int round = 0; round < 4; round++) {
         fill_in(&scene, round, SLOW_US / 20);
-        if (graph != NULL) {
+        if (captures) {
             replay(&scene, graph);
-        } else {
-            EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
         }
+        EXPECT(self, captures || reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
         scene_settle(&scene);
         EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
     }
-    if (graph != NULL) {
+    if (captures) {
         graph_drop(graph);
     }
     scene_end(&scene);
