@@ -34,6 +34,7 @@ void hoop_buffers_finish(struct hoop_buffers *buffers)
     free(buffers->far);
     free(buffers->in_use);
     free(buffers->out_use);
+    free((void *)atomic_load(&buffers->known));
     *buffers = (struct hoop_buffers){0};
 }
 

@@ -63,7 +63,7 @@ struct hoop_buffers {
     uint64_t shown[2];                          /* ids that are fresh in this operation */
     uint64_t confirmed[HOOP_BUFFERS_CONFIRMED]; /* ids, by themselves */
     /* which calls may be launched on the device */
-    _Atomic uint64_t known[HOOP_BUFFERS_KNOWN];
+    _Atomic(_Atomic uint64_t *) known;   /* [HOOP_BUFFERS_KNOWN]; NULL: nothing ran there yet */
     _Atomic(hoop_cu_context_t) known_in; /* of the last that ran there; NULL: none did */
     _Atomic uint32_t waits;              /* so many are to wait before the next one */
     /* [n] each */

@@ -4,6 +4,8 @@
 #include "memory/ipc.h"
 #include "memory/region.h"
 
+#include <stdlib.h>
+
 static uint32_t buffers_generation(const struct hoop_announce *announce, bool out)
 {
     return out ? announce->out_generation : announce->in_generation;
@@ -115,12 +117,24 @@ static size_t buffers_place_of(uint64_t key)
     return key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - HOOP_BUFFERS_KNOWN_SHIFT);
 }
 
+/* Where there is no memory for it nothing is known. */
+static _Atomic uint64_t *buffers_make_known(struct hoop_buffers *buffers)
+{
+    _Atomic uint64_t *known = atomic_load(&buffers->known);
+    if (known == NULL) {
+        known = calloc(HOOP_BUFFERS_KNOWN, sizeof(*known));
+        atomic_store(&buffers->known, known);
+    }
+    return known;
+}
+
 static void buffers_note(struct hoop_buffers *buffers, const struct hoop_region_ref *ref,
                          uint32_t folder)
 {
     const uint64_t key = buffers_key(ref, folder);
-    if (ref->id != 0) {
-        atomic_store_explicit(&buffers->known[buffers_place_of(key)], key, memory_order_relaxed);
+    _Atomic uint64_t *known = buffers_make_known(buffers);
+    if (ref->id != 0 && known != NULL) {
+        atomic_store_explicit(&known[buffers_place_of(key)], key, memory_order_relaxed);
     }
 }
 
@@ -145,18 +159,19 @@ void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *pla
     }
 }
 
-static bool buffers_is_known(const struct hoop_buffers *buffers, const struct hoop_region_ref *ref,
+static bool buffers_is_known(const _Atomic uint64_t *known, const struct hoop_region_ref *ref,
                              uint32_t folder)
 {
     const uint64_t key = buffers_key(ref, folder);
-    return ref->id == 0 || atomic_load_explicit(&buffers->known[buffers_place_of(key)],
-                                                memory_order_relaxed) == key;
+    return ref->id == 0 ||
+           atomic_load_explicit(&known[buffers_place_of(key)], memory_order_relaxed) == key;
 }
 
 bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                             const struct hoop_buffers_own *own, hoop_cu_context_t context)
 {
-    return context != NULL && context == atomic_load(&buffers->known_in) &&
-           atomic_load(&buffers->waits) == 0 && buffers_is_known(buffers, &own->in, plan->root) &&
-           buffers_is_known(buffers, &own->out, plan->root);
+    const _Atomic uint64_t *known = atomic_load(&buffers->known);
+    return known != NULL && context != NULL && context == atomic_load(&buffers->known_in) &&
+           atomic_load(&buffers->waits) == 0 && buffers_is_known(known, &own->in, plan->root) &&
+           buffers_is_known(known, &own->out, plan->root);
 }
