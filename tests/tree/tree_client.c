@@ -118,8 +118,7 @@ static void client_await(struct client *client)
     assert_true(taken);
 }
 
-/* Is it let in? */
-static bool client_opens(struct client *client)
+bool client_opens(struct client *client)
 {
     client_await(client);
     return client->heard.kind == CLIENT_OPENED;

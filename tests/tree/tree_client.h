@@ -45,6 +45,8 @@ void client_say_plain(struct client *client, enum hoop_frame_type type);
 
 /* What is heard next is this. */
 void client_expect(struct client *client, enum client_heard kind);
+/* Is it let in? */
+bool client_opens(struct client *client);
 const union hoop_frame *client_expect_frame(struct client *client, enum hoop_frame_type type);
 void client_expect_closed(struct client *client, hoop_result_t code);
 /* A failure, in words that begin like this; it closes as it should. */
