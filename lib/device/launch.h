@@ -28,7 +28,8 @@
  * That takes memory that the root has opened already (plan/buffers.h): nobody calls CUDA then. A
  * rank whose call waits takes part as it always does, and folds. If what it has is not on the
  * device, all go through the host: who is launched copies his from hoop's own stream, as with
- * HOOP_CUDA_AHEAD=1, and waits with the comm's later calls.
+ * HOOP_CUDA_AHEAD=1, and the comm's next calls wait. What fails is not marked: its output is the
+ * device's, and is left as it is.
  *
  * A stream whose device has failed never comes. Nobody who drives may ask CUDA about that: a thread
  * does, which also watches for the bells of what is over before they ring, because it has failed.
