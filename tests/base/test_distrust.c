@@ -3,7 +3,6 @@
  * Without root, or where setuid counts for nothing, it is skipped.
  */
 #include "base/settings.h"
-#include "harness/sanitizer.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,12 +16,18 @@
 #define NOBODY 65534
 #define SKIPPED 77
 
+static int skip(const char *why)
+{
+    (void)puts(why);
+    return SKIPPED;
+}
+
 /* The copy: what is in force. */
 static int copy_main(void)
 {
     const struct hoop_settings *settings = hoop_settings();
     if (getauxval(AT_SECURE) == 0) {
-        return SKIPPED;
+        return skip("setuid counts for nothing in /tmp or in this container");
     }
     return settings->cuda == NULL && settings->debug_file == NULL && settings->profile == NULL &&
                    settings->secret_file != NULL && settings->lanes == 3
@@ -57,6 +62,7 @@ static void copy_run(char *path)
     if (setgid(NOBODY) == 0 && setuid(NOBODY) == 0) {
         execl(path, path, "copy", (char *)NULL);
     }
+    (void)dprintf(STDOUT_FILENO, "nobody cannot run a program in /tmp\n");
     _exit(SKIPPED);
 }
 
@@ -68,8 +74,11 @@ int main(int argc, char **argv)
     if (argc > 1 && argv[1] != NULL) {
         return copy_main();
     }
-    if (!MEMORY_IS_PLAIN || geteuid() != 0 || mkdtemp(folder) == NULL) {
-        return SKIPPED;
+    if (geteuid() != 0) {
+        return skip("only root can make a program that is setuid root");
+    }
+    if (mkdtemp(folder) == NULL) {
+        return skip("no folder can be made in /tmp");
     }
     (void)snprintf(path, sizeof(path), "%s/copy", folder);
     const bool made = chmod(folder, 0755) == 0 && copy_make(path);
@@ -80,5 +89,8 @@ int main(int argc, char **argv)
     const bool ended = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
     unlink(path);
     rmdir(folder);
-    return !made ? SKIPPED : ended ? WEXITSTATUS(status) : 1;
+    if (!made) {
+        return skip("this program cannot be copied to /tmp");
+    }
+    return ended ? WEXITSTATUS(status) : 1;
 }
