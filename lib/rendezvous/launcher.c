@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #define LAUNCHER_VALUE_BYTES 255u /* of what names a job; PMIx has no longer names */
 /* How many ports are tried where the port is not the user's choice. */
@@ -21,6 +22,7 @@ static const struct launcher_family {
     const char *machines[2];
     const char *only_with;
     const char *jobs[2]; /* what tells this job from others */
+    const char *starter; /* a socket to who started all ranks of one machine */
     const char *attempt; /* how often it was started again */
 } launcher_families[] = {
     {
@@ -44,6 +46,7 @@ static const struct launcher_family {
         .rank = "PMI_RANK",
         .local_size = "MPI_LOCALNRANKS",
         .jobs = {"PMI_JOBID"},
+        .starter = "PMI_FD",
     },
     {
         .name = "Slurm",
@@ -253,12 +256,37 @@ static hoop_result_t launcher_local(const struct launcher_family *family,
     return result;
 }
 
+/*
+ * Ranks of one machine, of a job that has no name: it is named by the process that started them,
+ * which the kernel knows. It is asked for nothing: this socket is an MPI's, if the program uses
+ * one.
+ */
+static hoop_result_t launcher_add_starter(const struct launcher_env *env, const char *variable,
+                                          struct hoop_launcher *ret)
+{
+    struct ucred starter = {.pid = 0};
+    socklen_t bytes = sizeof(starter);
+    uint32_t fd = 0;
+    if (launcher_get(env, variable) == NULL || ret->job[0] != 0 || ret->local_n != ret->n) {
+        return HOOP_OK;
+    }
+    const hoop_result_t result = launcher_number(env, variable, 0, INT32_MAX, &fd);
+    if (result == HOOP_OK && getsockopt((int)fd, SOL_SOCKET, SO_PEERCRED, &starter, &bytes) == 0 &&
+        starter.pid > 0) {
+        (void)snprintf(ret->job, sizeof(ret->job), "%s=process %d\n", variable, starter.pid);
+    }
+    return result;
+}
+
 static hoop_result_t launcher_names(const struct launcher_family *family,
                                     const struct launcher_env *env, struct hoop_launcher *ret)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < 2 && result == HOOP_OK; i++) {
         result = launcher_add_name(env, family->jobs[i], ret);
+    }
+    if (result == HOOP_OK) {
+        result = launcher_add_starter(env, family->starter, ret);
     }
     ret->named = ret->job[0] != 0;
     return result == HOOP_OK ? launcher_add_name(env, family->attempt, ret) : result;

@@ -1,6 +1,6 @@
 /*
  * What launchers leave in the environment, family by family, with good values and bad ones; and the
- * lists of hosts that Slurm writes. Pure: the environment is a table.
+ * lists of hosts that Slurm writes. The environment is a table.
  */
 #include "rendezvous/launcher.h"
 #include <setjmp.h>
@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -227,6 +229,7 @@ static const struct bad {
     {{"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=-"},
      "OMPI_COMM_WORLD_LOCAL_SIZE is \"-\": expected"},
     {{"PMI_SIZE=2"}, "PMI_SIZE is \"2\" but PMI_RANK is not set"},
+    {{"PMI_SIZE=2", "PMI_RANK=1", "MPI_LOCALNRANKS=2", "PMI_FD=x"}, "PMI_FD is \"x\": expected"},
     {{"PMI_SIZE=2", "PMI_RANK=two"}, "PMI_RANK is \"two\": expected"},
     {{"SLURM_NTASKS=2", "SLURM_STEP_ID=0"}, "SLURM_NTASKS is \"2\" but SLURM_PROCID is not set"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=2", "SLURM_STEP_ID=0"},
@@ -305,6 +308,35 @@ static void test_long_values(void **state)
             entry[name + length] = 'x';
         }
     }
+}
+
+/* MPICH's mpiexec names no job: the process at the other end of its socket does, on one machine. */
+static void test_starter(void **state)
+{
+    char fd[32];
+    char job[64];
+    int ends[2];
+    struct hoop_launcher launcher;
+    const char *env[] = {"PMI_SIZE=4", "PMI_RANK=1", "MPI_LOCALNRANKS=4", fd, NULL, NULL};
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    (void)snprintf(fd, sizeof(fd), "PMI_FD=%d", ends[0]);
+    (void)snprintf(job, sizeof(job), "PMI_FD=process %d\n", getpid());
+    assert_int_equal(read_launcher(env, &launcher), HOOP_OK);
+    assert_string_equal(launcher.job, job);
+    assert_true(launcher.named);
+    env[4] = "PMI_JOBID=j";
+    assert_int_equal(read_launcher(env, &launcher), HOOP_OK);
+    assert_string_equal(launcher.job, "PMI_JOBID=j\n");
+    env[4] = NULL;
+    env[2] = "MPI_LOCALNRANKS=2"; /* other machines have other processes */
+    assert_int_equal(read_launcher(env, &launcher), HOOP_OK);
+    assert_false(launcher.named);
+    env[2] = "MPI_LOCALNRANKS=4";
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(read_launcher(env, &launcher), HOOP_OK);
+    assert_false(launcher.named);
 }
 
 /* ---- Host lists --------------------------------------------------------------------------- */
@@ -406,8 +438,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),      cmocka_unit_test(test_slurm_ports),
         cmocka_unit_test(test_bad),       cmocka_unit_test(test_long_values),
-        cmocka_unit_test(test_lists),     cmocka_unit_test(test_bad_lists),
-        cmocka_unit_test(test_all_lists), cmocka_unit_test(test_loopback),
+        cmocka_unit_test(test_starter),   cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_bad_lists), cmocka_unit_test(test_all_lists),
+        cmocka_unit_test(test_loopback),
     };
     return cmocka_run_group_tests_name("launcher", tests, NULL, NULL);
 }

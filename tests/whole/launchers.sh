@@ -237,14 +237,16 @@ test_torchrun() {
     local port
     port=$(free_port)
     by_hand "torchrun's variables"
-    have torchrun torchrun || return
-    # Debian 12's cannot start anything: it is older than the Python there.
-    if ! timeout 60 torchrun --standalone --no_python --nproc_per_node 1 true >/dev/null 2>&1; then
-        skip torchrun "torchrun cannot start a program that does nothing"
+    local torch
+    if ! torch=$(python/torch_env.sh); then
+        skip torchrun "${torch#skip: }"
         return
     fi
-    timeout 120 torchrun --standalone --no_python --nproc_per_node 4 "$perf" "${sizes[@]}" \
-        >"$work/out" 2>&1 </dev/null
+    (
+        # shellcheck disable=SC1091
+        . "$torch/env.sh"
+        timeout 120 torchrun --standalone --no_python --nproc_per_node 4 "$perf" "${sizes[@]}"
+    ) >"$work/out" 2>&1 </dev/null
     check torchrun $? "$work/out"
 }
 
@@ -252,8 +254,13 @@ test_pmi() {
     variables() { echo "PMI_RANK=$1 PMI_SIZE=4 PMI_JOBID=hoop-test-$$"; }
     by_hand "PMI's variables"
     have mpiexec.hydra mpiexec.hydra || return
+    local first
+    timeout 120 mpiexec.hydra -n 4 "$perf" "${sizes[@]}" >"$work/first" 2>&1 </dev/null &
+    first=$!
     timeout 120 mpiexec.hydra -n 4 "$perf" "${sizes[@]}" >"$work/out" 2>&1 </dev/null
-    check mpiexec.hydra $? "$work/out"
+    check "mpiexec.hydra, second of two jobs" $? "$work/out"
+    wait $first
+    check "mpiexec.hydra, first of two jobs" $? "$work/first"
 }
 
 test_mpirun
