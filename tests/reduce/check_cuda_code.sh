@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles the kernels for GPUs, each for every kind: none may spill a register, and each must move
-# 128 bits at once. Needs nvcc from 12.8 on; cuobjdump for the second, which is skipped without.
+# 128 bits at once. Needs nvcc from 12.8 on.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin
@@ -17,7 +17,7 @@ nvcc -std=c++17 -arch=sm_100 -E -x cu /dev/null >"$work/log" 2>&1 || {
 }
 : >"$work/log"
 compile() {
-    lib/compile_kernels.sh nvcc "$1" "$work/$(basename "$1" .cu)" -Xptxas -v >>"$work/log" 2>&1 || {
+    lib/compile_kernels.sh nvcc "$1" "$work/$(basename "$1" .cu)" -Xptxas -v --keep --keep-dir "$work" >>"$work/log" 2>&1 || {
         cat "$work/log"
         exit 1
     }
@@ -36,17 +36,15 @@ fi
 [ "$(wc -l <"$work/spills")" -ge $kernels ] || fail "the assembler says nothing of spills"
 [ $failed = 0 ] || exit 1
 
-kernels=$(((60 + 48) * 3)) # of the library
-if ! cuobjdump -sass "$work/reduce_cuda.fatbin" >"$work/sass" 2>/dev/null; then
-    echo "none spills; skipped: what the library's load and store (no cuobjdump)"
-    exit 0
-fi
-# One line for each kernel: its name, and how many of its loads and stores are of 128 bits.
-awk '/Function *:/ { if (name) print name, loads, stores; name = $NF; loads = stores = 0 }
-     /LDG[.A-Z0-9]*\.128/ { loads++ }
-     /STG[.A-Z0-9]*\.128/ { stores++ }
-     END { if (name) print name, loads, stores }' "$work/sass" >"$work/wide"
-wide=$(awk '$2 >= 2 && $3 >= 1' "$work/wide" | wc -l)
+# Of the library's kernels, as the assembler is given them: one line for each, its name, and how many
+# of its loads and stores are of 128 bits of global memory.
+cat "$work"/reduce_cuda.compute_*.ptx >"$work/ptx"
+awk '/\.entry/ { if (name) print name, loads, stores; name = $0; loads = stores = 0 }
+     /ld\.global\.v4/ { loads++ }
+     /st\.global\.v4/ { stores++ }
+     END { if (name) print name, loads, stores }' "$work/ptx" >"$work/wide"
+kernels=$(((60 + 48) * 3))
+wide=$(awk '$(NF - 1) >= 2 && $NF >= 1' "$work/wide" | wc -l)
 [ "$wide" = $kernels ] || fail "$wide of $kernels kernels have loads and stores of 128 bits"
 [ $failed = 0 ] && echo "none spills, the library's all load and store 128 bits"
 exit $failed
