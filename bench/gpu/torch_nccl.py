@@ -176,7 +176,9 @@ def library():
 
 
 def main():
-    if not ON_CPU:
+    if ON_CPU:
+        import hoop.torch  # noqa: F401  torch before 2.14 does not find it by itself
+    else:
         torch.cuda.set_device(DEVICE)
     dist.init_process_group("hoop" if ON_CPU else "nccl")
     checks = [check_reductions, check_moves, check_training]
