@@ -22,24 +22,23 @@
  * - `done` runs exactly once for every accepted xfer, in order per link, from inside progress() or
  *   destroy(), never from inside send() or recv(). It may post; it may not destroy.
  * - A send's data may be read until its `done`; it is never written.
- * - A recv with data == NULL is lent the link's own memory: from `done` until release() the
- *   payload lies at xfer->data, readable. Lent xfers are released in any order. What is lent is
- * never the sender's own buffer: that one may go away at any time with the sender's end.
- * - A receiver may offer the memory that an operation receives into, from when the operation begins
- *   there: then the peer may put what goes there in its place as soon as it has it, before the
- *   receive is posted. A send says where that is. Both are hints: what is not put in its place is
- *   copied there, and an offer is over when the operation is.
+ * - A recv with data == NULL borrows the link's own memory: from `done` until release() the payload
+ *   lies at xfer->data, readable. Such xfers may be released in any order. The memory is never the
+ *   sender's own buffer, which may go away at any time with the sender's end.
+ * - When an operation begins, a receiver may offer the memory that it will receive into. Then the
+ *   peer may write the data to their place as soon as it has them, before the receive is posted; a
+ *   send says where that is. Both are hints: what is not written to its place is copied there, and
+ *   an offer ends with its operation.
  * - destroy() takes NULL and half-built links, runs `done` with HOOP_ABORTED for what is pending,
- *   and cannot fail. Afterwards no memory of any xfer is touched, by this end or by the peer, nor
- *   what was offered.
- *   Over a network it says goodbye, unless the link has failed or is abandoned; leave() before
- *   says it, and until when it may take: so links that end together wait for no longer than one.
+ *   and cannot fail. Afterwards neither end touches the memory of any xfer, nor what was offered.
+ *   Over a network destroy() says goodbye, unless the link has failed or is abandoned. leave() says
+ *   it before, with a deadline, so that links that end together do not wait one after the other.
  * - One thread at a time uses an end; the two ends may be used by two threads at the same time.
  * - A failure is recorded in link->failure by the function that saw it first; every later call
  *   returns its code. The link stays failed.
  *
- * The functions below are the only way to call a transport: they check the contract
- * once, for all implementations.
+ * The functions below are the only way to call a transport: they check the contract once, for all
+ * implementations.
  */
 #ifndef HOOP_TRANSPORT_H
 #define HOOP_TRANSPORT_H

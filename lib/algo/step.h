@@ -29,16 +29,17 @@
  * no memory but its own, and a local part is COPY, or REDUCE of SCRATCH.
  *
  * The first step. An operation over links announces itself by its first chunks: in lane 0, step 0
- * sends to rank me+1 and receives from me-1 (mod n), even where that is nothing. So two neighbours
- * in different operations meet, whatever these are, and the header of the chunk tells each of the
- * other's. The ring does so where count >= n.
+ * sends to rank me+1 and receives from me-1 (mod n), even if the chunk is empty. So two neighbours
+ * in different operations meet, whatever these are, and the header of the chunk tells each about
+ * the other's. With the ring this holds if count >= n.
  *
- * With hierarchical a rank may receive from me-1 in a later step, before which it only sends; and
- * the last of a machine sends to me+1 when it has heard from all of its machine, or, alone there,
- * from me-1; and a root that collects may first receive from others of its machine. That does as
- * well: some rank has others behind it on its machine, and waits for nobody; from there on each
- * hears from the one before it, until two are in different operations, or one waits for a rank of
- * its machine that is, and then two neighbours there are.
+ * hierarchical differs, and finds a mismatch all the same. There a rank may receive from me-1 in a
+ * later step, before which it only sends; the last rank of a machine sends to me+1 when it has
+ * heard from all of its machine or, if it is alone there, from me-1; and a root that collects may
+ * first receive from others of its machine. But some rank is not the last of its machine, and sends
+ * without waiting. From there on each rank hears from the one before it, until two neighbours are
+ * in different operations, or a rank waits for one of its machine that is in another operation;
+ * then two neighbours on that machine are in different ones.
  *
  * Barriers. An operation on shared memory consists of phases that all ranks pass together:
  * ARRIVE says "I have finished all my steps before this", AWAIT waits until every rank has said so
@@ -46,10 +47,10 @@
  * which is made and seen before the plan is chosen.
  *
  * Sets. No barrier closes an operation. What operation k announces and publishes lies in set k mod
- * D of D sets, and is not overwritten by operation k + D before all have completed k. So whoever
- * begins operation k has seen everybody arrive in k - D + 1. An AWAIT of fewer than everybody
- * leaves operations owed: of so many, the last ones before k, he need not have seen it. How D is
- * chosen and kept track of is the executor's.
+ * D of D sets, and is not overwritten by operation k + D before all have completed k. So a rank
+ * that begins operation k must have seen all ranks arrive in k - D + 1. If an AWAIT waits for fewer
+ * than all, the operation is owed: up to D - 1 operations before k may be. The executor chooses D
+ * and keeps track of what is owed.
  */
 #ifndef HOOP_ALGO_STEP_H
 #define HOOP_ALGO_STEP_H

@@ -8,18 +8,18 @@
  *      living      everything                        tombstone, by abort or destroy
  *      tombstone   the handle: turn, failure, name   freed, by destroy
  *
- * Who has the handle of a comm that is being made, or of one from which others are made behind the
- * caller's back, finds it `pending`: it takes no operation until then (birth/birth.h).
+ * So a thread that is about to call finds a handle that answers, whatever another thread aborts.
+ * Code that looks into a comm without the turn (state, inspection, abort's alarm) holds
+ * `look_lock`, under which a living comm becomes a tombstone.
  *
- * So a thread that is about to call meets a handle that answers, whatever another one aborts. Who
- * looks in without the turn (state, inspection, abort's alarm) holds `look_lock`, under which a
- * living comm becomes a tombstone.
+ * A comm that is still being made in the background (config.blocking 0), or from which others are
+ * being made so, is `pending`: it takes no operation until that is done (birth/birth.h).
  *
- * Failure. The first failure of any rank goes to the board, where everybody sees it; each rank's
- * driver then ends its operation, takes write access away from its peers, and keeps its own
- * sentence. What a dead rank had already delivered is used first: an operation fails only when it
- * cannot move. Each machine has a board of its own: whoever claims the failure record of his tells
- * the other machines.
+ * Failure. The first failure of any rank goes to the board, where all ranks of the machine see it;
+ * each rank's driver then ends its operation, takes write access away from its peers, and keeps its
+ * own sentence. What a dead rank had already delivered is used first: an operation fails only when
+ * it cannot move. Each machine has a board of its own: the rank that claims the failure record of
+ * its machine tells the other machines.
  */
 #ifndef HOOP_COMM_H
 #define HOOP_COMM_H

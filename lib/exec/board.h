@@ -1,9 +1,9 @@
 /*
- * The board: the memory that all ranks of a comm on one machine share. Its layout, the failure
- * record, waking, and the cells in which operations are announced; who writes to whose buffers is
- * gate.h's, steps are board_steps.h's. It has a place for every rank of the comm, also for those of
- * other machines: the failure record and `left` are kept for these by what is heard of them, the
- * rest of their places is unused.
+ * The board: the memory that all ranks of a comm on one machine share. Here are its layout, the
+ * failure record, waking, and the cells in which operations are announced; gate.h says who may
+ * write to whose buffers, board_steps.h carries out steps. The board has a place for every rank of
+ * the comm, also for those of other machines: of these only the failure record and `left` are used,
+ * by what is heard of them.
  *
  *   segment (one memfd per comm, mapped by every rank, zero at birth)
  *   +--------------------------------------------------------------------------------------+
@@ -16,28 +16,28 @@
  *   +--------------------------------------------------------------------------------------+
  *
  * Every line has one writer, the rank it belongs to (the failure record: whoever claims it first),
- * so no atomic read-modify-write is needed but for gates and for who wakes a sleeper.
+ * so atomic read-modify-writes are needed only for gates and to decide who wakes a sleeper.
  *
  * Cells. A cell is a line: 56 bytes of data, 8 of tag: what is called, and the low bits of the
  * operation's sequence, which tell it from the one before that used the cell. The data of all
  * cells are stored first, the tag of the first cell last with release; who reads the expected
  * sequence there with acquire has the data.
  *
- * Sets. Operation k uses set k mod D of D = HOOP_BOARD_SETS sets of cells. It is free again:
- * whoever publishes in k has seen everybody arrive in k - D + 1, which everybody did after
- * completing k - D. So no closing barrier is needed, and a rank that needs nobody's data, or one
- * rank's, may be operations ahead of the others.
+ * Sets. Operation k uses set k mod D of D = HOOP_BOARD_SETS sets of cells. That set is free then: a
+ * rank that publishes in k has seen all ranks arrive in k - D + 1, which each did after completing
+ * k - D. So no closing barrier is needed, and a rank that needs no data, or those of one rank, may
+ * be several operations ahead of the others.
  *
  * Areas. What is too large for cells lies in its rank's area. Pieces of all sizes follow each other
- * there; where the next one lies follows from the calls alone, so that every rank knows it of all
- * and need not wait to be told. It is told in the first cell: ranks whose calls have differed find
- * out. A piece is in use until everybody is seen to have arrived in a later operation.
- * Whenever pieces begin at the start of the areas again, and all ranks bring and take some, each
- * moves on to the area of the rank before it: who has read memory last has it in its cache, and
- * writes there 2 to 6 times as fast as who wrote it last.
+ * there. Where the next one lies follows from the calls alone, so that every rank knows it for all
+ * ranks and need not wait to be told. It is told in the first cell all the same, so that ranks
+ * whose calls have differed find out. A piece is in use until all ranks are seen to have arrived in
+ * a later operation. Whenever pieces begin at the start of the areas again, and all ranks
+ * contribute and read, each moves on to the area of the rank before it: the rank that read memory
+ * last has it in its cache, and writes there 2 to 6 times as fast as the one that wrote it last.
  *
- * Owing. An operation that did not need to see everybody is owed. Every rank keeps the tags of its
- * last D operations in one row (`called`), where others find out late, and of many operations at
+ * Owing. An operation that did not need to see all ranks is owed. Every rank keeps the tags of its
+ * last D operations in one row (`called`), where others find out later, and for many operations at
  * once, how far it has come, and that it called the same. Tag k is overwritten there by k + D, when
  * its rank has seen what all others called in k: so of any two ranks one sees the other's tag.
  *

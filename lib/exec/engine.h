@@ -10,11 +10,12 @@
  * Steps of a round (step.more) do not wait for each other: up to HOOP_ENGINE_ROUND of a lane are on
  * their way at once.
  *
- * A receive that reduces is lent the link's memory, folded from there into its place, and the slot
- * given back at once: the sum is the next thing this lane sends, while it is hot. So is one that is
- * folded behind the round, if that is all that becomes of it (op.keeps).
+ * A receive that reduces borrows the link's memory, is folded from there into its place, and gives
+ * the slot back at once: the sum is the next thing that this lane sends, while it is in the cache.
+ * A receive that is only folded after its round does the same, but keeps the slot until then
+ * (op.keeps).
  *
- * One thread at a time, the one that drives the comm.
+ * Used by one thread at a time, the one that drives the comm.
  */
 #ifndef HOOP_ENGINE_H
 #define HOOP_ENGINE_H

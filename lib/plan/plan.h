@@ -1,9 +1,9 @@
 /*
  * Plans: which algorithm an operation uses, with which parameters. The cost model (cost/cost.h)
- * over a fixed list of candidates, the same on every rank and in every run, so that two runs agree,
- * and, between two that give the same bits, what was learned (cost/learned.h); every input of the
- * choice is one that all ranks know to be equal (the signature, the settings agreed at init, the
- * announcements of all ranks).
+ * chooses from a fixed list of candidates, the same on every rank and in every run; only between
+ * cma and slab, which give the same bits, what was learned decides (cost/learned.h). Every input of
+ * the choice is known to be equal on all ranks: the signature, the settings agreed at the join, the
+ * announcements of all ranks.
  */
 #ifndef HOOP_PLAN_H
 #define HOOP_PLAN_H
@@ -15,9 +15,9 @@
 #include "membership/membership.h"
 #include "transports/signature.h"
 
-/* What is known of an operation before the choice: a plan without an algorithm. It is begun where
- * an announcement's stores are under way, and a copy of what was just written, in larger pieces
- * than it was written, would wait for all of them. */
+/* What is known of an operation before the choice: a plan without an algorithm. It is filled in
+ * place and not returned, since this happens while an announcement's stores are under way: copying
+ * a struct in larger pieces than it was written in would wait for all of them. */
 void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signature, uint32_t me,
                      uint32_t n, bool in_place);
 
