@@ -1,8 +1,8 @@
 /*
- * What a comm's user has made of it, by handle. Operations: a sum of what every rank multiplies
- * with a scalar of its own first, which is read when the operation is made, and again by each call.
- * Registrations of buffers. Any thread; in a forked child removing does nothing, all else is
- * refused.
+ * What a comm's user has made for it, by handle. Operations: sums in which every rank first
+ * multiplies its input with a scalar of its own, of which the operation keeps a copy, and each call
+ * takes one. Registrations of buffers. Any thread; in a forked child removing does nothing, all
+ * else is refused.
  */
 #ifndef HOOP_OPS_H
 #define HOOP_OPS_H

@@ -2,8 +2,8 @@
  * The copies of a launch (launch.h), or of a graph's calls (capture.h), in pieces that overlap with
  * its operation over links, as those that are not launched do (transfer/overlap.h):
  *
- *     caller's stream   ... to the room 0 | 1 | 2 ... bell | hold 0 | from the room 0 | hold 1 |
- * ... who drives                     '-> the steps that need no more | let 0 go | ...
+ *     caller's stream   ... to the room 0 | 1 | 2 ... bell | hold 0 | from the room 0 | hold 1 ...
+ *     who drives                        '-> the steps that need no more | let 0 go | ...
  *
  * All of it is put on the stream in the call. Behind each piece to the room the stream writes how
  * many there are; before each one from it the stream waits for a word, of which each cut work has

@@ -5,16 +5,15 @@
  * travels as a region does, in the descriptor's place a sealed memfd that holds it. Importers open
  * it in the context of their own device, once for each, and keep it open.
  *
- *     shown ---- freed: its exporter finds out ----> forgotten ---- a thread of its own ---->
- * closed
+ *     shown -- freed: its exporter finds out --> forgotten -- by a thread of its own --> closed
  *
  * Nobody tells when memory is freed. CUDA numbers allocations and never uses a number again, so an
  * allocation is known by its number, not by its address: what is allocated later at the same place
- * is shown, opened and confirmed anew. Each time that something is shown, what lay there before and
- * one more of all that was shown is looked at; of what is gone the importers are told.
+ * is shown, opened and confirmed anew. Each time that something is shown, the allocation that lay
+ * there before and one other that was shown are checked; importers are told of those that are gone.
  *
  * CUDA calls it undefined to free memory that others have open. No operation touches it then, and
- * drivers keep it until the last has closed it; but no longer is it free than that is over.
+ * drivers keep it until the last has closed it; but the device has that memory back only then.
  *
  * An import is opened by who drives a comm, and closed by a thread that is there for nothing else,
  * never by the service thread: both may wait for what runs on the device.

@@ -5,8 +5,8 @@
  *   family     n, rank                   ranks here                  machines, rank 0's   the job
  *   torchrun   WORLD_SIZE, RANK          LOCAL_WORLD_SIZE            -                    run id
  *   Open MPI   OMPI_COMM_WORLD_SIZE...   OMPI_COMM_WORLD_LOCAL_SIZE  -                    namespace
- *   PMI        PMI_SIZE, PMI_RANK        MPI_LOCALNRANKS             - PMI_JOBID, PMI_FD Slurm
- * SLURM_NTASKS, _PROCID     SLURM_TASKS_PER_NODE        node list            job, step
+ *   PMI        PMI_SIZE, PMI_RANK        MPI_LOCALNRANKS             -                    JOBID, FD
+ *   Slurm      SLURM_NTASKS, _PROCID     SLURM_TASKS_PER_NODE        node list            job, step
  *
  * MASTER_ADDR and MASTER_PORT say where rank 0's machine is, whatever the family. The first family
  * in this order whose n and rank are both set counts: launchers are started inside each other, and

@@ -6,8 +6,8 @@
  * brought there before and taken back afterwards:
  *
  *     user's stream   ... kernels ... | (mark, or bell)
- *     work                            '-> fetch: device to host |           | deliver: host to
- * device operation                                                 '-> runs ---'
+ *     work                            '-> fetch to the host |           | deliver to the device
+ *     operation                                             '-> runs ---'
  *
  * Over links, where they are large, the three overlap (overlap.h).
  *

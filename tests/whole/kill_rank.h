@@ -2,8 +2,8 @@
  * One rank of kill_fuzz: a forked process that joins, sweeps until an operation fails, takes its
  * memory back, and leaves in order when it is told to. It reports every turn of its life:
  *
- *      join --RUNNING after the first operation--> sweep --FAILED--> waits for a byte --DONE-->
- * exit anywhere: WRONG: something is not as it must be
+ *      join --RUNNING after the first operation--> sweep --FAILED--> waits --DONE--> exit
+ *      anywhere: WRONG: something is not as it must be
  */
 #ifndef HOOP_TESTS_KILL_RANK_H
 #define HOOP_TESTS_KILL_RANK_H
