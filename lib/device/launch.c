@@ -482,21 +482,28 @@ static bool launch_is_behind(const struct hoop_launch *launch)
     return is;
 }
 
+/* Is work i over, or so far that it awaits a kernel which is not there yet? Then all before it in
+ * line are over. */
+static bool launch_has_come_to(const struct hoop_launch *launch, size_t i)
+{
+    const struct hoop_told *told = launch->told != NULL ? &launch->told[i] : NULL;
+    pthread_mutex_lock(&launching.lock);
+    const bool over = (launch->marks & LAUNCH_OVER) != 0;
+    pthread_mutex_unlock(&launching.lock);
+    return over || (told != NULL && told->fold != NULL && atomic_load(told->go) == told->let);
+}
+
 /* It has its place in line. Others that wait for calls may put work on the device: those before it
  * in line must not find it behind the hold, in a queue that their stream shares; those behind it
  * begin when it is over. All have time limits of their own. */
 static void launch_let_others_by(const struct hoop_launch *launch, const struct hoop_work *work)
 {
-    bool over = false;
     while (launch_is_behind(launch)) {
         hoop_wait_briefly();
     }
-    for (size_t i = 0; i < launch->pieces.count && !over; i++) {
-        while (!over && atomic_load(&work[i].comm->awaited) > 0) {
+    for (size_t i = 0; i < launch->pieces.count; i++) {
+        while (atomic_load(&work[i].comm->awaited) > 0 && !launch_has_come_to(launch, i)) {
             hoop_wait_briefly();
-            pthread_mutex_lock(&launching.lock);
-            over = (launch->marks & LAUNCH_OVER) != 0;
-            pthread_mutex_unlock(&launching.lock);
         }
     }
 }

@@ -252,6 +252,19 @@ static void call_from_two_threads(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* One of the two waits for its results: its calls stand in line before the other's, or behind. */
+static void wait_beside_launched(const struct family_self *self)
+{
+    const struct scene scene = known_scene(self);
+    struct thread_call calls[2] = {{scene, plain(self, BYTES)}, {scene, plain(self, BYTES)}};
+    pthread_t thread;
+    calls[1].scene.stream = NULL;
+    EXPECT(self, pthread_create(&thread, NULL, call_all_alike, &calls[1]) == 0);
+    (void)call_all_alike(&calls[0]);
+    EXPECT(self, pthread_join(thread, NULL) == 0);
+    scene_end(&scene);
+}
+
 /* ---- Who meets ---- */
 
 /* One waits for its results, the others launch: what is right stays so. */
@@ -473,6 +486,7 @@ static void test_queues(void **state)
     run(3, reduce_to_each);
     run(3, do_meanwhile);
     run(2, call_from_two_threads);
+    run(2, wait_beside_launched);
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
@@ -488,6 +502,7 @@ static void test_meanwhile(void **state)
     run(2, do_meanwhile);
     run(3, do_meanwhile);
     run(2, call_from_two_threads);
+    run(2, wait_beside_launched);
 }
 
 static void test_meet(void **state)
