@@ -173,8 +173,9 @@ struct hoop_cu_rows { /* a copy of rows */
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        hoop_stream_t stream, void **arguments, void **extra))
 
-/* NULL where the driver has them not; the first is of CUDA 12. */
+/* NULL where the driver has them not; those of streams' names are of CUDA 12. */
 #define HOOP_CUDA_NEW_CALLS(X)                                                                     \
+    X(function_load, "cuFuncLoad", (hoop_cu_function_t function))                                  \
     X(stream_id, "cuStreamGetId", (hoop_stream_t stream, unsigned long long *ret))                 \
     X(stream_context, "cuStreamGetCtx", (hoop_stream_t stream, hoop_cu_context_t * ret))           \
     X(stream_wait_value, "cuStreamWaitValue32_v2",                                                 \

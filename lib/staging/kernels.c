@@ -23,12 +23,18 @@ struct hoop_kernels {
 static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hoop_kernels *kernels_loaded; /* one for each context, with what failed */
 
+/* It is loaded then: the driver may put that off until it is first launched, which may be behind a
+ * hold, and wait for all streams then. */
 static hoop_result_t kernels_find_one(hoop_cu_module_t module, const char *name,
                                       hoop_cu_function_t *ret)
 {
     char call[128];
-    (void)snprintf(call, sizeof(call), "cuModuleGetFunction of %.100s", name);
-    return hoop_cuda_check(call, hoop_cuda.module_function(ret, module, name));
+    int error = hoop_cuda.module_function(ret, module, name);
+    if (error == HOOP_CU_SUCCESS && hoop_cuda.function_load != NULL) {
+        error = hoop_cuda.function_load(*ret);
+    }
+    (void)snprintf(call, sizeof(call), "loading %.100s", name);
+    return hoop_cuda_check(call, error);
 }
 
 static hoop_result_t kernels_find(struct hoop_kernels *kernels, hoop_cu_module_t module)

@@ -1,5 +1,5 @@
 /*
- * The kernels of lib/reduce in a CUDA context: loaded at first use, and kept. Any thread.
+ * The kernels of lib/reduce in a CUDA context: all loaded at first use, and kept. Any thread.
  */
 #ifndef HOOP_KERNELS_H
 #define HOOP_KERNELS_H

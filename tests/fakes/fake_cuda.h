@@ -5,7 +5,8 @@
  * lib/reduce and of the benchmarks, run by the CPU. It refuses what a real one may let pass: copies
  * and kernels that leave an allocation, host memory that is not pinned, memory that is unmapped
  * while a stream uses it, host memory by an address that is not the device's. Its streams wait for
- * the default one and it for them, as CUDA's blocking ones do. What is freed, and what is fresh,
+ * the default one and it for them, as CUDA's blocking ones do. Kernels are loaded when it is asked
+ * to, or at their first launch, which waits for all streams. What is freed, and what is fresh,
  * holds garbage. Processes share the device's memory as CUDA lets them, by descriptors and IPC
  * handles.
  *

@@ -68,7 +68,9 @@ int fake_push(hoop_stream_t stream, const struct fake_task *what);
 /* Waits for all that is on any stream. */
 void fake_drain(void);
 
-/* The same, with FAKE_CUDA_PIN_WAITS, and nothing is put on a stream meanwhile. With the lock. */
+/* The same, and nothing is put on a stream meanwhile; or only with FAKE_CUDA_PIN_WAITS. With the
+ * lock. */
+void fake_wait_for_all(void);
 void fake_keep_out(void);
 
 /* What no capture survives: those that there are have failed. False: there are none. With the lock.

@@ -20,7 +20,8 @@ struct hoop_cu_function {
     told_t *told;
     hoop_datatype_t type;
     perf_t *perf;
-    const struct hoop_cu_context *context; /* that it was loaded in */
+    const struct hoop_cu_context *context; /* that it was found in */
+    bool loaded;
 };
 
 struct fake_kernel {
@@ -127,6 +128,24 @@ int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const
     return HOOP_CU_SUCCESS;
 }
 
+/* As CUDA has it with CUDA_MODULE_LOADING=LAZY: when it is asked to, or at the first launch; then
+ * it waits for all streams. With the lock. */
+static void function_load(struct hoop_cu_function *function)
+{
+    if (!function->loaded) {
+        fake_wait_for_all();
+        function->loaded = true;
+    }
+}
+
+int fake_function_load(hoop_cu_function_t function)
+{
+    pthread_mutex_lock(&fake_lock);
+    function_load(function);
+    pthread_mutex_unlock(&fake_lock);
+    return fake_has_context() ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
+}
+
 /* Where the host finds what the kernel was told; NULL, and *there false: it is not the device's. */
 static void *vector_resolve(const struct fake_kernel *kernel, const void *vector, size_t bytes,
                             bool *there)
@@ -221,6 +240,7 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     }
     const struct fake_kernel kernel = kernel_of(function, arguments[0]);
     pthread_mutex_lock(&fake_lock);
+    function_load(function);
     /* else it has no work, or is still to be told of it */
     launches += function->perf != NULL || (function->fold != NULL && kernel.told.fold.n_src > 0);
     fake_count_work(false);

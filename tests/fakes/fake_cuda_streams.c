@@ -354,13 +354,18 @@ void fake_drain(void)
     }
 }
 
+void fake_wait_for_all(void)
+{
+    keeping_out++;
+    fake_drain();
+    keeping_out--;
+    pthread_cond_broadcast(&fake_changed);
+}
+
 void fake_keep_out(void)
 {
     if (getenv("FAKE_CUDA_PIN_WAITS") != NULL) {
-        keeping_out++;
-        fake_drain();
-        keeping_out--;
-        pthread_cond_broadcast(&fake_changed);
+        fake_wait_for_all();
     }
 }
 

@@ -89,6 +89,22 @@ static void test_returns(void **state)
     end();
 }
 
+/* Of an operation that there was none of before: its kernel is launched while streams are held. */
+static void test_first_of_its_kind(void **state)
+{
+    make_known(*state);
+    fill_all(10, 1000);
+    assert_int_equal(hoop_group_start(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        const struct rank *rank = &ranks[r];
+        hoop_all_reduce(rank->in, rank->out, BYTES, HOOP_UINT8, HOOP_MAX, rank->comm, rank->stream);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    settle();
+    assert_all(ranks[RANKS - 1].out, 12);
+    end();
+}
+
 /* Who drives sleeps when the streams come, and not on until his slice of 100 ms is over. */
 static void test_wakes(void **state)
 {
@@ -425,6 +441,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_DEVICE(test_returns),
         BY_HOST(test_returns),
+        ON_DEVICE(test_first_of_its_kind),
         BY_HOST(test_wakes),
         ON_DEVICE(test_many),
         BY_HOST(test_many),

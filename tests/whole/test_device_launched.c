@@ -55,8 +55,9 @@ static void return_at_once(const struct family_self *self)
         unsigned char *in = round % 2 == 0 ? scene.in : scene.out;
         fill(scene.stream, scene.out, 0x11, BYTES, 0);
         fill(scene.stream, in, round + self->rank, BYTES, SLOW_US / 2);
+        fill(scene.stream, scene.log, round + 1, 1, 0);
         EXPECT(self, reduce(&scene, in, scene.out, BYTES) == HOOP_OK);
-        EXPECT(self, is_busy(scene.stream));
+        EXPECT(self, at_host(scene.log)[0] != round + 1 && is_busy(scene.stream));
         copy(&scene, scene.in, scene.out, BYTES);
         fill(scene.stream, scene.out, 0x22, BYTES, 0);
         scene_settle(&scene);
