@@ -2,7 +2,6 @@
 #include "device/launch.h"
 
 #include "base/clock.h"
-#include "device/pieces.h"
 #include "device/rooms.h"
 #include "runtime/process.h"
 #include "runtime/service.h"

@@ -13,8 +13,19 @@
 #ifndef HOOP_PIECES_H
 #define HOOP_PIECES_H
 
-#include "device/cuts.h"
 #include "device/room.h"
+
+#define HOOP_CUTS_KEPT 8
+
+/*
+ * How the last calls were cut, the latest first: to find that out takes longer than all the rest of
+ * a call, as it goes through every step, and programs make the same calls again and again. All zero
+ * before. One thread at a time.
+ */
+struct hoop_cuts {
+    struct hoop_cut *kept[HOOP_CUTS_KEPT];
+};
+void hoop_cuts_finish(struct hoop_cuts *cuts);
 
 /* What a launch puts on its stream. */
 struct hoop_pieces {

@@ -8,8 +8,7 @@
 #ifndef HOOP_ROOMS_H
 #define HOOP_ROOMS_H
 
-#include "device/cuts.h"
-#include "device/room.h"
+#include "device/pieces.h"
 
 #include <pthread.h>
 
