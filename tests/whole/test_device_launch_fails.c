@@ -19,11 +19,20 @@
 
 /* ---- In a rank ---- */
 
+/* Kernels are loaded: that waits for what is on the streams. */
+static struct scene loaded_scene(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    EXPECT(self, hoop_barrier(scene.comm, scene.stream) == HOOP_OK);
+    scene_settle(&scene);
+    return scene;
+}
+
 /* The others never call: those that did are let go by an abort, also before their streams come. In
  * place, where the input would come behind what marks a result as none. */
 static void abort_waiting(const struct family_self *self)
 {
-    const struct scene scene = scene_make(self);
+    const struct scene scene = loaded_scene(self);
     if (self->rank != 1) {
         fill_in(&scene, 1, self->rank == 0 ? 0 : 2 * SLOW_US);
         EXPECT(self, reduce(&scene, scene.out, scene.out, BYTES) == HOOP_OK);
@@ -67,7 +76,7 @@ static void wait_for_the_dead(const struct family_self *self)
 /* Rank 1's stream is late for longer than calls may take: the others say so, and go on. */
 static void come_too_late(const struct family_self *self)
 {
-    struct scene scene = scene_make(self);
+    struct scene scene = loaded_scene(self);
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     config.op_timeout_ms = 300;
     EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
@@ -84,7 +93,7 @@ static void come_too_late(const struct family_self *self)
 /* Rank 1's device fails before its stream has come to the call: no bell rings any more. */
 static void break_waiting(const struct family_self *self)
 {
-    const struct scene scene = scene_make(self);
+    const struct scene scene = loaded_scene(self);
     fill_in(&scene, 1, self->rank == 1 ? SLOW_US : 0);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
     if (self->rank == 1) {
@@ -139,7 +148,7 @@ static void end_waiting(const struct family_self *self)
 /* A comm ends behind what is launched. */
 static void end_behind(const struct family_self *self)
 {
-    const struct scene scene = scene_make(self);
+    const struct scene scene = loaded_scene(self);
     fill_in(&scene, 1, SLOW_US / 4);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
     EXPECT(self, hoop_comm_finalize(scene.comm) == HOOP_OK);
