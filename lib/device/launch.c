@@ -2,9 +2,10 @@
 #include "device/launch.h"
 
 #include "base/clock.h"
+#include "base/list.h"
+#include "device/health.h"
 #include "device/rooms.h"
 #include "runtime/process.h"
-#include "runtime/service.h"
 #include "staging/kernels.h"
 #include "stream/progress.h"
 
@@ -12,26 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often a device is asked whether it has failed; and bells are looked at that are awaited by
- * nobody else. */
-#define LAUNCH_WATCH_NS (50 * HOOP_NS_PER_MS)
+/* How often bells are looked at that are awaited by nobody else. */
 #define LAUNCH_BELL_NS HOOP_NS_PER_MS
-#define LAUNCH_WATCHED 16u /* contexts; with more, those of the oldest calls */
-
-enum { LAUNCH_PUT = 1, LAUNCH_RUNG = 2, LAUNCH_OVER = 4, LAUNCH_LET = 8 };
 
 struct hoop_launch {
-    struct hoop_launch *next, **before;
+    struct hoop_list_node node;
     struct hoop_stream_room *room;
     struct hoop_pieces pieces;
     struct hoop_told *told; /* [count]: it runs on the device; NULL: through the host */
     uint32_t number;
-    uint64_t place; /* its number among all that have a place in line; 0: none yet */
-    uint32_t bell;  /* what the stream has counted then; under the lock */
-    unsigned marks; /* what has happened; under the lock */
+    /* under the lock */
+    uint64_t place;      /* its number among all that have a place in line; 0: none yet */
+    uint32_t bell;       /* what the stream has counted then */
+    bool put, over, let; /* what has happened (launch.h) */
+    unsigned holders;    /* who puts it on the stream, and who lets it go */
     struct launch_part {
         uint64_t comm_id;
-        bool failed; /* written before OVER */
+        bool failed; /* written before `over` */
     } parts[];       /* of each work */
 };
 
@@ -39,22 +37,16 @@ static struct {
     pthread_mutex_t placing; /* over a place in line, and its number; before `lock` */
     uint64_t placed;
     pthread_mutex_t lock;   /* CUDA is not called with it */
-    pthread_cond_t changed; /* there is a launch, or its bell is awaited */
-    bool watched;           /* the thread is there */
-    bool fresh, idle; /* a launch was added since it looked; it waits until it is told of one */
-    struct hoop_launch *launches;
-} launching = {.placing = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_cond_t changed; /* a bell is awaited */
+    bool looks;             /* the thread is there */
+    struct hoop_list_node launches;
+} launching = {.placing = PTHREAD_MUTEX_INITIALIZER,
+               .lock = PTHREAD_MUTEX_INITIALIZER,
+               .launches = HOOP_LIST_EMPTY(launching.launches)};
 
-/* ---- Launches ------------------------------------------------------------------------------- */
+#define LAUNCHES_EACH(launch) HOOP_LIST_EACH(struct hoop_launch, launch, &launching.launches, node)
 
-/* With the lock. */
-static void launch_take_out(struct hoop_launch *launch)
-{
-    *launch->before = launch->next;
-    if (launch->next != NULL) {
-        launch->next->before = launch->before;
-    }
-}
+/* ---- Letting go ----------------------------------------------------------------------------- */
 
 /* Calls no CUDA. */
 static void launch_free(struct hoop_launch *launch)
@@ -62,6 +54,19 @@ static void launch_free(struct hoop_launch *launch)
     hoop_pieces_finish(&launch->pieces);
     free(launch->told);
     free(launch);
+}
+
+static void launch_release(struct hoop_launch *launch)
+{
+    pthread_mutex_lock(&launching.lock);
+    const bool last = --launch->holders == 0;
+    if (last) {
+        hoop_list_remove(&launch->node);
+    }
+    pthread_mutex_unlock(&launching.lock);
+    if (last) {
+        launch_free(launch);
+    }
 }
 
 /* A kernel that will not be told folds nothing. */
@@ -72,8 +77,8 @@ static void launch_tell_nothing(const struct hoop_told *told)
     }
 }
 
-/* The stream has come, and the piece is over: what it delivers is there. */
-static void launch_let_go(const struct hoop_launch *launch)
+/* The stream has come, and the piece is over: what it delivers is there. It may be gone then. */
+static void launch_let_go(struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count; i++) {
         if (launch->told != NULL) {
@@ -83,29 +88,8 @@ static void launch_let_go(const struct hoop_launch *launch)
         }
     }
     hoop_room_let_go(&launch->room->room, launch->number);
-}
-
-/* Something has happened. Whoever says the last frees it. */
-static void launch_mark(struct hoop_launch *launch, unsigned mark)
-{
-    const unsigned let_go = LAUNCH_RUNG | LAUNCH_OVER;
-    pthread_mutex_lock(&launching.lock);
-    launch->marks |= mark;
-    const unsigned marks = launch->marks;
-    const bool last = marks == (LAUNCH_PUT | LAUNCH_LET | let_go);
-    if (last) {
-        launch_take_out(launch);
-    }
-    pthread_mutex_unlock(&launching.lock);
-    if (mark == LAUNCH_LET) {
-        hoop_rooms_let_go();
-    }
-    if ((mark & let_go) != 0 && (marks & let_go) == let_go) {
-        launch_let_go(launch);
-        launch_mark(launch, LAUNCH_LET);
-    } else if (last) {
-        launch_free(launch);
-    }
+    hoop_rooms_let_go();
+    launch_release(launch);
 }
 
 static bool launch_bell_has_rung(const struct hoop_launch *launch)
@@ -114,13 +98,18 @@ static bool launch_bell_has_rung(const struct hoop_launch *launch)
     return (int32_t)(came - launch->bell) >= 0;
 }
 
-/* Its piece is over, or there is none; and another mark, or 0. Before that nobody looks at the
- * bell: nothing can be let go. */
-static void launch_over(struct hoop_launch *launch, unsigned mark)
+/* Its piece is over, or there is none. Before that nobody looks at the bell: nothing can be let go.
+ */
+static void launch_over(struct hoop_launch *launch)
 {
+    pthread_mutex_lock(&launching.lock);
     const bool rung = launch_bell_has_rung(launch);
-    launch_mark(launch, mark | LAUNCH_OVER | (rung ? LAUNCH_RUNG : 0u));
-    if (!rung) {
+    launch->over = true;
+    launch->let = rung;
+    pthread_mutex_unlock(&launching.lock);
+    if (rung) {
+        launch_let_go(launch);
+    } else {
         pthread_cond_signal(&launching.changed);
     }
 }
@@ -131,30 +120,74 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
     for (size_t i = 0; i < launch->pieces.count; i++) {
         launch->parts[i].failed = hoop_batch_has_failed(batch, i);
     }
-    launch_over(launch, 0);
+    launch_over(launch);
 }
 
-/* ---- Whether devices have failed ------------------------------------------------------------ */
+/* With the lock: one that was over before its stream came, which has now; or NULL, and whether
+ * there are more. */
+static struct hoop_launch *bells_find_rung(bool *ret_more)
+{
+    *ret_more = false;
+    LAUNCHES_EACH(at)
+    {
+        const bool awaits = at->over && !at->let;
+        if (awaits && launch_bell_has_rung(at)) {
+            return at;
+        }
+        *ret_more |= awaits;
+    }
+    return NULL;
+}
+
+/* May not call CUDA: a program may wait for streams there that this lets go. */
+static void *bells_main(void *arg)
+{
+    (void)arg;
+    pthread_setname_np(pthread_self(), "hoop-bells");
+    pthread_mutex_lock(&launching.lock);
+    for (;;) {
+        bool more = false;
+        struct hoop_launch *rung = bells_find_rung(&more);
+        if (rung != NULL) {
+            rung->let = true;
+            pthread_mutex_unlock(&launching.lock);
+            launch_let_go(rung);
+            pthread_mutex_lock(&launching.lock);
+        } else {
+            (void)hoop_cond_wait(&launching.changed, &launching.lock,
+                                 more ? hoop_now_ns() + LAUNCH_BELL_NS : HOOP_NEVER);
+        }
+    }
+    return NULL;
+}
+
+/* ---- When devices have failed --------------------------------------------------------------- */
 
 /* With the lock. */
 static bool launch_is_awaited(const struct hoop_launch *launch)
 {
-    return (launch->marks & LAUNCH_OVER) == 0 &&
-           (launch->told != NULL || !launch_bell_has_rung(launch));
+    return !launch->over && (launch->told != NULL || !launch_bell_has_rung(launch));
 }
 
-/* With the lock: does it await the context's device for a call of the comm? */
-static bool launch_awaits(const struct hoop_launch *launch, hoop_cu_context_t context,
-                          uint64_t comm_id)
+static size_t launches_list(hoop_cu_context_t *ret, size_t most)
 {
-    bool awaits = false;
-    for (size_t i = 0; i < launch->pieces.count; i++) {
-        awaits |= launch->parts[i].comm_id == comm_id;
+    size_t count = 0;
+    pthread_mutex_lock(&launching.lock);
+    LAUNCHES_EACH(at)
+    {
+        size_t i = 0;
+        while (i < count && ret[i] != at->room->context) {
+            i++;
+        }
+        if (launch_is_awaited(at) && i == count && count < most) {
+            ret[count++] = at->room->context;
+        }
     }
-    return awaits && launch->room->context == context && launch_is_awaited(launch);
+    pthread_mutex_unlock(&launching.lock);
+    return count;
 }
 
-/* With the lock: no word comes behind its kernels any more. */
+/* No word comes behind its kernels any more. */
 static void launch_break(const struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
@@ -162,119 +195,43 @@ static void launch_break(const struct hoop_launch *launch)
     }
 }
 
-/* With the lock: is over, and its bell was awaited by this thread alone. */
-static bool launch_awaits_bell(const struct hoop_launch *launch)
+static bool launch_is_of(const struct hoop_launch *launch, uint64_t comm_id)
 {
-    return (launch->marks & (LAUNCH_OVER | LAUNCH_RUNG)) == LAUNCH_OVER;
-}
-
-/* With the lock, which is let go meanwhile. When to look again. */
-static uint64_t watch_bells(void)
-{
-    struct hoop_launch *at = launching.launches;
-    uint64_t wait_ns = LAUNCH_WATCH_NS;
-    while (at != NULL) {
-        const bool awaits = launch_awaits_bell(at), rung = awaits && launch_bell_has_rung(at);
-        if (rung) {
-            pthread_mutex_unlock(&launching.lock);
-            launch_mark(at, LAUNCH_RUNG);
-            pthread_mutex_lock(&launching.lock);
-        }
-        wait_ns = awaits && !rung ? LAUNCH_BELL_NS : wait_ns;
-        at = rung ? launching.launches : at->next;
+    bool is = false;
+    for (size_t i = 0; i < launch->pieces.count; i++) {
+        is |= launch->parts[i].comm_id == comm_id;
     }
-    launching.idle = launching.launches == NULL && !launching.fresh;
-    launching.fresh = false;
-    return launching.idle ? HOOP_NEVER : hoop_now_ns() + wait_ns;
+    return is;
 }
 
-/* With the lock: the contexts whose streams are awaited. */
-static size_t watch_list(hoop_cu_context_t *ret)
+static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
 {
-    size_t count = 0;
-    for (const struct hoop_launch *at = launching.launches; at != NULL; at = at->next) {
-        size_t i = 0;
-        while (i < count && ret[i] != at->room->context) {
-            i++;
-        }
-        if (launch_is_awaited(at) && i == count && count < LAUNCH_WATCHED) {
-            ret[count++] = at->room->context;
-        }
-    }
-    return count;
-}
-
-/* With the sentence: what has become of it. */
-static hoop_result_t watch_ask(hoop_cu_context_t context)
-{
-    hoop_stream_t own = NULL;
-    hoop_result_t result = hoop_cuda_enter(context);
-    if (result == HOOP_OK) {
-        result = hoop_cuda_stream(context, &own);
-        const int error = result == HOOP_OK ? hoop_cuda.stream_query(own) : HOOP_CU_NOT_READY;
-        hoop_cuda_leave();
-        if (error != HOOP_CU_NOT_READY) {
-            result = hoop_cuda_check("cuStreamQuery: work on the device", error);
-        }
-    }
-    return result;
-}
-
-/* With the list of all comms. */
-static void watch_fail(void *arg, struct hoop_comm *comm)
-{
-    const hoop_cu_context_t *context = arg;
-    bool awaits = false;
+    bool awaited = false;
     pthread_mutex_lock(&launching.lock);
-    for (const struct hoop_launch *at = launching.launches; at != NULL; at = at->next) {
-        if (launch_awaits(at, *context, comm->id)) {
+    LAUNCHES_EACH(at)
+    {
+        if (at->room->context == context && launch_is_of(at, comm_id) && launch_is_awaited(at)) {
             launch_break(at);
-            awaits = true;
+            awaited = true;
         }
     }
     pthread_mutex_unlock(&launching.lock);
-    if (awaits && hoop_comm_state(comm, NULL) == HOOP_OK) {
-        hoop_comm_raise(comm, HOOP_CUDA_ERROR, (int)comm->rank, "rank %u: %s", comm->rank,
-                        hoop_thread_error());
-    }
+    return awaited;
 }
 
-static void *watch_main(void *arg)
-{
-    hoop_cu_context_t contexts[LAUNCH_WATCHED];
-    uint64_t asked_ns = 0;
-    (void)arg;
-    pthread_setname_np(pthread_self(), "hoop-launches");
-    pthread_mutex_lock(&launching.lock);
-    for (;;) {
-        const uint64_t wake_ns = watch_bells();
-        (void)hoop_cond_wait(&launching.changed, &launching.lock, wake_ns);
-        const uint64_t now = hoop_now_ns();
-        const bool asks = wake_ns == HOOP_NEVER || now - asked_ns >= LAUNCH_WATCH_NS;
-        const size_t count = asks && wake_ns != HOOP_NEVER ? watch_list(contexts) : 0;
-        asked_ns = asks ? now : asked_ns;
-        pthread_mutex_unlock(&launching.lock);
-        for (size_t i = 0; i < count; i++) {
-            if (watch_ask(contexts[i]) != HOOP_OK) {
-                hoop_comm_each(watch_fail, &contexts[i]);
-            }
-        }
-        pthread_mutex_lock(&launching.lock);
-    }
-    return NULL;
-}
+static const struct hoop_health_asker launches_asker = {launches_list, launches_break};
 
-/* False: there is no thread. */
-static bool watch_start(void)
+/* The threads are there. */
+static bool launches_start(void)
 {
     pthread_mutex_lock(&launching.lock);
-    if (!launching.watched) {
+    if (!launching.looks) {
         hoop_cond_init(&launching.changed);
-        launching.watched = hoop_thread_spawn(watch_main, NULL) == 0;
+        launching.looks = hoop_thread_spawn(bells_main, NULL) == 0;
     }
-    const bool watched = launching.watched;
+    const bool looks = launching.looks;
     pthread_mutex_unlock(&launching.lock);
-    return watched;
+    return looks && hoop_health_start(&launches_asker);
 }
 
 /* ---- Launching ------------------------------------------------------------------------------ */
@@ -318,7 +275,7 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
         made->parts[i] = (struct launch_part){.comm_id = work[i].comm->id};
     }
     if (hoop_pieces_init(&made->pieces, count, stream) && hoop_progress_start() == HOOP_OK &&
-        watch_start() && launch_enter(made, work, context)) {
+        launches_start() && launch_enter(made, work, context)) {
         made->pieces.room = &made->room->room;
         made->pieces.cuts = &made->room->cuts;
         return made;
@@ -331,29 +288,19 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
 static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
 {
     hoop_rooms_hold(launch->room, comm_id);
+    launch->holders = 2;
     pthread_mutex_lock(&launching.lock);
-    launch->next = launching.launches;
-    launch->before = &launching.launches;
-    if (launch->next != NULL) {
-        launch->next->before = &launch->next;
-    }
-    launching.launches = launch;
-    launching.fresh = true;
-    if (launching.idle) { /* else it looks by itself */
-        launching.idle = false;
-        pthread_cond_signal(&launching.changed);
-    }
+    hoop_list_push_back(&launching.launches, &launch->node);
     pthread_mutex_unlock(&launching.lock);
+    hoop_health_notify();
 }
 
 /* Nothing of it happens any more. */
 static void launch_drop(struct hoop_launch *launch)
 {
-    pthread_mutex_lock(&launching.lock);
-    launch_take_out(launch);
-    pthread_mutex_unlock(&launching.lock);
+    launch->holders = 1; /* nobody else has it */
     hoop_rooms_let_go();
-    launch_free(launch);
+    launch_release(launch);
 }
 
 /* The words of a call on the device, and its kernel, if this rank is the root. */
@@ -460,9 +407,7 @@ static bool launch_shares(const struct hoop_launch *launch, const struct hoop_la
 {
     bool shares = false;
     for (size_t i = 0; i < launch->pieces.count; i++) {
-        for (size_t k = 0; k < other->pieces.count; k++) {
-            shares |= launch->parts[i].comm_id == other->parts[k].comm_id;
-        }
+        shares |= launch_is_of(other, launch->parts[i].comm_id);
     }
     return shares;
 }
@@ -473,9 +418,10 @@ static bool launch_is_behind(const struct hoop_launch *launch)
 {
     bool is = false;
     pthread_mutex_lock(&launching.lock);
-    for (const struct hoop_launch *at = launching.launches; at != NULL && !is; at = at->next) {
-        is = at->told != NULL && (at->marks & (LAUNCH_PUT | LAUNCH_OVER)) == 0 && at->place != 0 &&
-             at->place < launch->place && launch_shares(launch, at);
+    LAUNCHES_EACH(at)
+    {
+        is |= at->told != NULL && !at->put && !at->over && at->place != 0 &&
+              at->place < launch->place && launch_shares(launch, at);
     }
     pthread_mutex_unlock(&launching.lock);
     return is;
@@ -487,7 +433,7 @@ static bool launch_has_come_to(const struct hoop_launch *launch, size_t i)
 {
     const struct hoop_told *told = launch->told != NULL ? &launch->told[i] : NULL;
     pthread_mutex_lock(&launching.lock);
-    const bool over = (launch->marks & LAUNCH_OVER) != 0;
+    const bool over = launch->over;
     pthread_mutex_unlock(&launching.lock);
     return over || (told != NULL && told->fold != NULL && atomic_load(told->go) == told->let);
 }
@@ -562,6 +508,18 @@ static hoop_result_t launch_end(const struct hoop_launch *launch, const struct h
     return result;
 }
 
+/* All of it is on the stream. */
+static void launch_done(struct hoop_launch *launch, bool queued)
+{
+    pthread_mutex_lock(&launching.lock);
+    launch->put = true;
+    pthread_mutex_unlock(&launching.lock);
+    if (!queued) {
+        launch_over(launch);
+    }
+    launch_release(launch);
+}
+
 /* With the room's lock; the launch may be gone afterwards. *ret_torn: of the room. */
 static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *work, bool *ret_torn)
 {
@@ -586,11 +544,7 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
         launch_break(launch);
         hoop_work_fail(work, count, put);
     }
-    if (result == HOOP_OK) {
-        launch_mark(launch, LAUNCH_PUT);
-    } else {
-        launch_over(launch, LAUNCH_PUT);
-    }
+    launch_done(launch, result == HOOP_OK);
     return result == HOOP_OK ? put : result;
 }
 

@@ -16,8 +16,8 @@
  * come to it: else the copies to the host would come behind that, into the same place.
  *
  *     a launch is    put     all of it is on the stream
- *                    rung    the stream has come to its bell, a word that it writes
- *                    over    its piece is; with the bell: it is let go
+ *                    over    its piece is
+ *                    let     that, and the stream has come to its bell, a word that it writes
  *
  * One that runs on a device that all ranks share, where one of them folds for all, has no copies.
  * Who folds has a kernel behind his hold, which is told what (staging/device_worker.h):
@@ -32,7 +32,7 @@
  * device's, and is left as it is.
  *
  * A stream whose device has failed never comes. Nobody who drives may ask CUDA about that: a thread
- * does, which also watches for the bells of what is over before they ring, because it has failed.
+ * does (health.h). Another one looks for the bells of what was over before they rang.
  */
 #ifndef HOOP_LAUNCH_H
 #define HOOP_LAUNCH_H

@@ -21,7 +21,7 @@
  *     FAKE_CUDA_COPY_RATE=n  copies from and to the host take 1 us for n bytes, for which no CPU is
  *                            needed, and what the CPU takes to copy them
  *     FAKE_CUDA_PIN_WAITS    to pin memory, or no longer, it waits for all streams, and nobody puts
- *                            anything on one meanwhile
+ *                            anything on one meanwhile, or asks for one; nor to free some
  *     FAKE_CUDA_NO_MAPPING   it has no memory that others can map
  *     FAKE_CUDA_NO_IPC       nor any that it gives a handle for
  *     FAKE_CUDA_IPC_REFUSED  it opens no handle, as in a container of its own

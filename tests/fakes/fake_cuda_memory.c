@@ -286,6 +286,7 @@ int fake_free(hoop_cu_address_t ptr)
 {
     int result = HOOP_CU_INVALID_VALUE;
     pthread_mutex_lock(&fake_lock);
+    fake_keep_out();
     fake_drain();
     for (size_t i = 0; i < n_ranges && result != HOOP_CU_SUCCESS; i++) {
         if (ranges[i].at == ptr && ranges[i].kind == PLAIN) {

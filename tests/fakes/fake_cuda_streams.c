@@ -429,6 +429,9 @@ int fake_stream_destroy(hoop_stream_t handle)
 int fake_stream_query(hoop_stream_t handle)
 {
     pthread_mutex_lock(&fake_lock);
+    while (keeping_out > 0) {
+        pthread_cond_wait(&fake_changed, &fake_lock);
+    }
     const struct CUstream_st *stream = stream_find(handle);
     const int result = fake_broken                                        ? FAKE_ILLEGAL_ADDRESS
                        : stream == NULL                                   ? HOOP_CU_INVALID_HANDLE

@@ -132,6 +132,32 @@ static void break_within(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+/* A comm fails before its streams have come. Meanwhile the program is in a call that waits for all
+ * of them, and keeps out who asks whether the device has failed, for another comm's call. */
+static void fail_behind(const struct family_self *self)
+{
+    struct scene scene = loaded_scene(self), other = scene;
+    const unsigned char *mine = plain(self, 1);
+    EXPECT(self, hoop_cuda.stream_create(&other.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    other.comm = join(self);
+    other.out = plain(self, BYTES);
+    fill(other.stream, other.out, self->rank, BYTES, 4 * SLOW_US);
+    EXPECT(self, reduce(&other, other.out, other.out, BYTES) == HOOP_OK);
+    fill(scene.stream, scene.out, 1, BYTES, 2 * SLOW_US);
+    EXPECT(self, reduce(&scene, scene.out, scene.out, BYTES) == HOOP_OK);
+    usleep(SLOW_US / 2);
+    if (self->rank == 0) {
+        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
+    }
+    EXPECT(self, scene_failure(&scene) == HOOP_ABORTED);
+    setenv("FAKE_CUDA_PIN_WAITS", "1", 1);
+    EXPECT(self, hoop_cuda.free((uintptr_t)mine) == 0);
+    assert_spoilt(&scene);
+    EXPECT(self, are_all(other.out, sum_of(&other, 0), BYTES));
+    EXPECT(self, hoop_comm_destroy(other.comm) == HOOP_OK);
+    scene_end(&scene);
+}
+
 /* A program ends while a stream waits. */
 static void end_waiting(const struct family_self *self)
 {
@@ -168,6 +194,7 @@ static void test_abort(void **state)
     run(2, come_too_late);
     run(3, break_waiting);
     run(2, break_within);
+    run(2, fail_behind);
     setenv("HOOP_TRANSPORT", "tcp", 1);
     run(3, abort_waiting);
     unsetenv("HOOP_TRANSPORT");
