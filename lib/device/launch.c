@@ -236,6 +236,31 @@ static bool launches_start(void)
 
 /* ---- Launching ------------------------------------------------------------------------------ */
 
+/* On the device it is the root that folds for all. */
+static bool launch_folds(const struct hoop_work *work)
+{
+    const int32_t root = work->request.signature.root;
+    return (int)work->comm->rank == (root < 0 ? 0 : root);
+}
+
+/* The room of so many bytes, where kernels can be told, if there are any. NULL: there is none. */
+static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launch,
+                                                 const struct hoop_work *work,
+                                                 hoop_cu_context_t context,
+                                                 unsigned long long stream, size_t bytes)
+{
+    struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes);
+    bool folds = false;
+    for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
+        folds |= launch_folds(&work[i]);
+    }
+    if (room != NULL && folds && !hoop_rooms_make_told(room)) {
+        hoop_rooms_leave(room, false);
+        room = NULL;
+    }
+    return room;
+}
+
 /* Looks where all of it lies, and where the stream's calls do. False: they can't. */
 static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
                          hoop_cu_context_t context)
@@ -256,7 +281,7 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
                                                          : HOOP_AGAIN;
     bytes = launch->told == NULL ? bytes : count * HOOP_ROOM_TOLD_BYTES;
     if (named && result == HOOP_OK) {
-        launch->room = hoop_rooms_enter(context, number, bytes);
+        launch->room = launch_find_room(launch, work, context, number, bytes);
     }
     return launch->room != NULL;
 }
@@ -308,8 +333,7 @@ static void launch_tell(const struct hoop_launch *launch, const struct hoop_work
 {
     struct hoop_room *room = launch->pieces.room;
     struct hoop_told *told = &launch->told[i];
-    const int32_t root = work->request.signature.root;
-    if ((int)work->comm->rank == (root < 0 ? 0 : root)) {
+    if (launch_folds(work)) {
         told->fold = hoop_room_told(room, i);
         told->over = ++room->counted;
     }
@@ -371,7 +395,7 @@ static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *
     if (result != HOOP_OK) {
         return result;
     }
-    result = launch->told == NULL ? hoop_pieces_fetch(pieces) : hoop_room_make_told(pieces->room);
+    result = launch->told == NULL ? hoop_pieces_fetch(pieces) : HOOP_OK;
     if (result == HOOP_OK) {
         result = hoop_room_count(pieces->room, pieces->stream, launch->bell);
     }

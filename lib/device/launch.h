@@ -44,7 +44,7 @@ struct hoop_launch;
 /* For work whose calls are all on this stream of the context, and whose buffers lie there, if they
  * have any; all know where. told: [count], moved also on failure, where their own memory is: it
  * runs on the device; NULL: through the host. NULL: it can't be launched, and nothing has happened.
- * May pin memory. */
+ * May pin memory, and allocate some of the device. */
 struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
                                        hoop_cu_context_t context, hoop_stream_t stream,
                                        struct hoop_told *told);

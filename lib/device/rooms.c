@@ -140,6 +140,18 @@ struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned lo
     return room;
 }
 
+bool hoop_rooms_make_told(struct hoop_stream_room *room)
+{
+    pthread_mutex_lock(&room->launching);
+    hoop_result_t result = hoop_cuda_enter(room->context);
+    if (result == HOOP_OK) {
+        result = hoop_room_make_told(&room->room);
+        hoop_cuda_leave();
+    }
+    pthread_mutex_unlock(&room->launching);
+    return result == HOOP_OK;
+}
+
 void hoop_rooms_leave(struct hoop_stream_room *room, bool torn)
 {
     pthread_mutex_lock(&rooms.lock);

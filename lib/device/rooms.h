@@ -32,6 +32,9 @@ struct hoop_stream_room {
  * go of some. NULL: there is none. */
 struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned long long stream,
                                           size_t bytes);
+/* Of who is its user: its kernels have a place on the device where they are told. False: there is
+ * no memory for that. */
+bool hoop_rooms_make_told(struct hoop_stream_room *room);
 /* A user less. torn: not all that was to be was put on the stream. */
 void hoop_rooms_leave(struct hoop_stream_room *room, bool torn);
 

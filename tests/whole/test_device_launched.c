@@ -179,6 +179,39 @@ static void call_in_groups(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* All memory of the device that this rank can get; some of it. */
+static hoop_cu_address_t use_up(const struct family_self *self)
+{
+    hoop_cu_address_t at = 0, large = 0;
+    for (size_t bytes = (size_t)128 << 20; bytes >= 256; bytes /= 2) {
+        while (hoop_cuda.alloc(&at, bytes) == 0) {
+            large = bytes >= BYTES ? at : large;
+        }
+    }
+    EXPECT(self, large != 0);
+    return large;
+}
+
+/* Who folds has no memory to say what: it waits for its result until there is some. */
+static void lack_memory(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    fill_in(&scene, 7, 0);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    hoop_cu_address_t used = self->rank == 0 ? use_up(self) : 0;
+    for (int round = 0; round < 4; round++) {
+        if (round == 2 && self->rank == 0) {
+            EXPECT(self, hoop_cuda.free(used) == 0);
+        }
+        fill_in(&scene, round, SLOW_US / 4);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        EXPECT(self, self->rank != 0 || is_busy(scene.stream) == (round >= 2));
+        scene_settle(&scene);
+        EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
+    }
+    scene_end(&scene);
+}
+
 /* ---- What a program may do meanwhile ---- */
 
 /* All that waits for all streams, while they are held: the others come later. */
@@ -475,6 +508,7 @@ static void test_order(void **state)
     run(3, call_often);
     run(3, reduce_to_each);
     run(2, call_all_types);
+    run(2, lack_memory);
 }
 
 /* One queue for all streams of a process: what is held keeps the others back. */
