@@ -86,6 +86,7 @@ void *fake_host_of(hoop_cu_address_t at, size_t bytes);
 /* Does anything on a stream touch [at, at + bytes), as the device finds it? */
 bool fake_in_use(const unsigned char *at, size_t bytes);
 bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at, size_t bytes);
+void fake_kernel_hear(struct fake_kernel *kernel); /* when it begins */
 void fake_kernel_run(struct fake_kernel *kernel);
 
 /* ---- Devices and contexts; by the numbers that this process gives them ---- */

@@ -31,8 +31,9 @@ struct fake_kernel {
         struct perf_work perf;
     } told;
     size_t bytes; /* of each vector */
-    /* told when it runs: where on the device, and where the host finds that; else NULL */
+    /* told when it begins: where on the device, and where the host finds that; else NULL */
     const unsigned char *told_at;
+    bool heard, fails; /* it was; and of memory that is not the device's */
 };
 
 #define KERNELS(name, value, bytes, text)                                                          \
@@ -254,24 +255,27 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }
 
-/* What it is told now. False: one of the vectors is not the device's. */
-static bool kernel_hear(struct fake_kernel *kernel)
+/* It is told, from now on it is in what it folds. */
+void fake_kernel_hear(struct fake_kernel *kernel)
 {
+    if (kernel->function->told == NULL) {
+        return;
+    }
     pthread_mutex_lock(&fake_lock);
     memcpy(&kernel->told.fold, kernel->told_at, HOOP_CUDA_TOLD_BYTES);
     kernel->bytes = fold_bytes(kernel);
     launches += kernel->told.fold.n_src > 0;
-    const bool there = kernel_resolve(kernel);
-    fake_broken |= !there;
+    kernel->fails = !kernel_resolve(kernel);
+    fake_broken |= kernel->fails;
+    kernel->heard = true;
     pthread_mutex_unlock(&fake_lock);
-    return there;
 }
 
 /* Of fewer threads than were asked for: a kernel is right with any number. */
 void fake_kernel_run(struct fake_kernel *kernel)
 {
     const struct hoop_cu_function *function = kernel->function;
-    if (function->told != NULL && !kernel_hear(kernel)) {
+    if (kernel->fails) {
         return;
     }
     BLOCKS = 2;
@@ -304,7 +308,7 @@ bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at,
         return vector_uses(work->at, kernel->bytes, at, bytes) ||
                vector_uses(work->found, sizeof(uint64_t), at, bytes);
     }
-    if (kernel->function->told != NULL) { /* what it folds is not known before it runs */
+    if (kernel->function->told != NULL && !kernel->heard) { /* who knows what it will fold */
         return vector_uses(kernel->told_at, HOOP_CUDA_TOLD_BYTES, at, bytes);
     }
     for (uint32_t s = 0; s < fold->n_src; s++) {

@@ -56,6 +56,9 @@ static struct CUstream_st *stream_at(size_t i)
 
 static void task_run(struct fake_task *task)
 {
+    if (task->kind == FAKE_KERNEL) {
+        fake_kernel_hear(task->kernel);
+    }
     if (task->delay_us != 0) {
         usleep(task->delay_us);
     }
