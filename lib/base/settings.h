@@ -51,31 +51,30 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
  */
 #define HOOP_SETTINGS_AGREED(NUMBER, CHOICE)                                                       \
     CHOICE(algo, "HOOP_ALGO", HOOP_ALGO_AUTO, HOOP_ALGO_WORDS,                                     \
-           "algorithm of the collectives that it can do; the same on all ranks")                   \
+           "algorithm of the collectives that have it; the same on all ranks")                     \
     CHOICE(order, "HOOP_ORDER", HOOP_ORDER_ANY, "any rank",                                        \
-           "rank: one answer, the fold in rank order, from every algorithm that is chosen; the "   \
+           "rank: only algorithms that fold in rank order, which all give the same bits; the "     \
            "same on all ranks")                                                                    \
     NUMBER(lanes, "HOOP_LANES", 2, 1, 16,                                                          \
            "lanes of ring, torus, pairwise and chain; the same on all ranks")                      \
     NUMBER(chunk_bytes, "HOOP_CHUNK_BYTES", 131072, 4096, 67108864,                                \
            "largest chunk over links; the same on all ranks")                                      \
     NUMBER(oneshot_bytes, "HOOP_ONESHOT_BYTES", 262144, 0, 262144,                                 \
-           "on one machine, the most that a rank may publish for all to take at once, where the "  \
-           "cost model finds that cheaper; the same on all ranks")                                 \
-    NUMBER(                                                                                        \
-        bruck_bytes, "HOOP_BRUCK_BYTES", 65536, 0, 1048576,                                        \
-        "over links, the largest vector of which every rank sends every other a copy; the same "   \
-        "on all ranks")                                                                            \
-    CHOICE(bruck_radix, "HOOP_BRUCK_RADIX", 0, "auto 2 3 4 5 6 7 8",                               \
-           "over links, each round of bruck multiplies the vectors that a rank has by this, with " \
-           "one message fewer at once; auto: as the cost model finds cheapest; the same on all "   \
-           "ranks")                                                                                \
-    CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp rdma",                      \
-           "tcp, rdma: all data go that way, also between ranks that share a machine; the same "   \
+           "on one machine, the most bytes of a rank for which oneshot may be chosen, where the "  \
+           "cost model finds it cheaper; the same on all ranks")                                   \
+    NUMBER(bruck_bytes, "HOOP_BRUCK_BYTES", 65536, 0, 1048576,                                     \
+           "over links, the largest vector for which bruck and binomial may be chosen; the same "  \
            "on all ranks")                                                                         \
+    CHOICE(bruck_radix, "HOOP_BRUCK_RADIX", 0, "auto 2 3 4 5 6 7 8",                               \
+           "over links, the factor by which each round of bruck multiplies the vectors that a "    \
+           "rank has, with one message fewer at once; auto: as the cost model finds cheapest; "    \
+           "the same on all ranks")                                                                \
+    CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp rdma",                      \
+           "tcp, rdma: all data go that way, also between ranks of one machine; the same on all "  \
+           "ranks")                                                                                \
     CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off mac",                              \
-           "how the receiver of a chunk over a network checks its bytes: the first two find "      \
-           "accidents, mac forgers too, over TCP only; the same on all ranks")
+           "how the receiver checks what came over a network: sum and crc32c find accidents, mac " \
+           "forgeries too, over TCP only; the same on all ranks")
 
 #define HOOP_SETTINGS(NUMBER, CHOICE, STRING, SECRET)                                              \
     CHOICE(debug, "HOOP_DEBUG", HOOP_LOG_WARN, "none error warn info trace", "what is logged")     \
@@ -101,21 +100,20 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "the job's secret, 64 hexadecimal digits; hooprun sets it on one machine")              \
     STRING(secret_file, "HOOP_SECRET_FILE",                                                        \
            "a file that holds the job's secret and that only its owner can read (mode 0600)")      \
-    CHOICE(                                                                                        \
-        insecure, "HOOP_INSECURE", 0, "0 1",                                                       \
-        "1: join ranks of several machines without a secret: anybody who reaches a port is let "   \
-        "in")                                                                                      \
+    CHOICE(insecure, "HOOP_INSECURE", 0, "0 1",                                                    \
+           "1: ranks of several machines join without a secret: whoever reaches a port and "       \
+           "guesses the job's name is let in")                                                     \
     CHOICE(nat, "HOOP_NAT", 0, "0 1",                                                              \
-           "1: addresses between the machines are translated: connections are taken in that were " \
-           "dialled at another address")                                                           \
+           "1: connections that were dialled at another address are accepted, for machines "       \
+           "between which addresses are translated")                                               \
     STRING(socket_ifname, "HOOP_SOCKET_IFNAME",                                                    \
            "network interfaces that may be used: comma list of prefixes; ^ before the list: all "  \
            "but these; = : whole names")                                                           \
     CHOICE(socket_family, "HOOP_SOCKET_FAMILY", 0, "any AF_INET AF_INET6",                         \
            "the kind of addresses that may be used")                                               \
     STRING(port_range, "HOOP_PORT_RANGE",                                                          \
-           "first-last, or one: the only ports that are listened at, but for that of a tcp:// "    \
-           "url; unset: MASTER_PORT for the root, else any that is free")                          \
+           "first-last, or one port: hoop listens at no others, except that of a tcp:// url; "     \
+           "unset: MASTER_PORT for the root, else any free port")                                  \
     NUMBER(socket_buffer_bytes, "HOOP_SOCKET_BUFFER_BYTES", 0, 0, 268435456,                       \
            "send and receive buffer of a data connection; 0: as the kernel sees fit")              \
     STRING(ib_hca, "HOOP_IB_HCA",                                                                  \
@@ -133,45 +131,45 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "an RDMA packet that is not acknowledged is sent again after 4.096 us times 2 to the "  \
            "power of this")                                                                        \
     NUMBER(ib_retry_cnt, "HOOP_IB_RETRY_CNT", 6, 0, 7,                                             \
-           "how often, before the peer counts as out of reach; some devices take 7 for ever")      \
+           "how often that is done before the peer counts as out of reach; for some devices 7 is " \
+           "for ever")                                                                             \
     STRING(profile, "HOOP_PROFILE",                                                                \
-           "a file of hoopinfo --calibrate: what the cost model counts with in memory; the same "  \
-           "numbers on all ranks; unset: what is built in")                                        \
+           "a file of hoopinfo --calibrate with the constants of memory in the cost model; the "   \
+           "same numbers on all ranks; unset: the built-in ones")                                  \
     CHOICE(cma, "HOOP_CMA", 1, "0 1",                                                              \
-           "0 on any rank: plain memory is not read straight from another process, but copied "    \
+           "0 on any rank: plain memory is never read straight from another process, but copied "  \
            "through shared memory")                                                                \
     CHOICE(learn, "HOOP_LEARN", 1, "0 1",                                                          \
-           "0 on rank 0, or on who sends: whether plain memory is read or copied is not learned, " \
-           "but follows from the cost model")                                                      \
+           "0 on rank 0, or on a sender: whether plain memory is read or copied follows from the " \
+           "cost model and is not learned")                                                        \
     CHOICE(nontemporal, "HOOP_NONTEMPORAL", 0, "auto 0 1",                                         \
-           "whether what others read from shared memory is copied there by non-temporal stores, "  \
-           "past the caches, from 8 KiB on, or 512 bytes of one rank: as measured, never, "        \
-           "always")                                                                               \
+           "non-temporal stores, past the caches, for copies to shared memory of 8 KiB and more "  \
+           "(512 bytes in collectives with a root): as measured, never, always")                   \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
-           "ranks with different ones count as on different machines; unset: as they are")         \
+           "ranks with different values count as on different machines; unset: where they are")    \
     STRING(cuda, "HOOP_CUDA",                                                                      \
-           "the CUDA driver's library; off: none, GPUs are not used; unset: libcuda.so.1")         \
+           "library of the CUDA driver; off: GPUs are not used; unset: libcuda.so.1")              \
     CHOICE(cuda_ahead, "HOOP_CUDA_AHEAD", HOOP_AHEAD_AUTO, "auto 0 1",                             \
-           "which calls on CUDA streams return when they are queued, and not when their result "   \
-           "is there: those that are sure to go through the host, and sums on a device that all "  \
-           "ranks share; none; all, and docs/gpu.md has what a program must not do then")          \
+           "which calls on CUDA streams return before their result is there: auto: those that "    \
+           "are sure to go through the host, and sums on a device that all ranks share; 0: none; " \
+           "1: all (docs/gpu.md says what a program must not do then)")                            \
     CHOICE(cuda_peers, "HOOP_CUDA_PEERS", 1, "0 1",                                                \
            "0 on any rank: GPUs do not read and write each other's memory, but meet in host "      \
            "memory")                                                                               \
     CHOICE(cuda_ipc, "HOOP_CUDA_IPC", 1, "0 1",                                                    \
-           "0 on any rank: other processes do not map memory of cudaMalloc(), which goes through " \
-           "the host then")                                                                        \
+           "0 on any rank: processes do not map each other's memory of cudaMalloc(), which goes "  \
+           "through the host then")                                                                \
     NUMBER(cuda_piece_bytes, "HOOP_CUDA_PIECE_BYTES", 4194304, 0, 1073741824,                      \
-           "of a GPU's memory that goes over links through the host so much is copied at once, "   \
-           "while the operation goes on with what is there; 0: all of it before and after")        \
+           "device memory that goes over links through the host is copied in pieces of this "      \
+           "size, while the operation runs; 0: all of it before and after")                        \
     NUMBER(cuda_room_bytes, "HOOP_CUDA_ROOM_BYTES", 1073741824, 0, 1099511627776,                  \
-           "calls that are launched on CUDA streams pin so much of the process's memory, all "     \
-           "together; with more, a call waits for its result; 0: all do")                          \
+           "the most memory of the process that calls launched on CUDA streams may pin; a call "   \
+           "that finds no room waits for its result; 0: all do")                                   \
     NUMBER(local_size, "HOOP_LOCAL_SIZE", 0, 0, 4096,                                              \
            "ranks on this machine, also those of other comms; 0: see LOCAL_WORLD_SIZE; set by "    \
            "hooprun")                                                                              \
     NUMBER(restart_count, "HOOP_RESTART_COUNT", 0, 0, 1000000,                                     \
-           "how often the job was started again; set by hooprun")
+           "how often the job was restarted; set by hooprun")
 
 struct hoop_settings {
 #define HOOP_SETTING_NUMBER(field, variable, preset, least, most, text) uint64_t field;
