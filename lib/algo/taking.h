@@ -1,7 +1,7 @@
 /*
- * Over shared memory: what a rank takes of whose input, and where it puts it. Of a collective that
- * folds, the same elements of everybody's; else a block each of its sources, copied. (all_reduce
- * and reduce share the folding instead where the vector is large: direct.c, slab.c.)
+ * Over shared memory: whose input a rank reads, which part, and where it puts it. In a collective
+ * that folds these are the same elements of all inputs; otherwise a block of each source, copied.
+ * (With large vectors all_reduce and reduce share the folding instead: direct.c, slab.c.)
  */
 #ifndef HOOP_ALGO_TAKING_H
 #define HOOP_ALGO_TAKING_H

@@ -1,5 +1,5 @@
 /*
- * Calls with buffers on devices, and on streams of CUDA.
+ * Calls with buffers on devices, and on CUDA streams.
  *
  * They return when they are queued, if their streams can be held until the result is there
  * (staging/ahead.h):
@@ -7,9 +7,9 @@
  *     caller              bell on each stream | place in each comm's line | hold on each stream
  *     who drives          the comms' turns; operations, once the bell has rung | release
  *
- * The bells come before the place in line, the holds behind it: so whatever is ahead of a bell on
- * its stream has its place before, and nothing waits in a circle. Else, as every first time, they
- * wait for the result.
+ * The bells come before the place in line and the holds after it, so whatever is ahead of a bell on
+ * its stream has an earlier place, and nothing waits in a circle. If a stream cannot be held, and
+ * always the first time, calls wait for the result.
  */
 #ifndef HOOP_DEVICE_STREAM_H
 #define HOOP_DEVICE_STREAM_H

@@ -1,13 +1,15 @@
 /*
- * Which calls may return before their stream has come to them (order.h). That takes, once, an
- * operation that was waited for: it makes what CUDA may wait for all streams to make, which must
- * not be when one of them is held, as the staging's stream and its memory. And it takes a look at
- * the stream of the call: hoop's own must get past a hold in it. Streams share a device's queues
- * where there are more of them than queues (CUDA_DEVICE_MAX_CONNECTIONS), and one that is held then
- * keeps back all that was launched behind it, on whatever stream.
+ * Which calls may return before their stream has come to them (order.h). Two things have to happen
+ * first, once each:
  *
- * So what a hold waits for is always on its way: it was launched before, or is hoop's and has been
- * seen to get past, or another process's, or the host's.
+ *   - An operation of the comm that was waited for. It makes what CUDA may wait for all streams to
+ *     make, such as the staging's stream and its memory; that must not happen while one is held.
+ *   - A look at the call's stream: hoop's own stream must get past a hold in it. If there are more
+ *     streams than queues of the device (CUDA_DEVICE_MAX_CONNECTIONS) they share queues, and a held
+ *     stream then keeps back everything launched behind it in its queue, on whatever stream.
+ *
+ * So what a hold waits for is always on its way: it was launched before; or it is hoop's, which has
+ * been seen to get past; or it is another process's, or the host's.
  */
 #ifndef HOOP_AHEAD_H
 #define HOOP_AHEAD_H

@@ -1,19 +1,18 @@
 /*
- * Who moves what is queued: one thread at a time, the driver, moves all queues of the process, each
- * comm in its turn like any other thread. That is
+ * Who moves what is queued. One thread at a time, the driver, moves all queues of the process,
+ * taking each comm's turn like any other thread. The driver is
  *
- *   who waits        for something queued and finds no driver, until he has what he waits for: so
- *                    a call whose result is awaited at once costs no change of threads; the thread
- *                    leaves him 50 us for that
- *   who looks in     without waiting: he moves what he can at once, and leaves the rest as who
- *                    waits would
- *   the progress     otherwise; it starts with the first stream, and sleeps while nothing is
- *   thread           queued or somebody else drives
+ *   a waiting thread     that finds no driver, until what it waits for is complete: so a call whose
+ *                        result is awaited at once costs no thread switch; the progress thread
+ *                        leaves it 50 us for that
+ *   a thread that looks  without waiting: it moves what it can at once, and leaves the rest
+ *   the progress thread  otherwise; it starts with the first stream, and sleeps while nothing is
+ *                        queued or another thread drives
  *
  *      queue    idle --notify--> arrived --driver looks--> active --last item over--> idle
  *
- * One lock, over all queues too. It is taken before a comm's, and held for no longer than a list
- * takes.
+ * One lock, over all queues too. It is taken before a comm's, and held no longer than it takes to
+ * change a list.
  */
 #ifndef HOOP_PROGRESS_H
 #define HOOP_PROGRESS_H
