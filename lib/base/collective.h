@@ -1,20 +1,21 @@
 /*
- * The one table of collectives: what each is called, how much every rank brings and gets, and what
- * that says of it. Argument checks, sentences, plans, the algorithms' cuts and the tests come from
- * it: a new collective is a line here, its step functions (lib/algo/step.h) and its entry point.
+ * The one table of collectives: the name of each, how much every rank contributes and receives, and
+ * whether it reduces. Argument checks, error messages, plans, the algorithms' partitions and the
+ * tests derive from it: a new collective is a line here, its step functions (lib/algo/step.h) and
+ * its entry point.
  *
- * Sizes are in blocks of `count` elements, count as the caller says it:
+ * Sizes are in blocks of `count` elements, where count is the caller's argument:
  *
  *     NONE       nothing
- *     ONE        a block on every rank
- *     EACH       n blocks on every rank, block r of or for rank r
- *     ROOT_ONE   a block on the root, nothing elsewhere
+ *     ONE        one block on every rank
+ *     EACH       n blocks on every rank; block r comes from, or goes to, rank r
+ *     ROOT_ONE   one block on the root, nothing elsewhere
  *     ROOT_EACH  n blocks on the root, nothing elsewhere
  *
- * alltoallv has no `count`: what a rank brings and gets is in its transfers (lib/api/alltoallv.c).
+ * alltoallv has no `count`: its sizes are in its transfers (lib/api/alltoallv.c).
  *
- * In place. Where both buffers have as many blocks they are the same memory. Where one is larger,
- * the smaller is block `rank` of it. With EACH both ways there is no place that serves both.
+ * In place: if input and output have the same number of blocks, both buffers are the same memory.
+ * If one is larger, the smaller is its block `rank`. EACH on both sides cannot run in place.
  */
 #ifndef HOOP_COLLECTIVE_H
 #define HOOP_COLLECTIVE_H
@@ -35,13 +36,13 @@
     X(ALLTOALL, "alltoall", EACH, EACH, false)                                                     \
     X(ALLTOALLV, "alltoallv", NONE, NONE, false)
 
-/* The numbers travel. */
+/* The numbers are sent to other ranks. */
 enum hoop_collective {
 #define HOOP_COLLECTIVE_ENUM(NAME, name, in, out, folds) HOOP_COLL_##NAME,
     HOOP_COLLECTIVES(HOOP_COLLECTIVE_ENUM)
 #undef HOOP_COLLECTIVE_ENUM
         HOOP_COLL_COUNT,
-    HOOP_TRANSFER = HOOP_COLL_COUNT /* no collective: what one rank sends another */
+    HOOP_TRANSFER = HOOP_COLL_COUNT /* not a collective: a transfer from one rank to another */
 };
 
 enum hoop_extent {
@@ -55,7 +56,7 @@ enum hoop_extent {
 struct hoop_collective_row {
     const char *name;
     uint8_t in, out; /* enum hoop_extent */
-    bool folds;      /* has an op */
+    bool folds;      /* reduces, so it has an op */
 };
 
 static const struct hoop_collective_row hoop_collectives[HOOP_COLL_COUNT] = {
@@ -65,14 +66,13 @@ static const struct hoop_collective_row hoop_collectives[HOOP_COLL_COUNT] = {
 #undef HOOP_COLLECTIVE_ROW
 };
 
-/* Is there a root? */
 static inline bool hoop_collective_is_rooted(enum hoop_collective collective)
 {
     return hoop_collectives[collective].in >= HOOP_EXTENT_ROOT_ONE ||
            hoop_collectives[collective].out >= HOOP_EXTENT_ROOT_ONE;
 }
 
-/* Blocks of an extent among n ranks, on the root or elsewhere. */
+/* Number of blocks of an extent among n ranks, for the root or for another rank. */
 static inline uint64_t hoop_extent_blocks(uint8_t extent, uint64_t n, bool root)
 {
     switch ((enum hoop_extent)extent) {
@@ -96,9 +96,9 @@ static inline bool hoop_extent_is_each(uint8_t extent)
 }
 
 /*
- * True: the vector is made of one block per rank; where one side has a block only, it is the
- * rank's own. False: every rank has to do with the whole vector of `count`, which algorithms cut
- * into shards.
+ * True: the vector consists of one block per rank, and a side with a single block holds the rank's
+ * own. False: every rank handles the whole vector of `count` elements, which algorithms cut into
+ * shards.
  */
 static inline bool hoop_collective_is_blocked(enum hoop_collective collective)
 {

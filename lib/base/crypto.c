@@ -1,10 +1,10 @@
 /*
- * Proof of membership over OpenSSL's SHA-256. Secrets never enter a sentence.
+ * Proof of membership with OpenSSL's SHA-256. Error messages never contain a secret.
  *
- * HMAC is put together here, of SHA256_Update(), and not asked of EVP_MAC: that needs OpenSSL's
- * global state (set up at first use, taken down at exit() under whoever still joins, an error queue
- * of the program's) and every algorithm that it has, 4 MB where the library is linked into hoop.
- * OpenSSL 3 calls these functions deprecated, in favour of EVP; they are there in all its versions.
+ * HMAC is built here from SHA256_Update() instead of EVP_MAC. EVP_MAC needs OpenSSL's global state:
+ * it is set up at first use, torn down at exit() while threads may still be joining, and includes
+ * the program's error queue. It also links every algorithm, 4 MB where libcrypto is static. OpenSSL
+ * 3 deprecates these functions in favour of EVP, but all its versions have them.
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/crypto.h"
@@ -62,7 +62,7 @@ static bool hash_add(SHA256_CTX *hash, const void *data, size_t bytes)
     return bytes == 0 || SHA256_Update(hash, data, bytes) == 1;
 }
 
-/* Either hash of HMAC begins with a block of the key, every byte of it xor pad. */
+/* Each of HMAC's two hashes begins with the zero-padded key, every byte of it xor pad. */
 static bool hash_start(SHA256_CTX *hash, const struct hoop_secret *secret, uint8_t pad)
 {
     uint8_t block[SHA256_CBLOCK];

@@ -1,6 +1,6 @@
 /*
- * Texts of results, sentences of failures, and the two homes of a sentence: a struct hoop_failure
- * and the calling thread. Nothing here logs: the code that reports a failure to the user does.
+ * Texts of results, and the two places that hold an error's sentence: a struct hoop_failure and the
+ * calling thread. Nothing here logs: the code that reports a failure to the user does.
  */
 #include "base/error.h"
 #include <assert.h>
@@ -11,18 +11,18 @@
 #include <string.h>
 
 /*
- * A thread's texts: a block made with the first of them and freed as the thread ends, and not
- * _Thread_local, of which all that a program loads with dlopen() has less than 2 KiB.
+ * A thread's texts: allocated at first use, freed when the thread ends. Not _Thread_local, because
+ * all libraries that a program loads with dlopen() share less than 2 KiB of that.
  */
 struct error_texts {
     char sentence[HOOP_FAILURE_TEXT_BYTES];
-    char copy[HOOP_FAILURE_TEXT_BYTES]; /* hoop_failure_copy() */
+    char copy[HOOP_FAILURE_TEXT_BYTES]; /* what hoop_failure_copy() returned */
 };
 
 static pthread_once_t error_once = PTHREAD_ONCE_INIT;
 static pthread_key_t error_key;
 static bool error_has_key;
-/* The last failure, where no memory was left for a sentence; HOOP_OK: it has one. */
+/* The thread's last failure if there was no memory for its sentence; otherwise HOOP_OK. */
 static _Thread_local hoop_result_t error_unsaid;
 
 static void error_make_key(void)
@@ -30,7 +30,7 @@ static void error_make_key(void)
     error_has_key = pthread_key_create(&error_key, free) == 0;
 }
 
-/* NULL: none were made, and none can be. */
+/* The calling thread's texts, made if `make` says so; NULL if there are none. */
 static struct error_texts *error_texts(bool make)
 {
     pthread_once(&error_once, error_make_key);
@@ -71,7 +71,7 @@ const char *hoop_get_error_name(hoop_result_t result)
     }
 }
 
-/* The bytes of the character at a place, 1 where it is not whole; is it a control character? */
+/* The length of the UTF-8 character at `at`, 1 if malformed. Is it a control character? */
 static size_t error_text_character(const unsigned char *at, bool *ret_control)
 {
     const size_t whole = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : at[0] >= 0xc0 ? 2 : 1;
@@ -79,11 +79,11 @@ static size_t error_text_character(const unsigned char *at, bool *ret_control)
     while (bytes < whole && (at[bytes] & 0xc0) == 0x80) {
         bytes++;
     }
-    if (bytes < whole || whole == 1) { /* by itself, 0x80 to 0x9f is C1 in Latin-1 */
+    if (bytes < whole || whole == 1) { /* alone, 0x80 to 0x9f is C1 in Latin-1 */
         *ret_control = at[0] < 0x20 || (at[0] >= 0x7f && at[0] < 0xa0);
         return 1;
     }
-    /* U+0080 to U+009F, and what is longer than it need be: some decoders find an ESC in it */
+    /* U+0080 to U+009F, and overlong encodings, in which some decoders find an ESC */
     *ret_control = at[0] < 0xc2 || (at[0] == 0xc2 && at[1] < 0xa0) ||
                    (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
     return bytes;
@@ -132,7 +132,7 @@ size_t hoop_text_format(char *buf, size_t bytes, const char *format, va_list arg
     return end;
 }
 
-/* By way of a buffer of its own: an argument may be the sentence that is being replaced. */
+/* Formats into a buffer of its own, because an argument may be the very text that is replaced. */
 HOOP_PRINTF(2, 0)
 static void error_record(char *text, const char *format, va_list args)
 {
@@ -234,7 +234,7 @@ const char *hoop_errno_name(int err)
     return name != NULL ? name : "unknown errno";
 }
 
-/* Which limit to raise, where it is one. */
+/* Which limit to raise, if the error is about a limit. */
 static const char *errno_advice(int err)
 {
     return err == EMFILE ? " (raise ulimit -n)" : err == ENFILE ? " (raise fs.file-max)" : "";
@@ -247,7 +247,7 @@ hoop_result_t hoop_errno_error(int err, const char *format, ...)
     va_start(args, format);
     error_set_thread(code, format, args);
     va_end(args);
-    /* so long that the rest has room, too */
+    /* cut so that errno's name and the advice still fit */
     return hoop_error(code, "%.300s: %s%s", hoop_thread_error(), hoop_errno_name(err),
                       errno_advice(err));
 }

@@ -1,6 +1,6 @@
 /*
- * Doubly linked lists whose nodes are embedded in what they link. A list is a node too: it stands
- * before the first and after the last. A node that is in no list is zeroed.
+ * Doubly linked lists whose nodes are embedded in the elements. The list head is a node, too,
+ * placed before the first element and after the last. A node that is in no list is zeroed.
  *
  *      struct thing { struct hoop_list_node node; ... };
  *      HOOP_LIST_EACH(struct thing, thing, &things, node) {
@@ -18,7 +18,7 @@ struct hoop_list_node {
     struct hoop_list_node *next, *prev;
 };
 
-/* A list at rest: static struct hoop_list_node things = HOOP_LIST_EMPTY(things); */
+/* Static initialiser: static struct hoop_list_node things = HOOP_LIST_EMPTY(things); */
 #define HOOP_LIST_EMPTY(list)                                                                      \
     {                                                                                              \
         &(list), &(list)                                                                           \
@@ -26,7 +26,7 @@ struct hoop_list_node {
 
 #define HOOP_CONTAINER_OF(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
-/* In order. The body may remove the node that it is at, and no other.
+/* Iterates in order. The body may remove the current node, and no other.
  * NOLINTBEGIN(bugprone-macro-parentheses): `thing` is a name. */
 #define HOOP_LIST_EACH(type, thing, list, member)                                                  \
     for (type *thing = HOOP_CONTAINER_OF((list)->next, type, member),                              \
@@ -42,18 +42,18 @@ static inline void hoop_list_init(struct hoop_list_node *list)
 
 static inline bool hoop_list_is_empty(const struct hoop_list_node *list)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a freed element has left the list */
     return list->next == list;
 }
 
-/* NULL: the list is empty. */
+/* Returns NULL if the list is empty. */
 static inline struct hoop_list_node *hoop_list_first(const struct hoop_list_node *list)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a freed element has left the list */
     return hoop_list_is_empty(list) ? NULL : list->next;
 }
 
-/* Before another node; before the list itself is at its end. */
+/* Inserts node before another one; inserting before the list head appends. */
 static inline void hoop_list_insert(struct hoop_list_node *before, struct hoop_list_node *node)
 {
     assert(node->next == NULL);
@@ -73,7 +73,7 @@ static inline bool hoop_list_is_linked(const struct hoop_list_node *node)
     return node->next != NULL;
 }
 
-/* Does nothing to a node that is in no list. */
+/* Does nothing if the node is in no list. */
 static inline void hoop_list_remove(struct hoop_list_node *node)
 {
     if (hoop_list_is_linked(node)) {

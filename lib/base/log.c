@@ -3,13 +3,12 @@
  *
  *     host:pid:tid [rank] LEVEL subsystem: text
  *
- * with [rank] where the launcher gave one in RANK. It leaves by one write(2), so that the lines of
- * several processes that share a file or a terminal stay whole; it is short enough for a pipe to
- * take it in one go (PIPE_BUF). Text from outside can not forge a line: control characters become
- * spaces.
+ * with [rank] if the launcher set RANK. Each line is one write(2) of at most PIPE_BUF bytes, so
+ * lines of processes that share a file, a pipe or a terminal are not interleaved. Quoted text
+ * cannot forge a line, because control characters become spaces.
  *
- * The settings know nothing of the log: what was wrong in them is fetched and written by the first
- * use of the log, once it is prepared. log_prepare() itself must not call hoop_log().
+ * Parsing the settings does not log. What was wrong in them is written at the first use of the log,
+ * once log_prepare() has run; log_prepare() itself must not call hoop_log().
  */
 #include "base/log.h"
 #include "base/settings.h"
@@ -29,7 +28,7 @@
 #define LOG_HOST_BYTES 65
 #define LOG_RANK_DIGITS 10
 
-/* log_levels: 4 bits per subsystem hold its most talkative level; the top bit: they are valid. */
+/* log_levels has 4 bits per subsystem, for its most verbose level; the top bit: it is valid. */
 #define LOG_LEVEL_BITS 4
 #define LOG_LEVEL_MASK 0xfu
 #define LOG_VALID 0x80000000u
@@ -50,10 +49,10 @@ static const char *const log_level_names[] = {
 
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 
-/* Guards nothing but itself: what a line needs besides is published by log_once. */
+/* log_prepare() sets it by a release store: whoever sees LOG_VALID also sees log_sink. */
 static atomic_uint log_levels;
 
-/* Written in log_prepare(), read after log_once. */
+/* Written by log_prepare(), read-only once log_levels is valid. */
 static struct {
     int fd;
     char host[LOG_HOST_BYTES];
@@ -61,15 +60,15 @@ static struct {
 } log_sink = {.fd = STDERR_FILENO};
 
 /*
- * Held for reading while fn runs, so that a callback that was replaced is never called again.
- * Readers do not exclude each other: a callback that waits for a lock of the program's does not
- * stop other threads that hold that lock and log.
+ * Held for reading while the callback runs, so that a replaced callback is never called again.
+ * Readers do not exclude each other: if a callback waits for a lock of the program, other threads
+ * that hold this lock can still log.
  */
 static pthread_rwlock_t log_callback_lock = PTHREAD_RWLOCK_INITIALIZER;
 static hoop_log_fn_t log_callback;
 static void *log_callback_arg;
 
-/* host:pid:tid [rank] LEVEL subsystem: */
+/* Writes "host:pid:tid [rank] LEVEL subsystem: " and returns its length. */
 static size_t log_prefix(char line[LOG_LINE_BYTES], hoop_log_level_t level,
                          enum hoop_log_subsystem subsystem)
 {
@@ -87,7 +86,7 @@ static void log_write(const char *line, size_t bytes)
             continue;
         }
         if (written <= 0) {
-            return; /* nobody to tell */
+            return; /* there is nobody to report this to */
         }
         line += written;
         bytes -= (size_t)written;
@@ -102,7 +101,7 @@ static void log_deliver(hoop_log_level_t level, enum hoop_log_subsystem subsyste
     char line[LOG_LINE_BYTES];
     const size_t head = log_prefix(line, level, subsystem);
     char *text = line + head;
-    errno = saved_errno; /* for %m */
+    errno = saved_errno; /* the format may use %m */
     const size_t length = hoop_text_format(text, sizeof(line) - head - 1, format, args);
     pthread_rwlock_rdlock(&log_callback_lock);
     const bool called = log_callback != NULL;
@@ -117,7 +116,7 @@ static void log_deliver(hoop_log_level_t level, enum hoop_log_subsystem subsyste
     errno = saved_errno;
 }
 
-/* A warning of log_prepare(), which must not call hoop_log(). */
+/* Writes a warning from log_prepare(), which must not call hoop_log(). */
 HOOP_PRINTF(2, 3)
 static void log_complain(int level, const char *format, ...)
 {
@@ -151,7 +150,7 @@ static void log_find_rank(void)
     }
 }
 
-/* pattern with %h and %p filled in. False: longer than bytes. */
+/* Expands %h and %p in pattern. Returns false if the path does not fit. */
 static bool log_expand(const char *pattern, char *ret_path, size_t bytes)
 {
     char pid[16];
@@ -176,9 +175,9 @@ static bool log_expand(const char *pattern, char *ret_path, size_t bytes)
 }
 
 /*
- * Its name can be guessed, and its directory may be everybody's: it must not lead elsewhere by a
- * link, and a pipe in its place must not hold this process up: lines that it does not take are
- * lost. What /dev/stderr and its like lead to is this process's own.
+ * The file's name can be guessed and its directory may be writable by all. So a symbolic link is
+ * not followed, except in /dev, where /dev/stderr and its like lead to this process's descriptors.
+ * A pipe stays non-blocking: a slow reader loses lines rather than stalls this process.
  */
 static int log_open_file(const char *path)
 {
@@ -222,7 +221,7 @@ static int log_subsystem_find(const char *name, size_t length)
     return -1;
 }
 
-/* The subsystems that a comma list names, as bits. Blanks around a name are allowed. */
+/* The subsystems named in a comma list, as bits. Blanks around a name are allowed. */
 static unsigned log_parse_subsystems(const char *list, int level)
 {
     unsigned named = 0;
@@ -262,7 +261,7 @@ static void log_prepare(void)
         const bool quiet = (named & 1u << i) == 0 && level > HOOP_LOG_WARN;
         levels |= (unsigned)(quiet ? HOOP_LOG_WARN : level) << (i * LOG_LEVEL_BITS);
     }
-    /* pairs with the acquire in hoop_log_enabled(): with it all of this is there */
+    /* pairs with the acquire in hoop_log_enabled() and publishes log_sink */
     atomic_store_explicit(&log_levels, levels, memory_order_release);
 }
 
@@ -298,7 +297,7 @@ void hoop_log(hoop_log_level_t level, enum hoop_log_subsystem subsystem, const c
     if (hoop_log_enabled(level, subsystem)) {
         int cancel = 0;
         va_list args;
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* locks are held inside */
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* logging takes locks */
         va_start(args, format);
         errno = saved_errno;
         log_deliver(level, subsystem, format, args);

@@ -1,6 +1,6 @@
 /*
- * The log: levels and subsystems, one line per event, to stderr, to HOOP_DEBUG_FILE or to the
- * program's callback. Library code never prints by other means. A failure is logged once, by the
+ * The log: one line per event, with a level and a subsystem, to stderr, to HOOP_DEBUG_FILE or to
+ * the program's callback. Library code prints by no other means. A failure is logged once, by the
  * code that reports it to the user.
  *
  * Thread-safe. Not for use between the first and the last chunk of an operation.
@@ -31,7 +31,7 @@ bool hoop_log_enabled(hoop_log_level_t level, enum hoop_log_subsystem subsystem)
 void hoop_log(hoop_log_level_t level, enum hoop_log_subsystem subsystem, const char *format, ...)
     HOOP_PRINTF(3, 4);
 
-/* Writes what was wrong in the settings, once; so does the first line of the log. */
+/* Logs what was wrong in the settings, once. The first line of the log does so, too. */
 void hoop_log_settings(void);
 
 /* See hoop_set_log_callback(). */

@@ -1,10 +1,9 @@
 /*
- * The settings: the table as data, the parser over an environment, and the one parsed copy that
- * is in force in this process.
+ * The settings: the table as data, the parser for an environment, and the one parsed copy that is
+ * in force in this process.
  *
- * Parsing never logs, because the log asks for settings before its first line: what is to be
- * reported is kept in a list, and the first caller of hoop_settings() to find it logs it, when
- * everything is in place.
+ * Parsing never logs, because the log asks for settings before its first line. Reports are kept in
+ * a list, which hoop_log_settings() takes and logs once the log is ready.
  */
 #include "base/settings.h"
 #include <assert.h>
@@ -19,9 +18,9 @@
 #include <unistd.h>
 
 #define SETTINGS_WORD_BYTES 24  /* a choice, or a number in decimal */
-#define SETTINGS_LINE_BYTES 512 /* a report */
-#define SETTINGS_NAME_BYTES 64  /* names longer than this have no near relative */
-#define SETTINGS_NEAR 3         /* edits between a name and the one that was meant */
+#define SETTINGS_LINE_BYTES 512 /* one report */
+#define SETTINGS_NAME_BYTES 64  /* longer names are not compared with known ones */
+#define SETTINGS_NEAR 3         /* most edits between a name and its correction */
 
 enum setting_kind { SETTING_NUMBER, SETTING_CHOICE, SETTING_STRING, SETTING_SECRET };
 
@@ -30,10 +29,10 @@ struct setting {
     enum setting_kind kind;
     const char *name;
     const char *text;
-    const char *range;  /* of a choice: its words, a blank between two */
+    const char *range;  /* for a choice: its words, separated by blanks */
     const char *number; /* the default of a number, as text */
     size_t offset;      /* of the field in struct hoop_settings */
-    uint64_t preset;    /* a number, or the index of a choice */
+    uint64_t preset;    /* default: a number, or the index of a choice */
     uint64_t least;
     uint64_t most;
 };
@@ -59,18 +58,18 @@ static_assert(SETTINGS_COUNT <= 64, "from_environment has a bit for every line")
 static const char *const settings_algo_names[HOOP_ALGO_COUNT] = {[HOOP_ALGO_AUTO] = "auto",
                                                                  HOOP_ALGOS(SETTINGS_ALGO_NAME)};
 
-/* A line that waits to be logged. */
+/* A report that waits to be logged. */
 struct settings_note {
     struct settings_note *next;
     char line[];
 };
 
-/* Written in settings_load(), read after settings_once. */
+/* Written by settings_load(), read after settings_once. */
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 static struct hoop_settings settings_in_force;
 static char settings_presets[SETTINGS_COUNT][SETTINGS_WORD_BYTES];
 
-/* Whoever takes it logs it; settings_once publishes what it points to. */
+/* Reports not yet logged, published by a release store. Whoever takes them logs them. */
 static struct settings_note *_Atomic settings_notes;
 
 static _Thread_local char settings_value[SETTINGS_WORD_BYTES];
@@ -98,7 +97,7 @@ static size_t settings_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Insertions, removals and replacements between two names shorter than SETTINGS_NAME_BYTES. */
+/* Edit distance (insertions, removals, replacements) of two names below SETTINGS_NAME_BYTES. */
 static size_t settings_distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     size_t row[SETTINGS_NAME_BYTES];
@@ -178,7 +177,7 @@ static bool setting_in_bytes(const struct setting *s)
     return length >= sizeof(suffix) && strcmp(s->name + length - (sizeof(suffix) - 1), suffix) == 0;
 }
 
-/* How many bits a binary suffix shifts by; -1: it is none. */
+/* The shift that a binary suffix stands for; -1 if it is not one. */
 static int settings_shift(const char *suffix)
 {
     if (suffix[0] == '\0') {
@@ -202,7 +201,7 @@ static int settings_shift(const char *suffix)
     }
 }
 
-/* Digits, then a suffix where one is allowed. Not strtoull: that takes blanks, signs and hex. */
+/* Digits, then a suffix if one is allowed. Not strtoull(), which accepts blanks, signs and hex. */
 static bool settings_parse_number(const char *value, bool suffix_allowed, uint64_t *ret_number)
 {
     uint64_t number = 0;
@@ -222,7 +221,7 @@ static bool settings_parse_number(const char *value, bool suffix_allowed, uint64
     return true;
 }
 
-/* The index-th word of choices. Empty: there is none. */
+/* Copies the index-th word of choices; "" if there are fewer. */
 static void settings_choice_word(const char *choices, uint64_t index,
                                  char ret_word[SETTINGS_WORD_BYTES])
 {
@@ -235,7 +234,7 @@ static void settings_choice_word(const char *choices, uint64_t index,
     ret_word[length] = '\0';
 }
 
-/* The index of value among choices, -1 when it is none of them. In capitals, as NCCL's are, too. */
+/* The index of value among choices, ignoring case, since NCCL's values are capitals; -1 if none. */
 static int settings_parse_choice(const char *choices, const char *value)
 {
     const size_t value_length = strlen(value);
@@ -302,7 +301,7 @@ static bool setting_set_choice(const struct setting *s, const char *value, int *
     return false;
 }
 
-/* An empty secret counts as set: it must fail as a secret, not let the job go on without one. */
+/* An empty secret counts as set: it must be refused, and not let the job go on without a secret. */
 static bool setting_set_string(const struct setting *s, const char *value, const char **ret_field,
                                const struct settings_reporter *to)
 {
@@ -316,7 +315,7 @@ static bool setting_set_string(const struct setting *s, const char *value, const
     return *ret_field != NULL;
 }
 
-/* True: the field holds value now. False: it holds what it did. */
+/* Returns false, with the field unchanged, if the value was not accepted. */
 static bool setting_set(const struct setting *s, const char *value, struct hoop_settings *settings,
                         const struct settings_reporter *to)
 {
@@ -379,7 +378,7 @@ struct settings_note_list {
     struct settings_note **end;
 };
 
-/* Out of memory, the report is lost; what it reports is not: the default is in force. */
+/* If there is no memory the report is lost, but the default is in force all the same. */
 static void settings_keep_note(void *arg, const char *line)
 {
     struct settings_note_list *list = arg;
@@ -401,8 +400,8 @@ static bool settings_names_file(const char *name)
 }
 
 /*
- * A program with more rights than its user (setuid) loads, writes and quotes no file of his choice.
- * What tells jobs apart, and secrets, are his to say.
+ * A program with more rights than its user (setuid) must not load, write or quote a file that the
+ * user chose. Secrets and what tells jobs apart may come from the user.
  */
 static void settings_distrust(struct hoop_settings *settings, struct settings_note_list *notes)
 {
@@ -513,7 +512,7 @@ hoop_result_t hoop_settings_next(size_t *cursor, hoop_setting_t *ret_setting)
     {variable, choices, offsetof(struct hoop_agreement, field)},
 
 static const struct agreed {
-    const char *name, *choices; /* of a number: "" */
+    const char *name, *choices; /* "" for a number */
     size_t offset;
 } settings_agreed[] = {HOOP_SETTINGS_AGREED(AGREED_NUMBER, AGREED_CHOICE)};
 
@@ -531,7 +530,7 @@ static uint64_t agreed_value(const struct agreed *of, const struct hoop_agreemen
     return value;
 }
 
-/* A choice's word; else, also where a stranger sent what is none, the number. */
+/* The word of a choice. The number, if the setting is one or another rank sent an invalid index. */
 static void agreed_show(const struct agreed *of, uint64_t value, char ret[SETTINGS_WORD_BYTES])
 {
     settings_choice_word(of->choices, value, ret);

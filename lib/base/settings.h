@@ -1,13 +1,13 @@
 /*
- * The one table of settings. Name, default, range and text of every HOOP_* variable stand here
- * once; the parser, hoop_setting_next(), `hoopinfo --settings` and the table of docs/settings.md
- * come from it.
+ * The one table of settings. Name, default, range and text of every HOOP_* variable are defined
+ * here once; the parser, hoop_setting_next(), `hoopinfo --settings` and the table of
+ * docs/settings.md derive from it.
  *
  * The environment is read once, at the first call of hoop_settings(). A value that does not parse
- * or is out of range is reported (HOOP_LOG_WARN, naming variable, value and what was expected)
- * and the default used; a HOOP_* variable that no line below names is reported with the nearest
- * known name. HOOP_TEST_* belongs to the tests and is not reported. An empty STRING is unset. The
- * value of a SECRET, or of a variable that is unknown, is never written anywhere.
+ * or is out of range is reported (HOOP_LOG_WARN, with variable, value and what was expected) and
+ * the default is used. An unknown HOOP_* variable is reported with the nearest known name.
+ * HOOP_TEST_* belongs to the tests and is not reported. An empty STRING counts as unset. The value
+ * of a SECRET, or of an unknown variable, is never written anywhere.
  */
 #ifndef HOOP_BASE_SETTINGS_H
 #define HOOP_BASE_SETTINGS_H
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The algorithms, which have these names everywhere. */
+/* The algorithms and their names, which are the same everywhere. */
 #define HOOP_ALGOS(ALGO)                                                                           \
     ALGO(HOOP_ALGO_ONESHOT, "oneshot")                                                             \
     ALGO(HOOP_ALGO_DIRECT, "direct")                                                               \
@@ -36,7 +36,7 @@ enum hoop_algo { HOOP_ALGO_AUTO, HOOP_ALGOS(HOOP_ALGO_VALUE) HOOP_ALGO_COUNT };
 #define HOOP_ALGO_WORDS "auto" HOOP_ALGOS(HOOP_ALGO_WORD)
 enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
 enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP, HOOP_TRANSPORT_RDMA };
-/* Which calls on CUDA streams do not wait: those that are launched (device/launch.h); none; all. */
+/* Which calls on CUDA streams do not wait: only launched ones (device/launch.h), none, or all. */
 enum hoop_ahead_choice { HOOP_AHEAD_AUTO, HOOP_AHEAD_NEVER, HOOP_AHEAD_ALL };
 enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_MAC };
 
@@ -180,63 +180,63 @@ struct hoop_settings {
 #undef HOOP_SETTING_NUMBER
 #undef HOOP_SETTING_CHOICE
 #undef HOOP_SETTING_STRING
-    uint64_t from_environment; /* bit i: line i of the table was set there, and rightly */
+    uint64_t from_environment; /* bit i: line i has a valid value from there */
 };
 
 /*
- * What the ranks of a comm must have alike, as every rank brings it to the join: a difference
- * fails the join of all. It is made of the table, and so is the comparison.
+ * What must be the same on all ranks of a comm. Every rank sends its own to the join, and a
+ * difference fails the join on all ranks. Both the struct and its comparison derive from the table.
  */
 struct hoop_agreement {
 #define HOOP_AGREED(field, ...) uint64_t field;
     HOOP_SETTINGS_AGREED(HOOP_AGREED, HOOP_AGREED)
 #undef HOOP_AGREED
-    uint64_t profile; /* digest of what HOOP_PROFILE names (cost/profile.h); 0: nothing */
-    /* not compared: has a rank no RDMA for other machines? Once the comm is there: has any none? */
+    uint64_t profile; /* digest of the HOOP_PROFILE file's contents (cost/profile.h); 0 if unset */
+    /* this and the rest are not compared. Join: this rank has no RDMA; comm: some rank has none */
     uint64_t no_rdma;
-    /* nor these, 0 in a join. Once the comm is there: do ranks outnumber the CPUs of a machine? */
+    /* 0 in a join. Comm: on some machine ranks outnumber the CPUs */
     uint64_t oversubscribed;
-    /* can a rank not read another's memory? */
+    /* 0 in a join. Comm: some rank cannot read another's memory */
     uint64_t no_cma;
 };
 
-/* The first setting in which two ranks differ, and its value on each, as text. */
+/* The first setting in which two ranks differ, and both values as text. */
 struct hoop_difference {
     const char *name;
     char a[24], b[24];
 };
 
 struct hoop_agreement hoop_settings_agreement(const struct hoop_settings *settings);
-/* False: they agree, and *ret is untouched. */
+/* Returns false if they agree; *ret is then untouched. */
 bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_agreement *b,
                             struct hoop_difference *ret);
 
-/* What is in force in this process; read-only, valid for ever. Thread-safe. */
+/* The settings in force in this process; read-only, valid for ever. Thread-safe. */
 const struct hoop_settings *hoop_settings(void);
 
-/* Takes one line about one variable; line is borrowed until it returns. */
+/* Gets one report, about one variable; line is valid only during the call. */
 typedef void (*hoop_settings_report_fn_t)(void *arg, const char *line);
 
 /*
- * Fills *ret_settings from env, an array like environ (NULL at its end; of two entries with one
- * name the first counts), and reports what is wrong in it. Pure: reads and changes nothing else.
- * Strings are copied; hoop_settings_finish() frees them. Thread-safe.
+ * Fills *ret_settings from env, an array like environ (NULL at its end; the first of two entries
+ * with one name counts), and reports what is wrong in it. Reads and changes nothing else. Strings
+ * are copied; hoop_settings_finish() frees them. Thread-safe.
  */
 void hoop_settings_parse(char *const *env, struct hoop_settings *ret_settings,
                          hoop_settings_report_fn_t report, void *arg);
 void hoop_settings_finish(struct hoop_settings *settings);
 
 /*
- * Reports what was wrong in this process's environment: each line once, to the first who asks,
- * which is hoop_log_settings(). Thread-safe.
+ * Reports what was wrong in this process's environment. Only the first caller, hoop_log_settings(),
+ * gets the reports. Thread-safe.
  */
 void hoop_settings_take_notes(hoop_settings_report_fn_t report, void *arg);
 
-/* The name of an algorithm ("ring"), and the algorithm of a name; HOOP_ALGO_COUNT: none such. */
+/* The name of an algorithm ("ring"), and the reverse: HOOP_ALGO_COUNT if there is none. */
 const char *hoop_algo_name(enum hoop_algo algo);
 enum hoop_algo hoop_algo_parse(const char *name);
 
-/* hoop_setting_next(): the walk over the table. Both arguments must be given. */
+/* Implements hoop_setting_next(), which walks over the table. Neither argument may be NULL. */
 hoop_result_t hoop_settings_next(size_t *cursor, hoop_setting_t *ret_setting);
 
 #endif

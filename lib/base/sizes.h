@@ -1,32 +1,31 @@
-/* The sizes of the machine that layouts and cuts follow, and the limits that all share. */
+/* Sizes of the hardware that memory layouts follow, and limits that all modules share. */
 #ifndef HOOP_BASE_SIZES_H
 #define HOOP_BASE_SIZES_H
 
 #include <stddef.h>
 #include <unistd.h>
 
-/* Two ranks should not write to one of these. */
+/* A cache line: two ranks should not write to the same one. */
 #define HOOP_LINE_BYTES ((size_t)64)
 
-/* A usual page: where memory is cut. */
+/* The usual page size, at which memory is cut. */
 #define HOOP_PAGE_BYTES ((size_t)4096)
-/* What can be mapped, and replaced, by itself: on kernels for ARM and POWER 16 or 64 KiB, too. */
+/* The kernel's page size, the unit of mapping; 16 or 64 KiB on some kernels for ARM and POWER. */
 static inline size_t hoop_page_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Most ranks of a job. */
+/* The largest number of ranks in a job. */
 #define HOOP_MAX_RANKS 4096u
-/* Names of hosts, sockets and rendezvous: C strings. */
+/* Names of hosts, sockets and rendezvous: C strings, with their 0. */
 #define HOOP_NAME_BYTES 64
-/* The name of a comm: also a C string. */
+/* The name of a comm, likewise. */
 #define HOOP_COMM_NAME_BYTES 128
-/* Kinds of memory that processes show each other: those of hoop.h, and what a program got of CUDA
- * itself. */
+/* Kinds of memory that processes share: those of hoop.h, and what a program got from CUDA. */
 #define HOOP_MEM_PLAIN 2u
 #define HOOP_MEM_KINDS 3u
-/* Descriptors that travel with one message. */
+/* The most descriptors that one message carries. */
 #define HOOP_MAX_FDS 32u
 
 #endif
