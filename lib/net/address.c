@@ -1,4 +1,4 @@
-/* Addresses and their text: pure. See address.h. */
+/* Addresses and their text, without any look-up. See address.h. */
 #include "net/address.h"
 #include <arpa/inet.h>
 #include <assert.h>
@@ -8,7 +8,7 @@
 #define ADDRESS_IP4_BYTES 4u
 #define ADDRESS_PORT_DIGITS 5u
 #define ADDRESS_SCOPE_DIGITS 10u
-/* What a refusal quotes of a text that may come from anywhere. */
+/* How much of a text an error quotes; the text may come from anywhere. */
 #define ADDRESS_QUOTE_BYTES 127
 
 /* ---- What an address is ------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ static bool address_is_link_local(const struct hoop_address *address)
     return address->family == 6 && address->ip[0] == 0xfe && (address->ip[1] & 0xc0) == 0x80;
 }
 
-/* An IPv4 address in IPv6 clothes, ::ffff:10.0.0.1. */
+/* Is it an IPv4-mapped IPv6 address, such as ::ffff:10.0.0.1? */
 static bool address_is_mapped(const struct hoop_address *address)
 {
     return address->family == 6 && address_is_zero(address->ip, 10) && address->ip[10] == 0xff &&
@@ -104,7 +104,7 @@ static hoop_result_t address_refuse(const char *text, const char *expected)
                       strlen(text) > ADDRESS_QUOTE_BYTES ? "..." : "", expected);
 }
 
-/* Decimal digits and nothing else: 1 to max_digits of them, from 1 to most. */
+/* Parses 1 to max_digits decimal digits, and nothing else, to a number from 1 to most. */
 static bool address_number(const char *digits, size_t length, size_t max_digits, uint64_t most,
                            uint64_t *ret_number)
 {
@@ -132,7 +132,7 @@ static bool address_port(const char *digits, size_t length, uint16_t *ret_port)
     return true;
 }
 
-/* Is it an IPv6 address, with a zone of any name behind it or none? */
+/* Is it an IPv6 address, optionally followed by %zone, where the zone may be any name? */
 static bool address_is_ip6(const char *host, size_t length)
 {
     char ip[INET6_ADDRSTRLEN];
@@ -190,7 +190,7 @@ hoop_result_t hoop_host_port_parse(const char *text, char *ret_host, size_t host
     return HOOP_OK;
 }
 
-/* A numeric host, with a numeric zone where it is link-local. */
+/* Parses a numeric host; a link-local one may have a numeric zone. */
 static bool address_from_host(char *host, struct hoop_address *ret)
 {
     char *zone = strchr(host, '%');
@@ -215,7 +215,7 @@ static bool address_from_host(char *host, struct hoop_address *ret)
     return numbered && address_is_link_local(ret);
 }
 
-/* An address has one form only: so that two can be compared. */
+/* Makes an IPv4-mapped address IPv4, so that each address has one form and can be compared. */
 static void address_unmap(struct hoop_address *address)
 {
     if (address_is_mapped(address)) {

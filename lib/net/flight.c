@@ -1,7 +1,7 @@
 /* See flight.h. */
 #include "net/flight.h"
 #include <linux/sockios.h>
-#include <linux/tcp.h> /* netinet/tcp.h knows an older struct tcp_info */
+#include <linux/tcp.h> /* the struct tcp_info of netinet/tcp.h is older */
 #include <netinet/in.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
@@ -18,8 +18,8 @@ bool hoop_flight_look(int fd, struct hoop_flight *ret)
         return false;
     }
     ret->landed_bytes = info.tcpi_bytes_acked;
-    /* without a packet on the way what is queued waits for room at the receiver, which is no loss;
-     * but where there is room, this machine has no way there, and TCP does not even begin */
+    /* Data queued with no packet in flight waits for room at the receiver, which is no loss. But if
+     * the window has room, this machine has no route, and TCP does not even begin to send. */
     const bool stuck = info.tcpi_snd_mss > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
     ret->bytes = queued > 0 && (info.tcpi_unacked > 0 || stuck) ? (uint64_t)queued : 0;
     return true;

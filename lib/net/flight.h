@@ -1,4 +1,4 @@
-/* What a TCP socket has sent and the other end has not acknowledged yet. */
+/* How much of what a TCP socket has sent is not acknowledged yet. */
 #ifndef HOOP_NET_FLIGHT_H
 #define HOOP_NET_FLIGHT_H
 
@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 struct hoop_flight {
-    uint64_t landed_bytes; /* acknowledged, ever */
-    uint64_t bytes;        /* on the way; 0 also where the receiver has no room for more */
+    uint64_t landed_bytes; /* acknowledged since the connection was made */
+    uint64_t bytes;        /* not acknowledged; 0 while only a full receiver holds it up */
 };
 
-/* False: it is no TCP socket, or this kernel does not tell. */
+/* Returns false if fd is no TCP socket or the kernel does not tell. */
 bool hoop_flight_look(int fd, struct hoop_flight *ret);
 
 #endif

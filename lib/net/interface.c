@@ -1,8 +1,8 @@
 /*
- * Which of this machine's addresses to use, and what a host name stands for. See interface.h.
+ * Which of this machine's addresses to use, and look-ups of host names. See interface.h.
  *
- * Among the addresses that the settings allow, the best is on an interface of the best kind, then
- * of the best kind itself, then the first as the kernel lists them.
+ * The best of the allowed addresses is the one on the best kind of interface; among those the best
+ * kind of address; among those the first in the kernel's list.
  */
 #include "net/interface.h"
 #include "base/log.h"
@@ -17,13 +17,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define INTERFACE_LIST_BYTES 256 /* of a sentence */
+#define INTERFACE_LIST_BYTES 256 /* of the list of interfaces in an error */
 #define INTERFACE_UNUSABLE UINT32_MAX
 
-/* The order of the choices of HOOP_SOCKET_FAMILY. */
+/* In the order of HOOP_SOCKET_FAMILY's choices. */
 enum interface_family { INTERFACE_ANY, INTERFACE_IP4, INTERFACE_IP6 };
 
-/* Bridges that machines make for their own containers: others do not reach their addresses. */
+/* Bridges for containers of this machine. Other machines cannot reach their addresses. */
 static const char *const interface_bridges[] = {
     "docker", "br-", "virbr", "lxcbr", "lxdbr", "podman", "cni", "cbr", "flannel", "cali", "kube",
 };
@@ -53,7 +53,7 @@ bool hoop_interface_allowed(const char *rule, const char *name)
     const bool whole = list[0] == '=';
     list = whole ? list + 1 : list;
     if (strspn(list, ", ") == strlen(list)) {
-        return true; /* no list is no rule */
+        return true; /* an empty list excludes nothing */
     }
     return interface_in_list(list, name, whole) != exclude;
 }
@@ -72,7 +72,7 @@ static bool interface_family_allowed(const struct hoop_address *address)
 
 /* ---- Choosing ----------------------------------------------------------------------------- */
 
-/* An address of an interface that is up; at->ifa_addr may be NULL. */
+/* The address of a list entry; false if it has none or its interface is down. */
 static bool interface_address(const struct ifaddrs *at, struct hoop_address *ret)
 {
     const unsigned up = IFF_UP | IFF_RUNNING;
@@ -80,7 +80,7 @@ static bool interface_address(const struct ifaddrs *at, struct hoop_address *ret
            hoop_address_from_sockaddr(at->ifa_addr, ret);
 }
 
-/* 0: what machines reach each other by; then bridges of containers; loopback last. */
+/* The kind of an interface: 0 network, 1 bridge for containers, 2 loopback. Less is better. */
 static uint32_t interface_kind(const struct ifaddrs *at)
 {
     if ((at->ifa_flags & IFF_LOOPBACK) != 0) {
@@ -94,8 +94,7 @@ static uint32_t interface_kind(const struct ifaddrs *at)
     return 0;
 }
 
-/* IPv4 before IPv6; those that a machine gives itself where nobody else did (169.254.0.0/16,
- * fe80::/10) after both. */
+/* The kind of an address: IPv4, IPv6, then link-local ones (169.254.0.0/16, fe80::/10). */
 static uint32_t interface_address_kind(const struct hoop_address *address)
 {
     if (address->family == 4) {
@@ -104,7 +103,7 @@ static uint32_t interface_address_kind(const struct hoop_address *address)
     return address->ip[0] == 0xfe && (address->ip[1] & 0xc0) == 0x80 ? 3 : 1;
 }
 
-/* The less, the better. family 0: any. */
+/* An address's rank: less is better. family 0 means any that the settings allow. */
 static uint32_t interface_rank(const struct ifaddrs *at, uint16_t family, struct hoop_address *ret)
 {
     if (!interface_address(at, ret) ||
@@ -115,7 +114,7 @@ static uint32_t interface_rank(const struct ifaddrs *at, uint16_t family, struct
     return interface_kind(at) * 4 + interface_address_kind(ret);
 }
 
-/* "lo (127.0.0.1), eth0 (10.0.0.1)": what there is. */
+/* Lists what there is: "lo (127.0.0.1), eth0 (10.0.0.1)". */
 static void interface_describe(const struct ifaddrs *all, char *ret_text, size_t bytes)
 {
     size_t length = 0;
@@ -157,7 +156,7 @@ static hoop_result_t interface_list(struct ifaddrs **ret_all)
                                     : hoop_errno_error(errno, "cannot list the network interfaces");
 }
 
-/* The rank of the best one, which *ret is then; INTERFACE_UNUSABLE: there is none. */
+/* Returns the best rank and its address; INTERFACE_UNUSABLE if no address is allowed. */
 static uint32_t interface_best(const struct ifaddrs *all, uint16_t family, struct hoop_address *ret)
 {
     uint32_t best = INTERFACE_UNUSABLE;
@@ -172,7 +171,7 @@ static uint32_t interface_best(const struct ifaddrs *all, uint16_t family, struc
     return best;
 }
 
-/* The best of this family; 0: of what the settings allow. */
+/* The best address of the family; family 0 means any that the settings allow. */
 static hoop_result_t interface_choose(uint16_t family, struct hoop_address *ret)
 {
     struct ifaddrs *all = NULL;
@@ -189,7 +188,7 @@ hoop_result_t hoop_interface_choose(struct hoop_address *ret)
     return interface_choose(0, ret);
 }
 
-/* Why the address of this rank is not the one, which has rank `best`. */
+/* Why an address of rank `rank` was not chosen, where the chosen one has rank `best`. */
 static const char *interface_verdict(const struct ifaddrs *at, uint32_t rank, uint32_t best)
 {
     if (rank == INTERFACE_UNUSABLE) {
@@ -227,12 +226,13 @@ void hoop_interface_each(hoop_interface_fn *each, void *arg)
 
 /* ---- Routes ------------------------------------------------------------------------------- */
 
-/* Connecting a datagram socket sends nothing: the kernel looks up the route and no more. */
+/* Finds the source address for a route. Connecting a datagram socket makes the kernel look up the
+ * route, and sends nothing. */
 static hoop_result_t interface_route(const struct hoop_address *to, struct hoop_address *ret)
 {
     struct sockaddr_storage address;
     struct hoop_address target = *to;
-    target.port = to->port != 0 ? to->port : 9; /* any will do, 0 is none */
+    target.port = to->port != 0 ? to->port : 9; /* any port but 0 */
     const socklen_t bytes = hoop_address_to_sockaddr(&target, &address);
     const int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
@@ -252,7 +252,7 @@ static hoop_result_t interface_route(const struct hoop_address *to, struct hoop_
     return HOOP_OK;
 }
 
-/* The interface that has this address, and that the rule allows; NULL: there is none. */
+/* The entry that has this address and that the rule allows, or NULL. */
 static const struct ifaddrs *interface_with(const struct ifaddrs *all,
                                             const struct hoop_address *address, const char *rule)
 {
@@ -291,7 +291,7 @@ hoop_result_t hoop_interface_towards(const struct hoop_address *to, struct hoop_
 
 bool hoop_interface_is_mine(const struct hoop_address *address)
 {
-    /* all of 127.0.0.0/8 is, whatever the interfaces say */
+    /* all of 127.0.0.0/8 is this machine's, although interfaces list only 127.0.0.1 */
     return hoop_address_is_loopback(address) || interface_has(address, NULL);
 }
 
@@ -316,7 +316,7 @@ uint32_t hoop_interface_prefix(const struct hoop_address *address)
 
 /* ---- Names -------------------------------------------------------------------------------- */
 
-/* Adds an address that is not there yet. */
+/* Adds an address unless it is a duplicate or not allowed. */
 static void resolve_add(const struct sockaddr *from, struct hoop_address *ret, uint32_t *count)
 {
     struct hoop_address address;

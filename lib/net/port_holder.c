@@ -1,5 +1,5 @@
-/* Who listens at a port; see port_holder.h. A socket's inode leads from the kernel's table to the
- * process that has it open, where that may be looked at. */
+/* Finds who listens at a port; see port_holder.h. The kernel's table of sockets gives the inode,
+ * and /proc/PID/fd the process that has it open, where this process may read that. */
 #include "net/port_holder.h"
 #include <ctype.h>
 #include <dirent.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HOLDER_LISTENING 0x0au /* TCP_LISTEN, as the table has it */
+#define HOLDER_LISTENING 0x0au /* the kernel's TCP_LISTEN in /proc/net/tcp */
 
-/* The line of a listener at this port: its user and inode. */
+/* Finds a listener at this port, its uid and its socket's inode. */
 static bool holder_find_line(const char *table, uint16_t port, uid_t *ret_uid,
                              unsigned long long *ret_inode)
 {
@@ -34,7 +34,7 @@ static bool holder_find_line(const char *table, uint16_t port, uid_t *ret_uid,
     return found;
 }
 
-/* Has the process whose descriptors are in this directory the socket open? */
+/* Does the process with this entry in /proc have the socket open? */
 static bool holder_has(int proc, const char *entry, const char *socket)
 {
     char path[64];

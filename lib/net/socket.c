@@ -1,6 +1,4 @@
-/*
- * Sockets; see socket.h.
- */
+/* See socket.h. */
 #include "net/socket.h"
 #include "net/port_holder.h"
 #include "runtime/watch.h"
@@ -16,7 +14,7 @@
 #define SOCKET_BACKLOG 1024
 #define SOCKET_DRAIN_READS 16
 
-/* A probe after 10 s of silence, then every 5 s; what was sent is acknowledged within 30 s. */
+/* Probe after 10 s of silence, then every 5 s. Sent data must be acknowledged within 30 s. */
 #define SOCKET_IDLE_S 10
 #define SOCKET_PROBE_S 5
 #define SOCKET_PROBES 4
@@ -33,7 +31,7 @@ void hoop_place_format(const struct hoop_place *place, char *ret_text, size_t by
 
 /* ---- Making one --------------------------------------------------------------------------- */
 
-/* None is worth a failure: sandboxes refuse some. */
+/* Failures are ignored: no option is essential, and some sandboxes refuse them. */
 static void socket_set(int fd, int level, int name, int value)
 {
     (void)setsockopt(fd, level, name, &value, sizeof(value));
@@ -54,7 +52,8 @@ void hoop_socket_be_patient(int fd)
     socket_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
-/* Keeps what socket() or accept() gave, between hoop_fork_hold() and here. fd < 0: err is why. */
+/* Registers the result of socket() or accept(), called under hoop_fork_hold(), and releases that.
+ * If fd < 0, err says why. */
 static hoop_result_t socket_keep(int fd, int err, const char *what, int *ret_fd)
 {
     const hoop_result_t kept = fd >= 0 ? hoop_fork_keep(fd) : HOOP_OK;
@@ -68,7 +67,7 @@ static hoop_result_t socket_keep(int fd, int err, const char *what, int *ret_fd)
     return kept;
 }
 
-/* One of the family of the place, whose address goes to *ret_address. */
+/* Makes a socket of the place's family. *ret_address gets the place's address. */
 static hoop_result_t socket_create(const struct hoop_place *place,
                                    struct sockaddr_storage *ret_address, socklen_t *ret_bytes,
                                    int *ret_fd)
@@ -107,7 +106,7 @@ static hoop_result_t socket_bind_from(int fd, const struct hoop_address *from)
     struct hoop_address any_port = *from;
     any_port.port = 0;
     const socklen_t bytes = hoop_address_to_sockaddr(&any_port, &address);
-    /* the port is chosen by connect(): so it need differ only where the other end is the same */
+    /* connect() picks the port, so two sockets may share one if their other ends differ */
     socket_set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
     if (bind(fd, (const struct sockaddr *)&address, bytes) != 0) {
         const int err = errno;
@@ -119,8 +118,9 @@ static hoop_result_t socket_bind_from(int fd, const struct hoop_address *from)
     return HOOP_OK;
 }
 
-/* Within a machine nothing is lost, and BBR, which paces what is sent, only waits; other controls
- * do not. Before the connection is there: what BBR has begun to pace stays paced. */
+/* Avoids BBR for connections within the machine: nothing is lost there, and BBR's pacing only adds
+ * delay; other congestion controls do not pace. This must precede connect(), since a connection
+ * that BBR has begun to pace remains paced. */
 static void socket_pace_not(int fd, const struct hoop_place *to, const struct hoop_address *from)
 {
     char control[16] = "";
@@ -181,7 +181,7 @@ int hoop_socket_connected(int fd)
     if (!hoop_socket_peer(fd, &peer) || !hoop_socket_local(fd, &local)) {
         return EINPROGRESS;
     }
-    /* the kernel chose the very port that nobody listens at: TCP lets a socket connect to itself */
+    /* if nobody listens and the kernel picks this very port, TCP connects to itself */
     const bool to_itself = hoop_address_same_ip(&local, &peer) && local.port == peer.port;
     return to_itself ? ECONNREFUSED : 0;
 }
@@ -213,13 +213,13 @@ static hoop_result_t socket_listen_near(const struct hoop_place *place, int *ret
     return hoop_errno_error(err, "cannot listen at %s", place->name);
 }
 
-/* 0 or errno. */
+/* Returns 0 or an errno. */
 static int socket_try_port(int fd, const struct hoop_address *at,
                            const struct sockaddr_storage *address, socklen_t bytes)
 {
     if (at->port != 0) {
-        /* connections of the past that linger at the port are no obstacle. Not for any port: two
-         * sockets that reuse addresses could be given the same one, and only one could listen */
+        /* Old connections in TIME_WAIT must not block the port. Not set for port 0: two sockets
+         * with SO_REUSEADDR could be given the same port, and only one of them could listen. */
         socket_set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     }
     if (at->family == 6) {
@@ -245,7 +245,7 @@ static hoop_result_t socket_no_port(const struct hoop_address *at, const struct 
         return hoop_error(HOOP_INVALID_USAGE, "every port of %s is taken: %s", text,
                           hoop_errno_name(err));
     }
-    /* of a range: several processes of a job may want one */
+    /* several processes of a job may compete for the ports of a range */
     const char *range = at->port == 0 ? " (HOOP_PORT_RANGE: a port for each process)" : "";
     if (tried->first == tried->last) {
         char holder[HOOP_PORT_HOLDER_BYTES];
@@ -257,7 +257,7 @@ static hoop_result_t socket_no_port(const struct hoop_address *at, const struct 
                       tried->first, tried->last, text, hoop_errno_name(err), range);
 }
 
-/* At the first of these ports that is free. */
+/* Listens at the first free port of the range. */
 static hoop_result_t socket_listen_far(struct hoop_place *place, const struct hoop_ports *tries,
                                        int *ret_fd)
 {
@@ -305,7 +305,8 @@ hoop_result_t hoop_socket_listen(struct hoop_place *place, const struct hoop_por
     return socket_listen_far(place, &tries, ret_fd);
 }
 
-/* Nobody waits, or who did is gone: TCP reports what the network said of that connection. */
+/* Did accept() fail only because nobody waits, or because a waiting connection is gone? TCP reports
+ * that connection's network errors here. */
 static bool socket_is_passing(int err)
 {
     switch (err) {
@@ -342,8 +343,8 @@ hoop_result_t hoop_socket_accept(int listen_fd, int *ret_fd)
 /* ---- Who is there ------------------------------------------------------------------------- */
 
 /*
- * Does the kernel show every uid that this process's user namespace does not know as this one? Then
- * it is no proof of anything. The first namespace knows all.
+ * Is uid the overflow uid, as which the kernel shows every uid that is not mapped into this user
+ * namespace? Then it proves nothing. The initial namespace maps all.
  */
 static bool socket_uid_is_everybody(uid_t uid)
 {
@@ -422,7 +423,6 @@ bool hoop_socket_peer(int fd, struct hoop_address *ret)
 
 /* ---- Data --------------------------------------------------------------------------------- */
 
-/* Room for the descriptors of one message. */
 union socket_ancillary {
     struct cmsghdr align;
     char space[CMSG_SPACE(HOOP_MAX_FDS * sizeof(int))];
