@@ -1,16 +1,16 @@
 /*
  * Rendezvous at a file; see file_store.h.
  *
- * What a file says may be long over: a job that was killed leaves its own behind, and nothing in it
- * tells that nobody lives there any more. So a file is believed when somebody at its address proves
- * the secret in it, and read again all the time until then. That needs no clock, no lock and no
- * order of arrival, and holds on any file system that shows a directory's changes to other machines
- * sooner or later. NFS does that late, from caches, unless the directory is changed from here:
- * whoever looks makes and removes a file now and then.
+ * A file may be stale: a job that was killed leaves its file behind, and nothing in it shows that
+ * its writer is dead. So a file is believed only when a process at its address proves the secret in
+ * it; until then it is read again and again. That needs no clock, no lock and no order of arrival,
+ * and works on any file system that shows a directory's changes to other machines eventually. NFS
+ * clients cache directories and may show changes late, unless they change the directory themselves:
+ * so whoever waits makes and removes a file there now and then ("stir").
  *
- * KEY holds the rendezvous's unique id. It is written to another name and renamed, so that nobody
- * reads half of it. It is not synced to disk: it is of use only while its writer lives. Everything
- * lies in a directory of mode 0700 that is this user's: others can at most be in the way.
+ * KEY holds the rendezvous's unique id. It is written under another name and renamed, so that
+ * nobody reads half of it. It is not synced to disk, since it is of no use once its writer is dead.
+ * The directory belongs to this user and has mode 0700; other users can at most block its name.
  */
 #include "rendezvous/file_store.h"
 #include "base/clock.h"
@@ -37,25 +37,25 @@
 
 enum file_found { FILE_NOTHING, FILE_DAMAGED, FILE_ID };
 
-/* What a worker does with a file. */
+/* What a worker thread does with a file: publish an id, or wait for one. */
 struct hoop_file_task {
     struct hoop_worker worker;  /* first */
-    struct hoop_list_node node; /* under file_lock, as the next: of those that publish */
+    struct hoop_list_node node; /* in file_posts; like withdrawn under file_lock */
     bool withdrawn;
     char *file;
-    char stir[FILE_NAME_BYTES]; /* a name that nobody else makes */
+    char stir[FILE_NAME_BYTES]; /* the name of the file to stir with, unique to this task */
     uint64_t timeout_ms, deadline_ns;
-    hoop_unique_id_t id; /* publishing: what is written; else what was found last */
-    /* Awaiting rank 0: */
+    hoop_unique_id_t id; /* publishing: the id to write; waiting: the id last found */
+    /* Only for waiting: */
     enum file_found found;
     uint64_t stir_at_ns;
-    struct hoop_rendezvous rendezvous; /* what the file said last; no address: nothing to dial */
+    struct hoop_rendezvous rendezvous; /* what was last found; no address: nothing to dial yet */
     struct hoop_dialer *dialer;        /* service thread */
-    struct hoop_job proof; /* complete: somebody proves what the file says, or cannot be tried */
+    struct hoop_job proof; /* completes when an end proves the id, or none can be dialled */
 };
 
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Under file_lock; until their threads have ended. */
+/* The tasks that publish, until their threads have ended. Under file_lock. */
 static struct hoop_list_node file_posts = HOOP_LIST_EMPTY(file_posts);
 
 /* ---- The file ----------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static void file_clear_directory(const char *file)
 {
     char directory[FILE_PATH_BYTES];
     file_directory(file, directory);
-    (void)rmdir(directory); /* if nothing is in it */
+    (void)rmdir(directory); /* fails unless it is empty */
 }
 
 hoop_result_t hoop_file_store_name(const char *path, const char key[HOOP_RENDEZVOUS_KEY_BYTES],
@@ -94,11 +94,11 @@ hoop_result_t hoop_file_store_name(const char *path, const char key[HOOP_RENDEZV
     return *ret_file != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a path");
 }
 
-/* FILE_ID: what the file holds, as bytes and as what they say. */
+/* Reads the file. Fills in *ret_id and *ret only if it returns FILE_ID. */
 static enum file_found file_read(int directory, const char *key, hoop_unique_id_t *ret_id,
                                  struct hoop_rendezvous *ret)
 {
-    hoop_unique_id_t ids[2]; /* more than fits would be damage, too */
+    hoop_unique_id_t ids[2]; /* room for more than an id, since a longer file is damaged */
     const ssize_t bytes = hoop_private_read(directory, key, ids, sizeof(ids));
     const bool good = bytes == sizeof(ids[0]) && hoop_rendezvous_from_id(&ids[0], ret) == HOOP_OK &&
                       ret->address_count > 0;
@@ -120,7 +120,7 @@ static void task_destroy(struct hoop_worker *worker)
     free(task);
 }
 
-/* Held by its worker and by the caller. */
+/* Starts a worker. The task is referenced by its worker and by the caller. */
 static hoop_result_t task_start(const char *file, const hoop_unique_id_t *id, uint64_t timeout_ms,
                                 hoop_result_t (*run)(struct hoop_worker *worker),
                                 struct hoop_file_task **ret_task)
@@ -152,7 +152,7 @@ static hoop_result_t task_start(const char *file, const hoop_unique_id_t *id, ui
     return HOOP_OK;
 }
 
-/* The directory, fit to be used; HOOP_AGAIN: not at this moment. */
+/* Opens the directory after checking it. HOOP_AGAIN: it was removed meanwhile; try again. */
 static hoop_result_t file_open(const char *file, int *ret_fd)
 {
     char directory[FILE_PATH_BYTES];
@@ -197,7 +197,7 @@ hoop_result_t hoop_file_store_prepare(const char *file, uint64_t timeout_ms)
 static void await_found(void *arg, struct hoop_connection *connection)
 {
     struct hoop_file_task *task = arg;
-    hoop_connection_destroy(connection); /* proven, that is all */
+    hoop_connection_destroy(connection); /* the proof was all that was wanted */
     hoop_job_complete(&task->proof, NULL);
 }
 
@@ -237,7 +237,7 @@ static void await_dial(void *arg)
     }
 }
 
-/* What is there; is it news? Then it is the rendezvous. */
+/* Reads the file. Returns true if it holds an id that was not dialled yet, which is stored. */
 static bool await_read(struct hoop_file_task *task, int directory)
 {
     struct hoop_rendezvous rendezvous;
@@ -254,7 +254,7 @@ static bool await_read(struct hoop_file_task *task, int directory)
     return news;
 }
 
-/* Looks once, and dials what is news. */
+/* Looks once, and dials if there is a new id. */
 static hoop_result_t await_look(struct hoop_file_task *task)
 {
     int directory = -1;
@@ -295,7 +295,7 @@ static hoop_result_t await_fail(const struct hoop_file_task *task)
                       (unsigned long long)task->timeout_ms, directory, end);
 }
 
-/* Until somebody proves what the file says, or nobody waits any more. */
+/* Runs until somebody proves what the file says, or the caller has stopped waiting. */
 static hoop_result_t await_run(struct hoop_worker *worker)
 {
     struct hoop_file_task *task = (struct hoop_file_task *)worker;
@@ -306,7 +306,7 @@ static hoop_result_t await_run(struct hoop_worker *worker)
     do {
         result = await_look(task);
         proven = hoop_job_wait(&task->proof, hoop_deadline_ns(ms), NULL);
-        if (proven != HOOP_OK && proven != HOOP_TIMEOUT) { /* it could not be tried: again */
+        if (proven != HOOP_OK && proven != HOOP_TIMEOUT) { /* dialling failed: dial again */
             hoop_service_run(await_hang_up, task);
             hoop_job_finish(&task->proof);
             hoop_job_init(&task->proof);
@@ -337,11 +337,11 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
         return result;
     }
     assert(task != NULL);
-    (void)file_hangs(file, timeout_ms); /* unless it says something else in the end */
+    (void)file_hangs(file, timeout_ms); /* the sentence if the worker hangs */
     result = hoop_worker_wait(&task->worker, hoop_deadline_ns(timeout_ms));
     hoop_worker_hold(&task->worker);
     hoop_worker_stop(&task->worker);
-    if (result == HOOP_TIMEOUT) { /* a moment to say what it found, and to clear up */
+    if (result == HOOP_TIMEOUT) { /* time to say what it found and to clean up */
         result = hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS));
     }
     if (result == HOOP_OK) {
@@ -353,7 +353,8 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
 
 /* ---- Publishing --------------------------------------------------------------------------- */
 
-/* Whose id is there? FILE_DAMAGED: another rendezvous's. */
+/* Returns FILE_ID if the file holds this task's id, FILE_DAMAGED if it holds another's,
+ * FILE_NOTHING if it holds none. */
 static enum file_found post_find(const struct hoop_file_task *task, int directory)
 {
     struct hoop_rendezvous rendezvous;
@@ -367,7 +368,7 @@ static enum file_found post_find(const struct hoop_file_task *task, int director
     return mine ? FILE_ID : FILE_DAMAGED;
 }
 
-/* Sees to it that the id is there. Who came later has it: it is not taken back. */
+/* Writes the id if it is missing. If another job has written its own since, that one stays. */
 static hoop_result_t post_once(struct hoop_file_task *task, bool first)
 {
     const char *key = file_key(task->file);
@@ -436,7 +437,7 @@ hoop_result_t hoop_file_store_publish(const struct hoop_rendezvous *rendezvous,
     if (result == HOOP_OK) {
         result = task_start(rendezvous->file, &id, 0, post_run, ret_task);
     }
-    if (result == HOOP_OK) { /* its thread goes on until it is withdrawn: on this thread */
+    if (result == HOOP_OK) { /* the task still exists: only this thread can withdraw it */
         pthread_mutex_lock(&file_lock);
         hoop_list_push_back(&file_posts, &(*ret_task)->node);
         pthread_mutex_unlock(&file_lock);

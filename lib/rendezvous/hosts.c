@@ -1,4 +1,4 @@
-/* Looking up rank 0's machine; see rendezvous.h. Resolvers take their time: always in a worker. */
+/* Looks up rank 0's machine; see rendezvous.h. Resolvers may block: always in a worker thread. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/interface.h"
@@ -21,7 +21,7 @@ struct hoop_lookup {
     char host[HOOP_LAUNCHER_HOST_BYTES];
     struct hoop_ports ports;
     struct hosts found; /* the worker's, until it has ended */
-    bool stopped;       /* service thread, as the next two */
+    bool stopped;       /* this and the next two: service thread */
     hoop_lookup_fn *moved;
     void *arg;
 };
@@ -29,9 +29,9 @@ struct hoop_lookup {
 /* ---- Looking ------------------------------------------------------------------------------ */
 
 /*
- * What the host stands for, without loopback. A host's own name often stands for a loopback address
- * on that very host; so whoever finds nothing else is on rank 0's machine, and takes the address
- * that others have for it.
+ * Resolves a host, leaving out loopback addresses. A machine's own name often resolves to loopback
+ * on that machine only. So if nothing else is found this is rank 0's machine, and the address that
+ * others use for it is taken.
  */
 static hoop_result_t hosts_resolve(const char *host, struct hoop_address ret[HOOP_RESOLVE_MAX],
                                    uint32_t *ret_count)
@@ -75,10 +75,9 @@ static hoop_result_t hosts_look(const struct hoop_lookup *lookup, struct hosts *
 
 static void lookup_destroy(struct hoop_worker *worker)
 {
-    free(worker); /* which is the lookup's first */
+    free(worker); /* the worker is the first member */
 }
 
-/* Begins to look, in a thread of its own. */
 static hoop_result_t lookup_begin(const struct hoop_rendezvous *rendezvous,
                                   hoop_result_t (*run)(struct hoop_worker *worker),
                                   hoop_lookup_fn *moved, void *arg, struct hoop_lookup **ret)
@@ -129,7 +128,7 @@ hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeo
     result = hoop_worker_wait(worker, hoop_deadline_ns(timeout_ms));
     hoop_worker_hold(worker);
     hoop_worker_stop(worker);
-    if (result == HOOP_TIMEOUT) { /* between two looks it says why it found nothing */
+    if (result == HOOP_TIMEOUT) { /* after its pause it says why it found nothing */
         result = hoop_worker_wait(worker, hoop_deadline_ns(HOSTS_PAUSE_MS));
     }
     if (result == HOOP_OK) {
@@ -146,7 +145,7 @@ hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeo
 /* ---- And afterwards ----------------------------------------------------------------------- */
 
 struct lookup_news {
-    struct hoop_lookup *lookup; /* held */
+    struct hoop_lookup *lookup; /* holds a reference */
     struct hosts hosts;
 };
 

@@ -7,23 +7,23 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-#define LAUNCHER_VALUE_BYTES 255u /* of what names a job; PMIx has no longer names */
-/* How many ports are tried where the port is not the user's choice. */
+#define LAUNCHER_VALUE_BYTES 255u /* of a variable that names a job; PMIx names are no longer */
+/* How many ports are tried if the user did not choose the port. */
 #define LAUNCHER_PORTS 8u
-/* Below the range that Linux gives to outgoing connections. */
+/* Below Linux's default range of ephemeral ports. */
 #define LAUNCHER_PORT_FIRST 20000u
 #define LAUNCHER_PORT_COUNT 10000u
 
 static const struct launcher_family {
     const char *name;
-    const char *size[2]; /* the first that is set counts */
+    const char *size[2]; /* the first one that is set counts */
     const char *rank;
-    const char *local_size; /* NULL: not said */
+    const char *local_size; /* NULL if there is none */
     const char *machines[2];
     const char *only_with;
-    const char *jobs[2]; /* what tells this job from others */
-    const char *starter; /* a socket to who started all ranks of one machine */
-    const char *attempt; /* how often it was started again */
+    const char *jobs[2]; /* what distinguishes this job from others */
+    const char *starter; /* a socket to what started this machine's ranks */
+    const char *attempt; /* how often the job was restarted */
 } launcher_families[] = {
     {
         .name = "torchrun",
@@ -50,10 +50,10 @@ static const struct launcher_family {
     },
     {
         .name = "Slurm",
-        .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, /* the job's may be more */
+        .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, /* the job's may be larger */
         .rank = "SLURM_PROCID",
         .machines = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
-        /* outside srun Slurm sets the size too, for one process that is no task */
+        /* Slurm sets the size outside srun, too, in a process that is no task */
         .only_with = "SLURM_STEP_ID",
         .jobs = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
         .attempt = "SLURM_RESTART_COUNT",
@@ -73,7 +73,7 @@ static const char *launcher_get(const struct launcher_env *env, const char *vari
     return value != NULL && value[0] != 0 ? value : NULL;
 }
 
-/* The first of two variables that is set; the first, if none is. */
+/* The first of two variables that is set; variables[0] if neither is. */
 static const char *launcher_first(const struct launcher_env *env, const char *const variables[2])
 {
     const bool second = launcher_get(env, variables[0]) == NULL && variables[1] != NULL &&
@@ -81,7 +81,7 @@ static const char *launcher_first(const struct launcher_env *env, const char *co
     return variables[second ? 1 : 0];
 }
 
-/* At most 9 digits, so that nothing overflows. */
+/* Parses at most 9 digits, so that a uint32_t cannot overflow, and advances *at. */
 static bool launcher_digits(const char **at, uint32_t *ret_number)
 {
     const size_t digits = strspn(*at, "0123456789");
@@ -93,7 +93,7 @@ static bool launcher_digits(const char **at, uint32_t *ret_number)
     return true;
 }
 
-/* Unset: *ret_number stays as it is. */
+/* *ret_number is unchanged if the variable is unset. */
 static hoop_result_t launcher_number(const struct launcher_env *env, const char *variable,
                                      uint32_t least, uint32_t most, uint32_t *ret_number)
 {
@@ -129,7 +129,7 @@ static hoop_result_t launcher_add_name(const struct launcher_env *env, const cha
 
 /* ---- Host lists --------------------------------------------------------------------------- */
 
-/* The first host of the first item: of what stands in brackets the first number. */
+/* The first host of the first item; brackets stand for their first number. */
 hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_HOST_BYTES])
 {
     static const char letters[] =
@@ -159,7 +159,7 @@ hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_
 
 /* ---- Slurm -------------------------------------------------------------------------------- */
 
-/* "2(x3),1": how many on this node, and on all. False: it is nothing like that. */
+/* Parses "2(x3),1": tasks of the given node and of all nodes. False: it has another form. */
 static bool launcher_tasks(const char *at, uint32_t node, uint32_t *ret_here, uint64_t *ret_all)
 {
     uint64_t nodes = 0;
@@ -189,7 +189,7 @@ static bool launcher_tasks(const char *at, uint32_t node, uint32_t *ret_here, ui
     }
 }
 
-/* How many ranks are here, if the variable is about this step and not about a larger job. */
+/* Sets local_n, unless the variable is about a larger job than this step. */
 static hoop_result_t launcher_slurm_local(const struct launcher_env *env, struct hoop_launcher *ret)
 {
     static const char *const variables[2] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"};
@@ -214,7 +214,7 @@ static hoop_result_t launcher_slurm_local(const struct launcher_env *env, struct
     return HOOP_OK;
 }
 
-/* The same on all ranks, and hardly that of another job. */
+/* Derives ports from job and step: the same on all ranks, most likely not another job's. */
 static struct hoop_ports launcher_slurm_ports(const struct launcher_env *env)
 {
     const char *const texts[] = {launcher_get(env, "SLURM_JOB_ID"), ".",
@@ -257,9 +257,9 @@ static hoop_result_t launcher_local(const struct launcher_family *family,
 }
 
 /*
- * Ranks of one machine, of a job that has no name: it is named by the process that started them,
- * which the kernel knows. It is asked for nothing: this socket is an MPI's, if the program uses
- * one.
+ * Names a job that has no name, if all its ranks are on this machine, by the pid of the process
+ * that started them. Only the kernel is asked, and nothing is sent: if the program uses MPI, the
+ * socket belongs to that.
  */
 static hoop_result_t launcher_add_starter(const struct launcher_env *env, const char *variable,
                                           struct hoop_launcher *ret)
@@ -292,7 +292,7 @@ static hoop_result_t launcher_names(const struct launcher_family *family,
     return result == HOOP_OK ? launcher_add_name(env, family->attempt, ret) : result;
 }
 
-/* What a family whose n and rank are set says. */
+/* Reads all that a family says whose n and rank are set. */
 static hoop_result_t launcher_family(const struct launcher_family *family,
                                      const struct launcher_env *env, struct hoop_launcher *ret)
 {
@@ -319,7 +319,7 @@ static hoop_result_t launcher_family(const struct launcher_family *family,
     return result == HOOP_OK ? launcher_names(family, env, ret) : result;
 }
 
-/* What one family left open, from another that is about as many ranks. named: by MASTER_PORT. */
+/* Fills gaps from another family with the same n. named: MASTER_PORT names the job already. */
 static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_launcher *other,
                               bool named)
 {
@@ -337,7 +337,8 @@ static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_
     }
 }
 
-/* Of a family only one of n and rank is set. It may be of no use, but not be about another job. */
+/* Handles a family of which only n or only rank is set: an error if no other family was chosen.
+ * Else it is ignored, unless its n shows that it is about another job. */
 static hoop_result_t launcher_half(const struct launcher_family *family,
                                    const struct launcher_env *env,
                                    const struct hoop_launcher *chosen)
@@ -367,8 +368,8 @@ static bool launcher_is_true(const char *text)
 }
 
 /*
- * MASTER_ADDR and MASTER_PORT. torchrun keeps a store of its own at MASTER_PORT if it says so: then
- * the ports that follow it are rank 0's, or at the end of all ports those before it.
+ * Reads MASTER_ADDR and MASTER_PORT. If torchrun says that it keeps a store of its own at
+ * MASTER_PORT, rank 0 uses the ports after it, or before it where no more follow.
  */
 static hoop_result_t launcher_master(const struct launcher_env *env, struct hoop_launcher *ret)
 {
@@ -400,7 +401,8 @@ static hoop_result_t launcher_master(const struct launcher_env *env, struct hoop
     return launcher_add_name(env, "MASTER_PORT", ret);
 }
 
-/* A family whose n and rank are set: the first one counts, others may complete it. said: room. */
+/* Takes a family whose n and rank are set: the first one is chosen, later ones only complete it.
+ * `said` is scratch memory. */
 static hoop_result_t launcher_take(const struct launcher_family *family,
                                    const struct launcher_env *env, struct hoop_launcher *chosen,
                                    struct hoop_launcher *said)
@@ -443,7 +445,7 @@ static hoop_result_t launcher_choose(const struct launcher_env *env, struct hoop
 hoop_result_t hoop_launcher_read(hoop_launcher_get_fn *get, void *arg, struct hoop_launcher *ret)
 {
     const struct launcher_env env = {get, arg};
-    struct hoop_launcher *room = calloc(2, sizeof(*room)); /* on no stack, which may be small */
+    struct hoop_launcher *room = calloc(2, sizeof(*room)); /* a thread's stack may be too small */
     if (room == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for what the launcher says");
     }

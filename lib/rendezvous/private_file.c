@@ -1,5 +1,5 @@
-/* Private files and directories; see private_file.h. Checks are made on what is open, not on a
- * path. */
+/* Private files and directories; see private_file.h. Checks are made on the open descriptor, not on
+ * the path, which could change in between. */
 #include "rendezvous/private_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -16,13 +16,13 @@ static hoop_result_t private_error(const char *what, const char *path, int err)
     return hoop_error(HOOP_INVALID_USAGE, "cannot %s %.200s: %s", what, path, hoop_errno_name(err));
 }
 
-/* In a directory that was there a moment ago. */
+/* For an error inside the directory: HOOP_AGAIN if it was removed meanwhile. */
 static hoop_result_t private_error_inside(const char *what, const char *path, int err)
 {
     return err == ENOENT || err == ESTALE ? HOOP_AGAIN : private_error(what, path, err);
 }
 
-/* This user's, and nobody else's; remedy: the chmod that makes it so. */
+/* Checks that only this user has access. remedy is the chmod that would achieve it. */
 static hoop_result_t private_check(const char *path, const struct stat *about, const char *remedy)
 {
     if (about->st_uid != geteuid()) {
@@ -38,7 +38,7 @@ static hoop_result_t private_check(const char *path, const struct stat *about, c
     return HOOP_OK;
 }
 
-/* As much as there is; -1: errno. */
+/* Reads up to room bytes. Returns -1 with errno on error. */
 static ssize_t private_fill(int fd, void *buf, size_t room)
 {
     size_t bytes = 0;
@@ -135,7 +135,7 @@ hoop_result_t hoop_private_replace(int directory, const char *name, const char *
     }
     const bool written = private_write(fd, bytes, count);
     const int err = errno;
-    /* close() is where a network file system tells of a full disk */
+    /* network file systems may report a full disk only at close() */
     if (close(fd) != 0 || !written) {
         result = private_error_inside("write", temporary, written ? errno : err);
     } else if (renameat(directory, temporary, directory, name) != 0) {
@@ -175,7 +175,7 @@ static hoop_result_t secret_check(const char *path, int fd)
         return hoop_error(HOOP_INVALID_USAGE, "%.200s is not a regular file", path);
     }
     if (about.st_uid == 0 && geteuid() != 0 && (about.st_mode & others) == 0) {
-        return HOOP_OK; /* it could be opened, so a group of this process may read it */
+        return HOOP_OK; /* open() succeeded, so root lets a group of this process read it */
     }
     return private_check(path, &about, "chmod 600");
 }
@@ -200,8 +200,8 @@ static hoop_result_t secret_parse(const char *path, char *text, size_t bytes,
 
 hoop_result_t hoop_secret_read(const char *path, struct hoop_secret *ret_secret)
 {
-    char text[SECRET_DIGITS + 3]; /* a newline, a byte too many, an end */
-    /* Non-blocking: the path may lead to a pipe. */
+    char text[SECRET_DIGITS + 3]; /* room for a newline, one byte too many, and the 0 */
+    /* Non-blocking because the path may be a pipe. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) {
         return private_error("open", path, errno);

@@ -9,15 +9,15 @@
 #define UNIQUE_ID_MAGIC "hoop-id"
 #define UNIQUE_ID_VERSION 3u
 
-/* What a unique id holds; the check tells a damaged one from a wrong secret. */
+/* The contents of a unique id. The check shows whether an id is damaged. */
 struct unique_id {
     char magic[8];
     uint32_t version;
     uint32_t reserved;
     struct hoop_secret secret;
-    struct hoop_address address; /* of the root; family 0: all ranks are on one machine */
+    struct hoop_address address; /* of the root; family 0 if all ranks are on one machine */
     uint64_t reserved_too[3];
-    uint8_t check[HOOP_MAC_BYTES]; /* of all the rest, by the secret */
+    uint8_t check[HOOP_MAC_BYTES]; /* MAC of all other bytes, keyed by the secret */
 };
 _Static_assert(sizeof(struct unique_id) == HOOP_UNIQUE_ID_BYTES, "an id is plain bytes");
 

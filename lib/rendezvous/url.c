@@ -3,19 +3,20 @@
  * launcher left in the environment.
  *
  *   by            one machine                             several machines
- *   unique id     secret: random, in the id               and the root's address, in the id
- *   env://        secret: from the job's, or from what    secret: from the job's; address:
- *                 tells jobs apart                        MASTER_ADDR
+ *   unique id     random secret, in the id                the same; root's address in the id
+ *   env://        secret from the job's, or from what     secret from the job's; address from
+ *                 distinguishes jobs                      MASTER_ADDR
  *   tcp://        the same, and from the url              the same, with the url's address
- *   file://       the same, and from the url              random, in the file
+ *   file://       the same, and from the url              random secret, and address, in the file
  *
- * The name follows from the secret. The secret of the k-th rendezvous is derived from the job's and
- * from all that tells jobs and attempts apart: nobody without it can guess the name or pass the
- * handshake, and jobs that share a secret do not meet. Without one, on one machine, others can
- * guess both, and the kernel vouches for the uid.
+ * The name follows from the secret. The secret of the k-th rendezvous derives from the job's secret
+ * and from all that distinguishes jobs and attempts: nobody without the job's secret can guess the
+ * name or pass the handshake, and jobs that share a secret do not meet. A job on one machine may
+ * have no secret; then others can guess both, and the uid that the kernel reports is the
+ * protection.
  *
- * A host that is a loopback address means one machine: nobody else could come. Only HOOP_HOSTID
- * makes several machines of one; then they meet there.
+ * A loopback address means one machine, since no other machine could come. If HOOP_HOSTID divides
+ * the machine, its parts meet there.
  */
 #include "base/crypto.h"
 #include "base/log.h"
@@ -84,21 +85,20 @@ enum rendezvous_scheme { RENDEZVOUS_ENV, RENDEZVOUS_TCP, RENDEZVOUS_FILE };
 #define RENDEZVOUS_URL_BYTES 1024
 #define RENDEZVOUS_JOB_BYTES (HOOP_LAUNCHER_JOB_BYTES + RENDEZVOUS_URL_BYTES + 128)
 
-/* What one call knows. */
 struct rendezvous_call {
     char url[RENDEZVOUS_URL_BYTES];
     enum rendezvous_scheme scheme;
-    struct hoop_launcher launcher; /* host and ports: the url's, if it has any */
+    struct hoop_launcher launcher; /* host and ports are the url's, if it has any */
     uint64_t timeout_ms;
-    uint64_t number; /* of this call among those of this url and rank */
+    uint64_t number; /* counts the calls with this url and rank */
     char job[RENDEZVOUS_JOB_BYTES];
-    uint32_t told_n; /* ranks, by the launcher's word; 0: none */
-    bool named;      /* job tells this job from others */
+    uint32_t told_n; /* number of ranks as the launcher says; 0 if it does not */
+    bool named;      /* job distinguishes this job from others */
     bool has_secret;
-    struct hoop_secret secret; /* the job's, not a rendezvous's */
+    struct hoop_secret secret; /* the job's; a rendezvous's derives from it */
 };
 
-/* How many calls there were of a url by a rank: a process may hold several. */
+/* How often a rank has called with a url; per rank, since a process may hold several ranks. */
 struct rendezvous_count {
     struct rendezvous_count *next;
     uint64_t calls;
@@ -107,7 +107,7 @@ struct rendezvous_count {
 };
 
 static pthread_mutex_t rendezvous_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rendezvous_count *rendezvous_counts; /* under rendezvous_lock; kept for ever */
+static struct rendezvous_count *rendezvous_counts; /* under rendezvous_lock; never freed */
 
 static hoop_result_t rendezvous_take_number(struct rendezvous_call *call)
 {
@@ -128,7 +128,7 @@ static hoop_result_t rendezvous_take_number(struct rendezvous_call *call)
     return count != NULL ? HOOP_OK : hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
 }
 
-/* HOOP_SECRET, or what HOOP_SECRET_FILE holds; or there is none. */
+/* Gets the secret from HOOP_SECRET or HOOP_SECRET_FILE, if either is set. */
 static hoop_result_t rendezvous_find_secret(struct rendezvous_call *call)
 {
     const struct hoop_settings *settings = hoop_settings();
@@ -151,8 +151,8 @@ static hoop_result_t rendezvous_find_secret(struct rendezvous_call *call)
 }
 
 /*
- * All that tells this job from others, as it was told, line by line. Of the number of ranks only
- * the launcher's word counts: where the program's differ, the ranks meet, and hear of it.
+ * Writes all that distinguishes this job from others, in lines. The number of ranks is the
+ * launcher's: if programs disagree about n, their ranks should meet, and get an error.
  */
 static void rendezvous_name_job(struct rendezvous_call *call)
 {
@@ -170,7 +170,7 @@ static void rendezvous_name_job(struct rendezvous_call *call)
     call->named = launcher->named || call->scheme != RENDEZVOUS_ENV;
 }
 
-/* The same in a line, for people: "4 ranks, TORCHELASTIC_RUN_ID=x, ..." */
+/* The same on one line, for people: "4 ranks, TORCHELASTIC_RUN_ID=x, ..." */
 static void rendezvous_describe_job(const struct rendezvous_call *call, struct hoop_rendezvous *ret)
 {
     size_t at = 0;
@@ -182,7 +182,7 @@ static void rendezvous_describe_job(const struct rendezvous_call *call, struct h
     }
 }
 
-/* Bytes that follow from key, label, job and number of the call alone. */
+/* Derives bytes from key, label, job and the number of the call. */
 static hoop_result_t rendezvous_derive(const struct rendezvous_call *call,
                                        const struct hoop_secret *key, const char *label,
                                        uint8_t ret_mac[HOOP_MAC_BYTES])
@@ -193,7 +193,7 @@ static hoop_result_t rendezvous_derive(const struct rendezvous_call *call,
 
 /* ---- Names and secrets -------------------------------------------------------------------- */
 
-static const struct hoop_secret rendezvous_no_secret; /* for a hash, which is no proof */
+static const struct hoop_secret rendezvous_no_secret; /* key for hashes that are no proof */
 
 static hoop_result_t rendezvous_unnamed(void)
 {
@@ -216,7 +216,7 @@ static hoop_result_t rendezvous_by_secret(const struct rendezvous_call *call,
     return result;
 }
 
-/* On one machine: by the secret if there is one, else by user and job. */
+/* The rendezvous on one machine: by the job's secret if there is one, else by uid and job. */
 static hoop_result_t rendezvous_here(const struct rendezvous_call *call,
                                      struct hoop_rendezvous *ret)
 {
@@ -282,7 +282,7 @@ static hoop_result_t rendezvous_apart(const struct rendezvous_call *call,
 
 /* ---- One machine or several? -------------------------------------------------------------- */
 
-/* Where ranks have different host ids, the launcher may have counted wrongly. */
+/* If HOOP_HOSTID is set, ranks may count as on several machines although the launcher says one. */
 enum hoop_spread hoop_rendezvous_spread(const struct hoop_launcher *launcher)
 {
     const enum hoop_spread spread = hoop_launcher_spread(launcher);
@@ -290,7 +290,7 @@ enum hoop_spread hoop_rendezvous_spread(const struct hoop_launcher *launcher)
     return spread == HOOP_SPREAD_ONE && doubtful ? HOOP_SPREAD_UNKNOWN : spread;
 }
 
-/* env:// and tcp:// */
+/* For env:// and tcp://. */
 static hoop_result_t rendezvous_at_address(const struct rendezvous_call *call,
                                            struct hoop_rendezvous *ret)
 {
@@ -323,7 +323,7 @@ static hoop_result_t rendezvous_at_address(const struct rendezvous_call *call,
     return result;
 }
 
-/* Rank 0's. Moves file on. */
+/* Rank 0's part at a file. Takes ownership of file. */
 static hoop_result_t rendezvous_serve_at_file(const struct rendezvous_call *call, char *file,
                                               struct hoop_rendezvous *ret)
 {
@@ -349,7 +349,7 @@ static hoop_result_t rendezvous_at_file(const struct rendezvous_call *call,
         result = hoop_file_store_name(call->url + strlen("file://"), key, &file);
     }
     if (result == HOOP_OK && hoop_rendezvous_spread(&call->launcher) == HOOP_SPREAD_ONE) {
-        result = rendezvous_here(call, &rendezvous); /* the path is a name */
+        result = rendezvous_here(call, &rendezvous); /* then the path is only a name */
     } else if (result == HOOP_OK && call->launcher.rank != 0) {
         result = hoop_file_store_await(file, call->timeout_ms, &rendezvous);
     } else if (result == HOOP_OK) {
@@ -375,7 +375,7 @@ static hoop_result_t rendezvous_refuse_url(const char *url)
                       url, RENDEZVOUS_URL_BYTES - 1);
 }
 
-/* Fills in url, scheme, and for tcp:// host and ports. */
+/* Sets url and scheme, and for tcp:// host and ports. */
 static hoop_result_t rendezvous_parse_url(const char *url, struct rendezvous_call *call)
 {
     struct hoop_launcher *launcher = &call->launcher;
@@ -409,7 +409,7 @@ static hoop_result_t rendezvous_at(struct rendezvous_call *call, struct hoop_ren
 {
     hoop_result_t result = rendezvous_take_number(call);
     if (result == HOOP_OK && call->launcher.n == 1) {
-        return hoop_rendezvous_random(ret); /* nobody else comes */
+        return hoop_rendezvous_random(ret); /* there are no others to meet */
     }
     rendezvous_name_job(call);
     if (result == HOOP_OK) {
@@ -439,8 +439,8 @@ hoop_result_t hoop_rendezvous_launcher(struct hoop_launcher *ret)
 }
 
 /*
- * The launcher's job is this one if it has as many ranks; else what it says of them is about
- * others, and it stands for no more than the place that env:// is.
+ * Uses what the launcher says only if its job has as many ranks as this comm. Else its numbers are
+ * about other ranks, and only its address, for env://, is used.
  */
 static void rendezvous_take_over(struct hoop_launcher *launcher, uint32_t n, uint32_t rank)
 {
@@ -451,7 +451,7 @@ static void rendezvous_take_over(struct hoop_launcher *launcher, uint32_t n, uin
     launcher->rank = rank;
 }
 
-/* url NULL: the environment's, with its n and rank. */
+/* If url is NULL the environment says where, and sets *n and *rank. */
 static hoop_result_t rendezvous_ask(struct rendezvous_call *call, const char *url,
                                     struct hoop_rendezvous *ret, uint32_t *n, uint32_t *rank)
 {
@@ -482,7 +482,7 @@ static hoop_result_t rendezvous_ask(struct rendezvous_call *call, const char *ur
 static hoop_result_t rendezvous_call(const char *url, uint64_t timeout_ms,
                                      struct hoop_rendezvous *ret, uint32_t *n, uint32_t *rank)
 {
-    /* on no stack: a thread's may have room for little more */
+    /* not on the stack, which may be small */
     struct rendezvous_call *call = calloc(1, sizeof(*call));
     if (call == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
