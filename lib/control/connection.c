@@ -1,17 +1,18 @@
 /*
- * One control connection (connection.h): messages both ways, and when it ends. The proof is in
- * handshake.c, frames in and out of a socket in frame_io.c, who listens in endpoint.c.
+ * One control connection (connection.h): messages both ways, and its end. The proof is in
+ * handshake.c, reading and writing frames in frame_io.c, listening in endpoint.c.
  *
- *      CONNECTING (TCP clients) --> SHAKING --> OPEN --> CLOSED
+ *     CONNECTING (TCP clients) --> SHAKING --> OPEN --> CLOSED
  *
- * Two things about Unix sockets shape this file. A send to an end that has closed fails, but what
- * it said before is still to be read: so only end of file closes. And descriptors in flight are
- * limited per user (ETOOMANYREFS): so a send that meets the limit is tried again a little later.
- * TCP differs: what ends a connection here need not end it there. Within a process there is no
- * socket: each end puts what it says into the queue of the other, which reads on its timer.
+ * Two properties of Unix sockets shape this file. A send to a closed end fails although what that
+ * end sent before can still be read; so only end of file closes a connection. And descriptors in
+ * flight are limited per user (ETOOMANYREFS); so a send that meets this limit is retried a little
+ * later. With TCP, an error that ends the connection here need not end it there. Within a process
+ * there is no socket: each end puts its messages into the other's queue, which the other reads on
+ * its timer.
  *
- * An owner may destroy the connection in any callback: the descriptor goes at once, the memory
- * later (hoop_free_later()), so that whoever is on the stack sees that it is CLOSED.
+ * An owner may destroy the connection in any callback. The descriptor is closed at once, the memory
+ * is freed later (hoop_free_later()), so that callers up the stack see that it is CLOSED.
  */
 #include "control/connection.h"
 #include "control/frame_io.h"
@@ -22,43 +23,43 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CONNECTION_READS 16    /* at once, then other connections have their turn */
+#define CONNECTION_READS 16    /* per wake-up, for fairness to other connections */
 #define CONNECTION_RETRY_MS 1u /* after ETOOMANYREFS */
 
 enum connection_state {
-    CONNECTION_CONNECTING, /* TCP does not know yet whether somebody is there */
+    CONNECTION_CONNECTING, /* TCP: connect() has not finished */
     CONNECTION_SHAKING,
-    CONNECTION_OPEN, /* nothing of the handshake is left to go */
+    CONNECTION_OPEN, /* the handshake is complete, and all of it was sent */
     CONNECTION_CLOSED
 };
 
 struct hoop_connection {
     const struct hoop_connection_owner *owner;
     void *arg;
-    int fd; /* -1: the other end is in this process */
+    int fd; /* -1 if the other end is in this process */
     struct hoop_watch *watch;
-    struct hoop_timer *timer; /* to try again, to close, or to read where there is no socket */
+    struct hoop_timer *timer; /* to retry, to close, or without a socket to read */
     enum connection_state state;
     bool retrying, destroyed;
-    bool broken;                   /* say no more, read to the end */
-    struct hoop_connection *other; /* end, in this process; NULL: elsewhere, or it has ended */
+    bool broken;                   /* send nothing more, read to the end */
+    struct hoop_connection *other; /* the other end, if it is in this process and has not ended */
     struct hoop_connection_about about;
     struct hoop_handshake handshake;
-    struct hoop_failure failure;      /* why I end it */
-    struct hoop_frame_queue queue;    /* what is to go; within this process: what came */
-    struct hoop_frame_reader *reader; /* NULL: a Unix socket */
-    struct hoop_frame_seal in, out;   /* when open; used on TCP */
+    struct hoop_failure failure;      /* why this end closes it */
+    struct hoop_frame_queue queue;    /* messages to send; within a process: received messages */
+    struct hoop_frame_reader *reader; /* NULL for a Unix socket */
+    struct hoop_frame_seal in, out;   /* used by open TCP connections */
 };
 
 /* ---- Within this process ------------------------------------------------------------------ */
 
-/* Where what this end says waits. */
+/* The queue that this end's messages go to. */
 static struct hoop_frame_queue *connection_out(struct hoop_connection *connection)
 {
     return connection->other != NULL ? &connection->other->queue : &connection->queue;
 }
 
-/* The other end hears of it when it has read what was said. */
+/* Separates the two ends. The other end closes when it has read all messages. */
 static void connection_part(struct hoop_connection *connection)
 {
     struct hoop_connection *other = connection->other;
@@ -119,11 +120,12 @@ const struct hoop_connection_about *hoop_connection_about(const struct hoop_conn
 
 /* ---- The end ------------------------------------------------------------------------------ */
 
-/* 0; or the errno of the send that did not go. On one machine the kernel vouches for messages. */
+/* Sends what is queued. Returns 0, or the errno of the send that failed. On Unix sockets messages
+ * are not sealed, since the kernel vouches for them. */
 static int connection_send_queued(struct hoop_connection *connection)
 {
     if (connection->other != NULL) {
-        hoop_timer_start(connection->other->timer, 0, 0); /* it reads on */
+        hoop_timer_start(connection->other->timer, 0, 0); /* makes the other end read */
         return 0;
     }
     const bool sealed = connection->reader != NULL && connection->state == CONNECTION_OPEN;
@@ -131,13 +133,13 @@ static int connection_send_queued(struct hoop_connection *connection)
                                  sealed ? &connection->out : NULL);
 }
 
-/* Gives the other end the reason, if it takes one now. */
+/* Sends the other end the reason, if the socket takes it now. */
 static void connection_say_reject(struct hoop_connection *connection)
 {
     struct hoop_frame_queue *out = connection_out(connection);
     union hoop_frame frame;
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &connection->failure);
-    if (connection->other == NULL) { /* within this process it is said already */
+    if (connection->other == NULL) { /* within this process it counts as sent */
         hoop_frame_queue_drop(out);
     }
     if (hoop_frame_queue_put(out, &frame.header, NULL, 0) == HOOP_OK) {
@@ -145,8 +147,8 @@ static void connection_say_reject(struct hoop_connection *connection)
     }
 }
 
-/* Ends the connection, for what the thread's sentence says; the first reason counts. tell: the
- * other end hears it. */
+/* Ends the connection for the reason in the thread's sentence, unless it has a reason already. If
+ * tell is true the other end is told. */
 static void connection_end(struct hoop_connection *connection, bool tell, hoop_result_t code)
 {
     struct hoop_failure *failure = &connection->failure;
@@ -154,7 +156,7 @@ static void connection_end(struct hoop_connection *connection, bool tell, hoop_r
         return;
     }
     if (failure->code == HOOP_OK) {
-        failure->code = code; /* it may be HOOP_AGAIN */
+        failure->code = code; /* hoop_failure_set() would not take HOOP_AGAIN */
         (void)snprintf(failure->text, sizeof(failure->text), "%s", hoop_thread_error());
     }
     if (tell && !connection->broken) {
@@ -163,18 +165,18 @@ static void connection_end(struct hoop_connection *connection, bool tell, hoop_r
     connection->broken = true;
     hoop_frame_queue_finish(&connection->queue);
     connection_part(connection);
-    /* closes it in a moment: not here, inside a call of the owner's */
+    /* the timer closes it, since this may run inside a call of the owner's */
     hoop_watch_want(connection->watch, 0);
     hoop_timer_start(connection->timer, 0, 0);
 }
 
 void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code)
 {
-    /* it may be glad to know */
+    /* an unproven end learns nothing */
     connection_end(connection, connection->state == CONNECTION_OPEN, code);
 }
 
-/* Tells the owner that it is over. `why` is used where this end has no reason of its own. */
+/* Tells the owner that it is over. `why` is used if this end has no reason of its own. */
 static void connection_close(struct hoop_connection *connection, const char *why)
 {
     if (connection->state == CONNECTION_CLOSED) {
@@ -190,7 +192,7 @@ static void connection_close(struct hoop_connection *connection, const char *why
 
 /* ---- Sending ------------------------------------------------------------------------------ */
 
-/* What is worth waking up for. */
+/* Watches for what could make progress. */
 static void connection_watch(const struct hoop_connection *connection)
 {
     unsigned events = HOOP_WATCH_READ;
@@ -205,7 +207,7 @@ static void connection_watch(const struct hoop_connection *connection)
     hoop_watch_want(connection->watch, events);
 }
 
-/* After a send that did not go: try again later (true), or never. */
+/* Handles a failed send. Returns true if the message is to be sent later. */
 static bool connection_send_later(struct hoop_connection *connection, int err)
 {
     if (err == EAGAIN || err == ENOBUFS) {
@@ -217,7 +219,7 @@ static bool connection_send_later(struct hoop_connection *connection, int err)
         return true;
     }
     if (err == EPIPE || err == ECONNRESET) {
-        connection->broken = true; /* its last words may be unread: the reader closes */
+        connection->broken = true; /* the reader closes, once it has read the last messages */
         hoop_frame_queue_finish(&connection->queue);
         hoop_watch_want(connection->watch, HOOP_WATCH_READ);
         return false;
@@ -263,7 +265,7 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
     assert(connection->state >= CONNECTION_OPEN);
     if (near && connection->fd >= 0 && connection->state == CONNECTION_OPEN &&
         !connection->broken && connection->queue.count == 0) {
-        /* a packet goes as a whole or not at all: then without a copy, and without duplicates */
+        /* a packet is sent as a whole or not at all, so no copy and no duplicates are needed */
         const ssize_t sent = hoop_socket_send(connection->fd, frame, frame->bytes, fds, fd_count);
         if (sent >= 0 || !connection_send_later(connection, (int)-sent)) {
             return;
@@ -274,7 +276,7 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
 
 /* ---- Handshake ---------------------------------------------------------------------------- */
 
-/* Which secret has this client to know? */
+/* Asks the owner which secret this client must prove. */
 static hoop_result_t connection_admit(struct hoop_connection *connection,
                                       const struct hoop_frame_hello *hello)
 {
@@ -291,7 +293,7 @@ static hoop_result_t connection_admit(struct hoop_connection *connection,
     return secret != NULL ? HOOP_OK : HOOP_AGAIN;
 }
 
-/* The handshake is over. What there is of it to say has room: more than one message never waits. */
+/* The handshake is over. Its messages fit any socket's buffer: if one waits, nobody reads. */
 static void connection_open(struct hoop_connection *connection)
 {
     hoop_result_t result = hoop_handshake_keys(&connection->handshake, &connection->in.key,
@@ -308,7 +310,7 @@ static void connection_open(struct hoop_connection *connection)
     connection_flush(connection);
 }
 
-/* A message before the connection is open. */
+/* Handles a message that comes before the connection is open. */
 static void connection_shake(struct hoop_connection *connection, const union hoop_frame *frame)
 {
     struct hoop_handshake *handshake = &connection->handshake;
@@ -335,7 +337,7 @@ static void connection_shake(struct hoop_connection *connection, const union hoo
 
 /* ---- Receiving ---------------------------------------------------------------------------- */
 
-/* A checked message, of an expected type. */
+/* Handles a checked message of an expected type. */
 static void connection_take(struct hoop_connection *connection, const union hoop_frame *frame,
                             int *fds)
 {
@@ -351,7 +353,7 @@ static void connection_take(struct hoop_connection *connection, const union hoop
     }
 }
 
-/* False: there is nothing more to read now. */
+/* Returns false if there is nothing more to read now. */
 static bool connection_read_one(struct hoop_connection *connection)
 {
     struct hoop_frame_reader packet;
@@ -370,7 +372,7 @@ static bool connection_read_one(struct hoop_connection *connection)
         return false;
     }
     if (result != HOOP_OK) {
-        /* a client of another version is told ours */
+        /* tell a client of another version which one this is */
         const bool waiting = !open && connection->handshake.state == HOOP_HANDSHAKE_WAITING;
         connection_end(connection, open || (waiting && result == HOOP_MISMATCH), result);
     } else {
@@ -387,14 +389,14 @@ static void connection_read(struct hoop_connection *connection)
         more = connection_read_one(connection) && connection->state != CONNECTION_CLOSED &&
                connection->failure.code == HOOP_OK;
     }
-    if (more && connection->fd < 0) { /* no watch tells of the rest */
+    if (more && connection->fd < 0) { /* no watch will report what remains */
         hoop_timer_start(connection->timer, 0, 0);
     }
 }
 
 /* ---- Connecting --------------------------------------------------------------------------- */
 
-/* err: of the attempt to connect. */
+/* err is the result of connect(). */
 static void connection_connected(struct hoop_connection *connection, int err)
 {
     if (err == 0) {
@@ -458,7 +460,7 @@ static hoop_result_t connection_know_peer(struct hoop_connection *connection,
     return result;
 }
 
-/* peer: NULL: a Unix socket, or none (fd -1). fd is moved. */
+/* peer is NULL for a Unix socket, or for none (fd -1). Takes ownership of fd. */
 static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
                                        const struct hoop_connection_owner *owner, void *arg,
                                        struct hoop_connection **ret_connection)
@@ -511,7 +513,7 @@ hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner 
     return result;
 }
 
-/* Says hello as soon as somebody is there. err: of the attempt to connect. */
+/* Queues the hello, which is sent once connected. err is the result of connect(). */
 static hoop_result_t connection_greet(struct hoop_connection *connection,
                                       const struct hoop_address *dialled,
                                       const struct hoop_frame_hello *hello,
@@ -521,10 +523,10 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
     assert(connection != NULL);
     if (dialled != NULL) {
         greeting.dialled = *dialled;
-        greeting.dialled.scope = 0; /* an interface has its own number on each machine */
+        greeting.dialled.scope = 0; /* interface indices differ between machines */
         connection->state = CONNECTION_CONNECTING;
     }
-    /* waits in the queue while the connection is being made */
+    /* waits in the queue until the socket is connected */
     const hoop_result_t result = hoop_handshake_greet(&connection->handshake, &greeting, secret);
     if (result == HOOP_OK) {
         connection_put(connection, &connection->handshake.hello.header, NULL, 0);

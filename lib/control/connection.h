@@ -1,18 +1,18 @@
 /*
- * One control connection: a non-blocking socket whose other end has proved that it knows the
- * secret (handshake.h), and which then carries frames (control/frame.h) both ways. On one machine
- * an abstract SOCK_SEQPACKET socket, whose other end must be of this uid too; between machines TCP,
- * without descriptors.
+ * One control connection: a non-blocking socket whose other end has proved that it knows the secret
+ * (handshake.h), and which then carries frames (control/frame.h) both ways. Within a machine it is
+ * an abstract SOCK_SEQPACKET socket, whose other end must also have this uid; between machines it
+ * is TCP, without descriptors.
  *
- * Between machines each frame after the proof carries a MAC: who sits on the way can read, delay
- * and end, and no more. A hello says what address was dialled, and the server compares it with its
- * own: so nobody can pass a connection on from one port to another.
+ * Over TCP each frame after the proof carries a MAC, so that a man in the middle can read, delay
+ * and cut off, but not change anything. The hello says which address the client dialled, and the
+ * server compares it with its own, so that a connection cannot be relayed from one port to another.
  *
- * Where both ends are in one process there is no socket: see hoop_connection_pair().
+ * If both ends are in one process there is no socket: see hoop_connection_pair().
  *
  * A wrong proof ends the connection. The owner gets `opened` once, then `message`s, then `closed`
- * once, unless it destroys the connection before; it may do so in any of them. All on the service
- * thread.
+ * once, unless it destroys the connection before, which it may do in each of them. All run on the
+ * service thread.
  */
 #ifndef HOOP_CONTROL_CONNECTION_H
 #define HOOP_CONTROL_CONNECTION_H
@@ -22,44 +22,45 @@
 
 struct hoop_connection;
 
-/* What is known of a connection and of who is at its other end. */
+/* What is known of a connection and of its other end. */
 struct hoop_connection_about {
-    const struct hoop_frame_hello *hello; /* what the client said */
-    const struct hoop_secret *secret;     /* by which both proved themselves */
-    /* Of an open connection that is not a Unix socket's: a key that only its two ends have, for
-     * what is not a frame. */
+    const struct hoop_frame_hello *hello; /* the client's hello */
+    const struct hoop_secret *secret;     /* that both ends proved */
+    /* Of an open TCP connection: a key that only the two ends have, for data. */
     struct hoop_secret data_key;
-    pid_t pid;                 /* the other end's, as this process sees it; 0: it cannot */
-    struct hoop_address local; /* TCP: of this end, with its port; family 0: none yet, or not TCP */
-    char peer[HOOP_ADDRESS_TEXT_BYTES]; /* for sentences: "pid 7" or "10.0.0.1:4000" */
+    pid_t pid;                 /* the other end's as seen here; 0 if it is not visible */
+    struct hoop_address local; /* TCP: this end with its port; family 0: none yet, or not TCP */
+    char peer[HOOP_ADDRESS_TEXT_BYTES]; /* for error messages: "pid 7" or "10.0.0.1:4000" */
 };
 
 struct hoop_connection_owner {
-    /* Server only: which secret? NULL: it may come back later; the thread's sentence says why. */
+    /* Server only: returns the secret that this client must prove, or NULL if it should come back
+     * later; the thread's sentence says why. */
     const struct hoop_secret *(*admit)(void *arg, const struct hoop_frame_hello *hello);
-    /* Both ends have proved themselves: messages flow. */
+    /* Both ends have proved themselves; messages may be sent. */
     void (*opened)(void *arg, struct hoop_connection *connection);
     /*
-     * frame is checked. A descriptor is moved by setting its place to -1; others are closed. Over
-     * TCP all are -1. False: it does not belong here, and the connection ends for that. NULL:
-     * somebody else's once it has opened (hoop_connection_adopt()).
+     * A frame came; it is checked. To keep a descriptor, set its entry to -1; the others are
+     * closed. Over TCP all are -1. Return false if the message is unexpected: that ends the
+     * connection. May be NULL if `opened` passes the connection to another owner
+     * (hoop_connection_adopt()).
      */
     bool (*message)(void *arg, struct hoop_connection *connection, const union hoop_frame *frame,
                     int *fds);
     /*
-     * The connection is over. HOOP_REMOTE_ERROR: the other end closed it, or nobody was there
-     * (TCP); HOOP_NOT_AUTHENTICATED: it proved nothing; HOOP_AGAIN: it asks to come back later;
-     * other codes: why not. The owner destroys the connection.
+     * The connection is over; the owner destroys it. HOOP_REMOTE_ERROR: the other end closed it, or
+     * over TCP nobody listened. HOOP_NOT_AUTHENTICATED: it did not prove itself. HOOP_AGAIN: it
+     * asks to come back later. Other codes: this end failed.
      */
     void (*closed)(void *arg, struct hoop_connection *connection, const struct hoop_failure *why);
 };
 
 /*
- * Connects to a place and says hello. owner and arg: borrowed until destroyed; place, from, hello
- * (but its header and nonce) and secret: copied. from: the address of this machine to connect
- * from, NULL or family 0: any. HOOP_REMOTE_ERROR: nobody is there; HOOP_AGAIN: the queue there is
- * full. Over TCP that is only known later: `closed` says it, with address and reason. How long to
- * wait for that, and for a server that says nothing, is the owner's to know.
+ * Connects to a place and sends the hello. owner and arg are borrowed until destroyed; place, from,
+ * hello (except its header and nonce) and secret are copied. `from` is the local address; NULL or
+ * family 0 means any. HOOP_REMOTE_ERROR: nobody listens; HOOP_AGAIN: the listener's queue is full.
+ * Over TCP this is known only later, and `closed` reports it with address and reason. The owner
+ * decides how long to wait for that, or for a server that stays silent.
  */
 hoop_result_t hoop_connection_connect(const struct hoop_place *place,
                                       const struct hoop_address *from,
@@ -68,33 +69,33 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
                                       const struct hoop_connection_owner *owner, void *arg,
                                       struct hoop_connection **ret_connection);
 
-/* The server's side of an accepted socket; fd is moved, kept by hoop_fork_keep() before. */
+/* The server's side of an accepted socket. Takes ownership of fd (kept by hoop_fork_keep()). */
 hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner *owner, void *arg,
                                      struct hoop_connection **ret_connection);
 
 /*
- * Both ends of a connection within this process, open, without an owner yet: what one sends the
- * other is given with the next turn of the loop. There is no socket, so nobody else can come this
- * way, and nothing is proved: that both know the secret is the caller's to have seen. hello and
- * secret: copied, what the ends say that a handshake told them.
+ * Makes both ends of an open connection within this process, without owners yet. What one end sends
+ * is delivered to the other in the loop's next iteration. No stranger can use it, so nothing is
+ * proved: the caller ensures that both sides know the secret. hello and secret are copied; the ends
+ * report them as if they came from a handshake.
  */
 hoop_result_t hoop_connection_pair(const struct hoop_frame_hello *hello,
                                    const struct hoop_secret *secret,
                                    struct hoop_connection *ret_ends[2]);
 
-/* Somebody else's from now on. */
+/* Replaces the owner. */
 void hoop_connection_adopt(struct hoop_connection *connection,
                            const struct hoop_connection_owner *owner, void *arg);
 
 /*
- * Sends the frame that begins with this header, from `opened` on, when the connection can. frame
- * and fds are copied (the descriptors duplicated where they must wait). It cannot fail: a
- * connection that breaks, or takes too little, says so by `closed`.
+ * Sends the frame that begins with this header; allowed from `opened` on. frame and fds are copied;
+ * descriptors that must wait are duplicated. This cannot fail: if the connection breaks, or the
+ * other end does not read, `closed` says so.
  */
 void hoop_connection_send(struct hoop_connection *connection, const struct hoop_frame_header *frame,
                           const int *fds, uint32_t fd_count);
 
-/* The same without descriptors; connection NULL: nothing. */
+/* The same without descriptors. Does nothing if connection is NULL. */
 static inline void hoop_connection_say(struct hoop_connection *connection,
                                        const union hoop_frame *frame)
 {
@@ -103,20 +104,20 @@ static inline void hoop_connection_say(struct hoop_connection *connection,
     }
 }
 
-/* Ends the connection for what the other end did: `closed` follows, with the thread's sentence. */
+/* Ends the connection for what the other end did. `closed` follows, with the thread's sentence. */
 void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code);
 
 /* Valid until destroyed. */
 const struct hoop_connection_about *hoop_connection_about(const struct hoop_connection *connection);
 
 /*
- * An open TCP connection that has carried no message yet: its descriptor, non-blocking, kept by
- * hoop_fork_keep(), is the caller's from now on, and the connection is destroyed without a word.
- * Callable in `opened`. Nothing that the other end sent after the handshake has been read.
+ * Takes the descriptor out of an open TCP connection that has carried no message yet, and destroys
+ * the connection silently. The descriptor is non-blocking, registered by hoop_fork_keep(), and the
+ * caller's. May be called in `opened`. Nothing that came after the handshake has been read from it.
  */
 int hoop_connection_detach(struct hoop_connection *connection);
 
-/* Closes without a word; what the socket has taken is still delivered. NULL is allowed. */
+/* Closes silently; what was written to the socket is still delivered. NULL is allowed. */
 void hoop_connection_destroy(struct hoop_connection *connection);
 
 #endif

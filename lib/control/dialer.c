@@ -1,8 +1,8 @@
 /*
- * Dialling places in turn; see dialer.h. All on the service thread.
+ * Dials places in turn; see dialer.h. All on the service thread.
  *
- * Every attempt begins on the timer, so that a reason that is known at once never calls back into
- * the caller, and attempts never nest.
+ * Every attempt starts on the timer, so that an immediate failure never calls back into the caller,
+ * and attempts never nest.
  */
 #include "control/dialer.h"
 #include "base/clock.h"
@@ -14,39 +14,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between rounds, from 1 ms on: a process that begins to serve is found as soon as it can be. */
+/* Pauses between rounds double from 1 ms to this, so that a new server is found soon. */
 #define DIALER_BACKOFF_NEAR_MS 20u
 #define DIALER_BACKOFF_FAR_MS 100u
-/* Over TCP: as long as an endpoint waits for a proof; where there are other places, at first less.
- */
+/* How long to wait for an answer over TCP: as long as an endpoint waits for a proof; if there are
+ * other places, less at first. */
 #define DIALER_PATIENCE_MS 5000u
 #define DIALER_PATIENCE_MIN_MS 500u
 #define DIALER_REASON_BYTES 160
 
 struct dialer_place {
     struct hoop_place place;
-    hoop_result_t code;               /* of the last attempt; HOOP_OK: there was none */
-    char reason[DIALER_REASON_BYTES]; /* the same in words */
-    /* What was said there before nobody was there any more or the connection broke, which says
-     * less: the end of a root that has another secret comes a moment before that of who looks for
-     * it. */
+    hoop_result_t code;               /* of the last attempt; HOOP_OK if there was none */
+    char reason[DIALER_REASON_BYTES]; /* why the last attempt failed */
+    /* An earlier, more telling reason, kept if later attempts found nobody or a broken connection:
+     * a root with another secret may end just before the one that is looked for appears. */
     char before[DIALER_REASON_BYTES];
 };
 
 struct hoop_dialer {
     const struct hoop_dialer_owner *owner;
     void *arg;
-    struct hoop_timer *timer; /* the next attempt, or the end of this one's patience */
+    struct hoop_timer *timer; /* for the next attempt, or for the end of this one */
     struct hoop_connection *connection;
     struct dialer_place places[HOOP_DIALER_PLACES];
     uint32_t count, at;
-    bool unanswered; /* an attempt of this round */
+    bool unanswered; /* some attempt of this round was not answered */
     uint64_t patience_ms;
     struct hoop_address from;
     struct hoop_frame_hello hello;
     struct hoop_secret secret;
     uint64_t start_ns, deadline_ns, backoff_ms;
-    uint64_t attempt_ns; /* when this attempt began */
+    uint64_t attempt_ns; /* start of this attempt */
 };
 
 static bool dialer_is_far(const struct hoop_dialer *dialer)
@@ -60,7 +59,7 @@ static void dialer_wait(struct hoop_dialer *dialer, uint64_t ms)
     hoop_timer_start(dialer->timer, ms < left ? ms : left, 0);
 }
 
-/* For an answer: on one machine an end that does not answer has been reached all the same. */
+/* Waits for an answer. On one machine the connection was made, so only the deadline counts. */
 static void dialer_await(struct hoop_dialer *dialer)
 {
     dialer_wait(dialer, dialer_is_far(dialer) ? dialer->patience_ms : UINT64_MAX);
@@ -71,7 +70,7 @@ static void dialer_await(struct hoop_dialer *dialer)
 static void dialer_describe(const struct hoop_dialer *dialer, char *ret_text, size_t bytes)
 {
     size_t at = 0;
-    /* a sentence has its limits, and the first place should not take it all */
+    /* a sentence is limited in size, and the first place should not use it all */
     const int room = dialer->count > 1 ? 48 : DIALER_REASON_BYTES;
     for (uint32_t i = 0; i < dialer->count; i++) {
         const struct dialer_place *place = &dialer->places[i];
@@ -93,7 +92,7 @@ static void dialer_fail(struct hoop_dialer *dialer, hoop_result_t code)
     dialer->owner->failed(dialer->arg, code, text);
 }
 
-/* The place is named beside the reason: it need not be in it. */
+/* Notes why an attempt failed, without a prefix that names the place, as that is printed, too. */
 static void dialer_note(struct hoop_dialer *dialer, hoop_result_t code, const char *why)
 {
     struct dialer_place *place = &dialer->places[dialer->at];
@@ -116,7 +115,7 @@ static uint64_t dialer_double(uint64_t ms, uint64_t most)
     return ms * 2 < most ? ms * 2 : most;
 }
 
-/* What lies on this side stays so, and what is said by who is vouched for. */
+/* Is the reason final? Local errors are, and refusals on one machine, where the uid is proved. */
 static bool dialer_is_final(const struct dialer_place *place)
 {
     const hoop_result_t code = place->code;
@@ -126,7 +125,7 @@ static bool dialer_is_final(const struct dialer_place *place)
     return code != HOOP_OK && code != HOOP_AGAIN && code != HOOP_REMOTE_ERROR;
 }
 
-/* The code that is the same for all places, else HOOP_TIMEOUT. Those that mean "not yet" are. */
+/* The code that all places have in common, unless it means "not yet"; otherwise HOOP_TIMEOUT. */
 static hoop_result_t dialer_verdict(const struct hoop_dialer *dialer)
 {
     const hoop_result_t code = dialer->places[0].code;
@@ -167,7 +166,7 @@ static void dialer_next_round(struct hoop_dialer *dialer)
     }
 }
 
-/* An attempt was in vain: on to the next place, or to the next round. */
+/* An attempt failed: go on to the next place, or to the next round. */
 static void dialer_miss(struct hoop_dialer *dialer, hoop_result_t code, const char *why)
 {
     dialer_note(dialer, code, why);
@@ -226,7 +225,7 @@ static void dialer_dial(struct hoop_dialer *dialer)
     }
 }
 
-/* An attempt that has hardly begun says less than the one before it. */
+/* Fails at the deadline. If the current attempt has hardly begun, the previous reason is kept. */
 static void dialer_give_up(struct hoop_dialer *dialer)
 {
     const uint64_t ms = (hoop_now_ns() - dialer->attempt_ns) / HOOP_NS_PER_MS;
@@ -250,7 +249,7 @@ static void dialer_due(void *arg)
                hoop_now_ns() - dialer->attempt_ns >= dialer->patience_ms * HOOP_NS_PER_MS) {
         dialer->unanswered = true;
         dialer_miss(dialer, HOOP_AGAIN, "no answer");
-    } else { /* the deadline is another one now */
+    } else { /* the deadline was moved */
         dialer_await(dialer);
     }
 }

@@ -1,17 +1,17 @@
 /*
- * Endpoints: accepting, and who comes in. See endpoint.h.
+ * Endpoints: accepting connections and passing them to whoever expects them. See endpoint.h.
  *
- * Who has not proved itself waits, as one of a crowd. On one machine there is one, of processes of
- * this uid: it has room for more than there can be ranks. Over TCP strangers are one crowd, and
- * each address from which somebody has proved himself is one, each with a limit; a newcomer over it
- * takes the place of the one of its crowd that has waited longest. A proof takes three times the
- * way to the other end and back, so that crowds of strangers starve nobody. An honest process that
- * was closed so tries again.
+ * Unproven connections wait in groups ("crowds"), each with a limit. A newcomer over the limit
+ * replaces the oldest of its crowd. On one machine there is a single crowd, of processes with this
+ * uid, and its limit exceeds the largest number of ranks. Over TCP there is one crowd for
+ * strangers, and one for each address from which a proof has come. A proof takes one and a half
+ * round trips, so floods of strangers starve nobody. An honest process that was closed in this way
+ * tries again.
  *
  * After ENDPOINT_ACCEPTS newcomers the endpoint pauses, so that a flood costs the service thread
- * little; and a newcomer keeps its place for ENDPOINT_PAUSE_MS at the least: long enough for a
- * proof in a machine room. The others wait in the kernel's queue. On one machine only those count
- * that the kernel says are another user's.
+ * little, and every newcomer keeps its place for at least ENDPOINT_PAUSE_MS, which suffices for a
+ * proof in a local network. Meanwhile others wait in the kernel's queue. On one machine only
+ * connections that the kernel says are another user's count.
  */
 #include "control/endpoint.h"
 #include "base/clock.h"
@@ -28,23 +28,23 @@
 #define ENDPOINT_NEIGHBOURS (HOOP_MAX_RANKS + 64u)
 #define ENDPOINT_PATIENCE_MS 5000u
 #define ENDPOINT_LOOK_MS 500u
-#define ENDPOINT_ACCEPTS 32 /* at once, then the others have their turn */
+#define ENDPOINT_ACCEPTS 32 /* newcomers before a pause; also per wake-up */
 #define ENDPOINT_PAUSE_MS 5u
 
-/* An address from which somebody has proved himself: who comes from there is of its crowd. */
+/* An address from which a proof has come, and the crowd of connections from there. */
 struct endpoint_crowd {
     struct hoop_list_node node;
     struct hoop_address address;
 };
 
-/* An accepted connection that has not proved itself yet. */
+/* An accepted connection without a proof yet. */
 struct endpoint_client {
     struct hoop_list_node node;
     struct hoop_endpoint *endpoint;
-    const struct endpoint_crowd *crowd; /* NULL: a stranger, or of a Unix socket */
+    const struct endpoint_crowd *crowd; /* NULL: a stranger, or a Unix socket */
     struct hoop_connection *connection;
-    struct hoop_address from;             /* family 0: a Unix socket */
-    struct hoop_expectation *expectation; /* NULL: no hello yet, or not expected any more */
+    struct hoop_address from;             /* family 0 for a Unix socket */
+    struct hoop_expectation *expectation; /* NULL: no hello yet, or no longer expected */
     uint64_t since_ns;
 };
 
@@ -53,17 +53,17 @@ struct hoop_endpoint {
     uint32_t users;
     int fd;
     struct hoop_watch *watch;
-    struct hoop_timer *look;       /* for those who take too long; also after accept failed */
-    struct hoop_timer *pause;      /* its end */
-    uint64_t round_ns;             /* when the newcomers before the next pause began to come */
-    uint32_t round;                /* how many they are */
+    struct hoop_timer *look;       /* for overdue clients; also retries a failed accept */
+    struct hoop_timer *pause;      /* ends a pause */
+    uint64_t round_ns;             /* when this round of newcomers began */
+    uint32_t round;                /* newcomers in it */
     struct hoop_list_node clients; /* the oldest first */
     struct hoop_list_node trusted; /* crowds */
     struct hoop_list_node expectations;
-    bool told, told_version; /* strangers are logged once, and who is of another version */
+    bool told, told_version; /* a refusal was logged; likewise one for another version */
     bool warned;
     struct hoop_place place;
-    char text[HOOP_ADDRESS_TEXT_BYTES]; /* of the place */
+    char text[HOOP_ADDRESS_TEXT_BYTES]; /* the place, for the log */
 };
 
 static struct hoop_list_node endpoints = HOOP_LIST_EMPTY(endpoints);
@@ -73,8 +73,8 @@ static bool endpoint_is_far(const struct hoop_endpoint *endpoint)
     return endpoint->place.address.family != 0;
 }
 
-/* Once each; who is of another version belongs to the job, most likely: both sides are to hear of
- * it. */
+/* Logs the first refusal. Another version is a warning of its own: that client most likely belongs
+ * to the job, and both sides should hear of it. */
 static void endpoint_tell(struct hoop_endpoint *endpoint, hoop_result_t code, const char *why)
 {
     const bool version = code == HOOP_MISMATCH;
@@ -112,7 +112,7 @@ static void client_dismiss(struct endpoint_client *client)
     client_leave(client);
 }
 
-/* A newcomer of this crowd takes the place of whoever has waited longest, if all are taken. */
+/* If the crowd is full, closes its oldest connection. */
 static void endpoint_make_room(struct hoop_endpoint *endpoint, const struct endpoint_crowd *crowd)
 {
     const uint32_t places = crowd != NULL               ? ENDPOINT_TRUSTED
@@ -130,14 +130,14 @@ static void endpoint_make_room(struct hoop_endpoint *endpoint, const struct endp
     }
 }
 
-/* Somebody there has proved himself. */
+/* Gives the address a crowd of its own, because a proof has come from it. */
 static void endpoint_trust(struct hoop_endpoint *endpoint, const struct hoop_address *address)
 {
     if (address->family == 0 || endpoint_crowd_of(endpoint, address) != NULL) {
         return;
     }
     struct endpoint_crowd *crowd = calloc(1, sizeof(*crowd));
-    if (crowd != NULL) { /* else its next one is a stranger again */
+    if (crowd != NULL) { /* without memory its next connection counts as a stranger's */
         crowd->address = *address;
         hoop_list_push_back(&endpoint->trusted, &crowd->node);
     }
@@ -184,7 +184,7 @@ static struct hoop_expectation *endpoint_expected(const struct hoop_endpoint *en
     return NULL;
 }
 
-/* Of one that expects the same of somebody else; NULL: there is none. */
+/* The label of an expectation of the same kind, which is another job's; NULL if there is none. */
 static const char *endpoint_label(const struct hoop_endpoint *endpoint,
                                   const struct hoop_frame_hello *hello)
 {
@@ -220,7 +220,7 @@ static void client_opened(void *arg, struct hoop_connection *connection)
     endpoint_trust(client->endpoint, &client->from);
     client_leave(client);
     if (expectation == NULL) {
-        hoop_connection_destroy(connection); /* too late: it tries again, and is told */
+        hoop_connection_destroy(connection); /* no longer expected; it tries again and is told so */
     } else {
         expectation->opened(expectation->arg, connection);
     }
@@ -251,7 +251,7 @@ static void endpoint_pause(struct hoop_endpoint *endpoint, struct hoop_timer *un
     hoop_timer_start(until, ms, until == endpoint->look ? ms : 0);
 }
 
-/* False: the kernel says that it is another user's, or there is no memory for it. */
+/* Takes in an accepted socket. Returns false if it is another user's, or there is no memory. */
 static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
 {
     struct endpoint_client *client = calloc(1, sizeof(*client));
@@ -277,7 +277,7 @@ static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
     return true;
 }
 
-/* Another newcomer that may be a stranger: is it time for a pause? */
+/* Counts a newcomer that may be a stranger. Returns true if it is time for a pause. */
 static bool endpoint_is_flooded(struct hoop_endpoint *endpoint)
 {
     const uint64_t now = hoop_now_ns();
@@ -299,8 +299,8 @@ static void endpoint_ready(void *arg, unsigned events)
             return;
         }
         if (result != HOOP_OK) {
-            /* out of descriptors: the connection stays queued, so look away for a while; who waits
-             * outside cannot know */
+            /* Out of descriptors: the connection stays in the kernel's queue, so pause before the
+             * next attempt. The log has to say it, since the client cannot know. */
             if (!endpoint->warned) {
                 endpoint->warned = true;
                 hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s", endpoint->text,

@@ -1,11 +1,11 @@
 /*
- * Endpoints: where this process listens, at a name or at a TCP port, and who is expected there. One
- * endpoint serves all that is expected at its place: who wants what stands in the hello, and the
- * proof covers it. Only proven connections reach who expects them.
+ * Endpoints: where this process listens, at a name or at a TCP port, and which connections it
+ * expects there. One endpoint serves all expectations of its place: the hello says what the client
+ * wants, and the proof covers the hello. An expectation gets only proven connections.
  *
- * On one machine the kernel has proved the uid, and nobody has to make room for others. Over TCP
- * anybody may come: strangers have few places, and the newest takes that of the oldest; an address
- * from which somebody has proved himself has places of its own from then on.
+ * On one machine the kernel has proved the uid, and no client has to make room for others. Over TCP
+ * anybody may connect: strangers share few places, where the newest replaces the oldest; an address
+ * from which a proof has come has places of its own.
  *
  * Service thread only.
  */
@@ -17,37 +17,37 @@
 
 struct hoop_endpoint;
 
-/* Who may come. Embedded by its owner, in the endpoint's list while it holds. */
+/* Which connections may come. Embedded in its owner; in the endpoint's list while in force. */
 struct hoop_expectation {
     struct hoop_list_node node;
     struct hoop_endpoint *endpoint;   /* set by hoop_endpoint_expect() */
-    struct hoop_frame_hello hello;    /* what it says: kind, comm, rendezvous; data: ranks, lane */
+    struct hoop_frame_hello hello;    /* kind, comm, rendezvous; for DATA also ranks and lane */
     const struct hoop_secret *secret; /* borrowed */
-    /* for who is not the one expected: which job this is; NULL: nobody's matter */
+    /* describes this job to clients that are looking for another; or NULL */
     const char *label;
-    /* Once for each that came and proved itself. Adopts the connection or destroys it. */
+    /* Called for each proven connection, which it adopts or destroys. */
     void (*opened)(void *arg, struct hoop_connection *connection);
     void *arg;
 };
 
 /*
- * Opens an endpoint at a name; or at an address: at a port of ports (NULL or first 0: any), or
- * where at->address.port is not 0, at exactly that one. One that this process has open there is
- * shared. A failure's sentence names the place; HOOP_INVALID_USAGE: it is taken.
+ * Opens an endpoint at a name, or at an address: at the address's port, or if that is 0 at a free
+ * one of ports (NULL or first 0: any). An endpoint that this process already has there is shared.
+ * The sentence of a failure names the place; HOOP_INVALID_USAGE: it is taken.
  */
 hoop_result_t hoop_endpoint_open(const struct hoop_place *at, const struct hoop_ports *ports,
                                  struct hoop_endpoint **ret_endpoint);
-/* The last user's close shuts it. NULL is allowed. */
+/* Closes the endpoint when its last user closes it. NULL is allowed. */
 void hoop_endpoint_close(struct hoop_endpoint *endpoint);
-/* With its port; family 0: it has a name. */
+/* The address with its port; family 0 if the endpoint has a name. */
 const struct hoop_address *hoop_endpoint_address(const struct hoop_endpoint *endpoint);
 
-/* From now on. Whoever is expected by nobody is asked to come back later. */
+/* Adds an expectation. Clients that match none are asked to come back later. */
 void hoop_endpoint_expect(struct hoop_endpoint *endpoint, struct hoop_expectation *expectation);
-/* No more; also for one that never was. Who has not proved itself yet is not opened any more. */
+/* Removes it, if it was added. Clients without a proof are not passed to it any more. */
 void hoop_endpoint_expect_no_more(struct hoop_expectation *expectation);
 
-/* "hoop-" and 32 random hexadecimal digits: a name that nobody has. */
+/* A unique name: "hoop-" and 32 random hexadecimal digits. */
 hoop_result_t hoop_endpoint_name(char ret_name[HOOP_NAME_BYTES]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sizes and checks of control messages: pure, no I/O. What they mean is in frame.h. */
+/* Sizes and checks of control messages, without I/O. frame.h says what they mean. */
 #include "control/frame.h"
 #include "base/clock.h"
 #include <assert.h>
@@ -8,10 +8,10 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are the memory of structs");
 _Static_assert(sizeof(struct hoop_address) == 24 && sizeof(struct hoop_cpus) == 16, "no padding");
 
-/* Returns the field that is wrong, NULL when all are right. */
+/* Returns the name of a field that is wrong, or NULL. */
 typedef const char *frame_check_fn(const union hoop_frame *frame);
 
-/* A string that ends within its field and cannot disturb a log or a terminal. */
+/* Does the string end within its field, without control characters? */
 #define FRAME_STRING_OK(field)                                                                     \
     (memchr(field, 0, sizeof(field)) != NULL && !hoop_text_has_control(field))
 
@@ -40,7 +40,7 @@ static const char *frame_check_hello(const union hoop_frame *frame)
                                                             : NULL;
 }
 
-/* A failure of the public list; HOOP_AGAIN is not in it. */
+/* Is it a failure of the public list? HOOP_AGAIN is not. */
 static bool frame_code_ok(int32_t code)
 {
     switch (code) {
@@ -119,7 +119,7 @@ static const char *frame_check_part(const union hoop_frame *frame)
 {
     const struct hoop_frame_roster_part *m = &frame->part;
     const char *wrong = m->first >= HOOP_MAX_RANKS || m->count > HOOP_MAX_RANKS - m->first ? "first"
-                        /* after the last one, it would complete a roster again and again */
+                        /* else a complete roster could be completed again and again */
                         : m->count == 0 ? "count"
                                         : NULL;
     for (uint32_t i = 0; wrong == NULL && i < m->count; i++) {
@@ -161,7 +161,7 @@ static const char *frame_check_place(const union hoop_frame *frame)
 static const char *frame_check_region(const union hoop_frame *frame)
 {
     const struct hoop_frame_region *m = &frame->region;
-    const bool asks = m->header.type == HOOP_FRAME_REGION_GET; /* a region itself is of no comm */
+    const bool asks = m->header.type == HOOP_FRAME_REGION_GET; /* a dead region is of no comm */
     return (m->comm_id != 0) != asks ? "comm_id" : m->id == 0 || m->reserved != 0 ? "id" : NULL;
 }
 
@@ -298,7 +298,7 @@ const char *hoop_frame_name(uint32_t type)
     return frame_forms[type].name;
 }
 
-/* How many descriptors come with a checked message on a Unix socket; over a network, none do. */
+/* The number of descriptors that come with a checked message on a Unix socket. */
 static uint32_t frame_fd_count(const union hoop_frame *frame)
 {
     uint32_t count = 0;
@@ -318,8 +318,7 @@ static uint32_t frame_fd_count(const union hoop_frame *frame)
     }
 }
 
-/* Can a message of this type have this size? A roster part's depends on its count, which is not
- * looked at. */
+/* Can a message of this type have this size? The count of a roster part is not read. */
 static bool frame_size_ok(uint32_t type, size_t bytes)
 {
     if (type != HOOP_FRAME_ROSTER_PART) {
@@ -353,7 +352,7 @@ hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header)
     return HOOP_OK;
 }
 
-/* All but the descriptors. Who knows a key has checked the MAC and cleared it. */
+/* Checks all but the descriptors, and the MAC, which the reader has verified and cleared. */
 static hoop_result_t frame_check(const union hoop_frame *frame, size_t bytes)
 {
     const struct hoop_frame_header none = {.magic = 0};
@@ -386,7 +385,7 @@ hoop_result_t hoop_frame_check(const union hoop_frame *frame, size_t bytes, uint
     return result;
 }
 
-/* What must not cross a network; NULL: nothing of that. */
+/* Why the message must not cross a network; NULL if it may. */
 static const char *frame_check_travels(const union hoop_frame *frame)
 {
     static const uint8_t none[HOOP_SECRET_BYTES];

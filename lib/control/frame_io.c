@@ -1,4 +1,4 @@
-/* Frames in and out of a socket. See frame_io.h. */
+/* Reads and writes frames on a socket. See frame_io.h. */
 #include "control/frame_io.h"
 #include <assert.h>
 #include <errno.h>
@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QUEUE_COUNT 16384u /* messages that wait for the other end to read */
+#define QUEUE_COUNT 16384u /* most messages that wait because the other end does not read */
 
 /* ---- Sealing ------------------------------------------------------------------------------ */
 
-/* Of the next message, its own mac cleared first. */
+/* The MAC of the next message. Clears the message's own mac first. */
 static hoop_result_t seal_compute(const struct hoop_frame_seal *seal,
                                   struct hoop_frame_header *frame, uint64_t *ret_mac)
 {
@@ -23,7 +23,7 @@ static hoop_result_t seal_compute(const struct hoop_frame_seal *seal,
     return result;
 }
 
-/* Of a message that came: is it the next one of who has the key? */
+/* Checks a received message: is it the next one, from the end that has the key? */
 static hoop_result_t seal_check(struct hoop_frame_seal *seal, union hoop_frame *frame)
 {
     uint64_t mac = 0;
@@ -62,7 +62,7 @@ void hoop_frame_reader_clear(struct hoop_frame_reader *reader)
     extras->fd_count = 0;
 }
 
-/* The end, or an error that means it. */
+/* The connection is over, by end of file or an error. */
 static hoop_result_t reader_over(ssize_t got)
 {
     return got == 0 ? hoop_error(HOOP_REMOTE_ERROR, "the other end closed the connection")
@@ -78,8 +78,9 @@ static hoop_result_t reader_expect(const struct hoop_handshake *handshake, uint3
                             hoop_frame_name(type));
 }
 
-/* A region without its descriptor concerns who asked for it, who may do without: to end the
- * connection would only make room for the next one, on which it asks again. */
+/* Is it a REGION_IS that lost its descriptor, because this process has too many open? Then only the
+ * rank that asked is affected, and it can do without. Ending the connection would not help: over
+ * the next one it would ask again. */
 static bool reader_lacks_region(const struct hoop_frame_reader *reader)
 {
     return reader->extras.fds_missing && reader->extras.fd_count == 0 &&
@@ -98,7 +99,7 @@ static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader,
     if (extras->truncated) {
         return hoop_error(HOOP_NOT_AUTHENTICATED, "it sent no message of hoop");
     }
-    const uint32_t fd_count = lacks ? 1 : extras->fd_count; /* as it was sent */
+    const uint32_t fd_count = lacks ? 1 : extras->fd_count; /* as the sender sent it */
     const hoop_result_t result = hoop_frame_check(&reader->frame, bytes, fd_count);
     return result == HOOP_OK ? reader_expect(handshake, reader->frame.header.type) : result;
 }
@@ -107,15 +108,14 @@ static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd
                                         const struct hoop_handshake *handshake)
 {
     hoop_frame_reader_init(reader);
-    /* strangers' descriptors stay out */
+    /* no descriptors before the proof */
     const ssize_t got = hoop_socket_receive_packet(fd, &reader->frame, sizeof(reader->frame),
                                                    handshake == NULL, &reader->extras);
     if (got == -EAGAIN) {
         return HOOP_AGAIN;
     }
     if (got == -ECONNRESET) {
-        /* the other end closed with messages unread, which is reported once: what it had said
-         * before is still queued behind it */
+        /* it closed with messages unread, reported once; what it sent before can still be read */
         return HOOP_IN_PROGRESS;
     }
     if (got <= 0) {
@@ -143,7 +143,7 @@ static hoop_result_t reader_read_stream(struct hoop_frame_reader *reader, int fd
     }
     reader->got += (size_t)got;
     hoop_result_t result = HOOP_OK;
-    if (reader->bytes == 0 && reader->got == want) { /* its header: is it worth reading on? */
+    if (reader->bytes == 0 && reader->got == want) { /* judge the header before reading on */
         result = hoop_frame_check_header(&frame->header);
         if (result == HOOP_OK) {
             result = reader_expect(handshake, frame->header.type);
@@ -168,12 +168,12 @@ hoop_result_t hoop_frame_read(struct hoop_frame_reader *reader, int fd, bool far
 
 /* ---- Out ---------------------------------------------------------------------------------- */
 
-/* A message that waits. */
+/* A message in a queue. */
 struct queue_letter {
     struct hoop_list_node node;
     uint32_t bytes, sent;
     uint32_t fd_count;
-    int fds[HOOP_MAX_FDS]; /* duplicates, owned */
+    int fds[HOOP_MAX_FDS]; /* duplicates that it owns */
     _Alignas(struct hoop_frame_header) uint8_t data[];
 };
 
@@ -193,7 +193,7 @@ static void queue_free(struct queue_letter *letter)
     for (uint32_t i = 0; i < letter->fd_count; i++) {
         close(letter->fds[i]);
     }
-    hoop_secret_wipe(letter->data, letter->bytes); /* there is one that tells the secret */
+    hoop_secret_wipe(letter->data, letter->bytes); /* a ROSTER holds a secret */
     free(letter);
 }
 
@@ -270,15 +270,15 @@ hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
     memcpy(&reader->frame, letter->data, letter->bytes);
     memcpy(reader->extras.fds, letter->fds, letter->fd_count * sizeof(int));
     reader->extras.fd_count = letter->fd_count;
-    letter->fd_count = 0; /* they are the reader's now */
+    letter->fd_count = 0; /* the reader owns them now */
     queue_remove(queue, letter);
     return HOOP_OK;
 }
 
-/* 0, or errno. */
+/* Returns 0 or an errno. */
 static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed has left the list */
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a freed element has left the list */
     struct queue_letter *letter = queue_letter(queue->waiting.next);
     struct hoop_frame_header *header = (struct hoop_frame_header *)(void *)letter->data;
     const bool sealed = seal != NULL && letter->sent == 0;
@@ -291,7 +291,7 @@ static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_
     if (sent < 0) {
         return (int)-sent;
     }
-    if (sealed) { /* not before: a message that has not begun may still be dropped */
+    if (sealed) { /* only now, since a message that has not begun may still be dropped */
         seal->number++;
     }
     letter->sent += (uint32_t)sent;

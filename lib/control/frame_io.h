@@ -1,18 +1,18 @@
 /*
- * Frames in and frames out of a connection's socket.
+ * Reads and writes the frames of a connection's socket.
  *
- * In: one message at a time, and of a stream not a byte of the next. A Unix socket brings whole
- * messages with their descriptors. On TCP a message comes in parts; its header is judged before
- * anything else is read, and before the proof only what the handshake waits for gets past it: a
- * stranger can make nobody hold more than that.
+ * Reading gives one message at a time, and never takes bytes of the next from a stream. A Unix
+ * socket delivers whole messages with their descriptors. Over TCP a message comes in parts. Its
+ * header is judged before the rest is read, and before the proof only types that the handshake
+ * expects are accepted, which limits the memory that a stranger can occupy.
  *
- * Out: in order, with duplicates of their descriptors. A message that has gone in part, which
- * happens on TCP only, is finished or nothing more is said.
+ * Writing keeps the order, and holds duplicates of descriptors. A message that was partly sent,
+ * which happens only over TCP, is completed, or nothing more is sent.
  *
- * On TCP every message after the handshake is sealed when its first byte goes: its header's mac is
- * the first 8 bytes of HMAC-SHA256(key, "hoop frame", number, message), with the message's own mac
- * 0 and the messages of each direction numbered from 0. So none can be changed, left out, said
- * twice or sent back.
+ * Over TCP every message after the handshake is sealed when its first byte is sent: its header's
+ * mac is the first 8 bytes of HMAC-SHA256(key, "hoop frame", number, message), computed with mac 0;
+ * each direction counts its messages from 0. So none can be changed, left out, repeated or sent
+ * back.
  *
  * Private to connection.c. Service thread only.
  */
@@ -23,7 +23,7 @@
 #include "control/handshake.h"
 #include "net/socket.h"
 
-/* What the messages of one direction are sealed with, and how many have been. */
+/* The key of one direction, and the number of the next message. */
 struct hoop_frame_seal {
     struct hoop_secret key;
     uint64_t number;
@@ -32,23 +32,24 @@ struct hoop_frame_seal {
 /* ---- In ----------------------------------------------------------------------------------- */
 
 struct hoop_frame_reader {
-    size_t got;   /* TCP: bytes of the message that is arriving */
-    size_t bytes; /* that it has in all; 0: its header is not complete */
+    size_t got;   /* TCP: bytes received of the current message */
+    size_t bytes; /* its size; 0 until its header is complete */
     union hoop_frame frame;
-    struct hoop_socket_extras extras; /* its descriptors */
+    struct hoop_socket_extras extras; /* with its descriptors */
 };
 
 void hoop_frame_reader_init(struct hoop_frame_reader *reader);
 
 /*
- * Reads once: from a stream (far: on with what is in the reader), or a packet. handshake: only what
- * it waits for may come; NULL: it is over. seal: of a stream, then.
+ * Reads once: a packet, or if far is true from a stream, appending to the partial message in
+ * reader. handshake limits which types may come; NULL once it is over. seal then verifies messages
+ * of a stream.
  *
- *      HOOP_OK              a checked message is in frame, until hoop_frame_reader_clear()
+ *      HOOP_OK              frame has a checked message, until hoop_frame_reader_clear()
  *      HOOP_AGAIN           there is nothing to read now
  *      HOOP_IN_PROGRESS     no whole message yet: read on
- *      HOOP_REMOTE_ERROR    nothing will come any more; the thread's sentence says why
- *      other                what came is wrong; it says how
+ *      HOOP_REMOTE_ERROR    nothing more will come; the thread's sentence says why
+ *      other                what came is wrong; the thread's sentence says how
  */
 hoop_result_t hoop_frame_read(struct hoop_frame_reader *reader, int fd, bool far,
                               const struct hoop_handshake *handshake, struct hoop_frame_seal *seal);
@@ -67,23 +68,23 @@ void hoop_frame_queue_init(struct hoop_frame_queue *queue);
 void hoop_frame_queue_finish(struct hoop_frame_queue *queue);
 
 /*
- * Adds a copy of a frame. HOOP_REMOTE_ERROR: too many wait already; HOOP_OUT_OF_MEMORY;
- * HOOP_SYSTEM_ERROR: no descriptor left for a duplicate.
+ * Queues a copy of a frame. HOOP_REMOTE_ERROR: too many wait already. HOOP_SYSTEM_ERROR: no
+ * descriptor was left for a duplicate.
  */
 hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
                                    const struct hoop_frame_header *frame, const int *fds,
                                    uint32_t fd_count);
 
-/* The first of them, with its descriptors, as hoop_frame_read() gives it: where both ends of a
- * connection are in this process. Nothing there: HOOP_AGAIN, or if not open HOOP_REMOTE_ERROR. */
+/* Takes the first message with its descriptors, like hoop_frame_read(); for connections within this
+ * process. If there is none: HOOP_AGAIN, or HOOP_REMOTE_ERROR if open is false. */
 hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
                                     struct hoop_frame_reader *reader);
 
-/* Forgets what has not been begun. */
+/* Drops all messages except one that was partly sent. */
 void hoop_frame_queue_drop(struct hoop_frame_queue *queue);
 
-/* Sends it; seal NULL: a Unix socket, or the handshake. 0: all of it went; else the errno of the
- * send that did not. */
+/* Sends the queue. seal is NULL for a Unix socket, and during the handshake. Returns 0 if all was
+ * sent, else the errno of the send that failed. */
 int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal);
 
 #endif

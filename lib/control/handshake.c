@@ -13,7 +13,7 @@ static hoop_result_t handshake_mac(const struct hoop_handshake *handshake, const
                      bytes, ret_mac);
 }
 
-/* What the client answers to the challenge. */
+/* The client's answer to the challenge. */
 static hoop_result_t handshake_prove(const struct hoop_handshake *handshake,
                                      uint8_t ret_mac[HOOP_MAC_BYTES])
 {
@@ -120,7 +120,7 @@ static hoop_result_t handshake_take_challenge(struct hoop_handshake *handshake,
     return handshake_prove(handshake, ret->proof.mac);
 }
 
-/* It has proved nothing: a reason, and never a success. */
+/* The server has proved nothing, so its code is only a reason, and never success. */
 static hoop_result_t handshake_take_reject(const struct hoop_frame_failure *reject)
 {
     const struct hoop_failure failure = hoop_frame_to_failure(reject);
