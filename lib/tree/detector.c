@@ -12,25 +12,25 @@
 
 #define DETECTOR_BEAT_MIN_MS 20u
 #define DETECTOR_BEAT_MAX_MS 1000u
-#define DETECTOR_BEATS 10u /* in dead_after */
-#define DETECTOR_ASIDE 2u  /* beats without a look: signs of life may lie unread */
-/* A dying process closes its sockets a little before its pidfd tells. */
+#define DETECTOR_BEATS 10u /* per dead_after */
+#define DETECTOR_ASIDE 2u  /* missed beats, after which signs of life may lie unread */
+/* A dying process closes its sockets a little before its pidfd reports the end. */
 #define DETECTOR_SUSPECT_NS (20 * HOOP_NS_PER_MS)
 
-/* A process of this machine that somebody watches. */
+/* A process of this machine that is watched. */
 struct hoop_process {
     struct hoop_list_node node;
-    struct hoop_list_node watched; /* those who live in it */
+    struct hoop_list_node watched; /* the hoop_watched that live in it */
     int pid, pid_fd;
     uint64_t start_time;
-    struct hoop_watch *watch; /* NULL: it is dead */
+    struct hoop_watch *watch; /* NULL once it is dead */
 };
 
 static struct {
     struct hoop_list_node processes;
-    struct hoop_list_node watchers; /* that beat */
+    struct hoop_list_node watchers; /* those that were started */
     struct hoop_list_node suspects; /* the earliest first */
-    struct hoop_list_node verdicts; /* to be told */
+    struct hoop_list_node verdicts; /* losses still to be reported */
     struct hoop_timer *timer;
 } detector = {
     .processes = HOOP_LIST_EMPTY(detector.processes),
@@ -76,7 +76,7 @@ static void watched_explain(const struct hoop_watched *watched, char *ret_why, s
     }
 }
 
-/* One by one from the front: whoever is told may finish any of the others. */
+/* Reports one loss at a time from the front, since an owner may finish any of the others. */
 static void detector_tell(void)
 {
     while (!hoop_list_is_empty(&detector.verdicts)) {
@@ -147,7 +147,7 @@ static void process_destroy(struct hoop_process *process)
     free(process);
 }
 
-/* pid_fd is moved. */
+/* Takes ownership of pid_fd. */
 static hoop_result_t process_create(int pid, uint64_t start_time, int pid_fd,
                                     struct hoop_process **ret_process)
 {
@@ -171,7 +171,7 @@ static hoop_result_t process_create(int pid, uint64_t start_time, int pid_fd,
     return HOOP_OK;
 }
 
-/* *ret_process NULL: it cannot be seen. */
+/* Finds or makes the entry. *ret_process is NULL if this process cannot see pid. */
 static hoop_result_t process_see(int pid, uint64_t start_time, struct hoop_process **ret_process)
 {
     *ret_process = process_find(pid, start_time);
@@ -183,7 +183,7 @@ static hoop_result_t process_see(int pid, uint64_t start_time, struct hoop_proce
         return hoop_errno_error(errno, "cannot watch pid %d", pid);
     }
     if (fd >= 0 && hoop_process_start_time(pid) != start_time) {
-        close(fd); /* a namesake */
+        close(fd); /* another process that got the same pid */
         return HOOP_OK;
     }
     return fd < 0 ? HOOP_OK : process_create(pid, start_time, fd, ret_process);
@@ -266,7 +266,7 @@ hoop_result_t hoop_watcher_init(struct hoop_watcher *watcher,
                                   : hoop_timer_create(detector_due, NULL, &detector.timer);
 }
 
-/* Watchers that beat equally often beat together: a process with many of them wakes up once. */
+/* Watchers with the same interval beat together, so that a process wakes up once for all. */
 static uint64_t watcher_next_beat(const struct hoop_watcher *watcher, uint64_t now)
 {
     const uint64_t beat = watcher->beat_ms * HOOP_NS_PER_MS;
@@ -298,7 +298,7 @@ void hoop_watcher_finish(struct hoop_watcher *watcher)
     }
 }
 
-/* Its counter has moved; or does not count yet. */
+/* Has its counter moved, or does it not count yet? */
 static bool watched_pulses(struct hoop_watched *watched)
 {
     const uint64_t before = watched->pulse;
@@ -306,8 +306,8 @@ static bool watched_pulses(struct hoop_watched *watched)
     return watched->pulse == 0 || watched->pulse != before;
 }
 
-/* When to look at it again if nothing is heard; HOOP_NEVER: with the next beat. unread: its signs
- * of life are read first. */
+/* Convicts it if it is silent for too long. Returns when to look again, HOOP_NEVER for the next
+ * beat. unread: signs of life may lie unread, so they are read first. */
 static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now, bool unread)
 {
     const struct hoop_watcher *watcher = watched->watcher;
@@ -332,9 +332,9 @@ static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now, bool
 }
 
 /*
- * With each beat, and whenever a silence gets too long. Who has not looked for longer than others
- * may need for a sign of life and its way was stopped itself; and who was for a little while reads
- * first what has come meanwhile, or two stops add up.
+ * Runs with each beat, and whenever a silence becomes too long. If this process has not looked for
+ * most of dead_after it was stopped itself, and everybody gets a fresh start. If it missed a few
+ * beats it first reads what has come; otherwise its own pause would count as the others' silence.
  */
 static void watcher_look(struct hoop_watcher *watcher, uint64_t now)
 {

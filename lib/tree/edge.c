@@ -1,9 +1,9 @@
 /*
- * A leader's connections: who is at the other end, and what may come from there when; see
+ * A leader's connections: who is at the other end, and which messages may come in which state; see
  * leader_inside.h.
  *
- * Whoever is at the other end has proved that it knows the secret. It is still not believed: what
- * comes is checked against the state, n, and the number of machines.
+ * The other end has proved that it knows the secret, but it is not trusted: messages are checked
+ * against the state, n and the number of machines.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -93,7 +93,7 @@ static void edge_lose_root(struct hoop_edge *edge, const char *who, const struct
 {
     struct hoop_leader *leader = edge->leader;
     if (leader->state == HOOP_LEADER_FAILED) {
-        hoop_tree_reject(leader); /* it ended before it had heard of it */
+        hoop_tree_reject(leader); /* the root ended before it heard of the failure */
         hoop_leader_settle(leader);
     } else if (leader->state == HOOP_LEADER_RUNNING || leader->tree.sent_ready) {
         if (leader->tree.feared.code != HOOP_OK) {
@@ -116,7 +116,7 @@ static void edge_lose_neighbour(struct hoop_edge *edge, const char *who,
     if (leader->state == HOOP_LEADER_RUNNING) {
         hoop_flood_lose_neighbour(edge);
     } else if (leader->state < HOOP_LEADER_RUNNING && tree->machines > 0) {
-        /* waits a moment for the root, which may know more */
+        /* the root may know more, so give it a moment to say why */
         tree->feared.code = HOOP_OK;
         (void)hoop_failure_set(&tree->feared, HOOP_REMOTE_ERROR, -1,
                                "the leader of %s ended during the join: %.160s", who, why->text);
@@ -158,7 +158,7 @@ static bool edge_ignore(struct hoop_edge *edge, const union hoop_frame *frame)
     return true;
 }
 
-/* A neighbour in the tree must be who it said that it is. */
+/* A neighbour in the tree must be the machine that its hello named. */
 static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     const bool neighbour = (edge->kind & (HOOP_EDGE_PARENT | HOOP_EDGE_CHILD)) != 0;
@@ -169,7 +169,7 @@ static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame
     return true;
 }
 
-/* Another machine has failed, and everybody hears of it. */
+/* Another machine has failed; all machines are told. */
 static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
@@ -177,7 +177,7 @@ static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *fra
     return true;
 }
 
-/* The root knows what this machine told it, and tells all. */
+/* The root returns what this machine told it: it has told all others. */
 static bool edge_take_echo(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
@@ -192,7 +192,7 @@ static bool edge_take_echo(struct hoop_edge *edge, const union hoop_frame *frame
 #define EDGE_EARLY (HOOP_LEADER_GATHERING | HOOP_LEADER_HANDING)
 #define EDGE_ANY 0u
 
-/* What may come, from whom, and when: the first line that fits. */
+/* Which messages may come from whom in which states. The first line that fits applies. */
 static const struct edge_rule {
     uint32_t type;
     unsigned kinds, states;
@@ -217,7 +217,7 @@ static const struct edge_rule {
     {HOOP_FRAME_REJECT, HOOP_EDGE_RANK | EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING,
      hoop_flood_take_reject},
     {EDGE_ANY, HOOP_EDGE_RANK | EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING, hoop_flood_take},
-    /* it did not know yet */
+    /* sent before the other end knew this state */
     {EDGE_ANY, HOOP_EDGE_ROOT, HOOP_LEADER_RUNNING | HOOP_LEADER_FAILED, edge_ignore},
     {EDGE_ANY, EDGE_NEIGHBOUR, HOOP_LEADER_FAILED, edge_ignore},
 };
@@ -275,14 +275,14 @@ void hoop_edge_opened(void *arg, struct hoop_connection *connection)
     struct hoop_leader *leader = arg;
     struct hoop_edge *edge = leader->child_count < EDGE_CHILDREN ? calloc(1, sizeof(*edge)) : NULL;
     if (edge == NULL) {
-        hoop_connection_destroy(connection); /* one too many: it tries again */
+        hoop_connection_destroy(connection); /* above the limit; it tries again */
         return;
     }
     hoop_edge_init(edge, leader, leader->is_root ? HOOP_EDGE_MACHINE : HOOP_EDGE_RANK);
     hoop_list_push_back(&leader->children, &edge->node);
     leader->child_count++;
     hoop_edge_adopt(edge, connection);
-    if (leader->is_root) { /* who ends here, if the join does not get so far that all are known */
+    if (leader->is_root) { /* so that errors can name the root, even early */
         hoop_edge_say_info(edge);
     }
 }

@@ -1,16 +1,17 @@
 /*
- * What goes along a leader's edges once all are in; see leader_inside.h.
+ * What travels along a leader's edges once all ranks are in; see leader_inside.h.
  *
- *      DEAD LEFT   to all machines: each tells its other neighbours what is news to it, so that
- *      FAIL        nothing goes round. To the ranks of a machine only what comes from others: among
- *                  themselves they share memory, and see each other's processes
- *      BEAT        one edge far; it says since when anybody on that side waits, which is passed
- *                  on: a machine whose own ranks wait for nothing may be the only one that sees a
- *                  stopped neighbour
+ *      DEAD LEFT   to all machines: a leader passes on to its other neighbours only what is new
+ *      FAIL        to it, so that nothing circulates. Ranks of a machine hear only what comes from
+ *                  other machines: among themselves they share memory and see each other's
+ *                  processes
+ *      BEAT        travels one edge. It says since when anybody on that side has been waiting,
+ *                  which the receiver includes in its own BEATs: the only machine that sees a
+ *                  stopped neighbour may have no waiting ranks itself
  *
- * A neighbour is as alive as the process at its other end. When that ends, the ranks in it are
- * lost, and only they: others of that machine, and those beyond it, may live on, though nobody
- * hears along the tree of them any more.
+ * A neighbour is as alive as the process at its other end. When that process ends only its own
+ * ranks are lost. Other ranks of that machine, and machines beyond it, may live on, although the
+ * tree brings no more news of them.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -65,14 +66,14 @@ bool hoop_flood_is_over(const struct hoop_leader *leader)
 
 /* ---- To all ------------------------------------------------------------------------------- */
 
-/* Marks what is in it as known. False: it was known before. */
+/* Records the news. Returns false if it was known before. */
 static bool flood_mark(struct hoop_tree *tree, const union hoop_frame *frame)
 {
     const uint32_t type = frame->header.type, rank = frame->fate.rank;
     bool known = tree->raised;
     if (type == HOOP_FRAME_FAIL) {
         tree->raised = true;
-    } else { /* who has left is not lost */
+    } else { /* a rank that has left cannot be lost any more */
         const bool left = type == HOOP_FRAME_LEFT || hoop_rank_set_has(&tree->left, rank);
         struct hoop_rank_set *set = left ? &tree->left : &tree->dead;
         known = hoop_rank_set_has(set, rank);
@@ -90,7 +91,7 @@ static void flood_tell_ranks(const struct hoop_leader *leader, const union hoop_
     }
 }
 
-/* to_ranks: also to those of this machine. */
+/* Passes news on unless it was known. to_ranks: also to this machine's ranks. */
 static void flood(struct hoop_leader *leader, const union hoop_frame *frame,
                   const struct hoop_edge *from, bool to_ranks)
 {
@@ -125,17 +126,17 @@ void hoop_flood_lose_rank(struct hoop_edge *edge)
     struct hoop_leader *leader = edge->leader;
     const union hoop_frame frame = flood_dead(edge->number, "");
     if (!edge->failed) {
-        flood_tell_ranks(leader, &frame); /* they can see its process themselves */
+        flood_tell_ranks(leader, &frame); /* they see its process themselves */
     }
     if (flood_spans(leader) && !edge->left && !edge->failed && !edge->watched.lost) {
-        hoop_watched_closed(&edge->watched); /* the others cannot: flood_lost() */
+        hoop_watched_closed(&edge->watched); /* other machines do not: flood_lost() tells them */
         return;
     }
     hoop_edge_destroy(edge);
     hoop_leader_settle(leader);
 }
 
-/* The process at a neighbour's other end is lost, with its ranks. */
+/* The process at a neighbour's other end is lost, and its ranks with it. */
 static void flood_lose_process(struct hoop_edge *edge, const char *why)
 {
     struct hoop_leader *leader = edge->leader;
@@ -177,7 +178,7 @@ static uint64_t flood_earlier(const struct hoop_edge *edge, uint64_t since)
     return counts && edge->waiting_ns < since ? edge->waiting_ns : since;
 }
 
-/* Since when anybody here, or beyond a neighbour but this one, has been waiting. */
+/* Since when anybody here, or beyond a neighbour other than `but`, has been waiting. */
 static uint64_t flood_waiting_since(const struct hoop_leader *leader, const struct hoop_edge *but)
 {
     uint64_t since = HOOP_NEVER;
@@ -208,7 +209,7 @@ static void flood_beat(struct hoop_watcher *watcher)
     }
 }
 
-/* That somebody waits is passed on at once, or it would take a beat for each hop. */
+/* Passes on at once that somebody waits; otherwise the news would take up to a beat per hop. */
 static bool flood_take_beat(struct hoop_edge *edge, const struct hoop_frame_beat *beat)
 {
     struct hoop_tree *tree = &edge->leader->tree;
@@ -270,7 +271,7 @@ static void flood_watch(struct hoop_leader *leader)
         if (edge != NULL) {
             const int pid = (int)hoop_connection_about(edge->connection)->pid;
             hoop_watched_init(&edge->watched, watcher);
-            /* without a descriptor for it there is still its connection */
+            /* on failure its connection is still evidence */
             (void)hoop_watched_process(&edge->watched, pid, hoop_process_start_time(pid));
         }
     }
@@ -291,7 +292,7 @@ void hoop_flood_start(struct hoop_leader *leader)
     flood_watch(leader);
     for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
         struct hoop_edge *edge = &tree->neighbours[i];
-        if (!hoop_edge_is_open(edge) && edge->info.process != 0) { /* between its READY and GO */
+        if (!hoop_edge_is_open(edge) && edge->info.process != 0) { /* it ended after its READY */
             hoop_flood_lose_neighbour(edge);
         }
     }
@@ -302,7 +303,8 @@ void hoop_flood_start(struct hoop_leader *leader)
 
 /* ---- What comes --------------------------------------------------------------------------- */
 
-/* Of itself a rank says that it leaves; of others only those who stand for their machine. */
+/* A rank may report a failure and its own goodbye. News of other ranks may come only from
+ * neighbours, which speak for their machines. */
 static bool flood_take_event(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     const bool rank = edge->kind == HOOP_EDGE_RANK;
@@ -337,8 +339,8 @@ bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame)
     }
 }
 
-/* Its join failed when ours had succeeded already: so the comm has. If it is a rank it may be in
- * this process, which then may end its edges, too. */
+/* The other end's join failed after ours had succeeded, so the comm has failed. A rank that rejects
+ * may be in this process, which may then end its edges, too. */
 bool hoop_flood_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);

@@ -1,4 +1,4 @@
-/* Who has joined, and whether they agree; see gather.h. */
+/* Which ranks have joined, and whether they agree; see gather.h. */
 #include "tree/gather.h"
 #include "base/clock.h"
 #include <assert.h>
@@ -35,7 +35,6 @@ static bool gather_differs(const struct hoop_frame_join *a, const struct hoop_fr
     return true;
 }
 
-/* Does the newcomer agree with those who came before? */
 static hoop_result_t gather_compare(const struct hoop_gather *gather,
                                     const struct hoop_frame_join *mine,
                                     struct hoop_failure *failure)
@@ -138,7 +137,7 @@ static bool gather_is_absent(const void *arg, uint32_t rank)
     return gather->joins[rank] == NULL;
 }
 
-/* Is this the first of those who came from its host? */
+/* Is this the lowest rank that joined from its host? */
 static bool gather_is_first(const struct hoop_gather *gather, uint32_t rank)
 {
     for (uint32_t before = 0; before < rank; before++) {

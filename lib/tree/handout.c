@@ -1,9 +1,9 @@
 /*
- * The roster's way down, READY's way up, and GO; see leader_inside.h.
+ * The roster on its way down, READY on its way up, and GO; see leader_inside.h.
  *
- * The roster is made where the joins of all are, and goes from machine to machine along the tree,
- * piece by piece as it comes. To the ranks of a machine it goes when it is whole, with the
- * machine's segment and the wake descriptors of the ranks there.
+ * The roster is made where the joins of all ranks are, and goes along the tree part by part. The
+ * ranks of a machine get it once it is complete there, with the machine's segment and the wake
+ * descriptors of its ranks.
  */
 #include "base/log.h"
 #include "memory/memfd.h"
@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define HANDOUT_IN_FLIGHT_MOST 8192u /* descriptors: they wait in memory, too */
+#define HANDOUT_IN_FLIGHT_MOST 8192u /* limits the kernel memory that descriptors in flight use */
 
 /* ---- Made here ---------------------------------------------------------------------------- */
 
@@ -50,7 +50,7 @@ bool hoop_handout_make(struct hoop_leader *leader)
 
 /* ---- Handed out --------------------------------------------------------------------------- */
 
-/* To a rank: the entries of this machine with their wake descriptors. */
+/* Adds the wake descriptors of this machine's ranks to a part for a rank. */
 static uint32_t handout_add_fds(const struct hoop_leader *leader,
                                 struct hoop_frame_roster_part *part, int *ret_fds)
 {
@@ -99,9 +99,8 @@ void hoop_handout_send(const struct hoop_leader *leader, const struct hoop_edge 
 }
 
 /*
- * How many ranks may hold the roster unread at once: the kernel limits the descriptors that a user
- * has in flight to what it lets a process have open, and each roster carries one of every rank
- * here.
+ * How many ranks may hold the roster unread at once. The kernel limits a user's descriptors in
+ * flight to RLIMIT_NOFILE, and each roster carries one descriptor per rank here.
  */
 static uint32_t handout_window(uint32_t here)
 {
@@ -131,7 +130,7 @@ void hoop_handout_begin(struct hoop_leader *leader)
 {
     struct hoop_frame_roster *roster = &leader->roster;
     hoop_result_t result = hoop_memfd_create("hoop-comm", roster->segment_bytes, &leader->segment);
-    if (result == HOOP_OK && roster->machines == 1) { /* nobody else is told */
+    if (result == HOOP_OK && roster->machines == 1) { /* it stays on this machine */
         result = hoop_random(roster->secret, sizeof(roster->secret));
     }
     if (result != HOOP_OK) {
@@ -149,7 +148,7 @@ static void handout_refuse(struct hoop_leader *leader)
                           "this machine was sent a roster that does not fit");
 }
 
-/* Only who stands above me sends one: the root to machine 0, a parent that said who it is. */
+/* Only the process above may send a roster: the root to machine 0, else the identified parent. */
 static bool handout_comes_from(const struct hoop_edge *edge)
 {
     const struct hoop_tree *tree = &edge->leader->tree;
@@ -179,7 +178,8 @@ bool hoop_handout_take_roster(struct hoop_edge *edge, const union hoop_frame *fr
     return true;
 }
 
-/* A rank that is here, and that the roster has elsewhere, or the other way round; n: none. */
+/* The first rank of which this machine and the roster disagree whether, or in which process, it is
+ * here; n if there is none. */
 static uint32_t handout_misplaced(const struct hoop_leader *leader)
 {
     uint32_t rank = 0;
@@ -236,7 +236,7 @@ bool hoop_handout_take_part(struct hoop_edge *edge, const union hoop_frame *fram
 
 /* ---- READY and GO ------------------------------------------------------------------------- */
 
-/* All are in; what has ended in between is lost. */
+/* All are in. From now on a connection that ends is a loss. */
 static void handout_go(struct hoop_leader *leader)
 {
     union hoop_frame frame;
@@ -269,7 +269,7 @@ static void handout_go(struct hoop_leader *leader)
     hoop_flood_start(leader);
 }
 
-/* Says READY to above if all below are, or GO where nobody is above. */
+/* If all below are ready, says READY to the process above, or GO if there is none. */
 static void handout_try_ready(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;

@@ -15,7 +15,7 @@ struct hoop_list_node hoop_leaders = HOOP_LIST_EMPTY(hoop_leaders);
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-/* Ranks may be on other machines. */
+/* May there be ranks on other machines? */
 static bool leader_spans(const struct hoop_leader *leader)
 {
     return !leader->is_root && leader->rendezvous.address_count > 0;
@@ -91,7 +91,7 @@ void hoop_leader_settle(struct hoop_leader *leader)
 
 /* ---- Failing ------------------------------------------------------------------------------ */
 
-/* This rank, one of n that may come, knows, or needs to know nothing any more. */
+/* Notes that this rank, one of up to n, knows of the failure or has ended. */
 static void leader_mark_told(struct hoop_leader *leader, uint32_t rank, uint32_t n)
 {
     leader->expected = n > leader->expected ? n : leader->expected;
@@ -99,7 +99,8 @@ static void leader_mark_told(struct hoop_leader *leader, uint32_t rank, uint32_t
     hoop_rank_set_add(&leader->knows, rank);
 }
 
-/* A machine closes its connection when it has read this; until then its joins may be coming. */
+/* Tells a child the failure. A machine's edge stays until the machine has read this and closes it,
+ * since joins may still be on their way. */
 static void leader_reject(struct hoop_edge *edge)
 {
     union hoop_frame frame;
@@ -127,7 +128,7 @@ static void leader_reject_all(struct hoop_leader *leader)
     }
 }
 
-/* It stays for those who come late, so that they learn the reason and do not wait for nobody. */
+/* The failed leader stays, so that late ranks learn the reason and do not wait in vain. */
 void hoop_leader_fail(struct hoop_leader *leader, const struct hoop_failure *failure, bool told)
 {
     assert(failure->code != HOOP_OK);
@@ -205,7 +206,7 @@ static void leader_fail_unready(struct hoop_leader *leader)
                           leader->n, (unsigned long long)leader->gather.timeout_ms);
 }
 
-/* The root should have spoken by now. */
+/* Fails because the root is silent. */
 static void leader_fail_unheard(struct hoop_leader *leader)
 {
     const struct hoop_edge *root = &leader->tree.root;
@@ -262,13 +263,13 @@ void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text,
     while (rank < leader->n && leader->gather.joins[rank] == NULL) {
         rank++;
     }
-    assert(rank < leader->n); /* nobody looks for a root before somebody has joined */
+    assert(rank < leader->n); /* the root is dialled only after the first join */
     hoop_gather_list(leader->n, leader_is_here, leader, ranks, sizeof(ranks));
     (void)snprintf(ret_text, bytes, "%s of %u (host %s)", ranks, leader->n,
                    leader->gather.joins[rank]->who.host);
 }
 
-/* All n have come to this machine, and belong here as far as the launcher says. */
+/* All n ranks joined on this machine, and by the launcher's numbers all may belong here. */
 static void leader_complete(struct hoop_leader *leader)
 {
     if (!hoop_handout_make(leader)) {
@@ -280,7 +281,7 @@ static void leader_complete(struct hoop_leader *leader)
     hoop_handout_begin(leader);
 }
 
-/* The first JOIN says how many ranks there are. Does this one agree with those before it? */
+/* Adds a join, of which the first one determines n. Fails if it contradicts an earlier one. */
 static hoop_result_t leader_add(struct hoop_leader *leader, const struct hoop_frame_join *join,
                                 struct hoop_failure *failure)
 {
@@ -300,7 +301,7 @@ static hoop_result_t leader_add(struct hoop_leader *leader, const struct hoop_fr
                             join->who.pid, join->who.host);
 }
 
-/* A join that agrees with those before it. */
+/* Goes on after a join that was added. */
 static void leader_welcome(struct hoop_edge *edge, const struct hoop_frame_join *join)
 {
     struct hoop_leader *leader = edge->leader;
@@ -317,7 +318,7 @@ static void leader_welcome(struct hoop_edge *edge, const struct hoop_frame_join 
     }
 }
 
-/* Takes the rank that an edge of its own is for. */
+/* Assigns the joining rank to its edge. Each rank has an edge of its own. */
 static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_join *join)
 {
     const struct hoop_leader *leader = edge->leader;
@@ -355,7 +356,7 @@ bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame
 {
     struct hoop_leader *leader = edge->leader;
     const bool join = frame->header.type == HOOP_FRAME_JOIN;
-    if (leader->is_root) { /* its ranks' own leader tells them */
+    if (leader->is_root) { /* their leaders tell the ranks */
         if (join) {
             leader_mark_told(leader, frame->join.rank, frame->join.n);
         }
@@ -372,7 +373,7 @@ bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame
     return true;
 }
 
-/* A rank cannot use what it got, or a machine cannot go on: nobody can do without it. */
+/* A rank cannot use what it got, or a machine cannot go on: without it the comm fails. */
 bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
@@ -420,7 +421,7 @@ void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *wh
 
 hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct hoop_place *ret)
 {
-    static const struct hoop_secret none = {.bytes = {0}}; /* a hash is wanted, not a proof */
+    static const struct hoop_secret none = {.bytes = {0}}; /* the hash only makes a name */
     const char *host_id = hoop_settings()->host_id;
     uint8_t mac[HOOP_MAC_BYTES];
     uint64_t hash = 0;
@@ -449,7 +450,7 @@ void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
     hoop_endpoint_expect(endpoint, expectation);
 }
 
-/* Opens its endpoint, and takes ranks in. */
+/* Opens its endpoint and expects ranks. */
 static hoop_result_t leader_open(struct hoop_leader *leader)
 {
     struct hoop_place place;
@@ -464,7 +465,7 @@ static hoop_result_t leader_open(struct hoop_leader *leader)
     return result;
 }
 
-/* A leader or a root; or half of one, which is destroyed as any. */
+/* Makes a leader or a root. After a failure *ret_leader may be half made; destroy it. */
 static hoop_result_t leader_create(const struct hoop_rendezvous *rendezvous, bool is_root,
                                    struct hoop_leader **ret_leader)
 {
@@ -488,7 +489,7 @@ static hoop_result_t leader_create(const struct hoop_rendezvous *rendezvous, boo
     return result;
 }
 
-/* The one that this process serves it by; begun, if there is none yet. */
+/* Finds this process's leader or root of the rendezvous, or starts one. */
 static hoop_result_t leader_serve(const struct hoop_rendezvous *rendezvous, bool is_root,
                                   struct hoop_leader **ret_leader)
 {

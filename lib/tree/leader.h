@@ -1,38 +1,38 @@
 /*
- * The leader: one process's side of a join. There is one on each machine, which gathers the ranks
- * there, and hands the roster out to them. Where the ranks are on several machines, the leaders
- * join at the root, which is the same thing one level up, and which arranges them as a tree; down
- * it travel the roster and GO, up it READY, and along it, for the comm's life, what all must hear:
+ * The leader: one process's side of a join. Each machine has one, which gathers the ranks there and
+ * hands out the roster to them. If the ranks are on several machines the leaders join at the root,
+ * which is a leader one level up and arranges them as a tree. Roster and GO travel down the tree,
+ * READY travels up, and for the rest of the comm's life the tree carries what all ranks must hear:
  * deaths, goodbyes, failures.
  *
  *      rank -- JOIN -->  leader  -- JOIN -->  root
  *                               <-- PLACE --          which machine am I, who is my parent?
  *           <- ROSTER -        <- ROSTER --           (only to machine 0; else from the parent)
  *           -- READY -->       -- READY -->           (only from machine 0; else to the parent)
- *           <---- GO --        <---- GO --            from the parent; the root is over
+ *           <---- GO --        <---- GO --            from the parent; the root ends
  *
- * On one machine the leader itself has the joins of all, and nobody is above it. It does not know
- * whether it is in a process that has a rank.
+ * On one machine the leader itself has all joins, and nobody is above it. A leader does not know
+ * whether its process has a rank.
  *
  * | state     | what comes                    | then                                            |
  * |-----------|-------------------------------|-------------------------------------------------|
  * | GATHERING | JOIN of a child               | taken, or all fail; passed on to the root       |
  * |           | the last JOIN                 | nobody above: HANDING; a root: PLACE to each    |
  * |           |                               | machine, ROSTER to machine 0: HANDING           |
- * |           | PLACE of the root             | dials the parent; machine 0 has none            |
+ * |           | PLACE from the root           | dials the parent; machine 0 has none            |
  * |           | ROSTER                        | HANDING                                         |
  * | HANDING   | ROSTER_PART                   | on to the children in the tree; when it is      |
- * |           |                               | whole, to the ranks here                        |
- * |           | READY of all below            | READY to above; nobody above: GO                |
- * |           | GO of above                   | on to all below: RUNNING. A root is over: READY |
+ * |           |                               | complete, to the ranks here                     |
+ * |           | READY of all below            | READY upwards; nobody above: GO                 |
+ * |           | GO from above                 | on to all below: RUNNING. A root ends at READY  |
  * | RUNNING   | DEAD LEFT FAIL BEAT           | to whom it concerns (flood.c)                   |
  * |           | REJECT of a rank, a neighbour | its join has failed, and so the comm: FAIL      |
- * |           | no rank is left here          | over, when no other machine needs it            |
- * | FAILED    | JOIN                          | told the reason; over when all know, or when    |
+ * |           | no rank is left here          | ends when no other machine needs it             |
+ * | FAILED    | JOIN                          | told the reason; ends when all know, or when    |
  * |           |                               | the join could not have lasted longer           |
  *
- * From GATHERING and HANDING a REJECT from anywhere, the end of a connection and the deadline
- * lead to FAILED: every rank is told the same, late ones too.
+ * In GATHERING and HANDING a REJECT from anywhere, the end of a connection and the deadline lead to
+ * FAILED: every rank is told the same, also late ones.
  *
  * Service thread only. A leader lives from its first use until its last rank has gone.
  */
@@ -44,70 +44,71 @@
 #include "runtime/service.h"
 
 /*
- * The ladder of deadlines of a join that d, the earliest deadline of its ranks, ends. Who knows
- * more speaks first, so that the sentence that all hear is the best there is:
+ * The deadlines of a join, relative to d, the earliest deadline of its ranks. Those who know more
+ * come first, so that all ranks hear the best explanation:
  *
- *      d - min(2 s, left / 4)   a leader gives up reaching its parent in the tree: its reason still
- *                               has to reach the others
- *      d                        who has the joins of all (the root; on one machine the leader) says
- *                               which ranks are missing; a leader, which of its ranks is not ready
- *      d + 250 ms               the root says which machines are not ready: a leader knows of ranks
- *      d + 500 ms               a leader gives the root up
- *      d + 1 s                  a rank gives its leader up
- *      d + 10 s                 the caller gives the service thread up (comm/comm.c)
+ *      d - min(2 s, left / 4)   a leader gives up reaching its parent; its reason still has to
+ *                               reach the others
+ *      d                        whoever has all joins (the root, or on one machine the leader)
+ *                               says which ranks are missing; a leader, which of its ranks is
+ *                               not ready
+ *      d + 250 ms               the root says which machines are not ready; leaders know of ranks
+ *      d + 500 ms               a leader gives up the root
+ *      d + 1 s                  a rank gives up its leader
+ *      d + 10 s                 the caller gives up the service thread (comm/comm.c)
  */
 #define HOOP_PARENT_SPARE_MS 2000u
 #define HOOP_ROOT_GRACE_MS 250u
 #define HOOP_LEADER_GRACE_MS 500u
 #define HOOP_RANK_GRACE_MS 1000u
 
-/* For a reason to arrive: when a neighbour ended, the root may know why; when a leader has told the
- * root why it cannot go on, the root tells all. */
+/* Time for a reason to arrive: the root may know why a neighbour ended; and a leader that has told
+ * the root why it cannot go on waits until the root has told all. */
 #define HOOP_MOMENT_MS 1000u
 
 /*
- * The name that a rendezvous's leader on this machine has: the rendezvous's own. Where there may be
- * several machines, one for each HOOP_HOSTID, so that one machine can play several.
+ * The socket name of a rendezvous's leader on this machine: the rendezvous's own name. If there may
+ * be several machines it also depends on HOOP_HOSTID, so that one machine can act as several.
  */
 hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct hoop_place *ret);
 
-/* Serves this rendezvous on this machine; nothing to do if this process does already.
- * HOOP_INVALID_USAGE: another process does. */
+/* Serves this rendezvous on this machine, unless it already does. HOOP_INVALID_USAGE: another
+ * process does. */
 hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous);
 
-/* What the process does that serves a rendezvous: its root where there may be several machines,
- * whose place becomes the first of its addresses; else its leader. */
+/* Serves a rendezvous in the process that has to: as its root if there may be several machines,
+ * whose place becomes the first address; else as its leader. */
 hoop_result_t hoop_leader_begin(struct hoop_rendezvous *rendezvous);
 
 /*
- * The way to the leader in this process: the rank's end of a connection within it, which needs no
- * socket. HOOP_AGAIN: it is not here, or not with the secret that the rendezvous has.
+ * Connects to the leader in this process without a socket; *ret_end is the rank's end. HOOP_AGAIN:
+ * the leader is not here, or has another secret than the rendezvous.
  */
 hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32_t rank,
                                 struct hoop_connection **ret_end);
 
 /*
- * Serves this rendezvous as its root, at the first of its addresses whose ip is this machine's and
- * whose port (or port range, where it is 0) can be had; nothing to do if this process does already.
- * Loopback is taken only where the rendezvous has no other addresses. A failure's sentence names
- * every address that was tried and why not. *ret_address: where it is.
+ * Serves this rendezvous as its root, unless this process already does: at the first address whose
+ * IP is this machine's and whose port (or port range, if it is 0) can be had. Loopback is used only
+ * if the rendezvous has nothing else. The sentence of a failure names every address and why not.
+ * *ret_address is the address that is served.
  */
 hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
                               struct hoop_address *ret_address);
 
 /*
- * The ranks of the rendezvous of this name are in, by way of the root or without it (all on one
- * machine): ends it without a word. Nothing if this process does not serve it.
+ * All ranks of this rendezvous are in, with or without the root (all on one machine): ends the root
+ * silently. Nothing if this process does not serve it.
  */
 void hoop_root_retire(const char *name);
 
-/* The same, and of the leader of that name, if nobody has come yet. */
+/* The same; also ends the leader of that name if nobody has come yet. */
 void hoop_leader_retire(const char *name);
 
 /*
- * Completes the job (borrowed until then) as soon as no leader of this process connects machines
- * for a comm that has not failed, or at once: a process that ends earlier would cut the others off
- * from each other. One job at a time; NULL: none any more.
+ * Completes the job (borrowed until then) once no leader of this process connects machines for a
+ * comm that has not failed. A process that ended earlier would cut other machines off from each
+ * other. There is one job at a time; NULL removes it.
  */
 void hoop_tree_on_idle(struct hoop_job *job);
 

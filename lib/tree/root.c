@@ -1,15 +1,16 @@
 /*
  * The root: a leader whose children are the leaders of machines; see leader.h and leader_inside.h.
- * It lives in the process that serves the rendezvous, at a TCP port of one of its addresses, from
- * its first use until all are in or the join has failed.
+ * It runs in the process that serves the rendezvous, at a TCP port of one of its addresses, from
+ * its first use until all ranks are in or the join has failed.
  *
- * When all ranks are there it numbers the machines by their lowest ranks, tells each its number and
- * its parent's address in a binary heap (PLACE; parent of i: (i-1)/2), and to machine 0 the roster.
- * READY from machine 0 says that everybody is in. READY before that, from a machine that brought
- * all ranks there are so far, says that they found the others on their own machine.
+ * When all ranks have joined, the root numbers the machines by their lowest ranks. It tells each
+ * its number and its parent's address in a binary heap (PLACE; the parent of i is (i-1)/2), and
+ * gives the roster to machine 0. READY from machine 0 says that all ranks are in. An earlier READY,
+ * from a machine that brought all ranks so far, says that the other ranks were found on that
+ * machine.
  *
- * A machine that closes its connection before that fails the join, unless it had brought all n
- * ranks (then they needed no root) or none. Who is told a REJECT closes its connection.
+ * If a machine's connection ends before that, the join fails, unless the machine had brought all n
+ * ranks (then they need no root) or none. Whoever gets a REJECT closes its connection.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,7 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ROOT_NAMED_MACHINES 3u /* in a sentence */
+#define ROOT_NAMED_MACHINES 3u /* in an error */
 
 /* ---- In words ----------------------------------------------------------------------------- */
 
@@ -33,7 +34,7 @@ static void root_describe(const struct hoop_edge *machine, char *ret_text, size_
     (void)snprintf(ret_text, bytes, "host %s (%s)", machine->info.host, address);
 }
 
-/* By number. */
+/* Lists machines by number. */
 static void root_list_machines(const struct hoop_leader *root, char *ret_text, size_t bytes)
 {
     size_t at = 0;
@@ -54,7 +55,7 @@ static bool root_is_brought(const void *arg, uint32_t rank)
     return machine->leader->via[rank] == machine;
 }
 
-/* The rank whose process spoke for the machine; -1: it is none of the ranks that joined. */
+/* The rank in whose process the machine's leader runs; -1 if that process has none that joined. */
 static int root_speaker(const struct hoop_edge *machine)
 {
     const struct hoop_gather *gather = &machine->leader->gather;
@@ -107,7 +108,7 @@ void hoop_root_due(struct hoop_leader *root)
 
 /* ---- All are there ------------------------------------------------------------------------ */
 
-/* By the lowest rank on each. */
+/* Numbers the machines by the lowest rank on each. */
 static bool root_number(struct hoop_leader *root)
 {
     root->by_number = calloc(root->n, sizeof(struct hoop_edge *));
@@ -183,8 +184,8 @@ void hoop_root_lose_machine(struct hoop_edge *edge, const struct hoop_failure *w
 /* ---- Serving ------------------------------------------------------------------------------ */
 
 /*
- * A port is taken: by a process of another user? All machines would look for the root there first,
- * and wait for its answer.
+ * Is the port taken by another user's process? Then using the next address would not help: all
+ * machines would dial that process first, and wait for its answer.
  */
 static bool root_is_foreign(const struct hoop_address *address)
 {
@@ -194,9 +195,9 @@ static bool root_is_foreign(const struct hoop_address *address)
 }
 
 /*
- * Opens the endpoint at one of the rendezvous's addresses, if it is this machine's. A host's name
- * often stands for a loopback address on that very host, where no other machine would find the
- * root: so loopback counts only if there is nothing else.
+ * Opens the endpoint at one of the rendezvous's addresses, if that is this machine's. A machine's
+ * own name often resolves to loopback, where no other machine would find the root; so loopback
+ * counts only if there is nothing else.
  */
 static hoop_result_t root_open_at(struct hoop_leader *root, const struct hoop_address *address,
                                   bool loopback_only, bool *ret_foreign)

@@ -5,21 +5,21 @@
  *      leader                                  root
  *      HELLO {to root} ... WELCOME
  *      INFO                        ---->
- *      (each rank here hears at which address this machine is reached, opens a port there, and says
- *      which: INFO both ways)
- *      JOIN ..., with those        ---->
+ *      (each rank here is told this machine's address, opens a port there and tells it: INFO both
+ *      ways)
+ *      JOIN ..., with those ports  ---->
  *                                  <----       INFO; PLACE
  *      child                                   parent
  *      HELLO {to parent} ... WELCOME
  *      INFO                        ---->
- *                                  <----       INFO; what it has of the roster, and what comes
+ *                                  <----       INFO; what is there of the roster, then the rest
  *      READY, when all below are   ---->
  *                                  <----       GO
  *
- * The root tells all at once where to go. A child that comes before its parent knows its own number
- * is not expected yet: it comes again. The root ends when all are ready, so that its end means
- * something only until this machine said READY. Until then it also tells everybody why a join
- * failed; without it the reason goes along the tree.
+ * The root sends PLACE to all at once. A child that comes before its parent knows its own number is
+ * not expected yet, and tries again. The root ends when all are ready; so its end means something
+ * only until this machine has said READY. Until then it also tells all machines why a join failed;
+ * without it the reason travels along the tree.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -88,7 +88,7 @@ static void tree_end_neighbours(struct hoop_tree *tree)
     }
 }
 
-/* The place among the children that this hello is for; NULL: there is none, or not any more. */
+/* The child's place that this hello is for; NULL if there is none, or it is ready already. */
 static struct hoop_edge *tree_child_for(struct hoop_tree *tree,
                                         const struct hoop_frame_hello *hello)
 {
@@ -108,10 +108,10 @@ static void tree_opened(void *arg, struct hoop_connection *connection)
         hoop_connection_destroy(connection);
         return;
     }
-    hoop_edge_end(edge); /* it comes again: the old one is stale */
+    hoop_edge_end(edge); /* the child reconnected, so the old connection is stale */
     edge->number = hello->from;
     hoop_edge_adopt(edge, connection);
-    if (tree->feared.code != HOOP_OK) { /* its end was feared for */
+    if (tree->feared.code != HOOP_OK) { /* the failure that its end caused is withdrawn */
         tree->feared.code = HOOP_OK;
         hoop_timer_stop(leader->moment);
     }
@@ -149,7 +149,7 @@ static void tree_dial(struct hoop_leader *leader, const struct hoop_place *place
     const hoop_result_t result = hoop_dialer_create(&order, owner, leader, &tree->dialer);
     if (result != HOOP_OK && leader->state == HOOP_LEADER_GATHERING) {
         hoop_leader_fail_by(leader, result);
-    } /* else it needs nobody any more */
+    } /* else the leader needs nobody any more */
 }
 
 static void tree_found_parent(void *arg, struct hoop_connection *connection)
@@ -207,7 +207,7 @@ bool hoop_tree_take_place(struct hoop_edge *edge, const union hoop_frame *frame)
 
 /* ---- The root ----------------------------------------------------------------------------- */
 
-/* My ranks' patience is that of the least patient. */
+/* Passes a join to the root, with the deadline of this machine's least patient rank. */
 static void tree_say_join(const struct hoop_leader *leader, const struct hoop_frame_join *join)
 {
     const uint64_t left_ms = hoop_left_ms(leader->gather.deadline_ns);
@@ -219,13 +219,13 @@ static void tree_say_join(const struct hoop_leader *leader, const struct hoop_fr
     hoop_edge_send(&leader->tree.root, &frame);
 }
 
-/* A rank has said where its process is reached: now its join is complete. */
+/* A rank has said at which address its process listens, which completes its join. */
 bool hoop_tree_take_address(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     if (edge->number == HOOP_NOBODY || leader->tree.endpoint == NULL ||
         frame->info.address.family == 0) {
-        return leader->state == HOOP_LEADER_HANDING; /* all are here: nobody asks any more */
+        return leader->state == HOOP_LEADER_HANDING; /* all are here, so the answer is not needed */
     }
     struct hoop_frame_join *join = leader->gather.joins[edge->number];
     const bool news = join->who.address.family == 0;
@@ -236,7 +236,7 @@ bool hoop_tree_take_address(struct hoop_edge *edge, const union hoop_frame *fram
     return news;
 }
 
-/* Where children in the tree find this machine. */
+/* Listens for children, at the address from which this machine reached the root. */
 static hoop_result_t tree_listen(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
@@ -301,7 +301,7 @@ static void tree_root_places(const struct hoop_address *addresses, uint32_t coun
     }
 }
 
-/* Its name stands for other addresses now. */
+/* The root's name resolves to other addresses now. */
 static void tree_root_moved(void *arg, const struct hoop_address *addresses, uint32_t count)
 {
     struct hoop_leader *leader = arg;
@@ -353,7 +353,7 @@ void hoop_tree_reject(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
     if (tree->found) {
-        tree_stop_dialling(tree); /* else the root hears of it when it is found */
+        tree_stop_dialling(tree); /* else the root is told once it is found */
     }
     if (hoop_edge_is_open(&tree->root)) {
         union hoop_frame frame;
@@ -378,7 +378,7 @@ void hoop_tree_shut(struct hoop_tree *tree)
     tree->endpoint = NULL;
 }
 
-/* A neighbour may be in already, and would take the end of a join for that of the process. */
+/* Tells neighbours the failure first: one that is in would take a mere end for a death. */
 void hoop_tree_close(struct hoop_tree *tree)
 {
     const struct hoop_failure *failure = &tree->root.leader->failure;
