@@ -1,11 +1,11 @@
 /*
- * The data connections of a member's links. A link's receiver says where it is to be found, and
- * expects that one sender for that lane (hoop_member_data_address()); the sender dials it there
- * (hoop_member_dial()). Both ends prove the comm's secret on the service thread; then the bare
- * socket is the link's (events.event).
+ * The data connections of a member's links. The receiver of a link says where it listens, and
+ * expects that one sender for that lane (hoop_member_data_address()). The sender dials it there
+ * (hoop_member_dial()). Both prove the comm's secret on the service thread; then the bare socket is
+ * handed to the link (events.event).
  *
- * A rank of this machine is dialled for as long as the detector thinks it alive; one of another for
- * dead_after, in which an answer must come.
+ * A rank of this machine is dialled as long as the detector takes it for alive; one of another
+ * machine has to answer within dead_after.
  *
  * All but the two functions of membership.h runs on the service thread.
  */
@@ -16,14 +16,14 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* This end of a link, while it has no connection. Asked for by value, then kept by the member. */
+/* This end of a link while it has no connection. Passed by value, then kept by the member. */
 struct data_link {
     struct hoop_list_node node; /* of the member */
     struct hoop_member *member;
     uint32_t rank, lane;
     struct hoop_expectation expectation; /* a receiver's */
     struct hoop_dialer *dialer;          /* a sender's */
-    struct hoop_address address;         /* that it dials, or is expected at */
+    struct hoop_address address;         /* to dial, or to be expected at */
 };
 
 static struct data_link data_link_wanted(struct hoop_member *member, uint32_t rank, uint32_t lane)
@@ -61,7 +61,7 @@ void hoop_data_connection_finish(struct hoop_member *member)
     member->data_endpoint = NULL;
 }
 
-/* The bare socket is the link's, with a key that its two ends have. That was it, once. */
+/* Hands the bare socket, and a key that only its two ends have, to the link. Frees `link`. */
 static void data_hand_over(struct data_link *link, bool sending, struct hoop_connection *connection)
 {
     const struct hoop_member_events *events = &link->member->events;
@@ -148,7 +148,7 @@ static void data_dial(void *arg)
         return;
     }
     if (!hoop_address_is_valid(address) || address->family == 0 || address->port == 0) {
-        link->address = (struct hoop_address){.family = 0}; /* no text is made of what it is not */
+        link->address = (struct hoop_address){.family = 0}; /* do not print an invalid address */
         data_not_found(link, HOOP_REMOTE_ERROR, "it told no valid address");
         return;
     }
@@ -176,7 +176,7 @@ static void data_opened(void *arg, struct hoop_connection *connection)
     data_hand_over(arg, false, connection);
 }
 
-/* Where the others reach this machine; if there are no others, loopback will do. */
+/* The address at which other machines reach this one, or loopback if there are none. */
 static hoop_result_t data_where(const struct hoop_member *member, struct hoop_address *ret)
 {
     *ret = member->address;
@@ -193,10 +193,10 @@ static hoop_result_t data_where(const struct hoop_member *member, struct hoop_ad
         hoop_interface_towards(&ip6, ret) == HOOP_OK) {
         return HOOP_OK;
     }
-    return hoop_interface_towards(&ip4, ret); /* the loopback is down: its sentence */
+    return hoop_interface_towards(&ip4, ret); /* loopback is down: its sentence */
 }
 
-/* Its address gets its port. */
+/* Opens the endpoint if need be, and sets wanted->address to its address and port. */
 static hoop_result_t data_expect(void *arg)
 {
     struct data_link *wanted = arg;

@@ -1,7 +1,7 @@
 /*
- * The end of a process that was in a comm of several machines. It may be what connects its machine
- * with the others, and machines with each other: if it ended at once, ranks that have not left yet
- * could not tell each other anything more.
+ * The end of a process that was in a comm of several machines. This process may connect its machine
+ * with others, or other machines with each other. If it ended at once, ranks that have not left yet
+ * could not hear of each other any more.
  */
 #include "base/clock.h"
 #include "membership/membership.h"
@@ -15,20 +15,19 @@
 
 #define LINGER_MS 5000u /* for ranks elsewhere that are a little behind */
 
-/* Comms of several machines that this process was in. Counted by the service thread, before the
- * join is complete. */
+/* How many comms of several machines this process was in. Counted by the service thread. */
 static _Atomic uint64_t linger_spans;
 
 static struct {
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* protects all members below */
     struct hoop_job job;
-    bool needed; /* the last of all comms is left */
+    bool needed; /* all comms have been left */
     uint64_t spans, deadline_ns;
 } linger = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static _Thread_local bool linger_is_here; /* a signal may end the process in the middle of it */
+static _Thread_local bool linger_is_here; /* a signal handler may call exit() in the middle of it */
 
-/* Only a process that has left all its comms waits: another is lost, the sooner the better. */
+/* Only a process that has left all its comms waits. Otherwise its end should be seen soon. */
 static void linger_ask(void *arg)
 {
     (void)arg;
@@ -42,8 +41,7 @@ static void linger_forget(void *arg)
     hoop_tree_on_idle(NULL);
 }
 
-/* False: in vain. What was waited for in vain before is not waited for again, unless there was
- * another comm since. */
+/* Returns false at the deadline, which is set anew only if another comm came in between. */
 static bool linger_await(uint64_t spans)
 {
     if (linger.spans != spans) {
@@ -64,7 +62,7 @@ hoop_result_t hoop_member_linger(void)
 {
     const uint64_t spans = atomic_load(&linger_spans);
     if (spans == 0 || hoop_service_start() != HOOP_OK) {
-        return HOOP_OK; /* the latter: in a forked child, or when exit() is through with it */
+        return HOOP_OK; /* it fails in a forked child, and after exit() has stopped it */
     }
     linger_is_here = true;
     pthread_mutex_lock(&linger.lock);

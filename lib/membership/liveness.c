@@ -1,8 +1,8 @@
 /*
- * Which ranks of the comm are alive. For those of this machine the detector has three witnesses:
- * the process, the connections (a rank's to the leader, which tells; mine to the rank's process),
- * and the pulse in shared memory. Of ranks of other machines the leader alone knows; it gets a beat
- * of mine for them.
+ * Which ranks of the comm are alive. For those of this machine there is evidence of three kinds:
+ * the process, the connections (of the rank to its leader, which reports their end, and of this
+ * process to it), and the pulse in shared memory. For ranks of other machines only the leader
+ * knows; the beat that this rank sends to it is for them.
  */
 #include "base/clock.h"
 #include "membership/membership_inside.h"
@@ -76,7 +76,7 @@ static void liveness_lost(struct hoop_watched *watched, const char *why)
 
 /* ---- The heartbeat ------------------------------------------------------------------------ */
 
-/* Since when an operation of mine has been waiting without a break. */
+/* Updates since when an operation of this rank has been waiting without a break. */
 static void liveness_look_waiting(struct hoop_member *member)
 {
     if (!member->events.waiting(member->events.arg)) {
@@ -86,7 +86,7 @@ static void liveness_look_waiting(struct hoop_member *member)
     }
 }
 
-/* For the other machines, by way of the leader. */
+/* To the leader, for the other machines. */
 static void liveness_say_beat(const struct hoop_member *member)
 {
     union hoop_frame frame;
@@ -109,8 +109,8 @@ static uint64_t liveness_waiting_since(struct hoop_watched *watched)
     return liveness_of(watched->watcher)->waiting_ns;
 }
 
-/* 0: its process has joined, its caller has not come back from waiting for something else (in a
- * group, another comm). */
+/* 0 while its process has joined, but its caller does not use the comm yet, for example because it
+ * waits in a group for another comm. */
 static uint64_t liveness_pulse(struct hoop_watched *watched)
 {
     const struct hoop_member *member = liveness_of(watched->watcher);

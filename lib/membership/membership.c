@@ -5,8 +5,8 @@
  *      SEEKING --proven--> JOINING --roster complete--> READY --GO--> IN
  *         \__________________\___________________________\--> FAILED     (the job has the reason)
  *
- * The leader normally ends a join that cannot succeed, because it knows who is missing; a
- * member's own deadline is a little later than what it told the leader.
+ * Usually the leader ends a join that cannot succeed, because it knows who is missing. A member's
+ * own deadline is a little later than the one that it told the leader.
  */
 #include "membership/membership.h"
 #include "base/clock.h"
@@ -26,7 +26,7 @@
 
 struct hoop_list_node hoop_members = HOOP_LIST_EMPTY(hoop_members);
 
-/* ---- What others ask ---------------------------------------------------------------------- */
+/* ---- Look-up -------------------------------------------------------------------------------- */
 
 struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
 {
@@ -41,7 +41,7 @@ struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank)
 
 /* ---- Ends of a join ----------------------------------------------------------------------- */
 
-/* Gives back all that a member holds but itself; also half of it. */
+/* Releases all that a member holds except its own memory; also if it holds only part of it. */
 static void member_release(struct hoop_member *member)
 {
     hoop_data_connection_finish(member);
@@ -67,7 +67,7 @@ static void member_fail(struct hoop_member *member, hoop_result_t code, int rank
     (void)hoop_text_format(failure.text, sizeof(failure.text), format, args);
     va_end(args);
     hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
-    hoop_connection_say(member->connection, &frame); /* the others may be in */
+    hoop_connection_say(member->connection, &frame); /* others may be in already */
     member->state = HOOP_MEMBER_FAILED;
     member_release(member);
     hoop_job_complete_once(&member->job, &failure);
@@ -91,15 +91,15 @@ void hoop_member_enter(struct hoop_member *member)
     hoop_watcher_start(&member->watcher);
 }
 
-/* ---- The leader speaks ---------------------------------------------------------------- */
+/* ---- Messages from the leader --------------------------------------------------------------- */
 
 static void member_refuse(struct hoop_member *member, hoop_result_t code)
 {
     member_fail(member, code, -1, "rank %u: %s", member->join.rank, hoop_thread_error());
 }
 
-/* There are other machines, and this one is reached at that address: so is this process now, by
- * whoever needs it when the leader is gone. */
+/* There are other machines, and they reach this one at that address. Opens a port there, so that
+ * other processes reach this one even after the leader has gone. */
 static void member_take_info(struct hoop_member *member, const struct hoop_frame_info *info)
 {
     const struct hoop_ports ports = hoop_port_range();
@@ -162,7 +162,7 @@ static bool member_take_fate(struct hoop_member *member, const struct hoop_frame
     return true;
 }
 
-/* When all are in. False: it does not belong here. */
+/* Handles messages after the join. Returns false if they are not allowed. */
 static bool member_take_late(struct hoop_member *member, const union hoop_frame *frame)
 {
     const struct hoop_member_events *events = &member->events;
@@ -204,7 +204,7 @@ static bool member_message(void *arg, struct hoop_connection *connection,
     return true;
 }
 
-/* The process of the leader has ended, with its ranks; if it had none, nobody need miss it. */
+/* The leader's process has ended, and its ranks with it; if it had none, only its news is lost. */
 static void member_lose_server(struct hoop_member *member, int pid)
 {
     if (!hoop_liveness_closed_server(member) && member->roster.machines > 1) {
@@ -290,7 +290,7 @@ static void member_not_found(void *arg, hoop_result_t code, const char *why)
                 hint != NULL ? hint : "");
 }
 
-/* Is the leader in this process, and with the same secret? Then no socket is needed. */
+/* Connects without a socket if the leader is in this process and has the same secret. */
 static bool member_reach(struct hoop_member *member)
 {
     const struct hoop_join *join = &member->join;
@@ -302,8 +302,8 @@ static bool member_reach(struct hoop_member *member)
     return here;
 }
 
-/* Nobody is there. Where there may be several machines, each has a leader: whoever is the first
- * there; if somebody was faster, it will answer in a moment. */
+/* Nobody answered a round of dialling. If there may be several machines, the first process on each
+ * serves as its leader. If another one was faster it will answer soon. */
 static void member_serve(void *arg)
 {
     struct hoop_member *member = arg;
@@ -339,7 +339,7 @@ static hoop_result_t member_seek(struct hoop_member *member)
     return hoop_dialer_create(&order, &member_dialer_owner, member, &member->dialer);
 }
 
-/* The leader knows more, and speaks first, unless it cannot. */
+/* The leader knows more and fails the join before this deadline, unless it is stuck. */
 static void member_due(void *arg)
 {
     struct hoop_member *member = arg;
@@ -378,7 +378,7 @@ void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *fa
 
 /* ---- Birth and death ---------------------------------------------------------------------- */
 
-/* Everything that can fail before it is known whether anybody is there. */
+/* Does all that can fail before the leader is found. */
 static hoop_result_t member_prepare(struct hoop_member *member)
 {
     struct hoop_rendezvous *rendezvous = &member->join.rendezvous;
@@ -399,7 +399,7 @@ static hoop_result_t member_start(void *arg)
 {
     struct hoop_member *member = arg;
     const hoop_result_t result = member_prepare(member);
-    member->join.rendezvous.file = NULL; /* the caller's */
+    member->join.rendezvous.file = NULL; /* owned by the caller */
     if (result != HOOP_OK) {
         member_release(member);
         return result;
@@ -432,7 +432,7 @@ static void member_free(struct hoop_member *member)
         hoop_secret_wipe(&member->lineage->key, sizeof(member->lineage->key));
     }
     free(member->lineage);
-    hoop_secret_wipe(member, sizeof(*member)); /* it holds the rendezvous's secret, twice */
+    hoop_secret_wipe(member, sizeof(*member)); /* it holds the rendezvous's secret twice */
     free(member);
 }
 
@@ -500,7 +500,7 @@ void hoop_member_cancel(struct hoop_member *member)
     hoop_service_post(member_cancel, &member, sizeof(struct hoop_member *));
 }
 
-/* Ranks of this machine read of my goodbye in the segment. */
+/* Says goodbye to other machines; this machine's ranks see it in the segment. */
 static void member_say_gone(struct hoop_member *member)
 {
     const uint32_t me = member->join.rank;
@@ -533,8 +533,8 @@ void hoop_member_destroy(struct hoop_member *member)
     const bool spans = member->roster.machines > 1;
     hoop_service_run(member_stop, member);
     if (spans) {
-        /* the leader may be in this process, which may end as soon as this returns: that the others
-         * hear of the goodbye, it must have been read */
+        /* The leader may be in this process, which may end as soon as this returns. It must have
+         * read the goodbye before, or other machines do not hear of it. */
         hoop_service_drain();
     }
     member_free(member);

@@ -1,17 +1,18 @@
 /*
- * Peers: the other processes that have ranks in comms of this one. Two of them have one connection,
- * made when it is first needed, both ways: it carries the blobs of links; on one machine, for all
- * their comms, also the descriptors of regions and the news that a region is dead.
+ * Peers: the other processes that have ranks in comms of this process. Two processes have one
+ * connection for both directions, made when it is first needed. It carries the blobs of links; on
+ * one machine it serves all their comms, and also carries descriptors of regions and the news that
+ * a region is dead.
  *
  *      request: waits --connection open--> sent --answer--> done       (a blob is done when sent)
  *
- * Of two processes the one with the smaller number dials at once, the other gives it a moment to
- * come. If both dial all the same, both connections stay.
+ * Of two processes the one with the smaller number dials at once, and the other gives it a moment.
+ * If both dial all the same, both connections stay.
  *
- * Trust. A connection is proven with the secret of one comm, by a process that the kernel names. It
- * serves another comm of the two only if that comm's roster has the same process, by number and by
- * pid. A process whose pid cannot be seen from here, because it is on another machine or in another
- * pid namespace, is a peer of its own in every comm.
+ * Trust: a connection is proved with the secret of one comm, by a process whose pid the kernel
+ * tells. It serves another comm only if that comm's roster has the same process, by number and pid.
+ * A process whose pid cannot be seen, on another machine or in another pid namespace, is a separate
+ * peer in every comm.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,22 +25,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PEER_MOMENT_MS 10u /* for the other one to come first */
+#define PEER_MOMENT_MS 10u /* for the other process to dial first */
 
 static struct hoop_list_node peer_processes = HOOP_LIST_EMPTY(peer_processes);
 static char peer_name[HOOP_NAME_BYTES];
-static uint32_t peer_listeners; /* members that listen by it */
+static uint32_t peer_listeners; /* number of members that use it */
 
-/* ---- Who is who --------------------------------------------------------------------------- */
+/* ---- Look-up -------------------------------------------------------------------------------- */
 
-/* Is this rank of the comm in that very process? */
+/* Is this rank of the comm in that process? */
 static bool peer_has(const struct hoop_peer_process *process, const struct hoop_member *member,
                      uint32_t rank)
 {
     return rank < member->roster.n && member->others[rank].process == process;
 }
 
-/* A member here of a comm with ranks in that process; NULL: there is none. */
+/* A member here of a comm that has ranks in that process, or NULL. */
 static struct hoop_member *peer_member(const struct hoop_peer_process *process, uint64_t comm_id)
 {
     HOOP_LIST_EACH(struct hoop_member, member, &hoop_members, node) {
@@ -58,7 +59,7 @@ static bool peer_is_far(const struct hoop_peer_process *process)
     return process->place.address.family != 0;
 }
 
-/* Does the kernel say so, too? It cannot of a process that it does not see. */
+/* Is the other end that process, by the kernel's pid? True if its pid cannot be seen. */
 static bool peer_is_at(const struct hoop_peer_process *process,
                        const struct hoop_connection *connection)
 {
@@ -73,9 +74,9 @@ static hoop_result_t peer_export(const struct hoop_peer_process *process,
 {
     struct hoop_member *member = peer_member(process, question->comm_id);
     if (member == NULL) {
-        return HOOP_REMOTE_ERROR; /* my ranks have left, or the comm has not that process */
+        return HOOP_REMOTE_ERROR; /* the ranks here have left, or it is not in the comm */
     }
-    hoop_member_enter(member); /* whoever asks is in, so all are ready, and my GO is only late */
+    hoop_member_enter(member); /* whoever asks is in, so all ranks are ready, and GO will come */
     return hoop_region_export(question->id, question->generation, ret_fd, &answer->bytes,
                               &answer->kind);
 }
@@ -102,7 +103,7 @@ static void peer_take_blob(const struct hoop_peer_process *process,
 {
     struct hoop_member *member = hoop_member_find(frame->comm_id, frame->to);
     if (member == NULL || !peer_has(process, member, frame->from)) {
-        return; /* my rank has left; or the comm has not that process */
+        return; /* the rank here has left, or that process is not in the comm */
     }
     hoop_member_enter(member);
     hoop_request_take_blob(member, frame);
@@ -134,7 +135,7 @@ static bool peer_message(void *arg, struct hoop_connection *connection,
 
 static void peer_seek(struct hoop_peer_process *process);
 
-/* Sends what waits; blobs are done then, questions stay until they are answered. */
+/* Sends what waits. Blobs are then done; requests for regions stay until they are answered. */
 void hoop_peer_flush(struct hoop_peer_process *process)
 {
     struct hoop_connection *connection =
@@ -155,7 +156,7 @@ void hoop_peer_flush(struct hoop_peer_process *process)
     }
 }
 
-/* Ends it, if there is one: what was sent there and not answered waits for another. */
+/* Ends a connection. What was sent on it without an answer waits for another. */
 static void peer_hang_up(struct hoop_peer_process *process, struct hoop_connection **connection)
 {
     HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
@@ -164,12 +165,13 @@ static void peer_hang_up(struct hoop_peer_process *process, struct hoop_connecti
     hoop_connection_destroy(*connection);
     *connection = NULL;
     if (process->dialled == NULL && process->accepted == NULL) {
-        hoop_region_forget_process(process->id); /* nobody would tell any more which are dead */
+        hoop_region_forget_process(process->id); /* its regions' deaths would not be told */
     }
 }
 
-/* Of a process that can be seen its pidfd tells more: it may only have left other comms. Of one of
- * another machine the leader hears, also that it said goodbye. */
+/* For processes without a pidfd on this machine only. A pidfd would know better, since a living
+ * process closes the connection when it has left its comms with this one; and for other machines
+ * the leader hears of losses, and of goodbyes. */
 static void peer_tell_closed(const struct hoop_peer_process *process)
 {
     const bool tells = process->pid == 0 && !peer_is_far(process);
@@ -212,7 +214,7 @@ static void peer_found(void *arg, struct hoop_connection *connection)
     struct hoop_peer_process *process = arg;
     peer_stop_dialling(process);
     if (!peer_is_at(process, connection)) {
-        hoop_connection_destroy(connection); /* somebody else has its name: it is dead, then */
+        hoop_connection_destroy(connection); /* another process has its name, so it is dead */
         return;
     }
     hoop_connection_adopt(connection, &peer_owner, process);
@@ -246,8 +248,8 @@ static const struct hoop_dialer_owner peer_dialer_owner = {
     .failed = peer_not_found,
 };
 
-/* On this machine for as long as it takes: whether the process is alive is the detector's to say,
- * and drops what is asked of it. On another there may be no way to it, though it lives. */
+/* On this machine the dialer has no deadline: the detector decides whether the process is alive,
+ * and drops requests if not. A process on another machine may be alive but unreachable. */
 static void peer_dial(void *arg)
 {
     struct hoop_peer_process *process = arg;
@@ -300,7 +302,7 @@ static void peer_opened(void *arg, struct hoop_connection *connection)
         hoop_connection_destroy(connection);
         return;
     }
-    peer_hang_up(process, &process->accepted); /* it makes one at a time: the old one is stale */
+    peer_hang_up(process, &process->accepted); /* it dials one at a time: the old one is stale */
     hoop_connection_adopt(connection, &peer_owner, process);
     process->accepted = connection;
     hoop_timer_stop(process->moment);
@@ -315,7 +317,7 @@ struct peer_death {
     uint32_t generation;
 };
 
-/* Everybody who may have fetched it, and after the answer: on all connections. */
+/* Tells all that may have fetched it; on all connections, so as not to overtake an answer. */
 static void peer_tell_death(void *arg)
 {
     const struct peer_death *death = arg;
@@ -342,8 +344,8 @@ static void peer_region_died(uint64_t id, uint32_t generation)
 hoop_result_t hoop_peer_listen(struct hoop_member *member)
 {
     struct hoop_place place = {.name = ""};
-    /* a child that was forked when the last comm ended holds the old name until its handler has
-     * run */
+    /* A fresh name: after the last comm ended, a child that was forked meanwhile may hold the old
+     * one until its fork handler has run. */
     hoop_result_t result = peer_listeners == 0 ? hoop_endpoint_name(peer_name) : HOOP_OK;
     hoop_region_on_death(peer_region_died);
     memcpy(place.name, peer_name, sizeof(place.name));
@@ -379,7 +381,7 @@ static struct hoop_peer_process *process_find(uint64_t id, int pid, uint64_t com
     return NULL;
 }
 
-/* NULL where there is no memory. */
+/* Returns NULL if there is no memory. */
 static struct hoop_peer_process *process_create(uint64_t id, int pid, uint64_t comm_id)
 {
     struct hoop_peer_process *process = calloc(1, sizeof(*process));
@@ -407,7 +409,7 @@ static hoop_result_t peer_know(struct hoop_member *member, uint32_t rank)
     if (process == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for another process");
     }
-    hoop_peer_place(member, rank, &process->place); /* the latest */
+    hoop_peer_place(member, rank, &process->place); /* its latest address */
     process->users++;
     member->others[rank].process = process;
     return HOOP_OK;
@@ -435,12 +437,12 @@ hoop_result_t hoop_peer_begin(struct hoop_member *member)
 
 void hoop_peer_enter(struct hoop_member *member)
 {
-    if (member->data_endpoint != NULL) { /* there are other machines */
+    if (member->data_endpoint != NULL) { /* only with other machines */
         hoop_endpoint_expect(member->data_endpoint, &member->far_expected);
     }
 }
 
-/* What the member asked is dropped; what others ask needs another one's hello now. */
+/* Drops the member's requests. If its hello was being dialled with, dials with another member's. */
 static void peer_leave(struct hoop_member *member, struct hoop_peer_process *process)
 {
     HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {

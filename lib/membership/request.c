@@ -1,6 +1,6 @@
 /*
- * What a rank wants of another: a region, or that it knows the blob of a link. Of one of this
- * process it is done here, of others by the peer connection.
+ * What a rank asks of another: a region, or to take the blob of a link. For a rank of this process
+ * it is done here; for others it goes over the peer connection.
  */
 #include "membership/membership_inside.h"
 #include "memory/region.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUESTS_MAX 16384u /* that wait, for one process */
+#define REQUESTS_MAX 16384u /* waiting for one process */
 
 /* ---- To a peer ----------------------------------------------------------------------------- */
 
@@ -19,7 +19,7 @@ void hoop_request_destroy(struct hoop_peer_process *process, struct hoop_peer_re
     free(request);
 }
 
-/* A region can be used (code HOOP_OK), or why it can't. Of a blob nobody is told. */
+/* Reports that a region can be used (code HOOP_OK) or why not. Nothing is reported about blobs. */
 static void request_tell(const struct hoop_peer_request *request,
                          const struct hoop_failure *failure)
 {
@@ -34,7 +34,7 @@ static void request_tell(const struct hoop_peer_request *request,
     }
 }
 
-/* It fails by the other one's doing; why completes "rank 3 (...)". */
+/* Fails because of the other rank; why completes "rank 3 (...)". */
 static void request_fail(const struct hoop_peer_request *request, const char *why)
 {
     char who[160];
@@ -88,7 +88,7 @@ static struct hoop_peer_request *request_find(struct hoop_peer_process *process,
     return NULL;
 }
 
-/* The region is here, or why it is not. */
+/* Maps the region that came, or fills in the failure. */
 static void request_import(const struct hoop_peer_request *request, uint64_t process,
                            const struct hoop_frame_region_is *answer, int *fds,
                            struct hoop_failure *ret)
@@ -96,7 +96,7 @@ static void request_import(const struct hoop_peer_request *request, uint64_t pro
     char who[160];
     if (answer->code != 0) {
         hoop_member_describe(request->member, request->rank, who, sizeof(who));
-        /* its mistake or its lack, whatever it calls it: here, nobody passed a bad argument */
+        /* whatever its code is, the fault is there: nobody here passed a bad argument */
         (void)hoop_failure_set(ret, HOOP_REMOTE_ERROR, (int)request->rank,
                                "%s cannot share region %llu.%u: %s", who,
                                (unsigned long long)answer->id, answer->generation,
@@ -125,14 +125,14 @@ void hoop_request_answered(struct hoop_peer_process *process, struct hoop_connec
     struct hoop_peer_request *request = request_find(process, connection, answer);
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     if (request == NULL) {
-        return; /* whoever asked has left meanwhile */
+        return; /* the member that asked has left */
     }
     request_import(request, process->id, answer, fds, &failure);
     request_tell(request, &failure);
     hoop_request_destroy(process, request);
 }
 
-/* Sends it, now or as soon as there is a connection. False: no memory, or too much waits. */
+/* Sends it now, or once connected. Returns false if there is no memory, or too much waits. */
 static bool request_send(const struct hoop_peer_request *request)
 {
     struct hoop_peer_process *process = request->member->others[request->rank].process;
@@ -159,9 +159,9 @@ void hoop_request_take_blob(const struct hoop_member *member, const struct hoop_
     member->events.event(member->events.arg, &event);
 }
 
-/* ---- To whom ------------------------------------------------------------------------------ */
+/* ---- Routing -------------------------------------------------------------------------------- */
 
-/* A rank of this process: no connection, and its regions need no fetching. */
+/* For a rank of this process: no connection is needed, and its regions are usable already. */
 static void request_here(const struct hoop_peer_request *request)
 {
     if (request->want.header.type == HOOP_FRAME_REGION_GET) {
@@ -169,7 +169,7 @@ static void request_here(const struct hoop_peer_request *request)
         return;
     }
     struct hoop_member *other = hoop_member_find(request->member->roster.comm_id, request->rank);
-    if (other != NULL) { /* else it has left, or its loss is on its way */
+    if (other != NULL) { /* else it has left, or its loss is about to be reported */
         hoop_member_enter(other);
         hoop_request_take_blob(other, &request->want.blob);
     }

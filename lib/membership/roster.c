@@ -1,7 +1,6 @@
 /*
- * The roster of a member: takes what the leader sends and makes it usable. The ranks of a
- * process share one mapping of the segment, and the wake descriptors, of which they would else
- * hold n x n.
+ * The roster of a member: takes what the leader sends and makes it usable. The ranks of a process
+ * share one mapping of the segment, and the wake descriptors, of which each would otherwise hold n.
  */
 #include "membership/membership_inside.h"
 #include "memory/memfd.h"
@@ -99,7 +98,7 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     roster->segment_bytes = frame->segment_bytes;
     member->server = frame->server;
     roster->machines = frame->machines;
-    if (roster->machines == 1) { /* who was looked for elsewhere turned out to be here */
+    if (roster->machines == 1) { /* all ranks turned out to be on this machine */
         memcpy(member->secret.bytes, frame->secret, sizeof(frame->secret));
         member->address = (struct hoop_address){.family = 0};
         hoop_data_connection_finish(member);
@@ -117,7 +116,7 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     return result;
 }
 
-/* fd: the wake descriptor; NULL: the rank is on another machine. */
+/* fd is the wake descriptor; NULL if the rank is on another machine. */
 static void roster_take(struct hoop_member *member, uint32_t rank,
                         const struct hoop_frame_entry *entry, int *fd)
 {
@@ -137,7 +136,7 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     }
     member->roster.here++;
     if (rank == member->join.rank) {
-        peer->wake_fd = member->join.wake_fd; /* a duplicate for each comm would be many */
+        peer->wake_fd = member->join.wake_fd; /* its own descriptor, to save a duplicate per comm */
         return;
     }
     if (member->shared->fds[rank] < 0) {
@@ -147,8 +146,7 @@ static void roster_take(struct hoop_member *member, uint32_t rank,
     peer->wake_fd = member->shared->fds[rank];
 }
 
-/* Those on my machine, and only they, must be those whose descriptors came; others have an address.
- */
+/* Exactly this machine's ranks must have come with descriptors; others must have addresses. */
 static hoop_result_t roster_check(const struct hoop_member *member)
 {
     const struct hoop_peer *me = &member->roster.peers[member->join.rank];
@@ -163,12 +161,13 @@ static hoop_result_t roster_check(const struct hoop_member *member)
                 : hoop_error(HOOP_REMOTE_ERROR, "the leader takes me for another process");
 }
 
-/* Those of a machine, and of others that may use the same: containers of one host are machines. */
+/* The CPUs of a machine's ranks, and of ranks elsewhere that may use the same CPUs: containers of
+ * one host count as machines. */
 static uint32_t roster_gather_cpus(const struct hoop_member *member, uint32_t machine,
                                    struct hoop_cpus *ret)
 {
     const struct hoop_roster *roster = &member->roster;
-    uint64_t set = 0; /* of the first one there */
+    uint64_t set = 0; /* of its lowest rank */
     uint32_t n = 0;
     for (uint32_t rank = roster->n; rank-- > 0;) {
         set = roster->peers[rank].machine == machine ? member->others[rank].entry.cpus.set : set;
@@ -182,7 +181,7 @@ static uint32_t roster_gather_cpus(const struct hoop_member *member, uint32_t ma
     return n;
 }
 
-/* On which machines do ranks outnumber CPUs? */
+/* Finds out on which machines ranks outnumber CPUs. */
 static hoop_result_t roster_count_cpus(struct hoop_member *member)
 {
     struct hoop_roster *roster = &member->roster;

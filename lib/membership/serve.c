@@ -1,4 +1,4 @@
-/* Making a rendezvous, which this process then serves; see serve.h. */
+/* Makes a rendezvous that this process serves; see serve.h. */
 #include "membership/serve.h"
 #include "base/settings.h"
 #include "membership/membership_inside.h"
@@ -8,16 +8,16 @@
 #include "tree/leader.h"
 #include <string.h>
 
-/* Where others may come, the ranks of each machine serve themselves: this process may have none,
- * and end when all are in. */
+/* If ranks may be on several machines, the ranks of each machine serve as its leader. This process
+ * may have no rank, and end when all are in. */
 static hoop_result_t serve_run(void *arg)
 {
     return hoop_leader_begin(arg);
 }
 
 /*
- * The interface at which others may come, unless none can. Without a network there is no address,
- * which is fine, unless the user named an interface that is not there.
+ * Sets the address for other machines, unless none can come. Without a network there is no address,
+ * which is an error only if the user named an interface that does not exist.
  */
 static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
 {
@@ -39,7 +39,7 @@ static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
     return HOOP_OK;
 }
 
-/* Serves it, and makes its id. It is finished. */
+/* Serves a rendezvous and makes its id. Finishes *rendezvous. */
 static hoop_result_t serve_id(struct hoop_rendezvous *rendezvous, bool here,
                               hoop_unique_id_t *ret_id)
 {
@@ -73,7 +73,7 @@ hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id)
 hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const char *what,
                                      const void *bytes, size_t count, struct hoop_rendezvous *ret)
 {
-    /* other comms of the job have the same secret */
+    /* includes the id, since comms of a job share its secret */
     const uint64_t comm = member->roster.comm_id;
     struct hoop_secret own, child;
     _Static_assert(sizeof(own.bytes) == HOOP_MAC_BYTES, "a MAC is a secret");
