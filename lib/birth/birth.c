@@ -1,4 +1,4 @@
-/* Births (see birth.h). */
+/* Births; see birth.h. */
 #include "birth/birth.h"
 
 #include "birth/shrink.h"
@@ -58,7 +58,7 @@ hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, si
     return result;
 }
 
-/* All but the new comm. */
+/* Finishes all but the new comm. */
 static void birth_finish(struct hoop_birth *birth)
 {
     hoop_split_finish(birth);
@@ -67,7 +67,7 @@ static void birth_finish(struct hoop_birth *birth)
 
 void hoop_birth_drop(struct hoop_birth *birth)
 {
-    hoop_shrink_finish(birth); /* it watches the new one */
+    hoop_shrink_finish(birth); /* first, since it watches the new comm */
     (void)hoop_comm_end(birth->comm);
     birth->comm = NULL;
     birth_finish(birth);
@@ -86,7 +86,7 @@ static bool births_shrinks(const struct hoop_birth *birth)
     return birth->shrink != NULL && !hoop_shrink_is_through(birth);
 }
 
-/* One exchange of all splits. */
+/* Does one exchange for all splits. */
 static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
 {
     size_t n = 0;
@@ -107,8 +107,8 @@ static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
 
 typedef hoop_result_t births_step_fn(struct hoop_birth *birth);
 
-/* These steps, each of all that take part before the next, up to the first failure. NULL: the
- * exchange of words. */
+/* Runs these steps, each for all births that take part before the next, until the first failure. A
+ * NULL step is the exchange of words. */
 static hoop_result_t births_step(struct hoop_birth *births, size_t count,
                                  bool (*takes_part)(const struct hoop_birth *birth),
                                  births_step_fn *const *steps, size_t n_steps)
@@ -126,7 +126,7 @@ static hoop_result_t births_step(struct hoop_birth *births, size_t count,
     return result;
 }
 
-/* Round after round, until all are through. */
+/* Repeats rounds until all are through. */
 static hoop_result_t births_shrink(struct hoop_birth *births, size_t count)
 {
     static births_step_fn *const steps[] = {hoop_shrink_ask, hoop_shrink_hear, hoop_shrink_join};
@@ -184,10 +184,10 @@ static hoop_result_t births_run_here(struct hoop_birth *births, size_t count)
 
 struct births_worker {
     struct hoop_worker worker;
-    struct hoop_comm *finalized; /* or: */
+    struct hoop_comm *finalized; /* or, if NULL: */
     struct hoop_birth *births;
     size_t count;
-    struct hoop_comm **held; /* pending, each once: new ones, and those they are made of */
+    struct hoop_comm **held; /* pending comms, each once: new ones, and their parents */
     size_t n_held;
 };
 
@@ -199,7 +199,7 @@ static void births_worker_destroy(struct hoop_worker *worker)
     free(work);
 }
 
-/* From then on they may be gone. */
+/* Ends their pending state; afterwards the comms may be freed. */
 static void births_let_go(struct births_worker *work)
 {
     while (work->n_held > 0) {
@@ -207,7 +207,7 @@ static void births_let_go(struct births_worker *work)
     }
 }
 
-/* False: something else happens to it. */
+/* Makes comm pending. Returns false if another operation has it. */
 static bool births_hold(struct births_worker *work, struct hoop_comm *comm)
 {
     bool held = comm == NULL;
@@ -249,7 +249,7 @@ static hoop_result_t births_run_worker(struct hoop_worker *worker)
     return result;
 }
 
-/* work: moved. */
+/* Takes ownership of work. */
 static hoop_result_t births_start(struct births_worker *work)
 {
     hoop_result_t result =
@@ -290,7 +290,7 @@ static hoop_result_t births_run_behind(struct hoop_birth *births, size_t count)
     hoop_result_t result = HOOP_OUT_OF_MEMORY;
     if (work != NULL) {
         memcpy(work->births, births, count * sizeof(*births));
-        births_deliver(births, count); /* before they can be anybody else's */
+        births_deliver(births, count); /* before another thread can get them */
         result = births_start(work);
     }
     for (size_t i = 0; i < count && result != HOOP_IN_PROGRESS; i++) {

@@ -1,4 +1,4 @@
-/* A rank's part in a birth (see join.h). */
+/* A rank's part in a birth; see join.h. */
 #include "birth/join.h"
 
 #include "base/clock.h"
@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#define JOIN_GRACE_MS 10000u /* the last rung of the ladder in tree/leader.h */
+#define JOIN_GRACE_MS 10000u /* the last of the deadlines in tree/leader.h */
 
-/* ---- What the service thread tells ---------------------------------------------------------- */
+/* ---- Events from the service thread -------------------------------------------------------- */
 
 static void join_on_lost(void *arg, uint32_t rank, const char *why)
 {
@@ -41,15 +41,15 @@ static void join_on_gone(void *arg, uint32_t rank, uint32_t how)
     hoop_board_leave(&comm->board, rank, how);
 }
 
-/* Of another machine: it has told everybody else itself. */
+/* A rank of another machine failed; it has told all other machines itself. */
 static void join_on_failed(void *arg, const struct hoop_failure *failure)
 {
     struct hoop_comm *comm = arg;
     (void)hoop_board_fail(&comm->board, failure);
 }
 
-/* Lays the board out, where all that is heard from now on is written. Asks the kernel, and tells
- * the other ranks, whether this one may read their memory. */
+/* Lays out the board, which later events are written to. Asks the kernel whether this rank may read
+ * the other ranks' memory, and publishes the answer. */
 static hoop_result_t join_on_met(void *arg, const struct hoop_roster *roster)
 {
     struct hoop_comm *comm = arg;
@@ -88,7 +88,7 @@ static bool join_waiting(void *arg)
     return atomic_load_explicit(&comm->waiting, memory_order_relaxed) != 0;
 }
 
-/* Without memory for what its links need a comm can't go on. */
+/* A comm cannot go on without memory for an event of its links. */
 static void join_on_event(void *arg, const struct hoop_event *event)
 {
     struct hoop_comm *comm = arg;
@@ -111,7 +111,7 @@ static hoop_result_t join_open_descriptor(struct hoop_comm *comm)
                : hoop_errno_error(errno, "cannot open the descriptor of a communicator");
 }
 
-/* Ranks on this machine, in a launcher's words; 0: it said none that can be. */
+/* The number of ranks on this machine by the launcher's word; 0 if there is none. */
 static uint32_t join_local_n(void)
 {
     const uint64_t set = hoop_settings()->local_size;
@@ -169,7 +169,7 @@ bool hoop_comm_is_given_up(struct hoop_comm *comm)
     return given_up;
 }
 
-/* Somebody who has the handle did not wait for its birth. */
+/* Fails if another thread has aborted the comm by its handle. */
 static hoop_result_t join_aborted_early(struct hoop_comm *comm)
 {
     pthread_mutex_lock(&comm->birth_lock);
@@ -212,7 +212,7 @@ bool hoop_comm_unbegin(struct hoop_comm *comm)
     return true;
 }
 
-/* What operations and links need of the comm. */
+/* Prepares operations and links. */
 static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_roster *roster)
 {
     struct hoop_operation_env env = {
@@ -251,7 +251,7 @@ static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_rost
     return result == HOOP_OK ? hoop_links_init(&comm->links, &links) : result;
 }
 
-/* May plain memory be read straight from its process? All ranks must be able to. */
+/* Finds out whether ranks read each other's plain memory, which all must be able to do. */
 static void join_settle_cma(struct hoop_comm *comm)
 {
     uint32_t rank = 0;
@@ -279,7 +279,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     comm->agreed.oversubscribed = roster->oversubscribed;
     comm->agreed.no_rdma = roster->no_rdma;
     join_settle_cma(comm);
-    /* How to wait is this machine's affair. */
+    /* How a rank waits may differ between machines. */
     comm->spin.ns = roster->crowded ? 0 : hoop_settings()->spin_us * 1000;
     comm->spins = comm->spin.ns != 0;
     const hoop_result_t result = join_prepare(comm, roster);
@@ -291,7 +291,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     atomic_store_explicit(&comm->ready, true, memory_order_release);
     atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
                               memory_order_relaxed);
-    const struct hoop_failure early = comm->early; /* what was heard before counts now */
+    const struct hoop_failure early = comm->early; /* apply what came before */
     pthread_mutex_unlock(&comm->birth_lock);
     if (early.code != HOOP_OK) {
         hoop_comm_publish(comm, &early);
@@ -302,7 +302,7 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
 hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
 {
     struct hoop_failure failure = {.code = HOOP_OK};
-    /* The join keeps its own, better informed deadline; this one is for a service thread that
+    /* The join has an earlier deadline, with better reasons. This one is for a service thread that
      * does not answer at all. */
     const uint64_t deadline = hoop_deadline_ns(comm->init_timeout_ms + JOIN_GRACE_MS);
     hoop_result_t result = hoop_job_wait(&comm->job, deadline, &failure);

@@ -1,6 +1,6 @@
 /*
- * One birth, and a rank's part in it from where it is known where to meet: the join, what it hears
- * from its membership, and how it lays the comm out when all are in.
+ * One birth, and a rank's part in it once the rendezvous is known: the join, the events of its
+ * membership, and the layout of the comm when all are in.
  */
 #ifndef HOOP_JOIN_H
 #define HOOP_JOIN_H
@@ -8,26 +8,26 @@
 #include "comm/comm.h"
 
 struct hoop_birth {
-    struct hoop_comm *comm;           /* the handle; NULL: this rank gets none */
+    struct hoop_comm *comm;           /* NULL: this rank gets none */
     hoop_comm_t *ret;                 /* the caller's variable */
-    struct hoop_comm_options options; /* of a join only whether it blocks: it has begun */
-    struct hoop_comm *parent;         /* of a split, a growth or a shrink; NULL: a join */
-    int color, key;                   /* a split's */
-    uint32_t grown;                   /* how many ranks it grows to; 0: it is a split */
-    uint32_t invitation;              /* the number of mine; 0: another rank has made it */
-    struct hoop_address address;      /* of that */
+    struct hoop_comm_options options; /* of a join, which has begun, only `blocking` */
+    struct hoop_comm *parent;         /* of a split, growth or shrink; NULL: a join */
+    int color, key;                   /* of a split */
+    uint32_t grown;                   /* the new size of a growth; 0: a split */
+    uint32_t invitation;              /* number of this rank's invitation; 0: it has none */
+    struct hoop_address address;      /* of the invitation */
     struct hoop_split *split;
-    struct hoop_shrink *shrink; /* NULL: it is none */
+    struct hoop_shrink *shrink; /* NULL unless it is a shrink */
 };
 
-/* Begins its birth: the rank joins in the background. Fails where somebody has aborted it. */
+/* Begins to join in the background. Fails if the comm was aborted by its handle. */
 hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_options *options);
 /* Waits until all ranks are in. */
 hoop_result_t hoop_comm_complete(struct hoop_comm *comm);
-/* Takes back a birth that came to nothing, so that another may begin. False: all were in, and this
- * rank could not go on. */
+/* Undoes a join that failed, so that another may begin. Returns false if all ranks were in, and
+ * this rank could not go on. */
 bool hoop_comm_unbegin(struct hoop_comm *comm);
-/* Somebody who has the handle does not wait for its birth. */
+/* Has another thread aborted the comm by its handle during its birth? */
 bool hoop_comm_is_given_up(struct hoop_comm *comm);
 
 #endif

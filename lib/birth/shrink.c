@@ -1,4 +1,4 @@
-/* Shrinking a comm (see shrink.h). */
+/* Shrinking a comm; see shrink.h. */
 #include "birth/shrink.h"
 
 #include "base/clock.h"
@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHRINK_LOOK_MS 20u /* how soon it is seen that a comm was given up */
+#define SHRINK_LOOK_MS 20u /* how soon an abort is noticed */
 
 struct hoop_shrink {
     bool abort, pinned, through;
-    struct hoop_rank_set out; /* ranks of the parent */
-    uint32_t number;          /* what was agreed on last; 0: nothing yet */
-    uint32_t again;           /* how often the same was agreed on in a row, after the first time */
-    struct hoop_failure why;  /* the last join came to nothing */
+    struct hoop_rank_set out; /* ranks of the parent that are left out */
+    uint32_t number;          /* of the last agreement; 0: none yet */
+    uint32_t again;           /* how often in a row it repeated the one before */
+    struct hoop_failure why;  /* why the last join failed */
     uint64_t deadline_ns;
     struct hoop_job job;
     struct hoop_survivors *survivors;
@@ -73,7 +73,7 @@ bool hoop_shrink_is_through(const struct hoop_birth *birth)
 /* ---- Ask --------------------------------------------------------------------------------------
  */
 
-/* What was called before on the parent is over, or is ended; and it stays while it is needed. */
+/* Ends what runs on the parent, or waits for it, and pins the parent. */
 static hoop_result_t shrink_take_parent(struct hoop_birth *birth)
 {
     struct hoop_comm *parent = birth->parent;
@@ -83,7 +83,7 @@ static hoop_result_t shrink_take_parent(struct hoop_birth *birth)
         hoop_comm_raise(parent, HOOP_ABORTED, (int)parent->rank,
                         "rank %u shrinks the communicator, whatever runs on it", parent->rank);
     }
-    if (shrink->abort) { /* behind other comms' work it may wait for ranks that wait here */
+    if (shrink->abort) { /* its queued work may wait for ranks that wait here */
         hoop_progress_drop(parent);
     }
     if (hoop_turn_enter(&parent->turn, hoop_comm_patience_ms(parent)) != HOOP_OK) {
@@ -132,7 +132,7 @@ hoop_result_t hoop_shrink_ask(struct hoop_birth *birth)
 /* ---- Hear -------------------------------------------------------------------------------------
  */
 
-/* Has a thread ended the parent, or the handle of what is made? */
+/* Has a thread ended the parent, or aborted the new comm by its handle? */
 static bool shrink_is_given_up(const struct hoop_birth *birth)
 {
     return atomic_load_explicit(&birth->parent->ending, memory_order_relaxed) ||
@@ -153,7 +153,7 @@ static hoop_result_t shrink_await(struct hoop_birth *birth)
         }
         result = hoop_job_wait(&shrink->job, hoop_deadline_ns(SHRINK_LOOK_MS), &failure);
     } while (result == HOOP_TIMEOUT && failure.code == HOOP_OK); /* the agreement has a deadline */
-    if (given_up && !shrink->abort) { /* then the parent has failed, or was ended */
+    if (given_up && !shrink->abort) { /* the parent has failed, or was ended */
         struct hoop_failure why;
         const hoop_result_t state = hoop_comm_state(birth->parent, &why);
         failure = state != HOOP_OK ? why : failure;
@@ -189,7 +189,7 @@ hoop_result_t hoop_shrink_hear(struct hoop_birth *birth)
     birth->comm->init_timeout_ms = birth->options.init_timeout_ms;
     if (result == HOOP_OK) {
         hoop_survivors_join(shrink->survivors, birth->comm->member);
-    } else { /* as if the join had failed: the others are waiting */
+    } else { /* like a failed join, since the others wait */
         (void)hoop_failure_take(&shrink->why, result, (int)birth->parent->rank);
     }
     return HOOP_OK;

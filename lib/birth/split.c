@@ -1,4 +1,4 @@
-/* Splitting a comm (see split.h). */
+/* Splitting a comm; see split.h. */
 #include "birth/split.h"
 
 #include "membership/membership.h"
@@ -12,10 +12,10 @@
 
 struct hoop_split {
     struct hoop_split_word mine;
-    uint32_t first;                 /* rank in the parent of the new comm's rank 0 */
-    bool serves;                    /* mine is that */
-    struct hoop_failure why;        /* of mine.code */
-    struct hoop_split_word words[]; /* [n] of the parent */
+    uint32_t first;                 /* the new comm's rank 0, as a rank of the parent */
+    bool serves;                    /* this rank serves the rendezvous */
+    struct hoop_failure why;        /* explains mine.code */
+    struct hoop_split_word words[]; /* [n of the parent] */
 };
 
 hoop_result_t hoop_split_begin(struct hoop_birth *birth)
@@ -83,7 +83,7 @@ static hoop_result_t split_check(const struct hoop_birth *birth)
     const char *function = split_function(split->mine.magic);
     for (uint32_t rank = 0; rank < birth->parent->n; rank++) {
         const struct hoop_split_word *word = &split->words[rank];
-        if (word->magic != split->mine.magic) { /* the exchange is an all_gather, as others are */
+        if (word->magic != split->mine.magic) { /* a program's all_gather would fit, too */
             return hoop_error(HOOP_MISMATCH, "rank %u called %s(), rank %u %s()",
                               birth->parent->rank, function, rank, split_function(word->magic));
         }
@@ -96,7 +96,8 @@ static hoop_result_t split_check(const struct hoop_birth *birth)
     return HOOP_OK;
 }
 
-/* Those of my color: how many, which am I, who is the first, and how many are on my machine? */
+/* Counts the ranks of this color, on all machines and on this one. Finds this rank's place among
+ * them, and their first rank. */
 static void split_count(struct hoop_birth *birth)
 {
     const struct hoop_comm *parent = birth->parent;
@@ -184,7 +185,7 @@ hoop_result_t hoop_split_invited(struct hoop_birth *birth, const hoop_unique_id_
                             "hoop_comm_get_unique_id() of this communicator");
 }
 
-/* Who has the invitation? */
+/* Finds the one rank that has the invitation. */
 static hoop_result_t split_plan_growth(struct hoop_birth *birth)
 {
     const struct hoop_comm *parent = birth->parent;
@@ -213,8 +214,9 @@ static hoop_result_t split_plan_growth(struct hoop_birth *birth)
  */
 
 /*
- * What the join is going to open: for itself, for its way to the leader, and for every other rank
- * of the machine; who serves, for all that come. Missed then, the others would wait for this rank.
+ * Checks that this process can open the descriptors of the join: for itself, for its way to the
+ * leader, and for every other rank of the machine; whoever serves also needs some for all that
+ * come. If they were missing only in the join, the others would wait for this rank.
  */
 static hoop_result_t split_check_descriptors(const struct hoop_birth *birth)
 {

@@ -1,17 +1,17 @@
 /*
- * Splitting a comm: two exchanges over it, and then joins that know where to meet.
+ * Splitting a comm: two exchanges over it, and then joins at a known place.
  *
- *      every member   tells color and key                     all_gather
+ *      every member   sends color and key                     all_gather
  *      rank 0 of each new comm serves its rendezvous
- *      every member   tells whether it can go on; rank 0s,    all_gather
- *                     where ranks of other machines find them
+ *      every member   sends whether it can go on; each new    all_gather
+ *                     rank 0 also where other machines find its root
  *      every member   joins
  *
- * A growth is the same but for where: one member has an invitation, whose number and address it
- * tells in its first word; its secret all can make.
+ * A growth differs only in the place: one member has an invitation, and its first word has its
+ * number and address; all members can derive its secret.
  *
- * Nobody is looked for before he is there, and no secret is told: who knows the comm's can make
- * those of its children.
+ * So nobody dials before the root listens, and no secret is sent: whoever knows the comm's secret
+ * can derive those of its children.
  */
 #ifndef HOOP_SPLIT_H
 #define HOOP_SPLIT_H
@@ -19,26 +19,26 @@
 #include "birth/join.h"
 #include "comm/driver.h"
 
-/* What a member tells the others, twice. */
+/* What a member sends to the others in both exchanges. */
 struct hoop_split_word {
-    uint32_t magic, number; /* the comm's how-manieth split, or to how many ranks it grows */
+    uint32_t magic, number; /* counts the comm's splits; a growth: new size */
     int32_t color, key;
-    int32_t code;                /* of this member's part so far */
-    uint32_t invitation;         /* 0: I have none */
-    struct hoop_address address; /* second word, a new rank 0: of its root; of my invitation */
+    int32_t code;                /* result of this member's part so far */
+    uint32_t invitation;         /* 0: this member has none */
+    struct hoop_address address; /* of the invitation; second word, new rank 0: of its root */
 };
 
 hoop_result_t hoop_split_begin(struct hoop_birth *birth);
 /* The exchange of words, as a request to the parent. */
 struct hoop_request hoop_split_request(const struct hoop_birth *birth);
-/* The first is over: who is with me, and am I to serve? What fails here the others are told, and
- * is settle's to return. */
+/* After the first exchange: finds out who is in the new comm, and serves if this rank has to. A
+ * failure is sent to the others, and returned by settle. */
 hoop_result_t hoop_split_plan(struct hoop_birth *birth);
-/* The second is over: where to join. */
+/* After the second exchange: finds out where to join. */
 hoop_result_t hoop_split_settle(struct hoop_birth *birth);
 /* Makes an invitation of this rank to comm. */
 hoop_result_t hoop_split_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id);
-/* Is it one of those? Its number and address go to *birth. */
+/* Is id one of this rank's invitations? Then *birth gets its number and address. */
 hoop_result_t hoop_split_invited(struct hoop_birth *birth, const hoop_unique_id_t *id);
 void hoop_split_finish(struct hoop_birth *birth);
 
