@@ -1,19 +1,19 @@
 /*
- * A rank's part in the agreement on who is left; see survivors.h. All but the functions of that
+ * A rank's part in the agreement of survivors; see survivors.h. All but the functions of that
  * header runs on the service thread.
  *
  * | state     | what comes                          | then                                      |
  * |-----------|-------------------------------------|-------------------------------------------|
- * | GATHERING | VIEW {mine}                         | merged; who is named lost in it is told   |
- * |           | a loss, by any witness              | exact: all fail; else as a view with it   |
- * |           | the views of all that are left, and | AGREED                                    |
- * |           | nobody below me is; VIEW {AGREED}   |                                           |
- * |           | a view that names me; the deadline  | OVER, with a failure                      |
+ * | GATHERING | VIEW {MINE}                         | merged; ranks that it names lost are told |
+ * |           | a loss, by any evidence             | exact: all fail; else like a VIEW with it |
+ * |           | the views of all survivors, of whom | AGREED                                    |
+ * |           | this is the lowest; VIEW {AGREED}   |                                           |
+ * |           | this rank named lost; the deadline  | OVER, with a failure                      |
  * | AGREED    | a loss, the end of a connection     | broken: the join is cancelled             |
- * |           | VIEW {DONE}                         | that rank's end means nothing any more    |
+ * |           | VIEW {DONE}                         | the end of that rank is no loss any more  |
  *
  * Of two ranks the higher one connects, and the end of that connection is a loss. The lower one
- * connects only to see whether anybody is there, and to tell its view; it hangs up at once.
+ * connects only to see whether the other is there and to tell its view, and hangs up at once.
  */
 #include "base/clock.h"
 #include "membership/serve.h"
@@ -23,10 +23,10 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* How long to wait before looking again: twice as long each time, within these. */
+/* The pause between looks doubles from the first to the second. */
 #define SURVIVORS_FIRST_MS 2u
 #define SURVIVORS_MOST_MS 64u
-#define SURVIVORS_CALL_MS 50u /* those who have not come by then are called */
+#define SURVIVORS_CALL_MS 50u /* when those who have not come are called */
 
 /* ---- Time --------------------------------------------------------------------------------- */
 
@@ -77,7 +77,7 @@ static void survivors_tick(void *arg)
     struct hoop_survivors *all = arg;
     const uint64_t now = hoop_now_ns();
     const bool leads = hoop_survivors_leader(all) == all->me;
-    /* the leader knows more, and speaks first */
+    /* the leader knows more, so it fails first */
     const uint64_t grace_ms = leads ? 0 : HOOP_RANK_GRACE_MS;
     if (now >= all->deadline_ns + grace_ms * HOOP_NS_PER_MS) {
         survivors_fail_due(all);
@@ -100,7 +100,7 @@ static void survivors_tick(void *arg)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-/* Those of the comm that are out, and those that were lost before. */
+/* Marks ranks of the lineage that are not in this comm, or excluded, as left out. */
 static void survivors_begin(struct hoop_survivors *all, const struct hoop_rank_set *out)
 {
     for (uint32_t rank = 0; rank < all->n; rank++) {
@@ -123,14 +123,15 @@ static void survivors_lost(struct hoop_member_witness *witness, uint32_t rank, b
     struct hoop_survivors *all = HOOP_CONTAINER_OF(witness, struct hoop_survivors, witness);
     if (!left) {
         hoop_survivor_lose(&all->others[hoop_survivors_rank_of(all, rank)], why);
-    } else if (all->state == HOOP_SURVIVORS_GATHERING) { /* else it may be through */
+    } else if (all->state == HOOP_SURVIVORS_GATHERING) { /* else it may have completed the join */
         hoop_survivors_look_for_left(all);
     }
 }
 
 /*
- * Who has left the comm for good is not in the new one. Who has gone on in the one that I agreed on
- * is in, and comes back when it finds that I am not; in any other, it is there without me.
+ * Handles ranks that have left the comm. One that left for good is not in the new comm. One that
+ * goes on in the comm that this rank agreed on will come back when it finds that this rank is not
+ * there. One that goes on in any other comm does so without this rank.
  */
 void hoop_survivors_look_for_left(struct hoop_survivors *all)
 {

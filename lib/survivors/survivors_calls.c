@@ -3,7 +3,7 @@
 #include "survivors/survivors_inside.h"
 #include <string.h>
 
-#define SURVIVORS_CALLS 32u      /* ranks that are called at a time */
+#define SURVIVORS_CALLS 32u      /* ranks called per tick */
 #define SURVIVORS_MISSES_MOST 3u /* in a row: nobody listens there any more */
 
 /* ---- Connections -------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ static bool survivor_message(void *arg, struct hoop_connection *connection,
     return true;
 }
 
-/* Did nobody listen there? Who comes at a bad time, or is one too many, comes again. */
+/* Did the connection end because nobody listens? A busy process asks to come again. */
 static bool survivor_is_deserted(const struct hoop_connection *connection,
                                  const struct hoop_failure *why)
 {
@@ -127,7 +127,7 @@ static void survivor_opened(void *arg, struct hoop_connection *connection)
     other->misses = 0;
     hoop_survivors_say(other->all, connection, HOOP_VIEW_MINE);
     if (hoop_survivors_leader(other->all) != hoop_survivor_rank(other)) {
-        /* it is there, that was the question; and it comes as soon as it knows what I know */
+        /* It is there, which was the question; it connects once it knows what this rank knows. */
         survivor_hang_up(&other->dialled);
     }
 }
@@ -148,7 +148,7 @@ static void survivors_called(void *arg, struct hoop_connection *connection)
         return;
     }
     struct hoop_survivor *other = &all->others[rank];
-    survivor_hang_up(&other->caller); /* it comes again: the old one is stale */
+    survivor_hang_up(&other->caller); /* it reconnected, so the old one is stale */
     other->said = false;
     other->caller = connection;
     hoop_connection_adopt(connection, &survivor_owner, other);
@@ -156,7 +156,7 @@ static void survivors_called(void *arg, struct hoop_connection *connection)
 
 /* ---- Looking for the others --------------------------------------------------------------- */
 
-/* What is expected of those whom this rank leads. */
+/* The name that ranks expect when this rank, or another one, leads them. */
 static hoop_result_t survivors_key(const struct hoop_survivors *all, uint32_t rank,
                                    char ret_name[HOOP_NAME_BYTES])
 {
@@ -185,9 +185,9 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
         result = hoop_connection_connect(&place, near ? NULL : &member->address, &hello, &all->key,
                                          &survivor_owner, other, &other->dialled);
     }
-    if (result == HOOP_REMOTE_ERROR) { /* a name that refuses; the next tick looks at it */
+    if (result == HOOP_REMOTE_ERROR) { /* nobody has this name; the next tick counts it */
         survivor_miss(other);
-    } else if (result == HOOP_AGAIN) { /* somebody is there, and busy */
+    } else if (result == HOOP_AGAIN) { /* somebody is there, but busy */
         other->misses = 0;
     }
     return result == HOOP_AGAIN || result == HOOP_REMOTE_ERROR ? HOOP_OK : result;

@@ -1,13 +1,12 @@
 /*
- * What an agreement on who is left consists of; shared by the files that make it, and private to
- * them.
+ * What an agreement of survivors consists of; private to the files that make it up.
  *
  *      survivors.c        life, deadlines
- *      survivors_view.c   views, and what comes of them: the decision
+ *      survivors_view.c   views, and the decision that comes of them
  *      survivors_calls.c  connections between survivors
  *
- * Everything here belongs to the service thread, but what is done before and after the job: that is
- * the caller's.
+ * All of it belongs to the service thread, except before the agreement is started and after its job
+ * is complete; then it is the caller's.
  */
 #ifndef HOOP_SURVIVORS_INSIDE_H
 #define HOOP_SURVIVORS_INSIDE_H
@@ -19,17 +18,17 @@
 
 enum hoop_survivors_state { HOOP_SURVIVORS_GATHERING, HOOP_SURVIVORS_AGREED, HOOP_SURVIVORS_OVER };
 
-/* A rank of the lineage, as I know it. */
+/* What is known of a rank of the lineage. */
 struct hoop_survivor {
     struct hoop_survivors *all;
-    uint32_t at;                     /* its rank in my comm; NOBODY: it is not in there */
-    struct hoop_connection *dialled; /* mine to it, */
-    struct hoop_connection *caller;  /* its to me */
-    uint64_t since_ns;               /* dialled */
-    uint32_t misses;                 /* nobody was there, in so many ticks in a row */
-    bool missed;                     /* in this one */
-    bool greeted, said;              /* its view has come: along dialled; along caller */
-    bool elsewhere;                  /* exact: it is in an agreement that leaves me out, or was */
+    uint32_t at;                     /* its rank in this comm, or NOBODY */
+    struct hoop_connection *dialled; /* made by this rank */
+    struct hoop_connection *caller;  /* made by the other rank */
+    uint64_t since_ns;               /* when it was dialled */
+    uint32_t misses;                 /* number of ticks in a row in which nobody listened */
+    bool missed;                     /* nobody listened in this tick */
+    bool greeted, said;              /* its view has come over dialled; over caller */
+    bool elsewhere;                  /* exact: its agreement leaves this rank out */
     bool done;
 };
 
@@ -37,13 +36,13 @@ struct hoop_survivors {
     struct hoop_member *member;
     struct hoop_member_witness witness;
     struct hoop_member *joining; /* NULL: not yet */
-    struct hoop_job *job;        /* until complete */
+    struct hoop_job *job;        /* until it is complete */
     enum hoop_survivors_state state;
     bool exact, broken;
     uint32_t n, me, next_call, before;
     uint64_t begin_ns, deadline_ns, timeout_ms, pause_ms;
     struct hoop_secret key;
-    struct hoop_rank_set out; /* ranks of the lineage */
+    struct hoop_rank_set out; /* ranks of the lineage that are left out */
     uint8_t nonce[HOOP_NONCE_BYTES];
     struct hoop_expectation near, far;
     struct hoop_timer *timer;
@@ -53,48 +52,48 @@ struct hoop_survivors {
 
 /* ---- survivors.c --------------------------------------------------------------------------- */
 
-/* Sees who has left the comm, and how; while they gather. */
+/* During the agreement: handles ranks that have left the comm. */
 void hoop_survivors_look_for_left(struct hoop_survivors *all);
 
 /* ---- survivors_view.c ---------------------------------------------------------------------- */
 
 bool hoop_survivors_has(const struct hoop_survivors *all, uint32_t rank);
-/* The lowest that is left, as far as I know. */
+/* The lowest rank that is left, as far as this rank knows. */
 uint32_t hoop_survivors_leader(const struct hoop_survivors *all);
-/* A rank of my comm, in the lineage; the other way. */
+/* Converts a rank of this comm to the lineage's; gives a survivor's rank in the lineage. */
 uint32_t hoop_survivors_rank_of(const struct hoop_survivors *all, uint32_t at);
 uint32_t hoop_survivor_rank(const struct hoop_survivor *other);
 
 void hoop_survivors_fail(struct hoop_survivors *all, const struct hoop_failure *failure);
-/* The same for all who have told me their view: I lead them, or they believe it. */
+/* The same for all that have told this rank their views: they take it for their leader. */
 void hoop_survivors_fail_all(struct hoop_survivors *all, hoop_result_t code, const char *format,
                              ...) HOOP_PRINTF(3, 4);
-/* One of those that were left is lost: the joins can't succeed, or have. */
+/* A survivor is lost after the decision: no join can succeed any more, or it already has. */
 void hoop_survivors_break(struct hoop_survivors *all);
 void hoop_survivor_lose(struct hoop_survivor *other, const char *why);
-/* Goes on with what is at hand. */
+/* Takes the next step that is possible now. */
 void hoop_survivors_look(struct hoop_survivors *all);
-/* While they gather: */
+/* During the agreement: */
 void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connection *connection,
                               const struct hoop_frame_view *view);
-/* False: it does not fit what this rank knows. */
+/* Returns false if the decision contradicts what this rank knows. */
 bool hoop_survivors_take_decision(struct hoop_survivor *leader, const struct hoop_frame_view *view);
 
 /* ---- survivors_calls.c --------------------------------------------------------------------- */
 
-/* From now on they may call. */
+/* From now on other survivors may call. */
 hoop_result_t hoop_survivors_expect(struct hoop_survivors *all);
 void hoop_survivors_expect_no_more(struct hoop_survivors *all);
-/* connection NULL: nothing. */
+/* Does nothing if connection is NULL. */
 void hoop_survivors_say(const struct hoop_survivors *all, struct hoop_connection *connection,
                         enum hoop_view_phase phase);
 void hoop_survivor_end(struct hoop_survivor *other);
 void hoop_survivors_close(struct hoop_survivors *all);
-/* Connects to a rank's process; nobody there: later again. */
+/* Connects to the rank's process. If nobody listens a later tick tries again. */
 hoop_result_t hoop_survivor_dial(struct hoop_survivor *other);
-/* The leader: who has not come is called, to see whether it is still there. */
+/* As leader, calls those that have not come, to see whether they are still there. */
 void hoop_survivors_call(struct hoop_survivors *all);
-/* Who takes the connection and says nothing is stopped. */
+/* Takes for lost whoever accepts a connection but says nothing for dead_after. */
 void hoop_survivors_drop_silent(struct hoop_survivors *all);
 
 #endif

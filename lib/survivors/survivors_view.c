@@ -1,4 +1,4 @@
-/* Views, and what comes of them; see survivors.h and survivors_inside.h. */
+/* Views, and the decision that comes of them; see survivors.h and survivors_inside.h. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "survivors/survivors_inside.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Who is who --------------------------------------------------------------------------- */
+/* ---- Ranks ---------------------------------------------------------------------------------- */
 
 bool hoop_survivors_has(const struct hoop_survivors *all, uint32_t rank)
 {
@@ -73,7 +73,7 @@ void hoop_survivors_break(struct hoop_survivors *all)
 
 /* ---- Views -------------------------------------------------------------------------------- */
 
-/* My view has grown: who is lost in it is told (it may live), who leads me, too. */
+/* This rank's view has grown: tells the ranks lost in it, which may live, and the leader. */
 static void survivors_grow(struct hoop_survivors *all)
 {
     if (!hoop_survivors_has(all, all->me)) {
@@ -130,7 +130,7 @@ void hoop_survivor_lose(struct hoop_survivor *other, const char *why)
     }
 }
 
-/* ---- Decided ------------------------------------------------------------------------------ */
+/* ---- The decision --------------------------------------------------------------------------- */
 
 static hoop_result_t survivors_make_lineage(struct hoop_survivors *all)
 {
@@ -150,7 +150,7 @@ static hoop_result_t survivors_make_lineage(struct hoop_survivors *all)
     return HOOP_OK;
 }
 
-/* Where the others reach the leader's process. */
+/* Where other machines reach the leader's process. */
 static struct hoop_address survivors_root(const struct hoop_survivors *all)
 {
     const struct hoop_member *member = all->member;
@@ -162,7 +162,7 @@ static struct hoop_address survivors_root(const struct hoop_survivors *all)
     return address;
 }
 
-/* Who is left, and where they meet: all make the same of what was agreed on. */
+/* Who is left, and where they meet: all ranks derive the same from the decision. */
 static hoop_result_t survivors_settle(struct hoop_survivors *all)
 {
     struct hoop_survival *survival = &all->survival;
@@ -195,7 +195,7 @@ static hoop_result_t survivors_settle(struct hoop_survivors *all)
     return result == HOOP_OK && !all->exact ? survivors_make_lineage(all) : result;
 }
 
-/* The nonce is there. */
+/* Carries out the decision, once the nonce is known. */
 static void survivors_decide(struct hoop_survivors *all)
 {
     hoop_result_t result = survivors_settle(all);
@@ -216,8 +216,8 @@ static void survivors_decide(struct hoop_survivors *all)
     hoop_job_complete_once(&all->job, NULL);
 }
 
-/* Is the one who decided the lowest that is left, all of them in my comm; and is it what I asked
- * for? */
+/* Is the rank that decided the lowest that is left, are all that are left in this comm, and does
+ * the decision fit what this rank asked for? */
 static bool survivors_fits(const struct hoop_survivor *leader, const struct hoop_frame_view *view)
 {
     const struct hoop_survivors *all = leader->all;
@@ -248,7 +248,7 @@ bool hoop_survivors_take_decision(struct hoop_survivor *leader, const struct hoo
     return true;
 }
 
-/* ---- What comes --------------------------------------------------------------------------- */
+/* ---- Messages ------------------------------------------------------------------------------- */
 
 void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connection *connection,
                               const struct hoop_frame_view *view)
@@ -258,13 +258,13 @@ void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connectio
     const bool first = led && !other->said;
     const uint64_t until_ns = hoop_now_ns() + view->left_ms * HOOP_NS_PER_MS;
     const uint32_t mine = all->member->join.rank;
-    if (!hoop_survivors_has(all, hoop_survivor_rank(other))) { /* it has no voice, and is told */
+    if (!hoop_survivors_has(all, hoop_survivor_rank(other))) { /* it has no say, and is told */
         hoop_survivors_say(all, connection, HOOP_VIEW_MINE);
         hoop_survivor_end(other);
         return;
     }
     if (all->exact &&
-        hoop_rank_set_has(&view->out, all->me)) { /* is in another one, and comes behind it */
+        hoop_rank_set_has(&view->out, all->me)) { /* it may come after its other agreement */
         other->elsewhere = true;
         hoop_survivor_end(other);
         return;
@@ -299,10 +299,10 @@ void hoop_survivors_look(struct hoop_survivors *all)
     }
     if (leader != all->me && all->others[leader].dialled == NULL) {
         result = hoop_survivor_dial(&all->others[leader]);
-    } else if (whole) { /* some may be out because they took me for lost, and have gone on */
+    } else if (whole) { /* ranks may be out because they took this one for lost, and have gone on */
         hoop_survivors_look_for_left(all);
         whole = all->state == HOOP_SURVIVORS_GATHERING;
-        if (whole) { /* else it may have been agreed on, under its nonce */
+        if (whole) { /* else the decision may be known under this nonce */
             result = hoop_random(all->nonce, sizeof(all->nonce));
         }
     }
