@@ -46,7 +46,7 @@ static size_t info_gid(const struct hoop_gid *gid, char *buf, size_t bytes)
     return at;
 }
 
-/* "10.77.0.1/24": what links prefer where the peer is in it, too; "": not known. */
+/* "10.77.0.1/24": the network of a GID, which links prefer if the peer is in it; "" if unknown. */
 static const char *info_network_of(const struct hoop_gid *gid, char *buf, size_t bytes)
 {
     char text[HOOP_ADDRESS_TEXT_BYTES];
@@ -59,7 +59,7 @@ static const char *info_network_of(const struct hoop_gid *gid, char *buf, size_t
     return buf;
 }
 
-/* The one that is used. */
+/* The GID that is used, and its network. */
 static void info_gid_used(struct hoop_json *json, const struct hoop_gid *used)
 {
     char text[128] = "";
@@ -71,7 +71,7 @@ static void info_gid_used(struct hoop_json *json, const struct hoop_gid *used)
                      used != NULL ? info_network_of(used, text, sizeof(text)) : "");
 }
 
-/* They may be many: last, where a reader may cut them off. */
+/* All GIDs. Last in the object, because they may be many and a reader may truncate the text. */
 static void info_gids(struct hoop_json *json, const struct hoop_verbs_port *port)
 {
     char text[HOOP_VERBS_GIDS * 64] = "";
@@ -101,7 +101,7 @@ static void info_port(struct hoop_json *json, const struct hoop_verbs_port *port
     hoop_json_object_end(json);
 }
 
-/* What RDMA there is; "" or why there is none. */
+/* RDMA ports. "rdma" says why there are none, or is "". */
 static void info_rdma(struct hoop_json *json)
 {
     const struct hoop_rdma_rules rules = hoop_rdma_rules();
@@ -116,7 +116,7 @@ static void info_rdma(struct hoop_json *json)
     hoop_json_array_end(json);
 }
 
-/* What the cost model counts with: a file and the digest of its numbers; "": what is built in. */
+/* The profile that the cost model uses, and the digest of its numbers; "" for the built-in one. */
 static void info_profile(struct hoop_json *json, uint64_t digest)
 {
     char text[24] = "";
@@ -183,7 +183,7 @@ hoop_result_t hoop_info_json(hoop_comm_t comm, char *buf, size_t bytes, size_t *
     return hoop_json_finish(&json, needed);
 }
 
-/* The row of this name; HOOP_COLL_COUNT: there is none. */
+/* The collective of this name; HOOP_COLL_COUNT if there is none. */
 static enum hoop_collective info_collective(const char *name)
 {
     int i = 0;
@@ -193,7 +193,7 @@ static enum hoop_collective info_collective(const char *name)
     return (enum hoop_collective)i;
 }
 
-/* What else there was to choose from, and what the model says it would take. */
+/* All algorithms that the collective could use, with the cost model's estimates. */
 static void info_candidates(struct hoop_json *json, const uint64_t ns[HOOP_ALGO_COUNT])
 {
     hoop_json_array(json, "candidates");
@@ -229,7 +229,7 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
                                 : "rank");
 }
 
-/* What hoop_explain_json() is asked that makes no sense. */
+/* Refuses invalid arguments of hoop_explain_json(). */
 static hoop_result_t explain_check(const struct hoop_comm *comm, const char *collective,
                                    const struct hoop_signature *s)
 {

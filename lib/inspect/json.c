@@ -1,4 +1,4 @@
-/* The JSON writer. Everything goes through json_put(), which alone touches the buffer. */
+/* The JSON writer. Only json_put() touches the buffer. */
 #include "inspect/json.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,14 +19,14 @@ void hoop_json_init(struct hoop_json *json, char *buf, size_t bytes)
 }
 
 /*
- * The bytes of the UTF-8 character at p, 0 when there is none. Rejects what RFC 3629 does:
- * longer forms than needed, surrogates, and what is above U+10FFFF. Stops at the NUL.
+ * The length of the UTF-8 character at p, or 0 if it is malformed. As RFC 3629 says, overlong
+ * forms, surrogates and values above U+10FFFF are rejected. Does not read past the NUL.
  */
 static size_t json_utf8_length(const unsigned char *p)
 {
     const unsigned char lead = p[0];
     size_t length;
-    unsigned char least = 0x80; /* of the second byte */
+    unsigned char least = 0x80; /* range of the second byte */
     unsigned char most = 0xbf;
     if (lead < 0x80) {
         return 1;
@@ -88,7 +88,7 @@ static void json_put_quoted(struct hoop_json *json, const char *text)
     json_put(json, "\"", 1);
 }
 
-/* Begins a value, of this name if it has one. */
+/* Begins a value, with its name if key is not NULL. */
 static void json_begin_value(struct hoop_json *json, const char *key)
 {
     if (json->comma) {

@@ -42,7 +42,7 @@ static void look_history(struct hoop_json *json, const struct hoop_comm *comm)
     hoop_json_array_end(json);
 }
 
-/* The operation that waits, for what, whose and how long; null: none waits. */
+/* The operation that waits, for what, for which rank, and how long; null if none waits. */
 static void look_waiting(struct hoop_json *json, const struct hoop_comm *comm)
 {
     struct hoop_past past;
@@ -66,8 +66,8 @@ static void look_waiting(struct hoop_json *json, const struct hoop_comm *comm)
     hoop_json_object_end(json);
 }
 
-/* What the first thing in it does: "all_reduce of 12 float sum and others", or waits for; "": it is
- * empty. With the lock. */
+/* What the first item of the queue does ("all_reduce of 12 float sum and others"), or waits for; ""
+ * if the queue is empty. The caller holds the lock. */
 static void look_first(const struct hoop_queue *queue, char *buf, size_t bytes)
 {
     const struct hoop_list_node *first = hoop_list_first(&queue->items);
@@ -124,7 +124,7 @@ uint32_t hoop_look_streams(struct hoop_json *json, size_t most_length)
     return left_out;
 }
 
-/* None of an aborted comm. */
+/* Empty for an aborted comm. */
 static void look_peers(struct hoop_json *json, struct hoop_comm *comm)
 {
     hoop_json_array(json, "peers");
@@ -140,7 +140,7 @@ static void look_peers(struct hoop_json *json, struct hoop_comm *comm)
     hoop_json_array_end(json);
 }
 
-/* What all ranks of the comm know it by. Once it was born it keeps its roster until it is over. */
+/* The comm's id, the same on all ranks. A comm keeps its roster from its birth until it is over. */
 static void look_id(struct hoop_json *json, struct hoop_comm *comm)
 {
     char text[32] = "";

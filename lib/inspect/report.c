@@ -1,4 +1,4 @@
-/* See report.h. All but hoop_report_start() is the service thread's. */
+/* See report.h. All but hoop_report_start() runs on the service thread. */
 #include "inspect/report.h"
 
 #include "base/clock.h"
@@ -16,19 +16,19 @@
 #include <unistd.h>
 
 #define REPORT_BYTES ((size_t)1 << 20)
-#define REPORT_TAIL_BYTES ((size_t)64) /* of the text, for what stands behind the comms */
+#define REPORT_TAIL_BYTES ((size_t)64) /* reserved for what follows the comms */
 #define REPORT_PACKET_BYTES ((size_t)8192)
 #define REPORT_READERS 8u
 #define REPORT_PATIENCE_MS 2000u
 /*
- * Out of descriptors, or after so many in this time that are not answered, the listener looks away
- * for as long: what waits shows all the time. A full backlog is through in less than hoopinfo's
- * second.
+ * The listener pauses for this time when it is out of descriptors, or after REPORT_STRANGERS
+ * unanswered connections within it; otherwise waiting connections would keep the loop busy. A full
+ * backlog is still worked off within the second that hoopinfo waits.
  */
 #define REPORT_PAUSE_MS 100u
 #define REPORT_STRANGERS 256u
 
-/* Somebody who is being answered. */
+/* A client that is being answered. */
 struct report_reader {
     int fd;
     struct hoop_watch *watch;
@@ -43,7 +43,7 @@ static struct {
     int fd;
     struct hoop_watch *watch;
     struct hoop_timer *pause;
-    uint64_t round_ns; /* since when strangers are counted */
+    uint64_t round_ns; /* start of the period in which strangers are counted */
     uint32_t strangers;
 } report_listener = {.fd = -1};
 
@@ -52,7 +52,7 @@ static struct {
 struct report_comms {
     struct hoop_json *json;
     uint32_t left_out;
-    bool full; /* no more are looked at: it takes its time for each */
+    bool full; /* stop looking, since each comm takes time */
 };
 
 static void report_comm(void *arg, struct hoop_comm *comm)
@@ -63,7 +63,7 @@ static void report_comm(void *arg, struct hoop_comm *comm)
         return;
     }
     const struct hoop_json before = *comms->json;
-    /* else it is not known yet what it is to be; what is over is given back without the lock */
+    /* Else its parameters are not set yet. A comm that is over may be freed without the lock. */
     if (comm->over || comm->member != NULL) {
         hoop_json_object(comms->json, NULL);
         hoop_look_comm(comms->json, comm);
@@ -77,7 +77,7 @@ static void report_comm(void *arg, struct hoop_comm *comm)
     }
 }
 
-/* False: it does not fit. */
+/* Returns false if the text does not fit. */
 static bool report_write(char *text, size_t bytes, size_t *ret_length)
 {
     struct hoop_json json;
@@ -126,7 +126,7 @@ static void report_send(void *arg, unsigned events)
     }
 }
 
-/* fd is moved. */
+/* Takes ownership of fd. */
 static void report_answer(int fd)
 {
     struct report_reader *reader = calloc(1, sizeof(*reader) + REPORT_BYTES);
@@ -135,7 +135,7 @@ static void report_answer(int fd)
         return;
     }
     const bool fits = report_write(reader->text, REPORT_BYTES, &reader->length);
-    /* Room that is never used goes back at once: malloc() would keep that of many readers. */
+    /* Gives unused room back at once: with many readers malloc() would keep it. */
     struct report_reader *tight = realloc(reader, sizeof(*reader) + (fits ? reader->length : 0));
     reader = tight != NULL ? tight : reader;
     report_readers++;
@@ -161,7 +161,7 @@ static void report_paused(void *arg)
     hoop_watch_want(report_listener.watch, HOOP_WATCH_READ);
 }
 
-/* Another one who is not answered: is it time for a pause? */
+/* Counts a connection that is not answered. Returns true if it is time for a pause. */
 static bool report_is_flooded(void)
 {
     const uint64_t now = hoop_now_ns();
@@ -172,7 +172,7 @@ static bool report_is_flooded(void)
     return ++report_listener.strangers >= REPORT_STRANGERS;
 }
 
-/* One at a time: who else waits shows again. */
+/* Accepts one connection per wake-up; the watch reports others again. */
 static void report_accept(void *arg, unsigned events)
 {
     int fd = -1;

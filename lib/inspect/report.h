@@ -1,24 +1,24 @@
 /*
- * The answer to `hoopinfo --job`: what the comms and streams of this process are at, as one JSON
- * object, for who asks at an abstract Unix socket,
+ * The answer to `hoopinfo --job`: the state of this process's comms and streams as one JSON object,
+ * for clients of an abstract Unix socket,
  *
- *      hoop-job-UID-PID-XXXXXXXX        X: of hoop_process_id(), for pids that are the same in
+ *      hoop-job-UID-PID-XXXXXXXX        X: from hoop_process_id(), since a pid may occur in
  *                                       several pid namespaces
  *
- * of type SOCK_SEQPACKET. Nobody needs to say anything: who connects, and is this user or root by
- * the kernel's word, is sent the text in packets, and then the connection ends. Nothing that comes
- * in is read. The service thread does it all: few at a time, each for a limited time; it waits for
- * no lock of a comm, and never for its turn.
+ * of type SOCK_SEQPACKET. A client only connects. If the kernel says that it is this user or root,
+ * the text is sent to it in packets and the connection is closed. Nothing that a client sends is
+ * read. The service thread does all of it, for few clients at a time and a limited time each; it
+ * waits for no lock of a comm, and never for its turn.
  *
- *      {"version":100,"pid":4711,"streams":[...],"streams_left_out":0,"comms":[...],"left_out":0}
+ *      {"version":"1.0.0","pid":47,"streams":[...],"streams_left_out":0,"comms":[...],"left_out":0}
  *
- * left_out: comms that were busy just then, and from the first that did not fit the text on, all.
- * streams_left_out: those from the first on that did not fit half of it.
+ * left_out counts comms that were locked at that moment, and all from the first that did not fit.
+ * streams_left_out counts those from the first that did not fit into half of the text.
  */
 #ifndef HOOP_REPORT_H
 #define HOOP_REPORT_H
 
-/* Listens from now on, if it does not yet. Without it nothing else fails. Any thread. */
+/* Starts to listen, if it does not yet. If that fails nothing else does. Any thread. */
 void hoop_report_start(void);
 
 #endif
