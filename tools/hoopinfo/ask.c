@@ -1,4 +1,4 @@
-/* See ask.h. The name of a socket proves nothing: who listens there is asked of the kernel. */
+/* See ask.h. A socket's name proves nothing: the kernel says whose process listens there. */
 #include "hoopinfo/ask.h"
 #include "hoopinfo/json.h"
 #include <errno.h>
@@ -25,8 +25,8 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The first line of a file of a process, what is not plain ASCII as '?': a program names itself.
- * "": it can't be read. */
+/* The first line of a file of a process, with all but plain ASCII as '?', since a program can
+ * choose its name; "" if it cannot be read. */
 static void proc_line(int pid, const char *name, char *ret, size_t bytes)
 {
     char path[64];
@@ -44,7 +44,7 @@ static void proc_line(int pid, const char *name, char *ret, size_t bytes)
     }
 }
 
-/* By a signal or a debugger. */
+/* Is the process stopped, by a signal or a debugger? */
 static bool is_stopped(int pid)
 {
     char line[512];
@@ -54,7 +54,7 @@ static bool is_stopped(int pid)
            (behind_name[2] == 'T' || behind_name[2] == 't');
 }
 
-/* A connection to its socket. -1 with an errno; EPERM: another user listens there. */
+/* Connects to its socket. -1 with errno; EPERM: another user listens there. */
 static int process_connect(struct process *process)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -65,7 +65,7 @@ static int process_connect(struct process *process)
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     memcpy(address.sun_path + 1, process->name, length);
     int err = fd < 0 ? errno : 0;
-    /* it waits where strangers have filled the queue */
+    /* connect() blocks if strangers have filled the queue */
     if (err == 0 &&
         (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) != 0 ||
          connect(fd, (const struct sockaddr *)&address,
@@ -87,8 +87,8 @@ static int process_connect(struct process *process)
     return -1;
 }
 
-/* All that comes until the end or the deadline; NULL: no whole object, and *ret_something: but
- * something else. */
+/* Reads until the end or the deadline. NULL unless it is one JSON object; *ret_something is then
+ * set if there was other text. */
 static char *answer_read(int fd, bool *ret_something)
 {
     const int64_t until = now_ms() + PATIENCE_MS;
@@ -124,7 +124,8 @@ static char *answer_read(int fd, bool *ret_something)
     return NULL;
 }
 
-/* Are all elements objects in which this key has a value that begins so? Also if there is none. */
+/* Is list an array of objects in which all values of this key begin with one of these characters?
+ * Also true if it is empty. */
 static bool list_has(const char *list, const char *key, const char *begins)
 {
     const char *at = json_next(list, NULL);
@@ -137,7 +138,7 @@ static bool list_has(const char *list, const char *key, const char *begins)
     return list != NULL && *list == '[';
 }
 
-/* Does it say what a hoop says? Another version may say more. */
+/* Does the text look like hoop's report? Other versions may have more members. */
 static bool is_report(const char *text)
 {
     const char *comms = json_member(text, "comms"), *streams = json_member(text, "streams");
@@ -145,7 +146,7 @@ static bool is_report(const char *text)
            list_has(comms, "state", "\"") && (streams == NULL || list_has(streams, "stream", "\""));
 }
 
-/* False: it is none, or has ended meanwhile. */
+/* Returns false if it is no hoop process, or has ended. */
 static bool process_ask(struct process *process)
 {
     bool something = false;
@@ -168,7 +169,8 @@ static bool process_ask(struct process *process)
     return true;
 }
 
-/* Listening sockets only: an accepted connection has the same name. "hoop-job-UID-PID-...". */
+/* Parses a listening socket's line; accepted connections have the same name.
+ * "hoop-job-UID-PID-...". */
 static bool line_parse(const char *line, struct process *ret)
 {
     unsigned flags = 0, id = 0;
@@ -185,7 +187,7 @@ static int process_compare(const void *a, const void *b)
     return (left->pid > right->pid) - (left->pid < right->pid);
 }
 
-/* Before any is asked: connections change the list. */
+/* Collects all before asking any, since connecting changes the list. */
 static int processes_find(FILE *file, struct process **ret, size_t *ret_count)
 {
     char line[512];

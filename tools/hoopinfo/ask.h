@@ -1,4 +1,4 @@
-/* The processes of a job that can be asked, and their answers. */
+/* The hoop processes of this machine that this user may ask, and their answers. */
 #ifndef HOOPINFO_ASK_H
 #define HOOPINFO_ASK_H
 
@@ -8,14 +8,14 @@ enum process_state { PROCESS_ANSWERED, PROCESS_STOPPED, PROCESS_SILENT, PROCESS_
 
 struct process {
     char name[108]; /* of its socket */
-    int pid;        /* as it is here */
+    int pid;        /* in this pid namespace */
     unsigned uid;
     enum process_state state;
     char program[64];
-    char *text; /* one JSON object, a report only of those that answered; NULL: none */
+    char *text; /* JSON object, a report only if PROCESS_ANSWERED; or NULL */
 };
 
-/* Sorted by pid. 0 or an errno; nothing is there then. */
+/* Sorted by pid. Returns 0 or an errno; *ret is empty then. */
 int processes_ask(struct process **ret, size_t *ret_count);
 void processes_free(struct process *processes, size_t count);
 

@@ -17,21 +17,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#define JOB_SECONDS 7 /* a job takes three; there are four at most */
+#define JOB_SECONDS 7 /* a job usually takes 3 s, and there are four at most */
 #define RANKS_MOST 8
 #define CROWDED_CPUS 2
 #define PROFILE_BYTES 4096
 
 struct calibration {
     struct constants memory, crowded;
-    int usable; /* CPUs, as hoop counts them */
+    int usable; /* CPUs that hoop counts as usable */
     char machine[256], date[32], version[32];
     char text[PROFILE_BYTES];
 };
 
 /* ---- Jobs ----------------------------------------------------------------------------------- */
 
-/* What the ranks print, in the order of calibrate_algos and fit_kib. */
+/* Parses what the ranks print, in the order of calibrate_algos and fit_kib. */
 static bool lines_parse(const char *text, double ret_ns[FIT_ALGOS][FIT_SIZES])
 {
     for (size_t i = 0; text != NULL && i < (size_t)FIT_ALGOS * FIT_SIZES; i++) {
@@ -49,7 +49,7 @@ static bool lines_parse(const char *text, double ret_ns[FIT_ALGOS][FIT_SIZES])
     return text != NULL && *text == 0;
 }
 
-/* cpus: the first so many of those that may be used; 0: all. */
+/* Runs one job. cpus: it uses only the first so many usable CPUs; 0: all. */
 static struct fit job_measure(int ranks, int cpus)
 {
     const struct ranks job = {
@@ -78,7 +78,7 @@ static int least_of(int a, int b)
     return a < b ? a : b;
 }
 
-/* Of few ranks, and of many, if those are more; cpus: as ranks_run() has it. */
+/* Measures few ranks, and many_ranks if they are more; cpus as in ranks_run(). */
 static struct constants measure_class(int ranks, int many_ranks, int cpus)
 {
     const struct fit few = job_measure(ranks, cpus);
@@ -89,7 +89,7 @@ static struct constants measure_class(int ranks, int many_ranks, int cpus)
     return fit_constants(&few, &many);
 }
 
-/* False: nothing could be measured. */
+/* Returns false if nothing could be measured. */
 static bool measure(struct calibration *c)
 {
     const int few = least_of(c->usable, CROWDED_CPUS);
@@ -102,11 +102,11 @@ static bool measure(struct calibration *c)
 
 /* ---- The profile ---------------------------------------------------------------------------- */
 
-/* What a profile takes (lib/cost/profile.c): beyond it a measurement has gone wrong. */
+/* The limits of a profile (lib/cost/profile.c). Beyond them a measurement has failed. */
 #define MOST_NS 1e7
 #define MOST_NS_PER_KIB 1e4
 
-/* A number as a profile has it: what was not measured, or not well, stays as it is built in. */
+/* Adds a number of the profile. If it was not measured, or not well, the default stays in force. */
 static void number_add(struct calibration *c, struct facts *facts, const char *class, bool measured,
                        const char *what, double number)
 {
@@ -164,7 +164,7 @@ static bool file_failed(const char *file, const char *why)
     return false;
 }
 
-/* What can be known before the time is spent. */
+/* Checks what is known before time is spent on measuring. */
 static bool file_check(const char *file)
 {
     struct stat about;
@@ -179,7 +179,7 @@ static bool file_check(const char *file)
     return access(dirname(copy), W_OK | X_OK) == 0 || file_failed(file, strerror(errno));
 }
 
-/* 0 or an errno. A few KiB are written at once or not. */
+/* Returns 0 or an errno. A few KiB are written in one call or not at all. */
 static int file_fill(int fd, const char *text, mode_t mode)
 {
     if (fchmod(fd, mode) != 0) {
@@ -192,7 +192,7 @@ static int file_fill(int fd, const char *text, mode_t mode)
     return fsync(fd) == 0 ? 0 : errno;
 }
 
-/* Whole or not at all: beside it, then in its place. */
+/* Replaces the file atomically, by way of a temporary file beside it. */
 static bool file_replace(const char *file, const char *text)
 {
     char beside[PATH_MAX];
@@ -217,7 +217,7 @@ static bool file_replace(const char *file, const char *text)
     return true;
 }
 
-/* Who ends this program meanwhile ends it before or behind. */
+/* Blocks signals, so that they end this program before or after the replacement. */
 static bool file_write(const char *file, const char *text)
 {
     sigset_t ends, before;
@@ -240,7 +240,7 @@ static int library_failed(const char *what, hoop_result_t result)
     return 1;
 }
 
-/* As a rank of a job of several there would be as many calibrations, each in the others' way. */
+/* Refuses to run as one of several ranks, which would all calibrate and disturb each other. */
 static int check_alone(void)
 {
     hoop_comm_t comm = HOOP_COMM_NULL;
@@ -268,7 +268,7 @@ static int look_around(struct calibration *c)
     const time_t now = time(NULL);
     struct tm date;
     (void)hoop_info_json(NULL, NULL, 0, &needed);
-    const size_t bytes = needed + 4096; /* it may grow meanwhile */
+    const size_t bytes = needed + 4096; /* it may grow in between */
     char *text = malloc(bytes);
     const hoop_result_t result =
         text != NULL ? hoop_info_json(NULL, text, bytes, &needed) : HOOP_OUT_OF_MEMORY;
@@ -284,7 +284,7 @@ static int look_around(struct calibration *c)
     return result == HOOP_OK ? 0 : library_failed("the library", result);
 }
 
-/* They would change what is measured, or refuse it. */
+/* Unsets what would change the measurement, or make it fail. */
 static void settings_clear(void)
 {
     static const char *const names[] = {"HOOP_PROFILE", "HOOP_ALGO", "HOOP_TRANSPORT", "HOOP_ORDER",

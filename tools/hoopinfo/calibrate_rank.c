@@ -13,18 +13,18 @@
 #define BATCH_SECONDS 2e-3
 #define TURNS_LEAST 8
 #define TURNS_MOST 5000
-#define MEASURE_SECONDS 4.0 /* no round begins later */
+#define MEASURE_SECONDS 4.0 /* no round begins after this */
 
 const char *const calibrate_algos[FIT_ALGOS] = {"oneshot", "slab", "cma"};
 
-/* One size by one algorithm. */
+/* One size with one algorithm. */
 struct point {
     hoop_comm_t comm;
     size_t count;
-    bool gathers;           /* all_gather, else all_reduce */
-    bool none;              /* it cannot be had */
-    unsigned turns;         /* of a batch */
-    double seconds[ROUNDS]; /* of one turn */
+    bool gathers;           /* all_gather; else all_reduce */
+    bool none;              /* the algorithm is not available */
+    unsigned turns;         /* per batch */
+    double seconds[ROUNDS]; /* per turn */
 };
 
 struct measure {
@@ -41,7 +41,7 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Seconds of a turn. */
+/* Measures the seconds per turn. */
 static hoop_result_t point_time(const struct measure *m, const struct point *point, unsigned turns,
                                 double *ret)
 {
@@ -57,7 +57,7 @@ static hoop_result_t point_time(const struct measure *m, const struct point *poi
     return result;
 }
 
-/* How many turns take BATCH_SECONDS on rank 0: on all of them. */
+/* Chooses how many turns take BATCH_SECONDS on rank 0; all ranks use that number. */
 static hoop_result_t point_size(const struct measure *m, struct point *point)
 {
     double seconds = 0.0;
@@ -73,7 +73,7 @@ static hoop_result_t point_size(const struct measure *m, struct point *point)
     return result;
 }
 
-/* Rounds through all points, so that what comes and goes meets all of them alike. */
+/* Each round measures all points once, so that passing disturbances affect all alike. */
 static hoop_result_t measure_rounds(struct measure *m, int *ret_rounds)
 {
     const double until = seconds_now() + MEASURE_SECONDS;
@@ -104,8 +104,7 @@ static int seconds_compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The least of each point: others who run on the machine only ever add to a time. 0: it cannot be
- * had. */
+/* Prints each point's minimum, since other work only adds time. 0: not available. */
 static void measure_print(struct measure *m, int rounds)
 {
     for (size_t i = 0; i < POINTS; i++) {
@@ -116,13 +115,13 @@ static void measure_print(struct measure *m, int rounds)
     }
 }
 
-/* May ranks read each other's memory here? All know it alike. */
+/* May ranks read each other's memory here? The answer is the same on all ranks. */
 static hoop_result_t look_for_cma(hoop_comm_t comm, bool *ret)
 {
     size_t needed = 0;
     char word[8];
     (void)hoop_info_json(comm, NULL, 0, &needed);
-    const size_t bytes = needed + 4096; /* it may grow meanwhile */
+    const size_t bytes = needed + 4096; /* it may grow in between */
     char *text = malloc(bytes);
     const hoop_result_t result =
         text != NULL ? hoop_info_json(comm, text, bytes, &needed) : HOOP_OUT_OF_MEMORY;
@@ -159,7 +158,7 @@ static hoop_result_t measure_init(struct measure *m, hoop_comm_t comms[FIT_ALGOS
     if (result == HOOP_OK && (m->in == NULL || m->out == NULL)) {
         return HOOP_OUT_OF_MEMORY;
     }
-    if (result == HOOP_OK) { /* or all that is read would be the kernel's one page of zeros */
+    if (result == HOOP_OK) { /* else all reads would hit the kernel's zero page */
         memset(m->in, 1, most);
         memset(m->out, 1, (size_t)n * most);
     }

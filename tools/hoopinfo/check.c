@@ -1,6 +1,6 @@
 /*
  * See check.h. Element j of rank r's input is (r + 1) * (j % 13): small integers, whose sums are
- * exact in float and differ by rank and by place.
+ * exact in float and differ between ranks and positions.
  */
 #include "hoopinfo/check.h"
 #include "hoop.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#define AWKWARD 1003u /* elements: no multiple of any number of ranks but 17 and 59 */
+#define AWKWARD 1003u /* elements: no multiple of any n but 17 and 59 */
 #define SMALL 2u      /* 8 bytes */
 #define LARGE ((size_t)1 << 18)
 #define SMALL_TURNS 200u
@@ -23,11 +23,11 @@ struct check {
     int rank, n;
     bool json;
     float *in, *out; /* n * LARGE elements each */
-    unsigned rows;   /* that were printed */
+    unsigned rows;   /* printed so far */
     char error[512]; /* why the check could not go on */
 };
 
-/* What block b of rank r's output is made of. */
+/* What block b of rank r's output should consist of. */
 enum check_out {
     OUT_SUM,
     OUT_SUM_MINE,
@@ -78,7 +78,7 @@ static hoop_result_t run_alltoall(const struct check *c, size_t count)
     return hoop_alltoall(c->in, c->out, count, HOOP_FLOAT, c->comm, NULL);
 }
 
-/* Each rank to the next one. */
+/* Each rank sends to the next one. */
 static hoop_result_t run_sendrecv(const struct check *c, size_t count)
 {
     hoop_result_t result = hoop_group_start();
@@ -94,8 +94,8 @@ static const struct check_row {
     const char *name;
     hoop_result_t (*run)(const struct check *c, size_t count);
     enum check_out out;
-    bool blocks;    /* the output has one for each rank */
-    bool root_only; /* only rank 0 has any */
+    bool blocks;    /* the output has one block per rank */
+    bool root_only; /* only rank 0 has output */
 } check_rows[] = {
     {"all_reduce", run_all_reduce, OUT_SUM, false, false},
     {"reduce", run_reduce, OUT_SUM, false, true},
@@ -109,7 +109,7 @@ static const struct check_row {
 };
 #define CHECK_ROWS (sizeof(check_rows) / sizeof(check_rows[0]))
 
-/* What element i of block `block` must be. */
+/* The right value of element i of a block. */
 static float check_expected(const struct check *c, enum check_out out, size_t count, size_t block,
                             size_t i)
 {
@@ -153,7 +153,7 @@ static double check_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Seconds that one takes, of many behind each other; the first are not counted. */
+/* Seconds per operation, over many in a row after a warm-up. */
 static hoop_result_t check_time(const struct check *c, const struct check_row *row, size_t count,
                                 unsigned turns, double *ret_seconds)
 {
@@ -187,7 +187,7 @@ static void print_head(const struct check *c)
     }
 }
 
-/* Seconds of 8 bytes and of LARGE. */
+/* small and large: seconds for 8 bytes and for LARGE. */
 static void print_row(struct check *c, const struct check_row *row, bool right, double small,
                       double large)
 {
@@ -218,7 +218,7 @@ static void print_end(const struct check *c, uint64_t wrong)
 
 /* ---- Ranks ---------------------------------------------------------------------------------- */
 
-/* Adds to *wrong what was, on all ranks together. */
+/* Adds the number of wrong elements on all ranks to *wrong. */
 static hoop_result_t check_row(struct check *c, const struct check_row *row, uint64_t *wrong)
 {
     static const size_t counts[] = {0, 1, AWKWARD, LARGE};
@@ -262,7 +262,7 @@ static hoop_result_t check_buffers(struct check *c)
     return result;
 }
 
-/* All of the table; an exit code. */
+/* Runs the whole table. Returns an exit code. */
 static int check_rank(struct check *c)
 {
     uint64_t wrong = 0;
@@ -281,14 +281,14 @@ static int check_rank(struct check *c)
         (void)fflush(stdout);
     }
     if (failed == 0) {
-        (void)hoop_barrier(c->comm, NULL); /* who ends with 7 has the others ended */
+        (void)hoop_barrier(c->comm, NULL); /* an exit code of 7 ends the other ranks */
     }
     return failed != 0 ? failed : wrong == 0 ? 0 : 7;
 }
 
-/* ---- Jobs of its own ------------------------------------------------------------------------ */
+/* ---- Jobs of hoopinfo's own ---------------------------------------------------------------- */
 
-/* The job's report, or what there is in its place. */
+/* Prints the job's report, or an error in its place. */
 static void print_report(const char *report, const char *transport, int ranks, int code)
 {
     const char *end = report != NULL && *report == '{' ? json_end(report) : NULL;
@@ -296,7 +296,7 @@ static void print_report(const char *report, const char *transport, int ranks, i
     if (end != NULL && *end == 0) {
         json_text(json_member(report, "works"), works, sizeof(works));
     }
-    /* A rank may have failed after rank 0 had reported. */
+    /* A rank may have failed after rank 0 reported success. */
     if (strcmp(works, "false") == 0 || (strcmp(works, "true") == 0 && code == 0)) {
         fputs(report, stdout);
         return;
@@ -349,14 +349,15 @@ static int check_jobs(int ranks, bool json)
     return first != 0 ? first : last;
 }
 
-/* A variable of every launcher that hoop_comm_init_env() knows. */
+/* Is a variable set of one of the launchers that hoop_comm_init_env() knows? */
 static bool is_launched(void)
 {
     return getenv("RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL ||
            getenv("PMI_RANK") != NULL || getenv("SLURM_STEP_ID") != NULL;
 }
 
-/* Under a launcher nobody knows who is rank 0, which alone may print. */
+/* Reports that the ranks did not meet. Under a launcher JSON is not printed, since it is unknown
+ * which process is rank 0, and only that one may print. */
 static int check_unborn(struct check *c, bool alone, hoop_result_t result)
 {
     const int code = check_failed(c, "the ranks do not find each other", result);
@@ -380,7 +381,7 @@ int check_run(int ranks, bool alone, bool json)
     (void)hoop_comm_count(check.comm, &check.n);
     (void)hoop_comm_user_rank(check.comm, &check.rank);
     const bool job = alone || check.n > 1;
-    const bool whole = json && !alone && check.rank == 0; /* nobody puts a frame around it */
+    const bool whole = json && !alone && check.rank == 0; /* no caller adds the outer object */
     if (whole) {
         fputs("{\"jobs\": [\n ", stdout);
     }

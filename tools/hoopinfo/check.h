@@ -1,6 +1,6 @@
 /*
- * hoopinfo --test: is every collective right between these ranks, and how fast is it? As a rank of
- * a job that a launcher started, or, without one, in jobs of its own on this machine: one for each
+ * hoopinfo --test: is every collective right between these ranks, and how fast is it? Runs as a
+ * rank of a job that a launcher started, or without one in jobs of its own on this machine, one per
  * transport.
  */
 #ifndef HOOPINFO_CHECK_H
@@ -9,14 +9,14 @@
 #include <stdbool.h>
 
 /*
- * ranks: of the jobs of its own. alone: a rank of such a job, whatever its size. An exit code.
- * json: rank 0 prints
+ * ranks: number of ranks of its own jobs. alone: this process is a rank of such a job, even if it
+ * is the only one. Returns an exit code. json: rank 0 prints
  *
  *      {"jobs": [{"transport", "ranks", "operations": [{"name", "right", "us_8_bytes",
  *       "gb_per_s_1_mib"}], "wrong_elements", "error", "works"}], "verdict", "works"}
  *
- * and of a job of its own the element of "jobs" alone. Where not even one rank can be made, without
- * a launcher, "jobs" is empty and "error" stands beside it.
+ * or in a job of its own only an element of "jobs". If without a launcher not even one rank can be
+ * made, "jobs" is empty and there is an additional "error".
  */
 int check_run(int ranks, bool alone, bool json);
 

@@ -1,10 +1,10 @@
-/* See explain.h. The ranks are real ones, all of this process: so the plan is the library's own. */
+/* See explain.h. It makes real ranks in this process, so that the plan is the library's own. */
 #include "hoopinfo/explain.h"
 #include "hoop.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ret: for the caller to free; NULL: no plan. A path stands in it, so it may be long. */
+/* The caller frees *ret; NULL: no plan. Its size varies, as it includes a path. */
 static hoop_result_t plan_get(hoop_comm_t comm, const char *collective, size_t count, char **ret)
 {
     size_t needed = 0;

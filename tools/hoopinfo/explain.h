@@ -1,10 +1,10 @@
-/* hoopinfo --explain: how a collective would be done between ranks of this machine. */
+/* hoopinfo --explain: how the ranks of this machine would carry out a collective. */
 #ifndef HOOPINFO_EXPLAIN_H
 #define HOOPINFO_EXPLAIN_H
 
 #include "hoopinfo/facts.h"
 
-/* Adds the plan and what else there was, for a vector of so many bytes of float. An exit code. */
+/* Adds the plan, and alternatives, for this many bytes of float. Returns an exit code. */
 int explain_add(struct facts *facts, const char *collective, size_t bytes, int ranks);
 
 #endif

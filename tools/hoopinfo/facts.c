@@ -59,7 +59,7 @@ void facts_add(struct facts *facts, const char *section, const char *key, const 
 
 /* ---- JSON of hoop ------------------------------------------------------------------------- */
 
-/* What does not fit is cut off. */
+/* Appends to a text; truncates what does not fit. */
 static void append(char *text, size_t bytes, const char *before, const char *more)
 {
     const size_t length = strlen(text);
@@ -77,8 +77,8 @@ static bool is_taken(const struct facts *facts, const char *section, const char 
     return false;
 }
 
-/* An object in an array, a fact of its own: named by its first value, the others with their keys.
- */
+/* Adds an object of an array as one fact, named by the first member's value. Its value lists the
+ * other members with their keys. */
 static void add_element(struct facts *facts, const char *section, const char *object)
 {
     char name[KEY_BYTES] = "";
@@ -103,7 +103,7 @@ static void add_element(struct facts *facts, const char *section, const char *ob
     facts_add(facts, section, numbered, "%s", value);
 }
 
-/* Texts of one array are one fact; objects are one each, in a section with the array's name. */
+/* Texts of an array become one fact; objects one each, in a section with the array's name. */
 static void add_array(struct facts *facts, const char *section, const char *key, const char *array)
 {
     char texts[VALUE_BYTES] = "";
@@ -139,7 +139,7 @@ void facts_add_json(struct facts *facts, const char *section, const char *json)
 
 /* ---- Printing ----------------------------------------------------------------------------- */
 
-/* The next fact after this one that has its section; NULL: `after` is the last. */
+/* The next fact of the same section, or NULL. */
 static const struct fact *section_next(const struct facts *facts, const struct fact *after)
 {
     for (const struct fact *fact = after + 1; fact < facts->all + facts->count; fact++) {

@@ -1,8 +1,7 @@
-/* See fit.h. Pure. */
+/* See fit.h. Only arithmetic. */
 #include "hoopinfo/fit.h"
 
-/* Beyond that it is others that were measured, or ranks that shared a CPU. A profile may hold ten
- * times that. */
+/* Beyond these other work was measured, or ranks shared a CPU. A profile accepts ten times that. */
 #define NS_MOST 20000.0
 #define NS_MOST_CROWDED 1000000.0
 #define NS_PER_KIB_MOST 1000.0
@@ -16,7 +15,7 @@ static double at_least(double number, double least)
     return number >= least ? number : least;
 }
 
-/* The line through times at sizes, each as important as it is in proportion. */
+/* Fits a line through the times. Relative errors count, so that all sizes matter equally. */
 static void line_fit(const double ns[FIT_SIZES], double *ret_start, double *ret_slope)
 {
     double w = 0.0, x = 0.0, y = 0.0, xx = 0.0, xy = 0.0;
@@ -32,10 +31,10 @@ static void line_fit(const double ns[FIT_SIZES], double *ret_start, double *ret_
     *ret_start = (y - *ret_slope * x) / w;
 }
 
-/* What memory takes, by the slopes of oneshot and slab. */
+/* The costs per byte, from the slopes of oneshot and slab. */
 static void fit_bytes(double one, double slab, double n, struct fit *ret)
 {
-    const double parts = 2.0 * (n - 1.0) / n; /* of the vector: what slab moves */
+    const double parts = 2.0 * (n - 1.0) / n; /* the part of the vector that slab moves */
     ret->moved = (n * slab - one) / (2.0 * n - 3.0);
     ret->folded = (parts * one - slab) / (2.0 * n - 3.0);
     if (ret->moved < 1.0) {
@@ -70,12 +69,12 @@ bool fit_solve(double ns[FIT_ALGOS][FIT_SIZES], int ranks, bool crowded, struct 
            ret->read < NS_PER_KIB_MOST;
 }
 
-/* A latency for two ranks and its growth, from one or two numbers of ranks. */
+/* A latency at two ranks and its growth per rank, from one or two numbers of ranks. */
 static void grow(const struct fit *few, const struct fit *many, double at_few, double at_many,
                  double *ret, double *ret_per)
 {
     const double beyond = few->ranks - 2;
-    double per = at_few / (few->ranks - 1); /* as if each of the others cost the same */
+    double per = at_few / (few->ranks - 1); /* assumes that each of the others costs the same */
     if (many->ranks > 0) {
         per = at_least((at_many - at_few) / (many->ranks - few->ranks), 0.0);
     }

@@ -1,14 +1,14 @@
 /*
- * From times to the constants of the cost model. Through the times of each algorithm a line is
- * fitted; the model says of n ranks and S KiB
+ * From measured times to the constants of the cost model. A line is fitted through each algorithm's
+ * times. For n ranks and S KiB the model says
  *
  *      oneshot = sync + (moved + n folded) S                           of all_reduce
  *      slab    = 3 barrier + (2 (n - 1) / n moved + folded) S          of all_reduce
- *      cma     = 2 barrier + (n - 1) call + (moved + (n - 1) read) S   of all_gather, S of a rank
+ *      cma     = 2 barrier + (n - 1) call + (moved + (n - 1) read) S   of all_gather, S per rank
  *
- * so the ends of the first two lines are four constants, and where these meet, the model goes over
- * from one to the other; the third gives the last two. How sync and barrier grow with n is taken
- * from a second n.
+ * So the first two lines give four constants, and where they cross the model switches from one
+ * algorithm to the other; the third line gives the last two. A second n shows how sync and barrier
+ * grow with n.
  */
 #ifndef HOOPINFO_FIT_H
 #define HOOPINFO_FIT_H
@@ -21,25 +21,26 @@ enum { FIT_ONESHOT, FIT_SLAB, FIT_CMA, FIT_ALGOS };
 
 extern const size_t fit_kib[FIT_SIZES];
 
-/* Of one number of ranks; ns, and ns a KiB. */
+/* For one number of ranks, in ns and ns per KiB. */
 struct fit {
-    int ranks; /* 0: it could not be measured */
+    int ranks; /* 0: could not be measured */
     double sync, barrier, moved, folded;
-    double call, read; /* 0: nothing can be read of others */
+    double call, read; /* 0: memory of others cannot be read */
 };
 
-/* Of a class, as in a profile. */
+/* For one class of a profile. */
 struct constants {
     bool measured;
     double sync, sync_per, barrier, barrier_per, moved, folded;
-    double call, read; /* 0: these are not */
+    double call, read; /* 0: not measured */
 };
 
-/* From the times of the algorithms at fit_kib, all above 0; those of cma all 0: there are none.
- * False: they can't be this machine's, which is busy. crowded: the ranks outnumber the CPUs. */
+/* From the times of the algorithms at fit_kib, all > 0; those of cma are all 0 if it is not
+ * available. Returns false if they are implausible, because the machine is busy. crowded: ranks
+ * outnumber CPUs. */
 bool fit_solve(double ns[FIT_ALGOS][FIT_SIZES], int ranks, bool crowded, struct fit *ret);
 
-/* few and, if it was measured, many: more ranks. */
+/* From a fit for few ranks and, unless many->ranks is 0, one for more. */
 struct constants fit_constants(const struct fit *few, const struct fit *many);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * hoopinfo: what this installation of hoop is, how it is set, what it finds on this machine, and
- * whether it works there. A client of the public header alone.
+ * hoopinfo: the version and settings of this hoop, what it finds on this machine, and whether it
+ * works here. It uses only the public header.
  */
 #include "hoop.h"
 #include "hoopinfo/calibrate.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS_MOST 512 /* of --explain and --test, on one machine */
+#define RANKS_MOST 512 /* for --explain and --test, on one machine */
 
 static const char usage_text[] =
     "usage: hoopinfo [--json]                            what hoop is and finds here\n"
@@ -57,7 +57,7 @@ enum request { SHOW, SETTINGS, VERSION, TEST, EXPLAIN, JOB, CALIBRATE, CALIBRATE
 
 struct options {
     enum request request;
-    const char *asked; /* the option that asked for it; NULL: none did */
+    const char *asked; /* the option that set request, or NULL */
     const char *given_bytes, *given_ranks;
     const char *collective, *file;
     size_t bytes;
@@ -91,7 +91,7 @@ static int settings_print(void)
     return 0;
 }
 
-/* A section of its own for each. */
+/* Adds a section per setting. */
 static void settings_add_all(struct facts *facts)
 {
     hoop_setting_t setting;
@@ -120,7 +120,7 @@ static int version_print(void)
     return 0;
 }
 
-/* The process's own state. The size may grow between asking for it and using it. */
+/* Adds the process's own state, whose size may grow between asking for it and reading it. */
 static int library_add(struct facts *facts)
 {
     char *text = NULL;
@@ -181,7 +181,7 @@ static int page_print(const struct options *options)
     return code;
 }
 
-/* A number with K, M or G behind it. */
+/* Parses a number, which K, M or G may follow. */
 static bool bytes_parse(const char *text, size_t *ret)
 {
     char *end = NULL;
@@ -208,7 +208,7 @@ static bool wrong(const char *option, const char *value, const char *expected)
     return false;
 }
 
-/* What hoopinfo is to do: one thing. */
+/* Sets the request, of which there can be only one. */
 static bool request_take(struct options *options, const char *option, enum request request)
 {
     if (options->asked != NULL && options->request != request) {

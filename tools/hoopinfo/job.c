@@ -12,10 +12,10 @@ struct job {
     size_t count;
 };
 
-/* A rank of a comm in one of the processes. */
+/* A rank of a comm, in one of the processes. */
 struct seat {
     const struct process *process;
-    const char *comm; /* its object */
+    const char *comm; /* its JSON object */
 };
 
 static const char *const state_texts[] = {
@@ -25,7 +25,7 @@ static const char *const state_texts[] = {
     [PROCESS_UNREADABLE] = "answers what this hoopinfo cannot read: another version of hoop?",
 };
 
-/* Walks over the comms of all that answered; begin with a zeroed one. */
+/* Advances over the comms of all processes that answered. Begin with a zeroed seat. */
 static bool seat_next(const struct job *job, struct seat *seat)
 {
     const struct process *last = job->processes + job->count;
@@ -47,7 +47,7 @@ static long long seat_number(const struct seat *seat, const char *key)
     return json_number(json_member(seat->comm, key), -1);
 }
 
-/* The rank that it waits for; -1: for none. */
+/* The rank that it waits for, or -1. */
 static long long seat_awaits(const struct seat *seat)
 {
     return json_number(json_member(json_member(seat->comm, "waiting"), "rank"), -1);
@@ -60,7 +60,7 @@ static bool seat_is_of(const struct seat *seat, const char *id)
     return id[0] != 0 && strcmp(its, id) == 0;
 }
 
-/* "comm dp", or by its id. */
+/* "comm dp"; its id if it has no name. */
 static const char *seat_name(const struct seat *seat, char *ret, size_t bytes)
 {
     if (json_text(json_member(seat->comm, "name"), ret, bytes)[0] == 0) {
@@ -69,7 +69,7 @@ static const char *seat_name(const struct seat *seat, char *ret, size_t bytes)
     return ret;
 }
 
-/* The entry of a rank in the comm's list of ranks. */
+/* The entry of a rank in the comm's list of peers. */
 static const char *seat_peer(const struct seat *seat, long long rank)
 {
     const char *peers = json_member(seat->comm, "peers");
@@ -80,7 +80,7 @@ static const char *seat_peer(const struct seat *seat, long long rank)
     return at;
 }
 
-/* ---- What a rank is at ---------------------------------------------------------------------- */
+/* ---- What a rank does ----------------------------------------------------------------------- */
 
 static void describe_wait(const struct seat *seat, const char *waiting, char *ret, size_t bytes)
 {
@@ -137,7 +137,7 @@ static const char *describe(const struct seat *seat, char *ret, size_t bytes)
 
 /* ---- Who keeps whom waiting ------------------------------------------------------------------ */
 
-/* What is known of a rank that is waited for. */
+/* Describes what is known of a rank that is waited for. */
 static void describe_awaited(const struct job *job, const struct seat *waiter, const char *id,
                              long long rank, char *ret, size_t bytes)
 {
@@ -165,7 +165,7 @@ static void describe_awaited(const struct job *job, const struct seat *waiter, c
     }
 }
 
-/* Is it itself one that waits for another? */
+/* Does that rank wait for another one itself? */
 static bool waits_too(const struct job *job, const char *id, long long rank)
 {
     struct seat seat = {.comm = NULL};
@@ -177,7 +177,7 @@ static bool waits_too(const struct job *job, const char *id, long long rank)
     return false;
 }
 
-/* The line of the rank that `first` waits for, if first is the first that does. */
+/* Prints why ranks wait for the rank that `first` waits for, if first is the first of them. */
 static bool print_cause(const struct job *job, const struct seat *first)
 {
     char id[32], text[TEXT_BYTES], name[160];

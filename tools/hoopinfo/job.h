@@ -1,15 +1,14 @@
 /*
- * hoopinfo --job: what the processes of this user on this machine that use hoop (root: of all
- * users) are at, and who keeps whom waiting. Each is asked at its own socket, whose name
- * /proc/net/unix tells, and has a second to answer: nothing is changed in it, and none is waited
- * for longer.
+ * hoopinfo --job: what this user's hoop processes on this machine do (as root, all users'), and who
+ * keeps whom waiting. Each is asked at its own socket, found in /proc/net/unix, and has one second
+ * to answer. Nothing is changed in it.
  */
 #ifndef HOOPINFO_JOB_H
 #define HOOPINFO_JOB_H
 
 #include <stdbool.h>
 
-/* To standard output. An exit code. */
+/* Prints to standard output. Returns an exit code. */
 int job_print(bool as_json);
 
 #endif

@@ -16,7 +16,7 @@ static const char *json_digits_end(const char *at)
     return at + strspn(at, "0123456789");
 }
 
-/* NULL: it is none. */
+/* The end of a number; NULL if there is none. */
 static const char *json_number_end(const char *at)
 {
     at += *at == '-';
@@ -36,7 +36,7 @@ static const char *json_number_end(const char *at)
     return right ? end : NULL;
 }
 
-/* Behind a number, true, false or null. */
+/* The end of a number, true, false or null; NULL if there is none. */
 static const char *json_word_end(const char *at)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -48,7 +48,7 @@ static const char *json_word_end(const char *at)
     return end != NULL && strchr(",]} \t\r\n", *end) != NULL ? end : NULL;
 }
 
-/* The bytes of the UTF-8 character; 0: it is none. */
+/* The length of the UTF-8 character; 0 if it is malformed. */
 static size_t json_char_bytes(const char *at)
 {
     static const unsigned least[] = {0, 0x80, 0x800, 0x10000};
@@ -72,7 +72,7 @@ static size_t json_char_bytes(const char *at)
     return code >= least[more] && code <= 0x10ffff && !surrogate ? more + 1 : 0;
 }
 
-/* Behind a backslash and what belongs to it. */
+/* The end of an escape sequence; at is the backslash. */
 static const char *json_escape_end(const char *at)
 {
     if (at[1] == 'u') {
@@ -91,7 +91,7 @@ static const char *json_string_end(const char *at)
     return at != NULL ? at + 1 : NULL;
 }
 
-/* Behind a string, a number or a word. */
+/* The end of a string, a number or a word. */
 static const char *json_scalar_end(const char *at)
 {
     return *at == '"' ? json_string_end(at) : json_word_end(at);
@@ -103,7 +103,7 @@ static bool json_closes(const char *open, int depth, char c)
     return depth > 0 && c == (open[depth - 1] == '{' ? '}' : ']');
 }
 
-/* Behind all brackets that close here, at what comes next if any is still open. */
+/* Skips all brackets that close here. Returns what follows. */
 static const char *json_close(const char *open, int *depth, const char *at)
 {
     while (*depth > 0) {
@@ -128,7 +128,7 @@ const char *json_end(const char *value)
 {
     char open[JSON_DEPTH];
     int depth = 0;
-    bool fresh = false; /* the bracket has just been opened */
+    bool fresh = false; /* a bracket has just been opened */
     const char *at = json_skip_space(value);
     for (;;) {
         if (!fresh || !json_closes(open, depth, *at)) {
@@ -184,7 +184,7 @@ const char *json_member(const char *object, const char *key)
     return NULL;
 }
 
-/* Also those of C1, which are two bytes in UTF-8. */
+/* Is it a control character? Those of C1 take two bytes in UTF-8. */
 static bool json_is_control(const char *at)
 {
     const unsigned char c = (unsigned char)at[0], next = (unsigned char)at[1];

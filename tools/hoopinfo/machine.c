@@ -1,4 +1,4 @@
-/* See machine.h. What cannot be read is said to be unknown: no fact is worth a failure. */
+/* See machine.h. What cannot be read is reported as unknown and is no failure. */
 #include "hoopinfo/machine.h"
 #include <errno.h>
 #include <glob.h>
@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The first line of a file, or what follows prefix in its first line that begins so. "": none. */
+/* The first line of a file that begins with prefix, without it; "" if there is none. */
 static void file_line(const char *path, const char *prefix, char *ret, size_t bytes)
 {
     FILE *file = fopen(path, "re");
@@ -65,7 +65,7 @@ static void add_system(struct facts *facts)
     facts_add(facts, "system", "distribution", "%.*s", (int)strcspn(bare, "\""), bare);
 }
 
-/* cgroup v2's own limit; the root has none. "max 100000": none; "150000 100000": 1.5 CPUs. */
+/* The limit of this cgroup (v2). "max 100000" is no limit, "150000 100000" is 1.5 CPUs. */
 static void add_quota(struct facts *facts)
 {
     char group[256];
@@ -100,7 +100,7 @@ static void add_cpus(struct facts *facts)
     }
 }
 
-/* Why a process cannot read of another one, which is not its child: an errno; 0: it can. */
+/* Why a process cannot read the memory of another that is not its child, as an errno; 0: it can. */
 static int reading_error(void)
 {
     static int there;
@@ -125,7 +125,7 @@ static int reading_error(void)
     return err;
 }
 
-/* By cross-memory attach, one copy is enough between plain memory of two ranks. */
+/* By cross-memory attach one copy is enough between plain memory of two ranks. */
 static void add_reading(struct facts *facts)
 {
     char scope[16];
@@ -137,7 +137,7 @@ static void add_reading(struct facts *facts)
               err != 0 ? scope : "");
 }
 
-/* Ranks share memory by memfd_create(); what stands in its way is said by the error. */
+/* Ranks share memory by memfd_create(); if that fails its error says why. */
 static void add_memory(struct facts *facts)
 {
     const int fd = memfd_create("hoopinfo", MFD_CLOEXEC);
@@ -171,7 +171,7 @@ static void add_limit(struct facts *facts, const char *key, int which, const cha
     facts_add(facts, "limits", key, "%s%s, hard %s", soft, unit, hard);
 }
 
-/* Every device of a class of the kernel, by name and state. */
+/* Lists every device of a class with its state. */
 static void add_devices(struct facts *facts, const char *section, const char *pattern,
                         const char *state)
 {

@@ -18,7 +18,7 @@
 #define TEXT_MOST ((size_t)1 << 20)
 #define ARGUMENTS_MOST 12
 
-/* What the child is made of, so that it needs no memory of its own. */
+/* Prepared before the fork, so that the child allocates no memory. */
 struct command {
     char self[PATH_MAX], beside[PATH_MAX + 16], count[16], seconds[16];
     char *arguments[ARGUMENTS_MOST];
@@ -26,7 +26,7 @@ struct command {
     bool pin;
 };
 
-/* hooprun, its options, this program, its options. */
+/* hooprun and its options, then this program and its options. */
 static void command_write(const struct ranks *ranks, struct command *ret)
 {
     static char hooprun[] = "hooprun", option_n[] = "-n", option_timeout[] = "--timeout";
@@ -35,7 +35,7 @@ static void command_write(const struct ranks *ranks, struct command *ret)
     size_t at = 0;
     const ssize_t length = readlink("/proc/self/exe", ret->self, sizeof(ret->self) - 1);
     ret->self[length > 0 ? length : 0] = 0;
-    if (length <= 0) { /* no /proc here: as it was started */
+    if (length <= 0) { /* without /proc: as it was started */
         const char *started = (const char *)getauxval(AT_EXECFN);
         (void)snprintf(ret->self, sizeof(ret->self), "%s", started != NULL ? started : "hoopinfo");
     }
@@ -59,7 +59,7 @@ static void command_write(const struct ranks *ranks, struct command *ret)
     ret->arguments[at] = NULL;
 }
 
-/* The first CPUs of those that this process may run on. */
+/* Chooses the first `count` of the CPUs that this process may use. */
 static void command_pin(int count, struct command *ret)
 {
     cpu_set_t all;
@@ -94,7 +94,7 @@ static _Noreturn void child_run(const struct command *command, pid_t parent, int
     _exit(1);
 }
 
-/* Until the end; NULL: no memory. What is too much is read, and not kept. */
+/* Reads to the end, but keeps a limited amount. NULL if there is no memory. */
 static char *text_read(int fd)
 {
     char *text = calloc(1, TEXT_MOST + 1), more[4096];

@@ -1,6 +1,6 @@
 /*
- * hooprun: runs a program as N ranks on this machine, and cleans up after them. Of a job over
- * several machines each has a hooprun of its own; they do not talk to each other.
+ * hooprun: runs a program as N ranks on this machine, and cleans up after them. In a job over
+ * several machines each has its own hooprun; these do not communicate.
  *
  *     hooprun (front)  the process the user sees: passes signals on, returns the exit code
  *       |  ^ alive pipe
@@ -8,10 +8,11 @@
  *       +-- rank 0     each in a process group of its own, with whatever it starts
  *       +-- rank 1 ...
  *
- * Two processes, because nobody can clean up after its own kill -9. When the front dies the
- * keeper's pipe ends and it kills its whole tree; when the keeper dies the kernel kills the ranks
- * and hands what they started to the front, which kills that. The keeper has a process group of
- * its own, so that Ctrl-C and signals to hooprun's group reach the front alone, once.
+ * There are two processes because none can clean up after its own kill -9. When the front dies, the
+ * alive pipe ends and the keeper kills all descendants. When the keeper dies, the kernel kills the
+ * ranks and makes their orphans children of the front, which kills those. The keeper has a process
+ * group of its own, so that Ctrl-C and signals to hooprun's group reach only the front, and only
+ * once.
  */
 #include "hooprun/hooprun_children.h"
 #include "hooprun/hooprun_job.h"
@@ -32,7 +33,7 @@
 
 #define ORPHANS_MS 10000
 
-/* Descriptors 0 to 2 must exist, or pipes made later would be taken for them. */
+/* Opens descriptors 0 to 2 if need be, or pipes that are made later would get their numbers. */
 static bool streams_ensure(void)
 {
     for (int fd = 0; fd <= 2; fd++) {
@@ -43,7 +44,8 @@ static bool streams_ensure(void)
     return true;
 }
 
-/* A keeper that ended in order left no process; else its processes are this one's children now. */
+/* The exit code. A keeper that ended in order left no process behind; otherwise its descendants are
+ * this process's children now, and are killed. */
 static int keeper_result(int status)
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) != HOOPRUN_EXIT_LAUNCHER) {
@@ -59,8 +61,8 @@ static int keeper_result(int status)
 }
 
 /*
- * True when the keeper has ended. As process 1 of a container this is also the parent of orphans
- * that never belonged to the job: whatever ends is reaped.
+ * Reaps children, and returns true when the keeper has ended. As process 1 of a container this
+ * process is also the parent of orphans that never belonged to the job.
  */
 static bool front_reap(pid_t keeper, int *ret_status)
 {
@@ -69,15 +71,15 @@ static bool front_reap(pid_t keeper, int *ret_status)
         pid = waitpid(-1, ret_status, WNOHANG);
     } while (pid > 0 && pid != keeper);
     if (pid < 0 && errno == ECHILD) {
-        *ret_status = HOOPRUN_EXIT_LAUNCHER << 8; /* somebody else has reaped it */
+        *ret_status = HOOPRUN_EXIT_LAUNCHER << 8; /* another process reaped it */
         return true;
     }
     return pid == keeper;
 }
 
 /*
- * The stop is the kernel's: it is pending until it is let through here, and a SIGCONT that comes
- * before that takes it away. One that came between taking it and raise(SIGSTOP) would be lost.
+ * Stops this process by letting the pending SIGTSTP through. A SIGCONT that comes before removes
+ * it. If it were consumed and followed by raise(SIGSTOP), a SIGCONT in between would be lost.
  */
 static void front_stop(pid_t keeper)
 {
@@ -89,7 +91,7 @@ static void front_stop(pid_t keeper)
     sigprocmask(SIG_BLOCK, &stop, NULL);
 }
 
-/* Waits until a signal is there, and takes it; 0: it was SIGTSTP, which is left, or is gone. */
+/* Waits for a signal and takes it. Returns 0 for SIGTSTP, which stays pending or is gone. */
 static int front_wait(const sigset_t *signals, int fd)
 {
     static const struct timespec at_once = {0};
@@ -101,7 +103,7 @@ static int front_wait(const sigset_t *signals, int fd)
     return sig > 0 ? sig : 0;
 }
 
-/* Waits for the keeper and passes signals on; fd is readable when one of them is pending. */
+/* Waits for the keeper and passes signals on. fd is readable when one of them is pending. */
 static int front_serve(pid_t keeper, const sigset_t *signals, int fd)
 {
     int status = 0;
@@ -121,9 +123,9 @@ static int front_serve(pid_t keeper, const sigset_t *signals, int fd)
 }
 
 /*
- * What is passed on, but for what hooprun was started to ignore (by nohup, by `sh &`): that stays
- * ignored, here and in the ranks. It must not even be waited for: that takes blocking it, and the
- * kernel keeps a blocked signal also where it is ignored.
+ * The signals to pass on. Those that hooprun was started to ignore (by nohup, by `sh &`) stay
+ * ignored, here and in the ranks. They cannot be in the set, because waiting for a signal requires
+ * blocking it, and the kernel keeps blocked signals pending even if they are ignored.
  */
 static void signals_choose(sigset_t *ret_signals)
 {
@@ -142,10 +144,10 @@ static void signals_choose(sigset_t *ret_signals)
 static int front_run(const struct hooprun_options *options)
 {
     struct hooprun_front front = {.pid = getpid(), .group = getpgrp()};
-    /* Ignored, the kernel would reap the children and say nothing. */
+    /* If it were ignored the kernel would reap the children silently. */
     signal(SIGCHLD, SIG_DFL);
     signals_choose(&front.signals);
-    /* Blocked, not ignored: the ranks inherit what is ignored, and a blocked SIGPIPE is EPIPE. */
+    /* Blocked, not ignored: ranks inherit ignored signals. A blocked SIGPIPE gives EPIPE. */
     sigset_t blocked = front.signals;
     sigaddset(&blocked, SIGPIPE);
     sigaddset(&blocked, SIGTTOU);

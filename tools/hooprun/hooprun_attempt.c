@@ -15,18 +15,18 @@
 #define KILL_MS 10000
 #define KILL_ROUND_MS 20
 #define REFUSAL_PAUSE_MS 1000
-#define REFUSAL_MS 60000 /* as long as ranks wait for each other if nothing else is said */
+#define REFUSAL_MS 60000 /* ranks' default time to wait for each other */
 
 enum phase { PHASE_RUN, PHASE_END, PHASE_LINGER, PHASE_KILL, PHASE_OVER };
 
 struct rank {
-    pid_t pid; /* 0: not started, or reaped */
+    pid_t pid; /* 0 before the start, and once reaped */
     pid_t was; /* the same, kept for messages */
-    int code;  /* exit code, 128 + signal when a signal killed it */
+    int code;  /* exit code, or 128 + signal */
     int signal;
     bool dumped;
-    bool starved; /* killed by SIGKILL, and since the start the kernel did so for want of memory */
-    bool stopped; /* it ended after hooprun's own SIGTERM or SIGKILL: no failure of its own */
+    bool starved; /* by SIGKILL, and since the start the kernel has killed for lack of memory */
+    bool stopped; /* it ended after hooprun's SIGTERM or SIGKILL, which is no failure of its own */
 };
 
 struct hooprun_attempt {
@@ -35,28 +35,28 @@ struct hooprun_attempt {
     struct hooprun_output *output;
     struct hooprun_terminal terminal;
     struct rank *ranks;
-    int running;       /* ranks not reaped yet */
-    int refusal_fd[2]; /* see struct hooprun_setup */
+    int running;       /* ranks that are not reaped yet */
+    int refusal_fd[2]; /* a pipe, see struct hooprun_setup */
     enum phase phase;
-    bool children;       /* there may be a child left to reap */
-    bool stop_sent;      /* SIGTERM or SIGKILL was sent */
-    bool leftovers_told; /* SIGTERM went to what the ranks left behind */
-    bool interrupted;    /* failures are the consequence of a signal that was passed on */
+    bool children;       /* there may be children to reap */
+    bool stop_sent;      /* hooprun sent SIGTERM or SIGKILL */
+    bool leftovers_told; /* the ranks' leftover processes were sent SIGTERM */
+    bool interrupted;    /* failures follow from a signal that was passed on */
     bool broken;         /* hooprun itself failed */
-    bool typed;          /* Ctrl-C at the terminal ended the rank that had it */
-    int cause;           /* the first rank that failed, -1: none */
-    int refusal;         /* errno of a program that could not be run */
-    uint64_t oom_kills;  /* before the start */
-    int64_t phase_until; /* ms; INT64_MAX: no bound */
+    bool typed;          /* Ctrl-C ended the rank that had the terminal */
+    int cause;           /* the first rank that failed, or -1 */
+    int refusal;         /* errno if the program could not be run */
+    uint64_t oom_kills;  /* count at the start */
+    int64_t phase_until; /* ms; INT64_MAX: none */
 };
 
-/* The number of a rank in the whole job. */
+/* A rank's number in the whole job. */
 static int rank_number(const struct hooprun_attempt *attempt, int local_rank)
 {
     return attempt->options->first_rank + local_rank;
 }
 
-/* A rank's group is signalled only until it is reaped: then its number may be another's. */
+/* Signals a rank's group only until the rank is reaped, since the number may be reused. */
 void hooprun_attempt_signal(struct hooprun_attempt *attempt, int sig)
 {
     for (int i = 0; i < attempt->options->rank_count; i++) {
@@ -86,7 +86,7 @@ void hooprun_attempt_kill(struct hooprun_attempt *attempt)
     hooprun_children_signal(SIGKILL);
 }
 
-/* Do processes join in the place of ranks that could not start (hooprun_rank.h)? */
+/* Are there processes that join in place of ranks that could not start (hooprun_rank.h)? */
 static bool attempt_has_stand_ins(const struct hooprun_attempt *attempt)
 {
     return attempt->refusal != 0 && attempt->options->node_count > 1;
@@ -107,7 +107,7 @@ void hooprun_attempt_stop(struct hooprun_attempt *attempt)
 
 /* ---- Ranks that ended ----------------------------------------------------------------------- */
 
-/* How many processes of this machine, in whichever cgroup, were killed for want of memory. */
+/* How many processes of this machine, in any cgroup, the kernel has killed for lack of memory. */
 static uint64_t oom_kills(void)
 {
     static const char key[] = "oom_kill ";
@@ -151,7 +151,7 @@ static void rank_say(const struct hooprun_attempt *attempt, int local_rank)
     }
 }
 
-/* A rank stops by itself when it wants the terminal, or by Ctrl-Z while it has it. */
+/* Handles a rank that stopped, because it wants the terminal, or by Ctrl-Z while it has it. */
 static void rank_stopped(struct hooprun_attempt *attempt, const struct rank *rank, int sig)
 {
     const bool terminal_wanted = sig == SIGTTIN || sig == SIGTTOU;
@@ -181,9 +181,9 @@ static void rank_ended(struct hooprun_attempt *attempt, struct rank *rank, const
 }
 
 /*
- * Reaps whatever there is. Returns the rank to blame among those that failed, -1 for none: of
- * several found at once the order of their deaths is unknown, and one killed by a signal is more
- * likely to be why another exited than the other way round.
+ * Reaps all children that have ended. Returns the rank to blame for the failure, or -1. If several
+ * failed at once the order is unknown; one that was killed by a signal is preferred, since it more
+ * likely caused another's exit than the reverse.
  */
 static int attempt_reap(struct hooprun_attempt *attempt)
 {
@@ -199,7 +199,7 @@ static int attempt_reap(struct hooprun_attempt *attempt)
         }
         struct rank *rank = rank_find(attempt, info.si_pid);
         if (rank == NULL) {
-            continue; /* a descendant that outlived its parent */
+            continue; /* a descendant whose parent ended */
         }
         if (info.si_code == CLD_STOPPED) {
             rank_stopped(attempt, rank, info.si_status);
@@ -214,8 +214,8 @@ static int attempt_reap(struct hooprun_attempt *attempt)
     }
 }
 
-/* Python's users write `torchrun train.py`; a program of this directory has no name in PATH; and
- * one that is there may need another that is not. */
+/* Explains common mistakes: a script without python3, as torchrun takes it; a program of this
+ * directory without "./"; a script whose interpreter does not exist. */
 static void refusal_hint(const char *program, int refusal, char *ret_text, size_t bytes)
 {
     struct stat about;
@@ -243,7 +243,7 @@ static void refusal_hint(const char *program, int refusal, char *ret_text, size_
     }
 }
 
-/* Ends the ranks that are left, unless they end by themselves before. */
+/* Ends the remaining ranks after ms, unless they end before. */
 static void attempt_stop_in(struct hooprun_attempt *attempt, int ms)
 {
     attempt->phase = PHASE_LINGER;
@@ -251,8 +251,8 @@ static void attempt_stop_in(struct hooprun_attempt *attempt, int ms)
 }
 
 /*
- * With several machines the others are ended a moment later: most likely they are about to find out
- * the same, and to leave somebody in their place, too.
+ * The program cannot be run. With several machines the other ranks here are ended a moment later:
+ * most likely they will fail in the same way, and leave stand-ins, too.
  */
 static void attempt_refuse(struct hooprun_attempt *attempt, int refusal)
 {
@@ -287,7 +287,7 @@ static void attempt_blame(struct hooprun_attempt *attempt, int local_rank)
         return;
     }
     if (attempt->options->node_count > 1) {
-        /* The ranks of this machine are who tell the others' which one it was. */
+        /* The surviving ranks here tell those of other machines which rank failed. */
         attempt_stop_in(attempt, LINGER_MS);
     } else {
         hooprun_attempt_stop(attempt);
@@ -387,7 +387,7 @@ static void attempt_close_refusal(struct hooprun_attempt *attempt)
     }
 }
 
-/* Forgets the attempt before. */
+/* Clears the state of the previous attempt. */
 static void attempt_reset(struct hooprun_attempt *attempt)
 {
     attempt_close_refusal(attempt);

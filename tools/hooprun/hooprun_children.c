@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define ROUND_MS 20
-#define PIDS_MOST (4 * 1024 * 1024) /* the kernel's PID_MAX_LIMIT: a second or two */
+#define PIDS_MOST (4 * 1024 * 1024) /* the kernel's PID_MAX_LIMIT; takes a second or two */
 
 int64_t hooprun_now_ms(void)
 {
@@ -20,7 +20,7 @@ int64_t hooprun_now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* Asking for its state changes nothing, and is refused of whatever is no child. */
+/* Signals pid only if it is a child, as a waitid() without side effects tells. */
 static void child_signal(pid_t pid, int sig)
 {
     siginfo_t info;
@@ -29,7 +29,7 @@ static void child_signal(pid_t pid, int sig)
     }
 }
 
-/* NULL where there is none, or one of another pid namespace, with other numbers. */
+/* Opens /proc. NULL if there is none, or it belongs to another pid namespace. */
 static DIR *proc_open(void)
 {
     char self[16] = "";

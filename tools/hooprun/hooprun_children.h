@@ -1,8 +1,7 @@
 /*
- * What is left of a process tree. A subreaper inherits every descendant whose parent died, so
- * killing children until there are none kills the whole tree, whatever groups and sessions the
- * processes made for themselves. Only children are ever signalled: until they are reaped, their
- * process ids can not belong to a stranger.
+ * Ending a process tree. A subreaper becomes the parent of every descendant whose parent died. So
+ * killing children until there are none kills the whole tree, whatever groups and sessions its
+ * processes made. Only children are signalled: until they are reaped their pids cannot be reused.
  */
 #ifndef HOOPRUN_CHILDREN_H
 #define HOOPRUN_CHILDREN_H
@@ -13,12 +12,11 @@
 /* Milliseconds of the monotonic clock. */
 int64_t hooprun_now_ms(void);
 
-/* Sends sig to every child of this process. Takes a second or two without a /proc of its own. */
+/* Sends sig to every child of this process. Without a usable /proc this takes a second or two. */
 void hooprun_children_signal(int sig);
 
 /*
- * Kills and reaps until no child is left; false if some still exist after timeout_ms. SIGCHLD
- * must be blocked.
+ * Kills and reaps until no child is left, or timeout_ms is over (false). SIGCHLD must be blocked.
  */
 bool hooprun_children_end(int64_t timeout_ms);
 

@@ -1,5 +1,5 @@
-/* An abstract socket is the claim: it belongs to this network namespace, as the ranks' do, and ends
- * with its owner. Nobody is ever answered there. */
+/* The claim is an abstract socket: like the ranks' sockets it belongs to this network namespace,
+ * and it vanishes with its owner. It never accepts. */
 #include "hooprun/hooprun_claim.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static uint64_t text_hash(const char *text)
     return hash;
 }
 
-/* HOOP_HOSTID makes several machines of one. */
+/* Includes HOOP_HOSTID, which divides one machine into several. */
 static socklen_t claim_address(const struct hooprun_options *options, const char *run_id,
                                struct sockaddr_un *ret_address)
 {
@@ -34,7 +34,7 @@ static socklen_t claim_address(const struct hooprun_options *options, const char
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Who has the claim; 0: nobody, or another user, whose word counts for nothing. */
+/* The process that holds the claim; 0 if unknown, or another user's, which proves nothing. */
 static pid_t claim_holder(const struct sockaddr_un *address, socklen_t bytes)
 {
     struct ucred holder = {0};

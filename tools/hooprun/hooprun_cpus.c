@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The first number of a file about a CPU; `otherwise` if there is none, as in some containers. */
+/* The first number in a CPU's topology file; `otherwise` if missing, as in some containers. */
 static int cpu_read(int cpu, const char *what, int otherwise)
 {
     char path[96];

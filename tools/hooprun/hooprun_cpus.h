@@ -5,31 +5,31 @@
 #include <sched.h>
 #include <stdbool.h>
 
-/* A hardware thread, and where it is. */
+/* A hardware thread and its position. */
 struct hooprun_cpu {
     int package;
-    int core; /* the first CPU of the core that it is a thread of */
+    int core; /* the first CPU of its core */
     int cpu;
 };
 
 struct hooprun_cpus {
-    struct hooprun_cpu *all; /* that hooprun may use; owned */
+    struct hooprun_cpu *all; /* those that hooprun may use; owned */
     int count;
     int cores;
 };
 
-/* What the system says. False with errno set: it does not say which this process may use. */
+/* Reads them from the system. False with errno: it does not say which may be used. */
 bool hooprun_cpus_read(struct hooprun_cpus *ret);
 void hooprun_cpus_finish(struct hooprun_cpus *cpus);
 
-/* Puts those that are near each other side by side, and counts the cores. */
+/* Sorts them so that neighbours are adjacent, and counts the cores. */
 void hooprun_cpus_sort(struct hooprun_cpus *cpus);
 
-/* Cores of each of so many ranks: the same for all, at least 1. */
+/* The number of cores for each of `ranks` ranks: the same for all, at least 1. */
 int hooprun_cpus_each(const struct hooprun_cpus *cpus, int ranks);
 
-/* Those of a rank: its share of the sorted cores; where ranks outnumber these, one, which ranks
- * that follow each other do not have in common. */
+/* The CPUs of a rank: its share of the sorted cores. If ranks outnumber cores it is one core, and
+ * consecutive ranks get different ones. */
 void hooprun_cpus_share(const struct hooprun_cpus *cpus, int rank, int ranks, cpu_set_t *ret_set);
 
 #endif

@@ -1,4 +1,4 @@
-/* How the keeper hangs together with the process that the user sees (hooprun.c). */
+/* What the keeper knows of the front, the process that the user sees (hooprun.c). */
 #ifndef HOOPRUN_FRONT_H
 #define HOOPRUN_FRONT_H
 
@@ -8,9 +8,9 @@
 struct hooprun_front {
     pid_t pid;
     pid_t group;
-    int alive_fd;     /* reaches its end when the front process is dead */
-    sigset_t signals; /* what the front passes on, blocked in the keeper */
-    sigset_t mask;    /* the mask hooprun was started with */
+    int alive_fd;     /* at its end once the front is dead */
+    sigset_t signals; /* those that the front passes on; blocked in the keeper */
+    sigset_t mask;    /* hooprun's mask at its start */
 };
 
 #endif

@@ -29,13 +29,13 @@ struct job {
     struct pollfd *fds;
     int signal_fd;
     int claim_fd;
-    bool flushing;    /* the attempt is over; its output may not be written yet */
-    bool hurried;     /* and is not waited for any longer */
+    bool flushing;    /* the attempt is over, but perhaps not all of its output is written */
+    bool hurried;     /* do not wait for that any longer */
     bool interrupted; /* by a signal that was passed on */
     bool front_dead;
     bool done;
-    int exit_code;     /* -1: undecided */
-    int64_t job_until; /* ms; INT64_MAX: no bound */
+    int exit_code;     /* -1: not decided */
+    int64_t job_until; /* ms; INT64_MAX: none */
 };
 
 static void job_decide(struct job *job, int exit_code)
@@ -87,7 +87,7 @@ static void job_signals(struct job *job)
 
 /* ---- The loop ------------------------------------------------------------------------------- */
 
-/* True when the job's time has come to its end, once. */
+/* Returns true, once, when the job's time is over. */
 static bool job_time_over(struct job *job)
 {
     if (hooprun_now_ms() < job->job_until) {
@@ -100,7 +100,7 @@ static bool job_time_over(struct job *job)
     return true;
 }
 
-/* A failure decides the exit code when no restart can follow. */
+/* Lets a failure decide the exit code if no restart can follow. */
 static void job_judge(struct job *job)
 {
     const int code = hooprun_attempt_code(job->attempt);
@@ -115,7 +115,7 @@ static bool job_restarts(const struct job *job)
     return job->exit_code < 0 && hooprun_attempt_code(job->attempt) >= 0;
 }
 
-/* No process is left: what there is to say about the attempt. */
+/* No process is left: says what there is to say about the attempt. */
 static void job_close_attempt(struct job *job)
 {
     hooprun_output_finish(job->output);
@@ -171,8 +171,8 @@ static int job_wait_ms(const struct job *job)
 }
 
 /*
- * The wait has no bound while ranks run without --timeout: then only they, a signal or the death
- * of the front end it.
+ * One turn of the loop. Without --timeout its wait has no limit while ranks run: only they, a
+ * signal or the front's end can end it.
  */
 static void job_turn(struct job *job)
 {
@@ -194,8 +194,8 @@ static void job_turn(struct job *job)
 /* ---- Birth and death ------------------------------------------------------------------------ */
 
 /*
- * Raises the limit of open files, for this process and the ranks, which inherit it: n ranks of a
- * machine need some 5 n each. No further than a million: some programs close all they might have.
+ * Raises the limit of open files for this process and the ranks, which inherit it: n ranks of a
+ * machine need about 5 n each. A million at most: some programs close every possible descriptor.
  */
 static void files_limit_raise(struct rlimit *ret_before, struct rlimit *ret_after)
 {
@@ -208,7 +208,7 @@ static void files_limit_raise(struct rlimit *ret_before, struct rlimit *ret_afte
     }
 }
 
-/* For whoever looks for the reasons: what hooprun changes without being asked. */
+/* Logs what hooprun changes by itself, for somebody who searches for a cause. */
 static void job_tell_changes(const struct job *job, const struct rlimit *before,
                              const struct rlimit *after)
 {

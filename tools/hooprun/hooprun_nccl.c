@@ -10,7 +10,7 @@
 
 #define LIBRARY "libnccl.so.2"
 
-/* The folder of the libhoop that this program uses, without links. */
+/* The real path of the folder of the libhoop that this program uses. */
 static bool nccl_folder(char ret_folder[PATH_MAX])
 {
     Dl_info info;

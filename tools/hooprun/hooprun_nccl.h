@@ -1,7 +1,7 @@
 /*
- * --nccl: programs that were built for NCCL find hoop's libnccl.so.2 before any other. It must be
- * preloaded: PyTorch's libraries name the folder of their own by DT_RPATH, which is searched before
- * LD_LIBRARY_PATH.
+ * --nccl: makes programs that were built for NCCL find hoop's libnccl.so.2 before any other. It has
+ * to be preloaded: PyTorch's libraries name the folder of their own copy by DT_RPATH, which is
+ * searched before LD_LIBRARY_PATH.
  */
 #ifndef HOOPRUN_NCCL_H
 #define HOOPRUN_NCCL_H
@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 /*
- * Finds it, in the folder hoop/ beside libhoop or, in a build, in shims/nccl/, and puts it before
- * whatever LD_PRELOAD says to this process. False: it says why not.
+ * Finds the library, in the folder hoop/ beside libhoop or in a build tree in shims/nccl/, and puts
+ * it first in this process's LD_PRELOAD. Returns false after it has reported why not.
  */
 bool hooprun_nccl_preload(void);
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define SECONDS_MOST 31536000.0
-#define ADDRESS_MOST 255 /* characters; the longest name that DNS knows */
+#define ADDRESS_MOST 255 /* characters of the longest DNS name */
 #define PORT_MOST 65535
 #define MASTER_PORT_DEFAULT 29500 /* torchrun's */
 #define TEXT_OF(x) #x
@@ -88,7 +88,7 @@ static bool set_node_rank(struct hooprun_options *options, const char *value)
     return number_parse(value, 0, HOOPRUN_RANKS_MOST - 1, &options->node_rank);
 }
 
-/* What the text means is for those who connect to it to find out. */
+/* Checks the form only; those who connect resolve it. */
 static bool set_master_addr(struct hooprun_options *options, const char *value)
 {
     options->master_addr = value;
@@ -174,7 +174,7 @@ static const struct option_spec {
     {"--timeout", set_timeout, "seconds, more than 0 and at most 31536000, such as 60 or 0.5"},
 };
 
-/* torchrun takes _ for - in its names. */
+/* torchrun also accepts _ for - in names. */
 static bool name_matches(const char *name, const char *arg, size_t length)
 {
     if (strlen(name) != length) {
@@ -188,7 +188,7 @@ static bool name_matches(const char *name, const char *arg, size_t length)
     return true;
 }
 
-/* Finds the option that arg is, and its value where arg holds both (--name=value, -n4). */
+/* Finds the option that arg names, and its value if arg has both (--name=value, -n4). */
 static const struct option_spec *spec_find(const char *arg, const char **ret_value)
 {
     *ret_value = NULL;
@@ -206,7 +206,7 @@ static const struct option_spec *spec_find(const char *arg, const char **ret_val
     return NULL;
 }
 
-/* Handles argv[0], an option that takes a value, and moves *argv to the last word it used. */
+/* Applies an option that takes a value. Advances *argv to the last word it used. */
 static bool option_apply(char ***argv, struct hooprun_options *options)
 {
     const char *arg = **argv;
@@ -231,7 +231,7 @@ static bool option_apply(char ***argv, struct hooprun_options *options)
     return true;
 }
 
-/* ---- What the options say together ---------------------------------------------------------- */
+/* ---- The options together ------------------------------------------------------------------- */
 
 static bool machines_check(const struct hooprun_options *options)
 {
@@ -264,7 +264,7 @@ static bool environment_says(const char *name)
     return value != NULL && *value != '\0';
 }
 
-/* Whether a secret is good is for the ranks to find out; that there is one can be seen here. */
+/* Checks that there is a secret. Whether it is valid the ranks find out. */
 static bool secret_check(const struct hooprun_options *options)
 {
     if (options->secret_file != NULL) {
@@ -303,7 +303,7 @@ static void options_complete(struct hooprun_options *options)
     }
 }
 
-/* Help or the version, if arg asks for one. */
+/* Prints help or version if arg asks for it. */
 static bool question_answer(const char *arg, int *ret_code)
 {
     if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0) {

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define READ_BYTES 65536
-#define PIPE_READS_MOST 64 /* reads that empty the largest pipe */
+#define PIPE_READS_MOST 64 /* enough to empty the largest pipe */
 #define SINK_HIGH ((size_t)1 << 20)
 #define SINK_TURN ((size_t)1 << 20)
 
@@ -23,8 +23,8 @@ struct buffer {
 };
 
 struct source {
-    int fd;   /* -1: closed */
-    int slot; /* where it stands among the descriptors that are waited for, -1: nowhere */
+    int fd;   /* -1 if closed */
+    int slot; /* its index among the polled descriptors, or -1 */
     int rank;
     struct sink *sink;
     struct buffer line;
@@ -33,23 +33,20 @@ struct source {
 struct sink {
     int fd;
     struct buffer pending;
-    size_t written; /* of pending */
-    bool broken;    /* nobody reads it any more */
+    size_t written; /* bytes of pending */
+    bool broken;    /* its reader is gone */
 };
 
 struct hooprun_output {
     struct sink sinks[2];
-    struct sink *error; /* where standard error goes: sinks[1], or [0] when they are one file */
+    struct sink *error; /* sinks[1], or [0] if stdout and stderr are the same file */
     int source_count;
     struct source *sources; /* two per rank: stdout, stderr */
     char *scratch;          /* READ_BYTES */
     bool lost;
 };
 
-/*
- * There is no way on without memory for a line; the process that waits for this one ends the
- * ranks and reports.
- */
+/* Without memory for a line the keeper exits; the front ends the ranks and reports it. */
 static void buffer_append(struct buffer *buffer, const char *data, size_t bytes)
 {
     if (buffer->room - buffer->used < bytes) {
@@ -160,7 +157,7 @@ bool hooprun_output_open(struct hooprun_output *output, int local_rank, int ret_
             errno = error;
             return false;
         }
-        /* Only this end: the other belongs to the program, which expects a blocking stream. */
+        /* Only this end: the other one is the program's, which expects a blocking stream. */
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
         struct source *source = &output->sources[2 * local_rank + i];
         source->fd = ends[0];
@@ -203,7 +200,7 @@ void hooprun_output_say(struct hooprun_output *output, const char *format, ...)
     sink_append(output->error, "\n", 1);
 }
 
-/* Passes the source's line on; a line that was cut or has no end yet gets one. */
+/* Passes on the current line. A line that was cut or is unfinished gets a newline. */
 static void source_emit(struct source *source)
 {
     struct buffer *line = &source->line;
@@ -239,7 +236,7 @@ static void source_take(struct source *source, const char *data, size_t bytes)
     }
 }
 
-/* Reads once; false when there is nothing more now, or ever. */
+/* Reads once. Returns false if there is nothing more now, or at all. */
 static bool source_read(struct source *source, char *scratch)
 {
     const ssize_t got = read(source->fd, scratch, READ_BYTES);
@@ -274,7 +271,7 @@ static void sink_break(struct hooprun_output *output, struct sink *sink, int err
     }
 }
 
-/* Writes while the file takes more, up to a bound so that other work gets its turn. */
+/* Writes as long as the file takes more, up to a limit, for fairness. */
 static void sink_write(struct hooprun_output *output, struct sink *sink)
 {
     size_t turn = 0;
@@ -308,7 +305,7 @@ size_t hooprun_output_poll_most(const struct hooprun_output *output)
     return 2 + (size_t)output->source_count;
 }
 
-/* Only what is open: poll() refuses more entries than this process may have files. */
+/* Lists open ones only, since poll() refuses more entries than RLIMIT_NOFILE. */
 size_t hooprun_output_prepare(struct hooprun_output *output, struct pollfd *fds)
 {
     int count = 0;
@@ -347,7 +344,7 @@ void hooprun_output_finish(struct hooprun_output *output)
 {
     for (int i = 0; i < output->source_count; i++) {
         struct source *source = &output->sources[i];
-        /* Bounded: a stranger who was handed the pipe may still write to it. */
+        /* Limited, since an unrelated process that inherited the pipe may still write to it. */
         for (int reads = 0; reads < PIPE_READS_MOST && source->fd >= 0; reads++) {
             if (!source_read(source, output->scratch)) {
                 break;

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /*
- * MASTER_PORT comes from below the range that Linux gives to outgoing connections, so that a
- * program that does listen there rarely finds it taken.
+ * MASTER_PORT is below Linux's default range of ephemeral ports, so that a program that listens
+ * there rarely finds it taken.
  */
 #define PORT_FIRST 20000
 #define PORT_COUNT 10000
@@ -44,7 +44,7 @@ static void hex_write(const uint8_t *bytes, size_t count, char *ret_text)
     ret_text[2 * count] = '\0';
 }
 
-/* Is hooprun a task of a Slurm step that has as many machines as the job? */
+/* Is hooprun a task of a Slurm step with as many machines as the job? */
 static bool slurm_step(const struct hooprun_options *options, const char **ret_job,
                        const char **ret_step)
 {
@@ -139,7 +139,7 @@ static bool numbers_set(const struct hooprun_setup *setup, int local_rank)
     return true;
 }
 
-/* One secret, from one place: the other variable could only contradict. */
+/* Sets only one of the two variables, since the other could contradict it. */
 static bool secret_set(const struct hooprun_setup *setup)
 {
     const struct hooprun_options *options = setup->options;
@@ -185,20 +185,20 @@ static bool streams_set(const struct hooprun_setup *setup, int local_rank, const
 }
 
 /*
- * Joins in the place of a rank that has no program, from a process of its own, because the rank's
- * end is what hooprun waits for. The end of this one then ends the job on all machines.
+ * Joins in place of a rank whose program cannot run. This needs a process of its own, because
+ * hooprun waits for the rank's end. The end of this process then fails the job on all machines.
  */
 static void rank_stand_in(const struct hooprun_setup *setup)
 {
     if (setup->options->node_count > 1 && fork() == 0) {
         hoop_comm_t comm = HOOP_COMM_NULL;
-        signal(SIGTERM, SIG_IGN); /* hooprun's, to what the ranks leave behind */
+        signal(SIGTERM, SIG_IGN); /* which hooprun sends to leftover processes */
         (void)hoop_comm_init_env(&comm, NULL);
         _exit(HOOPRUN_EXIT_NOT_FOUND);
     }
 }
 
-/* In the child. Signals stay blocked up to exec: one that arrives earlier acts on the program. */
+/* Runs in the child. Signals stay blocked until exec, so that earlier ones reach the program. */
 static _Noreturn void rank_become(const struct hooprun_setup *setup, int local_rank,
                                   const int streams[2], pid_t parent)
 {
@@ -215,7 +215,7 @@ static _Noreturn void rank_become(const struct hooprun_setup *setup, int local_r
     }
     const int refusal = errno;
     const ssize_t written = write(setup->refusal_fd, &refusal, sizeof(refusal));
-    (void)written; /* the pipe can be full only of other ranks' refusals */
+    (void)written; /* only other refusals could have filled the pipe */
     rank_stand_in(setup);
     _exit(refusal == ENOENT ? HOOPRUN_EXIT_NOT_FOUND : HOOPRUN_EXIT_NOT_EXECUTABLE);
 }
@@ -228,7 +228,7 @@ pid_t hooprun_rank_start(const struct hooprun_setup *setup, int local_rank, cons
         rank_become(setup, local_rank, streams, parent);
     }
     if (pid > 0) {
-        /* Here too: the group must exist before this process first signals it. */
+        /* Here too, since the group must exist before this process first signals it. */
         setpgid(pid, pid);
     }
     return pid;

@@ -1,4 +1,4 @@
-/* The birth of one rank: its environment, standard streams, process group and program. */
+/* How one rank starts: its environment, standard streams, process group and program. */
 #ifndef HOOPRUN_RANK_H
 #define HOOPRUN_RANK_H
 
@@ -9,51 +9,51 @@
 #include <sys/types.h>
 
 /*
- * What tells the ranks of one job from those of others, the same for every attempt: --run-id; else
- * random for a job that has this machine alone; else Slurm's step, if that has the same machines;
- * else "none" as with torchrun, because the machines do not talk to each other before the ranks
- * run. False with errno set when the kernel gives no random bytes.
+ * The id that distinguishes this job from others, the same for every attempt: --run-id if given;
+ * random for a job on one machine; the Slurm step if it has the same machines; else "none" as with
+ * torchrun, since machines do not communicate before the ranks run. False with errno if there are
+ * no random bytes.
  */
 bool hooprun_run_id_make(const struct hooprun_options *options,
                          char ret_run_id[HOOPRUN_RUN_ID_BYTES]);
 
-/* What all ranks of one attempt share. The secret leaves hooprun only in their environment. */
+/* What the ranks of an attempt share. The secret leaves hooprun only in their environment. */
 struct hooprun_identity {
-    char secret[65]; /* set if the options say own_secret */
-    int port;        /* set if the options name none */
+    char secret[65]; /* used if options say own_secret */
+    int port;        /* used if options name none */
 };
 
-/* False with errno set, as above. */
+/* False with errno if there are no random bytes. */
 bool hooprun_identity_make(struct hooprun_identity *ret_identity);
 
-/* How every rank starts; borrowed during hooprun_rank_start(). */
+/* How every rank is started; borrowed during hooprun_rank_start(). */
 struct hooprun_setup {
     const struct hooprun_options *options;
     const char *run_id;
-    sigset_t mask;            /* the ranks' signal mask: what hooprun was started with */
+    sigset_t mask;            /* for the ranks: hooprun's at its start */
     int null_fd;              /* /dev/null */
-    struct hooprun_cpus cpus; /* with --bind-to core */
-    int threads;              /* OMP_NUM_THREADS; 0: as it is */
+    struct hooprun_cpus cpus; /* only with --bind-to core */
+    int threads;              /* OMP_NUM_THREADS; 0: do not set */
 
-    /* Of one attempt. */
-    int attempt; /* 0: the first */
+    /* Per attempt: */
+    int attempt; /* from 0 */
     const struct hooprun_identity *identity;
-    int refusal_fd;    /* a rank that can not run the program writes its errno here */
-    bool free_writers; /* the ranks write to the terminal also where it stops others that do */
+    int refusal_fd;    /* where a rank that cannot run the program writes its errno */
+    bool free_writers; /* ranks write to a terminal even if it stops background writers */
 };
 
 /*
- * The threads of each rank, where several share the machine and nobody has said how many they are
- * to have: one, as torchrun does it, or one for each core that it is bound to. 0: somebody has.
+ * OMP_NUM_THREADS if several ranks share the machine and the user has not set it: one as torchrun
+ * does, or one per core that a rank is bound to. Otherwise 0.
  */
 int hooprun_threads(const struct hooprun_setup *setup);
 
 /*
- * Starts a rank in a process group of its own, with streams {stdout, stderr}; -1 inherits. It is
- * killed by the kernel when its parent dies. Returns its process id, -1 with errno set. That the
- * program can not be run shows later, in refusal_fd, before the process ends with 126 or 127. With
- * several machines it then leaves a process behind that joins in the rank's place and ends as soon
- * as all are in: so the others hear that this rank is gone, and do not wait for it.
+ * Starts a rank in a process group of its own, with streams {stdout, stderr}; -1 inherits. The
+ * kernel kills it when its parent dies. Returns its pid, or -1 with errno. If the program cannot be
+ * run this shows later: refusal_fd gets the errno, and the process exits with 126 or 127. With
+ * several machines it leaves a process behind that joins in the rank's place, and ends when all
+ * ranks are in: so the others learn that this rank is gone instead of waiting for it.
  */
 pid_t hooprun_rank_start(const struct hooprun_setup *setup, int local_rank, const int streams[2]);
 

@@ -4,7 +4,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Moves the foreground from one group to another; false when from does not have it. */
+/* Moves the foreground from one group to another. False if `from` does not have it. */
 static bool terminal_pass(pid_t from, pid_t to)
 {
     const int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
