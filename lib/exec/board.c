@@ -1,8 +1,8 @@
 /*
  * The board (see board.h): layout, failure record, waking, announcements.
  *
- * A rank's lines are written by that rank only; peers' values are read with acquire and checked
- * before they are used as anything but numbers to compare.
+ * Only a rank itself writes its lines. What it reads of other ranks it loads with acquire, and
+ * checks before it uses it for anything but comparisons.
  */
 #include "exec/board.h"
 
@@ -17,10 +17,8 @@
 _Static_assert(sizeof(struct hoop_cell) == HOOP_LINE_BYTES, "a cell is a line");
 _Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced in one cell");
 
-/*
- * A tag, from its lowest bit: count (19 bits, one more for the larger ones), root (12), op (3),
- * type (4), collective (4), sequence (21).
- */
+/* A tag, from its lowest bit: count (19 bits, and one that marks larger counts), root (12), op (3),
+ * type (4), collective (4), sequence (21). */
 #define TAG_COUNTS (UINT64_C(1) << 19)
 #define TAG_ROOT_SHIFT 20
 #define TAG_OP_SHIFT 32
@@ -33,7 +31,7 @@ _Static_assert(HOOP_MAX_RANKS <= 1 << 12, "a root has 12 bits");
 _Static_assert(HOOP_NUM_OPS < 1 << 3 && HOOP_NUM_DATATYPES <= 1 << 4, "an op has 3, a type 4");
 _Static_assert(HOOP_COLL_COUNT <= 1 << 4, "a collective has 4");
 
-/* As long as anybody waits for the cause of what may be an effect. */
+/* The same time for which a rank anywhere waits for the cause of what may be only an effect. */
 #define BOARD_CLAIM_PATIENCE_NS (2 * HOOP_NS_PER_S)
 
 static size_t board_align(size_t bytes, size_t to)
@@ -117,7 +115,7 @@ bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not)
 
 static void board_wake(const struct hoop_board *board, uint32_t rank)
 {
-    if (board->peers[rank].wake_fd >= 0) { /* else on another machine */
+    if (board->peers[rank].wake_fd >= 0) { /* else the rank is on another machine */
         hoop_wake(board->peers[rank].wake_fd);
     }
 }
@@ -158,9 +156,11 @@ hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_fai
     return failure.code;
 }
 
-/* Claimed: it is being written right now, by a thread that may have lost its CPU. Unless its writer
- * died doing so, and then its death follows and finds the record taken: go without text, but not
- * before that is the only explanation. */
+/*
+ * CLAIMED: a thread is writing the record and may have lost its CPU, so wait. If the writer died
+ * meanwhile, the report of its death finds the record taken and no text ever comes: return without
+ * it, but only when the patience has shown that nothing else explains the delay.
+ */
 hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret)
 {
     const uint64_t until = hoop_now_ns() + BOARD_CLAIM_PATIENCE_NS;
@@ -186,8 +186,9 @@ void hoop_board_leave(const struct hoop_board *board, uint32_t rank, uint32_t ho
 }
 
 /*
- * Wakes the ranks that sleep, after something was published. Pairs with the membarrier between
- * the sleeper's store of `sleeping` and its last look (wait.c).
+ * Orders a publisher's stores before its loads of `sleeping`. Without need_fence the membarrier
+ * between the sleeper's store of `sleeping` and its last look (wait.c) makes a compiler fence
+ * enough.
  */
 static void board_publish_fence(const struct hoop_board *board)
 {
@@ -198,8 +199,11 @@ static void board_publish_fence(const struct hoop_board *board)
     }
 }
 
-/* Of those who publish, one wakes it: until it sleeps again it looks at what the others did. Who
- * is stopped between the two costs it the rest of its slice. */
+/*
+ * Of all publishers only the one that clears the flag wakes the rank: until the rank sleeps again,
+ * it looks at what the others published. If that one is preempted between the exchange and the
+ * wake, the rank sleeps until it runs again.
+ */
 static void board_wake_sleeper(const struct hoop_board *board, uint32_t rank)
 {
     _Atomic uint8_t *sleeping = &board->head->sleeping[rank];
@@ -215,7 +219,7 @@ void hoop_board_notify(const struct hoop_board *board, uint32_t rank)
     board_wake_sleeper(board, rank);
 }
 
-/* Of eight ranks, of which some sleep. */
+/* Some of these eight ranks sleep. */
 __attribute__((cold, noinline)) static void board_wake_of_eight(const struct hoop_board *board,
                                                                 uint32_t first)
 {
@@ -231,7 +235,7 @@ void hoop_board_wake_sleepers(const struct hoop_board *board)
     board_publish_fence(board);
     const uint8_t *flags = (const uint8_t *)board->head->sleeping;
     for (uint32_t rank = 0; rank < board->n; rank += 8) {
-        /* Eight ranks at a time: this is on every operation's way. */
+        /* Eight flags in one load, as every operation comes here. */
         const uint64_t eight =
             __atomic_load_n((const uint64_t *)(const void *)(flags + rank), __ATOMIC_RELAXED);
         if (__builtin_expect(eight != 0, 0)) {
@@ -242,10 +246,8 @@ void hoop_board_wake_sleepers(const struct hoop_board *board)
 
 /* ---- Announcements ------------------------------------------------------------------------- */
 
-/*
- * The tag's lower part. Exact where the count fits; that is so for everything whose data travel in
- * the cells or the oneshot area. Larger counts are in the announcement as well, and compared there.
- */
+/* The lower part of a tag. It is exact where the count fits, which includes everything whose data
+ * travel in cells or areas. Larger counts are also in the announcement, and are compared there. */
 static uint64_t board_signature(const struct hoop_signature *s)
 {
     const uint64_t count = s->count < TAG_COUNTS ? s->count : TAG_COUNTS | s->count % TAG_COUNTS;
@@ -262,7 +264,7 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
     struct hoop_signature *now = &mine->now[set];
     atomic_store_explicit(&mine->sites[set], hoop_board_site(site, board->sequence),
                           memory_order_relaxed);
-    /* Most operations are like the last one in their set. */
+    /* Most operations have the signature of the previous one in their set: store nothing then. */
     if (__builtin_expect(
             board->sequence <= HOOP_BOARD_SETS || !hoop_signature_equal(now, signature), 0)) {
         *now = *signature;
@@ -272,10 +274,12 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
     board->tag = board->called[set] | (uint64_t)board->sequence << HOOP_TAG_SEQUENCE_SHIFT;
 }
 
-/* Pieces begin at multiples: what a core fetches behind one, unasked, nobody is about to write. */
+/*
+ * Pieces are aligned to this, so that nobody is about to write what a core prefetches behind one.
+ */
 #define BOARD_ROOM_BYTES ((size_t)4096)
-/* Pieces begin at the start again when so much has gone by, or as many as may be owed, so that they
- * stay in the cache; but not before there is room for three. */
+/* Pieces return to the start after so many bytes, or after as many pieces as may be owed, so that
+ * they stay in the cache; but not before there is room for three. */
 #define BOARD_CYCLE_BYTES ((size_t)262144)
 
 size_t hoop_board_cycle(size_t bytes)
@@ -291,17 +295,15 @@ uint32_t hoop_board_around(size_t bytes)
     return (uint32_t)(hoop_board_cycle(bytes) / board_align(bytes, BOARD_ROOM_BYTES));
 }
 
-/*
- * Where a piece of `bytes` begins: behind the last, or at the start, but not where the operation
- * before this one published, which somebody may still read.
- */
+/* Where a piece of `bytes` begins: after the latest, or at the start of the area, unless it would
+ * overlap the piece of the previous operation, which somebody may still read. */
 static size_t board_next_start(const struct hoop_board *board, size_t bytes)
 {
     const bool fits = board->end + bytes <= hoop_board_cycle(bytes);
     return fits || bytes >= board->starts[(board->sequence - 1) % HOOP_BOARD_SETS] ? board->end : 0;
 }
 
-/* In use is what lies from `oldest` to `end`, wrapped; they are the same only where nothing is. */
+/* The range from `oldest` to `end`, wrapped, is in use; the two are equal only if nothing is. */
 bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t owing)
 {
     if (owing > hoop_may_owe(HOOP_BOARD_SETS) || bytes <= HOOP_CELLS_MAX_BYTES) {
@@ -370,7 +372,7 @@ hoop_result_t hoop_board_mismatch(struct hoop_board *board, uint32_t rank,
     return board_differs(board, board->sequence, rank, failure);
 }
 
-/* How many of the operations that are owed rank has not announced. HOOP_MISMATCH: another one. */
+/* Counts the owed operations that rank has not announced. HOOP_MISMATCH: it announced another. */
 static hoop_result_t board_count_owed(struct hoop_board *board, uint32_t rank, uint32_t *ret,
                                       struct hoop_failure *failure)
 {
@@ -387,7 +389,7 @@ static hoop_result_t board_count_owed(struct hoop_board *board, uint32_t rank, u
         if (tag != my && (behind & TAG_SEQUENCES / 2) == 0) {
             break;
         }
-        /* The same; or a later one, before which it has seen mine. */
+        /* The same tag; or that of a later operation, before which rank has compared mine. */
     }
     return HOOP_OK;
 }
@@ -425,7 +427,7 @@ hoop_result_t hoop_board_look_back(struct hoop_board *board, struct hoop_failure
 {
     hoop_result_t result = HOOP_OK;
     uint32_t owed = 0;
-    board->sequence++; /* what is owed counts from the operation behind it */
+    board->sequence++; /* owed operations are counted back from the one after the latest */
     for (uint32_t rank = 0; rank < board->n && result == HOOP_OK; rank++) {
         result = board_count_owed(board, rank, &owed, failure);
     }
@@ -433,7 +435,8 @@ hoop_result_t hoop_board_look_back(struct hoop_board *board, struct hoop_failure
     return result;
 }
 
-/* Of a rank of this machine, unless the sentence says it already. other: the other one of the two.
+/*
+ * Adds the call site of a rank of this machine, unless the sentence has it. other: the other rank.
  */
 static void board_add_site(const struct hoop_board *board, const struct hoop_called *call,
                            uint32_t other, bool sending, struct hoop_failure *failure)
@@ -453,7 +456,7 @@ static void board_add_site(const struct hoop_board *board, const struct hoop_cal
     }
     hoop_site_describe(pid, site, where, sizeof(where));
     if (strstr(where, "ffi_call") != NULL || strstr(where, "libffi") != NULL) {
-        return; /* an interpreter called, which knows where */
+        return; /* called by an interpreter, which knows the place itself */
     }
     (void)snprintf(more, sizeof(more), "%s%s%s",
                    strstr(failure->text, called) != NULL ? "," : called, at, where);

@@ -21,7 +21,7 @@ static uint8_t *board_at(const struct hoop_board *board, const struct hoop_board
         return board->scratch;
     case HOOP_SPACE_SLAB:
         return board->slabs + (size_t)member * 2 * HOOP_SLAB_BYTES;
-    case HOOP_SPACE_ONESHOT: /* published.c's, done at once */
+    case HOOP_SPACE_ONESHOT: /* published.c executes oneshot, not in steps */
         break;
     }
     return NULL;
@@ -36,7 +36,7 @@ static bool board_is_far(const struct hoop_board *board, const struct hoop_board
     return member != board->me && (op->far[member] & bit) != 0;
 }
 
-/* What a member has at `from` in its process. */
+/* Reads from a member's process, at its address `from`. */
 static hoop_result_t board_read(const struct hoop_board *board, uint32_t member, void *to,
                                 const void *from, size_t bytes)
 {
@@ -45,7 +45,9 @@ static hoop_result_t board_read(const struct hoop_board *board, uint32_t member,
     return hoop_process_read(&memory, to, (uintptr_t)from, bytes);
 }
 
-/* Fetches what of a fold's sources lies in other processes; *ret_whose: whose, when it fails. */
+/*
+ * Fetches those of a fold's sources that lie in other processes. *ret_whose: the rank that failed.
+ */
 static hoop_result_t board_fetch(struct hoop_board *board, const struct hoop_board_op *op,
                                  const struct hoop_ref *src, uint32_t *ret_whose)
 {
@@ -72,7 +74,7 @@ static uint8_t *board_ref_at(const struct hoop_board *board, const struct hoop_b
            ref->off * op->plan->type_bytes;
 }
 
-/* Where a fold's vectors lie, and its results go. Returns how many of these there are. */
+/* Lists the sources and destinations of a fold. Returns the number of destinations. */
 static uint32_t board_lay(struct hoop_board *board, const struct hoop_board_op *op,
                           const struct hoop_step *step)
 {
@@ -80,7 +82,7 @@ static uint32_t board_lay(struct hoop_board *board, const struct hoop_board_op *
     const struct hoop_ref *own = step->local.own.count > 0 ? &step->local.own : src;
     const struct hoop_ref *kept = step->local.kept.count > 0 ? &step->local.kept : dst;
     const bool spread = step->local.op == HOOP_LOCAL_SPREAD;
-    const bool row = src->member != HOOP_EVERY; /* of the vectors in my slab */
+    const bool row = src->member != HOOP_EVERY; /* the vectors in my slab */
     const size_t apart = row ? src->count * op->plan->type_bytes : 0;
     uint32_t n_dst = 0;
     for (uint32_t rank = 0; rank < board->n; rank++) {
@@ -165,9 +167,10 @@ static hoop_result_t board_carry_out(struct hoop_board *board, const struct hoop
 }
 
 /*
- * Whose buffers a step is in: a rank's, everybody's, or mine only, which needs no gate. Whoever
- * gives up waits until nobody is in its buffers, neither writes nor reads: what is read of plain
- * memory that was given back is no result, and in one process not even there.
+ * The rank whose buffers a step accesses, HOOP_EVERY, or this rank, for which no gate is needed.
+ * Gates are taken for reads, too: a rank that gives up waits until nobody is in its buffers,
+ * because a result read from plain memory that was reused is wrong, and in one process the memory
+ * may be unmapped.
  */
 static uint32_t board_visits(const struct hoop_board *board, const struct hoop_step *step)
 {
@@ -213,7 +216,7 @@ static hoop_result_t board_work_now(struct hoop_board *board, struct hoop_board_
 
 /* ---- By a worker ---- */
 
-/* One set of gates for all that is launched until the next ARRIVE. */
+/* One gate acquisition covers everything that is launched until the next ARRIVE. */
 static hoop_result_t board_launch(struct hoop_board *board, struct hoop_board_op *op,
                                   const struct hoop_step *step, struct hoop_failure *failure)
 {
@@ -229,7 +232,7 @@ static hoop_result_t board_launch(struct hoop_board *board, struct hoop_board_op
     return result == HOOP_OK ? HOOP_OK : hoop_failure_take(failure, result, (int)board->me);
 }
 
-/* HOOP_OK: nothing of the worker's is on its way. */
+/* HOOP_OK: the worker has nothing outstanding, and the gates are returned. */
 static hoop_result_t board_drain(struct hoop_board *board, struct hoop_board_op *op,
                                  struct hoop_failure *failure)
 {
@@ -285,8 +288,8 @@ bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op,
 
 /* ---- Barriers ---- */
 
-/* An ARRIVE that nothing precedes is the announcement: made and seen before the steps began. An
- * ARRIVE behind other steps is a barrier like any other. */
+/* A plan's first ARRIVE and AWAIT, as steps 0 and 1, are the announcement, which was made and seen
+ * before the steps began. An ARRIVE after other steps is an ordinary barrier. */
 #define BOARD_ANNOUNCED_ARRIVE 0
 #define BOARD_ANNOUNCED_AWAIT 1
 
@@ -303,7 +306,8 @@ static hoop_result_t board_arrive(struct hoop_board *board, struct hoop_board_op
     return drained;
 }
 
-/* HOOP_OK when all, or one, have arrived as often as I have. Remembers how far it saw. */
+/* HOOP_OK once all members, or one, have arrived as often as this rank. op->cursor keeps the
+ * position. */
 static hoop_result_t board_await(const struct hoop_board *board, struct hoop_board_op *op,
                                  uint32_t member)
 {
@@ -330,10 +334,10 @@ enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *o
 {
     struct hoop_step step;
     if (failure->code != HOOP_OK) {
-        return HOOP_POLL_DONE; /* it was met when the gates were given back */
+        return HOOP_POLL_DONE; /* met when the gates were returned */
     }
     if (!op->steps(op->plan, 0, op->k, &step)) {
-        assert(op->work == HOOP_BOARD_IDLE); /* all plans end with a barrier behind what they do */
+        assert(op->work == HOOP_BOARD_IDLE); /* every plan ends with a barrier after its work */
         return HOOP_POLL_DONE;
     }
     assert(step.send.peer < 0 && step.recv.peer < 0);

@@ -1,8 +1,8 @@
 /*
- * The executor of steps over the memory that the ranks of a machine share: the board, and buffers
- * that are mapped by all, or read from their processes. The executor over links is engine.h.
+ * Executes steps over memory that the ranks of a machine share: the board, and buffers that are
+ * mapped by all or read from their processes. The executor over links is engine.h.
  *
- * It never waits and reads no clock. One thread at a time, the one that drives the comm.
+ * It never waits and reads no clock. Used by one thread at a time, the one that drives the comm.
  */
 #ifndef HOOP_BOARD_STEPS_H
 #define HOOP_BOARD_STEPS_H
@@ -12,9 +12,10 @@
 #include "runtime/wait.h"
 
 /*
- * Who copies and folds where it is not this CPU: what is launched is done when over() says so.
- * Steps that work are launched one behind the other, under the gates of everybody, and awaited
- * before the next ARRIVE or AWAIT. What goes wrong is the thread's sentence.
+ * A worker copies and folds in place of this CPU, asynchronously: over() reports when all that was
+ * launched is done. Consecutive copies and folds are launched one after the other while this rank
+ * holds the gates of all others, and are awaited before the next ARRIVE or AWAIT. The message of an
+ * error is the thread's (hoop_thread_error()).
  */
 struct hoop_board_worker {
     hoop_result_t (*copy)(void *arg, void *to, const void *from, size_t bytes);
@@ -22,48 +23,46 @@ struct hoop_board_worker {
                           unsigned n_dst, const void *const *src, unsigned n_src, size_t count);
     /* Nothing more is launched for now. */
     hoop_result_t (*end)(void *arg);
-    /* HOOP_OK: all of it is over; HOOP_AGAIN; or why it never will be. */
+    /* HOOP_OK: all of it is done. HOOP_AGAIN: not yet. Otherwise: why it never will be. */
     hoop_result_t (*over)(void *arg);
     void *arg;
 };
 
 enum hoop_board_work { HOOP_BOARD_IDLE, HOOP_BOARD_LAUNCHING, HOOP_BOARD_LAUNCHED };
 
-/* Of a member's buffers: it lies in memory of its process, which is read there. */
+/* Bits per member: this buffer lies in its process, and is read from there. */
 enum { HOOP_FAR_IN = 1, HOOP_FAR_OUT = 2 };
 
-/* An operation's steps on the board. */
+/* The execution of one operation's steps on the board. */
 struct hoop_board_op {
     const struct hoop_plan *plan;
     hoop_step_fn *steps;
-    struct hoop_reduction reduction; /* divisor for avg */
-    const void *in;                  /* mine */
+    struct hoop_reduction reduction; /* its divisor is for averages */
+    const void *in;                  /* this rank's */
     void *out;
     const void *const *ins; /* [n] every member's, where the plan touches them; else NULL */
     void *const *outs;
-    const uint8_t *far; /* [n] bits: which of them are addresses in another process */
-    /* For what is read of other processes to be folded: plan->scratch elements. NULL: nothing is.
-     */
+    const uint8_t *far; /* [n] HOOP_FAR_ bits: which are addresses in another process */
+    /* plan->scratch elements, for what is read from other processes and then folded. NULL: nothing
+     * is. */
     void *scratch;
-    const struct hoop_board_worker *worker; /* NULL: this CPU */
-    /* the executor's */
-    enum hoop_board_work work; /* of the worker; not IDLE: I hold the gates, as of step held */
+    const struct hoop_board_worker *worker; /* NULL: this CPU does the work */
+    /* from here on the executor's own */
+    enum hoop_board_work work; /* unless IDLE this rank holds the gates, taken in step `held` */
     uint64_t held;
     uint64_t k;
-    uint32_t cursor; /* first rank not yet seen by the running AWAIT */
+    uint32_t cursor; /* the first rank that the current AWAIT has not seen arrive */
 };
 
-/*
- * Moves the operation on: BUSY after each piece of work, IDLE while an AWAIT waits or the worker
- * works, DONE at the end or with a failure recorded.
- */
+/* Advances the operation: BUSY after each step, IDLE while an AWAIT or the worker is outstanding,
+ * DONE at the end or once a failure is recorded. */
 enum hoop_poll hoop_board_poll(struct hoop_board *board, struct hoop_board_op *op,
                                struct hoop_failure *failure);
 
 /*
- * Gives back the gates that are held for a worker, if what it does is over by now or will never be
- * done. False: it is not. Of an operation that has not failed it is what the next barrier does; its
- * failure is recorded, and found by the next poll.
+ * Returns the gates that are held for a worker, if its work is over or will never complete. False:
+ * it is still at work. In an operation that has not failed this only does the work of the next
+ * barrier earlier; an error of the worker is recorded, and the next poll finds it.
  */
 bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op,
                           struct hoop_failure *failure);

@@ -1,39 +1,39 @@
 /*
- * See engine.h. The engine knows lanes and links; it knows no algorithm, no transport and no comm.
+ * See engine.h. The engine knows lanes and links, but no algorithm, no transport and no comm.
  *
- * A step on its way is a flight. Its state is the set of what is outstanding; both parts go their
- * own ways:
+ * A step that has begun occupies a flight until it is complete. The state of a flight is the set of
+ * its outstanding parts; its send and its receive advance independently:
  *
- *      in state         what happened                        then
+ *      in state         event                                then
  *      ---------------  -----------------------------------  -------------------------------------
- *      (nothing)        asked: a step with parts             local part done; the others WANTED
- *                       asked: no send, no receive           (nothing): the next turn asks again
+ *      (nothing)        asked for a step: it has parts       local part done; the others WANTED
+ *                       asked: neither send nor receive      (nothing): the next turn asks again
  *      x_WANTED         no link yet, or the link says AGAIN  stays; the next turn tries again
  *                       posted                               x_POSTED
  *                       posted, and owed (owed.h)            cleared
  *      x_POSTED         done                                 cleared; a receive is folded first, or
- *                                                            KEPT, with what the link lent
+ *                                                            KEPT, in the memory that the link lent
  *                       done with a failure                  x_POSTED and x_FAILED, for good
- *      KEPT             folded, by a step behind the round   cleared
- *      any              a link says anything else            the engine fails
+ *      KEPT             folded, by the step after the round  cleared
+ *      any              a link reports anything else         the engine fails
  *
- * A turn of a lane is: progress of its links, then a new step, then posting. So a poll begins at
- * most one step in each lane that a link has a part in, and no lane waits for another. A step is
- * begun when no flight is left, or when the one before it said `more` and there is room for another
- * flight.
+ * A turn of a lane makes progress on the lane's links, then begins a step, then posts. So one poll
+ * begins at most one step per lane that uses a link, and no lane waits for another. A step begins
+ * when no flight is occupied, or when the step before it said `more` and a flight is free.
  *
- * A flight keeps the two links of its latest send and receive. Where its peers change, the link
- * before gets no more progress from it: a send that is done needs none to arrive.
+ * A flight keeps the links of its latest send and receive. When a later step in it has another
+ * peer, the flight no longer drives the previous link: a send that is done arrives without that.
  *
- * A link fails the engine only while a flight wants something of it: a neighbour that has all its
- * data may be gone while this rank still waits for the other one.
+ * A link's failure fails the engine only while a flight needs that link: a neighbour that has all
+ * of its data may be gone while this rank still waits for the other neighbour.
  *
- * Where a rank's output may be written as soon as the operation has begun there, its links are
- * offered all of it, and sends say where they belong: the step of the peer that receives it is a
- * question to the same function.
+ * Where peers may write this rank's output as soon as it has begun the operation
+ * (hoop_plan_is_early), the engine offers the whole output on its receiving links, and its sends
+ * carry the place where they belong: it asks the algorithm for the step in which the peer receives
+ * them.
  *
- * Callbacks touch nothing but their flight (and the buffers of a receive that succeeded): a link
- * that is destroyed after the end of an operation calls them, when plan and failure may be gone.
+ * Callbacks touch only their flight, and the buffers of a receive that succeeded: a link that is
+ * destroyed after an operation has ended still calls them, when plan and failure may be gone.
  */
 #include "exec/engine.h"
 
@@ -56,10 +56,8 @@ enum {
     FLIGHT_RECV = FLIGHT_RECV_WANTED | FLIGHT_RECV_POSTED,
 };
 
-/*
- * Where a ref of this rank lies, for HOOP_EVERY the first vector. NULL stays NULL: a buffer without
- * elements need not exist.
- */
+/* The address of a ref of this rank, of the first vector for HOOP_EVERY. NULL stays NULL: a buffer
+ * without elements need not exist. */
 static void *flight_at(const struct hoop_engine_flight *flight, const struct hoop_ref *ref)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
@@ -84,7 +82,7 @@ static int32_t flight_peer(const struct hoop_engine_flight *flight, bool sending
     return sending ? flight->step.send.peer : flight->step.recv.peer;
 }
 
-/* The link of a part of the current step, NULL while there is none. */
+/* The link for a part of the current step, or NULL while the flight has none to that peer. */
 static struct hoop_link *flight_link(const struct hoop_engine_flight *flight, bool sending)
 {
     struct hoop_link *link = sending ? flight->send_link : flight->recv_link;
@@ -112,7 +110,7 @@ static void engine_send_done(struct hoop_xfer *xfer, hoop_result_t result)
                                                 : flight->state & ~FLIGHT_SEND_POSTED);
 }
 
-/* What was received is the partial result of the ranks before this one: the left operand. */
+/* What was received is the partial result of earlier ranks, so it is the left operand. */
 static void flight_fold(const struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
@@ -126,7 +124,7 @@ static void flight_fold(const struct hoop_engine_flight *flight)
     hoop_fold(&reduction, &dst, 1, src, 2, (size_t)to->count);
 }
 
-/* Does what is received stay where the link has it, for a fold? */
+/* Does the received vector stay in the link's memory until it is folded? */
 static bool flight_keeps(const struct hoop_engine_flight *flight)
 {
     const struct hoop_ref *to = &flight->step.recv.to;
@@ -155,10 +153,8 @@ static void engine_recv_done(struct hoop_xfer *xfer, hoop_result_t result)
 
 /* ---- A turn of a flight ---- */
 
-/*
- * Also for links whose part of the step is done, and for finished lanes: a transport may have kept
- * a copy of what was sent. True: something moved.
- */
+/* Also drives links whose part of the step is done, and those of finished lanes: a transport may
+ * still hold a copy of what was sent. True: something moved. */
 static bool flight_progress(struct hoop_engine_flight *flight)
 {
     bool moved = false;
@@ -171,7 +167,7 @@ static bool flight_progress(struct hoop_engine_flight *flight)
     return moved;
 }
 
-/* The failure of a part that was under way, if there is one. */
+/* Fails the engine if a part that is under way has failed. */
 static void flight_check(struct hoop_engine_flight *flight)
 {
     for (int sending = 0; sending < 2; sending++) {
@@ -196,7 +192,7 @@ static void flight_copy(const struct hoop_engine_flight *flight)
     }
 }
 
-/* Where what belongs in this place of SCRATCH is: there, or where its link has it. */
+/* The address of the vector for `place` in SCRATCH: there, or where its link keeps it. */
 static const void *lane_find(const struct hoop_engine_lane *lane, const void *place)
 {
     for (uint32_t i = 0; i < lane->used && lane->engine->op.keeps; i++) {
@@ -209,8 +205,8 @@ static const void *lane_find(const struct hoop_engine_lane *lane, const void *pl
     return place;
 }
 
-/* Where the vectors of a fold lie, the lowest rank's first: everybody's by their distance before
- * me, mine apart; or one behind the other, and then the own one. */
+/* Lists a fold's vectors in rank order: with HOOP_EVERY they lie by distance before this rank,
+ * whose own is elsewhere; otherwise they are contiguous, and this rank's own comes last. */
 static unsigned flight_vectors(const struct hoop_engine_flight *flight, size_t bytes)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
@@ -299,7 +295,7 @@ static void flight_begin(struct hoop_engine_flight *flight)
 
 /* ---- Places ---- */
 
-/* Once to each rank that the lane receives from, when it first does. */
+/* Offers the output once to each rank from which the lane receives, at the first receive. */
 static void flight_offer(struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
@@ -337,7 +333,7 @@ static void flight_find_place(struct hoop_engine_flight *flight)
     }
 }
 
-/* What is owed is no part of the flight any more: it has no link. */
+/* A receive that is owed leaves the flight, which then has no link for it. */
 static hoop_result_t flight_recv(struct hoop_engine_flight *flight)
 {
     struct hoop_engine *engine = flight->lane->engine;
@@ -351,7 +347,8 @@ static hoop_result_t flight_recv(struct hoop_engine_flight *flight)
     return result;
 }
 
-/* Posts a part that is wanted, with the link of its step before if the peer is the same. */
+/* Posts a part that is WANTED. Reuses the link of the flight's previous step if the peer is the
+ * same. */
 static bool flight_post(struct hoop_engine_flight *flight, bool sending)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;
@@ -384,8 +381,9 @@ static bool flight_post(struct hoop_engine_flight *flight, bool sending)
 /* ---- A turn of a lane ---- */
 
 /*
- * Room for the next step, if it may begin: alone, or with those before it that said `more`. The
- * first that is free, so that a lane without rounds stays with two links.
+ * A flight for the next step, or NULL if that step may not begin yet: it waits for the flights
+ * under way (other than KEPT ones), unless the step before it said `more`. Takes the first free
+ * flight, so that a lane without rounds uses only one, and two links.
  */
 static struct hoop_engine_flight *lane_room(struct hoop_engine_lane *lane)
 {
@@ -400,14 +398,14 @@ static struct hoop_engine_flight *lane_room(struct hoop_engine_lane *lane)
     return room < HOOP_ENGINE_FLIGHTS ? &lane->flights[room] : NULL;
 }
 
-/* What the next step touches is there. */
+/* Is there a next step, and is the data that it touches there? */
 static bool lane_may_ask(const struct hoop_engine_lane *lane)
 {
     const uint64_t *ready = lane->engine->op.ready;
     return !lane->finished && (ready == NULL || lane->k < *ready);
 }
 
-/* Asks for the next step. */
+/* Asks for the next step, and begins it. */
 static void lane_ask(struct hoop_engine_lane *lane, struct hoop_engine_flight *flight)
 {
     const struct hoop_engine_op *op = &lane->engine->op;
@@ -426,7 +424,7 @@ static void lane_ask(struct hoop_engine_lane *lane, struct hoop_engine_flight *f
     lane->k++;
 }
 
-/* Begins the next step, and those behind it as long as they need no link. True: there was one. */
+/* Begins the next step, and further ones until one needs a link. True: at least one has begun. */
 static bool lane_begin(struct hoop_engine_lane *lane)
 {
     const struct hoop_failure *failure = lane->engine->failure;
@@ -442,7 +440,7 @@ static bool lane_begin(struct hoop_engine_lane *lane)
     return began;
 }
 
-/* True: something moved. A failure is in the engine's failure. */
+/* True: something moved, or the engine has failed. */
 static bool lane_turn(struct hoop_engine_lane *lane)
 {
     const struct hoop_failure *failure = lane->engine->failure;
@@ -477,13 +475,13 @@ void hoop_engine_start(struct hoop_engine *engine, const struct hoop_engine_op *
         lane->index = i;
         lane->more = lane->finished = false;
         memset(lane->offered, 0, sizeof(lane->offered));
-        lane->k = lane->used = 0; /* flights are filled in when there is one */
+        lane->k = lane->used = 0; /* flights are initialized at first use */
     }
 }
 
 enum hoop_poll hoop_engine_poll(struct hoop_engine *engine)
 {
-    /* Once it is over, nothing that was borrowed is looked at. */
+    /* After the end nothing borrowed (plan, buffers) may be touched. */
     if (engine->running == 0) {
         return HOOP_POLL_DONE;
     }
@@ -503,7 +501,9 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine)
     return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
 }
 
-/* The flights of which one of these is true, one behind the other; NULL: no more, or it is over. */
+/*
+ * Iterates over the flights with one of these state bits set. NULL: no more, or the engine is done.
+ */
 static const struct hoop_engine_flight *engine_next(const struct hoop_engine *engine,
                                                     unsigned states, uint32_t *cursor)
 {
@@ -562,7 +562,7 @@ bool hoop_engine_waits(const struct hoop_engine *engine, uint32_t *ret_rank, boo
     return at != NULL;
 }
 
-/* One part of a flight, if it is outstanding; returns the new length of the text. */
+/* Appends one part of a flight, if it is outstanding. Returns the new length of the text. */
 static size_t flight_describe(const struct hoop_engine_flight *flight, bool sending, char *buf,
                               size_t bytes, size_t length)
 {
@@ -577,7 +577,7 @@ static size_t flight_describe(const struct hoop_engine_flight *flight, bool send
                                flight->lane->index, flight->send.chunk, sending ? "send" : "recv",
                                flight_link(flight, sending) == NULL ? ", no link yet" : "");
     if (added < 0 || length + (size_t)added >= bytes) {
-        return bytes; /* whole parts only, and none behind the first that is left out */
+        return bytes; /* whole parts only, and none after the first that does not fit */
     }
     memcpy(buf + length, part, (size_t)added + 1);
     return length + (size_t)added;

@@ -1,5 +1,5 @@
-/* Gates (see gate.h). hoop_gates_close() and _fence() wait, on the way out of a failed operation;
- * nothing else does. */
+/* Gates (see gate.h). Only hoop_gates_close() and hoop_gates_fence() wait, and only when an
+ * operation has failed. */
 #include "exec/gate.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 
 enum { GATE_OPEN = 0, GATE_CLOSED = 1, GATE_WRITING = 2, GATE_LEFT = 3 };
 
-/* How long a peer may take to leave a slice before it counts as stuck. */
+/* How long a peer may take to leave a slice before it is considered stuck. */
 #define GATE_PATIENCE_NS (20 * HOOP_NS_PER_MS)
 
 static bool gate_is_writing(uint64_t word)
@@ -28,7 +28,7 @@ static _Atomic uint64_t *gate_from(const struct hoop_board *board, uint32_t rank
     return &hoop_board_rank(board, rank)->gates[board->me];
 }
 
-/* ---- Through them ---------------------------------------------------------------------------- */
+/* ---- Entering and leaving -------------------------------------------------------------------- */
 
 static bool gate_enter(_Atomic uint64_t *gate, uint64_t k)
 {
@@ -48,7 +48,7 @@ static bool gate_leave(_Atomic uint64_t *gate, uint64_t k)
     return false;
 }
 
-/* Gives back the gates of the ranks below `end`. */
+/* Returns the gates of the ranks below `end`. */
 static bool gates_leave_below(const struct hoop_board *board, uint64_t k, uint32_t end)
 {
     bool all = true;
@@ -88,17 +88,20 @@ bool hoop_gate_is_closed(const struct hoop_board *board, uint32_t whom)
 
 /* ---- Closing them ---------------------------------------------------------------------------- */
 
-/* Closes a peer's gate to me; gives it patience_ns to leave first. Returns the word it held. */
+/*
+ * Closes a peer's gate to this rank, after giving it patience_ns to leave. Returns the word found.
+ */
 static uint64_t gate_close(_Atomic uint64_t *gate, uint64_t patience_ns)
 {
     const uint64_t until = hoop_now_ns() + patience_ns;
     uint64_t word = GATE_OPEN;
     while (!atomic_compare_exchange_strong(gate, &word, GATE_CLOSED)) {
         if (!gate_is_writing(word)) {
-            return GATE_OPEN; /* closed before */
+            return GATE_OPEN; /* the gate was closed before */
         }
         if (hoop_now_ns() >= until) {
-            /* It may leave at this very moment: then the word is OPEN and is closed next time. */
+            /* The peer may leave at this moment: then the word is OPEN, and the next iteration
+             * closes it. */
             if (atomic_compare_exchange_strong(gate, &word, GATE_CLOSED)) {
                 return word;
             }
@@ -126,7 +129,7 @@ bool hoop_gates_close(struct hoop_board *board, int culprit)
 
 /* ---- Who is stuck ---------------------------------------------------------------------------- */
 
-/* Does the step write to the output of `me`, another rank? */
+/* Does the step write to the output of `me`, a rank other than the step's? */
 static bool gate_writes(const struct hoop_step *step, uint32_t me)
 {
     const struct hoop_ref *dst = &step->local.dst;
@@ -134,8 +137,8 @@ static bool gate_writes(const struct hoop_step *step, uint32_t me)
            (dst->member == HOOP_EVERY || dst->member == me);
 }
 
-/* Puts fresh pages under what a writer writes of out in its step. HOOP_OK also if that is nothing.
- */
+/* Puts fresh pages under the part of `out` that a writer writes in its step k. HOOP_OK also if it
+ * writes none. */
 static hoop_result_t gate_replace(const struct hoop_plan *plan, hoop_step_fn *steps, void *out,
                                   uint32_t writer, uint64_t k)
 {
@@ -143,7 +146,7 @@ static hoop_result_t gate_replace(const struct hoop_plan *plan, hoop_step_fn *st
     struct hoop_step step;
     theirs.me = writer;
     if (!steps(&theirs, 0, k, &step) || !gate_writes(&step, plan->me)) {
-        return HOOP_OK; /* it reads */
+        return HOOP_OK; /* the step only reads */
     }
     const uintptr_t page = hoop_page_bytes();
     const uintptr_t start = (uintptr_t)out + step.local.dst.off * plan->type_bytes;
@@ -159,7 +162,7 @@ static hoop_result_t gate_replace(const struct hoop_plan *plan, hoop_step_fn *st
     return result;
 }
 
-/* Through with its slice, or gone altogether. */
+/* Has the rank left its slice, or has its process ended? */
 static bool gate_is_left(const struct hoop_board *board, uint32_t rank)
 {
     const int32_t pid = board->peers[rank].pid;
@@ -167,7 +170,7 @@ static bool gate_is_left(const struct hoop_board *board, uint32_t rank)
            (pid > 0 && hoop_process_is_over(pid));
 }
 
-/* What a fence needs to know of the operation. */
+/* The operation, as far as a fence needs to know it. */
 struct gate_fence {
     const struct hoop_board *board;
     const struct hoop_plan *plan;
@@ -176,7 +179,7 @@ struct gate_fence {
     uint64_t until_ns;
 };
 
-/* HOOP_OK: it can do no harm. HOOP_AGAIN, and why not. */
+/* HOOP_OK: the rank can do no more harm. HOOP_AGAIN: *ret_why says why it still can. */
 static hoop_result_t gate_fence_off(const struct gate_fence *fence, uint32_t rank,
                                     const char **ret_why)
 {

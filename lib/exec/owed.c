@@ -1,10 +1,10 @@
-/* What is owed to the rank before (see owed.h). */
+/* Announcements owed to the previous rank (see owed.h). */
 #include "exec/owed.h"
 
 #include <assert.h>
 #include <stddef.h>
 
-/* Also by a link that is destroyed: touches nothing else. */
+/* Touches nothing but *owed: a link that is being destroyed calls it, too. */
 static void owed_done(struct hoop_xfer *xfer, hoop_result_t result)
 {
     struct hoop_owed *owed =
@@ -21,8 +21,8 @@ static uint32_t owed_most(const struct hoop_link *link)
     return holds < HOOP_OWED_MOST ? holds : HOOP_OWED_MOST;
 }
 
-/* Once there are too many, half of them are waited for: or they would be looked at in every
- * operation. */
+/* Once too many are owed, waits until half of them have come: otherwise every operation would have
+ * to look at them. */
 static bool owed_has_room(struct hoop_owed *owed, uint32_t most)
 {
     owed->waits = owed->count >= (owed->waits ? most / 2 + 1 : most);
@@ -32,7 +32,7 @@ static bool owed_has_room(struct hoop_owed *owed, uint32_t most)
 hoop_result_t hoop_owed_post(struct hoop_owed *owed, struct hoop_link *link,
                              const struct hoop_xfer *xfer)
 {
-    static char nothing; /* NULL would ask the link for memory of its own */
+    static char nothing; /* NULL would ask the link for its own memory */
     const uint32_t most = owed_most(link);
     assert(xfer->bytes == 0 && most > 0 && (owed->link == NULL || owed->link == link));
     owed->link = link;

@@ -1,26 +1,27 @@
 /*
- * What is owed to the rank before: its announcements of operations that are over here.
+ * Owing over links: announcements of the previous rank that this rank has not received yet, for
+ * operations that it has already completed.
  *
- * In a collective with a root some ranks are through before others have begun: a root that has
- * sent, a leaf. What such a rank receives from the one before it in step 0 may be an announcement
- * and nothing else, by which calls that differ are found out. It is not waited for: it is owed. It
- * is looked at while the rank is idle, and waited for when so many are owed that there may be no
- * room for more; before an operation in which all wait for all, because who comes out of such a one
- * relies on the calls before it; and before the rank leaves the comm.
+ * In a collective with a root some ranks, such as a broadcast's root or a gather's leaves, are done
+ * before others have begun. What such a rank receives from the previous one in step 0 may be a mere
+ * announcement, which serves to detect calls that differ. The rank does not wait for it but owes
+ * the look. It looks while it is idle. It waits for what it owes when the link may hold no more;
+ * before an operation in which all wait for all, because a rank that completes such an operation
+ * relies on the calls before it; and before it leaves the comm.
  *
  *     operation   7        8        9          10
  *     posted      7        7 8      7 8 9      8 9 10      7 has come
  *
- * Nobody waits for a rank that owes: the link holds what it has not taken, and as many may be owed
- * as it holds (hoop_link_holds()). So a rank that has come out of an operation has sent what others
- * owe it, and is needed no more. Announcements carry no data, so they touch no buffer, and they
- * come before anything else of a later operation on the same link.
+ * Nobody waits for a rank that owes: the link holds what the rank has not taken, and no more may be
+ * owed than the link holds (hoop_link_holds()). So a rank that has completed an operation has sent
+ * what others are owed for it, and is not needed any more. Announcements carry no data, so they
+ * touch no buffer, and they precede everything of later operations on the same link.
  *
- * The other end of it: what this rank announces to the one behind it, who may owe the look, may be
- * kept back by the link, to go with what is sent next (may_wait). It is pushed before this rank
- * waits for what it owes itself, before it sleeps, and before it leaves.
+ * At the sending end, the link may hold back what this rank announces to the next one, if that rank
+ * may owe it, to send it with later data (may_wait). It is pushed before this rank waits for what
+ * it owes itself, before it sleeps, and before it leaves.
  *
- * One thread at a time, the one that drives the comm.
+ * Used by one thread at a time, the one that drives the comm.
  */
 #ifndef HOOP_OWED_H
 #define HOOP_OWED_H
@@ -37,15 +38,15 @@ struct hoop_owed_entry {
 
 /* Zeroed: nothing is owed. */
 struct hoop_owed {
-    struct hoop_link *link; /* from the rank before, in lane 0; NULL: nothing ever was */
-    struct hoop_link *said; /* to the one behind; NULL: nothing is kept back */
-    uint32_t first, count;  /* of entries, a ring: posted, and not done */
-    bool waits;             /* there were too many: until half of them have come */
-    bool failed;            /* why is in the link's failure */
+    struct hoop_link *link; /* from the previous rank, in lane 0; NULL: nothing was ever owed */
+    struct hoop_link *said; /* to the next rank; NULL: nothing is held back */
+    uint32_t first, count;  /* of entries, a ring buffer: posted, and not done */
+    bool waits;             /* too many were owed: waits until half of them have come */
+    bool failed;            /* the reason is in the link's failure */
     struct hoop_owed_entry entries[HOOP_OWED_MOST];
 };
 
-/* May what xfer is to receive from the link, which is of lane 0, be owed? */
+/* May the rank owe what xfer is to receive from this link of lane 0? */
 static inline bool hoop_owed_may(const struct hoop_plan *plan, const struct hoop_link *link,
                                  const struct hoop_xfer *xfer)
 {
@@ -53,7 +54,9 @@ static inline bool hoop_owed_may(const struct hoop_plan *plan, const struct hoop
            hoop_link_holds(link) > 0;
 }
 
-/* What is about to be sent: may it be kept back? It may where the receiver may owe it. */
+/*
+ * Before a send: marks whether the link may hold it back, which it may if the receiver may owe it.
+ */
 static inline void hoop_owed_say(struct hoop_owed *owed, const struct hoop_plan *plan,
                                  struct hoop_link *link, struct hoop_xfer *xfer)
 {
@@ -62,7 +65,7 @@ static inline void hoop_owed_say(struct hoop_owed *owed, const struct hoop_plan 
     owed->said = xfer->may_wait ? link : owed->said;
 }
 
-/* What was kept back goes. */
+/* Sends what was held back. */
 static inline void hoop_owed_push(struct hoop_owed *owed)
 {
     if (owed->said != NULL) {
@@ -71,18 +74,18 @@ static inline void hoop_owed_push(struct hoop_owed *owed)
     }
 }
 
-/* Owes that; xfer is copied. HOOP_AGAIN: too many are owed. */
+/* Posts a copy of xfer as owed. HOOP_AGAIN: too many are owed. */
 hoop_result_t hoop_owed_post(struct hoop_owed *owed, struct hoop_link *link,
                              const struct hoop_xfer *xfer);
 
-/* Looks whether some have come. True: something moved. */
+/* Makes progress on what is owed. True: something moved. */
 bool hoop_owed_progress(struct hoop_owed *owed);
 
-/* HOOP_OK: nothing is owed. HOOP_AGAIN: something is. Else *failure says what came in its place, or
- * why nothing will. */
+/* HOOP_OK: nothing is owed. HOOP_AGAIN: something is. Otherwise *failure says what came instead of
+ * an announcement, or why nothing will come. */
 hoop_result_t hoop_owed_check(const struct hoop_owed *owed, struct hoop_failure *failure);
 
-/* Looks, then checks. */
+/* Makes progress, then checks. */
 static inline hoop_result_t hoop_owed_settle(struct hoop_owed *owed, struct hoop_failure *failure)
 {
     (void)hoop_owed_progress(owed);

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* In cells, as many bytes as lie in one piece from `off` on; in the area, all. brought: by each
- * rank that brings something, which says where it lies. */
+/* How many of `bytes` from `off` on are contiguous: up to the end of a cell, or all in the area.
+ * brought: bytes of each contributing rank, which determine where they lie. */
 static size_t published_run(size_t brought, size_t off, size_t bytes)
 {
     const size_t whole = HOOP_CELL_DATA_BYTES - off % HOOP_CELL_DATA_BYTES;
@@ -34,7 +34,7 @@ static inline void published_put(uint8_t *to, const uint8_t *in, size_t bytes, s
     }
 }
 
-/* Apart, so that what needs none of it pays for none of it. */
+/* A function of its own, so that calls that need no assembly do not pay for its stack frame. */
 static __attribute__((noinline)) void published_put_apart(struct hoop_board *board,
                                                           const uint8_t *in, size_t bytes,
                                                           size_t before, size_t own)
@@ -72,12 +72,12 @@ void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uin
     *ret_end = every ? plan->n : needed == plan->me ? 0 : needed + 1;
 }
 
-/* What this rank takes. */
+/* What this rank takes from the others. */
 struct published {
-    size_t block;   /* bytes that it takes of each */
-    size_t brought; /* by each rank that brings something */
-    size_t own;     /* where the block lies in an input */
-    /* and in what the ranks before it have published, or those behind it: without their own */
+    size_t block;   /* bytes that it takes from each */
+    size_t brought; /* bytes that each contributing rank publishes */
+    size_t own;     /* offset of this rank's block in an input */
+    /* its offset in what lower ranks published, and higher ones: both leave out their own block */
     size_t before, behind;
 };
 
@@ -96,7 +96,7 @@ static inline struct published published_of(const struct hoop_plan *plan)
     return ret;
 }
 
-/* Of everybody's block, from `done` on, as many bytes as lie in one piece. */
+/* How many bytes of everybody's block are contiguous from `done` on. */
 static inline size_t published_run_of_all(const struct published *what, size_t done)
 {
     const size_t run = published_run(what->brought, what->behind + done, what->block - done);
@@ -104,7 +104,7 @@ static inline size_t published_run_of_all(const struct published *what, size_t d
                                         : published_run(what->brought, what->before + done, run);
 }
 
-/* Where everybody's block lies, from `done` on. My own input lies at hand. */
+/* Lists where everybody's block lies, from `done` on; this rank's own is in its input. */
 static inline void published_all_at(struct hoop_board *board, const struct hoop_board_op *op,
                                     const struct published *what, size_t done)
 {
@@ -115,7 +115,7 @@ static inline void published_all_at(struct hoop_board *board, const struct hoop_
     board->src[board->me] = (const uint8_t *)op->in + what->own + done;
 }
 
-/* The fold of everybody's block to the output. No element lies in two cells. */
+/* Folds everybody's block to the output. No element straddles two cells. */
 static void published_fold(struct hoop_board *board, const struct hoop_board_op *op,
                            const struct published *what)
 {
@@ -128,7 +128,7 @@ static void published_fold(struct hoop_board *board, const struct hoop_board_op 
     }
 }
 
-/* Another rank's block to its place in the output. */
+/* Copies another rank's block to its place in the output. */
 static void published_copy(const struct hoop_board *board, const struct hoop_board_op *op,
                            const struct published *what, uint32_t rank)
 {
@@ -156,7 +156,7 @@ static void published_copy(const struct hoop_board *board, const struct hoop_boa
     memcpy(dst, cell->data + at, left);
 }
 
-/* My own block, of which nobody needs to be heard. */
+/* Copies this rank's own block, for which nobody else is needed. */
 static void published_keep(const struct hoop_board_op *op)
 {
     const struct hoop_plan *plan = op->plan;
