@@ -38,29 +38,29 @@ void hoop_buffers_finish(struct hoop_buffers *buffers)
     *buffers = (struct hoop_buffers){0};
 }
 
-/* ---- What the others' steps touch ----------------------------------------------------------- */
+/* ---- What the others' steps access --------------------------------------------------------- */
 
-/* Is rank's input read by others? */
+/* Do others read rank's input? */
 static bool buffers_reads(const struct hoop_plan *plan, uint32_t rank)
 {
     return hoop_in_count(plan, rank) > 0;
 }
 
-/* Do ranks share the folding of one vector? */
+/* Do the ranks share the folding of one vector? */
 static bool buffers_share(const struct hoop_plan *plan)
 {
     return hoop_collectives[plan->collective].folds &&
            !hoop_collective_is_blocked(plan->collective);
 }
 
-/* Is rank's output written by others? */
+/* Do others write rank's output? */
 static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 {
     return buffers_share(plan) && hoop_out_count(plan, rank) > 0;
 }
 
-/* Does this rank touch others' buffers? Who gets nothing, or has all folded by another, may not
- * even ask for them: nobody waits for it, and they may be gone. */
+/* Does this rank access others' buffers? A rank that gets nothing, or for which another rank folds,
+ * must not even request them: nobody waits for it, so they may be gone. */
 static bool buffers_touches(const struct hoop_plan *plan)
 {
     const bool folds = plan->algo == HOOP_ALGO_DIRECT && hoop_collectives[plan->collective].folds;
@@ -70,11 +70,11 @@ static bool buffers_touches(const struct hoop_plan *plan)
 
 /* ---- Announcing ----------------------------------------------------------------------------- */
 
-#define BUFFERS_READABLE 0u /* the generations of plain memory */
+#define BUFFERS_READABLE 0u /* generations of plain memory */
 #define BUFFERS_UNREADABLE 1u
-#define BUFFERS_NOWHERE(me) (UINT64_MAX - (me)) /* a device that nobody has, rank me's own */
+#define BUFFERS_NOWHERE(me) (UINT64_MAX - (me)) /* a device that nobody has, unique to rank me */
 
-/* As it is announced: no memory has so many elements that bits are lost. */
+/* A count as it is announced; no memory holds enough elements for bits to be lost. */
 static uint64_t buffers_counted(uint64_t count)
 {
     return count & UINT64_MAX >> 3;
@@ -83,7 +83,7 @@ static uint64_t buffers_counted(uint64_t count)
 /* Can others read this plain memory? */
 static uint32_t buffers_try(struct hoop_buffers *buffers, const void *buffer, uint64_t bytes)
 {
-    /* Fibonacci hashing: the low bits of buffers are alike. */
+    /* Fibonacci hashing, because the low bits of buffers are alike. */
     const uint64_t hash = (uintptr_t)buffer * UINT64_C(0x9e3779b97f4a7c15);
     struct hoop_readable *known = &buffers->readable[hash >> (64 - HOOP_READABLES_SHIFT)];
     if (buffer == known->memory && bytes <= known->bytes) {
@@ -94,7 +94,8 @@ static uint32_t buffers_try(struct hoop_buffers *buffers, const void *buffer, ui
     return can ? BUFFERS_READABLE : BUFFERS_UNREADABLE;
 }
 
-/* Where it lies in a region. Else its address is announced, which says where its pages begin. */
+/* Announces a buffer's place in its region; without one its address, which gives its page
+ * offset. */
 static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_region,
                          uint32_t *ret_generation, uint64_t *ret_offset)
 {
@@ -108,7 +109,7 @@ static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_regio
     *ret_offset = ref.offset;
 }
 
-/* The same of what others touch, on a device, if it can be shown. */
+/* The same for a buffer on a device that others access; marks it as fresh where it is. */
 static void buffers_say(const struct hoop_buffers *buffers, const struct hoop_region_ref *ref,
                         uint64_t *ret_region, uint32_t *ret_generation, uint64_t *ret_offset)
 {
@@ -120,7 +121,7 @@ static void buffers_say(const struct hoop_buffers *buffers, const struct hoop_re
     *ret_offset = ref->offset;
 }
 
-/* With its device's peers behind it. */
+/* Posts the announcement followed by the peers of its device. */
 static void buffers_post_peers(const struct hoop_buffers *buffers,
                                const struct hoop_announce *announce, bool meets)
 {
@@ -134,7 +135,7 @@ static void buffers_post_peers(const struct hoop_buffers *buffers,
     hoop_board_post(buffers->board, &post, sizeof(*announce) + (n + 1) * sizeof(post.peers[0]));
 }
 
-/* On a device: of what nobody touches nothing is said. */
+/* Announces buffers on a device. Those that nobody accesses are left out (id 0). */
 static void buffers_announce_there(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                    bool meets)
 {
@@ -186,7 +187,8 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
                : hoop_board_mismatch(buffers->board, rank, failure);
 }
 
-/* Where a buffer lies that others touch; plain memory, which threads share: at its address. */
+/* Where a buffer that others access lies. Threads of one process share plain memory by its
+ * address. */
 static bool buffers_look(const struct hoop_buffers *buffers, bool shows, const void *buffer,
                          uint64_t bytes, struct hoop_region_ref *ret)
 {
@@ -214,12 +216,12 @@ bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const str
     return !reads || buffers_look(buffers, shows, in, in_bytes, &ret->in);
 }
 
-/* Shown to no other device: what CUDA gives in the order of a stream, and what belongs to none. */
+/* Not stream-ordered memory of CUDA's, nor memory that belongs to no device. */
 static bool buffers_lets_in(const struct hoop_buffers *buffers, const struct hoop_region_ref *own)
 {
     const void *plain = own->id == 0 ? (const void *)(uintptr_t)own->offset : NULL;
     if (plain == NULL || hoop_staging_enter(buffers->staging) != HOOP_OK) {
-        return plain == NULL; /* a region, or nobody touches it */
+        return plain == NULL; /* a region, or nobody accesses it */
     }
     const bool lets = hoop_cuda_is_plain(plain);
     hoop_staging_leave();
@@ -234,7 +236,7 @@ bool hoop_buffers_let_in(const struct hoop_buffers *buffers)
 
 /* ---- Seeing all announcements ---------------------------------------------------------------- */
 
-/* Does the device of rank reach this one, by its own word? */
+/* Does the device of rank, by its announcement, reach this device? */
 static bool buffers_meets(const struct hoop_buffers *buffers, uint32_t rank, uint64_t device)
 {
     const bool same = hoop_buffers_announced(buffers, rank)->device == device;
@@ -250,7 +252,7 @@ static bool buffers_meets(const struct hoop_buffers *buffers, uint32_t rank, uin
     return same || peer == device;
 }
 
-/* Says once why it goes through the host. */
+/* Logs once why operations go through the host. */
 static void buffers_tell_apart(struct hoop_buffers *buffers, uint32_t rank)
 {
     if (!buffers->told_apart && buffers->trial == HOOP_TRIAL_NONE) {
@@ -260,7 +262,7 @@ static void buffers_tell_apart(struct hoop_buffers *buffers, uint32_t rank)
                  "cannot be shown to them",
                  rank);
     }
-    buffers->told_apart |= buffers->trial == HOOP_TRIAL_NONE; /* else a rank has said why */
+    buffers->told_apart |= buffers->trial == HOOP_TRIAL_NONE; /* else a rank has logged why */
 }
 
 static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
@@ -274,11 +276,12 @@ static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
     return true;
 }
 
-/* Without a switch between them a device has eight peers at most (CUDA's guide, "Peer-to-Peer
- * Memory Access"), which asking for two of them does not show. */
+/* Without a switch a device has at most eight peers (CUDA's guide, "Peer-to-Peer Memory Access"),
+ * which queries for pairs of devices do not show. */
 #define BUFFERS_MOST_DEVICES 9u
 
-/* On one device, or on several that all reach each other? Each is looked at once. */
+/* Are all buffers on one device, or on several that all reach each other? Checks each device
+ * once. */
 static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers,
                                                    bool *ret_one_device)
 {
@@ -305,8 +308,8 @@ static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers,
     return !meet ? HOOP_REACH_MIXED : seen[0] != 0 ? HOOP_REACH_DEVICE : HOOP_REACH_HOST;
 }
 
-/* Bytes of an output before its first whole page, and after its last. Offsets in regions count from
- * a page, and so do addresses. */
+/* Accumulates the bytes of an output before its first whole page and after its last. Both region
+ * offsets and addresses count from a page. */
 static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
                           struct hoop_reach *reach)
 {
@@ -317,8 +320,8 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
     reach->tail_bytes = tail > reach->tail_bytes ? tail : reach->tail_bytes;
 }
 
-/* Who waits can open what is new, and find that it can't: the first of these folds. Who is launched
- * has a kernel for the root's fold alone. */
+/* A rank that waits can open fresh memory, and report if it cannot; so the first of these folds. If
+ * all are launched, the root does: the kernels of launched ranks serve only that. */
 static void buffers_find_folder(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                 struct hoop_reach *reach)
 {
@@ -357,7 +360,8 @@ struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct 
 
 /* ---- Mapping -------------------------------------------------------------------------------- */
 
-/* Memory of another device is opened to mine; in its own process a region is to its own device. */
+/* Opens memory of another device to this rank's. In its own process a region is open to its own
+ * device. */
 static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t rank,
                                   const struct hoop_mapping *use, uint64_t offset, void **base)
 {
@@ -391,7 +395,7 @@ static hoop_result_t buffers_cannot_map(const struct hoop_buffers *buffers, uint
                             same ? "" : "; with HOOP_CUDA_PEERS=0 devices meet in host memory");
 }
 
-/* What was announced of a region that is mapped now, against what it is. */
+/* Checks what was announced about a region that is mapped now. */
 static hoop_result_t buffers_check(const struct hoop_buffers *buffers, uint32_t rank,
                                    const struct hoop_buffers_place *place,
                                    const struct hoop_mapping *use, uint64_t bytes,
@@ -420,7 +424,7 @@ hoop_result_t hoop_buffers_use(struct hoop_buffers *buffers, uint32_t rank,
     uint64_t bytes = 0;
     hoop_result_t result = HOOP_OK;
     if (use->used) {
-        return HOOP_OK; /* at an earlier poll */
+        return HOOP_OK; /* mapped at an earlier poll */
     }
     if (place->region == 0) {
         const bool here = buffers->maps.peers[rank].same_process;
@@ -444,7 +448,7 @@ hoop_result_t hoop_buffers_use(struct hoop_buffers *buffers, uint32_t rank,
     return result;
 }
 
-/* Both buffers of a peer, as far as they are touched. */
+/* Both buffers of a peer, as far as they are accessed. */
 static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                   uint32_t rank, struct hoop_failure *failure)
 {

@@ -1,14 +1,14 @@
 /*
  * The buffers of an operation on shared memory: each rank announces where its own lie, and maps
- * those of its peers that the steps will touch; what cannot be mapped is read (cma). One thread at
- * a time, the one that drives the comm.
+ * those of its peers that the steps access; what cannot be mapped is read (cma). Used by one thread
+ * at a time, the one that drives the comm.
  *
- * Memory of CUDA's own is shown to other processes without knowing whether they can open it: that
- * depends on containers and on what is left of the device. So what its owner has not seen all of
- * the comm open is announced as fresh. All ranks open what is fresh, touched or not, and announce
- * the operation again: as it was, or nowhere if they could not. Everybody sees the same; if one is
- * nowhere the operation goes through the host, and nothing of CUDA's own is shown in the comm
- * again.
+ * A rank that shows memory from CUDA itself to other processes does not know whether they can open
+ * it: that depends on containers, and on free resources of the device. So an allocation that its
+ * owner has not seen all ranks open is announced as fresh. Then all ranks open what is fresh,
+ * whether or not they access it, and announce the operation again: unchanged, or with a device that
+ * nobody has (BUFFERS_NOWHERE) if opening failed. All see the same announcements. If one failed,
+ * the operation goes through the host, and the comm never shows memory from CUDA itself again.
  */
 #ifndef HOOP_BUFFERS_H
 #define HOOP_BUFFERS_H
@@ -19,10 +19,12 @@
 #include "staging/staging.h"
 #include "transfer/mapping.h"
 
-/* Plain memory that others were found to be able to read; NULL: none yet. A program has a few dozen
- * buffers that it uses again and again, and to ask each time costs a tenth of what it takes to
- * gather 128 KiB. Where other memory is mapped later, which only its own process can read, the comm
- * fails when it is read, as it would if the memory were gone (test_cma: mapped_anew). */
+/*
+ * Plain memory that others were found able to read; NULL: none. A program uses a few dozen buffers
+ * again and again, and checking each time would cost a tenth of a gather of 128 KiB. If other
+ * memory, which only its own process can read, is mapped there later, the comm fails when it is
+ * read, as it would if the memory were gone (test_cma: mapped_anew).
+ */
 #define HOOP_READABLES_SHIFT 6
 #define HOOP_READABLES (1u << HOOP_READABLES_SHIFT)
 struct hoop_readable {
@@ -30,19 +32,19 @@ struct hoop_readable {
     uint64_t bytes;
 };
 
-/* Of an operation: is what is announced known to all? */
+/* The trial of an operation's fresh memory: none, all was opened, or something could not be. */
 enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
-/* Ids follow each other: so many allocations have a place of their own. */
+/* Confirmed ids are kept by id modulo this: ids are consecutive, so as many recent ones fit. */
 #define HOOP_BUFFERS_CONFIRMED 1024u
 
-/* Of a rank whose launched call met another that was not on the device: so many wait afterwards. */
+/* After a launched call met one that was not on the device, so many calls wait instead. */
 #define HOOP_BUFFERS_PARTED_WAITS 8u
 
-/* Known memory of a rank's own (hoop_buffers_are_known()), by its number and who folds. */
+/* A table of this rank's memory that the folding rank has opened (hoop_buffers_are_known()). */
 #define HOOP_BUFFERS_KNOWN_SHIFT 10
 #define HOOP_BUFFERS_KNOWN (1u << HOOP_BUFFERS_KNOWN_SHIFT)
 
-/* Where those of a rank lie, as far as others touch them. */
+/* Where a rank's own buffers lie, as far as others access them. */
 struct hoop_buffers_own {
     struct hoop_region_ref in, out;
 };
@@ -50,88 +52,96 @@ struct hoop_buffers_own {
 struct hoop_buffers {
     struct hoop_board *board;
     struct hoop_mapping_env maps;
-    const struct hoop_staging *staging; /* where they are announced to lie on a device: of that */
+    const struct hoop_staging *staging; /* of the device on which the buffers are announced */
     bool one_process;                   /* all ranks are threads of this process */
-    uint64_t device;                    /* on which they were announced to lie; 0: the host */
-    struct hoop_buffers_own mine;       /* of an operation on a device, before it is announced */
-    bool launched;                      /* the same; who calls no CUDA for it */
-    bool told_apart;                    /* that devices do not reach each other */
+    uint64_t device;                    /* on which the buffers were announced; 0: the host */
+    struct hoop_buffers_own mine;       /* of an operation on a device, set before announcing */
+    /* of that operation: its call is launched, and calls no CUDA */
+    bool launched;
+    bool told_apart; /* has logged that devices do not reach each other */
     const struct hoop_agreement *agreed;
-    struct hoop_readable readable[HOOP_READABLES]; /* by a hash of where it lies */
-    _Atomic bool shows; /* memory of CUDA's own, and opens others', so far */
+    struct hoop_readable readable[HOOP_READABLES]; /* by a hash of the address */
+    _Atomic bool shows; /* so far memory from CUDA itself may be shown, and opened */
     enum hoop_trial trial;
     uint64_t shown[2];                          /* ids that are fresh in this operation */
-    uint64_t confirmed[HOOP_BUFFERS_CONFIRMED]; /* ids, by themselves */
-    /* which calls may be launched on the device */
+    uint64_t confirmed[HOOP_BUFFERS_CONFIRMED]; /* ids that all ranks have opened, by id */
+    /* Which calls may be launched on the device; read by any thread. */
     _Atomic(_Atomic uint64_t *) known;   /* [HOOP_BUFFERS_KNOWN]; NULL: nothing ran there yet */
-    _Atomic(hoop_cu_context_t) known_in; /* of the last that ran there; NULL: none did */
-    _Atomic uint32_t waits;              /* so many are to wait before the next one */
+    _Atomic(hoop_cu_context_t) known_in; /* context of the last that ran there; NULL: none */
+    _Atomic uint32_t waits;              /* calls that must wait before one may be launched again */
     /* [n] each */
     const void **ins;
     void **outs;
-    uint8_t *far; /* HOOP_FAR_IN, HOOP_FAR_OUT */
+    uint8_t *far; /* bits HOOP_FAR_IN, HOOP_FAR_OUT */
     struct hoop_mapping *in_use, *out_use;
 };
 
-/* Allocates what n ranks need; board, maps, staging, one_process and reads are filled in. */
+/* Allocates what n ranks need; board, maps, staging, one_process and agreed must be set. */
 hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers);
 void hoop_buffers_finish(struct hoop_buffers *buffers);
 
-/* Can the others reach what they touch of my buffers, as far as I know, wherever these lie? shows:
- * also if it is of CUDA's own. plan: begun. Any thread. True: *ret says where, for `mine`. */
+/*
+ * Can the others reach what they access of these buffers of this rank, as far as it knows, wherever
+ * the buffers lie? True: *ret says where, for `mine`. shows: memory from CUDA itself counts as
+ * reachable. plan: begun. Any thread.
+ */
 bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const struct hoop_plan *plan,
                        const void *in, const void *out, struct hoop_buffers_own *ret);
 
-/* The same of `mine` for ranks whose kernels run on other devices, mine lying on the staging's. */
+/* May kernels on other devices access `mine`, which lies on the staging's device? */
 bool hoop_buffers_let_in(const struct hoop_buffers *buffers);
 
 /*
- * Announces the buffers of an operation that has begun, on this device, where they are `mine`, or
- * 0; plan: begun, too. meets: it may run with those of other devices, if all reach each other.
- * choice: what rank 0 has learned; nobody asks the others.
+ * Announces the buffers of an operation; the board's operation and the plan have begun. device:
+ * where they lie, as `mine` says; 0: in host memory, at in and out. meets: the operation may run
+ * together with buffers on other devices, if all reach each other. choice: only rank 0's matters.
  */
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                            const void *in, void *out, uint64_t device, bool meets,
                            enum hoop_choice choice);
 
-/* Is rank's announcement, which was seen, of the same count? Else the failure says so. */
+/* Checks that rank's announcement, which was seen, has this count. If not, the failure says so. */
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,
                                  struct hoop_failure *failure);
 
-/* Is anything fresh, of an operation on devices? All announcements are seen. */
+/* Is anything fresh in an operation on devices? All announcements must have been seen. */
 bool hoop_buffers_are_fresh(const struct hoop_buffers *buffers);
 
-/* Opens what is fresh of rank. HOOP_AGAIN: it is being asked for. Else the failure says why not. */
+/* Opens the fresh memory of rank. HOOP_AGAIN: it is being requested. Else the failure says why
+ * not. */
 hoop_result_t hoop_buffers_try(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                uint32_t rank, struct hoop_failure *failure);
-/* All was opened, or something could not be, which the next announcement says. */
+/* Ends the opening: all was opened, or not (refused), which the next announcement will say. */
 void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused);
-/* The announcements after that are seen: could all open it? launched: some have not tried it, and
- * it stays fresh. */
+/* When the announcements after a trial are seen. all: every rank could open everything. launched:
+ * some ranks were launched and have not tried, so it stays fresh. */
 void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launched);
 
-/* An operation that ran on a device is over: who folded it has opened what was `mine`. */
+/* After an operation on a device: notes that the rank that folded has opened `mine`. */
 void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *plan);
 
-/* The next operations on the device are to be waited for: one, since what others show can't be
- * tried by who is launched; or some, since one that was launched had to go through the host. */
+/*
+ * Makes later operations on the device wait instead of being launched: one, because a launched rank
+ * cannot try the fresh memory of others; or several, because a launched one had to go through the
+ * host (parted).
+ */
 void hoop_buffers_hold_back(struct hoop_buffers *buffers, bool parted);
 
-/* Has who folds such an operation opened what its own are? For calls in this context, and as long
- * as calls may be launched there at all. Any thread. */
+/* Has the rank that folds such an operation opened this rank's buffers `own`? If so the call may be
+ * launched in this context, unless calls must wait for now. Any thread. */
 bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                             const struct hoop_buffers_own *own, hoop_cu_context_t context);
 
-/* What all announcements together say of the reach of the plan's buffers. */
+/* What all announcements together say about reaching the plan's buffers. */
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan);
 
-/* Fills in ins and outs of whomever the plan's steps touch. HOOP_AGAIN: some are being asked for,
- * *ret_awaited the first of them. */
+/* Fills in ins and outs of all ranks whose buffers the plan's steps access. HOOP_AGAIN: mappings
+ * have been requested; *ret_awaited is the first rank to answer. */
 hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                    const void *in, void *out, uint32_t *ret_awaited,
                                    struct hoop_failure *failure);
 
-/* Gives back what resolve mapped. */
+/* Releases what resolve mapped. */
 void hoop_buffers_release(struct hoop_buffers *buffers);
 
 #endif

@@ -1,4 +1,5 @@
-/* Buffers on devices: whether all can open what is fresh, and what is known (see buffers.h). */
+/* Buffers on devices: whether all ranks can open fresh memory, and which is known (see
+ * buffers.h). */
 #include "plan/buffers_inside.h"
 
 #include "memory/ipc.h"
@@ -11,7 +12,7 @@ static uint32_t buffers_generation(const struct hoop_announce *announce, bool ou
     return out ? announce->out_generation : announce->in_generation;
 }
 
-/* Of an input that lies where the output does, the output counts. */
+/* An input in the same memory as the output counts as part of the output. */
 static bool buffers_is_fresh(const struct hoop_buffers *buffers, uint32_t rank, bool out)
 {
     const struct hoop_announce *a = hoop_buffers_announced(buffers, rank);
@@ -33,7 +34,7 @@ static struct hoop_mapping *buffers_mapping(struct hoop_buffers *buffers, uint32
     return out ? &buffers->out_use[rank] : &buffers->in_use[rank];
 }
 
-/* One buffer of a peer, all of what was announced. */
+/* Opens one buffer of a peer, all of it that was announced. */
 static hoop_result_t buffers_try_one(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                      uint32_t rank, bool out, struct hoop_failure *failure)
 {
@@ -68,7 +69,7 @@ void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused)
     for (uint32_t i = 0; i < 2 * buffers->board->n; i++) {
         const bool out = i % 2 != 0;
         const struct hoop_announce *a = hoop_buffers_announced(buffers, i / 2);
-        if (buffers_mapping(buffers, i / 2, out)->asked) { /* which nobody needs any more */
+        if (buffers_mapping(buffers, i / 2, out)->asked) { /* no longer needed */
             (void)buffers->maps.answered(buffers->maps.arg, i / 2,
                                          out ? a->out_region : a->in_region,
                                          buffers_generation(a, out) & ~HOOP_BUFFERS_FRESH, NULL);
@@ -78,7 +79,7 @@ void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused)
     buffers->trial = refused ? HOOP_TRIAL_REFUSED : HOOP_TRIAL_OPENED;
 }
 
-/* All of what others have shown of this operation, as it was announced after the trial. */
+/* Forgets everything that others have shown in this operation, as announced after the trial. */
 static void buffers_forget_shown(const struct hoop_buffers *buffers)
 {
     for (uint32_t i = 0; i < 2 * buffers->board->n; i++) {
@@ -105,19 +106,19 @@ void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launche
 
 /* ---- What is known -------------------------------------------------------------------------- */
 
-/* 0 is none. Numbers are not used again in a process; where two look alike one is opened late. */
+/* 0 means none. A process does not reuse ids; if two keys collide, one call waits needlessly. */
 static uint64_t buffers_key(const struct hoop_region_ref *ref, uint32_t folder)
 {
     return ((ref->id * HOOP_MAX_RANKS + folder) ^ (uint64_t)ref->generation << 40) + 1;
 }
 
-/* Fibonacci hashing: numbers follow each other, and so do those of CUDA's. */
+/* Fibonacci hashing, because ids are consecutive, as are CUDA's. */
 static size_t buffers_place_of(uint64_t key)
 {
     return key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - HOOP_BUFFERS_KNOWN_SHIFT);
 }
 
-/* Where there is no memory for it nothing is known. */
+/* The table, allocated at first use. Without memory for it nothing is known. */
 static _Atomic uint64_t *buffers_make_known(struct hoop_buffers *buffers)
 {
     _Atomic uint64_t *known = atomic_load(&buffers->known);

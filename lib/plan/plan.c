@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLAN_SLICE_BYTES 262144u /* direct, cma: what is written at once */
-/* cma: what of all ranks together is folded at once. It stays in a core's cache. */
+#define PLAN_SLICE_BYTES 262144u /* direct, cma: bytes written at once */
+/* cma: bytes folded at once, of all ranks together, which stay in a core's cache. */
 #define PLAN_CMA_FOLD_BYTES 524288u
-#define PLAN_CMA_FOLD_LEAST_BYTES 16384u /* of one */
-/* Over links: a chunk is cut no smaller only to give every lane one. */
+#define PLAN_CMA_FOLD_LEAST_BYTES 16384u /* of each rank */
+/* Over links: chunks are not made smaller than this just to give every lane one. */
 #define PLAN_CHUNK_LEAST_BYTES 65536u
-/* pairwise, where its scratch is short: a smaller chunk is all overhead. */
+/* pairwise, where its scratch is limited: with smaller chunks overhead dominates. */
 #define PLAN_CHUNK_SCRATCH_LEAST_BYTES 4096u
-/* What pairwise may take for its scratch, all lanes together, unless that makes senseless chunks.
- */
+/* What pairwise may take for its scratch, for all lanes together, unless chunks become too
+ * small. */
 #define PLAN_SCRATCH_BYTES 4194304u
 
 void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signature, uint32_t me,
@@ -51,14 +51,14 @@ static enum hoop_cost_class plan_class(const struct hoop_agreement *agreed)
     return agreed->oversubscribed ? HOOP_COST_OVERSUBSCRIBED : HOOP_COST_MEMORY;
 }
 
-/* Do its sums follow another order than that of the ranks? They never are the one answer then. */
+/* Does it add in another order than that of the ranks? Then HOOP_ORDER=rank excludes it. */
 static bool plan_is_unordered(enum hoop_algo algo)
 {
     return algo == HOOP_ALGO_RING || algo == HOOP_ALGO_TORUS || algo == HOOP_ALGO_HIERARCHICAL ||
            algo == HOOP_ALGO_CHAIN;
 }
 
-/* Is it an algorithm that this collective has and that may be chosen? */
+/* Does this collective have the algorithm, and may it be chosen? */
 static bool plan_may(const struct hoop_agreement *agreed, enum hoop_collective collective,
                      enum hoop_algo algo)
 {
@@ -73,7 +73,7 @@ static bool plan_spreads(enum hoop_algo algo)
     return algo == HOOP_ALGO_TORUS || algo == HOOP_ALGO_HIERARCHICAL;
 }
 
-/* On one machine. */
+/* The algorithm that HOOP_ALGO asks for, on one machine; AUTO if it cannot be used there. */
 static enum hoop_algo plan_asked(const struct hoop_agreement *agreed,
                                  enum hoop_collective collective)
 {
@@ -99,13 +99,13 @@ void hoop_plan_oneshot(struct hoop_plan *plan)
     plan->chunk = plan->count;
 }
 
-/* May what is not mapped be read from its process? */
+/* May memory that is not mapped be read from its process? */
 static bool plan_may_cma(const struct hoop_agreement *agreed, enum hoop_collective collective)
 {
     return agreed->no_cma == 0 && hoop_algo_steps(collective, HOOP_ALGO_CMA) != NULL;
 }
 
-/* What the plan would cost by cma, or by slab, which can always be had. */
+/* The cost of the plan by an algorithm for plain memory: oneshot, cma or slab. */
 static uint64_t plan_unmapped_cost(const struct hoop_agreement *agreed,
                                    const struct hoop_plan *plan, enum hoop_algo algo)
 {
@@ -122,7 +122,7 @@ static bool plan_cma_wins(const struct hoop_agreement *agreed, const struct hoop
                plan_unmapped_cost(agreed, plan, HOOP_ALGO_SLAB);
 }
 
-/* Is it worth it? Against what there is for plain memory: it is not known what is mapped. */
+/* Is oneshot worth it? Compared with what plain memory gets: what is mapped is not known yet. */
 static bool plan_oneshot_wins(const struct hoop_agreement *agreed, uint32_t n,
                               enum hoop_collective collective, uint64_t block)
 {
@@ -158,7 +158,7 @@ uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
 
 /* ---- Links ---------------------------------------------------------------------------------- */
 
-/* Enough chunks that every lane has one, none larger than most, none senselessly small. */
+/* Makes chunks so that every lane has one, of at most most_bytes, but not needlessly small ones. */
 static void plan_lanes(const struct hoop_agreement *agreed, uint64_t most_bytes,
                        struct hoop_plan *plan)
 {
@@ -181,7 +181,8 @@ static uint64_t plan_pairwise_chunk_bytes(const struct hoop_agreement *agreed, u
     return chunk < agreed->chunk_bytes ? chunk : agreed->chunk_bytes;
 }
 
-/* In the last step of bruck and binomial a rank sends up to half of everybody's blocks at once. */
+/* Does its largest message fit into a chunk? In bruck and binomial that is up to half of all
+ * blocks. */
 static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
                       enum hoop_algo algo)
 {
@@ -193,8 +194,8 @@ static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_pla
     return bytes <= agreed->chunk_bytes / blocks;
 }
 
-/* With fewer elements than ranks the ring's first step is empty on some: nothing announces the
- * operation. */
+/* With fewer elements than ranks, the ring's first step is empty on some ranks, so nothing would
+ * announce the operation. */
 static bool plan_ring_can(const struct hoop_plan *plan)
 {
     return hoop_collective_is_blocked(plan->collective) || plan->count >= plan->n;
@@ -239,7 +240,7 @@ static uint64_t plan_links_cost(const struct hoop_agreement *agreed, const struc
     return hoop_cost(plan_links_class(agreed), &with, at_once);
 }
 
-/* Beyond HOOP_BRUCK_BYTES nobody sends everybody a copy, as long as there is another way. */
+/* Beyond HOOP_BRUCK_BYTES no algorithm sends every rank a whole copy, if there is another one. */
 static bool plan_is_large(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
                           enum hoop_algo algo)
 {
@@ -267,7 +268,7 @@ static enum hoop_algo plan_cheapest(const struct hoop_agreement *agreed,
     return best;
 }
 
-/* Of HOOP_BRUCK_RADIX's choices the first after auto is 2. */
+/* HOOP_BRUCK_RADIX's choices: auto, then 2, 3, ... */
 static uint32_t plan_radix(const struct hoop_agreement *agreed, uint32_t n)
 {
     return agreed->bruck_radix > 0 ? (uint32_t)agreed->bruck_radix + 1
@@ -283,7 +284,7 @@ void hoop_plan_links(const struct hoop_agreement *agreed, const struct hoop_grid
     plan->radix = plan_radix(agreed, plan->n);
     struct hoop_plan what = *plan;
     if (plan->count == 0) {
-        what.collective = HOOP_COLL_BARRIER; /* whatever it is */
+        what.collective = HOOP_COLL_BARRIER; /* whatever the collective */
     }
     plan->algo = plan_links_can(agreed, &what, asked) ? asked : plan_cheapest(agreed, &what);
     if (plan->algo == HOOP_ALGO_RING || plan->algo == HOOP_ALGO_TORUS ||
@@ -316,7 +317,7 @@ static void plan_fill_grid(const struct hoop_peer *peers, uint32_t n, struct hoo
         ranks[places[rank]] = rank;
         in_order = in_order && places[rank] == rank;
     }
-    memmove(first + 1, first, grid->machines * sizeof(*first)); /* back to where each began */
+    memmove(first + 1, first, grid->machines * sizeof(*first)); /* undo the increments */
     first[0] = 0;
     grid->each = even ? grid->most : 0;
     grid->first = in_order ? first : NULL;
@@ -360,7 +361,7 @@ bool hoop_plan_may_be_direct(const struct hoop_agreement *agreed, enum hoop_coll
 static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
 {
     if (reach->place == HOOP_REACH_DEVICE) {
-        /* Nobody takes pages of a device away: no edges, and each share in one piece. */
+        /* Pages of a device are never replaced: no edges, and each share in one piece. */
         plan->chunk = plan->count > 0 ? plan->count : 1;
         plan->one_folds = reach->one_device;
         plan->folder = reach->folder;
@@ -396,7 +397,8 @@ bool hoop_plan_may_read(const struct hoop_agreement *agreed, enum hoop_collectiv
     return (asked == HOOP_ALGO_CMA || asked == HOOP_ALGO_AUTO) && plan_may_cma(agreed, collective);
 }
 
-/* Would the model's choice have to be worse by so much, the other is not tried. */
+/* If the model rates one of cma and slab slower than the other by more than this, it is not
+ * tried. */
 #define PLAN_LEARNED_RATIO 4
 
 enum hoop_choice hoop_plan_learned(const struct hoop_agreement *agreed,
