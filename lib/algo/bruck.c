@@ -1,10 +1,10 @@
 /*
- * Bruck's allgather: everybody has everybody's block after ceil(log n) rounds, to the base of the
- * radix. For all_reduce the blocks are whole vectors, and every rank folds them for itself.
+ * Bruck's allgather: every rank has every rank's block after ceil(log n) rounds, to the base of the
+ * radix. In all_reduce the blocks are whole vectors, and every rank folds them for itself.
  *
- * Whoever holds the blocks of the `have` ranks up to its own sends them to the ranks at the
- * distances have, 2 have, ... (radix - 1) have, at the same time, as many as are missing there, and
- * has radix times as many then. n = 5, blocks a to e of ranks 0 to 4, radix 2:
+ * A rank that has the blocks of the `have` ranks up to itself sends them to the ranks at the
+ * distances have, 2 have, ... (radix - 1) have, all at once, as many as each still lacks; then it
+ * has radix times as many itself. n = 5, blocks a to e of ranks 0 to 4, radix 2:
  *
  *     step   rank 0 has   sends to   receives from   rank 0 has then
  *      0     a            1          4               a e
@@ -12,26 +12,27 @@
  *      2     a e d c      4: a       1: b            a e d c b
  *      3                                             folds a + b + c + d + e
  *
- * The bytes are the same with every radix. The larger it is, the fewer rounds wait for each other,
- * and the more messages there may be; with a radix of n everybody sends to everybody at once.
+ * The bytes are the same with every radix. The larger the radix, the fewer rounds wait for each
+ * other, and the more messages there may be; with radix n every rank sends to every other at once.
  *
- * all_reduce keeps them in SCRATCH in the order of distance, the own one first, then that of rank
- * me-1, me-2, ... (mod n): so what is sent and what is received never has a gap. The first round
- * sends the input itself, which nobody writes before the fold, and which that takes; the first step
- * copies it to its place for the rounds behind, if there are any.
+ * all_reduce keeps the vectors in SCRATCH in the order of distance, its own first, then those of
+ * rank me-1, me-2, ... (mod n): so what is sent and what is received is always contiguous. The
+ * first round sends the input itself, which nobody writes before the fold, and which the fold
+ * reads. If there are more rounds, the first step copies the input to its place in SCRATCH for
+ * them.
  *
- * all_gather keeps them in OUT, each at its place, with radix 2. What is sent may go round from
- * block n-1 to 0: then in two pieces. So an exchange is two steps, the second of which is empty
- * where there is no second piece; both ends know.
+ * all_gather keeps the blocks at their places in OUT, with radix 2. What is sent may wrap from
+ * block n-1 to 0, and then travels in two pieces. So an exchange is two steps, the second of which
+ * is empty if there is no second piece; both ends know.
  *
- * With no elements the exchanges are a barrier, whatever the collective is: what comes in a round
- * that begins with `have` says that the sender has heard, if at second hand, from the have - 1
- * ranks before it.
+ * With no elements the exchanges are a barrier, whatever the collective: a message of a round that
+ * begins with `have` says that its sender has heard, directly or not, from the have - 1 ranks
+ * before it.
  */
 #include "algo/parts.h"
 #include <assert.h>
 
-/* Blocks that go to a rank so far away from one that has so many. */
+/* Blocks that a rank which has `have` sends over the distance `far`. */
 static uint64_t bruck_moved(const struct hoop_plan *plan, uint64_t have, uint64_t far)
 {
     return have < plan->n - far ? have : plan->n - far;
@@ -39,14 +40,14 @@ static uint64_t bruck_moved(const struct hoop_plan *plan, uint64_t have, uint64_
 
 /* ---- Vectors, by distance ----------------------------------------------------------------- */
 
-/* Exchanges of the round that begins with so many vectors. */
+/* Exchanges of the round that begins with `have` vectors. */
 static uint64_t bruck_exchanges(const struct hoop_plan *plan, uint64_t have)
 {
     const uint64_t missing = (plan->n - 1) / have; /* distances have, 2 have, ... below n */
     return missing < plan->radix - 1 ? missing : plan->radix - 1;
 }
 
-/* Is there one round only? Then nobody passes on what was sent to him. */
+/* Is there only one round? Then no rank forwards what it received. */
 static bool bruck_at_once(const struct hoop_plan *plan)
 {
     return plan->radix >= plan->n;
@@ -89,7 +90,7 @@ static struct hoop_ref bruck_piece(const struct hoop_plan *plan, uint32_t last, 
     return hoop_ref_of(HOOP_SPACE_OUT, plan->me, first * plan->count, blocks * plan->count);
 }
 
-/* A piece of exchange t, everything in its place. */
+/* A piece of exchange t, sent from and received at its place. */
 static struct hoop_step bruck_in_place(const struct hoop_plan *plan, uint64_t t, uint64_t piece)
 {
     const uint64_t have = UINT64_C(1) << t;
@@ -105,7 +106,7 @@ static struct hoop_step bruck_in_place(const struct hoop_plan *plan, uint64_t t,
     return ret;
 }
 
-/* ---- All of it ---------------------------------------------------------------------------- */
+/* ---- The algorithm ------------------------------------------------------------------------- */
 
 bool hoop_bruck_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {

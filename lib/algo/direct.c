@@ -1,10 +1,9 @@
 /*
- * Direct: every rank has mapped the buffers that it touches. No copy, and each byte crosses the
- * memory once in and once out.
+ * Direct: every rank has mapped the buffers that it accesses. There is no copy, and each byte
+ * crosses the memory once in and once out.
  *
  * Most collectives: a rank takes what it needs from its peers' inputs, slice by slice, and writes
- * its own output only. Behind it ranks copy what is their own, and wait for those who took of their
- * input.
+ * only its own output. Then it copies its own block, and waits for those that take from its input.
  *
  * all_reduce and reduce share the folding: rank r reads shard r of all inputs once, in rank order,
  * and writes the result to all outputs, or to the root's.
@@ -13,23 +12,23 @@
  *                every rank  '------- the interior: whole pages -------'  every rank
  *                for itself            rank r writes shard r               for itself
  *
- * On a device that all share the root, or rank 0, folds all shares: one kernel is enough for it,
- * and those of several processes would take turns, 0.1 ms each. Where some are launched there and
- * others wait, the first of these does.
+ * On a device that all ranks share, the root, or rank 0, folds all shares: one kernel is enough,
+ * and kernels of several processes would take turns of 0.1 ms each. If some ranks are launched and
+ * others wait, the first that waits does it.
  *
- * No peer may write to the pages that the user's buffer shares with other data, so head and tail
- * are folded by everyone. The results wait in SCRATCH until the closing barrier: in place,
- * writing them earlier would change what others still read.
+ * No peer may write to the pages that the user's buffer shares with other data, so every rank folds
+ * head and tail itself. The results stay in SCRATCH until the closing barrier, because in place an
+ * early write would change what others still read.
  *
- * cma is that for memory which others can read, but not write: reduce is the root's to take, and in
- * all_reduce whoever has folded a shard leaves it in its own output for all.
+ * cma is the same for memory that others can read but not write: in reduce the root takes all, and
+ * in all_reduce each rank leaves its folded shard in its own output, from where all others copy it.
  *
  *     fold shard r of all inputs | ARRIVE AWAIT | copy shard s of rank s, s = r+1, r+2, ...
  */
 #include "algo/taking.h"
 #include <assert.h>
 
-/* With fewer pages than this for each rank, a cut at whole pages would be felt as uneven. */
+/* With fewer pages per rank than this, a cut at whole pages would make the shards uneven. */
 #define DIRECT_EVEN_PAGES 16
 
 struct direct_cut {
@@ -56,7 +55,7 @@ static struct direct_cut direct_cut(const struct hoop_plan *plan)
     return ret;
 }
 
-/* Folds [off, +count) of all inputs to SCRATCH, or fetches the result from there. */
+/* Folds [off, +count) of all inputs to SCRATCH, or copies the result from there to the output. */
 static struct hoop_step direct_edge(const struct hoop_plan *plan, bool fetch, uint64_t off,
                                     uint64_t count, uint64_t scratch)
 {
@@ -69,13 +68,13 @@ static struct hoop_step direct_edge(const struct hoop_plan *plan, bool fetch, ui
                            hoop_ref_of(HOOP_SPACE_IN, HOOP_EVERY, off, count));
 }
 
-/* Does this rank write elements at the edges? Whoever has an output does so for itself. */
+/* 1 if this rank folds an edge of that size: every rank with an output does, for itself. */
 static uint64_t direct_has(const struct hoop_plan *plan, uint64_t edge)
 {
     return edge > 0 && hoop_out_count(plan, plan->me) > 0;
 }
 
-/* The steps at both ends: head, then tail, each if there is one. */
+/* The steps for the edges: head, then tail, each if there is one. */
 static bool direct_edges(const struct hoop_plan *plan, const struct direct_cut *cut, bool fetch,
                          uint64_t *k, struct hoop_step *ret)
 {
@@ -90,7 +89,7 @@ static bool direct_edges(const struct hoop_plan *plan, const struct direct_cut *
     return false;
 }
 
-/* A slice of my shard, folded to all outputs or the root's. */
+/* Folds a slice of this rank's shard to all outputs, or to the root's. */
 static struct hoop_step direct_share(const struct hoop_plan *plan, struct hoop_range slice)
 {
     const bool rooted = plan->collective == HOOP_COLL_REDUCE;
@@ -120,7 +119,7 @@ static bool direct_share_step(const struct hoop_plan *plan, uint64_t k, struct h
     return direct_edges(plan, &cut, true, &k, ret);
 }
 
-/* Slice k of what this rank takes, source by source. */
+/* Takes slice k of what this rank needs, source by source. */
 static struct hoop_step direct_take(const struct hoop_plan *plan, uint64_t slices, uint64_t k)
 {
     struct hoop_range slice =
@@ -163,9 +162,9 @@ bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     return shares ? direct_share_step(plan, k, ret) : direct_take_step(plan, k, ret);
 }
 
-/* ---- Where nobody writes to others ---------------------------------------------------------- */
+/* ---- cma: nobody writes to others' memory ---------------------------------------------------- */
 
-/* Slice k of what rank `source` has folded, or of what this one folds. */
+/* Copies slice k of the shard that rank `source` has folded, or folds it if that is this rank. */
 static struct hoop_step cma_slice(const struct hoop_plan *plan, uint32_t source, uint64_t k)
 {
     const struct hoop_range shard =

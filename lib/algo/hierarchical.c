@@ -1,9 +1,10 @@
 /*
- * Hierarchical: what is latency, where machines have several ranks, of which those of a machine
- * follow each other. The last rank of each machine gathers what its machine's ranks bring, and
- * sends the sum to the first rank of each, which gathers the sums, and hands their sum to its
- * machine. So each machine sends each other one message, and there are three of them behind each
- * other, of which two stay inside. n = 5 on two machines, contributions a to e:
+ * Hierarchical: for what is dominated by latency, where machines have several ranks, with
+ * consecutive numbers on each machine. The last rank of each machine gathers and folds what its
+ * machine's ranks contribute, and sends the sum to the first rank of each machine, which gathers
+ * and folds the sums and hands the result to its machine. So each machine sends each other one
+ * message, and three messages follow one another, of which two stay inside. n = 5 on two machines,
+ * contributions a to e:
  *
  *     step   inside 0         inside 1        between
  *      0     1 -b-> 2         3 -d-> 4                      0 -> 1: nothing, which announces
@@ -15,48 +16,48 @@
  *      6     0 -> 1           3 -> 4
  *      7     0 -> 2
  *
- * all_reduce keeps what its machine's ranks bring in SCRATCH, index by index but for the last one's
- * own, and behind them the sums, machine by machine. all_gather has everything in its place in OUT.
- * With no elements it is a barrier, whatever the collective is: who gets the last message has heard
- * from all, if at third hand.
+ * In all_reduce SCRATCH holds what the machine's ranks contribute, by index, except the last rank's
+ * own, followed by the sums, by machine. all_gather has everything at its place in OUT. With no
+ * elements it is a barrier, whatever the collective: a rank that gets the last message has heard,
+ * at most at third hand, from all.
  *
- * reduce is the first half, with sums sent to the root, who collects what its own machine brings,
- * too; and broadcast the second: the root gives to all of its machine, the last one there to the
- * first of each other machine, and these to theirs. gather is a reduce that puts blocks in their
- * places in place of a fold, scatter a broadcast of which each gets its block: the last one of the
- * root's machine has all of them in SCRATCH.
+ * reduce is the first half, with the sums sent to the root, which also gathers from its own
+ * machine. broadcast is the second half: the root gives the vector to all of its machine, the last
+ * rank there to the first rank of each other machine, and these to their machines. gather is a
+ * reduce that places blocks instead of folding. scatter is a broadcast in which each rank gets its
+ * block only; the last rank of the root's machine has all blocks in SCRATCH.
  *
- * reduce_scatter folds as all_reduce does, all blocks at the last one, but sends to each machine
- * what belongs there. alltoall does not fold: the last one has the blocks of all of its machine by
- * who brought them, and packs them by machine; the first one has them by who brought them, and
- * unpacks them for each. With most ranks e on a machine, in blocks:
+ * reduce_scatter folds as all_reduce does, all blocks at the last rank, but sends each machine only
+ * its blocks. alltoall does not fold: the last rank has its machine's blocks by contributor, and
+ * packs them by machine; the first rank gets them by contributor, and unpacks them for each rank.
+ * SCRATCH, in blocks, with e ranks on the largest machine:
  *
  *     SCRATCH of       from 0                from e n               from e n + m e
- *     all_reduce (*)   brought, sums
- *     gather           brought
+ *     all_reduce (*)   contributed, sums
+ *     gather           contributed
  *     scatter          all, or a machine's
- *     reduce_scatter   brought, their sum    sums from machines     what is handed out
- *     alltoall         brought, or taken     packed, or unpacked
+ *     reduce_scatter   contributed, sum      sums from machines     what is handed out
+ *     alltoall         contributed, or got   packed, or unpacked
  *
- *     (*) and reduce: brought from 0 on, sums from e - 1 on, of reduce from e on
+ *     (*) and reduce: contributions from 0 on, sums from e - 1 on, in reduce from e on
  *
- * Who sends to another machine is not who receives from there: so the first thing that each rank
- * receives is from the rank before it, as it must be (step.h). Where no data go from the last of a
- * machine to the first of the next one, a message of nothing does, in step 0. A root that collects
- * may hear from its own machine before: if a rank there is in another operation, two neighbours
- * are.
+ * The rank that sends to other machines is not the one that receives from there, so the first thing
+ * that each rank receives is from the rank before it, as required (step.h). If no data go from the
+ * last rank of a machine to the first rank of the next, an empty message does, in step 0. A root
+ * that collects may hear from its own machine first: if a rank there is in another operation, so
+ * are two neighbours.
  */
 #include "algo/parts.h"
 #include <assert.h>
 
-/* Where this rank stands: `each` ranks on its machine, of which the lowest is `first`. */
+/* This rank's position: its machine has `each` ranks, the lowest of which is `first`. */
 struct hierarchy {
     const struct hoop_plan *plan;
-    enum hoop_collective collective; /* a barrier where there are no elements */
+    enum hoop_collective collective; /* a barrier if there are no elements */
     uint32_t machine, first, each, index;
     uint32_t root;           /* the root's machine */
-    bool collects, hands_on; /* all to the root; or from the root to all */
-    bool rooted;             /* either */
+    bool collects, hands_on; /* everything goes to the root; or comes from it */
+    bool rooted;             /* one of the two */
 };
 
 static struct hierarchy hierarchy_of(const struct hoop_plan *plan)
@@ -85,7 +86,7 @@ static bool hierarchy_is_last(const struct hierarchy *at)
     return at->index + 1 == at->each;
 }
 
-/* The index of who has what its machine brings: the last one there, or the root. */
+/* The index of the rank that collects what its machine contributes: the last one, or the root. */
 static uint32_t hierarchy_collector(const struct hierarchy *at)
 {
     return at->collects && at->machine == at->root ? at->plan->root - at->first : at->each - 1;
@@ -106,7 +107,7 @@ static bool hierarchy_folds(const struct hierarchy *at)
     return hoop_collectives[at->collective].folds || at->collective == HOOP_COLL_BARRIER;
 }
 
-/* Ranks of a machine. */
+/* Number of ranks of a machine. */
 static uint32_t hierarchy_each(const struct hierarchy *at, uint32_t machine)
 {
     return at->plan->grid->first[machine + 1] - at->plan->grid->first[machine];
@@ -124,14 +125,14 @@ static struct hoop_ref hierarchy_scratch(const struct hierarchy *at, uint64_t fi
     return hierarchy_ref(at, HOOP_SPACE_SCRATCH, first, blocks);
 }
 
-/* A machine's blocks in IN or in OUT. */
+/* The blocks of a machine's ranks in IN or OUT. */
 static struct hoop_ref hierarchy_blocks(const struct hierarchy *at, enum hoop_space space,
                                         uint32_t machine)
 {
     return hierarchy_ref(at, space, at->plan->grid->first[machine], hierarchy_each(at, machine));
 }
 
-/* Blocks that a rank brings, or the root. */
+/* Number of blocks that a rank, or the root, contributes. */
 static uint64_t hierarchy_width(const struct hierarchy *at)
 {
     return hoop_extent_blocks(hoop_collectives[at->collective].in, at->plan->n, true);
@@ -142,7 +143,7 @@ static struct hoop_ref hierarchy_input(const struct hierarchy *at)
     return hierarchy_ref(at, HOOP_SPACE_IN, 0, hierarchy_width(at));
 }
 
-/* All of what a rank gets, or the root. */
+/* The whole result of a rank, or of the root. */
 static struct hoop_ref hierarchy_result(const struct hierarchy *at)
 {
     return hierarchy_ref(
@@ -150,7 +151,7 @@ static struct hoop_ref hierarchy_result(const struct hierarchy *at)
         hoop_extent_blocks(hoop_collectives[at->collective].out, at->plan->n, true));
 }
 
-/* Where SCRATCH has what is behind the e n blocks, and what is behind the sums. */
+/* Where SCRATCH holds what follows the e n blocks; below, what follows the sums of all machines. */
 static uint64_t hierarchy_behind(const struct hierarchy *at)
 {
     return (uint64_t)at->plan->grid->most * at->plan->n;
@@ -162,7 +163,7 @@ static uint64_t hierarchy_handed_at(const struct hierarchy *at)
     return hierarchy_behind(at) + (uint64_t)grid->machines * grid->most;
 }
 
-/* Where what the rank at an index of this machine brings lies at the last one. */
+/* Where the collector has the contribution of the rank at an index of its machine. */
 static struct hoop_ref hierarchy_brought(const struct hierarchy *at, uint32_t index)
 {
     const bool placed = at->collective == HOOP_COLL_ALL_GATHER ||
@@ -172,14 +173,14 @@ static struct hoop_ref hierarchy_brought(const struct hierarchy *at, uint32_t in
                   : hierarchy_scratch(at, index * width, width);
 }
 
-/* A machine's sum, of all_reduce and reduce. */
+/* Where a machine's sum lies in all_reduce and reduce. */
 static struct hoop_ref hierarchy_total(const struct hierarchy *at, uint32_t machine)
 {
     const uint64_t most = at->plan->grid->most;
     return hierarchy_scratch(at, most - (at->collects ? 0 : 1) + machine, 1);
 }
 
-/* What the last one of this machine has for another, or for its own. */
+/* What the last rank of this machine sends to machine `to`, or has for its own. */
 static struct hoop_ref hierarchy_sent(const struct hierarchy *at, uint32_t to)
 {
     const struct hoop_grid *grid = at->plan->grid;
@@ -207,7 +208,7 @@ static struct hoop_ref hierarchy_sent(const struct hierarchy *at, uint32_t to)
     }
 }
 
-/* And where that of another machine, or its own, lies at who takes it. */
+/* Where the receiving rank has what came from machine `from`, or from its own. */
 static struct hoop_ref hierarchy_taken(const struct hierarchy *at, uint32_t from)
 {
     const uint64_t first = at->plan->grid->first[from], each = hierarchy_each(at, from);
@@ -229,21 +230,21 @@ static struct hoop_ref hierarchy_taken(const struct hierarchy *at, uint32_t from
     }
 }
 
-/* So many steps make a round: no more than the engine has at once. */
+/* Does the round go on after step i? A round has no more steps than the engine runs at once. */
 static bool hierarchy_goes_on(uint64_t i, uint64_t steps)
 {
     return i + 1 < steps && (i + 1) % (HOOP_RADIX_MOST - 1) != 0;
 }
 
-/* ---- Inside, to who collects ---------------------------------------------------------------- */
+/* ---- Inside a machine, to its collector ------------------------------------------------------ */
 
-/* Steps of its second part. */
+/* Steps of this phase after step 0. */
 static uint64_t hierarchy_brings(const struct hierarchy *at)
 {
     return at->plan->grid->most - (at->rooted ? 0 : UINT64_C(2));
 }
 
-/* Do data go from the last rank of a machine to the first one of the next? */
+/* Do data go from the last rank of a machine to the first rank of the next? */
 static bool hierarchy_carries(const struct hierarchy *at, uint32_t machine)
 {
     const struct hoop_grid *grid = at->plan->grid;
@@ -253,14 +254,14 @@ static bool hierarchy_carries(const struct hierarchy *at, uint32_t machine)
                           : true;
 }
 
-/* Is what the rank at an index gives to the next one its data? */
+/* Is what the rank at an index sends to the next one in step 0 its data, or empty? */
 static bool hierarchy_gives(const struct hierarchy *at, uint32_t index)
 {
     return at->hands_on ? at->first + index == at->plan->root
                         : index + 1 == hierarchy_collector(at);
 }
 
-/* What this rank gives to the one at an index of its machine. */
+/* What this rank sends to the rank at an index of its machine. */
 static struct hoop_ref hierarchy_given(const struct hierarchy *at, uint32_t index)
 {
     return at->collective == HOOP_COLL_SCATTER && index + 1 < at->each
@@ -268,7 +269,7 @@ static struct hoop_ref hierarchy_given(const struct hierarchy *at, uint32_t inde
                : hierarchy_input(at);
 }
 
-/* And where it gets that from the one at an index. */
+/* Where this rank receives that from the rank at an index. */
 static struct hoop_ref hierarchy_got(const struct hierarchy *at, uint32_t index)
 {
     return at->collective == HOOP_COLL_SCATTER && hierarchy_is_last(at)
@@ -277,7 +278,7 @@ static struct hoop_ref hierarchy_got(const struct hierarchy *at, uint32_t index)
                           : hierarchy_brought(at, index);
 }
 
-/* Each to the one behind it. */
+/* Step 0: each rank sends to the one after it. */
 static void hierarchy_announce(const struct hierarchy *at, struct hoop_step *ret)
 {
     const struct hoop_grid *grid = at->plan->grid;
@@ -299,7 +300,7 @@ static void hierarchy_announce(const struct hierarchy *at, struct hoop_step *ret
     ret->more = hierarchy_brings(at) > 0;
 }
 
-/* What the rank at index i brings, to who collects; or from the root to the rank there. */
+/* The rank at index i sends its data to the collector; or the root sends to the rank at index i. */
 static void hierarchy_bring(const struct hierarchy *at, uint32_t i, struct hoop_step *ret)
 {
     const struct hoop_plan *plan = at->plan;
@@ -322,15 +323,16 @@ static void hierarchy_bring(const struct hierarchy *at, uint32_t i, struct hoop_
     }
 }
 
-/* ---- At who collects, and the root ---------------------------------------------------------- */
+/* ---- At the collector, and the root ---------------------------------------------------------- */
 
-/* Does the root fold what ranks before it and behind it bring? */
+/* Is this the root of a reduce, but not its machine's last rank? Then its own vector belongs
+ * between the others' in the fold. */
 static bool hierarchy_is_between(const struct hierarchy *at)
 {
     return at->collective == HOOP_COLL_REDUCE && hierarchy_is_root(at) && !hierarchy_is_last(at);
 }
 
-/* What who collects folds, alone on its machine or not. */
+/* Folds what the collector has; if it is alone on its machine, its own input is the sum. */
 static void hierarchy_sum(const struct hierarchy *at, struct hoop_step *ret)
 {
     const uint64_t width = hierarchy_width(at);
@@ -355,7 +357,7 @@ static void hierarchy_sum(const struct hierarchy *at, struct hoop_step *ret)
     ret->local.undivided = true;
 }
 
-/* What one rank of the machine has for another machine. */
+/* Packs what one rank of the machine has for another machine. */
 static void hierarchy_pack(const struct hierarchy *at, uint64_t k, struct hoop_step *ret)
 {
     const struct hoop_grid *grid = at->plan->grid;
@@ -373,7 +375,7 @@ static void hierarchy_pack(const struct hierarchy *at, uint64_t k, struct hoop_s
     }
 }
 
-/* Steps of what is done before anything leaves a machine. */
+/* Steps before anything leaves a machine. */
 static uint64_t hierarchy_prepares(const struct hierarchy *at)
 {
     const struct hoop_grid *grid = at->plan->grid;
@@ -383,7 +385,7 @@ static uint64_t hierarchy_prepares(const struct hierarchy *at)
                                                   : 1;
 }
 
-/* What the root gives to itself, and of a scatter the last one of its machine. */
+/* Copies the root's own result, and in a scatter that of the last rank of its machine. */
 static void hierarchy_give(const struct hierarchy *at, struct hoop_step *ret)
 {
     const struct hoop_plan *plan = at->plan;
@@ -424,7 +426,7 @@ static void hierarchy_prepare(const struct hierarchy *at, uint64_t k, struct hoo
 
 /* ---- Between machines ----------------------------------------------------------------------- */
 
-/* Who gets what a machine brings, on another or the same; n: nobody there. */
+/* The rank that gets machine `from`'s data at machine `to`, which may be the same; n: none. */
 static uint32_t hierarchy_taker(const struct hierarchy *at, uint32_t from, uint32_t to)
 {
     const struct hoop_plan *plan = at->plan;
@@ -432,11 +434,11 @@ static uint32_t hierarchy_taker(const struct hierarchy *at, uint32_t from, uint3
     const uint32_t ret = at->collects ? plan->root : grid->first[to];
     const bool nobody = (at->collects && (to != at->root || from == at->root)) ||
                         (at->hands_on && (from != at->root || to == at->root)) ||
-                        ret == grid->first[from + 1] - 1; /* he has it */
+                        ret == grid->first[from + 1] - 1; /* it has them already */
     return nobody ? plan->n : ret;
 }
 
-/* From the last rank of each machine to the machine so far behind it. */
+/* From the last rank of each machine to the machine `far` machines after it. */
 static void hierarchy_exchange(const struct hierarchy *at, uint32_t far, struct hoop_step *ret)
 {
     const struct hoop_grid *grid = at->plan->grid;
@@ -452,9 +454,9 @@ static void hierarchy_exchange(const struct hierarchy *at, uint32_t far, struct 
     ret->more = hierarchy_goes_on(far - UINT64_C(1), grid->machines);
 }
 
-/* ---- And to all ----------------------------------------------------------------------------- */
+/* ---- From the first rank to all of its machine ----------------------------------------------- */
 
-/* What the first one has for the one at an index of its machine. */
+/* What the first rank has for the rank at an index of its machine. */
 static struct hoop_ref hierarchy_handed(const struct hierarchy *at, uint32_t index)
 {
     const uint64_t n = at->plan->n;
@@ -483,7 +485,7 @@ static void hierarchy_fold(const struct hierarchy *at, struct hoop_step *ret)
     *ret = hoop_step_local(HOOP_LOCAL_REDUCE, sum, sums);
 }
 
-/* What rank k % n has for the rank at index k / n. */
+/* Copies the block of rank k % n to what is handed to the rank at index k / n. */
 static void hierarchy_unpack(const struct hierarchy *at, uint64_t k, struct hoop_step *ret)
 {
     const uint32_t index = (uint32_t)(k / at->plan->n), from = (uint32_t)(k % at->plan->n);
@@ -496,7 +498,7 @@ static void hierarchy_unpack(const struct hierarchy *at, uint64_t k, struct hoop
     }
 }
 
-/* Steps of what is done with what came from other machines. */
+/* Steps that process what came from other machines. */
 static uint64_t hierarchy_concludes(const struct hierarchy *at)
 {
     switch (at->collective) {
@@ -527,7 +529,7 @@ static void hierarchy_conclude(const struct hierarchy *at, uint64_t k, struct ho
     }
 }
 
-/* From the first rank of a machine to the one at an index. */
+/* From the first rank of a machine to the rank at an index. */
 static void hierarchy_hand(const struct hierarchy *at, uint32_t index, struct hoop_step *ret)
 {
     const bool has = at->hands_on && at->machine == at->root;

@@ -1,14 +1,14 @@
 /*
- * One-shot: everyone who brings something for others publishes it with the announcement, then
- * everyone takes what it needs of others, folding in rank order or copying.
+ * Oneshot: every rank that has something for others publishes it with the announcement, then every
+ * rank takes what it needs from others, folding in rank order or copying.
  *
- * A rank waits only for those whose data it needs, and so may be operations ahead of the others:
- * as many as there are sets to publish in (step.h), less one.
+ * A rank waits only for those whose data it needs, and so may be operations ahead of the others: at
+ * most one less than there are sets to publish in (step.h).
  */
 #include "algo/taking.h"
 #include <assert.h>
 
-/* Block i of what this rank takes of others, or the fold. */
+/* Copies block i of what this rank takes from others, or folds all. */
 static struct hoop_step oneshot_take(const struct hoop_plan *plan, uint64_t i)
 {
     const uint64_t off = hoop_taken_off(plan), count = plan->count;

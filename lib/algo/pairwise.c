@@ -1,5 +1,5 @@
 /*
- * Pairwise: everybody exchanges with everybody, at the distances 1, 2, ..., n-1.
+ * Pairwise: every rank exchanges with every other, at the distances 1, 2, ..., n-1.
  *
  * The parts (shards of the vector, or blocks) are cut into chunks; column c is chunk c of every
  * part, and lane l runs columns l, l+lanes, ... one after the other. Blocks take one phase, sums up
@@ -8,7 +8,7 @@
  *     blocks   n-1 exchanges   my block for the rank at each distance, straight from IN to its OUT
  *     sums     n-1 exchanges   its part of my input to the rank at each distance, into its SCRATCH
  *              1 fold          of my part, in rank order
- *              n-1 exchanges   my part of the result to the rank at each distance that wants it:
+ *              n-1 exchanges   my part of the result to the rank at each distance that needs it:
  *                              all for all_reduce, the root for reduce, nobody for reduce_scatter
  *
  * all_reduce, n = 3, inputs a, b, c of ranks 0, 1, 2, the part as index:
@@ -20,19 +20,19 @@
  *      3     OUT0 to 1      OUT2 from 2
  *      4     OUT0 to 2      OUT1 from 1
  *
- * The exchanges of a phase are one round: they touch different memory, and do not wait for each
- * other. So sums cost the ring's bytes and two waits, and give the one answer. In place, a column's
- * chunks of IN are overwritten from the fold on, when all that is to be sent of them has been sent;
- * other columns touch other elements.
+ * The exchanges of a phase are one round: they access different memory, and do not wait for each
+ * other. So sums cost as many bytes as with the ring but only two waits, and are formed in rank
+ * order. In place, a column's chunks of IN are overwritten from the fold on, when all of them that
+ * must be sent have been sent; other columns access other elements.
  *
- * Where a rank has nothing for a distance neither end makes a part for it: both know the cut. Only
- * the very first step is always whole, since it announces the operation; so there is a column 0
- * even of nothing.
+ * If a rank has nothing to send over a distance, neither end makes a part for it: both know the
+ * cut. Only the very first step always has both parts, since it announces the operation; so column
+ * 0 exists even if it is empty.
  */
 #include "algo/parts.h"
 #include <assert.h>
 
-/* Is the result of a part needed by rank? */
+/* Does rank need the result of a part? */
 static bool pairwise_wants(const struct hoop_plan *plan, uint32_t rank)
 {
     return plan->collective != HOOP_COLL_REDUCE || rank == plan->root;
@@ -45,7 +45,8 @@ static struct hoop_ref pairwise_nothing(const struct hoop_plan *plan, enum hoop_
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
-/* My block for the rank at this distance to it, and that of the one as far before me for me. */
+/* Sends my block for the rank at this distance to it, and receives mine from the rank as far before
+ * me. */
 static struct hoop_step pairwise_move(const struct hoop_plan *plan, uint64_t column,
                                       uint64_t distance)
 {
@@ -68,7 +69,7 @@ static struct hoop_step pairwise_move(const struct hoop_plan *plan, uint64_t col
                    receives ? hoop_column_chunk(plan, HOOP_SPACE_OUT, before, column)
                             : pairwise_nothing(plan, HOOP_SPACE_OUT),
                    whole);
-    /* the own block: where there is one both to bring and to get */
+    /* the own block: if this rank both brings one and gets one */
     if (distance == 1 && (!hoop_collective_is_rooted(what) || plan->me == plan->root)) {
         hoop_step_keep(plan, &ret, plan->me, column);
     }
@@ -77,7 +78,8 @@ static struct hoop_step pairwise_move(const struct hoop_plan *plan, uint64_t col
 
 /* ---- Sums --------------------------------------------------------------------------------- */
 
-/* Rank me's part of the chunk to its owner at this distance, and one more of mine. */
+/* Sends its owner's part of my input over this distance, and receives another rank's part of
+ * mine. */
 static struct hoop_step pairwise_gather(const struct hoop_plan *plan, uint64_t column,
                                         uint64_t distance)
 {
@@ -92,7 +94,8 @@ static struct hoop_step pairwise_gather(const struct hoop_plan *plan, uint64_t c
     return ret;
 }
 
-/* Where the own part's result lies; who has no OUT has one chunk more of SCRATCH. */
+/* The place of this rank's part of the result. A rank without OUT has one more chunk of SCRATCH for
+ * it. */
 static struct hoop_ref pairwise_result(const struct hoop_plan *plan, uint64_t column)
 {
     if (pairwise_wants(plan, plan->me)) {
@@ -110,7 +113,7 @@ static struct hoop_step pairwise_fold(const struct hoop_plan *plan, uint64_t col
                : hoop_step_fold(result, hoop_column_chunk(plan, HOOP_SPACE_IN, plan->me, column));
 }
 
-/* My result to the rank at this distance, and that of the one as far before me. */
+/* Sends my result over this distance, and receives that of the rank as far before me. */
 static struct hoop_step pairwise_hand_out(const struct hoop_plan *plan, uint64_t column,
                                           uint64_t distance)
 {
@@ -127,7 +130,7 @@ static struct hoop_step pairwise_hand_out(const struct hoop_plan *plan, uint64_t
     return ret;
 }
 
-/* ---- All of it ---------------------------------------------------------------------------- */
+/* ---- The algorithm ------------------------------------------------------------------------- */
 
 bool hoop_pairwise_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                         struct hoop_step *ret)

@@ -1,7 +1,5 @@
-/*
- * What the algorithms have in common: how a local step is written down, and how the number of a
- * step is turned into its place. The algorithms over shared memory use lane 0 only.
- */
+/* Shared by the algorithms: constructors of steps, and the mapping from a step's number to its
+ * position in phases and columns. The algorithms over shared memory use lane 0 only. */
 #ifndef HOOP_ALGO_PARTS_H
 #define HOOP_ALGO_PARTS_H
 
@@ -25,7 +23,8 @@ static inline struct hoop_step hoop_step_local(enum hoop_local_op op, struct hoo
     return ret;
 }
 
-/* Over links: what all ranks bring, theirs from SCRATCH and mine from where it is. */
+/* Over links: the fold of all ranks' vectors, the others' from SCRATCH and this rank's from
+ * `own`. */
 static inline struct hoop_step hoop_step_fold(struct hoop_ref dst, struct hoop_ref own)
 {
     struct hoop_step ret = hoop_step_local(
@@ -42,10 +41,8 @@ static inline struct hoop_step hoop_step_barrier(enum hoop_local_op op)
     return ret;
 }
 
-/*
- * An algorithm is a row of phases, each so many steps long. True: step *k is in this phase, and *k
- * is its number there; false: *k is reduced to its number behind the phase.
- */
+/* An algorithm is a sequence of phases with a number of steps each. True: step *k is in this phase,
+ * and *k is its number there. False: *k is reduced to its number after the phase. */
 static inline bool hoop_in_phase(uint64_t *k, uint64_t steps)
 {
     if (*k < steps) {
@@ -55,7 +52,7 @@ static inline bool hoop_in_phase(uint64_t *k, uint64_t steps)
     return false;
 }
 
-/* The phase that is a barrier: two steps. */
+/* A barrier as a phase of two steps. */
 static inline bool hoop_in_barrier(uint64_t *k, struct hoop_step *ret)
 {
     bool here = hoop_in_phase(k, 2);
@@ -65,13 +62,13 @@ static inline bool hoop_in_barrier(uint64_t *k, struct hoop_step *ret)
     return here;
 }
 
-/* How many parts of at most `part` elements make up count. */
+/* The number of parts of at most `part` elements in count. */
 static inline uint64_t hoop_parts(uint64_t count, uint64_t part)
 {
     return count / part + (count % part != 0);
 }
 
-/* Part i of a range that is cut into parts of at most `part`; empty behind the end. */
+/* Part i of a range that is cut into parts of at most `part` elements; empty beyond the end. */
 static inline struct hoop_range hoop_part(struct hoop_range range, uint64_t part, uint64_t i)
 {
     if (i >= hoop_parts(range.count, part)) {
@@ -83,7 +80,7 @@ static inline struct hoop_range hoop_part(struct hoop_range range, uint64_t part
 
 /* ---- Over links ---- */
 
-/* One rank has nobody to talk to: its output is its input. */
+/* A single rank has no peers: it copies its input to its output. */
 static inline bool hoop_step_alone(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                    struct hoop_step *ret)
 {
@@ -95,7 +92,7 @@ static inline bool hoop_step_alone(const struct hoop_plan *plan, uint32_t lane, 
     return true;
 }
 
-/* The rank that lies so far behind this one, or before it. */
+/* The rank at this distance after this one, or before it. */
 static inline uint32_t hoop_rank_after(const struct hoop_plan *plan, uint64_t distance)
 {
     return (uint32_t)((plan->me + distance) % plan->n);
@@ -106,7 +103,7 @@ static inline uint32_t hoop_rank_before(const struct hoop_plan *plan, uint64_t d
     return (uint32_t)((plan->me + plan->n - distance) % plan->n);
 }
 
-/* Adds to a step a send of what there is, or even of nothing. */
+/* Adds a send to a step, unless it is empty; with even_nothing also then. */
 static inline void hoop_step_send(struct hoop_step *step, uint32_t peer, struct hoop_ref from,
                                   bool even_nothing)
 {
@@ -127,7 +124,7 @@ static inline void hoop_step_recv(struct hoop_step *step, uint32_t peer, struct 
     }
 }
 
-/* How many columns there are: part 0 is the largest. */
+/* The number of columns; part 0 is the largest. */
 static inline uint64_t hoop_columns(const struct hoop_plan *plan)
 {
     const uint64_t part =
@@ -135,10 +132,8 @@ static inline uint64_t hoop_columns(const struct hoop_plan *plan)
     return hoop_parts(part, plan->chunk);
 }
 
-/*
- * Lane l runs columns l, l + lanes, ... one after the other, each so many steps long. True: step *k
- * of the lane is in column *ret, and *k is its number there; false: the lane is finished.
- */
+/* Lane l runs columns l, l + lanes, ... one after the other, of `steps` steps each. True: step *k
+ * of the lane is in column *ret, and *k is its number there. False: the lane is finished. */
 static inline bool hoop_in_column(const struct hoop_plan *plan, uint32_t lane, uint64_t columns,
                                   uint64_t steps, uint64_t *k, uint64_t *ret)
 {
@@ -161,7 +156,7 @@ static inline struct hoop_ref hoop_column_chunk(const struct hoop_plan *plan, en
     return hoop_ref_of(space, plan->me, chunk.off, chunk.count);
 }
 
-/* Adds to a step the copy of a part's chunk from IN to OUT, unless it lies there already. */
+/* Adds the copy of a part's chunk from IN to OUT to a step, unless it is in place. */
 static inline void hoop_step_keep(const struct hoop_plan *plan, struct hoop_step *step,
                                   uint64_t index, uint64_t column)
 {

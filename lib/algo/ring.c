@@ -1,6 +1,6 @@
 /*
  * The ring over links from rank r to r+1, in two phases of n-1 steps: scatter-reduce, after which
- * rank r has finished part r, and allgather, after which everybody has all parts. all_reduce is
+ * rank r has finished part r, and allgather, after which all ranks have all parts. all_reduce is
  * both (Patarasuk and Yuan 2009), reduce_scatter the first, all_gather the second.
  *
  * The parts (shards of the vector, or blocks) are cut into chunks; column c is chunk c of every
@@ -13,17 +13,17 @@
  *      2     part 0: b+c+a    part 1: c+a+b    part 2: a+b+c      receivers copy
  *      3     part 2           part 0           part 1
  *
- * So part s is ((x_{s+1} + x_{s+2}) + ...) + x_s, whatever the chunks and lanes are. Where OUT has
- * room for one part only, what is not finished yet waits in SCRATCH, in two chunks in turn.
+ * So part s is ((x_{s+1} + x_{s+2}) + ...) + x_s, whatever the chunks and lanes are. If OUT has
+ * room for one part only, unfinished sums are in SCRATCH, in two alternating chunks.
  *
- * The torus does the same in two directions. Of m machines with e ranks each, the ranks at index i
- * of each are a ring between the machines, and each machine's are a ring inside. Scatter-reduce
- * goes round inside first, in m (e-1) steps, one of every e-1 for the parts of each machine: then
- * the rank at index i has what its machine adds to the parts of all ranks at index i. That goes
- * round between the machines, in m-1 steps, and allgather takes the same way back. n-1 steps a
- * phase and 1/n of the vector a step, as with the ring, but a machine sends (m-1)/m of the vector
- * to others in each phase, and not (n-1)/n. m = 2, e = 2, ranks 0 and 1 on one machine, 2 and 3 on
- * the other:
+ * The torus does the same in two directions. With m machines of e ranks each, the ranks at index i
+ * of all machines form a ring between the machines, and the ranks of each machine form a ring
+ * inside. Scatter-reduce first goes round inside, in m (e-1) steps, m for each of the e-1 hops:
+ * then the rank at index i has its machine's sums for the parts of all ranks at index i. These go
+ * round between the machines, in m-1 steps, and allgather takes the same way back. As with the ring
+ * a phase is n-1 steps, and a step moves 1/n of the vector, but in each phase a machine sends
+ * (m-1)/m of the vector to others instead of (n-1)/n. m = 2, e = 2, ranks 0 and 1 on one machine, 2
+ * and 3 on the other:
  *
  *     step   rank 0 sends     rank 1 sends     rank 2 sends     rank 3 sends
  *      0     part 1: a        part 0: b        part 3: c        part 2: d         inside
@@ -33,18 +33,19 @@
  *      4     part 0           part 1           part 2           part 3            inside
  *      5     part 2           part 3           part 0           part 1
  *
- * Part 0 is (d+c) + (b+a): the sum of each machine as in a ring of its own, and these sums as in a
- * ring of the machines. The ring is the torus of machines with one rank each.
+ * Part 0 is (d+c) + (b+a): the sum of each machine is formed as in a ring of its own, and these
+ * sums are added as in a ring of machines. The ring is the torus of machines with one rank each.
  *
- * Where a chunk of a part is empty, neither end makes a part for it: both know the cut, so the
- * order of sends and of receives on a link still agrees. Such a step may be wholly empty; step 0 of
- * lane 0 is whole where there are as many elements as ranks, or blocks. The torus, whose first
- * neighbour is another one, has a step more there, of nothing.
+ * If a chunk of a part is empty, neither end makes a part of a step for it: both know the cut, so
+ * the order of sends and of receives on a link still agrees. Such a step may be entirely empty;
+ * step 0 of lane 0 is not if there are at least as many elements as ranks, or blocks. The torus,
+ * whose first neighbour may not be rank me+1, begins with an additional, empty exchange to announce
+ * the operation.
  */
 #include "algo/parts.h"
 #include <assert.h>
 
-/* Where this rank stands. In the ring each rank is a machine of its own. */
+/* This rank's position. In the ring each rank is a machine of its own. */
 struct ring {
     const struct hoop_plan *plan;
     uint32_t machines, each;
@@ -64,7 +65,7 @@ static struct ring ring_of(const struct hoop_plan *plan)
     return ret;
 }
 
-/* The rank that lies so many machines, and so many places in a machine, before this one. */
+/* The rank that is so many machines, and so many places within a machine, before this one. */
 static uint32_t ring_before(const struct ring *ring, uint64_t machines, uint64_t places)
 {
     const uint64_t machine = (ring->machine + ring->machines - machines) % ring->machines;
@@ -72,7 +73,7 @@ static uint32_t ring_before(const struct ring *ring, uint64_t machines, uint64_t
     return ring->plan->algo == HOOP_ALGO_TORUS ? ring->plan->grid->ranks[place] : (uint32_t)place;
 }
 
-/* A link to the next and one from the one before, between machines or inside. */
+/* Sends to the next rank and receives from the previous one, between machines or inside. */
 static void ring_pass(const struct ring *ring, bool between, struct hoop_ref sent,
                       struct hoop_ref received, struct hoop_step *ret)
 {
@@ -86,7 +87,8 @@ static struct hoop_ref ring_chunk(const struct ring *ring, enum hoop_space space
     return hoop_column_chunk(ring->plan, space, part, ring->column);
 }
 
-/* Where the sum of a part lies between two of its folds, if need be in that chunk of SCRATCH. */
+/* Where an unfinished sum of a part lies: in OUT, or in chunk `slot` of SCRATCH if OUT lacks
+ * room. */
 static struct hoop_ref ring_partial(const struct ring *ring, uint32_t part, uint64_t slot)
 {
     if (ring->plan->collective == HOOP_COLL_ALL_REDUCE) {
@@ -96,8 +98,8 @@ static struct hoop_ref ring_partial(const struct ring *ring, uint32_t part, uint
                        ring_chunk(ring, HOOP_SPACE_IN, part).count);
 }
 
-/* The chunk of SCRATCH for what step k inside receives. Of what came before, one for each machine
- * is still to be sent. */
+/* The chunk of SCRATCH for what step k inside receives. One more than there are machines, because
+ * one earlier sum per machine is still to be sent. */
 static uint64_t ring_slot(const struct ring *ring, uint64_t k)
 {
     return k % (ring->machines + UINT64_C(1));
@@ -116,7 +118,7 @@ static void ring_reduce_inside(const struct ring *ring, uint64_t k, struct hoop_
     ret->recv.own = ring_chunk(ring, HOOP_SPACE_IN, received);
 }
 
-/* What this machine's ranks add to the part of a machine so far before this one. */
+/* This machine's contribution to the part of the machine `far` before this one. */
 static struct hoop_ref ring_share(const struct ring *ring, uint64_t far)
 {
     const uint32_t part = ring_before(ring, far, 0);
@@ -126,7 +128,7 @@ static struct hoop_ref ring_share(const struct ring *ring, uint64_t far)
                               ring_slot(ring, (ring->each - UINT64_C(2)) * ring->machines + far));
 }
 
-/* Where it is added to what comes. */
+/* Where that contribution is added to what is received. */
 static struct hoop_ref ring_sum(const struct ring *ring, uint64_t t)
 {
     const uint64_t far = (2 + t) % ring->machines;
@@ -143,7 +145,7 @@ static void ring_reduce_between(const struct ring *ring, uint64_t t, struct hoop
     ret->recv.own = ring_share(ring, (2 + t) % ring->machines);
 }
 
-/* The own part is still in IN if nothing was folded. */
+/* The first send of all_gather is from IN, where the own part still is. */
 static void ring_gather_between(const struct ring *ring, uint64_t t, struct hoop_step *ret)
 {
     const bool first = t == 0 && ring->plan->collective == HOOP_COLL_ALL_GATHER;

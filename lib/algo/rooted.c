@@ -1,44 +1,46 @@
 /*
- * Rooted collectives over links: binomial trees in ceil(log2 n) exchanges, for what is latency.
+ * Rooted collectives over links: binomial trees in ceil(log2 n) exchanges, for what is dominated by
+ * latency.
  *
- *     broadcast    who has it passes it on, to distance 1, 2, 4, ... behind it
- *     reduce       who has gathered from 2^t - 1 ranks before it passes all of them on, to 2^t
- *     gather       behind it; the root folds in rank order, or puts the blocks in their places
- *     scatter      who has blocks for 2^(t+1) ranks passes the farther half on, to 2^t behind it
+ *     broadcast    a rank that has the vector passes it on, to distance 1, 2, 4, ... after it
+ *     reduce       a rank that has gathered from 2^t - 1 ranks before it passes all on, to 2^t
+ *     gather       after it; the root folds in rank order, or puts the blocks in their places
+ *     scatter      a rank with blocks for 2^(t+1) ranks passes on the farther half, to 2^t after it
  *
- * With the ranks counted from the root (broadcast, scatter: behind it; reduce, gather: before it),
- * n = 6:
+ * With the ranks counted from the root (broadcast, scatter: after it; reduce, gather: before it), n
+ * = 6:
  *
  *     broadcast    0 -> 1       0, 1 -> 2, 3         0, 1 -> 4, 5
  *     reduce       1, 3, 5 -> 0, 2, 4                2 -> 0 (2 and 3)     4 -> 0 (4 and 5)
  *     scatter      0 -> 4 (4 and 5)                  0 -> 2 (2 and 3)     0, 2, 4 -> 1, 3, 5
  *
- * What was gathered lies in SCRATCH by distance, the own vector first: that of the rank before is
- * next. What is to be scattered lies there in the order of the ranks behind; the root sends from
- * IN, where it may go round from block n-1 to 0, so that an exchange is two steps, the second empty
- * where there is no second piece. A block for one rank alone goes straight to its OUT.
+ * Gathered vectors lie in SCRATCH by distance, the rank's own first, then that of the rank before
+ * it. Blocks to be scattered lie there in the order of the ranks after it. The root sends from IN,
+ * where they may wrap from block n-1 to 0, so an exchange is two steps, the second empty if there
+ * is no second piece. A block for a single rank goes straight to that rank's OUT.
  *
- * The first step is whole: a scatter among more than two has one of nothing for that.
+ * The first step must announce the operation, with a send and a receive on every rank: so a scatter
+ * among more than two ranks begins with an empty exchange.
  *
- * For what is bytes the chain: a vector goes along all ranks, chunk behind chunk, so that every
- * link is busy with another chunk at the same time.
+ * Large vectors use the chain: a vector passes through all ranks, chunk after chunk, so that every
+ * link carries a different chunk at the same time.
  *
  *     broadcast   root -> root+1 -> ... -> root-1          receivers copy
  *     reduce      root+1 -> root+2 -> ... -> root          receivers fold; the root's fold divides
  *
- * The rank at position p of the chain sends chunk c of a lane in its step c + p, and received it in
- * step c + p - 1: so the numbers of a step agree at both ends. Lane l has chunks l, l+lanes, ...
- * n = 4, root 0, chunks A, B, C:
+ * The rank at position p of the chain receives chunk c of a lane in step c + p - 1 and sends it in
+ * step c + p: so the step numbers agree at both ends. Lane l has chunks l, l+lanes, ... n = 4, root
+ * 0, chunks A, B, C:
  *
  *     step   broadcast                  reduce
  *      0     0 -A-> 1                   1 -A-> 2
  *      1     0 -B-> 1 -A-> 2            1 -B-> 2 -A-> 3
  *      2     0 -C-> 1 -B-> 2 -A-> 3     1 -C-> 2 -B-> 3 -A-> 0
  *
- * So an element of reduce is ((x_{root+1} + x_{root+2}) + ...) + x_root. What a rank of reduce has
- * folded waits in SCRATCH, in two chunks in turn, until the next step sends it.
+ * So an element of reduce is ((x_{root+1} + x_{root+2}) + ...) + x_root. In a reduce the folded
+ * chunk waits in SCRATCH, in two alternating chunks, until the next step sends it.
  *
- * Step 0 of lane 0 is whole: who has nothing for it sends and receives nothing.
+ * In step 0 of lane 0 every rank sends and receives, if need be an empty message.
  */
 #include "algo/parts.h"
 #include <assert.h>
@@ -74,7 +76,7 @@ static void binomial_broadcast(const struct hoop_plan *plan, uint64_t t, struct 
 
 /* ---- Reduce and gather -------------------------------------------------------------------- */
 
-/* Vectors that the rank so far before the root passes on in exchange t. */
+/* Vectors that the rank at distance `before` before the root passes on in exchange t. */
 static uint64_t binomial_passed(const struct hoop_plan *plan, uint64_t before, uint64_t t)
 {
     const uint64_t bit = UINT64_C(1) << t;
@@ -93,7 +95,7 @@ static void binomial_collect(const struct hoop_plan *plan, uint64_t t, struct ho
     hoop_step_recv(ret, hoop_rank_before(plan, far),
                    hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, far * count, received * count),
                    t == 0);
-    if (t == 0 && before > 0 && before % 2 == 0) { /* who sends it on behind others' */
+    if (t == 0 && before > 0 && before % 2 == 0) { /* it will send its own in front of others' */
         ret->local.op = HOOP_LOCAL_COPY;
         ret->local.dst = hoop_ref_of(HOOP_SPACE_SCRATCH, plan->me, 0, count);
         ret->local.src = hoop_ref_of(HOOP_SPACE_IN, plan->me, 0, count);
@@ -128,15 +130,18 @@ static bool binomial_conclude(const struct hoop_plan *plan, uint64_t k, struct h
 
 /* ---- Scatter ------------------------------------------------------------------------------ */
 
-/* Blocks that the rank so far behind the root passes on to the one `far` behind itself. */
+/* Blocks that the rank `behind` ranks after the root passes on to the rank `far` after itself. */
 static uint64_t binomial_handed(const struct hoop_plan *plan, uint64_t behind, uint64_t far)
 {
     const bool has = behind % (2 * far) == 0 && far < plan->n - behind;
     return has ? least(far, plan->n - behind - far) : 0;
 }
 
-/* Piece 0 or 1 of `blocks` blocks from `first` (mod n) on: what of them lies before the end of the
- * root's IN, and behind it. *ret_first is where it begins there. */
+/*
+ * Piece 0 or 1 of `blocks` blocks from block `first` (mod n) on: those before the end of the root's
+ * IN, and those that wrap to its start. *ret_first: the piece's first block. Returns its number of
+ * blocks.
+ */
 static uint64_t binomial_piece(const struct hoop_plan *plan, uint64_t first, uint64_t blocks,
                                uint64_t piece, uint64_t *ret_first)
 {
@@ -145,8 +150,8 @@ static uint64_t binomial_piece(const struct hoop_plan *plan, uint64_t first, uin
     return piece == 0 ? before_end : blocks - before_end;
 }
 
-/* What the rank so far behind the root has for the one `far` behind itself, and where in its
- * memory it lies; all of it in piece 0 unless it is the root. */
+/* The blocks that the rank `behind` ranks after the root has for the rank `far` after itself, and
+ * where in its memory they lie. Only the root's may have a piece 1. */
 static struct hoop_ref binomial_share(const struct hoop_plan *plan, uint64_t behind, uint64_t far,
                                       uint64_t piece)
 {
@@ -176,7 +181,7 @@ static void binomial_hand(const struct hoop_plan *plan, uint64_t far, uint64_t p
     hoop_step_recv(ret, hoop_rank_before(plan, far), to, whole);
 }
 
-/* The own block, by who did not receive it straight. */
+/* Copies the own block to OUT, unless it was received there. */
 static void binomial_keep(const struct hoop_plan *plan, struct hoop_step *ret)
 {
     const uint64_t behind = (plan->me + plan->n - plan->root) % plan->n;
@@ -188,7 +193,7 @@ static void binomial_keep(const struct hoop_plan *plan, struct hoop_step *ret)
         }
         return;
     }
-    const uint64_t far = behind & (~behind + 1); /* from whom it came: the lowest bit */
+    const uint64_t far = behind & (~behind + 1); /* the distance to its sender: the lowest bit */
     if (binomial_handed(plan, behind - far, far) > 1) {
         *ret =
             hoop_step_local(HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_OUT, plan->me, 0, plan->count),
@@ -253,7 +258,7 @@ static uint64_t chain_position(const struct hoop_plan *plan)
     return (plan->me + plan->n - first % plan->n) % plan->n;
 }
 
-/* A lane's chunk c in a buffer that holds the whole vector; nothing if there is none such. */
+/* A lane's chunk c in a buffer that holds the whole vector; empty beyond the last chunk. */
 static struct hoop_ref chain_chunk(const struct hoop_plan *plan, enum hoop_space space,
                                    uint32_t lane, uint64_t c)
 {

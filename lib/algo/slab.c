@@ -1,35 +1,36 @@
 /*
- * Slab: direct's idea for memory that nobody can map. What ranks bring goes chunk by chunk through
- * staging memory, two slabs in turn: chunk c lies in slab c mod 2 of every rank.
+ * Slab: the idea of direct, for memory that cannot be mapped. What ranks contribute goes chunk by
+ * chunk through staging memory, in two alternating slabs: chunk c lies in slab c mod 2 of every
+ * rank.
  *
- * Most collectives: whoever brings something copies it in, everyone takes what it needs; what a
- * rank brings for itself goes straight to its place while the others come.
+ * Most collectives: every rank that contributes copies its data in, and every rank takes what it
+ * needs. A rank copies its own block straight to its place while the others come.
  *
  *     barrier | round c:  copy in chunk c | ARRIVE own AWAIT | take chunk c
  *
- * all_reduce and reduce share the folding: rank r brings all of a chunk but shard r, which it folds
- * from the others' slabs and its own input, to its output and all the other slabs, or only to the
- * root's; one round later whoever has an output copies out what the others have folded.
+ * all_reduce and reduce share the folding: rank r copies in all of a chunk except shard r, which it
+ * folds from the others' slabs and its own input, to its output and all other slabs, or only to the
+ * root's. One round later every rank with an output copies out what the others have folded.
  *
  *     barrier | round c:  copy in chunk c | ARRIVE AWAIT | fold chunk c | copy out chunk c-1
  *
  * One barrier per chunk is enough:
- * - What is done with chunk c behind barrier c comes after everybody's copy in of c.
- * - The copy out of c-1 comes after everybody's fold of c-1, which they did before barrier c.
- * - The copy in of c+1, behind barrier c, takes the slab of c-1: what the others did with it they
- *   did before barrier c, and its owner has copied it out.
- * - The barrier at the beginning is the announcement: whoever has seen it of all knows that nobody
- *   is in the operation before.
+ * - What is done with chunk c after barrier c comes after all ranks have copied c in.
+ * - The copy out of c-1 comes after all folds of c-1, which were done before barrier c.
+ * - The copy in of c+1, after barrier c, uses the slab of c-1: the others finished with it before
+ *   barrier c, and its owner has copied it out.
+ * - The barrier at the beginning is the announcement: a rank that has seen all ranks announce knows
+ *   that nobody is still in the previous operation.
  *
- * Where ranks bring a block for each of the others, a chunk is a piece of every block, one behind
- * the other.
+ * If ranks contribute a block for each other rank, a chunk is a piece of every block, one after the
+ * other.
  *
- * Where all bring and take some, whoever takes memory in one turn brings there in the next. It has
- * it in its cache then, and writes 2 to 6 times as fast as who wrote it last and would have to
- * fetch it back. A turn is two rounds, one for each slab. In every turn a rank brings what all take
- * to the slab of the rank before the last; and what is for one rank alone in one turn to its own
- * slab, in the next to that rank's, where it takes it. (Where the folding is shared, results come
- * back the same way.)
+ * If all ranks contribute and take, slabs rotate: the rank that takes from memory in one turn
+ * writes there in the next. It then has that memory in its cache, and writes 2 to 6 times as fast
+ * as the rank that wrote it last, which would have to fetch it back. A turn is two rounds, one for
+ * each slab. What all ranks take goes, each turn, to the slab of the rank before the one of the
+ * last turn. What is for one rank alone goes alternately to the contributor's own slab and to the
+ * slab of the rank that takes it. (Where the folding is shared, results come back the same way.)
  */
 #include "algo/taking.h"
 #include <assert.h>
@@ -37,12 +38,12 @@
 /* ---- Taking --------------------------------------------------------------------------------- */
 
 struct slab_cut {
-    uint64_t pieces; /* of a chunk: blocks that each rank brings, if it brings any */
-    uint64_t piece;  /* elements of a whole one */
+    uint64_t pieces; /* of a chunk: the blocks that a contributing rank has */
+    uint64_t piece;  /* elements of a full one */
     uint64_t chunks;
-    uint64_t copies; /* steps of this rank's copy in */
-    uint64_t skips;  /* pieces that nobody else wants, from piece `me` on: 1 or 0 */
-    bool whole;      /* all in one chunk, which lies there as it does in the input */
+    uint64_t copies; /* steps in which this rank copies a chunk in */
+    uint64_t skips;  /* pieces, from `me` on, that nobody else needs: 1 or 0 */
+    bool whole;      /* one chunk, with the input's layout */
 };
 
 static uint64_t slab_turn(const struct hoop_plan *plan, uint64_t chunk)
@@ -50,7 +51,7 @@ static uint64_t slab_turn(const struct hoop_plan *plan, uint64_t chunk)
     return hoop_collective_is_rooted(plan->collective) ? 0 : plan->turn + chunk / 2;
 }
 
-/* Does what is for one rank alone lie in that rank's slab, by who brings it? */
+/* In this turn, do blocks for one rank lie in that rank's slab, ordered by contributor? */
 static bool slab_is_handed(const struct hoop_plan *plan, uint64_t chunk)
 {
     return hoop_extent_is_each(hoop_row_of(plan)->in) && slab_turn(plan, chunk) % 2 == 1;
@@ -80,7 +81,7 @@ static struct hoop_ref slab_ref(const struct hoop_plan *plan, uint32_t member, u
     return hoop_ref_of(HOOP_SPACE_SLAB, member, (chunk & 1) * plan->chunk + off, count);
 }
 
-/* Where what `from` brings for `to`, or for all, lies. */
+/* Where the data of `from` lie that are for `to`, or for all. */
 static struct hoop_ref slab_pair_ref(const struct hoop_plan *plan, const struct slab_cut *cut,
                                      uint32_t from, uint32_t to, uint64_t chunk, uint64_t count)
 {
@@ -153,12 +154,12 @@ static bool slab_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop
 
 /* ---- Sharing the folding -------------------------------------------------------------------- */
 
-/* What a rank brings and gets of a chunk: all but its own shard, in two pieces. */
+/* A rank copies in and out all of a chunk but its own shard: two pieces. */
 #define SLAB_PIECES 2
 
 struct slab_share {
     struct hoop_range chunk; /* of the vector */
-    struct hoop_range mine;  /* of the chunk: what this rank folds */
+    struct hoop_range mine;  /* of the chunk: the shard that this rank folds */
 };
 
 static struct slab_share slab_share(const struct hoop_plan *plan, uint64_t chunk)
@@ -169,14 +170,14 @@ static struct slab_share slab_share(const struct hoop_plan *plan, uint64_t chunk
     return ret;
 }
 
-/* A range of the chunk, in my input or output. */
+/* A range of the chunk in this rank's input or output. */
 static struct hoop_ref slab_of_vector(const struct hoop_plan *plan, const struct slab_share *share,
                                       enum hoop_space space, struct hoop_range range)
 {
     return hoop_ref_of(space, plan->me, share->chunk.off + range.off, range.count);
 }
 
-/* Piece i of the chunk: from my input to my slab, or from there to my output. */
+/* Copies piece i of the chunk from this rank's input to its slab, or from there to its output. */
 static struct hoop_step slab_piece(const struct hoop_plan *plan, uint64_t chunk, uint64_t i,
                                    enum hoop_space space)
 {
@@ -194,7 +195,7 @@ static struct hoop_step slab_piece(const struct hoop_plan *plan, uint64_t chunk,
                                   : hoop_step_local(HOOP_LOCAL_COPY, user, slab);
 }
 
-/* My own shard is folded where I have it, and the result goes where I want it. */
+/* The own shard is read from the input, and its result written straight to the output. */
 static struct hoop_step slab_fold(const struct hoop_plan *plan, uint64_t chunk)
 {
     const struct slab_share share = slab_share(plan, chunk);
@@ -215,10 +216,8 @@ static struct hoop_step slab_fold(const struct hoop_plan *plan, uint64_t chunk)
     return ret;
 }
 
-/*
- * Parts that a round has not (the first, the last, a short chunk) stay as empty steps. The last
- * round has no chunk: only its barrier, which is for whoever copies out.
- */
+/* Parts that a round lacks (the first, the last, a short chunk) remain as empty steps. The last
+ * round has no chunk, only the barrier before the copy out. */
 static bool slab_share_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
 {
     if (hoop_in_barrier(&k, ret)) {

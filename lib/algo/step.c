@@ -1,23 +1,18 @@
-/*
- * What all algorithms share: the cut into shards, and the table of step functions.
- */
+/* Shared by all algorithms: the cut into shards, and the table of step functions. */
 #include "algo/step.h"
 #include "base/sizes.h"
 #include <assert.h>
 
-/* What every collective with data can do where the ranks share memory. */
+/* What every collective with data has where the ranks share memory. */
 #define STEP_OVER_MEMORY                                                                           \
     [HOOP_ALGO_ONESHOT] = hoop_oneshot_step, [HOOP_ALGO_DIRECT] = hoop_direct_step,                \
     [HOOP_ALGO_SLAB] = hoop_slab_step, [HOOP_ALGO_CMA] = hoop_cma_step
 
-/* With fewer bytes than this for each rank, a cut at whole lines would be felt as uneven. */
+/* With fewer bytes per rank than this, a cut at whole lines would make the shards uneven. */
 #define STEP_EVEN_BYTES 1024
 
-/*
- * Whole units of `align` are dealt out, the first shards taking one more where they do not come out
- * even; only the last unit may be short. Nothing here multiplies before it has divided, so no
- * total overflows.
- */
+/* Distributes whole units of `align`; the first shards take one more if they do not divide evenly.
+ * Only the last unit may be short. It divides before it multiplies, so that no total overflows. */
 struct hoop_range hoop_shard(uint64_t total, uint64_t parts, uint64_t index, uint64_t align)
 {
     assert(align > 0 && index < parts);
@@ -37,7 +32,7 @@ struct hoop_range hoop_shard_of(const struct hoop_plan *plan, uint64_t index)
     return hoop_shard(plan->count, plan->n, index, align);
 }
 
-/* Where a buffer of this extent has part `index`. */
+/* The range of part `index` in a buffer of this extent. */
 static struct hoop_range step_part(const struct hoop_plan *plan, uint8_t extent, uint64_t index)
 {
     if (!hoop_collective_is_blocked(plan->collective)) {
@@ -96,7 +91,7 @@ hoop_step_fn *hoop_algo_steps(enum hoop_collective collective, enum hoop_algo al
     return table[collective][algo];
 }
 
-/* hierarchical.c has the places. */
+/* The layout is in hierarchical.c. */
 static uint64_t step_hierarchical_scratch(const struct hoop_plan *plan)
 {
     const uint64_t most = plan->grid->most, machines = plan->grid->machines, n = plan->n;

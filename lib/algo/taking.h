@@ -1,7 +1,8 @@
 /*
- * Over shared memory: whose input a rank reads, which part, and where it puts it. In a collective
- * that folds these are the same elements of all inputs; otherwise a block of each source, copied.
- * (With large vectors all_reduce and reduce share the folding instead: direct.c, slab.c.)
+ * Over shared memory: what a rank takes from whose input, and where it puts it. In a collective
+ * that folds it takes the same elements from every rank, otherwise it copies one block from each of
+ * its sources. (all_reduce and reduce share the folding instead if the vector is large: direct.c,
+ * slab.c.)
  */
 #ifndef HOOP_ALGO_TAKING_H
 #define HOOP_ALGO_TAKING_H
@@ -13,7 +14,7 @@ static inline const struct hoop_collective_row *hoop_row_of(const struct hoop_pl
     return &hoop_collectives[plan->collective];
 }
 
-/* From how many members this rank copies blocks; hoop_source() is the i-th of them. */
+/* The number of members from which this rank copies blocks; hoop_source() is the i-th of them. */
 static inline uint32_t hoop_sources(const struct hoop_plan *plan)
 {
     if (hoop_row_of(plan)->in >= HOOP_EXTENT_ROOT_ONE) {
@@ -22,14 +23,14 @@ static inline uint32_t hoop_sources(const struct hoop_plan *plan)
     return hoop_out_count(plan, plan->me) > 0 ? plan->n : 0;
 }
 
-/* Each rank begins behind itself, so that not all read the same memory. */
+/* Each rank begins with the next one, so that not all read the same memory at once. */
 static inline uint32_t hoop_source(const struct hoop_plan *plan, uint64_t i)
 {
     const bool root = hoop_row_of(plan)->in >= HOOP_EXTENT_ROOT_ONE;
     return root ? plan->root : (uint32_t)((plan->me + 1 + i) % plan->n);
 }
 
-/* Where what this rank takes lies in an input, and where a source's block goes in its output. */
+/* Offset of what this rank takes in an input; offset of a source's block in this rank's output. */
 static inline uint64_t hoop_taken_off(const struct hoop_plan *plan)
 {
     return hoop_extent_is_each(hoop_row_of(plan)->in) ? plan->me * plan->count : 0;
@@ -40,7 +41,7 @@ static inline uint64_t hoop_placed_off(const struct hoop_plan *plan, uint32_t so
     return hoop_extent_is_each(hoop_row_of(plan)->out) ? source * plan->count : 0;
 }
 
-/* Whose data this rank needs: HOOP_EVERY, the root, or its own only, which stands for nobody. */
+/* Whose data this rank needs: HOOP_EVERY, the root, or `me`, which stands for nobody. */
 static inline uint32_t hoop_needed(const struct hoop_plan *plan)
 {
     if (hoop_row_of(plan)->in >= HOOP_EXTENT_ROOT_ONE) {
@@ -50,7 +51,7 @@ static inline uint32_t hoop_needed(const struct hoop_plan *plan)
     return none ? plan->me : HOOP_EVERY;
 }
 
-/* Who takes of this rank's input, in the same words. */
+/* Who takes from this rank's input, in the same terms. */
 static inline uint32_t hoop_needing(const struct hoop_plan *plan)
 {
     if (hoop_row_of(plan)->out >= HOOP_EXTENT_ROOT_ONE) {
@@ -59,8 +60,8 @@ static inline uint32_t hoop_needing(const struct hoop_plan *plan)
     return hoop_in_count(plan, plan->me) > 0 ? HOOP_EVERY : plan->me;
 }
 
-/* Of the blocks that a rank brings, those that others need: not the one for itself, and none of a
- * root that alone gets something. */
+/* How many of a rank's blocks others need: not the one for itself, and none of a root that is the
+ * only one to get a result. */
 static inline uint64_t hoop_blocks_for_others(enum hoop_collective collective, uint64_t n,
                                               bool root)
 {
@@ -72,10 +73,8 @@ static inline uint64_t hoop_blocks_for_others(enum hoop_collective collective, u
     return blocks > 0 && hoop_extent_is_each(row->in) ? blocks - 1 : blocks;
 }
 
-/*
- * They lie in two pieces of this rank's input: before its own block, and behind it. Where there is
- * no block for each rank all of it is the first.
- */
+/* These blocks lie in two pieces of this rank's input: before its own block and after it. If there
+ * are no blocks per rank, the first piece is the whole input. */
 #define HOOP_BROUGHT_PIECES 2
 
 static inline struct hoop_range hoop_brought(const struct hoop_plan *plan, uint64_t piece)
@@ -88,21 +87,21 @@ static inline struct hoop_range hoop_brought(const struct hoop_plan *plan, uint6
                       : (struct hoop_range){before + own, all - before};
 }
 
-/* Does this rank copy what it takes, and is it the last of its sources itself? */
+/* Does this rank copy its own block as well (as the last of its sources)? */
 static inline bool hoop_keeps(const struct hoop_plan *plan)
 {
     const uint32_t sources = hoop_sources(plan);
     return !hoop_row_of(plan)->folds && sources > 0 && hoop_source(plan, sources - 1) == plan->me;
 }
 
-/* How often it takes of others: the one fold, or a copy for each. */
+/* The number of takes from others: one fold, or one copy per source. */
 static inline uint64_t hoop_takes(const struct hoop_plan *plan)
 {
     return hoop_row_of(plan)->folds ? hoop_out_count(plan, plan->me) > 0
                                     : hoop_sources(plan) - hoop_keeps(plan);
 }
 
-/* A range of what this rank takes of itself. */
+/* A range of what this rank takes from its own input. */
 static inline struct hoop_ref hoop_own_taken(const struct hoop_plan *plan, struct hoop_range range)
 {
     return hoop_ref_of(HOOP_SPACE_IN, plan->me, hoop_taken_off(plan) + range.off, range.count);
@@ -115,8 +114,8 @@ static inline struct hoop_step hoop_step_await(uint32_t member)
     return ret;
 }
 
-/* The phase in which a rank says that it is there, copies that range of what is its own while the
- * others come, and awaits them, or one. */
+/* The phase in which a rank arrives, copies `range` of its own block while the others come, and
+ * awaits all of them, or one. */
 static inline bool hoop_in_arrival(const struct hoop_plan *plan, struct hoop_range range,
                                    uint64_t *k, uint32_t awaited, struct hoop_step *ret)
 {
