@@ -1,10 +1,10 @@
-/* How to copy to others, as it was learned (see copies.h). */
+/* What a comm has learned about copying to others (see copies.h). */
 #include "cost/copies.h"
 
 #include "base/settings.h"
 #include "runtime/copy.h"
 
-/* Of so many rounds one is by each; of as many at first. */
+/* Each way gets one of so many rounds; at first one of fewer. */
 #define COPIES_EVERY 256u
 #define COPIES_EVERY_AT_FIRST 64u
 #define COPIES_WORTH(ns) ((ns) + (ns) / 16)
@@ -26,7 +26,7 @@ uint32_t hoop_copies_size(uint64_t bytes)
     return size;
 }
 
-/* The first that may be, unless another one is faster by more than chance. */
+/* The first way allowed, unless another one is faster by more than chance. */
 static enum hoop_copy copies_fastest(const struct hoop_copies_row *row, uint32_t may)
 {
     uint32_t ret = (uint32_t)__builtin_ctz(may);
@@ -39,8 +39,10 @@ static enum hoop_copy copies_fastest(const struct hoop_copies_row *row, uint32_t
     return (enum hoop_copy)ret;
 }
 
-/* A round by the first begins each period, the others follow in equal distances. At first, behind a
- * round that only touches the memory, each follows the one before at once. */
+/*
+ * In each period one round is made in each way, at equal distances, the first way's at its
+ * beginning. At first these rounds follow one another, after a round that only touches the memory.
+ */
 enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, uint32_t may,
                                 bool *ret_timed)
 {
@@ -66,7 +68,8 @@ enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, ui
 void hoop_copies_add(struct hoop_copies_row *row, enum hoop_copy how, uint64_t ns)
 {
     const uint32_t took = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX, before = row->ns[how];
-    /* One that took long, for whatever reason, says less than one that took less. */
+    /* Limits a slow outlier, which may have any cause, to twice the mean so far; a fast one counts
+     * fully. */
     const uint64_t most = 2ull * before;
     row->ns[how] = before == 0 || took <= before
                        ? took

@@ -1,13 +1,13 @@
 /*
  * How a rank copies to memory that others read next, as its communicator has learned.
  *
- * An ordinary store first fetches its line, which lies in the cache of whoever read it last.
- * Between two parts of a processor that share no cache that is 2 to 5 GB/s. A non-temporal one asks
- * for nothing and leaves the line in memory: 25 GB/s, wherever the two CPUs are; but where they
- * share a cache that is less than ordinary ones reach, and memory is further for who reads. What
- * CPUs share no system tells reliably, and ranks and virtual CPUs move: so it is measured, for each
- * collective and size. All ranks time the same calls, one in 256 rounds, and each chooses for
- * itself in between: it changes nothing but the time.
+ * An ordinary store first fetches its line from the cache of the CPU that read it last: between two
+ * parts of a processor that share no cache at 2 to 5 GB/s. A non-temporal store fetches nothing and
+ * leaves the line in memory: 25 GB/s, wherever the two CPUs are. But where they share a cache,
+ * ordinary stores are faster than that, and the reader is further from memory. No system tells
+ * reliably which CPUs share a cache, and ranks and virtual CPUs move: so it is measured, by
+ * collective and size. All ranks time the same calls, one in 256 rounds. In between each rank
+ * chooses for itself, since the choice changes nothing but the time.
  */
 #ifndef HOOP_COPIES_H
 #define HOOP_COPIES_H
@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Doublings of the least that is copied so, where one rank writes the same memory for ever; and the
- * least else. */
+/* Number of sizes, each twice the one before. The smallest copies for which the choice is made,
+ * where one rank always writes the same memory (a collective with a root), and elsewhere. */
 #define HOOP_COPIES_SIZES 24u
 #define HOOP_COPIES_LEAST_ROOTED 512u
 #define HOOP_COPIES_LEAST 8192u
@@ -28,29 +28,30 @@ enum hoop_copy { HOOP_COPY_ORDINARY, HOOP_COPY_NONTEMPORAL, HOOP_COPY_READ, HOOP
 
 struct hoop_copies_row {
     uint32_t calls;
-    uint32_t ns[HOOP_COPY_COUNT]; /* of a call's own work; 0: not known */
+    uint32_t ns[HOOP_COPY_COUNT]; /* of this rank's own work in one call; 0: not known */
 };
 
-/* All 0: nothing. */
+/* Zeroed: nothing is known. */
 struct hoop_copies {
     struct hoop_copies_row rows[HOOP_COLL_COUNT][HOOP_COPIES_SIZES];
 };
 
-/* The ways that HOOP_NONTEMPORAL leaves to copy to others: a bit each. */
+/* The kinds of stores that HOOP_NONTEMPORAL allows for copies to others: a bit each. */
 uint32_t hoop_copies_may(void);
 
-/* Of HOOP_COPIES_SIZES rows, that of so many bytes. */
+/* The row, of HOOP_COPIES_SIZES, for this size. */
 uint32_t hoop_copies_size(uint64_t bytes);
 
 /*
- * How is the next call to copy, of the ways that may be (a bit each, one at least), and is it to be
- * timed? around: after so many calls the same memory is written again. What a call takes depends on
- * how that was written before; so the last of so many is timed.
+ * How does the next call copy, of the ways in `may` (a bit each, at least one), and is it to be
+ * timed? around: the number of calls after which the same memory is written again. The time of a
+ * call depends on how that memory was written before, so the last of `around` calls in the same way
+ * is timed.
  */
 enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, uint32_t may,
                                 bool *ret_timed);
 
-/* It was timed, and worked so long. */
+/* Adds the time that a timed call has worked. */
 void hoop_copies_add(struct hoop_copies_row *row, enum hoop_copy how, uint64_t ns);
 
 #endif

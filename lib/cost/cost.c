@@ -7,33 +7,35 @@
 #include <string.h>
 
 /*
- * Where they come from, 2-core AMD EPYC, plain memory, us:
+ * The constants, in ns, and the measurements behind them. They are written before a profile's first
+ * comm is born, and only read from then on. 2-core AMD EPYC, plain memory, us:
  *
  *     bytes of an all_reduce        1K    2K    4K    8K   16K   32K   64K
  *     2 ranks, oneshot            0.13  0.20  0.31  0.41  0.66  1.35  2.8   0.1 + 0.042 a KiB
  *     2 ranks, slab                            0.78  0.85  1.1   1.5   2.6   0.7 + 0.029 a KiB
  *
- * A oneshot of n ranks copies S and reads n S, of which a rank's own costs as much as a peer's; a
- * slab copies 2 S, reads S and writes S. TCP over loopback: 15 us a message, 1.5 GB/s. Messages at
- * the same time wait together, but where ranks outnumber CPUs each of them is work that is waited
- * for: 48 KiB of 4 ranks on 2 CPUs took 1.3 to 1.7 times the CPU time of bruck (8 messages)
- * pairwise (24). RDMA: not measured on an adapter, but estimated for 100 Gbit/s: 1 us there,
- * and 1.5 us of work at both ends; of a message at the same time a post and a completion are left;
- * a byte is copied and summed beside the wire. Over Soft-RoCE it chooses what is faster there, too
- * (docs/inside/tuning.md). A radix of bruck that has no message more than another, and fewer
- * rounds, needs no measurement: 3 for 3, 5, 6 and 9 ranks.
+ * A oneshot of n ranks copies S and reads n S, where a rank's own vector costs as much as a peer's;
+ * a slab copies 2 S, reads S and writes S. TCP over loopback: 15 us a message, 1.5 GB/s. Messages
+ * that are sent at the same time wait together, but where ranks outnumber CPUs each of them is work
+ * that somebody waits for: an all_reduce of 48 KiB of 4 ranks on 2 CPUs took 1.3 to 1.7 times as
+ * much CPU time pairwise (24 messages) as by bruck (8). RDMA was not measured on an adapter, but
+ * estimated for 100 Gbit/s: 1 us on the way and 1.5 us of work at both ends; of one more message at
+ * the same time only a post and a completion count; bytes are copied and summed while others are on
+ * the wire. Over Soft-RoCE these constants choose what is faster there, too
+ * (docs/inside/tuning.md). A radix of bruck with fewer rounds and no more messages than another
+ * needs no measurement: 3 for 3, 5, 6 and 9 ranks.
  *
- * Its slab is one that took all of the input through itself. One that does not, between 2 ranks on
- * 2 Sapphire Rapids cores, the fastest iteration of 1500, in turn, on a busy machine:
+ * That slab passed all of the input through itself. With the present one, between 2 ranks on 2
+ * Sapphire Rapids cores, fastest iteration of 1500, in turn, on a busy machine:
  *
  *     bytes of an all_reduce          8K   16K   32K   48K   64K
  *     2 ranks, oneshot               2.9   4.1   7.0    11    16
  *     2 ranks, slab                  4.0   5.6   7.9   9.4    12
  *
- * By cma (process_vm_readv) a byte moves once, and each call takes 0.6 us. What it reads lies in
- * the reader's cache when it is folded. 2 ranks on 2 Sapphire Rapids cores, fastest iteration of
- * many on a busy machine, us in place (all_gather, broadcast, and the slab before: fastest of 300,
- * another day):
+ * By cma (process_vm_readv) a byte moves once, and each call takes 0.6 us. What it reads is in the
+ * reader's cache when it is folded. 2 ranks on 2 Sapphire Rapids cores, fastest iteration of many
+ * on a busy machine, us in place (all_gather, broadcast, and the old slab: fastest of 300, another
+ * day):
  *
  *     bytes in all            256K   512K    1M    2M
  *     all_gather    slab        20
@@ -47,16 +49,16 @@
  *     all_reduce    slab        24           98
  *                   cma         36          246
  *
- * A root that folds alone has three vectors to hold in its cache.
+ * A root that folds alone has to hold three vectors in its cache.
  *
- * Sends and receives both ways at once, 2 ranks, the same cores, us, the least of 60 to 450 times:
+ * Sends and receives both ways at once, 2 ranks, the same cores, us, fastest of 60 to 450:
  *
  *     bytes                4K    8K   16K   32K   256K    2M
  *     by slots            1.3   2.4   5.7   6.6    40    432
  *     read                1.9   2.3   3.6   4.5    14    232
  *
- * The sender of what is read waits for its receiver, which it need not for what fits into slots:
- * that counts where ranks outnumber CPUs. 4 ranks on the 2 cores beside 40 other tasks, us of CPU
+ * A sender whose data are read waits for the receiver, which it need not if they fit into slots.
+ * That counts where ranks outnumber CPUs. 4 ranks on the 2 cores beside 40 other tasks, us of CPU
  * time:
  *
  *     bytes               32K        64K        128K       256K
@@ -79,10 +81,8 @@
  *                          slab     8.6   8.7    13    19    28    47
  *                          cma       15    11    16    21    31    54
  *
- * A barrier's cost is a slab's of 64 bytes, of two or three barriers; a byte's is that of 2 ranks
- * on a CPU.
- *
- * Written before a profile's first comm is born, read from then on.
+ * A barrier's cost is that of a slab of 64 bytes, divided by its two or three barriers; a byte's
+ * cost is that with 2 ranks on a CPU.
  */
 static struct hoop_cost_constants cost_table[HOOP_COST_CLASSES] = {
     [HOOP_COST_MEMORY] = {.sync = 100,
@@ -117,7 +117,7 @@ void hoop_cost_set_memory(const struct hoop_cost_constants constants[HOOP_COST_M
     memcpy(cost_table, constants, HOOP_COST_MEMORIES * sizeof(constants[0]));
 }
 
-/* Rounds and bytes of one rank, the busiest. */
+/* Rounds and bytes of the busiest rank. */
 struct cost_work {
     uint64_t syncs, moved, folded, calls, read;
 };
@@ -131,7 +131,7 @@ static uint64_t cost_log2(uint64_t n)
     return ret;
 }
 
-/* Exchanges of bruck: all of them, and the rounds that they make up. */
+/* Exchanges of bruck in all rounds; *ret_rounds: the number of rounds. */
 static uint64_t cost_exchanges(uint64_t n, uint64_t radix, uint64_t *ret_rounds)
 {
     uint64_t ret = 0;
@@ -145,7 +145,7 @@ static uint64_t cost_exchanges(uint64_t n, uint64_t radix, uint64_t *ret_rounds)
     return ret;
 }
 
-/* An all_gather by bruck has only this one. */
+/* An all_gather by bruck always has radix 2. */
 static uint64_t cost_radix(const struct hoop_plan *plan)
 {
     return plan->collective == HOOP_COLL_ALL_GATHER ? 2 : plan->radix;
@@ -156,13 +156,13 @@ static uint64_t cost_rate(uint64_t bytes, uint64_t per_kib)
     return bytes / 1024 * per_kib + bytes % 1024 * per_kib / 1024;
 }
 
-/* Bytes that the busiest rank brings, and gets. */
+/* Bytes that the busiest rank contributes. */
 static uint64_t cost_in(const struct hoop_plan *plan, uint64_t block)
 {
     return hoop_extent_blocks(hoop_collectives[plan->collective].in, plan->n, true) * block;
 }
 
-/* Of that, bytes for others. */
+/* The part of these bytes that is for others. */
 static uint64_t cost_brought(const struct hoop_plan *plan, uint64_t block)
 {
     const bool gets = hoop_collectives[plan->collective].out >= HOOP_EXTENT_ROOT_ONE;
@@ -174,16 +174,18 @@ static uint64_t cost_out(const struct hoop_plan *plan, uint64_t block)
     return hoop_extent_blocks(hoop_collectives[plan->collective].out, plan->n, true) * block;
 }
 
-/* Does it fold one vector, in which ranks can share? */
+/* Does it fold one vector, so that ranks can share the work? */
 static bool cost_shares(const struct hoop_plan *plan)
 {
     return hoop_collectives[plan->collective].folds &&
            !hoop_collective_is_blocked(plan->collective);
 }
 
-/* Calls as for one slice of each source: with more of them bytes are all that counts. What is read
- * to be folded stays in the cache, unless a root folds all. What ranks fold for each other is
- * written by one, and then got from there, as through a slab. */
+/*
+ * Counts one call per source, as for a single slice: with more slices only bytes matter. What is
+ * read to be folded stays in the cache, unless a root folds everything. A shard that one rank folds
+ * for all is written once and then read from there, as through a slab.
+ */
 static struct cost_work cost_cma(const struct hoop_plan *plan, uint64_t block)
 {
     const struct hoop_collective_row *row = &hoop_collectives[plan->collective];
@@ -207,7 +209,7 @@ static struct cost_work cost_cma(const struct hoop_plan *plan, uint64_t block)
                      .syncs = 2, .moved = block, .calls = others, .read = others * block};
 }
 
-/* What a rank brings for itself, or folds, takes no detour. */
+/* A rank's own block does not pass through its slab, nor does the shard that it folds. */
 static struct cost_work cost_slab(const struct hoop_plan *plan, uint64_t block)
 {
     const struct hoop_collective_row *row = &hoop_collectives[plan->collective];
@@ -249,14 +251,14 @@ static bool cost_is_star(const struct hoop_plan *plan)
     return hoop_collective_is_rooted(plan->collective) && !cost_shares(plan);
 }
 
-/* Pairwise: columns of chunks, one after the other. */
+/* Pairwise: the number of columns of chunks, which follow one another. */
 static uint64_t cost_columns(const struct hoop_plan *plan, uint64_t block, uint64_t chunk)
 {
     const uint64_t each = cost_shares(plan) ? block / plan->n : block;
     return chunk > 0 && each > chunk ? each / chunk + (each % chunk != 0) : 1;
 }
 
-/* Messages of all rounds, beyond the ones that the rounds wait for. */
+/* Messages of all rounds beyond the one per round that is counted as a sync. */
 static uint64_t cost_messages(const struct hoop_plan *plan, uint64_t block, uint64_t chunk)
 {
     if (plan->algo == HOOP_ALGO_BRUCK) {
@@ -265,7 +267,7 @@ static uint64_t cost_messages(const struct hoop_plan *plan, uint64_t block, uint
         return exchanges - rounds;
     }
     if (plan->algo == HOOP_ALGO_HIERARCHICAL) {
-        /* One rank of each machine sends: of all ranks' work that is so much for each. */
+        /* One rank per machine sends: its work, spread over all ranks. */
         const uint64_t machines = plan->grid->machines;
         return hoop_collective_is_rooted(plan->collective) ? 0
                                                            : (machines - 2) * machines / plan->n;
@@ -285,9 +287,9 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
     case HOOP_ALGO_RING:
     case HOOP_ALGO_PAIRWISE: {
         /*
-         * Each phase moves others/n of the vector: by the ring in steps that wait for each other,
-         * pairwise in one round, where what comes is copied once more, or meets what comes from
-         * others. Where all go to the root or come from it, they hardly do.
+         * Each phase moves others/n of the vector: in the ring by steps that wait for each other,
+         * pairwise in one round, in which received data are copied once more, or compete with data
+         * from other ranks. If all go to the root or come from it, they hardly wait for each other.
          */
         const uint64_t phases = shares ? 2 : 1;
         const uint64_t each = shares ? block / n : block;
@@ -302,9 +304,11 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
                                         .folded = folded + others * each};
     }
     case HOOP_ALGO_TORUS: {
-        /* Inside a machine a step is a change of context at most, and a byte goes through memory.
-         * Measured where ranks outnumber CPUs: bruck wins up to 16 KiB of 4 ranks on 2 machines,
-         * and to 8 KiB of 8 on 2. */
+        /*
+         * Inside a machine a step costs at most a context switch, and a byte goes through memory.
+         * Measured where ranks outnumber CPUs: bruck wins up to 16 KiB with 4 ranks on 2 machines,
+         * and up to 8 KiB with 8 on 2.
+         */
         const uint64_t phases = shares ? 2 : 1, between = plan->grid->machines - 1;
         const uint64_t each = shares ? block / n : block;
         return (struct cost_work){.syncs = 1 + phases * between + phases * (others - between) / 3,
@@ -312,16 +316,19 @@ static struct cost_work cost_links(const struct hoop_plan *plan, uint64_t block,
                                   .folded = folds ? others * each : 0};
     }
     case HOOP_ALGO_HIERARCHICAL: {
-        /* Inside a machine likewise, where a byte is gathered and handed on. Measured so: it wins
-         * up to 64 KiB on 2 machines of 2 or 4 ranks and on 4 of 2, in every collective, of
-         * alltoall and reduce_scatter of all ranks' blocks together. */
+        /*
+         * Likewise inside a machine, where a byte is gathered and handed on. Measured in the same
+         * way: it wins up to 64 KiB on 2 machines of 2 or 4 ranks and on 4 of 2, in every
+         * collective; in alltoall and reduce_scatter that is the size of all ranks' blocks
+         * together.
+         */
         const uint64_t far = plan->grid->machines - 1, most = plan->grid->most, mates = most - 1;
         const struct hoop_collective_row *row = &hoop_collectives[plan->collective];
         const bool rooted = hoop_collective_is_rooted(plan->collective);
         const bool blocked = hoop_collective_is_blocked(plan->collective);
         const uint64_t brought = (row->in == HOOP_EXTENT_EACH ? n : 1) * block;
         const uint64_t got = (row->out == HOOP_EXTENT_EACH ? n : 1) * block;
-        const bool everywhere = plan->collective == HOOP_COLL_ALLTOALL; /* block by block */
+        const bool everywhere = plan->collective == HOOP_COLL_ALLTOALL; /* copied block by block */
         const uint64_t share = (everywhere ? most * most : blocked ? most : 1) * block;
         return (struct cost_work){.syncs = 1 + (rooted ? (mates + far) / 4 : mates / 3),
                                   .moved = far * share + mates * (brought + got) / 8,
@@ -374,7 +381,7 @@ uint32_t hoop_cost_radix(enum hoop_cost_class class, uint32_t n)
         uint64_t rounds = 0;
         const uint64_t exchanges = cost_exchanges(n, radix, &rounds);
         const uint64_t cost = rounds * c->sync + (exchanges - rounds) * c->message;
-        if (cost <= least) { /* the larger has fewer rounds */
+        if (cost <= least) { /* at equal cost the larger radix has fewer rounds */
             ret = radix;
             least = cost;
         }

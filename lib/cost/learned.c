@@ -1,8 +1,8 @@
-/* What was learned of reading and copying (see learned.h). */
+/* What a comm has learned about reading and copying (see learned.h). */
 #include "cost/learned.h"
 
-#define LEARNED_EVERY 64u /* one of so many is the slower one, where both take as long */
-#define LEARNED_SHARE 100 /* of what is done, at most one part is lost by trying */
+#define LEARNED_EVERY 64u /* if both are equally fast, one of so many is the other one */
+#define LEARNED_SHARE 100 /* trying the slower one costs at most one part in so many */
 
 static uint32_t learned_size(uint64_t bytes)
 {
@@ -30,7 +30,7 @@ bool hoop_learned_reads(const struct hoop_learned *learned, enum hoop_collective
     return row->tried[!model] < HOOP_LEARNED_TRIES ? !model : row->ns[1] < row->ns[0];
 }
 
-/* One that took long, for whatever reason, says little; one that took less shows what can be. */
+/* A fast time shows what is possible; a slow one, which may have any cause, is weighted little. */
 static uint64_t learned_next(uint64_t before, uint64_t ns)
 {
     return ns <= before ? ns : before + ((ns < 2 * before ? ns : 2 * before) - before) / 8;

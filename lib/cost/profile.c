@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A hundredth of a second and 100 MB/s: beyond them a measurement has gone wrong. */
+/* Upper limits (10 ms, 100 MB/s); beyond them a measurement has gone wrong. */
 #define PROFILE_MOST_NS 10000000u
 #define PROFILE_MOST_NS_PER_KIB 10000u
 
-/* most 0: any text, which is not kept. */
+/* most 0: a text, which is ignored. */
 struct profile_key {
     const char *name;
     size_t offset; /* in struct hoop_profile */
@@ -53,7 +53,7 @@ struct profile_reader {
 
 /* ---- Text ----------------------------------------------------------------------------------- */
 
-/* Without the blanks at either end. */
+/* Strips the blanks at both ends. */
 static char *profile_trim(char *text)
 {
     char *end = text + strlen(text);
@@ -63,16 +63,14 @@ static char *profile_trim(char *text)
     return text + strspn(text, " ");
 }
 
-/*
- * Text of the file for a sentence. A program with more rights than its caller may have been handed
- * any file: nothing is quoted before a version says that it is a profile.
- */
+/* Text of the file for an error message. A program with more rights than its caller may be pointed
+ * at any file, so nothing is quoted until the version shows that the file is a profile. */
 static const char *profile_quote(const struct profile_reader *reader, const char *text)
 {
     return reader->profile.version == HOOP_PROFILE_VERSION ? text : "...";
 }
 
-/* Digits alone; false too for what is far too large. */
+/* Accepts digits only, and not too many. */
 static bool profile_number(const char *text, uint64_t *ret)
 {
     uint64_t number = 0;
@@ -148,7 +146,7 @@ static hoop_result_t profile_line(struct profile_reader *reader, char *line, siz
     return profile_pair(reader, profile_trim(name), profile_trim(value + 1));
 }
 
-/* Every number's end is a newline or another key: what was cut off is not whole. */
+/* All keys are required, and every line has a newline: so a truncated file is noticed. */
 static hoop_result_t profile_whole(const struct profile_reader *reader)
 {
     for (size_t i = 0; i < PROFILE_KEYS; i++) {
@@ -186,7 +184,7 @@ hoop_result_t hoop_profile_parse(const char *name, char *text, size_t bytes,
     return result;
 }
 
-/* FNV-1a over the numbers that stand in a file. */
+/* FNV-1a over the numbers of a profile. */
 uint64_t hoop_profile_digest(const struct hoop_profile *profile)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -205,7 +203,7 @@ uint64_t hoop_profile_digest(const struct hoop_profile *profile)
 /* ---- In force ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t profile_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t profile_digest; /* under the lock; 0: none is in force */
+static uint64_t profile_digest; /* under profile_lock; 0: no profile is in force */
 
 static hoop_result_t profile_unreadable(const char *name, const char *why)
 {
@@ -213,7 +211,7 @@ static hoop_result_t profile_unreadable(const char *name, const char *why)
                       name, why);
 }
 
-/* Nothing is waited for, whatever the path leads to. */
+/* Opens without blocking, whatever the path leads to. */
 static hoop_result_t profile_read(const char *name, const char *path, char *text, size_t room,
                                   size_t *ret_bytes)
 {
@@ -242,7 +240,7 @@ static hoop_result_t profile_read(const char *name, const char *path, char *text
 static hoop_result_t profile_load(const char *path)
 {
     const size_t room = HOOP_PROFILE_MOST_BYTES + 1;
-    char *text = malloc(room + 1); /* on no stack, which may be small */
+    char *text = malloc(room + 1); /* not on the stack, which may be small */
     char name[256];
     struct hoop_profile profile;
     size_t bytes = 0;
@@ -271,7 +269,7 @@ hoop_result_t hoop_profile_use(uint64_t *ret_digest)
         return HOOP_OK;
     }
     if (hoop_is_forked()) {
-        return hoop_forked_error(); /* somebody may have had the lock */
+        return hoop_forked_error(); /* another thread may have held the lock */
     }
     pthread_mutex_lock(&profile_lock);
     const hoop_result_t result = profile_digest == 0 ? profile_load(path) : HOOP_OK;

@@ -1,8 +1,8 @@
 /*
- * Profiles: the constants of the cost model's classes of memory, as `hoopinfo --calibrate` measured
- * them on a machine. A file is read only where HOOP_PROFILE names one, once, before the process's
- * first communicator; the digest of its constants is compared when ranks join, so that all of them
- * choose alike.
+ * Profiles: the constants of the cost model's memory classes, as `hoopinfo --calibrate` measured
+ * them on a machine. A file is read only if HOOP_PROFILE names one, once, before the process's
+ * first communicator. Ranks compare the digest of the constants when they join, so that all make
+ * the same choices.
  *
  *     # a comment                        lines of "key = value", each key once, in any order;
  *     version = 2                        of the file's format and of what its numbers mean
@@ -24,20 +24,20 @@ struct hoop_profile {
 };
 
 /*
- * Reads a profile's text, which is taken apart: text[bytes] is written. name stands in sentences.
- * HOOP_INVALID_USAGE: name, line, value (behind the version only) and what was expected; *ret is
- * untouched.
+ * Parses a profile's text in place: the text is modified, and text[bytes] is written. name is used
+ * in messages. HOOP_INVALID_USAGE: the message has name, line, value (only after the version) and
+ * what was expected; *ret is untouched.
  */
 hoop_result_t hoop_profile_parse(const char *name, char *text, size_t bytes,
                                  struct hoop_profile *ret);
 
-/* The same for the same constants only, as far as 64 bits can tell; never 0. */
+/* Equal for equal constants, and with 64 bits practically only for these; never 0. */
 uint64_t hoop_profile_digest(const struct hoop_profile *profile);
 
 /*
- * Puts the profile in force that HOOP_PROFILE names, unless it is already. *ret_digest: of the one
- * in force, 0 without any. HOOP_INVALID_USAGE: it can't be read, or is none; a later call tries
- * again. Any thread.
+ * Puts the profile that HOOP_PROFILE names in force, unless it is already. *ret_digest: of the
+ * profile in force, 0 without one. HOOP_INVALID_USAGE: the file cannot be read or is not a profile;
+ * a later call tries again. Any thread.
  */
 hoop_result_t hoop_profile_use(uint64_t *ret_digest);
 
