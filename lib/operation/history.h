@@ -1,16 +1,16 @@
 /*
- * The flight recorder: the last operations of a comm, and what the one that runs waits for. Its
- * driver alone writes; any thread may read at any time. When a comm fails, it and every comm of the
- * process that is waiting write theirs down, at HOOP_DEBUG=info: the one that fails at once, the
- * others at their next look.
+ * The flight recorder: the last operations of a comm, and what the current one waits for. Only the
+ * comm's driver writes; any thread may read at any time. When a comm fails, it and every other comm
+ * of the process that is waiting log their operations at HOOP_DEBUG=info: the failed one at once,
+ * the others when they next look.
  *
- * Each operation has a number, of this recorder, and the slot of its number. Nothing is locked, and
- * beginning and ending are plain stores on common processors:
+ * Each operation has a number in this recorder, and that number's slot. There is no lock, and on
+ * common processors beginning and ending an operation are plain stores:
  *
  *      writer of number k                        reader of number j
- *      last = k; fence                           slot's number: j? else it is not there
+ *      last = k; fence                           slot's number is not j? then it is not there
  *      the slot's signature, ...                 the slot's signature, ...; fence
- *      the slot's number, released               last is j + 32 or more: the slot may be k's by now
+ *      the slot's number, released               last is j + 32 or more? then k may be in the slot
  */
 #ifndef HOOP_HISTORY_H
 #define HOOP_HISTORY_H
@@ -24,32 +24,32 @@
 #define HOOP_HISTORY_LENGTH 32u
 
 struct hoop_past {
-    uint32_t sequence;    /* on the board; transfers have none, but that of what was before */
+    uint32_t sequence;    /* on the board; a transfer has that of the operation before it */
     hoop_result_t result; /* HOOP_IN_PROGRESS while it runs */
     struct hoop_signature signature;
 };
 
-/* What the running operation waits for. */
+/* What the current operation waits for. */
 struct hoop_sight {
     unsigned what;     /* enum hoop_awaited_what (operation.h) */
-    uint32_t rank;     /* whose, if it is a rank's */
-    uint64_t since_ns; /* when its driver found for the first time that it has to wait */
+    uint32_t rank;     /* the rank, if a rank is awaited */
+    uint64_t since_ns; /* when its driver first found that it has to wait */
 };
 
 struct hoop_history {
-    _Atomic uint32_t last; /* number of the operation that runs or ran last */
-    uint32_t seen;         /* the driver's: how many dumps had been asked for when it last looked */
+    _Atomic uint32_t last; /* number of the current or latest operation */
+    uint32_t seen;         /* the driver's: the number of dumps asked for when it last looked */
     struct hoop_history_slot {
         _Atomic uint64_t signature[3];
         _Atomic uint32_t sequence;
         _Atomic uint16_t result;
-        _Atomic uint16_t number; /* its lower half; written last */
+        _Atomic uint16_t number; /* low half of its number; written last */
     } slots[HOOP_HISTORY_LENGTH];
     _Atomic uint64_t sight; /* number, what, rank: 32, 16, 16 bits; 0: being written */
     _Atomic uint64_t since_ns;
 };
 
-/* A comm is born: what others asked for before does not concern it. */
+/* For a new comm, which earlier requests to dump do not concern. */
 void hoop_history_init(struct hoop_history *history);
 
 /* An operation begins. */
@@ -59,7 +59,7 @@ static inline void hoop_history_begin(struct hoop_history *history, uint32_t seq
     const uint32_t number = atomic_load_explicit(&history->last, memory_order_relaxed) + 1;
     struct hoop_history_slot *slot = &history->slots[number % HOOP_HISTORY_LENGTH];
     const unsigned char *from = (const unsigned char *)signature;
-    uint64_t words[3]; /* one by one, and not in a loop: compilers unroll none of atomics */
+    uint64_t words[3]; /* no loop: compilers do not unroll loops of atomic stores */
     memcpy(&words[0], from, sizeof(words[0]));
     memcpy(&words[1], from + sizeof(words[0]), sizeof(words[0]));
     memcpy(&words[2], from + 2 * sizeof(words[0]), sizeof(words[0]));
@@ -73,7 +73,7 @@ static inline void hoop_history_begin(struct hoop_history *history, uint32_t seq
     atomic_store_explicit(&slot->number, (uint16_t)number, memory_order_release);
 }
 
-/* It is over. */
+/* The current operation ends. */
 static inline void hoop_history_end(struct hoop_history *history, hoop_result_t result)
 {
     const uint32_t number = atomic_load_explicit(&history->last, memory_order_relaxed);
@@ -81,24 +81,24 @@ static inline void hoop_history_end(struct hoop_history *history, hoop_result_t 
                           memory_order_relaxed);
 }
 
-/* The driver found that it has to wait. */
+/* The driver has found that the current operation has to wait. */
 void hoop_history_look(struct hoop_history *history, unsigned what, uint32_t rank);
 
-/* The i-th oldest, i below HOOP_HISTORY_LENGTH. False: there were not so many, or its place is
- * being written. */
+/* The i-th oldest, i below HOOP_HISTORY_LENGTH. False: there is none, or its slot is being
+ * written. */
 bool hoop_history_at(const struct hoop_history *history, uint32_t i, struct hoop_past *ret);
 
-/* What the running operation waits for; false: none runs, or it has not waited yet. */
+/* What the current operation waits for; false: none is running, or it has not waited yet. */
 bool hoop_history_sight(const struct hoop_history *history, struct hoop_past *ret,
                         struct hoop_sight *ret_sight);
 
-/* Asks every comm of the process to write. */
+/* Asks every comm of the process to dump its recorder. */
 void hoop_history_ask(void);
 
-/* True: another has asked since the last time. The driver's. */
+/* True: a dump was asked for since the last call. Only for the driver. */
 bool hoop_history_is_asked(struct hoop_history *history);
 
-/* Writes it down; who: "rank 3 of name". */
+/* Logs the recorded operations; who: "rank 3 of name". */
 void hoop_history_dump(const struct hoop_history *history, const char *who);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the executors need. Not needed to announce, and announcing comes first. */
+/* What the executors need. Announcing does not need it, and is done first. */
 static void operation_begin_plan(struct hoop_operation *operation)
 {
     const struct hoop_board *board = operation->env.board;
@@ -45,7 +45,7 @@ static void operation_prepare(struct hoop_operation *operation)
 static void operation_follow(struct hoop_operation *operation)
 {
     const struct hoop_plan *plan = &operation->plan;
-    /* Over links, anything without elements is a barrier. */
+    /* Over links, an operation without elements is a barrier. */
     const bool barrier = plan->count == 0 && hoop_plan_is_over_links(plan->algo);
     operation->steps.steps =
         hoop_algo_steps(barrier ? HOOP_COLL_BARRIER : plan->collective, plan->algo);
@@ -78,7 +78,7 @@ static enum hoop_poll operation_done(struct hoop_operation *operation)
 
 /* ---- Oneshot: the data travel with the announcement ---------------------------------------- */
 
-/* What a rank brings for others, if it brings something. */
+/* Bytes that a rank contributes for others, if it contributes anything. */
 static size_t operation_brought_bytes(const struct hoop_operation *operation, size_t block)
 {
     const bool each =
@@ -95,9 +95,11 @@ static bool operation_brings(const struct hoop_operation *operation)
                                   s->root == (int32_t)board->me) > 0;
 }
 
-/* Begins to fetch what is awaited first. Behind the announcement's stores, which wait until the
- * others have let go of their lines, a processor comes no further than some forty more: the look
- * itself would only begin when they are done. */
+/*
+ * Prefetches the first cell that will be awaited. The announcement's stores wait until the other
+ * cores release their lines, and a processor runs only some forty stores ahead of them: without the
+ * prefetch the load would not begin before they are done.
+ */
 static void operation_expect(const struct hoop_operation *operation)
 {
     const struct hoop_board *board = operation->env.board;
@@ -124,14 +126,14 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
     hoop_published_needs(&operation->plan, &operation->cursor, &operation->until);
     operation_expect(operation);
     operation_begin_fold(operation);
-    /* Of two, who needs the other's data sees everybody. */
+    /* Of two ranks, one that needs the other's data sees all. */
     operation->owes = operation->until - operation->cursor < (n > 2 ? n : 1);
     operation->in_area = brought > HOOP_CELLS_MAX_BYTES;
     operation->one_fold = hoop_published_prepare(operation->env.board, &operation->steps);
     operation->state = OP_GATHER;
 }
 
-/* Everybody's announcement of this operation is there: so are those of the ones before it. */
+/* All announcements of this operation are there, and so are those of the operations before it. */
 static hoop_result_t operation_settle(struct hoop_operation *operation)
 {
     struct hoop_board *board = operation->env.board;
@@ -193,14 +195,14 @@ static void operation_start_links(struct hoop_operation *operation)
         .sequence = board->sequence,
         .link = operation->env.link,
         .arg = operation->env.arg,
-        /* of few elements a copy costs less than to keep account of where they are */
+        /* for few elements a copy is cheaper than tracking what was kept */
         .keeps = operation->plan.scratch >= 4096 && hoop_plan_keeps(&operation->plan),
         .ready = hoop_operation_ready(operation),
     };
     hoop_engine_start(operation->env.engine, &op, &operation->failure);
 }
 
-/* A failure ends the operation at the next poll. */
+/* After a failure the next poll ends the operation. */
 static void operation_enter_links(struct hoop_operation *operation)
 {
     operation->state = OP_DONE;
@@ -210,7 +212,8 @@ static void operation_enter_links(struct hoop_operation *operation)
     }
 }
 
-/* Who comes out of what all wait for knows that the calls before it were the same. */
+/* A rank that completes an operation in which all wait for all knows that all made the same calls
+ * before it. So such an operation begins only when nothing is owed any more. */
 static void operation_far(struct hoop_operation *operation)
 {
     struct hoop_owed *owed = &operation->env.engine->owed;
@@ -355,8 +358,11 @@ static void operation_alone(struct hoop_operation *operation)
     (void)operation_done(operation);
 }
 
-/* Are the cells, and room for so many bytes, mine to write? If not, they are waited for, and until
- * others have done with many more, so that who runs ahead need not look at them every time. */
+/*
+ * May this rank write its cells, and room for so many bytes? If not, it waits (OP_OWED) until the
+ * others are done with at least half, so that a rank that is ahead need not look in every
+ * operation.
+ */
 static bool operation_may_publish(struct hoop_operation *operation, size_t bytes)
 {
     const struct hoop_board *board = operation->env.board;
@@ -398,7 +404,7 @@ static void operation_enter(struct hoop_operation *operation)
     }
 }
 
-/* With all of the input where the operation is to run. */
+/* Begins the operation, once all of the input is where it runs. */
 static void operation_begin(struct hoop_operation *operation)
 {
     const struct hoop_request *request = &operation->request;
@@ -414,8 +420,8 @@ static void operation_begin(struct hoop_operation *operation)
     operation_enter(operation);
 }
 
-/* Not all of the ranks' buffers lie on devices that reach each other: all see it alike, and begin
- * again, in host memory. Nobody has touched a buffer yet. */
+/* Starts again in host memory, because not all ranks' buffers lie on devices that reach each other.
+ * All ranks find that alike, and nobody has accessed a buffer yet. */
 static void operation_restart(struct hoop_operation *operation)
 {
     const bool elsewhere = operation->device != 0;
@@ -469,7 +475,7 @@ static enum hoop_poll operation_exchange(struct hoop_operation *operation)
     return polled == HOOP_POLL_DONE ? operation_done(operation) : polled;
 }
 
-/* The copies of one direction. */
+/* Waits for the copies from the device, or to it. */
 static enum hoop_poll operation_copy(struct hoop_operation *operation)
 {
     const hoop_result_t result = hoop_operation_copied(operation);
@@ -483,7 +489,7 @@ static enum hoop_poll operation_copy(struct hoop_operation *operation)
     if (result != HOOP_OK) {
         hoop_failure_take(&operation->failure, result, (int)operation->env.board->me);
     }
-    operation->state = OP_DONE; /* all of it: no exchange follows what was delivered */
+    operation->state = OP_DONE; /* the end also of an alltoallv, whose exchange came before */
     return HOOP_POLL_DONE;
 }
 
@@ -525,12 +531,14 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
 {
     struct hoop_board *board = operation->env.board;
     hoop_result_t result = HOOP_OK;
-    /* Before I wait for the others, who may be waiting for me. */
+    /* First leave the device, before waiting for other ranks, which may be waiting for that. */
     const bool left = hoop_operation_leave_device(operation, hoop_deadline_ns(timeout_ms));
-    /* Whatever it is: who reads what I send takes no gate, and looks at them afterwards. */
+    /* For every operation: a rank that reads what was sent here takes no gate, but checks it
+     * afterwards. */
     const bool stuck = hoop_gates_close(board, culprit);
     if (operation->announced && stuck) {
-        /* Who is in a slice has seen all announcements: if I had not yet, they are here now. */
+        /* A rank that is in a slice has seen all announcements, so they are there even if not yet
+         * seen here. */
         if (operation->state == OP_ANNOUNCED) {
             operation_await_announcements(operation);
         }
@@ -539,13 +547,14 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
         result = hoop_gates_fence(board, plan, operation->steps.steps, operation->request.out,
                                   timeout_ms);
     }
-    if (left) { /* else what is mapped stays so, under a kernel that has not ended */
+    if (left) { /* else it stays mapped, for a kernel that has not ended */
         hoop_buffers_release(&operation->buffers);
     } else {
         result = hoop_error(HOOP_TIMEOUT, "what was launched on the device has not ended");
     }
     operation->staging.delivers = false;
-    /* What waits for the stream of the call, and reads, is left behind. */
+    /* Copies from the device that still wait for the call's stream only read the user's memory:
+     * leave them. */
     if (left && operation->state != OP_FETCH &&
         hoop_staging_cancel(&operation->staging, timeout_ms) != HOOP_OK && result == HOOP_OK) {
         result = HOOP_TIMEOUT;

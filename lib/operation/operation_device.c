@@ -20,7 +20,8 @@ static struct hoop_device_call operation_call(const struct hoop_operation *opera
                                      .arrived = operation->launched};
 }
 
-/* Over links the plan is known before all else. A factor goes into all of the input first. */
+/* Over links the plan is known from the start. A factor must be applied to the whole input
+ * first. */
 static bool operation_may_be_cut(const struct hoop_operation *operation,
                                  const struct hoop_signature *s)
 {
@@ -53,7 +54,7 @@ static bool overlap_check(struct hoop_operation *operation, hoop_result_t result
     return failed;
 }
 
-/* Of a flow: it is awaited, or not any more. */
+/* Sets whether a flow is awaited, for whose word nobody wakes the thread. */
 static void operation_nap(const struct hoop_operation *operation, bool awaits)
 {
     if (operation->env.naps != NULL) {
@@ -139,7 +140,7 @@ enum hoop_poll hoop_operation_deliver(struct hoop_operation *operation)
     return HOOP_POLL_BUSY;
 }
 
-/* May a request run on a device, by what it is? Small ones go through the board's cells. */
+/* Does this kind of request suit a device? Small ones go through the board's cells. */
 static bool operation_suits_device(const struct hoop_operation *operation,
                                    const struct hoop_request *request)
 {
@@ -156,8 +157,8 @@ static bool operation_suits_device(const struct hoop_operation *operation,
            (!hoop_collectives[collective].folds || board->n <= HOOP_CUDA_FOLD_MOST);
 }
 
-/* The same, by where it lies, *ret, as far as this rank knows. shows: memory of CUDA's own can be
- * shown. */
+/* May it run on a device, judging also by where its buffers lie, as far as this rank knows? *ret:
+ * where that is. shows: memory from CUDA itself can be shown. */
 static bool operation_may_run_on_device(const struct hoop_operation *operation,
                                         const struct hoop_request *request, bool shows,
                                         struct hoop_buffers_own *ret)
@@ -171,7 +172,7 @@ static bool operation_may_run_on_device(const struct hoop_operation *operation,
     return hoop_buffers_look(&operation->buffers, shows, &plan, request->in, request->out, ret);
 }
 
-/* By one rank, whoever's it is. */
+/* Does one rank fold it for all, if all are on one device? */
 static bool operation_is_folded_by_one(const struct hoop_request *request)
 {
     const uint32_t collective = request->signature.collective;
@@ -187,7 +188,8 @@ enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *oper
     const bool shows = operation->buffers.shows;
     struct hoop_buffers_own its;
     struct hoop_plan plan;
-    /* Whether memory of CUDA's own can be shown is found out by operations: until then it may. */
+    /* Only operations find out whether memory from CUDA itself can be shown: until then, it may
+     * be. */
     if (!can || !operation_suits_device(operation, request)) {
         return HOOP_LAUNCH_BY_HOST;
     }
@@ -203,8 +205,9 @@ enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *oper
 }
 
 /*
- * The names that ranks compare. In one process contexts are told apart, too, because what is plain
- * memory belongs to one; other devices know a device's primary one alone.
+ * The device name that ranks compare. In one process it includes the context, unless that is the
+ * device's primary one, because plain memory belongs to a context, and other devices can only reach
+ * the primary one.
  */
 static void operation_name_device(struct hoop_operation *operation)
 {
@@ -269,7 +272,7 @@ bool hoop_operation_runs_on_device(struct hoop_operation *operation)
     return result != HOOP_OK;
 }
 
-/* A refusal by any rank is the last that it tries. */
+/* Tries the fresh memory of all ranks, until one refuses. */
 static hoop_result_t operation_try_all(struct hoop_operation *operation,
                                        struct hoop_failure *failure)
 {

@@ -1,17 +1,17 @@
 /*
- * What operations learn from those before them: which of cma and slab takes less (cost/learned.h),
- * and how copies to the others are done best (cost/copies.h). Ranks tell each other in shared
- * memory how long it took; nothing here waits. And, over links, the last one's plan.
+ * What operations learn from earlier ones: whether cma or slab is faster (cost/learned.h), and how
+ * copies to others are best done (cost/copies.h). Ranks tell each other in shared memory how long
+ * an operation took; nothing here waits. Over links, also the previous plan.
  */
 #include "operation/operation.h"
 
 #include <stdlib.h>
 
-#define LEARN_SLABS 4u /* around which copies go: both slabs, and once more */
+#define LEARN_SLABS 4u /* calls until copies return to the same memory: two slabs, twice */
 
 /* ---- Which of cma and slab ----------------------------------------------------------------- */
 
-/* Which is read behind the next announcement. */
+/* Rank 0 reads it after the next announcement. */
 void hoop_operation_tell(struct hoop_operation *operation)
 {
     const struct hoop_board *board = operation->env.board;
@@ -60,8 +60,8 @@ void hoop_operation_note_work(struct hoop_operation *operation)
                           (uint64_t)board->sequence << 32 | ns, memory_order_relaxed);
 }
 
-/* What the last timed one took, on the rank that worked longest, as soon as all have told; or,
- * last, as far as they have. */
+/* Adds the time of the last timed operation, on the rank that worked longest, as soon as all ranks
+ * have told theirs; with `last` even if only some have. */
 static void learn_hear_work(struct hoop_operation *operation, bool last)
 {
     const struct hoop_board *board = operation->env.board;
@@ -85,7 +85,7 @@ void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint
 {
     struct hoop_board *board = operation->env.board;
     const uint32_t collective = operation->request.signature.collective;
-    /* Where memory goes round it is written by who read it last: small pieces gain nothing. */
+    /* Memory that rotates is written by the rank that read it last: small pieces gain nothing. */
     const uint64_t least =
         hoop_collective_is_rooted(collective) ? HOOP_COPIES_LEAST_ROOTED : HOOP_COPIES_LEAST;
     const uint32_t may = bytes >= least ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
@@ -131,8 +131,7 @@ void hoop_operation_learn_of_plan(struct hoop_operation *operation, const struct
 
 /* ---- The plan over links --------------------------------------------------------------------- */
 
-/* Who calls one often calls it again, and the model is a fifth of the instructions of a small one.
- */
+/* A call is often repeated, and the model is a fifth of the instructions of a small operation. */
 void hoop_operation_plan_links(struct hoop_operation *operation)
 {
     struct hoop_plan *plan = &operation->plan, *last = &operation->far;

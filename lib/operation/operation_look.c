@@ -1,5 +1,4 @@
-/* Looking at an operation (see operation.h): what it would be, whom it waits for, where it stands.
- */
+/* Queries about an operation (see operation.h): its plan, whom it waits for, its state. */
 #include "operation/operation.h"
 
 #include <stdio.h>
@@ -22,7 +21,7 @@ void hoop_operation_explain(const struct hoop_operation *operation,
                     operation->env.over_links || hoop_plan_is_over_links(ret->algo), ret, ret_ns);
 }
 
-/* All transfers run at once; a direction's share the way. */
+/* All transfers run at once, and the two directions at the same time. */
 static uint64_t operation_estimate_transfers(const struct hoop_operation *operation,
                                              const struct hoop_transfer *transfers)
 {
@@ -48,15 +47,16 @@ uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
     if (transfers) {
         return exchange;
     }
-    /* Without elements it is a barrier, whatever it is called. */
+    /* Without elements every operation is a barrier. */
     signature.collective = signature.count == 0 ? HOOP_COLL_BARRIER : signature.collective;
     hoop_operation_explain(operation, &signature, &plan, ns);
     return ns[plan.algo] + exchange;
 }
 
 /*
- * Where all have announced the operation, a rank that has left has completed it: what it still owed
- * is in the links. Else it may have left before.
+ * If all ranks have announced the operation, a rank that has left has completed it, and all that it
+ * had to send is in the links. Over links nothing says that they have: a rank may have left before
+ * it.
  */
 static bool operation_awaits_on_links(const struct hoop_operation *operation,
                                       bool (*left)(void *arg, uint32_t rank), void *arg,
@@ -105,7 +105,7 @@ bool hoop_operation_awaits(const struct hoop_operation *operation,
     }
     const bool running = operation->state == OP_RUN;
     if (running && operation->steps.work != HOOP_BOARD_IDLE) {
-        return false; /* the device is awaited, and no rank */
+        return false; /* the device is awaited, not a rank */
     }
     *ret_rank = running ? operation->steps.cursor : operation->cursor;
     return *ret_rank < board->n && left(arg, *ret_rank);

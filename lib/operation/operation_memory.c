@@ -1,5 +1,5 @@
-/* The storage of a comm's operations, and what one needs of memory besides its buffers, which grows
- * and is used again. */
+/* The storage of a comm's operations, and the memory that they need besides the user's buffers,
+ * which is kept, and grows as needed. */
 #include "operation/operation.h"
 
 #include "base/sizes.h"
@@ -59,7 +59,7 @@ void hoop_operation_finish(struct hoop_operation *operation)
     memset(operation, 0, sizeof(*operation));
 }
 
-/* Whole pages. what: "for ..." or "to ...", for the sentence. */
+/* Grows to whole pages. what: "for ..." or "to ...", for the message. */
 static hoop_result_t memory_grow(struct hoop_operation *operation, struct hoop_grown *grown,
                                  size_t bytes, const char *what)
 {
