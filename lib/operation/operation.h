@@ -212,7 +212,7 @@ enum hoop_launch_way { HOOP_LAUNCH_NOT, HOOP_LAUNCH_BY_HOST, HOOP_LAUNCH_ON_DEVI
 /*
  * How can a request be launched? can: the caller has everything that running on a device takes, on
  * one device. ON_DEVICE: one rank folds for all, and has opened this rank's memory; *ret says where
- * that is. Any thread, as long as the storage exists; the answer holds for the next call.
+ * that is. Any thread, as long as the storage exists; likewise hoop_operation_cut().
  */
 enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *operation,
                                                const struct hoop_request *request, bool can,

@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Read at once. */
+/* Bytes read in one poll. */
 #define EXCHANGE_SLICE_BYTES ((size_t)1 << 20)
-/* Of so many transfers that are carried alike the last one is as those behind it. */
+/* The caches are warm from the third transfer on that is carried in the same way. */
 #define EXCHANGE_WARM 3u
-/* What a receiver says on the board of the transfer that it was to read: its sequence, above this.
- */
+/* The receiver's word on the board about a transfer that it was to read: the sequence, shifted by
+ * one, and this bit if it could not. */
 #define EXCHANGE_REFUSED UINT64_C(1)
-/* And how long one took it: ns, below the low bits of its sequence. */
+/* The receiver's time: in ns, below the low bits of the sequence. */
 #define EXCHANGE_NS_BITS 40
 #define EXCHANGE_NS_MOST ((UINT64_C(1) << EXCHANGE_NS_BITS) - 1)
 
@@ -44,7 +44,7 @@ void hoop_exchange_finish(struct hoop_exchange *exchange)
         free(exchange->ways[peer]);
     }
     for (uint32_t peer = 0; exchange->mappings != NULL && peer < exchange->n; peer++) {
-        hoop_mapping_finish(&exchange->mappings[peer]); /* of one that has failed */
+        hoop_mapping_finish(&exchange->mappings[peer]); /* still set if a transfer has failed */
     }
     free(exchange->ways);
     free(exchange->mappings);
@@ -56,7 +56,7 @@ void hoop_exchange_finish(struct hoop_exchange *exchange)
 
 /* ---- A rank with itself --------------------------------------------------------------------- */
 
-/* The next one of a rank with itself, in one direction. */
+/* The next transfer of a rank with itself, in one direction. */
 static const struct hoop_transfer *exchange_own(const struct hoop_transfer *at, uint32_t me,
                                                 bool sending)
 {
@@ -99,7 +99,7 @@ static void exchange_copy_own(const struct hoop_exchange *exchange)
 
 /* ---- One transfer --------------------------------------------------------------------------- */
 
-/* Touches nothing but its transfer: a link that is destroyed after a failure calls it, too. */
+/* Touches nothing but its transfer: a link that is destroyed after a failure calls this, too. */
 static void exchange_xfer_done(struct hoop_xfer *xfer, hoop_result_t result)
 {
     struct hoop_transfer *transfer = (void *)((char *)xfer - offsetof(struct hoop_transfer, xfer));
@@ -123,14 +123,14 @@ static void exchange_fail(const struct hoop_transfer *transfer, hoop_result_t co
                           exchange->failure);
 }
 
-/* The next message over the link: a chunk, or the notice, which counts as the chunk behind the
- * last. */
+/* Posts the next message over the link: a chunk, or the notice, whose chunk number is that after
+ * the last chunk. */
 static hoop_result_t exchange_post(struct hoop_transfer *transfer)
 {
     const bool notice = transfer->state == HOOP_TRANSFER_NOTICE;
     const size_t left = transfer->bytes - transfer->moved;
     const uint64_t chunk = transfer->exchange->chunk_bytes;
-    static char nothing; /* NULL would ask the link for memory of its own */
+    static char nothing; /* NULL would ask the link for its own memory */
     transfer->xfer = (struct hoop_xfer){
         .data = transfer->bytes > 0 ? (char *)transfer->data + transfer->moved : &nothing,
         .bytes = left < chunk ? left : (size_t)chunk,
@@ -159,7 +159,7 @@ static bool exchange_is_noticed(const struct hoop_exchange *exchange, const stru
            !exchange->board->peers[t->peer].same_process;
 }
 
-/* The receiver's part, of one that is done. */
+/* The receiver reports the time of a transfer that is done. */
 static void exchange_tell_time(const struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -169,7 +169,7 @@ static void exchange_tell_time(const struct hoop_transfer *transfer)
                           transfer->sequence << EXCHANGE_NS_BITS | ns, memory_order_relaxed);
 }
 
-/* What became of the last one that was timed, if its receiver has told. */
+/* Learns the time of the last timed transfer, if its receiver has reported. */
 static void exchange_hear_time(const struct hoop_exchange *exchange, uint32_t peer,
                                struct hoop_exchange_ways *ways)
 {
@@ -181,7 +181,7 @@ static void exchange_hear_time(const struct hoop_exchange *exchange, uint32_t pe
     }
 }
 
-/* The sender's choice. */
+/* The sender chooses how to carry a transfer, and fills in the notice. */
 static void exchange_choose(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -201,7 +201,7 @@ static void exchange_choose(struct hoop_transfer *transfer)
         transfer->how = (enum hoop_copy)__builtin_ctz(may);
     } else {
         const uint64_t chunks = 1 + transfer->bytes / exchange->chunk_bytes;
-        /* all slots, and again; what is read has to come into the reader's cache, too */
+        /* all slots once and again; what is read has to get into the reader's cache, too */
         const uint32_t slots = 1 + (uint32_t)(transfer->link->params.slots / (1 + chunks));
         const uint32_t around = slots > EXCHANGE_WARM ? slots : EXCHANGE_WARM;
         exchange_hear_time(exchange, transfer->peer, *ways);
@@ -215,7 +215,7 @@ static void exchange_choose(struct hoop_transfer *transfer)
                                             .timed = timed};
 }
 
-/* What the sender learns, of one that is done. */
+/* The sender remembers a timed transfer that is done, until the receiver reports. */
 static void exchange_learn(const struct hoop_transfer *transfer)
 {
     struct hoop_exchange_ways *ways = transfer->exchange->ways[transfer->peer];
@@ -225,9 +225,9 @@ static void exchange_learn(const struct hoop_transfer *transfer)
     ways->ns = transfer->worked_ns;
 }
 
-/* ---- What is read in the sender's process ---------------------------------------------------- */
+/* ---- Reading in the sender's process --------------------------------------------------------- */
 
-/* The sender's part. True: the receiver has said what became of it. */
+/* The sender's part. True: the receiver has said whether it read the data. */
 static bool exchange_hear(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -247,7 +247,7 @@ static bool exchange_hear(struct hoop_transfer *transfer)
     return true;
 }
 
-/* The receiver's word. */
+/* The receiver says whether it read the data. */
 static void exchange_say(const struct hoop_transfer *transfer, uint64_t refused)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -257,7 +257,7 @@ static void exchange_say(const struct hoop_transfer *transfer, uint64_t refused)
     hoop_board_notify(exchange->board, transfer->peer);
 }
 
-/* The receiver's: the region is there. HOOP_AGAIN: not yet. */
+/* The receiver maps the sender's region, if there is one. HOOP_AGAIN: not yet mapped. */
 static hoop_result_t exchange_map(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -297,7 +297,7 @@ static hoop_result_t exchange_take(struct hoop_transfer *transfer, size_t slice)
     return HOOP_OK;
 }
 
-/* The receiver is out of the sender's memory. */
+/* The receiver has finished, or given up, reading, and tells the sender. */
 static void exchange_read_done(struct hoop_transfer *transfer, hoop_result_t result)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -316,7 +316,7 @@ static void exchange_read_done(struct hoop_transfer *transfer, hoop_result_t res
     exchange_say(transfer, EXCHANGE_REFUSED);
 }
 
-/* The receiver's part: a slice. True: something moved. */
+/* The receiver's part: reads a slice. True: something moved. */
 static bool exchange_read(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -353,7 +353,7 @@ static bool exchange_carry(struct hoop_transfer *transfer)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-/* HOOP_OK: its link is there. */
+/* HOOP_OK: the transfer has its link. */
 static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
@@ -376,7 +376,8 @@ static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
     return result;
 }
 
-/* A message. What is posted is moved at once: what is small is over then. True: something moved. */
+/* Posts a message, and makes progress at once, so that a small one completes here. True: something
+ * moved. */
 static bool exchange_pass(struct hoop_transfer *transfer, hoop_result_t *ret_result)
 {
     bool moved = false;
@@ -388,7 +389,7 @@ static bool exchange_pass(struct hoop_transfer *transfer, hoop_result_t *ret_res
     return moved;
 }
 
-/* As the notice said. True: something moved. */
+/* Carries the data as the notice said. True: something moved. */
 static bool exchange_work(struct hoop_transfer *transfer, hoop_result_t *ret_result)
 {
     const uint64_t since = transfer->notice.timed != 0 ? hoop_now_ns() : 0;

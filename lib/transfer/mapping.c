@@ -1,11 +1,11 @@
-/* A region of a peer, from the wish to the mapping (see mapping.h). */
+/* Mapping a region of a peer (see mapping.h). */
 #include "transfer/mapping.h"
 
 #include "memory/region.h"
 
 #include <assert.h>
 
-/* What is a mistake of the peer's caller, or of ours towards the peer, is none of my caller's. */
+/* A mistake of the peer's caller, or of ours towards the peer, is not a mistake of my caller. */
 static hoop_result_t mapping_refused(uint32_t rank, const struct hoop_failure *answer)
 {
     const bool mistake = answer->code == HOOP_INVALID_ARGUMENT ||
@@ -42,7 +42,7 @@ hoop_result_t hoop_mapping_poll(const struct hoop_mapping_env *env, struct hoop_
         return mapping_ask(env, mapping, rank, region, generation);
     }
     if (mapping->asked) {
-        /* Another rank of this process may have brought it in before my answer came. */
+        /* Another rank of this process may have mapped it before the answer came. */
         (void)env->answered(env->arg, rank, region, generation, NULL);
     }
     *mapping = (struct hoop_mapping){

@@ -1,18 +1,18 @@
-/* Which copies go when (see overlap.h). */
+/* The order of copies in pieces (see overlap.h). */
 #include "transfer/overlap.h"
 
 #include "base/settings.h"
 
 #include <stdlib.h>
 
-/* A piece has so many grains, but for small ones. */
+/* A piece has so many grains, unless they would be smaller than the least. */
 #define OVERLAP_GRAINS 64
 #define OVERLAP_GRAIN_LEAST 64
-#define OVERLAP_MOST_OF_PIECE 8 /* of a part: grains that follow each other */
+#define OVERLAP_MOST_OF_PIECE 8 /* a part's share of a piece at most, of adjacent grains */
 
-/* While it is cut. */
+/* Used while cutting. */
 struct overlap_grain {
-    uint64_t first, last; /* first > last: no step touches it */
+    uint64_t first, last; /* first > last: no step accesses it */
 };
 struct overlap_map {
     char *host;
@@ -27,7 +27,7 @@ static void map_touch(const struct overlap_map *map, const char *base, uint64_t 
 {
     const uint64_t at = (uintptr_t)base + off * type_bytes - (uintptr_t)map->host;
     if (count == 0 || at >= map->bytes) {
-        return; /* of a buffer on the host */
+        return; /* a buffer on the host */
     }
     const uint64_t end = (at + count * type_bytes - 1) / map->grain;
     for (uint64_t i = at / map->grain; i <= end; i++) {
@@ -88,7 +88,8 @@ static int part_compare(const void *a, const void *b)
                               : (x->host > y->host) - (x->host < y->host);
 }
 
-/* One more, or more of the last one, if it follows that in both memories and is of its step. */
+/* Appends a part, or extends the last one if the new part follows it in both memories and has its
+ * step. */
 static void overlap_append(struct hoop_overlap *overlap, size_t from,
                            const struct hoop_overlap_part *part)
 {
@@ -135,7 +136,8 @@ static void overlap_add_all(struct hoop_overlap *overlap, const struct overlap_m
     qsort(overlap->parts + from, overlap->count - from, sizeof(*overlap->parts), part_compare);
 }
 
-/* For both directions of every grain, and one that begins or ends within. */
+/* Makes room for the grains in both directions, and for one more part that begins or ends within
+ * one. */
 static bool overlap_grow(struct hoop_overlap *overlap, size_t grains)
 {
     const size_t room = 2 * grains + 2;
@@ -190,7 +192,7 @@ static int part_compare_place(const void *a, const void *b)
     return (x->host > y->host) - (x->host < y->host);
 }
 
-/* What follows each other in memory is copied at once: in the order of their places. */
+/* Sorts the parts of a piece by address, so that adjacent ones are copied at once. */
 static struct hoop_overlap_piece overlap_sort(struct hoop_overlap *overlap,
                                               struct hoop_overlap_piece piece)
 {
@@ -199,8 +201,8 @@ static struct hoop_overlap_piece overlap_sort(struct hoop_overlap *overlap,
     return piece;
 }
 
-/* From a part on, of those whose steps are before `passed`: behind the last part of a piece. The
- * same part: not enough for one. */
+/* The end of the next piece from part `from` on, of parts whose steps are before `passed`. Returns
+ * `from` if they are not enough for a piece. */
 static size_t overlap_end(const struct hoop_overlap *overlap, size_t from, size_t end,
                           uint64_t passed)
 {
@@ -214,7 +216,7 @@ static size_t overlap_end(const struct hoop_overlap *overlap, size_t from, size_
 
 struct hoop_overlap_piece hoop_overlap_fetch(struct hoop_overlap *overlap, uint32_t mark)
 {
-    /* The first alone: what waits for it is the operation's beginning. */
+    /* The first piece alone: the operation waits for it to begin. */
     const uint32_t most = overlap->begun ? HOOP_OVERLAP_FLYING : 1;
     struct hoop_overlap_piece piece = {overlap->fetched, overlap->fetched};
     if (overlap->flying < most && overlap->fetched < overlap->fetches) {
@@ -244,10 +246,10 @@ struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uin
     return overlap_sort(overlap, (struct hoop_overlap_piece){from, overlap->delivered});
 }
 
-/* ---- All at once ---- */
+/* ---- Flows: all copies launched at once ---- */
 
-/* Parts [from, to) of a piece, at `at` or behind it, one where they follow each other in both
- * memories. Returns the end. */
+/* Moves parts [from, to) of a piece down to `at`, and joins those that are adjacent in both
+ * memories. Returns the new end. */
 static size_t flow_join(struct hoop_overlap_part *parts, size_t from, size_t to, size_t at)
 {
     const size_t first = at;
@@ -263,7 +265,7 @@ static size_t flow_join(struct hoop_overlap_part *parts, size_t from, size_t to,
     return at;
 }
 
-/* Of parts [from, end), which are at `at` or behind it then. */
+/* Makes pieces of parts [from, end), and moves the parts down to `at`. */
 static void flow_cut(struct hoop_overlap *overlap, size_t from, size_t end, size_t at,
                      struct hoop_flow_pieces *ret)
 {
@@ -299,7 +301,7 @@ void hoop_flow_make(struct hoop_flow *flow, struct hoop_overlap *overlap)
     overlap->count = deliver->count > 0 ? deliver->pieces[deliver->count - 1].parts.to : at;
 }
 
-/* Pieces of the stream since before the first; those of calls before it may be still to come. */
+/* Pieces of this call that the stream has fetched. Its count may still be short of `before`. */
 static uint32_t flow_came(const struct hoop_flow *flow)
 {
     const uint32_t came = atomic_load_explicit(flow->came, memory_order_acquire) - flow->before;
