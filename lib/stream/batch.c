@@ -26,14 +26,14 @@ static void batch_leave(struct hoop_batch *batch, struct hoop_batch_comm *member
 {
     struct hoop_comm *comm = member->comm;
     if (member->sleeper != NULL && !comm->over) {
-        /* The next one's to say: this thread may be in the middle of going to sleep. */
+        /* Cleared so that only the next driver sets it; this thread may be about to sleep. */
         atomic_store_explicit(comm->sleeper.sleeping, 0, memory_order_relaxed);
     }
     batch_over(batch, member, result);
     hoop_turn_leave(&comm->turn);
 }
 
-/* Begins the comm's first piece of work at or behind `at`; without one it is over. */
+/* Begins the comm's next work from index `at` on; without any the member is over. */
 static void batch_next(struct hoop_batch *batch, struct hoop_batch_comm *member)
 {
     while (member->at < batch->count && batch->work[member->at].comm != member->comm) {
@@ -56,8 +56,8 @@ static void batch_enter(struct hoop_batch *batch, struct hoop_batch_comm *member
     batch_next(batch, member);
 }
 
-/* A member is about to fail, and then waits until no rank is in its buffers: who could not leave
- * them, because this thread drives it, does so now. */
+/* A member is about to fail, and will wait until no rank is in its buffers. Members that this
+ * thread drives could not leave them meanwhile, so they do now. */
 static void batch_leave_devices(struct hoop_batch *batch, const struct hoop_batch_comm *failing)
 {
     const uint64_t deadline_ns = hoop_deadline_ns(failing->comm->op_timeout_ms);
@@ -94,7 +94,7 @@ static enum hoop_poll batch_poll_running(struct hoop_batch *batch, struct hoop_b
     enum hoop_poll polled = hoop_driver_poll(comm, look);
     if (batch->unhurried && look && comm->operation.state == OP_FETCH) {
         comm->deadline_ns = hoop_deadline_ns(comm->op_timeout_ms);
-        hoop_turn_move(&comm->turn); /* who stands behind waits for the stream, too */
+        hoop_turn_move(&comm->turn); /* those behind in line wait for the stream as well */
     }
     const bool late = polled == HOOP_POLL_IDLE && look && hoop_now_ns() >= comm->deadline_ns;
     if (late) {
@@ -228,7 +228,7 @@ uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper
     return count;
 }
 
-/* ---- All at once ---------------------------------------------------------------------------- */
+/* ---- A whole batch -------------------------------------------------------------------------- */
 
 struct batch_wait {
     struct hoop_batch batch;
@@ -253,7 +253,8 @@ static void batch_wait(struct batch_wait *waiting)
     struct hoop_spin spin = {.ns = UINT64_MAX};
     batch_begin(batch);
     for (uint32_t c = 0; c < batch->n_comms; c++) {
-        /* What is in line has no spin to give: it belongs to whose turn it is. */
+        /* A comm in line has no say in spinning: its spin time belongs to the holder of the
+         * turn. */
         const bool mine = batch->comms[c].state == HOOP_BATCH_RUNNING;
         const uint64_t its_ns = mine ? batch->comms[c].comm->spin.ns : UINT64_MAX;
         spin.ns = its_ns < spin.ns ? its_ns : spin.ns;
@@ -265,7 +266,7 @@ static void batch_wait(struct batch_wait *waiting)
         .n_sleepers = hoop_batch_sleepers(batch, waiting->sleepers, batch->n_comms),
         .spin = spin.ns != 0 && spin.ns != UINT64_MAX ? &spin : NULL,
     };
-    hoop_wait(&waiting->wait); /* every piece of work has a deadline of its own */
+    hoop_wait(&waiting->wait); /* every work has its own deadline */
 }
 
 hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count)

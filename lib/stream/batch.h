@@ -1,12 +1,14 @@
 /*
- * A batch: operations on one comm or many, moved together; comms at the same time, each comm's
- * operations in order. Blocking groups are one, and so is every piece of work on a stream.
+ * A batch: operations on one comm or many that one thread moves together: different comms at the
+ * same time, each comm's operations in order. A blocking group is a batch, and so is every piece of
+ * work on a stream.
  *
- * Each comm's turn is asked for when the batch begins, or a place for it is taken before, and given
- * back when that comm's work is over, whatever the others do: nobody waits for one comm while
- * holding still another. A comm that is over is not touched any more: it may be gone.
+ * When a batch begins it asks for the turn of each comm, or its places in line were reserved
+ * before. It gives each turn back when that comm's work is over, whatever the others do: nobody
+ * waits for one comm while holding the turn of a comm that it no longer needs. It does not touch a
+ * comm whose work is over, because the comm may be gone.
  *
- * One thread at a time: who moves it. Nothing here waits but hoop_batch_run().
+ * Used by one thread at a time, the one that moves the batch. Only hoop_batch_run() waits.
  */
 #ifndef HOOP_BATCH_H
 #define HOOP_BATCH_H
@@ -22,9 +24,9 @@ struct hoop_work {
 struct hoop_batch_comm {
     struct hoop_comm *comm;
     enum { HOOP_BATCH_QUEUED, HOOP_BATCH_RUNNING, HOOP_BATCH_OVER } state;
-    size_t at;                    /* index of the work that runs, or is to be the first */
-    bool failed;                  /* OVER: at that one; or it did not begin */
-    struct hoop_sleeper *sleeper; /* what it waits for now; NULL: nothing */
+    size_t at;                    /* index of the current work, or of where to look for the first */
+    bool failed;                  /* OVER: the work at index `at` failed, or did not begin */
+    struct hoop_sleeper *sleeper; /* what this member waits for now; NULL: nothing */
     struct hoop_turn_place place;
 };
 
@@ -32,34 +34,36 @@ struct hoop_batch {
     struct hoop_work *work;
     size_t count;
     struct hoop_batch_comm *comms;
-    uint32_t n_comms, left;   /* that are not over */
-    hoop_result_t result;     /* first failure */
-    struct hoop_failure *why; /* its sentence, if there was memory for it */
-    bool unhurried;           /* its streams of CUDA may take as long as they like */
+    uint32_t n_comms, left;   /* left: members that are not over */
+    hoop_result_t result;     /* the first failure */
+    struct hoop_failure *why; /* its message, unless there was no memory for it */
+    bool unhurried;           /* its CUDA streams may take as long as they like */
 };
 
-/* work is borrowed until finish; comms is room for count of them. */
+/* work is borrowed until finish; comms has room for count members. */
 void hoop_batch_init(struct hoop_batch *batch, struct hoop_work *work, size_t count,
                      struct hoop_batch_comm *comms);
 void hoop_batch_finish(struct hoop_batch *batch);
 
-/* Takes places for later; hoop_batch_poll() may follow later. sleeper is whose who will poll. */
+/* Reserves places in line; hoop_batch_poll() may follow later. sleeper: of the thread that will
+ * poll. */
 void hoop_batch_reserve(struct hoop_batch *batch, struct hoop_sleeper *sleeper);
 
 /* DONE: everything is complete, or has failed. */
 enum hoop_poll hoop_batch_poll(struct hoop_batch *batch, bool look);
 
-/* Before the first poll: takes comm out of it, which is `code`. */
+/* Before the first poll: removes comm's work from the batch, which fails with `code`. */
 void hoop_batch_drop(struct hoop_batch *batch, const struct hoop_comm *comm, hoop_result_t code);
 
-/* Of what is over: has work i failed, or did it not begin? */
+/* In a batch that is over: has work i failed, or did it not begin? */
 bool hoop_batch_has_failed(const struct hoop_batch *batch, size_t i);
 
-/* Writes what it waits for into ret, of room `most`; returns how many there are. */
+/* Writes what the batch waits for into ret, of room `most`. Returns how many there are, maybe
+ * more. */
 uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper **ret,
                              uint32_t most);
 
-/* The whole of it. Blocks. The first failure, with its sentence. */
+/* Runs a whole batch; blocks. Returns the first failure, with its message. */
 hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count);
 
 #endif

@@ -11,11 +11,11 @@
 static _Atomic uintptr_t handle_first; /* 0: nothing is reserved yet */
 
 static struct {
-    struct hoop_queue *queues[HOOP_HANDLES]; /* living and remembered */
-    uint64_t generations[HOOP_HANDLES];      /* of the last; 0: never used */
-    uint16_t dead[HOOP_HANDLES];             /* slots, in a ring: those destroyed first, first */
+    struct hoop_queue *queues[HOOP_HANDLES]; /* living and remembered streams */
+    uint64_t generations[HOOP_HANDLES];      /* of each slot's latest stream; 0: never used */
+    uint16_t dead[HOOP_HANDLES];             /* ring of destroyed streams' slots, oldest first */
     uint32_t first_dead, n_dead;
-    uint32_t used; /* slots that were ever used: those below it */
+    uint32_t used; /* slots below this were used before */
 } handles;
 
 bool hoop_handle_is_stream(hoop_stream_t stream)
@@ -45,7 +45,8 @@ static hoop_result_t handle_reserve(void)
     return HOOP_OK;
 }
 
-/* The oldest dead slot that nobody looks at, as soon as enough are remembered. */
+/* A slot: that of the oldest dead stream without pins, once enough are remembered; else an unused
+ * one. */
 static bool handle_free_slot(uint32_t *ret)
 {
     const uint32_t spare = handles.used < HOOP_HANDLES ? HOOP_HANDLES_DEAD : 0;

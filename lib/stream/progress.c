@@ -14,19 +14,19 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* Most of what the driver sleeps on; with more its sleeps are short. */
+/* The most sleepers that the driver waits on; with more its sleeps are short. */
 #define PROGRESS_SLEEPERS 64u
 
-/* Work is left so long to who may come to wait for it, but not when some has been there so long. */
+/* Work is left for so long to a thread that may come to wait for it, unless some is so old. */
 #define PROGRESS_SOON_NS 50000u
 #define PROGRESS_OLD_NS 1000000u
-/* So seldom the thread looks at most, while more comes. */
+/* The longest time between two looks of the progress thread while work keeps coming. */
 #define PROGRESS_LONG_NAP_NS 400000u
-/* Polls of who only looks in: a small operation is through with them whose ranks are all there, and
- * of a large one little more than its beginning is done. */
+/* Polls by a visitor: enough for a small operation whose ranks are all there, and of a large one
+ * for little more than its beginning. */
 #define PROGRESS_LOOKS 4u
 
-/* Memory that was freed while work that was queued used it. */
+/* Memory that was freed while queued work used it. */
 struct owed {
     struct owed *next;
     void *ptr;
@@ -35,23 +35,23 @@ struct owed {
 
 static struct {
     pthread_mutex_t lock;
-    /* under the lock */
-    pthread_cond_t work; /* for the thread */
-    bool started, idle;  /* the thread; it waits for work, and was not told of any */
-    bool napping;        /* and looks for it by itself, */
-    uint64_t nap_ns;     /* so often */
-    bool urgent;         /* work is there that nobody comes to wait for */
-    uint64_t since_ns;   /* when there began to be work */
-    uint64_t touched_ns; /* when a queue got work last, or who waits moved it */
+    /* Under the lock. */
+    pthread_cond_t work; /* for the progress thread */
+    bool started, idle;  /* of the thread; idle: it waits for work, and was not signalled */
+    bool napping;        /* it looks for work by itself, */
+    uint64_t nap_ns;     /* at this interval */
+    bool urgent;         /* there is work that no thread will wait for */
+    uint64_t since_ns;   /* since when there has been work */
+    uint64_t touched_ns; /* when a queue last got work, or a waiter last moved it */
     bool driven;         /* there is a driver */
     struct hoop_list_node arrivals;
     struct owed *owed;
-    /* any thread; written under the lock */
-    _Atomic bool arrived; /* seen by the driver */
+    /* Any thread; written under the lock. */
+    _Atomic bool arrived; /* the driver polls it */
     _Atomic bool crowded; /* ranks outnumber the CPUs */
     struct hoop_sleeper sleeper;
     _Atomic uint8_t sleeping;
-    /* the driver's */
+    /* The driver's. */
     struct hoop_list_node active;
     struct hoop_sleeper *sleepers[PROGRESS_SLEEPERS];
     struct hoop_wait wait;
@@ -123,7 +123,7 @@ hoop_result_t hoop_progress_free(void *ptr)
 {
     struct hoop_region_ref ref;
     hoop_result_t result = HOOP_OK;
-    /* Of a device: that waits for the whole of it by itself. */
+    /* Device memory: freeing it waits for the whole device anyway. */
     const bool host = hoop_region_find(ptr, 1, &ref) && ref.kind == HOOP_MEM_HOST;
     pthread_mutex_lock(&progress.lock);
     const bool used = host && ref.offset == 0 && progress_uses(ptr, ref.bytes);
@@ -134,7 +134,7 @@ hoop_result_t hoop_progress_free(void *ptr)
     return used ? result : hoop_region_free(ptr);
 }
 
-/* Work is over. Without the lock. */
+/* Work is over: frees what no queued work uses any more. Without the lock. */
 static void progress_pay(void)
 {
     struct owed **at = &progress.owed, *due = NULL;
@@ -160,7 +160,7 @@ static void progress_pay(void)
 
 /* ---- Driving -------------------------------------------------------------------------------- */
 
-/* Takes in what arrived. */
+/* Moves arrived queues to the active ones. */
 static bool progress_adopt(void)
 {
     bool any = false;
@@ -181,7 +181,7 @@ static void progress_next(struct hoop_queue *queue)
     struct hoop_item *item = hoop_queue_pop(queue);
     const bool owes = progress.owed != NULL;
     if (!hoop_queue_advance(queue)) {
-        hoop_list_remove(&queue->active); /* and may be gone when the lock is */
+        hoop_list_remove(&queue->active); /* it may be gone once the lock is released */
         if (queue->uid == 0) {
             hoop_queue_destroy(queue);
         }
@@ -193,7 +193,7 @@ static void progress_next(struct hoop_queue *queue)
     }
 }
 
-/* What there is to wait for now. */
+/* Lists what the driver can sleep on now. */
 static void progress_list_sleepers(void)
 {
     static _Atomic uint8_t ignored;
@@ -215,7 +215,7 @@ static void progress_list_sleepers(void)
     progress.wait.n_sleepers = count;
 }
 
-/* DONE: nothing is left to be moved, but for what came this moment. */
+/* DONE: nothing is left to move, except for what has just arrived. */
 static enum hoop_poll progress_poll(void *arg, bool look)
 {
     (void)arg;
@@ -228,14 +228,14 @@ static enum hoop_poll progress_poll(void *arg, bool look)
         }
     }
     if (busy) {
-        progress_list_sleepers(); /* also when all is done: comms may go, and theirs with them */
+        progress_list_sleepers(); /* also when all is done: comms may go, with their sleepers */
     }
     return hoop_list_is_empty(&progress.active) ? HOOP_POLL_DONE
            : busy                               ? HOOP_POLL_BUSY
                                                 : HOOP_POLL_IDLE;
 }
 
-/* ---- The driver comes and goes: with the lock ------------------------------------------------ */
+/* ---- The driver comes and goes: with the lock ----------------------------------------------- */
 
 static bool progress_has_work(void)
 {
@@ -268,7 +268,8 @@ static bool progress_wake_waiter(const struct hoop_list_node *list)
     return false;
 }
 
-/* Who waits for what is left drives it, or who drove comes back soon, or the thread does. */
+/* Passes driving on to a waiter; else the last driver may come back soon, or the progress thread
+ * drives. */
 static void progress_pass_on(void)
 {
     if (progress_has_work() && !progress.driven && !progress_wake_waiter(&progress.active) &&
@@ -279,10 +280,11 @@ static void progress_pass_on(void)
 }
 
 /*
- * Drives until poll says DONE, or for timeout_ms. The lock is let go meanwhile. The thread (arg
- * NULL) has a CPU beside a caller who computes, or takes it from him: a sleep and the way out of it
- * cost some 20 us of it, so it spins for about as long first. A yield gives the caller the CPU for
- * milliseconds: only where ranks outnumber the CPUs, and somebody always waits for one.
+ * Drives until poll returns DONE, or for timeout_ms; releases the lock meanwhile. The progress
+ * thread (arg NULL) either has a CPU beside a caller that computes, or takes that caller's CPU. A
+ * sleep and its wake-up cost some 20 us of CPU time, so it spins for about as long first. A yield
+ * would give the CPU to the caller for milliseconds: it yields only where ranks outnumber CPUs, so
+ * that some thread always waits for one.
  */
 static void progress_drive(hoop_poll_fn *poll, void *arg, uint64_t timeout_ms)
 {
@@ -309,12 +311,13 @@ static void progress_drive(hoop_poll_fn *poll, void *arg, uint64_t timeout_ms)
 void hoop_progress_notify(struct hoop_queue *queue)
 {
     if (hoop_list_is_linked(&queue->active)) {
-        return; /* the driver comes to it by itself */
+        return; /* the driver will come to it anyway */
     }
     progress.touched_ns = hoop_now_ns();
     progress.since_ns = progress_has_work() ? progress.since_ns : progress.touched_ns;
     hoop_list_push_back(&progress.arrivals, &queue->active);
-    /* Sequentially consistent, with the load: the driver looks after it has said that it sleeps. */
+    /* Sequentially consistent, like the load: the driver looks again after it has set
+     * `sleeping`. */
     atomic_store(&progress.arrived, true);
     if (!progress.driven) {
         progress_call_unless_napping();
@@ -329,7 +332,7 @@ void hoop_progress_hurry(void)
     progress_call();
 }
 
-/* Of all that have work: what has is on one of the two lists. */
+/* Every queue with work is on one of the two lists. */
 static struct hoop_queue *progress_find(const struct hoop_list_node *list, uint64_t comm_id)
 {
     HOOP_LIST_EACH(struct hoop_queue, queue, list, active) {
@@ -395,7 +398,7 @@ void hoop_progress_drop(struct hoop_comm *comm)
     if (hoop_is_forked()) {
         return;
     }
-    /* A comm that has said goodbye has no failure, and what is dropped was not done. */
+    /* A comm that has said goodbye has no failure, but what is dropped was not done. */
     const hoop_result_t code = hoop_comm_state(comm, NULL);
     pthread_mutex_lock(&progress.lock);
     comm->dropped = true;
@@ -407,14 +410,14 @@ void hoop_progress_drop(struct hoop_comm *comm)
     pthread_mutex_unlock(&progress.lock);
 }
 
-/* ---- The thread ----------------------------------------------------------------------------- */
+/* ---- The progress thread --------------------------------------------------------------------- */
 
 /*
- * Waits for work that nobody drives. Who queues it often comes for its result at once, and a thread
- * that takes it then gets in his way, which costs more than a small operation: so it is left to
- * him for a moment. Until nothing came between two looks, the thread looks by itself, and is not
- * called. A look costs who computes on its CPU up to 20 us: the more of them are in vain, the
- * fewer.
+ * Is there work that the thread should drive? A thread that queues work often waits for the result
+ * at once, and then a driver in its way costs more than a small operation: so work is left to it
+ * for a moment. The thread looks by itself, without being signalled, until no work has come between
+ * two looks. A look takes up to 20 us from a thread that computes on its CPU, so vain looks become
+ * rarer.
  */
 static bool progress_is_mine(uint64_t now_ns)
 {
@@ -427,7 +430,7 @@ static void progress_await_work(void)
 {
     uint64_t now = hoop_now_ns();
     while (!progress_is_mine(now)) {
-        /* What lies about was pushed or left too soon before: nobody tells again. */
+        /* Work that was pushed or left too recently is there, and nobody will signal again. */
         const bool lies_about = !progress.driven && progress_has_work();
         progress.napping = lies_about || now - progress.touched_ns < progress.nap_ns;
         progress.idle = true;
@@ -446,7 +449,7 @@ static void *progress_main(void *arg)
 {
     (void)arg;
     pthread_setname_np(pthread_self(), "hoop-progress");
-    (void)prctl(PR_SET_TIMERSLACK, 1000UL); /* ns: its naps are short */
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL); /* ns; its naps are short */
     pthread_mutex_lock(&progress.lock);
     for (;;) {
         progress_await_work();
@@ -500,7 +503,7 @@ static bool progress_is_late(const struct progress_goal *goal)
     return goal->deadline_ns != HOOP_NEVER && hoop_now_ns() >= goal->deadline_ns;
 }
 
-/* Others' work may keep it busy for longer than the deadline. */
+/* Checks the deadline, too, as others' work may keep the driver busy for longer. */
 static enum hoop_poll progress_poll_for(void *arg, bool look)
 {
     const struct progress_goal *goal = arg;
@@ -513,7 +516,7 @@ static enum hoop_poll progress_poll_for(void *arg, bool look)
     return over ? HOOP_POLL_DONE : polled;
 }
 
-/* For hoop_wait(), to which 0 is no deadline; it may have passed since it was looked at. */
+/* For hoop_wait(), where 0 means no deadline. The deadline may have passed since it was checked. */
 static uint64_t progress_timeout_ms(uint64_t deadline_ns)
 {
     const uint64_t left_ms = hoop_left_ms(deadline_ns);
@@ -548,6 +551,6 @@ hoop_result_t hoop_progress_wait(struct hoop_queue *queue, const _Atomic uint64_
             queue->waiting--;
         }
     }
-    progress_pass_on(); /* this may be who was woken to drive */
+    progress_pass_on(); /* this thread may have been woken in order to drive */
     return progress_reached(&goal) ? HOOP_OK : HOOP_TIMEOUT;
 }

@@ -1,4 +1,4 @@
-/* A stream from the inside (see queue.h). */
+/* The inside of a stream (see queue.h). */
 #include "stream/queue.h"
 
 #include <assert.h>
@@ -28,7 +28,7 @@ void hoop_queue_destroy(struct hoop_queue *queue)
     free(queue);
 }
 
-/* The batch lies behind the work. */
+/* The batch's comms are stored after the work. */
 _Static_assert(sizeof(struct hoop_work) % _Alignof(struct hoop_batch_comm) == 0, "alignment");
 
 /* ---- Pieces --------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ void hoop_work_finish(const struct hoop_work *work, size_t count)
     for (size_t i = 0; i < count; i++) {
         const uint32_t collective = work[i].request.signature.collective;
         if (collective == HOOP_COLL_ALLTOALLV) {
-            free(work[i].request.out); /* all in one piece */
+            free(work[i].request.out); /* one allocation */
         }
         struct hoop_transfer *at = collective == HOOP_TRANSFER ? work[i].request.out : NULL;
         while (at != NULL) {
@@ -49,7 +49,7 @@ void hoop_work_finish(const struct hoop_work *work, size_t count)
     }
 }
 
-/* In one piece, or each by itself, as hoop_work_finish() frees them. NULL: no memory. */
+/* In one allocation, or each in its own, as hoop_work_finish() frees them. NULL: no memory. */
 static struct hoop_transfer *transfers_copy(const struct hoop_transfer *from, bool one_piece)
 {
     struct hoop_transfer *first = NULL, **last = &first, *room = NULL;
@@ -222,7 +222,7 @@ enum hoop_poll hoop_queue_poll(struct hoop_queue *queue, bool look)
     }
 }
 
-/* A piece's failure is told by every stream that it is on. */
+/* Every stream that a piece is on reports its failure. */
 static void queue_fail(struct hoop_queue *queue, const struct hoop_batch *batch)
 {
     if (batch->result == HOOP_OK) {

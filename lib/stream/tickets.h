@@ -1,11 +1,11 @@
 /*
  * The tickets of one stream: how many were given out, how many are complete, and the results of
- * those that failed. Pure but for memory; the queue's lock guards all but `done`.
+ * those that failed. No I/O and no lock of its own; the queue's lock guards all but `done`.
  *
  *      numbers   1 ............ done ............ given
- *                complete        |  to come
- *      results   the last HOOP_TICKETS_KEPT of the complete ones; of older ones only whether any
- *                of them had failed
+ *                 complete        |  to come
+ *      results   of the last HOOP_TICKETS_KEPT complete ones; all older ones report the last of
+ *                their failures, or HOOP_OK
  */
 #ifndef HOOP_TICKETS_H
 #define HOOP_TICKETS_H
@@ -19,7 +19,7 @@
 struct hoop_tickets {
     uint64_t given;
     _Atomic uint64_t done;
-    hoop_result_t failed;    /* first failure since the last complete one */
+    hoop_result_t failed;    /* first failure since the last complete ticket */
     hoop_result_t forgotten; /* the last failure that is not kept any more */
     uint8_t *results;        /* [HOOP_TICKETS_KEPT], by number; NULL: none has failed */
 };
