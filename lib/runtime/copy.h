@@ -1,5 +1,5 @@
-/* Copies past the caches, for memory that others read next; when they are worth it: cost/copies.h.
- */
+/* Copies that bypass the caches, for memory that others read next. cost/copies.h says when they
+ * pay. */
 #ifndef HOOP_RUNTIME_COPY_H
 #define HOOP_RUNTIME_COPY_H
 
@@ -8,13 +8,14 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__SSE2__)
-#define HOOP_COPY_PAST 1 /* it is something else than memcpy() */
+#define HOOP_COPY_PAST 1 /* hoop_copy_past() differs from memcpy() */
 #include <emmintrin.h>
 #else
 #define HOOP_COPY_PAST 0
 #endif
 
-/* memcpy() by non-temporal stores. What the thread stores after it is seen after it. */
+/* memcpy() with non-temporal stores. They are visible before any store that the thread makes
+ * afterwards. */
 static inline void hoop_copy_past(void *to, const void *from, size_t bytes)
 {
     char *dst = to;
@@ -33,7 +34,7 @@ static inline void hoop_copy_past(void *to, const void *from, size_t bytes)
         _mm_stream_si128(out + 3, d);
     }
     memcpy(dst, src, bytes);
-    _mm_sfence(); /* they are weakly ordered */
+    _mm_sfence(); /* non-temporal stores are weakly ordered */
 #else
     memcpy(dst, src, bytes);
 #endif

@@ -14,7 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* At once: the kernel moves 2 GiB at most. */
+/* Bytes per call; the kernel moves at most 2 GiB. */
 #define PROCESS_READ_MOST ((size_t)1 << 30)
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
@@ -47,7 +47,7 @@ static void process_open_streams(void)
 {
     int fd = 0;
     while (fd >= 0 && fd <= STDERR_FILENO) {
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC); /* the lowest that is free */
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC); /* gets the lowest free number */
     }
     if (fd > STDERR_FILENO) {
         close(fd);
@@ -110,7 +110,7 @@ static hoop_result_t process_unreadable(const struct hoop_process_memory *proces
     }
 }
 
-/* What came of bytes at `from`, and of the id behind them; -1 with an errno. */
+/* Reads bytes at `from`, and the id after them. Returns the bytes read, or -1 with an errno. */
 static ssize_t process_read_some(const struct hoop_process_memory *process, void *to, uint64_t from,
                                  size_t bytes, uint64_t *ret_id)
 {
@@ -139,7 +139,7 @@ hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void 
             return process_unreadable(process, from + done, got < 0 ? errno : EFAULT);
         }
         if ((size_t)got < part) {
-            most = (size_t)got; /* the same again, with the id behind it; what follows says why */
+            most = (size_t)got; /* again up to there, with the id; the rest then fails */
             continue;
         }
         if (id != process->id) {
@@ -160,10 +160,10 @@ bool hoop_process_can_be_read(const void *memory, size_t bytes)
     return bytes == 0 || process_vm_readv(getpid(), &here, 1, there, 2, 0) == sizeof(ends);
 }
 
-/* By a call that reads a word before it sees that it has nothing to do. */
+/* By a system call that reads a word before it finds that it has nothing to do. */
 static bool process_can_read_byte(uintptr_t at)
 {
-    const size_t word = 8; /* the kernel's set of signals */
+    const size_t word = 8; /* size of the kernel's signal set */
     const int before = errno;
     const bool faulted =
         syscall(SYS_rt_sigprocmask, -1, at / word * word, NULL, word) != 0 && errno == EFAULT;
@@ -177,7 +177,7 @@ bool hoop_process_can_read(const void *memory, size_t bytes)
     return bytes == 0 || (process_can_read_byte(first) && process_can_read_byte(first + bytes - 1));
 }
 
-/* Where the number-th field of what /proc says of it begins, from the third on; NULL: unknown. */
+/* The beginning of the number-th field of /proc/PID/stat, from the third on; NULL: unknown. */
 static const char *process_field(int pid, int number, char text[static 1024])
 {
     char path[48];
@@ -192,7 +192,7 @@ static const char *process_field(int pid, int number, char text[static 1024])
         return NULL;
     }
     text[got] = 0;
-    /* the name, field 2, may hold anything: count from its closing parenthesis */
+    /* field 2, the name, may contain anything: count from its closing parenthesis */
     const char *at = strrchr(text, ')');
     for (int field = 2; at != NULL && field < number; field++) {
         at = strchr(at + 1, ' ');
@@ -200,7 +200,7 @@ static const char *process_field(int pid, int number, char text[static 1024])
     return at == NULL ? NULL : at + 1;
 }
 
-/* Which pid namespace this process is in; 0: unknown, also where /proc is that of another one. */
+/* This process's pid namespace; 0: unknown, also if /proc belongs to another namespace. */
 static uint64_t process_namespace(void)
 {
     struct stat about;
@@ -226,16 +226,16 @@ bool hoop_process_is_over(int pid)
     }
     const char *state = process_field(pid, 3, text);
     const bool zombie = state != NULL && (*state == 'Z' || *state == 'X');
-    /* the first thread may have ended before the others */
+    /* the main thread may have ended before the others */
     const char *threads = zombie ? process_field(pid, 20, text) : NULL;
     return threads != NULL && strtoul(threads, NULL, 10) <= 1;
 }
 
 /* ---- Threads ------------------------------------------------------------------------------ */
 
-#define THREAD_STACK_BYTES ((size_t)256 * 1024) /* at least: frames of connections take 12 KiB */
+#define THREAD_STACK_BYTES ((size_t)256 * 1024) /* minimum: frames of connections take 12 KiB */
 
-/* By itself a thread has as much stack as ulimit -s says, however little that is. */
+/* By default a thread gets the stack size of ulimit -s, however small. */
 static void thread_set_stack(pthread_attr_t *attributes)
 {
     size_t bytes = 0;

@@ -1,4 +1,4 @@
-/* Who this process is, to others, what it can see of them, and its own threads. */
+/* This process as others identify it, what it can see of other processes, and its own threads. */
 #ifndef HOOP_PROCESS_H
 #define HOOP_PROCESS_H
 
@@ -8,61 +8,61 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Random, made at first use, never 0: pids are used again, and differ between pid namespaces. */
+/* Random, made at first use, never 0: pids are reused, and differ between pid namespaces. */
 uint64_t hoop_process_id(void);
 
-/* The name of its machine, for sentences. */
+/* The host name of its machine, for messages. */
 void hoop_process_host(char ret_host[HOOP_NAME_BYTES]);
 
-/* Another process whose memory is to be read: cross-memory attach (process_vm_readv). */
+/* Another process whose memory is to be read by cross-memory attach (process_vm_readv). */
 struct hoop_process_memory {
-    int pid;        /* as seen here; 0: it cannot be */
-    uint64_t id;    /* hoop_process_id() there, */
-    uint64_t id_at; /* which lies at this address; 0: nobody is to read there */
+    int pid;        /* in this process's pid namespace; 0: it is not visible here */
+    uint64_t id;    /* its hoop_process_id(), */
+    uint64_t id_at; /* which lies at this address there; 0: it does not allow reading */
 };
 
 /*
- * Sees to it, once, that descriptors 0 to 2 exist: where the program was started without them, the
- * next ones opened would be, and what it prints would go into shared memory or to a peer.
+ * Makes sure, once, that descriptors 0 to 2 exist. In a program that was started without them,
+ * hoop's own descriptors would get these numbers, and what the program prints would go into shared
+ * memory or to a peer.
  */
 void hoop_process_hold_streams(void);
 
-/* Can this process open so many descriptors more, at this moment? HOOP_SYSTEM_ERROR: no, and who
- * needs them stands in the sentence. */
+/* Can this process open `count` more descriptors now? HOOP_SYSTEM_ERROR: it cannot; the message
+ * names who needs them. */
 hoop_result_t hoop_process_check_descriptors(uint32_t count, const char *who);
 
-/* Where the id of this process lies, for others. */
+/* The address of this process's id, for others to read. */
 uint64_t hoop_process_id_at(void);
 
 /*
- * Copies bytes at address `from` of that process; with 0 bytes it asks whether it can. It is that
- * very process, and no later one with its pid: its id is read along with every piece.
- * HOOP_SYSTEM_ERROR: the kernel refuses; HOOP_REMOTE_ERROR: the process is gone, or has no such
- * memory. The sentence is the thread's.
+ * Copies bytes from address `from` of that process; with 0 bytes it only checks that it can. The id
+ * is read along with every piece, so the memory is known to be that process's and not a later one's
+ * with its pid. HOOP_SYSTEM_ERROR: the kernel refuses. HOOP_REMOTE_ERROR: the process is gone, or
+ * has no such memory. The message is the thread's error.
  */
 hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void *to, uint64_t from,
                                 size_t bytes);
 
-/*
- * Can others read this memory of the caller's process, as far as its first and last byte tell?
- * Devices' memory and secret memory, mapped, can be read by their process alone.
- */
+/* Can other processes read this memory of the caller's, judging by its first and last byte? Mapped
+ * device memory and secret memory can be read only by their own process. */
 bool hoop_process_can_be_read(const void *memory, size_t bytes);
 
-/* Can the caller itself, by the same two bytes? Also true where the kernel does not tell. */
+/* Can the caller read it, judging by the same two bytes? Also true if the kernel does not tell. */
 bool hoop_process_can_read(const void *memory, size_t bytes);
 
 /* When the process with this pid was started, in ticks since boot, with its pid namespace in the
- * upper bits: tells a reused pid, and the same one elsewhere. 0: unknown. */
+ * upper bits: detects a reused pid, and the same pid in another namespace. 0: unknown. */
 uint64_t hoop_process_start_time(int pid);
 
-/* Has it ended, with all its threads, whether or not its parent has heard of it? What it had open
- * is closed then, and its devices do nothing for it any more. */
+/* Has the process ended, with all its threads, whether or not its parent has reaped it? Then
+ * everything that it had open is closed, and its devices do no more work for it. */
 bool hoop_process_is_over(int pid);
 
-/* Starts a detached thread that takes no signals: they are the program's. 0 or an errno. */
+/* Starts a detached thread with all signals blocked, as they are the program's. Returns 0 or an
+ * errno. */
 int hoop_thread_spawn(void *(*body)(void *arg), void *arg);
-/* HOOP_SYSTEM_ERROR: what that returned, for this thread. */
+/* HOOP_SYSTEM_ERROR for the errno that hoop_thread_spawn() returned; thread: its name. */
 hoop_result_t hoop_thread_refused(const char *thread, int err);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * The service thread: a libuv loop in one pthread with all signals blocked, and a queue of calls
- * for it. libuv gives the loop, its wake-up, timers and the watching of descriptors; sockets are
- * our own, because libuv's pipes cannot pass arbitrary descriptors.
+ * The service thread: a libuv loop in one pthread with all signals blocked, and a queue of calls to
+ * run there. libuv provides the loop, its wake-up, timers and the watching of descriptors; sockets
+ * are our own, because libuv's pipes cannot pass arbitrary descriptors.
  *
- * The thread ends with the process. A fork stops it in the child: there only the atfork handler
- * runs, which closes what hoop_fork_keep() has listed and marks the process. It takes no lock but
- * the one that the prepare handler took before, and allocates nothing.
+ * The thread ends with the process. It does not exist in a forked child: there only the atfork
+ * handler runs, which closes what hoop_fork_keep() has listed and marks the process as forked. It
+ * takes no lock but the one that the prepare handler took, and allocates nothing.
  */
 #include "runtime/service.h"
 #include "base/clock.h"
@@ -24,15 +24,15 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* What the loop opens: epoll, wake-up, and pipes for signals. */
+/* Descriptors that the loop opens: epoll, wake-up, and pipes for signals. */
 #define SERVICE_DESCRIPTORS 8
 #define SERVICE_FILES_MOST ((rlim_t)1048576)
 #define SERVICE_DRAIN_TURNS 64
 
-/* How long exit() waits for the service thread to come to rest. */
+/* How long exit() waits for the service thread to stop. */
 #define SERVICE_PARK_MS 2000
 
-/* A call that waits for its turn; in the caller's frame if `job` is set, else allocated. */
+/* A call in the queue; in the caller's frame if `job` is set, else allocated. */
 struct service_call {
     struct service_call *next;
     void (*fn)(void *arg);
@@ -47,17 +47,17 @@ static struct {
     _Atomic bool ended; /* written once, at exit() */
     uv_loop_t loop;     /* the service thread's */
     uv_async_t wake;
-    uint64_t events; /* that watches and timers were called for; the service thread's */
-    uv_idle_t sweep; /* runs while something is to be freed */
+    uint64_t events; /* callbacks of watches and timers so far; the service thread's */
+    uv_idle_t sweep; /* runs while there is memory to free */
     uv_prepare_t look;
-    struct stat backend; /* the loop's descriptor */
-    void **freed;        /* the service thread's */
+    struct stat backend; /* identity of the loop's descriptor */
+    void **freed;        /* to be freed later; the service thread's */
     size_t freed_count, freed_size;
 
     pthread_mutex_t queue_lock;
     struct service_call *first, **last; /* under queue_lock */
 
-    pthread_mutex_t fork_lock; /* held over every fork */
+    pthread_mutex_t fork_lock; /* held across every fork */
     int *kept;                 /* under fork_lock */
     size_t kept_count, kept_size;
 } service = {
@@ -94,8 +94,11 @@ static void service_run_calls(uv_async_t *wake)
     }
 }
 
-/* Is the loop's descriptor open, and the loop's? Not by epoll_wait(): it changes the order in which
- * libuv gets its events, and takes those away that it asks for edge-triggered (1.49 does). */
+/*
+ * Is the loop's descriptor still open, and the loop's? Does not use epoll_wait(), which would
+ * change the order of libuv's events, and consume those that libuv asks for edge-triggered (1.49
+ * does).
+ */
 static bool service_is_whole(void)
 {
     struct stat now;
@@ -103,7 +106,8 @@ static bool service_is_whole(void)
            now.st_ino == service.backend.st_ino;
 }
 
-/* libuv would abort without a word. The service thread gives the process time to exit(). */
+/* libuv would abort without a message. On the service thread, first gives the process time to
+ * exit(). */
 static void service_look(uv_prepare_t *look)
 {
     if (!service_is_whole()) {
@@ -122,7 +126,7 @@ static void service_enqueue(struct service_call *call)
     *service.last = call;
     service.last = &call->next;
     pthread_mutex_unlock(&service.queue_lock);
-    if (was_empty) { /* else the wake-up of the first call is on its way */
+    if (was_empty) { /* otherwise the first call's wake-up is still pending */
         const int before = hoop_cancel_off();
         service_look(NULL);
         uv_async_send(&service.wake);
@@ -135,7 +139,7 @@ bool hoop_service_is_me(void)
     return service_is_me;
 }
 
-/* There is nobody to run anything: in a forked child, and at the end of exit(). */
+/* Can nothing be run any more? So it is in a forked child, and at the end of exit(). */
 static bool service_is_gone(void)
 {
     return hoop_is_forked() || atomic_load_explicit(&service.ended, memory_order_relaxed);
@@ -148,7 +152,7 @@ void hoop_service_post(void (*fn)(void *arg), void *arg, size_t bytes)
     }
     struct service_call *call = malloc(sizeof(*call) + bytes);
     if (call == NULL) {
-        /* a post cannot fail: be late instead */
+        /* a post cannot fail: run it now instead */
         hoop_service_run(fn, arg);
         return;
     }
@@ -206,7 +210,7 @@ void hoop_service_drain(void)
 {
     uint64_t before = UINT64_MAX;
     uint64_t now = 0;
-    /* between two calls the loop has asked the kernel, and served everybody who was ready */
+    /* between two calls the loop has asked the kernel and handled every ready descriptor */
     for (int turn = 0; turn < SERVICE_DRAIN_TURNS && now != before; turn++) {
         before = now;
         hoop_service_run(service_count_events, &now);
@@ -215,7 +219,8 @@ void hoop_service_drain(void)
 
 /* ---- Freeing later ------------------------------------------------------------------------ */
 
-/* Idle handles run between callbacks, never inside one; while one does, the loop does not sleep. */
+/* Idle handles run between callbacks, never inside one; while one is active, the loop does not
+ * sleep. */
 static void service_sweep(uv_idle_t *sweep)
 {
     for (size_t i = 0; i < service.freed_count; i++) {
@@ -235,7 +240,7 @@ void hoop_free_later(void *memory)
         const size_t size = service.freed_size == 0 ? 16 : service.freed_size * 2;
         void **freed = realloc(service.freed, size * sizeof(*freed));
         if (freed == NULL) {
-            return; /* lost: who may be using it is not known */
+            return; /* leak it: somebody may still be using it */
         }
         service.freed = freed;
         service.freed_size = size;
@@ -305,7 +310,7 @@ static void *service_main(void *arg)
     (void)arg;
     service_is_me = true;
     pthread_setname_np(pthread_self(), "hoop-service");
-    uv_run(&service.loop, UV_RUN_DEFAULT); /* the wake handle keeps it running for ever */
+    uv_run(&service.loop, UV_RUN_DEFAULT); /* the wake handle keeps the loop running */
     return NULL;
 }
 
@@ -316,8 +321,9 @@ static hoop_result_t service_spawn(void)
 }
 
 /*
- * Ranks of one machine need descriptors of each other, and the usual soft limit is for programs
- * that select(). No further than a million: some programs close all that they might have.
+ * Ranks of one machine need descriptors for each other, and the usual soft limit is meant for
+ * programs that use select(). At most a million, because some programs close all descriptors up to
+ * the limit.
  */
 static void service_raise_files(void)
 {
@@ -339,8 +345,8 @@ static void service_raise_files(void)
 
 static hoop_result_t service_start_locked(void)
 {
-    static bool handlers; /* atfork handlers cannot be taken back: set them once */
-    /* libuv aborts the process when it is short of descriptors, so they are counted before */
+    static bool handlers; /* atfork handlers cannot be removed: set them once */
+    /* libuv aborts the process if it runs out of descriptors, so check first */
     const hoop_result_t room =
         hoop_process_check_descriptors(SERVICE_DESCRIPTORS, "the service thread");
     if (room != HOOP_OK) {
@@ -416,8 +422,9 @@ static void service_park(void *arg)
 }
 
 /*
- * exit() takes down, on the thread that calls it, what the service thread is using: libuv.
- * So that one stops first, wherever other threads are. A log callback may hold it up: not for ever.
+ * exit() takes down, on the thread that calls it, what the service thread uses: libuv. So the
+ * service thread is stopped first, whatever other threads do. A log callback may delay it, so with
+ * a timeout.
  */
 static void service_at_exit(void)
 {
@@ -434,8 +441,8 @@ static void service_at_exit(void)
     atomic_store(&service.ended, running);
 }
 
-/* Before anything of the program, so that it comes behind all that is of the program at exit(),
- * such as a destructor that ends a comm. */
+/* Registered before anything of the program, so that it runs after everything of the program at
+ * exit(), such as a destructor that ends a comm. */
 __attribute__((constructor(101))) static void service_prepare_exit(void)
 {
     (void)atexit(service_at_exit);
@@ -444,14 +451,14 @@ __attribute__((constructor(101))) static void service_prepare_exit(void)
 /* ---- Watches and timers ------------------------------------------------------------------- */
 
 struct hoop_watch {
-    uv_poll_t poll; /* first: its close frees the whole */
+    uv_poll_t poll; /* first: closing it frees the whole */
     hoop_watch_fn *fn;
     void *arg;
     int wanted;
 };
 
 struct hoop_timer {
-    uv_timer_t timer; /* first, as above */
+    uv_timer_t timer; /* first, likewise */
     hoop_timer_fn *fn;
     void *arg;
 };
@@ -467,7 +474,7 @@ static void watch_ready(uv_poll_t *poll, int status, int events)
     service.events++;
     unsigned ready = (events & UV_WRITABLE) != 0 ? HOOP_WATCH_WRITE : 0;
     if (status < 0) {
-        /* libuv has stopped the handle, but an error of a socket passes when it is read */
+        /* libuv has stopped the handle, but reading clears a socket's error */
         (void)uv_poll_start(poll, watch->wanted, watch_ready);
         ready |= HOOP_WATCH_READ;
     }
@@ -535,7 +542,7 @@ hoop_result_t hoop_timer_create(hoop_timer_fn *fn, void *arg, struct hoop_timer 
 
 void hoop_timer_start(struct hoop_timer *timer, uint64_t first_ms, uint64_t repeat_ms)
 {
-    /* libuv counts from the time that its loop has cached: that may be long ago */
+    /* libuv counts from its cached time, which may be old */
     uv_update_time(&service.loop);
     uv_timer_start(&timer->timer, timer_due, first_ms, repeat_ms);
 }

@@ -1,7 +1,7 @@
 /*
- * Where an address is (see site.h): the mapping from /proc/PID/maps, then the segment, then the
- * symbol of the file. By pread(), since a file that shrinks meanwhile must not be the end of the
- * process; nothing that it says is believed before it was checked.
+ * Describes an address (see site.h): finds the mapping in /proc/PID/maps, then the segment, then
+ * the symbol in the file. It uses pread() and no mapping, because a file that shrinks meanwhile
+ * must not kill the process, and it checks everything that the file says before it uses it.
  */
 #include "runtime/site.h"
 
@@ -15,20 +15,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The file that an address is mapped from. On no stack: a thread's may have room for little more.
- */
+/* The file that an address is mapped from. Not on the stack, as a thread's may be small. */
 struct site_mapping {
-    uint64_t offset; /* of the address, in the file */
+    uint64_t offset; /* of the address within the file */
     char path[PATH_MAX];
-    char line[PATH_MAX + 128]; /* of maps; then how this process opens the path */
+    char line[PATH_MAX + 128]; /* a line of maps; then the path as this process opens it */
 };
 
 #define SITE_SYMBOLS 64u /* read at a time */
 
-/* The symbol that holds it. */
+/* The symbol that contains the address. */
 struct site_symbol {
     char name[48];
-    uint64_t distance; /* from its beginning */
+    uint64_t distance; /* from the symbol's beginning */
 };
 
 static bool site_find_mapping(int pid, uint64_t address, struct site_mapping *ret)
@@ -60,7 +59,7 @@ static bool site_read(int fd, uint64_t offset, void *buf, size_t bytes)
     return offset <= INT64_MAX && pread(fd, buf, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* From a place in the file to the address that symbols count in. */
+/* Converts an offset in the file to a virtual address, as symbols have them. */
 static bool site_find_address(int fd, const ElfW(Ehdr) * head, uint64_t offset, uint64_t *ret)
 {
     for (unsigned i = 0; i < head->e_phnum; i++) {
@@ -83,7 +82,7 @@ static bool site_holds(const ElfW(Sym) * symbol, uint64_t address)
            address - symbol->st_value < symbol->st_size;
 }
 
-/* In one table of symbols, whose names are in the section `names`. */
+/* Searches one symbol table, whose names are in the section `names`. */
 static bool site_search(int fd, const ElfW(Shdr) * table, const ElfW(Shdr) * names,
                         uint64_t address, struct site_symbol *ret)
 {
@@ -126,7 +125,7 @@ static bool site_find_symbol(int fd, const ElfW(Ehdr) * head, uint64_t address,
     return false;
 }
 
-/* As the process sees the path; it may have another root. */
+/* Opens the path as the process sees it, since that may have another root. */
 static int site_open(int pid, struct site_mapping *mapping, ElfW(Ehdr) * ret_head)
 {
     (void)snprintf(mapping->line, sizeof(mapping->line), "/proc/%d/root%s", pid, mapping->path);

@@ -1,7 +1,5 @@
-/*
- * Waiting (see wait.h). Nothing else in the library sleeps, yields or blocks, but for the event
- * loop of the service thread.
- */
+/* Waiting (see wait.h). Nothing else in the library sleeps, yields or blocks, except the event loop
+ * of the service thread. */
 #include "runtime/wait.h"
 
 #include "base/clock.h"
@@ -23,25 +21,27 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* Polls without a pause first: a peer on time is seen without the pause's 50-odd ns. */
+/* First polls, without a pause: so a peer that is on time is seen without the pause's 50-odd ns. */
 #define WAIT_EAGER_POLLS 64u
-/* Polls between two looks at the clock while spinning, and between two looks while there is work.
- * But a poll of sockets takes longer than the clock. */
+/*
+ * Polls between two looks at the clock while spinning, and between two polls with `look` while
+ * there is work. With sockets a poll takes longer than reading the clock, so it is read after each.
+ */
 #define WAIT_SPINS_PER_LOOK 32u
-/* Polls that move something, after which the clock runs for them, too. */
+/* Polls that move something, after which the deadline is watched during work, too. */
 #define WAIT_BUSY_POLLS 1024u
 /* The shortest spin that adapting leaves: about one exchange of cache lines. */
 #define WAIT_SPIN_LEAST_NS 500u
-/* Most descriptors that a sleep watches; with more it is short. */
+/* Most descriptors that a sleep watches; with more it is kept short. */
 #define WAIT_MAX_FDS 64u
-/* After so many waits in a row that their first yield ended the next one moves. */
+/* After so many waits in a row that ended with their first yield, the thread moves. */
 #define WAIT_HANDED_MOST 8u
-/* And none again for so long, which doubles where it was no help. */
+/* Then not again for this time, which doubles if the move did not help. */
 #define WAIT_CALM_LEAST_NS (HOOP_NS_PER_MS / 16)
 #define WAIT_CALM_MOST_NS HOOP_NS_PER_S
-/* Longest sleep: a lost wake-up, which should not happen, costs this much and no more. */
+/* Longest sleep: limits the cost of a lost wake-up, which should not happen. */
 #define WAIT_SLICE_MS 100
-/* A nap is this part of the time that was waited, between these. */
+/* A nap is this fraction of the time waited so far, within these limits. */
 #define WAIT_NAP_PART 256u
 #define WAIT_NAP_LEAST_NS (HOOP_NS_PER_MS / 20)
 #define WAIT_NAP_MOST_NS HOOP_NS_PER_MS
@@ -67,7 +67,7 @@ bool hoop_membarrier_ready(void)
     return atomic_load_explicit(&membarrier_works, memory_order_relaxed);
 }
 
-/* It worked once, and others rely on it: a filter of system calls came later. */
+/* It worked before, and others rely on it: a seccomp filter must have come later. */
 static void membarrier_lose(int err)
 {
     atomic_store(&membarrier_works, false);
@@ -86,14 +86,14 @@ void hoop_membarrier(void)
         membarrier_lose(errno);
     }
     if (atomic_load_explicit(&membarrier_lost, memory_order_relaxed)) {
-        /* No core keeps a store to itself for as long as that. */
+        /* No core delays a store for as long as that. */
         hoop_wait_briefly();
     }
 }
 
 /* ---- CPUs ----------------------------------------------------------------------------------- */
 
-/* The first line of a file that begins so. */
+/* The first line of a file that starts with `begin`. */
 static bool wait_read_line(const char *path, const char *begin, char *ret_line, int bytes)
 {
     FILE *file = fopen(path, "re");
@@ -107,7 +107,7 @@ static bool wait_read_line(const char *path, const char *begin, char *ret_line, 
     return found;
 }
 
-/* Quota of this process's own cgroup in CPUs, rounded up; 0: none. */
+/* CPU quota of this process's own cgroup, rounded up to whole CPUs; 0: none. */
 static uint32_t wait_cgroup_cpus(void)
 {
     static const char root[] = "/sys/fs/cgroup/cpu.max";
@@ -137,7 +137,7 @@ static uint64_t wait_digest(uint64_t digest, const void *bytes, size_t count)
     return digest;
 }
 
-/* Of the kernel that runs here: the number of its boot, or else its name. */
+/* Identifies the running kernel: by its boot id, or else its host name. */
 static uint64_t wait_kernel(void)
 {
     char boot[64] = "";
@@ -191,13 +191,13 @@ bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n)
         cpus += i == 0 || ranks[i].set != ranks[i - 1].set ? ranks[i].count : 0;
         told = ranks[i].local_n > told ? ranks[i].local_n : told;
     }
-    /* of ranks that are not among these nobody knows to what they are bound */
+    /* nobody knows the CPUs of ranks that are not in the array */
     return (ranks[0].set == ranks[n - 1].set ? told : n) > cpus;
 }
 
-/* ---- Two on one CPU ------------------------------------------------------------------------- */
+/* ---- Two threads on one CPU ----------------------------------------------------------------- */
 
-/* Threads that run or could, of the whole system, this one among them; 0: not known. */
+/* Number of runnable threads of the whole system, this one included; 0: unknown. */
 static long wait_runnable(void)
 {
     char text[128] = "";
@@ -213,17 +213,15 @@ static long wait_runnable(void)
     return at != NULL ? strtol(at, NULL, 10) : 0;
 }
 
-/* So many fit, and yet two share a CPU: then another one is idle. */
+/* If there are no more of them than CPUs, and yet two share a CPU, another CPU is idle. */
 static bool wait_has_idle_cpu(int online)
 {
     const long runnable = wait_runnable();
     return runnable > 0 && runnable <= online;
 }
 
-/*
- * To another CPU, if one is idle. Only where nothing binds this thread: what was before is all CPUs
- * then, of whatever set its container has, and so it is afterwards.
- */
+/* Moves to another CPU, if one is idle and this thread is bound to none. Its affinity is then all
+ * CPUs of its container's cpuset, and is so again afterwards. */
 static void wait_move(void)
 {
     cpu_set_t all, others;
@@ -241,9 +239,9 @@ static void wait_move(void)
 }
 
 /*
- * Behind a wait that its first yield ended: who is awaited has just left this CPU, and stays where
- * it is, for its next yield finds nobody. If both moved before they yield, as soon as each has had
- * so many waits, they would meet on the other CPU.
+ * After a wait that ended with its first yield: the awaited thread has just left this CPU and stays
+ * on another one, as nobody is there to yield to. If both threads moved before they yield, as soon
+ * as each has had so many waits, they would meet again on the other CPU.
  */
 static void wait_part(struct hoop_spin *spin)
 {
@@ -278,7 +276,8 @@ void hoop_cancel_restore(int before)
 void hoop_wake(int wake_fd)
 {
     const uint64_t one = 1;
-    /* write() would be a cancellation point. EAGAIN: it is full, so the sleeper wakes anyway. */
+    /* write() would be a cancellation point. EAGAIN: the counter is full, so the sleeper wakes
+     * anyway. */
     (void)syscall(SYS_write, wake_fd, &one, sizeof(one));
 }
 
@@ -300,10 +299,8 @@ static void wait_drain(int wake_fd)
     (void)ignored;
 }
 
-/*
- * Forgets the edges of sockets that were seen before: the last look comes after it and sees what
- * they stood for, and any later one ends the sleep. The eventfd in the set stays readable.
- */
+/* Consumes the edges that sockets have reported so far: the last look follows and sees what they
+ * stood for, and later edges end the sleep. The eventfd in the set stays readable. */
 static void wait_forget_edges(int epoll_fd)
 {
     struct epoll_event events[64];
@@ -311,7 +308,7 @@ static void wait_forget_edges(int epoll_fd)
     }
 }
 
-/* They sleep now, all of them, or are awake again. */
+/* Marks all sleepers as asleep or awake. */
 static void wait_say(const struct hoop_wait *wait, bool sleeping)
 {
     for (uint32_t i = 0; i < wait->n_sleepers; i++) {
@@ -329,7 +326,7 @@ static uint64_t wait_nap_ns(uint64_t idle_ns)
                                      : part;
 }
 
-/* poll(2) over the sleepers; those that woke it are drained. */
+/* poll(2) over the sleepers' descriptors; drains the eventfds when it was woken. */
 static void wait_for_any(const struct hoop_wait *wait, uint64_t timeout_ns, uint64_t nap_ns)
 {
     struct pollfd fds[WAIT_MAX_FDS];
@@ -339,7 +336,7 @@ static void wait_for_any(const struct hoop_wait *wait, uint64_t timeout_ns, uint
         if (sleeper != NULL && sleeper->poll_fd >= 0 && count < WAIT_MAX_FDS) {
             fds[count++] = (struct pollfd){.fd = sleeper->poll_fd, .events = POLLIN};
         } else if (sleeper != NULL) {
-            timeout_ns = HOOP_NS_PER_MS; /* do not oversleep what is not listed */
+            timeout_ns = HOOP_NS_PER_MS; /* do not oversleep for those that are not watched */
         }
         if (sleeper != NULL && sleeper->naps && nap_ns < timeout_ns) {
             timeout_ns = nap_ns;
@@ -356,7 +353,8 @@ static void wait_for_any(const struct hoop_wait *wait, uint64_t timeout_ns, uint
     }
 }
 
-/* Sleeps until something may have changed or timeout_ns passed. Polls once after saying so. */
+/* Sleeps until something may have changed, or for timeout_ns. Polls once after it has set
+ * `sleeping`. */
 static enum hoop_poll wait_sleep(const struct hoop_wait *wait, uint64_t timeout_ns, uint64_t nap_ns)
 {
     wait_say(wait, true);
@@ -374,7 +372,7 @@ static enum hoop_poll wait_sleep(const struct hoop_wait *wait, uint64_t timeout_
     return last;
 }
 
-/* What ended a wait, for the next one's spin. */
+/* Adapts the next wait's spin to how this wait ended. */
 static void wait_adapt(const struct hoop_wait *wait, uint32_t yields)
 {
     const uint64_t most = hoop_settings()->spin_us * 1000;
@@ -411,7 +409,7 @@ static bool wait_has_sockets(const struct hoop_wait *wait)
     return has;
 }
 
-/* The tiers after the eager polls: the clock runs. idled: the last poll did. */
+/* The tiers after the first polls, with the clock running. idled: the last poll moved nothing. */
 static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
 {
     const uint64_t start = hoop_now_ns();
@@ -426,7 +424,8 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
         enum hoop_poll polled = HOOP_POLL_IDLE;
         const uint64_t idle_ns = now - idle_since;
         if (!idled) {
-            /* Who has work yields to nobody, but others that have none may be in the same poll. */
+            /* A thread with work does not yield, but `look` is for others in the same poll that
+             * have none. */
             polled = wait->poll(wait->arg, ++busy % WAIT_SPINS_PER_LOOK == 0);
         } else if (idle_ns < spin_ns) {
             for (uint32_t i = 0; i < spins && polled == HOOP_POLL_IDLE; i++) {
@@ -442,7 +441,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
             polled =
                 wait_sleep(wait, left_ns < slice_ns ? left_ns : slice_ns, wait_nap_ns(idle_ns));
         }
-        /* only behind an idle poll did a wait end */
+        /* a wait has ended only if the poll before was idle */
         if (polled != HOOP_POLL_IDLE && idled && idle_ns < sleep_ns) {
             wait_adapt(wait, yields);
         }
@@ -456,7 +455,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
             yields = 0;
         }
         if (now >= deadline) {
-            /* This process may have been stopped meanwhile: what came then is used. */
+            /* This process may have been stopped meanwhile: use what has come since. */
             return hoop_poll_out(wait->poll, wait->arg) == HOOP_POLL_DONE ? HOOP_OK : HOOP_TIMEOUT;
         }
     }
@@ -464,7 +463,7 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
 
 hoop_result_t hoop_wait(const struct hoop_wait *wait)
 {
-    /* Where ranks outnumber CPUs a spin only keeps the awaited rank from running. */
+    /* Where ranks outnumber CPUs, a spin only keeps the awaited rank from running. */
     const uint32_t eager = wait->spin != NULL && !wait_has_sockets(wait) ? WAIT_EAGER_POLLS : 1;
     uint32_t idle = 0, busy = 0;
     while (idle < eager && busy < WAIT_BUSY_POLLS) {
@@ -531,7 +530,7 @@ void hoop_job_complete(struct hoop_job *job, const struct hoop_failure *failure)
         job->failure = *failure;
     }
     job->complete = true;
-    /* inside the lock: the waiter cannot take the job down before this is over */
+    /* with the lock held: the waiter must not destroy the job before the broadcast is over */
     pthread_cond_broadcast(&job->changed);
     pthread_mutex_unlock(&job->lock);
 }

@@ -1,27 +1,29 @@
 /*
- * Waiting: the only place that does. (Everything else polls.)
+ * Waiting: this is the only place that waits; everything else polls.
  *
  *   tier     how                                        when
  *   spin     poll, pause                                ranks fit the CPUs: at most HOOP_SPIN_US
  *   yield    poll, sched_yield                          then; at once where they do not fit
- *   sleep    poll(2) on the comm's descriptor           after HOOP_SLEEP_AFTER_US; at once where
- *                                                       the wait is one that never yields
+ *   sleep    poll(2) on the comm's descriptor           after HOOP_SLEEP_AFTER_US; at once in
+ *                                                       waits with no_yield
  *
- * The spin adapts: ranks may fit the CPUs by number, and yet share one with each other or with
- * strangers. A spin that was in vain, ended by the first yields, halves the next; one that met its
- * event doubles it again.
+ * The spin adapts, because ranks that fit the CPUs by number may still share one with each other or
+ * with strangers. A spin in vain, when the first yields ended the wait, halves the next one; a spin
+ * that met its event doubles it again.
  *
  * Two ranks that hand one CPU to each other by yields, beside an idle one, may stay so for a whole
- * run: neither sleeps, and what has just run the kernel leaves where its cache is. So who has had
- * several waits in a row ended by their first yield moves to another CPU, if one is idle and
- * nothing binds it; and not again for a while, the longer the less it helped.
+ * run: neither sleeps, and the kernel leaves a thread that has just run where its cache is. So a
+ * rank that has had several waits in a row ended by their first yield moves to another CPU, if one
+ * is idle and the thread is not bound; then not again for a while, which grows if moving did not
+ * help.
  *
- * Who awaits a word that a device writes is woken by nobody, and naps in place of sleeping: for a
- * small part of the time that it has waited, so that it is late by no more.
+ * Nobody wakes a thread that awaits a word written by a device. It naps instead of sleeping: for a
+ * small fraction of the time that it has waited so far, so that it is late by no more.
  *
- * The sleeper pays for the race: it sets `sleeping`, runs membarrier, and looks once more;
- * publishers only load. Where membarrier is missing, publishers fence (hoop_roster.need_fence);
- * where it goes missing later, the sleeper waits a moment instead, which is logged.
+ * The sleeper pays for the race between sleeping and publishing: it sets `sleeping`, runs
+ * membarrier, and looks once more; publishers only load. If membarrier is missing, publishers fence
+ * (hoop_roster.need_fence). If it stops working later, the sleeper waits for a moment instead, and
+ * logs that.
  */
 #ifndef HOOP_WAIT_H
 #define HOOP_WAIT_H
@@ -34,56 +36,53 @@
 
 /* What a poll did. */
 enum hoop_poll {
-    HOOP_POLL_DONE, /* finished: the result is in the failure (code HOOP_OK: well) */
+    HOOP_POLL_DONE, /* finished: the result is in the failure (code HOOP_OK: success) */
     HOOP_POLL_BUSY, /* something moved: poll again at once */
-    HOOP_POLL_IDLE  /* nothing to do until a peer does something */
+    HOOP_POLL_IDLE  /* nothing to do until another rank or thread does something */
 };
 
-/*
- * Moves what can be moved; never waits. DONE: stop waiting. look: see also whether there is still
- * something to wait for; asked for now and then, so that spinning is quick.
- */
+/* Moves what can be moved; never waits. DONE: stop waiting. look: also check whether there is still
+ * something to wait for; set only now and then, so that spinning is fast. */
 typedef enum hoop_poll hoop_poll_fn(void *arg, bool look);
 
 /* How one comm is put to sleep and woken. */
 struct hoop_sleeper {
     int poll_fd;               /* readable when there is something to poll for */
-    int wake_fd;               /* an eventfd, drained by the waiter: poll_fd, or in that set */
-    bool has_sockets;          /* poll_fd is an epoll set: sockets are in it, edge-triggered */
-    bool naps;                 /* nothing wakes it from what it awaits: it looks again soon */
-    _Atomic uint8_t *sleeping; /* 1 while asleep: the publisher who clears it wakes */
+    int wake_fd;               /* an eventfd, drained by the waiter: poll_fd or in its epoll set */
+    bool has_sockets;          /* poll_fd is an epoll set with sockets, edge-triggered */
+    bool naps;                 /* nothing wakes it when its event comes: it looks again soon */
+    _Atomic uint8_t *sleeping; /* 1 while asleep: the publisher that clears it wakes it */
 };
 
-/* What the waits of one comm have learned: its driver's. */
+/* What the waits of one comm have learned; only for its driver. */
 struct hoop_spin {
-    uint64_t ns;            /* to spin */
-    uint32_t handed;        /* waits in a row that the first yield ended */
-    uint64_t calm_until_ns; /* does not move again before that, which is so much after the last */
+    uint64_t ns;            /* how long to spin */
+    uint32_t handed;        /* consecutive waits that ended with the first yield */
+    uint64_t calm_until_ns; /* earliest time for the next move: calm_ns after the last one */
     uint64_t calm_ns;
 };
 
 struct hoop_wait {
     hoop_poll_fn *poll;
     void *arg;
-    /* [n_sleepers]; none: yields instead of sleeping. A poll may change them: NULL is nobody, a
-     * negative poll_fd somebody whom nothing wakes. */
+    /* [n_sleepers]; none: it yields instead of sleeping. A poll may change them. NULL: nobody; a
+     * negative poll_fd: somebody whom nothing wakes. */
     struct hoop_sleeper *const *sleepers;
     uint32_t n_sleepers;
-    struct hoop_spin *spin; /* what each wait adapts; NULL: it does not spin at all */
-    bool no_yield;          /* sleeps when it has spun */
-    uint64_t timeout_ms;    /* 0: none. The clock starts when the spinning ends */
+    struct hoop_spin *spin; /* adapted by each wait; NULL: no spinning */
+    bool no_yield;          /* sleeps right after spinning */
+    uint64_t timeout_ms;    /* 0: none. The clock starts when spinning ends */
 };
 
-/* Polls until DONE (HOOP_OK) or the deadline (HOOP_TIMEOUT): then once more until nothing moves. */
+/* Polls until DONE (HOOP_OK), or until the deadline and then once more until nothing moves
+ * (HOOP_TIMEOUT). */
 hoop_result_t hoop_wait(const struct hoop_wait *wait);
 
 /* Polls, with look, until nothing moves: DONE or IDLE. */
 enum hoop_poll hoop_poll_out(hoop_poll_fn *poll_fn, void *arg);
 
-/*
- * Condition variables: what is done and what wakes is the caller's. Waits until woken, perhaps for
- * nothing; false: deadline_ns has passed. The lock is held before and after.
- */
+/* Condition variables, for conditions of the caller. Waits until woken, perhaps spuriously; false:
+ * deadline_ns has passed. The lock is held before and after. */
 void hoop_cond_init(pthread_cond_t *cond);
 bool hoop_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
 
@@ -92,13 +91,13 @@ struct hoop_job {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool complete;
-    struct hoop_failure failure; /* code HOOP_OK: it worked */
+    struct hoop_failure failure; /* code HOOP_OK: success */
 };
 void hoop_job_init(struct hoop_job *job);
 void hoop_job_finish(struct hoop_job *job);
-/* failure NULL: it worked. Copied. The job may be gone when this returns. */
+/* failure NULL: success. It is copied. The job may be gone when this returns. */
 void hoop_job_complete(struct hoop_job *job, const struct hoop_failure *failure);
-/* The same for who may have done so: *job is NULL then, and from now on. */
+/* The same where it may have been completed already: *job is then NULL, and becomes NULL. */
 static inline void hoop_job_complete_once(struct hoop_job **job, const struct hoop_failure *failure)
 {
     struct hoop_job *its = *job;
@@ -107,49 +106,47 @@ static inline void hoop_job_complete_once(struct hoop_job **job, const struct ho
         hoop_job_complete(its, failure);
     }
 }
-/* Waits for a job; its result, with the sentence in *ret (may be NULL). HOOP_TIMEOUT: the deadline
- * passed and the job is still borrowed. */
+/* Waits for a job. Returns its result, with the message in *ret (may be NULL). HOOP_TIMEOUT: the
+ * deadline has passed, and the job is still borrowed. */
 hoop_result_t hoop_job_wait(struct hoop_job *job, uint64_t deadline_ns, struct hoop_failure *ret);
 
-/* For who asks in a loop whether something is over: those who do it get the CPU first. */
+/* For a caller that polls something in a loop: gives the CPU to the threads that work on it. */
 void hoop_wait_yield(void);
 
-/* Lets a moment pass, for a rank that must give another process time to leave. */
+/* Waits a moment, for a rank that must give another process time to leave. */
 void hoop_wait_briefly(void);
 
-/* Wakes whoever sleeps on this eventfd. Any thread, never a cancellation point. */
+/* Wakes the sleeper on this eventfd. Any thread; never a cancellation point. */
 void hoop_wake(int wake_fd);
 
-/*
- * No function of the library is a cancellation point: a thread that went away inside would leave
- * what it holds behind. hoop_wait() and hoop_job_wait() see to it themselves.
- */
+/* No function of the library is a cancellation point, because a thread that is cancelled inside
+ * would leave its locks behind. hoop_wait() and hoop_job_wait() disable cancellation themselves. */
 int hoop_cancel_off(void);
 void hoop_cancel_restore(int before);
 
 /* The CPUs that a rank may use. */
 struct hoop_cpus {
-    uint64_t set;   /* which, of all kernels': a digest, the same for the same ones; 0: a quota says
-                     * only how many */
-    uint32_t count; /* at least 1 */
-    uint32_t local_n; /* ranks on its machine that a launcher told it of; 0: it was told of none */
+    uint64_t set;     /* a digest of which CPUs, of which kernel; 0: a quota says only how many */
+    uint32_t count;   /* at least 1 */
+    uint32_t local_n; /* ranks on its machine, as its launcher told it; 0: unknown */
 };
 
-/* The calling thread's: its affinity, cut by the quota of its cgroup. */
+/* Those of the calling thread: its affinity, limited by its cgroup's quota. */
 struct hoop_cpus hoop_cpus_usable(uint32_t local_n);
 
 /*
- * Do ranks, those of one machine and others that may use the same CPUs, outnumber them? Where all
- * may use the same ones, these are all; else a launcher has bound them, and to different ones that
- * do not overlap. Reorders.
+ * Do ranks (those of one machine and others that may use the same CPUs) outnumber their CPUs? If
+ * all name the same CPUs, these are shared by all; else a launcher has bound the ranks to sets that
+ * do not overlap, which are added up. Reorders the array.
  */
 bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n);
 
-/* A full barrier on every running thread of every process that registered; where membarrier does
- * not work, on the caller only. */
+/* A full barrier on every running thread of every registered process; if membarrier does not work,
+ * only on the caller. */
 void hoop_membarrier(void);
 
-/* True if membarrier works here; registers this process for it. Any thread, cheap after once. */
+/* Does membarrier work here? Registers this process for it. Any thread; fast after the first
+ * call. */
 bool hoop_membarrier_ready(void);
 
 #endif
