@@ -74,7 +74,8 @@ void hoop_chunk_damaged(struct hoop_link *link, const struct hoop_xfer *xfer, ui
                            (unsigned long long)said, (unsigned long long)came);
 }
 
-/* Of this link, and not what is expected: another call, or another part of the same. */
+/* The header is of this link but differs from the posted xfer: another call, or another part of the
+ * same. */
 static hoop_result_t agree_fail_differing(struct hoop_link *link,
                                           const struct hoop_chunk_header *header,
                                           const struct hoop_xfer *xfer)

@@ -6,7 +6,7 @@
 
 #define HOOP_BLOB_BYTES 128
 
-/* Opaque to all but the transport that made it; the receiver checks it as hostile. */
+/* Opaque to all but the transport that made it. The other end treats it as hostile input. */
 struct hoop_blob {
     uint32_t bytes;
     uint8_t data[HOOP_BLOB_BYTES];

@@ -1,19 +1,19 @@
 /*
- * Links inside one process. Leader: the sender publishes where its data lie, the receiver
- * copies them straight into the destination, and only then is the send done. No slot lies between.
+ * Links inside one process. The sender publishes where its data lie; the receiver copies them
+ * straight to the destination, and only then is the send done. There are no slots.
  *
  *      sender                 shared, made by the receiver's end          receiver
  *      send(xfer) -- entry -> | head | tail | entries[16] | -- entry -->  copies, counts in tail
  *      done <---- tail ------ |                           |               done
  *
- * A receive without a destination is lent staging memory of the receiver's end, not the sender's
- * buffer: a peer that is destroyed must be able to leave at once with its memory, and nobody can
- * take a lent pointer back.
+ * A receive without a destination borrows staging memory of the receiver's end, not the sender's
+ * buffer: a sender must be able to leave at once with its memory, and a lent pointer cannot be
+ * revoked.
  *
- * `copying` is held by the receiver while it reads a sender's memory, and by the sender once, in
- * destroy, to set `gone`: afterwards nothing of it is read. So send and progress of the sender
- * never meet a lock. The shared part belongs to both ends, the last one frees it; blobs name it by
- * a number that is looked up, never by an address.
+ * The receiver holds `copying` while it reads a sender's memory. The sender holds it once, in
+ * destroy, to set `gone`; after that none of its memory is read. So the sender's send and progress
+ * need no lock. Both ends hold the shared part, and the last one frees it. Blobs refer to it by a
+ * number that is looked up, never by an address.
  */
 #include "base/sizes.h"
 #include "memory/region.h"
@@ -29,24 +29,25 @@
 #include <string.h>
 
 #define INPROC_MAGIC 0x31706e69u /* "inp1" */
-#define INPROC_ENTRIES 16        /* sends under way; more get HOOP_AGAIN */
+#define INPROC_ENTRIES 16        /* sends under way; a further one gets HOOP_AGAIN */
 
 struct inproc_entry {
     struct hoop_chunk_header header;
     const void *data;
 };
 
-/* First what the sender writes, then what the receiver writes; what neither does lies between. */
+/* First what the sender writes, last what the receiver writes; in between what neither writes
+ * often. */
 struct inproc_shared {
     _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t head; /* entries published */
     struct inproc_entry entries[INPROC_ENTRIES];
-    /* under inproc_registry.lock */
+    /* Under inproc_registry.lock. */
     struct inproc_shared *next;
     uint64_t cookie;
-    uint32_t ends; /* that hold it */
-    bool claimed;  /* a sender's end is bound */
-    /* under copying */
-    bool gone;                                       /* the sender, with its memory */
+    uint32_t ends; /* number of ends that hold it */
+    bool claimed;  /* a sender's end is bound to it */
+    /* Under copying. */
+    bool gone;                                       /* the sender has left, with its memory */
     _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t tail; /* entries copied */
     pthread_mutex_t copying;
     struct hoop_link_params made_for;
@@ -54,20 +55,20 @@ struct inproc_shared {
 
 struct inproc_blob {
     struct hoop_blob_head head;
-    uint64_t cookie; /* 0 from a sender */
+    uint64_t cookie; /* 0 in a sender's blob */
 };
 _Static_assert(sizeof(struct inproc_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
 
 struct inproc_link {
     struct hoop_link base;
-    struct inproc_shared *shared; /* NULL: sender not bound */
+    struct inproc_shared *shared; /* NULL: a sender that is not bound */
     uint64_t head;                /* sender: published. Receiver: as last seen */
-    uint64_t tail;                /* sender: told. Receiver: copied */
+    uint64_t tail;                /* sender: reported as done. Receiver: copied */
     struct hoop_xfer_queue queue;
-    uint8_t *staging; /* receiver */
+    uint8_t *staging; /* receiver's */
     uint64_t stride;
-    uint32_t idle_count; /* receiver: staging buffers that are not lent */
-    uint32_t idle[];     /* [slots], the first idle_count count */
+    uint32_t idle_count; /* receiver: free staging buffers */
+    uint32_t idle[];     /* [slots], of which the first idle_count are valid */
 };
 
 static struct {
@@ -126,7 +127,8 @@ static bool inproc_fits(const struct inproc_shared *shared, const struct hoop_li
            theirs->peer == params->me && theirs->lane == params->lane;
 }
 
-/* The sender's hold on it; NULL: there is no such, it is another link's, or it has a sender. */
+/* The shared part, held by the sender; NULL: it does not exist, is another link's, or has a
+ * sender. */
 static struct inproc_shared *inproc_claim(uint64_t cookie, const struct hoop_link_params *params)
 {
     pthread_mutex_lock(&inproc_registry.lock);
@@ -165,7 +167,7 @@ static void inproc_leave(struct inproc_shared *shared)
 
 /* ---- Birth and death ------------------------------------------------------------------------- */
 
-/* Staging for all that can be lent at a time. False: more bytes than there are. */
+/* Computes the size of staging for all that can be lent at a time. False: it overflows. */
 static bool inproc_measure(const struct hoop_link_params *params, uint64_t *ret_stride,
                            uint64_t *ret_bytes)
 {
@@ -178,7 +180,7 @@ static bool inproc_measure(const struct hoop_link_params *params, uint64_t *ret_
     return !__builtin_mul_overflow(stride, params->slots, ret_bytes) && *ret_bytes <= PTRDIFF_MAX;
 }
 
-/* What only the receiver's end has; its pages appear when they are used. */
+/* Makes what only a receiver's end has. Pages of staging appear when they are first used. */
 static bool inproc_make_receiver(struct inproc_link *inproc, uint64_t stride, uint64_t bytes)
 {
     const struct hoop_link_params *params = &inproc->base.params;
@@ -267,7 +269,7 @@ static hoop_result_t inproc_send(struct hoop_link *link, struct hoop_xfer *xfer)
 {
     struct inproc_link *inproc = inproc_from(link);
     if (inproc->head - inproc->tail == INPROC_ENTRIES) {
-        return HOOP_AGAIN; /* until progress has told of what was copied */
+        return HOOP_AGAIN; /* until progress has reported what was copied */
     }
     struct inproc_entry *entry = &inproc->shared->entries[inproc->head % INPROC_ENTRIES];
     entry->header = hoop_chunk_header(link, xfer);
@@ -320,7 +322,7 @@ static bool inproc_look(struct inproc_link *inproc)
     return inproc->head != inproc->tail;
 }
 
-/* False: the sender took its memory away. */
+/* False: the sender has left with its memory. */
 static bool inproc_copy(struct inproc_shared *shared, void *to, const void *from, size_t bytes)
 {
     pthread_mutex_lock(&shared->copying);

@@ -1,32 +1,29 @@
 /*
- * Links through shared memory: a FIFO of slots, and cells for what is too large for a slot, in a
- * region that the receiver's end makes and the sender's end maps.
+ * Links through shared memory: a FIFO of slots, and cells for payload that is too large for a slot,
+ * in a region that the receiver's end makes and the sender's end maps.
  *
  *   region   | tail, returned | slot 0: header, tag, payload | slot 1 ... | cell 0 | cell 1 ...
- *              ^                by the sender                              by who owns it
+ *              ^                by the sender                              by the cell's owner
  *              by the receiver
  *
- * Numbers run freely and never wrap; chunk k lies in slot k mod slots, or its header does, and the
- * payload in a cell. The sender copies it there and publishes it in the slot, by the tag, which is
- * k + 1 and where the payload lies: so the line that the receiver polls brings the header along,
- * and a slot begins a pair of lines, of which the second has the first payload. The receiver copies
- * it out, or lends the memory itself. Lent slots come back in any order, `tail` passes those that
- * are back without a gap.
+ * Chunk numbers count up and never wrap. Chunk k, or its header, lies in slot k mod slots; a large
+ * payload lies in a cell. The sender copies the payload, and then publishes the chunk by the slot's
+ * tag, which is k + 1 and where the payload lies. So the line that the receiver polls has the
+ * header, too; a slot begins a pair of lines, of which the second has the first bytes of payload.
+ * The receiver copies the payload out, or lends the memory itself. Lent slots are returned in any
+ * order; `tail` advances over those that are returned without a gap.
  *
  *   tail <= next <= head <= tail + slots        head, next: the sender's, the receiver's, private
  *
- * Cells belong to one of the two ranks at a time. At first the sender has all. A cell goes over to
+ * A cell belongs to one of the two ranks at a time; at first all are the sender's. A cell passes to
  * the receiver with the chunk that lies in it, and comes back in one of two ways: the receiver
- * names it in `returned`; or, if the two ends of a rank with one peer are paired, sends the next
- * chunk the other way in it. It was the last to read it and so has it in its cache, and writes
- * there 2 to 6 times as fast as the other would, who had to fetch it back.
+ * names it in `returned`; or, if a rank's two ends with this peer are paired, it sends its next
+ * chunk to the peer in it. It has read the cell last and so has it in its cache, and writes there 2
+ * to 6 times as fast as the peer, which would have to fetch it back.
  *
- * The imported region stays mapped as long as the giver of params.import keeps it, which is at
- * least until the link is destroyed.
- *
- * The peer is not trusted with this process's memory: what is read from the region is checked
- * against private copies before it is used, headers are copied first, and no counter of one's own
- * is ever read back.
+ * The region stays mapped at least until the link is destroyed (params.import). The peer is not
+ * trusted with this process's memory: values from the region are checked against private copies
+ * before use, headers are copied first, and an end never reads back its own counters.
  */
 #include "base/sizes.h"
 #include "memory/region.h"
@@ -43,31 +40,31 @@
 #define SHM_MAGIC 0x336d6873u /* "shm3" */
 /* Cores may fetch lines in pairs. */
 #define SHM_PAIR_BYTES (2 * HOOP_LINE_BYTES)
-/* Payload that lies in its slot. */
+/* The largest payload that lies in its slot. */
 #define SHM_SLOT_MOST ((uint64_t)960)
 #define SHM_SLOTS_LEAST 32u
 #define SHM_CELLS_MOST 32u
-/* The number of a cell, as the sender of a link says it: its own link's, then those of the link the
- * other way. A tag has it in its low bits, or NONE. */
+/* The number of a cell, from the point of view of a link's sender: first those of its own link,
+ * then those of the link in the other direction. A tag has it, or NONE, in its low bits. */
 #define SHM_WHERE_BITS 8
 #define SHM_NONE UINT8_MAX
 
 struct shm_fifo {
     _Alignas(SHM_PAIR_BYTES) _Atomic uint64_t tail;
-    _Atomic uint32_t returns; /* so often has the receiver given a cell back, ever */
-    _Atomic uint32_t paired;  /* 1: the receiver's end is, it can be sent its own cells */
-    uint8_t returned[2 * SHM_CELLS_MOST]; /* the last of them, by that number */
+    _Atomic uint32_t returns; /* how many cells the receiver has returned so far */
+    _Atomic uint32_t paired;  /* 1: the receiver's end is paired, and may be sent its own cells */
+    uint8_t returned[2 * SHM_CELLS_MOST]; /* the last of the returned cells, by count */
 };
 _Static_assert(sizeof(struct shm_fifo) == SHM_PAIR_BYTES, "one pair of lines");
 
-/* The payload follows. */
+/* Followed by the payload. */
 struct shm_slot {
     struct hoop_chunk_header header;
     _Atomic uint64_t tag;
 };
 _Static_assert(sizeof(struct shm_slot) == HOOP_LINE_BYTES, "what is polled is one line");
 
-/* The receiver's names the region; in the sender's these fields are 0. */
+/* The receiver's blob names the region; in the sender's these fields are 0. */
 struct shm_blob {
     struct hoop_blob_head head;
     uint64_t region;
@@ -79,24 +76,23 @@ _Static_assert(sizeof(struct shm_blob) <= HOOP_BLOB_BYTES, "the blob is too smal
 
 struct shm_link {
     struct hoop_link base;
-    struct shm_fifo *fifo; /* NULL: sender not bound */
+    struct shm_fifo *fifo; /* NULL: a sender that is not bound */
     uint64_t region_bytes;
-    uint64_t stride, cell_stride; /* from slot to slot, from cell to cell */
-    struct shm_slot *slot;        /* that of `next` */
-    uint32_t slots, cells;        /* of the region */
-    struct shm_link *pair;        /* the rank's other end with this peer; or NULL */
-    /* Sender: cells that this rank has, the last one it got on top, and as a set; and how many were
-     * returned, as far as it knows. Receiver: how many it returned. */
+    uint64_t stride, cell_stride; /* distance between slots, between cells */
+    struct shm_slot *slot;        /* the slot of chunk `next` */
+    uint32_t slots, cells;        /* in the region */
+    struct shm_link *pair;        /* the rank's other end with this peer; NULL: not paired */
+    /* Sender: the cells that this rank has, as a stack and as a set, and how many returns it has
+     * seen. Receiver: how many it has returned. */
     uint8_t own[2 * SHM_CELLS_MOST];
     uint32_t owns;
     uint64_t owned;
     uint32_t returns;
-    /* Sender: next chunk to publish, `tail` as last seen. Receiver: next chunk to take, own count
-     * of chunks given back. */
+    /* Sender: next chunk to publish, and `tail` as last seen. Receiver: next chunk to take, and the
+     * number of chunks returned without a gap. */
     uint64_t next, tail;
-    struct hoop_xfer_queue queue; /* sender: copied, not told yet. Receiver: posted */
-    uint8_t back[]; /* receiver, per slot: 1: given back, but `tail` is not there yet. Behind that,
-                     * where its payload lies */
+    struct hoop_xfer_queue queue; /* sender: copied, not yet reported as done; receiver: posted */
+    uint8_t back[]; /* receiver: per slot 1 if returned ahead of tail, then each payload's place */
 };
 
 static struct shm_link *shm_from(struct hoop_link *link)
@@ -109,14 +105,14 @@ static bool shm_reaches(bool same_process, bool same_machine)
     return same_process || same_machine;
 }
 
-/* Not as few as there are cells: ranks that share a CPU go on with what is small for as long as
- * there is room, and each time that there is none costs a change of context. */
+/* More than there are cells: ranks that share a CPU continue with small chunks as long as there is
+ * room, and running out of room costs a context switch each time. */
 static uint32_t shm_slots_of(const struct hoop_link_params *params)
 {
     return params->slots > SHM_SLOTS_LEAST ? params->slots : SHM_SLOTS_LEAST;
 }
 
-/* Sets the link's measures. False: more bytes than there are. */
+/* Computes the link's sizes. False: they overflow. */
 static bool shm_measure(struct shm_link *shm)
 {
     const struct hoop_link_params *params = &shm->base.params;
@@ -160,7 +156,7 @@ static uint8_t *shm_slots_end(const struct shm_link *shm)
     return shm_slots(shm) + shm->slots * shm->stride;
 }
 
-/* On to the next chunk, and its slot. */
+/* Advances to the next chunk, and its slot. */
 static void shm_step(struct shm_link *shm)
 {
     uint8_t *slot = (uint8_t *)shm->slot + shm->stride;
@@ -174,7 +170,7 @@ static void shm_set_fifo(struct shm_link *shm, void *base)
     shm->slot = (struct shm_slot *)(void *)shm_slots(shm);
 }
 
-/* Where a chunk's payload lies: in its slot, in a cell of its link, or of the one the other way. */
+/* Where a chunk's payload lies: in its slot, in a cell of its link, or of the opposite link. */
 static uint8_t *shm_payload(const struct shm_link *shm, struct shm_slot *slot, uint8_t where)
 {
     if (where == SHM_NONE) {
@@ -187,13 +183,13 @@ static uint8_t *shm_payload(const struct shm_link *shm, struct shm_slot *slot, u
 
 /* ---- Cells ----------------------------------------------------------------------------------- */
 
-/* So many cells a sender's may be: those of the link the other way, too, if there is one. */
+/* How many cells a sender may own: those of the opposite link, too, if there is one. */
 static uint32_t shm_cells(const struct shm_link *sender)
 {
     return sender->pair != NULL ? 2 * sender->cells : sender->cells;
 }
 
-/* A cell that is this rank's now. False: it was before, or there is none. */
+/* Adds a cell to this rank's. False: it was its own already, or does not exist. */
 static bool shm_own(struct shm_link *sender, uint8_t cell)
 {
     if (cell >= shm_cells(sender) || (sender->owned >> cell & 1) != 0) {
@@ -204,14 +200,14 @@ static bool shm_own(struct shm_link *sender, uint8_t cell)
     return true;
 }
 
-/* The number that a cell has for the link the other way. */
+/* The number of the same cell in the opposite link. */
 static uint8_t shm_turned(const struct shm_link *shm, uint8_t cell)
 {
     return (uint8_t)(cell < shm->cells ? cell + shm->cells : cell - shm->cells);
 }
 
-/* May the receiver's end keep a cell, to send in it? The other rank is left with one less than it
- * made, or chunks of its own in as many, whatever becomes of those that are on the way to it. */
+/* May the receiver's end keep a cell to send in? The other rank must be left with all but one of
+ * the cells it made, or its chunks in them, whatever becomes of those under way to it. */
 static bool shm_may_keep(const struct shm_link *shm)
 {
     const struct shm_link *sender = shm->pair;
@@ -219,15 +215,15 @@ static bool shm_may_keep(const struct shm_link *shm)
     if (fifo == NULL || atomic_load_explicit(&fifo->paired, memory_order_relaxed) == 0) {
         return false;
     }
-    /* Pairs with the release in shm_give_back(): what has left the slots was returned, if it was,
-     * before that, and is counted there; or a cell would be counted nowhere, and kept too many. */
+    /* Pairs with the release in shm_give_back(): a cell whose chunk has left the slots is in
+     * `returns` if it was returned. Else it would count nowhere, and too many would be kept. */
     const uint64_t tail = atomic_load_explicit(&fifo->tail, memory_order_acquire);
     const uint32_t returns = atomic_load_explicit(&fifo->returns, memory_order_relaxed);
     const uint64_t mine = sender->owns + (sender->next - tail) + (returns - sender->returns);
     return mine + (shm->cells > 1 ? shm->cells : 2) <= UINT64_C(2) * shm->cells;
 }
 
-/* The receiver's end is through with a cell. True: it was given back. */
+/* The receiver's end has finished with a cell. True: it was returned. */
 static bool shm_drop_cell(struct shm_link *shm, uint8_t cell)
 {
     if (shm_may_keep(shm) && shm_own(shm->pair, shm_turned(shm, cell))) {
@@ -241,7 +237,7 @@ static bool shm_drop_cell(struct shm_link *shm, uint8_t cell)
 
 /* ---- Birth ---------------------------------------------------------------------------------- */
 
-/* The receiver's region. */
+/* Makes the receiver's region. */
 static hoop_result_t shm_make_fifo(struct shm_link *shm, uint64_t bytes, struct shm_blob *blob,
                                    struct hoop_failure *failure)
 {
@@ -348,7 +344,7 @@ static hoop_result_t shm_bind(struct hoop_link *link, const struct hoop_blob *pe
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-/* The peer moved its counter to where it cannot be. */
+/* Fails the link: the peer moved its counter to an impossible value. */
 static hoop_result_t shm_insane(struct shm_link *shm, const char *counter, uint64_t seen,
                                 uint64_t least, const char *between, uint64_t most)
 {
@@ -377,7 +373,7 @@ static hoop_result_t shm_make_room(struct shm_link *shm)
     return shm->next - shm->tail < slots ? HOOP_OK : HOOP_AGAIN;
 }
 
-/* Takes back what was returned. */
+/* Takes cells that were returned. */
 static hoop_result_t shm_take_returned(struct shm_link *shm)
 {
     /* pairs with the release in shm_drop_cell() */
@@ -391,7 +387,7 @@ static hoop_result_t shm_take_returned(struct shm_link *shm)
     return HOOP_OK;
 }
 
-/* HOOP_OK: there is a slot, and a cell if need be. */
+/* HOOP_OK: there is a slot, and a cell if one is needed. */
 static hoop_result_t shm_make_place(struct shm_link *shm, uint64_t bytes, uint8_t *ret_where)
 {
     hoop_result_t result = shm_make_room(shm);
@@ -422,7 +418,7 @@ static hoop_result_t shm_send(struct hoop_link *link, struct hoop_xfer *xfer)
     if (xfer->bytes > 0) {
         hoop_copy(shm_payload(shm, slot, where), xfer->data, xfer->bytes, xfer->past);
     }
-    slot->header = hoop_chunk_header(link, xfer); /* last: the receiver polls that line */
+    slot->header = hoop_chunk_header(link, xfer); /* last, as the receiver polls this line */
     shm_step(shm);
     /* pairs with the acquire in shm_look() */
     atomic_store_explicit(&slot->tag, shm->next << SHM_WHERE_BITS | where, memory_order_release);
@@ -439,7 +435,7 @@ static hoop_result_t shm_recv(struct hoop_link *link, struct hoop_xfer *xfer)
     return HOOP_OK;
 }
 
-/* Is there a chunk to take, and where? A failure is in the link. */
+/* Is there a chunk to take, and where is its payload? A failure is in the link. */
 static bool shm_look(struct shm_link *shm, uint8_t *ret_where)
 {
     const uint64_t slots = shm->slots;
@@ -454,7 +450,7 @@ static bool shm_look(struct shm_link *shm, uint8_t *ret_where)
     return seen == shm->next + 1;
 }
 
-/* Is there such a cell, and is it not this rank's own? */
+/* Can a payload of this size lie there: in a cell that exists, and is not this rank's own? */
 static bool shm_may_lie(struct shm_link *shm, uint8_t where, uint64_t bytes)
 {
     const struct shm_link *sender = shm->pair;
@@ -477,7 +473,7 @@ static void shm_give_back(struct shm_link *shm, uint64_t chunk)
     assert(chunk - shm->tail < shm->next - shm->tail);
     const bool returned = where != SHM_NONE && shm_drop_cell(shm, where);
     if (chunk == before && shm->next == before + 1) {
-        shm->tail = shm->next; /* it was the only one: no need to remember */
+        shm->tail = shm->next; /* it was the only one: nothing to remember */
     } else {
         assert(shm->back[chunk % slots] == 0);
         shm->back[chunk % slots] = 1;
@@ -500,7 +496,7 @@ static void shm_release(struct hoop_link *link, struct hoop_xfer *xfer)
     shm_give_back(shm_from(link), xfer->position);
 }
 
-/* Hands the next chunk to the first xfer. */
+/* Gives the next chunk to the first xfer. */
 static hoop_result_t shm_take(struct shm_link *shm, uint8_t where)
 {
     struct shm_slot *slot = shm->slot;
@@ -547,7 +543,7 @@ static bool shm_progress(struct hoop_link *link)
         return false;
     }
     if (link->params.sending) {
-        return hoop_xfer_queue_finish(&shm->queue, HOOP_OK); /* they were copied, whatever failed */
+        return hoop_xfer_queue_finish(&shm->queue, HOOP_OK); /* they were copied already */
     }
     if (link->failure.code == HOOP_OK) {
         moved = shm_progress_recv(shm);
@@ -558,7 +554,7 @@ static bool shm_progress(struct hoop_link *link)
     return moved;
 }
 
-/* From now on the peer may send this rank's cells back with what it has to say. */
+/* From now on the peer may send chunks in this rank's cells. */
 static void shm_pair(struct hoop_link *sender, struct hoop_link *receiver)
 {
     shm_from(sender)->pair = shm_from(receiver);

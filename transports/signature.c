@@ -1,4 +1,4 @@
-/* Describing operations; see signature.h. */
+/* Descriptions of operations; see signature.h. */
 #include "transports/signature.h"
 #include "reduce/reduce.h"
 #include <stdio.h>
@@ -50,7 +50,7 @@ hoop_result_t hoop_called_fail(const struct hoop_called *mine, const struct hoop
     char ours[96], other[96], as[32] = "";
     hoop_signature_describe(&mine->signature, ours, sizeof(ours));
     hoop_signature_describe(&theirs->signature, other, sizeof(other));
-    /* One of the two may have done its part of that operation, and be in a later one. */
+    /* One of the two ranks may have done its part of that operation, and be in a later one. */
     if (theirs->op != mine->op) {
         (void)snprintf(as, sizeof(as), " as operation %u", theirs->op);
     }
@@ -59,7 +59,7 @@ hoop_result_t hoop_called_fail(const struct hoop_called *mine, const struct hoop
                             mine->op, mine->rank, ours, theirs->rank, other, as);
 }
 
-/* Is that how hoop_signature_describe() begins for the signature of a transfer? */
+/* Is this how hoop_signature_describe() begins for a transfer's signature? */
 static bool called_transfer(const char *what)
 {
     static const char message[] = "send/recv of ", block[] = "alltoallv with ";

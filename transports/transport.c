@@ -1,4 +1,4 @@
-/* The table of transports, and the contract's checks that are the same for all of them. */
+/* The table of transports, and the checks of the contract that are the same for all of them. */
 #include "transports/transport.h"
 #include "base/clock.h"
 #include "base/settings.h"
@@ -156,7 +156,7 @@ int hoop_link_watch_fd(struct hoop_link *link)
     return link->bound && link->transport->watch_fd != NULL ? link->transport->watch_fd(link) : -1;
 }
 
-/* The failure comes first: a `done` that posts again is refused. */
+/* Sets the failure first, so that a `done` that posts again is refused. */
 void hoop_link_leave(struct hoop_link *link, uint64_t deadline_ns)
 {
     if (link == NULL || link->failure.code != HOOP_OK) {

@@ -1,4 +1,4 @@
-/* The xfers that an end was given and that are not done yet, in order. One thread. */
+/* The xfers that an end was given and that are not done yet, in order. Used by one thread. */
 #ifndef HOOP_XFER_QUEUE_H
 #define HOOP_XFER_QUEUE_H
 
@@ -29,10 +29,8 @@ static inline struct hoop_xfer *hoop_xfer_queue_pop(struct hoop_xfer_queue *queu
     return xfer;
 }
 
-/*
- * Ends all that was queued before the call: what `done` posts meanwhile stays, so that two ends
- * that answer each other do not keep a thread in here. True: there was something.
- */
+/* Completes all xfers that were queued before the call. What `done` posts meanwhile stays, so that
+ * two ends that answer each other do not keep a thread in here. True: there were any. */
 static inline bool hoop_xfer_queue_finish(struct hoop_xfer_queue *queue, hoop_result_t result)
 {
     if (queue->first == NULL) {

@@ -2,21 +2,21 @@
  * See checksum.h.
  *
  * The sum is Fletcher's, in eight columns. The data are blocks of eight 64-bit words, the last one
- * filled up with zeros; word i goes to column i mod 8, which has four 64-bit accumulators:
+ * padded with zeros; word i goes to column i mod 8, which has four 64-bit accumulators:
  *
  *      a += w;   b += a;   c += w >> 32;   d += c;
  *
- * So b and d weigh every word with its distance from the end. c and d are there because a and b
- * overflow: in them two top bits cancel each other, in c and d they do not, and with them what a
- * and b say of the lower halves is exact. In the end the number of bytes and all accumulators go
- * through one 64-bit state, each by a step that can be undone: what differs in one of them does not
- * get lost in the next.
+ * So b and d weight every word by its distance from the end. c and d are needed because a and b
+ * overflow: in these, changes of two top bits may cancel each other. In c and d they do not; and
+ * given c and d, what a and b say about the lower halves is exact. In the end the number of bytes
+ * and all accumulators go through one 64-bit state, each in an invertible step, so that a
+ * difference in one accumulator does not get lost in the next.
  *
- * CRC32C: with SSE 4.2 three independent streams, because the instruction takes three cycles and
- * one may begin in each; PCLMULQDQ then moves the first two over what follows them. Without
- * them, eight tables.
+ * CRC32C: with SSE 4.2 three independent streams, because the instruction has a latency of three
+ * cycles and a throughput of one per cycle; PCLMULQDQ then moves the first two streams over what
+ * follows them. Without these instructions, eight tables.
  *
- * What is compiled for an instruction set is called only on CPUs that have it.
+ * Code that is compiled for an instruction set is called only on CPUs that have it.
  */
 #include "transports/check/checksum.h"
 #include <pthread.h>
@@ -34,11 +34,11 @@
 struct sum_state {
     uint64_t a[SUM_COLUMNS], b[SUM_COLUMNS], c[SUM_COLUMNS], d[SUM_COLUMNS];
 };
-/* Of whole blocks, and of one more at `last` unless that is NULL. */
+/* Sums whole blocks, and one more at `last` unless that is NULL. */
 typedef void sum_blocks_fn(const uint8_t *data, size_t blocks, const uint8_t *last,
                            struct sum_state *ret);
 
-/* The columns side by side, because a multiplication takes its time; then one after the other. */
+/* Mixes the columns in parallel, because a multiplication has latency; then one after the other. */
 static uint64_t sum_finish(const struct sum_state *sum, size_t bytes)
 {
     uint64_t columns[SUM_COLUMNS];
@@ -112,7 +112,7 @@ static void sum_blocks_plain(const uint8_t *data, size_t blocks, const uint8_t *
 
 #if defined(__x86_64__)
 #define SUM_AVX2 __attribute__((target("avx2")))
-/* Four columns. */
+/* Four columns in a register. */
 typedef uint64_t sum_vector32 __attribute__((vector_size(32)));
 struct sum_part32 {
     sum_vector32 a, b, c, d;
@@ -154,7 +154,7 @@ SUM_AVX2 static void sum_blocks_avx2(const uint8_t *data, size_t blocks, const u
 }
 
 #define SUM_AVX512 __attribute__((target("avx512f")))
-/* All eight. */
+/* All eight columns in a register. */
 typedef uint64_t sum_vector64 __attribute__((vector_size(64)));
 
 SUM_AVX512 static void sum_blocks_avx512(const uint8_t *data, size_t blocks, const uint8_t *last,
@@ -179,7 +179,7 @@ SUM_AVX512 static void sum_blocks_avx512(const uint8_t *data, size_t blocks, con
 
 #define CRC_POLYNOMIAL 0x82f63b78u /* the lowest bit is the highest power */
 
-/* [k][v]: the state after byte v and k zeros, from state 0. */
+/* [k][v]: the state after byte v and k zero bytes, from state 0. */
 static uint32_t crc_tables[8][256];
 static pthread_once_t crc_tables_once = PTHREAD_ONCE_INIT;
 
@@ -220,14 +220,14 @@ static uint64_t crc_plain(const uint8_t *data, size_t bytes)
 }
 
 #if defined(__x86_64__)
-/* Bytes of each of the three streams in a round: long enough to hide what joining them costs. */
+/* Bytes of each of the three streams in a round: enough to hide the cost of joining them. */
 #define CRC_STREAM_BYTES ((size_t)512)
 /* x^(8 * 512 * s - 33) modulo the polynomial, for s = 1, 2: moves a state over s streams. 33: the
  * product of two reflected numbers lacks one power, and the reduction by CRC32 adds 32. */
 #define CRC_OVER_1 0xdd7e3b0cu
 #define CRC_OVER_2 0x170076fau
 
-/* The state crc, had it been followed by the zeros that `over` stands for. */
+/* The state crc after as many further zero bytes as `over` stands for. */
 __attribute__((target("sse4.2,pclmul"))) static inline uint64_t crc_move(uint64_t crc,
                                                                          uint64_t over)
 {

@@ -1,12 +1,13 @@
 /*
- * Check sums of data that travel: found wrong, they were damaged on the way. Against accidents, not
- * against forgers. The same value on every little-endian machine, whatever its instructions are.
+ * Checksums of data that travel: a wrong one shows that they were damaged on the way. They detect
+ * accidents, not forgery. The value is the same on every little-endian machine, whatever its
+ * instructions.
  *
- *   sum     a vector sum that knows the order of the words and their number; see checksum.c
+ *   sum     a vector sum that depends on the order and number of the words; see checksum.c
  *   crc32c  Castagnoli's polynomial, as in iSCSI (RFC 3720)
  *   off     0
  *
- * HOOP_CHECK=mac is none of these: it needs a key (tcp_wire.h).
+ * HOOP_CHECK=mac is none of these, since it needs a key (tcp_wire.h).
  */
 #ifndef HOOP_CHECKSUM_H
 #define HOOP_CHECKSUM_H
@@ -28,10 +29,8 @@ static inline uint64_t hoop_checksum_mix(uint64_t state, uint64_t value)
     return state ^ (state >> 32);
 }
 
-/*
- * Of few bytes, at a few instructions for each word: every word goes through the state by a step
- * that can be undone. state: 0, or what was returned for the bytes before.
- */
+/* For few bytes, with a few instructions per word: every word goes through the state in an
+ * invertible step. state: 0, or the return value for the preceding bytes. */
 static inline uint64_t hoop_checksum_few(uint64_t state, const void *data, size_t bytes)
 {
     const uint8_t *at = data;
@@ -53,10 +52,8 @@ static inline uint64_t hoop_checksum_few(uint64_t state, const void *data, size_
 /* "sum", "crc32c", "off", "mac"; "unknown" for anything else, which a peer may have sent. */
 const char *hoop_check_name(uint32_t check);
 
-/*
- * The ways in which this CPU can do it, from the plainest (0) to the one in use. For tests. False:
- * there are not so many.
- */
+/* By one of the ways in which this CPU can compute it, from the plainest (0) to the one in use. For
+ * tests. False: there are fewer ways. */
 bool hoop_checksum_by(unsigned way, enum hoop_check check, const void *data, size_t bytes,
                       uint64_t *ret_value);
 

@@ -1,21 +1,22 @@
 /*
- * Links over RDMA: birth, end, and what the device says meanwhile. rdma_ends.c has the two ends at
- * work, rdma_context.c what the links of a rank share, rdma_port.c the choice of a port, verbs.c
- * the calls. docs/rdma.md has the whole.
+ * Links over RDMA: birth, end, and events of the device. rdma_ends.c does the work of the two ends,
+ * rdma_context.c has what the links of a rank share, rdma_port.c chooses ports, verbs.c makes the
+ * calls. docs/rdma.md describes the whole.
  *
- * Several ports: the receiver tells which networks its own are in, the sender takes one way of
- * those that there are (hoop_rdma_way()), and each makes its queue where that begins or ends.
+ * With several ports, the receiver says which networks its ports are in, the sender chooses one of
+ * the ways between the two ranks (hoop_rdma_way()), and each makes its queue at its end of that
+ * way.
  *
  *      sender                                     receiver
  *      create            <------- networks ------  create
  *      bind: queue        ----- queue, port ---->  bind: queue, connects it
  *      send: connects it <----- queue, slots ----
  *
- * What is sent to a queue that is not connected yet is lost, and sent again only after a long time:
- * so the receiver's is connected first.
+ * A packet to a queue that is not connected yet is lost, and sent again only after a long timeout:
+ * so the receiver's queue is connected first.
  *
- * What a sender has reported done may still be on its way when the end is destroyed: destroy says
- * goodbye, and waits until that has arrived, or the peer's end has gone.
+ * Data that a sender has reported as done may still be under way when its end is destroyed: so
+ * destroy says goodbye, and waits until that has arrived, or the peer's end is gone.
  */
 #include "base/clock.h"
 #include "base/crypto.h"
@@ -35,29 +36,29 @@
 
 #define RDMA_MAGIC 0x35616d64u       /* "dma5" */
 #define RDMA_QUEUE_MAGIC 0x35717264u /* "drq5" */
-#define RDMA_INLINE_BYTES 256u       /* a header and what is latency and little else */
-#define RDMA_EVENTS 16               /* taken at a time */
+#define RDMA_INLINE_BYTES 256u       /* a header, and payload dominated by latency */
+#define RDMA_EVENTS 16               /* taken per call */
 
 struct rdma_blob {
     struct hoop_blob_head head;
     uint32_t check;
-    uint16_t immediate;                      /* 1: devices here know immediate data */
-    uint16_t count;                          /* of the receiver's ports; 0 from a sender */
-    uint32_t networks[HOOP_RDMA_RANK_PORTS]; /* they are in */
+    uint16_t immediate;                      /* 1: devices here have immediate data */
+    uint16_t count;                          /* number of the receiver's ports; 0 from a sender */
+    uint32_t networks[HOOP_RDMA_RANK_PORTS]; /* that these ports are in */
 };
 _Static_assert(sizeof(struct rdma_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
 
 struct rdma_queue_blob {
     struct hoop_blob_head head;
     struct hoop_verbs_address address;
-    uint32_t port;  /* from a sender: which of the receiver's it is for. 0 from that */
-    uint64_t slots; /* the receiver's memory, and its key; 0 from a sender */
+    uint32_t port;  /* from a sender: the receiver's port that it is for. 0 from a receiver */
+    uint64_t slots; /* address of the receiver's memory, and below its key; 0 from a sender */
     uint32_t slots_key;
     uint32_t reserved; /* 0 */
 };
 _Static_assert(sizeof(struct rdma_queue_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
 
-/* It was asked for by name: between machines the choice is hoop_rdma_is_usable()'s. */
+/* Never chosen by reach: it is asked for by name, or chosen by hoop_rdma_is_usable(). */
 static bool rdma_reaches(bool same_process, bool same_machine)
 {
     (void)same_process;
@@ -65,7 +66,7 @@ static bool rdma_reaches(bool same_process, bool same_machine)
     return false;
 }
 
-/* ---- What the device says -------------------------------------------------------------------- */
+/* ---- Events of the device -------------------------------------------------------------------- */
 
 void hoop_rdma_fail(struct hoop_rdma_link *rdma, hoop_result_t code, const char *why)
 {
@@ -92,7 +93,7 @@ static void rdma_post_receive(struct hoop_rdma_link *rdma, uint64_t id,
     }
 }
 
-/* Apart, so that what is the rule has no room on the stack for what is not. */
+/* A function of its own, so that the usual path has no stack space for the message. */
 __attribute__((cold, noinline)) static void rdma_take_failure(struct hoop_rdma_link *rdma,
                                                               const struct hoop_verbs_event *event)
 {
@@ -108,7 +109,7 @@ static void rdma_take(struct hoop_rdma_context *context, const struct hoop_verbs
     const bool receive = ((uint32_t)event->id & HOOP_RDMA_RECEIVE) != 0;
     struct hoop_rdma_link *rdma = number < context->link_count ? context->links[number] : NULL;
     if (rdma == NULL || rdma->broken) {
-        return; /* of a queue that is gone, or was emptied when it broke */
+        return; /* of a queue that is gone, or was flushed when it broke */
     }
     if (event->status != 0) {
         rdma_take_failure(rdma, event);
@@ -140,7 +141,7 @@ static inline __attribute__((always_inline)) bool context_take(struct hoop_rdma_
     return came != 0;
 }
 
-/* Nothing came, and the thread is about to sleep. */
+/* Before the thread sleeps, when nothing came: arms the queue, and looks once more. */
 __attribute__((noinline)) static bool context_take_last(struct hoop_rdma_link *rdma)
 {
     struct hoop_rdma_context *context = rdma->context;
@@ -154,10 +155,8 @@ __attribute__((noinline)) static bool context_take_last(struct hoop_rdma_link *r
     return context_take(rdma);
 }
 
-/*
- * Armed is asked for once and answered once. The answer may come late, when what it is about was
- * found without it: so it is looked for again before each sleep.
- */
+/* Arming asks for one notification. It may come late, when its event was already found by polling,
+ * so disarm is tried again before each sleep. */
 bool hoop_rdma_poll(struct hoop_rdma_link *rdma)
 {
     struct hoop_rdma_context *context = rdma->context;
@@ -174,7 +173,7 @@ bool hoop_rdma_poll(struct hoop_rdma_link *rdma)
 
 /* ---- Birth ----------------------------------------------------------------------------------- */
 
-/* Slots, behind them the messages, and the marks. False: more bytes than there are. */
+/* Slots, then messages, then marks. False: the sizes overflow. */
 static bool rdma_measure(const struct hoop_link_params *params, size_t *ret_stride,
                          size_t *ret_bytes)
 {
@@ -195,7 +194,7 @@ static bool rdma_measure(const struct hoop_link_params *params, size_t *ret_stri
     return true;
 }
 
-/* A forked child gets none of it: what the device reads and writes stays where it is. */
+/* A forked child gets none of it (MADV_DONTFORK): so no fork moves pages that the device uses. */
 static hoop_result_t rdma_get_memory(struct hoop_rdma_link *rdma)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -222,7 +221,7 @@ static uint8_t rdma_link_layer(const struct hoop_verbs_port *port)
     return port->ethernet ? 2 : 1;
 }
 
-/* What follows from the port. */
+/* Sets what depends on the port. */
 static void rdma_set_port(struct hoop_rdma_link *rdma, const struct hoop_verbs_port *port,
                           struct hoop_rdma_context *ret_wanted)
 {
@@ -236,7 +235,7 @@ static void rdma_set_port(struct hoop_rdma_link *rdma, const struct hoop_verbs_p
     rdma->address = (struct hoop_verbs_address){
         .lid = port->lid, .mtu = port->mtu, .link_layer = rdma_link_layer(port)};
     memcpy(rdma->address.gid, ret_wanted->gid->raw, sizeof(rdma->address.gid));
-    /* A chunk is payload, header and maybe a word. */
+    /* A chunk is payload, header and perhaps a word. */
     const size_t sends = (params->sending ? params->slots * 2 : 0) + hoop_rdma_words(params);
     rdma->depth = (struct hoop_verbs_depth){.sends = (uint32_t)sends,
                                             .receives = hoop_rdma_words(params),
@@ -266,7 +265,7 @@ static hoop_result_t rdma_complain(const struct hoop_rdma_link *rdma, hoop_resul
                             params->me, params->peer, hoop_thread_error());
 }
 
-/* Takes this port: makes a queue there. */
+/* Uses this port: makes a queue there. */
 static hoop_result_t rdma_open(struct hoop_rdma_link *rdma, const struct hoop_verbs_port *port)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -364,7 +363,7 @@ static hoop_result_t rdma_check_blob(struct hoop_rdma_link *rdma, const struct r
     return HOOP_OK;
 }
 
-/* What the other end tells of its queue. HOOP_AGAIN: nothing yet. */
+/* The other end's queue. HOOP_AGAIN: it has not told yet. */
 static hoop_result_t rdma_hear_queue(struct hoop_rdma_link *rdma, struct rdma_queue_blob *ret)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -392,7 +391,7 @@ static hoop_result_t rdma_hear_queue(struct hoop_rdma_link *rdma, struct rdma_qu
     return HOOP_OK;
 }
 
-/* port: of the receiver's. */
+/* port: the receiver's. */
 static void rdma_tell_queue(struct hoop_rdma_link *rdma, uint32_t port)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -423,7 +422,7 @@ static hoop_result_t rdma_connect(struct hoop_rdma_link *rdma,
                                            .timeout = (uint32_t)settings->ib_timeout,
                                            .retries = (uint32_t)settings->ib_retry_cnt};
     hoop_result_t result = context->verbs->connect_queue(rdma->queue, &route);
-    result = result == HOOP_TIMEOUT ? HOOP_REMOTE_ERROR : result; /* nobody has that address */
+    result = result == HOOP_TIMEOUT ? HOOP_REMOTE_ERROR : result; /* no machine has that address */
     const uint64_t id = (uint64_t)rdma->number << 32 | HOOP_RDMA_RECEIVE;
     for (uint32_t i = 0; result == HOOP_OK && i < hoop_rdma_words(params); i++) {
         rdma_post_receive(rdma, id | i, &rdma->words_in[i]);
@@ -529,7 +528,7 @@ static enum hoop_poll rdma_poll_goodbye(void *arg, bool look)
     return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
 }
 
-/* Behind all that was sent. To nobody who may not be listening yet. */
+/* Says goodbye after all that was sent, unless the peer may not be listening yet. */
 static void rdma_leave(struct hoop_link *link)
 {
     struct hoop_rdma_link *rdma = hoop_rdma_from(link);
@@ -538,7 +537,7 @@ static void rdma_leave(struct hoop_link *link)
                     hoop_rdma_say(rdma, HOOP_RDMA_GOODBYE, rdma->tail);
 }
 
-/* False: the device may still write to the slots, which stay mapped then. */
+/* False: the device may still write to the slots, which then stay mapped. */
 static bool rdma_release(struct hoop_rdma_link *rdma)
 {
     const struct hoop_rdma_context *context = rdma->context;

@@ -1,11 +1,11 @@
 /*
  * Contexts: a rank's use of a port for one comm, with the memory that is registered there.
  *
- * Registered are the slots of its links, and regions (memory/region.h) that large xfers were found
- * in: each as a whole, once, until it is freed or the comm ends. Plain memory never is: nobody
- * tells when it is given back, and what comes to lie at its address next has other pages than the
- * device knows. A region says so before it goes, and its number is never used again, so no key
- * outlives what it was made for; its pages are shared ones, which a fork leaves where they are.
+ * Registered are the slots of its links, and the regions (memory/region.h) in which large xfers
+ * were found: each region as a whole, once, until it is freed or the comm ends. Plain memory never
+ * is, because nobody tells when it is freed, and memory that is later mapped at its address has
+ * other pages than the device knows. A region is reported before it is freed, and its id is never
+ * reused, so no key outlives its region. Its pages are shared ones, which a fork leaves in place.
  */
 #include "base/log.h"
 #include "memory/region.h"
@@ -20,7 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define RDMA_ENTRIES 4096u /* of a completion queue; what finds no room gets another */
+#define RDMA_ENTRIES 4096u /* of a completion queue; links that find no room get another context   \
+                            */
 
 struct hoop_rdma_region {
     uint64_t id;
@@ -31,14 +32,12 @@ static struct hoop_rdma_context *rdma_contexts;
 static pthread_mutex_t rdma_lock = PTHREAD_MUTEX_INITIALIZER; /* before a context's own */
 static pthread_once_t rdma_once = PTHREAD_ONCE_INIT;
 static atomic_flag rdma_warned = ATOMIC_FLAG_INIT;
-static _Atomic uint64_t rdma_registered; /* bytes, by all of this process */
+static _Atomic uint64_t rdma_registered; /* bytes registered by the whole process */
 
-/* ---- Memory that is locked ------------------------------------------------------------------- */
+/* ---- The limit on locked memory -------------------------------------------------------------- */
 
-/*
- * What this process may lock in all; UINT64_MAX: there is no limit. What is registered with two
- * devices counts twice.
- */
+/* What this process may lock in all; UINT64_MAX: no limit. Memory that is registered with two
+ * devices counts twice. */
 static uint64_t memory_limit(void)
 {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
@@ -46,7 +45,7 @@ static uint64_t memory_limit(void)
     return known && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : UINT64_MAX;
 }
 
-/* Root of a container seems so, too, and is not: there a region may still take what slots need. */
+/* Root in a container seems exempt, but is not: there regions may still use up what slots need. */
 static bool memory_is_exempt(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -55,10 +54,8 @@ static bool memory_is_exempt(void)
            (caps[0].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
-/*
- * Takes of what regions may have, which can do without: half of the limit is for slots, which links
- * of a later operation may need. False: the thread's sentence says why not.
- */
+/* Reserves bytes for a region. Regions can be done without, so half of the limit is kept for slots,
+ * which links of later operations may need. False: the thread's error says why. */
 static bool memory_take_for_region(uint64_t bytes)
 {
     const uint64_t limit = memory_limit();
@@ -93,7 +90,7 @@ hoop_result_t hoop_rdma_blame_limit(hoop_result_t result)
                       (unsigned long long)atomic_load(&rdma_registered));
 }
 
-/* Bytes that were taken, which it gives back if it fails. */
+/* Registers memory whose bytes are already counted, and uncounts them if it fails. */
 static hoop_result_t memory_register(const struct hoop_rdma_context *context, void *data,
                                      size_t bytes, struct hoop_verbs_memory *ret)
 {
@@ -128,7 +125,8 @@ bool hoop_rdma_release_memory(const struct hoop_rdma_context *context,
 
 /* ---- Registered regions ---------------------------------------------------------------------- */
 
-/* Where the region is, or belongs: they are in order. Lock held, as in all of these. */
+/* The index of a region in the sorted array, or where it would be. With the lock, as all of
+ * these. */
 static size_t regions_at(const struct hoop_rdma_context *context, uint64_t id)
 {
     size_t low = 0, high = context->region_count;
@@ -156,7 +154,7 @@ static void regions_drop(struct hoop_rdma_context *context, size_t at)
             (context->region_count - at) * sizeof(*context->regions));
 }
 
-/* Told by who frees one, in any thread. */
+/* Called by the thread that frees a region; any thread. */
 static void regions_before_free(uint64_t id)
 {
     pthread_mutex_lock(&rdma_lock);
@@ -177,7 +175,7 @@ static void regions_hear(void)
     hoop_region_before_free(regions_before_free);
 }
 
-/* A device that takes no more, or may not, is as good as before: that is worth a line, once. */
+/* If a device registers no more, copies do as well as before: one line in the log is enough. */
 static void regions_warn(const struct hoop_rdma_context *context)
 {
     if (!atomic_flag_test_and_set(&rdma_warned)) {
@@ -191,7 +189,7 @@ static void regions_register(struct hoop_rdma_context *context, void *base, uint
                              struct hoop_verbs_memory *ret)
 {
     if (memory_register(context, base, bytes, ret) == HOOP_OK) {
-        /* A child of a fork keeps it; ibv_reg_mr() may have said otherwise (ibv_fork_init). */
+        /* A forked child keeps the memory; ibv_reg_mr() may have excluded it (ibv_fork_init). */
         (void)madvise(base, bytes, MADV_DOFORK);
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET, "rank %u: a region of %llu bytes registered with %s",
                  context->me, (unsigned long long)bytes, context->port->device);
@@ -200,7 +198,7 @@ static void regions_register(struct hoop_rdma_context *context, void *base, uint
     }
 }
 
-/* False: no memory; or none may be locked now, but maybe when what others have goes. */
+/* False: no memory, or too much is locked now, which may change when other memory is released. */
 static bool regions_add(struct hoop_rdma_context *context, size_t at, void *base,
                         const struct hoop_region_ref *ref)
 {
@@ -226,7 +224,8 @@ static bool regions_add(struct hoop_rdma_context *context, size_t at, void *base
     return true;
 }
 
-/* One that is freed while it is registered, which nobody may do, leaves no key either. */
+/* Also safe against a region being freed while it is registered, which nobody should do: no key
+ * remains. */
 static bool regions_key(struct hoop_rdma_context *context, void *data, uint64_t bytes,
                         const struct hoop_region_ref *ref, struct hoop_verbs_memory *ret)
 {
@@ -317,7 +316,8 @@ static uint32_t context_entries(const struct hoop_rdma_link *rdma)
     return rdma->depth.sends + rdma->depth.receives;
 }
 
-/* The same two ranks' other end, for the same lane, maybe at another port. Lock held. */
+/* The same rank's end for the opposite direction with this peer in this lane, maybe at another
+ * port. With the lock. */
 static struct hoop_rdma_link *context_other(const struct hoop_rdma_link *rdma)
 {
     const struct hoop_link_params *mine = &rdma->base.params;

@@ -1,12 +1,12 @@
 /*
- * The two ends of an rdma link at work: who may send, what has come, and what that means.
+ * The work of the two ends of an rdma link: who may send, what has come, and what that means.
  * rdma_link.h has the picture.
  *
- * An xfer is done for the sender when it is copied into its slot; one that the device takes from
- * the user's buffer, when the word that came after it is known to have arrived. The device still
- * needs the slot: it is used again when that is known and the receiver has given its own slot back.
- * The receiver gives back with what goes the other way; alone in steps of half its slots, and at
- * once where the sender may be waiting.
+ * A send is done when it is copied into its slot; one that the device takes from the user's buffer,
+ * when the word that followed it is known to have arrived. The device still needs the slot: it is
+ * reused when that word is known to have arrived and the receiver has given back its own slot. The
+ * receiver gives slots back with chunks that go the other way; alone in steps of half its slots, or
+ * at once if the sender may be waiting.
  */
 #include "base/clock.h"
 #include "base/sizes.h"
@@ -16,9 +16,9 @@
 #include <assert.h>
 #include <string.h>
 
-#define RDMA_RANGES 2u /* that are written before a word: payload, header */
+#define RDMA_RANGES 2u /* writes before a word: payload, header */
 
-/* A peer that has left: so long the control plane has to find out why. */
+/* After a peer has left, the control plane has this long to find out why. */
 #define RDMA_PATIENCE_NS HOOP_NS_PER_S
 
 /* Bytes to be written to the peer's memory. */
@@ -29,8 +29,8 @@ struct rdma_range {
     uint64_t address;
 };
 
-/* What is latency and little else is checked by few instructions. The header needs no sum: all of
- * it is compared with what is expected. */
+/* Small payload, where latency dominates, has a check that takes few instructions. The header needs
+ * no check, because all of it is compared with what is expected. */
 static uint64_t rdma_check(const struct hoop_rdma_link *rdma, const void *payload, size_t bytes)
 {
     const enum hoop_check check = (enum hoop_check)rdma->base.params.check;
@@ -39,7 +39,7 @@ static uint64_t rdma_check(const struct hoop_rdma_link *rdma, const void *payloa
                : hoop_checksum(check, payload, bytes);
 }
 
-/* The peer said what it cannot say. */
+/* Fails the link: the peer sent an impossible word. */
 __attribute__((cold, noinline)) static void rdma_insane(struct hoop_rdma_link *rdma, uint32_t word)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -58,13 +58,14 @@ static void rdma_peer_left(struct hoop_rdma_link *rdma)
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
-/* Of the next word, and of all that is written before it: what fails is of this link. */
+/* The id of the next word, and of all that is written before it: a failure of either is this
+ * link's. */
 static uint64_t rdma_id(const struct hoop_rdma_link *rdma)
 {
     return (uint64_t)rdma->number << 32 | ((uint32_t)(rdma->sent + 1) & ~HOOP_RDMA_RECEIVE);
 }
 
-/* The word by itself, as a message: nothing else is in it if the word comes anyway, or an offer. */
+/* The word by itself, as a message: empty if the word is immediate data, unless it is an offer. */
 static struct hoop_verbs_work rdma_word_work(struct hoop_rdma_link *rdma, uint32_t word)
 {
     struct hoop_verbs_work work = {
@@ -103,8 +104,8 @@ static uint32_t rdma_word(enum hoop_rdma_word kind, uint64_t count)
     return (uint32_t)kind << 30 | ((uint32_t)count & HOOP_RDMA_COUNT_MASK);
 }
 
-/* Gives the works to the device, the last of which has the word. Every so many are signaled that a
- * sender that waits for room always waits for one; and what is awaited. */
+/* Gives the works to the device; the last one has the word. Signaled are those that are awaited,
+ * and so many others that a sender that waits for room always waits for a signaled one. */
 static bool rdma_post(struct hoop_rdma_link *rdma, struct hoop_verbs_work *works, uint32_t count,
                       bool awaited)
 {
@@ -120,7 +121,7 @@ static bool rdma_post(struct hoop_rdma_link *rdma, struct hoop_verbs_work *works
     return true;
 }
 
-/* May one more word be on its way? */
+/* May one more word be under way? */
 static bool rdma_has_room(const struct hoop_rdma_link *rdma)
 {
     return !rdma->broken && rdma->sent - rdma->completed < hoop_rdma_words(&rdma->base.params);
@@ -135,7 +136,8 @@ bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64
     return rdma_post(rdma, &work, 1, kind == HOOP_RDMA_GOODBYE);
 }
 
-/* A word, after what is to be written before it: it comes with the last write, if it can. */
+/* Sends a word after the ranges are written: with the last write, if the device has immediate
+ * data. */
 static bool rdma_say_after(struct hoop_rdma_link *rdma, uint32_t word,
                            const struct rdma_range *ranges, uint32_t range_count)
 {
@@ -156,7 +158,7 @@ static bool rdma_say_after(struct hoop_rdma_link *rdma, uint32_t word,
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-/* The peer may still write to the message. */
+/* Copies first, as the peer may still write to the message. */
 static bool sender_hears_offer(struct hoop_rdma_link *rdma, uint32_t word,
                                const struct hoop_rdma_message *message)
 {
@@ -164,7 +166,7 @@ static bool sender_hears_offer(struct hoop_rdma_link *rdma, uint32_t word,
     return rdma->offer.word == word && rdma->offer.bytes > 0;
 }
 
-/* So many more chunks were given back. After a goodbye that is known. */
+/* The peer has given back `back` more chunks. After its goodbye that is known already. */
 static void sender_takes_back(struct hoop_rdma_link *rdma, uint32_t word, uint64_t back)
 {
     if (rdma->left_ns != 0) {
@@ -177,7 +179,7 @@ static void sender_takes_back(struct hoop_rdma_link *rdma, uint32_t word, uint64
     rdma->tail += back;
 }
 
-/* A goodbye says what was taken in all: no answer to it may come any more. */
+/* A goodbye has the total that was given back; no separate credit may follow it. */
 static void sender_hears_goodbye(struct hoop_rdma_link *rdma, uint32_t word)
 {
     const uint64_t back = (word - (uint32_t)rdma->tail) & HOOP_RDMA_COUNT_MASK;
@@ -198,7 +200,7 @@ void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word,
     }
 }
 
-/* The peer has left, and there is more for it. */
+/* Fails the link, once patience is over: the peer has left, but there is more for it. */
 static hoop_result_t sender_blame(struct hoop_rdma_link *rdma)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -211,7 +213,7 @@ static hoop_result_t sender_blame(struct hoop_rdma_link *rdma)
                             params->peer, params->me, params->lane);
 }
 
-/* HOOP_OK: there is a slot here and one there. */
+/* HOOP_OK: there is a free slot at both ends. */
 static hoop_result_t sender_make_room(struct hoop_rdma_link *rdma)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -229,8 +231,8 @@ static hoop_result_t sender_make_room(struct hoop_rdma_link *rdma)
     return room ? HOOP_OK : HOOP_AGAIN;
 }
 
-/* The payload's own range: from where it lies if the device knows that, else from the slot; to its
- * place if that is offered, else to the peer's slot. */
+/* The range of the payload alone: from where it lies if that is registered, else from the slot; to
+ * its place if that was offered, else to the peer's slot. */
 static enum hoop_rdma_word sender_aim(struct hoop_rdma_link *rdma, const struct hoop_xfer *xfer,
                                       const struct rdma_range *slot, struct rdma_range *ret)
 {
@@ -254,7 +256,7 @@ static enum hoop_rdma_word sender_aim(struct hoop_rdma_link *rdma, const struct 
     return HOOP_RDMA_PLACE;
 }
 
-/* The slot's first bytes, to the same slot of the peer. */
+/* A range from the beginning of a slot to the same slot of the peer. */
 static struct rdma_range sender_slot(const struct hoop_rdma_link *rdma, const uint8_t *slot,
                                      size_t bytes)
 {
@@ -265,8 +267,8 @@ static struct rdma_range sender_slot(const struct hoop_rdma_link *rdma, const ui
                                .address = rdma->peer_slots + (uint64_t)(slot - rdma->memory)};
 }
 
-/* The next chunk's, with what is owed to the peer, or as much of it as finds room. Is sent: there
- * is room for a word, or the link fails. */
+/* The word of the next chunk, with as much of the owed credit as fits, which then counts as sent:
+ * the caller must have room to send it, or fail the link. */
 static uint32_t sender_word(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind)
 {
     struct hoop_rdma_link *other = rdma->other;
@@ -298,7 +300,7 @@ static bool sender_post(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uin
     return rdma_post(rdma, &work, 1, false);
 }
 
-/* Payload first: the word comes with the header. */
+/* Payload first, because the word comes with the header. */
 static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfer, uint8_t *slot)
 {
     struct rdma_range ranges[RDMA_RANGES];
@@ -308,8 +310,8 @@ static bool sender_post_large(struct hoop_rdma_link *rdma, struct hoop_xfer *xfe
     if (copies) {
         memcpy(slot + HOOP_RDMA_HEADER_BYTES, xfer->data, xfer->bytes);
     }
-    xfer->position = copies ? 0 : rdma->head + 1; /* as many words: one for each chunk */
-    if (copies && kind == HOOP_RDMA_DATA) {       /* they lie together, here and there */
+    xfer->position = copies ? 0 : rdma->head + 1; /* the words until then: one per chunk */
+    if (copies && kind == HOOP_RDMA_DATA) {       /* payload and header lie together at both ends */
         ranges[0] = sender_slot(rdma, slot, HOOP_RDMA_HEADER_BYTES + xfer->bytes);
         return rdma_say_after(rdma, sender_word(rdma, kind), ranges, 1);
     }
@@ -336,7 +338,7 @@ hoop_result_t hoop_rdma_send(struct hoop_link *link, struct hoop_xfer *xfer)
     return HOOP_OK;
 }
 
-/* Ends what was queued before the call, up to what the device still reads. True: something. */
+/* Completes what was queued before the call, as far as the device has read it. True: anything. */
 static bool sender_finish(struct hoop_rdma_link *rdma)
 {
     const bool taken = rdma->left_ns != 0 && rdma->tail > rdma->completed;
@@ -357,7 +359,7 @@ static bool sender_finish(struct hoop_rdma_link *rdma)
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
 
-/* Tells what was given back, if it is time. */
+/* Tells the sender what was given back, if it is time. */
 static void receiver_credit(struct hoop_rdma_link *rdma)
 {
     const uint64_t slots = rdma->base.params.slots;
@@ -371,8 +373,8 @@ static void receiver_credit(struct hoop_rdma_link *rdma)
     }
 }
 
-/* A chunk has come: before that the sender's queue may not be there yet, and what is sent to it
- * would be sent again until the link counts as broken. */
+/* Only after a chunk has come: before that the sender's queue may not be connected, and a word to
+ * it would be repeated until the link counts as broken. */
 static void receiver_tell_offer(struct hoop_rdma_link *rdma)
 {
     if (rdma->offer_waits && rdma->head > 0) {
@@ -441,7 +443,7 @@ void hoop_rdma_release(struct hoop_link *link, struct hoop_xfer *xfer)
     receiver_give_back(hoop_rdma_from(link), xfer->position);
 }
 
-/* The payload lies in its place, says the peer: it must be one that was offered. */
+/* The peer says that the payload is in its place: checks that this place was offered. */
 static bool receiver_has_place(struct hoop_rdma_link *rdma, const struct hoop_xfer *xfer)
 {
     const struct hoop_link_params *params = &rdma->base.params;
@@ -459,8 +461,8 @@ static bool receiver_has_place(struct hoop_rdma_link *rdma, const struct hoop_xf
     return offered;
 }
 
-/* Hands the next chunk to the first xfer. The peer may still write the slot: its header is copied
- * before it is believed, and the payload checked where it was copied to, or lent. */
+/* Gives the next chunk to the first xfer. The peer may still write to the slot: so the header is
+ * copied before it is checked, and the payload is checked where it was copied to, or is lent. */
 static bool receiver_take(struct hoop_rdma_link *rdma)
 {
     struct hoop_xfer *xfer = rdma->queued.first;
@@ -527,7 +529,8 @@ bool hoop_rdma_progress(struct hoop_link *link)
     if (link->failure.code == HOOP_OK) {
         moved = hoop_rdma_poll(rdma);
     }
-    /* What was given back to a sender comes there, where maybe nobody looks. */
+    /* Credit for a sender arrives at its paired end, whose completion queue nobody else may be
+     * polling. */
     if (link->params.sending && other != NULL && other->context != rdma->context) {
         moved |= hoop_rdma_poll(other);
     }
@@ -535,7 +538,7 @@ bool hoop_rdma_progress(struct hoop_link *link)
         if (link->params.sending) {
             moved |= sender_finish(rdma);
         } else {
-            receiver_tell_offer(rdma); /* what found no room before */
+            receiver_tell_offer(rdma); /* an offer for which there was no room before */
             receiver_credit(rdma);
             moved |= receiver_move(rdma);
         }

@@ -1,4 +1,4 @@
-/* Which port a rank uses (see transports/rdma.h). */
+/* The ports that a rank uses (see transports/rdma.h). */
 #include "net/interface.h"
 #include "transports/rdma.h"
 #include <dirent.h>
@@ -15,9 +15,9 @@ static struct hoop_verbs_port port_list[HOOP_RDMA_PORTS];
 static uint32_t port_count;
 static char port_why[256];
 
-/* ---- What there is --------------------------------------------------------------------------- */
+/* ---- Finding ports --------------------------------------------------------------------------- */
 
-/* libibverbs takes its time to find out that there is nothing. */
+/* Checked first, because libibverbs takes a while to find that there is no device. */
 static bool port_any_device(void)
 {
     DIR *folder = opendir("/sys/class/infiniband");
@@ -32,7 +32,7 @@ static bool port_any_device(void)
     return any;
 }
 
-/* The CPUs beside a device: of one on a bus the kernel knows them. */
+/* The CPUs beside a device, which the kernel knows for devices on a bus. */
 static void port_read_cpus(struct hoop_verbs_port *port)
 {
     char path[HOOP_VERBS_NAME_BYTES + 64];
@@ -147,7 +147,7 @@ const struct hoop_gid *hoop_rdma_gid(const struct hoop_verbs_port *port,
     return best;
 }
 
-/* HOOP_IB_HCA by NCCL's rules: those of HOOP_SOCKET_IFNAME, of names with or without ":port". */
+/* HOOP_IB_HCA by NCCL's rules: as HOOP_SOCKET_IFNAME, for names with or without ":port". */
 static bool port_is_named(const struct hoop_verbs_port *port, const char *rule)
 {
     char full[HOOP_VERBS_NAME_BYTES + 12];
@@ -195,7 +195,7 @@ static void port_none(const struct hoop_verbs_port *ports, uint32_t count,
     (void)hoop_error(HOOP_INVALID_USAGE, "no RDMA port can be used: %s", list);
 }
 
-/* Are these the CPUs that a rank may use, and more of them? */
+/* Do the port's CPUs include all that the rank may use? */
 static bool port_is_beside(const struct hoop_verbs_port *port, const cpu_set_t *cpus)
 {
     cpu_set_t there, both;
@@ -227,7 +227,7 @@ uint32_t hoop_rdma_order(const struct hoop_verbs_port *ports, uint32_t count,
                          const struct hoop_rdma_rules *rules, uint32_t local, const cpu_set_t *cpus,
                          const struct hoop_verbs_port *ret[HOOP_RDMA_RANK_PORTS])
 {
-    const struct hoop_verbs_port *found[2][HOOP_RDMA_PORTS]; /* beside, apart */
+    const struct hoop_verbs_port *found[2][HOOP_RDMA_PORTS]; /* beside its CPUs, apart */
     uint32_t found_count[2] = {0, 0}, filled = 0;
     const bool software = !port_any_hardware(ports, count, rules);
     for (uint32_t i = 0; i < count && i < HOOP_RDMA_PORTS; i++) {
@@ -259,8 +259,8 @@ bool hoop_rdma_is_usable(const struct hoop_agreement *agreed)
 
 /* ---- Ways ------------------------------------------------------------------------------------ */
 
-/* Ports of different kinds never reach each other. Its number, and a hash of what the network's
- * addresses begin with. */
+/* A network's number: the kind of port, as ports of different kinds never reach each other, and a
+ * hash of the network's prefix. */
 enum port_kind { PORT_INFINIBAND = 1, PORT_ROCE_V1, PORT_IP4, PORT_IP6, PORT_LINK_LOCAL };
 #define PORT_KIND_SHIFT 28
 
@@ -285,7 +285,7 @@ uint32_t hoop_rdma_network(const struct hoop_verbs_port *port, const struct hoop
     return (uint32_t)kind << PORT_KIND_SHIFT | (hash ^ hash >> PORT_KIND_SHIFT) << 4 >> 4;
 }
 
-/* routed: they share no network. Subnets of InfiniBand have no routers that hoop knows of. */
+/* routed: the two ranks share no network. InfiniBand subnets have no routers that hoop knows of. */
 static bool port_reaches(uint32_t mine, uint32_t theirs, bool routed)
 {
     const uint32_t kind = mine >> PORT_KIND_SHIFT;
@@ -293,7 +293,7 @@ static bool port_reaches(uint32_t mine, uint32_t theirs, bool routed)
                               kind != PORT_LINK_LOCAL);
 }
 
-/* Those of theirs that one of mine reaches, a bit each. */
+/* The ports of theirs that one of mine reaches, a bit each. */
 static uint32_t port_reach(uint32_t mine, const struct hoop_rdma_networks *theirs, bool routed)
 {
     uint32_t reach = 0;
@@ -303,7 +303,7 @@ static uint32_t port_reach(uint32_t mine, const struct hoop_rdma_networks *their
     return reach;
 }
 
-/* The turn-th of the bits that are set, of which there is one. */
+/* The turn-th of the bits that are set, of which there is at least one. */
 static uint32_t port_pick(uint32_t bits, uint32_t turn)
 {
     for (uint32_t left = turn % (uint32_t)__builtin_popcount(bits); left > 0; left--) {

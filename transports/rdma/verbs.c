@@ -1,7 +1,5 @@
-/*
- * The calls of libibverbs (see verbs.h). It is loaded at run time: a library that was built with
- * its headers starts on machines that have neither it nor a device.
- */
+/* The calls of libibverbs (see verbs.h), which is loaded at run time: so a build with its headers
+ * runs on machines that have neither the library nor a device. */
 #include "transports/rdma/verbs.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,8 +14,8 @@
 #define VERBS_VENDOR_RXE 0xffffffu
 #define VERBS_VENDOR_SIW 0x626d74u
 #define VERBS_HOPS 255u
-/* About 0.6 ms, and for ever. Receives are posted in time, so that it is not needed; but no packet
- * that is late in one of two queues is the end of a peer that is only slow. */
+/* About 0.6 ms, and retry for ever. Receives are posted in time, so this is not needed; but a peer
+ * whose packets are merely late in one of two queues must not count as dead. */
 #define VERBS_RNR_TIMER 12u
 #define VERBS_RNR_RETRIES 7u
 #define VERBS_WORKS 4u
@@ -52,7 +50,7 @@
     X(ibv_wc_status_str)                                                                           \
     X(_ibv_query_gid_ex)
 
-/* Macros there; here the functions. */
+/* Macros in the header; here the functions are needed. */
 #undef ibv_query_port
 #undef ibv_reg_mr
 
@@ -87,13 +85,13 @@ static void verbs_load_once(void)
 #define VERBS_FIND(name) &&verbs_find(library, #name, &verbs.name)
     verbs_loaded = true VERBS_SYMBOLS(VERBS_FIND);
     if (verbs_loaded) {
-        /* Kernels before 5.12 would take the pages of queues from under the device at a fork. Too
-         * late is what another user of the library has decided. */
+        /* Before 5.12 a fork would move pages of queues away from under the device. If another user
+         * of the library has called it already, its choice stands. */
         (void)verbs.ibv_fork_init();
     }
 }
 
-/* What a call that failed with err says. */
+/* The error for a call that failed with err. */
 static hoop_result_t verbs_failed(const char *what, const char *device, int err)
 {
     return hoop_errno_error(err, "%s of %s", what, device);
@@ -124,7 +122,7 @@ static void verbs_read_gids(struct ibv_context *context, int table, struct hoop_
     }
 }
 
-/* A port that nothing is known of. */
+/* A port of which nothing could be read. */
 static void verbs_read_nothing(const char *device, uint32_t port, const char *what, int err,
                                struct hoop_verbs_port *ret)
 {
@@ -155,7 +153,7 @@ static void verbs_read_port(struct ibv_context *context, const struct ibv_device
     verbs_read_gids(context, attr.gid_tbl_len, ret);
 }
 
-/* Its ports, at most so many, and how many they are. */
+/* Reads at most `most` ports of a device, and returns their number. */
 static uint32_t verbs_read_device(struct ibv_device *device, struct hoop_verbs_port *ret_ports,
                                   uint32_t most)
 {
@@ -202,7 +200,7 @@ struct hoop_verbs_device {
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
     bool dead;
-    char said[128]; /* by the device, of late */
+    char said[128]; /* the latest events of the device */
 };
 
 struct hoop_verbs_queue {
@@ -210,7 +208,8 @@ struct hoop_verbs_queue {
     struct ibv_qp *qp;
 };
 
-/* Takes NULL and half-opened ones. Of several errors the first, which has the others behind it. */
+/* Accepts NULL and half-opened devices. Returns the first error, which usually causes the
+ * others. */
 static int verbs_close(struct hoop_verbs_device *device)
 {
     if (device == NULL) {
@@ -276,7 +275,7 @@ static hoop_result_t verbs_open(const char *name, uint32_t entries, struct hoop_
     }
     if (device == NULL || device->cq == NULL) {
         const int err = errno != 0 ? errno : ENODEV;
-        (void)verbs_close(device); /* what failed first is what to say */
+        (void)verbs_close(device); /* report what failed first */
         return verbs_failed(what, name, err);
     }
     *ret = device;
@@ -310,7 +309,7 @@ static int verbs_release(struct hoop_verbs_memory *memory)
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
-/* How much a device takes inline is found by asking for less and less. */
+/* Finds how much the device takes inline by asking for less and less. */
 static struct ibv_qp *verbs_create_qp(struct hoop_verbs_device *device,
                                       struct hoop_verbs_depth *depth)
 {
@@ -498,9 +497,9 @@ static int verbs_watch_fd(struct hoop_verbs_device *device)
     return device->channel->fd;
 }
 
-/* ---- What befalls a device ------------------------------------------------------------------- */
+/* ---- Events of a device ---------------------------------------------------------------------- */
 
-/* Of which port; 0: of none. */
+/* The port that an event is about; 0: none. */
 static int verbs_event_port(const struct ibv_async_event *event)
 {
     switch (event->event_type) {
@@ -517,7 +516,7 @@ static int verbs_event_port(const struct ibv_async_event *event)
     }
 }
 
-/* Takes what was said since the last time; where there is no room the oldest goes. */
+/* Collects the events since the last time; if there is no room, the older text is dropped. */
 static void verbs_listen(struct hoop_verbs_device *device)
 {
     struct ibv_async_event event;

@@ -1,14 +1,15 @@
 /*
- * Links over TCP: one connection for each, on which payload flows from the sender to the receiver
- * and nothing the other way.
+ * Links over TCP: each has its own connection, on which payload flows from the sender to the
+ * receiver and nothing the other way.
  *
  *      | header | payload | header | payload | ... | goodbye |
  *
- * This file: birth and end. tcp_send.c and tcp_recv.c are the two ends at work, tcp_wire.c what
- * both do. docs/inside/tcp.md has the format, and what the end of a connection means.
+ * This file makes and destroys links. tcp_send.c and tcp_recv.c do the work of the two ends,
+ * tcp_wire.c what both need. docs/inside/tcp.md has the format, and the meaning of a connection's
+ * end.
  *
- * The connection comes from params.stream, when the other end has proved who it is. Payload is
- * checked against accidents on the way, and with HOOP_CHECK=mac against forgers; it is not
+ * The connection comes from params.stream, after the other end has proved who it is. Payload is
+ * checked against accidents on the way, and with HOOP_CHECK=mac against forgery; it is not
  * encrypted.
  */
 #include "base/sizes.h"
@@ -29,12 +30,13 @@
 struct tcp_blob {
     struct hoop_blob_head head;
     uint32_t check;
-    uint32_t holds;                   /* the receiver: see hoop_link_holds(); 0 from a sender */
+    uint32_t holds;                   /* the receiver's hoop_link_holds(); 0 from a sender */
     struct hoop_address data_address; /* the receiver's; all zero from a sender */
 };
 _Static_assert(sizeof(struct tcp_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
 
-/* By the kernel, at this end: a header takes a packet of its own there, of a page at most. */
+/* Empty messages that the kernel at this end holds: a header takes a packet there, at most a
+ * page. */
 static uint32_t tcp_holds_of(const struct hoop_link_params *params)
 {
     const uint64_t pages = params->buffer_bytes / HOOP_PAGE_BYTES;
@@ -85,7 +87,7 @@ static hoop_result_t tcp_create(const struct hoop_link_params *params, struct ho
     return HOOP_OK;
 }
 
-/* A receiver has an address, a sender none. */
+/* A receiver sends an address, a sender none. */
 static bool tcp_address_fits(const struct hoop_address *data_address, bool sending)
 {
     return hoop_address_is_valid(data_address) &&
@@ -93,7 +95,7 @@ static bool tcp_address_fits(const struct hoop_address *data_address, bool sendi
                     : data_address->family == 0);
 }
 
-/* Sizes are wishes: the kernel has limits, and says nothing. */
+/* Sizes are requests: the kernel has limits, and does not report them. */
 static void tcp_set_options(const struct hoop_tcp_link *tcp)
 {
     const struct hoop_link_params *params = &tcp->base.params;
@@ -163,8 +165,8 @@ static uint32_t tcp_holds(const struct hoop_link *link)
     return tcp_holds_of(&link->params);
 }
 
-/* What the kernel was given still arrives: an end that has read everything closes without a reset,
- * and a sender never has anything to read. */
+/* Data that the kernel has accepted still arrive: a receiver that has read everything closes
+ * without a reset, and a sender never has anything to read. */
 static void tcp_destroy(struct hoop_link *link)
 {
     struct hoop_tcp_link *tcp = hoop_tcp_from(link);

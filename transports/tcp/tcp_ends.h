@@ -1,11 +1,11 @@
-/* The two ends of a link over TCP at work; for tcp.c, which makes and destroys them. */
+/* The work of the two ends of a link over TCP; for tcp.c, which makes and destroys them. */
 #ifndef HOOP_TCP_ENDS_H
 #define HOOP_TCP_ENDS_H
 
 #include "transports/tcp/tcp_wire.h"
 
-/* The two ends; NULL: no memory. Their functions are those of struct hoop_transport; finish frees
- * what is theirs alone, and runs `done` of what is pending. */
+/* Create returns NULL without memory. finish frees what only that end has, and runs `done` of what
+ * is pending. The others are functions of struct hoop_transport. */
 struct hoop_tcp_link *hoop_tcp_sender_create(void);
 hoop_result_t hoop_tcp_sender_post(struct hoop_link *link, struct hoop_xfer *xfer);
 void hoop_tcp_sender_push(struct hoop_link *link);

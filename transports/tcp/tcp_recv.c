@@ -5,14 +5,15 @@
  *         \                               | copied
  *          `-----> to:    the rest of the payload, straight into its place
  *
- * `ahead` takes in a header, and with it whatever small comes behind it, so that small chunks cost
- * a call or less each. The rest of a payload goes where the poster wants it, or into a slot of
- * staging memory that is lent; in the same call `ahead` takes in the next header.
+ * `ahead` takes in a header and whatever small data follow it, so that small chunks cost one system
+ * call or less. The rest of a payload goes where the poster wants it, or into a lent slot of
+ * staging memory; the same call takes the next header into `ahead`.
  *
- * Nothing is read while no receive is posted: what a fast sender has to say waits in the socket,
- * and then in the sender. Nothing is believed before it is checked: a header by its own check, then
- * against the receive that waits for it (agree.h); a payload as soon as it is complete, while it is
- * in the cache. It may lie in the poster's memory by then, but `done` says that it failed.
+ * Nothing is read while no receive is posted: what a fast sender sends waits in the socket, and
+ * then at the sender. Nothing is used before it is checked: a header by its own check and against
+ * the receive that waits for it (agree.h); a payload as soon as it is complete, while it is in the
+ * cache. A damaged payload may then lie in the poster's memory, but `done` says that the receive
+ * failed.
  */
 #include "base/sizes.h"
 #include "transports/agree.h"
@@ -24,7 +25,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-/* A header and a page: the largest chunk that comes with its header in one call. */
+/* A header and a page: the largest chunk that arrives with its header in one call. */
 #define TCP_AHEAD_BYTES (HOOP_TCP_HEADER_BYTES + HOOP_PAGE_BYTES)
 /* Chunks per progress, so that a fast sender does not keep the thread in here. */
 #define TCP_ROUND 16u
@@ -32,18 +33,18 @@
 struct tcp_receiver {
     struct hoop_tcp_link tcp;
     /* The chunk that is being received, for queue.first. */
-    bool open; /* its header is checked */
+    bool open; /* its header has been checked */
     uint8_t *to;
-    size_t got; /* of its payload */
+    size_t got; /* bytes of its payload so far */
     uint64_t payload_check;
-    uint32_t slot; /* if it is lent */
-    /* ahead[at .. end) came in and was not looked at yet */
+    uint32_t slot; /* if staging is lent */
+    /* ahead[at .. end) was received and not processed yet. */
     size_t at, end;
     uint8_t ahead[TCP_AHEAD_BYTES];
-    uint8_t *staging; /* slots of stride bytes; their pages appear when they are used */
+    uint8_t *staging; /* slots of `stride` bytes, whose pages appear when first used */
     size_t stride, staging_bytes;
     uint32_t idle_count;
-    uint32_t idle[]; /* [slots], the first idle_count count: the last used one is on top */
+    uint32_t idle[]; /* [slots], first idle_count valid: a stack, so the latest is reused */
 };
 
 static struct tcp_receiver *receiver_from(struct hoop_tcp_link *tcp)
@@ -53,7 +54,7 @@ static struct tcp_receiver *receiver_from(struct hoop_tcp_link *tcp)
 
 /* ---- Birth and end --------------------------------------------------------------------------- */
 
-/* False: more bytes than there are. */
+/* False: the sizes overflow. */
 static bool receiver_measure(const struct hoop_link_params *params, size_t *ret_stride,
                              size_t *ret_bytes)
 {
@@ -115,7 +116,7 @@ void hoop_tcp_receiver_release(struct hoop_link *link, struct hoop_xfer *xfer)
 
 /* ---- One chunk ------------------------------------------------------------------------------- */
 
-/* Is it the header that the first xfer waits for? If not, the link has failed. */
+/* Does the first xfer wait for this header? If not, the link fails. */
 static bool receiver_admits(struct tcp_receiver *receiver, const struct hoop_tcp_header *header)
 {
     struct hoop_link *link = &receiver->tcp.base;
@@ -149,7 +150,7 @@ static bool receiver_admits(struct tcp_receiver *receiver, const struct hoop_tcp
     return hoop_chunk_header_check(link, &header->chunk, xfer) == HOOP_OK;
 }
 
-/* Begins the chunk whose header lies in ahead. False: no slot is free, or the link has failed. */
+/* Begins the chunk whose header is in ahead. False: no slot is free, or the link has failed. */
 static bool receiver_begin(struct tcp_receiver *receiver)
 {
     const struct hoop_xfer *xfer = receiver->tcp.queue.first;
@@ -172,7 +173,7 @@ static bool receiver_begin(struct tcp_receiver *receiver)
     return true;
 }
 
-/* The part of the payload that is here already. */
+/* Copies the part of the payload that is already in ahead. */
 static void receiver_copy(struct tcp_receiver *receiver)
 {
     const size_t here = receiver->end - receiver->at;
@@ -185,7 +186,7 @@ static void receiver_copy(struct tcp_receiver *receiver)
     }
 }
 
-/* The chunk is here as a whole. False: it is damaged, and the link has failed. */
+/* Completes a chunk that has arrived. False: it is damaged, and the link has failed. */
 static bool receiver_complete(struct tcp_receiver *receiver)
 {
     struct hoop_tcp_link *tcp = &receiver->tcp;
@@ -209,7 +210,7 @@ static bool receiver_complete(struct tcp_receiver *receiver)
 
 /* ---- The socket ------------------------------------------------------------------------------ */
 
-/* One call. False: nothing came. *ret_dry: there is no more for now. */
+/* One system call. False: nothing came. *ret_dry: there is no more for now. */
 static bool receiver_read(struct tcp_receiver *receiver, bool *ret_dry)
 {
     struct hoop_tcp_link *tcp = &receiver->tcp;

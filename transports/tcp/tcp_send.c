@@ -2,19 +2,20 @@
  * The sender's end of a tcp link.
  *
  *      queue     posted, and not all in the kernel:  first, second, ...
- *      headers   [0 .. made) belong to the first `made` of them; a ring
- *      sent      bytes of the first, with its header, that the kernel has
- *      taken     all in the kernel; progress will say so
+ *      headers   [0 .. made) belong to the first `made` of these; a ring buffer
+ *      sent      bytes of the first one, with its header, that the kernel has
+ *      taken     xfers that the kernel has completely; progress will report them
  *
- * A header, with its payload's check, is made when its turn to be sent comes, so that the payload
- * is still in the cache when the kernel copies it. It is kept until all of it is sent: a payload
- * may not change meanwhile, nor does what was said about it.
+ * A header, with its payload's check, is made when it is its turn to be sent, so that the payload
+ * is still in the cache when the kernel copies it. It is kept until it is sent completely: the
+ * payload must not change meanwhile, so its check stays valid.
  *
  * An xfer is done when the kernel has taken its last byte. Nothing is copied here.
  *
- * What may wait the kernel keeps (MSG_MORE), for what follows, or for 200 ms: so a message of
- * nothing costs a call, and not the way of a packet. Only where one has just been sent before, so
- * that a single one is on time; and never so many that the receiver waits for them.
+ * A message that may wait is held by the kernel (MSG_MORE), for what follows, or for 200 ms: so an
+ * empty message costs a system call but no packet of its own. This is done only shortly after
+ * another such message, so that a single one is on time; and never for as many as the receiver
+ * would wait for.
  */
 #include "transports/tcp/tcp_ends.h"
 #include <errno.h>
@@ -22,10 +23,10 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define TCP_QUEUE 16u /* posted and not sent; more get HOOP_AGAIN */
-/* Enough for one call: what would be added behind it cools down while the kernel copies. */
+#define TCP_QUEUE 16u /* posted and not sent; a further one gets HOOP_AGAIN */
+/* Enough for one call: more would leave the cache while the kernel copies. */
 #define TCP_BATCH_BYTES ((size_t)64 << 10)
-/* So many go at once, if they follow each other so soon. */
+/* So many are sent together at most, if each follows the last one within this time. */
 #define TCP_KEPT_MOST 16u
 #define TCP_KEPT_NS HOOP_NS_PER_MS
 
@@ -35,8 +36,8 @@ struct tcp_sender {
     uint32_t queued;
     uint32_t first, made;
     size_t sent;
-    uint32_t kept;      /* that may wait, and that the kernel keeps */
-    uint64_t may_at_ns; /* when the last one was posted that may */
+    uint32_t kept;      /* messages that may wait and that the kernel holds */
+    uint64_t may_at_ns; /* when the last one that may wait was posted */
     struct hoop_tcp_header headers[TCP_QUEUE];
 };
 
@@ -51,7 +52,7 @@ struct hoop_tcp_link *hoop_tcp_sender_create(void)
     return sender != NULL ? &sender->tcp : NULL;
 }
 
-/* Fills in what goes out next; parts has room for 2 * TCP_QUEUE. Returns their bytes. */
+/* Lists what to send next; parts has room for 2 * TCP_QUEUE. Returns the number of bytes. */
 static size_t sender_gather(struct tcp_sender *sender, struct iovec *parts, size_t *ret_count)
 {
     size_t bytes = 0, count = 0;
@@ -68,7 +69,7 @@ static size_t sender_gather(struct tcp_sender *sender, struct iovec *parts, size
         bytes += HOOP_TCP_HEADER_BYTES + xfer->bytes;
         i++;
     }
-    /* Of the first some may be gone. */
+    /* Part of the first one may be sent already. */
     const size_t header_sent =
         sender->sent < HOOP_TCP_HEADER_BYTES ? sender->sent : HOOP_TCP_HEADER_BYTES;
     const size_t payload_sent = sender->sent - header_sent;
@@ -82,7 +83,7 @@ static size_t sender_gather(struct tcp_sender *sender, struct iovec *parts, size
     return bytes - sender->sent;
 }
 
-/* The kernel took so many bytes. */
+/* The kernel has taken so many bytes. */
 static void sender_count(struct tcp_sender *sender, size_t bytes)
 {
     struct hoop_xfer_queue *queue = &sender->tcp.queue;
@@ -119,7 +120,7 @@ static bool sender_flush(struct tcp_sender *sender, bool keep)
     return moved;
 }
 
-/* May the kernel keep the only one that is posted? */
+/* May the kernel hold this message, the only one posted? */
 static bool sender_keeps(struct tcp_sender *sender, const struct hoop_xfer *xfer)
 {
     if (!xfer->may_wait || sender->tcp.peer_holds < 2 * TCP_KEPT_MOST) {
@@ -130,7 +131,7 @@ static bool sender_keeps(struct tcp_sender *sender, const struct hoop_xfer *xfer
     return sender->may_at_ns - before < TCP_KEPT_NS && sender->kept + 1 < TCP_KEPT_MOST;
 }
 
-/* At once if nothing waits before it: the sooner it is on its way, the better. */
+/* Sent at once if nothing is queued before it, to be on its way as early as possible. */
 hoop_result_t hoop_tcp_sender_post(struct hoop_link *link, struct hoop_xfer *xfer)
 {
     struct tcp_sender *sender = sender_from(hoop_tcp_from(link));
@@ -145,7 +146,7 @@ hoop_result_t hoop_tcp_sender_post(struct hoop_link *link, struct hoop_xfer *xfe
     return HOOP_OK;
 }
 
-/* To say again that nothing is to be delayed sends what is. */
+/* Setting TCP_NODELAY again sends what the kernel holds. */
 void hoop_tcp_sender_push(struct hoop_link *link)
 {
     struct tcp_sender *sender = sender_from(hoop_tcp_from(link));
@@ -171,8 +172,8 @@ bool hoop_tcp_sender_progress(struct hoop_tcp_link *tcp)
     return moved;
 }
 
-/* A goodbye that the kernel has no room for is left out: the peer then waits a little longer before
- * it believes the end. */
+/* A goodbye for which the kernel has no room is left out: then the peer waits a little longer
+ * before it takes the link for ended. */
 void hoop_tcp_sender_finish(struct hoop_tcp_link *tcp)
 {
     struct tcp_sender *sender = sender_from(tcp);

@@ -63,7 +63,7 @@ void hoop_tcp_stopped(struct hoop_tcp_link *tcp, int err)
     case EAGAIN:
     case EINTR:
     case ENOBUFS:
-    case ENOMEM: /* of the kernel, for a moment */
+    case ENOMEM: /* the kernel's, temporarily */
         return;
     case 0:
     case ECONNABORTED:
