@@ -53,7 +53,7 @@ static bool bruck_at_once(const struct hoop_plan *plan)
     return plan->radix >= plan->n;
 }
 
-/* Exchange i of that round. */
+/* Exchange i of the round that begins with `have` vectors. */
 static struct hoop_step bruck_by_distance(const struct hoop_plan *plan, uint64_t have, uint64_t i)
 {
     const uint64_t count = plan->count, far = (i + 1) * have;

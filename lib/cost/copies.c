@@ -4,7 +4,7 @@
 #include "base/settings.h"
 #include "runtime/copy.h"
 
-/* Each way gets one of so many rounds; at first one of fewer. */
+/* Of this many rounds, each way gets one that is timed; at first of fewer. */
 #define COPIES_EVERY 256u
 #define COPIES_EVERY_AT_FIRST 64u
 #define COPIES_WORTH(ns) ((ns) + (ns) / 16)

@@ -278,7 +278,7 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
  * Pieces are aligned to this, so that nobody is about to write what a core prefetches behind one.
  */
 #define BOARD_ROOM_BYTES ((size_t)4096)
-/* Pieces return to the start after so many bytes, or after as many pieces as may be owed, so that
+/* Pieces return to the start after this many bytes, or after as many pieces as may be owed, so that
  * they stay in the cache; but not before there is room for three. */
 #define BOARD_CYCLE_BYTES ((size_t)262144)
 

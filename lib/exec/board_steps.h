@@ -21,7 +21,7 @@ struct hoop_board_worker {
     hoop_result_t (*copy)(void *arg, void *to, const void *from, size_t bytes);
     hoop_result_t (*fold)(void *arg, const struct hoop_reduction *reduction, void *const *dst,
                           unsigned n_dst, const void *const *src, unsigned n_src, size_t count);
-    /* Nothing more is launched for now. */
+    /* Called when nothing more is launched for now. */
     hoop_result_t (*end)(void *arg);
     /* HOOP_OK: all of it is done. HOOP_AGAIN: not yet. Otherwise: why it never will be. */
     hoop_result_t (*over)(void *arg);

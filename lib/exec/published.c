@@ -1,4 +1,4 @@
-/* Oneshot carried out (see published.h). */
+/* Executes oneshot (see published.h). */
 #include "exec/published.h"
 
 #include "algo/taking.h"

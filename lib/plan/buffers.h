@@ -37,7 +37,7 @@ enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
 /* Confirmed ids are kept by id modulo this: ids are consecutive, so as many recent ones fit. */
 #define HOOP_BUFFERS_CONFIRMED 1024u
 
-/* After a launched call met one that was not on the device, so many calls wait instead. */
+/* How many calls wait instead, after a launched call met one that was not on the device. */
 #define HOOP_BUFFERS_PARTED_WAITS 8u
 
 /* A table of this rank's memory that the folding rank has opened (hoop_buffers_are_known()). */

@@ -34,7 +34,7 @@
 #define WAIT_SPIN_LEAST_NS 500u
 /* Most descriptors that a sleep watches; with more it is kept short. */
 #define WAIT_MAX_FDS 64u
-/* After so many waits in a row that ended with their first yield, the thread moves. */
+/* Waits in a row that ended with their first yield, after which the thread moves. */
 #define WAIT_HANDED_MOST 8u
 /* Then not again for this time, which doubles if the move did not help. */
 #define WAIT_CALM_LEAST_NS (HOOP_NS_PER_MS / 16)

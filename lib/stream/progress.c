@@ -17,7 +17,7 @@
 /* The most sleepers that the driver waits on; with more its sleeps are short. */
 #define PROGRESS_SLEEPERS 64u
 
-/* Work is left for so long to a thread that may come to wait for it, unless some is so old. */
+/* How long work is left to a thread that may come to wait for it, unless some is this old. */
 #define PROGRESS_SOON_NS 50000u
 #define PROGRESS_OLD_NS 1000000u
 /* The longest time between two looks of the progress thread while work keeps coming. */

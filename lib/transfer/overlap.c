@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* A piece has so many grains, unless they would be smaller than the least. */
+/* Grains of a piece, unless they would be smaller than the least. */
 #define OVERLAP_GRAINS 64
 #define OVERLAP_GRAIN_LEAST 64
 #define OVERLAP_MOST_OF_PIECE 8 /* a part's share of a piece at most, of adjacent grains */

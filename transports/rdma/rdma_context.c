@@ -20,8 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define RDMA_ENTRIES 4096u /* of a completion queue; links that find no room get another context   \
-                            */
+#define RDMA_ENTRIES 4096u /* of a completion queue; links without room get another one */
 
 struct hoop_rdma_region {
     uint64_t id;

@@ -14,8 +14,8 @@
 #define VERBS_VENDOR_RXE 0xffffffu
 #define VERBS_VENDOR_SIW 0x626d74u
 #define VERBS_HOPS 255u
-/* About 0.6 ms, and retry for ever. Receives are posted in time, so this is not needed; but a peer
- * whose packets are merely late in one of two queues must not count as dead. */
+/* About 0.6 ms, and retry without limit. Receives are posted in time, so this is not needed; but a
+ * peer whose packets are merely late in one of two queues must not count as dead. */
 #define VERBS_RNR_TIMER 12u
 #define VERBS_RNR_RETRIES 7u
 #define VERBS_WORKS 4u

@@ -26,7 +26,7 @@
 #define TCP_QUEUE 16u /* posted and not sent; a further one gets HOOP_AGAIN */
 /* Enough for one call: more would leave the cache while the kernel copies. */
 #define TCP_BATCH_BYTES ((size_t)64 << 10)
-/* So many are sent together at most, if each follows the last one within this time. */
+/* At most this many are sent together, if each follows the last one within this time. */
 #define TCP_KEPT_MOST 16u
 #define TCP_KEPT_NS HOOP_NS_PER_MS
 
