@@ -74,8 +74,7 @@ void hoop_chunk_damaged(struct hoop_link *link, const struct hoop_xfer *xfer, ui
                            (unsigned long long)said, (unsigned long long)came);
 }
 
-/* The header is of this link but differs from the posted xfer: another call, or another part of the
- * same. */
+/* Of this link, but not the posted xfer's: another call, or another part of the same. */
 static hoop_result_t agree_fail_differing(struct hoop_link *link,
                                           const struct hoop_chunk_header *header,
                                           const struct hoop_xfer *xfer)

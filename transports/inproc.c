@@ -36,8 +36,7 @@ struct inproc_entry {
     const void *data;
 };
 
-/* First what the sender writes, last what the receiver writes; in between what neither writes
- * often. */
+/* First what the sender writes, last what the receiver writes, and the rest in between. */
 struct inproc_shared {
     _Alignas(HOOP_LINE_BYTES) _Atomic uint64_t head; /* entries published */
     struct inproc_entry entries[INPROC_ENTRIES];
@@ -127,8 +126,7 @@ static bool inproc_fits(const struct inproc_shared *shared, const struct hoop_li
            theirs->peer == params->me && theirs->lane == params->lane;
 }
 
-/* The shared part, held by the sender; NULL: it does not exist, is another link's, or has a
- * sender. */
+/* The sender's hold on the shared part; NULL: none, another link's, or it has a sender. */
 static struct inproc_shared *inproc_claim(uint64_t cookie, const struct hoop_link_params *params)
 {
     pthread_mutex_lock(&inproc_registry.lock);

@@ -18,8 +18,7 @@ extern const struct hoop_verbs *hoop_rdma_verbs;
 /* The verbs, and the ports of this machine, which are read once; NULL: none. Thread-safe. */
 const struct hoop_verbs *hoop_rdma_ports(const struct hoop_verbs_port **ret_ports,
                                          uint32_t *ret_count);
-/* After that: why there are none (no library, no device, a build without the headers); "" if there
- * are. */
+/* After that, why there are none (no library, no device, a build without headers); or "". */
 const char *hoop_rdma_why_none(void);
 
 /* ---- The choice of ports: pure functions ----------------------------------------------------- */
@@ -56,8 +55,7 @@ uint32_t hoop_rdma_order(const struct hoop_verbs_port *ports, uint32_t count,
                          const struct hoop_rdma_rules *rules, uint32_t local, const cpu_set_t *cpus,
                          const struct hoop_verbs_port *ret[HOOP_RDMA_RANK_PORTS]);
 
-/* The network that a port is in, as a nonzero number that peers compare with those of their own
- * ports. */
+/* A port's network as a nonzero number, which peers compare with those of their own ports. */
 uint32_t hoop_rdma_network(const struct hoop_verbs_port *port, const struct hoop_gid *gid);
 
 /*

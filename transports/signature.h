@@ -44,8 +44,7 @@ struct hoop_called {
     struct hoop_signature signature;
 };
 
-/* Sets the failure for two calls that should have been the same: HOOP_MISMATCH, with its
- * message. */
+/* The failure of two calls that should have been the same: HOOP_MISMATCH, with both. */
 hoop_result_t hoop_called_fail(const struct hoop_called *mine, const struct hoop_called *theirs,
                                struct hoop_failure *failure);
 /* Parses such a message, which may come from elsewhere; for a transfer the receiver comes first.

@@ -177,8 +177,7 @@ struct hoop_link {
     uint64_t leave_by_ns; /* deadline of its goodbye; 0: leave was not called */
 };
 
-/* All transports in order of preference, then NULL: inproc, shm, tcp; and rdma, which is only
- * chosen by name. */
+/* All transports in order of preference, then NULL; rdma is only chosen by name. */
 extern const struct hoop_transport *const hoop_transports[];
 
 /* The first transport in the table that reaches the peer; NULL: none. */

@@ -45,8 +45,7 @@ static struct hoop_ref pairwise_nothing(const struct hoop_plan *plan, enum hoop_
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
-/* Sends my block for the rank at this distance to it, and receives mine from the rank as far before
- * me. */
+/* Sends my block for the rank at this distance there, and receives mine from as far before me. */
 static struct hoop_step pairwise_move(const struct hoop_plan *plan, uint64_t column,
                                       uint64_t distance)
 {
@@ -78,8 +77,7 @@ static struct hoop_step pairwise_move(const struct hoop_plan *plan, uint64_t col
 
 /* ---- Sums --------------------------------------------------------------------------------- */
 
-/* Sends its owner's part of my input over this distance, and receives another rank's part of
- * mine. */
+/* Sends its owner's part of my input over this distance, and receives a part of mine. */
 static struct hoop_step pairwise_gather(const struct hoop_plan *plan, uint64_t column,
                                         uint64_t distance)
 {
@@ -94,8 +92,7 @@ static struct hoop_step pairwise_gather(const struct hoop_plan *plan, uint64_t c
     return ret;
 }
 
-/* The place of this rank's part of the result. A rank without OUT has one more chunk of SCRATCH for
- * it. */
+/* Where this rank's part of the result lies; without OUT in one more chunk of SCRATCH. */
 static struct hoop_ref pairwise_result(const struct hoop_plan *plan, uint64_t column)
 {
     if (pairwise_wants(plan, plan->me)) {

@@ -23,8 +23,7 @@ static inline struct hoop_step hoop_step_local(enum hoop_local_op op, struct hoo
     return ret;
 }
 
-/* Over links: the fold of all ranks' vectors, the others' from SCRATCH and this rank's from
- * `own`. */
+/* Over links: the fold of all ranks' vectors: this rank's is `own`, the others are in SCRATCH. */
 static inline struct hoop_step hoop_step_fold(struct hoop_ref dst, struct hoop_ref own)
 {
     struct hoop_step ret = hoop_step_local(

@@ -87,8 +87,8 @@ static struct hoop_ref ring_chunk(const struct ring *ring, enum hoop_space space
     return hoop_column_chunk(ring->plan, space, part, ring->column);
 }
 
-/* Where an unfinished sum of a part lies: in OUT, or in chunk `slot` of SCRATCH if OUT lacks
- * room. */
+/* Where an unfinished sum of a part lies: in OUT, or without room there in that chunk of
+ * SCRATCH. */
 static struct hoop_ref ring_partial(const struct ring *ring, uint32_t part, uint64_t slot)
 {
     if (ring->plan->collective == HOOP_COLL_ALL_REDUCE) {

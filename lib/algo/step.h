@@ -237,8 +237,7 @@ hoop_step_fn hoop_direct_step;
  */
 hoop_step_fn hoop_cma_step;
 
-/* slab: the same through staging memory, chunk by chunk, in two alternating slabs: for plain
- * memory. */
+/* slab: the same through staging memory, in two alternating slabs: for plain memory. */
 hoop_step_fn hoop_slab_step;
 
 /* What plan.turn must be increased by after this operation by slab. */

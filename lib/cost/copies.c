@@ -68,8 +68,7 @@ enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, ui
 void hoop_copies_add(struct hoop_copies_row *row, enum hoop_copy how, uint64_t ns)
 {
     const uint32_t took = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX, before = row->ns[how];
-    /* Limits a slow outlier, which may have any cause, to twice the mean so far; a fast one counts
-     * fully. */
+    /* A slow outlier, which may have any cause, counts as at most twice the mean so far. */
     const uint64_t most = 2ull * before;
     row->ns[how] = before == 0 || took <= before
                        ? took

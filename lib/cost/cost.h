@@ -39,12 +39,10 @@ uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uin
 /* The radix with which bruck is fastest among n ranks; its bytes are the same with every radix. */
 uint32_t hoop_cost_radix(enum hoop_cost_class class, uint32_t n);
 
-/* Memory: the size from which a message between processes that may read each other is read by its
- * receiver. */
+/* Memory: from this size on the receiver of a message reads it from the sender's process. */
 uint64_t hoop_cost_read_least(enum hoop_cost_class class);
 
-/* The time in ns of a message over a link of this class. In memory it is copied twice unless it is
- * read. */
+/* The time in ns of a message over a link of this class; in memory it is copied twice, or read. */
 uint64_t hoop_cost_transfer(enum hoop_cost_class class, uint64_t bytes, bool read);
 
 /*

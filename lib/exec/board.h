@@ -227,8 +227,7 @@ bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not);
 
 /* Records the comm's failure for all ranks of this machine and wakes them. False: there was one. */
 bool hoop_board_fail(struct hoop_board *board, const struct hoop_failure *failure);
-/* HOOP_OK, or the comm's failure, copied to *ret (may be NULL). Reports a failure only once it is
- * completely written. */
+/* HOOP_OK, or the comm's failure, if completely written, copied to *ret (may be NULL). */
 hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_failure *ret);
 /* The same, but waits for a failure that is being written. */
 hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret);
@@ -254,8 +253,7 @@ void hoop_board_name_sites(const struct hoop_board *board, struct hoop_failure *
 /* Publishes bytes (at most HOOP_CELLS_MAX_BYTES) in this rank's cells: the announcement. */
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);
 
-/* The failure for this rank and another that called different operations; the sentence has both
- * calls. */
+/* The failure for this rank and another that called different operations; it names both calls. */
 hoop_result_t hoop_board_mismatch(struct hoop_board *board, uint32_t rank,
                                   struct hoop_failure *failure);
 
@@ -275,8 +273,7 @@ static inline hoop_result_t hoop_board_seen(struct hoop_board *board, uint32_t r
                : hoop_board_mismatch(board, rank, failure);
 }
 
-/* Is there room to publish bytes in the current operation while `owing` operations are owed? With 0
- * there always is. */
+/* Does the current operation have room to publish bytes, while `owing` are owed? With 0 it has. */
 bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t owing);
 
 /*
@@ -296,8 +293,7 @@ static inline const void *hoop_board_cell(const struct hoop_board *board, uint32
     return hoop_board_rank(board, rank)->cells[board->sequence % HOOP_BOARD_SETS][c].data;
 }
 
-/* Pieces of this size return to the start of the area after so many bytes, and after so many
- * pieces. */
+/* Pieces of this size return to the start of the area after so many bytes; after so many pieces. */
 size_t hoop_board_cycle(size_t bytes);
 uint32_t hoop_board_around(size_t bytes);
 

@@ -306,8 +306,7 @@ static hoop_result_t board_arrive(struct hoop_board *board, struct hoop_board_op
     return drained;
 }
 
-/* HOOP_OK once all members, or one, have arrived as often as this rank. op->cursor keeps the
- * position. */
+/* HOOP_OK once all members, or one, have arrived as often as this rank. Resumes at op->cursor. */
 static hoop_result_t board_await(const struct hoop_board *board, struct hoop_board_op *op,
                                  uint32_t member)
 {

@@ -43,8 +43,7 @@ struct hoop_board_op {
     const void *const *ins; /* [n] every member's, where the plan touches them; else NULL */
     void *const *outs;
     const uint8_t *far; /* [n] HOOP_FAR_ bits: which are addresses in another process */
-    /* plan->scratch elements, for what is read from other processes and then folded. NULL: nothing
-     * is. */
+    /* plan->scratch elements, for what is read from other processes to be folded; or NULL. */
     void *scratch;
     const struct hoop_board_worker *worker; /* NULL: this CPU does the work */
     /* from here on the executor's own */

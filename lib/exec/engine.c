@@ -347,8 +347,7 @@ static hoop_result_t flight_recv(struct hoop_engine_flight *flight)
     return result;
 }
 
-/* Posts a part that is WANTED. Reuses the link of the flight's previous step if the peer is the
- * same. */
+/* Posts a part that is WANTED, on the flight's previous link if the peer is the same. */
 static bool flight_post(struct hoop_engine_flight *flight, bool sending)
 {
     const struct hoop_engine_op *op = &flight->lane->engine->op;

@@ -1,5 +1,4 @@
-/* Gates (see gate.h). Only hoop_gates_close() and hoop_gates_fence() wait, and only when an
- * operation has failed. */
+/* Gates (see gate.h). Only closing and fencing wait, and only after an operation has failed. */
 #include "exec/gate.h"
 
 #include "base/clock.h"
@@ -100,8 +99,7 @@ static uint64_t gate_close(_Atomic uint64_t *gate, uint64_t patience_ns)
             return GATE_OPEN; /* the gate was closed before */
         }
         if (hoop_now_ns() >= until) {
-            /* The peer may leave at this moment: then the word is OPEN, and the next iteration
-             * closes it. */
+            /* The peer may leave at this moment: then the word is OPEN, and closed next time. */
             if (atomic_compare_exchange_strong(gate, &word, GATE_CLOSED)) {
                 return word;
             }
@@ -137,8 +135,7 @@ static bool gate_writes(const struct hoop_step *step, uint32_t me)
            (dst->member == HOOP_EVERY || dst->member == me);
 }
 
-/* Puts fresh pages under the part of `out` that a writer writes in its step k. HOOP_OK also if it
- * writes none. */
+/* Puts fresh pages under what a writer writes of out in its step k. HOOP_OK also if nothing. */
 static hoop_result_t gate_replace(const struct hoop_plan *plan, hoop_step_fn *steps, void *out,
                                   uint32_t writer, uint64_t k)
 {

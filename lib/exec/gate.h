@@ -33,8 +33,7 @@
  * closed, and none is held. */
 bool hoop_gates_enter(const struct hoop_board *board, uint32_t whom, uint64_t k);
 
-/* Returns them. False: one was closed meanwhile; that rank may be using its buffer for itself
- * again. */
+/* Returns them. False: one was closed meanwhile, and that rank may be using its buffer again. */
 bool hoop_gates_leave(const struct hoop_board *board, uint32_t whom, uint64_t k);
 
 /* Has rank `whom` closed its gate to this rank? Then what was read from its memory before this call

@@ -21,8 +21,7 @@ static uint32_t owed_most(const struct hoop_link *link)
     return holds < HOOP_OWED_MOST ? holds : HOOP_OWED_MOST;
 }
 
-/* Once too many are owed, waits until half of them have come: otherwise every operation would have
- * to look at them. */
+/* Once too many are owed, waits for half of them, so that not every operation has to look. */
 static bool owed_has_room(struct hoop_owed *owed, uint32_t most)
 {
     owed->waits = owed->count >= (owed->waits ? most / 2 + 1 : most);

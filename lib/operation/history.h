@@ -84,8 +84,7 @@ static inline void hoop_history_end(struct hoop_history *history, hoop_result_t 
 /* The driver has found that the current operation has to wait. */
 void hoop_history_look(struct hoop_history *history, unsigned what, uint32_t rank);
 
-/* The i-th oldest, i below HOOP_HISTORY_LENGTH. False: there is none, or its slot is being
- * written. */
+/* The i-th oldest, i below HOOP_HISTORY_LENGTH. False: none, or its slot is being written. */
 bool hoop_history_at(const struct hoop_history *history, uint32_t i, struct hoop_past *ret);
 
 /* What the current operation waits for; false: none is running, or it has not waited yet. */

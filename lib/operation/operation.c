@@ -533,12 +533,11 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
     hoop_result_t result = HOOP_OK;
     /* First leave the device, before waiting for other ranks, which may be waiting for that. */
     const bool left = hoop_operation_leave_device(operation, hoop_deadline_ns(timeout_ms));
-    /* For every operation: a rank that reads what was sent here takes no gate, but checks it
-     * afterwards. */
+    /* Always: a rank that reads what was sent here takes no gate, but checks it afterwards. */
     const bool stuck = hoop_gates_close(board, culprit);
     if (operation->announced && stuck) {
-        /* A rank that is in a slice has seen all announcements, so they are there even if not yet
-         * seen here. */
+        /* A rank in a slice has seen all announcements, so they are there even if not yet seen
+         * here. */
         if (operation->state == OP_ANNOUNCED) {
             operation_await_announcements(operation);
         }
@@ -553,8 +552,7 @@ hoop_result_t hoop_operation_cancel(struct hoop_operation *operation, int culpri
         result = hoop_error(HOOP_TIMEOUT, "what was launched on the device has not ended");
     }
     operation->staging.delivers = false;
-    /* Copies from the device that still wait for the call's stream only read the user's memory:
-     * leave them. */
+    /* Fetches that still wait for the call's stream only read the user's memory: leave them. */
     if (left && operation->state != OP_FETCH &&
         hoop_staging_cancel(&operation->staging, timeout_ms) != HOOP_OK && result == HOOP_OK) {
         result = HOOP_TIMEOUT;

@@ -50,8 +50,7 @@ struct hoop_request {
     struct hoop_device_look look;
 };
 
-/* The op number, also on the wire, of the sum of inputs that are multiplied by a factor of each
- * rank. */
+/* The op, also on the wire, of a sum whose inputs are multiplied by a factor of each rank. */
 #define HOOP_OP_PRE_MUL_SUM ((uint32_t)HOOP_NUM_OPS)
 
 /* What an operation needs from its comm. */
@@ -143,8 +142,7 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
                                   const struct hoop_operation_env *env);
 void hoop_operation_finish(struct hoop_operation *operation);
 
-/* Begins an operation; buffers are borrowed until a poll says DONE or hoop_operation_cancel()
- * returns. */
+/* Begins; buffers are borrowed until a poll says DONE or hoop_operation_cancel() returns. */
 void hoop_operation_start(struct hoop_operation *operation, const struct hoop_request *request);
 enum hoop_poll hoop_operation_poll(struct hoop_operation *operation);
 
@@ -170,11 +168,9 @@ void hoop_operation_plan_links(struct hoop_operation *operation);
 
 /* ---- operation_memory.c ---------------------------------------------------------------------- */
 
-/* Allocates scratch for all lanes, if the algorithm needs any. An error is also in
- * operation->failure. */
+/* Allocates scratch for all lanes, if any is needed. An error is also in operation->failure. */
 hoop_result_t hoop_operation_make_scratch(struct hoop_operation *operation);
-/* HOOP_OP_PRE_MUL_SUM: multiplies the input by the factor, into memory that replaces it.
- * Likewise. */
+/* HOOP_OP_PRE_MUL_SUM: replaces the input by the input times the factor. Errors likewise. */
 hoop_result_t hoop_operation_scale(struct hoop_operation *operation);
 
 /* ---- operation_device.c ---------------------------------------------------------------------- */
@@ -184,27 +180,22 @@ bool hoop_operation_is_of_host(const struct hoop_request *request);
 
 /* For a request with a flow: waits until the flow has begun (OP_FETCH). False: it has none. */
 bool hoop_operation_awaits_flow(struct hoop_operation *operation);
-/* OP_FETCH, OP_DELIVER: HOOP_OK: the copies are done; HOOP_AGAIN; or CUDA's error, with its
- * message. */
+/* OP_FETCH, OP_DELIVER: HOOP_OK: the copies are done; HOOP_AGAIN; or CUDA's error. */
 hoop_result_t hoop_operation_copied(struct hoop_operation *operation);
-/* Begins to copy what lies on a device: OP_FETCH, or OP_DONE after a failure. False: nothing
- * does. */
+/* Begins to copy what lies on a device: OP_FETCH, or OP_DONE on failure. False: nothing does. */
 bool hoop_operation_fetches(struct hoop_operation *operation);
 /* Ends an operation that was fetched: OP_DELIVER, or DONE. */
 enum hoop_poll hoop_operation_deliver(struct hoop_operation *operation);
 /* OP_RUN over links: continues the copies in pieces. A failure is in operation->failure. */
 void hoop_operation_overlap(struct hoop_operation *operation);
-/* Has one of the copies under way failed? A failed copy leaves no mark, so it is looked for when
- * idle. */
+/* Looks for a failure of the copies under way, since a failed copy leaves no mark. */
 bool hoop_operation_overlap_failed(struct hoop_operation *operation);
 /* Like hoop_operation_fetches(), for an operation that runs on its buffers' device: waits for the
  * stream to come to it. False: it does not run there, as far as this rank knows. */
 bool hoop_operation_runs_on_device(struct hoop_operation *operation);
-/* The worker that executes its steps on the device: the launched kernel, if the call is
- * launched. */
+/* Executes its steps on the device: the launched kernel, if the call is launched. */
 const struct hoop_board_worker *hoop_operation_worker(struct hoop_operation *operation);
-/* OP_FETCH is over. For a call that is launched on the device: its stream has come to it. False:
- * failed. */
+/* OP_FETCH is over; if launched on the device, its stream has come to the call. False: failed. */
 bool hoop_operation_arrives(struct hoop_operation *operation);
 
 /* NOT: only running it will tell whether it goes through the host. */

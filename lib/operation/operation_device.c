@@ -20,8 +20,7 @@ static struct hoop_device_call operation_call(const struct hoop_operation *opera
                                      .arrived = operation->launched};
 }
 
-/* Over links the plan is known from the start. A factor must be applied to the whole input
- * first. */
+/* Over links the plan is known from the start. A factor goes into the whole input first. */
 static bool operation_may_be_cut(const struct hoop_operation *operation,
                                  const struct hoop_signature *s)
 {
@@ -188,8 +187,7 @@ enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *oper
     const bool shows = operation->buffers.shows;
     struct hoop_buffers_own its;
     struct hoop_plan plan;
-    /* Only operations find out whether memory from CUDA itself can be shown: until then, it may
-     * be. */
+    /* Whether memory from CUDA itself can be shown, operations find out: until then it may be. */
     if (!can || !operation_suits_device(operation, request)) {
         return HOOP_LAUNCH_BY_HOST;
     }

@@ -94,8 +94,7 @@ static uint32_t buffers_try(struct hoop_buffers *buffers, const void *buffer, ui
     return can ? BUFFERS_READABLE : BUFFERS_UNREADABLE;
 }
 
-/* Announces a buffer's place in its region; without one its address, which gives its page
- * offset. */
+/* Announces a buffer's place in its region, or else its address, which gives its page offset. */
 static void buffers_find(const void *buffer, uint64_t bytes, uint64_t *ret_region,
                          uint32_t *ret_generation, uint64_t *ret_offset)
 {
@@ -187,8 +186,7 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
                : hoop_board_mismatch(buffers->board, rank, failure);
 }
 
-/* Where a buffer that others access lies. Threads of one process share plain memory by its
- * address. */
+/* Where a buffer that others access lies; threads share plain memory by its address. */
 static bool buffers_look(const struct hoop_buffers *buffers, bool shows, const void *buffer,
                          uint64_t bytes, struct hoop_region_ref *ret)
 {
@@ -280,8 +278,7 @@ static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
  * which queries for pairs of devices do not show. */
 #define BUFFERS_MOST_DEVICES 9u
 
-/* Are all buffers on one device, or on several that all reach each other? Checks each device
- * once. */
+/* Are all buffers on one device, or on several that reach each other? Checks each device once. */
 static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers,
                                                    bool *ret_one_device)
 {
@@ -360,8 +357,7 @@ struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct 
 
 /* ---- Mapping -------------------------------------------------------------------------------- */
 
-/* Opens memory of another device to this rank's. In its own process a region is open to its own
- * device. */
+/* Opens another device's memory to this one's. In its own process a region is open to its own. */
 static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t rank,
                                   const struct hoop_mapping *use, uint64_t offset, void **base)
 {

@@ -107,8 +107,7 @@ hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t ra
 /* Is anything fresh in an operation on devices? All announcements must have been seen. */
 bool hoop_buffers_are_fresh(const struct hoop_buffers *buffers);
 
-/* Opens the fresh memory of rank. HOOP_AGAIN: it is being requested. Else the failure says why
- * not. */
+/* Opens the fresh memory of rank. HOOP_AGAIN: being requested. Else the failure says why not. */
 hoop_result_t hoop_buffers_try(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                uint32_t rank, struct hoop_failure *failure);
 /* Ends the opening: all was opened, or not (refused), which the next announcement will say. */

@@ -1,5 +1,4 @@
-/* Buffers on devices: whether all ranks can open fresh memory, and which is known (see
- * buffers.h). */
+/* Buffers on devices: can all ranks open fresh memory, and which is known? (see buffers.h) */
 #include "plan/buffers_inside.h"
 
 #include "memory/ipc.h"

@@ -16,8 +16,7 @@
 #define PLAN_CHUNK_LEAST_BYTES 65536u
 /* pairwise, where its scratch is limited: with smaller chunks overhead dominates. */
 #define PLAN_CHUNK_SCRATCH_LEAST_BYTES 4096u
-/* What pairwise may take for its scratch, for all lanes together, unless chunks become too
- * small. */
+/* What pairwise may take for scratch in all lanes, unless chunks become too small. */
 #define PLAN_SCRATCH_BYTES 4194304u
 
 void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signature, uint32_t me,
@@ -181,7 +180,7 @@ static uint64_t plan_pairwise_chunk_bytes(const struct hoop_agreement *agreed, u
     return chunk < agreed->chunk_bytes ? chunk : agreed->chunk_bytes;
 }
 
-/* Does its largest message fit into a chunk? In bruck and binomial that is up to half of all
+/* Does the largest message fit into a chunk? With bruck and binomial it is up to half of all
  * blocks. */
 static bool plan_fits(const struct hoop_agreement *agreed, const struct hoop_plan *plan,
                       enum hoop_algo algo)
@@ -397,8 +396,7 @@ bool hoop_plan_may_read(const struct hoop_agreement *agreed, enum hoop_collectiv
     return (asked == HOOP_ALGO_CMA || asked == HOOP_ALGO_AUTO) && plan_may_cma(agreed, collective);
 }
 
-/* If the model rates one of cma and slab slower than the other by more than this, it is not
- * tried. */
+/* One of cma and slab that the model rates slower by more than this is not tried. */
 #define PLAN_LEARNED_RATIO 4
 
 enum hoop_choice hoop_plan_learned(const struct hoop_agreement *agreed,

@@ -21,8 +21,7 @@
 void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signature, uint32_t me,
                      uint32_t n, bool in_place);
 
-/* Where the buffers of all ranks lie: in host memory, on devices that reach each other, or
- * mixed. */
+/* Where all ranks' buffers lie: in host memory, on devices that reach each other, or mixed. */
 enum hoop_reach_place { HOOP_REACH_HOST, HOOP_REACH_DEVICE, HOOP_REACH_MIXED };
 
 /* How all ranks' buffers can be reached, according to the announcements. */

@@ -1,5 +1,4 @@
-/* Copies that bypass the caches, for memory that others read next. cost/copies.h says when they
- * pay. */
+/* Copies that bypass the caches, for memory that others read next; worth it: cost/copies.h. */
 #ifndef HOOP_RUNTIME_COPY_H
 #define HOOP_RUNTIME_COPY_H
 
@@ -14,8 +13,7 @@
 #define HOOP_COPY_PAST 0
 #endif
 
-/* memcpy() with non-temporal stores. They are visible before any store that the thread makes
- * afterwards. */
+/* memcpy() with non-temporal stores, visible before any later store of the thread. */
 static inline void hoop_copy_past(void *to, const void *from, size_t bytes)
 {
     char *dst = to;

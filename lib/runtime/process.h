@@ -59,8 +59,7 @@ uint64_t hoop_process_start_time(int pid);
  * everything that it had open is closed, and its devices do no more work for it. */
 bool hoop_process_is_over(int pid);
 
-/* Starts a detached thread with all signals blocked, as they are the program's. Returns 0 or an
- * errno. */
+/* Starts a detached thread with all signals blocked: they are the program's. 0 or an errno. */
 int hoop_thread_spawn(void *(*body)(void *arg), void *arg);
 /* HOOP_SYSTEM_ERROR for the errno that hoop_thread_spawn() returned; thread: its name. */
 hoop_result_t hoop_thread_refused(const char *thread, int err);

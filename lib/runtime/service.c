@@ -106,8 +106,7 @@ static bool service_is_whole(void)
            now.st_ino == service.backend.st_ino;
 }
 
-/* libuv would abort without a message. On the service thread, first gives the process time to
- * exit(). */
+/* libuv would abort without a message. The service thread first gives exit() some time. */
 static void service_look(uv_prepare_t *look)
 {
     if (!service_is_whole()) {
@@ -219,8 +218,7 @@ void hoop_service_drain(void)
 
 /* ---- Freeing later ------------------------------------------------------------------------ */
 
-/* Idle handles run between callbacks, never inside one; while one is active, the loop does not
- * sleep. */
+/* Idle handles run between callbacks, never inside one; the loop does not sleep meanwhile. */
 static void service_sweep(uv_idle_t *sweep)
 {
     for (size_t i = 0; i < service.freed_count; i++) {

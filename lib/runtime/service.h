@@ -19,8 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* True in a child that was forked while the service ran, in which hoop cannot be used. Any
- * thread. */
+/* True in a child that was forked while the service ran: hoop cannot be used. Any thread. */
 extern _Atomic bool hoop_service_forked;
 static inline bool hoop_is_forked(void)
 {
@@ -42,8 +41,7 @@ void hoop_service_post(void (*fn)(void *arg), void *arg, size_t bytes);
 
 /* The same with arg itself; returns when fn has returned. */
 void hoop_service_run(void (*fn)(void *arg), void *arg);
-/* The same for a function that can fail: returns its result, and makes its message this thread's
- * error. */
+/* The same for a function that can fail: its result, and its message as this thread's error. */
 hoop_result_t hoop_service_call(hoop_result_t (*fn)(void *arg), void *arg);
 
 /* Returns when the loop has become idle: all that had arrived has been read. Gives up after some

@@ -276,8 +276,7 @@ void hoop_cancel_restore(int before)
 void hoop_wake(int wake_fd)
 {
     const uint64_t one = 1;
-    /* write() would be a cancellation point. EAGAIN: the counter is full, so the sleeper wakes
-     * anyway. */
+    /* write() would be a cancellation point. EAGAIN: it is full, so the sleeper wakes anyway. */
     (void)syscall(SYS_write, wake_fd, &one, sizeof(one));
 }
 
@@ -353,8 +352,7 @@ static void wait_for_any(const struct hoop_wait *wait, uint64_t timeout_ns, uint
     }
 }
 
-/* Sleeps until something may have changed, or for timeout_ns. Polls once after it has set
- * `sleeping`. */
+/* Sleeps until something may have changed, or for timeout_ns. Polls once before it does. */
 static enum hoop_poll wait_sleep(const struct hoop_wait *wait, uint64_t timeout_ns, uint64_t nap_ns)
 {
     wait_say(wait, true);
@@ -424,8 +422,8 @@ static hoop_result_t wait_slowly(const struct hoop_wait *wait, bool idled)
         enum hoop_poll polled = HOOP_POLL_IDLE;
         const uint64_t idle_ns = now - idle_since;
         if (!idled) {
-            /* A thread with work does not yield, but `look` is for others in the same poll that
-             * have none. */
+            /* A thread with work does not yield; `look` is for others in the same poll that have
+             * none. */
             polled = wait->poll(wait->arg, ++busy % WAIT_SPINS_PER_LOOK == 0);
         } else if (idle_ns < spin_ns) {
             for (uint32_t i = 0; i < spins && polled == HOOP_POLL_IDLE; i++) {

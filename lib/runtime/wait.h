@@ -74,8 +74,7 @@ struct hoop_wait {
     uint64_t timeout_ms;    /* 0: none. The clock starts when spinning ends */
 };
 
-/* Polls until DONE (HOOP_OK), or until the deadline and then once more until nothing moves
- * (HOOP_TIMEOUT). */
+/* Polls until DONE (HOOP_OK), or HOOP_TIMEOUT: at the deadline it polls until nothing moves. */
 hoop_result_t hoop_wait(const struct hoop_wait *wait);
 
 /* Polls, with look, until nothing moves: DONE or IDLE. */
@@ -141,12 +140,10 @@ struct hoop_cpus hoop_cpus_usable(uint32_t local_n);
  */
 bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n);
 
-/* A full barrier on every running thread of every registered process; if membarrier does not work,
- * only on the caller. */
+/* A full barrier on every running thread of every registered process, or just on the caller. */
 void hoop_membarrier(void);
 
-/* Does membarrier work here? Registers this process for it. Any thread; fast after the first
- * call. */
+/* Does membarrier work? Registers this process for it. Any thread; fast after the first call. */
 bool hoop_membarrier_ready(void);
 
 #endif

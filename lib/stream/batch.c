@@ -253,8 +253,7 @@ static void batch_wait(struct batch_wait *waiting)
     struct hoop_spin spin = {.ns = UINT64_MAX};
     batch_begin(batch);
     for (uint32_t c = 0; c < batch->n_comms; c++) {
-        /* A comm in line has no say in spinning: its spin time belongs to the holder of the
-         * turn. */
+        /* A comm in line has no say: its spin time belongs to the holder of the turn. */
         const bool mine = batch->comms[c].state == HOOP_BATCH_RUNNING;
         const uint64_t its_ns = mine ? batch->comms[c].comm->spin.ns : UINT64_MAX;
         spin.ns = its_ns < spin.ns ? its_ns : spin.ns;

@@ -45,8 +45,7 @@ void hoop_batch_init(struct hoop_batch *batch, struct hoop_work *work, size_t co
                      struct hoop_batch_comm *comms);
 void hoop_batch_finish(struct hoop_batch *batch);
 
-/* Reserves places in line; hoop_batch_poll() may follow later. sleeper: of the thread that will
- * poll. */
+/* Reserves places in line, for a later hoop_batch_poll(). sleeper: of the polling thread. */
 void hoop_batch_reserve(struct hoop_batch *batch, struct hoop_sleeper *sleeper);
 
 /* DONE: everything is complete, or has failed. */
@@ -58,8 +57,7 @@ void hoop_batch_drop(struct hoop_batch *batch, const struct hoop_comm *comm, hoo
 /* In a batch that is over: has work i failed, or did it not begin? */
 bool hoop_batch_has_failed(const struct hoop_batch *batch, size_t i);
 
-/* Writes what the batch waits for into ret, of room `most`. Returns how many there are, maybe
- * more. */
+/* Lists what the batch waits for in ret, of room `most`. Returns how many there are, maybe more. */
 uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper **ret,
                              uint32_t most);
 

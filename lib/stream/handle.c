@@ -45,8 +45,7 @@ static hoop_result_t handle_reserve(void)
     return HOOP_OK;
 }
 
-/* A slot: that of the oldest dead stream without pins, once enough are remembered; else an unused
- * one. */
+/* The slot of the oldest dead stream without pins, if enough are remembered; else a new slot. */
 static bool handle_free_slot(uint32_t *ret)
 {
     const uint32_t spare = handles.used < HOOP_HANDLES ? HOOP_HANDLES_DEAD : 0;

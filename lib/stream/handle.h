@@ -29,8 +29,8 @@ hoop_stream_t hoop_handle_of(uint64_t uid);
 /* NULL: no living stream has this handle. */
 struct hoop_queue *hoop_handle_find(hoop_stream_t stream);
 
-/* The stream of a ticket, also if it was destroyed. NULL: it is forgotten (*ret_known), or there
- * never was one. */
+/* The stream of a ticket, even if destroyed. NULL: forgotten (*ret_known), or there never was
+ * one. */
 struct hoop_queue *hoop_handle_find_uid(uint64_t uid, bool *ret_known);
 
 /* The stream was destroyed: nothing is queued, but a thread may still wait for its last ticket. */

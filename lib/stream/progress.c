@@ -268,8 +268,7 @@ static bool progress_wake_waiter(const struct hoop_list_node *list)
     return false;
 }
 
-/* Passes driving on to a waiter; else the last driver may come back soon, or the progress thread
- * drives. */
+/* Work that is left is for a waiter, the last driver if it comes back soon, or the thread. */
 static void progress_pass_on(void)
 {
     if (progress_has_work() && !progress.driven && !progress_wake_waiter(&progress.active) &&
@@ -316,8 +315,7 @@ void hoop_progress_notify(struct hoop_queue *queue)
     progress.touched_ns = hoop_now_ns();
     progress.since_ns = progress_has_work() ? progress.since_ns : progress.touched_ns;
     hoop_list_push_back(&progress.arrivals, &queue->active);
-    /* Sequentially consistent, like the load: the driver looks again after it has set
-     * `sleeping`. */
+    /* Sequentially consistent, like the load: the driver looks again after it set `sleeping`. */
     atomic_store(&progress.arrived, true);
     if (!progress.driven) {
         progress_call_unless_napping();

@@ -36,8 +36,7 @@ void hoop_progress_suit(const struct hoop_comm *comm);
  * (no memory, or hoop_progress_refuse()) its holders stay the caller's. */
 hoop_result_t hoop_progress_push(struct hoop_piece *piece);
 
-/* With the lock: may a piece be pushed? Not after hoop_progress_drop(), because nobody would remove
- * it again. */
+/* With the lock: may a piece be pushed? Not after hoop_progress_drop(): nobody would remove it. */
 hoop_result_t hoop_progress_refuse(const struct hoop_piece *piece);
 
 /* Without the lock, when comm has ended: queued work on it that has not begun fails now, and no
@@ -53,8 +52,7 @@ void hoop_progress_notify(struct hoop_queue *queue);
 /* With the lock: no thread will wait for what is queued, so the progress thread begins at once. */
 void hoop_progress_hurry(void);
 
-/* With the lock, which is released meanwhile: moves what can be moved at once, if there is no
- * driver. */
+/* With the lock, which is released meanwhile: moves what it can at once, if there is no driver. */
 void hoop_progress_look_in(void);
 
 /* With the lock, which is released meanwhile: waits until *counter, of the queue, which must be

@@ -90,8 +90,7 @@ struct hoop_item *hoop_item_create(struct hoop_piece *piece, struct hoop_queue *
 /* Appends an item. */
 void hoop_queue_push(struct hoop_queue *queue, struct hoop_item *item);
 
-/* Records a ticket after all that is queued, complete at once if that is nothing. Returns its
- * number. */
+/* Records a ticket after all that is queued; if that is nothing it is complete. Its number. */
 uint64_t hoop_queue_record(struct hoop_queue *queue);
 
 /* For the driver: makes the next item current. False: there is none. */
@@ -118,8 +117,7 @@ hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count);
  * stream continues with, or waits for operations that will not be called. */
 void hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code);
 
-/* Copies work, and what its requests own. False: no memory, and no copy is left. Without the
- * lock. */
+/* Copies work, and what requests own. False: no memory, and no copy is left. Without the lock. */
 bool hoop_work_copy(const struct hoop_work *work, size_t count, struct hoop_work *ret);
 
 /* Frees what requests own: transfers. Without the lock. */

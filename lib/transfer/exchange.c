@@ -123,8 +123,7 @@ static void exchange_fail(const struct hoop_transfer *transfer, hoop_result_t co
                           exchange->failure);
 }
 
-/* Posts the next message over the link: a chunk, or the notice, whose chunk number is that after
- * the last chunk. */
+/* Posts the next message: a chunk, or the notice, which has the number after the last chunk's. */
 static hoop_result_t exchange_post(struct hoop_transfer *transfer)
 {
     const bool notice = transfer->state == HOOP_TRANSFER_NOTICE;
@@ -376,8 +375,7 @@ static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
     return result;
 }
 
-/* Posts a message, and makes progress at once, so that a small one completes here. True: something
- * moved. */
+/* Posts a message and makes progress, so that a small one completes here. True: moved. */
 static bool exchange_pass(struct hoop_transfer *transfer, hoop_result_t *ret_result)
 {
     bool moved = false;

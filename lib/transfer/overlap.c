@@ -88,7 +88,7 @@ static int part_compare(const void *a, const void *b)
                               : (x->host > y->host) - (x->host < y->host);
 }
 
-/* Appends a part, or extends the last one if the new part follows it in both memories and has its
+/* Appends a part, or extends the last one if it is adjacent in both memories and of the same
  * step. */
 static void overlap_append(struct hoop_overlap *overlap, size_t from,
                            const struct hoop_overlap_part *part)
@@ -136,8 +136,7 @@ static void overlap_add_all(struct hoop_overlap *overlap, const struct overlap_m
     qsort(overlap->parts + from, overlap->count - from, sizeof(*overlap->parts), part_compare);
 }
 
-/* Makes room for the grains in both directions, and for one more part that begins or ends within
- * one. */
+/* Room for the grains in both directions, and one more part that begins or ends within one. */
 static bool overlap_grow(struct hoop_overlap *overlap, size_t grains)
 {
     const size_t room = 2 * grains + 2;

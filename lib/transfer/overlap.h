@@ -75,15 +75,13 @@ struct hoop_overlap_piece {
     size_t from, to;
 };
 
-/* The next piece to fetch; mark: the number of the mark that will follow it, if there is a
- * piece. */
+/* The next piece to fetch; mark: the number of the mark that follows it, if there is one. */
 struct hoop_overlap_piece hoop_overlap_fetch(struct hoop_overlap *overlap, uint32_t mark);
 
 /* All pieces up to this mark have arrived. */
 void hoop_overlap_arrive(struct hoop_overlap *overlap, uint32_t mark);
 
-/* The next piece to deliver, now that all lanes have done the steps before `passed`; UINT64_MAX:
- * all. */
+/* The next piece to deliver, if all lanes have done the steps before `passed`; UINT64_MAX: all. */
 struct hoop_overlap_piece hoop_overlap_deliver(struct hoop_overlap *overlap, uint64_t passed);
 
 /* ---- All at once ---- */

@@ -35,8 +35,7 @@ static _Atomic uint64_t rdma_registered; /* bytes registered by the whole proces
 
 /* ---- The limit on locked memory -------------------------------------------------------------- */
 
-/* What this process may lock in all; UINT64_MAX: no limit. Memory that is registered with two
- * devices counts twice. */
+/* What this process may lock, UINT64_MAX: all. Memory registered with two devices counts twice. */
 static uint64_t memory_limit(void)
 {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
@@ -124,7 +123,7 @@ bool hoop_rdma_release_memory(const struct hoop_rdma_context *context,
 
 /* ---- Registered regions ---------------------------------------------------------------------- */
 
-/* The index of a region in the sorted array, or where it would be. With the lock, as all of
+/* The index of a region in the sorted array, or where it belongs. With the lock, as all of
  * these. */
 static size_t regions_at(const struct hoop_rdma_context *context, uint64_t id)
 {
@@ -223,8 +222,7 @@ static bool regions_add(struct hoop_rdma_context *context, size_t at, void *base
     return true;
 }
 
-/* Also safe against a region being freed while it is registered, which nobody should do: no key
- * remains. */
+/* Safe even if a region is freed during registration, which nobody should do: no key remains. */
 static bool regions_key(struct hoop_rdma_context *context, void *data, uint64_t bytes,
                         const struct hoop_region_ref *ref, struct hoop_verbs_memory *ret)
 {

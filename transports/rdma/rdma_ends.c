@@ -58,8 +58,7 @@ static void rdma_peer_left(struct hoop_rdma_link *rdma)
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
-/* The id of the next word, and of all that is written before it: a failure of either is this
- * link's. */
+/* The id of the next word and of all that is written before it: it tells whose failure it is. */
 static uint64_t rdma_id(const struct hoop_rdma_link *rdma)
 {
     return (uint64_t)rdma->number << 32 | ((uint32_t)(rdma->sent + 1) & ~HOOP_RDMA_RECEIVE);
@@ -136,8 +135,7 @@ bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64
     return rdma_post(rdma, &work, 1, kind == HOOP_RDMA_GOODBYE);
 }
 
-/* Sends a word after the ranges are written: with the last write, if the device has immediate
- * data. */
+/* Sends a word after the ranges: with the last write, if the device has immediate data. */
 static bool rdma_say_after(struct hoop_rdma_link *rdma, uint32_t word,
                            const struct rdma_range *ranges, uint32_t range_count)
 {
@@ -529,8 +527,7 @@ bool hoop_rdma_progress(struct hoop_link *link)
     if (link->failure.code == HOOP_OK) {
         moved = hoop_rdma_poll(rdma);
     }
-    /* Credit for a sender arrives at its paired end, whose completion queue nobody else may be
-     * polling. */
+    /* Credit for a sender arrives at its paired end, whose queue nobody else may be polling. */
     if (link->params.sending && other != NULL && other->context != rdma->context) {
         moved |= hoop_rdma_poll(other);
     }

@@ -57,8 +57,7 @@ _Static_assert(sizeof(struct hoop_rdma_header) == 64, "what travels has no paddi
 /* From this size a copy costs more than finding the keys and waiting for the acknowledgement. */
 #define HOOP_RDMA_LARGE_BYTES ((size_t)32768)
 
-/* The counter of a PLACE is that of chunks from the sender, as in DATA, and of operations from the
- * receiver. */
+/* A PLACE counts chunks when it comes from the sender, as DATA does; else operations. */
 enum hoop_rdma_word { HOOP_RDMA_PLACE, HOOP_RDMA_DATA, HOOP_RDMA_CREDIT, HOOP_RDMA_GOODBYE };
 #define HOOP_RDMA_COUNT_MASK 0x3fffffffu
 /* The parts of the counter with a chunk: */
@@ -80,8 +79,7 @@ _Static_assert(sizeof(struct hoop_rdma_message) == 32, "what travels has no padd
  * index, or the number of words sent so far. */
 #define HOOP_RDMA_RECEIVE 0x80000000u
 
-/* A rank's use of a port for one comm: the device, its completion queue, and the links that use
- * them. */
+/* A rank's use of a port for one comm: device, completion queue, and the links that use them. */
 struct hoop_rdma_context {
     struct hoop_rdma_context *next; /* in the list of all contexts, under its lock */
     uint64_t comm_id;
@@ -169,8 +167,7 @@ hoop_result_t hoop_rdma_register(const struct hoop_rdma_context *context, void *
 bool hoop_rdma_release_memory(const struct hoop_rdma_context *context,
                               struct hoop_verbs_memory *memory);
 
-/* The keys of the region that contains data; registers it if necessary and possible. False: it is
- * not. */
+/* The keys of the region that contains data, which is registered if possible. False: it is not. */
 bool hoop_rdma_key(struct hoop_rdma_link *rdma, void *data, uint64_t bytes,
                    struct hoop_verbs_memory *ret);
 
@@ -183,8 +180,7 @@ bool hoop_rdma_key(struct hoop_rdma_link *rdma, void *data, uint64_t bytes,
  */
 bool hoop_rdma_poll(struct hoop_rdma_link *rdma);
 
-/* Connects the sender's queue, which is bound without being connected. HOOP_OK: both ends are
- * connected. */
+/* Connects the sender's queue, which bind left unconnected. HOOP_OK: both ends are connected. */
 hoop_result_t hoop_rdma_get_ready(struct hoop_rdma_link *rdma);
 
 /* Marks the queue as broken and fails the link, unless the peer had left before. HOOP_REMOTE_ERROR:
@@ -193,12 +189,11 @@ void hoop_rdma_fail(struct hoop_rdma_link *rdma, hoop_result_t code, const char 
 
 /* ---- rdma_ends.c ----------------------------------------------------------------------------- */
 
-/* Sends a word by itself. False: it cannot be sent now, and nothing happened, or the link has
+/* Sends a word by itself. False: it cannot be sent now (nothing happened), or the link has
  * failed. */
 bool hoop_rdma_say(struct hoop_rdma_link *rdma, enum hoop_rdma_word kind, uint64_t count);
 
-/* Handle an incoming word; message: the offer of a PLACE, to which the peer may still be
- * writing. */
+/* Handle an incoming word; message: a PLACE's offer, to which the peer may still be writing. */
 void hoop_rdma_sender_hears(struct hoop_rdma_link *rdma, uint32_t word,
                             const struct hoop_rdma_message *message);
 void hoop_rdma_receiver_hears(struct hoop_rdma_link *rdma, uint32_t word);

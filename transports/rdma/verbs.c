@@ -208,8 +208,7 @@ struct hoop_verbs_queue {
     struct ibv_qp *qp;
 };
 
-/* Accepts NULL and half-opened devices. Returns the first error, which usually causes the
- * others. */
+/* Accepts NULL and half-opened devices. Returns the first error, as it causes the others. */
 static int verbs_close(struct hoop_verbs_device *device)
 {
     if (device == NULL) {

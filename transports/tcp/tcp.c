@@ -35,8 +35,7 @@ struct tcp_blob {
 };
 _Static_assert(sizeof(struct tcp_blob) <= HOOP_BLOB_BYTES, "the blob is too small");
 
-/* Empty messages that the kernel at this end holds: a header takes a packet there, at most a
- * page. */
+/* Empty messages that the kernel at this end holds; each takes a packet, of a page at most. */
 static uint32_t tcp_holds_of(const struct hoop_link_params *params)
 {
     const uint64_t pages = params->buffer_bytes / HOOP_PAGE_BYTES;
