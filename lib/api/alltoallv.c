@@ -1,6 +1,7 @@
 /*
- * alltoallv: everybody announces it like a barrier, then every pair exchanges its blocks by
- * transfers (transfer/exchange.h), also the empty ones: so counts that differ are found and named.
+ * alltoallv: all ranks announce it like a barrier; then every ordered pair of ranks exchanges its
+ * block by a transfer (transfer/exchange.h). Empty blocks are exchanged too, so that counts on
+ * which two ranks disagree are found and reported.
  */
 #include "api/device_stream.h"
 #include "api/group.h"
@@ -13,7 +14,7 @@
 
 static const char function[] = "hoop_alltoallv";
 
-/* One side of the call. */
+/* One side of the call: all that it sends, or all that it receives. */
 struct vector {
     const char *buffer_name, *counts_name, *displs_name;
     uintptr_t buffer;
@@ -21,7 +22,7 @@ struct vector {
     bool sending;
 };
 
-/* The memory of a block. */
+/* The memory of the block for, or from, one rank. */
 struct span {
     uintptr_t start, end;
     uint32_t rank;
@@ -99,10 +100,11 @@ static hoop_result_t span_overlap(const struct span *a, const struct span *b)
                       (void *)a->start, (void *)a->end, (void *)b->start, (void *)b->end);
 }
 
-/* What is received lies apart from everything else; what is sent may be sent twice. */
+/* A received block may overlap no other block; blocks that are sent may overlap each other. Sorts
+ * spans by their start. */
 static hoop_result_t spans_check(struct span *spans, size_t count)
 {
-    const struct span *furthest[2] = {NULL, NULL}; /* of what is sent, and received */
+    const struct span *furthest[2] = {NULL, NULL}; /* sent, received: the span that ends last */
     qsort(spans, count, sizeof(*spans), span_order);
     for (size_t i = 0; i < count; i++) {
         const struct span *span = &spans[i];
@@ -160,7 +162,8 @@ static struct hoop_transfer vector_transfer(const struct vector *vector, uint32_
     return ret;
 }
 
-/* In one piece of memory, both ways with each rank, the next one first; NULL: there is none. */
+/* All transfers of the call as a list in one allocation: a send and a receive for each rank,
+ * beginning with the next rank. NULL: no memory. */
 static struct hoop_transfer *vectors_transfers(const struct vector vectors[2],
                                                const struct hoop_signature *signature,
                                                const struct hoop_comm *comm, const void *site)
@@ -176,7 +179,7 @@ static struct hoop_transfer *vectors_transfers(const struct vector vectors[2],
     return transfers;
 }
 
-/* Where they lie. */
+/* Finds out for each transfer on which device its buffer lies. */
 static hoop_result_t vectors_look(struct hoop_transfer *transfers, hoop_stream_t stream)
 {
     hoop_result_t result = HOOP_OK;
@@ -208,7 +211,7 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
         (void)hoop_group_spoil_by(comm, result);
     } else if (hoop_group_open()) {
         result = hoop_group_add(comm, &request, queue);
-        transfers = result == HOOP_OK ? NULL : transfers; /* the group's now */
+        transfers = result == HOOP_OK ? NULL : transfers; /* the group owns them now */
     } else if (queue != NULL || on_device) {
         return queue != NULL ? hoop_streams_submit(&queue, 1, &work, 1, false)
                              : hoop_device_submit(&work, 1);
@@ -219,7 +222,7 @@ static hoop_result_t vectors_submit(const struct vector vectors[2], hoop_datatyp
     return result;
 }
 
-/* RCCL's and MPI's arguments. NOLINTNEXTLINE(readability-function-size) */
+/* The arguments are RCCL's and MPI's. NOLINTNEXTLINE(readability-function-size) */
 hoop_result_t hoop_alltoallv(const void *sendbuff, const size_t *sendcounts, const size_t *sdispls,
                              void *recvbuff, const size_t *recvcounts, const size_t *rdispls,
                              hoop_datatype_t datatype, hoop_comm_t comm, hoop_stream_t stream)

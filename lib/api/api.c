@@ -14,8 +14,8 @@
 #include "runtime/wait.h"
 #include "stream/progress.h"
 
-/* An operation that was ended by an abort may take this long to be out: its fence may have to wait
- * for a thread of this process. */
+/* How long an aborted operation may take to return: its fence may have to wait for a thread of this
+ * process. */
 #define API_ABORT_PATIENCE_MS 60000u
 
 /* ---- Small things --------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_e
     const hoop_result_t state = hoop_comm_state(comm, NULL);
     *async_error = state == HOOP_OK && pending ? HOOP_IN_PROGRESS : state;
     if (*async_error == HOOP_IN_PROGRESS) {
-        hoop_wait_yield(); /* it may be asked in a loop */
+        hoop_wait_yield(); /* callers ask in a loop */
     }
     return HOOP_OK;
 }
@@ -81,12 +81,12 @@ hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
     if (born != HOOP_OK) {
         return born;
     }
-    /* It stands in line behind what is queued; operations themselves leave nothing to flush. */
+    /* Waits for its turn behind queued calls. There is nothing else to flush. */
     return comm->blocking || hoop_is_forked() ? hoop_comm_say_goodbye(comm, true)
                                               : hoop_birth_finalize(comm);
 }
 
-/* What streams of CUDA and their graphs keep for its calls. */
+/* Releases what CUDA streams and their graphs keep for calls on the comm. */
 static void api_close(const struct hoop_comm *comm)
 {
     hoop_capture_close(comm);
@@ -141,7 +141,7 @@ hoop_result_t hoop_comm_abort(hoop_comm_t comm)
 hoop_result_t hoop_comm_leave(hoop_comm_t comm)
 {
     if (comm != NULL && !hoop_comm_is_pending(comm)) {
-        (void)hoop_comm_say_goodbye(comm, false); /* what has failed needs none */
+        (void)hoop_comm_say_goodbye(comm, false); /* a failed comm needs none */
     }
     return hoop_comm_abort(comm);
 }

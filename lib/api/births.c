@@ -1,4 +1,4 @@
-/* New comms: their options, and the functions that make them. */
+/* The functions that make comms, and the options of a new comm. */
 #include "api/group.h"
 #include "base/settings.h"
 #include "birth/split.h"
@@ -31,9 +31,10 @@ static hoop_result_t births_milliseconds(const char *field, int value, int least
 }
 
 /*
- * A copy of the caller's struct. A shorter one is an older version's: what it does not have stays
- * undefined. A longer one is a newer version's: what this one does not know is not looked at. Whole
- * fields only: where an older struct ends in padding, a newer one has a field.
+ * Copies the caller's struct. A shorter one comes from an older version: fields that it lacks stay
+ * undefined. A longer one comes from a newer version: fields that this version does not know are
+ * ignored. Only whole fields are copied, since what is padding at the end of an older struct is a
+ * field in a newer one.
  */
 static hoop_result_t births_config(const hoop_config_t *config, hoop_config_t *ret)
 {
@@ -82,7 +83,7 @@ static hoop_result_t births_name(const char *name, char ret[HOOP_COMM_NAME_BYTES
     return HOOP_OK;
 }
 
-/* What the config says, over what *ret has. */
+/* Overwrites the fields of *ret that the config sets. */
 static hoop_result_t births_apply(const hoop_config_t *config, struct hoop_comm_options *ret)
 {
     hoop_config_t full = HOOP_CONFIG_INITIALIZER;
@@ -145,7 +146,7 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
 
 /* ---- Births ---------------------------------------------------------------------------------- */
 
-/* Now, or at the end of the calling thread's group. */
+/* Runs the birth now, or at the end of the calling thread's group. */
 static hoop_result_t births_go(hoop_result_t made, struct hoop_birth *birth)
 {
     if (made != HOOP_OK) {
@@ -161,7 +162,7 @@ static hoop_result_t births_join(const struct hoop_comm_options *options, hoop_c
     return births_go(hoop_birth_join(options, comm, &birth), &birth);
 }
 
-/* here: for ranks of this process only. */
+/* here: all ranks will be in this process. */
 static hoop_result_t births_id(bool here, hoop_unique_id_t *ret_id)
 {
     const int before = hoop_cancel_off();
@@ -227,7 +228,7 @@ hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
         return hoop_group_spoil(births_null("hoop_comm_init_env", "comm"));
     }
     const int before = hoop_cancel_off();
-    /* First what needs no n, and how long may be waited. */
+    /* n and rank are not known yet: a first pass checks the rest and yields the time limit. */
     hoop_result_t result = births_options(config, 1, 0, &options);
     if (result == HOOP_OK) {
         result = hoop_rendezvous_from_env(options.init_timeout_ms, &options.rendezvous, &n, &rank);
@@ -290,8 +291,7 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
     return result;
 }
 
-/* A comm that others can be made of, and where to put them or an id for them, which is called so.
- */
+/* Checks that others can be made of comm, and that the output `ret`, called name, is not NULL. */
 static hoop_result_t births_parent(const char *function, hoop_comm_t comm, const void *ret,
                                    const char *name)
 {

@@ -1,7 +1,8 @@
 /*
- * The collectives: checks by the table (base/collective.h), a request, the comm. With nearly every
- * call nothing is wrong: that is found out in line, where the collective is known, since the
- * smallest are nothing but latency.
+ * The collectives: each call is checked by the table (base/collective.h), becomes a request, and
+ * goes to the comm. Nearly every call is correct and plain. That is established by code which is
+ * inlined into each function, where the collective is a constant: the smallest operations consist
+ * of nothing but latency.
  */
 #include "api/device_stream.h"
 #include "api/group.h"
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-/* A call as it was made. */
+/* A call with its arguments. */
 struct collective_call {
     const char *function;
     enum hoop_collective collective;
@@ -26,12 +27,13 @@ struct collective_call {
     int root;
     struct hoop_comm *comm;
     hoop_stream_t stream;
-    const void *site; /* where it was made */
+    const void *site; /* the caller's return address, for reports of a mismatch */
 };
 
 #define CALLER __builtin_return_address(0)
 
-/* Where its buffers lie is looked at now: it may be queued. */
+/* Looks up where the buffers lie before the call is queued: the program may free them on its stream
+ * right after the call. */
 static hoop_result_t collective_submit_on_device(const char *function, struct hoop_comm *comm,
                                                  const struct hoop_request *request)
 {
@@ -73,7 +75,7 @@ static hoop_result_t collective_check(const struct collective_call *call)
     }
     const hoop_result_t born = call->comm->n == 0 ? hoop_comm_check_born(call->comm) : HOOP_OK;
     if (born != HOOP_OK) {
-        return born; /* else it has been, meanwhile: the rest is looked at */
+        return born; /* HOOP_OK: the birth ended meanwhile; go on checking */
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
@@ -101,7 +103,7 @@ static hoop_result_t collective_check(const struct collective_call *call)
                              : result;
 }
 
-/* What a call on this rank has to do with: bytes. */
+/* Sizes in bytes of one block, and of this rank's input and output. */
 struct collective_sizes {
     size_t block, in, out;
 };
@@ -135,7 +137,7 @@ collective_request(const struct collective_call *call, const struct collective_s
     };
 }
 
-/* Where the output lies if it is the input's memory, as the table says; NULL: nowhere. */
+/* Where recvbuff must be for the call to be in place; NULL: this collective cannot be in place. */
 static inline __attribute__((always_inline)) const void *
 collective_place(const struct collective_call *call, size_t block)
 {
@@ -149,7 +151,7 @@ collective_place(const struct collective_call *call, size_t block)
     return (const void *)(in_each ? in + off : out_each ? in - off : in);
 }
 
-/* They are there, and apart or in place. */
+/* No buffer is missing, and the two are apart or in place. */
 static inline __attribute__((always_inline)) bool
 collective_buffers_are_right(const struct collective_call *call,
                              const struct collective_sizes *bytes)
@@ -183,7 +185,7 @@ static hoop_result_t collective_check_buffers(const struct collective_call *call
                       call->function, call->in, call->out, place);
 }
 
-/* One with which something is wrong, or special. */
+/* The slow path: a call with something wrong, or special, about it. */
 static __attribute__((noinline)) hoop_result_t
 collective_call_checked(const struct collective_call *call)
 {
@@ -215,7 +217,7 @@ collective_call_checked(const struct collective_call *call)
                              hoop_streams_of_host(call->stream));
 }
 
-/* Nothing is wrong with the arguments but, perhaps, the buffers, and nothing is special. */
+/* The call needs no slow path: the arguments are valid, buffers aside, and none is special. */
 static inline __attribute__((always_inline)) bool
 collective_is_plain(const struct collective_call *call)
 {
@@ -237,7 +239,7 @@ collective_call(struct collective_call call)
             return collective_submit(call.function, call.comm, &request, NULL);
         }
     }
-    const struct collective_call checked = call; /* apart: the other stays in registers */
+    const struct collective_call checked = call; /* a copy: so `call` can stay in registers */
     return collective_call_checked(&checked);
 }
 

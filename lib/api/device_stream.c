@@ -1,4 +1,4 @@
-/* Calls with buffers on devices, and on streams of CUDA (see device_stream.h). */
+/* Calls with buffers on devices, or on CUDA streams (see device_stream.h). */
 #include "api/device_stream.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-/* ---- Looking -------------------------------------------------------------------------------- */
+/* ---- Where buffers lie ----------------------------------------------------------------------- */
 
 static hoop_result_t legacy_captures(const char *function)
 {
@@ -40,14 +40,14 @@ hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t strea
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is no stream of CUDA: %s", function,
                           (void *)stream, hoop_thread_error());
     }
-    /* Other errors, of a kernel before the call, are the operation's, which tells all ranks. */
+    /* Other errors come from an earlier kernel. The operation will meet them and tell all ranks. */
     return capturing == 0 || capturing == HOOP_CU_CAPTURE_ACTIVE || error != HOOP_CU_SUCCESS
                ? HOOP_OK
                : hoop_error(HOOP_INVALID_USAGE, "%s: stream %p captures a graph, which has failed",
                             function, (void *)stream);
 }
 
-/* Other errors are the operation's, which tells all ranks. */
+/* Any other error is left to the operation, which tells all ranks. */
 static hoop_result_t legacy_check(const char *function, hoop_cu_context_t context)
 {
     int capturing = 0, error = HOOP_CU_SUCCESS;
@@ -58,7 +58,8 @@ static hoop_result_t legacy_check(const char *function, hoop_cu_context_t contex
     return error == HOOP_CU_CAPTURE_IMPLICIT ? legacy_captures(function) : HOOP_OK;
 }
 
-/* What is no memory of a device has to be one of the host: it may have been freed. */
+/* CUDA does not know the buffer: it must be host memory, unless it was device memory that has been
+ * freed. */
 static hoop_result_t host_check(const char *function, const void *buffer, size_t bytes)
 {
     return hoop_process_can_read(buffer, bytes)
@@ -69,7 +70,7 @@ static hoop_result_t host_check(const char *function, const void *buffer, size_t
                             function, bytes, buffer);
 }
 
-/* Of both sides of a collective that were looked at. */
+/* host_check() for the buffers of a collective that are not on a device. */
 static hoop_result_t request_check_host(const char *function, const struct hoop_device_call *call,
                                         const struct hoop_request *request)
 {
@@ -97,7 +98,7 @@ hoop_result_t hoop_device_look(const char *function, const struct hoop_comm *com
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    /* What can't be told is the operation's to find out, which tells all ranks. */
+    /* If the look-up fails the operation will meet the error, and tell all ranks. */
     const hoop_result_t result =
         hoop_device_buffers_look(&call, request->in, request->out, &request->look) == HOOP_OK
             ? request_check_host(function, &call, request)
@@ -124,13 +125,13 @@ hoop_result_t hoop_device_look_transfer(const char *function, struct hoop_transf
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-/* What a call is ordered by; NULL and NULL: it is the host's. */
+/* What CUDA must know of a call to order it. Without context and stream it is a host call. */
 struct device_call {
     struct hoop_comm *comm;
     hoop_cu_context_t context;
     hoop_stream_t stream;
-    size_t bytes;  /* of staging memory, of all that runs with it */
-    bool may_stay; /* it needs none where all of it can run on the device */
+    size_t bytes;  /* of staging memory, for the call or all transfers that run with it */
+    bool may_stay; /* it needs no staging memory if it runs on the device */
 };
 
 static bool call_is_of_host(const struct device_call *call)
@@ -138,7 +139,7 @@ static bool call_is_of_host(const struct device_call *call)
     return call->context == NULL && call->stream == NULL;
 }
 
-/* Buffers of the host are ordered where the comm's others are. */
+/* A call with host buffers only is ordered in the context of the comm's earlier calls. */
 static hoop_cu_context_t call_context(const struct device_call *call)
 {
     return call->context != NULL ? call->context : atomic_load(&call->comm->ahead.context);
@@ -153,7 +154,7 @@ static hoop_cu_context_t transfers_context(const struct hoop_transfer *first)
     return at != NULL ? at->context : NULL;
 }
 
-/* Calls fn for all that the work calls until it says false. */
+/* Calls fn for the work's call, or for each of its transfers, until fn returns false. */
 static bool work_each(struct hoop_work *work, bool (*fn)(void *arg, const struct device_call *call),
                       void *arg)
 {
@@ -194,10 +195,10 @@ static bool works_each(struct hoop_work *work, size_t count,
     return goes_on;
 }
 
-/* ---- Waiting for them ----------------------------------------------------------------------- */
+/* ---- Calls that wait for their result -------------------------------------------------------- */
 
-/* How many comms of the same communicator as work[first]'s it has calls of; 0: the first of these
- * stands before. */
+/* How many ranks of work[first]'s communicator have calls in the work. 0: an entry before `first`
+ * belongs to the same communicator, and was counted. */
 static uint32_t works_count_ranks(const struct hoop_work *work, size_t count, size_t first)
 {
     uint32_t ranks = 0;
@@ -216,8 +217,9 @@ static uint32_t works_count_ranks(const struct hoop_work *work, size_t count, si
 }
 
 /*
- * Of a comm with several ranks in this process: does the work have calls of all of them? Streams of
- * one process may share a queue, where one that is held keeps back what its peers launch later.
+ * For each communicator with several ranks in this process: does the work have calls of all of
+ * them? If not no stream may be held: streams of one process may share a queue of the device, where
+ * a held stream keeps back what the other ranks launch later.
  */
 static bool works_are_whole(const struct hoop_work *work, size_t count)
 {
@@ -239,14 +241,14 @@ static bool call_learn(void *arg, const struct device_call *call)
     return true;
 }
 
-/* In which its stream can be named; NULL: there is none. */
+/* A context in which the call's stream can be named; NULL: there is none. */
 static hoop_cu_context_t call_any_context(const struct device_call *call)
 {
     hoop_cu_context_t context = call_context(call);
     return context != NULL || hoop_cuda_context(&context) == HOOP_OK ? context : NULL;
 }
 
-/* Is anything on the call's stream? Errors are the operation's to find. */
+/* Is work pending on the call's stream? Errors are left to the operation. */
 static bool call_is_ahead(const struct device_call *call, hoop_cu_context_t context)
 {
     bool busy = false;
@@ -257,8 +259,8 @@ static bool call_is_ahead(const struct device_call *call, hoop_cu_context_t cont
     return busy;
 }
 
-/* A graph on the stream may hold calls on the same comm, which need its turn: so the stream has
- * come to this one before it takes that, or until it would have taken too long with it. */
+/* A graph on the stream may hold calls on the same comm, which need its turn. So the call takes the
+ * turn only when the stream has come to it, or after the time limit of an operation. */
 static bool call_let_graphs_by(void *arg, const struct device_call *call)
 {
     struct hoop_comm *comm = call->comm;
@@ -281,7 +283,7 @@ static bool call_let_graphs_by(void *arg, const struct device_call *call)
     return true;
 }
 
-/* In line, or running: says so to who launches calls behind it. */
+/* Counts the calls that wait in line or run, for threads that launch calls behind them. */
 static void works_await(const struct hoop_work *work, size_t count, bool awaits)
 {
     for (size_t i = 0; i < count; i++) {
@@ -313,7 +315,7 @@ static bool call_count(void *arg, const struct device_call *call)
     return !call_is_of_host(call);
 }
 
-/* Adds its stream to the order, if it may be held. */
+/* Adds the call's stream to the order. False: the stream may not be held. */
 static bool call_add(void *arg, const struct device_call *call)
 {
     const hoop_cu_context_t context = call_context(call);
@@ -326,7 +328,7 @@ static bool call_add(void *arg, const struct device_call *call)
     return may;
 }
 
-/* NULL: they can't go ahead. */
+/* The order of a call that is queued ahead of its streams; NULL: it can't be. */
 static struct hoop_stream_order *device_order(struct hoop_work *work, size_t count)
 {
     size_t calls = 0;
@@ -343,7 +345,7 @@ static struct hoop_stream_order *device_order(struct hoop_work *work, size_t cou
     return NULL;
 }
 
-/* What comes too late is told now: nobody has a ticket. */
+/* Errors that a host stream would report later are returned now: there is no ticket to ask. */
 static hoop_result_t device_refuse(const struct hoop_work *work, size_t count)
 {
     hoop_result_t result = hoop_work_refuse(work, count);
@@ -355,7 +357,7 @@ static hoop_result_t device_refuse(const struct hoop_work *work, size_t count)
     return result;
 }
 
-/* The order is moved. */
+/* Queues the work as a piece, and puts the holds on the streams. The order is moved. */
 static hoop_result_t device_push(struct hoop_work *work, size_t count,
                                  struct hoop_stream_order *order)
 {
@@ -380,28 +382,28 @@ static hoop_result_t device_push(struct hoop_work *work, size_t count,
     result = hoop_progress_push(piece);
     if (result == HOOP_OK) {
         result = hoop_order_hold(order, &hold);
-        if (result != HOOP_OK) { /* it is queued, and a stream goes on without it */
+        if (result != HOOP_OK) { /* it is queued, but a stream does not wait for it */
             hoop_work_fail(work, count, result);
         }
     } else {
-        hoop_piece_release(piece); /* its item's */
+        hoop_piece_release(piece); /* the reference of its item */
     }
     hoop_piece_release(piece);
     return result;
 }
 
-/* Which streams calls are on. */
+/* What is known of the streams of the calls. */
 struct device_streams {
     hoop_stream_t last;
-    bool any, captures, others; /* there are calls; one captures; they are on several */
+    bool any, captures, others; /* there are calls; one captures; there are several streams */
 };
 
-/* ---- Launched ------------------------------------------------------------------------------- */
+/* ---- Launched calls -------------------------------------------------------------------------- */
 
-/* Where what is launched lies. */
+/* Where the buffers of the calls lie. */
 struct device_place {
-    hoop_cu_context_t context; /* NULL: nothing lies anywhere */
-    bool apart;                /* in several, or some of it on the host */
+    hoop_cu_context_t context; /* NULL: no call has a buffer */
+    bool apart;                /* in several contexts, or partly on the host */
 };
 
 static void place_add(struct device_place *place, hoop_cu_context_t context, size_t bytes)
@@ -430,7 +432,7 @@ static void place_add_work(struct device_place *place, const struct hoop_work *w
     place_add(place, request->look.out, hoop_device_buffers_bytes(&call, row->out));
 }
 
-/* Is the stream of the context, and has that the kernels? */
+/* Does the stream belong to the context? *ret_kernels: the context has hoop's kernels loaded. */
 static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *ret_kernels)
 {
     hoop_cu_context_t its = NULL;
@@ -443,20 +445,22 @@ static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *r
     return has;
 }
 
-/* Does its comm take calls, and how is this one launched? What is refused is so by who runs it. */
+/* How the call is launched. NOT, too, if its comm takes no calls: device_run() then returns the
+ * error. */
 static enum hoop_launch_way work_way(struct hoop_work *work, bool kernels, struct hoop_told *ret)
 {
     const uint32_t collective = work->request.signature.collective;
     const bool can =
         collective < HOOP_COLL_COUNT && (kernels || !hoop_collectives[collective].folds);
-    /* Streams of a process may share a queue, where one that waits keeps the others back. */
+    /* One rank here: streams may share a queue, where a held one keeps back the other ranks'. */
     const bool takes = work->comm->here <= 1 && atomic_load(&work->comm->captured) == 0 &&
                        atomic_load(&work->comm->closed) == 0 &&
                        hoop_comm_state(work->comm, NULL) == HOOP_OK;
     return takes ? hoop_comm_launch_way(work->comm, &work->request, can, ret) : HOOP_LAUNCH_NOT;
 }
 
-/* All through the host, or all on the device, which *ret says; else NOT. */
+/* The way in which all calls can be launched: all through the host, or all on the device, with
+ * ret[i] filled in. NOT: they differ, or one can't be launched. */
 static enum hoop_launch_way works_way(struct hoop_work *work, size_t count,
                                       hoop_cu_context_t context, bool kernels,
                                       struct hoop_told *ret)
@@ -473,7 +477,7 @@ static enum hoop_launch_way works_way(struct hoop_work *work, size_t count,
     return way;
 }
 
-/* The driver's, once. */
+/* Asks the driver once. */
 static bool launching_is_possible(void)
 {
     static _Atomic int known; /* 1: it is; 2: it is not */
@@ -483,7 +487,7 @@ static bool launching_is_possible(void)
     return hoop_settings()->cuda_ahead == HOOP_AHEAD_AUTO && !hoop_is_forked() && known == 1;
 }
 
-/* NULL: they are not launched. */
+/* NULL: the calls are not launched. */
 static struct hoop_launch *device_launch(struct hoop_work *work, size_t count,
                                          const struct device_streams *streams)
 {
@@ -492,7 +496,7 @@ static struct hoop_launch *device_launch(struct hoop_work *work, size_t count,
     for (size_t i = 0; i < count; i++) {
         place_add_work(&place, &work[i]);
     }
-    /* Who names no stream may well ask for none afterwards. */
+    /* A program that passes no stream may synchronize with none before it uses the result. */
     if (place.apart || streams->others || streams->last == NULL || !launching_is_possible() ||
         (place.context == NULL && hoop_cuda_context(&place.context) != HOOP_OK) ||
         !context_has(place.context, streams->last, &kernels)) {

@@ -1,43 +1,45 @@
 /*
- * Calls with buffers on devices, and on CUDA streams.
+ * Calls with buffers on devices, or on CUDA streams.
  *
- * They return when they are queued, if their streams can be held until the result is there
- * (staging/ahead.h):
+ * With HOOP_CUDA_AHEAD=1 a call returns when it is queued, if its streams can be held until its
+ * result is there (staging/ahead.h):
  *
  *     caller              bell on each stream | place in each comm's line | hold on each stream
- *     who drives          the comms' turns; operations, once the bell has rung | release
+ *     driver              the comms' turns; operations, once the bell has rung | release
  *
- * The bells come before the place in line and the holds after it, so whatever is ahead of a bell on
- * its stream has an earlier place, and nothing waits in a circle. If a stream cannot be held, and
- * always the first time, calls wait for the result.
+ * Bells are put on the streams before the call takes its places in line, and holds after that. So
+ * whatever is ahead of a bell on its stream also has an earlier place in line, and no circle of
+ * waits can arise. If a stream cannot be held, as at its first calls, the call waits for its
+ * result.
  */
 #ifndef HOOP_DEVICE_STREAM_H
 #define HOOP_DEVICE_STREAM_H
 
 #include "stream/batch.h"
 
-/* HOOP_OK: stream, not NULL and not hoop's own, is one of CUDA on which the call can be ordered. */
+/* HOOP_OK: stream, which is neither NULL nor a host stream, is a CUDA stream that can order the
+ * call. */
 hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t stream);
 
 /*
- * Where the buffers lie, for as long as the call takes. HOOP_INVALID_ARGUMENT: nowhere that can be
- * read. HOOP_UNSUPPORTED: on a device, and the
- * legacy default stream, which the call is to be ordered on, can't be used now. The driver is
- * loaded.
+ * Finds out where the buffers of a request lie, and stores it there. HOOP_INVALID_ARGUMENT: a
+ * buffer is neither device memory nor readable host memory. HOOP_UNSUPPORTED: the call is ordered
+ * on the legacy default stream (NULL), which can't be used while another stream captures. The
+ * driver must be loaded.
  */
 hoop_result_t hoop_device_look(const char *function, const struct hoop_comm *comm,
                                struct hoop_request *request);
-/* The same for a transfer of its own; stream: of the call that it is part of. */
+/* The same for a transfer; stream: the stream of its call. */
 hoop_result_t hoop_device_look_transfer(const char *function, struct hoop_transfer *transfer,
                                         hoop_stream_t stream);
 
-/* Of a group that has host streams, too: HOOP_INVALID_USAGE: one of CUDA captures. */
+/* For a group that names host streams: HOOP_INVALID_USAGE if one of its CUDA streams captures. */
 hoop_result_t hoop_device_check_host_group(struct hoop_work *work, size_t count);
 
 /*
- * Runs work without a host stream: ahead of its streams, or waits for it; or puts it into the graph
- * that its stream captures (device/capture.h). What its requests own is
- * moved, also on failure. The driver is loaded, and it has been looked where buffers lie.
+ * Runs work that names no host stream: launches it, queues it ahead of its streams, waits for its
+ * result, or puts it into the graph that its stream captures (device/capture.h). What its requests
+ * own is moved, also on failure. The driver must be loaded, and the buffers looked up.
  */
 hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count);
 

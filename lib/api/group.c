@@ -1,4 +1,4 @@
-/* Groups (see group.h). The state is the thread's own; nothing is shared. */
+/* Groups (see group.h). All state is thread-local. */
 #include "api/group.h"
 
 #include "api/device_stream.h"
@@ -15,8 +15,8 @@
 struct group {
     uint32_t depth;
     hoop_result_t spoiled;
-    struct hoop_comm *spoiler; /* whose call it was; NULL: nobody's */
-    char *mistake;             /* its sentence; NULL: there was no memory for it */
+    struct hoop_comm *spoiler; /* the comm of the call that spoiled the group; NULL: none */
+    char *mistake;             /* the error text of that call; NULL: no memory for it */
     struct hoop_work *work;
     size_t count, room;
     hoop_stream_t *streams; /* each once */
@@ -26,17 +26,18 @@ struct group {
     size_t n_births;
 };
 
-/* What groups have used and the next ones will: to get memory and give it back takes as long as all
- * the rest of a small one. */
+/* Memory that a group leaves for the next one: malloc() and free() would take as long as all the
+ * rest of a small group. */
 struct group_reserve {
-    bool watched; /* it goes with its thread */
+    bool watched; /* group_abandon() frees it when the thread ends */
     struct hoop_work *work;
     size_t room;
     struct hoop_transfer *transfers;
     size_t n_transfers;
 };
 
-/* Looked at by every call: not worth a call of its own, as the default model in a library is. */
+/* Every API call reads it. The default TLS model of a shared library would cost a function call for
+ * each access. */
 static _Thread_local struct group group __attribute__((tls_model("initial-exec")));
 
 static _Thread_local struct group_reserve reserve __attribute__((tls_model("initial-exec")));
@@ -76,7 +77,7 @@ hoop_result_t hoop_group_spoil(hoop_result_t code)
     return hoop_group_spoil_by(NULL, code);
 }
 
-/* The other ranks are not to wait for what will not be called. */
+/* Fails the comm, so that other ranks do not wait for calls that this rank will not make. */
 static void group_tell(struct hoop_comm *comm)
 {
     if (comm != NULL && comm->n > 1 && !hoop_comm_is_pending(comm)) {
@@ -86,7 +87,7 @@ static void group_tell(struct hoop_comm *comm)
     }
 }
 
-/* What spoiled it, again as the calling thread's sentence: other calls may have failed since. */
+/* Restores the mistake as the thread's error text, which later failures may have replaced. */
 static hoop_result_t group_mistake_again(const struct group *ended)
 {
     if (ended->spoiled == HOOP_OK) {
@@ -109,7 +110,7 @@ static void group_tell_all(const struct group *ended)
     }
 }
 
-/* The end puts all calls on all streams that they name. */
+/* Collects the group's streams, each once: its end queues all calls as one piece on all of them. */
 static hoop_result_t group_add_stream(hoop_stream_t stream)
 {
     size_t i = 0;
@@ -142,7 +143,7 @@ static hoop_result_t group_add(struct hoop_comm *comm, const struct hoop_request
         reserve.room = 0;
     }
     if (group.count == group.room) {
-        /* the first few fit what malloc has at hand */
+        /* small enough at first for malloc's thread cache */
         const size_t room = group.room == 0 ? 8 : group.room * 2;
         struct hoop_work *grown = realloc(group.work, room * sizeof(*grown));
         if (grown == NULL) {
@@ -188,7 +189,7 @@ hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, struct hoop_transf
         }
     }
     if (result == HOOP_OK) {
-        /* out: the first of them; in: the last, to append to. */
+        /* out: the first transfer of the list; in: the last, to append to. */
         const struct hoop_request request = {
             .signature = transfer->signature, .in = transfer, .out = transfer};
         result = group_add(comm, &request);
@@ -200,8 +201,8 @@ hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, struct hoop_transf
 }
 
 /*
- * Transfers first: whatever the order of a rank's calls in a group, no rank waits in a collective
- * for one that waits for its transfers.
+ * Moves transfers to the front. So, whatever the order of a rank's calls in the group, no rank
+ * waits in a collective for a rank that waits for the first one's transfers.
  */
 static void group_transfers_first(struct hoop_work *work, size_t count)
 {
@@ -219,7 +220,7 @@ static void group_transfers_first(struct hoop_work *work, size_t count)
     }
 }
 
-/* What is on a stream that is there no more would run nowhere. */
+/* A stream may have been destroyed since the call that named it. */
 static hoop_result_t group_check_streams(const hoop_stream_t *streams, size_t count)
 {
     hoop_result_t result = HOOP_OK;
@@ -272,7 +273,7 @@ static hoop_result_t group_deliver(hoop_result_t spoiled)
     return spoiled;
 }
 
-/* A comm that is being made, or of which others are, takes no calls. */
+/* Refuses calls on comms that are being made, or that others are being made of. */
 static hoop_result_t group_check_born(const struct hoop_work *work, size_t count)
 {
     hoop_result_t result = HOOP_OK;
@@ -282,7 +283,8 @@ static hoop_result_t group_check_born(const struct hoop_work *work, size_t count
     return result;
 }
 
-/* Closes the thread's group: a callback or a signal handler sees none while its work runs. */
+/* Closes the thread's group before its work runs, so that callbacks and signal handlers are not in
+ * a group. */
 static struct group group_close(void)
 {
     const struct group ended = group;
@@ -303,7 +305,7 @@ static void group_free(const struct group *ended)
     free(ended->mistake);
 }
 
-/* The transfers of one that has run, as far as they are worth it. */
+/* Keeps transfers of a group that has run for later ones, up to GROUP_RESERVE_MOST. */
 static void group_keep_transfers(const struct group *ended)
 {
     for (size_t i = 0; i < ended->count && reserve.watched; i++) {
@@ -321,13 +323,13 @@ static void group_keep_transfers(const struct group *ended)
     }
 }
 
-/* ---- A thread that ends in one -------------------------------------------------------------- */
+/* ---- A thread that ends in a group ----------------------------------------------------------- */
 
 static pthread_key_t group_key;
 static bool group_has_key;
 static pthread_once_t group_once = PTHREAD_ONCE_INIT;
 
-/* Nobody is told: its comms may be gone by now. */
+/* The thread ends. The comms are not failed, since they may have been freed by now. */
 static void group_abandon(void *arg)
 {
     (void)arg;
@@ -349,7 +351,7 @@ static void group_make_key(void)
     group_has_key = pthread_key_create(&group_key, group_abandon) == 0;
 }
 
-/* Without a key, or memory for it, such a thread leaks. */
+/* Makes group_abandon() run when the thread ends. Without a key, or memory, its state leaks. */
 static void group_watch(void)
 {
     pthread_once(&group_once, group_make_key);
@@ -371,7 +373,8 @@ hoop_result_t hoop_group_start(void)
     return HOOP_OK;
 }
 
-/* What the calls own goes with them; in a group that is spoilt they end here. */
+/* Runs the calls, unless the group has failed with result. What their requests own is moved or
+ * freed in either case. */
 static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
 {
     group_transfers_first(ended->work, ended->count);
@@ -457,7 +460,7 @@ static hoop_result_t group_check_simulation(const hoop_sim_info_t *info)
     return HOOP_OK;
 }
 
-/* All calls of work[first]'s comm, one after the other. */
+/* The sum over all calls on work[first]'s comm, which run one after the other. */
 static hoop_result_t group_estimate_comm(const struct group *ended, size_t first, uint64_t *ret_ns)
 {
     hoop_result_t result = HOOP_OK;
@@ -472,7 +475,7 @@ static hoop_result_t group_estimate_comm(const struct group *ended, size_t first
     return result;
 }
 
-/* Comms run at the same time. */
+/* The maximum over the comms, which run at the same time. */
 static hoop_result_t group_estimate(const struct group *ended, uint64_t *ret_ns)
 {
     hoop_result_t result = HOOP_OK;

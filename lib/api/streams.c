@@ -1,4 +1,4 @@
-/* Host streams and tickets: checks, a handle's queue, and what it is told (see stream/). */
+/* Host streams and tickets: checks, and what is done with the queue of a handle (see stream/). */
 #include "api/streams.h"
 
 #include "api/device_stream.h"
@@ -26,7 +26,8 @@ static hoop_result_t stream_foreign(const char *function, hoop_stream_t stream)
                       (void *)stream);
 }
 
-/* Takes the lock, and finds the stream of a handle. NULL, with *ret: it did not. */
+/* Finds the queue of a handle and returns with the lock held. NULL: the lock is not held, and *ret
+ * is the error. */
 static struct hoop_queue *stream_lock(const char *function, hoop_stream_t stream,
                                       hoop_result_t *ret)
 {
@@ -85,7 +86,7 @@ hoop_stream_t hoop_streams_of_device(hoop_stream_t stream)
     return stream != NULL && !hoop_handle_is_stream(stream) ? stream : NULL;
 }
 
-/* Its sentence for the calling thread. With the lock. */
+/* Makes the queue's failure the calling thread's error text. With the lock. */
 static hoop_result_t stream_tell(const struct hoop_queue *queue, hoop_result_t result)
 {
     const struct hoop_failure *why = queue->why;
@@ -106,7 +107,7 @@ struct stream_part {
     struct hoop_item *item;
 };
 
-/* The first gets the piece, the others meet it there. */
+/* The first stream's item is the piece itself; the others get items that refer to it. */
 static bool streams_make_items(struct stream_part *parts, size_t count, struct hoop_piece *piece)
 {
     parts[0].item = &piece->item;
@@ -138,7 +139,7 @@ static hoop_result_t streams_await(struct hoop_queue *queue, struct hoop_piece *
                : hoop_error(batch->result, "%s", batch->why->text);
 }
 
-/* All of them are there still. With the lock. */
+/* Finds the queues; fails if a stream was destroyed meanwhile. With the lock. */
 static hoop_result_t streams_find(struct stream_part *parts, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -150,7 +151,7 @@ static hoop_result_t streams_find(struct stream_part *parts, size_t count)
     return HOOP_OK;
 }
 
-/* All or nothing. With the lock. */
+/* Puts the piece on all streams, or on none. With the lock. */
 static hoop_result_t streams_push(struct stream_part *parts, size_t count, struct hoop_piece *piece,
                                   bool blocks)
 {
@@ -236,7 +237,7 @@ hoop_result_t hoop_stream_create(hoop_stream_t *stream)
     return result;
 }
 
-/* What is told to who only asks, perhaps in a loop: that must not keep the progress thread, or
+/* The result of a query. Callers may query in a loop, which must not keep the progress thread, or
  * another rank, from the CPU. */
 static hoop_result_t stream_asked(hoop_result_t result)
 {
@@ -348,7 +349,8 @@ hoop_result_t hoop_stream_record(hoop_stream_t stream, hoop_ticket_t *ticket)
     return result;
 }
 
-/* The stream of a ticket; NULL: it is gone, and with it the result. With the lock. */
+/* *ret: the queue of a ticket; NULL: its stream was destroyed, and the result is lost. With the
+ * lock. */
 static hoop_result_t ticket_find(const char *function, const hoop_ticket_t *ticket,
                                  struct hoop_queue **ret)
 {
@@ -363,7 +365,7 @@ static hoop_result_t ticket_find(const char *function, const hoop_ticket_t *tick
                       (unsigned long long)ticket->opaque[0], (unsigned long long)number);
 }
 
-/* Takes the lock for it; on failure it is not taken. */
+/* The same; takes the lock first. On failure the lock is not held. */
 static hoop_result_t ticket_lock(const char *function, const hoop_ticket_t *ticket,
                                  struct hoop_queue **ret)
 {
@@ -424,7 +426,8 @@ hoop_result_t hoop_ticket_wait(hoop_ticket_t ticket, int timeout_ms)
     return result;
 }
 
-/* With the lock. True: item is on the queue. */
+/* Makes the queue wait for the ticket, unless that is complete. True: item was queued. With the
+ * lock. */
 static bool ticket_push(struct hoop_queue *queue, struct hoop_queue *target, struct hoop_item *item)
 {
     const bool over = target == NULL || target == queue ||

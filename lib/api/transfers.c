@@ -1,4 +1,4 @@
-/* Point-to-point: checks, a transfer, the comm. */
+/* Point-to-point: a call is checked, becomes a transfer, and goes to the comm. */
 #include "api/device_stream.h"
 #include "api/group.h"
 #include "api/streams.h"
@@ -17,7 +17,7 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     }
     const hoop_result_t born = comm->n == 0 ? hoop_comm_check_born(comm) : HOOP_OK;
     if (born != HOOP_OK) {
-        return born; /* else it has been, meanwhile: the rest is looked at */
+        return born; /* HOOP_OK: the birth ended meanwhile; go on checking */
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
@@ -27,7 +27,7 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: peer is %d, expected 0 to %u", function, peer,
                           comm->n - 1);
     }
-    size_t bytes = 0; /* no division: it takes as long as all the rest */
+    size_t bytes = 0; /* no division: it would take as long as all other checks */
     if (__builtin_mul_overflow(count, type_bytes, &bytes) || bytes > SIZE_MAX / 2) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
                           "%s: count is %zu, more than the address space holds", function, count);
@@ -47,7 +47,7 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
     return result == HOOP_OK ? hoop_streams_check_buffer(function, stream, buffer) : result;
 }
 
-/* Of the host, or of the device; the transfer is moved. */
+/* Queues it on the host stream `queue`, or on its CUDA stream; the transfer is moved. */
 static hoop_result_t transfer_queue(struct hoop_transfer *transfer, struct hoop_comm *comm,
                                     hoop_stream_t queue)
 {
@@ -57,7 +57,7 @@ static hoop_result_t transfer_queue(struct hoop_transfer *transfer, struct hoop_
                          : hoop_device_submit(&work, 1);
 }
 
-/* With its buffer checked; the transfer is moved. In a group, or to be queued. */
+/* For a transfer that outlives the call, because it is in a group or is queued; it is moved. */
 static hoop_result_t transfer_keep(const char *function, struct hoop_transfer *transfer,
                                    struct hoop_comm *comm, hoop_stream_t stream,
                                    hoop_stream_t queue)
@@ -73,7 +73,7 @@ static hoop_result_t transfer_keep(const char *function, struct hoop_transfer *t
                              : transfer_queue(transfer, comm, queue);
 }
 
-/* site: where it was made. */
+/* site: the caller's return address. */
 static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t type, int peer,
                                    bool sending, struct hoop_comm *comm, hoop_stream_t stream,
                                    const void *site)
@@ -90,7 +90,7 @@ static hoop_result_t transfer_call(void *buffer, size_t count, hoop_datatype_t t
         return hoop_group_spoil_by(
             comm, hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory for a transfer", function));
     }
-    /* One by one: all of it would be three times as much to clear, for each call. */
+    /* Field by field: to clear the whole struct would write three times as much in every call. */
     transfer->next = NULL;
     transfer->data = buffer;
     transfer->bytes = count * hoop_datatype_bytes(type);

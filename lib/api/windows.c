@@ -1,4 +1,4 @@
-/* Windows, which this version does not have: refused with a sentence. */
+/* Windows: not in this version; the functions return HOOP_UNSUPPORTED with a sentence. */
 #include "api/group.h"
 #include "base/error.h"
 
