@@ -9,14 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An operation that has failed may take this long to be out: a peer's thread may be waited for. */
+/* How long a failed operation may take to return: it may have to wait for a peer's thread. */
 #define COMM_GRACE_MS 60000u
 
 static _Atomic uint64_t comm_ids;
 
 /* ---- Failure -------------------------------------------------------------------------------- */
 
-/* For all ranks of this machine, and if nobody was first, of the others. */
 void hoop_comm_publish(struct hoop_comm *comm, const struct hoop_failure *failure)
 {
     if (hoop_board_fail(&comm->board, failure) && comm->spans) {
@@ -29,7 +28,7 @@ bool hoop_comm_is_ready(const struct hoop_comm *comm)
     return atomic_load_explicit(&comm->ready, memory_order_acquire);
 }
 
-/* Keeps a failure for when the comm is laid out, if it is not yet (true). */
+/* If the comm is not ready: keeps the failure until it is, and returns true. */
 static bool comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure)
 {
     if (hoop_comm_is_ready(comm)) {
@@ -51,7 +50,7 @@ void hoop_comm_fail(struct hoop_comm *comm, const struct hoop_failure *failure)
     }
 }
 
-/* Who waits for the join need not wait any longer. Under look_lock. */
+/* Ends a join that is in progress. Under look_lock. */
 static void comm_cancel_join(struct hoop_comm *comm)
 {
     if (!hoop_comm_is_ready(comm) && comm->member != NULL) {
@@ -59,7 +58,7 @@ static void comm_cancel_join(struct hoop_comm *comm)
     }
 }
 
-/* closed: bits of comm->closed with which it does not fail. */
+/* Does nothing if comm->closed has any bit of `closed`. */
 static void comm_raise(struct hoop_comm *comm, const struct hoop_failure *failure, uint32_t closed)
 {
     if (hoop_is_forked()) {
@@ -152,7 +151,7 @@ static void comm_leave(const struct hoop_comm *comm)
 
 /* ---- The handle ------------------------------------------------------------------------------ */
 
-/* All there are, tombstones too: a search for leaks finds these in use. */
+/* All comms, tombstones included, so that a leak checker finds aborted handles reachable. */
 static pthread_mutex_t comms_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hoop_list_node comms = HOOP_LIST_EMPTY(comms);
 
@@ -245,7 +244,7 @@ uint64_t hoop_comm_patience_ms(const struct hoop_comm *comm)
     return comm->op_timeout_ms == 0 ? 0 : comm->op_timeout_ms + COMM_GRACE_MS;
 }
 
-/* Whoever looks in from now on sees a failure and nothing else. */
+/* From now on code without the turn sees the failure and nothing else of the comm. */
 static void comm_make_tombstone(struct hoop_comm *comm)
 {
     if (comm->failed == HOOP_OK) {
@@ -263,7 +262,8 @@ static void comm_make_tombstone(struct hoop_comm *comm)
     pthread_mutex_unlock(&comm->look_lock);
 }
 
-/* DONE: nothing is owed over links, or nothing of that will come any more. */
+/* DONE: no look at a message of another rank is owed (over links), or what is missing will never
+ * come. */
 static enum hoop_poll comm_poll_owed(void *arg, bool look)
 {
     struct hoop_comm *comm = arg;
@@ -273,13 +273,13 @@ static enum hoop_poll comm_poll_owed(void *arg, bool look)
                       (hoop_comm_look_state(comm, NULL) != HOOP_OK ||
                        hoop_comm_left(comm, owed->link->params.peer));
     if (hoop_owed_progress(owed)) {
-        return HOOP_POLL_BUSY; /* what came before its sender left, too */
+        return HOOP_POLL_BUSY; /* also with what its sender sent before it left */
     }
     return over || hoop_owed_check(owed, &failure) != HOOP_AGAIN ? HOOP_POLL_DONE : HOOP_POLL_IDLE;
 }
 
-/* Who leaves before others have sent what he owes them would break their links. It is no longer
- * than his operations would have waited. */
+/* Waits for messages that others still send and that this rank owes a look: if it left before them
+ * their links would break. At most as long as an operation may take. */
 static void comm_await_owed(struct hoop_comm *comm)
 {
     struct hoop_sleeper *sleeper = &comm->sleeper;
@@ -294,7 +294,8 @@ static void comm_await_owed(struct hoop_comm *comm)
     }
 }
 
-/* Nothing comes that would compare the last calls, which were not seen of everybody. */
+/* Compares this rank's last calls with those of ranks that it has not seen yet. At the end of a
+ * comm no later operation does that. */
 static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure *ret)
 {
     hoop_result_t result = hoop_owed_settle(&comm->engine->owed, ret);
@@ -309,7 +310,8 @@ static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure 
     return result;
 }
 
-/* Who has the turn says it, unless the comm fails before: nobody else's abort comes between. */
+/* With the turn. The last check of the state and the goodbye are one step under look_lock, so that
+ * no abort comes in between. */
 static hoop_result_t comm_say_goodbye(struct hoop_comm *comm, bool waits)
 {
     struct hoop_failure failure = {.code = HOOP_OK};
@@ -372,7 +374,7 @@ void hoop_comm_close_descriptors(struct hoop_comm *comm)
     comm_close(&comm->sleeper.wake_fd);
 }
 
-/* All but the handle. Also of half-born ones. */
+/* Frees all but the handle. Accepts comms whose birth is not complete. */
 static void comm_give_back(struct hoop_comm *comm)
 {
     struct hoop_failure failure = {.code = HOOP_OK};
@@ -397,7 +399,7 @@ static void comm_give_back(struct hoop_comm *comm)
     pthread_mutex_destroy(&comm->birth_lock);
 }
 
-/* Takes the turn. HOOP_AGAIN: it has been pinned meanwhile. */
+/* Takes the turn and makes a tombstone. HOOP_AGAIN: the comm has been pinned meanwhile. */
 static hoop_result_t comm_bury(struct hoop_comm *comm, uint64_t patience_ms)
 {
     hoop_result_t result = hoop_turn_enter(&comm->turn, patience_ms);
@@ -419,7 +421,8 @@ void hoop_comm_miscarry(struct hoop_comm *comm, hoop_result_t code)
     (void)comm_bury(comm, 0);
 }
 
-/* A birth that goes on behind the caller's back is ended; anything else there is waited for. */
+/* Ends the comm's own birth if that is in progress in the background, and waits until the comm is
+ * neither pending nor pinned. */
 static hoop_result_t comm_settle(struct hoop_comm *comm, uint64_t patience_ms)
 {
     const struct hoop_failure left = {

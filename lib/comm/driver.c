@@ -1,5 +1,5 @@
 /*
- * Driving a comm (see driver.h). Every function here is the driver's: it holds the comm's turn.
+ * Driving a comm (see driver.h). The functions run on the driver, which holds the comm's turn.
  */
 #include "comm/driver.h"
 
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* So long a link of a rank that has left may take to show up. */
+/* How long a link with a rank that has left may take to be made. */
 #define DRIVER_LEFT_PATIENCE_NS HOOP_NS_PER_S
 
 /* ---- The flight recorder --------------------------------------------------------------------- */
@@ -21,7 +21,7 @@ static void driver_write_history(const struct hoop_comm *comm)
     hoop_history_dump(&comm->history, who);
 }
 
-/* The comm has failed: it writes, and so does every other one of the process at its next look. */
+/* The comm has failed: logs its last operations, and asks the process's other comms to do so. */
 static void driver_report(struct hoop_comm *comm)
 {
     if (hoop_log_enabled(HOOP_LOG_INFO, HOOP_LOG_COMM)) {
@@ -60,16 +60,16 @@ static void driver_fail(struct hoop_comm *comm)
         hoop_comm_publish(comm, &operation->failure);
     }
     hoop_board_failed(&comm->board, &cause);
-    if (comm->spans) { /* whoever was first may still be about to, and this process end before it */
+    if (comm->spans) { /* or this process may exit before the first rank tells other machines */
         hoop_member_raise(comm->member, &cause);
     }
     if (operation->failure.code == HOOP_MISMATCH || operation->failure.code == HOOP_TIMEOUT) {
-        cause = operation->failure; /* my own view says more to my user than another's */
+        cause = operation->failure; /* this rank's view tells its user more than another's */
     }
     hoop_links_finish(&comm->links, 0);
     const int culprit = cause.code == HOOP_REMOTE_ERROR ? cause.rank : -1;
     const bool out = hoop_operation_cancel(operation, culprit, comm->op_timeout_ms) == HOOP_OK;
-    /* whom it waited for explains no mismatch, and would take the room of where it was called */
+    /* whom it waited for does not explain a mismatch, and the places of the calls need the room */
     const bool waits = cause.code != HOOP_MISMATCH;
     hoop_failure_set(&comm->failure, cause.code, cause.rank, "rank %u: %s%s%s%s%s", comm->rank,
                      waits ? what : "", waits ? ": " : "", cause.text, out ? "" : "; ",
@@ -91,7 +91,7 @@ static hoop_result_t driver_refuse(struct hoop_comm *comm)
         return hoop_error(HOOP_INVALID_USAGE, "the communicator is not complete yet");
     }
     const hoop_result_t state = hoop_board_failed(&comm->board, &failure);
-    if (state != HOOP_OK) { /* heard, and not seen in an operation: who says it is not in it */
+    if (state != HOOP_OK) { /* reported while this rank was in no operation: name this rank */
         return hoop_error(state, "rank %u: the communicator has failed: %s", comm->rank,
                           failure.text);
     }
@@ -101,15 +101,16 @@ static hoop_result_t driver_refuse(struct hoop_comm *comm)
     return HOOP_OK;
 }
 
-/* An awaited rank said goodbye: what it has not delivered will never come. */
+/* Has an awaited rank said goodbye? What it has not delivered will never come. */
 static bool driver_awaits_the_left(struct hoop_comm *comm, uint32_t *ret_rank)
 {
     return hoop_operation_awaits(&comm->operation, hoop_comm_left, comm, ret_rank);
 }
 
 /*
- * The driver waits for a rank that has left: may it be for a link only? A goodbye overtakes the
- * blob and the connection of a link whose data are all sent already.
+ * The driver waits for a rank that has left: may a link that is still being made be all that is
+ * missing? A goodbye may arrive before the blob and the connection of a link, though all data were
+ * sent before it.
  */
 static bool driver_link_may_come(struct hoop_comm *comm)
 {
@@ -118,7 +119,7 @@ static bool driver_link_may_come(struct hoop_comm *comm)
     return comm->operation.env.over_links && now - comm->left_ns < DRIVER_LEFT_PATIENCE_NS;
 }
 
-/* Who is about to sleep keeps nothing back from others. */
+/* Before the driver sleeps: sends what it has held back from other ranks. */
 static void driver_push(struct hoop_comm *comm)
 {
     if (comm->sleeper.has_sockets &&
@@ -157,14 +158,15 @@ enum hoop_poll hoop_driver_poll(void *arg, bool look)
         comm->left_ns = left ? comm->left_ns : 0;
         return driver_is_stuck(comm) ? HOOP_POLL_DONE : HOOP_POLL_IDLE;
     }
-    /* What was delivered before is here now: use it. */
+    /* What was delivered before the failure, or the goodbye, is visible now: use it. */
     polled = hoop_operation_poll(operation);
     if (polled != HOOP_POLL_IDLE) {
         return polled;
     }
     uint32_t still = comm->n;
     const bool gone = driver_awaits_the_left(comm, &still) && still == rank;
-    /* Who aborts says so before he leaves: so this is looked at behind that. */
+    /* A rank that aborts publishes the failure before it leaves, so the failure is checked after
+     * `gone`. */
     if (driver_has_failed(comm)) {
         hoop_board_failed(&comm->board, &operation->failure);
     } else if (gone) {
@@ -176,7 +178,7 @@ enum hoop_poll hoop_driver_poll(void *arg, bool look)
     return HOOP_POLL_DONE;
 }
 
-/* This and the end below are inside every small operation. */
+/* Inlined, like driver_end(): they are part of the latency of every small operation. */
 static inline __attribute__((always_inline)) void driver_begin(struct hoop_comm *comm,
                                                                const struct hoop_request *request)
 {
@@ -221,7 +223,7 @@ hoop_result_t hoop_driver_begin(struct hoop_comm *comm, const struct hoop_reques
     return refused;
 }
 
-/* With the turn, which it gives back. */
+/* Runs an operation with the turn, and gives the turn back. */
 static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_request *request)
 {
     hoop_result_t result = HOOP_OK;
@@ -261,12 +263,12 @@ hoop_result_t hoop_driver_miss_turn(struct hoop_comm *comm)
                       comm->rank, patience_ms);
 }
 
-/* What may call the system: not a cancellation point on the way. */
+/* The slow path, which may make system calls: with cancellation disabled. */
 static hoop_result_t driver_submit(struct hoop_comm *comm, const struct hoop_request *request)
 {
     const hoop_result_t born = hoop_comm_check_born(comm);
     if (born != HOOP_OK) {
-        return born; /* or it would wait for who makes it */
+        return born; /* a pending comm: the turn would come only when its birth is over */
     }
     const int before = hoop_cancel_off();
     const hoop_result_t entered = hoop_turn_enter(&comm->turn, hoop_comm_patience_ms(comm));

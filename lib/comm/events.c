@@ -1,4 +1,4 @@
-/* What the service thread has for the driver (see events.h). */
+/* Events from the service thread for a comm's driver (see events.h). */
 #include "comm/events.h"
 
 #include "runtime/wait.h"
@@ -48,7 +48,8 @@ static struct hoop_event *events_remove(struct hoop_events *events, const struct
     return NULL;
 }
 
-/* Two that go together meet: both are gone. Else it waits in the queue. False: no memory. */
+/* Queues the event. But if an event meets the mark that it is unwanted, or the mark its event, both
+ * are dropped. False: no memory. */
 static bool events_add(struct hoop_events *events, const struct hoop_event *event)
 {
     struct hoop_event *copy = malloc(sizeof(*copy));
@@ -93,5 +94,5 @@ void hoop_events_drop(struct hoop_events *events, const struct hoop_event *unwan
     struct hoop_event mark = *unwanted;
     mark.unwanted = true;
     mark.fd = -1;
-    (void)events_add(events, &mark); /* without memory it stays until the comm ends */
+    (void)events_add(events, &mark); /* without memory the event stays until the comm ends */
 }

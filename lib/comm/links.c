@@ -1,6 +1,6 @@
 /*
- * The links of a comm (see links.h). They stand in a table by peer, lane and direction, a peer's
- * part of it made with the first link to it: the engine asks for one at every step.
+ * The links of a comm (see links.h), in a table by peer, lane and direction: the engine looks one
+ * up at every step. A peer's row is allocated with the first link to that peer.
  */
 #include "comm/links.h"
 
@@ -17,21 +17,21 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* Staging buffers of a link: one being filled, one being read, two on the way. */
+/* Slots of a link: one is being filled, one is being read, two are on the way. */
 #define LINKS_SLOTS 4u
-/* The collectives', and that of sends and receives. */
+/* The lanes of collectives, and the one of sends and receives. */
 #define LINKS_LANES (HOOP_TRANSFER_LANE + 1u)
-#define LINKS_LOOKS 10u     /* at the sockets, in dead_after */
-#define LINKS_LOOKS_LATE 3u /* of them: I was stopped myself */
+#define LINKS_LOOKS 10u     /* how often the sockets are looked at in dead_after_ms */
+#define LINKS_LOOKS_LATE 3u /* after this many missed looks: this process itself was stopped */
 
-/* One link, from the first wish for it. */
+/* One link, from the first request for it on. */
 struct links_entry {
     struct hoop_links *links;
     struct hoop_link *link;      /* NULL: not made yet */
-    struct hoop_event *blob;     /* of the other end, until the link is bound */
-    struct hoop_mapping mapping; /* what it lives in, where a peer has made that */
-    bool dialled;                /* its data connection was asked for */
-    uint64_t landed_bytes;       /* the peer had acknowledged by then: */
+    struct hoop_event *blob;     /* the other end's blob, until the link is bound */
+    struct hoop_mapping mapping; /* the region that the link lives in, if a peer made it */
+    bool dialled;                /* its data connection was requested */
+    uint64_t landed_bytes;       /* bytes that the peer had acknowledged at landed_ns */
     uint64_t landed_ns;
 };
 
@@ -77,7 +77,7 @@ static void links_finish_entry(struct links_entry *entry, uint64_t patience_ms)
 
 void hoop_links_finish(struct hoop_links *links, uint64_t patience_ms)
 {
-    if (patience_ms > 0) { /* all at once: they share it */
+    if (patience_ms > 0) { /* all links say goodbye at once, before one deadline */
         links_each(links, links_leave_entry, hoop_deadline_ns(patience_ms));
     }
     links_each(links, links_finish_entry, patience_ms);
@@ -88,7 +88,7 @@ void hoop_links_finish(struct hoop_links *links, uint64_t patience_ms)
     links->rows = NULL;
 }
 
-/* ---- What a transport asks for; arg is the entry -------------------------------------------- */
+/* ---- Callbacks of a transport; arg is the entry -------------------------------------------- */
 
 bool hoop_links_answered(void *arg, uint32_t rank, uint64_t region, uint32_t generation,
                          struct hoop_failure *ret)
@@ -135,7 +135,7 @@ static hoop_result_t links_data_address(void *arg, uint32_t peer, uint32_t lane,
     return hoop_member_data_address(entry->links->env.member, peer, lane, ret);
 }
 
-/* hoop_link_params.stream: the sender dials, once. */
+/* hoop_link_params.stream: the sender's end dials, once. */
 static hoop_result_t links_stream(void *arg, uint32_t peer, uint32_t lane, bool sending,
                                   const struct hoop_address *address, int *ret_fd,
                                   struct hoop_secret *ret_key)
@@ -172,7 +172,7 @@ static void links_tell(void *arg, uint32_t peer, uint32_t lane, bool sending,
     hoop_member_send_blob(entry->links->env.member, peer, lane, sending, blob);
 }
 
-/* hoop_link_params.hear: the first was taken when the link was bound. */
+/* hoop_link_params.hear: the blobs after the first, with which the link was bound. */
 static bool links_hear(void *arg, uint32_t peer, uint32_t lane, bool sending, struct hoop_blob *ret)
 {
     const struct links_entry *entry = arg;
@@ -196,7 +196,7 @@ static void links_wake(void *arg, uint32_t peer)
 
 /* ---- Making one ----------------------------------------------------------------------------- */
 
-/* NULL: no memory. */
+/* The entry of a link, whose row is allocated if necessary. NULL: no memory. */
 static struct links_entry *links_entry(struct hoop_links *links, uint32_t peer, uint32_t lane,
                                        bool sending)
 {
@@ -223,7 +223,7 @@ static const struct hoop_transport *links_transport(const struct hoop_agreement 
                : hoop_transport_for(other->same_process, other->same_machine);
 }
 
-/* How many lower ranks there are on this machine. */
+/* How many ranks below this one are on this machine. */
 static uint32_t links_local(const struct hoop_board *board)
 {
     uint32_t local = 0;
@@ -281,7 +281,7 @@ static hoop_result_t links_epoll_error(void)
     return hoop_errno_error(errno, "cannot watch the sockets of a communicator");
 }
 
-/* Whom nothing but its eventfd woke until now watches sockets too. */
+/* Makes the driver's epoll set, for it and the sockets: until now it slept on its eventfd alone. */
 static hoop_result_t links_add_set(struct hoop_sleeper *sleeper)
 {
     struct epoll_event event = {.events = EPOLLIN};
@@ -298,7 +298,7 @@ static hoop_result_t links_add_set(struct hoop_sleeper *sleeper)
     return HOOP_OK;
 }
 
-/* Its socket, if it has one, wakes the driver from now on. */
+/* Lets the link's socket, if it has one, wake the driver. */
 static hoop_result_t links_watch(struct hoop_sleeper *sleeper, struct hoop_link *link)
 {
     const int fd = hoop_link_watch_fd(link);
@@ -311,7 +311,7 @@ static hoop_result_t links_watch(struct hoop_sleeper *sleeper, struct hoop_link 
         return result;
     }
     const bool added = epoll_ctl(sleeper->poll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-    /* another link of the comm may have the same */
+    /* another link of the comm may use the same descriptor */
     return added || errno == EEXIST ? HOOP_OK : links_epoll_error();
 }
 
@@ -343,7 +343,7 @@ static hoop_result_t links_bind(struct links_entry *entry, uint32_t peer, uint32
     return bound;
 }
 
-/* HOOP_OK: it is there, and bound. */
+/* Makes and binds the link. HOOP_AGAIN: not complete yet. */
 static hoop_result_t links_make(struct links_entry *entry, uint32_t peer, uint32_t lane,
                                 bool sending)
 {
@@ -364,7 +364,7 @@ hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sendi
     }
     hoop_result_t result = HOOP_OK;
     if (entry->link == NULL || !entry->link->bound) {
-        const int before = hoop_cancel_off(); /* transfers come here with it on */
+        const int before = hoop_cancel_off(); /* transfers come here with cancellation enabled */
         result = links_make(entry, peer, lane, sending);
         hoop_cancel_restore(before);
     }
@@ -374,9 +374,10 @@ hoop_result_t hoop_links_get(void *arg, uint32_t peer, uint32_t lane, bool sendi
     return result;
 }
 
-/* ---- Packets that vanish -------------------------------------------------------------------- */
+/* ---- Lost packets ---------------------------------------------------------------------------- */
 
-/* For how long, in this wait, nothing of what was sent has been acknowledged; 0: all is well. */
+/* For how long in this wait the peer has acknowledged nothing, though bytes are unacknowledged; 0:
+ * all is well. */
 static uint64_t links_stuck_ns(struct links_entry *entry, uint64_t now, uint64_t *ret_bytes)
 {
     const int fd = hoop_link_watch_fd(entry->link);
@@ -401,7 +402,7 @@ static bool links_is_stuck(struct links_entry *entry, uint32_t rank, uint64_t no
         hoop_failure_set(ret, failure->code, failure->rank, "%s", failure->text);
         return true;
     }
-    /* The first look of a wait asks no socket: few operations take long enough for a second one. */
+    /* The first look of a wait makes no system call: few operations wait until a second one. */
     const bool asks = entry->link != NULL && now > entry->links->waited_ns;
     const uint64_t ms = asks ? links_stuck_ns(entry, now, &bytes) / HOOP_NS_PER_MS : 0;
     if (ms <= dead_after_ms) {

@@ -1,4 +1,4 @@
-/* What the user made of a comm (see ops.h). The comm's look_lock guards it. */
+/* What the user created on a comm (see ops.h), guarded by the comm's look_lock. */
 #include "comm/ops.h"
 
 #include "reduce/reduce.h"

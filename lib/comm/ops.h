@@ -9,22 +9,22 @@
 
 #include "comm/comm.h"
 
-/* Makes one; *ret is its handle, HOOP_NUM_OPS or more. scalar: the bytes of one element. */
+/* Makes an operation; *ret is its handle, at least HOOP_NUM_OPS. scalar: one element; copied. */
 hoop_result_t hoop_ops_add(struct hoop_comm *comm, hoop_datatype_t type, const void *scalar,
                            hoop_red_op_t *ret);
 
-/* HOOP_OK: there is such an operation for this type, and *ret is its scalar. */
+/* HOOP_OK: the operation exists, for this type; *ret is its scalar. */
 hoop_result_t hoop_ops_find(struct hoop_comm *comm, hoop_red_op_t op, hoop_datatype_t type,
                             uint64_t *ret);
 
-/* Forgets it. Calls that were made with it have their copy of the scalar. */
+/* Removes an operation. Calls made with it have their own copy of the scalar. */
 hoop_result_t hoop_ops_remove(struct hoop_comm *comm, hoop_red_op_t op);
 
-/* A registration; *ret is its handle: a number that no other one of this process ever has, so that
- * one that is dead, or of another comm, is told from all that live. Never NULL. */
+/* Makes a registration; *ret is its handle, never NULL: a number that is used once in this process,
+ * so that the handle of an ended registration, or of another comm, is recognized as wrong. */
 hoop_result_t hoop_ops_register(struct hoop_comm *comm, void **ret);
 
-/* HOOP_INVALID_USAGE: this comm has none with this handle. */
+/* HOOP_INVALID_USAGE: this comm has no registration with this handle. */
 hoop_result_t hoop_ops_deregister(struct hoop_comm *comm, const void *handle);
 
 #endif

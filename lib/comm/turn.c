@@ -1,20 +1,19 @@
 /*
- * Whose turn it is (see turn.h): the owner's by a plain store, others' in line after one of them
- * took that right away from the owner.
+ * The turn (see turn.h): how a thread takes the owner's privilege away.
  *
- *   owner comes                            another, first in line
+ *   the owner enters                       another thread, first in line
  *   inside = 1                             revoked = 1
  *   (compiler barrier)                     membarrier: a full barrier on every running thread
- *   revoked? then inside = 0, in line      inside == 0? then it is his turn
+ *   revoked? then inside = 0, in line      inside == 0? then it has the turn
  *
- *   owner leaves
+ *   the owner leaves
  *   inside = 0
  *   (compiler barrier)
  *   revoked? then wakes the first in line
  *
- * Either the owner sees `revoked` or the other sees what the owner stored: the membarrier falls
- * before the owner's store, and then its load is late enough, or after it, and then the store is
- * seen.
+ * Either the owner sees `revoked`, or the other thread sees `inside`. If the membarrier comes
+ * before the owner's store, the owner's load comes later still and sees `revoked`; if it comes
+ * after the store, it makes the store visible.
  */
 #include "comm/turn.h"
 
@@ -76,7 +75,8 @@ void hoop_turn_move(struct hoop_turn *turn)
 
 /* ---- In line -------------------------------------------------------------------------------- */
 
-/* Nobody is inside by the owner's way, and nobody comes in by it any more. Under the lock. */
+/* Revokes the owner's privilege. True: the owner is not inside, and stands in line from now on.
+ * Under the lock. */
 static bool turn_owner_is_out(struct hoop_turn *turn)
 {
     if (atomic_load_explicit(&turn->revoked, memory_order_relaxed) == 0) {
@@ -87,7 +87,6 @@ static bool turn_owner_is_out(struct hoop_turn *turn)
     return atomic_load_explicit(&turn->inside, memory_order_acquire) == 0;
 }
 
-/* Its descriptor is its own, or the sleeper's that it was reserved for. */
 static void turn_line_up(struct hoop_turn *turn, struct hoop_turn_place *place,
                          uint64_t patience_ms)
 {
@@ -98,14 +97,14 @@ static void turn_line_up(struct hoop_turn *turn, struct hoop_turn_place *place,
     place->moves = turn->moves;
     hoop_list_push_back(&turn->line, &place->node);
     if (place->reserved) {
-        (void)turn_owner_is_out(turn); /* what the owner calls from now on comes behind it */
+        (void)turn_owner_is_out(turn); /* later calls of the owner come behind this place */
     }
     pthread_mutex_unlock(&turn->lock);
 }
 
 void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint64_t patience_ms)
 {
-    /* Without a descriptor its sleeps are short ones. */
+    /* If there is no descriptor the thread sleeps for short times instead. */
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     *place = (struct hoop_turn_place){
         .sleeper = &place->own,
@@ -121,7 +120,8 @@ void hoop_turn_reserve(struct hoop_turn *turn, struct hoop_turn_place *place,
     turn_line_up(turn, place, patience_ms);
 }
 
-/* Under the lock. Who holds a place for later has deadlines for all that comes before. */
+/* Under the lock. While a reserved place that does not have the turn is first, nobody counts as
+ * stuck: what it waits for has deadlines of its own. */
 static bool turn_is_stuck(struct hoop_turn_place *place)
 {
     const struct hoop_turn *turn = place->turn;
@@ -180,7 +180,7 @@ void hoop_turn_drop(struct hoop_turn_place *place)
     turn_place_finish(place);
 }
 
-/* Nobody stands in line, and nobody is inside: no need to get in line. */
+/* Takes the turn if no thread is inside or in line. */
 static bool turn_take_at_once(struct hoop_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);

@@ -1,11 +1,13 @@
 /*
- * Whose turn it is: exactly one thread at a time drives a comm. The first thread that calls owns
- * the turn: it says `inside` with a plain store. Any other thread takes the turn away from it for
- * good (`revoked`, then membarrier, then it waits until the owner is not inside), and from then on
- * all stand in line, first come, first served.
+ * The turn: the right to drive a comm, which exactly one thread has at a time. The first thread
+ * that calls becomes the owner, which takes the turn by a plain store to `inside`. The first other
+ * thread that calls takes this privilege away for good: it sets `revoked`, executes a membarrier,
+ * and waits until the owner is not inside. From then on all threads stand in line, first come,
+ * first served.
  *
- * The owner's way is there because a locked instruction keeps the core from overlapping one small
- * operation's end with the next one's beginning (docs/inside/tuning.md).
+ * The owner's plain store is worth this because a locked instruction keeps the core from
+ * overlapping the end of one small operation with the beginning of the next
+ * (docs/inside/tuning.md).
  */
 #ifndef HOOP_TURN_H
 #define HOOP_TURN_H
@@ -15,30 +17,30 @@
 #include "runtime/wait.h"
 
 struct hoop_turn {
-    _Atomic uintptr_t owner; /* who need not stand in line; 0: nobody's yet */
+    _Atomic uintptr_t owner; /* hoop_turn_self() of the thread that need not queue; 0: none */
     _Atomic uint32_t inside, revoked;
-    pthread_mutex_t lock; /* over the rest */
+    pthread_mutex_t lock; /* guards the rest */
     struct hoop_list_node line;
-    bool held;      /* by one who stood in line */
-    uint64_t moves; /* how often it changed hands, or who has it moved on */
+    bool held;      /* a thread has the turn that did not take it as the owner */
+    uint64_t moves; /* counts changes of hands, and progress of the thread that has the turn */
 };
 
-/* Somebody's place in the line; his own until he has the turn. */
+/* A place in the line. Belongs to the waiting thread until it has the turn. */
 struct hoop_turn_place {
     struct hoop_list_node node;
     struct hoop_turn *turn;
-    struct hoop_sleeper *sleeper; /* who is woken when it may be his turn */
-    struct hoop_sleeper own;      /* its descriptor is there while he waits */
+    struct hoop_sleeper *sleeper; /* whom to wake when this place may have the turn */
+    struct hoop_sleeper own;      /* of a thread that waits; its descriptor exists meanwhile */
     _Atomic uint8_t sleeping;
     bool reserved;
     uint64_t moves, since_ns, patience_ns;
 };
 
 void hoop_turn_init(struct hoop_turn *turn);
-/* Nobody has it, and nobody stands in line. */
+/* No thread may have the turn or stand in line. */
 void hoop_turn_finish(struct hoop_turn *turn);
 
-/* Its address is who the calling thread is. */
+/* Its address identifies the calling thread. */
 extern _Thread_local char hoop_turn_mark __attribute__((tls_model("initial-exec")));
 
 static inline uintptr_t hoop_turn_self(void)
@@ -46,9 +48,9 @@ static inline uintptr_t hoop_turn_self(void)
     return (uintptr_t)&hoop_turn_mark;
 }
 
-/* The turn has no owner yet: is it me now? */
+/* The turn has no owner yet: tries to become it. True: the calling thread is the owner now. */
 bool hoop_turn_claim(struct hoop_turn *turn);
-/* Who has left wakes who is next. owned: he came by the owner's way. */
+/* Wakes the first in line after the caller has left. owned: it had the turn as the owner. */
 void hoop_turn_pass(struct hoop_turn *turn, bool owned);
 
 static inline void hoop_turn_leave(struct hoop_turn *turn)
@@ -65,7 +67,7 @@ static inline void hoop_turn_leave(struct hoop_turn *turn)
     hoop_turn_pass(turn, owned);
 }
 
-/* The owner's way; also makes the first who comes the owner. True: it is my turn. */
+/* Takes the turn as the owner; the first caller becomes it. False: stand in line instead. */
 static inline bool hoop_turn_take(struct hoop_turn *turn)
 {
     const uintptr_t owner = atomic_load_explicit(&turn->owner, memory_order_relaxed);
@@ -82,15 +84,17 @@ static inline bool hoop_turn_take(struct hoop_turn *turn)
 }
 
 /*
- * Everybody else's: gets in line, and polls until HOOP_OK, it is my turn; or HOOP_TIMEOUT, who has
- * it has not moved for patience_ms (0: that takes for ever). Either way the place is free again.
+ * For all other threads: get in line, then poll until HOOP_OK (the caller has the turn) or
+ * HOOP_TIMEOUT (the thread that has it has not moved for patience_ms; 0: no limit). After either
+ * the place is free again.
  */
 void hoop_turn_queue(struct hoop_turn *turn, struct hoop_turn_place *place, uint64_t patience_ms);
 hoop_result_t hoop_turn_poll(struct hoop_turn_place *place);
 
 /*
- * A place for later: nobody needs to poll it before what it is for can begin, and who stands behind
- * it is patient until then. sleeper, borrowed, is woken when it may be its turn.
+ * Reserves a place for later. It need not be polled before the work that it is for can begin, and
+ * the places behind it count that as no delay. sleeper, borrowed, is woken when the place may have
+ * the turn.
  */
 void hoop_turn_reserve(struct hoop_turn *turn, struct hoop_turn_place *place,
                        struct hoop_sleeper *sleeper, uint64_t patience_ms);
@@ -98,12 +102,13 @@ void hoop_turn_reserve(struct hoop_turn *turn, struct hoop_turn_place *place,
 /* Gives up a place that was not polled to its end. */
 void hoop_turn_drop(struct hoop_turn_place *place);
 
-/* Both ways in one. False: somebody has it, also this thread (a signal handler), or is in line. */
+/* Takes the turn if that is possible at once. False: a thread has it, maybe this one (in a signal
+ * handler), or stands in line. */
 bool hoop_turn_try(struct hoop_turn *turn);
-/* The same; waits. HOOP_OK or HOOP_TIMEOUT, as above. */
+/* Takes the turn, waiting for it. HOOP_OK or HOOP_TIMEOUT, as above. */
 hoop_result_t hoop_turn_enter(struct hoop_turn *turn, uint64_t patience_ms);
 
-/* Who has it has not been idle: the others' patience begins again. */
+/* The thread that has the turn makes progress: the patience of the others begins anew. */
 void hoop_turn_move(struct hoop_turn *turn);
 
 #endif
