@@ -13,7 +13,7 @@ struct hoop_cuda hoop_cuda;
 _Atomic bool hoop_cuda_loaded;
 
 static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
-static struct hoop_failure cuda_absence; /* code HOOP_OK: it is there. Written once */
+static struct hoop_failure cuda_absence; /* why there is no driver; HOOP_OK: there is one */
 
 static void cuda_bind_new(void *library, struct hoop_cuda *ret)
 {
@@ -47,7 +47,7 @@ static const char *cuda_bind(void *library, struct hoop_cuda *ret)
     return NULL;
 }
 
-/* The library stays: its threads and its users' handles outlive us. */
+/* The library is never closed: its threads, and handles of the program, outlive hoop. */
 static void cuda_open(void)
 {
     const char *path = hoop_settings()->cuda;
@@ -67,7 +67,7 @@ static void cuda_open(void)
     struct hoop_cuda found;
     const char *missing = cuda_bind(library, &found);
     if (missing != NULL) {
-        /* A library of that name may only stand in for the driver, where a program asks for it. */
+        /* A library of the default name may be a stand-in, for programs that link to the driver. */
         const bool stands_in = strcmp(missing, "cuInit") == 0 && path == NULL;
         hoop_failure_set(&cuda_absence, HOOP_UNSUPPORTED, -1, "the CUDA driver %s: it has no %s",
                          stands_in ? "is a stand-in" : "is too old", missing);
@@ -89,8 +89,7 @@ hoop_result_t hoop_cuda_need(void)
     return hoop_cuda_load() ? HOOP_OK : hoop_error(HOOP_UNSUPPORTED, "%s", cuda_absence.text);
 }
 
-/* The waits for words that graphs hold have had their symbol since 11.7, and are captured since 12.
- */
+/* cuStreamWaitValue32_v2 exists since 11.7, and can be captured into a graph since 12.0. */
 #define CUDA_WITH_GRAPHS 12000
 
 hoop_result_t hoop_cuda_need_graphs(void)
@@ -140,7 +139,7 @@ void hoop_cuda_leave(void)
     (void)hoop_cuda.context_pop(&popped);
 }
 
-/* The primary context of a device, which is retained once and stays; else CUDA's error. */
+/* The primary context of a device, which is retained once and never released; or CUDA's error. */
 static int cuda_primary(int device, hoop_cu_context_t *ret)
 {
     enum { MOST_DEVICES = 64 };
@@ -152,12 +151,12 @@ static int cuda_primary(int device, hoop_cu_context_t *ret)
     *ret = atomic_load(&kept[device]);
     if (*ret == NULL) {
         error = hoop_cuda.primary_retain(ret, device);
-        atomic_store(&kept[device], *ret); /* who is second retains it once more: no harm */
+        atomic_store(&kept[device], *ret); /* two threads may both retain it: no harm */
     }
     return error;
 }
 
-/* For memory that belongs to none. */
+/* The context to use for memory that belongs to none. */
 static int cuda_context_of(hoop_cu_address_t at, hoop_cu_context_t *ret)
 {
     int device = -1;
@@ -170,8 +169,9 @@ static int cuda_context_of(hoop_cu_address_t at, hoop_cu_context_t *ret)
                                              : cuda_primary(device, ret);
 }
 
-/* What CUDA answers where it is not in use (any more). A thread without a context may get its error
- * for host memory, too; and versions differ on memory that they do not know. */
+/* Errors that mean "not device memory": CUDA is not initialized, or has shut down. A thread without
+ * a context may get INVALID_CONTEXT even for host memory, and versions differ on memory that CUDA
+ * does not know. */
 static bool cuda_is_unknown(int error)
 {
     return error == HOOP_CU_INVALID_VALUE || error == HOOP_CU_NOT_INITIALIZED ||
@@ -188,7 +188,7 @@ hoop_result_t hoop_cuda_find(const void *ptr, hoop_cu_context_t *ret)
     int error =
         ptr != NULL ? hoop_cuda.pointer_get_all(2, wanted, found, at) : HOOP_CU_INVALID_VALUE;
     if (cuda_is_unknown(error) || (error == HOOP_CU_SUCCESS && type != HOOP_CU_MEMORY_DEVICE)) {
-        *ret = NULL; /* pinned memory has one, too */
+        *ret = NULL; /* CUDA sets it for pinned host memory, too */
         return HOOP_OK;
     }
     if (error == HOOP_CU_SUCCESS && *ret == NULL) {
@@ -216,14 +216,14 @@ uint64_t hoop_cuda_device_id(int device)
     return hoop_cuda.device_uuid(uuid, device) == HOOP_CU_SUCCESS ? uuid[0] ^ uuid[1] : 0;
 }
 
-/* In a context, for ever. */
+/* hoop's own stream in a context; never freed. */
 struct cuda_stream {
     struct cuda_stream *next;
     hoop_cu_context_t context;
     hoop_stream_t stream;
 };
 
-/* With the list's lock. */
+/* Makes the stream and adds it to the list. With the list's lock. */
 static hoop_result_t cuda_stream_add(hoop_cu_context_t context, struct cuda_stream **first,
                                      hoop_stream_t *ret)
 {
@@ -263,7 +263,7 @@ hoop_result_t hoop_cuda_stream(hoop_cu_context_t context, hoop_stream_t *ret)
     return result;
 }
 
-/* In the context. To ask does not end the capture, to read would. */
+/* The context must be current. A query does not invalidate a capture; the copy would. */
 static hoop_result_t cuda_check_legacy(void)
 {
     int capturing = 0;
@@ -323,10 +323,10 @@ int hoop_cuda_current_device(void)
 
 /* ---- Copies --------------------------------------------------------------------------------- */
 
-/* From this size on all copies take their turn among copies, not kernels. */
+/* From this size on plain copies, too, go to a copy engine and wait for no kernels' turn. */
 #define CUDA_COPY_LARGE 32768u
 
-/* Of two rows, which follow each other in both memories. */
+/* Copies two rows that are contiguous on both sides. */
 static hoop_result_t cuda_copy_rows(hoop_cu_address_t to, hoop_cu_address_t from, size_t row,
                                     hoop_stream_t stream)
 {
@@ -372,7 +372,7 @@ uint32_t hoop_cuda_peers(int device, uint64_t ret[HOOP_CUDA_MOST_PEERS])
     return found;
 }
 
-/* Asks first whether there is one: to retain it would make it. */
+/* Asks first whether the primary context is active: retaining it would create it. */
 bool hoop_cuda_is_primary(hoop_cu_context_t context, int device)
 {
     hoop_cu_context_t primary = NULL;
@@ -390,8 +390,8 @@ bool hoop_cuda_is_plain(const void *ptr)
            plain != 0;
 }
 
-/* Who may reach whose memory: asked for once, because to ask again is an error, which tools that
- * look over CUDA's shoulder report. */
+/* Contexts that were given access to another's memory. To enable that twice is an error, which
+ * tools that check CUDA calls report. */
 struct cuda_pair {
     hoop_cu_context_t from, to;
     struct cuda_pair *next;

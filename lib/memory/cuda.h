@@ -1,9 +1,10 @@
 /*
- * The CUDA driver, loaded at run time: nothing of CUDA is needed to build or to run without a GPU.
- * The few types and numbers of its interface that are used stand here; they never change. A test
- * compares them with cuda.h where there is one.
+ * The CUDA driver, loaded at run time: nothing of CUDA is needed to build, or to run without a GPU.
+ * The few types and numbers of its interface that hoop uses are declared here; they never change,
+ * and a test compares them with cuda.h where there is one.
  *
- * Any thread. Nothing here creates a context of its own: a device has one, which all share.
+ * Any thread. hoop makes no contexts of its own: it uses those of the program and the devices'
+ * primary ones.
  */
 #ifndef HOOP_CUDA_H
 #define HOOP_CUDA_H
@@ -31,16 +32,16 @@ enum {
 enum {
     HOOP_CU_POINTER_CONTEXT = 1,
     HOOP_CU_POINTER_MEMORY_TYPE = 2,
-    HOOP_CU_POINTER_BUFFER_ID = 7, /* of an allocation; never used again in the process */
+    HOOP_CU_POINTER_BUFFER_ID = 7, /* of an allocation; unique in the process */
     HOOP_CU_POINTER_DEVICE_ORDINAL = 9,
-    HOOP_CU_POINTER_IS_PLAIN = 10, /* may be shown by CUDA's older way: cuMemAlloc() gave it */
+    HOOP_CU_POINTER_IS_PLAIN = 10, /* allocated by cuMemAlloc(): can be shared by IPC handle */
     HOOP_CU_MEMORY_DEVICE = 2,
-    HOOP_CU_MEMORY_ANY = 4, /* its address tells */
+    HOOP_CU_MEMORY_ANY = 4, /* CUDA tells by the address */
     HOOP_CU_STREAM_NON_BLOCKING = 1,
     HOOP_CU_EVENT_DISABLE_TIMING = 2,
     HOOP_CU_HOST_REGISTER_PORTABLE = 1,
     HOOP_CU_HOST_REGISTER_MAPPED = 2,
-    HOOP_CU_WAIT_VALUE_GEQ = 0, /* of 32 bits, that wrap */
+    HOOP_CU_WAIT_VALUE_GEQ = 0, /* compares 32 bits, cyclically */
     HOOP_CU_CAPTURE_ACTIVE = 1,
     HOOP_CU_CAPTURE_RELAXED = 2,
     HOOP_CU_OBJECT_NOT_AWAITED = 1,
@@ -52,7 +53,7 @@ enum {
     HOOP_CU_LOCATION_DEVICE = 1,
     HOOP_CU_GRANULARITY_MINIMUM = 0,
     HOOP_CU_ACCESS_READ_WRITE = 3,
-    HOOP_CU_IPC_PEER_ACCESS = 1, /* a device that does not have the memory may, if it can */
+    HOOP_CU_IPC_PEER_ACCESS = 1, /* lets other devices that can reach the memory open it */
 };
 
 typedef uint64_t hoop_cu_address_t;
@@ -61,7 +62,7 @@ typedef struct hoop_cu_event *hoop_cu_event_t;
 typedef struct hoop_cu_module *hoop_cu_module_t;
 typedef struct hoop_cu_function *hoop_cu_function_t;
 typedef struct hoop_cu_graph *hoop_cu_graph_t;
-typedef struct hoop_cu_object *hoop_cu_object_t; /* something that a graph keeps */
+typedef struct hoop_cu_object *hoop_cu_object_t; /* reference-counted; a graph can hold it */
 typedef uint64_t hoop_cu_memory_t;               /* physical memory, which has no address */
 typedef void hoop_cu_host_fn_t(void *arg);
 
@@ -78,10 +79,10 @@ struct hoop_cu_access {
     struct hoop_cu_location location;
     int flags;
 };
-struct hoop_cu_ipc { /* names plain memory for other processes */
+struct hoop_cu_ipc { /* IPC handle of plain memory */
     unsigned char bytes[64];
 };
-struct hoop_cu_rows { /* a copy of rows */
+struct hoop_cu_rows { /* a two-dimensional copy */
     struct hoop_cu_rows_side {
         size_t x, y;
         int type;
@@ -173,7 +174,7 @@ struct hoop_cu_rows { /* a copy of rows */
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        hoop_stream_t stream, void **arguments, void **extra))
 
-/* NULL where the driver has them not; those of streams' names are of CUDA 12. */
+/* NULL if the driver does not have them; those that identify streams are new in CUDA 12. */
 #define HOOP_CUDA_NEW_CALLS(X)                                                                     \
     X(function_load, "cuFuncLoad", (hoop_cu_function_t function))                                  \
     X(stream_id, "cuStreamGetId", (hoop_stream_t stream, unsigned long long *ret))                 \
@@ -200,64 +201,68 @@ struct hoop_cuda {
 #undef HOOP_CUDA_CALL
 };
 
-/* What was loaded; all NULL before. */
+/* The driver's functions; all NULL until it is loaded. */
 extern struct hoop_cuda hoop_cuda;
 
-/* Loads the driver once: HOOP_CUDA says which, or that there is none. */
+/* Loads the driver, once, from where HOOP_CUDA says. False: there is none. */
 bool hoop_cuda_load(void);
 
-/* The same. HOOP_UNSUPPORTED, with the reason in the sentence: this process has no CUDA. */
+/* The same. HOOP_UNSUPPORTED: this process has no CUDA; the error text says why. */
 hoop_result_t hoop_cuda_need(void);
 
-/* Is the driver loaded? Until then no pointer can be one of a device. One load: every call asks. */
+/* Is the driver loaded? If not no pointer is device memory. One load, since every call asks. */
 extern _Atomic bool hoop_cuda_loaded;
 static inline bool hoop_cuda_is_loaded(void)
 {
     return atomic_load_explicit(&hoop_cuda_loaded, memory_order_acquire);
 }
 
-/* Can what graphs capture be ordered? HOOP_UNSUPPORTED: the driver is too old, and why. Loaded. */
+/* HOOP_UNSUPPORTED, with the reason: the driver is too old to capture hoop's calls into graphs. The
+ * driver must be loaded. */
 hoop_result_t hoop_cuda_need_graphs(void);
 
 /*
- * HOOP_OK for HOOP_CU_SUCCESS. Else HOOP_CUDA_ERROR (HOOP_OUT_OF_MEMORY), with a sentence: the
- * call, and CUDA's own name and text.
+ * HOOP_OK for HOOP_CU_SUCCESS; else HOOP_OUT_OF_MEMORY or HOOP_CUDA_ERROR, with a sentence of the
+ * call, and CUDA's own name and text of the error.
  */
 hoop_result_t hoop_cuda_check(const char *call, int error);
 
 /*
- * Makes a context the thread's current one, until leave; and what the thread does then is no part
- * of a graph that another one captures, and does not spoil it. They do not nest.
+ * Makes a context the calling thread's current one until hoop_cuda_leave(). In between, what the
+ * thread does neither becomes part of a graph that another thread captures nor invalidates it. Does
+ * not nest.
  */
 hoop_result_t hoop_cuda_enter(hoop_cu_context_t context);
 void hoop_cuda_leave(void);
 
 /*
- * A copy from pinned memory of the host to a device, in its context. Where processes share a device
- * a small one, as cuMemcpyAsync() does it, waits for its process's turn, for 0.1 to 0.3 ms; one of
- * two rows does not (bench/gpu/gpu_facts.cu). HOOP_OK, or CUDA's error.
+ * Queues a copy from pinned host memory to a device, whose context is current. Where several
+ * processes share a device, a small copy by cuMemcpyAsync() waits 0.1 to 0.3 ms for its process's
+ * turn on the device; a copy of two rows does not (bench/gpu/gpu_facts.cu), so small copies are
+ * made that way.
  */
 hoop_result_t hoop_cuda_copy_to_device(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes,
                                        hoop_stream_t stream);
 
 /*
- * Is ptr memory of a device? Then *ret is its context; of memory that belongs to no context, and is
- * seen by all of its device, the calling thread's if it is of that device, else the primary one.
- * NULL: it is not. An error of CUDA that leaves that open is one. The driver is loaded.
+ * *ret: the context of ptr if that is device memory, else NULL. Memory that belongs to no context
+ * is visible in all contexts of its device: then *ret is the calling thread's current one if that
+ * is of the device, else the primary one. An error: CUDA could not say. The driver must be loaded.
  */
 hoop_result_t hoop_cuda_find(const void *ptr, hoop_cu_context_t *ret);
 
-/* The same; and false where that can't be told. */
+/* True if ptr is device memory, with its context in *ret; false, too, if CUDA could not say. */
 bool hoop_cuda_owns(const void *ptr, hoop_cu_context_t *ret);
 
-/* A device, by its number here, as all processes of the machine know it; 0: it can't be told. */
+/* An id of the device with this number, which is the same in all processes; 0: not known. */
 uint64_t hoop_cuda_device_id(int device);
 
-/* Hoop's own stream in a context, which is current. It stays, and nothing on it ever waits. */
+/* hoop's own stream in a context, which must be current. It is never destroyed, and nothing on it
+ * ever waits. */
 hoop_result_t hoop_cuda_stream(hoop_cu_context_t context, hoop_stream_t *ret);
 
-/* bytes of a device's memory, behind what is on the legacy default stream. HOOP_INVALID_USAGE:
- * another stream captures, and that one can't be used. */
+/* Copies bytes of device memory to the host, ordered behind the legacy default stream.
+ * HOOP_INVALID_USAGE: another stream captures, so that stream can't be used. */
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes);
 
 /* ---- Several devices --------------------------------------------------------------------------
@@ -270,18 +275,18 @@ hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes);
 #define HOOP_CUDA_MOST_PEERS 48u
 
 /*
- * The ids of the other devices whose memory this one can reach, of those that the process sees; how
- * many. 0 with HOOP_CUDA_PEERS=0.
+ * Fills in the ids of the devices, among those that this process sees, whose memory `device` can
+ * reach, and returns how many there are. 0 with HOOP_CUDA_PEERS=0.
  */
 uint32_t hoop_cuda_peers(int device, uint64_t ret[HOOP_CUDA_MOST_PEERS]);
 
-/* Is it the device's primary context, which all of a process that name none share? */
+/* Is it the device's primary context, the one of CUDA's runtime? */
 bool hoop_cuda_is_primary(hoop_cu_context_t context, int device);
 
-/* Is ptr plain memory of a context, which can be let other contexts in to? */
+/* Is ptr plain memory of a context, which can be opened to other contexts? */
 bool hoop_cuda_is_plain(const void *ptr);
 
-/* Lets the current context, which is this one, reach plain memory of this process, of any. */
+/* Lets `context`, which must be current, reach plain memory of any context of this process. */
 hoop_result_t hoop_cuda_reach(hoop_cu_context_t context, const void *ptr);
 
 /* The current context, or that of device 0 where there is none. Loads the driver. */

@@ -1,8 +1,8 @@
 /*
- * Memory of CUDA devices. A block is physical memory that travels as a descriptor, mapped at an
- * address of its own: CUDA keeps it alive for as long as anybody has it mapped, whoever frees it.
- * Where a device has no such memory, or may not show it (a part of one, MIG), it is plain memory of
- * CUDA, which is not shown to others.
+ * Memory of CUDA devices. A block is physical memory that travels as a descriptor and is mapped at
+ * an address; CUDA keeps it alive as long as anybody has it mapped, whoever frees it. Where a
+ * device has no such memory, or can't export it (such as a MIG part of a device), a block is plain
+ * CUDA memory, which is not shown to other processes.
  */
 #include "memory/cuda.h"
 #include "memory/device.h"
@@ -19,7 +19,7 @@ static struct hoop_cu_properties cuda_properties(int device)
     };
 }
 
-/* What the size of a block is a multiple of; 0: the device has no memory that others can map. */
+/* The unit of a block's size; 0: the device has no memory that other processes can map. */
 static uint64_t cuda_granularity(int device)
 {
     const struct hoop_cu_properties properties = cuda_properties(device);
@@ -43,7 +43,7 @@ static void cuda_unmap(void *ptr, uint64_t bytes)
     (void)hoop_cuda.address_free((uintptr_t)ptr, bytes);
 }
 
-/* Of a block that is in use by others, too: what they may do is as it was. */
+/* May be called while other devices use the block: their access does not change. */
 static hoop_result_t cuda_grant(void *ptr, uint64_t bytes, int device)
 {
     const struct hoop_cu_access access = {{HOOP_CU_LOCATION_DEVICE, device},
@@ -52,7 +52,7 @@ static hoop_result_t cuda_grant(void *ptr, uint64_t bytes, int device)
                            hoop_cuda.set_access((uintptr_t)ptr, bytes, &access, 1));
 }
 
-/* All of the memory. CUDA refuses a size that it has not. */
+/* Maps all of the memory. CUDA refuses a size that differs from the memory's. */
 static hoop_result_t cuda_map_memory(hoop_cu_memory_t memory, uint64_t bytes, void **ret_ptr)
 {
     hoop_cu_address_t at = 0;
@@ -70,7 +70,7 @@ static hoop_result_t cuda_map_memory(hoop_cu_memory_t memory, uint64_t bytes, vo
     return HOOP_OK;
 }
 
-/* The mapping keeps the memory. */
+/* The handle can be released at once: the mapping keeps the memory alive. */
 static hoop_result_t cuda_map(int fd, uint64_t bytes, void **ret_ptr)
 {
     hoop_cu_memory_t memory = 0;
@@ -91,7 +91,8 @@ static hoop_result_t cuda_map(int fd, uint64_t bytes, void **ret_ptr)
 
 /* ---- Own blocks ---- */
 
-/* Into the current context's device. *ret_fd -1: it may not be shown, and nothing was allocated. */
+/* Allocates on the current context's device. *ret_fd -1: the memory can't be exported, and nothing
+ * was allocated. */
 static hoop_result_t cuda_alloc_mapped(int device, uint64_t bytes, void **ret_ptr, int *ret_fd)
 {
     const struct hoop_cu_properties properties = cuda_properties(device);
@@ -124,21 +125,21 @@ static hoop_result_t cuda_alloc_plain(uint64_t bytes, void **ret_ptr)
     return result;
 }
 
-/* In a context. */
+/* A context must be current. */
 static void cuda_free_block(void *ptr, uint64_t bytes, int fd)
 {
     if (fd >= 0) {
-        if (hoop_cuda.context_synchronize() == 0) { /* as cuMemFree has it */
+        if (hoop_cuda.context_synchronize() == 0) { /* as cuMemFree() does */
             cuda_unmap(ptr, bytes);
-        } /* else kernels may be at work on it, and it stays */
+        } /* else kernels may still use the memory: leave it */
         close(fd);
     } else {
         (void)hoop_cuda.free((uintptr_t)ptr);
     }
 }
 
-/* The filling is awaited: other streams would not be behind it. It alone: one of these may be held,
- * or capture, which a wait for the whole context would end. */
+/* Waits for the filling, since other streams are not ordered behind it. Only for this stream:
+ * another may be held, or capture, which a wait for the whole context would invalidate. */
 static hoop_result_t cuda_zero(hoop_cu_context_t context, void *ptr, uint64_t bytes)
 {
     hoop_stream_t stream = NULL;
@@ -152,7 +153,7 @@ static hoop_result_t cuda_zero(hoop_cu_context_t context, void *ptr, uint64_t by
                : result;
 }
 
-/* In the context. */
+/* The context must be current. */
 static hoop_result_t cuda_alloc_block(hoop_cu_context_t context, uint64_t *bytes, void **ret_ptr,
                                       int *ret_fd)
 {
@@ -199,7 +200,7 @@ static hoop_result_t cuda_alloc(uint64_t *bytes, void **ret_ptr, int *ret_fd)
 static void cuda_free(void *ptr, uint64_t bytes, int fd)
 {
     hoop_cu_context_t context = NULL;
-    /* After the end of the context, or in a fork's child, there is nothing to be freed any more. */
+    /* If the context is gone, or in a forked child, there is no memory to free any more. */
     if (hoop_cuda_owns(ptr, &context) && hoop_cuda_enter(context) == HOOP_OK) {
         cuda_free_block(ptr, bytes, fd);
         hoop_cuda_leave();

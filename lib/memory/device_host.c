@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 /*
- * Pages appear when they are touched, so a block may be larger than what is free. One that is
- * larger than all there is can never be filled: better said now than by a kill later.
+ * Pages are allocated when they are touched, so a block may be larger than the free memory. But one
+ * larger than all memory could never be filled: better an error now than a kill later.
  */
 static hoop_result_t host_check_room(uint64_t bytes)
 {
@@ -63,8 +63,8 @@ static hoop_result_t host_map(int fd, uint64_t bytes, void **ret_ptr)
 }
 
 /*
- * Anonymous pages, moved into place: that takes memory and nothing else, no descriptor and no
- * limit on files, because it happens when something has gone wrong already.
+ * Uses anonymous pages, moved into place. That takes memory only, and no descriptor or file: it is
+ * done when something has gone wrong already.
  */
 static hoop_result_t host_replace(void *ptr, uint64_t bytes)
 {

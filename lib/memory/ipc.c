@@ -1,8 +1,8 @@
 /*
- * Memory of CUDA's own between processes (see ipc.h).
+ * CUDA IPC memory between processes (see ipc.h).
  *
- * An import, as region.c knows it, is no address but a struct import: each device of the process
- * finds the memory elsewhere.
+ * What region.c takes for the address of an import is a struct ipc_import here, since the memory
+ * has a different address for each device of the process.
  */
 #include "memory/ipc.h"
 
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static pthread_mutex_t ipc_lock = PTHREAD_MUTEX_INITIALIZER; /* of both lists; never for long */
+static pthread_mutex_t ipc_lock = PTHREAD_MUTEX_INITIALIZER; /* guards both lists; held briefly */
 
 /* ---- What is shown ---- */
 
@@ -35,13 +35,13 @@ struct ipc_shown {
     struct ipc_allocation is;
     struct hoop_cu_ipc handle;
     uint64_t id;
-    bool refused;  /* it can't be shown: CUDA is asked once */
-    bool exported; /* a peer may have it */
+    bool refused;  /* it can't be shown; remembered, so that CUDA is asked once */
+    bool exported; /* a peer may have opened it */
 };
 
 static struct ipc_shown *ipc_shown;
 static size_t n_shown, room_shown, next_looked;
-static uint64_t last_shown = UINT64_C(1) << 63; /* no region of hoop_mem_alloc() has such an id */
+static uint64_t last_shown = UINT64_C(1) << 63; /* beyond all ids of hoop_mem_alloc()'s regions */
 
 static void ipc_tell(const char *why)
 {
@@ -53,7 +53,7 @@ static void ipc_tell(const char *why)
     }
 }
 
-/* By CUDA's word; UNKNOWN: it does not say. */
+/* What CUDA says about an address; UNKNOWN: it could not say. */
 enum ipc_is { IPC_UNKNOWN, IPC_NOTHING, IPC_ALLOCATED };
 
 static enum ipc_is ipc_identify(hoop_cu_address_t at, struct ipc_allocation *ret)
@@ -61,7 +61,7 @@ static enum ipc_is ipc_identify(hoop_cu_address_t at, struct ipc_allocation *ret
     hoop_cu_context_t context = NULL;
     int error = hoop_cuda.address_range(&ret->base, &ret->bytes, at);
     if (error != HOOP_CU_SUCCESS) {
-        /* It looks in the current context only, which may be another device's, or none. */
+        /* CUDA looks in the current context only, which may be another device's, or none. */
         if (hoop_cuda_find((const void *)(uintptr_t)at, &context) != HOOP_OK) {
             return IPC_UNKNOWN;
         }
@@ -84,7 +84,7 @@ static bool ipc_same(const struct ipc_allocation *a, const struct ipc_allocation
     return a->number == b->number && a->base == b->base && a->bytes == b->bytes;
 }
 
-/* With the lock; NULL: none. */
+/* The entry of an allocation; NULL: none. With the lock. */
 static struct ipc_shown *ipc_as_shown(const struct ipc_allocation *allocation)
 {
     size_t i = 0;
@@ -103,7 +103,7 @@ static struct ipc_shown *ipc_by_id(uint64_t id)
     return i < n_shown ? &ipc_shown[i] : NULL;
 }
 
-/* With the lock. The id that its importers are to hear of; 0: there are none. */
+/* Removes an entry. Returns its id if peers have to be told; 0: none has it. With the lock. */
 static uint64_t ipc_remove(struct ipc_shown *gone)
 {
     const uint64_t id = gone->exported ? gone->id : 0;
@@ -111,7 +111,7 @@ static uint64_t ipc_remove(struct ipc_shown *gone)
     return id;
 }
 
-/* One after the other, a step each time: is it still what was shown? */
+/* Checks whether one shown allocation still exists; each call takes the next one. */
 static void ipc_look_at_next(void (*died)(uint64_t id))
 {
     struct ipc_allocation was = {.bytes = 0}, is;
@@ -135,7 +135,7 @@ static void ipc_look_at_next(void (*died)(uint64_t id))
     }
 }
 
-/* What lay where this lies now is gone. */
+/* Removes shown allocations that overlap this new one: they no longer exist. */
 static void ipc_bury(const struct ipc_allocation *now, void (*died)(uint64_t id))
 {
     uint64_t gone = 0;
@@ -158,8 +158,8 @@ static void ipc_bury(const struct ipc_allocation *now, void (*died)(uint64_t id)
 }
 
 /*
- * The primary context alone: each device of an importer opens what it sees of a device in one
- * context, which all of its comms share.
+ * Only for memory of the device's primary context: an importer opens what a device shows in one
+ * context for each of its own devices, which all of its comms share.
  */
 static bool ipc_get_handle(const struct ipc_allocation *of, struct hoop_cu_ipc *ret)
 {
@@ -187,7 +187,7 @@ static bool ipc_get_handle(const struct ipc_allocation *of, struct hoop_cu_ipc *
     return primary && error == HOOP_CU_SUCCESS;
 }
 
-/* False: no memory. Another thread may have come first. */
+/* Adds an entry, unless another thread has done so. False: no memory. */
 static bool ipc_add(const struct ipc_shown *added)
 {
     pthread_mutex_lock(&ipc_lock);
@@ -207,7 +207,7 @@ static bool ipc_add(const struct ipc_shown *added)
     return there;
 }
 
-/* It is in the list now, unless there is no memory. */
+/* Adds a new allocation to the list, with its handle or as refused. */
 static void ipc_meet(const struct ipc_allocation *allocation, void (*died)(uint64_t id))
 {
     struct ipc_shown added = {.is = *allocation};
@@ -218,7 +218,7 @@ static void ipc_meet(const struct ipc_allocation *allocation, void (*died)(uint6
     }
 }
 
-/* False: it was never met. *ret_id 0: it can't be shown. */
+/* False: the allocation is not in the list. *ret_id 0: it can't be shown. */
 static bool ipc_find(const struct ipc_allocation *allocation, uint64_t *ret_id)
 {
     pthread_mutex_lock(&ipc_lock);
@@ -235,7 +235,7 @@ bool hoop_ipc_show(const void *ptr, uint64_t bytes, void (*died)(uint64_t id),
     struct ipc_allocation allocation = {.bytes = 0};
     hoop_cu_context_t context = NULL;
     uint64_t id = 0;
-    /* What is opened on the way must never be behind a hold. */
+    /* With HOOP_CUDA_AHEAD=1 streams may be held, and opening memory may wait for all streams. */
     if (hoop_settings()->cuda_ipc == 0 || hoop_settings()->cuda_ahead == HOOP_AHEAD_ALL ||
         ipc_identify(at, &allocation) != IPC_ALLOCATED ||
         bytes > allocation.bytes - (at - allocation.base)) {
@@ -244,7 +244,7 @@ bool hoop_ipc_show(const void *ptr, uint64_t bytes, void (*died)(uint64_t id),
     ipc_look_at_next(died);
     if (!ipc_find(&allocation, &id)) {
         if (!hoop_cuda_owns(ptr, &context)) {
-            return false; /* the host's, which CUDA knows too */
+            return false; /* pinned host memory, which CUDA knows, too */
         }
         ipc_meet(&allocation, died);
         (void)ipc_find(&allocation, &id);
@@ -311,24 +311,24 @@ struct ipc_opened {
 struct ipc_import {
     struct hoop_cu_ipc handle;
     struct ipc_opened opened[IPC_DEVICES]; /* under ipc_opening */
-    struct ipc_import *next;               /* forgotten */
+    struct ipc_import *next;               /* in the list of forgotten imports */
 };
 
-/* So long an opening, or who ends a comm, waits for others to be closed. */
+/* How long opening memory, or the end of a comm, waits for other memory to be closed. */
 #define IPC_PATIENCE_NS HOOP_NS_PER_S
 
 static struct {
-    /* with ipc_lock */
+    /* under ipc_lock */
     struct ipc_import *first;
-    bool runs; /* a thread closes */
-    /* written with it */
-    _Atomic size_t left; /* to be closed */
+    bool runs; /* the thread that closes them runs */
+    /* written under ipc_lock */
+    _Atomic size_t left; /* how many are still to be closed */
 } ipc_forgotten;
-static pthread_cond_t ipc_closed; /* none is left */
+static pthread_cond_t ipc_closed; /* signalled when none is left */
 static pthread_once_t ipc_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t ipc_opening = PTHREAD_MUTEX_INITIALIZER; /* may wait for devices */
+static pthread_mutex_t ipc_opening = PTHREAD_MUTEX_INITIALIZER; /* held while devices are awaited */
 
-/* What bytes there are, CUDA says when it is opened. */
+/* Only reads the handle. Whether it stands for `bytes` bytes is checked when it is opened. */
 static hoop_result_t ipc_map(int fd, uint64_t bytes, void **ret_ptr)
 {
     struct hoop_cu_ipc handle;
@@ -350,7 +350,7 @@ static hoop_result_t ipc_map(int fd, uint64_t bytes, void **ret_ptr)
     return HOOP_OK;
 }
 
-/* Of the service thread, too. */
+/* Only queues the import for ipc_close_forgotten(), since the service thread calls this, too. */
 static void ipc_unmap(void *ptr, uint64_t bytes)
 {
     struct ipc_import *import = ptr;
@@ -362,7 +362,7 @@ static void ipc_unmap(void *ptr, uint64_t bytes)
     pthread_mutex_unlock(&ipc_lock);
 }
 
-/* Nobody uses it, and nobody finds it. */
+/* The import is in no list, and nobody uses it. */
 static void ipc_close(struct ipc_import *import)
 {
     for (int device = 0; device < IPC_DEVICES; device++) {
@@ -375,7 +375,7 @@ static void ipc_close(struct ipc_import *import)
     free(import);
 }
 
-/* A thread of its own: CUDA may wait for all that runs on the device. */
+/* Main function of a separate thread: closing may wait for everything that runs on the device. */
 static void *ipc_close_main(void *arg)
 {
     (void)arg;
@@ -420,8 +420,8 @@ void hoop_ipc_close_forgotten(bool waits)
     ipc_close_forgotten(waits ? hoop_now_ns() + IPC_PATIENCE_NS : 0);
 }
 
-/* Has what was opened at this address the size that the peer said? CUDA may open what lies around
- * it, too. */
+/* Does the memory that was opened at this address have the size that the peer said? CUDA may open
+ * what surrounds it, too. */
 static hoop_result_t ipc_check(hoop_cu_address_t at, uint64_t bytes)
 {
     hoop_cu_address_t base = 0;
@@ -436,7 +436,8 @@ static hoop_result_t ipc_check(hoop_cu_address_t at, uint64_t bytes)
     return result;
 }
 
-/* In the context. HOOP_AGAIN: where its owner has it something else lay, which is open still. */
+/* The context must be current. HOOP_AGAIN: the owner had other memory at this address before, which
+ * is still open here. */
 static hoop_result_t ipc_open(const struct ipc_import *import, uint64_t bytes, int device,
                               struct ipc_opened *ret)
 {
@@ -485,14 +486,15 @@ static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
             import->opened[device] = result == HOOP_OK ? opened : import->opened[device];
         }
         pthread_mutex_unlock(&ipc_opening);
-        /* AGAIN: what lay there before is open still. It may be forgotten; or its owner said that
-         * it is gone before it showed this, and the word is on its way. */
+        /* AGAIN: the memory that was at this address before may be in the list of forgotten ones;
+         * or its owner's message that it is gone, sent before this memory was shown, is on its way.
+         */
         ipc_close_forgotten(result == HOOP_AGAIN ? deadline_ns : 0);
     } while (result == HOOP_AGAIN && ipc_waits_until(deadline_ns));
     return result == HOOP_AGAIN ? HOOP_CUDA_ERROR : result;
 }
 
-/* After grant. */
+/* Valid after ipc_grant() for the device. */
 static void *ipc_at(void *ptr, int device)
 {
     const struct ipc_import *import = ptr;

@@ -13,7 +13,7 @@
 
 #define MEMFD_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* What the user can do about it; "" when nobody knows. */
+/* What the user can do about the error; "" if nothing is known. */
 static const char *memory_hint(int err)
 {
     switch (err) {
@@ -44,7 +44,7 @@ hoop_result_t hoop_memory_error(int err, const char *call, uint64_t bytes)
                       (unsigned long long)bytes, hoop_errno_name(err), memory_hint(err));
 }
 
-/* ftruncate() beyond this limit would not just fail but raise SIGXFSZ. */
+/* Checked beforehand because ftruncate() beyond this limit not only fails, but raises SIGXFSZ. */
 static bool memfd_exceeds_limit(uint64_t bytes)
 {
     struct rlimit limit;

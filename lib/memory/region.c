@@ -2,11 +2,13 @@
  * Regions and imports (see region.h).
  *
  * One rwlock guards two lists: the regions of this process, in an array sorted by address, and the
- * mappings of other processes' regions. Neither is on the way of small messages. Mapping, copying
- * and unmapping, which can take long, happen outside the lock; what the lists hold is always whole.
+ * mappings of other processes' regions. Small messages need neither. Mapping, copying and
+ * unmapping, which may take long, happen outside the lock; the lists are consistent whenever it is
+ * free.
  *
- * What is freed or forgotten while somebody uses it is dead: nobody finds it any more, and the last
- * use takes it down. An import that is gone counts as never made; its exporter knows better.
+ * A region or import that is freed or forgotten in use is dead: it is no longer found, and is
+ * unmapped when its last use ends. For an import that is gone the caller asks the exporter again,
+ * which knows whether the region still exists.
  */
 #include "memory/region.h"
 
@@ -29,9 +31,9 @@ struct region {
     uint32_t generation;
     hoop_mem_kind_t kind;
     int fd;
-    uint32_t users;   /* ranks of this process, while they work on it */
-    uint64_t granted; /* bits of devices that it was opened to */
-    bool exported;    /* a peer may have it */
+    uint32_t users;   /* uses by ranks of this process */
+    uint64_t granted; /* bit d: it was opened to device d */
+    bool exported;    /* a peer may have mapped it */
     bool dead;
     uint64_t torn, torn_end; /* offsets between which pages were replaced; equal: nowhere */
 };
@@ -54,7 +56,7 @@ static uint64_t last_id;
 static void (*on_death)(uint64_t id, uint32_t generation);
 static void (*before_free)(uint64_t id);
 
-/* Makes room for one more element; false: no memory, nothing changed. */
+/* Makes room for one more element. False: no memory, and nothing changed. */
 static bool memory_grow(void *list, size_t count, size_t *room, size_t element_bytes)
 {
     void **array = list;
@@ -99,7 +101,7 @@ static struct region *region_around(const void *ptr, uint64_t bytes)
     return inside && !regions[i].dead ? &regions[i] : NULL;
 }
 
-/* Out of the array: what is to be unmapped when the lock is free. Lock held for writing. */
+/* Removes a region, which the caller unmaps when the lock is free. Lock held for writing. */
 static struct region region_take(size_t i)
 {
     const struct region region = regions[i];
@@ -113,7 +115,7 @@ static void region_unmap(const struct region *region)
     hoop_device(region->kind)->free(region->base, region->bytes, region->fd);
 }
 
-/* Dead ones too. */
+/* Finds dead regions, too. Lock held. */
 static struct region *region_of_id(uint64_t id, uint32_t generation)
 {
     for (size_t i = 0; i < n_regions; i++) {
@@ -269,7 +271,7 @@ hoop_result_t hoop_region_export(uint64_t id, uint32_t generation, int *ret_fd, 
 static void region_unuse_own(uint64_t id, uint32_t generation)
 {
     if (generation == HOOP_IPC_GENERATION) {
-        return; /* the program's, and there for as long as it says */
+        return; /* the program's memory: uses do not keep it */
     }
     struct region last = {.users = 1};
     pthread_rwlock_wrlock(&memory_lock);
@@ -284,7 +286,7 @@ static void region_unuse_own(uint64_t id, uint32_t generation)
     }
 }
 
-/* Nobody is to announce [ptr, ptr+bytes) any more; and a use of the region around it. */
+/* Marks [ptr, ptr+bytes) as torn, and begins a use of its region, which *ret describes. */
 static hoop_result_t region_tear(const void *ptr, uint64_t bytes, struct region *ret)
 {
     hoop_result_t result = HOOP_INVALID_ARGUMENT;
@@ -348,8 +350,8 @@ static struct import *import_of(uint64_t process, uint64_t id, uint32_t generati
 }
 
 /*
- * Takes a dead import that nobody uses out of the list: what is to be unmapped when the lock is
- * free. Else, and with NULL, base is NULL. Lock held for writing.
+ * Removes an import that is dead and unused; the caller unmaps it when the lock is free. Otherwise,
+ * and for NULL, the base of the result is NULL. Lock held for writing.
  */
 static struct import import_take(struct import *import)
 {
@@ -368,7 +370,7 @@ static void import_unmap(const struct import *import)
     }
 }
 
-/* What is torn is still the memory itself for the ranks of this process. */
+/* For ranks of this process torn memory is still the memory itself. */
 static hoop_result_t region_use_own(uint64_t id, uint32_t generation, void **ret_base,
                                     uint64_t *ret_bytes)
 {
@@ -407,12 +409,12 @@ hoop_result_t hoop_region_use(uint64_t process, uint64_t id, uint32_t generation
     return known ? HOOP_OK : HOOP_AGAIN;
 }
 
-/* One that is in use, wherever it is from. */
+/* A region that is in use, own or imported. */
 struct used {
     void *base;
     uint64_t bytes;
     uint32_t kind;
-    uint64_t *granted; /* with the lock */
+    uint64_t *granted; /* valid while the lock is held */
 };
 
 /* Lock held. */
@@ -463,7 +465,7 @@ bool hoop_region_is_granted(uint64_t process, uint64_t id, uint32_t generation, 
     return granted;
 }
 
-/* To open it twice, by two ranks at once, is harmless. */
+/* Two ranks may open it at the same time: that is harmless. */
 hoop_result_t hoop_region_grant(uint64_t process, uint64_t id, uint32_t generation, int device,
                                 void **ret_base)
 {
@@ -501,7 +503,7 @@ void hoop_region_unuse(uint64_t process, uint64_t id, uint32_t generation)
     import_unmap(&last);
 }
 
-/* Into the list. What is there already stays, and is known again: ids are never used twice, so it
+/* Adds an import. If there is one already it stays, and is found again: ids are never reused, so it
  * is the same memory. False: no memory. */
 static bool import_keep(struct import *import)
 {
@@ -557,7 +559,7 @@ void hoop_region_forget(uint64_t process, uint64_t id, uint32_t generation)
     import_unmap(&unused);
 }
 
-/* One import of the process that is not dead yet: it is now, and taken if unused. False: none. */
+/* Forgets one import of the process that is not dead yet. False: there is none. */
 static bool import_forget_one(uint64_t process)
 {
     struct import unused = {.base = NULL};
