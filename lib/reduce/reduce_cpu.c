@@ -1,7 +1,6 @@
 /*
- * hoop_fold() on CPUs: picks the kernels for this CPU once, makes the floating-point environment
- * the default one for their duration, and copies where there is nothing to fold. The arithmetic
- * is in reduce_cpu_tmpl.c.
+ * hoop_fold() on CPUs: picks the kernels for this CPU once, runs them in the default floating-point
+ * environment, and copies where there is nothing to fold. The arithmetic is in reduce_cpu_tmpl.c.
  */
 #include "reduce/reduce_cpu.h"
 
@@ -40,7 +39,7 @@ const char *hoop_op_name(hoop_red_op_t op)
 const char *hoop_isa_name(enum hoop_isa isa)
 {
 #if defined(__aarch64__)
-    static const char *const names[HOOP_ISA_COUNT] = {"neon"}; /* is in the baseline there */
+    static const char *const names[HOOP_ISA_COUNT] = {"neon"}; /* every such CPU has it */
 #else
     static const char *const names[HOOP_ISA_COUNT] = {"baseline", "avx2", "avx512"};
 #endif
@@ -48,8 +47,8 @@ const char *hoop_isa_name(enum hoop_isa isa)
 }
 
 #if defined(__x86_64__)
-/* clang 14 does not know "f16c" in __builtin_cpu_supports(). That AVX2 is usable (the kernel saves
- * the registers) is checked there. */
+/* Asks the CPU directly because clang 14 does not know "f16c" in __builtin_cpu_supports(). That the
+ * operating system saves the registers is checked by that builtin for AVX2. */
 static bool isa_has_f16c(void)
 {
     unsigned eax;
@@ -59,7 +58,7 @@ static bool isa_has_f16c(void)
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-/* Bit per enum hoop_isa. */
+/* A bit for each enum hoop_isa. */
 static unsigned isa_detect(void)
 {
     __builtin_cpu_init();
@@ -98,8 +97,8 @@ static const struct hoop_fold_kernels *isa_kernels(enum hoop_isa isa)
 }
 #endif
 
-/* Remembered, because asking the CPU takes microseconds in a virtual machine. 0 until known;
- * relaxed: every thread that finds 0 stores the same. */
+/* Cached, because in a virtual machine it takes microseconds to ask the CPU. 0 until known. Relaxed
+ * is enough: every thread that finds 0 stores the same value. */
 bool hoop_isa_supported(enum hoop_isa isa)
 {
     static _Atomic unsigned known;
@@ -121,8 +120,8 @@ static enum hoop_isa isa_best(void)
     return HOOP_ISA_BASELINE;
 }
 
-/* NULL until the first use. Relaxed: every thread that finds NULL stores the same address, of
- * constant data. */
+/* NULL until the first use. Relaxed is enough: every thread that finds NULL stores the same
+ * address, of constant data. */
 static _Atomic(const struct hoop_fold_kernels *) kernels_in_use;
 
 static const struct hoop_fold_kernels *isa_kernels_in_use(void)
@@ -150,9 +149,9 @@ const char *hoop_reduce_isa(void)
 
 typedef unsigned fold_env_t;
 
-/* The register nearly always holds the default already. Exception flags are not the caller's
- * settings: they are left raised, as by any arithmetic; clearing them makes the next call pay
- * tens of nanoseconds to raise them again. */
+/* Writes the register only if it does not hold the default, which it nearly always does. Exception
+ * flags stay raised, as after any arithmetic: to clear them would cost the next call tens of
+ * nanoseconds to raise them again. */
 static inline fold_env_t env_enter(void)
 {
     const unsigned saved = _mm_getcsr();
@@ -189,7 +188,7 @@ static inline void env_leave(fold_env_t saved)
 
 static bool fold_uses_floats(const struct hoop_reduction *reduction)
 {
-    /* The integers divide in floating point where that is exact. */
+    /* Some integers are divided in floating point (see DIVIDE in reduce_cpu_tmpl.c). */
     return reduction->type >= HOOP_FLOAT16 || reduction->divisor != 0;
 }
 

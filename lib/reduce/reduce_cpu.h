@@ -1,6 +1,6 @@
 /*
- * The CPU kernels behind hoop_fold(), one set per instruction set. For lib/reduce_cpu*.c, and for
- * the test and the benchmark, which run every set that the CPU has; all others use reduce.h.
+ * The CPU kernels behind hoop_fold(), one set per instruction set. Only for reduce_cpu*.c, and for
+ * the test and the benchmark, which run every set that the CPU has; everything else uses reduce.h.
  *
  * reduce_cpu_tmpl.c is compiled once per set, with HOOP_REDUCE_SUFFIX as the end of the name of
  * the table it defines.
@@ -14,7 +14,7 @@
 
 enum hoop_isa { HOOP_ISA_BASELINE, HOOP_ISA_AVX2, HOOP_ISA_AVX512, HOOP_ISA_COUNT };
 
-/* As hoop_fold(), but for its copy and for the floating-point environment: that is the default. */
+/* hoop_fold() without the copy. The caller provides the default floating-point environment. */
 typedef void hoop_fold_kernel_t(void *const *dst, unsigned n_dst, const void *const *src,
                                 unsigned n_src, size_t count, uint32_t divisor);
 
@@ -28,7 +28,7 @@ extern const struct hoop_fold_kernels hoop_fold_kernels_avx2;
 extern const struct hoop_fold_kernels hoop_fold_kernels_avx512;
 #endif
 
-/* Whether this build and this CPU have it. The baseline is always there. */
+/* Do this build and this CPU have the instruction set? They always have the baseline. */
 bool hoop_isa_supported(enum hoop_isa isa);
 const char *hoop_isa_name(enum hoop_isa isa);
 

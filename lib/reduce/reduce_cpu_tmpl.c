@@ -9,8 +9,8 @@
  *
  *     blocks  of 4 vecs (reduce_cpu_vec.h): load them from src[0], fold those of src[1] ..
  *             src[n-1] into them, finish, store to every dst
- *     vecs    the same with 1, for what is left of a block
- *     a part  the same with a zero-padded one, for what is left of a vec
+ *     vecs    the same with one vec, for what is left after the last block
+ *     a part  the same with one zero-padded vec, for what is left after the last whole vec
  *
  * Invariants: elements are independent, so none of these cuts can change a bit; all loads of a
  * block precede its stores, so that a dst may be a src; nothing is accessed past the end.
@@ -21,12 +21,12 @@
 /* Four: enough independent loads in flight; more only spills registers. */
 #define BLOCK_VECS 4
 /*
- * How far ahead of the loads. Without it, the types with much arithmetic per byte (bf16, fp8)
- * reach from memory a third of the speed that they have in cache: what the CPU can look ahead is
- * full of arithmetic before it gets to the next loads. 512 to 2048 measured much the same.
+ * How far ahead of the loads to prefetch. Without it types with much arithmetic per byte (bf16,
+ * fp8) are a third as fast in memory as in cache: the CPU's window of instructions is full of
+ * arithmetic before it reaches the next loads. 512 to 2048 measured much the same.
  */
 #define PREFETCH_BYTES 1024
-/* -O2 leaves loops over the vecs of a block, and with them the vecs in memory. */
+/* At -O2 the loops over the vecs of a block stay loops, and would keep the vecs in memory. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -56,10 +56,10 @@ static INLINE unsigned char *job_dst(const struct job *job, unsigned d, size_t a
 }
 
 /*
- * Integer division, rare (the last fold of an integer avg) and therefore kept out of line. A
- * quotient x / divisor that is no integer lies at least 1 / divisor below the next one, which is
- * more than the rounding error of float for 8 bits and of double for 32: truncating the rounded
- * quotient is exact, and there are vector instructions for it.
+ * Integer division, which is rare (the last fold of an integer avg) and therefore not inlined. For
+ * 8 and 32 bits it is done in float and double, for which there are vector instructions. Truncating
+ * the rounded quotient is exact: a quotient that is no integer lies at least 1 / divisor below the
+ * next integer, which is more than the rounding error.
  */
 #define DIVIDE(name, integer, via)                                                                 \
     static __attribute__((noinline)) vec name(vec x, uint32_t divisor)                             \
@@ -103,8 +103,8 @@ static INLINE vec divide(hoop_datatype_t type, const struct job *job, vec x)
     }
 }
 
-/* Asks for the block that lies PREFETCH_BYTES ahead, unless it ends past the end: there another
- * rank may be writing. */
+/* Prefetches the block that lies PREFETCH_BYTES ahead, unless it ends past the end of the vector:
+ * another rank may be writing there. */
 static INLINE void prefetch_block(const unsigned char *p, size_t left, size_t block)
 {
     if (left < PREFETCH_BYTES + block) {
@@ -178,7 +178,8 @@ static INLINE void fold_part(hoop_datatype_t type, hoop_red_op_t op, const struc
     }
 }
 
-/* What it is without a divisor is not used; 1, so that no division by 0 raises its flag. */
+/* Without a divisor the reciprocals are not used; they are computed from 1, so that no exception
+ * flag is raised by a division by 0. */
 static INLINE struct job job_make(void *const *dst, unsigned n_dst, const void *const *src,
                                   unsigned n_src, uint32_t divisor)
 {

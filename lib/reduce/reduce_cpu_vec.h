@@ -3,9 +3,9 @@
  * arithmetic on it, written once in GCC's vector extension and with intrinsics only where they
  * matter. Included by reduce_cpu_tmpl.c alone, in each of its compilations.
  *
- * A vector (vec) holds elements as they are computed: integers and fp64 as they are in memory,
- * the other floats widened to fp32, one per 32-bit lane. So a vec of fp16 or bf16 takes half, and
- * a vec of fp8 a quarter of VEC_BYTES of memory: that is the step of the type.
+ * A vector (vec) holds elements in the form in which they are computed: integers and fp64 as in
+ * memory, the other floats widened to fp32, one per 32-bit lane. So a vec of fp16 or bf16 takes
+ * half of VEC_BYTES in memory, and a vec of fp8 a quarter: that is the step of the type.
  *
  * The type and op of every function are constants after inlining: the switches disappear.
  */
@@ -16,7 +16,7 @@
 
 #include "hoop.h"
 
-/* Does a vector instruction convert fp16? */
+/* Is there a vector instruction that converts fp16? */
 #if defined(__F16C__)
 #include <immintrin.h>
 #define CONVERTS_F16 1
@@ -70,14 +70,14 @@ static INLINE vec select_bits(vec mask, vec yes, vec no)
 #define F32_MANTISSA 23
 #define F32_BIAS 127
 
-/* A sign, an exponent, a mantissa. Codes are without the sign. */
+/* A format of sign, exponent and mantissa. The codes in it are without the sign. */
 struct format {
     unsigned bits;
     unsigned mantissa;
     unsigned bias;
     uint32_t special;  /* codes from here up are infinity or NaN */
-    uint32_t largest;  /* the largest finite one */
-    uint32_t overflow; /* what stands for anything larger */
+    uint32_t largest;  /* the code of the largest finite number */
+    uint32_t overflow; /* the code for anything larger */
     uint32_t nan;
 };
 
@@ -92,8 +92,8 @@ static INLINE vec_f32 splat_f32(uint32_t bits)
     return (vec_f32)((vec){0} + bits);
 }
 
-/* Moves mantissa and exponent to their place and corrects the bias. A subnormal becomes the normal
- * number with the same mantissa in the lowest exponent, less the implicit one: exact. */
+/* Moves mantissa and exponent to their places and corrects the bias. A subnormal is computed as the
+ * normal number with the same mantissa and the lowest exponent, minus its implicit one: exact. */
 static INLINE vec widen(vec code, const struct format *f)
 {
     const unsigned shift = F32_MANTISSA - f->mantissa;
@@ -108,9 +108,9 @@ static INLINE vec widen(vec code, const struct format *f)
     return select_bits(is_subnormal, subnormal, normal) | (is_special & F32_INF) | sign;
 }
 
-/* Nearest, ties to even. A normal: by adding just under half of the last place (half, if it is
- * odd); the carry into the exponent is right. A subnormal: by adding the power of two whose last
- * place is that of the subnormals, which makes the FPU round there. */
+/* Rounds to nearest, ties to even. Normal numbers: adds just under half of the last place (half, if
+ * that is odd); a carry into the exponent is right. Subnormals: adds the power of two whose last
+ * place is that of the subnormals, so that the FPU rounds there. */
 static INLINE vec narrow(vec x, const struct format *f)
 {
     const unsigned shift = F32_MANTISSA - f->mantissa;
@@ -372,8 +372,8 @@ static INLINE vec equal(hoop_datatype_t type, vec a, vec b)
     return (vec)((vec_f32)a == (vec_f32)b);
 }
 
-/* Floats: where neither is less, they are equal or one is NaN. a | b is NaN if one of them is,
- * and makes -0 of zeros of both signs; a & b makes +0 of those. */
+/* Floats: if neither is less they are equal, or one is NaN. a | b is NaN if one of them is, and -0
+ * for zeros of both signs; a & b is +0 for those. */
 static INLINE vec minimum(hoop_datatype_t type, vec a, vec b)
 {
     if (type < HOOP_FLOAT16) {
@@ -405,11 +405,11 @@ static INLINE vec fold_pair(hoop_datatype_t type, hoop_red_op_t op, vec a, vec b
     }
 }
 
-/* The canonical NaN, and the rounding to a narrower type; still one element per lane. */
+/* Makes NaNs canonical and rounds to a narrower type; the result still has one element per lane. */
 static INLINE vec finish(hoop_datatype_t type, vec x)
 {
     switch (type) {
-    case HOOP_FLOAT16: /* with an instruction for it: the store rounds */
+    case HOOP_FLOAT16: /* if an instruction converts it the store rounds */
 #if !CONVERTS_F16
         return narrow(x, &format_f16);
 #endif
@@ -457,7 +457,8 @@ static INLINE vec bytes_in(const unsigned char *p, size_t bytes)
     return (vec)_mm512_maskz_loadu_epi8(((__mmask64)1 << bytes) - 1, p);
 }
 #elif defined(__x86_64__) || (defined(__aarch64__) && defined(__AARCH64EL__))
-/* The word at `at` of bytes at p, zeros past the end, from two loads that may overlap. */
+/* The 8 bytes at offset `at` of p, which has `bytes` bytes; zeros beyond those. Uses two loads that
+ * may overlap. */
 static INLINE uint64_t word_in(const unsigned char *p, size_t bytes, size_t at)
 {
     const size_t left = bytes > at ? bytes - at : 0;
@@ -480,8 +481,8 @@ static INLINE uint64_t word_in(const unsigned char *p, size_t bytes, size_t at)
     return word;
 }
 
-/* Kept in registers: a vector load of what was stored in words must wait for the stores. Not
- * inlined: as part of every kernel it only makes them longer. */
+/* Built in registers: a vector load from memory that was just written in words would have to wait
+ * for these stores. Not inlined, because that would only make every kernel longer. */
 static __attribute__((noinline)) vec bytes_in(const unsigned char *p, size_t bytes)
 {
     const vec_u64 words = {
@@ -509,7 +510,7 @@ static INLINE vec load_part(hoop_datatype_t type, const unsigned char *p, size_t
     return load(type, (const unsigned char *)&padded);
 }
 
-/* Pieces of constant size are moves, where a memcpy of bytes would be a call. */
+/* A memcpy of a constant size is a move; a memcpy of `bytes` would be a call. */
 static INLINE void bytes_out(unsigned char *p, const unsigned char *from, size_t bytes)
 {
 #if VEC_BYTES > 32

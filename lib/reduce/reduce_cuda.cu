@@ -2,20 +2,20 @@
  * The reduction kernels for CUDA devices: type x op -> kernel, n_src vectors into n_dst vectors in
  * one pass. A thread folds in registers:
  *
- *     tiles  of HOOP_CUDA_FOLD_PACKS packs of 16 bytes for each thread of a block, as far apart as
- *            the block has threads, so that the accesses of a warp are adjacent
- *     packs  what is left of a tile, one for each thread
- *     loose  elements before the first pack and behind the last; or all, where no head brings
- *            every vector to a boundary of 16 bytes
+ *     tiles  HOOP_CUDA_FOLD_PACKS packs of 16 bytes for each thread of a block. A thread's packs
+ * are as many packs apart as the block has threads, so that a warp's accesses are adjacent packs
+ * what is left after the last whole tile, one for each thread loose  the elements before the first
+ * pack and behind the last; or all elements, if no head brings every vector to a boundary of 16
+ * bytes
  *
- * Written in what C11 and CUDA C++ have in common. tests/reduce/cuda_on_cpu.h makes plain C of it,
- * and every kernel is compared there with the CPU's, bit for bit. What that cannot show is in the
- * parts of reduce_cuda_formats.cuh for __CUDACC__ and __CUDA_ARCH__.
+ * The code is written in the common subset of C11 and CUDA C++. tests/reduce/cuda_on_cpu.h makes
+ * plain C of it, and the test compares every kernel with the CPU's, bit for bit. That does not
+ * cover the parts of reduce_cuda_formats.cuh for __CUDACC__ and __CUDA_ARCH__.
  *
- * Invariants: no thread reads what another writes, so blocks and threads run in any order; a
- * thread's loads precede its stores at the same place, so a dst may be a src; no shared memory but
- * for what a kernel is told (HEAR), and none waits for anything. Additions and products are never
- * contracted.
+ * Invariants: no thread reads what another writes, so blocks and threads may run in any order; a
+ * thread's loads precede its stores at the same place, so a dst may be a src; no shared memory is
+ * used, except for what a kernel is told (HEAR); no kernel waits for anything. Additions and
+ * products are never contracted.
  *
  * The type and op of every function are constants after inlining, and so are counts of lanes.
  */
@@ -24,8 +24,8 @@
 #ifdef __CUDACC__
 #define INLINE static __device__ __forceinline__
 #define KERNEL extern "C" __global__
-/* As many blocks on a multiprocessor as no register spills for: bytes take most, and, for sm_80,
- * sums of words that are told late. */
+/* As many blocks on a multiprocessor as possible without spilling registers. Kernels for types of
+ * one byte need most registers; for sm_80 also told sums of 4-byte types. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #define TOLD_SUMS 3
 #else
@@ -39,8 +39,8 @@
                           ? 3                                                                      \
                           : 2)
 #define ARGUMENT(type) const __grid_constant__ type
-/* What a kernel is told when it begins: each block makes a copy of its own, so that no registers go
- * to addresses of the device's memory. */
+/* Copies what the kernel is told to shared memory, once for each block: read from global memory it
+ * would take registers for its addresses. */
 #define HEAR(ret, told)                                                                            \
     __shared__ struct hoop_cuda_fold ret;                                                          \
     if (THREAD < HOOP_CUDA_TOLD_BYTES / sizeof(uint64_t)) {                                        \
@@ -56,7 +56,7 @@
 
 #include "reduce/reduce_cuda_formats.cuh"
 
-/* ---- A pack as lanes: a 32-bit word for each element, two for one of 8 bytes ---- */
+/* ---- A pack as lanes: a 32-bit word for each element, two for an element of 8 bytes ---- */
 
 #define MOST_LANES 16
 
@@ -100,8 +100,8 @@ INLINE uint32_t half_of(const struct pack *from, uint32_t i)
     return from->w[i / 2] >> (i % 2 * 16) & 0xffff;
 }
 
-/* n: the lanes of a pack, or of the one element at its begin. fp8 is converted in pairs: x has
- * room for an even number. */
+/* Elements of a pack to lanes. n: the lanes of the whole pack, or of its first element only. fp8 is
+ * converted in pairs, so x must have room for an even number. */
 INLINE void widen(hoop_datatype_t type, const struct pack *from, uint32_t *x, uint32_t n)
 {
     UNROLL
@@ -137,7 +137,7 @@ INLINE bool is_nan(uint32_t x)
     return (x & F32_ABS) > F32_INF;
 }
 
-/* The pair of codes of 8 or 16 bits each; a NaN becomes the type's. */
+/* Two floats as a pair of codes of 8 or 16 bits each; any NaN becomes the type's canonical one. */
 INLINE uint32_t pair_of(hoop_datatype_t type, uint32_t low, uint32_t high)
 {
     const uint32_t bits = type_bytes(type) * 8;
@@ -164,7 +164,8 @@ INLINE void word_to(uint32_t *x, uint64_t word)
     x[1] = (uint32_t)(word >> 32);
 }
 
-/* Rounds, and makes one NaN of all. x is read in pairs where it is narrower than 4 bytes. */
+/* Lanes to elements: rounds, and makes NaNs canonical. Lanes of floats below 4 bytes are read in
+ * pairs. */
 INLINE struct pack narrow(hoop_datatype_t type, const uint32_t *x, uint32_t n)
 {
     struct pack to = {{0, 0, 0, 0}};
@@ -203,8 +204,8 @@ INLINE struct pack narrow(hoop_datatype_t type, const uint32_t *x, uint32_t n)
 
 /* ---- Arithmetic ---- */
 
-/* IEEE 754-2019 maximum and minimum: where neither is less, they are equal and differ at most in
- * the sign, or one is a NaN, which all bits of both together still are. */
+/* IEEE 754-2019 maximum and minimum: if neither is less they are equal and differ at most in the
+ * sign, or one is a NaN, and then a | b is a NaN, too. */
 INLINE uint32_t extreme_f32(hoop_red_op_t op, uint32_t a, uint32_t b)
 {
     const float x = __uint_as_float(a);
@@ -239,8 +240,8 @@ INLINE uint64_t fold_64(hoop_datatype_t type, hoop_red_op_t op, uint64_t a, uint
     }
 }
 
-/* Bytes are computed in 32 bits; those above the byte matter to nobody but max and min, which make
- * none. */
+/* Bytes are computed in 32 bits. Sums and products may set bits above the byte, which narrow()
+ * drops; max and min compare all bits, but set none. */
 INLINE uint32_t fold_32(hoop_datatype_t type, hoop_red_op_t op, uint32_t a, uint32_t b)
 {
     const float x = __uint_as_float(a);
@@ -311,8 +312,7 @@ INLINE void divide_lanes(hoop_datatype_t type, const struct hoop_cuda_fold *fold
     }
 }
 
-/* Source s, each element times the source's factor and rounded to the type, if that is asked for.
- */
+/* The lanes of source s; scaled: each element multiplied by the source's factor, and rounded. */
 INLINE void source_lanes(hoop_datatype_t type, bool scaled, const struct hoop_cuda_fold *fold,
                          uint32_t s, const struct pack *from, uint32_t *x, uint32_t n)
 {
@@ -345,7 +345,7 @@ INLINE void store_packs(const struct hoop_cuda_fold *fold, uint64_t at, uint32_t
     }
 }
 
-/* Are there sums of two by the word, without lanes? */
+/* Can two vectors of the type be added by 32-bit words, without widening to lanes? */
 INLINE bool has_word_sum(hoop_datatype_t type)
 {
     return type == HOOP_FLOAT32 || type == HOOP_INT32 || type == HOOP_UINT32 ||
@@ -361,7 +361,7 @@ INLINE uint32_t word_sum(hoop_datatype_t type, uint32_t a, uint32_t b)
     return type == HOOP_FLOAT32 && is_nan(sum) ? F32_NAN : sum;
 }
 
-/* As below, of such. */
+/* fold_packs() for the sum of two vectors by words: has_word_sum(), two sources, no divisor. */
 INLINE void sum_two_packs(hoop_datatype_t type, const struct hoop_cuda_fold *fold, uint64_t at,
                           uint32_t apart, uint32_t n)
 {
@@ -383,8 +383,8 @@ INLINE void sum_two_packs(hoop_datatype_t type, const struct hoop_cuda_fold *fol
     store_packs(fold, at, apart, n, x[0]);
 }
 
-/* n packs that lie `apart` bytes from each other, from `at` on. The next source is loaded before
- * the one before it is folded. */
+/* Folds n packs that lie `apart` bytes from each other, from offset `at` on. Each source is loaded
+ * before the one before it is folded. */
 INLINE void fold_packs(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
                        const struct hoop_cuda_fold *fold, uint64_t at, uint32_t apart, uint32_t n)
 {
@@ -473,7 +473,7 @@ INLINE void loose_store(hoop_datatype_t type, bool natural, unsigned char *p, st
     }
 }
 
-/* The element at `at`. */
+/* Folds the element at offset `at`. */
 INLINE void fold_loose(hoop_datatype_t type, hoop_red_op_t op, bool scaled,
                        const struct hoop_cuda_fold *fold, uint64_t at)
 {

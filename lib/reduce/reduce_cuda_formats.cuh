@@ -1,7 +1,7 @@
 /*
- * What the kernels of reduce_cuda.cu load, store and convert: packs of 16 bytes, and formats
- * narrower than fp32, by bits or by the device's own instructions. A part of it: its includer has
- * said what INLINE is, and cuda_on_cpu.h what a CPU has instead.
+ * How the kernels of reduce_cuda.cu load, store and convert: packs of 16 bytes, and formats
+ * narrower than fp32, by bit operations or by the device's own instructions. Only reduce_cuda.cu
+ * includes it: it defines INLINE before, and cuda_on_cpu.h defines replacements for a CPU.
  */
 #ifndef HOOP_REDUCE_CUDA_FORMATS_CUH
 #define HOOP_REDUCE_CUDA_FORMATS_CUH
@@ -28,8 +28,8 @@ struct format {
     uint32_t mantissa;
     uint32_t bias;
     uint32_t special;  /* codes from here up are infinity or NaN */
-    uint32_t largest;  /* the largest finite one */
-    uint32_t overflow; /* what stands for anything larger */
+    uint32_t largest;  /* the code of the largest finite number */
+    uint32_t overflow; /* the code for anything larger */
     uint32_t nan;
 };
 
@@ -56,7 +56,7 @@ INLINE uint32_t widen_bits(hoop_datatype_t type, uint32_t code)
     return x | sign;
 }
 
-/* Of anything but a NaN. */
+/* x must not be a NaN. */
 INLINE uint32_t narrow_bits(hoop_datatype_t type, uint32_t x)
 {
     const struct format f = format_of(type);
@@ -74,10 +74,10 @@ INLINE uint32_t narrow_bits(hoop_datatype_t type, uint32_t x)
     return code | sign;
 }
 
-/* ---- What the device has instructions for ---- */
+/* ---- Conversions for which the device has instructions ---- */
 
-/* pair_of_*: two codes side by side, low first, of anything but NaNs; pair_of_f8() also of these,
- * if F8_HAS_NAN. f16_wide: exact. */
+/* pair_of_*: two floats to two codes in one word, `low` in the lower half. They must not be NaNs,
+ * except for pair_of_f8() with F8_HAS_NAN. f16_wide() is exact. */
 #ifdef __CUDACC__
 INLINE uint32_t pair_of_f16(uint32_t low, uint32_t high)
 {
@@ -104,8 +104,9 @@ INLINE uint32_t f16_wide(uint32_t code)
     return __float_as_uint(x);
 }
 
-/* Plain: with hints that each byte is touched once an H200 moves a tenth less. All vectors are in
- * global memory, which the compiler does not see of addresses that a kernel is told. */
+/* Plain accesses: with hints that each byte is used once, an H200 moves a tenth less. The
+ * assumption is for kernels that are told addresses, which the compiler would not know to be global
+ * memory. */
 INLINE struct pack pack_load(const unsigned char *p)
 {
     __builtin_assume(__isGlobal(p));
@@ -149,13 +150,13 @@ INLINE void pack_store(unsigned char *p, struct pack x)
 }
 #endif
 
-/* ---- Sums of two, by words of several numbers ---- */
+/* ---- Sums of two words of several numbers each ---- */
 
 /*
- * The sum of two numbers of p bits, rounded to 2 p + 2 bits or more and then to p, is the sum
- * rounded to p at once (Figueroa, When is double rounding innocuous?, 1995). So fp32 and back gives
- * what the device's own additions do: of fp16 and bf16, and of fp16 for both formats of fp8. Only
- * their NaN, 0x7fff, is another.
+ * The sum of two numbers of p bits, rounded to at least 2 p + 2 bits and then to p bits, equals the
+ * sum rounded to p bits at once (Figueroa, When is double rounding innocuous?, 1995). So the
+ * device's own additions give the same bits as additions in fp32: those of fp16 and bf16, and those
+ * of fp16 for both formats of fp8. Only their NaN differs: it is 0x7fff.
  */
 #ifdef __CUDA_ARCH__
 INLINE bool has_narrow_sum(hoop_datatype_t type)
@@ -164,7 +165,7 @@ INLINE bool has_narrow_sum(hoop_datatype_t type)
            (__CUDA_ARCH__ >= 890 && (type == HOOP_FLOAT8E4M3 || type == HOOP_FLOAT8E5M2));
 }
 
-/* below: how far the type's NaN is below 0x7fff, all ones. */
+/* Replaces NaNs of 0x7fff in a pair by the type's NaN, which is smaller by `below`. */
 INLINE uint32_t halves_with_nan(uint32_t pair, uint32_t below)
 {
     const uint32_t nans = (pair & 0x7fff7fffu) + 0x00010001u & 0x80008000u;
@@ -205,7 +206,7 @@ INLINE uint32_t sum_of_f8_pair(hoop_datatype_t type, uint32_t a, uint32_t b)
 #else
 INLINE uint32_t sum_of_f8_pair(hoop_datatype_t type, uint32_t a, uint32_t b)
 {
-    return 0; /* has_narrow_sum() */
+    return 0; /* never called: see has_narrow_sum() */
 }
 #endif
 
@@ -226,11 +227,11 @@ INLINE bool has_narrow_sum(hoop_datatype_t type)
 INLINE uint32_t narrow_sum(hoop_datatype_t type, uint32_t a, uint32_t b)
 {
     (void)type;
-    return a + b; /* has_narrow_sum() */
+    return a + b; /* never called: see has_narrow_sum() */
 }
 #endif
 
-/* fp16 holds both formats of fp8 exactly. */
+/* Widening goes through fp16, which holds both formats of fp8 exactly. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define F8_HAS_NAN true
 INLINE uint32_t pair_of_f8(hoop_datatype_t type, uint32_t low, uint32_t high)

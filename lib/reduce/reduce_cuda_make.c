@@ -1,4 +1,4 @@
-/* How a fold is laid out for the kernels (see reduce_cuda.h). */
+/* Describes a fold for the kernels (see reduce_cuda.h). */
 #include "reduce/reduce_cuda.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ hoop_cuda_kernel_name_t hoop_cuda_told_names[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_
 _Static_assert(HOOP_CUDA_TOLD_BYTES % 8 == 0 && HOOP_CUDA_TOLD_BYTES / 8 <= HOOP_CUDA_FOLD_THREADS,
                "a block copies it, a word each thread at most");
 
-/* Bits in which addresses differ from the first one, and the bits of all. */
+/* Of all addresses: the bits in which any differs from the first one, and the bits set in any. */
 struct alignment {
     uintptr_t differs;
     uintptr_t any;
@@ -42,7 +42,8 @@ static struct alignment fold_alignment(const struct hoop_cuda_fold *fold)
     return found;
 }
 
-/* Packs, if one head brings all vectors to a boundary of 16 bytes. */
+/* Divides the vectors into packs and loose elements. There are packs only if the same number of
+ * head elements brings all vectors to a boundary of 16 bytes. */
 static void fold_cut(struct hoop_cuda_fold *fold, size_t size, size_t count)
 {
     assert(size > 0);
@@ -81,7 +82,7 @@ void hoop_cuda_fold_make(const struct hoop_reduction *reduction, void *const *ds
     ret->type = reduction->type;
     ret->op = factors != NULL ? HOOP_CUDA_FOLD_OPS - 1 : op;
     if (n_src == 1 && reduction->divisor == 0 && factors == NULL) {
-        /* A copy keeps all bits: integers do. */
+        /* A copy must keep all bits, so it is done with integers. */
         count *= size;
         size = count % 4 == 0 ? 4 : 1;
         count /= size;

@@ -1,4 +1,4 @@
-/* Folds of a few elements (see reduce_few.h), of the types that programs count and measure with. */
+/* Folds of a few elements (see reduce_few.h), for the types of counters, flags and losses. */
 #include "reduce/reduce_few.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@
 
 #define AS_IT_IS(x) (x)
 
-/* Sums and products wrap: in the unsigned type. */
+/* Sums and products are computed in the unsigned type, where overflow wraps. */
 #define FEW_INTEGER(name, type, wrapping)                                                          \
     FEW(name##_sum, wrapping, ADD, AS_IT_IS)                                                       \
     FEW(name##_prod, wrapping, MULTIPLY, AS_IT_IS)                                                 \
@@ -39,8 +39,8 @@ FEW_INTEGER(u32, uint32_t, uint32_t)
 FEW_INTEGER(i64, int64_t, uint64_t)
 FEW_INTEGER(u64, uint64_t, uint64_t)
 
-/* IEEE 754-2019 maximum and minimum: NaN if any is, and -0 < +0, where equal numbers differ in the
- * sign bit alone. */
+/* IEEE 754-2019 maximum and minimum: NaN if an operand is NaN, and -0 < +0. Equal numbers differ at
+ * most in the sign bit, so AND yields the larger and OR the smaller zero. */
 #define FEW_FLOAT(name, type, word, nan_word)                                                      \
     static inline type name##_of(word bits)                                                        \
     {                                                                                              \
