@@ -1,11 +1,12 @@
 /*
- * The binary interface of NCCL, as of 2.30.7: the types, numbers and layouts that programs are
- * compiled with, and the functions that they find in the library. Facts, from NVIDIA's
- * documentation of NCCL and its nccl.h of 2.14 to 2.31; tests/shims/check_nccl_abi.sh compares them
- * with the nccl.h of a machine that has one. Nothing of CUDA is needed: a stream is a pointer to
- * something.
+ * The binary interface of NCCL 2.30.7: the types, numbers and layouts that programs are compiled
+ * with, and the functions that they find in the library. These facts come from NVIDIA's
+ * documentation of NCCL and from the nccl.h of 2.14 to 2.31; tests/shims/check_nccl_abi.sh compares
+ * them with nccl.h on a machine that has one. Nothing of CUDA is needed: a stream is an opaque
+ * pointer.
  *
- * Structs grow by appending. Each begins with the size that the caller's compiler saw.
+ * Structs grow by appended fields. Each begins with its size in the version that the caller was
+ * compiled with.
  */
 #ifndef NCCL_ABI_H
 #define NCCL_ABI_H
@@ -66,9 +67,7 @@ typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarRes
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 
-/*
- * The first four since 2.14; all others were appended since, and 2.31 appends more.
- */
+/* The first four fields are of 2.14; later versions appended the others, and 2.31 appends more. */
 typedef struct {
     size_t size;
     unsigned magic;
@@ -171,8 +170,8 @@ ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo);
 
 /*
- * What hoop does not do. The shim refuses whatever the arguments are, which it does not look at: on
- * every platform that NCCL has, they are the caller's to remove.
+ * Functions that hoop does not have. The shim refuses every call. It declares no arguments, which
+ * is safe because on all platforms of NCCL the caller removes them from the stack.
  */
 #define NCCL_REFUSED(X)                                                                            \
     X(ncclCommSuspend)                                                                             \

@@ -1,4 +1,4 @@
-/* Operations, groups and memory: the same calls in snake case. */
+/* Operations, groups and memory: each call becomes hoop's call of the same name in snake case. */
 #include "nccl/nccl_shim.h"
 
 _Static_assert((int)ncclFloat8e5m2 == (int)HOOP_FLOAT8E5M2 && (int)ncclAvg == (int)HOOP_AVG,
@@ -124,7 +124,7 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* Where there is no device, there is memory of the host, which all calls take, too. */
+/* Without a device it returns host memory, which all calls take, too. */
 ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
     const hoop_result_t result = hoop_mem_alloc(ptr, size, HOOP_MEM_DEVICE);

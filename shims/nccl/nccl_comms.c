@@ -1,4 +1,4 @@
-/* Communicators: how they come to be, and their ends. */
+/* Communicators: how they are made, what they are, and how they end. */
 #include "nccl/nccl_shim.h"
 
 #include <stdio.h>
@@ -14,18 +14,18 @@ static hoop_unique_id_t comms_token(const ncclUniqueId *id)
     return token;
 }
 
-/* Has the caller's struct the field that ends there? */
+/* Does the caller's struct have the field? An older version's is shorter. */
 #define HAS(config, field)                                                                         \
     ((config)->size >= offsetof(ncclConfig_t, field) + sizeof((config)->field))
 
 /*
- * Two fields mean something here; the others are advice to NCCL's kernels and network. ret_used:
- * NULL where config is.
+ * Translates a config. Only two fields mean anything to hoop; the others are hints for NCCL's
+ * kernels and network. *ret_used: ret, or NULL if config is NULL.
  */
 static ncclResult_t comms_config(const ncclConfig_t *config, hoop_config_t *ret,
                                  const hoop_config_t **ret_used)
 {
-    static _Thread_local char name[128]; /* the most that hoop takes; NCCL has no limit */
+    static _Thread_local char name[128]; /* hoop's limit; NCCL has none, so longer names are cut */
     *ret_used = NULL;
     if (config == NULL) {
         return ncclSuccess;
@@ -71,7 +71,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
     return ncclCommInitRankConfig(comm, nranks, commId, rank, NULL);
 }
 
-/* All ranks have the same tokens in the same order, and hoop's tree needs but one. */
+/* All ranks have the same ids in the same order, and hoop needs only one of them. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
                                       ncclUniqueId *commIds, ncclConfig_t *config)
 {
@@ -82,7 +82,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
     return ncclCommInitRankConfig(newcomm, nranks, commIds[0], myrank, config);
 }
 
-/* devlist is not looked at: to hoop the device is that of each buffer. */
+/* Ignores devlist: in hoop the device of a call is that of its buffers. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 {
     (void)devlist;
@@ -131,7 +131,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
                                             (hoop_comm_t *)newcomm, used));
 }
 
-/* ---- What it is, and its end ---------------------------------------------------------------- */
+/* ---- Properties, and the end ---------------------------------------------------------------- */
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
@@ -159,8 +159,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 }
 
 /*
- * To NCCL the handle is dead afterwards, and programs call nothing more. hoop's stays, so that a
- * thread that is about to call finds it aborted; its few KiB are the price.
+ * In NCCL the handle is invalid afterwards. In hoop it stays, so that a thread that is about to
+ * make a call finds the communicator aborted. As NCCL's programs do not destroy it after that, its
+ * few KiB leak.
  */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {

@@ -1,10 +1,10 @@
-/* Version, results, sentences, and what is refused. */
+/* The version, results and error texts, and the functions that are refused. */
 #include "nccl/nccl_shim.h"
 
-/* What the shim itself said last; NULL: what hoop says counts. */
+/* The shim's own last error text; NULL: the last error is hoop's. */
 static _Thread_local const char *nccl_said;
 
-/* Those below 64 have NCCL's numbers. */
+/* hoop's results below 64 have NCCL's numbers. */
 static ncclResult_t nccl_result_of(hoop_result_t result)
 {
     switch (result) {
@@ -65,7 +65,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     return nccl_result(result);
 }
 
-/* What is logged is set by HOOP_DEBUG, which is read once. */
+/* Does nothing: logging is set by HOOP_DEBUG, which is read once. */
 void ncclResetDebugInit(void)
 {
 }
