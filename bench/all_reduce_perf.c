@@ -1,7 +1,7 @@
 /* The allreduce benchmark: what is particular to this collective. */
 #include "perf/perf.h"
 
-/* Each byte crosses the bus of a rank 2(n-1)/n times in the best ring: hence the factor. */
+/* In the best ring each byte passes a rank 2(n-1)/n times. */
 static double all_reduce_bus(int nranks)
 {
     return 2 * perf_bus_others(nranks);

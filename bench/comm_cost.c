@@ -1,10 +1,10 @@
 /*
- * What many communicators of the same ranks cost a rank: descriptors and memory.
+ * What a rank pays, in descriptors and memory, for many communicators of the same ranks.
  *
  *     hooprun -n 8 comm_cost 100
  *
- * Makes so many communicators, uses each twice (memory of its own that peers map, and a small
- * call), and rank 0 prints the least and the most of all ranks, what they had before taken off.
+ * Makes that many communicators and uses each twice: with memory of its own that peers map, and
+ * with a small call. Rank 0 prints the minimum and maximum over all ranks of what was added.
  */
 #include <dirent.h>
 #include <hoop.h>
@@ -23,14 +23,14 @@
         }                                                                                          \
     } while (0)
 
-/* What a rank has: its descriptors, and KiB of memory. */
+/* A rank's descriptors, and its memory in KiB. */
 struct cost {
     double descriptors, anonymous, shared;
 };
 
 static double count_descriptors(void)
 {
-    double count = -1; /* the directory's own */
+    double count = -1; /* without the one of the directory itself */
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry = NULL;
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
@@ -57,7 +57,7 @@ static struct cost cost_now(void)
     return cost;
 }
 
-/* A communicator of the same ranks; rank 0 tells the others where to meet. */
+/* Makes a communicator of the same ranks; its id travels from rank 0 by a sum with zeros. */
 static hoop_comm_t make(hoop_comm_t world, int rank, int ranks)
 {
     hoop_unique_id_t id;

@@ -1,11 +1,11 @@
 /*
- * What a communicator costs to make and to have: time, memory, and CPU while nothing is called.
+ * What it costs to make a communicator, and to have one: time, memory, and CPU time while idle.
  *
  *     START_NS=$(date +%s%N) hooprun -n 8 init_cost [idle seconds]
  *
- * Rank 0 prints the most of all ranks: from START_NS to the return of hoop_comm_init_env() (ms),
- * the growth of the rank's own share of memory (PSS, KiB) by it, and the CPU time of the process
- * per second of idling (percent of one core).
+ * Rank 0 prints the maximum over all ranks of: the time from START_NS to the return of
+ * hoop_comm_init_env() (ms), the growth of the rank's share of memory by it (PSS, KiB), and the CPU
+ * time of the process while idle (percent of one core).
  */
 #include <errno.h>
 #include <hoop.h>
@@ -30,7 +30,7 @@ static double clock_seconds(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* KiB; 0 where the kernel does not tell. */
+/* In KiB; 0 if the kernel does not tell. */
 static double pss_kib(void)
 {
     double kib = 0;

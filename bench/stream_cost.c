@@ -1,15 +1,15 @@
 /*
- * What a stream costs and what it hides.
+ * What a host stream costs, and how much of communication it hides behind computing.
  *
  *     hooprun -n 2 stream_cost [rounds]
  *
- * Started as one rank it makes two inside the process, which one thread calls: then two CPUs are
- * enough for one to be free beside the caller.
+ * Started as one rank it makes two in the process, which one thread calls: then on two CPUs one is
+ * free beside the caller.
  *
  * Small: an all_reduce of 8 bytes, blocking, and on a stream with a ticket that is awaited at once.
  * Large: 20 all_reduces of 1 MiB, blocking; computing for about as long; and both at the same time,
- * queued on a stream. Hidden is the part of the blocking time that the sum of both shrinks by. Rank
- * 0 prints medians of interleaved rounds.
+ * with the all_reduces on a stream. "Hidden" is the time that this saves, as a share of the
+ * blocking time. Rank 0 prints medians of interleaved rounds.
  */
 #include <hoop.h>
 #include <stdint.h>
@@ -30,8 +30,8 @@
         }                                                                                          \
     } while (0)
 
-/* The ranks of this process. Blocking calls have a comm of their own: one that streams use is a
- * little slower for them. */
+/* The ranks of this process. Blocking calls have comms of their own, because they are a little
+ * slower on a comm that streams use. */
 #define MOST 2
 struct ranks {
     int n;
@@ -49,7 +49,7 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* One all_reduce of all ranks here. */
+/* One blocking all_reduce of all ranks of the process. */
 static void blocking(const struct ranks *ranks, size_t offset, size_t count)
 {
     CHECK(hoop_group_start());
@@ -108,7 +108,7 @@ static void large(const struct ranks *ranks,
     }
 }
 
-/* Arithmetic alone, no memory. */
+/* Computes without touching memory. */
 static void compute(uint64_t steps)
 {
     volatile double result = 1;
@@ -119,7 +119,7 @@ static void compute(uint64_t steps)
     result = x;
 }
 
-/* All ranks begin together. */
+/* A barrier, so that all ranks begin together. */
 static double start_us(const struct ranks *ranks)
 {
     blocking(ranks, 0, 0);
@@ -175,7 +175,8 @@ static void report(double (*rounds)[KINDS], int n)
     free(sorted);
 }
 
-/* The comms of the job, or of two ranks here where it has but one. *ret_rank is the job's. */
+/* Makes the comms of the job, or of two ranks in the process if the job has one. *ret_rank: the
+ * rank in the job. */
 static struct ranks make(int *ret_rank)
 {
     struct ranks ranks = {.n = 1};
@@ -220,7 +221,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "stream_cost: no memory for %d rounds\n", n);
         return 1;
     }
-    for (int i = 0; i < 3; i++) { /* to warm up, and to compute for as long as the others take */
+    for (int i = 0; i < 3; i++) { /* warms up, and makes computing as long as the blocking calls */
         measure(&ranks, steps, rounds[0]);
         steps = (uint64_t)((double)steps * rounds[0][LARGE_BLOCKS] / rounds[0][LARGE_COMPUTES]);
     }

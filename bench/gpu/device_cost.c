@@ -1,22 +1,22 @@
 /*
- * Buffers on a device: are the results right, and what does an all_reduce cost?
+ * Buffers on a device: are the results right, and how long does an all_reduce take?
  *
  *     [hooprun -n N] device_cost [-t RANKS] [-g GPUS] [-e BYTES] [-c GB/S] [-S]
  *
- * -t: as many ranks in this one process, which one thread calls by groups; not under hooprun. Any
- * number of ranks share the device that is CUDA's current one; with -g rank r is on device r modulo
- * GPUS, and where there are fewer it says so and returns 77.
+ * -t: this many ranks in one process, which one thread calls in groups; not under hooprun. Without
+ * -g all ranks share CUDA's current device; with -g rank r is on device r modulo GPUS. If there are
+ * fewer GPUs the program says so and returns 77.
  *
- * Right: every collective, all_reduce with every type and op, gives on the device the bits that it
- * gives on the host, also where every second rank has its buffers on the host. What tells the wrong
- * ones is hoop itself: in a communicator of one rank, from host to device, an all_reduce is a copy.
+ * Right: every collective, and all_reduce with every type and op, gives the same bits on the device
+ * as on the host, also if every second rank has its buffers on the host. Copies between host and
+ * device are made by hoop itself: in a communicator of one rank an all_reduce is a copy.
  *
- * Cost: an all_reduce of floats in place, from 8 bytes up to -e (default 64 MiB): until the call is
- * back, and until all of it is over, with a barrier of the hosts. With -c, the rate of a copy on
- * the device (bytes read and written), also the share of what the least traffic would take on one:
- * n vectors read, n written. -S: on cudaStreamLegacy, where calls that go through the host may be
- * back before they are over; without a stream they are not. Rank 0 prints; a wrong result makes the
- * exit code 7.
+ * Cost: an all_reduce of floats in place, from 8 bytes up to -e (default 64 MiB): the time until
+ * the call returns, and until it is complete, including a barrier of the hosts. With -c, the rate
+ * of a copy on the device (bytes read and written), also as a share of the bound, which is the time
+ * of the least traffic on one device: n vectors read, n written. -S: on cudaStreamLegacy, where
+ * calls may return before they are complete; without a stream they never do. Rank 0 prints. Exit
+ * code 7: a result is wrong.
  */
 #include <dlfcn.h>
 #include <hoop.h>
@@ -38,8 +38,8 @@
     } while (0)
 
 #define MOST 8              /* ranks of a process */
-#define COUNT ((size_t)997) /* elements of a block when results are looked at */
-#define BLOCKS 16           /* ranks, then, at most */
+#define COUNT ((size_t)997) /* elements of a block when results are checked */
+#define BLOCKS 16           /* the most ranks of the job */
 #define ROOM (BLOCKS * COUNT * 8)
 
 /* A rank's buffers, input and output, of one kind of memory. */
@@ -48,10 +48,10 @@ struct buffers {
 };
 
 static struct world {
-    int n, local, first; /* ranks, those of this process, the first of these */
+    int n, local, first; /* all ranks; how many are in this process; the first of these */
     hoop_comm_t comms[MOST];
     hoop_comm_t self[MOST]; /* of one rank each, for copies */
-    int devices;            /* that the ranks are on in turn; 0: the current one */
+    int devices;            /* ranks are on these in turn; 0: on the current one */
     struct buffers host[MOST], device[MOST];
     unsigned char *expected[MOST];
     size_t most;      /* bytes of the largest all_reduce */
@@ -61,7 +61,7 @@ static struct world {
 
 /* ---- Devices -------------------------------------------------------------------------------- */
 
-/* Of CUDA's driver, which hoop has loaded, too; none of its headers is needed. */
+/* Functions of CUDA's driver, loaded like in hoop: no CUDA header is needed. */
 static struct {
     int (*init)(unsigned flags);
     int (*count)(int *ret);
@@ -83,7 +83,7 @@ static bool cuda_load(void)
     return cuda.init != NULL && cuda.count != NULL && cuda.retain != NULL && cuda.set != NULL;
 }
 
-/* Are there as many as were asked for? */
+/* Are there as many devices as -g says? */
 static bool devices_are_there(void)
 {
     int count = 0;
@@ -96,7 +96,7 @@ static bool devices_are_there(void)
     return count >= world.devices;
 }
 
-/* What is allocated from now on lies on the device of the i-th rank here. */
+/* Makes the device of the i-th rank here current, for allocations. */
 static void device_enter(int i)
 {
     void *context = NULL;
@@ -142,7 +142,7 @@ static hoop_result_t call(const struct operation *o, int i, const unsigned char 
     }
 }
 
-/* In a group also where the process has but one rank: NEXT needs it. */
+/* In a group even with one rank in the process: NEXT needs it. */
 static void run(const struct operation *o, struct buffers *const of[MOST])
 {
     CHECK(hoop_group_start());
@@ -152,7 +152,7 @@ static void run(const struct operation *o, struct buffers *const of[MOST])
     CHECK(hoop_group_end());
 }
 
-/* A call of the host comes behind all that was queued on its comm. */
+/* Waits for all calls: a barrier without a stream comes behind everything queued on its comm. */
 static void settle(void)
 {
     CHECK(hoop_group_start());
@@ -164,14 +164,14 @@ static void settle(void)
 
 /* ---- Is it right? --------------------------------------------------------------------------- */
 
-/* From and to any memory of the i-th rank here. */
+/* Copies between any two kinds of memory of the i-th rank here. */
 static void copy(int i, const unsigned char *from, unsigned char *to, size_t bytes)
 {
     CHECK(hoop_all_reduce(from, to, bytes, HOOP_UINT8, HOOP_MAX, world.self[i], NULL));
     CHECK(hoop_barrier(world.self[i], NULL));
 }
 
-/* Any bits, the same in every run; rank r's. */
+/* Makes rank r's input: random bits, the same in every run. */
 static void draw(unsigned char *bytes, int r)
 {
     uint64_t state = 88172645463325252u + (uint64_t)r * 2654435761u;
@@ -183,8 +183,8 @@ static void draw(unsigned char *bytes, int r)
     }
 }
 
-/* The operation, with the buffers of every k-th rank on the device, the others' on the host; the
- * results are then on the host. */
+/* Runs the operation with the buffers of every k-th rank on the device, and the others' on the
+ * host; k 0: all on the host. Then the results are on the host. */
 static void run_mixed(const struct operation *o, int k)
 {
     struct buffers *of[MOST];
@@ -207,7 +207,7 @@ static void run_mixed(const struct operation *o, int k)
     }
 }
 
-/* Returns the number of runs whose bits are not the host's. */
+/* Returns how many results differ from those on the host. */
 static int check(const struct operation *o)
 {
     int wrong = 0;
@@ -261,10 +261,10 @@ static int by_value(const void *a, const void *b)
 }
 
 struct cost {
-    double call_us, us; /* until the call is back; until it is over */
+    double call_us, us; /* until the call returns; until it is complete */
 };
 
-/* Medians of some calls. */
+/* Medians of several calls. */
 static struct cost cost_of(const struct operation *o, struct buffers *const of[MOST])
 {
     enum { CALLS = 21 };

@@ -1,20 +1,21 @@
 /*
- * What goes wrong where buffers lie on a device, by ranks that are processes:
+ * Tests of failures with buffers on a device, where each rank is a process:
  *
- *     mistakes   are refused, with CUDA's text where it is CUDA's, and harm nothing
- *     an abort   while its rank waits for one that does not come: it goes on, and nothing is
+ *     mistakes   of the caller are refused, with CUDA's text if CUDA found them, and harm nothing
+ *     an abort   of a rank that waits for others that do not call: its call returns, and nothing is
  *                written afterwards
- *     a death    of the last rank, while all sum: every sum that a rank has was right, the others
- *                are told who it was, and go on without it
- *     a kernel   of the last rank's, before its call, that stores to nowhere (-B; it dies then;
- *                -BB: the kernel has failed when it calls): no rank has a sum, all have CUDA's
- *                error, and the others go on
+ *     a death    of the last rank, while all ranks sum: all sums before were right, the others
+ *                learn which rank it was, and continue without it
+ *     a kernel   of the last rank that writes to an illegal address before its call (-B; the rank
+ *                dies then; -BB: the kernel has failed before the call): no rank gets a sum, all
+ *                get CUDA's error, and the others continue
  *
  *     hooprun --on-failure=wait -n N device_faults [-B[B]] [-G] [-e BYTES]
  *
- * -G: the sums of abort and death are captured in a graph and replayed. With HOOP_CUDA_AHEAD=1 it
- * is the stream that waits, as with -G. -e: of a sum (default 4 MiB). Each rank but the one that
- * dies prints a line that ends in ": right"; without a device all say why and return 77.
+ * -G: the sums of abort and death are captured in a graph and replayed. With -G, and with
+ * HOOP_CUDA_AHEAD=1, the stream waits instead of the call. -e: bytes of a sum (default 4 MiB). Each
+ * rank except the one that dies prints a line that ends in ": right". Without a device all ranks
+ * print why, and return 77.
  */
 #include <dlfcn.h>
 #include <hoop.h>
@@ -30,13 +31,13 @@
 
 #include "perf/perf_device.h"
 
-#define SOON_MS 10000   /* for what should take some milliseconds */
-#define BROKEN_AFTER 20 /* sums */
+#define SOON_MS 10000   /* a limit for what should take some milliseconds */
+#define BROKEN_AFTER 20 /* sums before the illegal kernel */
 
 static struct world {
     int rank, n;
     bool graphs;
-    int breaks; /* 1: the kernel runs at the time of the call; 2: it has failed */
+    int breaks; /* -B: the illegal kernel may still run at the call; -BB: it has failed by then */
     size_t count;
     hoop_comm_t comm;
     hoop_stream_t stream;
@@ -65,7 +66,7 @@ static void sleep_ms(unsigned ms)
     (void)nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
 }
 
-/* Of CUDA's driver, which perf_device.h has not got; NULL: nor has the driver. */
+/* A function of CUDA's driver that perf_device.h does not have. NULL: nor does the driver. */
 static void *driver_call(const char *name)
 {
     const char *path = getenv("HOOP_CUDA");
@@ -113,7 +114,7 @@ static struct perf_graph capture(hoop_comm_t comm)
     return graph;
 }
 
-/* A call, or a replay of it; what became of it when the stream is past it. */
+/* Makes a call, or replays it, and waits for the stream. Returns the error of either. */
 static hoop_result_t sum(hoop_comm_t comm, const struct perf_graph *graph)
 {
     hoop_result_t result = HOOP_OK, failed = HOOP_OK;
@@ -144,7 +145,7 @@ static void refused(const void *in, hoop_stream_t stream, hoop_result_t code, co
     }
 }
 
-/* Managed memory, where there is any: right sums of what the host has written there. */
+/* With managed memory, if there is any: a sum of what the host has written there is right. */
 static void sum_managed(void)
 {
     const unsigned global = 1;
@@ -203,7 +204,7 @@ static void is_told(hoop_comm_t comm)
     EXPECT(failed != HOOP_OK);
 }
 
-/* Rank 0 sums, nobody else. */
+/* Rank 0 calls, and no other rank. */
 static void abort_alone(hoop_comm_t comm, const struct perf_graph *graph)
 {
     const double start = now_ms();
@@ -242,7 +243,7 @@ static void check_abort(void)
 
 /* ---- A kernel ------------------------------------------------------------------------------- */
 
-/* Its stream and context are of no use any more then. */
+/* Launches the illegal kernel; its stream and context can't be used any more afterwards. */
 static void launch_illegal(void)
 {
     static const char ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
@@ -267,7 +268,7 @@ static void break_and_die(void)
     EXPECT(world.breaks < 2 || perf_device_wait(world.stream) != 0);
     EXPECT(call(world.comm) == HOOP_CUDA_ERROR);
     EXPECT(strstr(hoop_get_last_error(world.comm), "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL);
-    sleep_ms(500); /* until the others know, who would hear of the death else */
+    sleep_ms(500); /* until the others know of the error: else they would be told of the death */
     (void)raise(SIGKILL);
 }
 
@@ -281,7 +282,7 @@ static void *die_main(void *arg)
     return NULL;
 }
 
-/* Sums until one fails; how many did not. */
+/* Sums until one fails. Returns how many succeeded. */
 static int sum_until_failure(const struct perf_graph *graph)
 {
     const double start = now_ms();

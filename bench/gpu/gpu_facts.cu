@@ -1,18 +1,19 @@
 /*
- * What a GPU's driver does where CUDA's documentation leaves it open, and what its calls cost: what
- * hoop's use of streams and of other processes' memory was chosen by. Needs nothing of hoop:
+ * What a GPU's driver does where CUDA's documentation leaves it open, and what its calls cost: the
+ * facts behind hoop's use of streams. Needs nothing of hoop:
  *
  *     nvcc -std=c++17 -O2 -arch=native gpu_facts.cu -o gpu_facts -lcuda && ./gpu_facts
  *
- *     held      which calls return while another stream waits for a word of the host: all queues,
- *               and with CUDA_DEVICE_MAX_CONNECTIONS=1
- *     calls     what queueing takes
- *     bells     there and back between a stream and the host: by a host function, and by a word
- *               that the stream writes and a thread looks at
- *     pieces    the rate of copies to the host in pieces, with one of both behind each
- *     turns     what it costs that two processes use one device: of copies of some sizes, by their
- *               ways, and of kernels. (A small copy to the device is a kernel's, one of two rows
- *               is not.)
+ *     held      which calls return while another stream waits for a word of the host: with all
+ *               queues, and with CUDA_DEVICE_MAX_CONNECTIONS=1
+ *     calls     how long it takes to queue work
+ *     bells     round trips between a stream and the host: by a host function, and by a word that
+ *               the stream writes and a thread polls
+ *     pieces    the rate of copies to the host in pieces, with nothing, a host function or a word
+ *               behind each
+ *     turns     what it costs if two processes use one device: for kernels, and for copies of
+ *               several sizes, made in several ways. (A small copy to the device waits like a
+ *               kernel; one of two rows does not.)
  *
  * A line for each. Exit code: 0; 1 if a call fails that must not; 77 without a GPU.
  */
@@ -28,7 +29,7 @@
 
 /* ---- Held ---- */
 
-/* What the calls below work on. */
+/* What the calls below use. */
 static struct {
     cudaStream_t held, other, third;
     void *device, *mapped, *pinned, *plain, *registered;
@@ -132,7 +133,8 @@ static const struct {
     {"cudaStreamCreate() and cudaStreamDestroy()", [] { CU(cudaStreamDestroy(stream_made())); }},
 };
 
-/* On a third stream, launched by a thread that may hang there until all are let go. */
+/* Does a kernel on a third stream run? A separate thread launches it, since it may hang there until
+ * the held stream goes on. */
 static bool kernel_runs_beside()
 {
     static std::atomic<bool> over;
@@ -149,7 +151,7 @@ static bool kernel_runs_beside()
     return over;
 }
 
-/* The host ends it after a while. */
+/* Makes the call while a stream is held; if the call does not return the host ends the hold. */
 static void hold_during(const char *what, void (*call)())
 {
     std::atomic<bool> over{false};
@@ -191,7 +193,7 @@ static void facts_held()
     CU(cudaMalloc(&held.device, BYTES));
     CU(cudaHostAlloc(&held.pinned, BYTES, 0));
     CU(cudaEventCreateWithFlags(&held.event, cudaEventDisableTiming));
-    /* loaded before, as it is not to be the loading that waits */
+    /* loads the kernel now, so that loading it does not wait later */
     fill<<<1, 32, 0, held.other>>>((uint32_t *)held.device, 32, 1);
     CU(cudaDeviceSynchronize());
     for (const auto &one : held_calls) {
@@ -319,7 +321,7 @@ static void facts_pieces()
 
 /* ---- Two processes in turn ---- */
 
-/* Until the other process has come so far. */
+/* Waits until the other process has called it as often. */
 static void lockstep()
 {
     static uint32_t rounds;
@@ -328,7 +330,8 @@ static void lockstep()
     }
 }
 
-/* What both do at the same time, or role 0 alone; until a word behind it is there. */
+/* Times a call of both processes at the same time, or of role 0 alone, until a word that is written
+ * behind it on the stream arrives. */
 static void turn(const char *what, bool both, cudaStream_t stream,
                  const std::function<void()> &call)
 {
@@ -361,7 +364,7 @@ static void copy_batch(void *to, const void *from, size_t bytes, cudaStream_t st
     CU(cuMemcpyBatchAsync(&dst, &src, &bytes, 1, &how, &first, 1, (CUstream)stream));
 }
 
-/* Two rows that follow each other. */
+/* A copy of two rows that are contiguous. */
 static void copy_rows(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
     CU(cudaMemcpy2DAsync(to, bytes / 2, from, bytes / 2, bytes / 2, 2, cudaMemcpyDefault, stream));

@@ -1,7 +1,7 @@
 /*
- * Memory of cudaMalloc that another process has open (cudaIpcOpenMemHandle), where CUDA's
- * documentation leaves it open: what opening and closing take, what they wait for, and what becomes
- * of the memory when it is freed. Needs nothing of hoop:
+ * What CUDA's documentation does not say about memory of cudaMalloc() that another process has open
+ * (cudaIpcOpenMemHandle): how long opening and closing take, what they wait for, and what happens
+ * to the memory when it is freed. Needs nothing of hoop:
  *
  *     nvcc -std=c++17 -O2 -arch=native gpu_ipc.cu -o gpu_ipc -lcuda && ./gpu_ipc
  *
@@ -15,7 +15,7 @@
 #define LARGE ((size_t)256 << 20)
 #define HELD_MOST_US 500e3
 
-/* Role 1 opens what role 0 has sent. */
+/* Role 0 sends the handle of memory, role 1 opens it. Returns its address there; NULL in role 0. */
 static void *opened(const void *memory, double *ret_us, int *ret_error)
 {
     cudaIpcMemHandle_t handle;
@@ -33,7 +33,7 @@ static void *opened(const void *memory, double *ret_us, int *ret_error)
     return at;
 }
 
-/* Role 1 has something to say, role 0 does: one of them prints. */
+/* Prints a number of role 1's, by role 0: only that one prints. */
 static void tells(const char *what, const char *format, double number)
 {
     if (role == 1) {
@@ -89,7 +89,7 @@ static void facts_open(const char *name, size_t bytes)
     }
 }
 
-/* Freed by its owner while it is open; then another one, which may lie where it did. */
+/* The owner frees memory that is open, and allocates again, maybe at the same address. */
 static void facts_freed()
 {
     void *first = NULL, *second = NULL;
@@ -173,7 +173,8 @@ static void facts_neighbours()
     meet();
 }
 
-/* While the closer's own device works, and while one of its streams waits for a word. */
+/* Closing while kernels of the same process run, and closing and opening while one of its streams
+ * waits for a word. */
 static void facts_busy_close()
 {
     void *memory[2] = {};

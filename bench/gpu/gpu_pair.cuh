@@ -1,6 +1,6 @@
 /*
- * Two processes that share a device, and a page of host memory that both have registered with it:
- * what programs that ask a GPU about them need. Nothing of hoop.
+ * For programs that examine a GPU: two processes that share it, and a page of host memory that both
+ * have registered with it. Needs nothing of hoop.
  */
 #pragma once
 
@@ -21,7 +21,7 @@
 
 static int role;                /* 0 or 1 */
 static int peer;                /* a socket to the other process */
-static volatile uint32_t *word; /* 1024 of them, shared by both processes */
+static volatile uint32_t *word; /* 1024 words, shared by both processes */
 #define CU(call)                                                                                   \
     do {                                                                                           \
         const int result_ = (int)(call);                                                           \
@@ -96,7 +96,7 @@ static CUdeviceptr on_device(int i)
     return (CUdeviceptr)at;
 }
 
-/* Two processes, forked before CUDA is touched. */
+/* Runs the probe in two processes, which are forked before CUDA is used. */
 static int pair(int (*probe)(bool one_queue), bool one_queue)
 {
     int ends[2];
@@ -112,7 +112,7 @@ static int pair(int (*probe)(bool one_queue), bool one_queue)
             role = r;
             peer = ends[r];
             close(ends[1 - r]);
-            alarm(SECONDS_MOST); /* SIGALRM: what hangs ends */
+            alarm(SECONDS_MOST); /* SIGALRM ends a probe that hangs */
             exit(probe(one_queue));
         }
     }
@@ -128,7 +128,7 @@ static int pair(int (*probe)(bool one_queue), bool one_queue)
     return codes[0] | codes[1];
 }
 
-/* Whether there is a GPU, and the page. */
+/* Is there a GPU? Also makes the shared page. */
 static bool pair_possible()
 {
     if (access("/dev/nvidiactl", F_OK) != 0) {
@@ -140,7 +140,7 @@ static bool pair_possible()
     return true;
 }
 
-/* ---- What programs say ---- */
+/* ---- Output ---- */
 
 static const char *queues = "";
 

@@ -1,19 +1,19 @@
 /*
- * What the design for streams of CUDA rests on, asked of a real GPU; needs nothing of hoop:
+ * Checks on a real GPU what the design for CUDA streams relies on. Needs nothing of hoop:
  *
  *     nvcc -std=c++17 -O2 -arch=native gpu_probe.cu -o gpu_probe -lcuda && ./gpu_probe
  *
  * Two processes share the device and a page of host memory that both have registered with it.
  *
- *     words        a stream waits for a word that the other process's stream writes
+ *     words        a stream can wait for a word that a stream of the other process writes
  *     one queue    the same with CUDA_DEVICE_MAX_CONNECTIONS=1; and whether a second stream of a
- *                  process goes on while its first one waits, until the host writes the word
- *     graph        wait, kernel and write are captured once and replayed
- *     ipc, vmm     memory of one process, mapped by the other, which writes it by a kernel
+ *                  process runs while its first one waits for a word that the host writes
+ *     graph        a wait, a kernel and a write can be captured once and replayed
+ *     ipc, vmm     a process can map memory of the other one, and a kernel can write it
  *
- * A line for each: yes or no, and microseconds where they say something. Exit code: 0 if all say
- * yes (but for the second stream, on which nothing depends yet), 1 if not, 77 without a GPU. What
- * hangs is ended after a minute.
+ * Prints a line for each: yes or no, and microseconds where they matter. Exit code: 0 if all say
+ * yes (the second stream aside, since nothing depends on it), 1 if not, 77 without a GPU. A probe
+ * that hangs is ended after a minute.
  */
 #include "gpu_pair.cuh"
 
@@ -22,7 +22,7 @@
 
 static int failures;
 
-/* What nothing depends on. */
+/* Prints a result on which nothing depends. */
 static void tell(const char *what, bool yes, double us)
 {
     if (role == 0) {
@@ -40,7 +40,8 @@ static void say(const char *what, bool yes, double us)
 
 /* ---- Words in host memory ---- */
 
-/* Both queue all rounds at once: 0 writes k to the first word and waits for it in the second. */
+/* Ping-pong by words: both processes queue all rounds at once. Role 0 writes k to its word and
+ * waits for k in the other's; role 1 waits first, and then writes. */
 static void probe_words(const char *what)
 {
     cudaStream_t stream;
@@ -65,7 +66,7 @@ static void probe_words(const char *what)
     CU(cudaStreamDestroy(stream));
 }
 
-/* Does the second stream go on while the first one waits? The host ends it after a second. */
+/* Does the second stream run while the first one waits? The host ends the wait after a second. */
 static void probe_second_stream()
 {
     cudaStream_t first, second;
@@ -128,7 +129,7 @@ static void probe_graph()
 
 /* ---- Memory of the other process ---- */
 
-/* Role 1 has mapped role 0's memory: it writes there, 0 looks. */
+/* Role 1 has mapped role 0's memory, and writes it; then both read it. */
 static void probe_mapped(const char *what, uint32_t *memory)
 {
     uint32_t last = 0;

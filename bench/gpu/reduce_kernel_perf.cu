@@ -1,17 +1,18 @@
 /*
- * The reduction kernels on a real GPU: are their bits those of the CPU's, and how fast are they
- * against a copy on the device in the same run? bench/gpu_suite.sh builds it, over libhoop_core.a.
+ * The reduction kernels on a real GPU: do they give the same bits as those of the CPU, and how fast
+ * are they compared with a copy on the device in the same run? bench/gpu_suite.sh builds it with
+ * libhoop_core.a.
  *
  *     reduce_kernel_perf [MiB of a vector, default 256]
  *
- * Bits: all types and ops, any bits as input, vectors that are aligned and that are not. Rates:
- * bytes read and written, in the median of rounds that alternate with the copy. 7: a kernel is
- * wrong.
+ * Bits: all types and ops, with random bits as inputs, and aligned and unaligned vectors. Rates:
+ * bytes read and written, in the median of rounds that alternate with the copy. Exit code 7: a
+ * kernel is wrong.
  *
- * And what it costs to tell a kernel only when it begins what it folds, as a call would have to
- * that is launched before the others' addresses are known: a copy on the stream brings that from
- * pinned memory, to a slot of constant memory, or to memory of which each block makes a copy of its
- * own.
+ * It also measures what it costs to tell a kernel only when it begins what it folds ("told late"),
+ * as a call needs that is launched before the other ranks' addresses are known: a copy on the
+ * stream brings the argument from pinned memory to device memory, which each block of the kernel
+ * copies to its shared memory.
  */
 extern "C" {
 #include "reduce/reduce_cuda.h"
@@ -54,11 +55,12 @@ typedef void (*told_t)(const struct hoop_cuda_fold *told);
     {hoop_told_sum_##type, hoop_told_prod_##type, hoop_told_max_##type, hoop_told_min_##type},
 static const told_t told[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS] = {HOOP_DATATYPES(TOLD_ROW)};
 
-/* One launch after the other; what they are told is the same, or the one before has ended. */
+/* Reuses one argument in memory: launches that follow each other are told the same, or the one
+ * before has ended. */
 static void launch_told(const struct hoop_cuda_launch *what)
 {
     static struct hoop_cuda_fold *pinned = NULL, *there = NULL;
-    const size_t row = HOOP_CUDA_TOLD_BYTES / 2; /* two: of one a kernel would make the copy */
+    const size_t row = HOOP_CUDA_TOLD_BYTES / 2; /* a copy of one row would wait like a kernel */
     if (pinned == NULL) {
         CUDA(cudaMallocHost(&pinned, sizeof(*pinned)));
         CUDA(cudaMalloc(&there, sizeof(*there)));
@@ -87,7 +89,8 @@ static void launch(enum way way, const struct hoop_reduction *reduction, void *d
 #define SOURCES 5
 #define COUNT ((size_t)100003)
 
-/* Of two sources of bytes all pairs there are; else any bits. */
+/* The input of source s: all pairs of values for two sources of one-byte types, else random bits.
+ */
 static std::vector<unsigned char> input_of(unsigned s, unsigned n_src, hoop_datatype_t type,
                                            uint64_t *state)
 {
@@ -101,7 +104,7 @@ static std::vector<unsigned char> input_of(unsigned s, unsigned n_src, hoop_data
     return made;
 }
 
-/* off: bytes by which source s lies behind a boundary of 16, times s. */
+/* Source s lies s * off bytes behind a boundary of 16 bytes. */
 static bool same_bits(enum way way, hoop_datatype_t type, hoop_red_op_t op, size_t off,
                       unsigned n_src)
 {
@@ -170,10 +173,11 @@ static double time_ms(const std::function<void()> &what)
     return ms;
 }
 
-/* So that the time to launch the first does not count. */
+/* Launches that are timed together, so that the latency of the first one does not count. */
 #define IN_A_ROW 8
 
-/* Of sources of so many bytes, one sum; beside it the copy of as many bytes in all. */
+/* The rate of a sum of n_src sources of `bytes` bytes, and of a copy that moves as many bytes in
+ * all. */
 static void rate(hoop_datatype_t type, unsigned n_src, size_t bytes, unsigned char *memory)
 {
     const struct hoop_reduction reduction = {type, HOOP_SUM, 0};
@@ -208,7 +212,7 @@ static void rate(hoop_datatype_t type, unsigned n_src, size_t bytes, unsigned ch
            fold / copy);
 }
 
-/* The same sums, told each way in turn. */
+/* The time of the same sum, with the argument told in each way in turn. */
 static void rate_late(hoop_datatype_t type, unsigned n_src, size_t bytes, unsigned char *memory)
 {
     const struct hoop_reduction reduction = {type, HOOP_SUM, 0};

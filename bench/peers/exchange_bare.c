@@ -1,11 +1,11 @@
 /*
- * The bare exchange: two processes hand each other 8 bytes through shared memory, and nothing
- * else. It is the floor under the latency of an 8-byte allreduce of two ranks on one machine.
+ * The bare exchange: two processes send each other 8 bytes through shared memory, and do nothing
+ * else. This is a lower bound of the latency of an 8-byte allreduce of two ranks on one machine.
  *
- * A side writes its payload and then, with release, the number of the exchange into one cache
- * line, and waits until the other side's line carries that number. Lines alternate by the
- * number's parity: a side that begins exchange k+2 has seen the peer's k+1, which the peer wrote
- * after it had read the line of k. So no closing handshake is needed.
+ * Each side writes its payload, and then, with release, the number of the exchange into one cache
+ * line, and waits until the other side's line has that number. A side has two lines and alternates
+ * between them: a side that begins exchange k+2 has seen the peer's k+1, which the peer wrote after
+ * it had read the line of k. So no closing handshake is needed.
  *
  *     exchange_bare [-n exchanges per sample] [-s samples] [-c cpu,cpu]
  *
@@ -28,7 +28,7 @@
 
 #include "perf/perf_clock.h"
 
-#define WAIT_SECONDS 10.0    /* the peer is dead or stopped */
+#define WAIT_SECONDS 10.0    /* after this time the peer counts as dead */
 #define SPINS_PER_LOOK 65536 /* between two looks at the clock */
 
 struct line {
@@ -48,7 +48,7 @@ struct setup {
     long exchanges;
     long samples;
     int cpu[2];   /* -1: not pinned */
-    bool crowded; /* both sides on one CPU: give it away while waiting */
+    bool crowded; /* both sides are on one CPU: yield while waiting */
 };
 
 static void pause_cpu(bool crowded)
@@ -82,7 +82,8 @@ static bool await_number(const struct line *line, uint64_t number, bool crowded)
     }
 }
 
-/* Count exchanges from number first on; false when the peer does not answer, or answers wrong. */
+/* Does `count` exchanges, from number `first` on. False: the peer does not answer, or a payload is
+ * wrong. */
 static bool exchange(struct shared *shared, int me, uint64_t first, long count, bool crowded)
 {
     for (uint64_t number = first; number < first + (uint64_t)count; number++) {
@@ -113,7 +114,7 @@ static bool run_side(struct shared *shared, const struct setup *setup, int me, d
     pin(setup->cpu[me]);
     uint64_t number = 1;
     bool right = exchange(shared, me, number, setup->exchanges, setup->crowded);
-    number += (uint64_t)setup->exchanges; /* that was the warm-up */
+    number += (uint64_t)setup->exchanges; /* the first exchanges were the warm-up */
     for (long i = 0; right && i < setup->samples; i++) {
         double start = perf_clock_seconds();
         right = exchange(shared, me, number, setup->exchanges, setup->crowded);

@@ -1,12 +1,12 @@
 /*
- * The same measurement with gloo::allreduce (its ring) over TCP loopback: what all_reduce_perf is
- * compared with by compare.sh, which builds it where there is a libgloo. It forks its ranks itself.
- * Float sums, out of place and in place, rows in the columns of all_reduce_perf (but times with
- * three decimals), nothing checked.
+ * The measurement of all_reduce_perf with gloo::allreduce (its ring) over TCP loopback, for
+ * comparison by compare.sh, which builds this if there is a libgloo. It forks its ranks itself.
+ * Float sums, out of place and in place; rows have the columns of all_reduce_perf (but times with
+ * three decimals); results are not checked.
  *
  *     gloo_allreduce -r ranks [-b bytes] [-n iterations] [-w warm-up]
  *
- * C++ because that is what Gloo speaks.
+ * In C++, as Gloo is.
  */
 #include <chrono>
 #include <cstdio>

@@ -1,13 +1,13 @@
 /*
- * The same measurements with an MPI's collectives: what the benchmarks are compared with by
- * compare.sh, which builds this where there is an MPI. Floats, out of place and in place, rows in
- * the columns of the benchmarks (but times with three decimals), nothing checked.
+ * The measurements of the benchmarks with MPI's collectives, for comparison by compare.sh, which
+ * builds this if there is an MPI. Floats, out of place and in place; rows have the columns of the
+ * benchmarks (but times with three decimals); results are not checked.
  *
  *     mpi_perf [-c collective] [-b min] [-e max] [-f factor] [-n iterations] [-w warm-up]
  *
- * Sizes are in bytes, with K, M or G, and mean what they mean there: the total of all ranks where
- * each has a part. As there, the buffers are of the largest size, and iterations of a smaller one
- * go through them part by part.
+ * Sizes are in bytes, with K, M or G, and mean the same as in the benchmarks: if each rank has a
+ * part, the total of all parts. As there, buffers have the largest size, and iterations of a
+ * smaller one go through them part by part.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -21,7 +21,7 @@
 
 struct call {
     float *send, *recv; /* in place: send is NULL and recv the one buffer */
-    int count;          /* of each rank's part where it has one, else of the vector */
+    int count;          /* elements of each rank's part if it has one, else of the vector */
     int rank, ranks;
 };
 
@@ -30,8 +30,8 @@ struct collective {
     void (*start)(const struct call *call);
     bool parts;        /* the size is that of all ranks' parts together */
     bool reduces;      /* the column says sum */
-    bool not_in_place; /* hoop has no such form */
-    int bus_numerator; /* bus bandwidth: that times (n-1)/n, or 0: 1 */
+    bool not_in_place; /* hoop can't do it in place */
+    int bus_numerator; /* bus factor: this times (n-1)/n; 0: the factor is 1 */
 };
 
 struct setup {
@@ -43,7 +43,7 @@ struct setup {
     size_t warmup;
 };
 
-/* ---- Collectives -------------------------------------------------------------------------- */
+/* ---- Collectives ----------------------------------------------------------------------------- */
 
 static const void *send_of(const struct call *call)
 {
@@ -55,7 +55,7 @@ static void all_reduce(const struct call *call)
     MPI_Allreduce(send_of(call), call->recv, call->count, MPI_FLOAT, MPI_SUM, WORLD);
 }
 
-/* In place the root has one buffer, the others only send. */
+/* In place the root has one buffer, and the others only send. */
 static void reduce(const struct call *call)
 {
     const void *send = call->rank > 0 && !call->send ? call->recv : send_of(call);
@@ -72,7 +72,7 @@ static void all_gather(const struct call *call)
     MPI_Allgather(send_of(call), call->count, MPI_FLOAT, call->recv, call->count, MPI_FLOAT, WORLD);
 }
 
-/* MPI knows the form in place only: out of place the root's own result is a copy. */
+/* MPI_Bcast is always in place: out of place the root copies its input to its output. */
 static void broadcast(const struct call *call)
 {
     if (call->rank == 0 && call->send) {
@@ -130,7 +130,7 @@ static const struct collective *find_collective(const char *name)
     return NULL;
 }
 
-/* ---- Options ------------------------------------------------------------------------------ */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 static bool read_size(const char *text, size_t *ret)
 {
@@ -166,9 +166,9 @@ static bool read_options(int argc, char **argv, struct setup *setup)
            setup->max_bytes / sizeof(float) <= INT32_MAX;
 }
 
-/* ---- Measuring ---------------------------------------------------------------------------- */
+/* ---- Measuring ------------------------------------------------------------------------------- */
 
-/* In part `i` of the buffers, round and round. */
+/* Starts the collective in part i of the buffers, cyclically. */
 static void start(const struct setup *setup, struct call call, size_t bytes, size_t i)
 {
     size_t parts = bytes > 0 ? setup->max_bytes / bytes : 1;
@@ -178,7 +178,7 @@ static void start(const struct setup *setup, struct call call, size_t bytes, siz
     setup->collective->start(&call);
 }
 
-/* Seconds per operation of so many bytes, the mean of all ranks. */
+/* Seconds per operation of `bytes` bytes, as the mean of all ranks. */
 static double measure(const struct setup *setup, const struct call *call, size_t bytes)
 {
     for (size_t i = 0; i < setup->warmup; i++) {
@@ -219,7 +219,7 @@ static void run_size(const struct setup *setup, struct call call, size_t bytes)
     double in_place = 0;
     if (!collective->not_in_place) {
         call.send = NULL;
-        /* zeros stay finite however often they are summed */
+        /* zeros stay finite, however often they are summed */
         memset(call.recv, 0, setup->max_bytes);
         in_place = measure(setup, &call, bytes);
         call.send = send;

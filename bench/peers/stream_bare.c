@@ -1,7 +1,8 @@
 /*
- * What TCP over loopback allows: two processes send each other bytes at the same time, each over
- * connections of its own, and touch them no further. An allreduce of S bytes between two ranks
- * needs S bytes each way, so this is the bound of all_reduce_perf with HOOP_TRANSPORT=tcp.
+ * What TCP over loopback allows: two processes send each other bytes at the same time, with
+ * separate connections for each direction, and do nothing with them. An allreduce of S bytes
+ * between two ranks needs S bytes each way, so this is an upper bound for all_reduce_perf with
+ * HOOP_TRANSPORT=tcp.
  *
  *     stream_bare [-b bytes] [-c connections each way] [-s bytes of a system call] [-n iterations]
  *
@@ -69,7 +70,7 @@ static void connection(int ret_fds[2])
     }
 }
 
-/* Bytes moved by one call; 0: not now. */
+/* Returns the bytes that one system call moved; 0: none can be moved now. */
 static size_t move(int fd, uint8_t *data, size_t bytes, bool sending)
 {
     const ssize_t moved = sending ? send(fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -84,7 +85,7 @@ static size_t move(int fd, uint8_t *data, size_t bytes, bool sending)
     return moved > 0 ? (size_t)moved : 0;
 }
 
-/* bytes each way, cut evenly over the connections. */
+/* Moves setup->bytes each way, divided evenly among the connections. */
 static void exchange(const struct setup *setup, struct end *ends, uint8_t *from, uint8_t *to)
 {
     const size_t each = setup->bytes / setup->connections;

@@ -8,7 +8,7 @@
 #define MOST_BYTES ((size_t)256 << 20)
 #define PIECE_BYTES ((size_t)1 << 20) /* between two looks at the clock */
 
-/* Vectors spelled out: at -O2 not every compiler would make them from a scalar loop. */
+/* Explicit vectors, since at -O2 not every compiler vectorizes a scalar loop. */
 typedef float bound_vector __attribute__((vector_size(32), may_alias));
 
 static void bound_add(char *a, const char *b, size_t bytes)

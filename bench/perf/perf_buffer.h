@@ -1,10 +1,10 @@
 /*
- * A buffer of the benchmark: memory of one kind with room to spare on both sides, so that an
- * operation that writes next to its window is found out.
+ * A buffer of the benchmark: memory of one kind with margins on both sides, so that an operation
+ * that writes next to its window is detected.
  *
  *     | margin, one page | unalign | window of at most max bytes ... | margin, one page |
  *
- * One on a device has addresses of the device.
+ * The addresses of a buffer on a device are the device's.
  */
 #ifndef PERF_BUFFER_H
 #define PERF_BUFFER_H
@@ -16,31 +16,33 @@
 struct perf_buffer {
     char *base; /* NULL: none */
     size_t bytes;
-    int device;   /* -1: on none */
+    int device;   /* -1: host memory */
     int kind;     /* enum perf_memory */
-    void *handle; /* of the registration */
+    void *handle; /* of its registration; NULL: none */
 };
 
-/* Allocates room for windows of bytes at an offset of at most unalign_bytes, and touches it. kind
- * and device are filled in. PERF_SUCCESS, or an exit code after a message, here and below. */
+/* Allocates room for windows of together `bytes` bytes, at an offset of at most unalign_bytes, and
+ * touches it. The caller has filled in kind and device. Returns PERF_SUCCESS, or an exit code after
+ * a message, as do the functions below. */
 int perf_buffer_init(struct perf_buffer *buffer, hoop_comm_t comm, size_t bytes,
                      size_t unalign_bytes);
 
-/* comm NULL: it is gone, and the registration with it. A zeroed buffer is fine. */
+/* comm NULL: the comm, and the registration with it, is gone. Accepts a zeroed buffer. */
 void perf_buffer_finish(struct perf_buffer *buffer, hoop_comm_t comm);
 
-/* Where windows begin when they are moved by offset bytes. */
+/* The address `offset` bytes into the room for windows. */
 char *perf_buffer_at(const struct perf_buffer *buffer, size_t offset);
 
-/* Some bytes of the first margin, for who wants to count something there. */
+/* Some bytes of the first margin, in which kernels count. */
 char *perf_buffer_spare(const struct perf_buffer *buffer);
 
-/* Sets bytes; copies some, from and to wherever buffers of this kind are, or to the host. On a
- * device, which is the current one, both are in the order of its default stream. */
+/* Sets bytes; copies bytes within the buffer's kind of memory, or from there to the host. The
+ * device must be current; both are ordered by its default stream. */
 int perf_buffer_fill(const struct perf_buffer *buffer, char *at, int byte, size_t bytes);
 int perf_buffer_copy(const struct perf_buffer *buffer, char *to, const char *from, size_t bytes);
 
-/* Paints both sides of a window; adds how many of those bytes have changed since. */
+/* Guard paints bytes on both sides of a window; damage adds to *found how many of them have
+ * changed. */
 int perf_buffer_guard(const struct perf_buffer *buffer, char *window, size_t bytes);
 int perf_buffer_damage(const struct perf_buffer *buffer, const char *window, size_t bytes,
                        size_t *found);

@@ -57,9 +57,10 @@ int perf_mulsum_factor(int rank)
     return (int)rule_mulsum_factor(rank);
 }
 
-/* ---- Cases -------------------------------------------------------------------------------- */
+/* ---- Cases ----------------------------------------------------------------------------------- */
 
-/* Bits (sign included) that each rank may use so that all together stay exact; 0: see the window */
+/* Bits (sign included) that each rank's numbers may have so that their sum stays exact; 0: too many
+ * ranks, so only those in the window have inputs other than zero. */
 static int data_sum_width(const struct perf_case *data, int64_t *ret_window)
 {
     int64_t budget = (int64_t)1 << (formats[data->type].mantissa + 1);
@@ -75,8 +76,8 @@ static int data_sum_width(const struct perf_case *data, int64_t *ret_window)
 }
 
 /*
- * A product with the rounded 1/n is at most two units away from the division. The narrow types are
- * averaged in fp32 and rounded once more, where that can only tip a tie.
+ * A product with the rounded 1/n is at most two units away from the quotient. Narrow types are
+ * averaged in fp32 and then rounded, where the difference can only tip a tie.
  */
 unsigned perf_data_tolerance(const struct perf_case *data)
 {
@@ -107,7 +108,7 @@ struct perf_rules perf_data_rules(const struct perf_case *data)
     rules.tolerance = perf_data_tolerance(data);
     if (formats[data->type].kind != NUMBER_FLOAT) {
         rules.inputs = PERF_INPUTS_BITS;
-        rules.odd = data->op == HOOP_PROD; /* products of even numbers would soon be all zero */
+        rules.odd = data->op == HOOP_PROD; /* products of even numbers would soon be zero */
     } else if (data->op == HOOP_PROD) {
         rules.inputs = PERF_INPUTS_FACTORS;
     } else if (data->op == HOOP_MIN || data->op == HOOP_MAX) {
@@ -120,7 +121,7 @@ struct perf_rules perf_data_rules(const struct perf_case *data)
     return rules;
 }
 
-/* ---- Elements ----------------------------------------------------------------------------- */
+/* ---- Elements -------------------------------------------------------------------------------- */
 
 #define STORE_AS(ctype)                                                                            \
     do {                                                                                           \
@@ -173,7 +174,7 @@ void perf_data_make(const struct perf_span *span, void *dst)
     }
 }
 
-/* ---- Comparing ---------------------------------------------------------------------------- */
+/* ---- Comparing ------------------------------------------------------------------------------- */
 
 size_t perf_data_wrong(const struct perf_rules *rules, const void *got, const void *want,
                        size_t count)

@@ -52,8 +52,8 @@ static struct {
 } driver;
 
 static pthread_once_t device_once = PTHREAD_ONCE_INIT;
-static int devices;          /* written once */
-static char device_why[256]; /* there are none */
+static int devices;          /* how many; written once */
+static char device_why[256]; /* why there are none */
 
 /* dlsym() gives a void *, which POSIX lets be a function's address. */
 static bool device_bind(void *library)
@@ -206,7 +206,7 @@ int perf_device_wait(hoop_stream_t stream)
 
 int perf_graph_begin(hoop_stream_t stream)
 {
-    const int of_thread = 1; /* what other threads do is no part of it, and harms nothing */
+    const int of_thread = 1; /* calls of other threads are not captured, and do not invalidate it */
     return device_check(driver.begin_capture(stream, of_thread), "cuStreamBeginCapture");
 }
 

@@ -11,14 +11,14 @@
 
 #define PIECE_BYTES ((size_t)32 << 10) /* two fit the second-level cache */
 #define MOST_DEVICES 64
-#define MOST_BLOCKS 8192 /* several times what runs on a device at once */
+#define MOST_BLOCKS 8192 /* several times as many as a device runs at once */
 
-/* ---- By kernels --------------------------------------------------------------------------- */
+/* ---- By kernels ------------------------------------------------------------------------------ */
 
-/* Of each device; under the lock. */
+/* The kernels of each device; under the lock. */
 static struct {
     bool known;
-    void *write, *compare; /* NULL: there is none */
+    void *write, *compare; /* NULL: not available */
 } kernels[MOST_DEVICES];
 static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -60,14 +60,14 @@ static int kernel_compare(const struct perf_buffer *buffer, const struct perf_sp
     return PERF_SUCCESS;
 }
 
-/* ---- By the host -------------------------------------------------------------------------- */
+/* ---- By the host ----------------------------------------------------------------------------- */
 
 static size_t span_bytes(const struct perf_span *span)
 {
     return span->count * (size_t)(span->rules.bits / 8);
 }
 
-/* The next piece of what is left of a span, which gets shorter. */
+/* Takes the next piece off the rest of a span. */
 static struct perf_span span_cut(struct perf_span *rest)
 {
     const size_t most = PIECE_BYTES / (size_t)(rest->rules.bits / 8);
@@ -102,7 +102,7 @@ static size_t host_changed(const char *got, const char *want, size_t bytes)
     return changed;
 }
 
-/* Where the host finds them: there, or in the copy. */
+/* Where the host can read the bytes: in place, or in `copy`, to which they were copied. */
 static int host_look(const struct perf_buffer *buffer, const char *at, size_t bytes, char *copy,
                      const char **ret)
 {
@@ -127,7 +127,7 @@ static int host_compare(const struct perf_buffer *buffer, const struct perf_span
     return PERF_SUCCESS;
 }
 
-/* ---- By whom it is ------------------------------------------------------------------------ */
+/* ---- By kernels or by the host --------------------------------------------------------------- */
 
 int perf_elements_make(const struct perf_buffer *buffer, const struct perf_span *span, char *at)
 {

@@ -1,6 +1,6 @@
 /*
- * Failures on stderr, in the dialect: one line by the function that met it, one more for each
- * function that it passes on the way up.
+ * Failures on stderr, in the dialect: a line from the function where it occurs, and one more for
+ * each function that returns it.
  */
 #ifndef PERF_FAILURE_H
 #define PERF_FAILURE_H
@@ -11,13 +11,13 @@
 int perf_failure_hoop(hoop_result_t result, hoop_comm_t comm, const char *text, const char *file,
                       int line);
 
-/* A failure that is not hoop's; text says all. Returns code. */
+/* A failure that is not of hoop; text is the whole message. Returns code. */
 int perf_failure_other(int code, const char *text, const char *file, int line);
 
-/* A failure on its way up. Returns code. */
+/* The line of a function that returns a failure of a callee. Returns code. */
 int perf_failure_frame(int code, const char *file, int line);
 
-/* Returns from the calling function when a call of hoop, or a function of ours, failed. */
+/* Return from the calling function if a call of hoop, or of a function of the engine, failed. */
 #define PERF_HOOP_TRY(call, comm)                                                                  \
     do {                                                                                           \
         hoop_result_t perf_result = (call);                                                        \

@@ -1,7 +1,8 @@
 /*
- * The kernels of perf_kernels.h: the rules of perf_rules.h, one element for a thread at a time.
+ * The kernels of perf_kernels.h: they apply the rules of perf_rules.h, one element per thread at a
+ * time.
  *
- * Written in what C11 and CUDA C++ have in common, as lib/reduce/reduce_cuda.cu is:
+ * Written in the common subset of C11 and CUDA C++, like lib/reduce/reduce_cuda.cu;
  * tests/reduce/cuda_on_cpu.h makes plain C of it.
  */
 #include "perf/perf_kernels.h"
@@ -31,7 +32,7 @@ INLINE uint64_t element_made(const struct perf_span *span, uint64_t i)
     return element;
 }
 
-/* Of `bytes`, at its own boundary or not. */
+/* An element of `bytes` bytes, aligned or not. */
 INLINE uint64_t element_load(const unsigned char *at, uint32_t bytes)
 {
     if ((uintptr_t)at % bytes == 0 && bytes > 1) {

@@ -1,13 +1,13 @@
 /*
- * The kernels that make and compare elements where they lie, on a device (perf_kernels.cu), and
- * what they are told. Who launches them is perf_elements.c. Nothing here needs a CUDA header.
+ * The kernels that make and compare elements on a device (perf_kernels.cu), and their argument.
+ * perf_elements.c launches them. Nothing here needs a CUDA header.
  */
 #ifndef PERF_KERNELS_H
 #define PERF_KERNELS_H
 
 #include "perf/perf_data.h"
 
-/* Threads of a block; blocks: any number. */
+/* Threads of a block; the number of blocks is free. */
 #define PERF_KERNEL_THREADS 256
 
 /* The one argument of both. */
@@ -15,7 +15,7 @@ struct perf_work {
     struct perf_span span;
     void *at;    /* where the span lies; needs no alignment */
     void *found; /* a uint64_t, to which compare adds */
-    bool bytes;  /* it counts bytes that are others, and not elements that are wrong */
+    bool bytes;  /* compare counts bytes that differ, instead of wrong elements */
 };
 
 #define PERF_KERNEL_WRITE "perf_write"

@@ -1,4 +1,4 @@
-/* The order of things in a benchmark; see perf.h. */
+/* A run of a benchmark from beginning to end (see perf.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "perf/perf_run.h"
 #include "perf/perf_watch.h"
 
-/* What the environment asks for; PERF_SUCCESS, or the exit code. */
+/* Reads the environment. Returns PERF_SUCCESS, or the exit code. */
 static int main_environment(struct perf_job *job)
 {
     if (!perf_ranks_environment(&job->process, &job->processes)) {
@@ -39,7 +39,7 @@ static int main_environment(struct perf_job *job)
     return PERF_SUCCESS;
 }
 
-/* What can only be judged once the number of ranks is known. */
+/* Checks that need the number of ranks. */
 static int main_check(const struct perf_job *job)
 {
     long long ranks = (long long)job->processes * job->options->threads * job->options->gpus;
@@ -56,7 +56,8 @@ static int main_check(const struct perf_job *job)
     return wrong ? PERF_USAGE : PERF_SUCCESS;
 }
 
-/* Runs all threads, the first one here. The worst exit code: failures before wrong data. */
+/* Runs all threads, the first one on this thread. Returns the worst exit code; a failure is worse
+ * than wrong data. */
 static int main_threads(struct perf_job *job)
 {
     int n = job->options->threads;
@@ -66,7 +67,7 @@ static int main_threads(struct perf_job *job)
         if (!thread->started) {
             thread->exit_code =
                 perf_failure_other(PERF_INTERNAL, "no thread for -t", __FILE__, __LINE__);
-            perf_ranks_abort(thread); /* the others learn that this one will not come */
+            perf_ranks_abort(thread); /* other ranks learn that this one will not take part */
         }
     }
     perf_run_thread(&job->threads[0]);
@@ -83,7 +84,7 @@ static int main_threads(struct perf_job *job)
     return code;
 }
 
-/* From comms to their end. */
+/* Makes the comms, runs the threads, and waits for them. */
 static int main_run(struct perf_job *job, struct perf_report *report)
 {
     struct perf_watch *watch = NULL;
@@ -99,7 +100,7 @@ static int main_run(struct perf_job *job, struct perf_report *report)
     return code;
 }
 
-/* A table or a file that a full disk has swallowed is no success. */
+/* Turns success into a failure if the table or the file could not be written. */
 static int main_written(const char *program, bool whole, int code)
 {
     whole = fflush(stdout) == 0 && !ferror(stdout) && whole;

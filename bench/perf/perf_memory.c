@@ -5,7 +5,7 @@
 
 #include "perf/perf_failure.h"
 
-/* A "Rss:   123 kB" line of the kernel's; 0 when there is none. */
+/* The number of a line like "Rss:   123 kB"; 0 if the line has another name. */
 static int64_t memory_line(const char *line, const char *name)
 {
     long long kibibytes = 0;

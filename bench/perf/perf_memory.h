@@ -4,7 +4,7 @@
 
 #include "perf/perf_ranks.h"
 
-/* Collective; global rank 0 prints a # line about all processes together, if -M asks for it. */
+/* Called by all threads. With -M global rank 0 prints a # line with the sums over all processes. */
 int perf_memory_report(struct perf_thread *thread, const char *moment);
 
 #endif

@@ -150,7 +150,7 @@ static bool option_int(const struct option_row *row, const char *text, int *ret)
     errno = 0;
     long value = strtol(text, &end, 0);
     if (row->letter == 'r' && strcmp(text, "all") == 0) {
-        *ret = 0; /* the dialect's reading of that word; -1 is what means every root */
+        *ret = 0; /* as in the dialect; -1 means every root */
         return true;
     }
     if (end == text || *end != '\0' || errno != 0 || value < row->low || value > row->high) {
@@ -188,7 +188,7 @@ static int option_op(const char *text, FILE *out)
     return HOOP_SUM;
 }
 
-/* Two things of one name: the dialect's, and where the buffers are. */
+/* --memory has two meanings: the dialect's, and where the buffers are. */
 static bool option_memory(const struct option_row *row, const char *text,
                           struct perf_options *options)
 {
@@ -256,7 +256,7 @@ static void option_bad_value(const struct option_row *row, const char *text, FIL
     }
 }
 
-/* What getopt wants, made from the table. */
+/* Makes getopt's arguments from the table. */
 static void option_tables(char *letters, struct option *names)
 {
     size_t at = 0;
@@ -275,7 +275,7 @@ static void option_tables(char *letters, struct option *names)
     names[N_ROWS + 1] = (struct option){NULL, 0, NULL, 0};
 }
 
-/* What is wrong with the options together; PERF_SUCCESS when nothing is. */
+/* Checks options against each other. */
 static int option_check(const struct perf_options *options, FILE *err)
 {
     if (options->max_bytes < options->min_bytes) {
@@ -296,7 +296,7 @@ static int option_check(const struct perf_options *options, FILE *err)
     return PERF_SUCCESS;
 }
 
-/* A value of no option: one too many, or a blank within it. */
+/* An argument that belongs to no option: one too many, or part of a value with a blank in it. */
 static int option_stray(const char *text, FILE *err)
 {
     option_say(err, "unexpected argument '%s': options begin with - and have one value at most\n",
@@ -304,7 +304,7 @@ static int option_stray(const char *text, FILE *err)
     return PERF_BAD_ARGUMENT;
 }
 
-/* Where the buffers are, by the devices that there are. */
+/* Decides where the buffers are, and checks the options that depend on it. */
 static int option_settle(struct perf_options *options, FILE *err)
 {
     const char *why = NULL;
@@ -314,7 +314,7 @@ static int option_settle(struct perf_options *options, FILE *err)
         return PERF_NOT_IMPLEMENTED;
     }
     options->place = any ? PERF_PLACE_DEVICE : PERF_PLACE_HOST;
-    options->bound &= !any; /* that is the host's memory */
+    options->bound &= !any; /* the bound is that of host memory */
     if (options->graph > 0 && !any) {
         option_say(err, "-G %d: graphs need GPU ranks, and these are host ranks\n", options->graph);
         return PERF_NOT_IMPLEMENTED;
@@ -387,7 +387,7 @@ bool perf_options_next_size(const struct perf_options *options, size_t bytes, si
         next = bytes > options->max_bytes / options->step_factor ? SIZE_MAX
                                                                  : bytes * options->step_factor;
     } else if (options->step_factor > 1) {
-        next = 1; /* nothing multiplied stays nothing */
+        next = 1; /* 0 can't be multiplied */
     } else {
         next = bytes > SIZE_MAX - options->step_bytes ? SIZE_MAX : bytes + options->step_bytes;
     }

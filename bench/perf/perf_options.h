@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* For type, op and root: all of them, one after the other. */
+/* For type, op and root: all values, one after the other. */
 #define PERF_ALL (-1)
 
 enum perf_average { PERF_AVERAGE_RANK0, PERF_AVERAGE_MEAN, PERF_AVERAGE_MIN, PERF_AVERAGE_MAX };
@@ -20,8 +20,8 @@ enum perf_place_kind { PERF_PLACE_HOST, PERF_PLACE_DEVICE, PERF_PLACE_AUTO };
 enum perf_blocking {
     PERF_BLOCKING_OFF,
     PERF_BLOCKING_BARRIER, /* barrier after each operation */
-    PERF_BLOCKING_WAIT,    /* wait for each operation: what operations on host buffers do anyway */
-    PERF_BLOCKING_OUTER    /* barrier after each iteration, that is each -m operations */
+    PERF_BLOCKING_WAIT,    /* wait for each operation, as those on host buffers do anyway */
+    PERF_BLOCKING_OUTER    /* barrier after each iteration, which has -m operations */
 };
 
 struct perf_options {
@@ -30,7 +30,7 @@ struct perf_options {
     size_t min_bytes;
     size_t max_bytes;
     size_t step_bytes;
-    size_t step_factor; /* 1: step_bytes counts */
+    size_t step_factor; /* 1: step_bytes is used */
     int iters;
     int agg_iters;
     int warmup_iters;
@@ -53,7 +53,7 @@ struct perf_options {
     int device_implementation;
     int device_ctas; /* -1: not given */
     int memory_report;
-    int place;      /* never AUTO once it is parsed */
+    int place;      /* not AUTO after parsing */
     size_t unalign; /* elements */
     int per_iter;
     int per_iter_skip;
@@ -61,19 +61,19 @@ struct perf_options {
 };
 
 /*
- * True: go on, with *ret_options. False: leave with *ret_exit (help, a bad argument, or something
- * that needs a GPU). Messages go to out and err, either may be NULL for silence: of many
- * processes only one speaks.
+ * True: continue with *ret_options. False: exit with *ret_exit (help, a bad argument, or something
+ * that needs a GPU). Messages go to out and err; NULL: none, since of many processes only one
+ * prints.
  */
 bool perf_options_parse(int argc, char **argv, FILE *out, FILE *err,
                         struct perf_options *ret_options, int *ret_exit);
 
-/* Writes a # line for each option given that does nothing for host ranks. */
+/* Writes a # line for each given option that has no effect for host ranks. */
 void perf_options_notes(const struct perf_options *options, FILE *out);
 
-/* The size after bytes; false behind the last one. */
+/* The size after bytes; false: bytes is the last one. */
 bool perf_options_next_size(const struct perf_options *options, size_t bytes, size_t *ret_bytes);
-/* How many there are. */
+/* How many sizes there are. */
 size_t perf_options_sizes(const struct perf_options *options);
 
 #endif

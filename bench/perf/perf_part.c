@@ -13,13 +13,13 @@ size_t perf_shape_in_place(const struct perf_shape *shape)
     return send_end > recv_end ? send_end : recv_end;
 }
 
-/* Where the window in use begins in the buffer that holds both. */
+/* In place: where the window in use begins. */
 static char *part_area(const struct perf_part *part)
 {
     return part->area + (part->call.recv - part->recv);
 }
 
-/* Where its inputs are. */
+/* Where the inputs of the window in use are. */
 static char *part_input(const struct perf_part *part)
 {
     return part->send + (part->call.recv - part->recv);
@@ -37,7 +37,7 @@ static int part_use(const struct perf_part *part)
     return part->rank->device < 0 ? PERF_SUCCESS : perf_device_use(part->rank->device);
 }
 
-/* Streams that are not in order with the default one find what was put on that. */
+/* Waits for the default stream, with which hoop's own is not ordered. */
 static int part_settle(const struct perf_part *part)
 {
     return part->rank->device < 0 ? PERF_SUCCESS : perf_device_wait(NULL);
@@ -98,7 +98,7 @@ int perf_part_wrong(const struct perf_part *part, const struct perf_collective *
     return PERF_SUCCESS;
 }
 
-/* Bytes of the inputs from element first up to end that are not what they were. */
+/* Adds how many bytes of the inputs from element first to end have changed. */
 static int part_changed(const struct perf_part *part, const struct perf_case *data, size_t first,
                         size_t end, size_t *found)
 {

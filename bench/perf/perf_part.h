@@ -1,4 +1,4 @@
-/* One rank's window in a call: its inputs before, and what came of them afterwards. */
+/* One rank's window in a call: makes its inputs before the call, and checks it afterwards. */
 #ifndef PERF_PART_H
 #define PERF_PART_H
 
@@ -10,30 +10,31 @@ struct perf_part {
     struct perf_rank *rank;
     struct perf_shape shape;
     struct perf_call call; /* the window in use */
-    char *send;            /* the first window: what is sent, */
-    char *recv;            /* what is received, */
-    char *area;            /* and in place the buffer that holds both */
+    char *send;            /* where the first window's sent elements are */
+    char *recv;            /* where its received elements are */
+    char *area;            /* in place: where the window that holds both begins */
 };
 
-/* Elements of the buffer that holds both what is sent and what is received. */
+/* How many elements a window that holds both sent and received elements has. */
 size_t perf_shape_in_place(const struct perf_shape *shape);
 
-/* All are exit codes. On a device what they do is over when they return. */
+/* All functions return exit codes. On a device their work is complete when they return. */
 
-/* Inputs in the first windows, which are stride bytes from each other. */
+/* Writes inputs to the first `windows` windows, which are stride bytes apart. */
 int perf_part_fill(const struct perf_part *part, const struct perf_case *data, size_t windows,
                    size_t stride);
 
-/* Fresh inputs, poison where results are to come, paint around both. */
+/* Prepares the window in use for a check: inputs, poison where results are expected, and guard
+ * bytes around both. */
 int perf_part_prepare(const struct perf_part *part, const struct perf_case *data, bool in_place);
 
-/* Adds the elements of the receive buffer that are wrong. */
+/* Adds to *found how many received elements are wrong. */
 int perf_part_wrong(const struct perf_part *part, const struct perf_collective *collective,
                     const struct perf_case *data, size_t *found);
 
 /*
- * Adds the bytes that changed although nobody may write there: around the windows, and in the
- * inputs. In place the inputs before and behind what is received must be as they were.
+ * Adds to *found how many bytes have changed that nobody may write: around the window, and in the
+ * inputs; in place only those inputs that are not received elements, too.
  */
 int perf_part_damage(const struct perf_part *part, const struct perf_case *data, bool in_place,
                      size_t *found);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of ECMA-48, which every terminal but a "dumb" one knows. */
+/* Escape sequences that every terminal knows, except a "dumb" one. */
 #define SAVE_CURSOR "\0337"
 #define RESTORE_CURSOR "\0338"
 #define ERASE_BEHIND "\033[J"

@@ -1,6 +1,6 @@
 /*
- * Where a run is, for somebody who watches: on a terminal only, and never within what is timed.
- * What is shown disappears again; the table is the same with it and without.
+ * Shows on a terminal how far a run is; never while something is timed. What is shown is erased
+ * again, so the table is not affected.
  */
 #ifndef PERF_PROGRESS_H
 #define PERF_PROGRESS_H
@@ -10,22 +10,22 @@
 #include <stdio.h>
 
 struct perf_progress {
-    FILE *out;       /* NULL: nobody watches */
-    bool behind_row; /* out is where the table goes: show it behind the row that has begun */
-    size_t row;      /* the running one, from 1 */
-    size_t rows;     /* 0: no end is known */
+    FILE *out;       /* NULL: nothing is shown */
+    bool behind_row; /* out has the table: show progress behind the row that has begun */
+    size_t row;      /* the running row, from 1 */
+    size_t rows;     /* how many rows there will be; 0: unknown */
 };
 
 /*
- * Somebody watches if err is a terminal: then progress is shown where the table goes if that is one
- * too. The table alone says nothing: mpirun gives a rank a terminal to write to, and keeps what
- * comes out of it in a file.
+ * Shows progress if err is a terminal: on the table's stream if that is a terminal, too, else on
+ * err. That the table's stream is a terminal is not enough: mpirun gives a rank a terminal, and may
+ * keep its output in a file.
  */
 void perf_progress_init(struct perf_progress *progress, FILE *table, FILE *err, size_t rows);
 
-/* What is happening now: "timing", ... */
+/* Shows what is happening now: "timing", ... */
 void perf_progress_show(const struct perf_progress *progress, const char *phase);
-/* Takes back what was shown. */
+/* Erases what was shown. */
 void perf_progress_clear(const struct perf_progress *progress);
 
 #endif

@@ -10,7 +10,7 @@
 #include "perf/perf_device.h"
 #include "perf/perf_failure.h"
 
-/* ---- Birth -------------------------------------------------------------------------------- */
+/* ---- Birth ----------------------------------------------------------------------------------- */
 
 static bool ranks_number(const char *name, const char *text, int low, int high, int *ret)
 {
@@ -25,7 +25,7 @@ static bool ranks_number(const char *name, const char *text, int low, int high, 
     return true;
 }
 
-/* Who is who, in the words of the launchers that hoop_comm_init_env() understands. */
+/* The variables of the launchers that hoop_comm_init_env() understands. */
 static const struct {
     const char *processes, *process, *only_with;
 } ranks_launchers[] = {
@@ -54,7 +54,7 @@ bool perf_ranks_environment(int *ret_process, int *ret_processes)
     return true;
 }
 
-/* A thread that joins one rank: init blocks, so ranks of one process need one each. */
+/* A thread that joins for one rank: init blocks, so each rank of the process needs one. */
 struct joiner {
     pthread_t pthread;
     bool started;
@@ -63,7 +63,7 @@ struct joiner {
     int nranks;
     int rank;
     hoop_result_t result;
-    char text[512]; /* hoop's last error, which belongs to the thread */
+    char text[512]; /* hoop's last error, which is thread-local */
 };
 
 static void *joiner_main(void *arg)
@@ -76,7 +76,7 @@ static void *joiner_main(void *arg)
     return NULL;
 }
 
-/* The first failure that is not just the echo of another one. */
+/* Reports one failure, preferably one that is not only the consequence of another rank's. */
 static int joiners_result(const struct joiner *joiners, int count)
 {
     const struct joiner *worst = NULL;
@@ -122,7 +122,7 @@ static int ranks_join(struct perf_job *job, hoop_unique_id_t id)
     return code;
 }
 
-/* The id travels by a sum to which all processes but the first contribute zeros. */
+/* The id travels as a sum to which all processes except the first contribute zeros. */
 static int ranks_spread_id(const struct perf_job *job, hoop_unique_id_t *ret_id)
 {
     hoop_comm_t comm = HOOP_COMM_NULL;
@@ -176,7 +176,7 @@ static int ranks_connect(struct perf_job *job)
     return PERF_SUCCESS;
 }
 
-/* In turn, by the ranks of the machine. */
+/* The device of the i-th rank here: ranks of a machine take devices in turn. */
 static int ranks_device(const struct perf_job *job, int local, int i)
 {
     const char *text = getenv("LOCAL_RANK");
@@ -215,7 +215,7 @@ int perf_ranks_create(struct perf_job *job)
     return code;
 }
 
-/* ---- Death -------------------------------------------------------------------------------- */
+/* ---- Death ----------------------------------------------------------------------------------- */
 
 void perf_ranks_abort(struct perf_thread *thread)
 {
@@ -241,7 +241,7 @@ void perf_ranks_destroy(struct perf_job *job, int code)
     job->threads = NULL;
 }
 
-/* ---- Together ----------------------------------------------------------------------------- */
+/* ---- Together -------------------------------------------------------------------------------- */
 
 void perf_ranks_enter(struct perf_thread *thread)
 {
@@ -252,9 +252,9 @@ void perf_ranks_enter(struct perf_thread *thread)
 }
 
 /*
- * The watchdog claims a thread before it aborts the thread's comms: a comm may be freed as soon
- * as its operation has returned, so a claimed thread must not touch it again. The watchdog ends
- * the process, all there is to do is to wait for that.
+ * The watchdog claims a thread before it aborts the thread's comms. A comm may be freed as soon as
+ * its operation has returned, so a claimed thread must not touch it again; it waits until the
+ * watchdog ends the process.
  */
 void perf_ranks_leave(struct perf_thread *thread)
 {
@@ -289,7 +289,7 @@ int perf_ranks_barrier(struct perf_thread *thread)
     return PERF_SUCCESS;
 }
 
-/* all holds a vector of bytes for each rank of the thread; the results come back there. */
+/* `all` has a vector of `bytes` bytes for each rank of the thread, which the results replace. */
 static hoop_result_t ranks_reduce_vectors(struct perf_thread *thread, char *all, size_t bytes,
                                           hoop_datatype_t type, hoop_red_op_t op)
 {
@@ -304,7 +304,8 @@ static hoop_result_t ranks_reduce_vectors(struct perf_thread *thread, char *all,
     return result == HOOP_OK ? ended : result;
 }
 
-/* The vector of the thread's first rank, and for the others what does not change a result. */
+/* Gives the vector to the thread's first rank; the other ranks get vectors that do not change the
+ * result: zeros for a sum, else the same vector. */
 static int ranks_combine(struct perf_thread *thread, void *values, size_t bytes,
                          hoop_datatype_t type, hoop_red_op_t op)
 {
@@ -333,7 +334,7 @@ int perf_ranks_agree(struct perf_thread *thread, void *values, size_t count, hoo
     return PERF_SUCCESS;
 }
 
-/* ---- Places ------------------------------------------------------------------------------- */
+/* ---- Places ---------------------------------------------------------------------------------- */
 
 static void place_cpus(char *text, size_t bytes)
 {
@@ -355,7 +356,7 @@ static void place_cpus(char *text, size_t bytes)
         int n = first == last ? snprintf(text + at, bytes - at, "%s%d", comma, first)
                               : snprintf(text + at, bytes - at, "%s%d-%d", comma, first, last);
         if (n < 0 || (size_t)n >= bytes - at) {
-            snprintf(text + bytes - 4, 4, "..."); /* too many pieces: show that there are more */
+            snprintf(text + bytes - 4, 4, "..."); /* no room for all: show that there are more */
             return;
         }
         at += (size_t)n;

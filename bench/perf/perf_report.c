@@ -15,7 +15,7 @@
 static const char *const half_keys[2] = {"out_of_place", "in_place"};
 static const char *const iteration_keys[2] = {"out_of_place_per_iter", "in_place_per_iter"};
 
-/* ---- Numbers ------------------------------------------------------------------------------ */
+/* ---- Numbers --------------------------------------------------------------------------------- */
 
 void perf_report_number(double value, int width, char ret_text[PERF_NUMBER_BYTES])
 {
@@ -82,11 +82,11 @@ static void report_now(char *text, size_t bytes)
     }
 }
 
-/* ---- Head --------------------------------------------------------------------------------- */
+/* ---- Head ------------------------------------------------------------------------------------ */
 
 extern char **environ;
 
-/* Only names that say something about the run, and never a secret. */
+/* Only variables that concern the run, and never a secret. */
 static void report_json_environment(struct perf_json *json)
 {
     perf_json_begin(json, "env", '[');
@@ -115,7 +115,7 @@ static void report_json_open(struct perf_json *json, int argc, char **argv)
     int version = 0;
     hoop_get_version(&version);
     perf_json_string(json, "library", "hoop");
-    /* the dialect's key for the version of the library */
+    /* in the dialect the key of the library's version */
     perf_json_integer(json, "nccl_version", version);
 }
 
@@ -162,7 +162,7 @@ void perf_report_open(struct perf_report *report, const struct perf_collective *
     report_banner(report->out, report->options, collective->program);
 }
 
-/* Where inputs are made and results compared: on the devices, if rank 0's can. */
+/* Where inputs are made and results compared, judged by rank 0. */
 static const char *report_checker(const struct perf_place *places)
 {
     return perf_elements_have_kernels(places[0].device) ? "device" : "host";
@@ -221,9 +221,9 @@ void perf_report_places(struct perf_report *report, const struct perf_place *pla
     perf_json_end(json);
 }
 
-/* ---- Table -------------------------------------------------------------------------------- */
+/* ---- Table ----------------------------------------------------------------------------------- */
 
-/* One line of the head: the same columns twice, each with the four of -I behind it. */
+/* One line of the head: the columns of both halves, each followed by the four of -I. */
 static void report_head_line(const struct perf_report *report, const char *const first[3],
                              const char *const half[4], const char *const iteration[4],
                              const char *stamp)
@@ -277,7 +277,7 @@ void perf_report_row_begin(struct perf_report *report, const struct perf_row *ro
     report->progress.row++;
     fprintf(report->out, "%12zu  %12zu  %8s  %6s  %6s", row->bytes, row->count, row->type, row->op,
             root);
-    fflush(report->out); /* who waits for a slow row sees which one it is */
+    fflush(report->out); /* shows which row is running, if it is slow */
     perf_json_begin(json, NULL, '{');
     perf_json_size(json, "size", row->bytes);
     perf_json_size(json, "count", row->count);
@@ -334,7 +334,7 @@ static void report_json_half(struct perf_report *report, const struct perf_half 
     }
 }
 
-/* The number, or N/A where there is none. */
+/* Prints the number, or N/A if the half was not measured. */
 static void report_column(const struct perf_report *report, const struct perf_half *half,
                           double value, int width)
 {
@@ -356,7 +356,7 @@ void perf_report_half(struct perf_report *report, const struct perf_row *row, in
     if (half->checked) {
         fprintf(report->out, "  %6g", (double)half->wrong);
     } else {
-        fprintf(report->out, "    N/A"); /* one column short, as in the dialect */
+        fprintf(report->out, "    N/A"); /* one character short, as in the dialect */
     }
     if (report->options->per_iter) {
         report_column(report, half, half->stats.min * 1e6, 7);
@@ -374,7 +374,7 @@ static void report_remember(struct perf_report *report, const struct perf_row *r
         size_t room = report->room_shares > 0 ? 2 * report->room_shares : 64;
         struct perf_share *shares = realloc(report->shares, room * sizeof *shares);
         if (!shares) {
-            return; /* the rows themselves are printed; what is lost is a comment on them */
+            return; /* the row itself is printed; only its comparison is lost */
         }
         report->shares = shares;
         report->room_shares = room;
@@ -407,7 +407,7 @@ void perf_report_row_end(struct perf_report *report, const struct perf_row *row)
     perf_json_end(&report->json);
 }
 
-/* ---- Foot --------------------------------------------------------------------------------- */
+/* ---- Foot ------------------------------------------------------------------------------------ */
 
 void perf_report_bound(struct perf_report *report, int nranks)
 {
@@ -449,7 +449,7 @@ static bool report_json_close(struct perf_report *report, const struct perf_tall
     struct perf_json *json = &report->json;
     char now[32];
     while (json->file && json->depth > 1) {
-        perf_json_end(json); /* the list of results, and a row that was cut short */
+        perf_json_end(json); /* the list of results, and an incomplete row */
     }
     if (report->bound.alg > 0) {
         perf_json_begin(json, "bound", '{');

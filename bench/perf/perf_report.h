@@ -1,7 +1,7 @@
 /*
- * What the benchmark shows: the table on stdout, in the columns of nccl-tests, and the JSON file
- * if one is wanted. Anything that nccl-tests does not print is in lines that begin with #.
- * Used by one thread, that of global rank 0.
+ * The output of the benchmark: the table on stdout, with the columns of nccl-tests, and the JSON
+ * file if one is wanted. Anything that nccl-tests does not print is in lines that begin with #.
+ * Used by one thread only, that of global rank 0.
  */
 #ifndef PERF_REPORT_H
 #define PERF_REPORT_H
@@ -13,7 +13,7 @@
 
 struct perf_place;
 
-/* Seconds of single iterations. */
+/* Statistics of single iterations, in seconds. */
 struct perf_stats {
     double min, max, mean, p50, p95, p99, deviation;
 };
@@ -24,10 +24,10 @@ struct perf_half {
     double cpu_seconds;
     double alg; /* GB/s */
     double bus;
-    bool none; /* the collective has no such form: nothing was measured */
+    bool none; /* the collective can't be done in place: nothing was measured */
     bool checked;
-    int64_t wrong;  /* elements, all ranks together */
-    int64_t damage; /* bytes next to the buffers, or in send buffers */
+    int64_t wrong;  /* elements, of all ranks together */
+    int64_t damage; /* changed bytes next to the buffers, or in send buffers */
     size_t n_times; /* 0 without -I */
     double *times;  /* borrowed: seconds of each iteration */
     struct perf_stats stats;
@@ -42,14 +42,14 @@ struct perf_row {
     struct perf_half half[2]; /* out of place, in place */
 };
 
-/* Smaller sizes are a matter of latency, and of caches: no comparison is made. */
+/* Smaller sizes are not compared with the bound: latency and caches decide there. */
 #define PERF_BOUND_FROM_BYTES ((size_t)1 << 20)
 
-/* What the speed of memory allows; see perf_bound.h. */
+/* What the speed of memory allows (see perf_bound.h). */
 struct perf_bound {
-    double bytes_per_second; /* all ranks together, read plus written; 0: not measured */
-    size_t bytes;            /* of each rank's two buffers in that measurement */
-    double alg;              /* GB/s: the algorithm bandwidth that it allows */
+    double bytes_per_second; /* read plus written, of all ranks together; 0: not measured */
+    size_t bytes;            /* size of each of a rank's two buffers in the measurement */
+    double alg;              /* the algorithm bandwidth that it allows, in GB/s */
 };
 
 /* The totals of a run. */
@@ -59,7 +59,7 @@ struct perf_tally {
     int64_t errors; /* half rows with wrong elements or damage */
 };
 
-/* The share of the bound, kept until the table is finished. */
+/* A row to be compared with the bound, kept until the table is complete. */
 struct perf_share {
     size_t bytes;
     const char *type;
@@ -78,33 +78,33 @@ struct perf_report {
     size_t room_shares;
 };
 
-/* Writes a number into width columns (less than 16): as many digits as fit. */
+/* Formats a number into width (less than 16) columns, with as many digits as fit. */
 #define PERF_NUMBER_BYTES 32
 void perf_report_number(double value, int width, char ret_text[PERF_NUMBER_BYTES]);
 
-/* Summary of n >= 1 values; percentiles by nearest rank. values come back sorted. */
+/* Statistics of n >= 1 values, which it sorts; percentiles by nearest rank. */
 void perf_report_stats(double *values, size_t n, struct perf_stats *ret_stats);
 
-/* Banner, options, places of the ranks. */
+/* Print the banner and options; the places of the ranks. */
 void perf_report_open(struct perf_report *report, const struct perf_collective *collective,
                       int argc, char **argv);
 void perf_report_places(struct perf_report *report, const struct perf_place *places, int nranks);
 
-/* The head of the table; then for each row begin, both halves, end. */
+/* Print the head of the table; then for each row its begin, both halves and its end. */
 void perf_report_head(struct perf_report *report);
 void perf_report_row_begin(struct perf_report *report, const struct perf_row *row);
 void perf_report_half(struct perf_report *report, const struct perf_row *row, int in_place);
 void perf_report_row_end(struct perf_report *report, const struct perf_row *row);
 
-/* The # lines that set the rows so far beside the bound, if that was measured. */
+/* Prints # lines that compare the rows so far with the bound, if that was measured. */
 void perf_report_bound(struct perf_report *report, int nranks);
 
-/* min_bus negative: no demand. False when the demand is not met. */
+/* False: the mean bus bandwidth does not reach nine tenths of min_bus; negative: no demand. */
 bool perf_report_fast_enough(const struct perf_tally *tally, double min_bus);
 double perf_report_mean_bus(const struct perf_tally *tally);
 
-/* The foot, and the end of the file. failure NULL: the run went well. False: the file is not whole,
- * or there is none and should be one. */
+/* Prints the foot and closes the JSON file. failure NULL: the run went well. False: the file is
+ * incomplete, or could not be opened. */
 bool perf_report_close(struct perf_report *report, const struct perf_collective *collective,
                        const struct perf_tally *tally, double min_bus, const char *failure);
 

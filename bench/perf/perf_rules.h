@@ -1,13 +1,13 @@
 /*
- * What every element of an input is, and what results must be: the rules that perf_data.h tells,
- * in what C11 and CUDA C++ have in common. The host's functions (perf_data.c) and the kernels of
- * devices (perf_kernels.cu) are both made of these.
+ * What every element of an input is, and what results must be: the rules that perf_data.h
+ * describes, in the common subset of C11 and CUDA C++. Both the host's functions (perf_data.c) and
+ * the kernels (perf_kernels.cu) consist of them.
  *
- * Functions are declared by RULE, and work on blocks of at most RULE_BLOCK elements, which an
- * includer may have set: as they are here, they are the host's, of as many as fit the first-level
- * cache.
+ * Functions are declared with RULE and work on blocks of at most RULE_BLOCK elements. The kernels
+ * define both before they include this file; the defaults are the host's, with blocks that fit the
+ * first-level cache.
  *
- * An element is its bits, the unused ones zero.
+ * An element is represented by its bits in a uint64_t, with unused bits zero.
  */
 #ifndef PERF_RULES_H
 #define PERF_RULES_H
@@ -22,7 +22,7 @@
 #define RULE_BLOCK 512
 #endif
 
-/* ---- Inputs ------------------------------------------------------------------------------- */
+/* ---- Inputs ---------------------------------------------------------------------------------- */
 
 RULE uint64_t rule_mix(uint64_t x)
 {
@@ -31,22 +31,22 @@ RULE uint64_t rule_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* An element's key is what the ranks have in common about it. It is well mixed already, so a cheap
- * step makes a rank's own bits from it. */
+/* A rank's bits of an element, from the element's key, which is the same for all ranks. The key is
+ * well mixed already, so a cheap step is enough. */
 RULE uint64_t rule_rank_bits(uint64_t key, uint64_t rank_key)
 {
     const uint64_t x = (key + rank_key) * 0x9e3779b97f4a7c15u;
     return (x ^ (x >> 29)) * 0xd6e8feb86659fd93u;
 }
 
-/* A rank's place in the order that element's key gives to the ranks. */
+/* A rank's place in the cyclic order of ranks that begins where the element's key says. */
 RULE int32_t rule_place(const struct perf_rules *rules, uint64_t key, int32_t rank)
 {
     const int32_t start = (int32_t)(((key >> 32) * (uint64_t)rules->nranks) >> 32);
     return rank >= start ? rank - start : rank - start + rules->nranks;
 }
 
-/* The number that an integer type makes of these bits. */
+/* The value of these bits in an integer type. */
 RULE int64_t rule_wrap(const struct perf_rules *rules, uint64_t bits)
 {
     const uint64_t moved = bits << (64 - rules->bits);
@@ -61,7 +61,7 @@ RULE int64_t rule_factor(const struct perf_rules *rules, uint64_t key, uint64_t 
     return (bits >> 63) ? -magnitude : magnitude;
 }
 
-/* Zero but for the ranks in the window. */
+/* 1 or -1 for ranks in the window, else 0. */
 RULE int64_t rule_one(const struct perf_rules *rules, uint64_t key, uint64_t bits, int32_t rank)
 {
     const int64_t one = (bits >> 63) ? -1 : 1;
@@ -80,7 +80,7 @@ RULE int64_t rule_number(const struct perf_rules *rules, uint64_t bits)
         values[i] = (value);                                                                       \
     }
 
-/* What rank brings for the elements with these keys. */
+/* The inputs of a rank for the elements with these keys. */
 RULE void rule_values(const struct perf_rules *rules, int32_t rank, const uint64_t *keys,
                       uint32_t n, int64_t *values)
 {
@@ -111,7 +111,7 @@ RULE void rule_keys(const struct perf_rules *rules, uint64_t first, uint32_t n, 
     }
 }
 
-/* ---- Elements ----------------------------------------------------------------------------- */
+/* ---- Elements -------------------------------------------------------------------------------- */
 
 RULE uint64_t rule_bits_of_double(double value)
 {
@@ -127,7 +127,8 @@ RULE uint64_t rule_bits_of_float(float value)
     return bits;
 }
 
-/* Of a type narrower than float; value is normal as a double, or zero, and does not overflow. */
+/* rule_nearest() for types narrower than float. value must be zero or a normal double, and not
+ * overflow. */
 RULE uint64_t rule_narrow(const struct perf_rules *rules, double value)
 {
     const uint64_t one = (uint64_t)1 << 52; /* the bit that a double does not store */
@@ -137,7 +138,7 @@ RULE uint64_t rule_narrow(const struct perf_rules *rules, double value)
     }
     const int32_t exponent = (int32_t)(bits >> 52 & 0x7ff) - 1023 + rules->bias;
     const uint64_t binade = exponent > 1 ? (uint64_t)(exponent - 1) << rules->mantissa : 0;
-    /* below the lowest normal binade numbers lie as close as in it */
+    /* subnormal numbers are as far apart as those of the lowest normal binade */
     const int32_t drop = 52 - rules->mantissa + (exponent < 1 ? 1 - exponent : 0);
     const int32_t shift = drop < 63 ? drop : 63;
     const uint64_t significand = (bits & (one - 1)) | one;
@@ -147,7 +148,7 @@ RULE uint64_t rule_narrow(const struct perf_rules *rules, double value)
     return (bits >> 63) << (rules->bits - 1) | (binade + steps);
 }
 
-/* The number of a floating-point type that is nearest to value, ties to even. */
+/* The element of a floating-point type that is nearest to value, ties to even. */
 RULE uint64_t rule_nearest(const struct perf_rules *rules, double value)
 {
     return rules->bits == 64   ? rule_bits_of_double(value)
@@ -155,14 +156,14 @@ RULE uint64_t rule_nearest(const struct perf_rules *rules, double value)
                                : rule_narrow(rules, value);
 }
 
-/* A whole number as an element; one of a floating-point type is exact in it. */
+/* A whole number as an element; a floating-point type must hold it exactly. */
 RULE uint64_t rule_element(const struct perf_rules *rules, int64_t value)
 {
     return rules->mantissa > 0 ? rule_nearest(rules, (double)value)
                                : (uint64_t)value & ~(uint64_t)0 >> (64 - rules->bits);
 }
 
-/* The elements first to first + n of a rank's input; n: a block at most. */
+/* The n elements of a rank's input from `first` on; n is at most RULE_BLOCK. */
 RULE void rule_inputs(const struct perf_rules *rules, int32_t rank, uint64_t first, uint32_t n,
                       uint64_t *ret)
 {
@@ -175,14 +176,14 @@ RULE void rule_inputs(const struct perf_rules *rules, int32_t rank, uint64_t fir
     }
 }
 
-/* ---- Expected results --------------------------------------------------------------------- */
+/* ---- Expected results ------------------------------------------------------------------------ */
 
 RULE int64_t rule_mulsum_factor(int32_t rank)
 {
     return 1 + rank % 2;
 }
 
-/* a < b as the type orders them; only uint64 needs the whole width without a sign. */
+/* a < b in the order of the type. Only uint64 needs all 64 bits without a sign. */
 RULE bool rule_less(const struct perf_rules *rules, int64_t a, int64_t b)
 {
     return rules->is_signed ? a < b : (uint64_t)a < (uint64_t)b;
@@ -216,13 +217,13 @@ RULE uint64_t rule_result(const struct perf_rules *rules, int64_t total)
                                    : (int64_t)((uint64_t)sum / (uint64_t)rules->nranks));
 }
 
-/* The elements first to first + n of all ranks' inputs, reduced; n: a block at most. */
+/* The n elements from `first` on of the reduction of all ranks' inputs; n is at most RULE_BLOCK. */
 RULE void rule_results(const struct perf_rules *rules, uint64_t first, uint32_t n, uint64_t *ret)
 {
     uint64_t keys[RULE_BLOCK];
     int64_t values[RULE_BLOCK];
     int64_t totals[RULE_BLOCK];
-    int32_t rank = 0; /* there is one */
+    int32_t rank = 0; /* do, not for: there is at least one rank */
     rule_keys(rules, first, n, keys);
     do {
         const int64_t factor = rules->op == PERF_MULSUM ? rule_mulsum_factor(rank) : 1;
@@ -237,9 +238,9 @@ RULE void rule_results(const struct perf_rules *rules, uint64_t first, uint32_t 
     }
 }
 
-/* ---- Comparing ---------------------------------------------------------------------------- */
+/* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* Floating point bits as a number line: neighbours differ by one, -0 and +0 are the same point. */
+/* Maps the bits of floats to a number line, on which neighbours differ by one, and -0 equals +0. */
 RULE uint64_t rule_line(const struct perf_rules *rules, uint64_t element)
 {
     const uint64_t middle = (uint64_t)1 << 63;

@@ -1,9 +1,9 @@
 /*
- * See perf_run.h. All threads of all processes walk through the same cases and sizes; whatever
- * decides where they go is computed from the options or agreed on.
+ * See perf_run.h. All threads of all processes go through the same cases and sizes; what decides
+ * their path is computed from the options or agreed on.
  *
- * Within the timed iterations the window moves through the buffer, so that small sizes do not
- * live from data left over by the iteration before.
+ * In timed iterations the window moves through the buffer, so that small sizes do not profit from
+ * data that the iteration before left in caches.
  */
 #include "perf/perf_run.h"
 
@@ -17,7 +17,7 @@
 #include "perf/perf_part.h"
 #include "perf/perf_times.h"
 
-/* A thread's work; lives as long as the thread does. */
+/* The state of a thread; lives as long as the thread. */
 struct sweep {
     struct perf_thread *thread;
     const struct perf_options *options;
@@ -25,16 +25,16 @@ struct sweep {
     struct perf_case data;
     struct perf_part *parts; /* one for each of the thread's ranks */
     size_t room;             /* bytes of a buffer that windows may use */
-    size_t stride;           /* bytes from a window to the next */
+    size_t stride;           /* bytes from one window to the next */
     size_t windows;          /* how many fit, at least 1 */
     size_t window;           /* the next one to use */
-    hoop_stream_t stream;    /* with -G: on which graphs are captured and run */
+    hoop_stream_t stream;    /* with -G: where graphs are captured and run */
     double *times;           /* of each iteration, with -I */
     double *sorted;
     struct perf_row row;
 };
 
-/* ---- Operations --------------------------------------------------------------------------- */
+/* ---- Operations ------------------------------------------------------------------------------ */
 
 static void sweep_aim(struct sweep *sweep, size_t window)
 {
@@ -45,7 +45,7 @@ static void sweep_aim(struct sweep *sweep, size_t window)
     }
 }
 
-/* The same operation on all of the thread's ranks. */
+/* Calls the operation on all of the thread's ranks. */
 static hoop_result_t sweep_start(struct sweep *sweep)
 {
     hoop_result_t result = HOOP_OK;
@@ -88,7 +88,7 @@ static int sweep_iterate(struct sweep *sweep, int operations)
     return PERF_SUCCESS;
 }
 
-/* Tells who watches; between what is timed. */
+/* Shows the phase; never called while something is timed. */
 static void sweep_show(const struct sweep *sweep, const char *phase)
 {
     if (sweep->thread->report) {
@@ -96,9 +96,9 @@ static void sweep_show(const struct sweep *sweep, const char *phase)
     }
 }
 
-/* ---- Timing ------------------------------------------------------------------------------- */
+/* ---- Timing ---------------------------------------------------------------------------------- */
 
-/* Right inputs in every window that the timed iterations will use. */
+/* Writes the inputs of every window that the warm-up and the timed iterations will use. */
 static int sweep_fill(struct sweep *sweep)
 {
     size_t used = (size_t)sweep->options->iters + (size_t)sweep->options->warmup_iters;
@@ -111,7 +111,7 @@ static int sweep_fill(struct sweep *sweep)
     return PERF_SUCCESS;
 }
 
-/* What was called is over also where calls return before that (HOOP_CUDA_AHEAD). */
+/* Waits for the calls on devices, which may return before they are complete (docs/gpu.md). */
 static int sweep_settle(const struct sweep *sweep)
 {
     for (int i = 0; sweep->options->place == PERF_PLACE_DEVICE && i < sweep->options->gpus; i++) {
@@ -130,7 +130,7 @@ static int sweep_iterate_outer(struct sweep *sweep)
     return PERF_SUCCESS;
 }
 
-/* Captures iterations into a graph: they do not run. */
+/* Captures iterations into a graph, without running them. */
 static int sweep_capture(struct sweep *sweep, int iters, int operations, struct perf_graph *ret)
 {
     struct perf_call *call = &sweep->parts[0].call;
@@ -161,7 +161,7 @@ static int sweep_replay(struct sweep *sweep, const struct perf_graph *graph, int
     return PERF_SUCCESS;
 }
 
-/* All iterations are one graph, which runs as often as -G says. */
+/* Times a graph of all iterations, which runs as often as -G says. */
 static int sweep_timed_graph(struct sweep *sweep, struct perf_half *half)
 {
     const struct perf_options *options = sweep->options;
@@ -178,7 +178,7 @@ static int sweep_timed_graph(struct sweep *sweep, struct perf_half *half)
     return PERF_SUCCESS;
 }
 
-/* One operation; with -G by a graph. */
+/* Runs one operation; with -G as a graph. */
 static int sweep_once(struct sweep *sweep)
 {
     struct perf_graph graph;
@@ -232,9 +232,9 @@ static int sweep_time(struct sweep *sweep, struct perf_half *half)
     return PERF_SUCCESS;
 }
 
-/* ---- Checking ----------------------------------------------------------------------------- */
+/* ---- Checking -------------------------------------------------------------------------------- */
 
-/* One operation, and what of its results and around them is wrong. */
+/* Runs one operation; adds to ret how many results are wrong, and how many bytes damaged. */
 static int sweep_check_once(struct sweep *sweep, const struct perf_case *data, bool in_place,
                             int64_t ret[2])
 {
@@ -272,9 +272,9 @@ static int sweep_check(struct sweep *sweep, bool in_place, struct perf_half *hal
     return PERF_SUCCESS;
 }
 
-/* ---- Sweep -------------------------------------------------------------------------------- */
+/* ---- Sweep ----------------------------------------------------------------------------------- */
 
-/* Where the first window of a half is, in each rank's buffers. */
+/* Places the first window of a half in each rank's buffers. */
 static void sweep_lay(struct sweep *sweep, bool in_place)
 {
     size_t type_bytes = perf_type_bytes(sweep->data.type);
@@ -371,9 +371,10 @@ static int sweep_sizes(struct sweep *sweep)
     return PERF_SUCCESS;
 }
 
-/* ---- Cases -------------------------------------------------------------------------------- */
+/* ---- Cases ----------------------------------------------------------------------------------- */
 
-/* Makes the handles of mulsum; *ret_skip when "all" asked for it and hoop has no such thing. */
+/* Sets the ranks' operations; for mulsum makes them. *ret_skip: hoop does not support it, and it
+ * was only asked for by "all". */
 static int sweep_make_ops(struct sweep *sweep, bool *ret_skip)
 {
     *ret_skip = false;
@@ -427,7 +428,7 @@ static int sweep_case(struct sweep *sweep)
     return PERF_SUCCESS;
 }
 
-/* The values that an option stands for: one, or all n of them. */
+/* The range of values that an option stands for: one, or all n. */
 static void sweep_range(int chosen, int n, int *ret_first, int *ret_end)
 {
     *ret_first = chosen == PERF_ALL ? 0 : chosen;
@@ -451,7 +452,7 @@ static int sweep_ops(struct sweep *sweep)
 {
     int op;
     int end;
-    /* without an operation nothing limits the inputs, as it is with max */
+    /* without an operation any inputs will do, as with max */
     sweep_range(sweep->collective->has_op ? sweep->options->op : HOOP_MAX, PERF_NUM_OPS, &op, &end);
     for (; op < end; op++) {
         sweep->data.op = op;
@@ -472,7 +473,7 @@ static int sweep_types(struct sweep *sweep)
     return PERF_SUCCESS;
 }
 
-/* ---- The thread --------------------------------------------------------------------------- */
+/* ---- The thread ------------------------------------------------------------------------------ */
 
 static int run_allocate(struct perf_thread *thread, struct sweep *sweep)
 {
@@ -519,7 +520,7 @@ static void run_free(struct perf_thread *thread, struct sweep *sweep)
     free(sweep->sorted);
 }
 
-/* What rank 0 says before the table, for which it needs the others. */
+/* What rank 0 prints before the table, and needs the other ranks for. */
 static int run_introduce(struct perf_thread *thread)
 {
     struct perf_place *places = NULL;
@@ -532,7 +533,7 @@ static int run_introduce(struct perf_thread *thread)
     return PERF_SUCCESS;
 }
 
-/* How many rows the table will have; 0: nobody knows. */
+/* How many rows the table will have; 0: unknown. */
 static size_t run_rows(const struct perf_job *job)
 {
     const struct perf_options *options = job->options;

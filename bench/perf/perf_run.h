@@ -5,8 +5,8 @@
 #include "perf/perf_ranks.h"
 
 /*
- * The thread's life; arg is its struct perf_thread. Leaves its exit code there, and after a
- * failure has aborted the thread's comms. Returns NULL.
+ * The main function of a thread; arg is its struct perf_thread, where it stores its exit code.
+ * After a failure the thread's comms have been aborted. Returns NULL.
  */
 void *perf_run_thread(void *arg);
 

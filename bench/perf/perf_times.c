@@ -44,7 +44,7 @@ int perf_times_stats(struct perf_thread *thread, double *times, double *sorted,
     }
     PERF_TRY(perf_ranks_agree(thread, times, n, HOOP_FLOAT64, HOOP_MAX));
     size_t skip = (size_t)options->per_iter_skip;
-    skip = skip < n ? skip : n - 1; /* something must remain to speak about */
+    skip = skip < n ? skip : n - 1; /* at least one must remain */
     memcpy(sorted, times + skip, (n - skip) * sizeof(double));
     perf_report_stats(sorted, n - skip, &half->stats);
     half->times = times;

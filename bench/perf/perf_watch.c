@@ -19,7 +19,7 @@ struct perf_watch {
     struct sighting {
         uint64_t inside;
         double since;
-    } * sightings; /* one per thread; only the watchdog's */
+    } * sightings; /* one per thread; only for the watchdog thread */
 };
 
 static _Noreturn void watch_expire(struct perf_thread *thread)

@@ -1,7 +1,7 @@
 /*
- * The watchdog of -T: when a thread has been inside one operation for that long, it says so,
- * aborts the thread's comms, so that all other ranks learn of it, and ends the process with
- * PERF_TIMED_OUT.
+ * The watchdog of -T: when a thread has been inside one operation for that many seconds it prints a
+ * message, aborts the thread's comms, so that all other ranks learn of it, and ends the process
+ * with PERF_TIMED_OUT.
  */
 #ifndef PERF_WATCH_H
 #define PERF_WATCH_H
@@ -10,7 +10,7 @@
 
 struct perf_watch;
 
-/* *ret_watch is NULL when there is no timeout. The job must outlive the watch. */
+/* *ret_watch is NULL if there is no timeout. The job must outlive the watch. */
 int perf_watch_create(struct perf_job *job, struct perf_watch **ret_watch);
 
 /* NULL is allowed. */

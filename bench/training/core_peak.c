@@ -1,17 +1,16 @@
 /*
- * The most that one core adds and multiplies in fp32, in GFLOP/s: chains of fused multiply-adds
- * that never leave the registers, as wide as the processor has them. What the trainer's speed is a
- * share of.
+ * The peak of one core in fp32, in GFLOP/s: chains of fused multiply-adds in registers, with the
+ * widest vectors of the processor. The trainer's speed is reported as a share of it.
  */
 #include <stdio.h>
 #include <time.h>
 
-#define CHAINS 10 /* independent: two units with a latency of four are busy from 8 on */
+#define CHAINS 10 /* independent: two units with a latency of 4 cycles need at least 8 */
 #define STEPS 4000000L
 #define ROUNDS 9
 
-/* A function for vectors of so many bytes. Chains begin differently, or they would be computed
- * once. */
+/* Defines a function for vectors of that many bytes. Chains begin with different values, or the
+ * compiler would compute only one. */
 #define CHAINS_FUNCTION(name, attribute, bytes)                                                    \
     attribute static float name(long steps)                                                        \
     {                                                                                              \
@@ -68,5 +67,5 @@ int main(void)
         best = rate > best ? rate : best;
     }
     printf("%.1f\n", best);
-    return sum > 0 ? 0 : 1; /* it is used, so that it is computed */
+    return sum > 0 ? 0 : 1; /* used, so that the compiler does not drop the computation */
 }
