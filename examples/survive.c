@@ -1,12 +1,12 @@
 /*
- * A loop that loses ranks and goes on. Every rank adds its vector to the others', step after step;
- * half way the last rank dies. The others shrink the communicator and repeat the step: the sums are
- * of those that are left from then on.
+ * A loop that loses a rank and goes on. In each step all ranks sum their vectors; half way the last
+ * rank dies. The others shrink the communicator and repeat the step: from then on they sum without
+ * it.
  *
  *     cc survive.c $(pkg-config --cflags --libs hoop) -o survive
  *     hooprun --on-failure=wait -n 4 ./survive
  *
- * hooprun exits with what the lost rank's process had, 137: the others have ended well.
+ * hooprun exits with 137, the status of the lost rank's process; the others have ended well.
  */
 #include <hoop.h>
 #include <signal.h>
@@ -28,9 +28,9 @@
     } while (0)
 
 /*
- * The comm of those that are left, in place of one that has failed, and the step to go on with: one
- * may have had its sum when another's failed, so all go back to the first that anybody lacks. That
- * may fail as any call, when another rank dies.
+ * Replaces a failed comm by one of the ranks that are left, and sets the step to continue with:
+ * some ranks may have got their sum when others failed, so all go back to the first step that any
+ * of them lacks. Repeats if that fails, too, because another rank has died.
  */
 static void go_on(hoop_comm_t *comm, int *step)
 {
@@ -72,7 +72,7 @@ int main(void)
         if (dies && step == STEPS / 2) {
             (void)raise(SIGKILL);
         }
-        /* out of place: what goes in is as it was when a sum fails, and can go in again */
+        /* out of place: if a sum fails its input is unchanged, and can be used again */
         while (hoop_all_reduce(in, out, COUNT, HOOP_FLOAT32, HOOP_SUM, comm, NULL) != HOOP_OK) {
             go_on(&comm, &step);
             lost++;

@@ -89,8 +89,7 @@ static void launch(enum way way, const struct hoop_reduction *reduction, void *d
 #define SOURCES 5
 #define COUNT ((size_t)100003)
 
-/* The input of source s: all pairs of values for two sources of one-byte types, else random bits.
- */
+/* The input of source s: for two sources of bytes all pairs of values, else random bits. */
 static std::vector<unsigned char> input_of(unsigned s, unsigned n_src, hoop_datatype_t type,
                                            uint64_t *state)
 {

@@ -1,7 +1,7 @@
 /*
- * Model parallel: the net is cut, and every rank has some of its layers. Activations go from rank
- * to rank, their gradients back; parameters never travel, and one net of any size fits. But while
- * one rank computes the others wait.
+ * Model parallelism: the net is cut, and every rank has some of its layers. Activations go from
+ * rank to rank, and their gradients back. Parameters never travel, and the net may be larger than a
+ * rank's memory; but while one rank computes the others wait.
  */
 #include "peers.h"
 #include "study.h"
@@ -13,7 +13,7 @@ struct part {
     bool first, last;
 };
 
-/* From this rank's inputs, or the images, to its outputs. labels: NULL but in the last part. */
+/* Computes this part: from its inputs, which are the images in the first part, to its outputs. */
 static bool forward(struct part *part, const struct batch *batch, bool training,
                     struct net_result *ret, struct problem *problem)
 {
@@ -46,7 +46,7 @@ static bool backward(struct part *part, const struct batch *batch, struct proble
            peers_send(part->peers, rank - 1, part->in.gradient, n * part->in.image, problem);
 }
 
-/* All parts together; the last one knows the result. */
+/* Tests the net, by all parts together; the last one knows the result. */
 static bool test(struct part *part, struct problem *problem)
 {
     const struct dataset *images = &part->study.data->test;

@@ -1,8 +1,8 @@
 /*
- * Data parallel over a ring, or what else all_reduce finds: every rank has the net and a part of
- * each batch, and all average their gradients. Nobody is in the middle: what a rank sends does not
- * grow with their number. (HOOP_ALGO=ring asks for the ring also where there are better ways. The
- * trainer does the same in buckets, beside backward.)
+ * Data parallelism by all_reduce: every rank has the whole net and a part of each batch, and all
+ * average their gradients. There is no master, and in a ring what a rank sends does not grow with
+ * the number of ranks. (HOOP_ALGO=ring asks for the ring even where hoop would choose otherwise.
+ * The trainer does the same in buckets, while backward runs.)
  */
 #include "peers.h"
 #include "study.h"

@@ -1,11 +1,11 @@
 /*
- * A parameter server: rank 0 has the parameters and computes nothing else, the others send it their
+ * A parameter server: rank 0 has the parameters and only updates them; the others send it their
  * gradients and get new parameters.
  *
- * Synchronous: the server waits for all workers, takes the mean, answers all: the same updates as
- * by all_reduce, but everything goes through the server. Asynchronous: each gradient is an update
- * at once, and only who sent it is answered. Nobody waits for a slow worker, but a gradient is of
- * parameters that others have changed meanwhile.
+ * Synchronous: the server waits for all workers, updates by the mean, and answers all. That gives
+ * the same updates as all_reduce, but everything goes through the server. Asynchronous: each
+ * gradient is an update at once, and only its sender is answered. Nobody waits for a slow worker,
+ * but a gradient may be of parameters that others have changed meanwhile.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,7 @@
 #include "peers.h"
 #include "study.h"
 
-/* A message: all gradients, or all parameters, and one number more, a worker's loss or 1 for stop.
- */
+/* A message has all gradients and the worker's loss, or all parameters and 1 for stop, else 0. */
 static size_t message_length(const struct study *study)
 {
     return study->count + 1;
@@ -34,8 +33,8 @@ static float *messages_new(const struct study *study, int count, struct problem 
 struct server {
     struct study *study;
     struct peers *peers;
-    float *messages; /* by rank: the answer, and what the workers sent */
-    size_t length;   /* of each */
+    float *messages; /* at 0 the answer, at each worker's rank what it sent */
+    size_t length;   /* of a message, in floats */
     int workers, stopped;
 };
 
@@ -49,7 +48,7 @@ static bool expect(struct server *server, int worker, struct problem *problem)
     return peers_expect(server->peers, worker, message_of(server, worker), server->length, problem);
 }
 
-/* The parameters as they are, or that all is over; then the next message of that worker. */
+/* Sends a worker the parameters, or stop; unless it stops, begins to receive its next message. */
 static bool answer(struct server *server, int worker, bool stop, struct problem *problem)
 {
     float *message = message_of(server, 0);
@@ -59,7 +58,7 @@ static bool answer(struct server *server, int worker, bool stop, struct problem 
            (stop || expect(server, worker, problem));
 }
 
-/* One update by the mean of what these workers sent, added in the order of ranks. */
+/* Updates by the mean of what these workers have sent, added in rank order. */
 static void update(struct server *server, int first, int last)
 {
     struct study *study = server->study;
@@ -96,7 +95,7 @@ static bool serve_step(struct server *server, struct problem *problem)
     return good;
 }
 
-/* As many gradients as in the steps; who comes later is told that it is over. */
+/* Serves one message. After as many gradients as all steps have, workers are told to stop. */
 static bool serve_one(struct server *server, struct problem *problem)
 {
     const int w = peers_arrived(server->peers, problem);
@@ -135,7 +134,7 @@ static bool run_server(struct study *study, struct peers *peers, struct problem 
     struct server server = {
         study, peers, messages_new(study, ranks, problem), message_length(study), ranks - 1, 0};
     if (server.messages == NULL || !serve(&server, problem)) {
-        return false; /* what is expected still may be written to the messages: they stay */
+        return false; /* not freed: messages that are expected may still arrive there */
     }
     free(server.messages);
     return true;
@@ -163,7 +162,7 @@ static bool run_worker(struct study *study, struct peers *peers, struct problem 
     return good;
 }
 
-/* Without others: nobody is to be served. */
+/* With one rank: trains without a server. */
 static bool run_alone(struct study *study)
 {
     for (int step = 0; step < study->options->steps; step++) {

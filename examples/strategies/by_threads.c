@@ -1,7 +1,7 @@
 /*
- * Data parallel in one process: every thread has a net and a part of each batch. A master, thread
- * 0, adds the gradients of all and makes the update, from which the others copy. No library is
- * needed, and no more than one machine can be used; the master's part grows with the threads.
+ * Data parallelism in one process: every thread has a net and a part of each batch. The master,
+ * thread 0, adds up all gradients and updates its parameters, which the others copy. That needs no
+ * library, but works on one machine only, and the master's work grows with the number of threads.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct crew {
     struct study
         *studies; /* by thread; each is used by its thread, and by the master between barriers */
     pthread_barrier_t together;
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* guards the rest */
     struct problem problem;
     bool failed;
 };
@@ -26,7 +26,7 @@ struct worker {
     pthread_t thread;
 };
 
-/* Nets are made one after the other, each by its thread: that is what oneDNN asks for. */
+/* Each thread makes its own net, one thread at a time: oneDNN requires that. */
 static bool worker_open(struct worker *worker)
 {
     struct crew *crew = worker->crew;
@@ -41,10 +41,10 @@ static bool worker_open(struct worker *worker)
     }
     pthread_mutex_unlock(&crew->lock);
     pthread_barrier_wait(&crew->together);
-    return !crew->failed; /* nobody writes it any more */
+    return !crew->failed; /* not written any more after the barrier */
 }
 
-/* Between two barriers, so that nobody else is at work. */
+/* Called between two barriers, while all other threads wait. */
 static void master_update(struct crew *crew)
 {
     struct study *master = &crew->studies[0];
@@ -91,7 +91,7 @@ static void *work(void *arg)
     if (good) {
         study_over(study, "by_threads", crew->options->threads);
     }
-    pthread_barrier_wait(&crew->together); /* nobody copies any more */
+    pthread_barrier_wait(&crew->together); /* all threads have copied the parameters */
     study_close(study);
     return NULL;
 }
@@ -114,7 +114,7 @@ static bool run(const struct study_options *options, const struct study_data *da
         workers[t].crew = &crew;
         workers[t].number = (int)t;
         if (pthread_create(&workers[t].thread, NULL, work, &workers[t]) != 0) {
-            /* Those that are there wait for all: nothing can be gone on with. */
+            /* The threads that run wait in a barrier for this one, so there is no way to go on. */
             fprintf(stderr, "by_threads: thread %zu of %zu can not be started\n", t, threads);
             exit(1);
         }

@@ -1,4 +1,4 @@
-/* The only file of the strategies that knows hoop. */
+/* The only file of the strategies that uses hoop. */
 #include "peers.h"
 
 #include <errno.h>
@@ -8,22 +8,22 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WAIT_MS 60000 /* for whoever comes first: longer than any step here */
+#define WAIT_MS 60000 /* for the next message: longer than any step here */
 
-/* The server and one rank, with a comm of their own, so that no rank waits for another. */
+/* A comm of the server and one rank, so that ranks do not wait for each other. */
 struct pair {
     hoop_comm_t comm;
     hoop_stream_t stream;
-    hoop_ticket_t ticket; /* of what is expected */
+    hoop_ticket_t ticket; /* of the message that is expected */
     bool expected;
 };
 
 struct peers {
     hoop_comm_t comm;
     int rank, count;
-    struct pair *pairs;   /* of the server: by rank; of another rank r: only [r] */
-    struct pollfd *polls; /* of the server: one for each pair */
-    int last;             /* that arrived */
+    struct pair *pairs;   /* by rank; in a worker of rank r only [r] is used */
+    struct pollfd *polls; /* in the server: one for each pair */
+    int last;             /* in the server: the rank whose message arrived last */
 };
 
 static bool good(hoop_result_t result, hoop_comm_t comm, struct problem *problem)
@@ -107,7 +107,7 @@ bool peers_receive(struct peers *peers, int from, float *values, size_t count,
 
 /* ---- A server: of a pair the server is rank 0, and the other 1 ------------------------------ */
 
-/* What arrives on a pair's stream makes its descriptor readable. */
+/* Makes a stream for a pair: its descriptor becomes readable when a message has arrived. */
 static bool pair_listen(struct peers *peers, int i, struct problem *problem)
 {
     struct pair *pair = &peers->pairs[i];
@@ -123,7 +123,7 @@ bool peers_serve(struct peers *peers, struct problem *problem)
     if (peers->pairs == NULL || peers->polls == NULL) {
         return problem_say(problem, "no memory for %d pairs", peers->count);
     }
-    peers->polls[0].fd = -1; /* poll skips it: the server itself */
+    peers->polls[0].fd = -1; /* the server itself: poll() skips it */
     for (int i = 1; i < peers->count; i++) {
         const bool member = peers->rank == 0 || peers->rank == i;
         if (!good(hoop_comm_split(peers->comm, member ? 0 : HOOP_SPLIT_NOCOLOR, 0,
@@ -154,7 +154,7 @@ bool peers_expect(struct peers *peers, int from, float *values, size_t count,
            good(hoop_stream_record(pair->stream, &pair->ticket), pair->comm, problem);
 }
 
-/* A pair whose message is there; 0: none; -1: the problem. In turn, so that nobody is left out. */
+/* A rank whose message has arrived; 0: none; -1: the problem. Asks ranks in turn, to be fair. */
 static int pairs_query(struct peers *peers, struct problem *problem)
 {
     for (int k = 1; k <= peers->count; k++) {
@@ -187,7 +187,7 @@ int peers_arrived(struct peers *peers, struct problem *problem)
             uint64_t completed;
             if ((peers->polls[k].revents & POLLIN) != 0 &&
                 read(peers->polls[k].fd, &completed, sizeof(completed)) < 0) {
-                continue; /* somebody has read it: asked again above */
+                continue; /* it was read before; the loop asks again anyhow */
             }
         }
     }

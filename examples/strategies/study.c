@@ -67,7 +67,7 @@ static bool option_set(struct study_options *options, const struct row *row, con
            problem_say(problem, "--model %s: there is no such model", value);
 }
 
-/* False: the problem; or, with an empty one, help was asked for and given. */
+/* False: the problem; if that is empty --help was given, and the help was printed. */
 static bool options_read(struct study_options *ret, int argc, char **argv, const char *about,
                          struct problem *problem)
 {
@@ -106,7 +106,7 @@ static bool options_read(struct study_options *ret, int argc, char **argv, const
     return optind == argc || problem_say(problem, "%s: no argument was expected", argv[optind]);
 }
 
-/* ---- What a worker has --------------------------------------------------------------------- */
+/* ---- A worker -------------------------------------------------------------------------------- */
 
 static bool data_open(struct study_data *data, const struct study_options *options,
                       struct problem *problem)
@@ -282,7 +282,7 @@ void study_update(struct study *study)
         optimizer_step(&study->optimizer, (float)study->options->lr);
     }
     study->updates++;
-    /* In the first step links are made: what is exchanged later is what counts. */
+    /* With --exchange the first step is not timed: links are made in it. */
     if (study->options->exchange && steps_timed(study->options) < study->options->steps &&
         study->updates == study->updates_of_step) {
         study->began_s = report_now();

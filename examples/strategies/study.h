@@ -1,5 +1,5 @@
 /*
- * What all strategies share: the options, and for each worker a net, its share of the data, an
+ * Shared by all strategies: the options, and for each worker a net, its share of the data, an
  * optimizer and a report. Layers, data and report are the trainer's.
  */
 #ifndef STRATEGIES_STUDY_H
@@ -15,11 +15,11 @@ struct study_options {
     const char *data, *metrics; /* NULL: the built-in digits; none */
     int train_samples, test_samples;
     int steps;      /* batches for each worker */
-    int batch;      /* of a worker; where a net is cut: of all */
+    int batch;      /* images of a worker; in by_model of all ranks */
     int test_every; /* steps; 0: only at the end */
-    int threads;    /* of a program that has no ranks */
-    int slow_ms;    /* that the last worker needs more for a step */
-    bool exchange;  /* leave the computing out: only what is exchanged remains */
+    int threads;    /* of by_threads */
+    int slow_ms;    /* how much longer each step of the last worker takes */
+    bool exchange;  /* only exchange numbers, and do not compute */
     bool async;
     double lr, momentum;
     int64_t seed;
@@ -29,60 +29,60 @@ struct study_data {
     struct dataset train, test;
 };
 
-/* A strategy. False: the problem. */
+/* Runs a strategy. False: the problem. */
 typedef bool study_run(const struct study_options *options, const struct study_data *data,
                        struct problem *problem);
-/* What main() returns: reads the options and the data, runs. */
+/* Reads the options and the data, and runs the strategy. Returns what main() must return. */
 int study_main(int argc, char **argv, const char *about, study_run *run);
 
-/* One worker's. Filled from top to bottom. */
+/* The state of one worker; filled from top to bottom. */
 struct study {
-    const struct study_options *options; /* borrowed, as data */
+    const struct study_options *options; /* borrowed, like data */
     const struct study_data *data;
     int worker, workers;
     struct sampler sampler;
     struct loader *loader;
     int epoch;
-    struct net *net, *test_net; /* test_net: NULL without whole */
+    struct net *net, *test_net; /* test_net: NULL if net is only a part of the model */
     struct tensor *tensors;
     int tensor_count;
     size_t count;           /* floats of all tensors */
-    float *gradients, *own; /* of all tensors, side by side; own: where they are at first */
+    float *gradients, *own; /* of all tensors, contiguous; own: the first memory, owned */
     struct optimizer optimizer;
     struct report report;
     int updates;
-    int updates_of_step; /* 1, or more where workers do not wait for each other */
-    double loss;         /* of the last update, if anybody says it */
-    double began_s;      /* when training began, less the time of tests */
+    int updates_of_step; /* 1, or more if workers do not wait for each other */
+    double loss;         /* of the last batch */
+    double began_s;      /* when training began, plus the time spent in tests */
 };
 
 /*
- * As worker of workers, of which one speaks. net is moved here, also if this fails; NULL: the whole
- * model is made, so that study_test() can be called.
+ * Makes the state of one of `workers` workers, of which one speaks (prints). net is moved, also on
+ * failure; NULL: the whole model is made, so that study_test() can be called.
  */
 bool study_open(struct study *study, const struct study_options *options,
                 const struct study_data *data, int worker, int workers, bool speaks,
                 struct net *net, struct problem *problem);
 void study_close(struct study *study);
 
-/* Gradients are to lie in this memory for count floats from now on, borrowed until close. */
+/* Puts the gradients into this memory for count floats, borrowed until close. */
 void study_place(struct study *study, float *gradients);
-/* The next batch; epochs follow each other. */
+/* The next batch; after the last one a new epoch begins. */
 const struct batch *study_batch(struct study *study);
-/* Forward and backward over the next batch: gradients and loss. Nothing with --exchange. */
+/* Computes gradients and loss of the next batch. With --exchange it does nothing. */
 void study_compute(struct study *study);
-/* All parameters to, and from, one vector of count floats. */
+/* Copy all parameters to, and from, a vector of count floats. */
 void study_pack(const struct study *study, float *values);
 void study_unpack(struct study *study, const float *values);
 /* One update by the gradients. */
 void study_update(struct study *study);
-bool study_due(const struct study *study); /* a test */
-/* The accuracy on the test images; the time that it takes is not counted. */
+bool study_due(const struct study *study); /* is it time for a test? */
+/* Tests the net on the test images; the time that this takes is not counted. */
 void study_test(struct study *study);
-/* What a test found: who has no whole net finds it another way. began_s: when the test began. */
+/* Reports the result of a test that the caller has made itself. began_s: when it began. */
 void study_tell(struct study *study, double loss, int correct, int images, double began_s);
-/* The last line: NAME: RANKS ranks, STEPS steps, X ms a step; of an exchange without the first one.
- */
+/* Prints the last line: NAME: RANKS ranks, STEPS steps, X ms a step. With --exchange the first step
+ * is not counted. */
 void study_over(const struct study *study, const char *name, int ranks);
 
 #endif

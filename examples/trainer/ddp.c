@@ -1,4 +1,4 @@
-/* The only file of the trainer that knows hoop. */
+/* The only file of the trainer that uses hoop. */
 #include "ddp.h"
 
 #include <hoop.h>
@@ -10,8 +10,8 @@
 
 #include "bf16.h"
 
-#define PAGE_FLOATS ((size_t)1024) /* buckets begin on pages: peers write whole ones */
-#define DEVICE_FLOATS ((size_t)64) /* tensors on a device begin where its libraries expect it */
+#define PAGE_FLOATS ((size_t)1024) /* buckets begin on pages: peers write whole pages */
+#define DEVICE_FLOATS ((size_t)64) /* alignment of tensors that the device's libraries expect */
 #define HOST_NAME_BYTES 256
 
 struct ddp_job {
@@ -20,10 +20,10 @@ struct ddp_job {
     int rank, ranks;
 };
 
-/* Consecutive tensors of the order, side by side in memory. */
+/* Consecutive tensors of ddp.order, side by side in memory. */
 struct bucket {
     size_t offset, count; /* floats */
-    int tensors, missing; /* that it has; whose gradients are not ready */
+    int tensors, missing; /* tensors that it has; those without a gradient yet */
     hoop_ticket_t ticket;
 };
 
@@ -32,25 +32,25 @@ struct ddp {
     const struct ddp_tensor *tensors;
     int count;
     struct ddp_options options;
-    bool beside; /* buckets travel beside backward; else one after the other when it is over */
+    bool beside; /* buckets travel while backward runs; else one by one after it */
 
-    int *order;      /* tensors as they are assigned */
-    int *observed;   /* as they got ready in the first step */
+    int *order;      /* the tensors in the order of assignment */
+    int *observed;   /* the tensors in the order in which they got ready in the first step */
     int *bucket_of;  /* for each tensor */
-    bool *got;       /* a gradient since the last finish */
-    int ready_count; /* of them */
+    bool *got;       /* for each tensor: it has got a gradient since the last finish */
+    int ready_count; /* how many have */
     struct bucket *buckets;
     int bucket_count, queued; /* buckets are queued in their order on all ranks */
     float *memory;            /* of all buckets, shared */
-    uint16_t *wire;           /* with bf16: the same in half the bytes */
+    uint16_t *wire;           /* with bf16: the same buckets as bf16, shared */
 
-    double *header; /* shared: {1 with a batch or 0, its loss}, summed over the ranks */
+    double *header; /* shared: {1 if it has a batch, its loss}, summed over the ranks */
     hoop_ticket_t header_ticket;
 
-    enum { FIRST, OBSERVED, SETTLED } stage; /* of the assignment */
-    bool sync;
-    double loss;           /* and sync: of this batch */
-    hoop_result_t failure; /* while queueing; told by finish */
+    enum { FIRST, OBSERVED, SETTLED } stage; /* of the assignment to buckets */
+    bool sync;                               /* of this batch, like loss */
+    double loss;
+    hoop_result_t failure; /* the first of the step; finish returns it */
     double call_s;
 };
 
@@ -67,7 +67,7 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Says what hoop says. */
+/* True: no error. False: the problem, in hoop's words. */
 static bool good(hoop_result_t result, hoop_comm_t comm, struct problem *problem)
 {
     if (result == HOOP_OK) {
@@ -123,7 +123,7 @@ int ddp_ranks(const struct ddp_job *job)
     return job->ranks;
 }
 
-/* This rank's number among those of hosts with its name, and how many they are. */
+/* This rank's number among the ranks on hosts of the same name, and how many there are. */
 static bool job_place(struct ddp_job *job, int *ret_rank, int *ret_ranks, struct problem *problem)
 {
     char mine[HOST_NAME_BYTES] = "";
@@ -174,7 +174,7 @@ static size_t whole_pages(size_t floats)
     return round_up(floats, PAGE_FLOATS);
 }
 
-/* Cuts the order into buckets. */
+/* Assigns the tensors to buckets, in ddp->order. */
 static void buckets_assign(struct ddp *ddp)
 {
     struct bucket *bucket = NULL;
@@ -196,7 +196,7 @@ static void buckets_assign(struct ddp *ddp)
     }
 }
 
-/* Once, when the first step is over and the gradients are used: as rank 0 observed it. */
+/* After the first step: assigns once more, in the order that rank 0 has observed. */
 static hoop_result_t buckets_assign_again(struct ddp *ddp)
 {
     if (ddp->stage != OBSERVED) {
@@ -218,16 +218,15 @@ int ddp_buckets(const struct ddp *ddp, int *ret_bucket_of)
     return ddp->bucket_count;
 }
 
-/* ---- What travels -------------------------------------------------------------------------- */
+/* ---- Exchange -------------------------------------------------------------------------------- */
 
-/* The first failure while queueing is the step's. */
+/* Keeps the first failure of a step. */
 static void ddp_note(struct ddp *ddp, hoop_result_t result)
 {
     ddp->failure = ddp->failure == HOOP_OK ? result : ddp->failure;
 }
 
-/* An all_reduce in place: queued, and the ticket is complete when it is; or at once. Alone there is
- * none. */
+/* An all_reduce in place, queued with a ticket or done at once; nothing with one rank. */
 static void ddp_queue(struct ddp *ddp, void *data, size_t count, hoop_datatype_t type,
                       hoop_red_op_t op, hoop_ticket_t *ticket)
 {
@@ -250,7 +249,7 @@ static void ddp_await(struct ddp *ddp, hoop_ticket_t ticket)
     }
 }
 
-/* A step begins for the ranks: how many have a batch, and their losses. */
+/* Begins a step on all ranks: sums how many have a batch, and their losses. */
 static void ddp_open_step(struct ddp *ddp, bool active)
 {
     ddp->header[0] = active;
@@ -278,7 +277,7 @@ static void ddp_queue_bucket(struct ddp *ddp, struct bucket *bucket)
     }
 }
 
-/* All buckets up to the first that is not complete; a later one waits, so that ranks agree. */
+/* Queues complete buckets up to the first incomplete one: all ranks queue in the same order. */
 static void ddp_queue_complete(struct ddp *ddp)
 {
     while (ddp->beside && ddp->queued < ddp->bucket_count &&
@@ -287,7 +286,7 @@ static void ddp_queue_complete(struct ddp *ddp)
     }
 }
 
-/* On the device's stream: a bucket that was marked. The call may return before it is over. */
+/* Lets a marked bucket travel, on the device's stream. May return before that is complete. */
 static void ddp_travel(struct ddp *ddp, int i)
 {
     const struct device *device = ddp->options.device;
@@ -310,13 +309,13 @@ static void ddp_travel(struct ddp *ddp, int i)
     }
 }
 
-/* Whom the program wants to be told of. */
+/* The program's callback for averages. */
 struct listener {
     ddp_averaged *averaged; /* or NULL */
     void *arg;
 };
 
-/* The tensors of a bucket have their averages. */
+/* Tells the program that the tensors of a bucket have their averages. */
 static void ddp_tell(const struct ddp *ddp, int bucket, const struct listener *listener)
 {
     for (int i = 0; listener->averaged != NULL && i < ddp->count; i++) {
@@ -326,7 +325,7 @@ static void ddp_tell(const struct ddp *ddp, int bucket, const struct listener *l
     }
 }
 
-/* All buckets of a device travel; returns for how long nothing else was done. */
+/* Lets all buckets on a device travel. Returns for how long the device only waited for them. */
 static double ddp_travel_all(struct ddp *ddp, const struct listener *listener)
 {
     const struct device *device = ddp->options.device;
@@ -347,7 +346,7 @@ static double ddp_travel_all(struct ddp *ddp, const struct listener *listener)
     return wait_s;
 }
 
-/* Waits for a bucket that was queued, or lets it travel now. */
+/* Waits for a queued bucket, or lets it travel now. */
 static void ddp_wait(struct ddp *ddp, struct bucket *bucket)
 {
     if (!ddp->beside) {
@@ -359,7 +358,7 @@ static void ddp_wait(struct ddp *ddp, struct bucket *bucket)
     }
 }
 
-/* Waits for all of them, in their order; returns for how long. */
+/* Waits for all buckets, in order. Returns for how long. */
 static double ddp_wait_all(struct ddp *ddp, const struct listener *listener)
 {
     double wait_s = 0;
@@ -415,8 +414,8 @@ static void ddp_clear(const struct ddp *ddp, float *data, size_t count)
 }
 
 /*
- * Tensors that got nothing since the last step count as zeros, and in the first step as the last to
- * get ready. What was accumulated without sync stays.
+ * Tensors that got no gradient since the last step count as zeros, and in the first step as the
+ * last to get ready. Gradients that were accumulated without sync stay.
  */
 static void ddp_fill_in(struct ddp *ddp, struct ddp_step *ret)
 {
@@ -436,7 +435,7 @@ static void ddp_fill_in(struct ddp *ddp, struct ddp_step *ret)
     ddp_queue_complete(ddp);
 }
 
-/* After ddp_open_step: everything goes, comes, and is counted. */
+/* Completes a step after ddp_open_step(): exchanges all buckets, and fills in *ret. */
 static bool ddp_close_step(struct ddp *ddp, const struct listener *listener, struct ddp_step *ret,
                            struct problem *problem)
 {
@@ -482,10 +481,10 @@ bool ddp_follow(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_s
         ddp_await(ddp, ddp->header_ticket);
     }
     if (ddp->failure == HOOP_OK && ddp->header[0] == 0) {
-        return false; /* all are here: nobody queued more */
+        return false; /* no rank has a batch, so none has queued buckets */
     }
     const bool done = ddp_close_step(ddp, &(struct listener){averaged, arg}, ret, problem);
-    ret->unused = 0; /* none is missed here */
+    ret->unused = 0; /* no gradients were expected here */
     return done;
 }
 
@@ -493,7 +492,7 @@ bool ddp_follow(struct ddp *ddp, ddp_averaged *averaged, void *arg, struct ddp_s
 
 static bool ddp_allocate(struct ddp *ddp, struct problem *problem)
 {
-    /* Room for every tensor in a bucket of its own, so that none is allocated later. */
+    /* Enough for any assignment: as if each tensor had a bucket of its own. */
     size_t floats = 0;
     for (int i = 0; i < ddp->count; i++) {
         floats += whole_pages(ddp->tensors[i].count);
@@ -540,12 +539,13 @@ static bool ddp_fill(struct ddp *ddp, struct problem *problem)
             return false;
         }
     }
-    /* Who sends is ahead of who receives: here all have agreed, or all hear that they do not. */
+    /* The sender of a broadcast may be ahead: after this all have agreed, or know of a mismatch. */
     return good(hoop_barrier(ddp->job->comm, NULL), ddp->job->comm, problem);
 }
 
-/* Without a CPU that is free nothing is hidden: what is done beside backward takes the CPU from it,
- * and changes of threads and waits for who is late come on top. Each rank decides for itself. */
+/* Decides whether to overlap. Without a free CPU nothing can be hidden: communication would take
+ * the CPU from backward, and add thread switches and waits for late ranks. Each rank decides for
+ * itself. */
 static bool ddp_decide(struct ddp *ddp, struct problem *problem)
 {
     const struct ddp_options *o = &ddp->options;
@@ -580,7 +580,7 @@ struct ddp *ddp_create(struct ddp_job *job, const struct ddp_tensor *tensors, in
     return ddp;
 }
 
-/* After a failure something may be queued still, which borrows the memory. */
+/* Waits first: after a failure queued operations may still use the memory. */
 void ddp_destroy(struct ddp *ddp)
 {
     if (ddp == NULL) {

@@ -1,6 +1,6 @@
 /*
- * A device on which gradients lie, as ddp.c sees it: work is launched there, in order, and done
- * later. Beside that order of computing it has a stream, on which gradients travel.
+ * A device that holds gradients, as ddp.c sees it: computing is launched there, and runs later, in
+ * order. Besides, it has a stream on which gradients travel.
  */
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
@@ -12,20 +12,20 @@
 
 struct device {
     void *stream; /* a cudaStream_t */
-    /* Mark i, below DEVICE_MARKS: all that was launched for computing so far. */
+    /* Sets mark i (below DEVICE_MARKS) behind all computing that was launched so far. */
     void (*mark)(int i);
-    /* What comes on the stream from now on comes behind mark i. */
+    /* What is put on the stream from now on runs behind mark i. */
     void (*follow)(int i);
-    /* Computing: zeros. */
+    /* Sets data to zero, in the order of computing. */
     void (*clear)(float *data, size_t count);
-    /* On the stream: to bf16, and back. */
+    /* Convert to bf16 and back, on the stream. */
     void (*compress)(const float *from, uint16_t *to, size_t count);
     void (*expand)(const uint16_t *from, float *to, size_t count);
-    /* All computing before the gradients are used has been launched. */
+    /* Tells that all computing has been launched that comes before the use of the gradients. */
     void (*end)(void);
     /*
-     * Computing goes on when the stream is done. Waits for both; returns the seconds that the
-     * stream took longer than what was launched until `end`.
+     * Lets further computing run behind the stream, and waits for both. Returns for how many
+     * seconds the stream ran longer than the computing before `end`.
      */
     double (*join)(void);
 };

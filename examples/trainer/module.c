@@ -8,7 +8,7 @@
 
 #define MODULE "train_cuda.so"
 
-/* TRAIN_CUDA, or the folder of the program. */
+/* The module's path: TRAIN_CUDA, or in the folder of the program. */
 static bool module_path(char path[PATH_MAX + sizeof(MODULE)], struct problem *problem)
 {
     const char *named = getenv("TRAIN_CUDA");
@@ -38,7 +38,7 @@ const struct backend *module_open(int device, int rank, struct problem *problem)
                     path);
         return NULL;
     }
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* until the process ends */
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never closed */
     if (module != NULL) {
         *(void **)&opener = dlsym(module, "backend_cuda_open");
     }

@@ -1,13 +1,13 @@
 /*
- * Loads what computes on a device, train_cuda.so beside the program, when it is asked for: train
- * itself starts where nothing of CUDA is.
+ * Loads train_cuda.so, which computes on a device, from beside the program when it is needed: so
+ * train itself starts without CUDA.
  */
 #ifndef TRAINER_MODULE_H
 #define TRAINER_MODULE_H
 
 #include "nn/backend.h"
 
-/* device, rank: see backend_open. NULL, and the problem, without module, driver or device. */
+/* device, rank: see backend_open. NULL, with the problem: there is no module, driver or device. */
 const struct backend *module_open(int device, int rank, struct problem *problem);
 
 #endif

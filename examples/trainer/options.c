@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * One line for an option: its name, the field, what it means, and what of a number is allowed. FLAG
- * takes no value. Every option but --help can be written down here.
+ * A row for each option except --help: its name, kind and field, the range if it is a number, and
+ * its help. FLAG takes no value.
  */
 enum option_kind { FLAG, WHOLE, NUMBER, TEXT, MODEL, OPTIMIZER, MEGABYTES, DEVICE, OVERLAP };
 struct option_row {
@@ -173,7 +173,7 @@ static bool option_set(struct options *options, const struct option_row *row, co
     return false;
 }
 
-/* What options ask of each other. */
+/* Checks options against each other. */
 static bool options_agree(struct options *options, struct problem *problem)
 {
     const bool env = options->init_method == NULL || strcmp(options->init_method, "env://") == 0;
@@ -235,7 +235,7 @@ enum options_found options_parse(struct options *options, int argc, char **argv,
     known[ROWS + 1] = (struct option){0};
     options_default(options);
     opterr = 0;
-    optind = 0; /* from the start, however often it is called */
+    optind = 0; /* so that a second call begins anew */
     for (int got = 0; (got = getopt_long(argc, argv, "+", known, NULL)) != -1;) {
         if (got == HELP) {
             return OPTIONS_HELP;

@@ -1,24 +1,24 @@
-/* The command line of train. Names and defaults are those of PyTorch's MNIST example where it has
- * them. */
+/* The command line of train. Names and defaults are those of PyTorch's MNIST example if it has the
+ * option. */
 #ifndef TRAINER_OPTIONS_H
 #define TRAINER_OPTIONS_H
 
 #include "ddp.h"
 #include "nn/optimizer.h"
 
-/* What computes, instead of a number. */
+/* Values of options.device that are no number of a device. */
 enum { DEVICE_HOST = -2, DEVICE_ANY = -1 };
 
 struct options {
     const struct model *model; /* NULL: the one for the data */
-    int device;                /* of CUDA; or one of the two below */
+    int device;                /* a number of CUDA's, or one of the two above */
     const char *data;          /* NULL: the built-in digits */
     int train_samples;         /* 0: all */
     int workers;
     bool drop_last;
 
     int epochs, batch, test_batch;
-    int accumulate; /* batches for one update */
+    int accumulate; /* batches of an update */
     struct optimizer_options optimizer;
     double lr, warmup; /* warmup: epochs */
     bool scale_lr;

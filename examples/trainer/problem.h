@@ -1,6 +1,6 @@
 /*
- * What is told to the user when something is wrong: one sentence, with the name and the value. Who
- * first knows it writes it, everybody above passes it on.
+ * The error message for the user: one sentence, with the name and the value that are wrong. The
+ * function that finds the error writes it; its callers pass it on.
  */
 #ifndef TRAINER_PROBLEM_H
 #define TRAINER_PROBLEM_H

@@ -18,7 +18,8 @@ double report_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Of a later update, or of a test that comes again: at the end of an epoch that is not over. */
+/* Is a line about something that a resumed training repeats: a later update, or the test of an
+ * epoch that is not over? */
 static bool metrics_is_lost(const char *line, bool json, int epochs, int64_t updates)
 {
     char kind[8] = "";
@@ -31,7 +32,7 @@ static bool metrics_is_lost(const char *line, bool json, int epochs, int64_t upd
     return later > updates || (strcmp(kind, "test") == 0 && epoch > epochs);
 }
 
-/* Lines of what was lost are cut off. Returns how many bytes stay. */
+/* Cuts off the lines about what a resumed training repeats. Returns how many bytes are kept. */
 static off_t metrics_cut(const char *path, bool json, int epochs, int64_t updates)
 {
     struct stat status;
@@ -49,7 +50,7 @@ static off_t metrics_cut(const char *path, bool json, int epochs, int64_t update
     }
     free(line);
     if (ftruncate(fileno(file), kept) != 0) {
-        kept = status.st_size; /* then they stay, too */
+        kept = status.st_size; /* then all lines are kept */
     }
     fclose(file);
     return kept;
@@ -102,7 +103,7 @@ void report_close(struct report *report)
     }
 }
 
-/* A line of training has a learning rate, one of a test has an accuracy. */
+/* A line about training has lr, a line about a test has accuracy; the other is NULL. */
 static void metrics_write(struct report *report, int epoch, int64_t updates, double loss,
                           const double *lr, const double *accuracy)
 {
@@ -118,7 +119,7 @@ static void metrics_write(struct report *report, int epoch, int64_t updates, dou
         fprintf(to, report->json ? "\"lr\": %.8g, " : "%.8g", *lr);
     }
     if (report->json && !isfinite(loss)) {
-        fprintf(to, "\"loss\": null, "); /* JSON has no word for it */
+        fprintf(to, "\"loss\": null, "); /* JSON has neither NaN nor infinity */
     } else {
         fprintf(to, report->json ? "\"loss\": %.9g, " : ",%.9g,", loss);
     }

@@ -1,6 +1,6 @@
 /*
- * What rank 0 tells: lines as PyTorch's MNIST example prints them, on a terminal a bar instead of
- * the training lines, a file of metrics, and at the end where the time went. Other ranks say
+ * The output of rank 0: lines as PyTorch's MNIST example prints them, on a terminal a bar instead
+ * of the training lines, a file of metrics, and at the end where the time went. Other ranks print
  * nothing.
  */
 #ifndef TRAINER_REPORT_H
@@ -24,14 +24,14 @@ struct report {
     FILE *metrics;
     const char *metrics_path; /* borrowed */
     int epochs;
-    double began_s, epoch_s; /* when */
+    double began_s, epoch_s; /* when the run, and the epoch, began */
     double share_s[SHARES];
-    double images, flop; /* of all ranks; of this one */
+    double images, flop; /* images of all ranks; operations of this rank */
 };
 
 struct report_line {
     int epoch;              /* from 1 */
-    int images, all_images; /* of all ranks; of the epoch */
+    int images, all_images; /* of all ranks so far; of the epoch */
     int batch, batches;
     int64_t updates;
     double lr, loss;
@@ -39,13 +39,13 @@ struct report_line {
 
 double report_now(void);
 
-/* metrics may be NULL. over, updates: epochs and updates of what is resumed; the file goes on after
- * its lines of them. */
+/* metrics may be NULL. over, updates: how many epochs and updates a resumed training has done; the
+ * file is continued after the lines about these. */
 bool report_open(struct report *report, bool speaks, int epochs, const char *metrics, int over,
                  int64_t updates, struct problem *problem);
-/* False: standard output has not got all of it. */
+/* False: not everything could be written to standard output. */
 bool report_said(struct problem *problem);
-/* False: neither has that, or a line of the metrics could not be written. */
+/* False: not everything could be written to standard output and to the metrics. */
 bool report_kept(const struct report *report, struct problem *problem);
 void report_close(struct report *report);
 

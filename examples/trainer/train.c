@@ -17,7 +17,8 @@
 #include "options.h"
 #include "report.h"
 
-/* Everything of one rank. Filled by trainer_open() from top to bottom, closed the other way. */
+/* The state of one rank. trainer_open() fills it from top to bottom, trainer_close() closes it in
+ * reverse. */
 struct trainer {
     struct options options;
     struct ddp_job *job;
@@ -32,7 +33,7 @@ struct trainer {
     struct optimizer optimizer;
     struct report report;
     struct progress progress;
-    bool warned; /* of tensors without gradient */
+    bool warned; /* about tensors without a gradient */
 };
 
 /* ---- Making everything --------------------------------------------------------------------- */
@@ -81,7 +82,7 @@ static bool model_choose(struct trainer *t, struct problem *problem)
            model_takes(t->model, &t->test_data, "data for the test", problem);
 }
 
-/* Where the net is: on the host, or on a device of this rank's. */
+/* Chooses where the net is: on the host, or on this rank's device. */
 static bool backend_choose(struct trainer *t, struct problem *problem)
 {
     int rank = 0;
@@ -125,8 +126,7 @@ static bool model_open(struct trainer *t, struct problem *problem)
     return t->ddp != NULL;
 }
 
-/* What rank 0 read, to everybody. Parameters came with it if it was read before ddp_create, or
- * here. */
+/* Broadcasts parameters and optimizer state that rank 0 has read from the checkpoint. */
 static bool resume_share(struct trainer *t, struct problem *problem)
 {
     int count = 0;
@@ -172,7 +172,7 @@ static bool resume(struct trainer *t, struct problem *problem)
         return problem_say(problem, "%s", why.text[0] != '\0' ? why.text : "rank 0 can not resume");
     }
     t->train_sampler.seed = (uint32_t)t->progress.seed;
-    /* With more ranks, fewer, or other batches: on from about the same image. */
+    /* With another number of ranks or size of batches: continue at about the same image. */
     const int64_t batches = (int64_t)t->progress.batches * t->progress.global_batch / global_batch;
     t->progress.batches = batches < INT_MAX ? (int)batches : INT_MAX;
     t->progress.global_batch = global_batch;
@@ -216,7 +216,7 @@ static int batches_of_epoch(const struct trainer *t)
 }
 
 /*
- * With --scale-lr the rate is for one rank's batch: it grows with the batch of all of them. During
+ * With --scale-lr the given rate is for one rank's batch, and grows with the total batch. During
  * the warm-up it rises linearly, from the rate for one rank or from nothing.
  */
 static double learning_rate(const struct trainer *t)
@@ -229,7 +229,7 @@ static double learning_rate(const struct trainer *t)
     return warm < 1 ? first + (full - first) * warm : full;
 }
 
-/* An update on its way. */
+/* An update in progress. */
 struct update {
     struct trainer *t;
     int added; /* batches whose gradients were added */
@@ -286,8 +286,7 @@ static void backward_ready(void *ddp, int i)
     ddp_ready(ddp, i);
 }
 
-/* Some batches of this rank from *next on, at most --accumulate, whose gradients become one update.
- */
+/* One update, by up to --accumulate batches of this rank from *next on. */
 static bool train_update(struct trainer *t, const struct batch **next, struct problem *problem)
 {
     const struct batch *batch = *next;
@@ -332,7 +331,7 @@ static bool train_update(struct trainer *t, const struct batch **next, struct pr
            t->progress.updates % t->options.checkpoint_every != 0 || checkpoint_save(t, problem);
 }
 
-/* The others have batches yet. */
+/* Takes part in the updates of ranks that have more batches. */
 static bool train_follow(struct trainer *t, struct problem *problem)
 {
     struct ddp_step step;
@@ -363,7 +362,7 @@ static bool train_epoch(struct trainer *t, struct problem *problem)
     return train_follow(t, problem);
 }
 
-/* Every image counts once. The running averages that are used and kept are rank 0's. */
+/* Tests on all images, each once. All ranks use rank 0's running averages. */
 static bool test(struct trainer *t, struct problem *problem)
 {
     const double began = report_now();

@@ -6,7 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 
-/* A tensor of the model or of the optimizer, in both orders. */
+/* A tensor of the model or of the optimizer. */
 struct item {
     char name[80];
     const struct tensor *shape;
@@ -15,7 +15,7 @@ struct item {
 
 #define ITEMS_MOST 256
 
-/* Everything that is kept, in a fixed order; returns how many. */
+/* Lists all tensors of a checkpoint, in a fixed order. Returns how many. */
 static int items_list(const struct training *training, struct item items[ITEMS_MOST])
 {
     int count = 0, trained = 0, averages = 0;
@@ -61,7 +61,7 @@ bool checkpoint_write(const char *path, const struct training *training,
     struct safetensor tensors[ITEMS_MOST];
     struct safetensors_note notes[7];
     const int count = items_list(training, items);
-    size_t floats = 1; /* of none malloc says nothing */
+    size_t floats = 1; /* at least one, since malloc(0) may return NULL */
     for (int i = 0; i < count; i++) {
         floats += items[i].shape->count;
     }

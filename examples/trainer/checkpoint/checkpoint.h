@@ -1,7 +1,7 @@
 /*
- * What is kept of a training: parameters and running averages under PyTorch's names and in its
- * order of elements, the optimizer's state as optimizer.TENSOR.STATE, and in the notes how far it
- * got. All random draws come from the seed and the epoch, so these two are the whole random state.
+ * A checkpoint of a training: parameters and running averages with PyTorch's names and order of
+ * elements, the optimizer's state as optimizer.TENSOR.STATE, and progress in the notes. All random
+ * draws follow from the seed and the epoch, so these two are the whole random state.
  */
 #ifndef TRAINER_CHECKPOINT_H
 #define TRAINER_CHECKPOINT_H
@@ -11,13 +11,13 @@
 
 struct progress {
     int64_t seed;
-    int epoch;   /* epochs that are over */
-    int batches; /* of each rank, in the one after them */
+    int epoch;   /* complete epochs */
+    int batches; /* batches of each rank in the epoch after them */
     int64_t updates;
     int global_batch; /* images of a batch of all ranks */
 };
 
-/* Where it lives. */
+/* What a checkpoint is made of, and read into. */
 struct training {
     const struct model *model;
     struct net *net;
@@ -26,7 +26,7 @@ struct training {
 
 bool checkpoint_write(const char *path, const struct training *training,
                       const struct progress *progress, struct problem *problem);
-/* False: nothing of it may be used. */
+/* False: nothing that was read may be used. */
 bool checkpoint_read(const char *path, const struct training *training, struct progress *ret,
                      struct problem *problem);
 

@@ -37,7 +37,8 @@ static void header_tensor(FILE *to, const struct safetensor *tensor, size_t begi
     fprintf(to, "],\"data_offsets\":[%zu,%zu]}", begin, begin + tensor_bytes(tensor));
 }
 
-/* The length, then the header with blanks to a multiple of eight; NULL: no memory. To be freed. */
+/* Makes the length and the header, padded with blanks to a multiple of eight bytes. The caller
+ * frees it. NULL: no memory. */
 static char *header_make(const struct safetensor *tensors, int tensor_count,
                          const struct safetensors_note *notes, int note_count, size_t *ret_bytes)
 {
@@ -97,8 +98,8 @@ static bool write_file(int fd, const char *header, size_t header_bytes,
     return fsync(fd) == 0;
 }
 
-/* The name itself lasts when its folder does. Where folders can't be synced there is no more to do.
- */
+/* Syncs the folder, so that the rename is on disk. If folders can't be synced nothing more can be
+ * done. */
 static void sync_folder(const char *path)
 {
     char folder[4096] = ".";
@@ -113,8 +114,8 @@ static void sync_folder(const char *path)
     }
 }
 
-/* Has this process alone what it has opened there? Who was faster may have given it its name, too.
- * Where files cannot be locked nobody knows. */
+/* Is this process the only one that writes the file? Another one may have renamed it meanwhile, so
+ * the name must still lead to it. If files can't be locked that is all that is checked. */
 static bool lock_beside(int fd, const char *beside)
 {
     struct stat opened, there;
@@ -122,8 +123,8 @@ static bool lock_beside(int fd, const char *beside)
            stat(beside, &there) == 0 && opened.st_ino == there.st_ino;
 }
 
-/* The file that becomes the one of this name, or where a link of that name leads. -1: the problem.
- */
+/* Opens the temporary file that will replace path, or, if path is a link, its target. -1: the
+ * problem. */
 static int open_beside(const char *path, char beside[NAME_MOST], char target[NAME_MOST],
                        struct problem *problem)
 {
@@ -188,18 +189,18 @@ bool safetensors_write(const char *path, const struct safetensor *tensors, int t
         unlink(beside);
     }
     free(header);
-    close(fd); /* and with that the lock, when the file has its name */
+    close(fd); /* also unlocks, after the rename */
     return good;
 }
 
-/* ---- JSON, as much of it as a header has --------------------------------------------------- */
+/* ---- JSON, as much as headers need ----------------------------------------------------------- */
 
 static const char *json_blank(const char *at)
 {
     return at + strspn(at, " \t\r\n");
 }
 
-/* Behind the string that begins here; NULL: it has no end. */
+/* The end of the string that begins at `at`; NULL: it has none. */
 static const char *json_skip_string(const char *at)
 {
     for (at++; *at != '"'; at += *at == '\\' && at[1] != '\0' ? 2 : 1) {
@@ -210,7 +211,7 @@ static const char *json_skip_string(const char *at)
     return at + 1;
 }
 
-/* Behind the value that begins here; NULL: it has no end. */
+/* The end of the value that begins at `at`; NULL: it has none. */
 static const char *json_skip(const char *at)
 {
     int depth = 0;
@@ -235,8 +236,8 @@ struct json_member {
     size_t key_length;
 };
 
-/* The next member of an object, which begins here or where the member before ended. Its end; NULL:
- * there is none. */
+/* Reads the next member of an object; at: the object's beginning, or the end of the member before.
+ * Returns the member's end; NULL: no more members. */
 static const char *json_next(const char *at, struct json_member *ret)
 {
     at = json_blank(at);
@@ -258,7 +259,7 @@ static bool json_has_key(const struct json_member *member, const char *key)
     return member->key_length == strlen(key) && strncmp(member->key, key, strlen(key)) == 0;
 }
 
-/* The value of a key of the object that begins here; NULL: none. Keys are compared as written. */
+/* The value of a key of an object; NULL: none. Keys are compared as written, with escapes. */
 static const char *json_value(const char *object, const char *key)
 {
     struct json_member member;
@@ -303,7 +304,7 @@ static int place_compare(const void *a, const void *b)
     return order != 0 ? order : (p->end > q->end) - (p->end < q->end);
 }
 
-/* The tensors lie one behind the other and are all the data: else some are taken from others'. */
+/* The tensors must be contiguous and make up all the data: else some would read data of others. */
 static bool check_places(const struct safetensors *file, size_t length, struct problem *problem)
 {
     struct place *places = calloc(length / sizeof("\"\":{data_offsets") + 1, sizeof(*places));
@@ -330,8 +331,8 @@ static bool check_places(const struct safetensors *file, size_t length, struct p
                        file->path, file->data_bytes, end);
 }
 
-/* The header is one object, to its end: else it is of another length than it says, and all data
- * would be taken from some bytes beside it. */
+/* The header must be exactly one object: else its length is wrong, and all data would be read from
+ * the wrong offset. */
 static bool check_header(const struct safetensors *file, size_t length, struct problem *problem)
 {
     const char *end = file->header[0] == '{' ? json_skip(file->header) : NULL;

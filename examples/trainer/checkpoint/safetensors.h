@@ -1,7 +1,7 @@
 /*
- * Files of named tensors in the safetensors format, which Python reads by
+ * Files of named tensors in the safetensors format, which Python reads with
  * safetensors.torch.load_file(): eight bytes with the length of a JSON header, the header, and the
- * data. Little-endian machines.
+ * data. For little-endian machines.
  */
 #ifndef TRAINER_SAFETENSORS_H
 #define TRAINER_SAFETENSORS_H
@@ -19,20 +19,20 @@ struct safetensor {
     const void *data;
 };
 
-/* A line of what a file says about itself. */
+/* An entry of the file's metadata. */
 struct safetensors_note {
     char key[32], value[64]; /* without quotes and backslashes */
 };
 
 /*
- * Writes all of it beside path, makes it last, and only then gives it the name: whenever that is
- * cut off, path is what it was before, or the new one. False: nothing changed.
+ * Writes a new file beside path, syncs it to disk, and only then renames it: whenever this is
+ * interrupted, path is the old file or the new one. False: nothing changed.
  */
 bool safetensors_write(const char *path, const struct safetensor *tensors, int tensor_count,
                        const struct safetensors_note *notes, int note_count,
                        struct problem *problem);
 
-/* Whether a file could be written there now, before what is to be kept has been worked for. */
+/* Could a file be written there now? To be asked before the work that is to be saved. */
 bool safetensors_writable(const char *path, struct problem *problem);
 
 /* A file in memory. */
@@ -43,12 +43,11 @@ struct safetensors {
     size_t data_bytes;
 };
 
-/* False: it is not there, or damaged. Free in any case. */
+/* False: the file is missing or damaged. Call free in any case. */
 bool safetensors_read(struct safetensors *file, const char *path, struct problem *problem);
 void safetensors_free(struct safetensors *file);
 
-/* The data of a tensor, which must have this type and so many elements. NULL: the file has it not.
- */
+/* The data of a tensor, which must have this type and count of elements. NULL: the problem. */
 const void *safetensors_find(const struct safetensors *file, const char *name, const char *type,
                              size_t count, struct problem *problem);
 

@@ -22,7 +22,7 @@ static void cifar_path(char *ret, size_t bytes, const char *folder, bool inside,
     }
 }
 
-/* The folder itself, or the one that is in the archive. */
+/* Are the files not in `folder` itself, but in the archive's folder inside it? */
 static bool cifar_inside(const char *folder)
 {
     char path[4096];

@@ -4,7 +4,7 @@
 
 #include "data/formats.h"
 
-/* As everybody normalizes them: MNIST's, which suit the digits too, and CIFAR-10's. */
+/* The usual means and deviations: those of MNIST, also for the digits, and of CIFAR-10. */
 static void dataset_normalize(struct dataset *dataset)
 {
     static const double grey[2] = {0.1307, 0.3081};

@@ -1,8 +1,8 @@
 /*
- * The built-in data: digits as if written by hand. Each is a few strokes (quadratic curves in a
- * unit square, y down), shaken, bent, turned, slanted, scaled and moved, drawn by a pen of some
- * width, with noise. Every digit has a number, which seeds it: below DIGITS_TRAIN for training,
- * those behind them for the test, so none is in both.
+ * The built-in data: digits as if written by hand. Each consists of a few strokes (quadratic curves
+ * in a unit square, y down), which are randomly distorted, bent, rotated, slanted, scaled and
+ * moved, and drawn with a pen of random width, with noise. Every digit has a number, which is its
+ * seed: below DIGITS_TRAIN for training, from there on for the test, so none is in both.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #define SEGMENTS 10 /* of a curve */
 #define STROKES_MOST 5
 #define TURN 6.2831853F
-#define VERSION 1 /* of the pictures: another one, another folder */
+#define VERSION 1 /* of the pictures; part of the folder's name */
 
 struct point {
     float x, y;
@@ -80,7 +80,7 @@ static const struct {
 struct hand {
     float matrix[4];
     struct point middle;
-    float bend[2], phase[2]; /* a wave along the other coordinate */
+    float bend[2], phase[2]; /* of a wave along the other coordinate */
     float radius, ink, noise;
 };
 
@@ -125,7 +125,7 @@ static int pixel_in(float at)
     return at < 0 ? 0 : at > SIDE - 1 ? SIDE - 1 : (int)at;
 }
 
-/* A straight piece: pixels get what the pen covers of them, if they have not more already. */
+/* Draws a straight segment: each pixel gets the share that the pen covers, unless it has more. */
 static void ink_segment(float *ink, struct point a, struct point b, float radius)
 {
     const float dx = b.x - a.x, dy = b.y - a.y, square = dx * dx + dy * dy + 1e-6F;
@@ -143,7 +143,7 @@ static void ink_segment(float *ink, struct point a, struct point b, float radius
     }
 }
 
-/* A stroke's ends and its control are shaken; where two strokes meet they stay together. */
+/* Moves a point of a stroke at random; strokes that share a point still meet there. */
 static struct point shake(struct random *random, struct point p)
 {
     return (struct point){p.x + between(random, -0.06F, 0.06F),
@@ -241,7 +241,7 @@ bool digits_folder(char *ret, size_t bytes, struct problem *problem)
     if (!folder_make(ret, bytes, problem)) {
         return false;
     }
-    /* The file that is written last: with it, all are there. */
+    /* This file is written last: if it exists, all do. */
     snprintf(path, sizeof(path), "%s/t10k-labels-idx1-ubyte", ret);
     if (access(path, R_OK) == 0) {
         return true;

@@ -1,6 +1,7 @@
 /*
- * IDX: a number whose last two bytes are the type of the elements and the count of dimensions, then
- * the dimensions, then the elements; all numbers big-endian. zlib reads plain files as well.
+ * IDX files: a number whose last two bytes are the type of the elements and the count of
+ * dimensions; the dimensions; the elements. All numbers are big-endian. zlib reads uncompressed
+ * files, too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static uint32_t big_endian(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The file NAME in the folder, under the names that it goes by; its path too. */
+/* Opens a file of the pair under any of its usual names, and stores its path. */
 static gzFile idx_open(const char *folder, const char *name, const char *kind, char *path,
                        size_t bytes, struct problem *problem)
 {
@@ -65,7 +66,7 @@ static bool idx_bytes(gzFile file, const char *path, uint8_t *to, size_t bytes,
     return true;
 }
 
-/* At the end there must be an end, and with gzip its checksum must be right. */
+/* The file must end here, and a gzip checksum must be right. */
 static bool idx_end(gzFile file, const char *path, struct problem *problem)
 {
     uint8_t more = 0;
@@ -78,7 +79,7 @@ static bool idx_end(gzFile file, const char *path, struct problem *problem)
     return got == 0 || problem_say(problem, "%s: oversized: it goes on where it should end", path);
 }
 
-/* Header, elements and end; sizes gets the dimensions that the kind has, of three. */
+/* Reads header, elements and end. sizes: the dimensions, of which the kind has up to three. */
 static bool idx_content(gzFile file, const char *path, uint32_t kind, uint32_t sizes[3],
                         uint8_t **ret, struct problem *problem)
 {

@@ -1,5 +1,5 @@
 /*
- * A ring of batches. Numbers only grow: batch k lies in slot k modulo the slots. Under the lock,
+ * A ring of batches. Batch k is in slot k modulo slots. Under the lock this holds:
  *
  *     given - 1 <= loaded <= claimed < given + slots     (batch given - 1 is in use)
  */
@@ -10,7 +10,7 @@
 
 struct slot {
     struct batch batch;
-    int ready; /* the number of the batch that is in it, -1: none */
+    int ready; /* the number of the batch in it; -1: none */
 };
 
 struct loader {
@@ -18,14 +18,14 @@ struct loader {
     int batch, workers, slots;
     struct slot *ring;
     pthread_t *threads;
-    int started; /* threads that are there */
+    int started; /* threads that run */
 
-    pthread_mutex_t lock; /* for what follows, and ready */
+    pthread_mutex_t lock; /* guards the rest, and `ready` of the slots */
     pthread_cond_t changed;
     bool over;
     const int *indices;
     int count, batches;
-    int claimed, given, busy; /* next to load, next to give, threads that load */
+    int claimed, given, busy; /* next batch to load; next to give; threads that are loading */
 };
 
 static void loader_fill(const struct loader *loader, struct batch *batch, int number)
@@ -149,7 +149,7 @@ void loader_destroy(struct loader *loader)
 void loader_start(struct loader *loader, const int *indices, int count, int first)
 {
     pthread_mutex_lock(&loader->lock);
-    loader->batches = 0; /* nobody begins another one */
+    loader->batches = 0; /* no thread begins another batch */
     while (loader->busy > 0) {
         pthread_cond_wait(&loader->changed, &loader->lock);
     }

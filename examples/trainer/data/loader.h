@@ -1,6 +1,6 @@
 /*
- * Batches of images as the net takes them, prepared ahead by threads. The order of the batches is
- * that of the indices, whatever the number of threads.
+ * Batches of images in the net's format, prepared ahead by threads. Their order is that of the
+ * indices, whatever the number of threads.
  */
 #ifndef TRAINER_LOADER_H
 #define TRAINER_LOADER_H
@@ -14,13 +14,12 @@ struct batch {
     uint8_t *labels; /* n */
 };
 
-/* workers 0: batches are prepared by who asks for them. dataset is borrowed until destroy. */
+/* workers 0: loader_next() prepares the batches itself. dataset is borrowed until destroy. */
 struct loader *loader_create(const struct dataset *dataset, int batch, int workers,
                              struct problem *problem);
 void loader_destroy(struct loader *loader);
 
-/* Begins with these images, at batch number first of them; indices are borrowed until the last
- * batch. */
+/* Starts with batch number `first` of these images. indices are borrowed until the last batch. */
 void loader_start(struct loader *loader, const int *indices, int count, int first);
 
 /* The next batch, valid until the next call; NULL: there are no more. The last may be smaller. */

@@ -1,7 +1,8 @@
 /*
- * Which images a rank sees, in which order: PyTorch's DistributedSampler. All ranks shuffle alike,
- * by seed + epoch; rank r takes places r, r + n, r + 2n ... So that all have equally many, the
- * order begins again at its end, or with drop_last the tail is left out.
+ * Which images a rank sees, and in which order: as PyTorch's DistributedSampler. All ranks shuffle
+ * alike, seeded with seed + epoch; rank r of n takes places r, r + n, r + 2n ... So that all ranks
+ * have equally many, the order is continued from its beginning, or with drop_last the tail is left
+ * out.
  */
 #ifndef TRAINER_SAMPLER_H
 #define TRAINER_SAMPLER_H
@@ -18,10 +19,10 @@ struct sampler {
     int count;
 };
 
-/* False: no memory. Finish in any case. The epoch is 0. */
+/* Begins with epoch 0. False: no memory. Call finish in any case. */
 bool sampler_init(struct sampler *sampler, int images, int ranks, int rank, bool shuffle,
                   bool drop_last, uint32_t seed);
-/* For evaluation: in order, every image by one rank only; so ranks may differ by one. */
+/* For evaluation: in order, and every image by one rank only, so counts may differ by one. */
 bool sampler_init_once(struct sampler *sampler, int images, int ranks, int rank);
 void sampler_finish(struct sampler *sampler);
 

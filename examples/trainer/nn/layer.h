@@ -1,6 +1,6 @@
 /*
- * The interface between a net, its kinds of layers, and whoever computes: a backend (nn/backend.h)
- * has one struct layer_kind_impl for each kind.
+ * The interface between a net, its kinds of layers and a backend (nn/backend.h), which has one
+ * struct layer_kind_impl for each kind.
  */
 #ifndef TRAINER_LAYER_H
 #define TRAINER_LAYER_H
@@ -8,8 +8,8 @@
 #include "nn/net.h"
 
 /*
- * What lies between two layers: batch x height x width x channels. Behind the last there is slack,
- * so that loops over channels may take whole vectors.
+ * The values between two layers: batch x height x width x channels. There is slack behind them, so
+ * that loops over channels may use whole vectors.
  */
 struct activation {
     struct image_shape shape;
@@ -30,25 +30,25 @@ struct layer {
     struct tensor_set *set;
     struct tensor *tensors, *averages; /* the first of this layer in the set */
     int tensor_count;
-    bool first;  /* nobody wants the gradient of its input */
-    double flop; /* of one forward pass for a batch */
-    void *own;   /* the kind's */
+    bool first;  /* the gradient of its input is not needed */
+    double flop; /* operations of a forward pass over a batch */
+    void *own;   /* data of the layer's kind */
 };
 
 struct layer_kind_impl {
-    /* (optional) Makes what it needs; all buffers are there. */
+    /* (optional) Makes what the layer needs; called when all buffers exist. */
     bool (*create)(struct layer *layer, struct problem *problem);
-    /* n: the images that count */
+    /* n: how many images of the batch are used */
     void (*forward)(struct layer *layer, int n, bool training);
-    /* (optional) out->gradient to the tensors' gradients. */
+    /* (optional) Computes the tensors' gradients from out->gradient. */
     void (*gradients)(struct layer *layer, int n, bool accumulate);
-    /* out->gradient to in->gradient; after gradients. */
+    /* Computes in->gradient from out->gradient; called after gradients. */
     void (*backward)(struct layer *layer, int n);
     /* (optional) */
     void (*destroy)(struct layer *layer);
 };
 
-/* Says shapes: out->shape from row and in, and describes the tensors. */
+/* Sets out->shape by the row and the input's shape, and describes the layer's tensors. */
 bool layer_shape(struct layer *layer, struct problem *problem);
 
 /* Of batch normalization. */

@@ -1,7 +1,7 @@
 /*
- * Models as tables. A layer takes the output of the one above it; its shapes follow from that. To
- * add a model, add a table to models.c; to add a kind of layer, its shapes in shapes.c and what it
- * does in a file of each backend, cpu/pool.c for one.
+ * Models as tables. A layer takes the output of the one above it, from which its shapes follow. A
+ * new model is a table in models.c. A new kind of layer needs its shapes in shapes.c, and its
+ * functions in each backend (such as cpu/pool.c).
  */
 #ifndef TRAINER_MODEL_H
 #define TRAINER_MODEL_H
@@ -12,8 +12,8 @@ enum layer_kind {
     LAYER_END,
     LAYER_CONV,       /* out channels, kernel x kernel, stride 1, zero padding */
     LAYER_BATCH_NORM, /* over batch, height and width; running averages for evaluation */
-    LAYER_POOL_RELU,  /* maximum of 2 x 2, then ReLU: they commute, and a quarter is left to mask */
-    LAYER_FC,         /* out = weight * (all of the input) + bias */
+    LAYER_POOL_RELU,  /* maximum of 2 x 2, then ReLU, which commute: so ReLU has less to do */
+    LAYER_FC,         /* fully connected: out = weight * (all inputs) + bias */
     LAYER_RELU,
     LAYER_KINDS
 };
@@ -31,9 +31,9 @@ struct model {
     struct layer_row layers[MODEL_LAYERS_MOST];
 };
 
-/* The models that there are, ended by one without a name. */
+/* All models; the last entry has no name. */
 extern const struct model models[];
-/* NULL: there is none of that name. */
+/* NULL: there is no such model. */
 const struct model *model_find(const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* The walk through the layers, and who owns what: net.h says what it means. */
+/* The walk through the layers, and what a net owns (see net.h). */
 #include "nn/net.h"
 
 #include <math.h>
@@ -15,12 +15,12 @@ struct net {
     struct layer layers[MODEL_LAYERS_MOST];
     struct activation activations[MODEL_LAYERS_MOST + 1]; /* the images, then each layer's output */
     struct tensor_set own, *set;                          /* set: own, or another net's */
-    const struct layer_row *begin, *end;                  /* its rows of the model */
-    size_t drawn; /* values that are drawn before its own: those of the parts before */
+    const struct layer_row *begin, *end;                  /* its part of the model's rows */
+    size_t drawn; /* how many random values are drawn before its own: those of earlier parts */
 };
 
-/* Where an element lies inside: rows of (height x width) x channels, outside channels x (height x
- * width). */
+/* The index inside of the element with index `outside`: rows are (height x width) x channels
+ * inside, and channels x (height x width) outside. */
 static size_t tensor_inside(const struct tensor *tensor, size_t outside)
 {
     const size_t channels = (size_t)tensor->columns.channels;
@@ -77,7 +77,7 @@ static bool net_shape_layer(struct net *net, const struct layer_row *row, bool f
     return layer_shape(layer, problem);
 }
 
-/* The layers so far are those of another part: of them only the last output is kept. */
+/* The layers so far belong to earlier parts: keeps only the last one's output as the input. */
 static void net_forget(struct net *net)
 {
     for (int i = 0; i < net->own.trained_count; i++) {
@@ -87,7 +87,7 @@ static void net_forget(struct net *net)
     net->layer_count = net->own.trained_count = net->own.average_count = 0;
 }
 
-/* Layers know their shapes from the first to the last. */
+/* Sets the shapes of all layers, from the first to the last. */
 static bool net_shape(struct net *net, const struct model *model, struct problem *problem)
 {
     net->activations[0] = (struct activation){model->input, net->batch, NULL, NULL};
@@ -121,7 +121,7 @@ static void tensors_destroy(const struct backend *backend, struct tensor *tensor
     }
 }
 
-/* The layers' tensors are those of another net of the same model. */
+/* Makes the layers use the tensors of another net of the same model. */
 static void net_share(struct net *net, struct net *shared)
 {
     for (int i = 0; i < net->layer_count; i++) {
@@ -196,7 +196,7 @@ static struct net *net_create_rows(const struct backend *backend, const struct m
     return net;
 }
 
-/* The row of the n-th layer that has weights of its own, or the end: there a model can be cut. */
+/* The row of the n-th layer with weights, or the end: a model can be cut there. */
 static const struct layer_row *model_cut(const struct model *model, int n)
 {
     const struct layer_row *row = model->layers;

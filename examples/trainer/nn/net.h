@@ -1,11 +1,11 @@
 /*
- * A net in memory: its tensors, and one step forward and backward. Everything is made once for one
- * size of batch, then a step is a walk through a fixed list of layers. A batch may have fewer
- * images than that; the rest of the work is done in vain.
+ * A net in memory: its tensors, and a step forward and backward. Everything is made once, for one
+ * size of batch; a step is a walk through a fixed list of layers. A batch may have fewer images;
+ * then the rest is computed, but not used.
  *
- * Inside, activations and weights lie with the channels last (nhwc, ohwi): that is what oneDNN is
- * fastest with. What is outside (checkpoints, comparisons) has PyTorch's order, so the elements of
- * a tensor go in and out by tensor_import() and tensor_export().
+ * Inside, activations and weights have the channels last (nhwc, ohwi), with which oneDNN is
+ * fastest. Outside (checkpoints, comparisons) tensors have PyTorch's order; tensor_import() and
+ * tensor_export() convert.
  */
 #ifndef TRAINER_NET_H
 #define TRAINER_NET_H
@@ -24,47 +24,48 @@ struct tensor {
     int dims, shape[4];         /* as PyTorch shapes it: out, in, height, width */
     int out;                    /* inside: out x (height x width x channels) */
     struct image_shape columns; /* outside: out x (channels x height x width) */
-    size_t fan_in; /* inputs of one output: bounds the first values; 0: they are ones or zeros */
+    size_t fan_in; /* inputs of one output, which bound the first values; 0: ones or zeros */
     size_t count;  /* of floats */
     const struct backend *backend; /* in whose memory value and gradient are */
     float *value;
-    float *gradient; /* the caller's: to be pointed at count floats before backward */
+    float *gradient; /* count floats, borrowed: the caller sets it before backward */
 };
 
-/* Copy count floats, in PyTorch's order outside; inside: in the backend's memory. False: the host
- * has none to sort them in. */
+/* Copy count floats; outside: in PyTorch's order, in host memory; inside: in the backend's memory.
+ * False: no host memory to reorder them in. */
 bool tensor_import(const struct tensor *tensor, const float *outside, float *inside);
 bool tensor_export(const struct tensor *tensor, const float *inside, float *outside);
 
 struct net;
 struct net_result {
-    double loss; /* the sum over the images, negative log-likelihood */
-    int correct; /* images whose label had the largest output */
+    double loss; /* negative log-likelihood, summed over the images */
+    int correct; /* how many images' labels had the largest output */
 };
 
 /* Called in backward as soon as tensors[i].gradient is complete. */
 typedef void net_ready(void *arg, int i);
 
 /*
- * With shared: a net over the same tensors, for another size of batch, which goes forward only;
- * shared must outlive it. NULL, and the problem, when the model can't be, or there is no memory.
+ * With shared: a net over the same tensors, for another size of batch, and for forward only; shared
+ * must outlive it. NULL, with the problem: the model is impossible, or there is no memory.
  */
 struct net *net_create(const struct model *model, int batch, struct net *shared,
                        struct problem *problem);
-/* The same by another backend than the host's, nn/backend.h; a net that shares has its own. */
+/* The same with another backend than the host's (nn/backend.h). A net that shares uses the backend
+ * of shared. */
 struct net *net_create_on(const struct backend *backend, const struct model *model, int batch,
                           struct problem *problem);
 /*
- * One of several parts into which a model is cut, each for another rank: the layers with weights
- * are dealt out evenly, with what follows each. NULL also when there are fewer of them than parts.
- * Values are drawn as those of the whole. labels are NULL but in the last part: there is no loss,
- * and the gradient of the outputs is put into net_outputs() by the caller.
+ * One of several parts of a model, each for another rank: the layers with weights are divided
+ * evenly, each together with what follows it. NULL, too: there are fewer of them than parts. First
+ * values are those of the whole model. Only the last part has labels and a loss; in the others the
+ * caller puts the gradient of the outputs into net_outputs().
  */
 struct net *net_create_part(const struct model *model, int part, int parts, int batch,
                             struct problem *problem);
 void net_destroy(struct net *net);
 
-/* Where a part meets its neighbours; the first part has no gradient of its inputs. */
+/* The inputs or outputs of a part; the first part has no gradient of its inputs. */
 struct net_edge {
     float *data, *gradient;
     size_t image; /* floats for each image */
@@ -72,35 +73,36 @@ struct net_edge {
 struct net_edge net_inputs(const struct net *net);
 struct net_edge net_outputs(const struct net *net);
 
-/* What is trained, in PyTorch's order of registration. */
+/* The tensors that are trained, in PyTorch's order of registration. */
 struct tensor *net_tensors(struct net *net, int *ret_count);
-/* What is not trained but belongs to the model: running averages. They have no gradient. */
+/* The running averages, which belong to the model but are not trained: they have no gradient. */
 struct tensor *net_averages(struct net *net, int *ret_count);
 
-/* The first values: those that PyTorch draws after torch.manual_seed(seed). False: the host has no
+/* Draws the first values, the same as PyTorch's after torch.manual_seed(seed). False: no host
  * memory to draw them in. */
 bool net_draw(struct net *net, uint32_t seed);
 
-/* The next net_forward() gets this batch, unchanged until then: a device begins to fetch it. */
+/* Announces the batch of the next net_forward(), so that a device can begin to copy it; it must not
+ * change until then. */
 void net_ahead(struct net *net, const float *images, const uint8_t *labels, int n);
 
 /*
- * images: n x height x width x channels. labels are borrowed until backward. Training: batch
- * normalization uses and follows the batch.
+ * images: n x height x width x channels. labels are borrowed until backward. training: batch
+ * normalization uses the batch's mean and variance, and updates the running averages.
  */
 struct net_result net_forward(struct net *net, const float *images, const uint8_t *labels, int n,
                               bool training);
 
 /*
- * The gradient of the mean loss of the last forward, into (accumulate: added to) the gradients,
+ * Writes (accumulate: adds) the gradient of the last forward's mean loss to the tensors' gradients,
  * from the last tensor to the first. ready may be NULL.
  */
 void net_backward(struct net *net, bool accumulate, net_ready *ready, void *arg);
 
-/* After several batches, whose gradients were added: of tensor i their mean is wanted. */
+/* Divides the gradient of tensor i, the sum over several batches, by their number. */
 void net_divide_gradient(struct net *net, int i, int batches);
 
-/* Multiplications and additions of one step, forward and backward, for a whole batch. */
+/* Multiplications and additions of a step, forward and backward, with a whole batch. */
 double net_step_flop(const struct net *net);
 
 #endif

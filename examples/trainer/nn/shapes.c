@@ -1,4 +1,4 @@
-/* What each kind of layer makes of its input's shape, and which tensors it has. */
+/* The output shape and the tensors of each kind of layer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@ static void tensor_describe(struct tensor *tensor, const struct layer *layer, co
 }
 
 /*
- * Adds a tensor of the layer to the set, NAME.suffix: out x columns, of which PyTorch shows dims.
- * fan_in: how many inputs an output has; 0: the tensor begins with ones or zeros.
+ * Adds a tensor NAME.suffix of the layer to the set: out x columns, which PyTorch shows as dims
+ * dimensions. fan_in: see struct tensor.
  */
 static void layer_describe(struct layer *layer, const char *suffix, int dims, int out,
                            struct image_shape columns, size_t fan_in)
@@ -29,7 +29,7 @@ static void layer_describe(struct layer *layer, const char *suffix, int dims, in
     layer->tensor_count++;
 }
 
-/* Adds a running average, of one value for each channel. */
+/* Adds a running average, with one value for each channel. */
 static void layer_describe_average(struct layer *layer, const char *suffix)
 {
     const int channels = layer->in->shape.channels;

@@ -1,12 +1,13 @@
 /*
  * Convolution and fully connected layers, by oneDNN on the CPU.
  *
- * All primitives and memories are made once; a step executes a fixed list of them. What oneDNN is
- * asked for, and why (one core with AVX-512, batch 64):
- *  - activations in nhwc. Left the choice it takes nChw16c, 1.5 times slower for 20 -> 50 channels.
- *  - a convolution's weights in the layout that each of the three passes likes, by reorders from
- * and to the tensor, which is small. A fully connected layer's in one plain layout: reordering its
- *    large matrix would cost as much as using it.
+ * All primitives and memories are made once; a step executes a fixed list of them. Layouts, and why
+ * (one core with AVX-512, batch 64):
+ *  - activations are nhwc. oneDNN would choose nChw16c, which is 1.5 times slower for 20 -> 50
+ *    channels;
+ *  - a convolution's weights have the layout that oneDNN prefers for each of the three passes, by
+ *    reorders from and to the tensor, which is small. A fully connected layer's have one plain
+ *    layout: to reorder its large matrix would cost as much as to use it.
  */
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #include "nn/cpu/cpu.h"
 #include "nn/cpu/patches.h"
 
-/* An operation of the list: a primitive with its arguments. primitive NULL: nothing to do. */
+/* An operation of the list: a primitive and its arguments. primitive NULL: nothing to do. */
 struct op {
     dnnl_primitive_t primitive;
     int count;
@@ -44,13 +45,13 @@ struct affine {
     struct op gradients, from_gradients;
     struct op to_backward, backward;
     struct patches *patches; /* not NULL: they do the work of gradients and backward */
-    float *accumulated[2];   /* weight and bias: where a gradient goes that is to be added */
+    float *accumulated[2];   /* of weight and bias: a gradient before it is added to the tensor's */
 };
 
-/* The descriptors of one layer's memories; in oneDNN's order of dimensions. */
+/* The descriptors of a layer's memories, with oneDNN's order of dimensions. */
 struct affine_shape {
     dnnl_memory_desc_t in, out, weight, bias;
-    dnnl_memory_desc_t any_weight; /* a convolution: oneDNN may choose; else as weight */
+    dnnl_memory_desc_t any_weight; /* only of a convolution: oneDNN may choose the layout */
 };
 
 static dnnl_engine_t engine;
@@ -62,7 +63,7 @@ static bool dnnl_good(dnnl_status_t status, const char *name, struct problem *pr
            problem_say(problem, "oneDNN can not make the layer %s: status %d", name, (int)status);
 }
 
-/* In a step there is nobody who could go on. */
+/* An error in a step ends the process: there is no way to go on. */
 static void op_run(const struct op *op)
 {
     if (op->primitive == NULL) {
@@ -157,7 +158,7 @@ static bool op_create(struct op *op, dnnl_primitive_desc_t desc)
     return desc != NULL && dnnl_primitive_create(&op->primitive, desc) == dnnl_success;
 }
 
-/* Where the primitive wants another layout than the tensor has: a memory in it, and the reorder. */
+/* If the primitive wants another layout than the tensor's: makes a memory in it, and a reorder. */
 static bool reorder_create(struct affine *a, struct op *op, int from, int to,
                            const dnnl_memory_desc_t *from_desc, const dnnl_memory_desc_t *to_desc)
 {
@@ -177,7 +178,7 @@ static bool reorder_create(struct affine *a, struct op *op, int from, int to,
     return good;
 }
 
-/* Memory `which`, or the tensor's where there is none because the layouts are the same. */
+/* Memory `which`; or the tensor's if there is none, because the layouts are the same. */
 static dnnl_memory_t either(const struct affine *a, int which, int tensors)
 {
     return a->memories[which] != NULL ? a->memories[which] : a->memories[tensors];
@@ -245,7 +246,8 @@ static bool memories_create(struct affine *a, const struct layer *layer,
            memory_create(a, BIAS_GRADIENT, &s->bias, DNNL_MEMORY_NONE);
 }
 
-/* forward is the hint that oneDNN wants for the two others; op is a dnnl_*_desc_t of them. */
+/* A primitive's descriptor. op: a dnnl_*_desc_t; forward: the hint that oneDNN needs for backward
+ * passes. */
 static dnnl_primitive_desc_t behind(const void *op, dnnl_primitive_desc_t forward)
 {
     dnnl_primitive_desc_t desc = NULL;
@@ -253,7 +255,7 @@ static dnnl_primitive_desc_t behind(const void *op, dnnl_primitive_desc_t forwar
                                                                                         : NULL;
 }
 
-/* Takes over the three descriptors. */
+/* The three descriptors are moved. */
 static bool affine_create(struct layer *layer, const struct affine_shape *s,
                           dnnl_primitive_desc_t forward, dnnl_primitive_desc_t gradients,
                           dnnl_primitive_desc_t backward, struct problem *problem)

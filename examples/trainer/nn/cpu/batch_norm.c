@@ -1,8 +1,7 @@
 /*
  * Batch normalization: out = weight * (in - mean) / sqrt(variance + epsilon) + bias, for each
- * channel. Mean and variance are the batch's in training, and the running averages otherwise;
- * averages keep 0.9 of themselves and take 0.1 of the batch's (its unbiased variance), as in
- * PyTorch.
+ * channel. In training mean and variance are the batch's, otherwise the running averages, which are
+ * updated by 0.9 * average + 0.1 * the batch's value (with the unbiased variance), as in PyTorch.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,11 +9,11 @@
 
 #include "nn/cpu/cpu.h"
 
-/* One value for each channel, for loops over channels that the compiler turns into vectors. */
+/* Arrays of one value for each channel, so that the compiler vectorizes loops over channels. */
 struct batch_norm {
     float *mean, *variance, *rstd; /* of the last forward; rstd: 1 / sqrt(variance + epsilon) */
     float *bias_sum, *weight_sum;  /* of the gradients, of the last backward */
-    float *part[2];                /* sums over an image, which are added up in double */
+    float *part[2];                /* sums over an image, which are added up in `sum` */
     double *sum[2];
 };
 
@@ -42,10 +41,10 @@ static size_t norm_pixels(const struct layer *layer, int n)
     return (size_t)n * (size_t)layer->in->shape.height * (size_t)layer->in->shape.width;
 }
 
-/* What two sums over the pixels of an image are made of. */
+/* Adds up two sums over the pixels of an image, in norm->part. */
 typedef void norm_part(const struct layer *layer, size_t first, size_t pixels);
 
-/* Sums over all images, of what `part` adds to norm->part. */
+/* The sums over all images of what `part` adds up for each. */
 static void norm_sum(struct layer *layer, int n, norm_part *part)
 {
     struct batch_norm *norm = layer->own;
@@ -86,7 +85,7 @@ static void part_variance(const struct layer *layer, size_t first, size_t pixels
     }
 }
 
-/* The batch's mean and variance; two passes, because one would cancel. */
+/* The batch's mean and variance, in two passes: the formula for one pass loses digits. */
 static void norm_measure(struct layer *layer, int n)
 {
     struct batch_norm *norm = layer->own;
@@ -160,8 +159,7 @@ static void norm_gradients(struct layer *layer, int n, bool accumulate)
     }
 }
 
-/* The mean and the variance depend on every input: what of the gradient goes along them is taken
- * out. */
+/* Mean and variance depend on every input: the parts of the gradient along them are subtracted. */
 static void norm_backward(struct layer *layer, int n)
 {
     const struct batch_norm *norm = layer->own;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT ((size_t)64) /* bytes, and those of the slack */
+#define ALIGNMENT ((size_t)64) /* in bytes; also the size of the slack */
 
 static float *floats_new(size_t count)
 {
@@ -54,7 +54,7 @@ static void sgd_plain(const struct tensor *tensor, float decay, float lr)
     }
 }
 
-/* The buffer begins with 0, so that after the first step it is the gradient, as in PyTorch. */
+/* The momentum begins with 0, so after the first step it is the gradient, as in PyTorch. */
 static void sgd(const struct tensor *tensor, float *restrict momentum, float keep, float decay,
                 float lr)
 {

@@ -1,4 +1,4 @@
-/* The backend of the host: what its files have for its table. */
+/* The backend of the host: the functions of its files, for its table. */
 #ifndef TRAINER_CPU_H
 #define TRAINER_CPU_H
 

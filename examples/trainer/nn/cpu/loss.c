@@ -4,7 +4,7 @@
 
 #include "nn/cpu/cpu.h"
 
-/* The class with the largest output of an image, and the sum of exp(out - that), which can't
+/* Returns the class with the largest output; *ret_sum: the sum of exp(out - largest), which can't
  * overflow. */
 static int softmax(const float *row, int classes, double *ret_sum)
 {

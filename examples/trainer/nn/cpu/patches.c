@@ -7,10 +7,10 @@
 #define BLOCK_BYTES                                                                                \
     ((size_t)1 << 19) /* of patches at once: they are used while they are cached                   \
                        */
-#define VECTOR 16     /* floats of the widest */
+#define VECTOR 16     /* floats of the widest vector */
 
 struct patches {
-    int images;    /* of a block */
+    int images;    /* images of a block */
     float *matrix; /* images x out height x out width rows of kernel x kernel x in channels */
     float *sums;   /* out channels */
 };
@@ -27,9 +27,9 @@ static size_t patch_columns(const struct layer *layer)
 }
 
 /*
- * One core with AVX-512, 20 -> 50 channels, 5 x 5, batch 64: 2.1 and 1.9 ms for the weights' and
- * the input's gradient, and 2.6 and 3.0 by oneDNN's convolution. Several threads share the work of
- * a convolution better, and each rank of several has one.
+ * On one core with AVX-512, 20 -> 50 channels, 5 x 5, batch 64: 2.1 and 1.9 ms for the gradients of
+ * weights and input, and 2.6 and 3.0 ms with oneDNN's convolution. Only with one thread, as each of
+ * several ranks has: oneDNN divides a convolution better among threads.
  */
 bool patches_suit(const struct layer *layer)
 {
@@ -74,13 +74,13 @@ static void floats_add(float *restrict to, const float *restrict from, size_t co
     }
 }
 
-/* A row of the kernel lies beside a row of the image: what of it is inside, in floats. */
+/* The part of a kernel row that is inside the image, in floats. */
 struct span {
-    size_t image, patch; /* where */
-    size_t count;        /* 0: none of it is */
+    size_t image, patch; /* where it begins in the image, and in the patch */
+    size_t count;        /* 0: nothing is inside */
 };
 
-/* The row `ky` of the kernel at the pixel (y, x) of the output. */
+/* Row ky of the kernel at the output pixel (y, x). */
 static struct span span_of(const struct layer *layer, int image, int y, int x, int ky)
 {
     const struct image_shape *in = &layer->in->shape;
@@ -98,7 +98,7 @@ static struct span span_of(const struct layer *layer, int image, int y, int x, i
                          (size_t)(end - first) * channels};
 }
 
-/* The patch of an output pixel: from the input, or added to the gradient of it. */
+/* Copies the patch of an output pixel from the input; add: adds it to the input's gradient. */
 static void patch_move(const struct layer *layer, int image, int y, int x, float *patch, bool add)
 {
     for (int ky = 0; ky < layer->row->kernel; ky++) {
@@ -111,7 +111,7 @@ static void patch_move(const struct layer *layer, int image, int y, int x, float
     }
 }
 
-/* Those of the images from `first` to `end`. */
+/* The same for all patches of the images from `first` to `end`. */
 static void patches_move(const struct patches *patches, const struct layer *layer, int first,
                          int end, bool add)
 {
@@ -124,7 +124,8 @@ static void patches_move(const struct patches *patches, const struct layer *laye
     }
 }
 
-/* to = rows x inner by inner x columns, to + that if `add`. Fails for bad arguments only. */
+/* to = left (rows x inner) * right (inner x columns); add: to += that. turned 'T': left is given
+ * transposed. Can't fail with right arguments. */
 static void multiply(char turned, size_t rows, size_t columns, size_t inner, const float *left,
                      const float *right, bool add, float *to)
 {
@@ -132,7 +133,8 @@ static void multiply(char turned, size_t rows, size_t columns, size_t inner, con
     dnnl_sgemm(turned, 'N', m, n, k, 1, left, turned == 'T' ? m : k, right, n, add ? 1 : 0, to, n);
 }
 
-/* An image's pixels first, then the images: sums of many small numbers lose less so. */
+/* Sums over the pixels of an image first, then over images: so sums of many small numbers lose
+ * fewer digits. */
 static void bias_gradient(const struct patches *patches, const struct layer *layer, float *bias)
 {
     const size_t outs = (size_t)layer->out->shape.channels;
@@ -154,7 +156,7 @@ void patches_gradients(const struct patches *patches, const struct layer *layer,
     const size_t pixels = patch_pixels(layer);
     const int batch = layer->in->batch;
     bias_gradient(patches, layer, bias);
-    if (layer->row->padding > 0) { /* outside of the image are zeros */
+    if (layer->row->padding > 0) { /* what is outside the image is zero */
         memset(patches->matrix, 0, (size_t)patches->images * pixels * columns * sizeof(float));
     }
     for (int first = 0; first < batch; first += patches->images) {

@@ -1,9 +1,10 @@
 /*
- * The maximum of each 2 x 2, then ReLU; and ReLU alone. The largest input keeps its place in a
- * byte, or none where ReLU lets nothing through: that is all that backward needs.
+ * The maximum of each 2 x 2, then ReLU; and ReLU alone. Forward stores in a byte which of the four
+ * inputs is the largest, or NONE if ReLU gives 0: backward needs nothing else.
  *
- * Which input is the largest no branch can foretell, so there is none: eight channels at a time are
- * compared, and masks choose. Written out, because compilers make branches of it.
+ * Branches on the largest input could not be predicted, so there are none: eight channels at a time
+ * are compared, and masks choose. This is written with vectors because compilers would make
+ * branches of scalar code.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #define NONE 4
 
 #define ALWAYS_INLINE                                                                              \
-    static inline __attribute__((always_inline)) /* for the vectors of its caller */
+    static inline __attribute__((always_inline)) /* to use the vector width of the caller */
 #define EIGHT 8
 typedef float eight __attribute__((vector_size(EIGHT * sizeof(float))));
 typedef int32_t eight_int __attribute__((vector_size(EIGHT * sizeof(int32_t))));
@@ -26,8 +27,8 @@ static bool pool_create(struct layer *layer, struct problem *problem)
 }
 
 /*
- * Eight channels of an output from its four inputs. Where there are fewer, the next output's are
- * written, too, which comes later, or the slack.
+ * Eight channels of an output from its four inputs. If there are fewer channels this also writes
+ * some of the next output, which is computed later, or of the slack.
  */
 ALWAYS_INLINE void pool_eight(const float *in, size_t right, size_t below, float *out,
                               uint8_t *places)
@@ -47,7 +48,7 @@ ALWAYS_INLINE void pool_eight(const float *in, size_t right, size_t below, float
     memcpy(places, &bytes, sizeof(bytes));
 }
 
-/* Eight channels of the input at `place` of the four. */
+/* The gradient of eight channels of the input at `place` (of the four). */
 ALWAYS_INLINE void unpool_eight(const float *out, const uint8_t *places, int place, float *in)
 {
     eight one;
@@ -76,7 +77,7 @@ ALWAYS_INLINE void pool_pixel(const struct layer *layer, size_t from, size_t to,
     }
 }
 
-/* All images, in the order of what is written: forward the output, backward the input. */
+/* All images; forward goes through the output, backward through the input. */
 ALWAYS_INLINE void pool_images(const struct layer *layer, int n, bool forward)
 {
     const size_t height = (size_t)n * (size_t)layer->in->shape.height;
@@ -116,7 +117,7 @@ static void pool_forward(struct layer *layer, int n, bool training)
     pool_run(layer, n, true);
 }
 
-/* Of images that do not count the convolution before must get zeros. */
+/* Images beyond n get zeros, since the convolution before computes all of the batch. */
 static void pool_backward(struct layer *layer, int n)
 {
     const struct activation *in = layer->in;
@@ -148,7 +149,7 @@ static void relu_forward(struct layer *layer, int n, bool training)
     }
 }
 
-/* Of all images: gradients of those that do not count are zero already. */
+/* For the whole batch: gradients of images beyond n are zero already. */
 static void relu_backward(struct layer *layer, int n)
 {
     (void)n;

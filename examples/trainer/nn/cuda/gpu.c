@@ -1,11 +1,11 @@
-/* The device: how it is opened, its memory, its errors, and the backend's table. */
+/* Opening the device, its memory, errors, and the backend's table. */
 #include "nn/cuda/gpu.h"
 
 #include <stdlib.h>
 
 #include "nn/cuda/kernels.h"
 
-#define LEAST_MAJOR 8 /* of compute capabilities */
+#define LEAST_MAJOR 8 /* the lowest compute capability */
 
 struct gpu gpu;
 
@@ -60,9 +60,9 @@ void gpu_cublas_must(cublasStatus_t status, const char *what)
 float *gpu_floats_new(size_t count)
 {
     void *floats = NULL;
-    const size_t bytes = (count + 1) * sizeof(float); /* of none CUDA gives NULL */
+    const size_t bytes = (count + 1) * sizeof(float); /* for 0 bytes CUDA would return NULL */
     if (cudaMalloc(&floats, bytes) != cudaSuccess) {
-        cudaGetLastError(); /* said by who asked; no later call is to blame */
+        cudaGetLastError(); /* clears the error, which the caller reports, for later calls */
         return NULL;
     }
     gpu_must(cudaMemset(floats, 0, bytes), "clearing memory");
@@ -89,7 +89,7 @@ bool gpu_workspace(size_t bytes, struct problem *problem)
     if (bytes <= gpu.workspace_bytes) {
         return true;
     }
-    cudaFree(gpu.workspace); /* waits for who uses it */
+    cudaFree(gpu.workspace); /* waits until it is not used */
     gpu.workspace = NULL;
     gpu.workspace_bytes = 0;
     if (!gpu_good(cudaMalloc(&gpu.workspace, bytes), "memory for the layers' work", problem)) {
@@ -198,7 +198,7 @@ static struct backend backend = {
     .adam = adam,
 };
 
-/* Which device: its number. */
+/* The number of the device to use. */
 static bool choose(int wanted, int rank, int *ret, struct problem *problem)
 {
     int count = 0;
@@ -215,7 +215,7 @@ static bool choose(int wanted, int rank, int *ret, struct problem *problem)
     return true;
 }
 
-/* The kernels are built for no older ones (meson.build). */
+/* The kernels are not built for older devices (meson.build). */
 static bool is_able(int number, struct problem *problem)
 {
     int major = 0;
@@ -251,7 +251,7 @@ static bool libraries_open(struct problem *problem)
            gpu_cudnn_good(cudnnSetStream(gpu.cudnn, gpu.compute), "cudnnSetStream", problem);
 }
 
-/* Once in a process, which keeps it until it ends. */
+/* Called once; the device stays open until the process ends. */
 __attribute__((visibility("default"))) backend_open backend_cuda_open;
 const struct backend *backend_cuda_open(int wanted, int rank, struct problem *problem)
 {

@@ -1,10 +1,10 @@
 /*
- * The backend of a CUDA device: what its files share. One device for a process, one thread. Work
- * is launched on the stream `compute`; besides it there are one for copies of batches to the
- * device, and one for gradients (device.h).
+ * Shared by the files of the CUDA backend. A process has one device and one thread. Work is
+ * launched on the stream `compute`; other streams are for copies of batches to the device (`copy`),
+ * and for gradients (`travel`, see device.h).
  *
- * These are blocking streams: cudaMemcpy() and what hoop does on the default stream come behind all
- * of them, and before what follows.
+ * These are blocking streams: cudaMemcpy(), and what hoop does on the default stream, run behind
+ * what is on all of them, and before what is put there later.
  */
 #ifndef TRAINER_GPU_H
 #define TRAINER_GPU_H
@@ -20,7 +20,7 @@ struct gpu {
     cudaStream_t compute, copy, travel;
     cublasHandle_t cublas;
     cudnnHandle_t cudnn;
-    void *workspace; /* of whatever runs on compute */
+    void *workspace; /* for whatever runs on compute */
     size_t workspace_bytes;
     cudaEvent_t marks[DEVICE_MARKS], computed, traveled; /* the last two measure time */
 };
@@ -28,17 +28,18 @@ extern struct gpu gpu;
 
 extern const struct layer_kind_impl gpu_conv, gpu_fc, gpu_batch_norm, gpu_pool_relu, gpu_relu;
 
-/* False, and the problem by the library's own name of it. what: which was not possible. */
+/* False, with the problem, including the library's name of the error. what: what has failed. */
 bool gpu_good(cudaError_t error, const char *what, struct problem *problem);
 bool gpu_cudnn_good(cudnnStatus_t status, const char *what, struct problem *problem);
 bool gpu_cublas_good(cublasStatus_t status, const char *what, struct problem *problem);
-/* In a step there is nobody who could go on: the process ends with that sentence. */
+/* For errors in a step, after which there is no way to go on: the process prints the problem and
+ * exits. */
 void gpu_must(cudaError_t error, const char *what);
 void gpu_cudnn_must(cudnnStatus_t status, const char *what);
 void gpu_cublas_must(cublasStatus_t status, const char *what);
 
 float *gpu_floats_new(size_t count);
-/* Before the first step: room for at least so much. */
+/* Makes the workspace at least that large; only before the first step. */
 bool gpu_workspace(size_t bytes, struct problem *problem);
 
 bool gpu_input_create(struct input *input, struct problem *problem);

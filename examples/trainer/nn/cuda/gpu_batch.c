@@ -1,9 +1,9 @@
 /*
- * Both ends of a net on a device: batches that come in, and the loss that goes out.
+ * Both ends of a net on a device: copying batches to it, and the loss back.
  *
  *     loader -> pinned memory 0, 1 -(stream copy)-> images 0, 1 -> first layer
  *
- * A batch that is known ahead is copied while the one before is computed.
+ * A batch that is announced ahead is copied while the one before is computed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +12,16 @@
 #include "nn/cuda/kernels.h"
 
 struct slot {
-    float *pinned, *images; /* of the host; of the device */
+    float *pinned, *images; /* in pinned host memory; on the device */
     uint8_t *pinned_labels, *labels;
-    cudaEvent_t there, used; /* on the device; no more needed there */
+    cudaEvent_t there, used; /* the batch is on the device; it is not needed any more */
 };
 
 struct batches {
     struct slot slots[2];
     int next;                         /* the slot of the next batch */
-    const float *ahead;               /* which batch is in it already */
-    double *results, *pinned_results; /* two for each image, kernels_loss() */
+    const float *ahead;               /* the batch that was copied to it ahead; NULL: none */
+    double *results, *pinned_results; /* two for each image, by kernels_loss() */
 };
 
 static bool slot_open(struct slot *slot, const struct activation *to, struct problem *problem)
@@ -66,7 +66,7 @@ void gpu_input_destroy(struct input *input)
     if (batches == NULL) {
         return;
     }
-    input->to->data = batches->slots[0].images; /* the net's own, which frees it */
+    input->to->data = batches->slots[0].images; /* the net owns it */
     cudaFree(batches->slots[1].images);
     for (int i = 0; i < 2; i++) {
         const struct slot *slot = &batches->slots[i];
@@ -114,14 +114,14 @@ void gpu_input_take(struct input *input, const float *images, const uint8_t *lab
     const struct slot *slot = &batches->slots[batches->next];
     batches->next ^= 1;
     batches->ahead = NULL;
-    /* All that uses the batch before has been launched. */
+    /* Everything that uses the batch before has been launched by now. */
     gpu_must(cudaEventRecord(batches->slots[batches->next].used, gpu.compute), "a batch");
     gpu_must(cudaStreamWaitEvent(gpu.compute, slot->there, 0), "a batch");
     input->to->data = slot->images;
     input->labels = labels == NULL ? NULL : slot->labels;
 }
 
-/* Waits: here errors of what was launched before are seen. */
+/* Waits, so errors of earlier launches show up here. */
 struct net_result gpu_loss_forward(const struct activation *out, const struct input *input, int n)
 {
     const struct batches *batches = input->own;

@@ -1,10 +1,10 @@
 /*
- * The kinds of layers on a device: convolutions by cuDNN, fully connected ones by cuBLAS, the rest
- * by kernels.h. Layouts are the host's (nhwc, ohwi), and so are sizes: all of the batch is
- * computed, and images that do not count have gradients of zero.
+ * The layers on a device: convolutions by cuDNN, fully connected layers by cuBLAS, the rest by
+ * kernels.h. Layouts (nhwc, ohwi) and sizes are the same as on the host: the whole batch is
+ * computed, and images beyond n have gradients of zero.
  *
- * In fp32, not TF32, and by algorithms that give the same bits each time: a resumed training has
- * the bits of one that was not interrupted.
+ * All in fp32, not TF32, and with deterministic algorithms, so that a resumed training has the same
+ * bits as one that was not interrupted.
  */
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 #include "nn/cuda/kernels.h"
 
 #define WORKSPACE_MUCH ((size_t)256 << 20)
-#define ALGORITHMS 32 /* more than cuDNN knows of any pass */
+#define ALGORITHMS 32 /* more than cuDNN has for any pass */
 
 static const float one = 1, zero = 0;
 
@@ -82,13 +82,14 @@ static bool conv_describe(struct conv *c, const struct layer *layer, struct prob
            gpu_cudnn_good(cudnnSetConvolutionMathType(c->conv, CUDNN_FMA_MATH), row->name, problem);
 }
 
-/* Of the algorithms that cuDNN proposes for a pass, the fastest first, the one that is taken. */
+/* The choice among the algorithms that cuDNN proposes for a pass, fastest first. */
 struct pick {
-    int count, at; /* -1: none */
-    size_t bytes;  /* of room for its work */
+    int count, at; /* how many there are; which is chosen, -1: none */
+    size_t bytes;  /* of workspace that it needs */
 };
 
-/* The first that will do and needs not much room; if all need much, the one that needs least. */
+/* Chooses the first usable one that needs no more than WORKSPACE_MUCH; if all need more, the one
+ * that needs least. */
 static void weigh(struct pick *pick, int i, bool will_do, size_t bytes)
 {
     const bool taken = pick->at >= 0;
@@ -268,13 +269,14 @@ static bool fc_create(struct layer *layer, struct problem *problem)
     return room_for_sums(layer, problem);
 }
 
-/* c (m x n) = a (m x k) * b (k x n); turned: it is given as its own transpose. */
+/* c (m x n) = a (m x k) * b (k x n); turned: a matrix is given transposed. */
 struct product {
     bool a_turned, b_turned;
     int m, n, k;
 };
 
-/* To cuBLAS a matrix by rows is the transposed one by columns: so it is c' = b' a'. */
+/* cuBLAS takes matrices by columns, to which ours by rows are transposed: so it computes c' = b'
+ * a'. */
 static void multiply(const struct layer *layer, struct product p, const float *a, const float *b,
                      const float *beta, float *c)
 {
@@ -382,7 +384,7 @@ const struct layer_kind_impl gpu_relu = {
 
 /* ---- Batch normalization ------------------------------------------------------------------- */
 
-/* layer->own: four values for each channel, which forward leaves for backward. */
+/* layer->own: four values for each channel, which forward stores for backward. */
 static struct kernels_sums norm_sums(const struct layer *layer, int n)
 {
     float *own = layer->own;

@@ -1,10 +1,10 @@
 /*
- * The kernels of the trainer, in what C11 and CUDA C++ have in common: without nvcc each becomes a
- * loop, and tests/trainer compares them with the layers of nn/cpu on any machine. Built with
- * -fmad=false: products are rounded before they are added, as there.
+ * The kernels of the trainer, in the common subset of C11 and CUDA C++: without nvcc each becomes a
+ * loop, so tests/trainer compares them with the layers of nn/cpu on any machine. Built with
+ * -fmad=false, so that products are rounded before they are added, as on the host.
  *
- * A kernel is a loop over elements, of which any number of threads take their shares. No thread
- * reads what another writes, but in the next launch.
+ * A kernel is a loop over elements, which any number of threads share. No thread reads what another
+ * thread of the same launch writes.
  */
 #include "nn/cuda/kernels.h"
 
@@ -77,13 +77,13 @@ void kernels_relu_backward(kernels_stream stream, const float *in, const float *
 
 #define NONE 4
 
-/* The first of the largest of four, if it is above 0: as nn/cpu/pool.c has it. */
+/* The first of the largest of four inputs, if it is above 0, as in nn/cpu/pool.c. */
 KERNEL pool_relu(struct kernels_pool pool, size_t count, const float *in, float *out,
                  uint8_t *places)
 {
     const size_t c = pool.channels, half = pool.width / 2;
     EACH (i, count) {
-        const size_t x = i / c % half, y = i / c / half; /* y: through all images */
+        const size_t x = i / c % half, y = i / c / half; /* y counts through all images */
         const size_t first = (y * 2 * pool.width + x * 2) * c + i % c;
         float most = 0;
         uint8_t place = NONE;
@@ -132,7 +132,7 @@ INLINE float normal(const struct kernels_sums *s, size_t at, size_t c)
     return (s->in[at] - s->mean[c]) * s->rstd[c];
 }
 
-/* Part p has the rows p, p + parts, ... */
+/* Part p sums the rows p, p + parts, ... */
 KERNEL sums_part(enum sums_of what, struct kernels_sums s, size_t parts)
 {
     EACH (i, parts * s.channels) {
@@ -204,7 +204,7 @@ void kernels_sum_bias(kernels_stream stream, const struct kernels_sums *s)
     sums(stream, SUMS_BIAS, s);
 }
 
-/* Two passes, because one would cancel. */
+/* Two passes: the formula for one pass loses digits. */
 void kernels_norm_measure(kernels_stream stream, const struct kernels_sums *s)
 {
     sums(stream, SUMS_MEAN, s);
