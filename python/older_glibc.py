@@ -1,12 +1,12 @@
 """Linking for an older glibc than this machine's: older_glibc.py VERSION OUT [COMPILER]
 
-What is linked asks for the version of each symbol that is the default in the C library at hand. This
-makes, for the linker alone, libraries with the names and symbols of this machine's, of each symbol the
-newest version that VERSION has: with -LOUT the result runs there. What VERSION has not at all does
-not link, and the linker names it.
+A program that is linked requires for each symbol the version that is the default in this machine's C library.
+This makes stub libraries for the linker, with the names and symbols of this machine's libraries, but for each
+symbol the newest version that glibc VERSION has. What is linked with -LOUT runs there; a symbol that VERSION
+does not have is a linker error.
 
-Until 2.34 threads, dlopen() and POSIX shared memory had libraries of their own: so those are here, too.
-The few functions that VERSION has not, and hoop uses, come as an archive.
+Until 2.34 threads, dlopen() and POSIX shared memory had libraries of their own, so these are made, too. The
+few functions that hoop uses and VERSION lacks come as an archive.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
-# Where glibc had what has moved into libc.so.6 since. What else has moved is left out.
+# The former libraries of functions that have moved into libc.so.6. Others that have moved are left out.
 HOMES = (
     (r"__libc_start_main$", "libc.so.6"),
     (r"(pthread|sem|mtx|cnd|thrd|tss)_|call_once$", "libpthread.so.0"),
@@ -24,8 +24,8 @@ HOMES = (
     (r"(shm|mq|timer|aio|lio)_", "librt.so.1"),
 )
 
-# stat() was inline until 2.33; on 64 bits the kernel's struct is the C library's, with large files or
-# without. gettid() is of 2.30, strerrorname_np() of 2.32.
+# Until 2.33 stat() was an inline function; on 64-bit machines the C library's struct, with and without large
+# files, is the kernel's. gettid() is new in 2.30, strerrorname_np() in 2.32.
 MISSING = """
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -67,7 +67,7 @@ def number(version):
 
 
 def symbols(library, limit):
-    """{name: (version, type, binding, address, size)}, and the names whose default is younger."""
+    """{name: (version, type, binding, address, size)}, and the names whose default version is newer than limit."""
     found, moved = {}, set()
     for line in out("readelf", "--dyn-syms", "-W", library).splitlines():
         match = re.match(r" *\d+: ([0-9a-f]+) +(\w+) (\w+) +(\w+) +\w+ +(\d+|UND|ABS) (\w+)@(@?)GLIBC_([0-9.]+)$",
@@ -86,7 +86,7 @@ def symbols(library, limit):
 def assembly(members):
     lines, places = [], defaultdict(list)
     for name, (version, kind, binding, address, size) in sorted(members.items()):
-        # Names of one variable stay names of one variable: a program may have a copy of it.
+        # Names at one address stay aliases of one variable, since a program may have a copy of it.
         places[address if kind == "OBJECT" else name].append((name, version, kind, binding, size))
     for place, names in places.items():
         data = names[0][2] == "OBJECT"

@@ -1,11 +1,11 @@
-"""A wheel of hoop: the Python package, and libhoop with its programs inside of it.
+"""Builds a wheel of hoop: the Python package, with libhoop and its programs inside.
 
-The C part is built by the Meson project that this folder lies in, as a release. Everything goes
-into the package (hoop/lib, hoop/bin, hoop/include), where a script finds it whatever the
-environment looks like; there is no Python extension, so that one wheel serves every Python.
+The C part is a release build of the Meson project around this folder. Everything goes into the package
+(hoop/lib, hoop/bin, hoop/include), where scripts find it in any environment. There is no Python extension, so
+one wheel works with every Python.
 
-wheel.sh says how it is to be built for others: WHEEL_UV, where the libuv is that goes inside; WHEEL_LINK,
-what else the linker is told; WHEEL_MESON, what else Meson is; WHEEL_PLATFORM, its tag.
+wheel.sh sets variables to build one for distribution: WHEEL_UV, the folder of the libuv that goes inside;
+WHEEL_LINK and WHEEL_MESON, more options for the linker and for Meson; WHEEL_PLATFORM, the wheel's tag.
 """
 
 import os
@@ -30,9 +30,8 @@ def pkg_config(*arguments):
 
 
 def static_packages(folder):
-    """Makes pkg-config name archives for libcrypto, of which libhoop needs some 35 KB and not the 1.9 MB
-    of libcrypto.so, and for libuv in WHEEL_UV, a folder with lib/libuv.a and include/. Without an
-    archive: as it is."""
+    """Makes pkg-config name archives (where they exist) of libcrypto, of which libhoop needs some 35 KB and not
+    the 1.9 MB of libcrypto.so, and of the libuv in WHEEL_UV, a folder with lib/libuv.a and include/."""
     crypto = Path(pkg_config("--variable=libdir", "libcrypto")) / "libcrypto.a"
     if crypto.exists():
         version = pkg_config("--modversion", "libcrypto")
@@ -77,7 +76,7 @@ class BuildPython(build_py):
         shutil.copytree(root / "bin", package / "bin")
         (package / "lib" / "pkgconfig").mkdir(parents=True)
         shutil.copytree(root / "include", package / "include")
-        # A wheel has no links: the library under its soname alone.
+        # A wheel can't have symbolic links: the library is included under its soname only.
         shutil.copy(root / "lib" / "libhoop.so.0", package / "lib" / "libhoop.so.0")
         shutil.copytree(root / "lib" / "hoop", package / "lib" / "hoop", symlinks=False)
         (package / "lib" / "hoop" / "libnccl.so").unlink()
@@ -87,7 +86,7 @@ class BuildPython(build_py):
         text = "\n".join(lines).replace("-lhoop", "-l:libhoop.so.0 -Wl,-rpath,${libdir}")
         (package / "lib" / "pkgconfig" / "hoop.pc").write_text(text + "\n")
         shutil.copytree(root / "lib" / "cmake", package / "lib" / "cmake")
-        # The licenses of what is inside.
+        # The licenses of the libraries inside.
         (package / "licenses").mkdir(exist_ok=True)
         shutil.copy(SOURCE / "LICENSE", package / "licenses" / "hoop")
         doc = Path("/usr/share/doc")
@@ -98,7 +97,7 @@ class BuildPython(build_py):
 
 
 class Wheel(bdist_wheel):
-    """No Python ABI, but machine code."""
+    """A wheel with machine code, but without a Python ABI."""
 
     def get_tag(self):
         return "py3", "none", os.environ.get("WHEEL_PLATFORM") or super().get_tag()[2]

@@ -1,9 +1,9 @@
-"""Libraries that do nothing, for PyTorch on a machine without a GPU: standins.py TORCH_FOLDER OUT
+"""Stand-in libraries for PyTorch on a machine without a GPU: standins.py TORCH_FOLDER OUT
 
-PyPI's torch for Linux is built for CUDA, and with the libraries that it asks for it takes 3 GB. For
-use on the CPU alone the loader needs them, not the work: so this makes, by gcc, a library of each
-name, with the versions and symbols that torch's own libraries want of it. Every function answers
-35, which to CUDA's caller says that there is no driver.
+PyPI's torch for Linux is built for CUDA, and takes 3 GB with the libraries that it requires. On the CPU these
+are needed by the loader only. So this makes a library of each name by gcc, with the versions and symbols that
+torch's own libraries require of it. Every function returns 35, which to a caller of CUDA means that the driver
+is too old or missing.
 """
 
 import pathlib
@@ -40,7 +40,7 @@ def main(folder, target):
     homes = {version: file for file, all_of in versions.items() for version in all_of}
     first, nccl = min(versions), "libnccl.so.2"
     for file in versions:
-        # NCCL's in its own, so that who puts another one in its place has to have them all.
+        # NCCL's symbols only in its own library, so that a replacement of that must have them all.
         mine = {n: v for n, v in symbols.items()
                 if (nccl if n.startswith("nccl") else homes.get(v, first)) == file}
         code = "".join(f"int {name}(void) {{ return 35; }}\n" for name in sorted(mine))
@@ -48,7 +48,7 @@ def main(folder, target):
         for version in sorted(versions[file]) or ["NONE"]:
             names = "".join(f" {n};" for n, v in mine.items() if v in (version, ""))
             nodes += version + " {" + (" global:" + names if names else "") + " };\n"
-        # Without versions of its own a library has all its names without one.
+        # A library without versions has all its symbols unversioned.
         script = target / (file + ".map")
         script.write_text(nodes)
         command = ["gcc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(target / file),

@@ -54,7 +54,7 @@ def imports():
 
 
 def before_entry_points(torch):
-    """Torch looks for backends from 2.14 on."""
+    """Is torch older than 2.14, which looks for backends by entry points?"""
     return tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 14)
 
 
@@ -70,7 +70,7 @@ def machine(ranks):
 
 
 def job(ranks, limit):
-    """A job of so many ranks that adds, in so many seconds."""
+    """Runs a job of that many ranks that sums, within limit seconds."""
     until = time.monotonic() + limit
     with tempfile.TemporaryDirectory() as folder:
         processes = [

@@ -50,7 +50,7 @@ def load(folder):
 
         images, labels = idx(find("train-images")), idx(find("train-labels"))
         return TensorDataset(images[:, None].float() / 255, labels.long())
-    # Made up: each digit is a pattern of its own, with noise.
+    # Made-up data: a pattern for each digit, with noise.
     drawn = torch.Generator().manual_seed(1)
     patterns = torch.rand(10, 1, 28, 28, generator=drawn)
     labels = torch.randint(10, (4096,), generator=drawn)

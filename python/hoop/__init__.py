@@ -6,8 +6,8 @@
         grad[:] = comm.rank + 1
         comm.all_reduce(grad)                  # in place: the sum replaces the contribution
 
-Run it by ``hooprun -n 4 python script.py``, torchrun, mpirun or srun. For PyTorch nothing of this
-is needed: ``torch.distributed.init_process_group("hoop")``, see hoop.torch.
+Run it with ``hooprun -n 4 python script.py``, torchrun, mpirun or srun. PyTorch needs none of this:
+``torch.distributed.init_process_group("hoop")``, see hoop.torch.
 """
 
 from ._buffers import Datatype, buffer

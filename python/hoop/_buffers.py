@@ -1,7 +1,7 @@
-"""What a caller may pass as a buffer: anything with the buffer protocol or DLPack, on the host.
+"""What a caller may pass as a buffer: anything with the buffer protocol or DLPack, in host memory.
 
-A buffer becomes (address, elements, datatype, whether it may be written, owner). Only contiguous
-memory: hoop would have to copy the rest, which its caller can do and sees.
+A buffer becomes (address, elements, datatype, writable, owner). Only contiguous memory is accepted:
+anything else would have to be copied, which the caller should do knowingly.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Datatype(IntEnum):
 
 BYTES = {t: size for t, size in zip(Datatype, (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1))}
 
-# By the names that numpy and ml_dtypes give.
+# Datatypes by the names of numpy and ml_dtypes.
 _NAMES = {
     "int8": Datatype.INT8,
     "uint8": Datatype.UINT8,
@@ -60,7 +60,7 @@ _NAMES = {
     "float8_e5m2": Datatype.FLOAT8E5M2,
 }
 
-# By the struct module's letters, in native sizes; and by DLPack's (code, bits).
+# By the letters of the struct module, in native sizes; and by DLPack's (code, bits).
 _LETTERS = {
     "b": Datatype.INT8,
     "B": Datatype.UINT8,
@@ -138,7 +138,7 @@ class _DLTensor(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    """What a capsule of DLPack 1 holds; one of before, a DLTensor first."""
+    """The content of a capsule of DLPack 1; older capsules begin with a DLTensor."""
 
     _fields_ = [
         ("major", c_uint32),
@@ -150,7 +150,7 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-_NOT_TO_BE_WRITTEN = 1 | 2  # read-only; a copy, in which nobody would look for a result
+_NOT_TO_BE_WRITTEN = 1 | 2  # read-only, or a copy, in which the caller would not see a result
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes = [ctypes.py_object, c_char_p]
@@ -159,20 +159,20 @@ _capsule_is = ctypes.pythonapi.PyCapsule_IsValid
 _capsule_is.argtypes = [ctypes.py_object, c_char_p]
 
 
-# numpy's own dtypes that came by, and its type of arrays: for these there is a shorter way.
+# numpy's own dtypes that were seen, and its array type: buffer() has a fast path for these.
 _known: dict[Any, Datatype] = {}
 _ndarray: type | None = None
 
 
 def buffer(thing: Any, datatype: Datatype | None = None) -> Buffer:
-    """The memory of thing. datatype: for a thing of bytes that holds something else."""
+    """The memory of thing. datatype: what it holds, if its own elements are bytes."""
     if datatype is None and type(thing) is _ndarray:
         known = _known.get(thing.dtype)
         if known is not None:
             try:
                 return Buffer(addressof(c_char.from_buffer(thing)), thing.size, known, True, thing)
             except (BufferError, TypeError, ValueError):
-                pass  # not contiguous, not to be written to, or empty
+                pass  # not contiguous, read-only, or empty
     if isinstance(thing, Buffer):
         found = thing
     elif hasattr(thing, "__dlpack__") and not hasattr(thing, "__array_interface__"):
@@ -194,7 +194,7 @@ def _from_protocol(thing: Any) -> Buffer:
     if named is not None and not dtype.isnative:
         raise TypeError(f"elements of {dtype.str} are not in this machine's byte order")
     if named is not None and named >= Datatype.BFLOAT16:
-        # Such types of ml_dtypes refuse to export a buffer; their bytes do.
+        # Arrays of ml_dtypes' types can't export a buffer; a view of their bytes can.
         held = _view(thing.view("u1" if BYTES[named] == 1 else "u2"))
     else:
         held = _view(thing)
@@ -215,13 +215,13 @@ def _view(thing: Any) -> _PyBuffer:
             f"{type(thing).__name__} is no buffer that hoop can use: {error}. It takes contiguous "
             "host memory by the buffer protocol or DLPack (numpy.ascontiguousarray() makes a copy)"
         ) from None
-    _release_buffer(ctypes.byref(held))  # the caller keeps thing, and with it its memory
+    _release_buffer(ctypes.byref(held))  # the caller keeps thing alive, and so its memory
     return held
 
 
 def _from_letter(text: str, bytes: int, thing: Any) -> Datatype:
     found = _LETTERS.get(text.lstrip("@=<") if len(text) > 1 else text)
-    if found is None or BYTES[found] != bytes:  # of other sizes behind "=" and "<"
+    if found is None or BYTES[found] != bytes:  # with "=" and "<" sizes may differ from native ones
         raise TypeError(
             f"{type(thing).__name__} has elements of format {text!r}, of {bytes} bytes, which hoop has "
             f"no datatype for; it has {', '.join(_NAMES)}"
@@ -235,7 +235,7 @@ def _from_dlpack(thing: Any) -> Buffer:
         raise TypeError(f"{type(thing).__name__} is on device {tuple(device)}, not on the host")
     try:
         capsule = thing.__dlpack__(max_version=(1, 0))
-    except TypeError:  # it is older than DLPack 1, which has read-only memory
+    except TypeError:  # older than DLPack 1, which introduced read-only memory
         capsule = thing.__dlpack__()
     tensor, writable = _tensor_of(capsule)
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
@@ -255,7 +255,7 @@ def _from_dlpack(thing: Any) -> Buffer:
 
 
 def _tensor_of(capsule: Any) -> tuple[_DLTensor, bool]:
-    """What is inside, and whether it may be written."""
+    """The tensor in a capsule, and whether it may be written."""
     if not _capsule_is(capsule, b"dltensor_versioned"):
         return _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor")), True
     held = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))

@@ -1,4 +1,4 @@
-"""Communicators and groups: hoop.h, as Python has it."""
+"""Communicators and groups: hoop.h for Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ._stream import Stream
 
 
 class Op(IntEnum):
-    """hoop_red_op_t. What the bits of a result are stands in docs/numbers.md."""
+    """hoop_red_op_t. docs/numbers.md specifies the bits of results."""
 
     SUM = 0
     PROD = 1
@@ -47,8 +47,8 @@ SUM, PROD, MAX, MIN, AVG = Op
 
 
 class UniqueId(bytes):
-    """What the ranks of one new comm share: an address and a secret, 128 bytes. Hand it to them
-    on a way that nobody else reads."""
+    """What the ranks of one new comm share: an address and a secret, 128 bytes. Give it to them
+    in a way that nobody else can read."""
 
     def __repr__(self) -> str:
         return "<hoop.UniqueId>"
@@ -57,7 +57,7 @@ class UniqueId(bytes):
 
 
 def unique_id() -> UniqueId:
-    """Makes the token of one new comm, which this process then leads."""
+    """Makes the id of one new comm, at whose join this process is the root."""
     struct = UniqueIdStruct()
     check(lib.hoop_get_unique_id(byref(struct)))
     return UniqueId(ctypes.string_at(byref(struct), 128))
@@ -70,7 +70,7 @@ def _id_struct(id: bytes) -> UniqueIdStruct:
 
 
 class _Open(threading.local):
-    """A thread's open groups, and what their operations need until the outermost ends."""
+    """A thread's open groups, and what their operations need until the outermost group ends."""
 
     depth = 0
     held: list[tuple[Stream | None, Any]] = []
@@ -83,8 +83,8 @@ _open = _Open()
 @contextlib.contextmanager
 @heard
 def group() -> Iterator[None]:
-    """Operations of this thread inside run together when it ends: those of one comm in the order
-    of the calls, sends and receives at the same time. ``with hoop.group(): ...``"""
+    """``with hoop.group(): ...``. The operations that this thread calls inside run together at its end: those
+    of one comm in the order of the calls, but all sends and receives at the same time."""
     check(lib.hoop_group_start())
     if not _open.depth:
         _open.held, _open.waits = [], []
@@ -94,7 +94,7 @@ def group() -> Iterator[None]:
         yield
     finally:
         inside = (time_ns(), *_open.waits) if _open.depth == 1 else ()
-        ended = lib.hoop_group_end()  # whatever happened before: an open group collects for ever
+        ended = lib.hoop_group_end()  # in any case: else the group would stay open
         inside = ()
         failed = error(ended) if ended != OK else None
         _open.depth -= 1
@@ -104,7 +104,7 @@ def group() -> Iterator[None]:
                 try:
                     if stream is not None:
                         stream._hold(buffers)
-                except BaseException as caught:  # the others' buffers are in use all the same
+                except BaseException as caught:  # the other buffers must be held in any case
                     failed = failed or caught
     if failed is not None:
         raise failed
@@ -113,21 +113,19 @@ def group() -> Iterator[None]:
 class Comm:
     """A communicator: one rank of n that agreed on each other.
 
-    ``Comm()`` joins the job that the launcher describes (hooprun, torchrun, mpirun, srun; without
-    any: alone). ``Comm(url, size=n, rank=r)`` meets at a place: tcp://host:port or file:///path.
-    ``Comm(id=hoop.unique_id(), size=n, rank=r)`` meets by a token. Collective: returns when all
-    ranks have joined.
+    ``Comm()`` joins the job that the launcher describes (hooprun, torchrun, mpirun, srun); without a launcher it
+    is the only rank. ``Comm(url, size=n, rank=r)`` meets the others at tcp://host:port or file:///path.
+    ``Comm(id=id, size=n, rank=r)`` meets them by an id that one of them got from hoop.unique_id(). All ranks
+    must call; it returns when all have joined.
 
-    Every operation takes numpy arrays or anything with the buffer protocol or DLPack, contiguous
-    and on the host, and returns the buffer with its result. Counts come from the buffers. All
-    release the GIL while they wait. With ``stream`` they return when they are queued. Failures are
-    HoopErrors with hoop's sentence; of those that are no mistake of the caller's, the first ends
-    the comm on all ranks.
+    Every operation takes numpy arrays, or anything with the buffer protocol or DLPack, contiguous and in host
+    memory, and returns the buffer with its result. Counts come from the buffers. All operations release the GIL
+    while they wait. With ``stream`` they return when they are queued. Failures are HoopErrors with hoop's error
+    text; the first failure that is not a mistake of the caller ends the comm on all ranks.
 
-    Ctrl-C raises KeyboardInterrupt in the main thread also while it waits in a call, in which case the comm
-    is at its end on all ranks, as after revoke(): shrink(abort=True) makes a new one. Of a comm that was about
-    to be made nothing stays, and what it was to be made of is at its end. Handlers of the program's own
-    are not expected to raise, and run after the call.
+    Ctrl-C raises KeyboardInterrupt in the main thread even while that waits in a call. Then the comm has ended on
+    all ranks, as after revoke(): shrink(abort=True) makes a new one. If a comm was being made, nothing of it
+    is left, and the comm that it was made of has ended. The program's own signal handlers run after the call.
     """
 
     def __init__(
@@ -190,7 +188,7 @@ class Comm:
 
     @classmethod
     def threads(cls, size: int) -> list[Comm]:
-        """All ranks of a new comm in this process: one for each of size threads."""
+        """Makes a new comm with all its ranks in this process: one for each of size threads."""
         handles = (c_void_p * size)()
         check(lib.hoop_comm_init_all(handles, size, None))
         watch()
@@ -201,7 +199,7 @@ class Comm:
     def all_reduce(
         self, send: Any, recv: Any = None, op: int = SUM, stream: Stream | None = None
     ) -> Any:
-        """The reduction of everybody's send, to everybody's recv; without recv: in place."""
+        """Writes the reduction of all ranks' send to every rank's recv; without recv: in place."""
         recv = send if recv is None else recv
         s, r = self._pair(send, recv, 1, 1)
         self._call(lib.hoop_all_reduce, s.address, r.address, s.count, s.datatype, _int(op),
@@ -212,7 +210,7 @@ class Comm:
         self, send: Any, recv: Any = None, op: int = SUM, root: int = 0,
         stream: Stream | None = None,
     ) -> Any:
-        """The same, to the root only; others need no recv."""
+        """Writes the reduction of all ranks' send to the root's recv; other ranks need no recv."""
         at_root = self.rank == root
         recv = send if recv is None and at_root else recv
         s = buffer(send)
@@ -224,21 +222,21 @@ class Comm:
     def reduce_scatter(
         self, send: Any, recv: Any, op: int = SUM, stream: Stream | None = None
     ) -> Any:
-        """Block r of the reduction of send, which has size blocks, to rank r's recv."""
+        """Reduces all ranks' send, which have a block for each rank, and writes block r to rank r's recv."""
         s, r = self._pair(send, recv, self.size, 1)
         self._call(lib.hoop_reduce_scatter, s.address, r.address, r.count, s.datatype, _int(op),
                    stream=stream, hold=(s, r))
         return recv
 
     def all_gather(self, send: Any, recv: Any, stream: Stream | None = None) -> Any:
-        """Everybody's send, one behind the other by rank, to everybody's recv."""
+        """Writes all ranks' send, one after the other in rank order, to every rank's recv."""
         s, r = self._pair(send, recv, 1, self.size)
         self._call(lib.hoop_all_gather, s.address, r.address, s.count, s.datatype,
                    stream=stream, hold=(s, r))
         return recv
 
     def broadcast(self, data: Any, root: int = 0, stream: Stream | None = None) -> Any:
-        """The root's data, to everybody's."""
+        """Copies the root's data to every rank's data."""
         b = buffer(data) if self.rank == root else _writable(buffer(data))
         self._call(lib.hoop_broadcast, b.address, b.address, b.count, b.datatype, _int(root),
                    stream=stream, hold=b)
@@ -247,7 +245,7 @@ class Comm:
     def gather(
         self, send: Any, recv: Any = None, root: int = 0, stream: Stream | None = None
     ) -> Any:
-        """Everybody's send, one behind the other by rank, to the root's recv."""
+        """Writes all ranks' send, one after the other in rank order, to the root's recv."""
         s = buffer(send)
         r = _same(s, recv, s.count * self.size) if self.rank == root else None
         self._call(lib.hoop_gather, s.address, r and r.address, s.count, s.datatype, _int(root),
@@ -257,7 +255,7 @@ class Comm:
     def scatter(
         self, send: Any, recv: Any, root: int = 0, stream: Stream | None = None
     ) -> Any:
-        """Block r of the root's send, to rank r's recv; others need no send."""
+        """Writes block r of the root's send to rank r's recv; other ranks need no send."""
         r = _writable(buffer(recv))
         s = _same(r, send, r.count * self.size, False) if self.rank == root else None
         self._call(lib.hoop_scatter, s and s.address, r.address, r.count, r.datatype, _int(root),
@@ -265,7 +263,7 @@ class Comm:
         return recv
 
     def all_to_all(self, send: Any, recv: Any, stream: Stream | None = None) -> Any:
-        """Block q of rank r's send becomes block r of rank q's recv."""
+        """Writes block q of rank r's send to block r of rank q's recv, for all r and q."""
         s, r = self._pair(send, recv, self.size, self.size)
         self._call(lib.hoop_alltoall, s.address, r.address, s.count // self.size, s.datatype,
                    stream=stream, hold=(s, r))
@@ -279,8 +277,8 @@ class Comm:
         recv_counts: Sequence[int],
         stream: Stream | None = None,
     ) -> Any:
-        """The same with a size for each pair of ranks, in elements; blocks lie one behind the
-        other."""
+        """all_to_all with blocks of different sizes: counts of elements for each rank; the blocks of a buffer
+        are contiguous, in rank order."""
         s = buffer(send)
         r = _same(s, recv, sum(recv_counts))
         if s.count != sum(send_counts):
@@ -295,12 +293,12 @@ class Comm:
         self._call(lib.hoop_barrier, stream=stream)
 
     def send(self, data: Any, to: int, stream: Stream | None = None) -> None:
-        """To one rank, whose k-th recv from this one gets the k-th send."""
+        """Sends data to one rank. The k-th send to a rank is received by its k-th recv from this rank."""
         b = buffer(data)
         self._call(lib.hoop_send, b.address, b.count, b.datatype, _int(to), stream=stream, hold=b)
 
     def recv(self, data: Any, source: int, stream: Stream | None = None) -> Any:
-        """From one rank, into data, which must have the size of what is sent."""
+        """Receives from one rank into data, which must have the size of what is sent."""
         b = _writable(buffer(data))
         self._call(lib.hoop_recv, b.address, b.count, b.datatype, _int(source), stream=stream, hold=b)
         return data
@@ -308,28 +306,28 @@ class Comm:
     # -- Lifetime ---------------------------------------------------------------------------
 
     def split(self, color: int | None, key: int = 0, **options: Any) -> Comm | None:
-        """One new comm for each color, ordered by key, then by rank; color None: none for this
-        rank. All ranks call."""
+        """Makes a new comm for each color, with ranks ordered by key, then by rank. color None: this rank is in
+        none of them. All ranks must call."""
         handle = c_void_p()
         birth(lib.hoop_comm_split, self._alive(), -1 if color is None else _int(color), _int(key),
               byref(handle), _options(options), handle=handle, parent=self._handle)
         return Comm._of(handle) if handle else None
 
     def unique_id(self) -> UniqueId:
-        """The token of one grow(), by one member; whoever joins needs it. This process serves it."""
+        """Makes the id for one grow(); called by one member, in whose process the new ranks join."""
         struct = UniqueIdStruct()
         check(lib.hoop_comm_get_unique_id(self._alive(), byref(struct)))
         return UniqueId(ctypes.string_at(byref(struct), 128))
 
     def grow(self, size: int, id: bytes | None = None, **options: Any) -> Comm:
-        """A new comm of size ranks: all members, who keep their ranks and call this, and new ones,
-        who call grown(). id: the token, for the member that made it; the others give none."""
+        """Makes a new comm of size ranks: all members, which call this and keep their ranks, and new ranks, which
+        call grown(). id: only of the member that made it; the others pass none."""
         return Comm._grow(self._alive(), size, id, -1, options)
 
     @classmethod
     def grown(cls, id: bytes, *, size: int, rank: int, **options: Any) -> Comm:
-        """Joins a comm that grows to size ranks, as one that is new: rank is one of those after the
-        members', id what a member's unique_id() made."""
+        """Joins a comm that grows to size ranks, as a new rank. rank: one of those after the members'; id: made
+        by a member's unique_id()."""
         return cls._grow(None, size, id, rank, options)
 
     @classmethod
@@ -343,8 +341,8 @@ class Comm:
         return cls._of(handle)
 
     def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False, **options: Any) -> Comm:
-        """A new comm without the ranks in exclude, which do not call. abort: also without every
-        rank that is dead, after a failure too."""
+        """Makes a new comm without the ranks in exclude, which do not call. abort: also without all dead ranks;
+        possible even after a failure."""
         handle = c_void_p()
         ranks = [_int(rank) for rank in exclude]
         birth(lib.hoop_comm_shrink, self._alive(), (c_int * len(ranks))(*ranks) if ranks else None, len(ranks),
@@ -352,7 +350,7 @@ class Comm:
         return Comm._of(handle)
 
     def abort(self) -> None:
-        """Ends the comm at once, on all ranks; from any thread at any time."""
+        """Ends the comm at once on all ranks. Any thread may call it at any time."""
         check(lib.hoop_comm_abort(self._alive()))
 
     def revoke(self) -> None:
@@ -360,8 +358,8 @@ class Comm:
         check(lib.hoop_comm_revoke(self._alive(), 0))
 
     def close(self) -> None:
-        """Says goodbye to the other ranks and frees the comm, after what is queued on it; no call on it
-        may be running."""
+        """Waits for what is queued on the comm, says goodbye to the other ranks, and frees the comm. No call on
+        it may be running."""
         if self._close.detach():
             handle, self._handle = self._handle, None
             try:
@@ -375,7 +373,8 @@ class Comm:
 
     @heard
     def _finalize(self, handle: c_void_p) -> None:
-        """Waits as long as hoop_comm_destroy() would, which frees what Ctrl-C revokes. That tells what fails."""
+        """Waits as long as hoop_comm_destroy() would, but with the handle still valid for Ctrl-C's revoke.
+        Ignores failures, which hoop_comm_destroy() reports."""
         inside = time_ns(), handle
         lib.hoop_comm_finalize(handle)
         inside = ()
@@ -383,8 +382,8 @@ class Comm:
     _LEAVES = 1
 
     def _leave(self, _until: float) -> None:
-        """At the process's end: says goodbye, or, where a thread is inside, ends the comm for all. The
-        handle stays, and answers a thread that calls yet."""
+        """At the end of the process: says goodbye; or, if a thread is inside, ends the comm on all ranks. The
+        handle stays valid for threads that still call."""
         if self._close.detach():
             lib.hoop_comm_leave(self._handle)
 
@@ -393,26 +392,26 @@ class Comm:
 
     def __exit__(self, kind: Any, *_exception: Any) -> None:
         if kind is not None and self._handle is not None:
-            lib.hoop_comm_leave(self._handle)  # waits for nothing that is queued, which would end it here
+            lib.hoop_comm_leave(self._handle)  # does not wait for what is queued
         self.close()
 
     # -- Looking inside ---------------------------------------------------------------------
 
     @property
     def failure(self) -> HoopError | None:
-        """What ended the comm, or None. Does not wait."""
+        """The failure that ended the comm, or None. Does not wait."""
         result = c_int()
         check(lib.hoop_comm_get_async_error(self._alive(), byref(result)))
         return error(result.value, self._handle) if result.value not in (OK, IN_PROGRESS) else None
 
     def info(self) -> dict[str, Any]:
-        """The comm's state; the keys are hoop_info_json()'s."""
+        """The state of the comm, with the keys of hoop_info_json()."""
         return json.loads(json_text(lib.hoop_info_json, self._alive()))
 
     def explain(
         self, collective: str, count: int, datatype: int = Datatype.FLOAT32, op: int = SUM
     ) -> dict[str, Any]:
-        """How an operation would be done, and what other ways cost; as hoop_explain_json()."""
+        """How an operation would be done, and what the alternatives cost; the keys are hoop_explain_json()'s."""
         return json.loads(json_text(lib.hoop_explain_json, self._alive(), text(collective),
                                     _size(count), _int(datatype), _int(op)))
 
@@ -428,7 +427,7 @@ class Comm:
         return self._handle
 
     def _pair(self, send: Any, recv: Any, send_blocks: int, recv_blocks: int):
-        """Both buffers, of the same block each, in so many blocks."""
+        """Both buffers, checked to have that many blocks of the same size."""
         s = buffer(send)
         if s.count % send_blocks:
             raise ValueError(f"send has {s.count} elements: not a block for each of {self.size} ranks")
@@ -458,7 +457,7 @@ class Comm:
 
 
 def _int(number: Any) -> int:
-    """A number for C's int, to which ctypes would cut it."""
+    """A number for a C int; refuses larger ones, which ctypes would cut."""
     found = index(number)
     if -(2**31) <= found < 2**31:
         return found
@@ -466,7 +465,7 @@ def _int(number: Any) -> int:
 
 
 def _size(number: Any) -> int:
-    """The same for C's size_t."""
+    """The same for a size_t."""
     found = index(number)
     if 0 <= found < 2**64:
         return found

@@ -1,8 +1,8 @@
 """The end of a process that uses hoop.
 
-At exit, and where multiprocessing ends a process of its own by os._exit(), which runs nothing of atexit:
-what is open says goodbye, and the process lingers as long as other machines need it. Other threads may be
-inside by then, daemons of the program: so nothing is freed, only left.
+It says goodbye for everything that is open, and lingers as long as other machines need the process: at exit,
+and also where multiprocessing ends a child by os._exit(), which does not run atexit. Daemon threads of the
+program may still be inside a comm by then, so nothing is freed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any, Callable
 
 from ._native import lib
 
-GRACE = 5.0  # seconds that the end waits for what is under way: other ranks may never do their part
-_LAST = -100  # multiprocessing's own finalizers come before
+GRACE = 5.0  # seconds to wait for running operations: other ranks may never do their part
+_LAST = -100  # a priority after multiprocessing's own finalizers
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _before: list[Callable[[], None]] = []
-_process: int | None = None  # for which all of this is
+_process: int | None = None  # the process that this state belongs to
 
 
 def opened(thing: Any) -> None:
-    """thing._leave(until) is to be called, if nobody closes it before; those of a lower _LEAVES first.
-    It waits until then at most, time.monotonic()."""
+    """Lets thing._leave(until) be called at the end, unless thing is closed before; in the order of _LEAVES.
+    It may wait until the time `until` of time.monotonic()."""
     global _process
     if _process != os.getpid():
         _process = os.getpid()
@@ -38,7 +38,7 @@ def opened(thing: Any) -> None:
 
 
 def before_close(act: Callable[[], None]) -> None:
-    """Also act(), before what is open is left. It may be called twice."""
+    """Lets act() be called at the end, before what is open is left. It may be called twice."""
     _before.append(act)
 
 
@@ -52,18 +52,19 @@ def _prepare() -> None:
 
 
 def _at_end_of_child() -> None:
-    """multiprocessing itself waits for the program's threads only after this. threading's own end does
-    that, and before it ends those of executors, which no join() would; once more it does nothing."""
+    """multiprocessing waits for the program's threads only after this. So this calls threading._shutdown(),
+    which waits for them, and first ends the threads of executors, which a join() would not; a second call
+    of it does nothing."""
     threading._shutdown()
     try:
         _finish()
     finally:
-        lib.hoop_linger()  # as C's exit() does
+        lib.hoop_linger()  # C's exit() does that, but os._exit() does not
 
 
 def _finish() -> None:
     if _process != os.getpid():
-        return  # a forked child, in which no comm is of use
+        return  # a forked child, which can't use any comm
     until = time.monotonic() + GRACE
     for act in reversed(_before):
         _try(act)
@@ -72,7 +73,7 @@ def _finish() -> None:
 
 
 def _try(act: Callable[..., None], *arguments: Any) -> None:
-    """What fails here, a hook of the program's too, keeps nothing else from its goodbye; nor does Ctrl-C."""
+    """Neither an error, also of a hook of the program, nor Ctrl-C may prevent the other goodbyes."""
     try:
         act(*arguments)
     except BaseException:

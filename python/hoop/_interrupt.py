@@ -1,14 +1,14 @@
-"""Ctrl-C while the main thread is inside of hoop.
+"""Ctrl-C while the main thread is inside hoop.
 
-Python runs a signal's handler when C returns, and a blocking call may wait for a rank that never comes. So a
-thread hears of SIGINT through Python's wakeup descriptor, and revokes the comms of the call that the
-main thread does not come out of: the call returns, and then the handler raises KeyboardInterrupt. Only for
-Python's own handler: others, of which nobody knows whether they raise, run after the call. The descriptor is
-a socket, which says when a signal came: one of before the call is not the call's, however late the thread
-hears of it. The call it finds in the main thread's frames (heard()), so that a call has next to nothing to do
-for that.
+Python runs signal handlers only when C code returns, but a blocking call may wait for a rank that never comes.
+So a thread learns of SIGINT through Python's wakeup descriptor and, if the main thread does not return from
+its call, revokes the comms of the call: the call returns, and the handler raises KeyboardInterrupt. This is
+done only for Python's own handler; others, which may not raise, run after the call. The descriptor is a
+socket, which records when a signal came: a signal from before the call does not concern it, however late the
+thread learns of it. The thread finds the call in the main thread's frames (see heard()), so that this costs
+a call next to nothing.
 
-A birth has no comm yet: a thread of its own makes it, and the main thread waits for that thread.
+A birth has no comm to revoke yet: a separate thread makes it, and the main thread waits for that thread.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from typing import Any, Callable
 
 from ._native import OK, error, lib, library_path
 
-PATIENCE = 0.05  # seconds in which a call that ends by itself may do so
-SLICE = 0.1  # seconds in which a birth hears of a signal, should its thread's end not be seen
+PATIENCE = 0.05  # seconds that a call gets to end by itself
+SLICE = 0.1  # seconds after which a wait for a birth lets signal handlers run
 
 _TIMESPEC = struct.Struct("@qq")
-_SO_TIMESTAMPNS = 35  # Linux's; the socket module has no name for it
+_SO_TIMESTAMPNS = 35  # on Linux; the socket module has no name for it
 
 _callers: set[CodeType] = set()
 
 
 def heard(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a function that calls hoop and may wait there. While it does, its local variable `inside` says when
-    the call began, time.time_ns(), and has the handles of the call's comms; otherwise it is () or not there.
-    The tuple of each call is another one: that is how the watcher knows it again."""
+    """Decorates a function that calls hoop and may wait there. While it is in the call its local variable
+    `inside` is a tuple of the time at which the call began (time.time_ns()) and the handles of its comms;
+    otherwise it is () or not set. Each call makes a new tuple, by which the watcher recognizes the call."""
     _callers.add(function.__code__)
     return function
 
@@ -50,15 +50,15 @@ def _inside(thread: int) -> tuple[Any, ...]:
     return () if frame is None else frame.f_locals.get("inside", ())
 
 
-# With the GIL held, so that no comm is freed between a look at `inside` and the call; it waits for nobody.
+# Called with the GIL held, so that no comm is freed between the check of `inside` and this; it does not wait.
 _revoke = ctypes.PyDLL(library_path).hoop_comm_revoke
 _revoke.argtypes = [ctypes.c_void_p, ctypes.c_int]
-_bell: int | None = None  # what Python writes the numbers of signals to
+_bell: int | None = None  # the wakeup descriptor, to which Python writes the numbers of signals
 
 
 def watch() -> None:
-    """From now on Ctrl-C is heard. Only the main thread can ask for it, and nothing happens where
-    somebody else has the wakeup descriptor, as event loops may."""
+    """Begins to watch for Ctrl-C. Does nothing in other threads than the main one, or if something else, such
+    as an event loop, uses the wakeup descriptor."""
     global _bell
     if threading.current_thread() is not threading.main_thread():
         return
@@ -68,7 +68,7 @@ def watch() -> None:
         bell.setblocking(False)
         try:
             threading.Thread(target=_listen, args=(end,), name="hoop Ctrl-C", daemon=True).start()
-        except RuntimeError:  # no more threads, or the interpreter is at its end
+        except RuntimeError:  # no more threads, or the interpreter is shutting down
             end.close()
             bell.close()
             return
@@ -87,7 +87,7 @@ def _listen(end: socket.socket) -> None:
 
 
 def _interrupted(rung: int) -> None:
-    """At rung, time.time_ns(), SIGINT came."""
+    """SIGINT came at the time `rung` (time.time_ns())."""
     main = threading.main_thread().ident
     call = _inside(main)
     if call and call[0] <= rung and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -98,7 +98,7 @@ def _interrupted(rung: int) -> None:
 
 
 def _in_child() -> None:
-    """The socket is the parent's."""
+    """After a fork: stops using the socket, which belongs to the parent."""
     global _bell
     if _bell is not None:
         before = signal.set_wakeup_fd(-1)
@@ -130,13 +130,13 @@ class _Birth:
         result = function(*arguments)
         with self._lock:
             self._over = True
-            # The sentence is this thread's.
+            # Made here, because hoop's error text is thread-local.
             self._failed = error(result) if result != OK else None
             if self._unwanted and self._handle:
                 lib.hoop_comm_abort(self._handle)
 
     def outcome(self) -> None:
-        """Waits for it, and raises what it failed with, or what a signal's handler raises."""
+        """Waits for the birth. Raises its failure, or the exception of a signal handler."""
         try:
             while self._thread.is_alive():
                 self._thread.join(SLICE)
@@ -153,8 +153,8 @@ class _Birth:
 def birth(
     function: Callable[..., int], *arguments: Any, handle: ctypes.c_void_p, parent: ctypes.c_void_p | None = None
 ) -> None:
-    """function(*arguments) makes a comm, in handle. If a signal's handler raises meanwhile, parent is revoked,
-    and what comes of the birth is aborted."""
+    """Calls function(*arguments), which makes a comm, in handle. If a signal handler raises meanwhile, revokes
+    parent, and aborts the new comm, should it still be made."""
     watch()
     if threading.current_thread() is not threading.main_thread():
         result = function(*arguments)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def alloc(bytes: int) -> memoryview:
-    """Memory that ranks of this machine can map: an operation on it moves no byte twice. Zeroed,
-    page aligned, freed with the last view of it. A few large blocks are better than many."""
+    """Memory that ranks of this machine can map, so that operations on it make no extra copies. Zeroed,
+    page-aligned, and freed with the last view of it. A few large blocks are better than many small ones."""
     bytes = index(bytes)
     if not 0 <= bytes <= sys.maxsize:
         raise ValueError(f"{bytes} bytes of memory: expected 0 to {sys.maxsize}")

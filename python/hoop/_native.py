@@ -1,6 +1,6 @@
-"""libhoop by ctypes: where it is, what its functions take, and errors as exceptions.
+"""libhoop by ctypes: finding it, the arguments of its functions, and errors as exceptions.
 
-Nothing here knows of arrays or tensors. A call through ctypes releases the GIL while it waits.
+Nothing here knows of arrays or tensors. ctypes releases the GIL during a call.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ OK = 0
 INVALID_USAGE = 5
 IN_PROGRESS = 7
 TIMEOUT = 64
-SLICE = 0.1  # seconds in which a signal is heard
+SLICE = 0.1  # seconds after which a wait lets signal handlers run
 _SLICE_MS = round(SLICE * 1000)
 UNDEFINED_INT = -(2**31)
 
 
 class HoopError(RuntimeError):
-    """A call of hoop failed. str() is hoop's sentence; ``name`` is the result, ``HOOP_...``."""
+    """A call of hoop failed. str() is hoop's error text; ``name`` is the name of the result, ``HOOP_...``."""
 
     result = -1
     name = "HOOP_UNKNOWN"
@@ -47,7 +47,7 @@ class InvalidUsage(HoopError):
 
 
 class RemoteError(HoopError, ConnectionError):
-    """Another rank failed or left; the sentence names it."""
+    """Another rank failed or left; the text names it."""
 
 
 class TimedOut(HoopError, TimeoutError):
@@ -59,11 +59,11 @@ class Unsupported(HoopError, NotImplementedError):
 
 
 class Mismatch(HoopError):
-    """Ranks called different operations; the sentence has both sides."""
+    """Ranks called different operations; the text has both calls."""
 
 
 class Aborted(HoopError):
-    """The communicator was aborted; the sentence says by whom."""
+    """The communicator was aborted; the text says by which rank."""
 
 
 class NotAuthenticated(HoopError, PermissionError):
@@ -122,11 +122,11 @@ _COMM = c_void_p
 _STREAM = c_void_p
 _COUNTS = POINTER(c_size_t)
 
-# hoop.h's functions: the arguments of each. All return hoop_result_t but the three of text.
+# The argument types of hoop.h's functions. All return hoop_result_t, except the three for text.
 #
-# Those that move data are called often. Of their arguments only addresses and sizes are declared, the
-# latter as what ctypes converts fastest of 64 bits; a Python int becomes C's int by itself, and a handle is
-# a c_void_p, or None. Such a call takes two thirds of the time.
+# Functions that move data are called often, so only their addresses and sizes are declared, as the 64-bit type
+# that ctypes converts fastest; a Python int becomes C's int by itself, and handles are a c_void_p or None.
+# That saves a third of a call's time.
 _ADDRESS = _SIZE = c_void_p
 _FUNCTIONS = {
     "hoop_get_version": [POINTER(c_int)],
@@ -190,7 +190,7 @@ _FUNCTIONS = {
 
 
 def _load() -> tuple[ctypes.CDLL, str]:
-    """The library beside this file (a wheel), the one that LIBHOOP names, or the system's."""
+    """Loads the library that LIBHOOP names, or the one beside this file (in a wheel), or the system's."""
     packaged = HERE / "lib" / "libhoop.so.0"
     path = os.environ.get("LIBHOOP") or (str(packaged) if packaged.exists() else "libhoop.so.0")
     try:
@@ -218,7 +218,7 @@ for _name in ("hoop_get_error_string", "hoop_get_error_name", "hoop_get_last_err
 
 
 def error(result: int, comm: c_void_p | None = None) -> HoopError:
-    """The exception for a result: with the comm's sentence, or the calling thread's last one."""
+    """The exception for a result, with the error text of the comm, or of the calling thread."""
     sentence = lib.hoop_get_last_error(comm) or lib.hoop_get_error_string(result)
     made = _ERRORS.get(result, HoopError)(sentence.decode(errors="replace"))
     made.result = result
@@ -232,7 +232,7 @@ def check(result: int, comm: c_void_p | None = None) -> None:
 
 
 def text(value: str) -> bytes:
-    """A string for C, which would cut it at a NUL."""
+    """A string for C; refuses a NUL, at which C would cut it."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no str")
     if "\0" in value:
@@ -248,13 +248,13 @@ def config(
     algo: str | None = None,
     name: str | None = None,
 ) -> ConfigStruct:
-    """hoop_config_t; times in seconds, None: the HOOP_* variable or the default."""
+    """hoop_config_t. Times in seconds; None: the HOOP_* variable or the default."""
 
     def milliseconds(seconds: float | None) -> int:
         if seconds is None:
             return UNDEFINED_INT
         exact = 1000 * max(-86400, min(seconds, 86400))
-        return math.ceil(exact) if exact > 0 else math.floor(exact)  # no time that is short becomes 0: never
+        return math.ceil(exact) if exact > 0 else math.floor(exact)  # rounds up: 0 would mean no limit
 
     return ConfigStruct(
         size=ctypes.sizeof(ConfigStruct),
@@ -270,7 +270,7 @@ def config(
 
 
 def wait_ticket(ticket: TicketStruct, timeout: float | None) -> int:
-    """hoop_ticket_wait(), by parts: between them handlers of signals run, and may raise."""
+    """hoop_ticket_wait() in slices, between which signal handlers run, and may raise."""
     if timeout is None:
         while (result := lib.hoop_ticket_wait(ticket, _SLICE_MS)) == TIMEOUT:
             if lib.hoop_ticket_query(ticket) != IN_PROGRESS:
@@ -285,7 +285,7 @@ def wait_ticket(ticket: TicketStruct, timeout: float | None) -> int:
 
 
 def json_text(function, *arguments) -> str:
-    """What a function of JSON writes: the size may grow between asking for it and using it."""
+    """The text of a function that writes JSON. Loops, as the text may grow after its size was asked for."""
     needed = c_size_t(0)
     size = 0
     while True:

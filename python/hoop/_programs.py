@@ -1,4 +1,4 @@
-"""hooprun, hoopinfo and the benchmarks, as a wheel brings them: run in this process's place."""
+"""The entry points of a wheel for hooprun, hoopinfo and the benchmarks, which replace this process."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from ._native import HERE
 
 
 def run() -> None:
-    """What the scripts of a wheel call: the program of their own name."""
+    """Executes the program that has the name of the calling script."""
     name = os.path.basename(sys.argv[0])
     program = HERE / "bin" / name
     if not program.exists():

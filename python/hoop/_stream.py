@@ -14,19 +14,19 @@ from ._native import IN_PROGRESS, OK, TicketStruct, check, error, lib, wait_tick
 
 
 class Ticket:
-    """The point that a stream had reached: complete when all that was queued before is."""
+    """A point of a stream: complete when everything that was queued before it is complete."""
 
     __slots__ = ("_last", "_parts")
 
     def __init__(self, last: TicketStruct, parts: Sequence[TicketStruct]) -> None:
         self._last = last
-        self._parts = parts  # those of the operations since the ticket before, which have their results
+        self._parts = parts  # tickets of the operations since the ticket before, which have their results
 
     def __reduce__(self) -> Any:
         raise TypeError("a ticket belongs to its process: it can be neither copied nor pickled")
 
     def done(self) -> bool:
-        """Whether it is complete. Raises what failed. Does not wait."""
+        """Whether it is complete. Raises if one of its operations failed. Does not wait."""
         result = lib.hoop_ticket_query(self._last)
         if result == IN_PROGRESS:
             return False
@@ -36,9 +36,9 @@ class Ticket:
         return True
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits, at most timeout seconds (then TimedOut, and nothing else happened). Raises the
-        first failure among the operations between the ticket before this and itself. What a signal's
-        handler raises, as KeyboardInterrupt, comes out too, and the operations go on."""
+        """Waits, at most timeout seconds; then it raises TimedOut, which has no other effect. Raises the
+        first failure among the operations since the ticket before this one. An exception of a signal
+        handler, such as KeyboardInterrupt, is raised, too; the operations go on."""
         result = wait_ticket(self._last, timeout)
         if lib.hoop_ticket_query(self._last) == IN_PROGRESS:
             raise error(result)
@@ -48,19 +48,19 @@ class Ticket:
 class Stream:
     """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
 
-    An operation that is given a stream returns when it is queued; the stream keeps its comm and buffers
-    alive until it is done with them. What is queued when the process ends has 5 s, and then its comms are
-    aborted. For event loops, a stream has a ``fileno()``.
+    An operation with a stream returns when it is queued; the stream keeps its comm and buffers alive until
+    it is complete. When the process ends, queued operations get 5 s, then their comms are aborted. For
+    event loops a stream has a ``fileno()``.
     """
 
     def __init__(self) -> None:
         self._handle: c_void_p | None = c_void_p()
         check(lib.hoop_stream_create(byref(self._handle)))
-        # Held by who looks at what follows: ctypes lets other threads in. Again by the same thread, which
-        # may let go of a buffer whose finalizer queues something.
+        # Guards what follows, as calls by ctypes let other threads run. Reentrant, because a buffer that is
+        # released may have a finalizer that queues something.
         self._lock = threading.RLock()
-        # The buffers of each operation and a ticket behind it; the last _fresh of them came after the
-        # ticket that the user recorded last, and so did _failed, which is through.
+        # The buffers of each operation, with a ticket behind it. The last _fresh of them were queued after the
+        # user's last record(), as was the complete operation in _failed.
         self._held: deque[tuple[TicketStruct, Any]] = deque()
         self._fresh = 0
         self._failed: list[TicketStruct] = []
@@ -72,7 +72,7 @@ class Stream:
         raise TypeError("a stream belongs to its process: it can be neither copied nor pickled")
 
     def record(self) -> Ticket:
-        """A ticket for all that was queued until now."""
+        """A ticket for everything that was queued so far."""
         with self._lock:
             last = self._record()
             fresh = [ticket for ticket, _ in self._held][len(self._held) - self._fresh :]
@@ -86,8 +86,8 @@ class Stream:
         return struct
 
     def synchronize(self) -> None:
-        """Waits until all that was queued is complete; raises the first failure since the last
-        call, or what a signal's handler raises, as Ticket.wait()."""
+        """Waits until everything that was queued is complete; raises the first failure since the last
+        call, or an exception of a signal handler, like Ticket.wait()."""
         try:
             wait_ticket(self._record(), None)
             check(lib.hoop_stream_synchronize(self._alive()))
@@ -102,23 +102,23 @@ class Stream:
         return result == OK
 
     def wait_for(self, ticket: Ticket) -> None:
-        """What is queued here from now on begins after ticket, of any stream, is complete."""
+        """Lets what is queued here from now on begin only when ticket, of any stream, is complete."""
         if not isinstance(ticket, Ticket):
             raise TypeError(f"{type(ticket).__name__} is no hoop.Ticket")
         check(lib.hoop_stream_wait_ticket(self._alive(), ticket._last))
 
     def fileno(self) -> int:
-        """A descriptor (an eventfd) that is readable when a recorded ticket was completed."""
+        """A descriptor (an eventfd) that becomes readable when a recorded ticket is complete."""
         fd = c_int()
         check(lib.hoop_stream_get_fd(self._alive(), byref(fd)))
         return fd.value
 
     def close(self) -> None:
-        """Waits for what is queued, then frees the stream. Its tickets stay valid. If what a signal's
-        handler raises comes out, the stream is as it was."""
+        """Waits for what is queued, then frees the stream. Its tickets stay valid. If an exception of a
+        signal handler is raised, the stream is as before."""
         last = TicketStruct()
         if self._handle is not None and lib.hoop_stream_record(self._handle, byref(last)) == OK:
-            wait_ticket(last, None)  # refused in a forked child, where there is nothing to wait for
+            wait_ticket(last, None)  # in a forked child the record is refused, and nothing is waited for
         if self._close.detach():
             handle, self._handle = self._handle, None
             result = lib.hoop_stream_destroy(handle)
@@ -126,10 +126,10 @@ class Stream:
                 self._held.clear()
             check(result)
 
-    _LEAVES = 0  # before comms, which what is queued needs
+    _LEAVES = 0  # before comms, which queued operations need
 
     def _leave(self, until: float) -> None:
-        """At the process's end: waits for what is queued, and frees nothing, for a thread may be inside."""
+        """At the end of the process: waits for what is queued, but frees nothing: a thread may be inside."""
         last = TicketStruct()
         if self._close.detach() and lib.hoop_stream_record(self._handle, byref(last)) == OK:
             wait_ticket(last, max(0.0, until - time.monotonic()))
@@ -146,7 +146,7 @@ class Stream:
             self._fresh += 1
 
     def _release(self) -> None:
-        """Lets go of what is complete."""
+        """Releases the buffers of complete operations."""
         with self._lock:
             while self._held and (result := lib.hoop_ticket_query(self._held[0][0])) != IN_PROGRESS:
                 ticket, _ = self._held.popleft()

@@ -1,4 +1,4 @@
-"""``python -m hoop.info``: which hoop this is, what of it is there, and how to build against it."""
+"""``python -m hoop.info``: which hoop this is, what it has found, and how to build against it."""
 
 import ctypes
 import json
@@ -16,7 +16,7 @@ def _version() -> str:
 
 
 def _settings() -> list[str]:
-    """What is not at its default: NAME=value."""
+    """The settings that are not at their defaults, as NAME=value."""
     cursor, setting, lines = ctypes.c_size_t(0), SettingStruct(), []
     while lib.hoop_setting_next(ctypes.byref(cursor), ctypes.byref(setting)) == 0:
         if setting.origin != b"default":

@@ -1,11 +1,11 @@
-"""Processes of multiprocessing that end, and close nothing: comm_end.py fork|forkserver|spawn URL
+"""Processes of multiprocessing that end without closing anything: comm_end.py fork|forkserver|spawn URL
 apart|inside|working
 
-apart: three play machines; the first, which connects the others, is through before these meet, and has a
-daemon thread, which knows the comm but is not inside.
-inside: two ranks, whose first ends while a daemon thread of its waits in a call.
-working: two ranks, and what the first has to do is done by a thread, which its function does not wait for; the
-other's is done by an executor, whose thread is there at the end."""
+apart: three processes act as machines. The first, which connects the others, finishes before these meet; it has
+a daemon thread, which knows the comm but is not inside.
+inside: two ranks; the first ends while its daemon thread waits in a call.
+working: two ranks; the first one's work is done by a thread that its function does not wait for, the other's by
+an executor whose thread still runs at the end."""
 
 import multiprocessing
 import os
@@ -74,7 +74,7 @@ if __name__ == "__main__":
     ranks = [context.Process(target=target, args=(rank, sys.argv[2], go)) for rank in range(size)]
     for process in ranks:
         process.start()
-    ranks[0].join(1.5)  # where nobody waits for it it has ended by then
+    ranks[0].join(1.5)  # if it does not wait for the others it has ended by then
     go.set()
     for process in ranks:
         process.join(30)

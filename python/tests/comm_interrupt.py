@@ -1,4 +1,4 @@
-"""Ctrl-C where a rank never comes: comm_interrupt.py URL. Ends by an uncaught KeyboardInterrupt."""
+"""Ctrl-C during calls whose other rank never comes: comm_interrupt.py URL. Ends by an uncaught KeyboardInterrupt."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ first, second = hoop.Comm.threads(2)
 stream = hoop.Stream()
 first.all_reduce(x.copy(), stream=stream)
 interrupted("a stream's end", stream.close)
-second.all_reduce(x.copy())  # it goes on
+second.all_reduce(x.copy())  # the queued operation goes on
 stream.close()
 first, second = hoop.Comm.threads(2)
 first.all_reduce(x.copy(), stream=(stream := hoop.Stream()))
@@ -74,8 +74,8 @@ interrupted("a group", lambda: together(pairs[0][0], pairs[1][0]))
 for pair in pairs:
     ended("a group", *pair)
 
-# What interrupts no call ends no comm: a signal in Python's own time, however late it is heard, one of a handler
-# that does not raise, and a child's.
+# Signals that interrupt no call end no comm: one that comes in Python code, however late it is noticed; one with
+# a handler that does not raise; and one of a child process.
 first, second = hoop.Comm.threads(2)
 try:
     ring()

@@ -1,8 +1,8 @@
-"""Runs the tests of this folder over the hoop that is installed, and counts them.
+"""Runs the tests of this folder with the installed hoop, and counts them.
 
     python run.py [MODULE...]      the last line: N passed, N failed, N skipped
 
-Each module has a process of its own: those of test_torch fork, which must come before hoop is used.
+Each module runs in a process of its own: the tests of test_torch fork, which must happen before hoop is used.
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""The package's own API: every operation over threads, errors, memory, and jobs of processes."""
+"""Tests of the API of hoop: every operation over threads, errors, memory, and jobs of processes."""
 
 import array
 import copy
@@ -28,7 +28,7 @@ HOOPRUN = os.environ.get("HOOPRUN", "hooprun")
 
 
 def ranks(size, body):
-    """body(comm) on a thread for each rank of a new comm; what it returns, by rank."""
+    """Calls body(comm) on a thread for each rank of a new comm. Returns its results, by rank."""
     comms = hoop.Comm.threads(size)
     results, failures = [None] * size, []
 
@@ -86,7 +86,7 @@ class Collectives(unittest.TestCase):
         same(around, all_of[(r - 1) % n])
 
     def test_gil_is_released(self):
-        # With the GIL held, the second rank could never come to call.
+        # If the GIL were held the second rank could never call.
         ranks(2, lambda comm: comm.barrier())
 
 
@@ -134,7 +134,7 @@ class Streams(unittest.TestCase):
         late = threading.Timer(1, other.all_reduce, (np.ones(4),))
         late.start()
         del comm
-        gc.collect()  # which does not wait for the others
+        gc.collect()  # the finalizer does not wait for the other ranks
         self.assertIsNotNone(known())
         late.join()
         stream.synchronize()
@@ -158,7 +158,7 @@ class Streams(unittest.TestCase):
         stream, gone = hoop.Stream(), []
         query = hoop._comm.lib.hoop_ticket_query
 
-        def slow(ticket):  # so that both threads have asked before either goes on
+        def slow(ticket):  # so that both threads have queried before either goes on
             try:
                 return query(ticket)
             finally:
@@ -222,7 +222,7 @@ class Streams(unittest.TestCase):
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         other.all_reduce(np.ones(4))
-        ticket.wait(60)  # the operation has gone on
+        ticket.wait(60)  # the operation went on
         self.assertEqual(x[0], 2.0)
         for one in (stream, comm, other):
             one.close()
@@ -254,7 +254,7 @@ class Streams(unittest.TestCase):
             stream.synchronize()
         with self.assertRaisesRegex(hoop.HoopError, "rank 1"):
             ticket.done()
-        stream.record().wait()  # it is told once
+        stream.record().wait()  # the failure is reported only once
         comm.abort()
 
     def test_a_failure_is_told_by_the_next_ticket(self):
@@ -372,7 +372,7 @@ class Ends(unittest.TestCase):
         for seconds, said in ((-3, -3000), (-1e-4, -1), (-1e300, -86400000)):
             with self.assertRaisesRegex(hoop.InvalidArgument, f"op_timeout_ms is {said},"):
                 hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=seconds)
-        self.assertEqual(hoop._native.config(op_timeout=1e-4).op_timeout_ms, 1)  # 0 would be never
+        self.assertEqual(hoop._native.config(op_timeout=1e-4).op_timeout_ms, 1)  # 0 would mean no limit
 
     def test_a_block_that_raises_waits_for_nothing(self):
         comm, other = hoop.Comm.threads(2)
@@ -446,7 +446,7 @@ class Buffers(unittest.TestCase):
         comm, out = hoop.Comm.threads(1)[0], np.zeros((2, 3), "f4")
         for foreign in (Foreign(fixed), Foreign(np.ones((2, 3), "f4"), copy=True)):
             self.assertFalse(hoop.buffer(foreign).writable)
-            comm.all_reduce(foreign, Foreign(out))  # as an input it will do
+            comm.all_reduce(foreign, Foreign(out))  # it is accepted as an input
             np.testing.assert_array_equal(out, fixed)
             with self.assertRaisesRegex(TypeError, "Foreign is read-only"):
                 comm.all_reduce(foreign)
@@ -476,17 +476,17 @@ class Buffers(unittest.TestCase):
             comm.all_reduce(np.ones(4, "f4"), np.ones(5, "f4"))
         with self.assertRaisesRegex(hoop.InvalidArgument, "root is 7, expected 0 to 0"):
             comm.broadcast(np.ones(1), root=7)
-        # C's int would be 0.
+        # As a C int it would be 0.
         for call in (lambda: comm.broadcast(np.ones(1), root=2**32), lambda: comm.all_reduce(np.ones(1), op=2**32),
                      lambda: comm.send(np.ones(1), 2**40), lambda: comm.split(2**32),
                      lambda: comm.shrink([2**32]), lambda: hoop.Comm("tcp://127.0.0.1:1", size=2**32 + 1, rank=0)):
             with self.assertRaisesRegex(ValueError, "more than 32 bits"):
                 call()
-        # C's size_t would be 8.
+        # As a size_t it would be 8.
         for count in (2**64 + 8, 8 - 2**64):
             with self.assertRaisesRegex(ValueError, "is no count"):
                 comm.explain("all_reduce", count)
-        # C's string would end there.
+        # A C string would end at the NUL.
         for call in (lambda: hoop.Comm("file:///tmp/\0a", size=1, rank=0), lambda: hoop.Comm(name="a\0b")):
             with self.assertRaisesRegex(ValueError, "NUL"):
                 call()
@@ -543,7 +543,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout.count("fine")), (0, 3), done.stderr)
 
     def test_a_death_is_named_within_a_second(self):
-        # Without hooprun, which would end the others itself.
+        # Without hooprun, which would itself end the other ranks.
         script = ("import hoop, numpy as np, os, signal, sys, time\n"
                   "c = hoop.Comm(sys.argv[1], size=2, rank=int(sys.argv[2])); x = np.ones(4)\n"
                   "c.all_reduce(x)\n"
@@ -588,7 +588,7 @@ class Jobs(unittest.TestCase):
         self.ends("working")
 
     def exits(self, size, script):
-        """What each of size ranks said: processes of their own, which end with 0."""
+        """Runs the script in size processes, which must exit with 0. Returns the output of each."""
         with tempfile.TemporaryDirectory() as folder:
             jobs = [subprocess.Popen([sys.executable, "-c", "import hoop, sys, threading, time\n"
                                       "c = hoop.Comm(sys.argv[1], size=int(sys.argv[2]), rank=int(sys.argv[3]))\n"
@@ -632,12 +632,12 @@ class Jobs(unittest.TestCase):
         self.assertEqual(done.stdout.count("told:"), 2, done.stdout + done.stderr)
         self.assertIn("barrier", done.stdout)
         self.assertIn("all_reduce", done.stdout)
-        self.assertNotIn("ffi", done.stdout)  # where both calls come from, as C sees it
+        self.assertNotIn("ffi", done.stdout)  # the C function from which ctypes makes both calls
 
 
 class Table(unittest.TestCase):
     def test_every_function_has_its_types(self):
-        # One without would take a handle for an int of 32 bits.
+        # A function without declared types would take a handle for a 32-bit int.
         package = pathlib.Path(hoop.__file__).parent
         called = {name for path in package.rglob("*.py")
                   for name in re.findall(r"\blib\.(hoop_\w+)", path.read_text())}
@@ -646,7 +646,7 @@ class Table(unittest.TestCase):
 
 
     def test_no_class_of_ours_is_a_thread(self):
-        # Python 3.13 has a Thread._handle of its own, where there had been one of ours.
+        # Python 3.13 introduced Thread._handle, which collided with an attribute of a class of hoop's.
         classes = [value for name, module in list(sys.modules.items()) if name.split(".")[0] == "hoop"
                    for value in vars(module).values() if isinstance(value, type)]
         self.assertIn(hoop.Comm, classes)

@@ -1,7 +1,7 @@
-"""hoop as torch's backend: each job of torch_jobs.py and torch_training.py over several processes.
+"""Tests of hoop as torch's backend: each job of torch_jobs.py and torch_training.py runs in several processes.
 
-They are forked from this one, which has imported torch once for all of them, and never hoop. Torch
-before 2.14 (TORCH=2.13.0 torch_test.sh) does not find hoop by itself, and has no use for all of it.
+These are forked from this one, which imports torch once for all of them, and never hoop. torch before 2.14
+(TORCH=2.13.0 torch_test.sh) does not find hoop by itself, and does not support all of it.
 """
 
 import importlib
@@ -56,7 +56,7 @@ class Torch(unittest.TestCase):
         self.assertEqual(ended, [-9 if r in dies else 0 for r in range(size)], said[-6000:])
 
     def test_a_script_of_processes(self):
-        # Unchanged processes, from their start to their exit.
+        # Ordinary processes, from their start to their exit.
         said = subprocess.run([sys.executable, HERE.parent / "examples" / "check_env.py", "--ranks", "2"],
                               capture_output=True, text=True, timeout=240)
         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
@@ -140,7 +140,7 @@ class Torch(unittest.TestCase):
         self.job("torch_jobs", "compiled", 2)
 
     def test_import_with_our_nccl(self):
-        # Every symbol is bound at once, so that one which is missing fails.
+        # All symbols are bound at once, so that a missing one fails.
         said = subprocess.run(
             ["hooprun", "--nccl", sys.executable, "-c",
              "import ctypes, torch; v = ctypes.c_int(); ctypes.CDLL(None).ncclGetVersion(ctypes.byref(v));"

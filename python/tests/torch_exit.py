@@ -1,4 +1,4 @@
-"""A rank that exits while futures are under way and callbacks wait for them: torch_exit.py URL RANK."""
+"""A rank that exits while futures are incomplete and callbacks wait for them: torch_exit.py URL RANK."""
 
 import sys
 

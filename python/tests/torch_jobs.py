@@ -1,7 +1,7 @@
-"""What the ranks of test_torch.py do.
+"""The jobs of test_torch.py.
 
-None of it imports hoop first: torch finds the backend by itself. What gloo can do too is compared
-with it, bit by bit.
+They do not import hoop first: torch finds the backend by itself. What gloo can do as well is compared with gloo,
+bit by bit.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def job(function):
 
 
 def values(rank, count, dtype):
-    """Small whole numbers, so that every order of additions gives the same bits."""
+    """Small whole numbers, whose sums have the same bits in any order."""
     return ((torch.arange(count) + rank) % 3).to(dtype)
 
 
@@ -53,7 +53,7 @@ def raises(kind, text, function, *arguments, **options):
 
 
 def forms(call, make):
-    """A call blocking and asynchronous, on contiguous tensors and on others."""
+    """Makes a call blocking and asynchronously, with contiguous and with other tensors."""
     for is_async, strided in itertools.product((False, True), (False, True)):
         def shaped(tensor):
             if not strided:
@@ -115,7 +115,7 @@ def reductions(rank, size):
         if dtype.is_complex and kind != op.SUM:
             continue
         if dtype is torch.uint16:
-            continue  # torch itself has no arithmetic for it
+            continue  # torch has no arithmetic for it
         every = [values(r, 3 * size, dtype) for r in range(size)]
         want = every[0]
         for other in every[1:]:
@@ -198,7 +198,7 @@ def messages(rank, size):
     for work in works:
         work.wait()
     same(got, torch.full((big,), float(before)))
-    # By their tags they pass each other; a receive may come first.
+    # Messages of different tags may overtake each other; a receive may be posted first.
     first, second = torch.zeros(2), torch.zeros(2)
     works = [dist.irecv(second, before, tag=2), dist.irecv(first, before, tag=1)]
     works += [dist.isend(torch.full((2,), 1.0), after, tag=1), dist.isend(torch.full((2,), 2.0), after, tag=2)]
@@ -210,7 +210,7 @@ def messages(rank, size):
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     same(received, torch.tensor([before, 5]))
-    foreign = type("Foreign", (dist.Store,), {})()  # a store in Python has no clones
+    foreign = type("Foreign", (dist.Store,), {})()  # a store in Python can't be cloned
     assert importlib.import_module("hoop.torch._exchange")._clone(foreign, 1) is foreign
 
 
@@ -232,14 +232,14 @@ def refusals(rank, size):
             raises(ValueError, "strides (0,) has several elements in one place", call, value.expand(size),
                    async_op=is_async)
     assert value == rank + 1
-    dist.barrier()  # and nothing happened to the group
+    dist.barrier()  # the group still works
 
 
 @job
 def asynchronous(rank, size):
     store = dist.distributed_c10d._get_default_store()
     sum_of_all = float(sum(range(1, size + 1)))
-    # The others call only after rank 0 has gone on.
+    # The other ranks call only after rank 0's call has returned.
     early = torch.full((1000,), rank + 1.0)
     if rank != 0:
         store.wait(["rank 0 has gone on"])
@@ -248,7 +248,7 @@ def asynchronous(rank, size):
         store.set("rank 0 has gone on", "")
     work.wait()
     same(early, torch.full((1000,), sum_of_all))
-    # In the order of the calls, blocking ones among them; waited for in another.
+    # Operations run in the order of the calls, blocking ones included; they are waited for in another order.
     tensor, works = torch.full((3,), rank + 1.0), []
     for i in range(40):
         works.append(dist.all_reduce(tensor, async_op=True))
@@ -258,8 +258,8 @@ def asynchronous(rank, size):
     for work in reversed(works):
         work.wait()
     assert tensor[0].item() == 1.0, tensor
-    # Futures complete though nobody waits for the work, and what is chained to them runs; the result
-    # of a tensor that is not contiguous is in its place by then.
+    # Futures complete, and their callbacks run, even if nobody waits for the work; by then the result is in its
+    # place, even in a tensor that is not contiguous.
     wide = torch.zeros((5, 2))
     wide[:, 0] = rank + 1
     doubled = dist.all_reduce(wide[:, 0], async_op=True).get_future().then(lambda f: f.value()[0] * 2)
@@ -269,12 +269,12 @@ def asynchronous(rank, size):
         futures += [dist.all_reduce(torch.ones(n), group=group, async_op=True).get_future() for n in (1, 9, 2000)]
     for future in reversed(torch.futures.wait_all(futures)):
         assert (future[0] == size).all()
-    # Nobody holds the work: its buffers live on, and the result is there when the group is through.
+    # If nobody holds the work its buffers stay alive; its result is there after a blocking operation behind it.
     kept = torch.ones(100)
     dist.all_reduce(kept, async_op=True)
     dist.barrier()
     same(kept, torch.full((100,), float(size)))
-    # The threads that complete futures are the process's, and none belongs to a group.
+    # The threads that complete futures belong to the process, not to a group.
     ours = {thread.name for thread in threading.enumerate() if "hoop" in thread.name}
     assert ours == {"hoop futures", "hoop Ctrl-C"}, ours
     late_futures(size)
@@ -283,11 +283,11 @@ def asynchronous(rank, size):
     waiting_callbacks(size)
     chained_messages(rank, size)
     other_modes(rank, size)
-    dist.all_reduce(kept, async_op=True)  # the group's end waits for it
+    dist.all_reduce(kept, async_op=True)  # the end of the group waits for it
 
 
 def late_futures(size):
-    """Futures that are asked for when the operations are over, one after the other."""
+    """Futures that are requested one by one when the operations are complete."""
     works = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(3)]
     time.sleep(0.2)
     for work in works:
@@ -295,14 +295,14 @@ def late_futures(size):
 
 
 def at_once(rank, size):
-    """What waits for no other rank is over when its future is asked for."""
+    """An operation that needs no other rank is complete when its future is requested."""
     alone = [dist.new_group([r]) for r in range(size)][rank]
     done = [dist.all_reduce(torch.ones(3), group=alone, async_op=True).get_future().done() for _ in range(100)]
     assert sum(done) >= 99, sum(done)
 
 
 def behind_what_is_queued():
-    """A blocking operation moves what is queued before it; else libhoop's thread would do that, some time later."""
+    """A blocking operation carries out what is queued before it; else libhoop's thread would do that later."""
     tensor = torch.ones(3)
 
     def took(waits_before):
@@ -324,7 +324,7 @@ def behind_what_is_queued():
 
 
 def waiting_callbacks(size):
-    """A callback may wait for futures: of what it queues, of what was queued before, of other groups."""
+    """A callback may wait for futures: of operations that it queues, of earlier ones, of other groups."""
     def reduced(group=None):
         return dist.all_reduce(torch.ones(3), group=group, async_op=True).get_future()
 
@@ -338,7 +338,7 @@ def waiting_callbacks(size):
 
 
 def chained_messages(rank, size):
-    """Also for messages, of the same two ranks and the same tag."""
+    """Callbacks may also wait for messages, of the same two ranks and the same tag."""
     after, before = (rank + 1) % size, (rank - 1) % size
     first, second, third = torch.zeros(1), torch.zeros(1), torch.zeros(1)
 
@@ -354,7 +354,7 @@ def chained_messages(rank, size):
 
 
 def limit(future):
-    """Its value, which must come within some seconds."""
+    """The value of a future, which must be complete within some seconds."""
     until = time.monotonic() + 20
     while not future.done():
         assert time.monotonic() < until, "the future hangs"
@@ -363,12 +363,12 @@ def limit(future):
 
 
 def other_modes(rank, size):
-    """A result comes to its place by any thread, whatever mode the caller was in."""
+    """Any thread can copy a result to its place, whatever mode the caller was in."""
     after, before = (rank + 1) % size, (rank - 1) % size
     with torch.inference_mode():
         wide = torch.zeros(3, 2)
         received = dist.irecv(wide.t(), before)
-        future = received.get_future()  # nothing was sent yet, and this does not wait for it
+        future = received.get_future()  # returns though nothing was sent yet
         assert not received.is_completed()
         dist.barrier()
         dist.isend(torch.full((2, 3), float(rank)), after).wait()
@@ -391,7 +391,7 @@ def groups(rank, size):
         tensor = torch.ones(1)
         dist.all_reduce(tensor, group=pair)
         assert tensor.item() == 2
-    if not torch.__version__.startswith("2.14."):  # which splits groups of a GPU only
+    if not torch.__version__.startswith("2.14."):  # 2.14 only splits groups with a GPU
         part = dist.split_group(None, [[1, 0], [2]])
         tensor = torch.full((1,), rank + 1.0)
         dist.all_reduce(tensor, group=part)
@@ -434,7 +434,7 @@ def death(rank, size):
 
 @job
 def death_before_a_message(rank, size):
-    """Of who never came to a channel, too."""
+    """A message fails, too, if its other rank died before it came to the channel."""
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     begun = time.monotonic()
@@ -446,7 +446,7 @@ def death_before_a_message(rank, size):
 
 @job
 def unmatched(rank, size):
-    """Messages whose other rank has left without its part."""
+    """Messages fail if their other rank has left without its part."""
     works = [dist.irecv(torch.ones(8), 1, tag=1), dist.isend(torch.ones(8), 1)] if rank == 0 else []
     begun = time.monotonic()
     dist.destroy_process_group()
@@ -471,8 +471,8 @@ def death_in_training(rank, size):
 
 @job
 def signals(rank, size):
-    """What a handler raises comes out of a wait, and the operation goes on; of a blocking operation Ctrl-C
-    comes out, and the group is at its end."""
+    """A wait raises the exception of a signal handler, and the operation goes on. A blocking operation raises
+    KeyboardInterrupt on Ctrl-C, and then the group has ended."""
     store = dist.distributed_c10d._get_default_store()
     tensor = torch.full((1000,), rank + 1.0)
     if rank == 0:
@@ -515,7 +515,7 @@ def mismatch(rank, size):
 
 @job
 def skipped_step(rank, size):
-    """Training in which rank 1 leaves a step out, which shows where the ranks' calls come to differ."""
+    """Training in which rank 1 skips a step: the error says which calls of the ranks differ."""
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 
     def train():
@@ -530,7 +530,7 @@ def skipped_step(rank, size):
 
 @job
 def forked(rank, size):
-    """A child that ends its groups takes nothing from the parent's."""
+    """A forked child that ends its groups does not affect the parent's."""
     def reduced():
         return limit(dist.all_reduce(torch.ones(3), async_op=True).get_future())[0]
 
@@ -553,7 +553,7 @@ def ends(rank, size):
     tensor = torch.ones(8)
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     told = []
-    backend.register_abort_hook(1, lambda: told[0])  # raises, which takes nothing from anybody
+    backend.register_abort_hook(1, lambda: told[0])  # raises, which must not affect the other hook
     backend.register_abort_hook(2, lambda: told.append("hook"))
     if rank == 0:
         backend.set_timeout(timedelta(seconds=0.5))
@@ -561,11 +561,11 @@ def ends(rank, size):
     else:
         time.sleep(1)
         with contextlib.suppress(dist.DistBackendError):
-            dist.all_reduce(tensor)  # which rank 0's part may have reached
+            dist.all_reduce(tensor)  # may succeed, if rank 0 had called it before
         future = dist.all_reduce(tensor, async_op=True).get_future()
         raises(Exception, "rank 0 revoked", future.wait)
     assert told == ["hook"], told
-    # A message whose other rank never comes, so that its channel is still joining.
+    # The other rank of this message never comes, so its channel is still being joined.
     alone = dist.irecv(torch.zeros(1), 1 - rank, tag=7 + rank)
     backend.abort()
     raises(dist.DistBackendError, "ABORTED", alone.wait, timedelta(seconds=20))
@@ -578,7 +578,7 @@ def ends(rank, size):
 
 @job
 def strangers(rank, size):
-    """Ranks that do not belong to a group as it was asked for."""
+    """Ranks that do not fit the group."""
     kind = type(dist.group.WORLD._get_backend(torch.device("cpu")))
     soon, store = timedelta(seconds=1), dist.distributed_c10d._get_default_store()
 
@@ -597,7 +597,7 @@ def strangers(rank, size):
 
 @job
 def compiled(rank, size):
-    """torch.compile runs what C++ calls inside of a compiled function through its tracer: not what is hoop's."""
+    """torch.compile lets its tracer run what C++ calls inside a compiled function, but not hoop's functions."""
     model = torch.nn.Linear(4, 2)
     training = torch.compile(torch.nn.parallel.DistributedDataParallel(model), backend="eager")
     with warnings.catch_warnings(record=True) as said:

@@ -1,4 +1,4 @@
-"""torch's own distributed tests over a backend: those of its wheel, as torch's repository runs them.
+"""Runs torch's own distributed tests, which are in its wheel, with a backend, as torch's repository does.
 
     BACKEND=hoop WORLD_SIZE=2 python torch_own.py [-v] [TestDistBackendWithSpawn.test_broadcast ...]
 """
@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 
-# The tests know gloo by its name, in lists and inside: they are told that this is gloo.
+# The tests refer to gloo by name in many places, so they are told that this backend is gloo.
 BACKEND = os.environ.get("BACKEND", "hoop")
 os.environ["BACKEND"] = "gloo"
 os.environ.setdefault("WORLD_SIZE", "2")
@@ -43,7 +43,7 @@ torch.set_num_threads(1)
 class TestDistBackendWithSpawn(TestDistBackend, DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        # As they are spawned there, without importing torch each time.
+        # Forks instead of spawning, so that torch is not imported each time.
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 

@@ -1,5 +1,5 @@
-"""A rank that raises with operations under way, whose callbacks take their time, while a forked child of it lives
-on, and one that is late with its part: torch_raise.py URL RANK."""
+"""A rank that raises while operations run, whose callbacks take long, and while a forked child of it lives on; and
+another rank, which is late with its part: torch_raise.py URL RANK."""
 
 import os
 import sys
@@ -23,4 +23,4 @@ if rank == 0:
         os._exit(0)
     raise RuntimeError("this rank has had enough")
 time.sleep(12)
-dist.all_reduce(tensor)  # rank 0 has ended what it had begun, and did not wait for this
+dist.all_reduce(tensor)  # rank 0 has aborted its part meanwhile, and did not wait for this

@@ -1,7 +1,7 @@
-"""Whole users of torch.distributed, for test_torch.py.
+"""Whole trainings with torch.distributed, for test_torch.py.
 
-Each is run over hoop and then over gloo by the same processes, and must end with the same bits. Of
-two ranks, so that every order of additions is the same.
+Each runs over hoop and then over gloo in the same processes, and must end with the same bits. With two ranks, so
+that there is only one order of additions.
 """
 
 import itertools

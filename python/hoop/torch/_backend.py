@@ -1,8 +1,8 @@
-"""The backend: a group of torch's over one hoop comm.
+"""The backend: a process group of torch over one hoop comm.
 
-A blocking operation (``async_op=False``) runs on the caller's thread, with no other on the way. An
-asynchronous one is queued on the group's hoop stream (_queue.py); on one comm hoop keeps the order of
-the calls, whichever of the two they are. Messages have channels of their own (_exchange.py).
+A blocking operation (``async_op=False``) runs on the caller's thread, and involves no other. An asynchronous one
+is queued on the group's hoop stream (_queue.py). hoop keeps the order of all calls on the comm, blocking or not.
+Messages have channels of their own (_exchange.py).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ._verbs import Verbs
 from ._versions import TORCH
 from ._work import DONE, Job, Together, failure
 
-# torch holds the C++ half of a backend only, which calls the Python half by its name.
+# Keeps the Python halves of backends alive: torch only holds the C++ half, which looks up Python methods by name.
 _alive: set[Life] = set()
 
-_ends_in: int | None = None  # the process that has _at_exit()
+_ends_in: int | None = None  # the process in which _at_exit() is registered
 
 
 def _at_exit(process: int) -> None:
-    """Ends what is under way, which the ends of comms and streams would wait for: if this rank raised,
-    the others may never do their part. And sees threads end: the interpreter's end would unwind one that is
-    inside of a future's C++, and so end the process by std::terminate()."""
+    """Waits a while for running operations, then aborts their groups, because closing comms and streams would
+    wait for them: if this rank has raised, the others may never do their part. Also waits for threads: at its end
+    the interpreter would unwind a thread inside a future's C++ code, which ends the process by std::terminate()."""
     if os.getpid() != process:
-        return  # a forked child, in which no comm is of use
+        return  # a forked child, which can't use any comm
     until = time.monotonic() + GRACE
     try:
         for life in list(_alive):
@@ -58,7 +58,7 @@ def _at_exit(process: int) -> None:
 
 
 def _register_end() -> None:
-    """After the first comm is there: so it runs before those ends do."""
+    """Registers _at_exit(). Called after the first comm was made, so that it runs before comms are left."""
     global _ends_in
     if _ends_in != os.getpid():
         _ends_in = os.getpid()
@@ -66,7 +66,7 @@ def _register_end() -> None:
 
 
 class Life(Verbs):
-    """A group over one hoop comm, from its birth to its end."""
+    """A group over one hoop comm: all that does not depend on the version of torch."""
 
     def _begin(self, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
         if not 0 <= rank < size:
@@ -128,9 +128,9 @@ class Life(Verbs):
             job.wait(self._timeout)
         except DistBackendError:
             if job.is_completed():
-                job.wait()  # raises what it failed with; it may have come through just now
+                job.wait()  # raises its failure, or returns: it may have been completed just now
                 return
-            self._comm.revoke()  # so that nobody writes to buffers of a call that has returned
+            self._comm.revoke()  # so that no rank writes to the buffers after this call has returned
             try:
                 job.wait()
             except DistBackendError:
@@ -141,7 +141,7 @@ class Life(Verbs):
             ) from None
 
     def failed(self, caught: BaseException) -> BaseException:
-        """The exception for the caller; what ended the comm runs the abort hooks first."""
+        """The exception for the caller. If the comm has ended this runs the abort hooks first."""
         made = failure(caught)
         if isinstance(made, DistBackendError) and self.get_error() != ErrorType.SUCCESS:
             self._run_abort_hooks()
@@ -164,7 +164,7 @@ class Life(Verbs):
         return batch[0] if len(batch) == 1 else Together(batch)
 
     def _look(self) -> None:
-        """Direct are operations where nothing else is to be done."""
+        """Installs the direct operations (_direct.py), or removes them if operations need more than a call."""
         for name, verb in self._direct.items():
             if self.handle and self._batch is None and not self._limited:
                 setattr(self, name, verb)
@@ -191,7 +191,7 @@ class Life(Verbs):
         return self._channels[key]
 
     def _lost(self, rank: int) -> str:
-        """Why that rank sends and receives nothing any more; nothing: it may."""
+        """Why that rank can't send or receive any more; empty: it may."""
         failed = self._comm.failure
         if failed is not None:
             return f"{failed.name}: {failed}"
@@ -207,7 +207,7 @@ class Life(Verbs):
     # -- Life ---------------------------------------------------------------------------------
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """From now on blocking operations end the group after this."""
+        """From now on a blocking operation that takes longer ends the group."""
         self._limited = self._limited or timeout != self._timeout
         self._timeout = timeout
         self._look()
@@ -229,8 +229,8 @@ class Life(Verbs):
     register_abort_hook, unregister_abort_hook = registerAbortHook, unregisterAbortHook
 
     def _run_abort_hooks(self) -> None:
-        """What a hook raises is printed: it stands neither for the failure that the hooks are told of, nor
-        in the way of other hooks."""
+        """Prints the exceptions of hooks: they must neither replace the failure that the hooks are called for, nor
+        prevent other hooks."""
         hooks, self._abort_hooks = self._abort_hooks, {}
         for hook in hooks.values():
             try:
@@ -239,7 +239,7 @@ class Life(Verbs):
                 traceback.print_exc()
 
     def abort(self) -> None:
-        """Ends all that is under way, on all ranks."""
+        """Ends all operations and messages, on all ranks."""
         if self.handle:
             try:
                 self._run_abort_hooks()
@@ -255,7 +255,7 @@ class Life(Verbs):
             channel.leave(until)
 
     def busy(self) -> bool:
-        """Whether something is under way that nobody waits for."""
+        """Whether an asynchronous operation or a message is running."""
         return self._queue.busy() or any(channel.busy() for channel in list(self._channels.values()))
 
     def shutdown(self) -> None:
@@ -267,13 +267,13 @@ class Life(Verbs):
             self._channels.clear()
             self.handle = None
             self._look()
-            self._direct.clear()  # they know the group: it is gone when nobody else does
+            self._direct.clear()  # they refer to the group, which would not be freed
             self._comm.close()
             _alive.discard(self)
 
 
 class HoopBackend(Life, Backend):
-    """What torch 2.14 and later take: the backend of a process group."""
+    """For torch 2.14 and later: the backend of a process group."""
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, name: str = ""
@@ -292,7 +292,7 @@ class HoopBackend(Life, Backend):
 
     supports_splitting = supports_shrinking = property(lambda self: True)
     supports_coalescing = supports_abort_hooks = property(lambda self: True)
-    # torch's own answer to these asks the class in Python, which asks it.
+    # torch's own implementations of these call the Python class, and so would recurse.
     supports_reconfigure = supports_window = _supports_time_estimate = property(lambda self: False)
 
     def _get_sequence_number_for_group(self) -> int:
@@ -300,7 +300,7 @@ class HoopBackend(Life, Backend):
 
     def split(self, store: Store, ranks: list[int], opts: Any) -> HoopBackend:
         if self.own not in ranks:
-            # A backend in Python cannot answer that there is none: torch 2.15 crashes at None.
+            # A backend in Python can't return "none": torch 2.15 crashes at None.
             raise NotImplementedError(
                 f"rank {self.own} is in no part of the split; torch has no way for a backend in "
                 "Python to say so: give every rank a part ([[0, 1], [2]]), or use new_group()"
@@ -323,8 +323,8 @@ class HoopBackend(Life, Backend):
 
 
 class HoopGroup(Life, ProcessGroup):
-    """What torch 2.9 to 2.13 take, which call no Backend in Python: the process group itself. Without
-    split_group(), shrink_group() and monitored_barrier(), which are for torch's own there."""
+    """For torch 2.9 to 2.13, which can't call a Backend in Python: the process group itself. split_group(),
+    shrink_group() and monitored_barrier() only work with torch's own backends there."""
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, name: str = ""
@@ -336,7 +336,7 @@ class HoopGroup(Life, ProcessGroup):
     def getBackendName(self) -> str:
         return "hoop"
 
-    # A ProcessGroup of torch's own asks its backends, of which this has none.
+    # torch's ProcessGroup would ask its backends, but this group has none.
     def setGroupName(self, name: str) -> None:
         self._name = name
 
@@ -360,7 +360,7 @@ _Made = HoopBackend if TORCH >= (2, 14) else HoopGroup
 
 
 def create(options: Any, backend_options: Any = None) -> HoopBackend | HoopGroup:
-    """What torch.distributed calls for every new group, on its members."""
+    """Makes a group; torch.distributed calls it on the members of every new group."""
     return _Made(
         options.store,
         options.group_rank,

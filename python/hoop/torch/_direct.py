@@ -1,9 +1,9 @@
-"""Operations of plain tensors: one call of hoop's each, and as little of Python around it as can
-be, which is where most of a small operation's time goes.
+"""Operations on plain tensors: each is a single call of hoop, with as little Python around it as possible, which
+takes most of a small operation's time.
 
-A group has them in place of its methods (_verbs.py), under their names, as long as nothing but the call is to
-be done. They are closures, for attributes of torch's objects are slow to find, and leave to the methods
-what is not plain.
+They replace a group's methods (_verbs.py) of the same names as long as nothing but the call has to be done, and
+call the methods for anything that is not plain. They are closures because attributes of torch's objects are
+slow to look up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._work import DONE
 
 Verb = Callable[..., "Work | None"]
 
-# Functions of whose arguments ctypes knows nothing: those of 64 bits are converted here, each once.
+# Functions without declared argument types: 64-bit arguments are converted here, each only once.
 _lib, _wide = CDLL(library_path), c_void_p.from_param
 
 
@@ -39,7 +39,7 @@ class Sequence:
 
 
 def _queued(call: Callable[..., int], *arguments: Any, keep: Any = None) -> Operation:
-    """That call, for a stream; keep: what it reads."""
+    """The call as an operation for a stream; keep: what it reads."""
 
     def start(stream: c_void_p) -> None:
         result = call(*arguments, stream)
@@ -50,7 +50,7 @@ def _queued(call: Callable[..., int], *arguments: Any, keep: Any = None) -> Oper
 
 
 def verbs(group: Any) -> dict[str, Verb]:
-    """By their names, those of before torch 2.14 too."""
+    """The direct operations of a group by name, also by the names before torch 2.14."""
     all_gather, reduce_scatter = _all_gather(group), _reduce_scatter(group)
     return {
         "allreduce": _all_reduce(group),
@@ -73,7 +73,7 @@ def _all_reduce(group: Any) -> Verb:
             tensor, = tensors
             datatype, op = REDUCED[tensor.dtype], OPS_BY_HASH[hash_of(op_of(opts))]
             count, place = tensor.numel(), _wide(tensor.data_ptr())
-        except (ValueError, KeyError, RuntimeError):  # not one, nothing that hoop adds, or no memory (sparse)
+        except (ValueError, KeyError, RuntimeError):  # several, a type or op that hoop lacks, or sparse
             return otherwise(tensors, opts)
         if count != 1 and not tensor.is_contiguous():
             return otherwise(tensors, opts)

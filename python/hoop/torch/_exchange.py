@@ -1,9 +1,8 @@
-"""Point to point: each direction between two ranks, and each tag, is a channel of its own.
+"""Point to point: each direction between two ranks, and each tag, has a channel of its own.
 
-So what c10d allows works as it should: a receive may be posted before a send or after it, ranks may
-send to each other at the same time, and messages of different tags pass each other. A channel is a
-comm of two ranks, which meet by the group's store at the channel's first use, and a worker that
-waits in it.
+So everything that c10d allows works: a receive may be posted before or after its send, ranks may send to each
+other at the same time, and messages of different tags may overtake each other. A channel has a comm of two
+ranks, which meet by the group's store at its first use, and a worker, which waits in the comm.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from ._types import moved
 from ._work import Errand, Worker, failure, joined
 
 
-LOOK = 0.25  # seconds in which a channel hears that the other rank will not come
+LOOK = 0.25  # seconds between checks whether the other rank may still come
 
 
 def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str, first: int = 0) -> Comm:
-    """A new comm of the ranks that name the same key: by a fresh secret, which the store forgets. first: what
-    the caller's group calls the comm's rank 0."""
+    """Makes a comm of the ranks that use the same key, by a fresh id in the store, which is then deleted. first:
+    the comm's rank 0 as numbered in the caller's group."""
     claims = f"{key}/0"
     if rank == 0 and store.add(claims, 1) == 1:
         token = unique_id()
         store.set(key, token)
-    else:  # also who claims to be rank 0 beside another: the join tells both
+    else:  # also a second process that claims to be rank 0: the join fails for both
         try:
             token = UniqueId(store.get(key))
         except RuntimeError as caught:
             raise DistBackendError(f"rank {first} has not come: {caught}") from None
-    name = name.encode()[:127].decode(errors="ignore")  # torch makes names of any length
+    name = name.encode()[:127].decode(errors="ignore")  # torch's names may be longer
     met = False
     try:
         made = Comm(id=token, size=size, rank=rank, init_timeout=timeout, op_timeout=timeout, name=name)
@@ -54,18 +53,18 @@ def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str
 
 
 def _leave_store(store: Store, key: str, claims: str, met: bool) -> None:
-    """So that the key can be used again. Who comes late for what failed still learns why from the token."""
+    """Cleans up, so that the key can be used again. After a failure the id stays, so that late ranks learn why."""
     try:
         store.add(claims, -1)
         if met:
             store.delete_key(key)
             store.delete_key(claims)
     except (RuntimeError, NotImplementedError):
-        pass  # a store that cannot forget, or is gone
+        pass  # the store can't delete, or is gone
 
 
 def _came_first(settle: Callable[[Any], None], value: Any) -> bool:
-    """Settles a future, where nothing has settled it yet."""
+    """Settles a future, unless it is settled already (False)."""
     try:
         settle(value)
         return True
@@ -74,18 +73,18 @@ def _came_first(settle: Callable[[Any], None], value: Any) -> bool:
 
 
 def _clone(store: Store, timeout: float) -> Store:
-    """The store of a thread: get() blocks, and a store serves one caller at a time."""
+    """A store for a separate thread: get() blocks, and a store serves one caller at a time."""
     try:
         own = store.clone()
-    except (AttributeError, RuntimeError):  # an older torch's, and one in Python
+    except (AttributeError, RuntimeError):  # a store of an older torch, or one in Python
         return store
     own.set_timeout(timedelta(seconds=timeout))
     return own
 
 
 class Channel:
-    """One direction, one tag: this rank is its sender (rank 0 of the comm) or its receiver. lost(rank) says why
-    that rank will not come any more; nothing: it may."""
+    """One direction, one tag. This rank is its sender (rank 0 of the comm) or its receiver. lost(rank) returns
+    why that rank can't come any more; empty: it may."""
 
     def __init__(
         self, store: Store, source: int, to: int, tag: int, sends: bool, timeout: float, lost: Callable[[int], str]
@@ -97,7 +96,7 @@ class Channel:
         self._timeout = timeout
         self._lost = lost
         self._worker = Worker(f"hoop {self._key}")
-        self._meeting: Future[Comm] = Future()  # has the comm, or what kept it from being made
+        self._meeting: Future[Comm] = Future()  # the comm, or why it could not be made
         self._meets: threading.Thread | None = None
 
     def submit(self, tensor: torch.Tensor) -> Errand:
@@ -115,7 +114,7 @@ class Channel:
         return self._worker.submit(call, [tensor])
 
     def _joined(self) -> Comm:
-        """Waits for the other rank, as long as it may come."""
+        """Waits for the other rank, as long as it may still come."""
         if not self._meeting.done():
             self._meets = threading.Thread(target=self._meet, name=f"hoop meets {self._key}", daemon=True)
             self._meets.start()
@@ -135,10 +134,10 @@ class Channel:
             _came_first(self._meeting.set_exception, caught)
         else:
             if not _came_first(self._meeting.set_result, made):
-                made.abort()  # nobody waits for it any more
+                made.abort()  # the channel has given up meanwhile
 
     def _await(self, store: Store) -> None:
-        """Until the sender has come. By looks: nothing ends a get() before its time."""
+        """Waits until the sender has come. By polling, since a get() can't be interrupted."""
         until, pause = time.monotonic() + self._timeout, 0.001
         while not store.check([self._key]):
             if self._meeting.done():
@@ -163,21 +162,21 @@ class Channel:
         return self._worker.busy()
 
     def close(self) -> None:
-        """After the messages that are there, but for those to and from a rank that will not come."""
+        """Waits for all messages, except those whose other rank can't come any more."""
         self._worker.close()
         comm = self._made()
         if comm is not None:
             comm.close()
 
     def leave(self, until: float) -> None:
-        """After abort(), at the interpreter's end: sees its threads end, until then at most."""
+        """At the end of the interpreter, after abort(): waits for its threads, at most until `until`."""
         self._worker.close(until)
         if self._meets is not None:
             joined(self._meets, until)
 
 
 class Group:
-    """hoop_group_start() to hoop_group_end(), in which pointers go to pointers."""
+    """A context manager from hoop_group_start() to hoop_group_end(); calling it adds a call to the group."""
 
     def __init__(self, comm: c_void_p, stream: c_void_p | None) -> None:
         self._comm, self._stream = comm, stream

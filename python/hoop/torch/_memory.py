@@ -1,9 +1,9 @@
 """Tensors in memory that the other ranks of a machine map, and DDP's buckets in it.
 
-An operation on such memory moves no byte twice: each rank adds where the others' gradients lie.
+Operations on such memory make no extra copies: ranks read each other's gradients in place.
 """
 
-# Without postponed annotations: DDP looks at those of a hook.
+# No postponed annotations in this file: DDP checks those of a hook.
 from typing import Any, Optional, Sequence, Union
 
 import torch
@@ -22,7 +22,7 @@ def empty(*shape: Union[int, Sequence[int]], dtype: Optional[torch.dtype] = None
 
 
 class Buckets:
-    """State of bucket_hook(): the group, and for each of DDP's buckets its place in hoop memory."""
+    """The state of bucket_hook(): the group, and a place in hoop memory for each of DDP's buckets."""
 
     def __init__(self, group: Any = None) -> None:
         self.group = group or torch.distributed.distributed_c10d._get_default_group()
@@ -38,9 +38,9 @@ class Buckets:
 def bucket_hook(
     state: Buckets, bucket: torch.distributed.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """For model.register_comm_hook(Buckets(), bucket_hook): the mean of a bucket, as DDP's own, added
-    up in memory that the ranks map. DDP allocates its buckets itself; they are divided into ours,
-    which is the pass over them that dividing takes anyway."""
+    """For model.register_comm_hook(Buckets(), bucket_hook): computes the mean of a bucket, as DDP itself does, in
+    memory that the ranks map. DDP allocates its buckets itself; the division, which needs a pass over them anyway,
+    writes to the mapped memory."""
     place = state.place(bucket.index(), bucket.buffer())
     torch.div(bucket.buffer(), state.group.size(), out=place)
     future = torch.distributed.all_reduce(place, group=state.group, async_op=True).get_future()

@@ -1,5 +1,5 @@
-"""A barrier that tells who is missing, and leaves the group as it is: it goes by the store, because
-it is for when nothing else comes through. The sentences are gloo's, which programs look for."""
+"""A barrier that reports which ranks are missing, and does not change the group. It uses the store, since it is
+meant for cases in which the group does not work. The messages are gloo's, which programs look for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def monitored_barrier(
 
 
 def _verdict(store: Store, size: int, limit: timedelta, wait_all_ranks: bool) -> str:
-    """What rank 0 has to say; nothing when all came."""
+    """The message of rank 0; empty if all ranks came."""
     milliseconds = limit // timedelta(milliseconds=1)
     if milliseconds <= 0:
         return f"Rank 0 timed out in monitoredBarrier after {milliseconds} ms."

@@ -1,6 +1,6 @@
-"""c10d's operations that move data, each as calls of hoop and what is to be done before and after.
+"""c10d's operations that move data: for each the calls of hoop, and what has to be done before and after them.
 
-Tensors that are not contiguous are copied, before and after.
+Tensors that are not contiguous are copied before and after.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ._types import moved
 
 
 class Ranks(Protocol):
-    """What operations ask of a group."""
+    """What operations need of a group."""
 
     handle: c_void_p
     own: int
     count: int
 
     def now(self, operation: Operation) -> None:
-        """Carries it out, on the calling thread."""
+        """Carries out an operation on the calling thread."""
 
 
 def barrier(group: Ranks) -> Operation:
@@ -45,7 +45,7 @@ def broadcast(group: Ranks, tensor: torch.Tensor, root: int) -> Operation:
 
 
 def copier(target: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:
-    """What brings a result to its place, where it is not there."""
+    """A function that copies a result to its place, or does nothing if it is there."""
     return nothing if source is target else lambda: put(target, source)
 
 
@@ -68,7 +68,7 @@ def all_gather_list(group: Ranks, targets: list[torch.Tensor], source: torch.Ten
         flat, scattered = flattened(targets)
         gather = all_gather(group, flat, source.reshape(-1))
         return Operation(gather.start, scattered)
-    # Tensors of different sizes: each is a broadcast of its rank's.
+    # Tensors of different sizes: a broadcast from each rank.
     own = targets[group.own]
     if own.numel() != source.numel():
         raise ValueError(
@@ -167,7 +167,7 @@ def all_to_all_list(
 
 
 def exchange(group: Ranks, sends: list[torch.Tensor], receives: list[torch.Tensor]) -> Operation:
-    """Tensor q of sends to rank q, and tensor q of receives from it, all at the same time."""
+    """Sends tensor q of sends to rank q, and receives tensor q of receives from it, all at the same time."""
     given, expected = sends[group.own].numel(), receives[group.own].numel()
     if given != expected:
         raise ValueError(f"all_to_all: this rank sends itself {given} elements, and expects {expected}")

@@ -1,11 +1,11 @@
 """Asynchronous operations: a hoop stream for each group, and threads that complete futures.
 
-Operations are begun by who queues them, and carried out by libhoop's own thread or by who waits for
-them: in wait(), in a blocking operation behind them, or for a moment where a future is asked for. Python has a
-part only when they are through, to copy a result to its place and to complete a future. Whoever
-comes first does that: wait(), the next operation of the group, or, for a job whose future was asked
-for, the waiter: one thread of the process, asleep on the streams' descriptors, and another while a
-callback runs that may itself wait for a future.
+The thread that queues an operation begins it. libhoop's own thread carries it out, or a thread that waits for
+it: in wait(), in a blocking operation behind it, or for a moment when its future is requested. Python only does
+what remains when the operation is complete: it copies the result to its place, and completes the future. The
+first that comes does so: wait(), the next operation of the group, or, for a job whose future was requested,
+the waiter: a thread of the process that sleeps on the streams' descriptors. While it runs a callback, which may
+itself wait for a future, another thread takes its place.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ._work import Job, complete
 _query, _wait, _record = lib.hoop_ticket_query, lib.hoop_ticket_wait, lib.hoop_stream_record
 
 
-MOMENT_NS = 100_000  # about what two changes of threads take
-VAIN, RAREST = 8, 16  # after so many moments in vain one of so many futures is tried at once
+MOMENT_NS = 100_000  # about the time of two thread switches
+VAIN, RAREST = 8, 16  # after 8 futures in a row for which the moment was in vain, only every 16th gets one
 
 
 def nothing() -> None:
@@ -36,15 +36,15 @@ def nothing() -> None:
 
 
 class Operation(NamedTuple):
-    """One of c10d's operations. It owns the memory that it works on, until it is forgotten."""
+    """An operation of c10d. It keeps the memory that it works on alive."""
 
-    start: Callable[[c_void_p | None], None]  # its calls of hoop, on that stream; None: they block
-    after: Callable[[], None] = nothing  # what is left to do with their results
-    keep: Any = None  # what it works on, where its functions do not know that
+    start: Callable[[c_void_p | None], None]  # makes its calls of hoop, on that stream; None: they block
+    after: Callable[[], None] = nothing  # to be called when their results are there
+    keep: Any = None  # memory that start and after do not refer to
 
 
 def all_of(operations: list[Operation]) -> Operation:
-    """One after the other."""
+    """The operations one after the other, as one."""
 
     def start(stream: c_void_p | None) -> None:
         for operation in operations:
@@ -58,7 +58,7 @@ def all_of(operations: list[Operation]) -> Operation:
 
 
 class Queued(Job):
-    """A job on a stream: over when its ticket is, and what came after that is done."""
+    """A job on a stream: over when its ticket is complete and its operation's after() has run."""
 
     _refused: BaseException | None = None
 
@@ -69,7 +69,7 @@ class Queued(Job):
         self.ticket = TicketStruct()
 
     def begin(self, stream: c_void_p) -> None:
-        """A part of it may be queued when another part is refused: it has its ticket anyhow."""
+        """Queues the operation. If a part of it is refused other parts may be queued, so it gets a ticket anyhow."""
         try:
             self._operation.start(stream)
         except BaseException as caught:
@@ -77,7 +77,8 @@ class Queued(Job):
         check(_record(stream, byref(self.ticket)))
 
     def finish(self, result: int) -> None:
-        """The ticket is complete, with that result; the calling thread has just asked for it."""
+        """Ends the job, whose ticket is complete with this result, which the calling thread has just queried: so
+        hoop's error text is that of the failure."""
         complete(self._end(self._finish, result))
 
     def _finish(self, result: int) -> None:
@@ -102,13 +103,13 @@ class Queued(Job):
         return True
 
     def _complete(self, result: int) -> None:
-        """Its ticket is complete, and perhaps those of jobs before it."""
+        """Ends the job, whose ticket is complete, after those before it."""
         if self._queue.is_next(self):
             self.finish(result)
         else:
             self._queue.settle()
             if not self._over:
-                self.finish(_query(self.ticket))  # another thread has taken it, and is at it
+                self.finish(_query(self.ticket))  # another thread has taken it, and is ending it
 
     def _watch(self) -> None:
         if self._queue.comes_at_once(self.ticket):
@@ -122,16 +123,16 @@ class Queued(Job):
 
 
 class Queue:
-    """What a group has queued, and what of it is not through."""
+    """The stream of a group, and its jobs that are not over."""
 
     def __init__(self, failed: Callable[[BaseException], BaseException]) -> None:
-        self.failed = failed  # makes the exception for a job's caller
+        self.failed = failed  # makes the exception for the caller of a job
         self._stream: Stream | None = None
         self.fd = -1
         self.jobs: deque[Queued] = deque()
         self._lock = threading.Lock()
-        self._vain = 0  # moments in a row that were in vain
-        self._left = 0  # so many futures are not tried at once before the next
+        self._vain = 0  # how many moments in a row were in vain
+        self._left = 0  # how many futures get no moment before the next that does
 
     def submit(self, operation: Operation, result: Any) -> Queued:
         job = Queued(self, operation, result)
@@ -142,14 +143,15 @@ class Queue:
             job.begin(self._stream._handle)
             self.jobs.append(job)
             first = self.jobs[0]
-        # This has it begun, for nobody may come to wait for it soon. Not a query, which lets others have the CPU.
+        # This begins the operation, since nobody may wait for it soon. A query would do so, too, but yield the CPU.
         if _wait(first.ticket, 0) != TIMEOUT:
             self.settle()
         return job
 
     def comes_at_once(self, ticket: TicketStruct) -> bool:
-        """Moves what is queued for a moment, in which a small operation is through whose other ranks are there.
-        Whoever asks for its future may have better to do: so it is tried seldom where it was in vain."""
+        """Moves what is queued for a moment, which completes a small operation if the other ranks are there. True:
+        the ticket is complete. As the caller may have better things to do, this is rarely done after it was in
+        vain several times."""
         if self._left:
             self._left -= 1
             return False
@@ -163,21 +165,22 @@ class Queue:
         return True
 
     def drain(self) -> None:
-        """Who waits for what comes behind moves it himself: else it would be left to libhoop's thread."""
+        """Carries out what is queued, before a blocking operation behind it; else that would be left to
+        libhoop's thread."""
         try:
-            last = self.jobs[-1]  # without the lock, which a forked child may have got from who held it
+            last = self.jobs[-1]  # without the lock, which may have been held when this process was forked
         except IndexError:  # another thread has ended them
             return
         wait_ticket(last.ticket, None)
 
     def settle(self) -> None:
-        """Ends the jobs whose tickets are complete, in their order."""
+        """Ends the jobs whose tickets are complete, in order."""
         while (taken := self.take()) is not None:
             job, result = taken
             job.finish(result)
 
     def take(self) -> tuple[Queued, int] | None:
-        """The first job, if its ticket is complete, and the result: the caller is to finish it."""
+        """Takes the first job, if its ticket is complete, with the result; the caller must finish it."""
         if not self.jobs:
             return None
         with self._lock:
@@ -186,7 +189,7 @@ class Queue:
             return self.jobs.popleft(), result
 
     def is_next(self, job: Queued) -> bool:
-        """Whether it is the first job, and the caller is to finish it."""
+        """Takes the job if it is the first (True); then the caller must finish it."""
         with self._lock:
             first = bool(self.jobs) and self.jobs[0] is job
             if first:
@@ -194,7 +197,7 @@ class Queue:
             return first
 
     def hurry(self) -> None:
-        """What is queued is not left to who may wait for it, but begun."""
+        """Lets libhoop's thread carry out what is queued at once, without leaving it to a waiting thread."""
         stream = self._stream
         if stream is not None:
             lib.hoop_stream_query(stream._handle)
@@ -212,32 +215,31 @@ class Queue:
             return any(_query(job.ticket) == IN_PROGRESS for job in self.jobs)
 
     def close(self) -> None:
-        """After the jobs that are there."""
+        """Waits for all jobs."""
         stream, self._stream = self._stream, None
         if stream is not None:
             _waiter.forget(self.fd)
-            lib.hoop_stream_synchronize(stream._handle)  # its failures are the jobs'
+            lib.hoop_stream_synchronize(stream._handle)  # failures are reported by the jobs
             self.settle()
             stream.close()
 
 
 class Waiter:
-    """The threads that end jobs for which nobody waits; made at the first of them. A queue is
-    watched until its next ticket, and again as long as a future waits for one. A callback may wait for
-    another future, so it runs only while one more thread is there for what is watched. The threads are
-    gone before the interpreter is: that would end them in the middle of a future's C++, and so the
-    process."""
+    """Threads that end jobs for which nobody waits; started with the first such job. A queue is watched until its
+    next ticket, and again as long as a future waits for one. A callback may wait for another future, so while one
+    runs another thread watches. The threads end before the interpreter, which would otherwise unwind them inside
+    a future's C++ code, and so abort the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._poll: select.epoll | None = None
         self._queues: dict[int, Queue] = {}
-        self._armed: set[int] = set()  # those that epoll will tell of
+        self._armed: set[int] = set()  # the descriptors that epoll watches
         self._threads: list[threading.Thread] = []
         self._idle = 0  # threads that wait in epoll, or have just been told
 
     def _is_foreign(self) -> bool:
-        """In a forked child: the epoll set is the parent's, too."""
+        """True in a forked child, where the epoll set is shared with the parent."""
         return self._poll is not None and self._process != os.getpid()
 
     def watch(self, queue: Queue) -> None:
@@ -260,30 +262,30 @@ class Waiter:
         self._poll.register(self._end, select.EPOLLIN)
 
     def stop(self) -> None:
-        # A byte, and not its end: a forked child may hold the bell too.
+        # Writes a byte; closing the pipe would not do, since a forked child may have it open, too.
         if self._poll is None or self._is_foreign():
             return
         os.write(self._bell, b"!")
         until = time.monotonic() + 10
-        for thread in self._threads:  # one that ends may have started another
+        for thread in self._threads:  # a thread that ends may have added another one
             thread.join(max(0.0, until - time.monotonic()))
 
     def _arm(self, queue: Queue) -> None:
-        # An eventfd can be written to at any time: that is how what is there already is told. It was told
-        # of before, and perhaps read then, when nobody had asked for a future of it.
+        # If the next ticket is complete already its event may have been read before a future was requested. An
+        # eventfd is always writable, so EPOLLOUT then reports it at once.
         at_once = select.EPOLLOUT if queue.ready() else 0
         self._poll.modify(queue.fd, select.EPOLLIN | select.EPOLLONESHOT | at_once)
         self._armed.add(queue.fd)
 
     def _cover(self) -> None:
-        """Sees to it that somebody waits for what is watched."""
+        """Ensures that a thread waits for what is watched."""
         if self._idle or not self._armed:
             return
         thread = threading.Thread(target=self._run, name="hoop futures", daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            return  # the interpreter is at its end
+            return  # the interpreter is shutting down
         self._idle += 1
         self._threads.append(thread)
 
@@ -305,7 +307,7 @@ class Waiter:
                 self._idle += 1
 
     def _ready(self, fd: int) -> None:
-        """Ends one job after the other; those behind it are watched again before its callbacks run."""
+        """Ends the complete jobs up to the first with callbacks; watches the queue again before these run."""
         with self._lock:
             self._idle -= 1
             queue = self._queues.get(fd)

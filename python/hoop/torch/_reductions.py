@@ -1,5 +1,5 @@
-"""c10d's reductions, as _operations.py has the others. What hoop does not add itself (bitwise
-operations, 16-bit integers) is gathered and folded here.
+"""c10d's reductions, like the other operations in _operations.py. Reductions that hoop does not have (bitwise
+operations, 16-bit integers) are gathered and folded here.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def reduce_scatter_list(
         flat = torch.cat([source.reshape(-1) for source in sources])
         return reduce_scatter(group, target.view(-1) if target.is_contiguous() else target, flat,
                               reduce_op)
-    # Blocks of different sizes: each is a reduction to its rank.
+    # Blocks of different sizes: a reduction to each rank.
     parts = [source.clone(memory_format=torch.contiguous_format) for source in sources]
     every = all_of([reduce(group, part, reduce_op, rank) for rank, part in enumerate(parts)])
 
@@ -110,7 +110,7 @@ def reduce_scatter_list(
 
 
 def _known(group: Ranks, tensor: torch.Tensor, reduce_op: Any):
-    """Datatype, width, operation and what to call afterwards; None: to be folded, which will do."""
+    """Datatype, width, operation, and a function to call afterwards; None: fold() can do it, and must."""
     found = reduced(tensor.dtype, reduce_op)
     if found is not None:
         return (*found, nothing)
@@ -133,8 +133,8 @@ def _premul(group: Ranks, tensor: torch.Tensor, factor: Any):
 
 
 def gathering(group: Ranks, dense: torch.Tensor, root: int | None = None):
-    """Everybody's tensor, in a first dimension of ranks, and what brings it there; with a root: to
-    that rank only, None elsewhere."""
+    """A tensor for all ranks' tensors, with the rank as first dimension, and a function that gathers them there.
+    With a root only that rank has the tensor; the others get None."""
     datatype, width = moved(dense)
     every = None
     if root in (None, group.own):
@@ -152,8 +152,8 @@ def gathering(group: Ranks, dense: torch.Tensor, root: int | None = None):
 
 
 def sparse_sum(group: Ranks, tensor: torch.Tensor) -> Operation:
-    """Everybody's entries, padded to the longest list of them, added up by torch. How many there are
-    is found out first, whether the operation blocks or not."""
+    """Gathers all ranks' entries, padded to the most that any rank has, and lets torch add them. First it waits
+    for all ranks' numbers of entries, even if the operation is asynchronous."""
     if tensor.layout != torch.sparse_coo:
         raise TypeError(f"hoop adds sparse COO tensors, and not {tensor.layout}")
     own = tensor.coalesce()

@@ -1,8 +1,8 @@
-"""Groups that shrink_group() makes of a group of ours.
+"""Groups that shrink_group() makes of hoop's groups.
 
-torch 2.14 and 2.15 register what a shrunk group on CPUs has as gloo, whatever it is, and DDP's logger
-then takes its C++ half for gloo's: a segmentation fault, or numbers out of nowhere. So it is
-registered once more, as what backends of others are, before anybody has the group.
+torch 2.14 and 2.15 register the backend of a shrunk group on CPUs as gloo, whatever it is. DDP's logger then
+takes its C++ half for gloo's, which ends in a segmentation fault, or in random numbers. So the backend is
+registered once more, as a custom one, before the program gets the group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d
 
 
 def mend(kind: type[Backend]) -> None:
-    """From now on, for backends of this kind; where torch does it in another way, nothing."""
+    """Corrects the registration for backends of this kind from now on. Does nothing if torch has changed."""
     make = getattr(distributed_c10d, "_create_shrunk_process_group", None)
     if make is None:
         return

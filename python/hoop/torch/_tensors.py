@@ -1,4 +1,4 @@
-"""Lists of tensors as c10d passes them, checked and laid out as hoop wants them."""
+"""Checks the tensors that c10d passes, and lays them out as hoop needs them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def same_types(what: str, tensors: list[torch.Tensor]) -> None:
 
 
 def take_results(tensor: torch.Tensor) -> None:
-    """Refuses before anything is sent what no result could be copied to."""
+    """Refuses, before anything is sent, a tensor to which a result can't be copied."""
     if 0 in tensor.stride() and any(
         extent > 1 and stride == 0 for extent, stride in zip(tensor.shape, tensor.stride())
     ):
@@ -59,7 +59,7 @@ def dense_output(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def dense_in_place(tensor: torch.Tensor) -> torch.Tensor:
-    """The same with the tensor's elements in it."""
+    """The same, with the tensor's elements copied into it."""
     if tensor.is_contiguous():
         return tensor
     take_results(tensor)
@@ -67,7 +67,7 @@ def dense_in_place(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def put(target: torch.Tensor, source: torch.Tensor) -> None:
-    """A result to its place, on whatever thread: the modes that a caller has set are of his alone."""
+    """Copies a result to its place, on any thread: the modes that the caller has set hold for its thread only."""
     with torch.inference_mode() if target.is_inference() else torch.no_grad():
         target.copy_(source)
 
@@ -79,8 +79,8 @@ def copy_back(targets: list[torch.Tensor], dense: list[torch.Tensor]) -> None:
 
 
 def flattened(targets: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], None]]:
-    """One tensor for the blocks of all, and what brings them to their places: nothing, where they
-    lie one behind the other already."""
+    """One tensor for the blocks of all targets, and a function that copies them to their places, which does
+    nothing if the targets are contiguous in memory already."""
     first = targets[0]
     bytes_each = first.numel() * first.element_size()
     if all(
@@ -105,7 +105,7 @@ def flattened(targets: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], N
 def rows(
     what: str, tensor: torch.Tensor, sizes: Sequence[int], size: int
 ) -> list[torch.Tensor]:
-    """The blocks of a tensor by rows of its first dimension; no sizes: as many each."""
+    """Cuts a tensor into blocks of rows of its first dimension; without sizes: of equal size."""
     rows = tensor.shape[0] if tensor.dim() else 0
     if not sizes:
         if rows % size:

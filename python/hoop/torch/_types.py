@@ -1,4 +1,4 @@
-"""torch's types and operations as hoop's, and the arithmetic that hoop has not."""
+"""torch's types and operations as hoop's, and the arithmetic that hoop does not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.distributed import ReduceOp
 
 from .._buffers import Datatype
 
-# What hoop adds itself.
+# The types that hoop can reduce.
 REDUCED = {
     torch.int8: Datatype.INT8,
     torch.uint8: Datatype.UINT8,
@@ -28,24 +28,24 @@ REDUCED = {dtype: int(datatype) for dtype, datatype in REDUCED.items()}
 
 _RedOp = ReduceOp.RedOpType
 OPS = {_RedOp.SUM: 0, _RedOp.PRODUCT: 1, _RedOp.MAX: 2, _RedOp.MIN: 3, _RedOp.AVG: 4}
-# A ReduceOp's hash is its number in C++, and takes a fifth of the time that its .op takes.
+# The hash of a ReduceOp is its number in C++, and is five times as fast to get as .op.
 OPS_BY_HASH = {hash(ReduceOp(op)): number for op, number in OPS.items()}
 PREMUL_SUM = _RedOp.PREMUL_SUM
 
 
 def function_of(method: Any) -> Callable[[Any], Any]:
-    """A method in C, without the object that binds it to a class, which takes a third of a call's time."""
+    """The C function of a method, without the binding object, which takes a third of a call's time."""
     return getattr(method, "__func__", method)
 
 
 def getter(options: type, name: str) -> Callable[[Any], Any]:
-    """What reads that attribute of torch's options."""
+    """A function that reads that attribute of torch's options."""
     return function_of(getattr(options, name).fget)
 
 
 hash_of = function_of(ReduceOp.__hash__)
 
-# A bool is a byte of 0 or 1: a sum is true where any is, a product where all are.
+# A bool is a byte of 0 or 1: a sum is true if any is, which is the maximum; a product if all are, the minimum.
 _BOOL = {
     _RedOp.SUM: 2, _RedOp.MAX: 2, _RedOp.BOR: 2,
     _RedOp.PRODUCT: 3, _RedOp.MIN: 3, _RedOp.BAND: 3,
@@ -65,7 +65,7 @@ FOLDS = {
 
 
 def moved(tensor: torch.Tensor) -> tuple[int, int]:
-    """Datatype and hoop's elements per element, where bytes only move: every dtype works."""
+    """hoop's datatype, and its elements per element, for operations that only move bytes: all dtypes work."""
     datatype = REDUCED.get(tensor.dtype)
     if datatype is not None:
         return datatype, 1
@@ -75,8 +75,8 @@ def moved(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def reduced(dtype: torch.dtype, reduce_op: ReduceOp) -> tuple[int, int, int] | None:
-    """Datatype, elements per element and operation for a reduction that hoop does itself. None:
-    it is done by fold(), after everybody's input has come."""
+    """Datatype, elements per element and operation of a reduction that hoop has. None: fold() does it, after
+    all ranks' inputs were gathered."""
     datatype = REDUCED.get(dtype)
     if datatype is not None:
         number = OPS_BY_HASH.get(hash(reduce_op))
@@ -91,7 +91,7 @@ def reduced(dtype: torch.dtype, reduce_op: ReduceOp) -> tuple[int, int, int] | N
 
 
 def check_fold(dtype: torch.dtype, op: _RedOp) -> None:
-    """Refuses before anything is sent what fold() could not do."""
+    """Refuses, before anything is sent, what fold() can't do."""
     if dtype is torch.bool and op == _RedOp.AVG:
         raise TypeError("ReduceOp.AVG of bool tensors has no meaning")
     if op not in FOLDS:

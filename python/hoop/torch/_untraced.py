@@ -1,6 +1,7 @@
-"""torch.compile and this package: what C++ calls while a compiled function runs, as DDP's forward() has
-a broadcast, Python hands to torch's tracer, which would compile it, and what that calls. It has a mark for
-code that is to be run as it is, with all that it calls; a mark costs a call nothing.
+"""torch.compile and this package. While a compiled function runs, Python hands any function that C++ calls to
+torch's tracer, which would compile it and its callees; DDP's forward(), for instance, calls a broadcast. So
+hoop's functions get the tracer's mark for code that is run as it is, with its callees, which costs nothing in
+a call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
-    """Those of a module, and its classes' methods."""
+    """The functions of a module, and the methods of its classes."""
     for thing in vars(module).values():
         if getattr(thing, "__module__", None) == module.__name__:
             for part in vars(thing).values() if isinstance(thing, type) else (thing,):
@@ -21,7 +22,7 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """It and the code of the functions that it makes."""
+    """A code object, and those of the functions that it makes."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -29,7 +30,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def untrace(*modules: ModuleType) -> None:
-    """From now on, for all functions of these; of a torch that has no such mark, nothing."""
+    """Marks all functions of these modules; does nothing if torch has no such mark."""
     try:
         tracer = torch._C._dynamo.eval_frame
         skip = tracer._FrameAction.SKIP

@@ -1,4 +1,4 @@
-"""What torch calls, by the names of c10d: each is an operation, run by the group as it was asked."""
+"""The methods that torch calls, with c10d's names: each makes an operation, which the group runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Verbs:
-    """Over what a group has (operations.Ranks) and its run()."""
+    """A mixin for a group, of which it uses run() and what operations.Ranks describes."""
 
     def run(self, is_async: bool, operation: Operation, result: Any) -> Work | None:
         raise NotImplementedError
@@ -49,7 +49,7 @@ class Verbs:
         return self.run(opts.asyncOp, operation, outputs)
 
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work | None:
-        # The outputs are a list for each rank.
+        # outputs has a list for each rank.
         every = [operations.all_gather_list(self, list(of_one), source)
                  for *of_one, source in zip(*outputs, inputs)]
         return self.run(opts.asyncOp, all_of(every), outputs)

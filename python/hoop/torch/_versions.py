@@ -1,4 +1,4 @@
-"""Which torch this is. What a backend in Python must be has changed with its versions, and may again."""
+"""Checks the version of torch: what a backend in Python must be has changed, and may change again."""
 
 import warnings
 

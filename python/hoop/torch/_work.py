@@ -1,6 +1,6 @@
-"""Work that is under way, as torch knows it: jobs that a thread does, and several jobs as one.
+"""torch's Work objects: jobs that a thread carries out, and several jobs as one.
 
-What runs on a hoop stream, as everything but messages does, is in _queue.py.
+Jobs on a hoop stream, which are all except messages, are in _queue.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ._versions import TORCH
 
 
 def failure(error: BaseException) -> BaseException:
-    """What torch's callers expect for what hoop says."""
+    """The exception that torch's callers expect for one of hoop."""
     if not isinstance(error, HoopError):
         return error
-    # In the words that programs look for in torch's own messages.
+    # Programs look for these words in torch's own messages.
     kind = "a timeout passed: " if isinstance(error, TimedOut) else ""
     made = DistBackendError(f"{error.name}: {kind}{error}")
     made.__cause__ = error
@@ -37,8 +37,8 @@ def _completed() -> Work:
     return _create_work_from_future(future)
 
 
-# What a blocking operation gives back, as torch's own backends: nothing to wait for. Before 2.14 torch
-# calls what a backend in Python gives back, whatever it is.
+# What a blocking operation returns: nothing, as from torch's own backends. Before 2.14 torch calls methods of
+# whatever a backend in Python returns, so there it is a completed Work.
 DONE = None if TORCH >= (2, 14) else _completed()
 
 
@@ -48,7 +48,7 @@ def complete(ended: torch.futures.Future | None) -> None:
 
 
 class Job(Work):
-    """One operation; result is what its future gives, and keeps the buffers alive."""
+    """One operation. result: the value of its future, which also keeps the buffers alive."""
 
     _over = False
     _ended: torch.futures.Future | None = None
@@ -61,8 +61,8 @@ class Job(Work):
         self._lock = threading.Lock()
 
     def _end(self, act: Callable[..., None], *arguments: Any) -> torch.futures.Future | None:
-        """act() is what is left to do, and is done once; what it raises is the job's error. The caller
-        is to complete(what this returns), which runs callbacks."""
+        """Ends the job: calls act(), once, for what is left to do; an exception of it is the job's error. The
+        caller must pass the returned future to complete(), which runs callbacks."""
         with self._lock:
             if self._over:
                 return None
@@ -76,7 +76,7 @@ class Job(Work):
         return ended
 
     def _tell(self) -> None:
-        """To those who wait, before callbacks run, which may take long."""
+        """Wakes waiting threads, before callbacks run, which may take long."""
 
     def _outcome(self, _ended: torch.futures.Future) -> Any:
         if self._error is not None:
@@ -87,8 +87,8 @@ class Job(Work):
         return DistBackendError(f"the operation is not complete after {timeout.total_seconds():g} s")
 
     def get_future(self) -> torch.futures.Future:
-        """Its error is one for C++ too: set_exception() would be known to Python only, and DDP would
-        take the exception for a result. What a callback raises is an error everywhere."""
+        """The job's future. Its error is raised in a callback, because then C++ sees it, too: an error by
+        set_exception() is known to Python only, and DDP would take the exception for a result."""
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -102,7 +102,7 @@ class Job(Work):
         return self._future
 
     def _watch(self) -> None:
-        """From now on somebody sees to it that the job ends also when nobody waits for it."""
+        """Ensures from now on that the job ends even if nobody waits for it."""
 
     def is_completed(self) -> bool:
         return self._over
@@ -144,7 +144,7 @@ class Together(Work):
 
 
 class Errand(Job):
-    """A job that a worker does."""
+    """A job for a worker."""
 
     def __init__(self, call: Callable[[], None], result: Any) -> None:
         super().__init__(result)
@@ -152,7 +152,7 @@ class Errand(Job):
         self._done = threading.Event()
 
     def run(self) -> torch.futures.Future | None:
-        # Outside of the lock: the call may wait for another rank, and get_future() does not.
+        # Outside of the lock, since the call may wait for another rank, and get_future() must not wait.
         caught = None
         try:
             self._call()
@@ -178,14 +178,14 @@ class Errand(Job):
 
 
 def joined(thread: threading.Thread, until: float) -> bool:
-    """Waits for the thread's end, until then at most, time.monotonic(). Whether it came."""
+    """Waits for the thread's end, at most until the time `until` of time.monotonic(). True: it has ended."""
     thread.join(None if until == inf else max(0.0, until - time.monotonic()))
     return not thread.is_alive()
 
 
 class Worker:
-    """A thread that runs errands in their order; made at the first, ended by close(). Where a future was
-    asked for, another thread goes on: callbacks may wait for the errands that follow."""
+    """A thread that runs errands in order; started with the first one, ended by close(). When an errand's future
+    has callbacks another thread takes over, since callbacks may wait for later errands."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -210,14 +210,14 @@ class Worker:
         return (current is not None and not current._over) or not self._errands.empty()
 
     def close(self, until: float = inf) -> None:
-        """After the errands that are there, and their callbacks, but for one that calls this; it waits until then
-        at most, time.monotonic()."""
+        """Waits for all errands and their callbacks, except a callback that calls this; at most until the time
+        `until` of time.monotonic()."""
         self._errands.put(None)
         while self._threads:
             thread = self._threads[-1]
             if thread is not threading.current_thread() and not joined(thread, until):
                 return
-            if thread is self._threads[-1]:  # and has started no other
+            if thread is self._threads[-1]:  # it has not started another one
                 self._threads.pop()
 
     def _run(self) -> None:
@@ -225,12 +225,12 @@ class Worker:
             self._current = errand
             ended = errand.run()
             self._current = None
-            del errand  # its buffers are not kept until the next one comes
+            del errand  # releases its buffers before the next errand comes
             if ended is None:
                 continue
             try:
                 self._start()
-            except RuntimeError:  # the interpreter is at its end: as well as one thread can
+            except RuntimeError:  # the interpreter is shutting down: this thread goes on
                 self._threads.pop()
                 complete(ended)
                 continue
