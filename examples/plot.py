@@ -23,7 +23,7 @@ from matplotlib import pyplot
 
 
 def read(path, kind):
-    """The lines of that kind, as dictionaries."""
+    """The lines of one kind, as dictionaries."""
     with open(path, newline="") as file:
         lines = map(json.loads, file) if path.endswith(".jsonl") else csv.DictReader(file)
         found = [line for line in lines if line["kind"] == kind]

@@ -1,9 +1,9 @@
-"""PyTorch's backend "nccl": are results right, the gradients of DistributedDataParallel, what a graph replays; and
-what does an all_reduce take?
+"""PyTorch's backend "nccl": are results right, and DistributedDataParallel's gradients, and replays of graphs; and
+how long does an all_reduce take?
 
     hooprun --nccl -n RANKS torch_nccl.py       over hoop's libnccl.so.2; ranks take the GPUs in turn
-    hooprun -n RANKS torch_nccl.py              over NCCL itself, which wants a GPU for each rank
-    hooprun -n RANKS torch_nccl.py cpu          over hoop.torch, without a GPU: shows that this program is right
+    hooprun -n RANKS torch_nccl.py              over NCCL itself, which needs a GPU for each rank
+    hooprun -n RANKS torch_nccl.py cpu          over hoop.torch without a GPU, to test this program
 
 77: no PyTorch, or it has no GPU; the line before says which.
 """
@@ -43,7 +43,7 @@ def expect(got, want, what):
 
 
 def of(rank, count, dtype=torch.float32):
-    """What a rank puts in: small whole numbers, exact in every type, also when they are added or multiplied."""
+    """A rank's input: small whole numbers, whose sums and products are exact in every type."""
     return ((torch.arange(count) + rank) % 3 + 1).to(dtype)
 
 
@@ -97,7 +97,7 @@ def check_moves():
 
 
 def check_order():
-    """Behind what is on the stream, and before what comes there."""
+    """A call runs behind what is on its stream, and before what comes there later."""
     stream = torch.cuda.Stream()
     data = torch.zeros(1 << 20, device=DEVICE)
     settle()
@@ -140,7 +140,7 @@ def make():
 
 
 def check_training():
-    """DistributedDataParallel has the parameters of one who trains by all batches at once."""
+    """DistributedDataParallel gives the same parameters as one process that trains with all batches at once."""
     torch.manual_seed(4)
     images, labels = torch.randn(20, RANKS, 8, 64), torch.randint(10, (20, RANKS, 8))
     alone, ours = make(), make()

@@ -1,14 +1,13 @@
-"""hoop as torch's backend against gloo: the table of what is to be reached, and whether it is.
+"""hoop as torch's backend against gloo: a table of the aims, and whether they are met.
 
     against_gloo.py [ROUNDS]      run by against_gloo.sh
 
-Ranks of one thread each, on this machine, which run this script as torchrun would have them do. In each
-round every case is measured once over either, one right after the other, by the same processes with
-tensors of the same kind; a ratio is of the fastest rounds, gloo's time over hoop's, as rank 0 has them;
-behind it are the medians of both, in microseconds. Training is compared by its medians and over all ranks, for
-a step takes now this long and now that, and ranks in step wait for the slower one: what is left of processes
-that train alone when they only meet in a barrier after each step stands behind. Not pinned. With 7 ROUNDS it takes
-some two minutes.
+Ranks of one thread each, on this machine, run this script as with torchrun. In each round every case is measured
+once with either backend, one right after the other, by the same processes and with tensors of the same kind. A
+ratio is gloo's time divided by hoop's, of the fastest rounds, as measured by rank 0; behind it are the medians of
+both in microseconds. Training is compared by medians over all ranks, since the time of a step varies, and ranks
+wait for the slowest one; behind it is the speed that remains of processes that train alone when they only meet
+in a barrier after each step. Nothing is pinned. 7 ROUNDS take some two minutes.
 """
 
 import os
@@ -26,12 +25,12 @@ import torch.distributed as dist  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "examples"))
-SPAN = 0.04  # seconds that a measurement takes over gloo, about
+SPAN = 0.04  # the approximate duration of a measurement with gloo, in seconds
 KIB, MIB = 1 << 10, 1 << 20
 
 
 class Sides:
-    """The same ranks over both: what is measured of them, round by round."""
+    """The same ranks with both backends, and the measurements."""
 
     def __init__(self, rank, size, url, rounds):
         import hoop.torch
@@ -44,8 +43,8 @@ class Sides:
         self.rank, self.size, self.rounds = rank, size, rounds
 
     def timed(self, call, count):
-        """Seconds that a call takes, on average of so many, which all ranks begin at once: gloo's barrier lets
-        one go 0.1 ms before the other."""
+        """The average time of count calls in seconds. All ranks begin at once: hoop's barrier comes last, because
+        gloo's lets one rank go 0.1 ms before the other."""
         dist.barrier(group=self.gloo)
         dist.barrier(group=self.hoop)
         begun = time.perf_counter()
@@ -54,13 +53,13 @@ class Sides:
         return (time.perf_counter() - begun) / count
 
     def agreed(self, call):
-        """How many calls take SPAN: rank 0 says."""
+        """How many calls take SPAN, as measured by rank 0."""
         count = torch.tensor([max(2, min(2000, int(SPAN / self.timed(call, 3))))])
         dist.broadcast(count, 0, group=self.gloo)
         return int(count)
 
     def measured(self, *calls, count=None, rounds=None):
-        """Each call's times, in turn; the first one says how many calls a measurement is."""
+        """The times of each call, measured in turn; the first call decides how many calls a measurement has."""
         for call in calls:
             call()
         count = count or self.agreed(calls[0])
@@ -84,7 +83,7 @@ class Sides:
     # -- Collectives --------------------------------------------------------------------------
 
     def ratio(self, case, wanted, call):
-        """call(group): on the same tensors."""
+        """Compares call(group) for both groups, with the same tensors."""
         self.compared(case, wanted, *self.measured(lambda: call(self.gloo), lambda: call(self.hoop)))
 
     def all_reduce(self, bytes, wanted, memory="ordinary"):
@@ -112,7 +111,7 @@ class Sides:
         address, handle, function = tensor.data_ptr(), self.backend.handle, lib.hoop_all_reduce
         blocking = dist.AllreduceOptions()
         blocking.asyncOp = False
-        # By many short measurements: what disturbs one is in no other.
+        # Many short measurements, so that a disturbance affects only one.
         times = [min(each) for each in self.measured(
             lambda: dist.all_reduce(tensor),
             lambda: self.hoop.allreduce([tensor], blocking),
@@ -125,7 +124,8 @@ class Sides:
     # -- Training -----------------------------------------------------------------------------
 
     def trainer(self, group, meets=False):
-        """Steps of the example's net; without a group each rank trains alone, and may meet the others behind it."""
+        """Steps of training the example's net. Without a group each rank trains alone, and may meet the others in a
+        barrier after each step."""
         from mnist_ddp import Net
 
         torch.manual_seed(1)
@@ -146,7 +146,7 @@ class Sides:
         return step
 
     def of_all(self, times):
-        """The seconds that each round would take if all ranks were equally fast and together as they are."""
+        """The time of each round, in seconds, if all ranks had their mean speed."""
         every = [None] * self.size
         dist.all_gather_object(every, times, group=self.gloo)
         return [statistics.harmonic_mean(of_round) for of_round in zip(*every)]

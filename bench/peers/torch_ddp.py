@@ -3,9 +3,9 @@
     hooprun -n RANKS torch_ddp.py FOLDER STEPS BATCH default|channels_last
 
 The model `mnist` of examples/trainer on the digits in FOLDER, SGD with momentum, one thread. With
-several ranks DistributedDataParallel over gloo; alone the bare module, which is faster. Everything that
-the trainer does while it trains and PyTorch could spare is spared here: images are normalized before, and
-a batch is one indexing. Rank 0 prints the version and the milliseconds of a step.
+several ranks: DistributedDataParallel over gloo; with one: the bare module, which is faster. What the trainer
+does during training is not counted against PyTorch if it can be avoided: images are normalized beforehand, and a
+batch is a single indexing. Rank 0 prints the version and the milliseconds of a step.
 """
 import os
 import sys
