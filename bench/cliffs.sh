@@ -1,11 +1,11 @@
 #!/bin/sh
-# Does twice the bytes take much more than twice the time anywhere? A table of time(2 S) / time(S).
+# Is there a size S where 2 S takes much more than twice the time? A table of time(2 S) / time(S).
 #
 #     cliffs.sh BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 3 4 8"] [-c "all_reduce ..."] [-e MiB]
 #
-# In each round every benchmark runs at all sizes from 64 bytes (all ranks have elements) to 256 MiB; of each
-# size the fastest round counts, out of place. For each number of ranks and collective: the largest ratio, at
-# which S, and what lies above the aim. Rounds wait for a quiet moment (QUIET=0 in the environment: they do not).
+# In each round every benchmark runs at all sizes from 64 bytes (so that all ranks have elements) to 256 MiB, out
+# of place; for each size the fastest round counts. For each number of ranks and collective it prints the largest
+# ratio with its S, and the ratios above the aim. Rounds wait for a quiet moment, unless QUIET=0 is set.
 set -eu
 
 usage='usage: cliffs.sh BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 3 4 8"] [-c "all_reduce ..."] [-e MiB]'
@@ -28,11 +28,11 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# row RANKS COLLECTIVE BYTES: "bytes microseconds". Alone, so that the buffers are of that size, whatever the
-# range: a benchmark goes through all of them, and twice the buffers may lie in another cache.
+# row RANKS COLLECTIVE BYTES: "bytes microseconds". One size per run, so that the buffers have that size: a
+# benchmark uses the whole buffers for all sizes, and larger ones may not fit the same cache.
 row() {
     iterations=$((67108864 / $3))
-    most=$([ "$1" -le "$(nproc)" ] && echo 20000 || echo 1000) # small ones for some milliseconds, too
+    most=$([ "$1" -le "$(nproc)" ] && echo 20000 || echo 1000) # small sizes, too, take milliseconds
     [ $iterations -le "$most" ] || iterations=$most
     [ $iterations -ge 6 ] || iterations=6
     "$build/tools/hooprun" -n "$1" "$build/bench/$2_perf" -b "$3" -e "$3" -w $iterations -n $iterations -c 0 \

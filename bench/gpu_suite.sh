@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What only a real GPU can show, in less than 8 minutes: builds with CUDA, looks whether results are right,
-# measures. What each step says and a short table go to stdout; BUILD/suite.json has all of it.
+# What only a real GPU can show, in less than 8 minutes: builds with CUDA, checks results, and measures. The output
+# of each step and a short table go to stdout; BUILD/suite.json has everything.
 #
-#     bench/gpu_suite.sh [BUILD [BYTES]]     BUILD: a folder, build-gpu; BYTES: of the largest all_reduce, 1 GiB
-#     bench/gpu_suite.sh -b ARCH [BUILD]     only builds, for another machine's GPU (sm_90): what is copied there
-#                                            with BUILD is not built again
+#     bench/gpu_suite.sh [BUILD [BYTES]]     BUILD: a folder (build-gpu); BYTES: of the largest all_reduce (1 GiB)
+#     bench/gpu_suite.sh -b ARCH [BUILD]     only builds, for another machine's GPU (such as sm_90); copied there
+#                                            with BUILD it is not built again
 #
-# 77: no GPU, or no nvcc for it; the line before says which. What has not begun after 8 minutes has failed.
+# 77: no GPU, or no nvcc for it; the line before says which. Steps that have not begun after 8 minutes have failed.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/cuda/bin
@@ -50,7 +50,7 @@ device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n
 
 failed=0
 rows=() table=()
-# step NAME SECONDS COMMAND...: what it says goes to $out/NAME; 77 is a skip.
+# step NAME SECONDS COMMAND...: its output goes to $out/NAME; exit code 77: skipped.
 step() {
     local name=$1 most=$2 start=$SECONDS code=0 became=right text
     shift 2
@@ -69,7 +69,7 @@ step() {
     table+=("$(printf '%-20s %4d s  %s' "$name" $((SECONDS - start)) "$became")")
 }
 
-# figures NAME: of the rows that kernels and device_cost print.
+# figures NAME: the figures of the rows that kernels and device_cost print.
 figures() {
     awk -v kernels="$([ "$1" = kernels ] && echo 1)" '
         kernels && NF == 6 && /^[a-z]/ {
@@ -94,7 +94,7 @@ step probe 130 "$build/gpu_probe"
 step facts 60 "$build/gpu_facts"
 step ipc 60 "$build/gpu_ipc"
 step kernels 90 "$build/reduce_kernel_perf"
-# The rate of a copy, which every row of it has: what the rest is compared with.
+# The rate of a copy, which is in every row; other rates are compared with it.
 copy=$(awk '$1 == "float" && $2 == 2 { print $5 }' "$out/kernels")
 hooprun=$build/tools/hooprun
 cost=("$build/bench/gpu/device_cost" -e "$bytes" ${copy:+-c "$copy"})
@@ -104,7 +104,7 @@ done
 for ranks in 2 4 8; do
     step "threads_$ranks" 60 "${cost[@]}" -t $ranks
 done
-# One rank on each GPU, where there are several.
+# One rank on each GPU, if there are several.
 gpus=$(nvidia-smi --list-gpus | wc -l)
 each=$((gpus > 8 ? 8 : gpus > 1 ? gpus : 2))
 step "gpus_processes_$each" 60 "$hooprun" -n $each --timeout 55 "${cost[@]}" -g $each
@@ -120,12 +120,12 @@ step ahead 60 env HOOP_CUDA_AHEAD=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 step launched 60 env HOOP_ALGO=slab "$hooprun" -n 2 --timeout 55 "${cost[@]}" -S
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 step faults 160 bench/gpu/faults.sh "$hooprun" "$build/bench/gpu/device_faults" $((bytes / 16))
-# PyTorch, where one for CUDA is: over hoop's libnccl.so.2, and with a GPU for each rank over NCCL itself, too.
+# PyTorch, if there is one for CUDA: over hoop's libnccl.so.2; with a GPU for each rank over NCCL itself, too.
 torch=(--timeout 115 python3 bench/gpu/torch_nccl.py)
 step torch_2 120 "$hooprun" --nccl -n 2 "${torch[@]}"
 step torch_4 120 "$hooprun" --nccl -n 4 "${torch[@]}"
 [ "$gpus" -lt 2 ] || step "torch_nccl_$each" 120 "$hooprun" -n $each "${torch[@]}"
-# The trainer, where oneDNN, cuDNN and cuBLAS are, too.
+# The trainer, if oneDNN, cuDNN and cuBLAS are installed.
 trainer=$build/examples/trainer
 if [ -e "$trainer/train_cuda.so" ]; then
     step trainer_parts 120 "$trainer/compare_gpu"

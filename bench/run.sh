@@ -3,7 +3,7 @@
 #
 #     run.sh BUILD_DIR
 #
-# Returns 1 when one of them could not be measured; without an MPI, or Gloo, that comparison is left out.
+# Returns 1 if a figure could not be measured. Without an MPI, or Gloo, the comparison with it is left out.
 set -u
 
 build=${1:?usage: run.sh BUILD_DIR}

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# libuv.sh OUT PIP COMPILER: libuv in OUT as an archive that a shared library can take in; Debian's is for
-# programs only, where there is one. Of the version that Debian 12 has, whose sources lie in a package of
-# PyPI's. 77: it cannot be had; the line before says why.
+# libuv.sh OUT PIP COMPILER: builds libuv in OUT as an archive that can be linked into a shared library; Debian's
+# archive, if there is one, only works for programs. The version is that of Debian 12; its sources come with a
+# package of PyPI. 77: they are not available; the line before says why.
 set -euo pipefail
 out=$1 pip=$2 compiler=$3
 package=gevent-22.10.2 version=1.44.2
-# Of the sources as they come: pip runs their setup.py, and compares before that.
+# The hash of the source archive: pip checks it before it runs the package's setup.py.
 sum=1ca01da176ee37b3527a2702f7d40dbc9ffb8cfc7be5a03bfa4f9eec45e55c46
 
 [ "$(cat "$out/version" 2>/dev/null)" != "$version" ] || exit 0

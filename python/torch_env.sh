@@ -2,10 +2,10 @@
 # torch_env.sh: a virtual environment with PyPI's torch for CPU use, made once and kept in
 # ~/.cache/hoop; prints its path. TORCH=2.14.1 chooses another version.
 #
-# PyPI has no torch for Linux without CUDA, and with all that it asks for it takes 3 GB. This takes
-# the wheel alone (540 MB, 1.4 GB unpacked) and stand-ins for the rest (standins.py). Use it by
+# PyPI has no torch for Linux without CUDA, and with all its dependencies it takes 3 GB. This installs
+# only the wheel (540 MB, 1.4 GB unpacked), with stand-ins for the rest (standins.py). Usage:
 #     . "$(python/torch_env.sh)"/env.sh; python -c 'import torch'
-# 77: it cannot be had; the line before says why.
+# 77: it is not available; the line before says why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 version=${TORCH:-2.15.0}

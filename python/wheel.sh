@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# wheel.sh OUT [MACHINE]: builds the wheel, makes it self-contained, and tests it as users get it. MACHINE:
-# aarch64, by Debian's cross compiler; its tests are then the programs inside, by emulation.
+# wheel.sh OUT [MACHINE]: builds the wheel, makes it self-contained, and tests it as users get it. MACHINE: aarch64,
+# with Debian's cross compiler; then only the programs inside are tested, by emulation.
 #
-# libuv and libcrypto go inside libhoop, and what is built asks for nothing that glibc 2.28 has not
-# (older_glibc.py): manylinux_2_28, which auditwheel checks. Then: a fresh virtual environment, no compiler
-# on the way, the tests of the API, a C program against the wheel by pkg-config and by CMake, and an
-# uninstall that leaves nothing. The last line counts, and OUT/*.whl is the wheel. 77: what building needs
-# cannot be had; the line before says why.
+# libuv and libcrypto are linked into libhoop, and the result needs nothing newer than glibc 2.28 (older_glibc.py):
+# manylinux_2_28, which auditwheel checks. The test uses a fresh virtual environment without a compiler in PATH: it
+# runs the tests of the API, builds a C program against the wheel by pkg-config and by CMake, and checks that an
+# uninstall leaves nothing. The last line has the counts, and OUT/*.whl is the wheel. 77: something that the build
+# needs is not available; the line before says why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -20,11 +20,11 @@ if [ "$machine" != "$(uname -m)" ]; then
     [ -f "$cross" ] || { echo "wheel.sh: $machine is not known"; exit 2; }
     compiler=$machine-linux-gnu-gcc
     command -v "$compiler" "qemu-$machine-static" >/dev/null || skip "no $compiler and qemu-$machine-static"
-    # setup.py asks, and Meson.
+    # setup.py uses it, and so does Meson.
     export WHEEL_MESON="--cross-file=$cross" PKG_CONFIG_LIBDIR=/usr/lib/$machine-linux-gnu/pkgconfig
 fi
 
-# Tools from PyPI, once: a cache outside of the tree, complete or not there.
+# Tools from PyPI, installed once in a cache outside the tree, which is complete or does not exist.
 tools=$cache/wheel-tools
 if [ ! -f "$tools/complete" ] || ! "$tools/bin/python" -c ""; then
     rm -rf "$tools"
@@ -62,7 +62,7 @@ if [ -n "${cross:-}" ]; then
         --target "$work/site" "$wheel"
     emulated() { timeout -k 1 120 "qemu-$machine-static" "$work/site/hoop/bin/$1" "${@:2}"; }
     emulated hoopinfo
-    # Two processes, but not by hooprun, for which qemu 7.2 has too little of prctl().
+    # Two processes without hooprun, which needs more of prctl() than qemu 7.2 has.
     export HOOP_INIT=file://$work/meet WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
     for rank in 1 0; do
         RANK=$rank LOCAL_RANK=$rank emulated all_reduce_perf -b 8 -e 1M -f 16 -n 1 -w 0 &
@@ -73,7 +73,7 @@ if [ -n "${cross:-}" ]; then
     exit
 fi
 
-# As a user gets it: nothing of this shell's settings, no compiler, no library but the wheel's.
+# As a user gets it: no settings of this shell, no compiler, and no library except the wheel's.
 unset LIBHOOP LD_LIBRARY_PATH PYTHONPATH
 "$python" -m venv "$work/venv"
 "$work/venv/bin/pip" -q install numpy >"$out/venv.log" 2>&1 || skip "no numpy: $(tail -n 1 "$out/venv.log")"
@@ -96,6 +96,6 @@ pip -q uninstall -y hoop
 find "$work/venv" -name __pycache__ -prune -o -print | sort >"$work/after"
 left=$(comm -13 "$work/before" "$work/after")
 [ -z "$left" ] || { printf 'FAILED: uninstalled, and still there:\n%s\n' "$left"; code=1; }
-# Not simply the last line: what a process of a test leaves behind may say something late.
+# Not simply the last line, since a process that a test leaves behind may print something later.
 grep -E '^[0-9]+ passed, ' "$out/tests.log"
 exit $code

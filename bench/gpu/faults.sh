@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# device_faults as it is to end: the last rank is killed, all others are right. By calls that wait, calls
-# that go ahead of their stream, and graphs.
+# Runs device_faults and checks how it ends: the last rank is killed, all others are right. With calls that wait,
+# with calls ahead of their stream, and with graphs.
 #
 #     faults.sh HOOPRUN DEVICE_FAULTS [BYTES of a sum] [RANKS]      (4 MiB, 3)
 set -uo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Training on a GPU against training on the CPU: the losses of 20 updates by one rank and by two on the same
-# device, which together have the one's batch; and that a training which was resumed has the bits of one
-# that was not.
+# Compares training on a GPU with training on the CPU: the losses of 20 updates by one rank, and by two ranks on
+# the same device, which share its batch. Also checks that a resumed training has the same bits as one that was
+# not interrupted.
 #
 #     trainer_ranks.sh HOOPRUN TRAIN [DEVICE]      (cuda:0)
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/bin/sh
 # hoop as PyTorch's backend against gloo: against_gloo.sh BUILD_DIR [ROUNDS]
 #
-# Over the Python package of this tree, BUILD_DIR's library, and the torch of python/torch_env.sh. Prints
-# what is to be reached, and met or not met. 77: no torch can be had; the line before says why.
+# With the Python package of this tree, BUILD_DIR's library, and the torch of python/torch_env.sh. Prints each aim
+# as met or not met. 77: torch is not available; the line before says why.
 set -eu
 
 build=$(readlink -f "${1:?usage: against_gloo.sh BUILD_DIR [ROUNDS]}")

@@ -1,16 +1,15 @@
 #!/bin/sh
-# A benchmark against the same collective of an MPI, of Gloo or of another build of hoop, interleaved.
+# Compares a benchmark with the same collective of an MPI, of Gloo, or of another build of hoop, interleaved.
 #
 #     compare.sh mpi|gloo|OTHER_BUILD_DIR BUILD_DIR [-c collective] [-n ranks] [-r rounds]
 #                [-i iterations] [-m] [-R 0|1|2] [size ...]
 #
-# Builds mpi_perf.c with the mpicc in PATH (make-mpi-env.sh gets one), or gloo_allreduce.cc with c++. In
-# each round every size is measured once with either, with the same buffers, iterations and warm-up; rounds
-# during which other work runs are skipped (QUIET=0 in the environment turns that off). Prints medians
-# and ratios; a ratio above 1 means that BUILD_DIR's hoop is faster. -m prints the fastest
-# round of either side instead: with many short rounds (-i, at most so many iterations) that is what a
-# busy machine can tell. Neither side is pinned beyond what its launcher does by itself. Gloo has
-# all_reduce only, and runs over TCP loopback: set HOOP_TRANSPORT=tcp to compare like with like.
+# Builds mpi_perf.c with the mpicc in PATH (make-mpi-env.sh installs one), or gloo_allreduce.cc with c++. In each
+# round every size is measured once with each side, with the same buffers, iterations and warm-up. Rounds during
+# which other work runs are skipped, unless QUIET=0 is set. Prints medians and ratios; a ratio above 1 means that
+# BUILD_DIR's hoop is faster. -m prints the fastest round of each side instead: with many short rounds (-i limits
+# the iterations) that is meaningful even on a busy machine. Neither side is pinned, except by its launcher. Gloo
+# is compared by all_reduce only, and runs over TCP loopback: set HOOP_TRANSPORT=tcp to compare like with like.
 set -eu
 
 usage='usage: compare.sh mpi|gloo|OTHER_BUILD_DIR BUILD_DIR [-c collective] [-n ranks] [-r rounds] [-i iterations] [-m] [-R 0|1|2] [size ...]'
@@ -43,7 +42,7 @@ here=$(dirname "$0")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# needs_build DIR: it has what is measured.
+# needs_build DIR: fails unless the build has the program that is measured.
 needs_build() {
     if [ ! -x "$1/bench/${collective}_perf" ]; then
         echo "compare.sh: there is no $1/bench/${collective}_perf" >&2
@@ -65,7 +64,7 @@ mpi)
         [ "$(id -u)" != 0 ] || mpi_options="--allow-run-as-root"
         [ "$ranks" -le "$(nproc)" ] || mpi_options="$mpi_options --oversubscribe"
     fi
-    # MPICH says it in its second line
+    # MPICH prints it in its second line
     version=$(mpirun --version 2>&1 | grep -m 1 -E '[0-9]+[.][0-9]+' | tr -s ' ')
     ;;
 gloo)
@@ -86,19 +85,19 @@ gloo)
     ;;
 esac
 
-# Bytes of a size like 16K.
+# The bytes of a size like 16K.
 bytes_of() {
     echo "$1" | awk '{u = substr($0, length($0)); n = $0 + 0
         print n * (u == "K" ? 1024 : u == "M" ? 1048576 : u == "G" ? 1073741824 : 1)}'
 }
 
-# Iterations for a size: about the same work each, 10 at least.
+# The iterations for a size: about the same work for each size, but at least 10.
 iterations() {
     bytes_of "$1" | awk -v most="$most" \
         '{n = int(268435456 / ($1 + 4096)); n = n < 10 ? 10 : n; print (n > most ? most : n)}'
 }
 
-# hoop_times BUILD SIDE SIZE ITERATIONS: the times of its JSON file, out of place and in place.
+# hoop_times BUILD SIDE SIZE ITERATIONS: the times in the JSON file, out of place and in place.
 hoop_times() {
     rm -f "$work/json"
     "$1/tools/hooprun" -n "$ranks" "$1/bench/${collective}_perf" -b "$3" -e "$3" -n "$4" \
@@ -108,7 +107,7 @@ hoop_times() {
     sed -n 2p "$work/times" >>"$work/$2.in_place.$3"
 }
 
-# peer_times SIZE ITERATIONS: the columns of its row; N/A where the peer has no form in place.
+# peer_times SIZE ITERATIONS: the same, from the row's columns; N/A if the peer can't do it in place.
 peer_times() {
     case $peer in
     mpi)

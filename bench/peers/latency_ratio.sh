@@ -1,11 +1,10 @@
 #!/bin/sh
-# The latency of an 8-byte all_reduce of two ranks against the bare exchange, interleaved.
+# Compares the latency of an 8-byte all_reduce of two ranks with the bare exchange, interleaved.
 #
 #     latency_ratio.sh BUILD_DIR [rounds]
 #
-# Both are pinned to the same two CPUs when the process may use two. Prints the medians over the
-# rounds and their ratios. Rounds during which other work runs are skipped; QUIET=0 in the
-# environment turns that off.
+# Both are pinned to the same two CPUs, if the process may use two. Prints the medians over the rounds and
+# their ratios. Rounds during which other work runs are skipped, unless QUIET=0 is set.
 set -eu
 
 build=${1:?usage: latency_ratio.sh BUILD_DIR [rounds]}
@@ -31,7 +30,7 @@ END
 chmod +x "$work/rank"
 export CPU_FIRST="$first" CPU_SECOND="$second"
 
-# The times of the JSON file in ns, out of place (odd) or in place (even).
+# The times in the JSON file in ns: odd lines out of place, even ones in place.
 json_ns() {
     grep -o '"time": [0-9.e+-]*' "$1" | awk -v half="$2" 'NR % 2 == half % 2 {print $2 * 1000}'
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Collectives over several machines, which are network namespaces of this one with cables of a given rate:
-# algorithms of hoop beside each other, and an Open MPI where its mpicc and mpirun are in PATH.
+# Collectives over several machines, which are network namespaces of this one, with cables of a given rate:
+# compares algorithms of hoop, and Open MPI if its mpicc and mpirun are in PATH.
 #
 #     machines.sh BUILD_DIR [-m machines] [-n ranks of each] [-l rate|0] [-a "ring auto"] [-c collective]
 #                 [-r rounds] [size ...]
 #
-# Prints the median time of the rounds, in microseconds, out of place; the sides are interleaved. rate: as tc
-# takes it, such as 1gbit; 0: as fast as this machine copies. Root alone may make namespaces. All ranks share
-# the CPUs of this machine: with a rate the network is what is measured, without one the work.
+# Prints the median time of the rounds in microseconds, out of place; the sides are interleaved. rate: for tc, such
+# as 1gbit; 0: no limit. Only root can make namespaces. All ranks share the CPUs of this machine: with a rate the
+# network is measured, without one the CPUs' work.
 set -u
 
 usage='usage: machines.sh BUILD_DIR [-m machines] [-n ranks] [-l rate] [-a "ring auto"] [-c collective] [-r rounds] [size ...]'
@@ -43,7 +43,7 @@ done
 secret=$(openssl rand -hex 32)
 sides=$algos
 
-# An MPI's launcher reaches a machine by a program that takes the place of ssh.
+# Open MPI's launcher reaches a machine by this program in place of ssh.
 if command -v mpicc >/dev/null && mpirun --version 2>/dev/null | grep -q 'Open MPI) 5'; then
     mpicc -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/mpi_perf" && sides="$algos mpi"
     cat >"$work/agent" <<EOF
@@ -56,7 +56,7 @@ EOF
     chmod +x "$work/agent"
 fi
 
-# one SIDE SIZE: a table, of which the last line counts. Small ones for some milliseconds, too.
+# one SIDE SIZE: a table, whose last line is used. Small sizes, too, are measured for some milliseconds.
 one() {
     local k pids=() bytes iterations
     bytes=$(numfmt --from=iec "$2") && [ "$bytes" -gt 0 ] || return 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the MPIs that the benchmarks are compared with, from PyPI, outside of the tree:
+# Installs the MPIs with which the benchmarks are compared, from PyPI, outside the tree:
 #
 #     make-mpi-env.sh DIR
 #
@@ -7,7 +7,7 @@
 #
 #     PATH=DIR/mpich/bin:$PATH bench/peers/compare.sh mpi BUILD_DIR -c broadcast -n 2
 #
-# Intel's has no compiler wrapper of its own: its programs are built with MPICH's, whose ABI it has.
+# Intel's has no compiler wrapper: its programs are built with MPICH's, with which it shares the ABI.
 # I_MPI_FABRICS is shm unless it is set. Needs python3 with venv, and a network.
 set -eu
 
@@ -15,14 +15,14 @@ dir=${1:?usage: make-mpi-env.sh DIR}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 
-# install NAME PACKAGE: a Python environment of its own for each, as they have files of the same names.
+# install NAME PACKAGE: into a Python environment of its own, as the packages have files of the same names.
 install() {
     [ -x "$dir/$1/venv/bin/pip" ] || python3 -m venv "$dir/$1/venv"
     "$dir/$1/venv/bin/pip" install --quiet --disable-pip-version-check "$2"
     mkdir -p "$dir/$1/bin"
 }
 
-# wrapper NAME PROGRAM COMMAND: a script in NAME/bin that becomes this.
+# wrapper NAME PROGRAM COMMAND: makes a script NAME/bin/PROGRAM that executes COMMAND.
 wrapper() {
     printf '#!/bin/sh\n%s\n' "$3" >"$dir/$1/bin/$2"
     chmod +x "$dir/$1/bin/$2"

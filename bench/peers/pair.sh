@@ -1,9 +1,9 @@
 #!/bin/sh
-# Two builds of hoop against each other, interleaved: is B no slower than A?
+# Compares two builds of hoop, interleaved: is B no slower than A?
 #
 #     pair.sh BUILD_A BUILD_B [-c collective] [-n ranks] [-r rounds] [-i iterations] [-m] [-R 0|1|2] [size ...]
 #
-# The ratio is A / B: above 1, B is faster. As compare.sh, which does it.
+# The ratio is A / B; above 1 B is faster. compare.sh does the work, and describes the options.
 set -eu
 usage='usage: pair.sh BUILD_A BUILD_B [-c collective] [-n ranks] [-r rounds] [-i iterations] [-m] [-R 0|1|2] [size ...]'
 a=$(cd "${1:?$usage}" && pwd)

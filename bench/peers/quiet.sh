@@ -1,12 +1,12 @@
 # shellcheck shell=sh
-# Sourced by the comparing scripts: is this machine quiet enough to measure now?
+# Sourced by scripts that compare: is this machine quiet enough to measure now?
 
-# Steal and busy time of all CPUs so far, in ticks: "steal busy".
+# The steal and busy time of all CPUs so far, in ticks: "steal busy".
 quiet_ticks() {
     awk '/^cpu /{print $9 + 0, $2 + $3 + $4 + $7 + $8 + $9; exit}' /proc/stat
 }
 
-# True when nothing else runs: other runnable tasks, stolen time or busy CPUs over a short while.
+# True if nothing else runs: in 0.3 s there are no other runnable tasks, no stolen time and no busy CPUs.
 quiet_now() {
     # shellcheck disable=SC2046
     set -- $(quiet_ticks)
@@ -19,7 +19,7 @@ quiet_now() {
     [ $(($1 - quiet_steal)) -le 1 ] && [ $(($2 - quiet_busy)) -le 6 ] && [ "$quiet_running" -le 2 ]
 }
 
-# Waits for a quiet moment, at most the given seconds; says so and returns 1 when none came.
+# Waits for a quiet moment, at most the given number of seconds. If none comes prints that and returns 1.
 quiet_wait() {
     quiet_left=$(($1 * 3))
     while [ "$quiet_left" -gt 0 ]; do
@@ -32,7 +32,7 @@ quiet_wait() {
     return 1
 }
 
-# The median of the numbers on stdin, one per line; "none" without any.
+# The median of the numbers on stdin, one per line; "none" if there are none.
 quiet_median() {
     sort -g | awk '{v[NR] = $1} END {
         if (NR == 0) print "none"
@@ -40,7 +40,7 @@ quiet_median() {
         else print (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
-# The least of them.
+# The smallest of the numbers on stdin.
 quiet_fastest() {
     sort -g | awk 'NR == 1 {print; some = 1} END {if (!some) print "none"}'
 }

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Every collective against the best of three MPIs, as one table: met or not met.
+# Compares every collective with the best of three MPIs, in one table: aims met or not met.
 #
 #     table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]
 #
-# MPI_DIR is make-mpi-env.sh's. In each round every program runs once over the small sizes, for many
-# iterations, and once over the others; the table has the ratio of medians out of place, best MPI / hoop,
-# above 1: hoop is faster. Rounds are skipped while other work runs (QUIET=0 in the environment turns that
-# off); -p leaves out the other MPIs (MPICH takes minutes where ranks outnumber CPUs); -m takes the
-# fastest round of either side, which is what a busy machine can tell. Sizes are in bytes and, where ranks
-# have parts, of all together: 64 has a float for each of 16. Aims: 2 ranks, 1.3 from 64 KiB (plain memory;
-# 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for all_reduce, else 1.
+# MPI_DIR was made by make-mpi-env.sh. In each round every program runs once over the small sizes, with many
+# iterations, and once over the others. The table has the ratio of medians out of place, best MPI / hoop; above 1
+# hoop is faster. Rounds are skipped while other work runs, unless QUIET=0 is set. -p: only these MPIs (MPICH takes
+# minutes if ranks outnumber CPUs). -m: the fastest round of each side, which is meaningful even on a busy machine.
+# Sizes are in bytes, for collectives with parts of all parts together: 64 has a float for each of 16 ranks. Aims:
+# 2 ranks, 1.3 from 64 KiB on (plain memory; 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for
+# all_reduce, else 1.
 set -eu
 
 usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]'
@@ -45,7 +45,7 @@ for mpi in $peers; do
     "$mpis/$mpi/bin/mpicc" -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/$mpi"
 done
 
-# take WHO RANKS COLLECTIVE ROW: the times on stdin, in the order of the sizes, the first of them ROW's.
+# take WHO RANKS COLLECTIVE ROW: stores the times on stdin, one for each size, beginning with row ROW.
 take() {
     awk '$1 ~ /^[0-9]+$/ && NF > 10 {print $6}' >"$work/times"
     row=$4
@@ -80,7 +80,7 @@ measure_range() {
     hoop "$1" "$2" "$3" | take hoop "$1" "$2" "$4"
 }
 
-# measure RANKS COLLECTIVE: what takes less than a microsecond for longer than a core needs to wake up.
+# measure RANKS COLLECTIVE: the smallest sizes, of less than a microsecond, for longer than a core takes to wake up.
 measure() {
     many='-n 50000 -w 20000' few='-n 200 -w 20'
     [ "$1" -le "$(nproc)" ] || many='-n 2000 -w 200' few='-n 60 -w 10'

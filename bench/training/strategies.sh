@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The ways to train together, side by side (docs/strategies.md): what a step's communication takes against
-# the number of ranks, and accuracy against time with a server that waits and one that does not.
+# Compares ways to train together (docs/strategies.md): the time of a step's communication against the number of
+# ranks, and accuracy against time with a server that waits for all workers and one that does not.
 #
 #     strategies.sh BUILD_DIR [-o FOLDER] [-r "1 2 3 4 6 8"] [-m MBIT]
 #
-# On this machine, and as root also between machines that are network namespaces whose cables carry MBIT
-# (200) megabits per second each way (tc tbf). Writes exchange.csv, exchange and accuracy as .svg and .png
-# into FOLDER (BUILD_DIR/strategies). Takes about five minutes.
+# On this machine, and as root also between network namespaces as machines, with cables of MBIT (200) megabits per
+# second each way (tc tbf). Writes exchange.csv, and exchange and accuracy as .svg and .png, into FOLDER
+# (BUILD_DIR/strategies). Takes about five minutes.
 set -eu
 
 usage='usage: strategies.sh BUILD_DIR [-o FOLDER] [-r "RANKS ..."] [-m MBIT]'
@@ -36,12 +36,12 @@ trap 'exit 1' INT TERM HUP
 unset "${!HOOP_@}" "${!OMP_@}" RANK WORLD_SIZE
 export OMP_NUM_THREADS=1
 mkdir -p "$out"
-"$programs/by_threads" --threads 1 --steps 1 >/dev/null # draws the digits, if they are not there
-LAYERS=4 # with weights, of the net: it cannot be cut into more parts
+"$programs/by_threads" --threads 1 --steps 1 >/dev/null # draws the digits if they are missing
+LAYERS=4 # layers with weights: the net can't be cut into more parts
 
 # ---- Exchange ------------------------------------------------------------------------------------
 
-# command STRATEGY: the program of a line of the picture, and what it needs.
+# command STRATEGY: the program for a line of the picture, and its options.
 command_of() {
     case $1 in
     server) echo "$programs/by_server" ;;
@@ -60,7 +60,7 @@ row() {
     echo "\"$1\",\"$2\",$3,$ms" | tee -a "$out/exchange.csv"
 }
 
-# Can it be with so many ranks? A server alone serves nobody, and communicates nothing.
+# Can the strategy have that many ranks? A server without workers communicates nothing.
 possible() { [ "$1" != model ] || [ "$2" -le $LAYERS ]; }
 
 # here_run STRATEGY RANKS STEPS
@@ -69,7 +69,7 @@ here_run() {
     "$hooprun" -n "$2" --timeout 100 $(command_of "$1") --exchange --steps "$3" >"$work/out" 2>&1 || true
 }
 
-# between_run STRATEGY RANKS STEPS: rank k in namespace hk. Only a rank that speaks prints.
+# between_run STRATEGY RANKS STEPS: rank k in namespace hk. Only one of them prints.
 between_run() {
     local k pids=() commands
     commands=$(command_of "$1")
@@ -104,7 +104,7 @@ for ranks in $all_ranks; do
     row "one machine" threads "$ranks" "$work/out" || failed=1
 done
 
-# Cables that carry so much each way: what the host sends is limited at eth0, what it gets at the switch.
+# Limits the cables' rate each way: what a host sends is limited at its eth0, what it receives at the switch.
 limit() {
     local k ns
     for k in "${!net_hosts[@]}"; do

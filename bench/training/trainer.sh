@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The trainer against PyTorch: the same net, data and batch, one thread for each rank, interleaved.
+# Compares the trainer with PyTorch: the same net, data and batch, one thread for each rank, interleaved.
 #
 #     trainer.sh BUILD_DIR [-r rounds] [-s steps]
 #
-# PyTorch is PyPI's newest (python/torch_env.sh gets it) in both layouts, and Debian's python3-torch where
-# it is installed. Prints medians, and each aim as met or not met. Rounds that find other work running are
-# skipped (QUIET=0 in the environment turns that off). Five rounds take about six minutes.
+# PyTorch is PyPI's newest (installed by python/torch_env.sh) in both memory layouts, and Debian's python3-torch if
+# it is installed. Prints medians, and each aim as met or not met. Rounds during which other work runs are skipped,
+# unless QUIET=0 is set. Five rounds take about six minutes.
 set -eu
 
 usage='usage: trainer.sh BUILD_DIR [-r rounds] [-s steps]'
@@ -34,25 +34,25 @@ export OMP_NUM_THREADS=1
 
 # ---- The sides: each appends the milliseconds of its step to $work/NAME.RANKS --------------------
 
-# ours RANKS OUT: trains for so many steps, without threads that prepare batches.
+# ours RANKS OUT: trains for $steps steps, without threads that prepare batches.
 ours() {
     "$hooprun" -n "$1" "$train" --train-samples $((steps * batch * $1)) --batch-size $batch --workers 0 \
         --epochs 1 --log-interval 1000000 >"$work/$2"
 }
 
-# step_ms RANKS OUT: from the images per second of all ranks.
+# step_ms RANKS OUT: the milliseconds of a step, from the images per second of all ranks.
 step_ms() { awk -v images=$((batch * $1)) '/^Training:/ { print images * 1000 / $2 }' "$work/$2"; }
 
 hoop_side() {
     ours "$1" out
     step_ms "$1" out >>"$work/hoop.$1"
     awk '/^Training:/ { print $6 }' "$work/out" >>"$work/gflops.$1"
-    # Of the time in which it trained, what went to the other ranks and was not hidden.
+    # The share of the training time that communication took and was not hidden.
     sed -n 's/^Time of rank 0: //p' "$work/out" | tr ',' '\n' | awk '{ v = $NF + 0; sub(/ *[0-9.]+%$/, "") }
         /communication|gradients/ { seen += v } !/tests/ { all += v } END { print 100 * seen / all }' >>"$work/unhidden.$1"
 }
 
-# Two that know nothing of each other, at once: the milliseconds in which both do a step.
+# Two independent trainings at once: the milliseconds in which both do a step.
 apart_side() {
     ours 1 apart &
     ours 1 beside
@@ -68,7 +68,7 @@ torch_side() {
     awk 'NF == 2 { print $2 }' "$work/out" | tail -n 1 >>"$work/$1.$2"
 }
 
-# The newest torch, with an environment of its own.
+# The newest torch, in an environment of its own.
 torch_newest() { (. "$newest/env.sh" && torch_side "$1" "$2" "$3" python); }
 
 # ---- Rounds --------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ case $newest in skip:*) echo "# PyPI's torch is left out: $newest" newest= ;; es
 debian=/usr/bin/python3
 $debian -c 'import torch, numpy' 2>/dev/null || debian=
 [ -n "$debian" ] || echo "# Debian's torch is left out: no python3-torch"
-"$train" --dry-run >/dev/null # draws the digits, if they are not there
+"$train" --dry-run >/dev/null # draws the digits if they are missing
 data=$(echo "${XDG_CACHE_HOME:-$HOME/.cache}"/hoop/digits-*)
 peak=$("$build/bench/core_peak")
 
@@ -109,7 +109,7 @@ row() {
         "$(median "$1.2")" "$(ratio "$1.2" hoop.2)"
 }
 
-# ratio A B: of medians.
+# ratio A B: the ratio of medians.
 ratio() { awk -v a="$(median "$1")" -v b="$(median "$2")" 'BEGIN { print a / b }'; }
 
 # aim VALUE least|most BOUND WHAT
@@ -119,7 +119,7 @@ aim() {
             what, v, kind, bound }'
 }
 
-# The faster layout of the newest, by what it needs with so many ranks.
+# The layout with which the newest torch is faster with that many ranks.
 faster() {
     awk -v a="$(median "newest.$1")" -v b="$(median "newest_last.$1")" \
         -v n="$1" 'BEGIN { print (a < b ? "newest." : "newest_last.") n }'
