@@ -30,7 +30,7 @@ static double clock_seconds(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* In KiB; 0 if the kernel does not tell. */
+/* The process's PSS in KiB; 0 if the kernel does not tell. */
 static double pss_kib(void)
 {
     double kib = 0;

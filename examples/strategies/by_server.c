@@ -162,7 +162,7 @@ static bool run_worker(struct study *study, struct peers *peers, struct problem 
     return good;
 }
 
-/* With one rank: trains without a server. */
+/* The training if there is only one rank, which has no server. */
 static bool run_alone(struct study *study)
 {
     for (int step = 0; step < study->options->steps; step++) {

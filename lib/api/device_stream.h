@@ -1,8 +1,9 @@
 /*
  * Calls with buffers on devices, or on CUDA streams.
  *
- * With HOOP_CUDA_AHEAD=1 a call returns when it is queued, if its streams can be held until its
- * result is there (staging/ahead.h):
+ * A call on a stream that captures becomes part of the graph (device/capture.h). A call that can be
+ * launched is launched (device/launch.h). With HOOP_CUDA_AHEAD=1 a call returns when it is queued,
+ * if its streams can be held until its result is there (staging/ahead.h):
  *
  *     caller              bell on each stream | place in each comm's line | hold on each stream
  *     driver              the comms' turns; operations, once the bell has rung | release
@@ -10,7 +11,7 @@
  * Bells are put on the streams before the call takes its places in line, and holds after that. So
  * whatever is ahead of a bell on its stream also has an earlier place in line, and no circle of
  * waits can arise. If a stream cannot be held, as at its first calls, the call waits for its
- * result.
+ * result, like any other call.
  */
 #ifndef HOOP_DEVICE_STREAM_H
 #define HOOP_DEVICE_STREAM_H

@@ -51,7 +51,7 @@ struct layer_kind_impl {
 /* Sets out->shape by the row and the input's shape, and describes the layer's tensors. */
 bool layer_shape(struct layer *layer, struct problem *problem);
 
-/* Of batch normalization. */
+/* Constants of batch normalization. */
 #define NORM_EPSILON 1e-5
 #define NORM_MOMENTUM 0.1
 
