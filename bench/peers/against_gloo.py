@@ -2,12 +2,14 @@
 
     against_gloo.py [ROUNDS]      run by against_gloo.sh
 
-Ranks of one thread each, on this machine, run this script as with torchrun. In each round every case is measured
-once with either backend, one right after the other, by the same processes and with tensors of the same kind. A
-ratio is gloo's time divided by hoop's, of the fastest rounds, as measured by rank 0; behind it are the medians of
-both in microseconds. Training is compared by medians over all ranks, since the time of a step varies, and ranks
-wait for the slowest one; behind it is the speed that remains of processes that train alone when they only meet
-in a barrier after each step. Nothing is pinned. 7 ROUNDS take some two minutes.
+Ranks of one thread each, on this machine, which run this script as torchrun would have them do. In each
+round every case is measured once over either, one right after the other, by the same processes with
+tensors of the same kind, for the same time, behind a part of it that does not count: what the other side
+leaves is cold caches, and maybe both ranks on one CPU. A ratio is of the fastest rounds, gloo's time over
+hoop's, as rank 0 has them; behind it are the medians of both, in microseconds. Training is compared by its
+medians and over all ranks, for a step takes now this long and now that, and ranks in step wait for the slower
+one: what is left of processes that train alone when they only meet in a barrier after each step stands behind.
+Not pinned. With 7 ROUNDS it takes some two minutes.
 """
 
 import os
@@ -25,7 +27,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "examples"))
-SPAN = 0.04  # the approximate duration of a measurement with gloo, in seconds
+SPAN, BEFORE = 0.04, 0.01  # seconds that a measurement takes, about, and what is called before it
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -42,9 +44,11 @@ class Sides:
         self.empty = hoop.torch.empty
         self.rank, self.size, self.rounds = rank, size, rounds
 
-    def timed(self, call, count):
-        """The average time of count calls in seconds. All ranks begin at once: hoop's barrier comes last, because
-        gloo's lets one rank go 0.1 ms before the other."""
+    def timed(self, call, count, before=0):
+        """Seconds that a call takes, on average of so many behind some before, which all ranks begin at once:
+        gloo's barrier lets one go 0.1 ms before the other."""
+        for _ in range(before):
+            call()
         dist.barrier(group=self.gloo)
         dist.barrier(group=self.hoop)
         begun = time.perf_counter()
@@ -53,20 +57,23 @@ class Sides:
         return (time.perf_counter() - begun) / count
 
     def agreed(self, call):
-        """How many calls take SPAN, as measured by rank 0."""
-        count = torch.tensor([max(2, min(2000, int(SPAN / self.timed(call, 3))))])
-        dist.broadcast(count, 0, group=self.gloo)
-        return int(count)
+        """How many calls take SPAN, and how many BEFORE: rank 0 says, at a second look, for first calls are slow."""
+        counts = torch.tensor([3, 1])
+        for _ in range(2):
+            each = self.timed(call, *counts.tolist())
+            counts = torch.tensor([max(2, int(SPAN / each)), max(1, int(BEFORE / each))])
+            dist.broadcast(counts, 0, group=self.gloo)
+        return counts.tolist()
 
     def measured(self, *calls, count=None, rounds=None):
-        """The times of each call, measured in turn; the first call decides how many calls a measurement has."""
+        """Each call's times, in turn; without a count each call is measured for the same time."""
         for call in calls:
             call()
-        count = count or self.agreed(calls[0])
+        counts = [(count, 0) if count else self.agreed(call) for call in calls]
         every = [[] for _ in calls]
         for _ in range(rounds or self.rounds):
-            for call, times in zip(calls, every):
-                times.append(self.timed(call, count))
+            for call, times, (timed, before) in zip(calls, every, counts):
+                times.append(self.timed(call, timed, before))
         return every
 
     def row(self, case, wanted, got, unit="x", more=""):
