@@ -71,9 +71,11 @@ class Sides:
             call()
         counts = [(count, 0) if count else self.agreed(call) for call in calls]
         every = [[] for _ in calls]
+        turn = list(zip(calls, every, counts))
         for _ in range(rounds or self.rounds):
-            for call, times, (timed, before) in zip(calls, every, counts):
+            for call, times, (timed, before) in turn:
                 times.append(self.timed(call, timed, before))
+            turn.reverse()  # so that none is always behind the same other
         return every
 
     def row(self, case, wanted, got, unit="x", more=""):
