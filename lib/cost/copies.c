@@ -56,12 +56,13 @@ enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, ui
         if ((may >> how & 1) != 0) {
             if (call < around || turn - begin < around) {
                 *ret_timed = turn + 1 == begin + around;
+                row->tries = true;
                 return (enum hoop_copy)how;
             }
             begin += apart;
         }
     }
-    *ret_timed = false;
+    *ret_timed = row->tries = false;
     return copies_fastest(row, may);
 }
 

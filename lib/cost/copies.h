@@ -28,6 +28,7 @@ enum hoop_copy { HOOP_COPY_ORDINARY, HOOP_COPY_NONTEMPORAL, HOOP_COPY_READ, HOOP
 
 struct hoop_copies_row {
     uint32_t calls;
+    bool tries;                   /* the latest call was of a round in which a way is tried */
     uint32_t ns[HOOP_COPY_COUNT]; /* of this rank's own work in one call; 0: not known */
 };
 

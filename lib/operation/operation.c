@@ -117,7 +117,7 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
     const size_t own = hoop_extent_is_each(in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
     if (brought > HOOP_CELLS_MAX_BYTES) {
-        hoop_operation_weigh(operation, brought, hoop_board_around(brought));
+        (void)hoop_operation_weigh(operation, brought, hoop_board_around(brought));
     }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);

@@ -153,8 +153,9 @@ void hoop_operation_announce(struct hoop_operation *operation);
 
 /* The plan has been chosen: times the operation if something is learned from it. */
 void hoop_operation_learn_of_plan(struct hoop_operation *operation, const struct hoop_reach *reach);
-/* Decides how copies to others are done in an operation that copies so many bytes at once. */
-void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around);
+/* Decides how copies to others are done in an operation that copies so many bytes at once. Returns
+ * whether a way is being tried. */
+bool hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around);
 /* Tell the others how long the operation took (if began_ns is not 0), and how long this rank worked
  * (if the board is timed). */
 void hoop_operation_tell(struct hoop_operation *operation);

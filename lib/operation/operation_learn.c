@@ -81,7 +81,7 @@ static void learn_hear_work(struct hoop_operation *operation, bool last)
     }
 }
 
-void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
+bool hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
 {
     struct hoop_board *board = operation->env.board;
     const uint32_t collective = operation->request.signature.collective;
@@ -91,13 +91,13 @@ void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint
     const uint32_t may = bytes >= least ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
     board->past = may == 1u << HOOP_COPY_NONTEMPORAL;
     if (__builtin_popcount(may) == 1) {
-        return;
+        return false;
     }
     if (operation->copies == NULL) {
         operation->copies = calloc(1, sizeof(*operation->copies));
     }
     if (operation->copies == NULL) {
-        return;
+        return false;
     }
     if (operation->copied != NULL) {
         learn_hear_work(operation, false);
@@ -114,19 +114,22 @@ void hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint
         operation->weighed = board->sequence;
         board->worked_ns = 0;
     }
+    return row->tries;
 }
 
+/* What is slow because stores are tried says nothing about slab. */
 void hoop_operation_learn_of_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
     const struct hoop_plan *plan = &operation->plan;
-    if (reach->choice != HOOP_CHOICE_NONE && !reach->mapped && !reach->unreadable) {
-        operation->began_ns = hoop_now_ns();
-        operation->last = *plan;
-    }
     /* An all_reduce writes most of its slabs by folding, and gains nothing. */
     const bool copies = plan->algo == HOOP_ALGO_SLAB && operation->device == 0 &&
                         plan->collective != HOOP_COLL_ALL_REDUCE;
-    hoop_operation_weigh(operation, copies ? plan->count * plan->type_bytes : 0, LEARN_SLABS);
+    const bool tries =
+        hoop_operation_weigh(operation, copies ? plan->count * plan->type_bytes : 0, LEARN_SLABS);
+    if (reach->choice != HOOP_CHOICE_NONE && !reach->mapped && !reach->unreadable && !tries) {
+        operation->began_ns = hoop_now_ns();
+        operation->last = *plan;
+    }
 }
 
 /* ---- The plan over links --------------------------------------------------------------------- */

@@ -73,6 +73,20 @@ static void test_rounds(void **state)
     }
 }
 
+/* A call that tries a way, and the first that only touch the memory, are said to be no measure. */
+static void test_tries(void **state)
+{
+    (void)state;
+    struct hoop_copies_row *row = row_of(8192);
+    uint32_t tries = 0;
+    for (uint32_t i = 0; i < 64 * 4; i++) {
+        const bool past = run(row, 4, 1, 1000, 9000).past > 0;
+        assert_true(!past || row->tries);
+        tries += row->tries;
+    }
+    assert_int_equal(tries, 3 * 4);
+}
+
 /* When a call is timed, and how, does not depend on what was heard: so all ranks time the same. */
 static void test_together(void **state)
 {
@@ -145,7 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_rounds, forget), cmocka_unit_test_setup(test_together, forget),
         cmocka_unit_test_setup(test_change, forget), cmocka_unit_test_setup(test_ways, forget),
-        cmocka_unit_test_setup(test_apart, forget),
+        cmocka_unit_test_setup(test_apart, forget),  cmocka_unit_test_setup(test_tries, forget),
     };
     return cmocka_run_group_tests_name("copies", tests, NULL, NULL);
 }
