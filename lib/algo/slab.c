@@ -1,7 +1,8 @@
 /*
  * Slab: the idea of direct, for memory that cannot be mapped. What ranks contribute goes chunk by
  * chunk through staging memory, in two alternating slabs: chunk c lies in slab c mod 2 of every
- * rank.
+ * rank. Collectives with a root may use plan.slabs of them, starting behind the last slab of the
+ * previous operation.
  *
  * Most collectives: every rank that contributes copies its data in, and every rank takes what it
  * needs. A rank copies its own block straight to its place while the others come.
@@ -17,8 +18,8 @@
  * One barrier per chunk is enough:
  * - What is done with chunk c after barrier c comes after all ranks have copied c in.
  * - The copy out of c-1 comes after all folds of c-1, which were done before barrier c.
- * - The copy in of c+1, after barrier c, uses the slab of c-1: the others finished with it before
- *   barrier c, and its owner has copied it out.
+ * - The copy in of c+1, after barrier c, uses the slab of c-1 or an older one: the others finished
+ *   with it before barrier c, and its owner has copied it out.
  * - The barrier at the beginning is the announcement: a rank that has seen all ranks announce knows
  *   that nobody is still in the previous operation.
  *
@@ -31,6 +32,10 @@
  * each slab. What all ranks take goes, each turn, to the slab of the rank before the one of the
  * last turn. What is for one rank alone goes alternately to the contributor's own slab and to the
  * slab of the rank that takes it. (Where the folding is shared, results come back the same way.)
+ *
+ * If there is a root, the rank that writes a slab reads none, and would have to fetch the slab from
+ * its reader's cache. So it returns to a slab late, when the slab has left that cache for one that
+ * both share.
  */
 #include "algo/taking.h"
 #include <assert.h>
@@ -75,10 +80,17 @@ static struct slab_cut slab_cut(const struct hoop_plan *plan)
     return ret;
 }
 
+/* The slab of a chunk. */
+static uint64_t slab_at(const struct hoop_plan *plan, uint64_t chunk)
+{
+    const bool rooted = hoop_collective_is_rooted(plan->collective);
+    return (rooted ? plan->turn + chunk : chunk) % plan->slabs;
+}
+
 static struct hoop_ref slab_ref(const struct hoop_plan *plan, uint32_t member, uint64_t chunk,
                                 uint64_t off, uint64_t count)
 {
-    return hoop_ref_of(HOOP_SPACE_SLAB, member, (chunk & 1) * plan->chunk + off, count);
+    return hoop_ref_of(HOOP_SPACE_SLAB, member, slab_at(plan, chunk) * plan->chunk + off, count);
 }
 
 /* Where the data of `from` lie that are for `to`, or for all. */
@@ -251,12 +263,16 @@ static bool slab_shares(const struct hoop_plan *plan)
 
 uint32_t hoop_slab_turns(const struct hoop_plan *plan)
 {
+    if (hoop_collective_is_rooted(plan->collective)) {
+        return (uint32_t)(slab_shares(plan) ? hoop_parts(plan->count, plan->chunk)
+                                            : slab_cut(plan).chunks);
+    }
     return slab_shares(plan) ? 0 : (uint32_t)((slab_cut(plan).chunks + 1) / 2);
 }
 
 bool hoop_slab_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k, struct hoop_step *ret)
 {
-    assert(plan->me < plan->n && plan->chunk > 0);
+    assert(plan->me < plan->n && plan->chunk > 0 && plan->slabs > 1);
     hoop_step_clear(ret);
     if (lane > 0) {
         return false;

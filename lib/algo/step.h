@@ -73,7 +73,7 @@ enum hoop_space {
      * the executor's own. */
     HOOP_SPACE_SCRATCH,
     HOOP_SPACE_ONESHOT, /* what a rank published, at the offsets of its input */
-    HOOP_SPACE_SLAB,    /* a rank's staging memory, which all may read and write: two slabs */
+    HOOP_SPACE_SLAB,    /* a rank's staging memory, which all may read and write: its slabs */
 };
 
 #define HOOP_ONESHOT_MAX_BYTES ((size_t)262144)
@@ -184,7 +184,10 @@ struct hoop_plan {
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
     bool one_folds;      /* direct: `folder` folds everything, instead of each rank its share */
     uint32_t folder;
-    uint32_t turn;                /* slab: how many times the slabs have rotated */
+    uint32_t slabs; /* slab: how many chunks a rank's staging memory holds */
+    /* slab: how many times two slabs have rotated; in a collective with a root how many chunks went
+     * before. */
+    uint32_t turn;
     const struct hoop_grid *grid; /* torus, hierarchical; NULL: there is none */
 };
 
@@ -237,7 +240,7 @@ hoop_step_fn hoop_direct_step;
  */
 hoop_step_fn hoop_cma_step;
 
-/* slab: the same through staging memory, in two alternating slabs: for plain memory. */
+/* slab: the same through staging memory, chunk by chunk in alternating slabs: for plain memory. */
 hoop_step_fn hoop_slab_step;
 
 /* What plan.turn must be increased by after this operation by slab. */

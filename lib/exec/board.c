@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 _Static_assert(sizeof(struct hoop_cell) == HOOP_LINE_BYTES, "a cell is a line");
 _Static_assert(sizeof(struct hoop_announce) == HOOP_CELL_DATA_BYTES, "announced in one cell");
@@ -57,7 +58,7 @@ static size_t board_head_bytes(void)
 
 uint64_t hoop_board_bytes(uint32_t n)
 {
-    return board_head_bytes() + board_ranks_bytes(n) + n * (HOOP_AREA_BYTES + 2 * HOOP_SLAB_BYTES);
+    return board_head_bytes() + board_ranks_bytes(n) + n * (HOOP_AREA_BYTES + HOOP_SLABS_BYTES);
 }
 
 hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster *roster,
@@ -78,8 +79,9 @@ hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster
     board->scratch = malloc(hoop_scratch_bytes());
     board->src = calloc(n, sizeof(*board->src));
     board->dst = calloc(n, sizeof(*board->dst));
+    board->mapped = calloc(n, sizeof(*board->mapped));
     board->stuck = calloc(n, sizeof(*board->stuck));
-    if (!board->scratch || !board->src || !board->dst || !board->stuck) {
+    if (!board->scratch || !board->src || !board->dst || !board->mapped || !board->stuck) {
         hoop_board_finish(board);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the board of %u ranks", n);
     }
@@ -91,8 +93,19 @@ void hoop_board_finish(struct hoop_board *board)
     free(board->scratch);
     free(board->src);
     free(board->dst);
+    free(board->mapped);
     free(board->stuck);
     memset(board, 0, sizeof(*board));
+}
+
+void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank)
+{
+    if (!board->mapped[rank]) {
+        board->mapped[rank] = true;
+        /* where the kernel cannot (before Linux 5.14) they are mapped as they are used */
+        (void)madvise(board->slabs + (size_t)rank * HOOP_SLABS_BYTES, HOOP_SLABS_BYTES,
+                      MADV_POPULATE_WRITE);
+    }
 }
 
 void hoop_board_say_reads(const struct hoop_board *board, bool reads)

@@ -11,7 +11,7 @@
  *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n], |
  *   |         sites[2n], took[n]                                                           |
  *   | rank 1: ...                                                                          |
- *   | areas: n x 1 MiB | slabs: n x 2 x 256 KiB                                            |
+ *   | areas: n x 1 MiB | slabs: n x 2 MiB                                                  |
  *   |                                                             (pages appear when used) |
  *   +--------------------------------------------------------------------------------------+
  *
@@ -75,6 +75,9 @@
 #define HOOP_AREA_BYTES UINT32_C(1048576)
 #define HOOP_TAG_SEQUENCE_SHIFT 43 /* the sequence starts at this bit of a tag */
 #define HOOP_SLAB_BYTES ((size_t)262144)
+/* Of a rank, all of its slabs: twice what cores have for themselves, so that what goes round there
+ * has left the cache of who has read it when it is written again. */
+#define HOOP_SLABS_BYTES ((size_t)2097152)
 
 struct hoop_cell {
     _Alignas(HOOP_LINE_BYTES) uint8_t data[HOOP_CELL_DATA_BYTES];
@@ -155,6 +158,7 @@ struct hoop_board {
     uint8_t *scratch; /* two pages, private */
     const void **src; /* [n], for folds */
     void **dst;       /* [n] */
+    bool *mapped;     /* [n] hoop_board_map_slabs() was called for that rank */
     uint64_t *stuck;  /* [n] gates that hoop_gates_close() closed on a writer: their words */
 };
 
@@ -296,6 +300,10 @@ static inline const void *hoop_board_cell(const struct hoop_board *board, uint32
 /* Pieces of this size return to the start of the area after so many bytes; after so many pieces. */
 size_t hoop_board_cycle(size_t bytes);
 uint32_t hoop_board_around(size_t bytes);
+
+/* Maps a rank's slabs into this process, once, so that no later call is slow because it is the
+ * first to touch a page. */
+void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank);
 
 /* Takes room in all areas for the `bytes` that each contributing rank publishes in this operation,
  * and says in this rank's first cell where. hoop_board_has_room() must have returned true. */

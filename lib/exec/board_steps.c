@@ -20,7 +20,7 @@ static uint8_t *board_at(const struct hoop_board *board, const struct hoop_board
         assert(mine);
         return board->scratch;
     case HOOP_SPACE_SLAB:
-        return board->slabs + (size_t)member * 2 * HOOP_SLAB_BYTES;
+        return board->slabs + (size_t)member * HOOP_SLABS_BYTES;
     case HOOP_SPACE_ONESHOT: /* published.c executes oneshot, not in steps */
         break;
     }

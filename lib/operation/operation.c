@@ -230,12 +230,30 @@ static void operation_far(struct hoop_operation *operation)
 
 /* ---- Announced, then chosen ---------------------------------------------------------------- */
 
+/* The slabs that this rank writes, and those that it reads. */
+static void operation_map_slabs(const struct hoop_operation *operation)
+{
+    const struct hoop_plan *plan = &operation->plan;
+    const bool folds = hoop_collectives[plan->collective].folds;
+    for (uint32_t rank = 0; rank < plan->n; rank++) {
+        const bool written =
+            folds || hoop_blocks_for_others(plan->collective, plan->n, rank == plan->root) > 0;
+        const bool read = folds || hoop_out_count(plan, plan->me) > 0;
+        if (written && (read || rank == plan->me)) {
+            hoop_board_map_slabs(operation->env.board, rank);
+        }
+    }
+}
+
 static void operation_take_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
     hoop_plan_choose(operation->env.agreed, reach, &operation->plan);
     if (operation->plan.algo == HOOP_ALGO_SLAB) {
         operation->plan.turn = operation->slab_turn;
         operation->slab_turn += hoop_slab_turns(&operation->plan);
+        if (operation->plan.slabs > 2) {
+            operation_map_slabs(operation);
+        }
     }
     operation_follow(operation);
     operation->cursor = 0;

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define LEARN_SLABS 4u /* calls until copies return to the same memory: two slabs, twice */
+#define LEARN_MORE 2u /* calls beyond those after which copies return to the same memory */
 
 /* ---- Which of cma and slab ----------------------------------------------------------------- */
 
@@ -124,8 +124,9 @@ void hoop_operation_learn_of_plan(struct hoop_operation *operation, const struct
     /* An all_reduce writes most of its slabs by folding, and gains nothing. */
     const bool copies = plan->algo == HOOP_ALGO_SLAB && operation->device == 0 &&
                         plan->collective != HOOP_COLL_ALL_REDUCE;
-    const bool tries =
-        hoop_operation_weigh(operation, copies ? plan->count * plan->type_bytes : 0, LEARN_SLABS);
+    const uint32_t turns = copies ? hoop_slab_turns(plan) : 0;
+    const bool tries = hoop_operation_weigh(operation, copies ? plan->count * plan->type_bytes : 0,
+                                            plan->slabs / (turns > 0 ? turns : 1) + LEARN_MORE);
     if (reach->choice != HOOP_CHOICE_NONE && !reach->mapped && !reach->unreadable && !tries) {
         operation->began_ns = hoop_now_ns();
         operation->last = *plan;

@@ -12,6 +12,7 @@
 /* cma: bytes folded at once, of all ranks together, which stay in a core's cache. */
 #define PLAN_CMA_FOLD_BYTES 524288u
 #define PLAN_CMA_FOLD_LEAST_BYTES 16384u /* of each rank */
+#define PLAN_SLAB_LEAST_BYTES 65536u     /* smaller slabs need not return as late */
 /* Over links: chunks are not made smaller than this just to give every lane one. */
 #define PLAN_CHUNK_LEAST_BYTES 65536u
 /* pairwise, where its scratch is limited: with smaller chunks overhead dominates. */
@@ -36,6 +37,7 @@ void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signat
     plan->head = plan->tail = 0;
     plan->one_folds = false;
     plan->folder = plan->root;
+    plan->slabs = 2;
     plan->turn = 0;
     plan->grid = NULL;
 }
@@ -390,6 +392,24 @@ static void plan_cma(struct hoop_plan *plan)
     plan->scratch = hoop_algo_scratch(plan);
 }
 
+/* Small chunks go round in as much memory as large ones. Ranks that share a CPU share its cache. */
+static void plan_slab(const struct hoop_agreement *agreed, struct hoop_plan *plan)
+{
+    const uint64_t blocks =
+        hoop_extent_blocks(hoop_collectives[plan->collective].in, plan->n, true);
+    size_t slab = HOOP_SLAB_BYTES;
+    plan->slabs = 2;
+    if (hoop_collective_is_rooted(plan->collective) && !agreed->oversubscribed) {
+        assert(blocks > 0);
+        while (slab > PLAN_SLAB_LEAST_BYTES &&
+               plan->count <= slab / 2 / plan->type_bytes / blocks) {
+            slab /= 2;
+        }
+        plan->slabs = (uint32_t)(HOOP_SLABS_BYTES / slab);
+    }
+    plan->chunk = slab / plan->type_bytes;
+}
+
 bool hoop_plan_may_read(const struct hoop_agreement *agreed, enum hoop_collective collective)
 {
     const enum hoop_algo asked = plan_asked(agreed, collective);
@@ -442,7 +462,7 @@ void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_rea
         plan_cma(plan);
     } else {
         plan->algo = HOOP_ALGO_SLAB;
-        plan->chunk = HOOP_SLAB_BYTES / plan->type_bytes;
+        plan_slab(agreed, plan);
     }
 }
 

@@ -45,7 +45,8 @@ static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_
                                    .radix = draw_radix(),
                                    .type_bytes = 1u << draw(4),
                                    .count = count,
-                                   .chunk = count / chunk > 150 ? count / 100 : chunk};
+                                   .chunk = count / chunk > 150 ? count / 100 : chunk,
+                                   .slabs = 2};
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, algo),
                                         .in_place = (uint32_t)draw(1ull << 32)};
@@ -331,7 +332,7 @@ static void check_ref(const struct hoop_plan *plan, const struct hoop_ref *ref)
     const bool scratch = ref->space == HOOP_SPACE_SCRATCH;
     uint64_t count = ref->count * (scratch && ref->member == HOOP_EVERY ? plan->n : 1);
     uint64_t size = scratch                         ? scratch_of(plan)
-                    : ref->space == HOOP_SPACE_SLAB ? 2 * plan->chunk
+                    : ref->space == HOOP_SPACE_SLAB ? plan->slabs * plan->chunk
                                                     : plan->count;
     assert_true(ref->off <= size && count <= size - ref->off);
 }
@@ -391,6 +392,7 @@ static void test_huge(void **state)
                                  .type_bytes = 1u << draw(4),
                                  .count = counts[i / COUNT_OF(algos) / COUNT_OF(ranks)],
                                  .chunk = 1 + draw(1 << 20),
+                                 .slabs = 2,
                                  .head = 700,
                                  .tail = 9};
         plan.me = (uint32_t)draw(plan.n);

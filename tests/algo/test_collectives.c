@@ -61,6 +61,7 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
         .chunk = whole                ? count + draw(2)
                  : count / chunk > 60 ? count / 40 + n
                                       : chunk,
+        .slabs = 2 + (hoop_collective_is_rooted(pair.collective) ? (uint32_t)draw(3) : 0),
         .turn = pair.algo == HOOP_ALGO_SLAB ? (uint32_t)draw(UINT64_C(2) * n) : 0,
         .grid = draw_grid(pair.algo, n),
     };

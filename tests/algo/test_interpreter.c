@@ -22,7 +22,8 @@ static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_
                                    .radix = 2,
                                    .type_bytes = 8,
                                    .count = count,
-                                   .chunk = chunk};
+                                   .chunk = chunk,
+                                   .slabs = 2};
     return (struct hoop_interpreter_op){.plan = plan,
                                         .steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, algo)};
 }

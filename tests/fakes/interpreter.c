@@ -503,8 +503,8 @@ static bool world_memory(struct hoop_world *w)
         w->lanes = plan->lanes > w->lanes ? plan->lanes : w->lanes;
         uint64_t scratch = hoop_scratch_size(plan);
         w->scratch_room = scratch > w->scratch_room ? scratch : w->scratch_room;
-        if (plan->algo == HOOP_ALGO_SLAB && 2 * plan->chunk > w->slab_room) {
-            w->slab_room = 2 * plan->chunk;
+        if (plan->algo == HOOP_ALGO_SLAB && plan->slabs * plan->chunk > w->slab_room) {
+            w->slab_room = plan->slabs * plan->chunk;
         }
     }
     uint64_t oneshot = oneshots ? w->n * w->room * (w->c->sets + 2) : 0;

@@ -287,7 +287,7 @@ uint64_t hoop_space_size(const struct hoop_world *w, uint32_t rank, uint8_t spac
     case HOOP_SPACE_ONESHOT:
         return oneshot < w->room ? oneshot : w->room;
     case HOOP_SPACE_SLAB:
-        return 2 * plan->chunk;
+        return plan->slabs * plan->chunk;
     default:
         break;
     }

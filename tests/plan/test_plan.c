@@ -1,5 +1,5 @@
 /*
- * How ranks are spread over machines, and what is chosen then.
+ * How ranks are spread over machines, and what is chosen then; how much memory slabs go through.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "exec/board.h"
 #include "plan/plan.h"
 
 #define MOST_RANKS 16
@@ -171,13 +172,49 @@ static void test_asked(void **state)
     free(grid);
 }
 
+static struct hoop_plan slabs_of(bool oversubscribed, enum hoop_collective collective,
+                                 uint64_t count)
+{
+    const struct hoop_agreement agreed = {
+        .algo = HOOP_ALGO_SLAB, .no_cma = 1, .oversubscribed = oversubscribed};
+    const struct hoop_signature signature = {
+        .collective = collective, .type = HOOP_FLOAT32, .root = 1, .count = count};
+    const struct hoop_reach reach = {0};
+    struct hoop_plan plan;
+    hoop_plan_begin(&plan, &signature, 0, 4, false);
+    hoop_plan_choose(&agreed, &reach, &plan);
+    assert_int_equal(plan.algo, HOOP_ALGO_SLAB);
+    return plan;
+}
+
+/* Who writes for others only goes on to memory that nobody's own cache has, by whatever sizes. */
+static void test_slabs(void **state)
+{
+    (void)state;
+    static const enum hoop_collective rooted[] = {HOOP_COLL_BROADCAST, HOOP_COLL_SCATTER,
+                                                  HOOP_COLL_GATHER, HOOP_COLL_REDUCE};
+    for (size_t i = 0; i < sizeof(rooted) / sizeof(rooted[0]); i++) {
+        for (uint64_t count = 1; count <= 1 << 22; count *= 2) {
+            const struct hoop_plan plan = slabs_of(false, rooted[i], count);
+            const uint64_t bytes = plan.chunk * plan.type_bytes;
+            assert_int_equal(plan.slabs * bytes, HOOP_SLABS_BYTES);
+            assert_true(bytes >= plan.n * count * 4 || bytes == HOOP_SLAB_BYTES ||
+                        rooted[i] != HOOP_COLL_SCATTER);
+            assert_true(hoop_slab_turns(&plan) >= 1);
+            assert_int_equal(slabs_of(true, rooted[i], count).slabs, 2);
+        }
+        assert_int_equal(slabs_of(false, rooted[i], 1 << 14).slabs,
+                         rooted[i] == HOOP_COLL_SCATTER ? 8 : 32);
+    }
+    assert_int_equal(slabs_of(false, HOOP_COLL_ALL_GATHER, 1 << 20).slabs, 2);
+    assert_int_equal(slabs_of(false, HOOP_COLL_ALL_REDUCE, 1 << 20).slabs, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spread),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_rdma),
-        cmocka_unit_test(test_asked),
+        cmocka_unit_test(test_spread), cmocka_unit_test(test_choice), cmocka_unit_test(test_rdma),
+        cmocka_unit_test(test_asked),  cmocka_unit_test(test_slabs),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }
