@@ -44,8 +44,6 @@ static struct {
                .lock = PTHREAD_MUTEX_INITIALIZER,
                .launches = HOOP_LIST_EMPTY(launching.launches)};
 
-#define LAUNCHES_EACH(launch) HOOP_LIST_EACH(struct hoop_launch, launch, &launching.launches, node)
-
 /* ---- Letting go ----------------------------------------------------------------------------- */
 
 /* Calls no CUDA. */
@@ -98,18 +96,26 @@ static bool launch_bell_has_rung(const struct hoop_launch *launch)
     return (int32_t)(came - launch->bell) >= 0;
 }
 
-/* Its piece is over, or there is none. Before that nobody looks at the bell: nothing can be let go.
- */
-static void launch_over(struct hoop_launch *launch)
+/* All of it is on the stream; or its piece is over, or there is none: before that nobody looks at
+ * the bell, as nothing can be let go. It may be gone then. */
+static void launch_mark(struct hoop_launch *launch, bool put, bool over)
 {
     pthread_mutex_lock(&launching.lock);
-    const bool rung = launch_bell_has_rung(launch);
-    launch->over = true;
-    launch->let = rung;
+    const bool lets = over && launch_bell_has_rung(launch);
+    launch->put |= put;
+    launch->over |= over;
+    launch->let |= lets;
+    launch->holders -= put;
+    const bool last = launch->holders == 0;
+    if (last) {
+        hoop_list_remove(&launch->node);
+    }
     pthread_mutex_unlock(&launching.lock);
-    if (rung) {
+    if (lets) {
         launch_let_go(launch);
-    } else {
+    } else if (last) {
+        launch_free(launch);
+    } else if (over) {
         pthread_cond_signal(&launching.changed);
     }
 }
@@ -120,7 +126,7 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
     for (size_t i = 0; i < launch->pieces.count; i++) {
         launch->parts[i].failed = hoop_batch_has_failed(batch, i);
     }
-    launch_over(launch);
+    launch_mark(launch, false, true);
 }
 
 /* With the lock: one that was over before its stream came, which has now; or NULL, and whether
@@ -128,8 +134,7 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
 static struct hoop_launch *bells_find_rung(bool *ret_more)
 {
     *ret_more = false;
-    LAUNCHES_EACH(at)
-    {
+    HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         const bool awaits = at->over && !at->let;
         if (awaits && launch_bell_has_rung(at)) {
             return at;
@@ -173,8 +178,7 @@ static size_t launches_list(hoop_cu_context_t *ret, size_t most)
 {
     size_t count = 0;
     pthread_mutex_lock(&launching.lock);
-    LAUNCHES_EACH(at)
-    {
+    HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         size_t i = 0;
         while (i < count && ret[i] != at->room->context) {
             i++;
@@ -208,8 +212,7 @@ static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
 {
     bool awaited = false;
     pthread_mutex_lock(&launching.lock);
-    LAUNCHES_EACH(at)
-    {
+    HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         if (at->room->context == context && launch_is_of(at, comm_id) && launch_is_awaited(at)) {
             launch_break(at);
             awaited = true;
@@ -442,8 +445,7 @@ static bool launch_is_behind(const struct hoop_launch *launch)
 {
     bool is = false;
     pthread_mutex_lock(&launching.lock);
-    LAUNCHES_EACH(at)
-    {
+    HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         is |= at->told != NULL && !at->put && !at->over && at->place != 0 &&
               at->place < launch->place && launch_shares(launch, at);
     }
@@ -532,18 +534,6 @@ static hoop_result_t launch_end(const struct hoop_launch *launch, const struct h
     return result;
 }
 
-/* All of it is on the stream. */
-static void launch_done(struct hoop_launch *launch, bool queued)
-{
-    pthread_mutex_lock(&launching.lock);
-    launch->put = true;
-    pthread_mutex_unlock(&launching.lock);
-    if (!queued) {
-        launch_over(launch);
-    }
-    launch_release(launch);
-}
-
 /* With the room's lock; the launch may be gone afterwards. *ret_torn: of the room. */
 static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *work, bool *ret_torn)
 {
@@ -568,7 +558,7 @@ static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *wo
         launch_break(launch);
         hoop_work_fail(work, count, put);
     }
-    launch_done(launch, result == HOOP_OK);
+    launch_mark(launch, true, result != HOOP_OK);
     return result == HOOP_OK ? put : result;
 }
 
