@@ -117,6 +117,9 @@ step many_elements 60 "$build/bench/all_reduce_perf" -t 2 -b $((bytes * 5)) -e $
 step graphs 40 "$hooprun" -n 2 --timeout 35 "${perf[@]}" -G 5
 step alltoall_perf 40 "$build/bench/alltoall_perf" -t 2 -b 8 -e $((bytes / 32)) -f 16 --memory device
 step ahead 60 env HOOP_CUDA_AHEAD=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
+# On the device, where processes_2 waits for the same; every type; and through the host.
+step launched_there 60 "$hooprun" -n 2 --timeout 55 "${cost[@]}" -S
+step launched_types 60 "$hooprun" -n 2 --timeout 55 "$build/bench/all_reduce_perf" -b $((bytes / 64)) -e $((bytes / 64)) -d all -o all -n 2 --memory device
 step launched 60 env HOOP_ALGO=slab "$hooprun" -n 2 --timeout 55 "${cost[@]}" -S
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 step faults 160 bench/gpu/faults.sh "$hooprun" "$build/bench/gpu/device_faults" $((bytes / 16))
@@ -133,6 +136,7 @@ if [ -e "$trainer/train_cuda.so" ]; then
 fi
 if command -v compute-sanitizer >/dev/null; then
     step memcheck 90 compute-sanitizer --error-exitcode 9 "$build/bench/gpu/device_cost" -t 2 -e 4096
+    step memcheck_launched 90 "$hooprun" -n 2 --timeout 85 compute-sanitizer --error-exitcode 9 "$build/bench/all_reduce_perf" -b 256K -e 1M -f 2 -n 2 --memory device
     [ ! -e "$trainer/train_cuda.so" ] ||
         step trainer_memcheck 120 compute-sanitizer --error-exitcode 9 "$trainer/compare_gpu"
 fi
