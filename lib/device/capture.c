@@ -10,30 +10,31 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* A room, whose words are for one call at a time. let: 1 nothing runs; 0 from before the copies to
- * the host until it goes on. used: 1 from there to behind the copies back. */
+/* A room of a graph's calls on one stream; one of them runs at a time. Its word `let` is 0 from
+ * before the copies to the host until the graph goes on, otherwise 1. `used` is 1 from before the
+ * copies to the host until behind the copies back. */
 struct room {
-    unsigned long long graph; /* by CUDA's number */
-    uintptr_t stream;         /* of the graph's (capture_stream()) */
+    unsigned long long graph; /* CUDA's number */
+    uintptr_t stream;         /* identifies a stream of this graph (capture_stream()) */
     struct hoop_room room;
     /* under the lock */
     size_t users;
-    struct capture *inside; /* who took it last */
-    bool torn;              /* two were in it at once */
+    struct capture *inside; /* the last that began */
+    bool torn;              /* two captures were in the room at once */
 };
 
-/* A piece of work, once for every time that its graph runs. */
+/* The captured calls of one piece of work, which runs each time that its graph does. */
 struct capture {
     struct capture *next;
     struct room *room;
     struct hoop_pieces pieces;
-    const char *closed;    /* why it does not run any more; NULL: it does */
-    bool gone;             /* its graph is */
-    bool told;             /* that it is replayed in vain */
-    bool runs, rung, over; /* the graph is in it; has copied all to the host; the piece is over */
-    bool *failed;          /* [count]; with over */
+    const char *closed;    /* why it runs no more; NULL: it does */
+    bool gone;             /* the graph no longer exists */
+    bool told;             /* the log has said that it is replayed in vain */
+    bool runs, rung, over; /* begun by the graph; its copies to the host, its piece are complete */
+    bool *failed;          /* [count], valid when `over` */
     size_t count;
-    struct hoop_work work[]; /* comm NULL: it has ended */
+    struct hoop_work work[]; /* its comm becomes NULL when that ends */
 };
 
 static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER; /* CUDA is not called with it */
@@ -41,7 +42,7 @@ static struct capture *captures;
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
-/* The last one of the graph and the stream, with one user more; NULL: there is none. */
+/* The latest room of the graph and stream, with a user added; NULL: there is none. */
 static struct room *room_find(unsigned long long graph, uintptr_t stream)
 {
     pthread_mutex_lock(&captures_lock);
@@ -57,7 +58,7 @@ static struct room *room_find(unsigned long long graph, uintptr_t stream)
     return room;
 }
 
-/* Calls CUDA. Takes NULL. */
+/* Removes a user; the last one frees the room, for which it calls CUDA. Accepts NULL. */
 static void room_leave(struct room *room)
 {
     if (room == NULL) {
@@ -95,7 +96,8 @@ static hoop_result_t room_create(unsigned long long graph, uintptr_t stream, siz
     return HOOP_OK;
 }
 
-/* For so many bytes, with one user more. Where the last is too small the next has twice as much. */
+/* A room of at least so many bytes, with a user added. If the latest is too small the new one has
+ * at least twice its size. */
 static hoop_result_t room_enter(unsigned long long graph, uintptr_t stream, size_t bytes,
                                 struct room **ret)
 {
@@ -121,7 +123,7 @@ static void capture_free(struct capture *capture)
     free(capture);
 }
 
-/* NULL: no memory, and what the requests own is freed. */
+/* Takes over what the requests own. NULL: no memory; that is freed then. */
 static struct capture *capture_create(const struct hoop_work *work, size_t count,
                                       hoop_stream_t stream)
 {
@@ -145,7 +147,7 @@ static struct capture *capture_create(const struct hoop_work *work, size_t count
     return made;
 }
 
-/* It is the list's, and its comms know. */
+/* Adds the capture to the list, and to the counts of its comms. */
 static void captures_add(struct capture *capture)
 {
     pthread_mutex_lock(&captures_lock);
@@ -157,7 +159,7 @@ static void captures_add(struct capture *capture)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* Nothing of it will run any more. */
+/* The graph is gone: the capture will not run again. */
 static void capture_lose_graph(struct capture *capture)
 {
     pthread_mutex_lock(&captures_lock);
@@ -170,7 +172,7 @@ static void capture_lose_graph(struct capture *capture)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* With the lock: out of the list. NULL: of none is the graph gone, and nothing runs. */
+/* With the lock: unlinks a capture whose graph is gone and in whose room nothing runs, or NULL. */
 static struct capture *captures_take_gone(void)
 {
     struct capture **at = &captures;
@@ -222,13 +224,13 @@ void hoop_capture_free_gone(void)
         captures_free_gone();
         hoop_pin_end();
         hoop_cancel_restore(before);
-    } /* else the next one does it */
+    } /* else the next call of this function does it */
 }
 
 /* ---- Each time that the graph runs ---------------------------------------------------------- */
 
-/* With the lock. The graph goes on when it has come to all of it, and the piece is over: what it
- * delivers is there, or marked as none. */
+/* With the lock: lets the graph go on if its copies to the host and the piece are both over. Then
+ * the output is in the room, or is marked as no result. */
 static void capture_let_go(struct capture *capture)
 {
     if (!capture->runs || !capture->rung || !capture->over) {
@@ -276,7 +278,7 @@ static bool capture_push(struct capture *capture)
     return true;
 }
 
-/* With the lock, as all of these. */
+/* With the lock, like the next three functions: fails the comms of all calls. */
 static void capture_fail(const struct capture *capture, hoop_result_t code, const char *why)
 {
     for (size_t i = 0; i < capture->count; i++) {
@@ -287,7 +289,7 @@ static void capture_fail(const struct capture *capture, hoop_result_t code, cons
     }
 }
 
-/* Why a call can't run; NULL: it can. Its comm's other ranks hear of it, if it has not ended. */
+/* Why a call can't run; NULL: it can. Fails the comm for that on all ranks, unless it has ended. */
 static const char *work_refuse(const struct hoop_work *work, const char *closed)
 {
     struct hoop_comm *comm = work->comm;
@@ -307,7 +309,7 @@ static const char *work_refuse(const struct hoop_work *work, const char *closed)
     return closed;
 }
 
-/* Why not; NULL: all of it can. */
+/* Why the capture can't run; NULL: all its calls can. */
 static const char *capture_refuse(const struct capture *capture)
 {
     const char *why = NULL;
@@ -318,7 +320,7 @@ static const char *capture_refuse(const struct capture *capture)
     return why;
 }
 
-/* With the lock, nothing of the room runs. */
+/* With the lock, while nothing in the room runs. */
 static void capture_run(struct capture *capture)
 {
     hoop_pieces_begin(&capture->pieces);
@@ -333,7 +335,7 @@ static void capture_run(struct capture *capture)
     }
 }
 
-/* CUDA's thread, which comes before the copies to the host: they write to the room. */
+/* On CUDA's thread, before the copies to the host: from here on they write to the room. */
 static void capture_begin(void *arg)
 {
     static const char torn[] = "two of one captured graph run at the same time, and its calls are "
@@ -350,7 +352,7 @@ static void capture_begin(void *arg)
     if (!room->torn) {
         room->inside = capture;
         capture_run(capture);
-    } /* else the one that runs lets both go, and both have failed */
+    } /* else both have failed, and the end of the one that runs lets both go on */
     const bool tells = why != NULL && !capture->told;
     capture->told |= tells;
     pthread_mutex_unlock(&captures_lock);
@@ -362,7 +364,7 @@ static void capture_begin(void *arg)
     }
 }
 
-/* CUDA's thread: the copies to the host are done. */
+/* On CUDA's thread: the copies to the host are done. */
 static void capture_ring(void *arg)
 {
     struct capture *capture = arg;
@@ -377,7 +379,7 @@ static void capture_ring(void *arg)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* CUDA's thread: the graph is gone, and all that was made of it. */
+/* On CUDA's thread: the graph and all that was made of it is gone. */
 static void capture_end(void *arg)
 {
     capture_lose_graph(arg);
@@ -391,7 +393,7 @@ hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
     if (result != HOOP_OK) {
         return result;
     }
-    /* Streams of a process may share a queue, where one that waits keeps the others back. */
+    /* Streams of a process may share a queue, where one that is held keeps the others back. */
     return comm->here <= 1
                ? HOOP_OK
                : hoop_error(HOOP_UNSUPPORTED,
@@ -400,8 +402,9 @@ hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
                             comm->here);
 }
 
-/* A stream among those of one graph: CUDA tells no number of one that captures, but none ends
- * meanwhile. Each thread has its own of those that have names in place of handles. */
+/* Identifies a stream among those of one graph, by its handle: CUDA gives no number for a stream
+ * that captures, but such a stream can't be destroyed either. Handles that are names, such as
+ * cudaStreamPerThread, mean another stream in each thread. */
 static uintptr_t capture_stream(hoop_stream_t stream)
 {
     static _Thread_local char mine;
@@ -409,7 +412,7 @@ static uintptr_t capture_stream(hoop_stream_t stream)
     return handle < HOOP_PAGE_BYTES ? (uintptr_t)&mine : handle;
 }
 
-/* Enters a room for all. */
+/* Enters a room for all calls of the capture. */
 static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
                                    hoop_stream_t stream)
 {
@@ -428,7 +431,7 @@ static hoop_result_t capture_find_graph(hoop_stream_t stream, hoop_cu_graph_t *r
                            hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL));
 }
 
-/* From then on it lives as long as the graph does. */
+/* Ties the capture to the graph: capture_end() is called when that is gone, also on failure. */
 static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph)
 {
     hoop_cu_object_t object = NULL;
@@ -442,12 +445,12 @@ static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph
     result = hoop_cuda_check("cuGraphRetainUserObject",
                              hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE));
     if (result != HOOP_OK) {
-        (void)hoop_cuda.object_release(object, 1); /* which ends it */
+        (void)hoop_cuda.object_release(object, 1); /* calls capture_end() */
     }
     return result;
 }
 
-/* In the context. */
+/* In the context: adds the nodes to the graph. */
 static hoop_result_t capture_record(struct capture *capture)
 {
     static const char what[] = "cuLaunchHostFunc on a stream that captures";
@@ -467,7 +470,7 @@ static hoop_result_t capture_record(struct capture *capture)
     return result == HOOP_OK ? hoop_room_leave(pieces->room, stream, 0) : result;
 }
 
-/* Into the graph, whose it is then, too. */
+/* Adds the capture to the list and to the graph. Takes it over, also on failure. */
 static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
 {
     hoop_result_t result = hoop_staging_enter(&capture->pieces.stagings[0]);
@@ -489,7 +492,7 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
     return result;
 }
 
-/* Its calls in the room. */
+/* Gives the calls their places in the room. */
 static hoop_result_t capture_place(struct capture *capture)
 {
     struct hoop_pieces *pieces = &capture->pieces;
@@ -507,7 +510,7 @@ static hoop_result_t capture_place(struct capture *capture)
     return result;
 }
 
-/* No stream is held: memory is pinned, and given back. */
+/* Pins memory and frees some, so no stream may be held. */
 static hoop_result_t capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream)
 {
     captures_free_gone();

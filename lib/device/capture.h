@@ -1,39 +1,39 @@
 /*
- * Calls on a stream of CUDA that captures a graph. They run each time that the graph does:
+ * Calls on a CUDA stream that captures a graph. They run each time that the graph runs:
  *
  *     graph          ... begin | copies to the host | ring | hold ....... | copies back, end | ...
- *     who drives             '-> a piece of work, as they come ..... -> let go
+ *     driver                 '-> a piece of work, queued then ...... -> let go
  *
- * The copies are the graph's own, to and from the room of its calls on that stream, in pieces or as
- * a whole (pieces.h). The piece of work is like any other that is queued. It has its place in the
- * comm's line from when the graph comes to it, not from when it is launched. The graph goes on when
- * that is over and the copies to the host are, behind which what failed is marked.
+ * The copies are nodes of the graph, to and from the room that its calls on that stream share, in
+ * pieces or as a whole (pieces.h). The piece of work is queued like any other. It takes its place
+ * in the comm's line when the graph comes to it, not when the graph is launched. The graph goes on
+ * when both the piece and the copies to the host are over: only then can the output of a failed
+ * call be marked, or these copies would overwrite the mark.
  *
- *     of a call    kept until the graph and all that was made of it is gone, as CUDA says; freed by
- *                  the next call that captures, or that ends a comm
- *     of a comm    closed: what is replayed afterwards goes on at once, and its result is none
+ * A captured call is kept until CUDA says that the graph and all that was made of it is gone. Then
+ * the next call that captures, or that ends a comm, frees it. When a comm ends its captured calls
+ * are closed: if they are replayed later the graph goes on at once, without a result.
  *
- * Begin and end say that the memory is in use: a second one of the same call in between is an
- * error.
+ * Between begin and end the memory is in use: it is an error if the same call begins again there.
  *
- * Any thread; begin and ring are CUDA's own, which may not call CUDA.
+ * Any thread. Begin and ring run on CUDA's thread, which may not call CUDA.
  */
 #ifndef HOOP_CAPTURE_H
 #define HOOP_CAPTURE_H
 
 #include "stream/batch.h"
 
-/* Can calls on comm be captured? HOOP_UNSUPPORTED: the sentence, without its beginning. */
+/* Can calls on comm be captured? HOOP_UNSUPPORTED: no; the error text lacks its beginning. */
 hoop_result_t hoop_capture_check(const struct hoop_comm *comm);
 
-/* Puts work, whose calls are all on this stream, into its graph. What its requests own is moved,
- * also on failure: then the graph is not to be used. */
+/* Puts work, whose calls are all on this stream, into the graph that the stream captures. Takes
+ * over what the requests own, also on failure, after which the graph must not be used. */
 hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream);
 
-/* comm is about to end: none of its calls runs any more. */
+/* comm is about to end: from now on replays do not run its calls. */
 void hoop_capture_close(const struct hoop_comm *comm);
-/* Gives back the memory of graphs that are gone, unless streams are held: the driver may wait for
- * them. */
+/* Frees the memory of graphs that are gone. Does nothing while streams are held, because the CUDA
+ * driver may wait for all streams before it frees memory. */
 void hoop_capture_free_gone(void);
 
 #endif

@@ -14,10 +14,10 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const struct hoop_health_asker *asker; /* NULL: there is no thread */
-    bool fresh, idle; /* something was added since it looked; it waits until it is told of that */
+    bool fresh, idle; /* notified since the thread last looked; the thread sleeps until notified */
 } health = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* With the sentence: what has become of it. */
+/* Has the device failed? If so, the error is the thread's too (hoop_thread_error()). */
 static hoop_result_t health_ask(hoop_cu_context_t context)
 {
     hoop_stream_t own = NULL;
@@ -33,7 +33,7 @@ static hoop_result_t health_ask(hoop_cu_context_t context)
     return result;
 }
 
-/* With the list of all comms. */
+/* For hoop_comm_each(). */
 static void health_fail(void *arg, struct hoop_comm *comm)
 {
     const hoop_cu_context_t *context = arg;
@@ -56,7 +56,8 @@ static bool health_ask_all(void)
     return count > 0;
 }
 
-/* Calls follow each other: who is not told of each need not be woken by each. */
+/* Asks every HEALTH_ASK_NS while anything is awaited, and sleeps otherwise. Between two looks a
+ * notification only sets `fresh`: calls follow each other quickly, and need not each wake it. */
 static void *health_main(void *arg)
 {
     bool awaits = false;
@@ -83,7 +84,7 @@ bool hoop_health_start(const struct hoop_health_asker *asker)
     pthread_mutex_lock(&health.lock);
     if (health.asker == NULL) {
         hoop_cond_init(&health.changed);
-        health.asker = asker; /* before the thread looks */
+        health.asker = asker; /* set before the thread reads it */
         health.asker = hoop_thread_spawn(health_main, NULL) == 0 ? asker : NULL;
     }
     const bool there = health.asker != NULL;
@@ -95,7 +96,7 @@ void hoop_health_notify(void)
 {
     pthread_mutex_lock(&health.lock);
     health.fresh = true;
-    if (health.idle) { /* else it looks by itself */
+    if (health.idle) { /* otherwise the thread looks again anyway */
         health.idle = false;
         pthread_cond_signal(&health.changed);
     }

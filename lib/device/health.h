@@ -1,7 +1,8 @@
 /*
- * Whether devices have failed that something is awaited of by who may not call CUDA: a thread asks
- * them, now and then. The comms whose calls are awaited there fail. Nobody waits for the thread: it
- * may have to wait itself, for a call of the program that waits for all streams.
+ * The health thread: it asks from time to time whether a device has failed, for threads that wait
+ * for the device but may not call CUDA. If it has, the comms that have outstanding calls there
+ * fail. Nobody waits for the health thread, because CUDA may block it while the program is in a
+ * call that waits for all streams.
  *
  * Any thread.
  */
@@ -10,17 +11,18 @@
 
 #include "memory/cuda.h"
 
-/* Who awaits. Called with no lock. */
+/* The callbacks of the code that waits for devices. They are called without a lock. */
 struct hoop_health_asker {
-    /* The contexts whose devices it awaits, each once, `most` of them at most: how many. */
+    /* Lists the contexts whose devices are awaited, each once, at most `most`. Returns how many. */
     size_t (*list)(hoop_cu_context_t *ret, size_t most);
-    /* The device has failed: does it await that for a call of the comm? It does so in vain. */
+    /* The device of the context has failed: stop waiting for it. Returns whether a call of the comm
+     * was waiting for it. */
     bool (*broke)(hoop_cu_context_t context, uint64_t comm_id);
 };
 
-/* Borrowed for ever, and always the same. False: there is no thread. */
+/* Starts the thread, once. asker: always the same, and never freed. False: there is no thread. */
 bool hoop_health_start(const struct hoop_health_asker *asker);
-/* Something more is awaited. */
+/* A device is awaited that was perhaps not awaited before. */
 void hoop_health_notify(void);
 
 #endif

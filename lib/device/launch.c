@@ -13,32 +13,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often bells are looked at that are awaited by nobody else. */
+/* How often the bells thread looks. */
 #define LAUNCH_BELL_NS HOOP_NS_PER_MS
 
 struct hoop_launch {
     struct hoop_list_node node;
     struct hoop_stream_room *room;
     struct hoop_pieces pieces;
-    struct hoop_told *told; /* [count]: it runs on the device; NULL: through the host */
+    struct hoop_told *told; /* [count], if it runs on the device; NULL: through the host */
     uint32_t number;
     /* under the lock */
-    uint64_t place;      /* its number among all that have a place in line; 0: none yet */
-    uint32_t bell;       /* what the stream has counted then */
+    uint64_t place;      /* its number in the order in which launches join lines; 0: not yet */
+    uint32_t bell;       /* the count at which its bell has rung */
     bool put, over, let; /* what has happened (launch.h) */
-    unsigned holders;    /* who puts it on the stream, and who lets it go */
+    unsigned holders;    /* 2: the thread that puts it on the stream, and the one that lets it go */
     struct launch_part {
         uint64_t comm_id;
         bool failed; /* written before `over` */
-    } parts[];       /* of each work */
+    } parts[];       /* [count], one for each work */
 };
 
 static struct {
-    pthread_mutex_t placing; /* over a place in line, and its number; before `lock` */
+    pthread_mutex_t placing; /* to join a line and get the number in one step; before `lock` */
     uint64_t placed;
     pthread_mutex_t lock;   /* CUDA is not called with it */
-    pthread_cond_t changed; /* a bell is awaited */
-    bool looks;             /* the thread is there */
+    pthread_cond_t changed; /* the bells thread has another bell to wait for */
+    bool looks;             /* the bells thread runs */
     struct hoop_list_node launches;
 } launching = {.placing = PTHREAD_MUTEX_INITIALIZER,
                .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -67,7 +67,7 @@ static void launch_release(struct hoop_launch *launch)
     }
 }
 
-/* A kernel that will not be told folds nothing. */
+/* A kernel that was not told what to fold folds nothing. */
 static void launch_tell_nothing(const struct hoop_told *told)
 {
     if (told->fold != NULL && !told->tells) {
@@ -75,7 +75,8 @@ static void launch_tell_nothing(const struct hoop_told *told)
     }
 }
 
-/* The stream has come, and the piece is over: what it delivers is there. It may be gone then. */
+/* The stream has come to the bell and the piece is over, so what is to be delivered is in the room.
+ * The launch may be freed afterwards. */
 static void launch_let_go(struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count; i++) {
@@ -129,8 +130,8 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
     launch_mark(launch, false, true);
 }
 
-/* With the lock: one that was over before its stream came, which has now; or NULL, and whether
- * there are more. */
+/* With the lock: a launch that was over before its bell rang, which it has now; or NULL.
+ * *ret_more: others still wait for their bell. */
 static struct hoop_launch *bells_find_rung(bool *ret_more)
 {
     *ret_more = false;
@@ -144,7 +145,8 @@ static struct hoop_launch *bells_find_rung(bool *ret_more)
     return NULL;
 }
 
-/* May not call CUDA: a program may wait for streams there that this lets go. */
+/* May not call CUDA, which may block it while the program waits for the streams that this thread
+ * lets go. */
 static void *bells_main(void *arg)
 {
     (void)arg;
@@ -168,7 +170,7 @@ static void *bells_main(void *arg)
 
 /* ---- When devices have failed --------------------------------------------------------------- */
 
-/* With the lock. */
+/* With the lock: does the driver wait for the device? */
 static bool launch_is_awaited(const struct hoop_launch *launch)
 {
     return !launch->over && (launch->told != NULL || !launch_bell_has_rung(launch));
@@ -191,7 +193,7 @@ static size_t launches_list(hoop_cu_context_t *ret, size_t most)
     return count;
 }
 
-/* No word comes behind its kernels any more. */
+/* The stream will write no word behind its kernels any more. */
 static void launch_break(const struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
@@ -224,7 +226,7 @@ static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
 
 static const struct hoop_health_asker launches_asker = {launches_list, launches_break};
 
-/* The threads are there. */
+/* Starts both threads, once. False: one of them could not be started. */
 static bool launches_start(void)
 {
     pthread_mutex_lock(&launching.lock);
@@ -239,14 +241,14 @@ static bool launches_start(void)
 
 /* ---- Launching ------------------------------------------------------------------------------ */
 
-/* On the device it is the root that folds for all. */
+/* On the device the root folds for all; without a root, rank 0. */
 static bool launch_folds(const struct hoop_work *work)
 {
     const int32_t root = work->request.signature.root;
     return (int)work->comm->rank == (root < 0 ? 0 : root);
 }
 
-/* The room of so many bytes, where kernels can be told, if there are any. NULL: there is none. */
+/* Enters a room of so many bytes, with device memory to tell kernels if there are any. Or NULL. */
 static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launch,
                                                  const struct hoop_work *work,
                                                  hoop_cu_context_t context,
@@ -264,12 +266,12 @@ static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launc
     return room;
 }
 
-/* Looks where all of it lies, and where the stream's calls do. False: they can't. */
+/* Finds out how much room the work needs, and enters such a room. False: it can't. */
 static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
                          hoop_cu_context_t context)
 {
     unsigned long long number = 0;
-    hoop_stream_t own = NULL; /* what is asked whether the device has failed */
+    hoop_stream_t own = NULL; /* made now, for the health thread to query */
     size_t bytes = 0;
     if (hoop_cuda_enter(context) != HOOP_OK) {
         return false;
@@ -312,7 +314,7 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
     return NULL;
 }
 
-/* It is the list's. */
+/* Puts the launch into the list. */
 static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
 {
     hoop_rooms_hold(launch->room, comm_id);
@@ -323,7 +325,7 @@ static void launch_add(struct hoop_launch *launch, uint64_t comm_id)
     hoop_health_notify();
 }
 
-/* Nothing of it happens any more. */
+/* For a launch that was added, but not queued. */
 static void launch_drop(struct hoop_launch *launch)
 {
     launch->holders = 1; /* nobody else has it */
@@ -331,7 +333,8 @@ static void launch_drop(struct hoop_launch *launch)
     launch_release(launch);
 }
 
-/* The words of a call on the device, and its kernel, if this rank is the root. */
+/* Sets the words of call i, which runs on the device, and a place for what its kernel is told, if
+ * this rank folds. */
 static void launch_tell(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
 {
     struct hoop_room *room = launch->pieces.room;
@@ -345,7 +348,7 @@ static void launch_tell(const struct hoop_launch *launch, const struct hoop_work
     told->came = room->came;
 }
 
-/* Nothing is copied: a bell, and a word behind each kernel. */
+/* For calls on the device, which copy nothing: counts a bell, and a word behind each kernel. */
 static hoop_result_t launch_place_there(struct hoop_launch *launch, struct hoop_work *work,
                                         uint32_t *ret_bell)
 {
@@ -383,7 +386,7 @@ static hoop_result_t launch_place(struct hoop_launch *launch, struct hoop_work *
     return result;
 }
 
-/* The copies to the host, and the bell. */
+/* Puts the copies to the host and the bell on the stream. */
 static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *work)
 {
     struct hoop_pieces *pieces = &launch->pieces;
@@ -406,7 +409,7 @@ static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *
     return result;
 }
 
-/* Its place in the comms' lines. On failure the stream is not to be held. */
+/* Takes places in the comms' lines. After a failure the stream must not be held. */
 static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *work)
 {
     const size_t count = launch->pieces.count;
@@ -439,8 +442,7 @@ static bool launch_shares(const struct hoop_launch *launch, const struct hoop_la
     return shares;
 }
 
-/* Of the comms that it has calls of: is there one before it, whose kernels are not on its stream
- * yet? */
+/* Is there an earlier launch on one of its comms whose kernels are not yet on their stream? */
 static bool launch_is_behind(const struct hoop_launch *launch)
 {
     bool is = false;
@@ -453,8 +455,8 @@ static bool launch_is_behind(const struct hoop_launch *launch)
     return is;
 }
 
-/* Is work i over, or so far that it awaits a kernel which is not there yet? Then all before it in
- * line are over. */
+/* Is work i over, or waiting for its kernel, which is not on the stream yet? Then all that is
+ * before it in line is over. */
 static bool launch_has_come_to(const struct hoop_launch *launch, size_t i)
 {
     const struct hoop_told *told = launch->told != NULL ? &launch->told[i] : NULL;
@@ -464,9 +466,10 @@ static bool launch_has_come_to(const struct hoop_launch *launch, size_t i)
     return over || (told != NULL && told->fold != NULL && atomic_load(told->go) == told->let);
 }
 
-/* It has its place in line. Others that wait for calls may put work on the device: those before it
- * in line must not find it behind the hold, in a queue that their stream shares; those behind it
- * begin when it is over. All have time limits of their own. */
+/* Waits, after the launch has its place in line and before its hold is put, until earlier calls of
+ * its comms have put their work on the device. That work would otherwise be stuck behind the hold
+ * if their streams share a queue with this one. Later calls put theirs only when this launch is
+ * over. All that is waited for has time limits of its own. */
 static void launch_let_others_by(const struct hoop_launch *launch, const struct hoop_work *work)
 {
     while (launch_is_behind(launch)) {
@@ -479,7 +482,7 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
     }
 }
 
-/* A kernel behind a hold, and what it is told. */
+/* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
 static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
                                        const struct hoop_work *work, const struct hoop_told *told)
 {
@@ -514,7 +517,8 @@ static hoop_result_t launch_put_kernels(const struct hoop_launch *launch,
                              : result;
 }
 
-/* The hold and the copies back; in any case, where the room is not used any more. */
+/* Puts the hold and the copies back, or the kernels, on the stream if `holds`; and in any case the
+ * word that says that the launch no longer uses the room. */
 static hoop_result_t launch_end(const struct hoop_launch *launch, const struct hoop_work *work,
                                 bool holds)
 {

@@ -1,38 +1,40 @@
 /*
- * Calls on a stream of CUDA that return when they are launched, as those do that a graph captures:
+ * Calls on a CUDA stream that return when they are launched:
  *
  *     caller's stream   ... copies to the host | bell | hold ....... | copies back | ...
- *     who drives                                  '-> the operation -> let go
+ *     driver                                      '-> the operation -> let go
  *
- * All that CUDA does for a call is put on the stream in the call; of large ones over links in
- * pieces (pieces.h), which begin before the bell has rung. What a hold waits for is then the bell
- * before it, the operation, which works on the host's memory alone, and the calls before it:
- * nothing calls CUDA for it, so whatever CUDA keeps others from meanwhile, the stream goes on. A
- * call has its place in the comm's line between bell and hold (api/device_stream.h), and puts the
- * hold there when no thread waits any more for a call before it that may use the device.
+ * All CUDA work of a call is put on the stream within the call; large calls over links are put
+ * there in pieces (pieces.h), and begin before the bell has rung. A hold then waits only for its
+ * bell, for the operation, which works on host memory alone, and for earlier calls. None of these
+ * calls CUDA, so the stream goes on even if the program blocks CUDA for other threads. A call takes
+ * its place in the comm's line after its bell is put (api/device_stream.h). It puts its hold when
+ * no thread waits any more for an earlier call of the comm that may use the device.
  *
- * The room (rooms.h) is the stream's, and grows with its calls; each call's hold has a value of its
- * own. What fails leaves 0xff where its output was to be, and lets the stream go on, when that has
- * come to it: else the copies to the host would come behind that, into the same place.
+ * The room (rooms.h) belongs to the stream, and is replaced by a larger one as its calls need it.
+ * Each call's hold has a value of its own. A call that fails fills its output in the room with
+ * 0xff. It does so, and lets the stream go on, only when the stream has come to the bell: otherwise
+ * the copies to the host would overwrite the mark.
  *
- *     a launch is    put     all of it is on the stream
- *                    over    its piece is
- *                    let     that, and the stream has come to its bell, a word that it writes
+ *     a launch is    put     when all of it is on the stream
+ *                    over    when its piece is complete
+ *                    let     when it is over and the stream has rung its bell, a word
  *
- * One that runs on a device that all ranks share, where one of them folds for all, has no copies.
- * Who folds has a kernel behind his hold, which is told what (staging/device_worker.h):
+ * If all ranks share one device, and one of them folds for all, there are no copies. The folding
+ * rank puts a kernel behind its hold, which is told late what to fold (staging/device_worker.h):
  *
  *     the root's stream ... bell | hold | told | kernel | word | hold | ...
  *     the others'       ... bell | hold ................................ | ...
  *
- * That takes memory that the root has opened already (plan/buffers.h): nobody calls CUDA then. A
- * rank whose call waits takes part as it always does, and folds. If what it has is not on the
- * device, all go through the host: who is launched copies his from hoop's own stream, as with
- * HOOP_CUDA_AHEAD=1, and the comm's next calls wait. What fails is not marked: its output is the
- * device's, and is left as it is.
+ * All memory must have been opened by the root before (plan/buffers.h), so that no rank calls CUDA
+ * during the operation. If another rank's call waits for its result, that rank takes part as usual,
+ * and folds. If its buffers are not on the device all ranks go through the host: launched ranks
+ * copy theirs on hoop's own stream, as with HOOP_CUDA_AHEAD=1, and the comm's next calls wait. The
+ * output of a failed call is not marked, since it is on the device; it is left as it is.
  *
- * A stream whose device has failed never comes. Nobody who drives may ask CUDA about that: a thread
- * does (health.h). Another one looks for the bells of what was over before they rang.
+ * If its device has failed a stream never comes to its bell. The driver may not ask CUDA about
+ * that, so the health thread does (health.h). The bells thread waits for the bells of launches that
+ * were over before their bell rang.
  */
 #ifndef HOOP_LAUNCH_H
 #define HOOP_LAUNCH_H
@@ -41,15 +43,15 @@
 
 struct hoop_launch;
 
-/* For work whose calls are all on this stream of the context, and whose buffers lie there, if they
- * have any; all know where. told: [count], moved also on failure, where their own memory is: it
- * runs on the device; NULL: through the host. NULL: it can't be launched, and nothing has happened.
- * May pin memory, and allocate some of the device. */
+/* Prepares the launch of work whose calls are all on this stream, with all buffers known to lie in
+ * its context. told: [count], says where this rank's buffers are, for calls that run on the device;
+ * it is taken over, also on failure. With told NULL they go through the host. Returns NULL if the
+ * work can't be launched; nothing has happened then. May pin memory, and allocate device memory. */
 struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
                                        hoop_cu_context_t context, hoop_stream_t stream,
                                        struct hoop_told *told);
 
-/* Launches it. What the requests own is moved, also on failure, as the launch is. */
+/* Launches the work. Takes over the launch and what the requests own, also on failure. */
 hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work);
 
 #endif

@@ -6,15 +6,15 @@
 
 /* ---- How calls were cut --------------------------------------------------------------------- */
 
-/* All that it depends on: the comm, the call, and which buffers there are. */
+/* All that the way a call is cut depends on: the comm, the call, and which buffers it has. */
 struct cut_key {
     uint64_t comm_id;
     struct hoop_signature signature;
     uint64_t in_place;
-    uint64_t offset[2], bytes[2]; /* fetched, delivered */
+    uint64_t offset[2], bytes[2]; /* of the buffer to fetch, and of the one to deliver */
 };
 
-/* Where things were then. */
+/* Where the memory of a call is. */
 struct cut_bases {
     char *host, *device[2];
 };
@@ -27,7 +27,7 @@ struct hoop_cut {
     struct hoop_overlap_part parts[]; /* [count] */
 };
 
-/* False: there is more than a collective has. */
+/* False: there are more buffers than one to fetch and one to deliver, so the cut is not kept. */
 static bool cut_describe(const struct hoop_work *work, const struct hoop_staging *staging,
                          struct cut_key *ret_key, struct cut_bases *ret_bases)
 {
@@ -48,7 +48,7 @@ static bool cut_describe(const struct hoop_work *work, const struct hoop_staging
     return simple;
 }
 
-/* It is the latest now; the oldest goes, if need be. NULL: there is none. */
+/* Finds a cut and makes it the latest. NULL: there is none. */
 static struct hoop_cut *cuts_use(struct hoop_cuts *cuts, const struct cut_key *key)
 {
     size_t i = 0;
@@ -64,6 +64,7 @@ static struct hoop_cut *cuts_use(struct hoop_cuts *cuts, const struct cut_key *k
     return found;
 }
 
+/* Keeps a cut as the latest, in place of the oldest. */
 static void cuts_keep(struct hoop_cuts *cuts, const struct cut_key *key,
                       const struct cut_bases *bases, const struct hoop_flow *flow,
                       const struct hoop_overlap *overlap)
@@ -85,12 +86,13 @@ static void cuts_keep(struct hoop_cuts *cuts, const struct cut_key *key,
     cuts->kept[0] = cut;
 }
 
-/* Of memory that was at `then`. */
+/* The address that corresponds to `at` when the memory has moved from `then` to `now`. */
 static char *cut_moved(const char *at, const char *then, char *now)
 {
     return now + (at - then);
 }
 
+/* Sets the overlap's parts as they were cut, for where the memory is now. */
 static bool cut_apply(const struct hoop_cut *cut, const struct cut_bases *bases,
                       struct hoop_overlap *overlap)
 {
@@ -107,8 +109,8 @@ static bool cut_apply(const struct hoop_cut *cut, const struct cut_bases *bases,
     return parts != NULL;
 }
 
-/* The pieces of work whose buffers are the staging's memory (hoop_room_place()), which has their
- * parts then; the caller frees them. NULL: it is not cut. */
+/* Cuts work whose buffers are in the staging's memory (hoop_room_place()) and leaves the parts in
+ * the staging. Returns the flow, which the caller frees; NULL: the work is not cut. */
 static struct hoop_flow *cuts_make(struct hoop_cuts *cuts, const struct hoop_work *work,
                                    struct hoop_staging *staging)
 {
@@ -165,7 +167,8 @@ void hoop_pieces_finish(struct hoop_pieces *pieces)
     free(pieces->stagings);
 }
 
-/* What is copied as a whole has come with all of the launch, which is the last count of it. */
+/* How often the stream counts for one call. A call that is copied as a whole has no counts of its
+ * own: it has arrived when all of the launch has, at the last count. */
 static uint32_t pieces_marks(const struct hoop_flow *flow)
 {
     return !hoop_flow_is_cut(flow) ? 0 : flow->fetch.count > 0 ? flow->fetch.count : 1;
@@ -214,7 +217,7 @@ void hoop_pieces_begin(const struct hoop_pieces *pieces)
     }
 }
 
-/* What the stream was not let go for; from the rest it may be copying. */
+/* Spoils only what the stream was not let go for: the rest it may be copying now. */
 void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_staging *staging = &pieces->stagings[i];
@@ -232,7 +235,8 @@ void hoop_pieces_spoil(const struct hoop_pieces *pieces, size_t i)
 
 /* ---- On the stream -------------------------------------------------------------------------- */
 
-/* The last one's last is not counted here. */
+/* The copies of call i to the room, with their counts. The last count of the last call is left to
+ * the caller of hoop_pieces_fetch(). */
 static hoop_result_t pieces_fetch(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_flow *flow = pieces->flows[i];
@@ -261,7 +265,7 @@ hoop_result_t hoop_pieces_fetch(const struct hoop_pieces *pieces)
     return result;
 }
 
-/* All but the last. */
+/* All pieces of call i from the room but the last, each behind its hold. */
 static hoop_result_t pieces_deliver(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_flow *flow = pieces->flows[i];
@@ -276,7 +280,7 @@ static hoop_result_t pieces_deliver(const struct hoop_pieces *pieces, size_t i)
     return result;
 }
 
-/* The last piece, or all. */
+/* The last piece of call i from the room, or all of a call that is not cut. */
 static hoop_result_t pieces_end(const struct hoop_pieces *pieces, size_t i)
 {
     const struct hoop_staging *staging = &pieces->stagings[i];

@@ -1,13 +1,13 @@
-/* Work on host memory in place of that of devices (see room.h). */
+/* Rooms (see room.h). */
 #include "device/room.h"
 
 #include <string.h>
 
-#define ROOM_ALIGN 64u /* of the words, and of each work's memory */
+#define ROOM_ALIGN 64u /* size of the words, and alignment of each work's memory */
 
 /* ---- The memory ----------------------------------------------------------------------------- */
 
-/* Where devices find the words. */
+/* Asks CUDA for the address at which devices see the words. */
 static hoop_result_t room_see_words(struct hoop_room *room, hoop_cu_context_t context)
 {
     hoop_result_t result = hoop_cuda_enter(context);
@@ -106,7 +106,7 @@ hoop_result_t hoop_room_need(struct hoop_work *work, size_t count, hoop_stream_t
     return result;
 }
 
-/* What is left of a request works on the host's memory, and on no stream. */
+/* Makes a request one on host memory and on no stream: the copies are on the stream already. */
 static void request_to_host(struct hoop_request *request, bool moves)
 {
     request->stream = NULL;
@@ -138,9 +138,9 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
 void hoop_room_forget(struct hoop_staging *stagings, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        stagings[i].host = NULL; /* the room's */
+        stagings[i].host = NULL; /* belongs to the room */
         stagings[i].host_bytes = 0;
-        stagings[i].context = NULL; /* of which it has nothing */
+        stagings[i].context = NULL; /* the staging owns nothing there */
         hoop_staging_finish(&stagings[i]);
     }
 }
@@ -177,7 +177,8 @@ hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream
     return room_write(room, stream, room->used, value);
 }
 
-/* None of the words may lag: the comparison wraps. */
+/* Sets the `go` words of all, used or not: the streams' comparison wraps, so a word that lagged far
+ * behind would count as ahead. */
 void hoop_room_let_go(const struct hoop_room *room, uint32_t number)
 {
     for (uint32_t i = 0; i < HOOP_ROOM_GO; i++) {

@@ -6,13 +6,13 @@
 
 #include <stdlib.h>
 
-/* So many streams have a room at a time; calls on others wait for their results. */
+/* The most streams that have a room at a time; calls on others wait for their results. */
 #define ROOMS_MOST 64u
 
 static struct {
     pthread_mutex_t lock; /* CUDA is not called with it */
     struct hoop_stream_room *first;
-    uint32_t held; /* launches whose hold is there, or about to be */
+    uint32_t held; /* launches whose hold is on a stream, or about to be */
 } rooms = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* With the lock. */
@@ -22,8 +22,8 @@ static bool room_is_idle(const struct hoop_stream_room *room)
            atomic_load_explicit(room->room.used, memory_order_acquire) == room->launched;
 }
 
-/* With the lock: out of the list. NULL: none can go. CUDA may wait for all streams before it lets
- * go of memory: so none is held. */
+/* With the lock: unlinks a room that can be freed; NULL: there is none. None can while a stream is
+ * held, because CUDA may wait for all streams before it frees memory. */
 static struct hoop_stream_room *rooms_take_idle(void)
 {
     struct hoop_stream_room **at = &rooms.first;
@@ -58,8 +58,8 @@ static void rooms_free_idle(void)
     } while (idle != NULL);
 }
 
-/* One for so many bytes, with a user more. NULL: there is none; *ret_wish: what one that is made is
- * to have. */
+/* The stream's room, if it has so many bytes, with a user added. NULL: there is none, and *ret_wish
+ * is the size that a new one should have. */
 static struct hoop_stream_room *room_find(hoop_cu_context_t context, unsigned long long stream,
                                           size_t bytes, size_t *ret_wish)
 {
@@ -81,8 +81,8 @@ static struct hoop_stream_room *room_find(hoop_cu_context_t context, unsigned lo
     return found;
 }
 
-/* What there may be pinned for one more: the wish, or bytes. 0: there is too much, or too many;
- * then those that are idle go, for the next. */
+/* How much may be pinned for one more room: wish, or only bytes. 0: too much is pinned, or there
+ * are too many rooms; then idle ones are marked as outgrown, to be freed before the next. */
 static size_t room_allow(size_t bytes, size_t wish)
 {
     const size_t most = hoop_settings()->cuda_room_bytes;
@@ -104,7 +104,7 @@ static size_t room_allow(size_t bytes, size_t wish)
     return allowed;
 }
 
-/* With one user. NULL: no memory that can be pinned. */
+/* A new room with one user. NULL: no memory, or none that can be pinned. */
 static struct hoop_stream_room *room_create(hoop_cu_context_t context, unsigned long long stream,
                                             size_t bytes)
 {

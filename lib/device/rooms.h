@@ -1,7 +1,7 @@
 /*
- * The rooms of streams whose calls are launched (launch.h): one for each stream, which is replaced
- * when a call needs a larger one, and given back when nothing on the stream uses it any more. All
- * together pin HOOP_CUDA_ROOM_BYTES at most.
+ * The rooms of streams whose calls are launched (launch.h). Each stream has one. When a call needs
+ * a larger room it gets a new one, and the old one is freed once nothing on the stream uses it.
+ * All rooms together pin at most HOOP_CUDA_ROOM_BYTES.
  *
  * Any thread.
  */
@@ -12,39 +12,40 @@
 
 #include <pthread.h>
 
-/* A stream's room. hold and `used`: the number of the call. */
+/* A stream's room. Its words `let` and `used` take the number of the launch. */
 struct hoop_stream_room {
     struct hoop_stream_room *next;
     hoop_cu_context_t context;
-    unsigned long long stream; /* by CUDA's number: a handle is used again */
+    unsigned long long stream; /* CUDA's number for it, since handles are reused */
     struct hoop_room room;
-    pthread_mutex_t launching; /* over this, and what is put on the stream; calls CUDA */
-    uint32_t launched;         /* calls */
+    /* guards room, launched and cuts while a launch is put on the stream; CUDA is called with it */
+    pthread_mutex_t launching;
+    uint32_t launched; /* number of the last launch */
     struct hoop_cuts cuts;
-    /* under the lock of all */
-    uint32_t users;   /* who is about to launch */
-    uint64_t comm_id; /* whose call was the last */
-    bool outgrown;    /* or its comm has ended: no more calls */
-    bool torn;        /* not all of a call could be launched: nobody knows when it is idle */
+    /* under the lock of all rooms */
+    uint32_t users;   /* threads that are about to launch */
+    uint64_t comm_id; /* of the last call */
+    bool outgrown;    /* gets no more calls: too small, no longer needed, or its comm has ended */
+    bool torn;        /* a launch failed half way, so `used` can't tell when the room is idle */
 };
 
-/* One for so many bytes, with a user more; by CUDA's number of the stream. May pin memory, or let
- * go of some. NULL: there is none. */
+/* Finds or makes a room of so many bytes, and adds a user. stream: CUDA's number for it. May pin
+ * memory, or free some. NULL: no room can be had. */
 struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned long long stream,
                                           size_t bytes);
-/* Of who is its user: its kernels have a place on the device where they are told. False: there is
- * no memory for that. */
+/* For a user of the room: allocates the device memory that tells kernels what to fold. False: there
+ * is none. */
 bool hoop_rooms_make_told(struct hoop_stream_room *room);
-/* A user less. torn: not all that was to be was put on the stream. */
+/* Removes a user. torn: its launch could not be put on the stream completely. */
 void hoop_rooms_leave(struct hoop_stream_room *room, bool torn);
 
-/* A call of the comm is about to hold its stream; and one does no more. */
+/* A launch of the comm is about to hold its stream; a launch no longer does. */
 void hoop_rooms_hold(struct hoop_stream_room *room, uint64_t comm_id);
 void hoop_rooms_let_go(void);
 
-/* comm, or NULL, is about to end, and has ended: what streams keep for its calls is given back when
- * they are through with it, here or later. */
+/* comm (may be NULL) is about to end: rooms whose last call was one of its calls get no more. */
 void hoop_rooms_close(const struct hoop_comm *comm);
+/* Frees such rooms when their streams no longer use them, unless a stream is held. */
 void hoop_rooms_free_idle(void);
 
 #endif
