@@ -5,17 +5,19 @@
 #include "base/log.h"
 #include "staging/kernels.h"
 
-/* A host function gets by in some 20 us; who needs longer, three times, is taken for held. */
+/* Hoop's stream passes in some 20 us. If it takes longer than this, AHEAD_TRIES times, it counts as
+ * held up. */
 #define AHEAD_PATIENCE_NS (50 * HOOP_NS_PER_MS)
 #define AHEAD_TRIES 3u
 
-/* What is kept of a stream: its id, and how often it held hoop's, or that it does not. */
+/* The entry of a stream: its id times AHEAD_STEP, plus how often it has held up hoop's stream, or
+ * AHEAD_BY if it does not. */
 #define AHEAD_BY 7u
 #define AHEAD_STEP 8u
 #define AHEAD_STREAMS 1024u
-static _Atomic uint64_t ahead_streams[AHEAD_STREAMS]; /* by their ids, which are the process's */
+static _Atomic uint64_t ahead_streams[AHEAD_STREAMS]; /* by id, which is unique in the process */
 
-/* 0: it has none. In its context. */
+/* In the stream's context. 0: it has no id. */
 static uint64_t ahead_stream_id(hoop_stream_t stream)
 {
     unsigned long long id = 0;
@@ -32,6 +34,8 @@ static uint64_t ahead_id_of(hoop_cu_context_t context, hoop_stream_t stream)
     return id;
 }
 
+/* Puts a kernel, if there are kernels, and a mark on hoop's stream: a kernel may be held up where a
+ * mark alone is not. */
 static hoop_result_t ahead_mark(struct hoop_staging *staging)
 {
     hoop_result_t result = HOOP_OK;
@@ -43,8 +47,7 @@ static hoop_result_t ahead_mark(struct hoop_staging *staging)
     return result == HOOP_OK ? hoop_staging_mark(staging) : result;
 }
 
-/* Does hoop's stream get on while the other one is held? A kernel may have to wait where a host
- * function does not. */
+/* Does hoop's stream get on while the other one is held? */
 static bool ahead_gets_by(struct hoop_staging *staging, hoop_stream_t stream)
 {
     struct hoop_hold hold;
@@ -93,8 +96,8 @@ static void ahead_forget(struct hoop_ahead *ahead, hoop_cu_context_t context)
 void hoop_ahead_learn(struct hoop_ahead *ahead, struct hoop_staging *staging, hoop_stream_t stream,
                       size_t bytes, bool on_device)
 {
-    /* Where devices reach each other, what is new is opened, or pinned, on the way: never behind a
-     * hold. */
+    /* Where devices reach each other an operation may open or pin memory that is new, which must
+     * not happen while a stream is held. */
     if (staging->context == NULL || staging->state != HOOP_STAGING_IDLE || staging->n_peers > 0) {
         return;
     }

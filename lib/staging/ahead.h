@@ -1,35 +1,35 @@
 /*
- * Which calls may return before their stream has come to them (order.h). Two things have to happen
- * first, once each:
+ * Which calls may return before their stream has come to them, and hold it instead (order.h). Two
+ * things must have happened before, once each:
  *
- *   - An operation of the comm that was waited for. It makes what CUDA may wait for all streams to
- *     make, such as the staging's stream and its memory; that must not happen while one is held.
- *   - A look at the call's stream: hoop's own stream must get past a hold in it. If there are more
- *     streams than queues of the device (CUDA_DEVICE_MAX_CONNECTIONS) they share queues, and a held
- *     stream then keeps back everything launched behind it in its queue, on whatever stream.
+ *   - The comm has waited for an operation. That creates what CUDA may wait for all streams to
+ *     create, such as the staging's stream and memory, which must not happen while one is held.
+ *   - The call's stream was tested: hoop's own stream must get past a hold on it. If there are more
+ *     streams than queues of the device (CUDA_DEVICE_MAX_CONNECTIONS) they share queues. Then a
+ *     held stream keeps back everything that is launched behind it in its queue, on any stream.
  *
- * So what a hold waits for is always on its way: it was launched before; or it is hoop's, which has
- * been seen to get past; or it is another process's, or the host's.
+ * So nothing that a hold waits for is stuck behind a hold: it was launched earlier, or it is on
+ * hoop's stream, which was seen to get past, or another process or the host does it.
  */
 #ifndef HOOP_AHEAD_H
 #define HOOP_AHEAD_H
 
 #include "staging/staging.h"
 
-/* What all threads know of a comm's staging; written by who has the turn. */
+/* What all threads may read about a comm's staging. Written by the thread that has the turn. */
 struct hoop_ahead {
-    _Atomic(hoop_cu_context_t) context; /* of its stream; NULL: there is none yet */
-    _Atomic size_t host_bytes;          /* of staging memory */
-    _Atomic size_t device_bytes;        /* so many and more ran on the device; 0: none */
+    _Atomic(hoop_cu_context_t) context; /* of the staging; NULL: it was not opened yet */
+    _Atomic size_t host_bytes;          /* size of its host memory */
+    _Atomic size_t device_bytes;        /* the smallest operation on the device; 0: none yet */
 };
 
-/* With the turn, nothing is launched: remembers how an operation of so many bytes ended, and looks
- * at the stream if it is new. Waits, for some milliseconds at most where it is held by nobody. */
+/* With the turn, while nothing is launched: remembers where an operation of so many bytes ran, and
+ * tests its stream if that is new. Waits, for 50 ms at most if no other call holds the stream. */
 void hoop_ahead_learn(struct hoop_ahead *ahead, struct hoop_staging *staging, hoop_stream_t stream,
                       size_t bytes, bool on_device);
 
-/* Any thread: may a call on this stream, of so many bytes, return at once? may_stay: it may run on
- * the device. */
+/* Any thread: may a call of so many bytes on this stream return at once? may_stay: the call may run
+ * on the device, without host memory. */
 bool hoop_ahead_may(const struct hoop_ahead *ahead, hoop_cu_context_t context, hoop_stream_t stream,
                     size_t bytes, bool may_stay);
 

@@ -46,7 +46,8 @@ hoop_result_t hoop_device_buffers_look_transfer(struct hoop_transfer *transfer)
     return result;
 }
 
-/* In place the smaller lies inside the larger, and so do their places. */
+/* For a call in place: if one buffer lies inside the other, so do their places. False: neither
+ * does, or they are not both on a device. */
 static bool buffers_nest(struct hoop_staging *staging, struct device_buffer *a,
                          struct device_buffer *b)
 {
@@ -60,7 +61,7 @@ static bool buffers_nest(struct hoop_staging *staging, struct device_buffer *a,
     return true;
 }
 
-/* A place for each that lies on the device. */
+/* Gives a place to each buffer that lies on the device. */
 static void buffers_place(struct hoop_staging *staging, struct device_buffer *in,
                           struct device_buffer *out)
 {
@@ -100,7 +101,7 @@ size_t hoop_device_buffers_need(const struct hoop_device_call *call, const void 
     return sizes.bytes;
 }
 
-/* As the call says, or as it is now. */
+/* Where the buffers lie, as was found out at the call, or is found out now. */
 static hoop_result_t devices_look(const struct hoop_device_call *call, const void *in,
                                   const void *out, struct hoop_device_look *ret)
 {
@@ -118,7 +119,7 @@ static hoop_result_t devices_follow(struct hoop_staging *staging,
                                     const struct hoop_device_call *call)
 {
     if (call->captured || call->arrived) {
-        return HOOP_OK; /* it is behind it in the graph, or there */
+        return HOOP_OK; /* the copies are put on the stream, or the stream has come already */
     }
     if (call->bell != NULL) {
         hoop_staging_await(staging, call->bell);
@@ -176,7 +177,8 @@ static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
     return result;
 }
 
-/* Its place is kept in `moved`, which is the exchange's later, until the host memory is there. */
+/* Adds the transfer to the staging, if its data lie on a device. The offset of its place is kept in
+ * `moved`, which the exchange uses later, until the host memory exists. */
 static hoop_result_t devices_add_transfer(struct hoop_staging *staging,
                                           struct hoop_transfer *transfer,
                                           hoop_cu_context_t *context)

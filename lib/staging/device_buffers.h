@@ -1,12 +1,12 @@
-/* Which buffers of an operation lie on a device, and what they become (see staging.h). */
+/* Which buffers of an operation lie on a device, and what replaces them (see staging.h). */
 #ifndef HOOP_DEVICE_BUFFERS_H
 #define HOOP_DEVICE_BUFFERS_H
 
 #include "staging/staging.h"
 #include "transfer/exchange.h"
 
-/* Where the buffers of a collective lie, as it was when it was called: it may run when they are
- * freed already, in the order of their stream. NULL: on the host. */
+/* The contexts in which the buffers of a collective lie; NULL: on the host. Found out at the call,
+ * because when it runs the buffers may already be freed, in the order of their stream. */
 struct hoop_device_look {
     bool known;
     hoop_cu_context_t in, out;
@@ -16,39 +16,40 @@ struct hoop_device_look {
 struct hoop_device_call {
     const struct hoop_signature *signature;
     uint32_t me, n;
-    hoop_stream_t stream;         /* of CUDA, or NULL; transfers have their own */
-    const struct hoop_bell *bell; /* of its streams; NULL: it comes behind what is on them now */
+    hoop_stream_t stream;         /* a CUDA stream, or NULL; transfers have their own */
+    const struct hoop_bell *bell; /* on its streams; NULL: it follows what is on them now */
     const struct hoop_device_look *look;
-    bool captured; /* the copies are to be a graph's: the staging memory is there, nothing begins */
-    bool arrived;  /* its stream has come, and is held */
+    bool captured; /* only records the copies, for a graph or a launch: the host memory exists */
+    bool arrived;  /* its stream has come to the call, and is held */
 };
 
-/* Bytes of this rank's side of a collective; extent: as in base/collective.h. */
+/* The size of this rank's input or output; extent: as in base/collective.h. */
 size_t hoop_device_buffers_bytes(const struct hoop_device_call *call, uint8_t extent);
 
-/* Bytes of staging memory that it takes if it goes through the host. */
+/* How many bytes of staging memory the call takes if it goes through the host. */
 size_t hoop_device_buffers_need(const struct hoop_device_call *call, const void *in,
                                 const void *out);
 
-/* Finds out where they lie. */
+/* Finds out where the buffers of a collective lie. */
 hoop_result_t hoop_device_buffers_look(const struct hoop_device_call *call, const void *in,
                                        const void *out, struct hoop_device_look *ret);
 /* The same for what a transfer moves. */
 hoop_result_t hoop_device_buffers_look_transfer(struct hoop_transfer *transfer);
 
 /*
- * HOOP_OK: all is host memory, and the call has no stream: nothing to do. HOOP_AGAIN: the buffers,
- * or those of the transfers that *out begins, are staging memory now, and hoop_staging_poll() tells
- * when the operation may begin. Else a failure, with the sentence. The driver is loaded.
+ * Begins to bring a call to the host. HOOP_OK: all buffers are host memory, and the call has no
+ * stream, so there is nothing to do. HOOP_AGAIN: device buffers (of the transfers in the list *out,
+ * or *in and *out) were replaced by staging memory, and hoop_staging_poll() tells when the
+ * operation may begin. Otherwise a failure, with error text. The driver must be loaded.
  */
 hoop_result_t hoop_device_buffers_fetch(struct hoop_staging *staging,
                                         const struct hoop_device_call *call, const void **in,
                                         void **out);
 
 /*
- * The same for an operation whose steps may run on the device. HOOP_AGAIN: all of the call's
- * buffers lie in one context of one device, which is the staging's now, and hoop_staging_poll()
- * tells when they may be used. HOOP_OK: they don't.
+ * The same for an operation whose steps may run on the device. HOOP_AGAIN: they can there: all of
+ * the call's buffers lie in one context, in which the staging is open now, and hoop_staging_poll()
+ * tells when they may be used. HOOP_OK: they can't.
  */
 hoop_result_t hoop_device_buffers_follow(struct hoop_staging *staging,
                                          const struct hoop_device_call *call, const void *in,

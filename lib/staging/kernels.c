@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of a launch. With as many as there is work for an H200 moves more than with those that fit it at
- * once. */
+/* The most blocks of a launch: CUDA's limit. An H200 moves more with as many blocks as there is
+ * work for than with those that it can run at once. */
 #define KERNELS_MOST_BLOCKS INT32_MAX
 
 struct hoop_kernels {
@@ -21,10 +21,10 @@ struct hoop_kernels {
 };
 
 static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hoop_kernels *kernels_loaded; /* one for each context, with what failed */
+static struct hoop_kernels *kernels_loaded; /* one for each context, also where loading failed */
 
-/* It is loaded then: the driver may put that off until it is first launched, which may be behind a
- * hold, and wait for all streams then. */
+/* Finds a kernel and loads it now. Otherwise the driver may load it at its first launch, and wait
+ * for all streams then, while one is held. */
 static hoop_result_t kernels_find_one(hoop_cu_module_t module, const char *name,
                                       hoop_cu_function_t *ret)
 {

@@ -1,4 +1,4 @@
-/* Order with the streams of CUDA (see order.h). */
+/* Order with CUDA streams (see order.h). */
 #include "staging/order.h"
 
 #include "base/clock.h"
@@ -18,20 +18,21 @@ static struct {
     /* under the lock */
     struct hoop_bell *bells;
     uint32_t free[ORDER_WORDS], n_free;
-    uint32_t pinning; /* who pins memory: no hold is given out */
+    uint32_t pinning; /* threads that pin memory; unless 0 no hold is given out */
     /* written once, before any hold is given out */
-    _Atomic uint32_t *words; /* shared, so that a fork does not part them from the device */
-    hoop_cu_address_t seen;  /* where devices find them */
+    _Atomic uint32_t *words; /* shared: no copy on write after a fork, which the device can't see */
+    hoop_cu_address_t seen;  /* their address for devices */
 } order = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- Bells ---------------------------------------------------------------------------------- */
 
-/* All that there are, so that one whose stream never comes, because its device failed, is not
- * lost. */
+/* In a list of all bells, so that a leak checker finds those whose stream never comes, because its
+ * device has failed. */
 struct hoop_bell {
     struct hoop_bell *next, **before;
-    _Atomic uint32_t rung, holders; /* streams that came; that may come, and who listens */
-    uint32_t hung;                  /* streams */
+    _Atomic uint32_t rung,
+        holders;   /* streams that have come; that may still come, plus the owner */
+    uint32_t hung; /* streams that it hangs on */
     int wake_fd;
 };
 
@@ -74,7 +75,7 @@ void hoop_bell_release(struct hoop_bell *bell)
     free(bell);
 }
 
-/* CUDA's thread: may not call CUDA. */
+/* On CUDA's thread, which may not call CUDA. */
 static void bell_ring(void *arg)
 {
     struct hoop_bell *bell = arg;
@@ -118,7 +119,7 @@ bool hoop_hold_is_possible(void)
            hoop_cuda.stream_id != NULL;
 }
 
-/* Pinned pages for words, in a context. They stay. */
+/* In a context: maps and pins pages for words. They stay until the process ends. */
 static hoop_result_t words_map(size_t bytes, _Atomic uint32_t **ret, hoop_cu_address_t *ret_seen)
 {
     void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -177,14 +178,14 @@ hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret)
     if (result == HOOP_OK) {
         const uint32_t word = order.free[--order.n_free];
         const uint32_t now = atomic_load_explicit(&order.words[word], memory_order_relaxed);
-        /* 0 says that there is none; the comparison wraps. */
+        /* Value 0 means no hold. Skipping it is fine, since the comparison wraps. */
         *ret = (struct hoop_hold){word, now + 1 != 0 ? now + 1 : 1};
     }
     pthread_mutex_unlock(&order.lock);
     return result;
 }
 
-/* With the lock. */
+/* With the lock: is no hold taken? */
 static bool holds_are_over(void)
 {
     return order.words == NULL || order.n_free == ORDER_WORDS;
@@ -261,7 +262,7 @@ void hoop_hold_release(struct hoop_hold *hold)
 
 /* ---- Marks ---------------------------------------------------------------------------------- */
 
-/* Each in a line of its own. */
+/* Each mark has a cache line of its own. */
 #define MARKS_MOST 1024u
 #define MARKS_APART ((uint32_t)(HOOP_LINE_BYTES / sizeof(uint32_t)))
 
@@ -269,7 +270,7 @@ static struct {
     pthread_mutex_t lock;
     bool tried;
     uint32_t free[MARKS_MOST], n_free; /* under the lock */
-    /* written once, before any is given out */
+    /* written once, before any mark is given out */
     _Atomic uint32_t *words;
     hoop_cu_address_t seen;
 } marks = {.lock = PTHREAD_MUTEX_INITIALIZER};

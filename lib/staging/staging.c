@@ -13,19 +13,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Places begin at cache lines. */
+/* Places in host memory begin at cache lines. */
 #define STAGING_ALIGN 64
-/* How often a device is asked whether it has failed, by who awaits it. */
+/* How often CUDA is asked whether the device has failed, while it is awaited. */
 #define STAGING_ASK_NS HOOP_NS_PER_MS
 
-/* What CUDA's thread touches: it may come when the comm is gone. */
+/* What CUDA's thread accesses: it may run after the comm is gone. */
 struct hoop_staging_arrival {
-    _Atomic uint32_t came, left; /* host functions: their copies are done; they are over */
-    int wake_fd;                 /* its own */
+    _Atomic uint32_t came, left; /* host functions that have run; that touch this no more */
+    int wake_fd;                 /* a duplicate */
 };
 
-/* Of comms that are gone, whose work had not ended: freed when it has, at the next one's end. Of a
- * device that has failed no work ever ends. */
+/* Stagings of comms that are gone, whose device work had not ended. They are freed when it has, as
+ * found at the end of a later comm. On a device that has failed no work ever ends. */
 struct staging_stuck {
     struct hoop_staging staging;
     struct staging_stuck *next;
@@ -64,7 +64,7 @@ static void staging_free_host(struct hoop_staging *staging)
     }
 }
 
-/* The last host function that came may be about to leave. */
+/* Waits until the last host function has left. */
 static void staging_free_arrival(struct hoop_staging *staging)
 {
     struct hoop_staging_arrival *arrival = staging->arrival;
@@ -97,7 +97,7 @@ static void staging_close_if_there(struct hoop_staging *staging)
     }
 }
 
-/* False: no memory; then it stays for ever. */
+/* False: no memory, so the staging is never freed. */
 static bool staging_keep(const struct hoop_staging *staging)
 {
     struct staging_stuck *kept = malloc(sizeof(*kept));
@@ -217,7 +217,7 @@ static hoop_result_t staging_open_streams(struct hoop_staging *staging)
     return hoop_cuda_stream(staging->context, &staging->work);
 }
 
-/* Nothing is copied from or to it now: the operation before is over. */
+/* The earlier operation is over, so nothing is being copied from or to the old host memory. */
 static hoop_result_t staging_grow(struct hoop_staging *staging)
 {
     const size_t least = 2 * staging->host_bytes;
@@ -256,7 +256,7 @@ static hoop_result_t staging_open_device(struct hoop_staging *staging)
     return result;
 }
 
-/* In the context. */
+/* In the context. fresh: it was not open before. */
 static hoop_result_t staging_open_all(struct hoop_staging *staging, bool fresh)
 {
     hoop_result_t result = fresh ? staging_open_streams(staging) : HOOP_OK;
@@ -279,7 +279,7 @@ hoop_result_t hoop_staging_open(struct hoop_staging *staging, hoop_cu_context_t 
     }
     const bool fresh = staging->context == NULL;
     if (!fresh && staging->bytes <= staging->host_bytes) {
-        return HOOP_OK; /* of a call that is launched: CUDA is not called */
+        return HOOP_OK; /* without a call to CUDA, as a launched call needs it */
     }
     staging->context = context;
     hoop_result_t result = hoop_staging_enter(staging);
@@ -329,7 +329,7 @@ hoop_result_t hoop_staging_record(const struct hoop_staging *staging, hoop_strea
     return result;
 }
 
-/* One copy for parts that follow each other in both memories. */
+/* Parts that follow each other in both memories become one copy. */
 hoop_result_t hoop_staging_record_piece(const struct hoop_staging *staging,
                                         struct hoop_overlap_piece piece, hoop_stream_t stream)
 {
@@ -360,7 +360,7 @@ void hoop_staging_spoil(const struct hoop_staging *staging)
     }
 }
 
-/* CUDA's thread: may not call CUDA. */
+/* On CUDA's thread, which may not call CUDA. */
 static void staging_arrived(void *arg)
 {
     struct hoop_staging_arrival *arrival = arg;
@@ -376,7 +376,7 @@ static void staging_nap(const struct hoop_staging *staging, bool awaits)
     }
 }
 
-/* In the context. mark: of the stream; one that is awaited on another stream marks no more. */
+/* In the context: puts the mark on the stream, or a host function if it can't be put there now. */
 static hoop_result_t staging_mark(struct hoop_staging *staging, struct hoop_mark *mark,
                                   hoop_stream_t stream)
 {
@@ -384,7 +384,7 @@ static hoop_result_t staging_mark(struct hoop_staging *staging, struct hoop_mark
     hoop_result_t result = HOOP_OK;
     if (mark->word != 0 && free) {
         result = hoop_mark_put(mark, stream);
-        staging_nap(staging, true); /* also if this is the last poll before who drives sleeps */
+        staging_nap(staging, true); /* here too: the driver may sleep before it polls again */
     } else {
         result = hoop_cuda_check(
             "cuLaunchHostFunc", hoop_cuda.host_function(stream, staging_arrived, staging->arrival));
@@ -394,7 +394,7 @@ static hoop_result_t staging_mark(struct hoop_staging *staging, struct hoop_mark
     return result;
 }
 
-/* All marks of the work up to this one have come. */
+/* The number of the last mark on hoop's stream that has come. */
 static uint32_t staging_came(const struct hoop_staging *staging)
 {
     return staging->own.word != 0
@@ -417,7 +417,7 @@ hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t st
     return result;
 }
 
-/* In the context, whose legacy default stream NULL is. */
+/* In the context: is it a stream of this context? NULL is its legacy default stream. */
 static bool staging_has_stream(const struct hoop_staging *staging, hoop_stream_t stream)
 {
     hoop_cu_context_t its = NULL;
@@ -438,7 +438,7 @@ hoop_result_t hoop_staging_fetch_behind(struct hoop_staging *staging, hoop_strea
         hoop_staging_fetch(staging);
     }
     result = result == HOOP_OK ? staging_mark(staging, &staging->theirs, stream) : result;
-    if (result != HOOP_OK) { /* copies may still come, and nobody would know when */
+    if (result != HOOP_OK) { /* some copies may still run, and no mark will tell when they end */
         staging->launched++;
         staging->state = HOOP_STAGING_MARKED;
     }
@@ -521,7 +521,7 @@ hoop_result_t hoop_staging_copy(struct hoop_staging *staging, bool deliver)
     return result;
 }
 
-/* Of the stream: HOOP_OK: nothing is on it; HOOP_AGAIN; or an error, after which no mark comes. */
+/* HOOP_OK: hoop's stream is empty. HOOP_AGAIN: it is not. Or an error: no more marks will come. */
 static hoop_result_t staging_query(const struct hoop_staging *staging)
 {
     hoop_result_t result = hoop_staging_enter(staging);
@@ -535,8 +535,8 @@ static hoop_result_t staging_query(const struct hoop_staging *staging)
     return result;
 }
 
-/* The same, where the stream may well be empty: what is awaited is a mark, or a bell. Now and then:
- * that takes longer than a look at a word. */
+/* Only looks for an error, while a mark or a bell is awaited: an empty stream is HOOP_AGAIN too.
+ * Asks CUDA only now and then, as that takes longer than a look at a word. */
 static hoop_result_t staging_query_awaiting(struct hoop_staging *staging)
 {
     const uint64_t now = hoop_now_ns();
@@ -548,7 +548,7 @@ static hoop_result_t staging_query_awaiting(struct hoop_staging *staging)
     return result == HOOP_OK ? HOOP_AGAIN : result;
 }
 
-/* All that was launched is over. */
+/* Is all over that was launched? */
 static hoop_result_t staging_poll(struct hoop_staging *staging)
 {
     const bool words =
